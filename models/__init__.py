@@ -1,0 +1,19 @@
+"""Reference models of the papers; they take an attention factory and know no method by name."""
+
+from models.configurations import (
+    CGPT_CIFAR,
+    DIGITS,
+    KEP_SVGP_CIFAR,
+    VisionTransformerSizes,
+)
+from models.transformer_layer import AttentionFactory
+from models.vision_transformer import VisionTransformer
+
+__all__ = [
+    "CGPT_CIFAR",
+    "DIGITS",
+    "KEP_SVGP_CIFAR",
+    "AttentionFactory",
+    "VisionTransformer",
+    "VisionTransformerSizes",
+]

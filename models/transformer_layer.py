@@ -1,0 +1,90 @@
+"""The pre-norm transformer layer."""
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+__all__ = ["AttentionFactory", "TransformerLayer"]
+
+AttentionFactory = Callable[[int, int], nn.Module]
+"""`(embed_dim, num_heads) -> module`, the module mapping `(*batch, n, d)` to `(*batch, n, d)`."""
+
+
+class TransformerLayer(nn.Module):
+    r"""A pre-norm transformer layer around any attention.
+
+    .. math:: h = x + \mathrm{attn}(\mathrm{norm}(x)), \qquad y = h + \mathrm{mlp}(\mathrm{norm}(h))
+
+    Where the attention draws S samples, the layer's output gains S as its leading dimension.
+
+    Args:
+        embed_dim: width d of the tokens.
+        mlp_dim: width of the hidden layer of the perceptron.
+        num_heads: number of attention heads.
+        attention: factory of the attention module.
+        dropout: probability of dropping an entry of either branch.
+
+    Raises:
+        ValueError: if the attention factory does not return a module.
+
+    Example:
+        >>> class Mean(nn.Module):
+        ...     def forward(self, x):
+        ...         return x.mean(-2, keepdim=True).expand_as(x)
+        >>> layer = TransformerLayer(
+        ...     embed_dim=8, mlp_dim=16, num_heads=2, attention=lambda d, h: Mean(), dropout=0.0
+        ... )
+        >>> layer(torch.zeros(3, 5, 8)).shape
+        torch.Size([3, 5, 8])
+    """
+
+    def __init__(
+        self,
+        *,
+        embed_dim: int,
+        mlp_dim: int,
+        num_heads: int,
+        attention: AttentionFactory,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(embed_dim)
+        self.attention = attention(embed_dim, num_heads)
+        if not isinstance(self.attention, nn.Module):
+            raise ValueError(
+                "attention: expected a factory (embed_dim, num_heads) -> torch.nn.Module, "
+                f"but it returned {type(self.attention).__name__}"
+            )
+        self.mlp_norm = nn.LayerNorm(embed_dim)
+        self.mlp = nn.Sequential(
+            nn.Linear(embed_dim, mlp_dim),
+            nn.GELU(),
+            nn.Dropout(dropout),
+            nn.Linear(mlp_dim, embed_dim),
+        )
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self,
+        x: torch.Tensor,  # shape: (*batch, n, d)
+    ) -> torch.Tensor:  # shape: (*batch, n, d), or (S, *batch, n, d) where the attention draws S
+        """Apply the layer.
+
+        Args:
+            x: tokens, `(*batch, n, d)`.
+
+        Returns:
+            Tokens `(*batch, n, d)`, or `(S, *batch, n, d)` where the attention draws S samples.
+
+        Raises:
+            ValueError: if the attention changes the shape of the tokens.
+        """
+        attended = self.attention(self.attention_norm(x))
+        if attended.shape[-x.ndim :] != x.shape:
+            raise ValueError(
+                f"attention: expected an output of shape {tuple(x.shape)}, with draws in front "
+                f"if any, got {tuple(attended.shape)} from {type(self.attention).__name__}"
+            )
+        hidden = x + self.dropout(attended)
+        return hidden + self.dropout(self.mlp(self.mlp_norm(hidden)))
