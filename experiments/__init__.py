@@ -1,0 +1,1 @@
+"""The application around the library: data, baselines, training, metrics, tables and reports."""
