@@ -1,0 +1,60 @@
+# `make demo` and `make test` do all the set-up themselves, once: a virtual environment with the pinned versions.
+# PYTHON chooses the interpreter, VENV the environment's folder, JOBS the number of test processes.
+
+PYTHON ?= python3
+VENV ?= .venv
+JOBS ?= 2
+EXTRAS := experiments,vision,text,test,docs
+
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+UNFINISHED := $(VENV)/.unfinished
+
+# One thread a process: the matrices are small, and the processes share the cores.
+TEST_ENV := OMP_NUM_THREADS=1 MPLBACKEND=Agg
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_NO_INPUT := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo demo-quick test lint docs clean
+
+help: ## Say what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+install: $(INSTALLED) ## Create the virtual environment and install the pinned versions (the targets below do so themselves)
+
+demo: $(INSTALLED) ## Train and compare on real images; report.html and tables in runs/demo (DEMO_ARGS="..." adds options)
+	$(BIN)/python -m experiments demo $(DEMO_ARGS)
+
+demo-quick: $(INSTALLED) ## The same in under a minute, to see that everything works
+	$(BIN)/python -m experiments demo --quick $(DEMO_ARGS)
+
+test: $(INSTALLED) ## Run the default tests and the doctests (TEST_ARGS="-m slow" for others)
+	$(TEST_ENV) $(BIN)/python -m pytest -n $(JOBS) $(TEST_ARGS)
+
+lint: $(INSTALLED) ## Check style, docstrings, types and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy cgp
+	$(BIN)/lint-imports
+
+docs: $(INSTALLED) ## Build the documentation into docs/_build/html; a warning is an error
+	$(TEST_ENV) $(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+
+clean: ## Remove what was built, but neither the environment nor any run
+	rm -rf build dist cgp.egg-info docs/_build docs/api docs/gallery .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find cgp models experiments tests docs -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamp comes last, so that a half-finished install is never taken for done. An environment that was cut off while
+# it was first filled is thrown away: pip would take its half-written packages for whole ones.
+$(INSTALLED): setup.cfg pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "cgp needs Python 3.11 or newer, and '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || true)." >&2; \
+	  echo "Name another interpreter: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }
+	@if [ -e $(UNFINISHED) ]; then echo "The last installation was cut off: starting afresh"; rm -rf $(VENV); fi
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { \
+	  echo "Creating $(VENV)" && $(PYTHON) -m venv $(VENV) && touch $(UNFINISHED); }
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[$(EXTRAS)]'
+	@rm -f $(UNFINISHED)
+	@touch $@

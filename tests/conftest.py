@@ -1,0 +1,46 @@
+"""What every test starts from: fixed seeds, one thread, the default dtype, and the data sets where there are any."""
+
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+import torch
+from hypothesis import settings
+
+pytest.register_assert_rewrite("tests.contracts", "tests.equivalence")
+
+mpl.use("Agg")
+torch.set_num_threads(1)
+
+# No deadline: the first call of a compiled or cached path is slow and says nothing.
+# Derandomised, a test that is red in one place is red for everybody.
+settings.register_profile("local", deadline=None, max_examples=30)
+settings.register_profile("ci", deadline=None, max_examples=30, derandomize=True, database=None)
+settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+@pytest.fixture(autouse=True)
+def same_start_for_every_test() -> Iterator[None]:
+    """Seed the three generators, and put back the default dtype that a test may have changed."""
+    random.seed(0)
+    np.random.seed(0)  # libraries under test draw from the global generator
+    torch.manual_seed(0)
+    dtype = torch.get_default_dtype()
+    yield
+    torch.set_default_dtype(dtype)
+
+
+@pytest.fixture(scope="session")
+def cgp_data() -> Path:
+    """Folder of the data sets, from the environment variable CGP_DATA."""
+    folder = os.environ.get("CGP_DATA")
+    if not folder:
+        pytest.skip("CGP_DATA is not set: it names the folder of the data sets")
+    path = Path(folder)
+    if not path.is_dir():
+        pytest.fail(f"CGP_DATA: expected a folder, got {folder}")
+    return path

@@ -1,0 +1,85 @@
+"""What an import costs, and what no file of the project may name."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+HEAVY = ("lightning", "pytorch_lightning", "torchmetrics", "torchvision", "timm", "transformers", "pandas")
+
+# Put together from halves, so that this file does not name them either.
+FOREIGN = {
+    "a folder of one machine": re.compile(r"(?<![\w.])/(?:wo" + r"rk|ro" + r"ot|ho" + r"me/\w+)/"),
+    "a folder beside the checkout": re.compile(r"\.\./sha" + r"red\b|\bsha" + r"red/(?:data|design|papers|hooks)\b"),
+    "the host of a package registry": re.compile(
+        r"\b(?:py" + r"pi\.org|python" + r"hosted\.org|download\.pytor" + r"ch\.org)"
+    ),
+}
+
+
+def loaded_by(statement: str) -> set[str]:
+    """Top-level names of the modules that a fresh interpreter holds after ``statement``."""
+    script = f"{statement}\nimport sys\nprint(*{{name.split('.')[0] for name in sys.modules}})"
+    run = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    return set(run.stdout.split())
+
+
+def test_the_probe_sees_a_heavy_import() -> None:
+    assert "pandas" in loaded_by("import pandas")
+
+
+@pytest.mark.parametrize("statement", ["import cgp", "import cgp; [getattr(cgp, name) for name in cgp.__all__]"])
+def test_the_library_imports_nothing_heavy(statement: str) -> None:
+    loaded = loaded_by(statement)
+    assert "cgp" in loaded
+    assert loaded.isdisjoint(HEAVY), sorted(loaded.intersection(HEAVY))
+
+
+def test_the_models_import_nothing_of_the_application() -> None:
+    assert loaded_by("import models").isdisjoint({"experiments", "lightning", "torchmetrics", "timm", "transformers"})
+
+
+def project_texts() -> dict[str, str]:
+    """Every text file that git tracks or would track, by its path."""
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed: it lists the project's files")
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode != 0:
+        pytest.skip(f"git cannot list the project's files: {listed.stderr.strip()}")
+    texts = {}
+    for name in filter(None, listed.stdout.split("\0")):
+        path = ROOT / name
+        if path.is_file() and b"\0" not in (content := path.read_bytes()):
+            texts[name] = content.decode("utf-8")
+    return texts
+
+
+def test_no_file_names_a_machine_or_a_registry() -> None:
+    texts = project_texts()
+    assert "tests/test_imports.py" in texts
+    found = [
+        f"{name}:{number} names {what}"
+        for name, text in texts.items()
+        for number, line in enumerate(text.splitlines(), start=1)
+        for what, pattern in FOREIGN.items()
+        if pattern.search(line)
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("open('" + "/wo" + "rk/main/x')", "a folder of one machine"),
+        ("see ../sha" + "red/design", "a folder beside the checkout"),
+        ("https://py" + "pi.org/simple", "the host of a package registry"),
+    ],
+)
+def test_the_search_finds_what_it_is_for(line: str, what: str) -> None:
+    assert [name for name, pattern in FOREIGN.items() if pattern.search(line)] == [what]

@@ -1,0 +1,87 @@
+"""What `pip install` gives: the library alone, typed, under one version number."""
+
+import configparser
+import importlib.metadata
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import cgp
+
+ROOT = Path(__file__).resolve().parents[1]
+LEFT_OUT = shutil.ignore_patterns(".*", "runs", "build", "dist", "*.egg-info", "__pycache__", "_build")
+
+
+@pytest.fixture(scope="module")
+def configuration() -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read(ROOT / "setup.cfg", encoding="utf-8")
+    return parser
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    """A wheel of the whole checkout, built from a copy (a build writes beside its sources)."""
+    source = tmp_path_factory.mktemp("source") / "checkout"
+    target = tmp_path_factory.mktemp("wheel")
+    shutil.copytree(ROOT, source, ignore=LEFT_OUT)
+    for neighbour in ("models", "experiments", "tests"):
+        assert (source / neighbour).is_dir(), f"{neighbour} is not beside cgp: its absence from the wheel says nothing"
+    options = ["--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(target)]
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", *options, str(source)]
+    built = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    (path,) = target.glob("*.whl")
+    return zipfile.ZipFile(path)
+
+
+def test_only_the_library_is_installed(wheel: zipfile.ZipFile) -> None:
+    assert {name.split("/")[0] for name in wheel.namelist()} == {"cgp", f"cgp-{cgp.__version__}.dist-info"}
+
+
+def test_every_module_and_the_type_marker_are_inside(wheel: zipfile.ZipFile) -> None:
+    sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "cgp").rglob("*.py")}
+    inside = {name for name in wheel.namelist() if name.startswith("cgp/")}
+    assert inside == sources | {"cgp/py.typed"}
+
+
+def test_licence_is_inside(wheel: zipfile.ZipFile) -> None:
+    (licence,) = [name for name in wheel.namelist() if name.endswith("/LICENSE")]
+    assert wheel.read(licence) == (ROOT / "LICENSE").read_bytes()
+
+
+def test_one_version_everywhere(configuration: configparser.ConfigParser) -> None:
+    version = cgp.__version__
+    assert configuration["metadata"]["version"] == version
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))["version"] == version
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## \[(\d[^\]]*)\] - \d{4}-\d\d-\d\d$", changes, flags=re.MULTILINE)[0] == version
+
+
+def test_installed_metadata_is_that_of_the_checkout(configuration: configparser.ConfigParser) -> None:
+    try:
+        installed = importlib.metadata.metadata("cgp")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("cgp runs from the checkout, it is not installed")
+    for field in ("name", "version", "author"):
+        assert installed[field] == configuration["metadata"][field]
+
+
+def test_every_dependency_is_pinned_inside_its_range(configuration: configparser.ConfigParser) -> None:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = dict(line.split("==") for line in lines if line and not line.startswith("#"))
+    pins = {canonicalize_name(name): version for name, version in pins.items()}
+    groups = [configuration["options"]["install_requires"], *configuration["options.extras_require"].values()]
+    for line in "\n".join(groups).split("\n"):
+        if line and not line.startswith("#"):
+            requirement = Requirement(line)
+            pin = pins[canonicalize_name(requirement.name)]
+            assert requirement.specifier.contains(pin), f"{requirement} does not admit the tested version {pin}"
