@@ -40,6 +40,7 @@ lint: $(INSTALLED) ## Check style, docstrings, types and the direction of import
 	$(BIN)/lint-imports
 
 docs: $(INSTALLED) ## Build the documentation into docs/_build/html; a warning is an error
+	rm -rf docs/api
 	$(TEST_ENV) $(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
 clean: ## Remove what was built, but neither the environment nor any run

@@ -1,0 +1,49 @@
+"""Settings of Sphinx. `make docs` builds the pages, and a warning is an error."""
+
+import os
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+import cgp  # the checkout's, which the line above puts first
+
+project = "cgp"
+author = "The cgp developers"
+copyright = f"2026, {author}"
+release = version = cgp.__version__
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.apidoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+]
+exclude_patterns = ["_build"]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+default_role = "code"
+
+myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+
+# One page a module, written anew at each build. A package's re-exports are described where they are defined.
+apidoc_modules = [
+    {"path": str(ROOT / package), "destination": f"api/{package}", "separate_modules": True, "module_first": True}
+    for package in ("cgp", "models")
+]
+apidoc_automodule_options = {"members", "show-inheritance", "ignore-module-all"}
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"
+napoleon_numpy_docstring = False
+# Attributes as fields of the class, or a NamedTuple's members would be described twice.
+napoleon_use_ivar = True
+
+html_theme = "pydata_sphinx_theme"
+html_title = f"cgp {release}"
+html_show_sourcelink = False
+html_theme_options = {"show_nav_level": 2, "navigation_with_keys": False, "secondary_sidebar_items": ["page-toc"]}
