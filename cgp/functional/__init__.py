@@ -1,0 +1,1 @@
+"""Pure tensor functions and NamedTuples: the formulas, one file a method. Torch only."""

@@ -1,0 +1,130 @@
+"""Exact treatment of padded tokens: masking a token equals removing it.
+
+``padding`` is bool, True where a token is padding, of shape ``(*batch, n)`` that broadcasts against a Gram matrix's
+batch
+shape. Off-diagonals of padded tokens are zero in every Gram matrix; after noise is added, their diagonal is one
+in every matrix that is factorised, so that they add nothing to solves and log-determinants.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = ["add_noise", "as_matrix", "as_vector", "count_tokens", "mask_gram", "mask_tokens"]
+
+
+def as_matrix(scale: Tensor | float) -> Tensor | float:
+    """A number, or one number a batch member, shaped to multiply matrices.
+
+    Args:
+        scale: a number or ``(*batch,)``.
+
+    Returns:
+        The number, or ``(*batch, 1, 1)``.
+
+    Example:
+        >>> as_matrix(torch.ones(3)).shape
+        torch.Size([3, 1, 1])
+    """
+    return scale[..., None, None] if isinstance(scale, Tensor) else scale
+
+
+def as_vector(scale: Tensor | float) -> Tensor | float:
+    """A number, or one number a batch member, shaped to multiply values per token.
+
+    Args:
+        scale: a number or ``(*batch,)``.
+
+    Returns:
+        The number, or ``(*batch, 1)``.
+
+    Example:
+        >>> as_vector(torch.ones(3)).shape
+        torch.Size([3, 1])
+    """
+    return scale[..., None] if isinstance(scale, Tensor) else scale
+
+
+def mask_tokens(values: Tensor, padding: Tensor | None) -> Tensor:
+    """Values per token with those of padded tokens set to zero.
+
+    Args:
+        values: ``(*batch, n, d)``.
+        padding: ``(*batch, n)`` or None.
+
+    Returns:
+        ``(*batch, n, d)``.
+
+    Example:
+        >>> mask_tokens(torch.ones(2, 1), torch.tensor([False, True]))
+        tensor([[1.],
+                [0.]])
+    """
+    return values if padding is None else values.masked_fill(padding[..., None], 0.0)
+
+
+def mask_gram(gram: Tensor, rows: Tensor | None = None, columns: Tensor | None = None) -> Tensor:
+    """Gram matrix with the rows and columns of padded tokens set to zero.
+
+    Args:
+        gram: ``(*batch, n, m)``.
+        rows: padding of the row tokens, ``(*batch, n)``, or None.
+        columns: padding of the column tokens, ``(*batch, m)``, or None.
+
+    Returns:
+        ``(*batch, n, m)``.
+
+    Example:
+        >>> mask_gram(torch.ones(2, 2), columns=torch.tensor([False, True]))
+        tensor([[1., 0.],
+                [1., 0.]])
+    """
+    if rows is not None:
+        gram = gram.masked_fill(rows[..., :, None], 0.0)
+    if columns is not None:
+        gram = gram.masked_fill(columns[..., None, :], 0.0)
+    return gram
+
+
+def add_noise(covariance: Tensor, noise: Tensor | float, padding: Tensor | None = None) -> Tensor:
+    r"""Covariance of noisy observations, :math:`K + \sigma^2 I`, with a unit diagonal at padded tokens.
+
+    Args:
+        covariance: ``(*batch, n, n)``; zero in the rows and columns of padded tokens, but for their diagonal.
+        noise: the variance :math:`\sigma^2`, a number or ``(*batch,)``.
+        padding: ``(*batch, n)`` or None.
+
+    Returns:
+        ``(*batch, n, n)``.
+
+    Example:
+        >>> add_noise(torch.eye(2), 0.5, torch.tensor([False, True]))
+        tensor([[1.5000, 0.0000],
+                [0.0000, 1.0000]])
+    """
+    n = covariance.shape[-1]
+    identity = torch.eye(n, dtype=covariance.dtype, device=covariance.device)
+    noisy = covariance + as_matrix(noise) * identity
+    if padding is None:
+        return noisy
+    return torch.where(padding[..., None] & identity.bool(), torch.ones_like(noisy), noisy)
+
+
+def count_tokens(like: Tensor, padding: Tensor | None) -> Tensor:
+    """Number of real tokens.
+
+    Args:
+        like: per-token values, ``(*batch, n)``, for size, dtype and device.
+        padding: ``(*batch, n)`` or None.
+
+    Returns:
+        ``()`` or the batch shape of ``padding``, in the dtype of ``like``.
+
+    Example:
+        >>> count_tokens(torch.zeros(3), torch.tensor([False, False, True]))
+        tensor(2.)
+    """
+    if padding is None:
+        return like.new_tensor(like.shape[-1])
+    return (~padding).sum(-1).to(like.dtype)
