@@ -50,12 +50,11 @@ clean: ## Remove what was built, but neither the environment nor any run
 # The stamp comes last, so that a half-finished install is never taken for done. An environment that was cut off while
 # it was first filled is thrown away: pip would take its half-written packages for whole ones.
 $(INSTALLED): setup.cfg pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-	  echo "cgp needs Python 3.11 or newer, and '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || true)." >&2; \
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "cgp needs Python 3.11 or newer, and '$(PYTHON)' is $$($(PYTHON) --version 2>/dev/null || echo not there)." >&2; \
 	  echo "Name another interpreter: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }
 	@if [ -e $(UNFINISHED) ]; then echo "The last installation was cut off: starting afresh"; rm -rf $(VENV); fi
-	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { \
-	  echo "Creating $(VENV)" && $(PYTHON) -m venv $(VENV) && touch $(UNFINISHED); }
+	@[ -e $(BIN)/python ] || { echo "Creating $(VENV)" && mkdir -p $(VENV) && touch $(UNFINISHED) && $(PYTHON) -m venv $(VENV); }
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[$(EXTRAS)]'
 	@rm -f $(UNFINISHED)
 	@touch $@

@@ -8,6 +8,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 os.environ.setdefault("MPLBACKEND", "Agg")
 
+from sphinx.application import Sphinx
+
 import cgp  # the checkout's, which the line above puts first
 
 project = "cgp"
@@ -23,7 +25,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
 ]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "api/*/modules.rst"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 default_role = "code"
 
@@ -47,3 +49,14 @@ html_theme = "pydata_sphinx_theme"
 html_title = f"cgp {release}"
 html_show_sourcelink = False
 html_theme_options = {"show_nav_level": 2, "navigation_with_keys": False, "secondary_sidebar_items": ["page-toc"]}
+
+
+def skip_tuple_fields(*event: object) -> bool | None:
+    """Leave out "Alias for field number 0": the class's docstring describes its fields."""
+    _, _, _, member, _, _ = event
+    return True if type(member).__name__ == "_tuplegetter" else None
+
+
+def setup(app: Sphinx) -> None:
+    """Called by Sphinx."""
+    app.connect("autodoc-skip-member", skip_tuple_fields)
