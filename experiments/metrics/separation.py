@@ -90,8 +90,8 @@ def false_positive_rate(
         scores: Larger means more likely positive (N,).
         positive: Which samples are positive (N,).
         level: True positive rate in (0, 1].
-        rule: ``"first"``: the first threshold that reaches the level. ``"nearest"``: the corner of the ROC curve nearest
-            to it, above or below, as KEP-SVGP's tables do.
+        rule: ``"first"``: the first threshold that reaches the level. ``"nearest"``: the corner of the ROC curve
+            nearest to it, above or below, as KEP-SVGP's tables do.
 
     Returns:
         A number in [0, 1].

@@ -10,7 +10,7 @@ from experiments.metrics._checks import Array, as_labels, as_logits
 
 __all__ = ["fit_temperature"]
 
-_LOG_BOUND = float(np.log(100.0))
+_LOG_BOUND = float(np.log(1e4))
 
 
 def fit_temperature(
@@ -22,8 +22,8 @@ def fit_temperature(
     .. math::
         \min_T -\frac1N \sum_i \log \frac1S \sum_s \mathrm{softmax}(l_{si} / T)_{y_i}
 
-    Solved for :math:`\log T` by L-BFGS with the exact gradient, so T is positive; it is kept in [0.01, 100], the bounds
-    being the answer where the data have none (all right, or no better than chance).
+    Solved for :math:`\log T` by L-BFGS with the exact gradient, so T is positive; it is kept in [1e-4, 1e4], where it
+    ends if the likelihood has no optimum: small if all are right, large if confidence says nothing.
 
     Args:
         logits: Validation logits per draw, (S, N, C) or (N, C).
@@ -41,7 +41,7 @@ def fit_temperature(
     Example:
         Half of the confident predictions are wrong: they should say one half.
 
-        >>> fit_temperature([[3.0, 0.0], [3.0, 0.0]], [0, 1]) > 99
+        >>> fit_temperature([[3.0, 0.0], [3.0, 0.0]], [0, 1]) > 100
         True
     """
     values = as_logits(logits)
