@@ -27,8 +27,8 @@ install: $(INSTALLED) ## Create the virtual environment and install the pinned v
 demo: $(INSTALLED) ## Train and compare on real images; report.html and tables in runs/demo (DEMO_ARGS="..." adds options)
 	$(BIN)/python -m experiments demo $(DEMO_ARGS)
 
-demo-quick: $(INSTALLED) ## The same in under a minute, to see that everything works
-	$(BIN)/python -m experiments demo --quick $(DEMO_ARGS)
+demo-quick: $(INSTALLED) ## The same in under a minute into runs/demo-quick, to see that everything works
+	$(BIN)/python -m experiments demo --quick --out runs/demo-quick $(DEMO_ARGS)
 
 test: $(INSTALLED) ## Run the default tests and the doctests (TEST_ARGS="-m slow" for others)
 	$(TEST_ENV) $(BIN)/python -m pytest -n $(JOBS) $(TEST_ARGS)
