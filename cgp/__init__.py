@@ -1,5 +1,18 @@
 """Honest uncertainty for transformers: correlated Gaussian process attention in the GPyTorch ecosystem."""
 
-__all__ = ["__version__"]
+from .attention import CGPAttention, KernelAttention, SoftmaxAttention, SparseCGPAttention
+from .likelihoods import CategoricalLikelihood, HomoscedasticLikelihood
+from .objectives import Objective
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "CGPAttention",
+    "CategoricalLikelihood",
+    "HomoscedasticLikelihood",
+    "KernelAttention",
+    "Objective",
+    "SoftmaxAttention",
+    "SparseCGPAttention",
+    "__version__",
+]

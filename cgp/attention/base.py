@@ -1,0 +1,290 @@
+"""What every attention block shares: projections, heads, masks, sampling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import gpytorch
+import torch
+from gpytorch.distributions import MultivariateNormal
+from torch import Tensor, nn
+
+from cgp.functional.gaussians import SAMPLING, check_sampling
+from cgp.functional.padding import mask_tokens
+
+from .masks import MaskReading, read_masks
+
+__all__ = ["Attention", "Tokens", "full_precision"]
+
+
+class Tokens(NamedTuple):
+    """Projected tokens of every process, split into heads.
+
+    Attributes:
+        q: ``(*batch, h, Nq, s)``.
+        k: ``(*batch, h, Nk, s)``.
+        v: ``(*batch, h, Nk, s)``.
+        o: latent inputs, ``(*batch, h, Nk, s)``, or None where the block has no latent process.
+        query_padding: ``(*batch, 1, Nq)``, True = padding, or None.
+        key_padding: ``(*batch, 1, Nk)``, True = padding, or None.
+        attn_mask: a mask over pairs that is neither padding nor causal, True = not attended, or a float bias; or None.
+        is_causal: whether a query sees no later key.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    o: Tensor | None
+    query_padding: Tensor | None
+    key_padding: Tensor | None
+    attn_mask: Tensor | None
+    is_causal: bool
+
+
+@contextmanager
+def full_precision(device: torch.device) -> Iterator[None]:
+    """The float32 island: no autocast inside.
+
+    Distances, factorisations and densities have no half-precision kernels, or lose their digits in them.
+
+    Args:
+        device: of the tensors inside.
+    """
+    with torch.autocast(device_type=device.type, enabled=False):
+        yield
+
+
+class Attention(gpytorch.Module):
+    r"""Base of all attention blocks: :math:`X \mapsto [\text{head}_1, \dots, \text{head}_h]\,W_{\text{out}}`.
+
+    A subclass names its processes and turns :class:`Tokens` into head outputs.
+
+    Args:
+        embed_dim: width d of the tokens.
+        num_heads: h, which divides d; each head has width s = d / h.
+        processes: which maps there are, of "query" (left out where queries use the keys' map), "key", "value" and
+            "latent".
+        bias: whether the projections have biases.
+        device: of the parameters.
+        dtype: of the parameters.
+
+    Raises:
+        ValueError: if the sizes are not positive or the heads do not divide the width.
+    """
+
+    takes_any_mask = False
+    stochastic = False
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        processes: tuple[str, ...] = ("query", "key", "value"),
+        bias: bool = True,
+        device: torch.device | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        if embed_dim < 1 or num_heads < 1 or embed_dim % num_heads:
+            raise ValueError(
+                f"embed_dim, num_heads: expected positive sizes with num_heads dividing embed_dim, "
+                f"got {embed_dim} and {num_heads}"
+            )
+        self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
+        self.processes = processes
+        factory: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.in_proj = nn.Linear(embed_dim, len(processes) * embed_dim, bias=bias, **factory)
+        self.out_proj = nn.Linear(embed_dim, embed_dim, bias=bias, **factory)
+        self._sampling: str | None = None
+        self.num_draws: int | None = None
+        self._reset_projections()
+
+    __call__ = nn.Module.__call__  # GPyTorch's own skips forward hooks, on which converters and tracers rely
+
+    def _reset_projections(self) -> None:
+        nn.init.xavier_uniform_(self.in_proj.weight)
+        for linear in (self.in_proj, self.out_proj):
+            if linear.bias is not None:
+                nn.init.zeros_(linear.bias)
+
+    @property
+    def sampling(self) -> str:
+        """What ``forward`` returns: the "mean", or a "marginal" or "joint" draw.
+
+        Unless it is set, marginal in training and mean in eval.
+        """
+        if self._sampling is not None:
+            return self._sampling
+        return "marginal" if self.training and self.stochastic else "mean"
+
+    @sampling.setter
+    def sampling(self, value: str | None) -> None:
+        if value is not None:
+            check_sampling(value, SAMPLING)
+        self._sampling = value
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        *,
+        key_padding_mask: Tensor | None = None,
+        attn_mask: Tensor | None = None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        """Attend: self-attention of ``query`` alone, cross-attention with ``key`` and ``value``.
+
+        Args:
+            query: tokens, ``(*batch, Nq, d)``.
+            key: tokens, ``(*batch, Nk, d)``; None for self-attention.
+            value: tokens, ``(*batch, Nk, d)``; None stands for ``key``.
+            key_padding_mask: ``(*batch, Nk)`` bool, True = padding.
+            attn_mask: ``(Nq, Nk)`` or broadcastable to ``(*batch, h, Nq, Nk)``; bool, True = not attended, or an
+                additive float.
+            is_causal: whether token t sees the tokens up to t alone.
+
+        Returns:
+            Tokens ``(*batch, Nq, d)``; ``(S, *batch, Nq, d)`` if ``num_draws`` is S and the block draws.
+        """
+        tokens = self.project(
+            query, key, value, key_padding_mask=key_padding_mask, attn_mask=attn_mask, is_causal=is_causal
+        )
+        return self.merge(self.attend(tokens), query.dtype)
+
+    def attend(self, tokens: Tokens) -> Tensor:
+        """Head outputs.
+
+        Args:
+            tokens: the projected tokens.
+
+        Returns:
+            ``(*batch, h, Nq, s)``, with draws in front if the block makes them.
+        """
+        raise NotImplementedError
+
+    def posterior(
+        self, query: Tensor, key: Tensor | None = None, value: Tensor | None = None, **masks: Any
+    ) -> MultivariateNormal:
+        """The predictive distribution of the head outputs, before the output projection.
+
+        Args:
+            query: tokens, ``(*batch, Nq, d)``.
+            key: tokens, ``(*batch, Nk, d)``, or None.
+            value: tokens, ``(*batch, Nk, d)``, or None.
+            **masks: as for :meth:`forward`.
+
+        Raises:
+            TypeError: if the block is deterministic.
+        """
+        raise TypeError(f"{type(self).__name__} is deterministic: it has no posterior")
+
+    def project(
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        *,
+        key_padding_mask: Tensor | None = None,
+        attn_mask: Tensor | None = None,
+        is_causal: bool = False,
+    ) -> Tokens:
+        """Projections of every process, split into heads, and the masks in one reading.
+
+        Args:
+            query: tokens, ``(*batch, Nq, d)``.
+            key: tokens, ``(*batch, Nk, d)``, or None.
+            value: tokens, ``(*batch, Nk, d)``, or None.
+            key_padding_mask: ``(*batch, Nk)`` bool, True = padding.
+            attn_mask: a mask over pairs.
+            is_causal: whether token t sees the tokens up to t alone.
+
+        Returns:
+            The tokens; float32 at least, whatever the precision outside.
+        """
+        self._check_inputs(query, key, value)
+        is_self = key is None
+        memory = query if key is None else key
+        masks = read_masks(
+            memory, query.shape[-2], key_padding_mask, attn_mask, is_causal, any_mask=self.takes_any_mask
+        )
+        query, memory, value = self._clear_padding(query, memory, value, masks, is_self)
+        heads = self._project_heads(query, memory, value, is_self)
+        padding = None if masks.key_padding is None else masks.key_padding[..., None, :]
+        return Tokens(
+            heads["query"],
+            heads["key"],
+            heads["value"],
+            heads.get("latent"),
+            padding if is_self else None,
+            padding,
+            masks.attn_mask,
+            masks.is_causal,
+        )
+
+    def merge(self, heads: Tensor, dtype: torch.dtype) -> Tensor:
+        """Heads side by side through the output projection.
+
+        Args:
+            heads: ``(*batch, h, N, s)``.
+            dtype: of the tokens that came in.
+
+        Returns:
+            ``(*batch, N, d)``.
+        """
+        return self.out_proj(heads.transpose(-2, -3).flatten(-2).to(dtype))
+
+    def _clear_padding(
+        self, query: Tensor, memory: Tensor, value: Tensor | None, masks: MaskReading, is_self: bool
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Padded tokens set to zero, so that nothing they hold (NaN included) can reach a real one."""
+        if masks.key_padding is None:
+            return query, memory, value
+        memory = mask_tokens(memory, masks.key_padding)
+        value = value if value is None else mask_tokens(value, masks.key_padding)
+        return (memory if is_self else query), memory, value
+
+    def _project_heads(self, query: Tensor, memory: Tensor, value: Tensor | None, is_self: bool) -> dict[str, Tensor]:
+        """Every process' tokens by name; one fused product for self-attention."""
+        parts = len(self.processes)
+        if is_self:
+            projected = self.in_proj(query).chunk(parts, -1)
+            heads = {name: self._split(x) for name, x in zip(self.processes, projected, strict=True)}
+            return heads if "query" in heads else {**heads, "query": heads["key"]}
+        weights = dict(zip(self.processes, self.in_proj.weight.chunk(parts), strict=True))
+        biases = dict.fromkeys(self.processes)
+        if self.in_proj.bias is not None:
+            biases.update(zip(self.processes, self.in_proj.bias.chunk(parts), strict=True))
+        sources = {"query": query, "key": memory, "value": memory if value is None else value, "latent": memory}
+        heads = {}
+        for name in dict.fromkeys(("query", *self.processes)):
+            owner = name if name in weights else "key"
+            heads[name] = self._split(nn.functional.linear(sources[name], weights[owner], biases[owner]))
+        return heads
+
+    def _reset_process_maps(self, *, stationary: bool) -> None:
+        """Draw maps such that unit-variance tokens give E‖z − z'‖² = 2 (unit variance if not stationary)."""
+        std = (self.embed_dim * self.head_dim) ** -0.5 if stationary else self.embed_dim**-0.5
+        with torch.no_grad():
+            for name, weight in zip(self.processes, self.in_proj.weight.chunk(len(self.processes)), strict=True):
+                if name != "value":
+                    weight.normal_(0.0, std)
+
+    def _split(self, x: Tensor) -> Tensor:
+        """(*batch, n, d) → (*batch, h, n, s), in float32 at least."""
+        heads = x.unflatten(-1, (self.num_heads, self.head_dim)).transpose(-2, -3)
+        return heads.float() if heads.dtype in (torch.float16, torch.bfloat16) else heads
+
+    def _check_inputs(self, query: Tensor, key: Tensor | None, value: Tensor | None) -> None:
+        if key is None and value is not None:
+            raise ValueError("key: expected tokens because value was given, got None")
+        for name, x in (("query", query), ("key", key), ("value", value)):
+            if x is not None and (x.dim() < 2 or x.shape[-1] != self.embed_dim or x.shape[-2] < 1):
+                raise ValueError(
+                    f"{name}: expected tokens (*batch, n >= 1, {self.embed_dim}), got shape {tuple(x.shape)}"
+                )
+        if key is not None and value is not None and key.shape[-2] != value.shape[-2]:
+            raise ValueError(f"value: expected as many tokens as key, {key.shape[-2]}, got {value.shape[-2]}")

@@ -1,0 +1,184 @@
+"""Attention by an exact correlated Gaussian process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from cgp.functional import correlated
+from cgp.functional.correlated import ExactTerms
+from cgp.functional.correlated_objective import OBJECTIVES, log_density
+from cgp.functional.gaussians import DenseGaussian, MarginalGaussian
+from cgp.functional.padding import count_tokens, mask_gram, mask_tokens
+
+from .base import Tokens
+from .gaussian_process import GaussianProcessAttention
+
+__all__ = ["CGPAttention", "CorrelatedAttention"]
+
+COUPLINGS = ("direct", "latent")
+
+
+class CorrelatedAttention(GaussianProcessAttention):
+    """What exact and sparse correlated attention share: coupling, objective, its normalisation.
+
+    Args:
+        embed_dim: width d of the tokens.
+        num_heads: h, which divides d.
+        coupling: "direct" (one hop) or "latent" (two hops over a latent process, the paper's).
+        objective: the regulariser, one of "marginal", "joint", "elbo", "paper_mc", or None for none.
+        objective_reduction: "mean" (nats per real token and column, so that alpha means the same at every size) or
+            "sum" (the paper's scale).
+        objective_draws: draws of "paper_mc".
+        **options: of :class:`~cgp.attention.gaussian_process.GaussianProcessAttention`.
+
+    Raises:
+        ValueError: if a string is not of its closed set.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        coupling: str = "direct",
+        objective: str | None = "marginal",
+        objective_reduction: str = "mean",
+        objective_draws: int = 1,
+        **options: Any,
+    ) -> None:
+        if coupling not in COUPLINGS:
+            raise ValueError(f"coupling: expected one of {COUPLINGS}, got {coupling!r}")
+        if objective is not None and objective not in OBJECTIVES:
+            raise ValueError(f"objective: expected None or one of {OBJECTIVES}, got {objective!r}")
+        if objective_reduction not in ("mean", "sum"):
+            raise ValueError(f"objective_reduction: expected 'mean' or 'sum', got {objective_reduction!r}")
+        processes = ("query", "key", "value") + (("latent",) if coupling == "latent" else ())
+        super().__init__(embed_dim, num_heads, processes=processes, **options)
+        self.coupling = coupling
+        self.objective = objective
+        self.objective_reduction = objective_reduction
+        self.objective_draws = objective_draws
+        self.register_added_loss_term("log_density")
+
+    def _wants_loss(self) -> bool:
+        return self.training and self.objective is not None
+
+    def _add_log_density(self, density: Tensor, tokens: Tokens) -> None:
+        """Minus the log-density: summed over heads, averaged over the batch, per token and column unless "sum"."""
+        if self.objective_reduction == "mean":
+            real = count_tokens(tokens.q[..., 0], tokens.query_padding)
+            density = density / (real.clamp(min=1.0) * self.head_dim)
+        self._add_loss("log_density", -density.sum(-1).mean(), "log_density")
+
+
+class CGPAttention(CorrelatedAttention):
+    r"""Attention as the posterior of an exact correlated Gaussian process.
+
+    Queries and keys are two scaled-and-mapped views of one canonical process, so the output has the mean :math:`CV`
+    and the covariance
+
+    .. math:: K_q - C(K_k + \sigma^2I)^{-1}C^\top, \qquad C = K_{qk} \;\text{(direct)}\quad\text{or}\quad
+        K_{qo}(K_o + \sigma^2I)^{-1}K_{ok} \;\text{(latent)}
+
+    Cost: one Cholesky of n rows (direct), two (latent); a further one for the objective.
+
+    Args:
+        embed_dim: width d of the tokens.
+        num_heads: h, which divides d.
+        coupling: "direct" or "latent".
+        covariance: "coherent" or "paper" (CGPT appendix B; latent coupling only).
+        **options: ``kernel``, ``noise``, ``objective``, ``objective_reduction``, ``objective_draws``, ``bias``,
+        ``device``, ``dtype``.
+
+    Raises:
+        ValueError: if a string is not of its closed set, or the paper's covariance is asked of the direct coupling.
+
+    Example:
+        >>> block = CGPAttention(8, 2).eval()
+        >>> block(torch.zeros(3, 5, 8)).shape, block.posterior(torch.zeros(3, 5, 8)).batch_shape
+        (torch.Size([3, 5, 8]), torch.Size([3, 2, 4]))
+    """
+
+    def __init__(
+        self, embed_dim: int, num_heads: int, *, coupling: str = "direct", covariance: str = "coherent", **options: Any
+    ) -> None:
+        super().__init__(embed_dim, num_heads, coupling=coupling, **options)
+        if covariance not in ("coherent", "paper") or (covariance == "paper" and coupling == "direct"):
+            raise ValueError(f"covariance: expected 'coherent', or 'paper' with coupling='latent', got {covariance!r}")
+        if coupling == "direct" and self.objective in ("elbo", "paper_mc"):
+            raise ValueError(f"objective: {self.objective!r} needs coupling='latent', got 'direct'")
+        self.covariance = covariance
+
+    def mean(self, tokens: Tokens) -> Tensor:
+        """Posterior mean alone: no Cholesky (direct), one (latent).
+
+        Args:
+            tokens: the projected tokens.
+
+        Returns:
+            ``(*batch, h, Nq, s)``.
+        """
+        gram, padding = self.canonical.gram, tokens.key_padding
+        if tokens.o is None:
+            mean = mask_gram(gram(tokens.q, tokens.k), None, padding) @ tokens.v
+        else:
+            K_qo, K_o, K_ko = gram(tokens.q, tokens.o), gram(tokens.o), gram(tokens.k, tokens.o)
+            mean = correlated.latent_mean(
+                K_qo, K_o, K_ko, tokens.v, noise=self.noise, key_padding=padding, latent_padding=padding
+            )
+        return mask_tokens(mean, tokens.query_padding)
+
+    def marginals(self, tokens: Tokens) -> MarginalGaussian:
+        """Mean and variance of each token.
+
+        Args:
+            tokens: the projected tokens.
+
+        Returns:
+            Mean ``(*batch, h, Nq, s)``, variance ``(*batch, h, Nq)``.
+        """
+        return correlated.marginal_posterior(self._terms(tokens), self.canonical.diagonal(tokens.q))
+
+    def joint(self, tokens: Tokens) -> DenseGaussian:
+        """Posterior with its covariance over the queries.
+
+        Args:
+            tokens: the projected tokens.
+
+        Returns:
+            Mean ``(*batch, h, Nq, s)``, covariance ``(*batch, h, Nq, Nq)``.
+        """
+        return correlated.joint_posterior(self._terms(tokens), self.canonical.gram(tokens.q))
+
+    def gaussian(self, tokens: Tokens) -> MarginalGaussian | DenseGaussian:
+        """The posterior that ``sampling`` needs; registers the regulariser in training.
+
+        Args:
+            tokens: the projected tokens.
+
+        Returns:
+            Joint if draws are joint, marginals otherwise.
+        """
+        terms = self._terms(tokens)
+        K_q = self.canonical.gram(tokens.q) if self._wants_loss() or self.sampling == "joint" else None
+        if self._wants_loss() and K_q is not None and self.objective is not None:
+            self._add_log_density(log_density(terms, K_q, self.objective, draws=self.objective_draws), tokens)
+        if self.sampling == "joint" and K_q is not None:
+            return correlated.joint_posterior(terms, K_q)
+        return correlated.marginal_posterior(terms, self.canonical.diagonal(tokens.q))
+
+    def _terms(self, tokens: Tokens) -> ExactTerms:
+        gram, padding = self.canonical.gram, tokens.key_padding
+        common: dict[str, Any] = {
+            "noise": self.noise,
+            "query_padding": tokens.query_padding,
+            "key_padding": padding,
+        }
+        if tokens.o is None:
+            return correlated.direct_terms(gram(tokens.q, tokens.k), gram(tokens.k), tokens.v, **common)
+        K_qo, K_o, K_ko = gram(tokens.q, tokens.o), gram(tokens.o), gram(tokens.k, tokens.o)
+        return correlated.latent_terms(
+            K_qo, K_o, K_ko, gram(tokens.k), tokens.v, latent_padding=padding, covariance=self.covariance, **common
+        )

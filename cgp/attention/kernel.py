@@ -1,0 +1,63 @@
+"""Kernel attention: the mean of a Gaussian process without its variance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from cgp.functional.covariances import canonical
+from cgp.functional.padding import mask_gram
+
+from .base import Attention, Tokens, full_precision
+from .masks import causal_mask
+
+__all__ = ["KernelAttention"]
+
+
+class KernelAttention(Attention):
+    r"""Attention by a covariance of queries and keys, not normalised.
+
+    .. math:: \kappa_o(Q, K)\,V
+
+    Args:
+        embed_dim: width d of the tokens.
+        num_heads: h, which divides d.
+        kernel: name of the canonical covariance; per-dimension lengthscales live in the maps.
+        symmetric: whether queries and keys share one map.
+        bias: whether the projections have biases.
+        device: of the parameters.
+        dtype: of the parameters.
+
+    Raises:
+        ValueError: if the kernel is unknown.
+
+    Example:
+        >>> import torch
+        >>> KernelAttention(8, 2, symmetric=True)(torch.zeros(3, 5, 8)).shape
+        torch.Size([3, 5, 8])
+    """
+
+    def __init__(
+        self, embed_dim: int, num_heads: int, *, kernel: str = "rbf", symmetric: bool = False, **options: Any
+    ) -> None:
+        processes = ("key", "value") if symmetric else ("query", "key", "value")
+        super().__init__(embed_dim, num_heads, processes=processes, **options)
+        self.symmetric = symmetric
+        self.canonical = canonical(kernel)
+        self._reset_process_maps(stationary=self.canonical.stationary)
+
+    def attend(self, tokens: Tokens) -> Tensor:
+        """Head outputs.
+
+        Args:
+            tokens: the projected tokens.
+
+        Returns:
+            ``(*batch, h, Nq, s)``.
+        """
+        with full_precision(tokens.q.device):
+            gram = mask_gram(self.canonical.gram(tokens.q, tokens.k), None, tokens.key_padding)
+            if tokens.is_causal:
+                gram = gram.masked_fill(causal_mask(gram.shape[-2], gram.shape[-1], gram.device), 0.0)
+            return gram @ tokens.v

@@ -1,0 +1,125 @@
+"""Masks at the door of a block: padding, causal, or neither."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+__all__ = ["MaskReading", "causal_mask", "read_masks"]
+
+
+class MaskReading(NamedTuple):
+    """What the masks of a call amount to.
+
+    Attributes:
+        key_padding: ``(*batch, Nk)``, True = padding, or None.
+        attn_mask: a mask over pairs that is neither padding nor causal, or None.
+        is_causal: whether a query sees no later key.
+    """
+
+    key_padding: Tensor | None
+    attn_mask: Tensor | None
+    is_causal: bool
+
+
+def causal_mask(num_queries: int, num_keys: int, device: torch.device | None = None) -> Tensor:
+    """True where key j lies after query i.
+
+    Args:
+        num_queries: rows.
+        num_keys: columns.
+        device: of the mask.
+
+    Returns:
+        ``(num_queries, num_keys)``.
+
+    Example:
+        >>> causal_mask(2, 2)
+        tensor([[False,  True],
+                [False, False]])
+    """
+    return torch.ones(num_queries, num_keys, dtype=torch.bool, device=device).triu(1)
+
+
+def read_masks(
+    memory: Tensor,
+    num_queries: int,
+    key_padding_mask: Tensor | None,
+    attn_mask: Tensor | None,
+    is_causal: bool,
+    *,
+    any_mask: bool,
+) -> MaskReading:
+    """Read the masks of a call; a mask over pairs is reduced to padding or causal where it is one of these.
+
+    Args:
+        memory: the key tokens, ``(*batch, Nk, d)``.
+        num_queries: Nq.
+        key_padding_mask: ``(*batch, Nk)`` bool, True = padding, or None.
+        attn_mask: bool, True = not attended, or additive float; broadcastable to ``(*batch, h, Nq, Nk)``; or None.
+        is_causal: whether a causal mask is asked for by name (then ``attn_mask`` is not read).
+        any_mask: whether the block takes masks that are neither padding nor causal.
+
+    Returns:
+        The reading.
+
+    Raises:
+        ValueError: if shapes or dtypes are off, or the mask is one that the block cannot take.
+    """
+    num_keys = memory.shape[-2]
+    padding = _check_padding(memory, key_padding_mask)
+    if is_causal and num_queries != num_keys:
+        raise ValueError(f"is_causal: expected as many queries as keys, got {num_queries} and {num_keys}")
+    if attn_mask is None or is_causal:
+        return MaskReading(padding, None, is_causal)
+    _check_pairs(attn_mask, num_queries, num_keys)
+    if any_mask:
+        return MaskReading(padding, attn_mask, False)
+    return _reduce(attn_mask, padding, num_queries, num_keys)
+
+
+def _check_padding(memory: Tensor, mask: Tensor | None) -> Tensor | None:
+    if mask is None:
+        return None
+    if mask.dtype != torch.bool:
+        raise ValueError(f"key_padding_mask: expected bool, True = padding, got {mask.dtype}")
+    batch, given = memory.shape[:-1], mask.shape
+    if given[-1:] != batch[-1:] or len(given) > len(batch) or given[:-1] != batch[len(batch) - len(given) : -1]:
+        raise ValueError(f"key_padding_mask: expected shape {tuple(batch)} (*batch, keys), got {tuple(given)}")
+    return mask
+
+
+def _check_pairs(mask: Tensor, num_queries: int, num_keys: int) -> None:
+    if mask.dtype != torch.bool and not mask.is_floating_point():
+        raise ValueError(f"attn_mask: expected bool (True = not attended) or additive float, got {mask.dtype}")
+    if mask.dim() < 2 or mask.shape[-1] != num_keys or mask.shape[-2] not in (1, num_queries):
+        raise ValueError(
+            f"attn_mask: expected (..., {num_queries}, {num_keys}) broadcastable to (*batch, h, Nq, Nk), "
+            f"got {tuple(mask.shape)}"
+        )
+
+
+def _reduce(mask: Tensor, padding: Tensor | None, num_queries: int, num_keys: int) -> MaskReading:
+    """The padding or causal mask that a mask over pairs stands for."""
+    if mask.is_floating_point():
+        blocked = mask <= torch.finfo(mask.dtype).min / 2
+        if not bool((blocked | (mask == 0)).all()):
+            raise ValueError("attn_mask: expected zeros and -inf (padding or causal) for a GP block, got other biases")
+    else:
+        blocked = mask
+    causal = causal_mask(num_queries, num_keys, mask.device)
+    if not bool(blocked.any()):
+        return MaskReading(padding, None, False)
+    same_for_all_queries = bool((blocked == blocked[..., :1, :]).all())
+    if num_queries == num_keys and bool((blocked == causal).all()) and num_keys != 1:
+        return MaskReading(padding, None, True)
+    same_for_all_heads = mask.dim() < 3 or mask.shape[-3] == 1 or bool((blocked == blocked[..., :1, :, :]).all())
+    if not (same_for_all_queries and same_for_all_heads):
+        raise ValueError(
+            "attn_mask: expected a padding or a causal mask (a general mask over pairs is no process scale, so the "
+            "Gaussian process is not defined for it), got another"
+        )
+    columns = blocked[..., 0, :] if mask.dim() < 3 else blocked[..., 0, 0, :]
+    return MaskReading(columns if padding is None else padding | columns, None, False)

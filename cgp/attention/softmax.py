@@ -1,0 +1,65 @@
+"""Softmax attention, the deterministic baseline."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from .base import Attention, Tokens
+from .masks import causal_mask
+
+__all__ = ["SoftmaxAttention"]
+
+
+class SoftmaxAttention(Attention):
+    r"""Scaled dot-product attention.
+
+    .. math:: \operatorname{softmax}(QK^\top/\sqrt{s})\,V
+
+    Args:
+        embed_dim: width d of the tokens.
+        num_heads: h, which divides d.
+        bias: whether the projections have biases.
+        device: of the parameters.
+        dtype: of the parameters.
+
+    Example:
+        >>> SoftmaxAttention(8, 2)(torch.zeros(3, 5, 8)).shape
+        torch.Size([3, 5, 8])
+    """
+
+    takes_any_mask = True
+
+    def attend(self, tokens: Tokens) -> Tensor:
+        """Head outputs; queries whose every key is masked give zero.
+
+        Args:
+            tokens: the projected tokens.
+
+        Returns:
+            ``(*batch, h, Nq, s)``.
+        """
+        mask = _additive_mask(tokens)
+        attended = nn.functional.scaled_dot_product_attention(
+            tokens.q, tokens.k, tokens.v, attn_mask=mask, is_causal=tokens.is_causal and mask is None
+        )
+        if mask is None:
+            return attended
+        nothing = (mask == -torch.inf).all(-1, keepdim=True)
+        return attended.masked_fill(nothing, 0.0)
+
+
+def _additive_mask(tokens: Tokens) -> Tensor | None:
+    """The masks of a call as one additive bias, or None where SDPA needs none."""
+    if tokens.key_padding is None and tokens.attn_mask is None:
+        return None
+    n_q, n_k = tokens.q.shape[-2], tokens.k.shape[-2]
+    bias = tokens.q.new_zeros(n_q, n_k)
+    if tokens.attn_mask is not None:
+        given = tokens.attn_mask
+        bias = bias.masked_fill(given, -torch.inf) if given.dtype == torch.bool else bias + given
+    if tokens.is_causal:
+        bias = bias.masked_fill(causal_mask(n_q, n_k, bias.device), -torch.inf)
+    if tokens.key_padding is not None:
+        bias = bias.masked_fill(tokens.key_padding[..., None, :], -torch.inf)
+    return bias
