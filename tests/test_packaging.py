@@ -1,5 +1,6 @@
 """What `pip install` gives: the library alone, typed, under one version number."""
 
+import ast
 import configparser
 import importlib.metadata
 import re
@@ -73,6 +74,44 @@ def test_installed_metadata_is_that_of_the_checkout(configuration: configparser.
         pytest.skip("cgp runs from the checkout, it is not installed")
     for field in ("name", "version", "author"):
         assert installed[field] == configuration["metadata"][field]
+
+
+def declared(configuration: configparser.ConfigParser, *extras: str) -> set[str]:
+    """Names of the distributions that the library and these extras ask for."""
+    groups = [
+        configuration["options"]["install_requires"],
+        *(configuration["options.extras_require"][e] for e in extras),
+    ]
+    lines = "\n".join(groups).split("\n")
+    return {canonicalize_name(Requirement(line).name) for line in lines if line and not line.startswith("#")}
+
+
+def imported_by(package: str) -> dict[str, str]:
+    """Top-level names that a package's files import, each with one file that does."""
+    names = {}
+    for path in (ROOT / package).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names |= {alias.name.split(".")[0]: path.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+                names[node.module.split(".")[0]] = path.name
+    return names
+
+
+@pytest.mark.parametrize(
+    ("package", "extras"),
+    [("cgp", ("vision", "text")), ("models", ()), ("experiments", ("experiments", "vision", "text"))],
+)
+def test_every_import_is_declared(
+    configuration: configparser.ConfigParser, package: str, extras: tuple[str, ...]
+) -> None:
+    distributions = importlib.metadata.packages_distributions()
+    allowed = declared(configuration, *extras)
+    own = {"cgp", "models", "experiments"} | sys.stdlib_module_names
+    for name, file in imported_by(package).items():
+        if name not in own:
+            provided_by = {canonicalize_name(distribution) for distribution in distributions[name]}
+            assert provided_by & allowed, f"{package}: {file} imports {name}, which setup.cfg does not declare"
 
 
 def test_every_dependency_is_pinned_inside_its_range(configuration: configparser.ConfigParser) -> None:
