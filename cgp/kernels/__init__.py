@@ -1,0 +1,23 @@
+"""GPyTorch kernels of correlated processes: scaled, mapped views of one canonical process."""
+
+from .affine_map import AffineMap
+from .base_kernels import BASE_KERNELS, check_positive_semidefinite
+from .canonical_inducing_kernel import CanonicalInducingKernel
+from .canonical_kernel import CanonicalKernel, CanonicalPoints
+from .correlated_kernel import CorrelatedKernel
+from .cross_kernel import CrossKernel
+from .hadamard_correlated_kernel import HadamardCorrelatedKernel
+from .process_kernel import ProcessKernel
+
+__all__ = [
+    "BASE_KERNELS",
+    "AffineMap",
+    "CanonicalInducingKernel",
+    "CanonicalKernel",
+    "CanonicalPoints",
+    "CorrelatedKernel",
+    "CrossKernel",
+    "HadamardCorrelatedKernel",
+    "ProcessKernel",
+    "check_positive_semidefinite",
+]

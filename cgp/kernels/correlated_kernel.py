@@ -1,0 +1,256 @@
+"""Correlated Gaussian processes: many processes, each a scaled and mapped view of one canonical process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from gpytorch.constraints import Interval, Positive
+from gpytorch.kernels import Kernel
+from gpytorch.priors import Prior
+from linear_operator import LinearOperator, to_linear_operator
+from torch import Tensor, nn
+
+from .affine_map import AffineMap
+from .base_kernels import base_kernel_from
+from .canonical_kernel import CanonicalKernel, CanonicalPoints, scaled_gram
+from .cross_kernel import CrossKernel
+from .process_kernel import ProcessKernel
+
+__all__ = ["PROCESS_NAMES", "CorrelatedKernel"]
+
+PROCESS_NAMES = {"query": 0, "key": 1, "latent": 2}
+
+
+class CorrelatedKernel(CanonicalKernel):
+    r"""The joint covariance of P processes that are views of one canonical process.
+
+    .. math:: \operatorname{Cov}[z_p(x), z_r(x')] = \sigma_p \sigma_r\, \kappa(x W_p^\top + b_p,\; x' W_r^\top + b_r)
+
+    This is one positive semi-definite kernel over (process, input) pairs. Called on inputs, it gives the covariance of
+    all P processes at each of them in GPyTorch's multitask layout (row i·P + p is process p at input i), for a
+    ``MultitaskMultivariateNormal``. Where the processes are observed at inputs of their own, use :meth:`joint`, or
+    :class:`HadamardCorrelatedKernel` in an ``ExactGP``. Processes are 0 … P-1, or the words query (0), key (1), latent
+    (2).
+
+    Args:
+        base_kernel: κ: "rbf", "matern12", "matern32", "matern52", "rq" (lengthscale 1), or any GPyTorch kernel that is
+            positive semi-definite in the canonical space; it need not be stationary.
+        num_processes: P.
+        input_dim: d, dimensions of the inputs; None if ``input_maps`` are modules.
+        canonical_dim: s, dimensions of the canonical space; None means d.
+        input_maps: the kind of :class:`AffineMap` ("free", "diagonal", "orthogonal"), or P modules with
+            ``out_features``. Maps that are made here start equal but for small random biases, so that the processes
+            start strongly correlated.
+        bias: whether the maps that are made here have biases.
+        batch_shape: one kernel for each batch member.
+        active_dims: the input dimensions that are used.
+        scale_prior: prior of the scales.
+        scale_constraint: constraint of the scales, positive by default.
+
+    Raises:
+        ValueError: if a size, a map or the base kernel does not fit; see :func:`check_positive_semidefinite`.
+
+    Note:
+        CGPT equations (13)-(16).
+
+    Example:
+        >>> kernel = CorrelatedKernel("rbf", 2, 3)
+        >>> x = torch.randn(5, 3)
+        >>> kernel(x).shape, kernel.cross("query", "key")(x, x[:4]).shape, kernel.process(1)(x).shape
+        (torch.Size([10, 10]), torch.Size([5, 4]), torch.Size([5, 5]))
+    """
+
+    def __init__(
+        self,
+        base_kernel: Kernel | str,
+        num_processes: int,
+        input_dim: int | None = None,
+        *,
+        canonical_dim: int | None = None,
+        input_maps: str | Sequence[nn.Module] = "free",
+        bias: bool = True,
+        batch_shape: torch.Size = torch.Size(),
+        active_dims: Sequence[int] | None = None,
+        scale_prior: Prior | None = None,
+        scale_constraint: Interval | None = None,
+    ) -> None:
+        if num_processes < 1:
+            raise ValueError(f"num_processes: expected at least 1, got {num_processes}")
+        if isinstance(input_maps, str):
+            input_maps = _equal_maps(num_processes, input_dim, canonical_dim, input_maps, bias, torch.Size(batch_shape))
+        dim = _canonical_dim(input_maps, num_processes)
+        shapes = [getattr(one, "batch_shape", torch.Size()) for one in input_maps]
+        super().__init__(batch_shape=torch.broadcast_shapes(torch.Size(batch_shape), *shapes), active_dims=active_dims)
+        self.num_processes = num_processes
+        self.input_maps = nn.ModuleList(input_maps)
+        self.covar_module = base_kernel_from(base_kernel, dim)
+        self.register_parameter("raw_scales", nn.Parameter(torch.zeros(*self._batch_shape, num_processes)))
+        self.register_constraint("raw_scales", Positive() if scale_constraint is None else scale_constraint)
+        self.scales = torch.ones(())
+        if scale_prior is not None:
+            self.register_prior("scale_prior", scale_prior, "scales")
+
+    @property
+    def base_kernel(self) -> Kernel:
+        """κ, the canonical covariance."""
+        return self.covar_module
+
+    @property
+    def scales(self) -> Tensor:
+        """σ, the positive scale (a standard deviation) of each process, ``(*batch, P)``."""
+        return self.raw_scales_constraint.transform(self.raw_scales)
+
+    @scales.setter
+    def scales(self, value: Tensor | float) -> None:
+        value = torch.as_tensor(value).to(self.raw_scales)
+        self.initialize(raw_scales=self.raw_scales_constraint.inverse_transform(value))
+
+    def index(self, process: int | str) -> int:
+        """The number of a process.
+
+        Args:
+            process: its number or word.
+
+        Returns:
+            0 … P-1.
+
+        Raises:
+            ValueError: if there is no such process.
+
+        Example:
+            >>> CorrelatedKernel("rbf", 2, 1).index("key")
+            1
+        """
+        number = PROCESS_NAMES.get(process, -1) if isinstance(process, str) else process
+        if not 0 <= number < self.num_processes:
+            raise ValueError(
+                f"process: expected 0 to {self.num_processes - 1} or {tuple(PROCESS_NAMES)}, got {process!r}"
+            )
+        return number
+
+    def process_points(self, process: int | str, x: Tensor) -> CanonicalPoints:
+        """The canonical points of one process.
+
+        Args:
+            process: which.
+            x: its inputs, ``(*batch, n, d)``.
+
+        Returns:
+            n points.
+        """
+        number = self.index(process)
+        inputs = self.input_maps[number](x)
+        scale = self.scales[..., number].unsqueeze(-1)
+        return CanonicalPoints(inputs, scale.expand(torch.broadcast_shapes(scale.shape, inputs.shape[:-1])))
+
+    def points(self, x: Tensor) -> CanonicalPoints:
+        """The canonical points of every process at the same inputs, process fastest.
+
+        Args:
+            x: ``(*batch, n, d)``.
+
+        Returns:
+            n·P points.
+        """
+        every = [self.process_points(number, x) for number in range(self.num_processes)]
+        inputs = torch.stack(torch.broadcast_tensors(*(one.inputs for one in every)), dim=-2)  # (*batch, n, P, s)
+        scales = torch.stack(torch.broadcast_tensors(*(one.scales for one in every)), dim=-1)  # (*batch, n, P)
+        return CanonicalPoints(inputs.flatten(-3, -2), scales.flatten(-2))
+
+    def cross(self, left: int | str, right: int | str) -> CrossKernel:
+        """The covariance between two processes, sharing this kernel's parameters.
+
+        Args:
+            left: process of the rows.
+            right: process of the columns.
+
+        Returns:
+            A function of two sets of inputs.
+        """
+        return CrossKernel(self, self.index(left), self.index(right))
+
+    def process(self, process: int | str) -> ProcessKernel:
+        """The kernel of one process alone, sharing this kernel's parameters.
+
+        Args:
+            process: which.
+
+        Returns:
+            A kernel.
+        """
+        return ProcessKernel(self, self.index(process))
+
+    def joint(self, inputs: Sequence[Tensor], other: Sequence[Tensor] | None = None) -> LinearOperator:
+        """The covariance of all processes, each at inputs of its own.
+
+        Args:
+            inputs: one ``(*batch, n_p, d)`` for each process; n_p may be 0.
+            other: likewise for the columns; None means the same.
+
+        Returns:
+            ``(*batch, n_1 + … + n_P, m_1 + … + m_P)``, in blocks by process.
+
+        Raises:
+            ValueError: if there is not one set of inputs for each process.
+
+        Example:
+            >>> kernel = CorrelatedKernel("rbf", 2, 3)
+            >>> kernel.joint([torch.randn(5, 3), torch.randn(4, 3)]).shape
+            torch.Size([9, 9])
+        """
+        left = self._stacked(inputs)
+        right = None if other is None else self._stacked(other)
+        return to_linear_operator(scaled_gram(self.base_kernel, left, right))
+
+    def num_outputs_per_input(self, x1: Tensor, x2: Tensor) -> int:
+        """The number of processes.
+
+        Args:
+            x1: inputs.
+            x2: inputs.
+
+        Returns:
+            P.
+        """
+        return self.num_processes
+
+    def _stacked(self, inputs: Sequence[Tensor]) -> CanonicalPoints:
+        if len(inputs) != self.num_processes:
+            raise ValueError(
+                f"inputs: expected one tensor for each of {self.num_processes} processes, got {len(inputs)}"
+            )
+        every = [self.process_points(number, x) for number, x in enumerate(inputs)]
+        batch = torch.broadcast_shapes(*(one.scales.shape[:-1] for one in every))
+        return CanonicalPoints(
+            torch.cat([one.inputs.expand(*batch, *one.inputs.shape[-2:]) for one in every], dim=-2),
+            torch.cat([one.scales.expand(*batch, one.scales.shape[-1]) for one in every], dim=-1),
+        )
+
+
+def _equal_maps(
+    number: int, input_dim: int | None, canonical_dim: int | None, kind: str, bias: bool, batch_shape: torch.Size
+) -> list[nn.Module]:
+    """Maps that differ in their biases alone: equal maps would make the joint covariance singular."""
+    if input_dim is None:
+        raise ValueError("input_dim: expected a size, got None: it is needed unless input_maps are modules")
+    maps = [AffineMap(input_dim, canonical_dim, kind=kind, bias=bias, batch_shape=batch_shape) for _ in range(number)]
+    for one in maps[1:]:
+        if kind == "free":
+            one.weight = maps[0].weight.detach()
+        if kind == "orthogonal":
+            one.directions = maps[0].directions.detach()
+        if one.bias is not None:
+            nn.init.normal_(one.bias, std=0.1)
+    return list(maps)
+
+
+def _canonical_dim(input_maps: Sequence[nn.Module], num_processes: int) -> int:
+    """The output size that the maps share."""
+    if len(input_maps) != num_processes:
+        raise ValueError(f"input_maps: expected one for each of {num_processes} processes, got {len(input_maps)}")
+    sizes = {getattr(one, "out_features", None) for one in input_maps}
+    size = sizes.pop()
+    if sizes or not isinstance(size, int):
+        raise ValueError(f"input_maps: expected modules with one common out_features, got {sizes | {size}}")
+    return size

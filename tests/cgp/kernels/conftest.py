@@ -1,0 +1,35 @@
+"""Kernels and an independent oracle for the tests of the kernels."""
+
+import numpy as np
+import pytest
+import torch
+
+from cgp.kernels import CorrelatedKernel
+
+
+@pytest.fixture
+def kernel():
+    """Three processes, two input and three canonical dimensions, random maps and scales, float64."""
+    return random_kernel()
+
+
+def random_kernel(num_processes=3, input_dim=2, seed=0, **options):
+    torch.manual_seed(seed)
+    made = CorrelatedKernel("rbf", num_processes, input_dim, **({"canonical_dim": 3} | options)).double()
+    with torch.no_grad():
+        for parameter in made.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.5 * torch.randn_like(parameter))
+    return made
+
+
+def dense_oracle(kernel, left, x1, right, x2):
+    """sigma_p sigma_r exp(-|xW_p' + b_p - x'W_r' - b_r|^2 / 2), entry by entry in numpy."""
+
+    def mapped(p, x):
+        one = kernel.input_maps[p]
+        return x.detach().numpy() @ one.weight.detach().numpy().T + one.bias.detach().numpy()
+
+    difference = mapped(left, x1)[:, None] - mapped(right, x2)[None]
+    scales = kernel.scales.detach().numpy()
+    return scales[left] * scales[right] * np.exp(-0.5 * np.square(difference).sum(-1))

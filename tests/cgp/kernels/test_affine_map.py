@@ -1,0 +1,73 @@
+import pytest
+import torch
+
+from cgp.kernels import AffineMap
+
+SIZES = {"free": (3, 2), "diagonal": (3, 3), "orthogonal": (4, 2)}
+
+
+@pytest.mark.parametrize("batch_shape", [(), (2,), (3, 2)])
+@pytest.mark.parametrize("kind", SIZES)
+def test_is_affine_for_each_batch_member(kind, batch_shape):
+    torch.manual_seed(0)
+    d, s = SIZES[kind]
+    one = AffineMap(d, s, kind=kind, batch_shape=torch.Size(batch_shape)).double()
+    with torch.no_grad():
+        for parameter in one.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    x = torch.randn(*batch_shape, 5, d, dtype=torch.float64)
+    expected = torch.einsum("...nd,...sd->...ns", x, one.weight) + one.bias.unsqueeze(-2)
+    torch.testing.assert_close(one(x), expected)
+    assert one.weight.shape == (*batch_shape, s, d)
+
+
+def test_orthogonal_rows_stay_orthogonal_while_it_is_trained():
+    torch.manual_seed(1)
+    one = AffineMap(5, 2, kind="orthogonal").double()
+    start = one.weight.detach().clone()
+    optimizer = torch.optim.Adam(one.parameters(), lr=0.1)
+    x, y = torch.randn(20, 5, dtype=torch.float64), torch.randn(20, 2, dtype=torch.float64)
+    for _ in range(20):
+        optimizer.zero_grad()
+        (one(x) - y).square().sum().backward()
+        optimizer.step()
+    gram = one.weight @ one.weight.mT
+    torch.testing.assert_close(gram, torch.diag(one.scales.square()))
+    assert (one.weight - start).abs().max() > 0.05
+
+
+@pytest.mark.parametrize("sizes", [(8, 8), (8, 3), (3, 8)])
+def test_initial_distances_do_not_depend_on_the_sizes(sizes):
+    torch.manual_seed(2)
+    x = torch.randn(2000, sizes[0])
+    z = AffineMap(*sizes)(x)
+    distance = (z[::2] - z[1::2]).square().sum(-1).mean()
+    assert abs(distance - 2.0) < 0.2
+
+
+@pytest.mark.parametrize("kind", SIZES)
+def test_every_parameter_gets_a_gradient(kind):
+    one = AffineMap(*SIZES[kind], kind=kind)
+    one(torch.randn(6, SIZES[kind][0])).square().sum().backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in one.parameters())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"in_features": 3, "kind": "circular"}, "kind: expected one of"),
+        ({"in_features": 0}, "positive sizes"),
+        ({"in_features": 3, "out_features": 2, "kind": "diagonal"}, "diagonal map keeps"),
+        ({"in_features": 2, "out_features": 3, "kind": "orthogonal"}, "at most 2"),
+    ],
+)
+def test_refuses(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        AffineMap(**arguments)
+
+
+def test_refuses_inputs_of_the_wrong_size_and_a_weight_it_cannot_take():
+    with pytest.raises(ValueError, match="expected 3 features"):
+        AffineMap(3)(torch.zeros(4, 2))
+    with pytest.raises(ValueError, match="kind 'free' only"):
+        AffineMap(3, kind="diagonal").weight = torch.eye(3)

@@ -1,0 +1,270 @@
+import copy
+import itertools
+import pickle
+import unittest
+
+import gpytorch
+import numpy as np
+import pytest
+import torch
+from gpytorch.lazy import LazyEvaluatedKernelTensor
+from gpytorch.test.base_kernel_test_case import BaseKernelTestCase
+
+from cgp.kernels import AffineMap, CorrelatedKernel
+from tests.cgp.kernels.conftest import dense_oracle, random_kernel
+
+
+def inputs(*shape):
+    torch.manual_seed(7)
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+def test_every_block_matches_the_formula(kernel):
+    x1, x2 = inputs(5, 2), inputs(4, 2) + 0.3
+    joint = kernel(x1, x2).to_dense().detach().numpy().reshape(5, 3, 4, 3)
+    blocks = kernel.joint([x1] * 3, [x2] * 3).to_dense().detach().numpy().reshape(3, 5, 3, 4)
+    for p, r in itertools.product(range(3), repeat=2):
+        expected = dense_oracle(kernel, p, x1, r, x2)
+        np.testing.assert_allclose(kernel.cross(p, r)(x1, x2).to_dense().detach().numpy(), expected, atol=1e-13)
+        np.testing.assert_allclose(joint[:, p, :, r], expected, atol=1e-13)
+        np.testing.assert_allclose(blocks[p, :, r], expected, atol=1e-13)
+    np.testing.assert_allclose(
+        kernel.process("key")(x1, x2).to_dense().detach().numpy(), dense_oracle(kernel, 1, x1, 1, x2), atol=1e-13
+    )
+
+
+def test_heterotopic_joint_is_symmetric_and_psd(kernel):
+    covariance = kernel.joint([inputs(7, 2), inputs(3, 2), inputs(0, 2)]).to_dense()
+    assert covariance.shape == (10, 10)
+    torch.testing.assert_close(covariance, covariance.mT)
+    assert torch.linalg.eigvalsh(covariance)[0] > -1e-12
+
+
+def test_words_are_processes(kernel):
+    assert [kernel.index(word) for word in ("query", "key", "latent")] == [0, 1, 2]
+    with pytest.raises(ValueError, match="process: expected 0 to 2"):
+        kernel.cross(0, 3)
+    with pytest.raises(ValueError, match="process: expected 0 to 1"):
+        random_kernel(2).process("latent")
+
+
+def test_cross_is_right_under_transposition(kernel):
+    x1, x2 = inputs(5, 2), inputs(4, 2) + 0.3
+    cross = kernel.cross("query", "key")
+    expected = torch.from_numpy(dense_oracle(kernel, 0, x1, 1, x2))
+    torch.testing.assert_close(cross(x1, x2).mT.to_dense().detach(), expected.mT)
+    torch.testing.assert_close(cross.mT(x2, x1).to_dense().detach(), expected.mT)
+    square = cross(x1).to_dense()
+    assert (square - square.mT).abs().max() > 1e-3
+
+
+def test_slices_of_the_lazy_matrix(kernel):
+    x1, x2 = inputs(6, 2), inputs(5, 2)
+    full = kernel(x1, x2).to_dense()
+    lazy = kernel(x1, x2)
+    assert isinstance(lazy, LazyEvaluatedKernelTensor)
+    torch.testing.assert_close(lazy[3:12, 6:9].to_dense(), full[3:12, 6:9])
+    torch.testing.assert_close(kernel(x1, x2)[1:11, 2:4].to_dense(), full[1:11, 2:4])
+    torch.testing.assert_close(kernel(x1, x2).mT[0:4].to_dense(), full.mT[0:4])
+    torch.testing.assert_close(kernel(x1, diag=True), kernel(x1).to_dense().diagonal())
+
+
+@pytest.mark.parametrize("kind", ["free", "diagonal", "orthogonal"])
+@pytest.mark.parametrize("batch_shape", [(2,), (3, 2)])
+def test_batch_equals_loop(kind, batch_shape):
+    dim = {"free": 3, "diagonal": 2, "orthogonal": 1}[kind]
+    kernel = random_kernel(batch_shape=torch.Size(batch_shape), input_maps=kind, canonical_dim=dim)
+    x = inputs(*batch_shape, 4, 2)
+    full = kernel(x).to_dense()
+    for member in itertools.product(*map(range, batch_shape)):
+        torch.testing.assert_close(kernel[member](x[member]).to_dense(), full[member])
+    shared = kernel(x[(0,) * len(batch_shape)]).to_dense()
+    torch.testing.assert_close(shared[(0,) * len(batch_shape)], full[(0,) * len(batch_shape)])
+
+
+def test_batch_members_keep_their_gradients():
+    """Stock kernels lose the gradient here (trap 2)."""
+    kernel = random_kernel(batch_shape=torch.Size([2]))
+    x = inputs(2, 4, 2)
+    for matrix in (kernel(x)[1], kernel[1](x[1]), kernel.expand_batch(3, 2)(x)[0, 1]):
+        kernel.zero_grad()
+        matrix.to_dense().sum().backward()
+        gradients = [p.grad for p in kernel.parameters() if p.requires_grad]
+        assert all(g is not None and g[0].abs().sum() == 0 and g[1].abs().sum() > 0 for g in gradients)
+    stock = gpytorch.kernels.RBFKernel(batch_shape=torch.Size([2])).double()
+    stock(x)[1].to_dense().sum().backward()
+    assert stock.raw_lengthscale.grad is None, "GPyTorch mended trap 2: BatchSafeKernel may go"
+
+
+def test_unsqueezing_a_batch_kernel_matrix():
+    """Stock kernels give a wrong shape here (trap 3)."""
+    kernel = random_kernel(batch_shape=torch.Size([2]))
+    x = inputs(2, 5, 2)
+    assert kernel(x).unsqueeze(-3).shape == (2, 1, 15, 15)
+    torch.testing.assert_close(kernel(x).unsqueeze(-3).to_dense(), kernel(x).to_dense().unsqueeze(-3))
+    stock = gpytorch.kernels.RBFKernel(batch_shape=torch.Size([2])).double()
+    assert stock(x).unsqueeze(-3).to_dense().shape != (2, 1, 5, 5), "GPyTorch mended trap 3"
+
+
+def test_process_as_keyword_would_be_wrong_under_transposition():
+    """Why CrossKernel is evaluated at once (trap 3): transposing a lazy matrix keeps its keyword arguments."""
+
+    class Keyword(gpytorch.kernels.Kernel):
+        def forward(self, x1, x2, left, right, diag=False, **params):
+            return (x1 + left) @ (x2 + 2 * right).mT
+
+    x1, x2 = inputs(3, 1), inputs(2, 1)
+    lazy = Keyword()(x1, x2, left=0.0, right=1.0)
+    assert (lazy.mT.to_dense() - lazy.to_dense().mT).abs().max() > 0.1
+
+
+def test_gradients(kernel):
+    x = inputs(3, 2).requires_grad_()
+    names = [f"kernel.{name}" for name, p in kernel.named_parameters() if p.requires_grad]
+    values = [p.detach().clone().requires_grad_() for p in kernel.parameters() if p.requires_grad]
+
+    def joint(x, *values):
+        call = _Call(kernel, lambda: kernel.joint([x, x[:2] + 0.1, x[1:]]).to_dense())
+        return torch.func.functional_call(call, dict(zip(names, values, strict=True)), ())
+
+    assert torch.autograd.gradcheck(joint, (x, *values))
+
+
+class _Call(torch.nn.Module):
+    def __init__(self, kernel, function):
+        super().__init__()
+        self.kernel, self.function = kernel, function
+
+    def forward(self):
+        return self.function()
+
+
+def test_every_parameter_gets_a_gradient(kernel):
+    kernel(inputs(4, 2)).to_dense().square().sum().backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in kernel.parameters() if p.requires_grad)
+
+
+def test_maps_of_ones_own_and_processes_with_inputs_of_different_size():
+    torch.manual_seed(0)
+    maps = [torch.nn.Linear(2, 2), AffineMap(3, 2), torch.nn.Sequential(torch.nn.Linear(1, 2))]
+    with pytest.raises(ValueError, match="one common out_features"):
+        CorrelatedKernel("rbf", 3, input_maps=maps)
+    kernel = CorrelatedKernel("rbf", 2, input_maps=maps[:2])
+    assert kernel.joint([torch.randn(4, 2), torch.randn(5, 3)]).shape == (9, 9)
+    assert kernel.cross(1, 0)(torch.randn(5, 3), torch.randn(4, 2)).shape == (5, 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_processes": 0, "input_dim": 1}, "num_processes"),
+        ({"num_processes": 2}, "input_dim"),
+        ({"num_processes": 2, "input_maps": [AffineMap(1)]}, "one for each of 2"),
+        ({"num_processes": 2, "input_dim": 1, "input_maps": "bent"}, "kind: expected one of"),
+    ],
+)
+def test_refuses(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        CorrelatedKernel("rbf", **arguments)
+
+
+def test_refuses_calls_that_it_cannot_answer(kernel):
+    with pytest.raises(ValueError, match="one tensor for each of 3"):
+        kernel.joint([inputs(2, 2)])
+    with pytest.raises(ValueError, match="unknown arguments"):
+        kernel(inputs(2, 2), task=1).to_dense()
+
+
+def test_scales_prior_constraint_and_copies(kernel):
+    kernel.scales = torch.tensor([0.5, 1.0, 2.0])
+    torch.testing.assert_close(kernel.scales, torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64))
+    x = inputs(4, 2)
+    before = kernel(x).to_dense()
+    for twin in (copy.deepcopy(kernel), pickle.loads(pickle.dumps(kernel))):
+        torch.testing.assert_close(twin(x).to_dense(), before)
+    fresh = random_kernel(seed=5)
+    fresh.load_state_dict(kernel.state_dict())
+    torch.testing.assert_close(fresh(x).to_dense(), before)
+    bounded = CorrelatedKernel("rbf", 2, 1, scale_constraint=gpytorch.constraints.Interval(0.5, 3.0))
+    assert ((bounded.scales > 0.5) & (bounded.scales < 3.0)).all()
+
+
+def test_samples_from_pyro_make_a_batch_kernel():
+    kernel = random_kernel(2, scale_prior=gpytorch.priors.LogNormalPrior(0.0, 1.0))
+    for one in kernel.input_maps:
+        one.register_prior("weight_prior", gpytorch.priors.NormalPrior(0.0, 1.0), "weight")
+    x = inputs(5, 2)
+    scales, weights = torch.rand(6, 2).double() + 0.5, torch.randn(2, 6, 3, 2).double()
+    samples = {"scale_prior": scales}
+    samples |= {f"input_maps.{p}.weight_prior": weights[p] for p in range(2)}
+    loaded = copy.deepcopy(kernel)
+    loaded.pyro_load_from_samples(samples)
+    matrix = loaded(x).to_dense()
+    for draw in range(6):
+        kernel.scales = scales[draw]
+        for p in range(2):
+            kernel.input_maps[p].weight = weights[p, draw]
+        torch.testing.assert_close(matrix[draw], kernel(x).to_dense())
+    torch.testing.assert_close(loaded[2](x).to_dense(), matrix[2])
+    assert kernel.pyro_sample_from_prior()(x).shape == (10, 10)
+
+
+class _MultitaskModel(gpytorch.models.ExactGP):
+    def __init__(self, x, y, likelihood):
+        super().__init__(x, y, likelihood)
+        self.mean_module = gpytorch.means.MultitaskMean(gpytorch.means.ConstantMean(), 2)
+        self.covar_module = CorrelatedKernel("matern52", 2, 1).double()
+
+    def forward(self, x):
+        return gpytorch.distributions.MultitaskMultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+def test_trains_in_a_multitask_exact_gp():
+    torch.manual_seed(0)
+    x = torch.linspace(0, 3, 25, dtype=torch.float64).unsqueeze(-1)
+    y = torch.cat([torch.sin(2 * x), 0.5 * torch.sin(2 * x + 0.4)], -1) + 0.02 * torch.randn(25, 2).double()
+    likelihood = gpytorch.likelihoods.MultitaskGaussianLikelihood(num_tasks=2).double()
+    model = _MultitaskModel(x, y, likelihood).double()
+    losses = _fit(model, likelihood, x, y, steps=40)
+    assert losses[-1] < losses[0] - 0.3
+    model.eval()
+    error = (model(x + 0.01).mean - y).abs().mean()
+    assert error < 0.1
+
+
+def _fit(model, likelihood, x, y, steps):
+    mll = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = -mll(model(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+class _StockCases(BaseKernelTestCase):
+    """GPyTorch's own contract. The stock cases call one kernel on inputs of several sizes; a map has one size."""
+
+    dims = 2
+
+    def _make(self, **kwargs):
+        torch.manual_seed(3)
+        return CorrelatedKernel("rbf", self.num_processes, self.dims, **kwargs)
+
+    def create_kernel_no_ard(self, **kwargs):
+        self.dims = {"test_active_dims_list": 4, "test_active_dims_range": 6}.get(self._testMethodName, 2)
+        return self._make(**kwargs)
+
+    def create_kernel_ard(self, num_dims, **kwargs):
+        return self._make(input_maps="diagonal", **kwargs)
+
+
+class TestStockCasesOneProcess(_StockCases, unittest.TestCase):
+    num_processes = 1
+
+
+class TestStockCasesThreeProcesses(_StockCases, unittest.TestCase):
+    num_processes = 3

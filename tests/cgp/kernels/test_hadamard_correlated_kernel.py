@@ -1,0 +1,132 @@
+import unittest
+
+import gpytorch
+import numpy as np
+import pytest
+import torch
+from gpytorch.test.base_kernel_test_case import BaseKernelTestCase
+
+from cgp.kernels import CorrelatedKernel, HadamardCorrelatedKernel
+from tests.cgp.kernels.conftest import dense_oracle, random_kernel
+
+
+def rows(*counts, dim=2, batch=()):
+    """Inputs of each process in turn, its number in the last column."""
+    torch.manual_seed(4)
+    parts = [
+        torch.cat([torch.randn(*batch, n, dim), torch.full((*batch, n, 1), float(p))], -1) for p, n in enumerate(counts)
+    ]
+    return torch.cat(parts, -2).double()
+
+
+def test_matches_the_formula_entry_by_entry(kernel):
+    x1, x2 = rows(3, 2, 4), rows(1, 2, 2) + torch.tensor([0.2, 0.2, 0.0]).double()
+    matrix = HadamardCorrelatedKernel(kernel)(x1, x2).to_dense().detach().numpy()
+    for i, a in enumerate(x1):
+        for j, b in enumerate(x2):
+            entry = dense_oracle(kernel, int(a[-1]), a[None, :-1], int(b[-1]), b[None, :-1])
+            np.testing.assert_allclose(matrix[i, j], entry[0, 0], atol=1e-13)
+
+
+def test_is_the_joint_covariance_whatever_the_order_of_the_rows(kernel):
+    x = rows(3, 2, 4)
+    joint = kernel.joint([x[:3, :-1], x[3:5, :-1], x[5:, :-1]]).to_dense()
+    order = torch.randperm(9)
+    shuffled = HadamardCorrelatedKernel(kernel)(x[order])
+    torch.testing.assert_close(shuffled.to_dense(), joint[order][:, order])
+    torch.testing.assert_close(HadamardCorrelatedKernel(kernel)(x, diag=True), joint.diagonal())
+    lazy = HadamardCorrelatedKernel(kernel)(x, x[:5])
+    torch.testing.assert_close(lazy.mT.to_dense(), joint[:5])
+    torch.testing.assert_close(lazy[2:7, torch.tensor([4, 0])].to_dense(), joint[2:7][:, [4, 0]])
+
+
+def test_batch_members_keep_their_gradients():
+    kernel = HadamardCorrelatedKernel(random_kernel(2, batch_shape=torch.Size([2])))
+    x = rows(3, 2, batch=(2,))
+    member = kernel(x)[1].to_dense()
+    torch.testing.assert_close(kernel[1](x[1]).to_dense(), member)
+    member.sum().backward()
+    assert all(p.grad is not None and p.grad[1].abs().sum() > 0 for p in kernel.parameters() if p.requires_grad)
+
+
+@pytest.mark.parametrize("wrong", [3.0, -1.0, 0.5, float("nan")])
+def test_refuses_what_is_no_process(kernel, wrong):
+    with pytest.raises(ValueError, match="processes 0 to 2 in the last column, got"):
+        HadamardCorrelatedKernel(kernel)(torch.tensor([[0.0, 0.0, wrong]]).double()).to_dense()
+
+
+class Model(gpytorch.models.ExactGP):
+    def __init__(self, x, y, likelihood, kernel):
+        super().__init__(x, y, likelihood)
+        self.mean_module = gpytorch.means.ZeroMean()
+        self.covar_module = kernel
+
+    def forward(self, x):
+        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+def two_processes():
+    """A sine seen at 30 inputs by one process; at 6 inputs, elsewhere, by another that follows it with a shift."""
+    x = torch.cat([torch.linspace(0, 4, 30), torch.linspace(0, 1.2, 6)]).double()
+    process = torch.cat([torch.zeros(30), torch.ones(6)]).double()
+    y = (1.0 + process) * torch.sin(2 * x + 0.3 * process) + 0.02 * torch.randn(36).double()
+    return torch.stack([x, process], -1), y
+
+
+def test_heterotopic_exact_gp_lets_one_process_inform_the_other():
+    torch.manual_seed(0)
+    x, y = two_processes()
+    likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
+    model = Model(x, y, likelihood, HadamardCorrelatedKernel(CorrelatedKernel("rbf", 2, 1)).double()).double()
+    mll = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    for _ in range(150):
+        optimizer.zero_grad()
+        loss = -mll(model(x), y)
+        loss.backward()
+        optimizer.step()
+    model.eval()
+    grid = torch.linspace(1.5, 3.5, 20).double()
+    prediction = model(torch.stack([grid, torch.ones(20).double()], -1))
+    error = (prediction.mean - 2 * torch.sin(2 * grid + 0.3)).abs()
+    assert error.mean() < 0.25, "far from the data of its own, the second process follows the first"
+
+
+def test_exact_gp_predicts_what_dense_algebra_says(kernel):
+    x, test = rows(5, 4, 3), rows(2, 2, 2) + torch.tensor([0.2, 0.2, 0.0]).double()
+    y = torch.randn(12).double()
+    likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
+    likelihood.noise = 0.1
+    model = Model(x, y, likelihood, HadamardCorrelatedKernel(kernel)).double().eval()
+    prediction = model(test)
+
+    def gram(left, right):
+        return HadamardCorrelatedKernel(kernel)(left, right).to_dense().detach().numpy()
+
+    solved = np.linalg.solve(gram(x, x) + 0.1 * np.eye(12), np.c_[y.numpy(), gram(x, test)])
+    np.testing.assert_allclose(prediction.mean.detach().numpy(), gram(test, x) @ solved[:, 0], atol=1e-8)
+    expected = gram(test, test) - gram(test, x) @ solved[:, 1:]
+    np.testing.assert_allclose(prediction.covariance_matrix.detach().numpy(), expected, atol=1e-8)
+
+
+class TestStockCases(BaseKernelTestCase, unittest.TestCase):
+    """GPyTorch's own contract, a column of processes in the data; its cases of active_dims would lose that column."""
+
+    test_active_dims_list = None
+    test_active_dims_range = None
+
+    def create_kernel_no_ard(self, **kwargs):
+        torch.manual_seed(3)
+        return HadamardCorrelatedKernel(CorrelatedKernel("rbf", 2, 2, **kwargs))
+
+    def create_kernel_ard(self, num_dims, **kwargs):
+        return HadamardCorrelatedKernel(CorrelatedKernel("rbf", 2, 2, input_maps="diagonal", **kwargs))
+
+    def create_data_no_batch(self):
+        return rows(20, 30).float()
+
+    def create_data_single_batch(self):
+        return rows(2, 1, batch=(2,)).float()
+
+    def create_data_double_batch(self):
+        return rows(20, 30, batch=(3, 2)).float()
