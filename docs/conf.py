@@ -34,10 +34,16 @@ myst_heading_anchors = 3
 
 # One page a module, written anew at each build. A package's re-exports are described where they are defined.
 apidoc_modules = [
-    {"path": str(ROOT / package), "destination": f"api/{package}", "separate_modules": True, "module_first": True}
+    {
+        "path": str(ROOT / package),
+        "destination": f"api/{package}",
+        "separate_modules": True,
+        "module_first": True,
+    }
     for package in ("cgp", "models")
 ]
-apidoc_automodule_options = {"members", "show-inheritance", "ignore-module-all"}
+apidoc_automodule_options = ["members", "show-inheritance"]
+autodoc_default_options = {"ignore-module-all": True}
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
