@@ -1,0 +1,105 @@
+"""Inputs of pictures, checked at the door."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+__all__ = ["Array", "as_array", "as_curves", "as_groups", "as_image", "as_mask", "as_matching"]
+
+Array = NDArray[Any]
+
+
+def as_array(
+    values: Any,  # shape: any with ndim axes
+    name: str,
+    ndim: int | tuple[int, ...],
+    *,
+    finite: bool = True,
+) -> Array:
+    """Tensors of any device and gradient state, arrays and lists as a float64 array that is not empty."""
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu().to(torch.float64).numpy()
+    array = np.asarray(values, dtype=np.float64)
+    allowed = (ndim,) if isinstance(ndim, int) else ndim
+    if array.ndim not in allowed or array.size == 0:
+        axes = " or ".join(map(str, allowed))
+        raise ValueError(f"{name} must be a non-empty array with {axes} axes, got shape {array.shape}")
+    if finite and not np.isfinite(array).all():
+        raise ValueError(f"{name} must be finite, got {(~np.isfinite(array)).sum()} values that are NaN or infinite")
+    return array
+
+
+def as_matching(
+    values: Any,  # shape: shape
+    name: str,
+    shape: tuple[int, ...],
+) -> Array:  # shape: shape
+    """An array of exactly this shape."""
+    array = as_array(values, name, len(shape))
+    if array.shape != shape:
+        raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
+    return array
+
+
+def as_mask(
+    values: Any,  # shape: (N,)
+    name: str,
+    samples: int,
+) -> NDArray[np.bool_]:  # shape: (N,)
+    """One truth value a sample, as bool or as 0 and 1."""
+    array = as_matching(values, name, (samples,))
+    if not np.isin(array, (0, 1)).all():
+        raise ValueError(f"{name} must hold booleans, or 0 and 1, only")
+    return array.astype(bool)
+
+
+def as_curves(
+    curves: Mapping[str, Any],  # each of shape (K,) or (R, K)
+    name: str,
+    points: int,
+) -> dict[str, Array]:  # each of shape (R, K)
+    """Named curves, each over the same points, as one or several runs; NaN marks a missing value."""
+    _named(curves, name)
+    arrays = {key: np.atleast_2d(as_array(v, f"{name}[{key!r}]", (1, 2), finite=False)) for key, v in curves.items()}
+    for key, array in arrays.items():
+        if array.shape[-1] != points:
+            raise ValueError(f"{name}[{key!r}] must have {points} values along its last axis, got shape {array.shape}")
+    return arrays
+
+
+def as_groups(
+    groups: Mapping[str, Any],  # each of shape (N,)
+    name: str,
+) -> dict[str, Array]:  # each of shape (N,)
+    """Named samples of one number each."""
+    _named(groups, name)
+    return {key: as_array(values, f"{name}[{key!r}]", 1) for key, values in groups.items()}
+
+
+def as_image(
+    image: Any,  # shape: (H, W), (H, W, 3), (1, H, W) or (3, H, W)
+    name: str = "image",
+) -> Array:  # shape: (H, W) or (H, W, 3)
+    """A grey or colour image with its channels last, colours in [0, 1]; integers count as 0 to 255."""
+    whole = not (image.is_floating_point() if isinstance(image, torch.Tensor) else np.asarray(image).dtype.kind == "f")
+    array = as_array(image, name, (2, 3))
+    if array.ndim == 3 and array.shape[-1] not in (1, 3) and array.shape[0] in (1, 3):
+        array = np.moveaxis(array, 0, -1)
+    if array.ndim == 3 and array.shape[-1] not in (1, 3):
+        raise ValueError(f"{name} must be (H, W), (H, W, 3) or (C, H, W) with 1 or 3 channels, got shape {array.shape}")
+    if array.ndim == 2 or array.shape[-1] == 1:
+        return array.reshape(array.shape[:2])
+    array = array / 255 if whole else array
+    if array.min() < -1e-6 or array.max() > 1 + 1e-6:
+        raise ValueError(
+            f"{name} must have colours in [0, 1], got [{array.min():.3g}, {array.max():.3g}]; undo its scaling"
+        )
+    return array.clip(0, 1)
+
+
+def _named(values: Any, name: str) -> None:
+    if not isinstance(values, Mapping) or not values:
+        raise ValueError(f"{name} must be a non-empty mapping from names to arrays, got {type(values).__name__}")

@@ -1,0 +1,262 @@
+"""Uncertainty shown on the images it is about."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import FigureBase
+from matplotlib.image import AxesImage
+from numpy.typing import NDArray
+
+from cgp.plotting._arrays import Array, as_array, as_image, as_matching
+from cgp.plotting.style import INK, PALETTE, SEQUENTIAL, WIDE, new_axes, new_figure, styled
+
+__all__ = ["example_gallery", "variance_map", "variance_maps"]
+
+
+@styled
+def variance_map(
+    image: Any,  # shape: (H, W), (H, W, 3) or (C, H, W)
+    variance: Any,  # shape: (h, w)
+    *,
+    alpha: float = 0.7,
+    limits: tuple[float, float] | None = None,
+    label: str = "Predictive variance",
+    ax: Axes | None = None,
+) -> Axes:
+    """Predictive variance of each patch, laid over the image in grey.
+
+    Args:
+        image: Grey (H, W) or (1, H, W), or colour (H, W, 3) or (3, H, W) in [0, 1], or of integers up to 255.
+        variance: Variance of each patch (h, w), in the patches' places.
+        alpha: Opacity of the variance; 1 hides the image.
+        limits: Range of the colours; without, that of the variance.
+        label: Name of the colour bar.
+        ax: Axes to draw in; without, a new figure of one column.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ValueError: If the variance is not a grid or is negative.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> ax = variance_map([[0.0, 1.0], [1.0, 0.0]], [[0.5]], ax=Figure().add_subplot())
+        >>> ax.images[-1].get_array().tolist()
+        [[0.5]]
+    """
+    grey, grid = _grey(as_image(image)), _as_variance(variance, 2)
+    ax = new_axes(ax, height=2.7)
+    shown = _overlay(ax, grey, grid, alpha, limits or (grid.min(), grid.max()))
+    bar = ax.figure.colorbar(shown, ax=ax, shrink=0.85, pad=0.03)
+    _finish_bar(bar, label)
+    return ax
+
+
+@styled
+def variance_maps(
+    images: Any,  # shape: one image, or R of them
+    variance: Any,  # shape: (K, h, w) or (R, K, h, w)
+    *,
+    rows: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    alpha: float = 0.7,
+    label: str = "Predictive variance",
+    figure: FigureBase | None = None,
+) -> NDArray[np.object_]:  # shape: (R, K + 1)
+    """A table of variance maps on one scale of colours, the inputs in the first column.
+
+    Layers of one image, heads of each layer, or the layers of several images: R rows and K columns are what you say.
+
+    Args:
+        images: One image, shown in the first row, or R images, one a row; each as in `variance_map`.
+        variance: Variances of the patches, (K, h, w) for one row or (R, K, h, w).
+        rows: Names of the rows.
+        columns: Names of the K columns after the first; by default layers.
+        alpha: Opacity of the variance over the image.
+        label: Name of the colour bar.
+        figure: Figure or subfigure to draw in; without, a new one of two columns' width.
+
+    Returns:
+        Axes (R, K + 1).
+
+    Raises:
+        ValueError: If shapes or the numbers of names disagree, or a variance is negative.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> axes = variance_maps(np.eye(8), np.ones((3, 2, 2)), figure=Figure())
+        >>> axes.shape, axes[0, 1].get_title()
+        ((1, 4), 'layer 1')
+    """
+    grids = _as_variance(variance, (3, 4))
+    grids = grids[None] if grids.ndim == 3 else grids
+    num_rows, num_columns = grids.shape[:2]
+    pictures = _as_images(images, num_rows)
+    columns = _names(columns, num_columns, "columns") or [f"layer {index + 1}" for index in range(num_columns)]
+    rows = _names(rows, num_rows, "rows")
+    cell = min(WIDE / (num_columns + 1.6), 1.6)
+    size = {"width": cell * (num_columns + 1.6), "height": (cell + 0.06) * num_rows + 0.3}
+    figure = new_figure(figure, **size)
+    axes = np.asarray(figure.subplots(num_rows, num_columns + 1, squeeze=False), dtype=np.object_)
+    limits = (float(grids.min()), float(grids.max()))
+    for row, grid_row in enumerate(grids):
+        picture = pictures[min(row, len(pictures) - 1)]
+        _show_input(axes[row, 0], picture if row < len(pictures) else None)
+        for ax, grid in zip(axes[row, 1:], grid_row, strict=True):
+            shown = _overlay(ax, _grey(picture), grid, alpha, limits)
+    # Next to what they name: one image for all rows stands in the first row only.
+    for ax, name in zip(axes[:, 0 if len(pictures) == num_rows else 1], rows, strict=False):
+        ax.set_ylabel(name)
+    for ax, title in zip(axes[0], ["input", *columns], strict=True):
+        ax.set_title(title)
+    _finish_bar(figure.colorbar(shown, ax=axes.ravel().tolist(), pad=0.02, fraction=0.04, aspect=12 * num_rows), label)
+    return axes
+
+
+@styled
+def example_gallery(
+    images: Any,  # shape: (N, ...)
+    uncertainty: Any,  # shape: (N,)
+    predictions: Any,  # shape: (N,)
+    *,
+    labels: Any = None,  # shape: (N,)
+    probabilities: Any = None,  # shape: (N,)
+    class_names: Sequence[str] | None = None,
+    count: int = 6,
+    figure: FigureBase | None = None,
+) -> NDArray[np.object_]:  # shape: (2, count)
+    """The most and the least certain examples, with what was predicted and what is true; errors in red.
+
+    Args:
+        images: Images (N, ...), each as in `variance_map`.
+        uncertainty: One number an image (N,), by which they are sorted.
+        predictions: Predicted classes (N,).
+        labels: True classes (N,), if known.
+        probabilities: Probability of the predicted class (N,).
+        class_names: Names of the classes; without, their numbers.
+        count: Number of examples of each kind, at most N.
+        figure: Figure or subfigure to draw in; without, a new one of two columns' width.
+
+    Returns:
+        Axes (2, count): most certain above, least certain below, the extremes first.
+
+    Raises:
+        ValueError: If shapes disagree.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> axes = example_gallery(np.zeros((3, 8, 8)), [0.3, 0.1, 0.2], [7, 8, 9], count=2, figure=Figure())
+        >>> [ax.get_title() for ax in axes.flat]
+        ['8', '9', '7', '9']
+    """
+    uncertainty = as_array(uncertainty, "uncertainty", 1)
+    samples = len(uncertainty)
+    if len(images) != samples:
+        raise ValueError(f"images must hold {samples} images, one for each uncertainty, got {len(images)}")
+    captions = _Captions(samples, predictions, labels, probabilities, class_names)
+    if count < 1:
+        raise ValueError(f"count must be at least 1, got {count}")
+    count = min(count, samples)
+    order = np.argsort(uncertainty, kind="stable")
+    cell = min(WIDE / (count + 0.3), 1.4)
+    figure = new_figure(figure, width=cell * (count + 0.3), height=2 * (cell + 0.3))
+    axes = np.asarray(figure.subplots(2, count, squeeze=False), dtype=np.object_)
+    for row, name, indices in ((0, "most certain", order[:count]), (1, "least certain", order[::-1][:count])):
+        for ax, index in zip(axes[row], indices, strict=True):
+            _show_input(ax, as_image(images[index], f"images[{index}]"))
+            text, wrong = captions.of(int(index))
+            ax.set_title(text, color=PALETTE[1] if wrong else INK, pad=3, linespacing=1.1)
+        axes[row, 0].set_ylabel(name)
+    return axes
+
+
+class _Captions:
+    """What stands above each example."""
+
+    def __init__(
+        self, samples: int, predictions: Any, labels: Any, probabilities: Any, names: Sequence[str] | None
+    ) -> None:
+        shape = (samples,)
+        self.predictions = as_matching(predictions, "predictions", shape).astype(int)
+        self.labels = None if labels is None else as_matching(labels, "labels", shape).astype(int)
+        self.probabilities = None if probabilities is None else as_matching(probabilities, "probabilities", shape)
+        self.names = names
+        largest = max(self.predictions.max(), -1 if self.labels is None else self.labels.max())
+        if names is not None and largest >= len(names):
+            raise ValueError(f"class_names must name class {largest}, got {len(names)} names")
+
+    def of(self, index: int) -> tuple[str, bool]:
+        predicted = self.predictions[index]
+        text = self._name(predicted)
+        if self.probabilities is not None:
+            text += f" ({self.probabilities[index]:.2f})"
+        if self.labels is None:
+            return text, False
+        wrong = bool(self.labels[index] != predicted)
+        return f"{text}\ntrue: {self._name(self.labels[index])}", wrong
+
+    def _name(self, label: int) -> str:
+        return str(label) if self.names is None else self.names[label]
+
+
+def _as_variance(values: Any, ndim: int | tuple[int, ...]) -> Array:
+    grid = as_array(values, "variance", ndim)
+    if grid.min() < 0:
+        raise ValueError(f"variance must not be negative, got a smallest value of {grid.min():.3g}")
+    return grid
+
+
+def _as_images(images: Any, rows: int) -> list[Array]:
+    """One image, or as many as rows. (3, H, W) is one image in colour, unless it could be a row of three grey ones."""
+    shape = np.shape(images)
+    single = len(shape) == 2 or (len(shape) == 3 and (rows == 1 or shape[0] != rows or shape[-1] in (1, 3)))
+    if single and not (rows == 1 and len(shape) == 3 and shape[0] == 1):
+        return [as_image(images, "images")]
+    if shape[0] != rows:
+        raise ValueError(f"images must be one image or {rows} of them, one a row, got shape {tuple(shape)}")
+    return [as_image(image, f"images[{index}]") for index, image in enumerate(images)]
+
+
+def _names(names: Sequence[str] | None, number: int, argument: str) -> list[str]:
+    if names is not None and len(names) != number:
+        raise ValueError(f"{argument} must hold {number} names, got {len(names)}")
+    return list(names or [])
+
+
+def _grey(image: Array) -> Array:
+    """Luma of an image (ITU-R BT.601) at low contrast: colour is left to the variance, hardly shifted by what is beneath."""
+    grey = image if image.ndim == 2 else image @ np.array([0.299, 0.587, 0.114])
+    spread = float(np.ptp(grey)) or 1.0
+    return 0.3 + 0.4 * (grey - grey.min()) / spread
+
+
+def _bare(ax: Axes) -> None:
+    ax.set(xticks=[], yticks=[])
+    ax.spines[:].set_visible(False)
+
+
+def _show_input(ax: Axes, image: Array | None) -> None:
+    _bare(ax)
+    if image is not None:
+        ax.imshow(image, cmap="gray", interpolation="nearest")
+
+
+def _overlay(ax: Axes, grey: Array, grid: Array, alpha: float, limits: tuple[float, float]) -> AxesImage:
+    _bare(ax)
+    height, width = grey.shape
+    extent = (-0.5, width - 0.5, height - 0.5, -0.5)
+    ax.imshow(grey, cmap="gray", vmin=0, vmax=1, interpolation="nearest", extent=extent)
+    low, high = limits
+    return ax.imshow(
+        grid, cmap=SEQUENTIAL, alpha=alpha, interpolation="nearest", extent=extent, vmin=low, vmax=high
+    )  # fmt: skip
+
+
+def _finish_bar(bar: Any, label: str) -> None:
+    bar.set_label(label)
+    # The bar lies on the mean grey of the images, so that its colours are those of the maps.
+    bar.ax.set_facecolor("0.5")
+    bar.outline.set_visible(False)

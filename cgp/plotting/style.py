@@ -1,0 +1,139 @@
+"""One look for every picture: dark on white, colour-blind safe, legible at the width of a printed column."""
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, ParamSpec, TypeVar
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+from cycler import cycler
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, FigureBase
+
+__all__ = ["COLUMN", "PALETTE", "RC", "WIDE", "style"]
+
+COLUMN = 3.4
+"""Width of a column in inches."""
+WIDE = 7.0
+"""Width of a page of two columns in inches."""
+
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#333333")
+"""Okabe and Ito's colours that are legible on white, ordered so that neighbours differ in lightness too."""
+
+INK, GREY, PALE = "#222222", "#767676", "#E4E4E4"
+OVER, UNDER = "#F2B591", "#9ECAE8"  # the first two of the palette, lightened: they carry no text
+SEQUENTIAL, DIVERGING = "viridis", "RdBu_r"
+_MARKERS, _DASHES = "osD^vP*", ("-", "--", ":")
+
+RC: Mapping[Any, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "figure.facecolor": "white",
+    "axes.facecolor": "white",
+    "savefig.facecolor": "white",
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": GREY,
+    "xtick.color": GREY,
+    "ytick.color": GREY,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "axes.linewidth": 0.7,
+    "xtick.major.width": 0.7,
+    "ytick.major.width": 0.7,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "xtick.minor.size": 0,
+    "ytick.minor.size": 0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": False,
+    "axes.axisbelow": True,
+    "axes.prop_cycle": cycler(color=PALETTE),
+    "lines.linewidth": 1.4,
+    "lines.markersize": 3.5,
+    "legend.frameon": False,
+    "legend.handlelength": 1.8,
+    "figure.dpi": 150,
+    "savefig.dpi": 200,
+    "pdf.fonttype": 42,  # text stays text: searchable, and accepted by publishers
+    "svg.fonttype": "none",
+}
+"""Settings of the style, for ``matplotlib.rc_context`` or ``matplotlib.rcParams.update``."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Use the style for the figures drawn inside a ``with`` block.
+
+    Every function of this package draws in it already; enter it to make the axes that you pass to them.
+
+    Yields:
+        Nothing.
+
+    Example:
+        >>> with style():
+        ...     size = mpl.rcParams["font.size"]
+        >>> size
+        8.0
+    """
+    with mpl.rc_context(dict(RC)):
+        yield
+
+
+def styled(draw: Callable[P, T]) -> Callable[P, T]:
+    """Make a function draw in the style."""
+
+    @functools.wraps(draw)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
+        with style():
+            return draw(*args, **kwargs)
+
+    return wrapper
+
+
+def new_axes(ax: Axes | None, *, width: float = COLUMN, height: float = 2.5) -> Axes:
+    """The given axes without frame above and to the right, or those of a new figure."""
+    if ax is None:
+        ax = plt.subplots(figsize=(width, height), layout="constrained")[1]
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
+
+
+def new_figure(figure: FigureBase | None, *, width: float, height: float) -> FigureBase:
+    """The given figure, or a new one."""
+    return plt.figure(figsize=(width, height), layout="constrained") if figure is None else figure
+
+
+def line_look(index: int) -> dict[str, Any]:
+    """Colour, marker and dashes of the line of that number: distinct in colour, in shape, and after 7 in dashes."""
+    size = len(PALETTE)
+    return {
+        "color": PALETTE[index % size],
+        "marker": _MARKERS[index % size],
+        "ls": _DASHES[index // size % len(_DASHES)],
+    }
+
+
+def place_legend(ax: Axes, *, outside: bool, loc: Any = "best") -> None:
+    """Legend beneath the axes of a figure that is ours alone, else where it covers least."""
+    handles, labels = ax.get_legend_handles_labels()
+    figure = ax.figure
+    if not labels:
+        return
+    if not (outside and isinstance(figure, Figure)):
+        ax.legend(loc=loc)
+        return
+    entry = 0.45 + 0.058 * max(len(label) for label in labels)  # inches, at 7 points
+    columns = max(1, min(len(labels), int(figure.get_figwidth() / entry)))
+    # The legend gets room of its own: the axes keep the size that was asked for.
+    figure.set_figheight(figure.get_figheight() + 0.155 * -(-len(labels) // columns))
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns)
