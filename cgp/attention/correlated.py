@@ -96,6 +96,7 @@ class CGPAttention(CorrelatedAttention):
         ValueError: if a string is not of its closed set, or the paper's covariance is asked of the direct coupling.
 
     Example:
+        >>> import torch
         >>> block = CGPAttention(8, 2).eval()
         >>> block(torch.zeros(3, 5, 8)).shape, block.posterior(torch.zeros(3, 5, 8)).batch_shape
         (torch.Size([3, 5, 8]), torch.Size([3, 2, 4]))

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from cgp.functional.covariances import canonical
 from cgp.functional.gaussians import DenseGaussian, LowRankGaussian, MarginalGaussian
+from cgp.operators import multivariate_normal
 
 from .base import Attention, Tokens, full_precision
 from .loss_terms import LossTerm
@@ -82,8 +83,6 @@ class GaussianProcessAttention(Attention):
         """
         tokens = self.project(query, key, value, **masks)
         with full_precision(tokens.q.device):
-            from cgp.operators import multivariate_normal
-
             return multivariate_normal(self.joint(tokens))
 
     def token_variance(

@@ -251,7 +251,7 @@ def latent_terms(
         mean=scale * (features_q.mT @ (carried @ whitened)),
         features_q=features_q,
         features_k=features_k,
-        inner_root=cholesky(covariance, name="covariance of the inducing variables"),
+        inner_root=cholesky(covariance, name="covariance of the inducing variables", jitter=0.0),
         residual=_residual(features_q, prior_variance, conditional, query_padding),
         targets=values,
         key_quadratic=squared[..., 0, 0],

@@ -1,0 +1,101 @@
+"""Canonical covariances against GPyTorch's kernels and scipy, and what float32 must bear."""
+
+from __future__ import annotations
+
+import gpytorch
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.spatial.distance import cdist
+
+from cgp.functional.covariances import CANONICAL, canonical, squared_distance, squared_exponential
+
+
+def with_unit_lengthscale(kernel):
+    kernel = kernel.double()
+    kernel.lengthscale = 1.0
+    return kernel
+
+
+REFERENCES = {
+    "rbf": lambda: with_unit_lengthscale(gpytorch.kernels.RBFKernel()),
+    "matern12": lambda: with_unit_lengthscale(gpytorch.kernels.MaternKernel(nu=0.5)),
+    "matern32": lambda: with_unit_lengthscale(gpytorch.kernels.MaternKernel(nu=1.5)),
+    "matern52": lambda: with_unit_lengthscale(gpytorch.kernels.MaternKernel(nu=2.5)),
+    "rq": lambda: with_unit_lengthscale(gpytorch.kernels.RQKernel()),
+}
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_stationary_covariances_match_gpytorch(name):
+    x, y = torch.randn(4, 3, dtype=torch.float64), torch.randn(5, 3, dtype=torch.float64)
+    kernel = REFERENCES[name]()
+    if name == "rq":
+        kernel.alpha = 1.0
+    torch.testing.assert_close(canonical(name).gram(x, y), kernel(x, y).to_dense())
+    torch.testing.assert_close(canonical(name).gram(x), kernel(x).to_dense(), rtol=1e-7, atol=1e-9)
+
+
+def test_exponential_matches_its_definition():
+    x, y = np.random.default_rng(0).normal(size=(2, 4, 3))
+    expected = np.exp(np.einsum("id,jd->ij", x, y) / 3**0.5)
+    np.testing.assert_allclose(canonical("exponential").gram(torch.tensor(x), torch.tensor(y)), expected)
+
+
+@pytest.mark.parametrize("name", CANONICAL)
+def test_diagonal_is_that_of_the_gram_matrix(name):
+    x = torch.randn(2, 4, 3, dtype=torch.float64)
+    gram = canonical(name).gram(x)
+    torch.testing.assert_close(canonical(name).diagonal(x), gram.diagonal(dim1=-2, dim2=-1))
+
+
+@pytest.mark.parametrize("name", CANONICAL)
+def test_gram_matrices_are_positive_semi_definite_and_symmetric(name):
+    gram = canonical(name).gram(torch.randn(3, 20, 2, dtype=torch.float64))
+    torch.testing.assert_close(gram, gram.mT)
+    assert torch.linalg.eigvalsh(gram).min() > -1e-9
+
+
+@pytest.mark.parametrize("name", CANONICAL)
+def test_gradients(name):
+    x, y = torch.randn(3, 2, dtype=torch.float64), torch.randn(4, 2, dtype=torch.float64)
+    assert torch.autograd.gradcheck(canonical(name).gram, (x.requires_grad_(), y.requires_grad_()))
+
+
+@pytest.mark.parametrize("name", CANONICAL)
+def test_gradients_are_finite_at_duplicated_points(name):
+    x = torch.ones(3, 2).requires_grad_()
+    (canonical(name).gram(x).sum() + canonical(name).gram(x, x.detach()).sum()).backward()
+    assert torch.isfinite(x.grad).all()
+
+
+@given(offset=st.floats(-1e3, 1e3), scale=st.sampled_from([1e-3, 1.0]), seed=st.integers(0, 1000))
+def test_distances_keep_their_digits_far_from_the_origin(offset, scale, seed):
+    generator = torch.Generator().manual_seed(seed)
+    x = (torch.randn(6, 3, generator=generator, dtype=torch.float64) * scale).float() + offset
+    y = (torch.randn(5, 3, generator=generator, dtype=torch.float64) * scale).float() + offset
+    expected = cdist(x.double(), y.double(), "sqeuclidean")
+    np.testing.assert_allclose(squared_distance(x, y), expected, atol=2e-5 * max(scale**2, expected.max()))
+
+
+def test_no_tensor_larger_than_the_gram_matrix():
+    largest = 0
+
+    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            nonlocal largest
+            out = function(*args, **(kwargs or {}))
+            if isinstance(out, torch.Tensor):
+                largest = max(largest, out.numel())
+            return out
+
+    with Watch():
+        squared_exponential(torch.randn(2, 50, 16), torch.randn(2, 40, 16))
+    assert largest == 2 * 50 * 40
+
+
+def test_unknown_name_is_refused():
+    with pytest.raises(ValueError, match="kernel: expected one of .*'rbf'.*got 'cosine'"):
+        canonical("cosine")
