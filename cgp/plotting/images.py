@@ -210,13 +210,13 @@ def _as_variance(values: Any, ndim: int | tuple[int, ...]) -> Array:
 
 
 def _as_images(images: Any, rows: int) -> list[Array]:
-    """One image, or as many as rows. (3, H, W) is one image in colour, unless it could be a row of three grey ones."""
-    shape = np.shape(images)
-    single = len(shape) == 2 or (len(shape) == 3 and (rows == 1 or shape[0] != rows or shape[-1] in (1, 3)))
-    if single and not (rows == 1 and len(shape) == 3 and shape[0] == 1):
+    """One image, or as many as rows; (3, H, W) beside three rows is three grey images."""
+    shape = tuple(np.shape(images))
+    channels_first = len(shape) == 3 and shape[0] in (1, 3) and (rows == 1 or shape[0] != rows)
+    if len(shape) == 2 or channels_first or (len(shape) == 3 and shape[-1] in (1, 3)):
         return [as_image(images, "images")]
-    if shape[0] != rows:
-        raise ValueError(f"images must be one image or {rows} of them, one a row, got shape {tuple(shape)}")
+    if len(shape) not in (3, 4) or shape[0] != rows:
+        raise ValueError(f"images must be one image or {rows} of them, one a row, got shape {shape}")
     return [as_image(image, f"images[{index}]") for index, image in enumerate(images)]
 
 
@@ -227,10 +227,10 @@ def _names(names: Sequence[str] | None, number: int, argument: str) -> list[str]
 
 
 def _grey(image: Array) -> Array:
-    """Luma of an image (ITU-R BT.601) at low contrast: colour is left to the variance, hardly shifted by what is beneath."""
+    """Luma of an image (ITU-R BT.601) at low contrast: colour is left to the variance, and hardly shifted by it."""
     grey = image if image.ndim == 2 else image @ np.array([0.299, 0.587, 0.114])
-    spread = float(np.ptp(grey)) or 1.0
-    return 0.3 + 0.4 * (grey - grey.min()) / spread
+    low, high = grey.min(), grey.max()
+    return 0.5 + 0.4 * (grey - (low + high) / 2) / (high - low if high > low else 1.0)
 
 
 def _bare(ax: Axes) -> None:

@@ -1,0 +1,157 @@
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import torch
+from matplotlib.colors import to_rgb
+
+from cgp.plotting import example_gallery, variance_map, variance_maps
+from cgp.plotting._arrays import as_image
+
+GREY = np.linspace(0, 1, 64).reshape(8, 8)
+COLOUR = np.random.default_rng(0).random((8, 6, 3))
+
+
+def test_images_of_every_layout_come_out_alike():
+    assert as_image(GREY).shape == as_image(GREY[None]).shape == as_image(GREY[..., None]).shape == (8, 8)
+    np.testing.assert_array_equal(as_image(np.moveaxis(COLOUR, -1, 0)), COLOUR)
+    np.testing.assert_array_equal(as_image(torch.tensor(COLOUR, requires_grad=True)), COLOUR)
+    integers = (COLOUR * 255).astype(np.uint8)
+    np.testing.assert_allclose(as_image(integers), integers / 255)
+    np.testing.assert_allclose(as_image(torch.tensor(integers)), integers / 255)
+
+
+def test_variance_lies_over_the_image_patch_by_patch():
+    variance = np.arange(4.0).reshape(2, 2)
+    ax = variance_map(GREY, variance, label="sd")
+    image, shown = ax.images
+    np.testing.assert_array_equal(shown.get_array(), variance)
+    assert image.get_extent() == shown.get_extent() == [-0.5, 7.5, 7.5, -0.5]
+    assert shown.get_clim() == (0, 3)
+    below = np.asarray(image.get_array())
+    assert np.corrcoef(below.ravel(), GREY.ravel())[0, 1] == pytest.approx(1)
+    assert ax.figure.axes[1].get_ylabel() == "sd"
+
+
+def test_limits_and_opacity_are_those_given():
+    shown = variance_map(COLOUR, [[1.0, 2.0]], limits=(0, 5), alpha=1).images[1]
+    assert shown.get_clim() == (0, 5)
+    assert shown.get_alpha() == 1
+
+
+def test_colours_of_the_bar_are_those_of_the_map():
+    # A constant image: what is beneath is the mean grey that the bar lies on.
+    ax = variance_map(np.full((4, 4), 0.5), [[0.0, 1.0]])
+    ax.figure.canvas.draw()
+    pixels = np.asarray(ax.figure.canvas.buffer_rgba())[..., :3].astype(int)
+    height = pixels.shape[0]
+
+    def colour(axes, x, y):
+        column, row = axes.transAxes.transform((x, y))
+        return pixels[height - 1 - int(row), int(column)]
+
+    bar = ax.figure.axes[1]
+    for x, y in ((0.25, 0.01), (0.75, 0.99)):
+        assert np.abs(colour(ax, x, 0.5) - colour(bar, 0.5, y)).max() < 4
+    assert np.abs(colour(ax, 0.25, 0.5) - colour(ax, 0.75, 0.5)).max() > 80
+
+
+def test_table_of_layers_shares_one_scale():
+    variance = np.random.default_rng(0).random((3, 2, 2))
+    axes = variance_maps(GREY, variance)
+    assert axes.shape == (1, 4)
+    np.testing.assert_array_equal(axes[0, 0].images[0].get_array(), GREY)
+    for ax, grid in zip(axes[0, 1:], variance, strict=True):
+        np.testing.assert_array_equal(ax.images[1].get_array(), grid)
+        assert ax.images[1].get_clim() == (variance.min(), variance.max())
+    assert [ax.get_title() for ax in axes[0]] == ["input", "layer 1", "layer 2", "layer 3"]
+
+
+def test_table_of_heads_of_one_image():
+    variance = np.random.default_rng(0).random((2, 3, 2, 2))
+    axes = variance_maps(COLOUR, variance, rows=["layer 1", "layer 2"], columns=["a", "b", "c"])
+    assert axes.shape == (2, 4)
+    assert not axes[1, 0].images
+    assert [ax.get_ylabel() for ax in axes[:, 1]] == ["layer 1", "layer 2"]
+    assert [ax.get_title() for ax in axes[0]] == ["input", "a", "b", "c"]
+    np.testing.assert_array_equal(axes[1, 3].images[1].get_array(), variance[1, 2])
+
+
+def test_table_of_images():
+    images = np.stack([GREY, GREY.T])
+    axes = variance_maps(images, np.ones((2, 1, 2, 2)), rows=["one", "two"])
+    for row in range(2):
+        np.testing.assert_array_equal(axes[row, 0].images[0].get_array(), images[row])
+    assert [ax.get_ylabel() for ax in axes[:, 0]] == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    "image", [COLOUR, np.moveaxis(COLOUR, -1, 0), COLOUR[None], GREY, GREY[None], GREY[None, None]]
+)
+def test_one_row_takes_an_image_with_or_without_its_row(image):
+    axes = variance_maps(image, np.ones((2, 2, 2)))
+    expected = COLOUR if 3 in image.shape else GREY
+    np.testing.assert_array_equal(axes[0, 0].images[0].get_array(), expected)
+
+
+def test_three_images_in_colour_are_three_rows():
+    images = np.stack([np.moveaxis(COLOUR, -1, 0)] * 3) * np.array([0.2, 0.5, 1.0]).reshape(3, 1, 1, 1)
+    axes = variance_maps(torch.tensor(images), np.ones((3, 1, 2, 2)))
+    np.testing.assert_allclose(axes[0, 0].images[0].get_array(), 0.2 * COLOUR)
+
+
+def test_gallery_is_sorted_and_marks_errors():
+    images = np.arange(5.0)[:, None, None] * np.ones((5, 4, 4))
+    axes = example_gallery(
+        images,
+        [0.3, 0.1, 0.5, 0.2, 0.4],
+        [0, 1, 2, 0, 1],
+        labels=[0, 1, 1, 0, 1],
+        probabilities=[0.7, 0.95, 0.4, 0.8, 0.6],
+        class_names=["cat", "dog", "bird"],
+        count=2,
+    )
+    order = [int(ax.images[0].get_array()[0, 0]) for ax in axes.flat]
+    assert order == [1, 3, 2, 4]
+    assert [ax.get_title() for ax in axes.flat] == [
+        "dog (0.95)\ntrue: dog",
+        "cat (0.80)\ntrue: cat",
+        "bird (0.40)\ntrue: dog",
+        "dog (0.60)\ntrue: dog",
+    ]
+    colours = [to_rgb(ax.title.get_color()) for ax in axes.flat]
+    assert colours[0] == colours[1] == colours[3] != colours[2]
+    assert [ax.get_ylabel() for ax in axes[:, 0]] == ["most certain", "least certain"]
+
+
+def test_gallery_shows_no_more_than_there_are():
+    assert example_gallery(np.zeros((2, 4, 4)), [0.1, 0.2], [0, 1], count=6).shape == (2, 2)
+
+
+def test_tables_draw_into_a_subfigure():
+    left, right = plt.figure(layout="constrained").subfigures(1, 2)
+    axes = example_gallery(np.zeros((2, 4, 4)), [0.1, 0.2], [0, 1], figure=right)
+    assert not left.axes
+    assert right.axes == list(axes.flat)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: variance_map(np.zeros((2, 2, 2, 2)), [[1.0]]), "image must be a non-empty array with 2 or 3 axes"),
+        (lambda: variance_map(np.zeros((5, 5, 2)), [[1.0]]), "1 or 3 channels"),
+        (lambda: variance_map(2 * COLOUR, [[1.0]]), r"colours in \[0, 1\]"),
+        (lambda: variance_map(GREY, [1.0, 2.0]), "variance must be a non-empty array with 2 axes"),
+        (lambda: variance_map(GREY, [[-1.0]]), "variance must not be negative"),
+        (lambda: variance_maps(GREY, np.ones((2, 2))), "variance must be a non-empty array with 3 or 4 axes"),
+        (lambda: variance_maps(np.zeros((2, 8, 8)), np.ones((4, 1, 2, 2))), "images must be one image or 4 of them"),
+        (lambda: variance_maps(GREY, np.ones((2, 2, 2)), columns=["a"]), "columns must hold 2 names, got 1"),
+        (lambda: variance_maps(GREY, np.ones((2, 2, 2)), rows=["a", "b"]), "rows must hold 1 names, got 2"),
+        (lambda: example_gallery(np.zeros((2, 4, 4)), [0.1], [0]), "images must hold 1 images"),
+        (lambda: example_gallery(np.zeros((1, 4, 4)), [0.1], [0, 1]), r"predictions must have shape \(1,\)"),
+        (lambda: example_gallery(np.zeros((1, 4, 4)), [0.1], [0], labels=[3], class_names=["a"]), "must name class 3"),
+        (lambda: example_gallery(np.zeros((1, 4, 4)), [0.1], [0], count=0), "count must be at least 1"),
+    ],
+)
+def test_refuses(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
