@@ -9,6 +9,8 @@ import pytest
 import torch
 from gpytorch.lazy import LazyEvaluatedKernelTensor
 from gpytorch.test.base_kernel_test_case import BaseKernelTestCase
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cgp.kernels import AffineMap, CorrelatedKernel
 from tests.cgp.kernels.conftest import dense_oracle, random_kernel
@@ -38,6 +40,22 @@ def test_heterotopic_joint_is_symmetric_and_psd(kernel):
     assert covariance.shape == (10, 10)
     torch.testing.assert_close(covariance, covariance.mT)
     assert torch.linalg.eigvalsh(covariance)[0] > -1e-12
+
+
+@given(
+    base=st.sampled_from(["rbf", "matern12", "matern32", "matern52", "rq"]),
+    counts=st.lists(st.integers(0, 6), min_size=1, max_size=4).filter(any),
+    sizes=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    spread=st.floats(-3, 3),
+    scale=st.floats(-3, 3),
+)
+def test_joint_covariance_is_psd_and_bounded_by_the_scales(base, counts, sizes, spread, scale):
+    kernel = CorrelatedKernel(base, len(counts), sizes[0], canonical_dim=sizes[1]).double()
+    kernel.scales = 10.0**scale * (0.5 + torch.rand(len(counts)))
+    covariance = kernel.joint([10.0**spread * torch.randn(n, sizes[0]).double() for n in counts]).to_dense()
+    bound = kernel.scales.max().square()
+    assert torch.linalg.eigvalsh(covariance)[0] > -1e-7 * bound  # GPyTorch's distances round to 1e-8
+    assert covariance.abs().max() <= bound * (1 + 1e-12)
 
 
 def test_words_are_processes(kernel):

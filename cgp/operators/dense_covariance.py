@@ -1,0 +1,131 @@
+"""A dense covariance, factorised once by the package's own Cholesky."""
+
+from __future__ import annotations
+
+import torch
+from linear_operator import LinearOperator
+from linear_operator.operators import (
+    CholLinearOperator,
+    DenseLinearOperator,
+    DiagLinearOperator,
+    TriangularLinearOperator,
+)
+from linear_operator.utils.getitem import IndexType
+from linear_operator.utils.memoize import cached
+from torch import Tensor
+
+from cgp.functional.cholesky import cholesky
+
+from ._exact import ExactLinearOperator, check_positive
+
+__all__ = ["DenseCovarianceLinearOperator"]
+
+
+class DenseCovarianceLinearOperator(ExactLinearOperator, DenseLinearOperator):
+    """A dense covariance whose sampling and log-density are exact at every size.
+
+    Rows of zero variance (padded tokens) are left alone by sampling; a density or solve refuses them.
+
+    Args:
+        tsr: the covariance, ``(*batch, n, n)``.
+
+    Example:
+        >>> DenseCovarianceLinearOperator(torch.eye(3)).logdet()
+        tensor(0.)
+    """
+
+    def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
+        r"""Joint draws, :math:`L\epsilon`.
+
+        Args:
+            num_samples: S.
+
+        Returns:
+            ``(S, *batch, n)``.
+        """
+        factor = self._cholesky().to_dense()
+        epsilon = torch.randn(*self.shape[:-1], num_samples, dtype=self.dtype, device=self.device)
+        return (factor @ epsilon).movedim(-1, 0)
+
+    def solve(self, right_tensor: Tensor, left_tensor: Tensor | None = None) -> Tensor:
+        r"""Solution of linear systems, :math:`A^{-1}B` or :math:`CA^{-1}B`.
+
+        Args:
+            right_tensor: B, ``(*batch, n, k)`` or ``(n,)``.
+            left_tensor: C, ``(*batch, o, n)``.
+
+        Returns:
+            ``(*batch, n, k)``, ``(n,)`` or ``(*batch, o, k)``.
+        """
+        check_positive(self._diagonal())
+        columns = right_tensor.unsqueeze(-1) if right_tensor.dim() == 1 else right_tensor
+        solved = torch.cholesky_solve(columns, self._cholesky().to_dense())
+        solved = solved.squeeze(-1) if right_tensor.dim() == 1 else solved
+        return solved if left_tensor is None else left_tensor @ solved
+
+    def inv_quad_logdet(
+        self, inv_quad_rhs: Tensor | None = None, logdet: bool | None = False, reduce_inv_quad: bool | None = True
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Quadratic form of the inverse, and log-determinant.
+
+        Args:
+            inv_quad_rhs: ``(*batch, n, k)`` or None.
+            logdet: whether to compute the log-determinant.
+            reduce_inv_quad: whether to sum over the k columns.
+
+        Returns:
+            The quadratic form, ``(*batch,)`` or ``(*batch, k)``, and the log-determinant, ``(*batch,)``; None where
+            not asked for.
+        """
+        check_positive(self._diagonal())
+        return CholLinearOperator(self._cholesky()).inv_quad_logdet(inv_quad_rhs, logdet, reduce_inv_quad)
+
+    def repeat(self, *sizes: int) -> DenseCovarianceLinearOperator:
+        """Repeat along the batch dimensions.
+
+        Args:
+            *sizes: repeats of each dimension, the last two 1.
+
+        Returns:
+            The repeated operator, of the same structure.
+        """
+        return self.__class__(self.tensor.repeat(*sizes))
+
+    def add_diagonal(self, diag: Tensor) -> DenseCovarianceLinearOperator:
+        """Add to the diagonal.
+
+        Args:
+            diag: ``(*batch, n)``, ``(*batch, 1)`` or a number.
+
+        Returns:
+            The sum, dense.
+        """
+        shape = (*torch.broadcast_shapes(self.batch_shape, diag.shape[:-1]), self.shape[-1])
+        return self.__class__(self.tensor + torch.diag_embed(diag.expand(shape)))
+
+    def __add__(self, other: Tensor | LinearOperator | float) -> LinearOperator | Tensor:
+        """The sum; with a diagonal it stays an exact covariance."""
+        return self.add_diagonal(other._diagonal()) if isinstance(other, DiagLinearOperator) else super().__add__(other)
+
+    def _getitem(self, row_index: IndexType, col_index: IndexType, *batch_indices: IndexType) -> LinearOperator:
+        picked = self.tensor[(*batch_indices, row_index, col_index)]
+        same_rows = isinstance(row_index, slice) and row_index == col_index
+        return self.__class__(picked) if same_rows else DenseLinearOperator(picked)
+
+    def _transpose_nonbatch(self) -> DenseCovarianceLinearOperator:
+        return self.__class__(self.tensor.mT)
+
+    def _mul_constant(self, other: Tensor) -> DenseCovarianceLinearOperator:
+        return self.__class__(self.tensor * other[..., None, None])
+
+    @cached(name="cholesky")  # type: ignore[untyped-decorator]
+    def _cholesky(self, upper: bool = False) -> TriangularLinearOperator:
+        """A factor L with LLᵀ the covariance, its rows zero where the covariance's are."""
+        diagonal = self._diagonal()
+        empty = diagonal == 0
+        # What stands in for a missing variance must not change the scale of the jitter.
+        largest = diagonal.detach().amax(-1, keepdim=True)
+        stand_in = torch.where(empty, torch.where(largest > 0, largest, 1.0), 0.0)
+        factor = cholesky(self.tensor + torch.diag_embed(stand_in), name="covariance", jitter=0.0)
+        factor = factor.masked_fill(empty.unsqueeze(-1), 0.0)
+        return TriangularLinearOperator(factor.mT if upper else factor, upper=upper)

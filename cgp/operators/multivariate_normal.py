@@ -1,0 +1,58 @@
+"""From a posterior's tensors to GPyTorch's distribution, the structure of the covariance kept."""
+
+from __future__ import annotations
+
+import torch
+from gpytorch.distributions import MultivariateNormal
+from linear_operator import LinearOperator
+
+from cgp.functional.gaussians import DenseGaussian, LowRankGaussian, MarginalGaussian
+
+from .dense_covariance import DenseCovarianceLinearOperator
+from .low_rank_plus_diagonal import LowRankPlusDiagonalLinearOperator
+from .shared_covariance import SharedCovarianceLinearOperator
+
+__all__ = ["multivariate_normal"]
+
+
+def multivariate_normal(posterior: DenseGaussian | LowRankGaussian | MarginalGaussian) -> MultivariateNormal:
+    r"""GPyTorch's distribution of a posterior whose s columns share a covariance.
+
+    Its batch shape is ``(*batch, s)`` and its event shape ``(n,)``; the s channels are independent. The covariance is
+    factorised once for all of them and, where it is of low rank plus a diagonal, never built. Padded tokens have zero
+    variance: draws give them their mean; ``log_prob`` refuses them with a ValueError (``posterior.log_prob`` leaves
+        them out), unless a likelihood has added noise.
+
+    Args:
+        posterior: mean ``(*batch, n, s)`` and a covariance over the n tokens.
+
+    Returns:
+        The distribution.
+
+    Raises:
+        TypeError: if the posterior is of no known class.
+
+    Example:
+        >>> posterior = LowRankGaussian(torch.zeros(6, 2), torch.ones(6, 3), torch.ones(6))
+        >>> distribution = multivariate_normal(posterior)
+        >>> distribution.batch_shape, distribution.event_shape, distribution.rsample().shape
+        (torch.Size([2]), torch.Size([6]), torch.Size([2, 6]))
+    """
+    mean = posterior.mean.mT  # (*batch, s, n)
+    covariance = _covariance(posterior).unsqueeze(-3)  # (*batch, 1, n, n)
+    own = (1,) * (mean.dim() + 1 - covariance.dim()) + covariance.batch_shape
+    repeats = (size // max(one, 1) for size, one in zip(mean.shape[:-1], own, strict=True))
+    return MultivariateNormal(mean, SharedCovarianceLinearOperator(covariance, torch.Size(repeats)))
+
+
+def _covariance(posterior: DenseGaussian | LowRankGaussian | MarginalGaussian) -> LinearOperator:
+    """The covariance over tokens, ``(*batch, n, n)``."""
+    if isinstance(posterior, LowRankGaussian):
+        return LowRankPlusDiagonalLinearOperator(posterior.root, posterior.diagonal)
+    if isinstance(posterior, DenseGaussian):
+        return DenseCovarianceLinearOperator(posterior.covariance)
+    if isinstance(posterior, MarginalGaussian):
+        # A root of zeros: the same operator, with the same care for variances that are zero.
+        variances = posterior.variances
+        return LowRankPlusDiagonalLinearOperator(torch.zeros_like(variances).unsqueeze(-1), variances)
+    raise TypeError(f"posterior: expected one of the Gaussians of cgp.functional, got {type(posterior).__name__}")

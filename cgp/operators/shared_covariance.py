@@ -1,0 +1,100 @@
+"""One covariance for several channels, factorised once."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import torch
+from linear_operator import LinearOperator
+from linear_operator.operators import BatchRepeatLinearOperator, DiagLinearOperator
+from linear_operator.utils.getitem import IndexType, _noop_index
+from torch import Tensor
+
+from ._exact import ExactLinearOperator
+
+__all__ = ["SharedCovarianceLinearOperator"]
+
+
+class SharedCovarianceLinearOperator(ExactLinearOperator, BatchRepeatLinearOperator):
+    """A covariance repeated along batch dimensions, its factors computed once for all the repeats.
+
+    Draws of different batch members are independent; solves and log-densities treat the repeats as columns of one
+    right-hand side. It is linear_operator's ``BatchRepeatLinearOperator`` with sampling and solves that keep the
+    structure of what is repeated.
+
+    Args:
+        base_linear_op: the covariance, ``(*base, n, n)``.
+        batch_repeat: repeats of each batch dimension (a ``torch.Size``; leading ones are new dimensions).
+
+    Example:
+        >>> from cgp.operators import LowRankPlusDiagonalLinearOperator
+        >>> covariance = LowRankPlusDiagonalLinearOperator(torch.ones(5, 1, 3, 2), torch.ones(5, 1, 3))
+        >>> SharedCovarianceLinearOperator(covariance, torch.Size([1, 4])).shape
+        torch.Size([5, 4, 3, 3])
+    """
+
+    def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
+        """Joint draws, independent between batch members.
+
+        Args:
+            num_samples: S.
+
+        Returns:
+            ``(S, *batch, n)``.
+        """
+        repeats, base = self.batch_repeat, self.base_linear_op
+        draws = base.zero_mean_mvn_samples(num_samples * repeats.numel())
+        draws = draws.reshape(num_samples, *repeats, *base.shape[:-1])
+        depth = len(repeats)
+        interleaved = chain.from_iterable((1 + i, 1 + depth + i) for i in range(depth))  # repeat, then base
+        return draws.permute(0, *interleaved, -1).reshape(num_samples, *self.shape[:-1])
+
+    def solve(self, right_tensor: Tensor, left_tensor: Tensor | None = None) -> Tensor:
+        r"""Solution of linear systems, :math:`A^{-1}B` or :math:`CA^{-1}B`.
+
+        Args:
+            right_tensor: B, ``(*batch, n, k)`` or ``(n,)``.
+            left_tensor: C, ``(*batch, o, n)``.
+
+        Returns:
+            ``(*batch, n, k)`` or ``(*batch, o, k)``; without the k for a vector.
+        """
+        columns = right_tensor.unsqueeze(-1) if right_tensor.dim() == 1 else right_tensor
+        shape = torch.Size((*torch.broadcast_shapes(self.batch_shape, columns.shape[:-2]), *columns.shape[-2:]))
+        solved = self.base_linear_op.solve(self._move_repeat_batches_to_columns(columns.expand(shape), shape))
+        solved = self._move_repeat_batches_back(solved, shape)
+        solved = solved.squeeze(-1) if right_tensor.dim() == 1 else solved
+        return solved if left_tensor is None else left_tensor @ solved
+
+    def add_diagonal(self, diag: Tensor) -> LinearOperator:
+        """Add to the diagonal.
+
+        Args:
+            diag: a number, which leaves the covariance shared, or ``(*batch, n)``, which may tell the repeats apart.
+
+        Returns:
+            The sum, exact and of the structure of what was repeated.
+        """
+        if diag.numel() == 1:
+            return self.__class__(self.base_linear_op.add_diagonal(diag.reshape(())), self.batch_repeat)
+        return self._unshared() + DiagLinearOperator(diag.expand(self.shape[:-1]))
+
+    def __add__(self, other: Tensor | LinearOperator | float) -> LinearOperator | Tensor:
+        """The sum; with a diagonal it stays exact and of the structure of what was repeated."""
+        return self._unshared() + other if isinstance(other, DiagLinearOperator) else super().__add__(other)
+
+    def _mul_constant(self, other: Tensor) -> LinearOperator:
+        if other.dim():
+            return super()._mul_constant(other)
+        return self.__class__(self.base_linear_op._mul_constant(other), self.batch_repeat)
+
+    def _getitem(self, row_index: IndexType, col_index: IndexType, *batch_indices: IndexType) -> LinearOperator:
+        same_rows = isinstance(row_index, slice) and row_index == col_index
+        if same_rows and all(isinstance(index, slice) and index == _noop_index for index in batch_indices):
+            base = self.base_linear_op._getitem(row_index, col_index, *batch_indices)
+            return self.__class__(base, self.batch_repeat)
+        return self._unshared()._getitem(row_index, col_index, *batch_indices)
+
+    def _unshared(self) -> LinearOperator:
+        """The same covariance, one factor for each repeat."""
+        return self.base_linear_op.repeat(*self.batch_repeat, 1, 1)

@@ -1,0 +1,309 @@
+import math
+
+import gpytorch
+import numpy as np
+import pytest
+import torch
+from linear_operator.operators import (
+    DenseLinearOperator,
+    DiagLinearOperator,
+    LowRankRootAddedDiagLinearOperator,
+    LowRankRootLinearOperator,
+)
+from scipy import stats
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from cgp.functional.cholesky import cholesky
+from cgp.functional.gaussians import DenseGaussian, LowRankGaussian, MarginalGaussian
+from cgp.operators import (
+    LowRankPlusDiagonalLinearOperator,
+    SharedCovarianceLinearOperator,
+    multivariate_normal,
+)
+
+BATCHES = [(), (3,), (2, 3)]
+N, S, M = 6, 4, 2
+KINDS = ("dense", "low_rank", "marginal")
+
+
+def make(kind, *batch, n=N, s=S, m=M, padded=0):
+    """A posterior and its covariance, ``(*batch, n, n)``; the last ``padded`` tokens are padding."""
+    mean, root = torch.randn(*batch, n, s).double(), torch.randn(*batch, n, m).double()
+    diagonal = torch.rand(*batch, n).double() + 0.3
+    padding = torch.zeros(*batch, n, dtype=torch.bool)
+    if padded:
+        padding[..., -padded:] = True
+    mean, root = mean.masked_fill(padding[..., None], 0), root.masked_fill(padding[..., None], 0)
+    diagonal = diagonal.masked_fill(padding, 0)
+    covariance = root @ root.mT + torch.diag_embed(diagonal)
+    padding = padding if padded else None
+    if kind == "dense":
+        return DenseGaussian(mean, covariance, padding), covariance
+    if kind == "low_rank":
+        return LowRankGaussian(mean, root, diagonal, padding), covariance
+    return MarginalGaussian(mean, diagonal), torch.diag_embed(diagonal)
+
+
+class Sizes(TorchDispatchMode):
+    """Records the shape of every tensor that is made."""
+
+    def __init__(self):
+        super().__init__()
+        self.shapes = set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for one in result if isinstance(result, tuple | list) else (result,):
+            if isinstance(one, torch.Tensor):
+                self.shapes.add(tuple(one.shape))
+        return result
+
+    def squares(self, n):
+        return [shape for shape in self.shapes if shape[-2:] == (n, n) or math.prod(shape) >= n * n]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("batch", BATCHES)
+def test_shapes_moments_and_density(kind, batch):
+    posterior, covariance = make(kind, *batch)
+    distribution = multivariate_normal(posterior)
+    assert (distribution.batch_shape, distribution.event_shape) == ((*batch, S), (N,))
+    torch.testing.assert_close(distribution.mean, posterior.mean.mT)
+    torch.testing.assert_close(distribution.variance, posterior.variance.unsqueeze(-2).expand(*batch, S, N))
+    expected = covariance.unsqueeze(-3).expand(*batch, S, N, N)
+    torch.testing.assert_close(distribution.covariance_matrix, expected)
+    value = torch.randn(*batch, S, N).double()
+    density = distribution.log_prob(value)
+    oracle = [
+        stats.multivariate_normal(mu, cov).logpdf(y)
+        for mu, cov, y in zip(
+            posterior.mean.mT.reshape(-1, N).numpy(),
+            expected.reshape(-1, N, N).numpy(),
+            value.reshape(-1, N).numpy(),
+            strict=True,
+        )
+    ]
+    np.testing.assert_allclose(density.numpy().ravel(), oracle, rtol=1e-10)
+    torch.testing.assert_close(density.sum(-1), posterior.log_prob(value.mT))
+    draws = torch.randn(5, *batch, S, N).double()
+    torch.testing.assert_close(distribution.log_prob(draws)[2], distribution.log_prob(draws[2]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_draws_have_the_covariance_and_channels_are_independent(kind):
+    """Stock channels come out equal where the covariance was not expanded first (trap 1)."""
+    posterior, covariance = make(kind, 2, n=3, s=2)
+    count = 40_000
+    draws = multivariate_normal(posterior).rsample(torch.Size([count])) - posterior.mean.mT  # (count, 2, s, 3)
+    flat = draws.reshape(count, -1)
+    expected = torch.block_diag(*covariance.repeat_interleave(2, 0))
+    scale = expected.diagonal().sqrt()
+    error = (flat.mT @ flat / count - expected) / (scale[:, None] * scale)
+    assert error.abs().max() < 5 * 2**0.5 / count**0.5
+
+    stock = gpytorch.distributions.MultivariateNormal(torch.zeros(4, 7), DenseLinearOperator(torch.eye(7)[None]))
+    members = stock.rsample(torch.Size([100]))
+    assert torch.equal(members[:, 0], members[:, 1]), "GPyTorch mended trap 1"
+
+
+def test_added_jitter_and_noise_keep_their_gradients():
+    """Scalars added by `add_jitter` lose theirs, those added by `add_diagonal` do not (trap 2)."""
+    posterior, _ = make("low_rank", 2)
+    covariance = multivariate_normal(posterior).lazy_covariance_matrix
+    noise = torch.tensor(0.3).double().requires_grad_()
+    covariance.add_diagonal(noise).logdet().sum().backward()
+    step = 1e-6
+    difference = covariance.add_jitter(0.3 + step).logdet() - covariance.add_jitter(0.3 - step).logdet()
+    torch.testing.assert_close(noise.grad, difference.sum() / (2 * step), rtol=1e-6, atol=0)
+    with pytest.warns(UserWarning, match="copy construct"):
+        assert not covariance.add_jitter(noise).logdet().requires_grad, "linear_operator mended trap 2"
+
+
+def test_a_sparse_posterior_never_builds_n_by_n():
+    n, m, s = 301, 7, 3
+    posterior, _ = make("low_rank", 2, n=n, m=m, s=s)
+    posterior = LowRankGaussian(
+        posterior.mean, posterior.root.requires_grad_(), posterior.diagonal.requires_grad_(), None
+    )
+    value = torch.randn(2, s, n).double()
+    with Sizes() as sizes:
+        distribution = multivariate_normal(posterior)
+        draw = distribution.rsample(torch.Size([4]))
+        density = distribution.log_prob(value)
+        solved = distribution.lazy_covariance_matrix.solve(value.unsqueeze(-1))
+        (draw.sum() + density.sum() + solved.sum() + distribution.variance.sum()).backward()
+    assert (2, 1, m, m) in sizes.shapes
+    assert not sizes.squares(n)
+
+
+def test_stock_operator_does_build_n_by_n():
+    """Why there is an operator of our own (trap 7); and the counter counts."""
+    n, m = 301, 7
+    root = LowRankRootLinearOperator(torch.randn(n, m))
+    with Sizes() as sizes:
+        LowRankRootAddedDiagLinearOperator(root, DiagLinearOperator(torch.ones(n))).zero_mean_mvn_samples(2)
+    assert sizes.squares(n), "linear_operator mended trap 7: LowRankPlusDiagonalLinearOperator may go"
+
+
+@pytest.mark.parametrize("kind", ["dense", "low_rank"])
+def test_one_factorisation_serves_every_channel(kind, monkeypatch):
+    sizes = []
+
+    def counting(matrix, **kwargs):
+        sizes.append(matrix.shape)
+        return original(matrix, **kwargs)
+
+    original = cholesky
+    for name in ("dense_covariance", "low_rank_plus_diagonal"):
+        monkeypatch.setattr(f"cgp.operators.{name}.cholesky", counting)
+    posterior, _ = make(kind, 2, s=5)
+    distribution = multivariate_normal(posterior)
+    distribution.rsample(torch.Size([3]))
+    distribution.log_prob(torch.randn(2, 5, N).double())
+    distribution.log_prob(torch.randn(3, 2, 5, N).double())
+    distribution.lazy_covariance_matrix.solve(torch.randn(2, 5, N, 1).double())
+    size = N if kind == "dense" else M
+    assert sizes
+    assert {(math.prod(shape[:-2]), *shape[-2:]) for shape in sizes} == {(2, size, size)}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_exact_above_800_rows(kind):
+    """GPyTorch's defaults are approximate and random there (trap 4)."""
+    n = 900
+    posterior, covariance = make(kind, n=n, s=2, m=3)
+    distribution = multivariate_normal(posterior)
+    value = torch.randn(2, n).double()
+    exact = torch.distributions.MultivariateNormal(posterior.mean.mT, covariance).log_prob(value)
+    torch.testing.assert_close(distribution.log_prob(value), exact, rtol=1e-10, atol=0)
+    lazy = distribution.lazy_covariance_matrix
+    factor = torch.linalg.cholesky(covariance)
+    torch.testing.assert_close(lazy.solve(value[..., None])[..., 0], torch.cholesky_solve(value.mT, factor).mT)
+    torch.testing.assert_close(lazy.logdet(), 2 * factor.diagonal().log().sum().expand(2))
+    root = lazy.root_decomposition().root.to_dense()[0]
+    torch.testing.assert_close(root @ root.mT, covariance)
+    other = multivariate_normal(make(kind, n=n, s=2, m=3)[0])
+    divergence = torch.distributions.kl_divergence(distribution, other)
+    assert torch.equal(divergence, torch.distributions.kl_divergence(distribution, other))
+    expected = torch.distributions.kl_divergence(
+        torch.distributions.MultivariateNormal(distribution.mean, covariance),
+        torch.distributions.MultivariateNormal(other.mean, other.covariance_matrix[0]),
+    )
+    torch.testing.assert_close(divergence, expected, rtol=1e-8, atol=0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("batch", BATCHES)
+def test_padded_tokens_have_their_mean_and_leave_the_others_alone(kind, batch):
+    posterior, covariance = make(kind, *batch, padded=2)
+    posterior = posterior._replace(mean=posterior.mean.detach().requires_grad_())
+    distribution = multivariate_normal(posterior)
+    draw = distribution.rsample(torch.Size([7]))
+    assert torch.equal(draw[..., -2:], posterior.mean.mT[..., -2:].expand(7, *batch, S, 2))
+    assert draw[..., :-2].std() > 0.1
+    with pytest.raises(ValueError, match="padded tokens have none"):
+        distribution.log_prob(draw[0].detach())
+    noisy = distribution.add_jitter(0.1)
+    expected = torch.distributions.MultivariateNormal(
+        posterior.mean.mT, (covariance + 0.1 * torch.eye(N, dtype=torch.float64)).unsqueeze(-3)
+    )
+    torch.testing.assert_close(noisy.log_prob(draw[0]), expected.log_prob(draw[0]), rtol=1e-10, atol=0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_at_padded_tokens_are_finite(kind):
+    posterior, _ = make(kind, padded=2)
+    leaves = [t.clone().requires_grad_() for t in posterior if t is not None and t.is_floating_point()]
+    rest = [t for t in posterior if t is not None and not t.is_floating_point()]
+    multivariate_normal(type(posterior)(*leaves, *rest)).rsample().square().sum().backward()
+    assert all(leaf.grad.isfinite().all() for leaf in leaves)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_of_draws_and_densities(kind):
+    posterior, _ = make(kind, 2, n=4, s=2)
+    leaves = tuple(t.clone().requires_grad_() for t in posterior if t is not None)
+    value = torch.randn(2, 2, 4).double()
+
+    def density(*leaves):
+        return multivariate_normal(build(leaves)).log_prob(value)
+
+    def draw(*leaves):
+        torch.manual_seed(3)
+        return multivariate_normal(build(leaves)).rsample(torch.Size([2]))
+
+    def build(leaves):
+        if kind != "dense":
+            return type(posterior)(*leaves)
+        return DenseGaussian(leaves[0], 0.5 * (leaves[1] + leaves[1].mT))
+
+    assert torch.autograd.gradcheck(density, leaves)
+    assert torch.autograd.gradcheck(draw, leaves)
+
+
+def test_draw_is_the_formula():
+    posterior, _ = make("low_rank", 2)
+    torch.manual_seed(5)
+    draw = multivariate_normal(posterior).rsample()
+    torch.manual_seed(5)
+    epsilon_m = torch.randn(2, 1, M, S, dtype=torch.float64)
+    epsilon_n = torch.randn(2, 1, N, S, dtype=torch.float64)
+    expected = posterior.mean + (
+        posterior.root @ epsilon_m[:, 0] + posterior.diagonal.sqrt()[..., None] * epsilon_n[:, 0]
+    )
+    torch.testing.assert_close(draw, expected.mT)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_operations_keep_the_structure(kind):
+    posterior, covariance = make(kind, 2)
+    distribution = multivariate_normal(posterior)
+    first = distribution[..., :3]
+    assert isinstance(first.lazy_covariance_matrix, SharedCovarianceLinearOperator)
+    torch.testing.assert_close(first.covariance_matrix[0, 0], covariance[0, :3, :3])
+    member = distribution[1]
+    assert member.batch_shape == (S,)
+    torch.testing.assert_close(member.covariance_matrix[0], covariance[1])
+    scaled = distribution * 2.0
+    assert isinstance(scaled.lazy_covariance_matrix, SharedCovarianceLinearOperator)
+    torch.testing.assert_close(scaled.covariance_matrix[0, 0], 4 * covariance[0])
+    expanded = distribution.expand(torch.Size([5, 2, S]))
+    torch.testing.assert_close(expanded.covariance_matrix[4, 1, 2], covariance[1])
+    value = torch.randn(2, S, N).double()
+    torch.testing.assert_close(expanded.log_prob(value.expand(5, 2, S, N))[3], distribution.log_prob(value))
+    likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
+    noisy = likelihood(distribution)
+    eye = torch.eye(N, dtype=torch.float64)
+    torch.testing.assert_close(noisy.covariance_matrix[1, 2], covariance[1] + likelihood.noise * eye)
+    dense = gpytorch.distributions.MultivariateNormal(noisy.mean, DenseLinearOperator(noisy.covariance_matrix))
+    torch.testing.assert_close(noisy.log_prob(value), dense.log_prob(value))
+
+
+def test_covariance_shared_over_heads_too():
+    posterior, _ = make("low_rank", n=5, s=2)
+    wide = posterior._replace(mean=torch.randn(3, 4, 5, 2).double())
+    distribution = multivariate_normal(wide)
+    assert distribution.batch_shape == (3, 4, 2) == distribution.lazy_covariance_matrix.batch_shape
+    draws = distribution.rsample(torch.Size([2000])) - wide.mean.mT
+    correlation = torch.corrcoef(draws[..., 0].reshape(2000, -1).mT) - torch.eye(24)
+    assert correlation.abs().max() < 5 / 2000**0.5
+
+
+def test_one_token_and_no_sequence():
+    for kind in KINDS:
+        posterior, covariance = make(kind, 2, n=1, m=1)
+        distribution = multivariate_normal(posterior)
+        assert distribution.rsample().shape == (2, S, 1)
+        expected = (
+            torch.distributions.Normal(posterior.mean.mT, covariance.sqrt()).log_prob(torch.zeros(2, S, 1)).sum(-1)
+        )
+        torch.testing.assert_close(distribution.log_prob(torch.zeros(2, S, 1).double()), expected)
+        empty, _ = make(kind, 0)
+        assert multivariate_normal(empty).rsample(torch.Size([3])).shape == (3, 0, S, N)
+
+
+def test_refuses_what_is_no_posterior():
+    with pytest.raises(TypeError, match="posterior: expected one of"):
+        multivariate_normal(torch.distributions.Normal(torch.zeros(3, 2), 1.0))
+    with pytest.raises(ValueError, match="positive variances"):
+        LowRankPlusDiagonalLinearOperator(torch.ones(3, 1), torch.zeros(3)).logdet()
