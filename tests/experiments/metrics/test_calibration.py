@@ -180,3 +180,8 @@ def test_small_batches_inflate_the_error_of_calibrated_predictions():
     logits, labels = calibrated(samples=516, classes=2)
     assert calibration_error(logits, labels).ece < 0.06
     assert calibration_error(logits, labels, protocol="cgpt").mce > 0.4
+
+
+def test_sgpa_drops_what_single_precision_calls_one():
+    ((_, bins),) = calibration_bins([[20.0, 0.0]], [0], protocol="sgpa")
+    assert bins.counts.sum() == 1

@@ -97,3 +97,17 @@ def test_nearest_rule_may_stop_below_the_level():
 @pytest.mark.parametrize("correct", [[True, True], [False, False]])
 def test_nothing_to_separate_is_not_a_number(correct):
     assert np.isnan(failure_prediction([0.4, 0.6], correct)).all()
+
+
+def test_many_ties_keep_the_order_too():
+    correct = np.random.default_rng(0).random(500) < 0.7
+    risk = risk_coverage_curve(np.repeat([0.5, 0.9], 250), correct).risk
+    reordered = np.concatenate([correct[250:], correct[:250]])
+    np.testing.assert_allclose(risk, np.cumsum(~reordered) / np.arange(1, 501))
+
+
+def test_first_rule_looks_at_every_threshold_not_at_corners_only():
+    confidence = np.repeat(np.arange(40.0), 2)  # pairs of one right and one wrong: the ROC curve is the diagonal
+    correct = np.tile([True, False], 40)
+    assert failure_prediction(confidence, correct, rule="first").fpr95 == 0.95
+    assert failure_prediction(confidence, correct, rule="nearest").fpr95 == 1
