@@ -22,7 +22,7 @@ def attention_matrix(
     *,
     figure: FigureBase | None = None,
 ) -> NDArray[np.object_]:  # shape: (2,) or (3,)
-    r"""An attention matrix, its antisymmetric part :math:`(A - A^\top) / 2`, and the predictive sd of each query.
+    r"""An attention matrix, its antisymmetric part :math:`(A - A^\top) / 2`, and the predictive sd in each query's row.
 
     Args:
         matrix: Weights of the keys (columns) for each query (rows), (n, n); cross-covariances may be negative.
@@ -30,7 +30,7 @@ def attention_matrix(
         figure: Figure or subfigure to draw in; without, a new one of two columns' width.
 
     Returns:
-        Axes of the matrix, of the antisymmetric part, and of the standard deviations where given.
+        Axes of the matrix, of the antisymmetric part, and of the deviations, an inset beside the matrix, where given.
 
     Raises:
         ValueError: If the matrix is not square or the deviations are not n non-negative numbers.
@@ -47,15 +47,14 @@ def attention_matrix(
     deviations = None if sd is None else as_matching(sd, "sd", (len(matrix),))
     if deviations is not None and deviations.min() < 0:
         raise ValueError(f"sd must not be negative, got a smallest value of {deviations.min():.3g}")
-    ratios = [1.0, 1.0] if deviations is None else [1.0, 1.0, 0.45]
-    figure = new_figure(figure, width=WIDE * sum(ratios) / 2.45, height=2.8)
-    axes = np.atleast_1d(figure.subplots(1, len(ratios), width_ratios=ratios)).astype(np.object_)
+    figure = new_figure(figure, width=WIDE, height=3.4)
+    axes = list(figure.subplots(1, 2))
     _heat(axes[0], matrix, "attention", diverging=bool(matrix.min() < 0))
     _heat(axes[1], (matrix - matrix.T) / 2, "antisymmetric part", diverging=True)
     axes[0].set_ylabel("Query")
     if deviations is not None:
-        _draw_deviations(axes[2], deviations)
-    return axes
+        axes.append(_deviations_beside(axes[0], deviations))
+    return np.asarray(axes, dtype=np.object_)
 
 
 def _heat(ax: Axes, values: Array, title: str, *, diverging: bool) -> None:
@@ -65,16 +64,19 @@ def _heat(ax: Axes, values: Array, title: str, *, diverging: bool) -> None:
     ax.set(title=title, xlabel="Key")
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(MaxNLocator(5, integer=True))
-    bar = ax.figure.colorbar(shown, ax=ax, shrink=0.8, pad=0.03)
+    bar = ax.figure.colorbar(shown, ax=ax, location="bottom", shrink=0.8, pad=0.03, aspect=30, ticks=MaxNLocator(5))
     bar.outline.set_visible(False)
 
 
-def _draw_deviations(ax: Axes, sd: Array) -> None:
+def _deviations_beside(matrix: Axes, sd: Array) -> Axes:
+    """Bars in the rows of the matrix, whatever the layout makes of its size."""
+    ax = matrix.inset_axes((1.04, 0, 0.28, 1), sharey=matrix)
     ax.barh(np.arange(len(sd)), sd, height=0.9, color=PALETTE[0])
-    ax.set(title="predictive sd", ylim=(len(sd) - 0.5, -0.5), xlim=(0, None))
+    ax.set(title="predictive sd", xlim=(0, None))
     ax.spines[["top", "right"]].set_visible(False)
-    ax.yaxis.set_major_locator(MaxNLocator(5, integer=True))
-    ax.xaxis.set_major_locator(MaxNLocator(3))
+    ax.tick_params(labelleft=False)
+    ax.xaxis.set_major_locator(MaxNLocator(2))
+    return ax
 
 
 @styled

@@ -177,7 +177,8 @@ def kl_matching_predicted(
         ValueError: If a class is predicted that no validation sample is labelled with.
     """
     log_p, log_v = _same_classes(logits, validation_logits)
-    classes, templates = _templates(log_v, as_labels(validation_labels, *log_v.shape, name="validation_labels"))
+    samples, num_classes = log_v.shape
+    classes, templates = _templates(log_v, as_labels(validation_labels, samples, num_classes, "validation_labels"))
     predicted = log_p.argmax(axis=-1)
     missing = sorted({int(label) for label in predicted} - {int(label) for label in classes})
     if missing:
