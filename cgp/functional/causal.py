@@ -1,0 +1,177 @@
+r"""Causal forms: row t is the posterior given the keys up to t alone (one hop).
+
+Each row conditions on its own prefix, with targets of its own, so there are means and marginal variances and no joint
+covariance over rows. The factor of
+a leading block is the leading block of the factor, so one Cholesky serves every prefix.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .cholesky import cholesky, solve_lower
+from .gaussians import MarginalGaussian
+from .padding import add_noise, as_matrix, mask_gram, mask_tokens
+
+__all__ = ["causal_product", "explained_variance", "prefix_posterior", "sparse_prefix_posterior", "up_to"]
+
+CHUNK = 32
+
+
+def up_to(num_tokens: int, device: torch.device | None = None) -> Tensor:
+    """True where column j is not after row t.
+
+    Args:
+        num_tokens: n.
+        device: of the mask.
+
+    Returns:
+        ``(n, n)``, lower triangular.
+
+    Example:
+        >>> up_to(2)
+        tensor([[ True, False],
+                [ True,  True]])
+    """
+    return torch.ones(num_tokens, num_tokens, dtype=torch.bool, device=device).tril()
+
+
+def explained_variance(K_qk: Tensor, K_k: Tensor, noise: Tensor | float, padding: Tensor | None = None) -> Tensor:
+    r"""What the keys up to t explain of query t, for every t by one Cholesky.
+
+    .. math:: \sum_{j \le t} \big([L_k^{-1}K_{kq}]_{jt}\big)^2, \qquad L_k = \operatorname{chol}(K_k + \sigma^2I)
+
+    Args:
+        K_qk: ``(*batch, n, n)``, zero in the columns of padded keys.
+        K_k: ``(*batch, n, n)``, zero at padded keys.
+        noise: :math:`\sigma^2`.
+        padding: ``(*batch, n)`` or None.
+
+    Returns:
+        ``(*batch, n)``.
+    """
+    L_k = cholesky(add_noise(K_k, noise, padding), name="K_k + noise", jitter=0.0)
+    whitened = solve_lower(L_k, K_qk.mT)  # (*batch, key, query)
+    return (whitened.square() * up_to(K_k.shape[-1], K_k.device).mT).sum(-2)
+
+
+def prefix_posterior(
+    K_qk: Tensor,
+    K_k: Tensor,
+    values: Tensor,
+    prior_variance: Tensor,
+    *,
+    noise: Tensor | float,
+    padding: Tensor | None = None,
+) -> MarginalGaussian:
+    r"""Marginals of exact causal correlated attention.
+
+    .. math:: \mu_t = \sum_{j \le t} [K_{qk}]_{tj} V_j, \qquad
+        v_t = [K_q]_{tt} - K_{t,\le t}(K_{\le t} + \sigma^2I)^{-1}K_{\le t,t}
+
+    Args:
+        K_qk: ``(*batch, n, n)``.
+        K_k: ``(*batch, n, n)``.
+        values: V, ``(*batch, n, s)``.
+        prior_variance: the diagonal of K_q, ``(*batch, n)``.
+        noise: :math:`\sigma^2`.
+        padding: ``(*batch, n)`` or None.
+
+    Returns:
+        Mean ``(*batch, n, s)`` and variances ``(*batch, n)``.
+    """
+    K_qk, K_k = mask_gram(K_qk, padding, padding), mask_gram(K_k, padding, padding)
+    mean = (K_qk * up_to(K_qk.shape[-1], K_qk.device)) @ mask_tokens(values, padding)
+    variance = (prior_variance - explained_variance(K_qk, K_k, noise, padding)).clamp(min=0.0)
+    return MarginalGaussian(mean, variance if padding is None else variance.masked_fill(padding, 0.0))
+
+
+def causal_product(features_q: Tensor, features_k: Tensor, values: Tensor) -> Tensor:
+    r"""Causal attention of rank m without an n × n matrix, :math:`\mu_t = A_{q,t}^\top \sum_{j\le t} A_{k,j}V_j^\top`.
+
+    Chunks of tokens carry the running sum; within a chunk the pairs are masked.
+
+    Args:
+        features_q: :math:`A_q`, ``(*batch, m, n)``.
+        features_k: :math:`A_k`, ``(*batch, m, n)``.
+        values: V, ``(*batch, n, s)``.
+
+    Returns:
+        ``(*batch, n, s)``.
+
+    Example:
+        >>> causal_product(torch.ones(1, 3), torch.ones(1, 3), torch.ones(3, 1)).T
+        tensor([[1., 2., 3.]])
+    """
+    n = values.shape[-2]
+    q, k = _chunks(features_q.mT), _chunks(features_k.mT)  # (*batch, c, CHUNK, m)
+    v = _chunks(values)
+    before = _running_sum(k.mT @ v)  # (*batch, c, m, s)
+    within = (q @ k.mT) * up_to(q.shape[-2], q.device)
+    return (q @ before + within @ v).flatten(-3, -2)[..., :n, :]
+
+
+def sparse_prefix_posterior(
+    features_q: Tensor,
+    features_k: Tensor,
+    values: Tensor,
+    prior_variance: Tensor,
+    *,
+    noise: Tensor | float,
+    padding: Tensor | None = None,
+    conditional: str = "dtc",
+) -> MarginalGaussian:
+    r"""Marginals of sparse causal correlated attention.
+
+    The capacitance runs along, :math:`D_t = I + \sum_{j\le t} b_jb_j^\top` with :math:`b = A_k/\sigma`:
+
+    .. math:: \mu_t = a_t^\top\sum_{j\le t}A_{k,j}V_j^\top, \qquad v_t = \delta_t + a_t^\top D_t^{-1}a_t
+
+    with :math:`\delta_t` the unexplained prior variance ("dtc") or the noise ("sor"). Within a chunk the prefixes
+    share one Cholesky.
+
+    Args:
+        features_q: :math:`A_q`, ``(*batch, m, n)``.
+        features_k: :math:`A_k`, ``(*batch, m, n)``.
+        values: V, ``(*batch, n, s)``.
+        prior_variance: the diagonal of K_q, ``(*batch, n)``.
+        noise: :math:`\sigma^2`.
+        padding: ``(*batch, n)`` or None.
+        conditional: "dtc" or "sor".
+
+    Returns:
+        Mean ``(*batch, n, s)`` and variances ``(*batch, n)``.
+    """
+    features_q, features_k = mask_gram(features_q, None, padding), mask_gram(features_k, None, padding)
+    mean = causal_product(features_q, features_k, mask_tokens(values, padding))
+    deviation = as_matrix(noise) ** 0.5
+    remaining = _prefix_quadratic(features_q.mT, features_k.mT / deviation)
+    if conditional == "dtc":
+        own = (prior_variance - features_q.square().sum(-2)).clamp(min=0.0)
+    else:
+        own = (as_matrix(noise) * torch.ones_like(features_q[..., :1, :]))[..., 0, :]
+    variance = own + remaining
+    return MarginalGaussian(mean, variance if padding is None else variance.masked_fill(padding, 0.0))
+
+
+def _prefix_quadratic(a: Tensor, b: Tensor) -> Tensor:
+    """aₜᵀ Dₜ⁻¹ aₜ for every t: whiten by D at the start of the chunk, then condition on the chunk's own prefix."""
+    n = a.shape[-2]
+    a, b = _chunks(a), _chunks(b)  # (*batch, c, CHUNK, m)
+    identity = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
+    start = cholesky(identity + _running_sum(b.mT @ b), name="running I + bb'", jitter=0.0)
+    whitened_a, whitened_b = solve_lower(start, torch.cat([a, b], -2).mT).mT.split(a.shape[-2], -2)
+    explained = explained_variance(whitened_a @ whitened_b.mT, whitened_b @ whitened_b.mT, 1.0)
+    return (whitened_a.square().sum(-1) - explained).flatten(-2)[..., :n].clamp(min=0.0)
+
+
+def _chunks(x: Tensor) -> Tensor:
+    """(*batch, n, d) → (*batch, c, CHUNK, d), zeros behind."""
+    missing = -x.shape[-2] % CHUNK
+    return torch.nn.functional.pad(x, (0, 0, 0, missing)).unflatten(-2, (-1, CHUNK))
+
+
+def _running_sum(x: Tensor) -> Tensor:
+    """Sum of the chunks before each, ``(*batch, c, ...)`` over dimension −3."""
+    return x.cumsum(-3) - x

@@ -1,0 +1,143 @@
+r"""Gaussian posteriors over tokens whose columns have covariances of their own.
+
+The columns c of ``mean`` (\*batch, n, s) are independent Gaussian vectors over the n tokens; they share features and a
+residual, and differ in a small root:
+
+.. math:: \Sigma_c = A\,L_cL_c^\top A^\top + \Sigma_{\text{residual}}
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .gaussians import check_sampling
+
+__all__ = ["ColumnGaussian", "ColumnMarginals"]
+
+
+class ColumnMarginals(NamedTuple):
+    """Independent marginals: a variance for each token and column.
+
+    Attributes:
+        mean: ``(*batch, n, s)``.
+        variances: ``(*batch, n, s)``.
+    """
+
+    mean: Tensor
+    variances: Tensor
+
+    @property
+    def variance(self) -> Tensor:
+        """Variance of each token, averaged over its columns, ``(*batch, n)``."""
+        return self.variances.mean(-1)
+
+    def rsample(
+        self,
+        sampling: str = "marginal",
+        sample_shape: torch.Size = torch.Size(),
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        r"""Reparametrised draw, :math:`\mu + \sqrt{v}\,\epsilon`.
+
+        Args:
+            sampling: "mean" or "marginal"; "joint" needs a covariance and is refused.
+            sample_shape: shape of the draws.
+            generator: source of randomness; None is torch's global one.
+
+        Returns:
+            ``(*sample_shape, *batch, n, s)``.
+
+        Raises:
+            ValueError: if ``sampling`` is "joint" or unknown.
+
+        Example:
+            >>> ColumnMarginals(torch.zeros(3, 2), torch.ones(3, 2)).rsample(sample_shape=torch.Size([5])).shape
+            torch.Size([5, 3, 2])
+        """
+        check_sampling(sampling, ("mean", "marginal"))
+        if sampling == "mean":
+            return self.mean.expand(*sample_shape, *self.mean.shape)
+        return self.mean + _safe_sqrt(self.variances) * _normal(self.mean, sample_shape, generator)
+
+
+class ColumnGaussian(NamedTuple):
+    r"""A covariance a column: features times a root of the column's own, plus a residual shared by the columns.
+
+    Attributes:
+        mean: ``(*batch, n, s)``.
+        features: A, ``(*batch, n, m)``, zero at padded tokens.
+        roots: :math:`L_c`, lower triangular, ``(*batch, s, m, m)`` or broadcastable.
+        diagonal: diagonal of the residual, ``(*batch, n)``, zero at padded tokens.
+        residual_root: Cholesky factor of the residual where it is dense, ``(*batch, n, n)``, or None where it is
+            diagonal.
+    """
+
+    mean: Tensor
+    features: Tensor
+    roots: Tensor
+    diagonal: Tensor
+    residual_root: Tensor | None = None
+
+    @property
+    def variances(self) -> Tensor:
+        """Variance of each token and column, ``(*batch, n, s)``."""
+        projected = self.features[..., None, :, :] @ self.roots  # (*batch, s, n, m)
+        return projected.square().sum(-1).mT + self.diagonal[..., None]
+
+    @property
+    def variance(self) -> Tensor:
+        """Variance of each token, averaged over its columns, ``(*batch, n)``."""
+        return self.variances.mean(-1)
+
+    @property
+    def covariance(self) -> Tensor:
+        """The dense covariance of each column, ``(*batch, s, n, n)``."""
+        projected = self.features[..., None, :, :] @ self.roots
+        root = self.residual_root
+        residual = torch.diag_embed(self.diagonal) if root is None else root @ root.mT
+        return projected @ projected.mT + residual[..., None, :, :]
+
+    def rsample(
+        self, sampling: str = "joint", sample_shape: torch.Size = torch.Size(), generator: torch.Generator | None = None
+    ) -> Tensor:
+        r"""Reparametrised draw, :math:`\mu_c + AL_c\epsilon_c + \Sigma_{\text{residual}}^{1/2}\epsilon'_c` (joint).
+
+        Args:
+            sampling: "mean", "marginal" or "joint".
+            sample_shape: shape of the draws.
+            generator: source of randomness; None is torch's global one.
+
+        Returns:
+            ``(*sample_shape, *batch, n, s)``.
+
+        Raises:
+            ValueError: if ``sampling`` is unknown.
+
+        Example:
+            >>> gaussian = ColumnGaussian(torch.zeros(3, 2), torch.ones(3, 1), torch.ones(2, 1, 1), torch.ones(3))
+            >>> gaussian.rsample("joint").shape
+            torch.Size([3, 2])
+        """
+        check_sampling(sampling)
+        if sampling != "joint":
+            return ColumnMarginals(self.mean, self.variances).rsample(sampling, sample_shape, generator)
+        shape = (*self.mean.shape[:-2], self.mean.shape[-1], self.roots.shape[-1], 1)
+        coefficients = self.roots @ _normal(self.mean.new_empty(()).expand(shape), sample_shape, generator)
+        low_rank = self.features @ coefficients[..., 0].mT  # (*sample_shape, *batch, n, s)
+        epsilon = _normal(self.mean, sample_shape, generator)
+        if self.residual_root is None:
+            return self.mean + low_rank + _safe_sqrt(self.diagonal)[..., None] * epsilon
+        return self.mean + low_rank + self.residual_root @ epsilon
+
+
+def _normal(like: Tensor, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
+    return torch.randn((*sample_shape, *like.shape), dtype=like.dtype, device=like.device, generator=generator)
+
+
+def _safe_sqrt(variance: Tensor) -> Tensor:
+    """Square root whose gradient is zero, not infinite, at zero variance (padded tokens)."""
+    positive = variance > 0
+    return torch.where(positive, torch.where(positive, variance, 1.0).sqrt(), 0.0)

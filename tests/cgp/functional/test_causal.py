@@ -1,0 +1,92 @@
+"""Causal forms against conditioning on each prefix, one by one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cgp.functional import correlated, sparse_correlated
+from cgp.functional.causal import CHUNK, causal_product, prefix_posterior, sparse_prefix_posterior
+from cgp.functional.covariances import squared_exponential as gram
+from cgp.functional.sparse_correlated import whiten
+
+NOISE = 0.05
+
+
+def problem(n, width=3, columns=2, inducing=4, batch=()):
+    shapes = (n, width), (n, width), (n, columns), (inducing, width)
+    return [torch.randn(*batch, *s, dtype=torch.float64) for s in shapes]
+
+
+def test_exact_rows_equal_conditioning_on_the_prefix():
+    q, k, v, _ = problem(9)
+    whole = prefix_posterior(gram(q, k), gram(k), v, torch.ones(9).double(), noise=NOISE)
+    for t in range(9):
+        row, prefix = slice(t, t + 1), slice(0, t + 1)
+        terms = correlated.direct_terms(gram(q[row], k[prefix]), gram(k[prefix]), v[prefix], noise=NOISE)
+        alone = correlated.marginal_posterior(terms, torch.ones(1).double())
+        torch.testing.assert_close(whole.mean[row], alone.mean)
+        torch.testing.assert_close(whole.variance[row], alone.variance)
+
+
+@pytest.mark.parametrize("n", [5, CHUNK, 2 * CHUNK + 3])
+@pytest.mark.parametrize("conditional", ["dtc", "sor"])
+def test_sparse_rows_equal_conditioning_on_the_prefix_across_chunks(n, conditional):
+    q, k, v, S = problem(n)
+    W = whiten(gram(S))
+    A_q, A_k = W @ gram(S, q), W @ gram(S, k)
+    whole = sparse_prefix_posterior(A_q, A_k, v, torch.ones(n).double(), noise=NOISE, conditional=conditional)
+    for t in range(n):
+        row, prefix = slice(t, t + 1), slice(0, t + 1)
+        terms = sparse_correlated.direct_terms(
+            A_q[:, row], A_k[:, prefix], v[prefix], torch.ones(1).double(), noise=NOISE, conditional=conditional
+        )
+        alone = sparse_correlated.posterior(terms)
+        torch.testing.assert_close(whole.mean[row], alone.mean)
+        torch.testing.assert_close(whole.variance[row], alone.variance)
+
+
+def test_one_common_target_would_leak_the_future():
+    """Row t with Z of the whole sequence is far from row t with its own: why the rows restart."""
+    q, k, v, _ = problem(9)
+    noisy = gram(k) + NOISE * torch.eye(9, dtype=torch.float64)
+    common = noisy @ v
+    t = slice(0, 4)
+    factor = torch.linalg.cholesky(noisy[t, t])
+    leaked = gram(q[3:4], k[t]) @ torch.cholesky_solve(common[t], factor)
+    own = prefix_posterior(gram(q, k), gram(k), v, torch.ones(9).double(), noise=NOISE).mean[3:4]
+    assert (leaked - own).abs().max() > 0.1
+
+
+def test_causal_product_is_masked_attention_in_any_batch():
+    A_q, A_k = torch.randn(2, 3, 4, 70, dtype=torch.float64), torch.randn(2, 3, 4, 70, dtype=torch.float64)
+    v = torch.randn(2, 3, 70, 5, dtype=torch.float64)
+    torch.testing.assert_close(causal_product(A_q, A_k, v), (A_q.mT @ A_k).tril() @ v)
+
+
+def test_gradients():
+    q, k, v, S = problem(4, width=2, columns=1, inducing=2)
+    noise = torch.tensor(NOISE, dtype=torch.float64)
+
+    def value(q, k, v, S, noise):
+        W, one = whiten(gram(S)), torch.ones(4).double()
+        sparse = sparse_prefix_posterior(W @ gram(S, q), W @ gram(S, k), v, one, noise=noise)
+        exact = prefix_posterior(gram(q, k), gram(k), v, one, noise=noise)
+        return *sparse, *exact
+
+    assert torch.autograd.gradcheck(value, tuple(x.requires_grad_() for x in (q, k, v, S, noise)))
+
+
+def test_padding_equals_removal():
+    q, k, v, S = problem(6)
+    padding = torch.tensor([False] * 4 + [True] * 2)
+    W = whiten(gram(S))
+
+    def args(q, k, v):
+        return W @ gram(S, q), W @ gram(S, k), v, torch.ones(len(q)).double()
+
+    padded = sparse_prefix_posterior(*args(q, k, v), noise=NOISE, padding=padding)
+    removed = sparse_prefix_posterior(*args(q[:4], k[:4], v[:4]), noise=NOISE)
+    torch.testing.assert_close(padded.mean[:4], removed.mean)
+    torch.testing.assert_close(padded.variance[:4], removed.variance)
+    assert not padded.variance[4:].any()
