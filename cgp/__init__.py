@@ -1,6 +1,7 @@
 """Honest uncertainty for transformers: correlated Gaussian process attention in the GPyTorch ecosystem."""
 
 from .attention import CGPAttention, KernelAttention, SoftmaxAttention, SparseCGPAttention
+from .deep_gp import freeze
 from .likelihoods import CategoricalLikelihood, HomoscedasticLikelihood
 from .objectives import Objective
 
@@ -15,4 +16,5 @@ __all__ = [
     "SoftmaxAttention",
     "SparseCGPAttention",
     "__version__",
+    "freeze",
 ]

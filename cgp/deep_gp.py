@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from cgp.attention import Attention, LossTerm
 
-__all__ = ["added_losses", "attention_blocks", "clear_added_losses", "draws", "global_kl", "sampling"]
+__all__ = ["added_losses", "attention_blocks", "clear_added_losses", "draws", "freeze", "global_kl", "sampling"]
 
 
 def attention_blocks(model: nn.Module, *, stochastic: bool = False) -> list[Attention]:
@@ -31,6 +31,32 @@ def attention_blocks(model: nn.Module, *, stochastic: bool = False) -> list[Atte
     """
     blocks = [module for module in model.modules() if isinstance(module, Attention)]
     return [b for b in blocks if b.stochastic and b.sampling != "mean"] if stochastic else blocks
+
+
+def freeze(model: nn.Module) -> nn.Module:
+    """Compute once, in every block, the factors that depend on weights alone.
+
+    They are used until ``train()``, ``load_state_dict`` or ``to`` drops them; weights changed by other means in
+    between are not seen.
+
+    Args:
+        model: any module, in eval mode.
+
+    Returns:
+        The same module.
+
+    Raises:
+        RuntimeError: if a block is in training mode.
+
+    Example:
+        >>> from cgp import SparseCGPAttention
+        >>> block = freeze(SparseCGPAttention(8, 2).eval())
+        >>> block.frozen_factor("whitening").shape
+        torch.Size([2, 16, 16])
+    """
+    for block in attention_blocks(model):
+        block.freeze()
+    return model
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import gpytorch
 import torch
@@ -75,6 +75,7 @@ class Attention(gpytorch.Module):
     """
 
     takes_any_mask = False
+    takes_causal = False
     stochastic = False
 
     def __init__(
@@ -100,6 +101,7 @@ class Attention(gpytorch.Module):
         self.out_proj = nn.Linear(embed_dim, embed_dim, bias=bias, **factory)
         self._sampling: str | None = None
         self.num_draws: int | None = None
+        self._frozen: dict[str, Tensor] = {}
         self._reset_projections()
 
     __call__ = nn.Module.__call__  # GPyTorch's own skips forward hooks, on which converters and tracers rely
@@ -204,6 +206,9 @@ class Attention(gpytorch.Module):
 
         Returns:
             The tokens; float32 at least, whatever the precision outside.
+
+        Raises:
+            ValueError: if a shape is off, or a mask is one that the block cannot take.
         """
         self._check_inputs(query, key, value)
         is_self = key is None
@@ -211,6 +216,8 @@ class Attention(gpytorch.Module):
         masks = read_masks(
             memory, query.shape[-2], key_padding_mask, attn_mask, is_causal, any_mask=self.takes_any_mask
         )
+        if masks.is_causal and not self.takes_causal:
+            raise ValueError(f"is_causal: {type(self).__name__} as configured is not defined under a causal mask")
         query, memory, value = self._clear_padding(query, memory, value, masks, is_self)
         heads = self._project_heads(query, memory, value, is_self)
         padding = None if masks.key_padding is None else masks.key_padding[..., None, :]
@@ -236,6 +243,56 @@ class Attention(gpytorch.Module):
             ``(*batch, N, d)``.
         """
         return self.out_proj(heads.transpose(-2, -3).flatten(-2).to(dtype))
+
+    def weight_factors(self) -> dict[str, Tensor]:
+        """Factors that depend on weights alone, by name; none unless the method has some.
+
+        Returns:
+            By name.
+        """
+        return {}
+
+    def freeze(self) -> None:
+        """Compute the factors that depend on weights alone once; ``train()``, ``load_state_dict`` and ``to`` drop them.
+
+        Raises:
+            RuntimeError: if the block is in training mode.
+        """
+        if self.training:
+            raise RuntimeError("freeze: expected a block in eval mode, got one in training mode")
+        with torch.no_grad(), full_precision(self.in_proj.weight.device):
+            self._frozen = {name: factor.detach() for name, factor in self.weight_factors().items()}
+
+    def frozen_factor(self, name: str) -> Tensor | None:
+        """A factor that :meth:`freeze` computed.
+
+        Args:
+            name: of the factor.
+
+        Returns:
+            The factor, or None if it is not frozen.
+        """
+        return self._frozen.get(name)
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode, and drop frozen factors.
+
+        Args:
+            mode: True for training.
+
+        Returns:
+            The block.
+        """
+        self._frozen = {}
+        return super().train(mode)
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        self._frozen = {}
+        super()._load_from_state_dict(*args, **kwargs)
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Self:
+        self._frozen = {}
+        return super()._apply(*args, **kwargs)
 
     def _clear_padding(
         self, query: Tensor, memory: Tensor, value: Tensor | None, masks: MaskReading, is_self: bool

@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from cgp.functional import correlated
+from cgp.functional.causal import prefix_posterior, up_to
 from cgp.functional.correlated import ExactTerms
 from cgp.functional.correlated_objective import OBJECTIVES, log_density
 from cgp.functional.gaussians import DenseGaussian, MarginalGaussian
@@ -14,6 +15,8 @@ from cgp.functional.padding import count_tokens, mask_gram, mask_tokens
 
 from .base import Tokens
 from .gaussian_process import GaussianProcessAttention
+from .softmax import softmax_heads
+from .softmax_posterior import SoftmaxPosterior
 
 __all__ = ["CGPAttention", "CorrelatedAttention"]
 
@@ -27,10 +30,16 @@ class CorrelatedAttention(GaussianProcessAttention):
         embed_dim: width d of the tokens.
         num_heads: h, which divides d.
         coupling: "direct" (one hop) or "latent" (two hops over a latent process, the paper's).
-        objective: the regulariser, one of "marginal", "joint", "elbo", "paper_mc", or None for none.
+        mean: "kernel", or "softmax": the mean is softmax attention exactly, with the covariance of
+            :class:`~cgp.attention.softmax_posterior.SoftmaxPosterior` (direct coupling, squared exponential).
+        objective: the regulariser, one of "marginal", "joint", "elbo", "paper_mc", or None for none; "auto" is
+            "marginal", and None with softmax's mean. Under a causal mask there is no joint model of the rows, and no
+            regulariser is added.
         objective_reduction: "mean" (nats per real token and column, so that alpha means the same at every size) or
             "sum" (the paper's scale).
         objective_draws: draws of "paper_mc".
+        amplitude: where the standard deviation of softmax's mean starts; learned per head.
+        statistics: of softmax's mean, "sequence" or "learned".
         **options: of :class:`~cgp.attention.gaussian_process.GaussianProcessAttention`.
 
     Raises:
@@ -43,15 +52,21 @@ class CorrelatedAttention(GaussianProcessAttention):
         num_heads: int,
         *,
         coupling: str = "direct",
-        objective: str | None = "marginal",
+        mean: str = "kernel",
+        objective: str | None = "auto",
         objective_reduction: str = "mean",
         objective_draws: int = 1,
+        amplitude: float = 0.1,
+        statistics: str = "sequence",
         **options: Any,
     ) -> None:
         if coupling not in COUPLINGS:
             raise ValueError(f"coupling: expected one of {COUPLINGS}, got {coupling!r}")
+        if objective == "auto":
+            objective = "marginal" if mean == "kernel" else None
         if objective is not None and objective not in OBJECTIVES:
             raise ValueError(f"objective: expected None or one of {OBJECTIVES}, got {objective!r}")
+        _check_mean(mean, coupling, objective, options.get("kernel", "rbf"))
         if objective_reduction not in ("mean", "sum"):
             raise ValueError(f"objective_reduction: expected 'mean' or 'sum', got {objective_reduction!r}")
         processes = ("query", "key", "value") + (("latent",) if coupling == "latent" else ())
@@ -61,9 +76,24 @@ class CorrelatedAttention(GaussianProcessAttention):
         self.objective_reduction = objective_reduction
         self.objective_draws = objective_draws
         self.register_added_loss_term("log_density")
+        self.softmax: SoftmaxPosterior | None = None
+        self.takes_causal = coupling == "direct"
+        if mean == "softmax":
+            self._reset_projections()
+            self.softmax = SoftmaxPosterior(
+                num_heads, self.head_dim, noise=self.noise, amplitude=amplitude, statistics=statistics
+            ).to(self.in_proj.weight)
+            self.takes_causal = statistics == "learned"
 
     def _wants_loss(self) -> bool:
         return self.training and self.objective is not None
+
+    def _refuse_joint_if_causal(self, tokens: Tokens) -> None:
+        if tokens.is_causal:
+            raise ValueError(
+                "sampling: 'joint' (and posterior) is not defined under a causal mask, where each row conditions on "
+                "its own prefix; expected 'mean' or 'marginal' (or token_variance)"
+            )
 
     def _add_log_density(self, density: Tensor, tokens: Tokens) -> None:
         """Minus the log-density: summed over heads, averaged over the batch, per token and column unless "sum"."""
@@ -71,6 +101,16 @@ class CorrelatedAttention(GaussianProcessAttention):
             real = count_tokens(tokens.q[..., 0], tokens.query_padding)
             density = density / (real.clamp(min=1.0) * self.head_dim)
         self._add_loss("log_density", -density.sum(-1).mean(), "log_density")
+
+
+def _check_mean(mean: str, coupling: str, objective: str | None, kernel: str) -> None:
+    if mean not in ("kernel", "softmax"):
+        raise ValueError(f"mean: expected 'kernel' or 'softmax', got {mean!r}")
+    if mean == "softmax" and (coupling, objective, kernel) != ("direct", None, "rbf"):
+        raise ValueError(
+            f"mean: 'softmax' needs coupling='direct', objective=None and kernel='rbf', "
+            f"got {coupling!r}, {objective!r} and {kernel!r}"
+        )
 
 
 class CGPAttention(CorrelatedAttention):
@@ -89,8 +129,8 @@ class CGPAttention(CorrelatedAttention):
         num_heads: h, which divides d.
         coupling: "direct" or "latent".
         covariance: "coherent" or "paper" (CGPT appendix B; latent coupling only).
-        **options: ``kernel``, ``noise``, ``objective``, ``objective_reduction``, ``objective_draws``, ``bias``,
-        ``device``, ``dtype``.
+        **options: ``kernel``, ``noise``, ``mean``, ``objective``, ``objective_reduction``, ``objective_draws``,
+            ``amplitude``, ``statistics``, ``bias``, ``device``, ``dtype``.
 
     Raises:
         ValueError: if a string is not of its closed set, or the paper's covariance is asked of the direct coupling.
@@ -121,9 +161,12 @@ class CGPAttention(CorrelatedAttention):
         Returns:
             ``(*batch, h, Nq, s)``.
         """
+        if self.softmax is not None:
+            return softmax_heads(tokens)
         gram, padding = self.canonical.gram, tokens.key_padding
         if tokens.o is None:
-            mean = mask_gram(gram(tokens.q, tokens.k), None, padding) @ tokens.v
+            weights = mask_gram(gram(tokens.q, tokens.k), None, padding)
+            mean = (weights * up_to(weights.shape[-1], weights.device) if tokens.is_causal else weights) @ tokens.v
         else:
             K_qo, K_o, K_ko = gram(tokens.q, tokens.o), gram(tokens.o), gram(tokens.k, tokens.o)
             mean = correlated.latent_mean(
@@ -140,7 +183,13 @@ class CGPAttention(CorrelatedAttention):
         Returns:
             Mean ``(*batch, h, Nq, s)``, variance ``(*batch, h, Nq)``.
         """
-        return correlated.marginal_posterior(self._terms(tokens), self.canonical.diagonal(tokens.q))
+        if self.softmax is not None:
+            return self.softmax.exact_marginals(tokens, softmax_heads(tokens))
+        prior_variance = self.canonical.diagonal(tokens.q)
+        if tokens.is_causal:
+            K_qk, K_k = self.canonical.gram(tokens.q, tokens.k), self.canonical.gram(tokens.k)
+            return prefix_posterior(K_qk, K_k, tokens.v, prior_variance, noise=self.noise, padding=tokens.key_padding)
+        return correlated.marginal_posterior(self._terms(tokens), prior_variance)
 
     def joint(self, tokens: Tokens) -> DenseGaussian:
         """Posterior with its covariance over the queries.
@@ -151,6 +200,9 @@ class CGPAttention(CorrelatedAttention):
         Returns:
             Mean ``(*batch, h, Nq, s)``, covariance ``(*batch, h, Nq, Nq)``.
         """
+        self._refuse_joint_if_causal(tokens)
+        if self.softmax is not None:
+            return self.softmax.exact_joint(tokens, softmax_heads(tokens))
         return correlated.joint_posterior(self._terms(tokens), self.canonical.gram(tokens.q))
 
     def gaussian(self, tokens: Tokens) -> MarginalGaussian | DenseGaussian:
@@ -162,6 +214,8 @@ class CGPAttention(CorrelatedAttention):
         Returns:
             Joint if draws are joint, marginals otherwise.
         """
+        if tokens.is_causal or self.softmax is not None:
+            return self.joint(tokens) if self.sampling == "joint" else self.marginals(tokens)
         terms = self._terms(tokens)
         K_q = self.canonical.gram(tokens.q) if self._wants_loss() or self.sampling == "joint" else None
         if self._wants_loss() and K_q is not None and self.objective is not None:

@@ -38,6 +38,8 @@ class KernelAttention(Attention):
         torch.Size([3, 5, 8])
     """
 
+    takes_causal = True
+
     def __init__(
         self, embed_dim: int, num_heads: int, *, kernel: str = "rbf", symmetric: bool = False, **options: Any
     ) -> None:

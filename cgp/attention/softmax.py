@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from .base import Attention, Tokens
 from .masks import causal_mask
 
-__all__ = ["SoftmaxAttention"]
+__all__ = ["SoftmaxAttention", "softmax_heads"]
 
 
 class SoftmaxAttention(Attention):
@@ -29,9 +29,10 @@ class SoftmaxAttention(Attention):
     """
 
     takes_any_mask = True
+    takes_causal = True
 
     def attend(self, tokens: Tokens) -> Tensor:
-        """Head outputs; queries whose every key is masked give zero.
+        """Head outputs.
 
         Args:
             tokens: the projected tokens.
@@ -39,14 +40,26 @@ class SoftmaxAttention(Attention):
         Returns:
             ``(*batch, h, Nq, s)``.
         """
-        mask = _additive_mask(tokens)
-        attended = nn.functional.scaled_dot_product_attention(
-            tokens.q, tokens.k, tokens.v, attn_mask=mask, is_causal=tokens.is_causal and mask is None
-        )
-        if mask is None:
-            return attended
-        nothing = (mask == -torch.inf).all(-1, keepdim=True)
-        return attended.masked_fill(nothing, 0.0)
+        return softmax_heads(tokens)
+
+
+def softmax_heads(tokens: Tokens) -> Tensor:
+    """Softmax attention of every head; queries whose every key is masked give zero.
+
+    Args:
+        tokens: the projected tokens.
+
+    Returns:
+        ``(*batch, h, Nq, s)``.
+    """
+    mask = _additive_mask(tokens)
+    attended = nn.functional.scaled_dot_product_attention(
+        tokens.q, tokens.k, tokens.v, attn_mask=mask, is_causal=tokens.is_causal and mask is None
+    )
+    if mask is None:
+        return attended
+    nothing = (mask == -torch.inf).all(-1, keepdim=True)
+    return attended.masked_fill(nothing, 0.0)
 
 
 def _additive_mask(tokens: Tokens) -> Tensor | None:

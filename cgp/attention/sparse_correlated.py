@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from cgp.functional import sparse_correlated
-from cgp.functional.gaussians import LowRankGaussian
+from cgp.functional.causal import causal_product, sparse_prefix_posterior
+from cgp.functional.gaussians import LowRankGaussian, MarginalGaussian
+from cgp.functional.padding import mask_gram, mask_tokens
 from cgp.functional.sparse_correlated import SparseTerms, whiten
 from cgp.functional.sparse_correlated_objective import log_density
 
 from .base import Tokens
 from .correlated import CorrelatedAttention
+from .inducing import make_inducing
+from .softmax import softmax_heads
 
 __all__ = ["SparseCGPAttention"]
 
@@ -26,38 +29,65 @@ class SparseCGPAttention(CorrelatedAttention):
     .. math:: \text{direct:}\quad A_q^\top(A_kV), \;\; D + A_q^\top D_k^{-1}A_q; \qquad
         \text{latent:}\quad \sigma^{-2}A_q^\top(I - D_o^{-1})D_k^{-1}A_kV, \;\; D + A_q^\top MA_q
 
-    Cost: O(n m (m + s)), no n × n matrix.
+    Cost: O(n m (m + s)), no n × n matrix (with softmax's mean, none beyond softmax's own).
 
     Args:
         embed_dim: width d of the tokens.
         num_heads: h, which divides d.
         num_inducing: m, inducing inputs a head.
-        coupling: "direct" or "latent".
+        inducing: "learned"; "pooled" from the tokens of any length; or "linear", the papers' map of a fixed number of
+            tokens.
+        num_tokens: that number, for "linear".
+        num_key_inducing: a second learned set for the hop from the keys (latent coupling): the variance at far keys
+            is then understated;
+            None, one set serves both hops and it returns to the prior.
         conditional: "dtc" (the variance returns to the prior far from the inducing inputs) or "sor" (the paper's).
-        **options: ``kernel``, ``noise``, ``objective``, ``objective_reduction``, ``objective_draws``, ``bias``,
-        ``device``, ``dtype``.
+        **options: ``kernel``, ``noise``, ``coupling``, ``mean``, ``objective``, ``objective_reduction``,
+        ``objective_draws``,
+            ``amplitude``, ``statistics``, ``bias``, ``device``, ``dtype``.
 
     Raises:
-        ValueError: if a size is not positive or a string is not of its closed set.
+        ValueError: if a size is not positive, a string is not of its closed set, or options exclude each other.
 
     Example:
+        >>> import torch
         >>> block = SparseCGPAttention(8, 2, num_inducing=4).eval()
         >>> block(torch.zeros(3, 5, 8)).shape, block.posterior(torch.zeros(3, 5, 8)).batch_shape
         (torch.Size([3, 5, 8]), torch.Size([3, 2, 4]))
     """
 
     def __init__(
-        self, embed_dim: int, num_heads: int, *, num_inducing: int = 16, conditional: str = "dtc", **options: Any
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        num_inducing: int = 16,
+        inducing: str = "learned",
+        num_tokens: int | None = None,
+        num_key_inducing: int | None = None,
+        conditional: str = "dtc",
+        **options: Any,
     ) -> None:
         super().__init__(embed_dim, num_heads, **options)
-        if num_inducing < 1:
-            raise ValueError(f"num_inducing: expected at least 1, got {num_inducing}")
         if conditional not in sparse_correlated.CONDITIONALS:
             raise ValueError(f"conditional: expected one of {sparse_correlated.CONDITIONALS}, got {conditional!r}")
         self.num_inducing, self.conditional = num_inducing, conditional
-        shape = (num_heads, num_inducing, self.head_dim)
         scale = self.head_dim**-0.5 if self.canonical.stationary else 1.0  # as the projected tokens start
-        self.inducing_points = nn.Parameter(scale * torch.randn(shape).to(self.in_proj.weight))
+        if self.softmax is not None:
+            scale = self.head_dim**-0.25
+            if inducing != "learned" or conditional != "dtc":
+                raise ValueError("inducing, conditional: mean='softmax' needs 'learned' and 'dtc'")
+        self.inducing = make_inducing(
+            inducing, num_heads, num_inducing, self.head_dim, scale=scale, num_tokens=num_tokens
+        ).to(self.in_proj.weight)
+        self.takes_causal = self.takes_causal and not self.inducing.depends_on_tokens
+        self.key_inducing = None
+        if num_key_inducing is not None:
+            if self.coupling != "latent":
+                raise ValueError("num_key_inducing: a second set needs coupling='latent', got 'direct'")
+            self.key_inducing = make_inducing(
+                "learned", num_heads, num_key_inducing, self.head_dim, scale=scale, num_tokens=None
+            ).to(self.in_proj.weight)
 
     def mean(self, tokens: Tokens) -> Tensor:
         """Posterior mean.
@@ -68,18 +98,39 @@ class SparseCGPAttention(CorrelatedAttention):
         Returns:
             ``(*batch, h, Nq, s)``.
         """
-        return self._terms(tokens).mean
+        if self.softmax is not None:
+            return softmax_heads(tokens)
+        if tokens.o is not None:
+            return self._terms(tokens).mean
+        A_q, A_k = self._features(tokens)
+        A_k = mask_gram(A_k, None, tokens.key_padding)
+        if tokens.is_causal:
+            return mask_tokens(causal_product(A_q, A_k, tokens.v), tokens.query_padding)
+        return mask_tokens(A_q.mT @ (A_k @ tokens.v), tokens.query_padding)
 
-    def marginals(self, tokens: Tokens) -> LowRankGaussian:
-        """Posterior; its marginals cost no more than its covariance.
+    def marginals(self, tokens: Tokens) -> LowRankGaussian | MarginalGaussian:
+        """Posterior with at least its marginals; they cost no more than the covariance.
 
         Args:
             tokens: the projected tokens.
 
         Returns:
-            Mean ``(*batch, h, Nq, s)``, root ``(*batch, h, Nq, m)``, diagonal ``(*batch, h, Nq)``.
+            Mean ``(*batch, h, Nq, s)``, variance ``(*batch, h, Nq)``.
         """
-        return self.joint(tokens)
+        if not tokens.is_causal:
+            return self.joint(tokens)
+        if self.softmax is not None:
+            return self.softmax.sparse_causal_marginals(tokens, softmax_heads(tokens), *self._inducing(tokens.k, None))
+        A_q, A_k = self._features(tokens)
+        return sparse_prefix_posterior(
+            A_q,
+            A_k,
+            tokens.v,
+            self.canonical.diagonal(tokens.q),
+            noise=self.noise,
+            padding=tokens.key_padding,
+            conditional=self.conditional,
+        )
 
     def joint(self, tokens: Tokens) -> LowRankGaussian:
         """Posterior with its covariance of low rank plus diagonal.
@@ -90,26 +141,51 @@ class SparseCGPAttention(CorrelatedAttention):
         Returns:
             Mean ``(*batch, h, Nq, s)``, root ``(*batch, h, Nq, m)``, diagonal ``(*batch, h, Nq)``.
         """
+        self._refuse_joint_if_causal(tokens)
+        if self.softmax is not None:
+            return self.softmax.sparse_joint(tokens, softmax_heads(tokens), *self._inducing(tokens.k, None))
         return sparse_correlated.posterior(self._terms(tokens))
 
-    def gaussian(self, tokens: Tokens) -> LowRankGaussian:
+    def gaussian(self, tokens: Tokens) -> LowRankGaussian | MarginalGaussian:
         """The posterior; registers the regulariser in training.
 
         Args:
             tokens: the projected tokens.
 
         Returns:
-            As :meth:`joint`.
+            As :meth:`joint`, or marginals under a causal mask.
         """
+        if tokens.is_causal or self.softmax is not None:
+            return self.joint(tokens) if self.sampling == "joint" else self.marginals(tokens)
         terms = self._terms(tokens)
         if self._wants_loss() and self.objective is not None:
             self._add_log_density(log_density(terms, self.objective, draws=self.objective_draws), tokens)
         return sparse_correlated.posterior(terms)
 
+    def weight_factors(self) -> dict[str, Tensor]:
+        """Inverse factors of the learned inducing sets, which depend on weights alone.
+
+        Returns:
+            By name; empty where the inducing inputs depend on the tokens.
+        """
+        if self.inducing.depends_on_tokens:
+            return {}
+        factors = {"whitening": whiten(self.canonical.gram(self.inducing.points))}
+        if self.key_inducing is not None:
+            factors["key_whitening"] = whiten(self.canonical.gram(self.key_inducing.points))
+        return factors
+
+    def _inducing(self, z: Tensor, padding: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Inducing inputs and the inverse factor of their covariance."""
+        points = self.inducing(z, padding)
+        frozen = self.frozen_factor("whitening")
+        return points, whiten(self.canonical.gram(points)) if frozen is None else frozen.to(points.dtype)
+
+    def _features(self, tokens: Tokens) -> tuple[Tensor, Tensor]:
+        points, whitening = self._inducing(tokens.k, tokens.key_padding)
+        return whitening @ self.canonical.gram(points, tokens.q), whitening @ self.canonical.gram(points, tokens.k)
+
     def _terms(self, tokens: Tokens) -> SparseTerms:
-        points = self.inducing_points.to(tokens.q.dtype)
-        whitening = whiten(self.canonical.gram(points))  # (h, m, m)
-        features_q, features_k = (whitening @ self.canonical.gram(points, z) for z in (tokens.q, tokens.k))
         common: dict[str, Any] = {
             "noise": self.noise,
             "conditional": self.conditional,
@@ -118,8 +194,19 @@ class SparseCGPAttention(CorrelatedAttention):
         }
         prior_variance = self.canonical.diagonal(tokens.q)
         if tokens.o is None:
-            return sparse_correlated.direct_terms(features_q, features_k, tokens.v, prior_variance, **common)
-        features_o = whitening @ self.canonical.gram(points, tokens.o)
+            return sparse_correlated.direct_terms(*self._features(tokens), tokens.v, prior_variance, **common)
+        gram = self.canonical.gram
+        points, whitening = self._inducing(tokens.o, tokens.key_padding)
+        A_q, A_o = (whitening @ gram(points, z) for z in (tokens.q, tokens.o))
+        if self.key_inducing is None:
+            A_k = whitening @ gram(points, tokens.k)
+        else:
+            others = self.key_inducing(tokens.k, None)
+            frozen = self.frozen_factor("key_whitening")
+            key_whitening = whiten(gram(others)) if frozen is None else frozen.to(others.dtype)
+            A_k = key_whitening @ gram(others, tokens.k)
+            common["key_set_features_o"] = key_whitening @ gram(others, tokens.o)
+            common["latent_variance"] = self.canonical.diagonal(tokens.o)
         return sparse_correlated.latent_terms(
-            features_q, features_o, features_k, tokens.v, prior_variance, latent_padding=tokens.key_padding, **common
+            A_q, A_o, A_k, tokens.v, prior_variance, latent_padding=tokens.key_padding, **common
         )

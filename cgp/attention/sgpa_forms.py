@@ -1,0 +1,283 @@
+"""The two forms of sparse Gaussian process attention: whose keys carry the covariance."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from cgp.functional import sparse_gp
+from cgp.functional.column_gaussians import ColumnGaussian, ColumnMarginals
+from cgp.functional.covariances import Canonical
+from cgp.functional.gaussians import DenseGaussian, MarginalGaussian
+from cgp.functional.padding import mask_tokens
+from cgp.functional.sparse_gp import GlobalKeys, StandardTerms
+from cgp.variational.inducing_variables import InducingVariables, positive_triangle
+
+from .base import Tokens
+
+__all__ = ["AMORTISATIONS", "DecoupledForm", "DecoupledTerms", "HeadKernel", "StandardForm"]
+
+AMORTISATIONS = ("sites", "triangular")
+_TRIANGLE_RANK = 4
+
+
+class HeadKernel(nn.Module):
+    r"""A canonical covariance with a learned variance a head, :math:`a_h^2\kappa(z, z')`.
+
+    Args:
+        canonical: the canonical covariance.
+        num_heads: h.
+        initial_outputscale: :math:`a^2` to start from.
+        device: of the parameters.
+        dtype: of the parameters.
+
+    Raises:
+        ValueError: if the outputscale is not positive.
+    """
+
+    def __init__(
+        self,
+        canonical: Canonical,
+        num_heads: int,
+        *,
+        initial_outputscale: float,
+        device: torch.device | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        if not initial_outputscale > 0:
+            raise ValueError(f"initial_outputscale: expected a positive number, got {initial_outputscale!r}")
+        self.canonical = canonical
+        start = torch.full((num_heads,), float(initial_outputscale), device=device, dtype=dtype)
+        self.log_outputscale = nn.Parameter(start.log())
+
+    def gram(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
+        """Covariance of two sets of points.
+
+        Args:
+            x1: ``(*batch, h, N, s)``.
+            x2: ``(*batch, h, M, s)``; None stands for ``x1``.
+
+        Returns:
+            ``(*batch, h, N, M)``.
+        """
+        return self.log_outputscale.exp()[:, None, None] * self.canonical.gram(x1, x2)
+
+    def diagonal(self, x: Tensor) -> Tensor:
+        """Prior variance of each point.
+
+        Args:
+            x: ``(*batch, h, N, s)``.
+
+        Returns:
+            ``(*batch, h, N)``.
+        """
+        return self.log_outputscale.exp()[:, None] * self.canonical.diagonal(x)
+
+
+class DecoupledTerms(NamedTuple):
+    """What posterior and divergence share.
+
+    Attributes:
+        mean: ``(*batch, h, Nq, s)``.
+        features_q: ``(*batch, h, m, Nq)``.
+        divergence: the sequence's own part, ``(*batch, h)``.
+    """
+
+    mean: Tensor
+    features_q: Tensor
+    divergence: Tensor
+
+
+class DecoupledForm(nn.Module):
+    """Global keys carry the covariance, the sequence's keys the mean: O(n² s + n m (m s)) a head.
+
+    Args:
+        num_inducing: m.
+        num_heads: h.
+        head_dim: s.
+        initial_scale: standard deviation of the whitened variables to start from.
+        **factory: device and dtype of the parameters.
+    """
+
+    def __init__(
+        self, num_inducing: int, num_heads: int, head_dim: int, *, initial_scale: float, **factory: Any
+    ) -> None:
+        super().__init__()
+        batch = torch.Size([num_heads, head_dim])
+        self.variables = InducingVariables(num_inducing, batch, initial_scale=initial_scale, **factory)
+
+    def mean(self, tokens: Tokens, kernel: HeadKernel, keys: GlobalKeys | None) -> Tensor:
+        """Posterior mean alone.
+
+        Args:
+            tokens: the projected tokens.
+            kernel: the kernel.
+            keys: the global keys; not None.
+
+        Returns:
+            ``(*batch, h, Nq, s)``.
+        """
+        features_q, features_k = self._features(tokens, kernel, keys)
+        return self._mean(tokens, _self_gram(tokens, kernel), features_q, features_k)
+
+    def terms(self, tokens: Tokens, kernel: HeadKernel, keys: GlobalKeys | None) -> DecoupledTerms:
+        """Mean, features and the sequence's divergence.
+
+        Args:
+            tokens: the projected tokens.
+            kernel: the kernel.
+            keys: the global keys; not None.
+
+        Returns:
+            What posterior and divergence share.
+        """
+        K_qk = _self_gram(tokens, kernel)
+        K_kk = K_qk if tokens.q is tokens.k else kernel.gram(tokens.k)
+        features_q, features_k = self._features(tokens, kernel, keys)
+        divergence = sparse_gp.orthogonal_divergence(K_kk, features_k, tokens.v, tokens.key_padding)
+        return DecoupledTerms(self._mean(tokens, K_qk, features_q, features_k), features_q, divergence)
+
+    def marginals(self, terms: DecoupledTerms, tokens: Tokens, kernel: HeadKernel) -> ColumnMarginals:
+        """Mean and a variance a token and column.
+
+        Args:
+            terms: what :meth:`terms` gives.
+            tokens: the projected tokens.
+            kernel: the kernel.
+
+        Returns:
+            The marginals.
+        """
+        prior, root = kernel.diagonal(tokens.q), self._root(tokens)
+        return sparse_gp.decoupled_marginals(terms.mean, terms.features_q, root, prior, tokens.query_padding)
+
+    def joint(self, terms: DecoupledTerms, tokens: Tokens, kernel: HeadKernel) -> ColumnGaussian:
+        """Posterior with a covariance over the queries a column.
+
+        Args:
+            terms: what :meth:`terms` gives.
+            tokens: the projected tokens.
+            kernel: the kernel.
+
+        Returns:
+            The posterior.
+        """
+        K_qq, root = kernel.gram(tokens.q), self._root(tokens)
+        return sparse_gp.decoupled_joint(terms.mean, terms.features_q, root, K_qq, tokens.query_padding)
+
+    def _features(self, tokens: Tokens, kernel: HeadKernel, keys: GlobalKeys | None) -> tuple[Tensor, Tensor]:
+        assert keys is not None
+        features_q = keys.whitening @ kernel.gram(keys.points, tokens.q)
+        if tokens.q is tokens.k:
+            return features_q, features_q
+        return features_q, keys.whitening @ kernel.gram(keys.points, tokens.k)
+
+    def _mean(self, tokens: Tokens, K_qk: Tensor, features_q: Tensor, features_k: Tensor) -> Tensor:
+        global_mean = self.variables.variational_mean.to(K_qk.dtype).mT
+        padding = {"query_padding": tokens.query_padding, "key_padding": tokens.key_padding}
+        return sparse_gp.decoupled_mean(K_qk, features_q, features_k, tokens.v, global_mean, **padding)
+
+    def _root(self, tokens: Tokens) -> Tensor:
+        return self.variables.root.to(tokens.q.dtype)
+
+
+class StandardForm(nn.Module):
+    r"""The sequence's keys carry mean and covariance, S amortised from the tokens: O(n³) a head.
+
+    Args:
+        num_heads: h.
+        head_dim: s.
+        amortisation: "sites", :math:`S = (K^{-1} + \Pi)^{-1}` with the precision of a token read off its key, or
+            "triangular", :math:`S = LMM^\top L^\top` with M a triangle of rank 4 plus a diagonal, read off the keys.
+        initial_scale: start of M's diagonal, and of :math:`\Pi^{-1/2}`.
+        **factory: device and dtype of the parameters.
+
+    Raises:
+        ValueError: if the amortisation is unknown.
+    """
+
+    def __init__(
+        self, num_heads: int, head_dim: int, *, amortisation: str, initial_scale: float, **factory: Any
+    ) -> None:
+        super().__init__()
+        if amortisation not in AMORTISATIONS:
+            raise ValueError(f"amortisation: expected one of {AMORTISATIONS}, got {amortisation!r}")
+        self.amortisation = amortisation
+        start = initial_scale if amortisation == "triangular" else initial_scale**-2
+        self.diagonal_map = nn.Parameter(torch.zeros(num_heads, head_dim, 1, **factory))
+        offset = torch.full((num_heads, 1), float(start), **factory).expm1().log()  # softplus backwards
+        self.diagonal_offset = nn.Parameter(offset)
+        if amortisation == "triangular":
+            shape = (num_heads, head_dim, _TRIANGLE_RANK)
+            self.row_map, self.column_map = (
+                nn.Parameter(0.1 * torch.randn(shape, **factory) * head_dim**-0.5) for _ in range(2)
+            )
+
+    def mean(self, tokens: Tokens, kernel: HeadKernel, keys: None = None) -> Tensor:
+        """Kernel attention.
+
+        Args:
+            tokens: the projected tokens.
+            kernel: the kernel.
+            keys: None; this form has no global keys.
+
+        Returns:
+            ``(*batch, h, Nq, s)``.
+        """
+        values = mask_tokens(tokens.v, tokens.key_padding)
+        return mask_tokens(_self_gram(tokens, kernel) @ values, tokens.query_padding)
+
+    def terms(self, tokens: Tokens, kernel: HeadKernel, keys: None = None) -> StandardTerms:
+        """Factors and the sequence's divergence.
+
+        Args:
+            tokens: the projected tokens.
+            kernel: the kernel.
+            keys: None; this form has no global keys.
+
+        Returns:
+            What posterior and divergence share.
+        """
+        K_qk = _self_gram(tokens, kernel)
+        K_kk = K_qk if tokens.q is tokens.k else kernel.gram(tokens.k)
+        diagonal = (tokens.k @ self.diagonal_map.to(K_qk.dtype))[..., 0] + self.diagonal_offset.to(K_qk.dtype)
+        padding = {"query_padding": tokens.query_padding, "key_padding": tokens.key_padding}
+        if self.amortisation == "sites":
+            return sparse_gp.site_terms(K_qk, K_kk, tokens.v, nn.functional.softplus(diagonal), **padding)
+        rows, columns = (tokens.k @ x.to(K_qk.dtype) for x in (self.row_map, self.column_map))
+        triangle = positive_triangle((rows @ columns.mT).tril(-1) + torch.diag_embed(diagonal))
+        return sparse_gp.triangular_terms(K_qk, K_kk, tokens.v, triangle, **padding)
+
+    def marginals(self, terms: StandardTerms, tokens: Tokens, kernel: HeadKernel) -> MarginalGaussian:
+        """Mean and a variance a token.
+
+        Args:
+            terms: what :meth:`terms` gives.
+            tokens: the projected tokens.
+            kernel: the kernel.
+
+        Returns:
+            The marginals.
+        """
+        return sparse_gp.standard_marginals(terms, kernel.diagonal(tokens.q))
+
+    def joint(self, terms: StandardTerms, tokens: Tokens, kernel: HeadKernel) -> DenseGaussian:
+        """Posterior with its covariance over the queries.
+
+        Args:
+            terms: what :meth:`terms` gives.
+            tokens: the projected tokens.
+            kernel: the kernel.
+
+        Returns:
+            The posterior.
+        """
+        return sparse_gp.standard_joint(terms, kernel.gram(tokens.q))
+
+
+def _self_gram(tokens: Tokens, kernel: HeadKernel) -> Tensor:
+    """K_qk; of one set of tokens with an exact diagonal."""
+    return kernel.gram(tokens.q) if tokens.q is tokens.k else kernel.gram(tokens.q, tokens.k)

@@ -1,0 +1,363 @@
+"""What every attention block keeps, whatever its method: one class of tests that each block's own tests inherit."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from cgp import CategoricalLikelihood, Objective
+from cgp.attention import Attention, LossTerm
+from cgp.deep_gp import added_losses, clear_added_losses, sampling
+
+EMBED_DIM, NUM_HEADS, NUM_TOKENS = 12, 3, 7
+
+
+class AttentionContract:
+    """Inherit, and say how to make the block; ``takes_*`` switch off what a method cannot do by its nature."""
+
+    takes_causal = False
+    takes_cross = True
+    is_equivariant = True
+
+    def make(self, embed_dim: int = EMBED_DIM, num_heads: int = NUM_HEADS, **options) -> Attention:
+        """A fresh block."""
+        raise NotImplementedError
+
+    def block(self, **options) -> Attention:
+        """A fresh block in float64, where rounding cannot hide a mistake."""
+        return self.make(**options).double()
+
+    def tokens(self, *batch: int, n: int = NUM_TOKENS) -> torch.Tensor:
+        """Unit-variance tokens."""
+        return torch.randn(*batch, n, EMBED_DIM, dtype=torch.float64)
+
+    @pytest.mark.parametrize("batch", [(), (1,), (2,), (2, 3)])
+    def test_output_has_the_shape_of_the_tokens(self, batch):
+        x = self.tokens(*batch)
+        for mode in (True, False):
+            assert self.block().train(mode)(x).shape == x.shape
+
+    def test_one_head_and_one_token(self):
+        assert self.block(num_heads=1).eval()(self.tokens(2)).shape == (2, NUM_TOKENS, EMBED_DIM)
+        assert torch.isfinite(self.block()(self.tokens(2, n=1))).all()
+
+    @pytest.mark.parametrize("batch", [(2,), (2, 3)])
+    def test_batch_equals_loop(self, batch):
+        block, x = self.block().eval(), self.tokens(*batch)
+        together = block(x)
+        for i in range(batch[0]):
+            torch.testing.assert_close(together[i], block(x[i]))
+
+    @pytest.mark.parametrize("seed", range(3))
+    @pytest.mark.parametrize("real", [1, 4, NUM_TOKENS - 1])
+    def test_masking_equals_removing(self, real, seed):
+        torch.manual_seed(seed)
+        block, x = self.block().eval(), self.tokens(2)
+        mask = torch.zeros(2, NUM_TOKENS, dtype=torch.bool)
+        mask[:, real:] = True
+        torch.testing.assert_close(block(x, key_padding_mask=mask)[:, :real], block(x[:, :real]))
+        if block.stochastic:
+            variance = block.token_variance(x, key_padding_mask=mask)
+            torch.testing.assert_close(variance[..., :real], block.token_variance(x[:, :real]))
+            assert not variance[..., real:].any()
+        kept, removed = self.loss_terms(block, x, key_padding_mask=mask), self.loss_terms(block, x[:, :real])
+        assert kept.keys() == removed.keys()
+        for kind in kept:
+            torch.testing.assert_close(kept[kind], removed[kind])
+
+    def loss_terms(self, block: Attention, x: torch.Tensor, **masks) -> dict[str, torch.Tensor]:
+        """The terms that a training pass leaves."""
+        block.train()
+        with sampling(block, "mean"):
+            block(x, **masks)
+        terms = added_losses(block)
+        clear_added_losses(block)
+        block.eval()
+        return terms
+
+    def test_what_padded_tokens_hold_does_not_matter(self):
+        block, x = self.block().eval(), self.tokens(2)
+        mask = torch.zeros(2, NUM_TOKENS, dtype=torch.bool)
+        mask[0, 4:] = mask[1, 2:] = True
+        poisoned = x.masked_fill(mask[..., None], torch.nan)
+        torch.testing.assert_close(
+            block(x, key_padding_mask=mask)[~mask], block(poisoned, key_padding_mask=mask)[~mask]
+        )
+
+    def test_fully_padded_sequences_are_finite(self):
+        block, x = self.block(), self.tokens(2)
+        mask = torch.zeros(2, NUM_TOKENS, dtype=torch.bool)
+        mask[0] = True
+        x.requires_grad_()
+        out = block(x, key_padding_mask=mask)
+        (out.sum() + sum(added_losses(block).values(), torch.zeros(()))).backward()
+        assert torch.isfinite(out).all()
+        assert torch.isfinite(x.grad).all()
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_permuting_the_tokens_permutes_the_output(self, seed):
+        if not self.is_equivariant:
+            return
+        torch.manual_seed(seed)
+        block, x, order = self.block().eval(), self.tokens(2), torch.randperm(NUM_TOKENS)
+        torch.testing.assert_close(block(x[:, order]), block(x)[:, order])
+
+    def test_every_parameter_gets_a_gradient_in_one_step(self):
+        torch.manual_seed(0)
+        block = self.block()
+        model = nn.Sequential(block, nn.Flatten(), nn.Linear(NUM_TOKENS * EMBED_DIM, 3).double())
+        objective = Objective(model, CategoricalLikelihood(3), num_data=10, alpha=0.1)
+        objective(self.tokens(4), torch.arange(4) % 3).backward()
+        without = [
+            name for name, p in block.named_parameters() if p.requires_grad and (p.grad is None or not p.grad.any())
+        ]
+        assert not without
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_precision_is_kept(self, dtype):
+        block = self.make().to(dtype)
+        out = block(self.tokens(2).to(dtype))
+        assert out.dtype == dtype
+        assert torch.isfinite(out).all()
+
+    def test_float32_is_close_to_float64(self):
+        block, x = self.make().eval(), self.tokens(2)
+        single = block(x.float())
+        torch.testing.assert_close(single.double(), copy.deepcopy(block).double()(x), rtol=5e-3, atol=5e-3)
+
+    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+    def test_autocast_forward_and_backward(self, dtype):
+        torch.manual_seed(0)
+        block, x = self.make(), self.tokens(2).float().requires_grad_()
+        with torch.autocast("cpu", dtype=dtype):
+            out = block(x)
+            loss = out.float().square().mean() + sum(added_losses(block).values(), torch.zeros(()))
+        loss.backward()
+        assert torch.isfinite(loss)
+        assert all(torch.isfinite(p.grad).all() for p in block.parameters() if p.grad is not None)
+        block.eval()
+        with torch.autocast("cpu", dtype=dtype):
+            half = block(x)
+        scale = block(x).std()
+        assert (half.float() - block(x)).abs().mean() < 0.05 * scale
+
+    def test_state_dict_round_trip(self):
+        a, b, x = self.block().eval(), self.block().eval(), self.tokens(2)
+        b.load_state_dict(a.state_dict())
+        assert torch.equal(a(x), b(x))
+
+    def test_deepcopy_after_a_forward_pass(self):
+        block, x = self.block(), self.tokens(2)
+        block(x)
+        twin = copy.deepcopy(block).eval()
+        torch.testing.assert_close(twin(x), block.eval()(x))
+
+    def test_same_seed_same_draw(self):
+        block, x = self.block(), self.tokens(2)
+        torch.manual_seed(1)
+        first = block(x)
+        torch.manual_seed(1)
+        assert torch.equal(first, block(x))
+        assert torch.equal(first, block(x)) != block.stochastic
+
+    def test_added_terms_are_finite_scalars(self):
+        block = self.block()
+        block(self.tokens(2))
+        terms = [t for t in block._added_loss_terms.values() if t is not None]
+        for term in terms:
+            assert isinstance(term, LossTerm)
+            assert term.loss().shape == ()
+            assert torch.isfinite(term.loss())
+            if term.kind in ("kl", "ksvd"):
+                assert term.loss() >= 0
+
+    def test_forward_hooks_run(self):
+        block, seen = self.block(), []
+        block.register_forward_hook(lambda module, inputs, output: seen.append(output.shape))
+        block(self.tokens(2))
+        assert seen == [(2, NUM_TOKENS, EMBED_DIM)]
+
+    def test_cross_attention_of_a_sequence_with_itself_is_self_attention(self):
+        if not self.takes_cross:
+            return
+        block, x = self.block().eval(), self.tokens(2)
+        torch.testing.assert_close(block(x, x, x), block(x))
+        torch.testing.assert_close(block(x, x), block(x))
+
+    def test_cross_attention_with_padding_equals_removal(self):
+        if not self.takes_cross:
+            return
+        block, x, memory = self.block().eval(), self.tokens(2), self.tokens(2, n=5)
+        mask = torch.tensor([[False, False, False, True, True]]).expand(2, 5)
+        out = block(x, memory, memory, key_padding_mask=mask)
+        assert out.shape == x.shape
+        torch.testing.assert_close(out, block(x, memory[:, :3], memory[:, :3]))
+
+    def test_pairwise_masks_that_are_padding_are_read_as_padding(self):
+        block, x = self.block().eval(), self.tokens(2)
+        columns = torch.tensor([False] * 5 + [True] * 2)
+        padded = block(x, key_padding_mask=columns.expand(2, NUM_TOKENS))[:, :5]
+        pairs = columns.expand(NUM_TOKENS, NUM_TOKENS)
+        additive = torch.zeros(NUM_TOKENS, NUM_TOKENS, dtype=torch.float64).masked_fill(pairs, -torch.inf)
+        for mask in (pairs, additive, pairs.expand(2, 1, NUM_TOKENS, NUM_TOKENS)):
+            torch.testing.assert_close(block(x, attn_mask=mask)[:, :5], padded)
+
+    def test_other_pairwise_masks_are_refused_unless_the_method_takes_them(self):
+        block, x = self.block().eval(), self.tokens(2)
+        mask = torch.eye(NUM_TOKENS, dtype=torch.bool)
+        if block.takes_any_mask:
+            assert torch.isfinite(block(x, attn_mask=mask)).all()
+            return
+        with pytest.raises(ValueError, match="attn_mask: expected a padding or a causal mask"):
+            block(x, attn_mask=mask)
+
+    def test_causal_output_sees_no_later_token(self):
+        block, x = self.block().eval(), self.tokens(2)
+        assert block.takes_causal == self.takes_causal
+        if not self.takes_causal:
+            with pytest.raises(ValueError, match="is_causal"):
+                block(x, is_causal=True)
+            return
+        changed = x.clone()
+        changed[:, 4:] = self.tokens(2, n=NUM_TOKENS - 4)
+        torch.testing.assert_close(block(x, is_causal=True)[:, :4], block(changed, is_causal=True)[:, :4])
+        assert not torch.allclose(block(x, is_causal=True)[:, 4:], block(changed, is_causal=True)[:, 4:])
+        blocked = torch.ones(NUM_TOKENS, NUM_TOKENS, dtype=torch.bool).triu(1)
+        torch.testing.assert_close(block(x, attn_mask=blocked), block(x, is_causal=True))
+        if block.stochastic:
+            a, b = (block.token_variance(z, is_causal=True)[..., :4] for z in (x, changed))
+            torch.testing.assert_close(a, b)
+
+    def test_causal_rows_equal_attention_over_their_prefix(self):
+        if not self.takes_causal:
+            return
+        block, x = self.block().eval(), self.tokens(2)
+        whole = block(x, is_causal=True)
+        for t in range(NUM_TOKENS):
+            torch.testing.assert_close(whole[:, t : t + 1], block(x[:, t : t + 1], x[:, : t + 1], x[:, : t + 1]))
+
+    @pytest.mark.parametrize("scale", [0.0, 1e-3, 1e3])
+    def test_extreme_scales_are_finite_in_float32(self, scale):
+        self.check_finite(scale * self.tokens(2).float())
+
+    def test_identical_tokens_and_one_token_are_finite_in_float32(self):
+        self.check_finite(torch.ones(2, NUM_TOKENS, EMBED_DIM))
+        self.check_finite(torch.ones(2, 1, EMBED_DIM))
+
+    def check_finite(self, x: torch.Tensor) -> None:
+        """Finite values and gradients, or a clear ValueError."""
+        torch.manual_seed(0)
+        block = self.make()
+        x.requires_grad_()
+        try:
+            out = block(x)
+        except ValueError as error:
+            assert "not finite" in str(error) or "not positive definite" in str(error)  # noqa: PT017
+            return
+        (out.square().mean() + sum(added_losses(block).values(), torch.zeros(()))).backward()
+        assert torch.isfinite(out).all()
+        assert torch.isfinite(x.grad).all()
+        assert all(torch.isfinite(p.grad).all() for p in block.parameters() if p.grad is not None)
+
+    def test_compiles_without_a_graph_break(self):
+        torch._dynamo.reset()
+        block, x = self.block().eval(), self.tokens(2)
+        compiled = torch.compile(block, fullgraph=True, backend="eager")
+        torch.testing.assert_close(compiled(x), block(x))
+        compiled(self.tokens(2))
+        block.train()
+        assert compiled(x).shape == x.shape
+
+    def test_exports_in_eval(self):
+        block, x = self.make().eval(), self.tokens(2).float()
+        exported = torch.export.export(block, (x,)).module()
+        torch.testing.assert_close(exported(x), block(x))
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [({"embed_dim": 10, "num_heads": 3}, "num_heads dividing embed_dim"), ({"num_heads": 0}, "positive sizes")],
+    )
+    def test_bad_sizes_are_refused(self, options, message):
+        with pytest.raises(ValueError, match=message):
+            self.make(**options)
+
+    @pytest.mark.parametrize(
+        ("call", "message"),
+        [
+            (lambda b: b(torch.zeros(2, 3, 5).double()), r"query: expected tokens .*12.*\(2, 3, 5\)"),
+            (lambda b: b(torch.zeros(12).double()), "query: expected tokens"),
+            (
+                lambda b: b(torch.zeros(2, 3, 12).double(), key_padding_mask=torch.zeros(2, 4).bool()),
+                "key_padding_mask",
+            ),
+            (lambda b: b(torch.zeros(2, 3, 12).double(), key_padding_mask=torch.zeros(2, 3)), "expected bool"),
+            (lambda b: b(torch.zeros(2, 3, 12).double(), attn_mask=torch.zeros(2, 2).bool()), "attn_mask: expected"),
+        ],
+    )
+    def test_bad_calls_are_refused(self, call, message):
+        with pytest.raises(ValueError, match=message):
+            call(self.block())
+
+
+class GaussianProcessContract(AttentionContract):
+    """What every block with a posterior keeps beyond that."""
+
+    def test_posterior_is_what_forward_draws_from(self):
+        block, x = self.block().eval(), self.tokens(2)
+        posterior = block.posterior(x)
+        s = EMBED_DIM // NUM_HEADS
+        assert posterior.batch_shape == (2, NUM_HEADS, s)
+        assert posterior.event_shape == (NUM_TOKENS,)
+        heads = posterior.mean.mT.transpose(-2, -3).flatten(-2)
+        torch.testing.assert_close(block.out_proj(heads), block(x))
+        variance = block.token_variance(x)
+        torch.testing.assert_close(posterior.variance, variance[..., None, :].expand(2, NUM_HEADS, s, NUM_TOKENS))
+        assert (variance >= 0).all()
+        assert torch.linalg.eigvalsh(posterior.covariance_matrix).min() > -1e-9
+
+    @pytest.mark.parametrize("mode", ["marginal", "joint"])
+    def test_draws_have_the_moments_of_the_posterior(self, mode):
+        block, x, count = self.block().eval(), self.tokens(1), 4000
+        block.sampling, block.num_draws = mode, count
+        with torch.no_grad():
+            draws = block.attend(block.project(x))[:, 0]  # (S, h, n, s)
+            posterior = block.posterior(x)
+        mean, covariance = posterior.mean[0].mT, posterior.covariance_matrix[0, :, 0]  # (h, n, s), (h, n, n)
+        scale = covariance.diagonal(dim1=-2, dim2=-1).sqrt()
+        assert ((draws.mean(0) - mean).abs() <= 5 * scale[..., None] / count**0.5 + 1e-9).all()
+        centred = (draws - mean)[..., 0] / scale.clamp(min=1e-12)
+        empirical = torch.einsum("shi,shj->hij", centred, centred) / count
+        expected = covariance / (scale[..., :, None] * scale[..., None, :]).clamp(min=1e-12)
+        if mode == "marginal":
+            expected = torch.eye(NUM_TOKENS, dtype=torch.float64).expand_as(expected)
+        assert (empirical - expected).abs().max() < 6 * (2 / count) ** 0.5
+
+    def test_draws_are_expanded_once_and_carried_on(self):
+        block, x = self.block(), self.tokens(2)
+        block.num_draws = 5
+        first = block(x)
+        assert first.shape == (5, 2, NUM_TOKENS, EMBED_DIM)
+        assert not torch.equal(first[0], first[1])
+        carried = nn.functional.layer_norm(first, (EMBED_DIM,))
+        assert self.block()(carried).shape == first.shape
+
+    def test_sampling_follows_training_unless_set(self):
+        block = self.block()
+        assert block.sampling == "marginal"
+        assert block.eval().sampling == "mean"
+        block.sampling = "joint"
+        assert block.train().sampling == "joint"
+        with pytest.raises(ValueError, match="sampling: expected one of"):
+            block.sampling = "map"
+
+    def test_same_seed_same_posterior_sample_and_gradients(self):
+        block, x = self.block(), self.tokens(2)
+        torch.manual_seed(3)
+        sample = block.posterior(x).rsample()
+        torch.manual_seed(3)
+        torch.testing.assert_close(sample, block.posterior(x).rsample())
+        sample.sum().backward()
+        assert block.in_proj.weight.grad is not None
