@@ -5,6 +5,9 @@ from torch import nn
 
 __all__ = ["PatchEmbedding", "patches"]
 
+# Of the order of the projected patches: at the usual 0.02 small models spend their first epochs telling places apart.
+_POSITION_SCALE = 0.5
+
 
 def patches(
     images: torch.Tensor,  # shape: (*batch, C, H, W)
@@ -48,20 +51,16 @@ class PatchEmbedding(nn.Module):
         torch.Size([5, 16, 12])
     """
 
-    def __init__(
-        self, *, image_size: int, patch_size: int, channels: int, embed_dim: int
-    ) -> None:
+    def __init__(self, *, image_size: int, patch_size: int, channels: int, embed_dim: int) -> None:
         super().__init__()
         if patch_size < 1 or image_size % patch_size:
-            raise ValueError(
-                f"patch_size: expected a divisor of image_size {image_size}, got {patch_size}"
-            )
+            raise ValueError(f"patch_size: expected a divisor of image_size {image_size}, got {patch_size}")
         self.image_shape = (channels, image_size, image_size)
         self.patch_size = patch_size
         self.num_tokens = (image_size // patch_size) ** 2
         self.projection = nn.Linear(channels * patch_size**2, embed_dim)
         self.positions = nn.Parameter(torch.empty(self.num_tokens, embed_dim))
-        nn.init.trunc_normal_(self.positions, std=0.02)
+        nn.init.normal_(self.positions, std=_POSITION_SCALE)
 
     def forward(
         self,
@@ -80,7 +79,6 @@ class PatchEmbedding(nn.Module):
         """
         if tuple(images.shape[-3:]) != self.image_shape:
             raise ValueError(
-                f"images: expected shape (*batch, {', '.join(map(str, self.image_shape))}), "
-                f"got {tuple(images.shape)}"
+                f"images: expected shape (*batch, {', '.join(map(str, self.image_shape))}), got {tuple(images.shape)}"
             )
         return self.projection(patches(images, self.patch_size)) + self.positions

@@ -32,9 +32,7 @@ class TransformerLayer(nn.Module):
         >>> class Mean(nn.Module):
         ...     def forward(self, x):
         ...         return x.mean(-2, keepdim=True).expand_as(x)
-        >>> layer = TransformerLayer(
-        ...     embed_dim=8, mlp_dim=16, num_heads=2, attention=lambda d, h: Mean(), dropout=0.0
-        ... )
+        >>> layer = TransformerLayer(embed_dim=8, mlp_dim=16, num_heads=2, attention=lambda d, h: Mean(), dropout=0.0)
         >>> layer(torch.zeros(3, 5, 8)).shape
         torch.Size([3, 5, 8])
     """

@@ -98,15 +98,11 @@ class VisionTransformer(nn.Module):
         return self.head(self.pooling(self.norm(x)))
 
 
-def _one_a_layer(
-    attention: AttentionFactory | Sequence[AttentionFactory], depth: int
-) -> list[AttentionFactory]:
+def _one_a_layer(attention: AttentionFactory | Sequence[AttentionFactory], depth: int) -> list[AttentionFactory]:
     """Return one factory a layer."""
     if callable(attention):
         return [attention] * depth
     factories = list(attention)
     if len(factories) != depth:
-        raise ValueError(
-            f"attention: expected one factory, or one for each of {depth} layers, got {len(factories)}"
-        )
+        raise ValueError(f"attention: expected one factory, or one for each of {depth} layers, got {len(factories)}")
     return factories

@@ -18,10 +18,7 @@ class PlainAttention(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Attend by an explicit softmax."""
-        q, k, v = (
-            part.unflatten(-1, (self.num_heads, -1)).transpose(-3, -2)
-            for part in self.qkv(x).chunk(3, -1)
-        )
+        q, k, v = (part.unflatten(-1, (self.num_heads, -1)).transpose(-3, -2) for part in self.qkv(x).chunk(3, -1))
         weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)
         return self.output((weights @ v).transpose(-3, -2).flatten(-2))
 

@@ -37,9 +37,7 @@ def test_named_sizes_give_64_tokens(sizes):
 
 def test_patches_are_read_row_by_row():
     image = torch.arange(2 * 4 * 6.0).reshape(2, 4, 6)
-    expected = torch.stack(
-        [image[:, i : i + 2, j : j + 2].flatten() for i in (0, 2) for j in (0, 2, 4)]
-    )
+    expected = torch.stack([image[:, i : i + 2, j : j + 2].flatten() for i in (0, 2) for j in (0, 2, 4)])
     assert torch.equal(patches(image, 2), expected)
 
 

@@ -1,0 +1,175 @@
+"""Predictions of a trained model on every input set, saved for everything that is computed later."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from cgp.deep_gp import attention_blocks, draws, sampling
+from experiments.configuration import EvaluationConfig
+from experiments.data import SHIFTS, UNFAMILIAR, ImageSplits, LabelledImages, shifted, unfamiliar
+from experiments.data.seeding import generator_for
+from experiments.storage import write_atomically
+
+__all__ = [
+    "InputSet",
+    "Predictions",
+    "input_sets",
+    "load_predictions",
+    "predict_logits",
+    "predictive_variance",
+    "save_predictions",
+    "shift_name",
+    "unfamiliar_name",
+]
+
+_BATCH = 256
+
+
+class InputSet(NamedTuple):
+    """Images to predict.
+
+    Attributes:
+        name: name of the file of predictions.
+        images: `(N, C, H, W)`.
+        ids: `(N,)`, positions in the data set.
+        labels: `(N,)`, or nothing where no class is right.
+    """
+
+    name: str
+    images: Tensor
+    ids: Tensor
+    labels: Tensor | None
+
+
+class Predictions(NamedTuple):
+    """What is saved of one model on one input set.
+
+    Attributes:
+        logits: `(S, N, C)` float32, one for each draw.
+        ids: `(N,)` int64.
+        labels: `(N,)` int64, or nothing for unfamiliar inputs.
+    """
+
+    logits: NDArray[np.float32]
+    ids: NDArray[np.int64]
+    labels: NDArray[np.int64] | None
+
+
+def shift_name(kind: str, strength: int) -> str:
+    """Return the name of a shifted input set.
+
+    Example:
+        >>> shift_name("blur", 3)
+        'shift-blur-3'
+    """
+    return f"shift-{kind}-{strength}"
+
+
+def unfamiliar_name(kind: str) -> str:
+    """Return the name of an unfamiliar input set.
+
+    Example:
+        >>> unfamiliar_name("inverted")
+        'unfamiliar-inverted'
+    """
+    return f"unfamiliar-{kind}"
+
+
+def input_sets(splits: ImageSplits, evaluation: EvaluationConfig, seed: int) -> Iterator[InputSet]:
+    """Yield everything that is predicted: validation, test, shifted test, unfamiliar.
+
+    Args:
+        splits: the data.
+        evaluation: which strengths of shift.
+        seed: decides the random parts of shifts and unfamiliar inputs.
+    """
+
+    def of(part: LabelledImages, name: str) -> InputSet:
+        return InputSet(name, part.images, part.ids, part.labels)
+
+    yield of(splits.validation, "validation")
+    yield of(splits.test, "test")
+    for kind in SHIFTS:
+        for strength in evaluation.strengths:
+            images = shifted(splits.test.images, kind, strength, seed)
+            yield of(splits.test._replace(images=images), shift_name(kind, strength))
+    for kind in UNFAMILIAR:
+        images = unfamiliar(splits.test.images, kind, seed)
+        yield InputSet(unfamiliar_name(kind), images, splits.test.ids, None)
+
+
+@torch.no_grad()
+def predict_logits(model: nn.Module, images: Tensor, *, num_draws: int, seed: int) -> Tensor:  # shape: (S, N, classes)
+    """Draw logits; the global generator is left as it was.
+
+    Args:
+        model: from images to logits; put into eval mode.
+        images: `(N, C, H, W)`.
+        num_draws: number S of draws; a deterministic model gives one.
+        seed: seed of the draws.
+    """
+    device = next(model.parameters()).device
+    model.eval()
+    with torch.random.fork_rng(), sampling(model, "marginal"), draws(model, num_draws):
+        torch.manual_seed(generator_for("predict", seed).initial_seed())
+        parts = [model(part.to(device)).cpu() for part in images.split(_BATCH)]
+    logits = torch.cat(parts, dim=-2)
+    return logits if logits.ndim == 3 else logits.unsqueeze(0)
+
+
+@torch.no_grad()
+def predictive_variance(model: nn.Module, images: Tensor) -> Tensor | None:  # shape: (L, N, n)
+    """Return the predictive variance of each token in each Gaussian-process layer, averaged over heads.
+
+    The layers see the mean of the layers below. A model without such a layer has none.
+
+    Args:
+        model: a trained model; put into eval mode.
+        images: `(N, C, H, W)`.
+    """
+    blocks = [block for block in attention_blocks(model) if block.stochastic]
+    if not blocks:
+        return None
+    inputs: dict[nn.Module, Tensor] = {}
+    hooks = [
+        block.register_forward_pre_hook(lambda block, args: inputs.__setitem__(block, args[0])) for block in blocks
+    ]
+    try:
+        model.eval()(images.to(next(model.parameters()).device))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return torch.stack([block.token_variance(inputs[block]).mean(-2).cpu() for block in blocks])
+
+
+def save_predictions(path: Path, logits: Tensor, inputs: InputSet) -> None:
+    """Write `logits`, `ids` and, where there are any, `labels` to a compressed npz file.
+
+    Args:
+        path: the file.
+        logits: `(S, N, C)`.
+        inputs: what was predicted.
+    """
+    arrays = {"logits": logits.float().numpy(), "ids": inputs.ids.numpy()}
+    if inputs.labels is not None:
+        arrays["labels"] = inputs.labels.numpy()
+    write_atomically(path, lambda aside: np.savez_compressed(aside, **arrays))
+
+
+def load_predictions(path: Path) -> Predictions:
+    """Read what `save_predictions` wrote.
+
+    Args:
+        path: the file.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+    """
+    with np.load(path) as arrays:
+        labels = arrays.get("labels")
+        return Predictions(arrays["logits"], arrays["ids"], labels)

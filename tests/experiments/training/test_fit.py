@@ -1,0 +1,117 @@
+"""Training: resumed equals uninterrupted, the best epoch is kept, α rises."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from experiments.data import digits_splits
+from experiments.methods import build
+from experiments.training import fit
+from tests.experiments.tiny import CGP, MODEL, SOFTMAX, TRAINING
+
+SPLITS = digits_splits(seed=0)
+
+
+def module_of(method, training):
+    """A module with a fixed start."""
+    torch.manual_seed(3)
+    return build(
+        method,
+        model=MODEL,
+        training=training,
+        image_shape=(1, 8, 8),
+        normalisation=(0.3, 0.4),
+        num_classes=10,
+        num_data=1077,
+    )
+
+
+def epochs(number):
+    """The tiny training with another number of epochs."""
+    return dataclasses.replace(TRAINING, epochs=number)
+
+
+class KilledError(Exception):
+    """Stands for a kill."""
+
+
+@pytest.mark.parametrize("method", [SOFTMAX, CGP], ids=["softmax", "cgp"])
+@pytest.mark.parametrize("batches_before", [4, 5])  # two an epoch: at an epoch's end, and within one
+def test_resumed_equals_uninterrupted(tmp_path, monkeypatch, method, batches_before):
+    whole = module_of(method, epochs(4))
+    expected = fit(whole, SPLITS, training=epochs(4), seed=1, folder=tmp_path / "whole")
+
+    broken = module_of(method, epochs(4))
+    steps = iter(range(100))
+    step = broken.training_step
+
+    def dies(batch, batch_idx):
+        if next(steps) == batches_before:
+            raise KilledError
+        return step(batch, batch_idx)
+
+    monkeypatch.setattr(broken, "training_step", dies)
+    with pytest.raises(KilledError):
+        fit(broken, SPLITS, training=epochs(4), seed=1, folder=tmp_path / "broken")
+
+    torch.rand(5)
+    resumed = module_of(method, epochs(4))
+    with torch.no_grad():
+        for parameter in resumed.parameters():
+            parameter.zero_()  # all that matters comes from the checkpoint
+    summary = fit(resumed, SPLITS, training=epochs(4), seed=1, folder=tmp_path / "broken")
+
+    last = [torch.load(tmp_path / name / "last.ckpt", weights_only=True)["state_dict"] for name in ("whole", "broken")]
+    assert all(torch.equal(last[0][key], last[1][key]) for key in last[0])
+    assert summary.best_epoch == expected.best_epoch
+    assert summary.validation_nll == expected.validation_nll
+    assert [row["epoch"] for row in summary.history] == [0, 1, 2, 3]
+
+
+def test_seed_decides_the_weights(tmp_path):
+    weights = []
+    for folder, seed in (("a", 1), ("b", 1), ("c", 2)):
+        module = module_of(CGP, TRAINING)
+        fit(module, SPLITS, training=TRAINING, seed=seed, folder=tmp_path / folder)
+        weights.append(torch.cat([parameter.flatten() for parameter in module.parameters()]))
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+
+
+def test_keeps_the_epoch_of_the_best_validation_nll(tmp_path):
+    wild = dataclasses.replace(SOFTMAX, learning_rate=1.0)
+    rising = dataclasses.replace(epochs(6), warmup_epochs=6)  # ends at the learning rate that does most harm
+    module = module_of(wild, rising)
+    reported = []
+    summary = fit(module, SPLITS, training=rising, seed=1, folder=tmp_path, report=reported.append)
+    scores = [row["validation_nll"] for row in summary.history]
+    assert summary.validation_nll == min(scores)
+    assert summary.best_epoch == scores.index(min(scores))
+    assert summary.best_epoch < 5  # else the next line says nothing
+    with torch.no_grad():
+        logits = module.eval().model(SPLITS.validation.images)
+    nll = torch.nn.functional.cross_entropy(logits, SPLITS.validation.labels).item()
+    assert nll == pytest.approx(summary.validation_nll, abs=1e-5)
+    assert reported == [1, 2, 3, 4, 5, 6]
+    assert all(row["seconds"] > 0 for row in summary.history)
+
+
+def test_alpha_rises_to_its_value_over_the_first_half(tmp_path, monkeypatch):
+    module = module_of(CGP, epochs(4))
+    seen = []
+    step = module.training_step
+
+    def watched(batch, batch_idx):
+        seen.append(float(module.objective.alpha))
+        return step(batch, batch_idx)
+
+    monkeypatch.setattr(module, "training_step", watched)
+    fit(module, SPLITS, training=epochs(4), seed=1, folder=tmp_path)
+    assert seen == pytest.approx([0.0, 0.025, 0.05, 0.075, 0.1, 0.1, 0.1, 0.1])
+
+
+def test_unknown_option_of_an_attention_is_named():
+    wrong = dataclasses.replace(CGP, options={"inducing": 3})
+    with pytest.raises(ValueError, match="options of CGP: .*inducing"):
+        module_of(wrong, TRAINING)
