@@ -1,0 +1,158 @@
+"""The deterministic training conditional as a variational strategy whose best distribution is in closed form."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from gpytorch import Module
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.means import Mean, ZeroMean
+from torch import Tensor, nn
+
+from cgp.functional.cholesky import inverse_factor, log_determinant
+from cgp.functional.gaussians import LowRankGaussian
+from cgp.functional.sparse_correlated import capacitance, whiten
+from cgp.kernels.canonical_kernel import CanonicalKernel, CanonicalPoints, scaled_diagonal, scaled_gram
+from cgp.operators import multivariate_normal
+
+__all__ = ["DTCVariationalStrategy"]
+
+
+class _Optimum(NamedTuple):
+    """The best Gaussian over the whitened inducing variables, N(location, WᵀW)."""
+
+    location: Tensor  # (m,)
+    root: Tensor  # W, (m, m)
+    log_det: Tensor  # log|I + AAᵀ/noise|, ()
+
+
+class DTCVariationalStrategy(Module):
+    r"""Inducing variables whose variational distribution is the best one given the data, recomputed, not stored.
+
+    With :math:`A = L^{-1}K_{mX}`, :math:`L = \operatorname{chol}K_{mm}` and :math:`D = I + AA^\top/\sigma^2`, the
+    whitened inducing
+    variables have
+
+    .. math:: q(u) = N(D^{-1}A(y - \mu)/\sigma^2,\; D^{-1}), \qquad
+        f(x) \mid y \sim N\big(\mu + a^\top D^{-1}A(y - \mu)/\sigma^2,\; \delta(x) + a^\top D^{-1}a\big)
+
+    with :math:`\delta` the prior variance that the inducing inputs do not explain, kept as a diagonal (DTC's test
+    conditional). It stands alone in an
+    ``ApproximateGP`` and trains by ``VariationalELBO`` on the whole data, where the bound is Titsias'.
+
+    Args:
+        covar_module: a kernel; for a correlated one the inducing inputs live in the canonical space and serve every
+            process.
+        inducing_points: the first ones, ``(m, d)``, or ``(m, s)`` in the canonical space; they are learned.
+        train_inputs: X, ``(n, d)``.
+        train_targets: y, ``(n,)``.
+        likelihood: whose noise the observations have.
+        mean_module: the prior mean; zero if None.
+
+    Raises:
+        ValueError: if the shapes do not fit.
+
+    Note:
+        CGPT section 4.2; Quiñonero-Candela & Rasmussen (2005), section 5; Titsias (2009).
+
+    Example:
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from gpytorch.models import ApproximateGP
+        >>> x = torch.linspace(0, 1, 20)[:, None]
+        >>> strategy = DTCVariationalStrategy(RBFKernel(), x[::5], x, x[:, 0].sin(), GaussianLikelihood())
+        >>> ApproximateGP(strategy)(x).variance.shape
+        torch.Size([20])
+    """
+
+    train_inputs: Tensor
+    train_targets: Tensor
+
+    def __init__(
+        self,
+        covar_module: Kernel,
+        inducing_points: Tensor,
+        train_inputs: Tensor,
+        train_targets: Tensor,
+        likelihood: GaussianLikelihood,
+        mean_module: Mean | None = None,
+    ) -> None:
+        super().__init__()
+        if train_inputs.dim() != 2 or train_targets.shape != train_inputs.shape[:-1] or inducing_points.dim() != 2:
+            raise ValueError(
+                f"inducing_points, train_inputs, train_targets: expected (m, d), (n, d) and (n,), got "
+                f"{tuple(inducing_points.shape)}, {tuple(train_inputs.shape)} and {tuple(train_targets.shape)}"
+            )
+        self.covar_module, self.likelihood = covar_module, likelihood
+        self.mean_module = ZeroMean() if mean_module is None else mean_module
+        self.inducing_points = nn.Parameter(inducing_points.clone())
+        self.register_buffer("train_inputs", train_inputs)
+        self.register_buffer("train_targets", train_targets)
+
+    def __call__(self, x: Tensor, prior: bool = False, **kwargs: Any) -> MultivariateNormal:
+        """The posterior of the function, or its low-rank prior.
+
+        Args:
+            x: ``(n', d)``.
+            prior: whether to leave the data out.
+            **kwargs: ignored, for GPyTorch's signature.
+
+        Returns:
+            Event shape ``(n',)``, covariance of low rank plus a diagonal.
+        """
+        whitening = self._whitening()
+        a = whitening @ self._cross(x)  # (m, n')
+        residual = (self._prior_variance(x) - a.square().sum(-2)).clamp(min=0.0)
+        mean = self.mean_module(x)
+        if prior:
+            return _single_output(LowRankGaussian(mean[..., None], a.mT, residual))
+        best = self._optimum(whitening)
+        mean = mean + a.mT @ best.location
+        return _single_output(LowRankGaussian(mean[..., None], (best.root @ a).mT, residual))
+
+    def kl_divergence(self) -> Tensor:
+        r"""Divergence of the best distribution from the prior.
+
+        .. math:: \tfrac12\big[\operatorname{tr}D^{-1} + \|D^{-1}A(y-\mu)/\sigma^2\|^2 - m + \log|D|\big]
+
+        Returns:
+            ``()``, in nats.
+        """
+        best = self._optimum(self._whitening())
+        size = self.inducing_points.shape[-2]
+        return 0.5 * (best.root.square().sum() + best.location.square().sum() - size + best.log_det)
+
+    def _optimum(self, whitening: Tensor) -> _Optimum:
+        A = whitening @ self._cross(self.train_inputs)
+        noise = self.likelihood.noise.squeeze(-1)
+        factor = capacitance(A, noise)
+        root = inverse_factor(factor)
+        residual = self.train_targets - self.mean_module(self.train_inputs)
+        return _Optimum(root.mT @ (root @ (A @ residual)) / noise, root, log_determinant(factor))
+
+    def _whitening(self) -> Tensor:
+        if isinstance(self.covar_module, CanonicalKernel):
+            return whiten(scaled_gram(self.covar_module.base_kernel, self._inducing()))
+        return whiten(self.covar_module(self.inducing_points).to_dense())
+
+    def _cross(self, x: Tensor) -> Tensor:
+        """Covariance of the inducing variables with the function at ``x``, ``(m, n')``."""
+        if isinstance(self.covar_module, CanonicalKernel):
+            return scaled_gram(self.covar_module.base_kernel, self._inducing(), self.covar_module.points(x))
+        return self.covar_module(self.inducing_points, x).to_dense()
+
+    def _prior_variance(self, x: Tensor) -> Tensor:
+        if isinstance(self.covar_module, CanonicalKernel):
+            return scaled_diagonal(self.covar_module.base_kernel, self.covar_module.points(x))
+        return self.covar_module(x, diag=True)
+
+    def _inducing(self) -> CanonicalPoints:
+        return CanonicalPoints(self.inducing_points, torch.ones_like(self.inducing_points[..., 0]))
+
+
+def _single_output(posterior: LowRankGaussian) -> MultivariateNormal:
+    """A posterior of one column as a distribution without the batch dimension of columns."""
+    joint = multivariate_normal(posterior)
+    return MultivariateNormal(joint.mean[..., 0, :], joint.lazy_covariance_matrix[..., 0, :, :])

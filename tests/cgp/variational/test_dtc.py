@@ -1,0 +1,146 @@
+"""The closed-form DTC strategy against dense algebra, GPyTorch's SVGP and Titsias' bound."""
+
+from __future__ import annotations
+
+import gpytorch
+import numpy as np
+import pytest
+import torch
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.models import ApproximateGP, ExactGP
+from gpytorch.variational import CholeskyVariationalDistribution, VariationalStrategy
+from scipy.stats import multivariate_normal
+
+from cgp.kernels import CorrelatedKernel, HadamardCorrelatedKernel
+from cgp.variational import DTCVariationalStrategy
+
+NOISE = 0.05
+
+
+def data(n=20):
+    x = torch.linspace(-2, 2, n, dtype=torch.float64)[:, None]
+    return x, (3 * x[:, 0]).sin() + 0.1 * torch.randn(n, dtype=torch.float64)
+
+
+def make(x, y, num_inducing=6):
+    kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel())
+    likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
+    likelihood.noise = NOISE
+    step = max(len(x) // num_inducing, 1)
+    mean = gpytorch.means.ConstantMean()
+    return DTCVariationalStrategy(kernel, x[::step][:num_inducing], x, y, likelihood, mean).double(), likelihood
+
+
+def dense(strategy):
+    """The kernel as a numpy function of two sets."""
+    return lambda a, b: strategy.covar_module(a, b).to_dense().detach().numpy()
+
+
+def prior_of(strategy):
+    def forward(self, z):
+        return MultivariateNormal(strategy.mean_module(z), strategy.covar_module(z))
+
+    return forward
+
+
+def test_posterior_matches_dense_algebra():
+    x, y = data()
+    strategy, _ = make(x, y)
+    with torch.no_grad():
+        strategy.mean_module.constant.fill_(0.3)
+        K, S, new = dense(strategy), strategy.inducing_points, torch.linspace(-3, 3, 7, dtype=torch.float64)[:, None]
+        inner = np.linalg.inv(K(S, S) + K(S, x) @ K(x, S) / NOISE)
+        mean = 0.3 + K(new, S) @ inner @ K(S, x) @ (y.numpy() - 0.3) / NOISE
+        D = np.diag(K(new, new)) - np.diag(K(new, S) @ np.linalg.inv(K(S, S)) @ K(S, new))
+        posterior = ApproximateGP(strategy)(new)
+        np.testing.assert_allclose(posterior.mean, mean, rtol=1e-5, atol=1e-6)
+        expected = K(new, S) @ inner @ K(S, new) + np.diag(D)
+        np.testing.assert_allclose(posterior.covariance_matrix, expected, rtol=1e-4, atol=1e-6)
+        prior = ApproximateGP(strategy)(new, prior=True)
+        np.testing.assert_allclose(prior.variance, np.diag(K(new, new)), rtol=1e-8)
+
+
+def test_elbo_is_titsias_bound():
+    x, y = data()
+    strategy, likelihood = make(x, y)
+    model = ApproximateGP(strategy)
+    elbo = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=len(y))(model(x), y)
+    K, S = dense(strategy), strategy.inducing_points.detach()
+    Q = K(x, S) @ np.linalg.inv(K(S, S)) @ K(S, x)
+    bound = multivariate_normal(np.zeros(20), Q + NOISE * np.eye(20)).logpdf(y.numpy())
+    bound -= np.trace(K(x, x) - Q) / (2 * NOISE)
+    assert elbo.item() * len(y) == pytest.approx(bound, rel=1e-5)
+
+
+def test_one_layer_equals_gpytorch_svgp_at_its_best_distribution():
+    x, y = data()
+    strategy, _ = make(x, y)
+
+    class SVGP(ApproximateGP):
+        forward = prior_of(strategy)
+
+        def __init__(self):
+            distribution = CholeskyVariationalDistribution(6)
+            super().__init__(VariationalStrategy(self, strategy.inducing_points.detach(), distribution))
+
+    svgp = SVGP().double().eval()
+    best = strategy._optimum(strategy._whitening())
+    with torch.no_grad():
+        distribution = svgp.variational_strategy._variational_distribution
+        distribution.variational_mean.copy_(best.location)
+        distribution.chol_variational_covar.copy_(torch.linalg.cholesky(best.root.mT @ best.root))
+        svgp.variational_strategy.variational_params_initialized.fill_(1)
+        ours, theirs = ApproximateGP(strategy)(x), svgp(x)
+        torch.testing.assert_close(ours.mean, theirs.mean, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(ours.variance, theirs.variance, rtol=1e-3, atol=1e-4)
+        kl = svgp.variational_strategy.kl_divergence()
+        torch.testing.assert_close(strategy.kl_divergence(), kl, rtol=1e-5, atol=1e-5)
+
+
+def test_inducing_inputs_at_the_data_make_it_exact_regression():
+    x, y = data(12)
+    strategy, likelihood = make(x, y, num_inducing=12)
+
+    class Exact(ExactGP):
+        forward = prior_of(strategy)
+
+        def __init__(self):
+            super().__init__(x, y, likelihood)
+
+    new = torch.linspace(-2, 2, 9, dtype=torch.float64)[:, None]
+    with torch.no_grad():
+        exact, sparse = Exact().double().eval()(new), ApproximateGP(strategy)(new)
+    torch.testing.assert_close(sparse.mean, exact.mean, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(sparse.variance, exact.variance, rtol=1e-3, atol=1e-4)
+
+
+def test_correlated_processes_inform_each_other_through_one_inducing_set():
+    torch.manual_seed(0)
+    x, y = data(40)
+    process = torch.arange(40) % 2
+    rows = torch.cat([x, process[:, None].double()], -1)
+    targets = torch.where(process == 1, 2.0 * y, y)
+    kernel = HadamardCorrelatedKernel(CorrelatedKernel("rbf", 2, 1)).double()
+    likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
+    strategy = DTCVariationalStrategy(kernel, torch.linspace(-3, 3, 12).double()[:, None], rows, targets, likelihood)
+    model = ApproximateGP(strategy).double()
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.05)
+    elbo = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=40)
+    losses = []
+    for _ in range(120):
+        optimiser.zero_grad()
+        loss = -elbo(model(rows), targets)
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] - 0.5
+    truth = 2.0 * (3 * x[:, 0]).sin()
+    predicted = model(torch.cat([x, torch.ones_like(x)], -1)).mean
+    assert (predicted - truth).square().mean() < 0.05 * truth.var()
+    assert all(p.grad is not None for p in model.parameters() if p.requires_grad)
+
+
+def test_wrong_shapes_are_refused():
+    x, y = data()
+    with pytest.raises(ValueError, match=r"expected \(m, d\), \(n, d\) and \(n,\)"):
+        DTCVariationalStrategy(gpytorch.kernels.RBFKernel(), x, x, y[:3], gpytorch.likelihoods.GaussianLikelihood())
