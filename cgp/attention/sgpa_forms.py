@@ -13,7 +13,7 @@ from cgp.functional.covariances import Canonical
 from cgp.functional.gaussians import DenseGaussian, MarginalGaussian
 from cgp.functional.padding import mask_tokens
 from cgp.functional.sparse_gp import GlobalKeys, StandardTerms
-from cgp.variational.inducing_variables import InducingVariables, positive_triangle
+from cgp.variational import InducingVariables, positive_triangle
 
 from .base import Tokens
 

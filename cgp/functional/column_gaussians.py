@@ -70,7 +70,7 @@ class ColumnGaussian(NamedTuple):
         mean: ``(*batch, n, s)``.
         features: A, ``(*batch, n, m)``, zero at padded tokens.
         roots: :math:`L_c`, lower triangular, ``(*batch, s, m, m)`` or broadcastable.
-        diagonal: diagonal of the residual, ``(*batch, n)``, zero at padded tokens.
+        diagonal: diagonal of the residual, ``(*batch, n, s)`` or ``(*batch, n, 1)``, zero at padded tokens.
         residual_root: Cholesky factor of the residual where it is dense, ``(*batch, n, n)``, or None where it is
             diagonal.
     """
@@ -85,7 +85,7 @@ class ColumnGaussian(NamedTuple):
     def variances(self) -> Tensor:
         """Variance of each token and column, ``(*batch, n, s)``."""
         projected = self.features[..., None, :, :] @ self.roots  # (*batch, s, n, m)
-        return projected.square().sum(-1).mT + self.diagonal[..., None]
+        return projected.square().sum(-1).mT + self.diagonal
 
     @property
     def variance(self) -> Tensor:
@@ -97,8 +97,8 @@ class ColumnGaussian(NamedTuple):
         """The dense covariance of each column, ``(*batch, s, n, n)``."""
         projected = self.features[..., None, :, :] @ self.roots
         root = self.residual_root
-        residual = torch.diag_embed(self.diagonal) if root is None else root @ root.mT
-        return projected @ projected.mT + residual[..., None, :, :]
+        residual = torch.diag_embed(self.diagonal.mT) if root is None else (root @ root.mT)[..., None, :, :]
+        return projected @ projected.mT + residual
 
     def rsample(
         self, sampling: str = "joint", sample_shape: torch.Size = torch.Size(), generator: torch.Generator | None = None
@@ -117,7 +117,7 @@ class ColumnGaussian(NamedTuple):
             ValueError: if ``sampling`` is unknown.
 
         Example:
-            >>> gaussian = ColumnGaussian(torch.zeros(3, 2), torch.ones(3, 1), torch.ones(2, 1, 1), torch.ones(3))
+            >>> gaussian = ColumnGaussian(torch.zeros(3, 2), torch.ones(3, 1), torch.ones(2, 1, 1), torch.ones(3, 1))
             >>> gaussian.rsample("joint").shape
             torch.Size([3, 2])
         """
@@ -129,7 +129,7 @@ class ColumnGaussian(NamedTuple):
         low_rank = self.features @ coefficients[..., 0].mT  # (*sample_shape, *batch, n, s)
         epsilon = _normal(self.mean, sample_shape, generator)
         if self.residual_root is None:
-            return self.mean + low_rank + _safe_sqrt(self.diagonal)[..., None] * epsilon
+            return self.mean + low_rank + _safe_sqrt(self.diagonal) * epsilon
         return self.mean + low_rank + self.residual_root @ epsilon
 
 

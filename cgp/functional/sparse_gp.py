@@ -25,7 +25,7 @@ from torch import Tensor
 from .cholesky import cholesky, inverse_factor, log_determinant, solve_lower
 from .column_gaussians import ColumnGaussian, ColumnMarginals
 from .gaussians import DenseGaussian, MarginalGaussian
-from .padding import add_noise, mask_gram, mask_tokens
+from .padding import add_noise, count_tokens, mask_gram, mask_tokens
 
 __all__ = [
     "GlobalKeys",
@@ -294,7 +294,7 @@ def triangular_terms(
         The factors; one n × n Cholesky.
     """
     values = mask_tokens(values, key_padding)
-    factor = cholesky(_unit_padding(K_kk, key_padding), name="K (keys)")
+    factor = cholesky(_scaled_padding(K_kk, key_padding), name="K (keys)")
     triangle = _unit_padding(triangle, key_padding)
     features = solve_lower(factor, mask_gram(K_qk, query_padding, key_padding).mT)
     width, zero_mean = values.shape[-1], torch.zeros_like(triangle[..., 0])
@@ -352,7 +352,7 @@ def _low_rank(
     residual = (prior_variance - features_q.square().sum(-2)).clamp(min=0.0)
     if padding is not None:
         residual = residual.masked_fill(padding, 0.0)
-    return ColumnGaussian(mean, features_q.mT, roots, residual)
+    return ColumnGaussian(mean, features_q.mT, roots, residual[..., None])
 
 
 def _residual_root(residual: Tensor, prior_variance: Tensor, padding: Tensor | None) -> Tensor:
@@ -365,3 +365,13 @@ def _residual_root(residual: Tensor, prior_variance: Tensor, padding: Tensor | N
 def _unit_padding(matrix: Tensor, padding: Tensor | None) -> Tensor:
     """Rows and columns of the identity at padded tokens."""
     return matrix if padding is None else add_noise(mask_gram(matrix, padding, padding), 0.0, padding)
+
+
+def _scaled_padding(gram: Tensor, padding: Tensor | None) -> Tensor:
+    """Padded tokens on their own, at the scale of the real ones, by which the jitter is measured."""
+    if padding is None:
+        return gram
+    diagonal = gram.detach().diagonal(dim1=-2, dim2=-1).masked_fill(padding, 0.0)
+    scale = diagonal.sum(-1, keepdim=True) / count_tokens(diagonal, padding).clamp(min=1.0)[..., None]
+    stand_in = torch.where(padding, torch.where(scale > 0, scale, 1.0), 0.0)
+    return mask_gram(gram, padding, padding) + torch.diag_embed(stand_in)

@@ -1,0 +1,122 @@
+"""The kernel singular value decomposition of a block: projection weights and loss."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cgp.functional import kernel_eigen
+from cgp.functional.kernel_eigen import FEATURE_MAPS, Projections
+from cgp.functional.padding import count_tokens, mask_tokens
+
+from .base import Tokens
+
+__all__ = ["KSVD", "Pair"]
+
+_LOSSES = ("mean", "exact", "published")
+
+
+class KSVD(nn.Module):
+    r"""Learned projections of queries and keys onto the singular vectors of :math:`\varphi_q\varphi_k^\top`.
+
+    Args:
+        num_heads: h.
+        rank: r, at least 1.
+        num_landmarks: p, tokens from which the projections are made; None is 2 r.
+        feature_map: "cosine", "elu" or "identity".
+        loss: "exact" (sums over tokens), "mean" (the same divided by the number of real tokens squared, so that its
+            weight means the same at every length), "published" (averages before the square), or None for none.
+        weight: :math:`\eta`, at least 0.
+        **factory: device and dtype of the parameters.
+
+    Raises:
+        ValueError: if a size is not positive, the weight is negative, or a string is not of its closed set.
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        *,
+        rank: int,
+        num_landmarks: int | None,
+        feature_map: str,
+        loss: str | None,
+        weight: float,
+        **factory: Any,
+    ) -> None:
+        super().__init__()
+        num_landmarks = 2 * rank if num_landmarks is None else num_landmarks
+        if rank < 1 or num_landmarks < 1:
+            raise ValueError(f"rank, num_landmarks: expected at least 1, got {rank} and {num_landmarks}")
+        if feature_map not in FEATURE_MAPS:
+            raise ValueError(f"feature_map: expected one of {sorted(FEATURE_MAPS)}, got {feature_map!r}")
+        if loss is not None and loss not in _LOSSES:
+            raise ValueError(f"ksvd_loss: expected None or one of {_LOSSES}, got {loss!r}")
+        if not weight >= 0:
+            raise ValueError(f"ksvd_weight: expected at least 0, got {weight!r}")
+        self.rank, self.num_landmarks, self.feature_map = rank, num_landmarks, feature_map
+        self.loss_form, self.loss_weight = loss, weight
+        starts = (torch.stack([_orthogonal(num_landmarks, rank) for _ in range(num_heads)]) for _ in range(2))
+        self.weight_e, self.weight_r = (nn.Parameter(start.to(**factory)) for start in starts)
+
+    def features(self, tokens: Tokens) -> tuple[Tensor, Tensor]:
+        r"""Features of queries and keys, zero at padded tokens.
+
+        Args:
+            tokens: the projected tokens.
+
+        Returns:
+            :math:`\varphi_q` ``(*batch, h, Nq, s)`` and :math:`\varphi_k` ``(*batch, h, Nk, s)``.
+        """
+        phi = FEATURE_MAPS[self.feature_map]
+        return mask_tokens(phi(tokens.q), tokens.query_padding), mask_tokens(phi(tokens.k), tokens.key_padding)
+
+    def project(self, phi_q: Tensor, phi_k: Tensor, tokens: Tokens) -> Projections:
+        """Both projections.
+
+        Args:
+            phi_q: ``(*batch, h, Nq, s)``.
+            phi_k: ``(*batch, h, Nk, s)``.
+            tokens: with the input tokens themselves in ``v``.
+
+        Returns:
+            The projections.
+        """
+        chosen = kernel_eigen.landmarks(tokens.v, self.num_landmarks, tokens.key_padding)
+        weights = (weight.to(chosen.dtype) for weight in (self.weight_e, self.weight_r))
+        return kernel_eigen.projections(phi_q, phi_k, chosen, *weights)
+
+    def loss(self, projected: Projections, tokens: Tokens, singular_values: Tensor) -> Tensor:
+        """The weighted loss, averaged over the batch and summed over heads ("published": averaged over both).
+
+        Args:
+            projected: the projections.
+            tokens: the projected tokens, for their number.
+            singular_values: the diagonal of Λ, positive, ``(h, r)``.
+
+        Returns:
+            ``()``.
+        """
+        count = count_tokens(tokens.k[..., 0], tokens.key_padding)
+        values = singular_values.to(projected.e.dtype)
+        if self.loss_form == "published":
+            loss = kernel_eigen.published_ksvd_loss(projected, values, self.weight_e, self.weight_r, count)
+            return self.loss_weight * loss
+        loss = kernel_eigen.ksvd_loss(projected, values)
+        if self.loss_form == "mean":
+            loss = loss / count.clamp(min=1.0).square()
+        return self.loss_weight * loss.sum(-1).mean()
+
+
+class Pair:
+    """What blocks without values share: the place of the values is taken by the input tokens, split into heads."""
+
+    def _project_heads(self, query: Tensor, memory: Tensor, value: Tensor | None, is_self: bool) -> dict[str, Tensor]:
+        heads = super()._project_heads(query, memory, value, is_self)  # type: ignore[misc]
+        return {**heads, "value": self._split(memory if value is None else value)}  # type: ignore[attr-defined]
+
+
+def _orthogonal(rows: int, columns: int) -> Tensor:
+    return nn.init.orthogonal_(torch.empty(rows, columns))

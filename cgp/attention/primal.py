@@ -1,0 +1,97 @@
+"""Primal attention: the kernel singular value decomposition of attention without a Gaussian process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .base import Attention, Tokens, full_precision
+from .ksvd import KSVD, Pair
+from .loss_terms import LossTerm
+
+__all__ = ["PrimalAttention"]
+
+
+class PrimalAttention(Pair, Attention):
+    r"""Attention by its learned singular vectors, the deterministic baseline of KEP-SVGP.
+
+    .. math:: [E \;|\; R]\,W, \qquad E = \varphi_q(X)f(X)^\top W_e, \quad R = \varphi_k(X)f(X)^\top W_r
+
+    with f(X) tokens at even distances. The KSVD loss makes E and R the scaled singular vectors of
+    :math:`\varphi_q\varphi_k^\top`. The tokens' order enters through f(X).
+
+    Args:
+        embed_dim: width d of the tokens.
+        num_heads: h, which divides d.
+        rank: r of the decomposition.
+        num_landmarks: p, tokens in f(X); None is 2 r.
+        feature_map: "cosine", "elu" or "identity".
+        ksvd_loss: "mean", "exact", "published" or None, see :class:`~cgp.attention.ksvd.KSVD`.
+        ksvd_weight: :math:`\eta`.
+        **options: ``bias``, ``device``, ``dtype``.
+
+    Raises:
+        ValueError: if a size is not positive or a string is not of its closed set.
+
+    Note:
+        Chen et al., Primal-Attention: Self-attention through Asymmetric Kernel SVD in Primal Representation (2023).
+
+    Example:
+        >>> PrimalAttention(8, 2, rank=3)(torch.zeros(3, 5, 8)).shape
+        torch.Size([3, 5, 8])
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        rank: int = 10,
+        num_landmarks: int | None = None,
+        feature_map: str = "cosine",
+        ksvd_loss: str | None = "mean",
+        ksvd_weight: float = 1.0,
+        **options: Any,
+    ) -> None:
+        super().__init__(embed_dim, num_heads, processes=("query", "key"), **options)
+        factory: dict[str, Any] = {"device": self.in_proj.weight.device, "dtype": self.in_proj.weight.dtype}
+        self.ksvd = KSVD(
+            num_heads,
+            rank=rank,
+            num_landmarks=num_landmarks,
+            feature_map=feature_map,
+            loss=ksvd_loss,
+            weight=ksvd_weight,
+            **factory,
+        )
+        self.log_singular_values = nn.Parameter(torch.zeros(num_heads, rank, **factory))
+        start = torch.randn(num_heads, 2 * rank, self.head_dim, **factory)
+        self.head_map = nn.Parameter(start * (2 * rank) ** -0.5)
+        self.register_added_loss_term("ksvd")
+
+    def attend(self, tokens: Tokens) -> Tensor:
+        """Head outputs; registers the KSVD loss in training.
+
+        Args:
+            tokens: the projected tokens.
+
+        Returns:
+            ``(*batch, h, Nq, s)``.
+
+        Raises:
+            ValueError: if there are more or fewer queries than keys.
+        """
+        if tokens.q.shape[-2] != tokens.k.shape[-2]:
+            raise ValueError(
+                f"query: expected as many tokens as key to put both branches side by side, {tokens.k.shape[-2]}, "
+                f"got {tokens.q.shape[-2]}"
+            )
+        with full_precision(tokens.q.device):
+            projected = self.ksvd.project(*self.ksvd.features(tokens), tokens)
+            if self.training and self.ksvd.loss_form is not None:
+                loss = self.ksvd.loss(projected, tokens, self.log_singular_values.exp())
+                self.update_added_loss_term("ksvd", LossTerm(loss, "ksvd"))
+            features = torch.cat([projected.e, projected.r], dim=-1)
+            return features @ self.head_map.to(features.dtype)
