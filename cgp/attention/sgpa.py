@@ -247,7 +247,7 @@ class SGPAttention(GaussianProcessAttention):
     def _locate(self, points: Tensor) -> GlobalKeys:
         """Points of the input space through the keys' map, with the factor of their covariance."""
         with full_precision(points.device):
-            projected = self.in_proj(points)  # "key" comes first
+            projected = self.in_proj(points.to(self.in_proj.weight.dtype))  # "key" comes first
             located = self._split(projected[..., : self.embed_dim])
             return global_keys(located, self.kernel.gram(located))
 

@@ -1,0 +1,70 @@
+"""Posteriors with a covariance a column against explicit covariances and their own draws."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cgp.functional.column_gaussians import ColumnGaussian, ColumnMarginals
+
+TOKENS, COLUMNS, RANK = 4, 3, 2
+
+
+def make(dense: bool) -> ColumnGaussian:
+    generator = torch.Generator().manual_seed(1)
+
+    def normal(*shape):
+        return torch.randn(*shape, dtype=torch.float64, generator=generator)
+
+    root = torch.linalg.cholesky(0.3 * torch.eye(TOKENS, dtype=torch.float64) + 0.2)
+    diagonal = root.square().sum(-1)[:, None] if dense else normal(TOKENS, COLUMNS).square()
+    return ColumnGaussian(
+        normal(TOKENS, COLUMNS),
+        normal(TOKENS, RANK),
+        normal(COLUMNS, RANK, RANK).tril(),
+        diagonal,
+        root if dense else None,
+    )
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_covariance_is_written_out(dense):
+    g = make(dense)
+    for c in range(COLUMNS):
+        residual = g.residual_root @ g.residual_root.mT if dense else torch.diag(g.diagonal[:, c])
+        expected = g.features @ g.roots[c] @ g.roots[c].mT @ g.features.mT + residual
+        torch.testing.assert_close(g.covariance[c], expected)
+        torch.testing.assert_close(g.variances[:, c], expected.diagonal())
+    torch.testing.assert_close(g.variance, g.variances.mean(-1))
+
+
+@pytest.mark.parametrize("dense", [True, False])
+@pytest.mark.parametrize("sampling", ["marginal", "joint"])
+def test_draws_have_the_moments_they_should(dense, sampling):
+    g, draws = make(dense), 100_000
+    sample = g.rsample(sampling, torch.Size([draws]), torch.Generator().manual_seed(0))
+    expected = g.covariance if sampling == "joint" else torch.diag_embed(g.variances.mT)
+    scale = g.variances.max()
+    for c in range(COLUMNS):
+        assert (sample[..., c].T.cov() - expected[c]).abs().max() < 6 * scale * draws**-0.5
+    assert (sample.mean(0) - g.mean).abs().max() < 5 * (scale / draws) ** 0.5
+    correlations = sample.flatten(-2).T.corrcoef().reshape(TOKENS, COLUMNS, TOKENS, COLUMNS)
+    for c in range(1, COLUMNS):
+        assert correlations[:, 0, :, c].abs().max() < 5 * draws**-0.5  # columns are independent
+
+
+def test_the_mean_is_no_draw_and_marginals_know_no_joint():
+    g = make(dense=False)
+    assert torch.equal(g.rsample("mean", torch.Size([2])), g.mean.expand(2, TOKENS, COLUMNS))
+    with pytest.raises(ValueError, match="sampling: expected"):
+        ColumnMarginals(g.mean, g.variances).rsample("joint")
+    with pytest.raises(ValueError, match="sampling: expected"):
+        g.rsample("median")
+
+
+def test_no_variance_no_infinite_gradient():
+    diagonal = torch.zeros(2, 1, requires_grad=True)
+    g = ColumnGaussian(torch.zeros(2, 1), torch.zeros(2, 1), torch.ones(1, 1, 1), diagonal)
+    for sampling in ("marginal", "joint"):
+        (gradient,) = torch.autograd.grad(g.rsample(sampling).sum(), diagonal, allow_unused=True)
+        assert torch.isfinite(gradient).all()
