@@ -21,11 +21,13 @@ _FLAGS = {"demo": {"quick": "one seed, few epochs: under a minute, for a first l
 
 def parser() -> ArgumentParser:
     """Build the parser with its subcommands."""
-    top = ArgumentParser(prog="python -m experiments", description="Train, compare, report.")
+    top = ArgumentParser(allow_abbrev=False, prog="python -m experiments", description="Train, compare, report.")
     subcommands = top.add_subcommands(required=True, dest="command")
     for name, function in COMMANDS.items():
         command = ArgumentParser(
-            description=function.__doc__, default_config_files=[str(CONFIGS / file) for file in _DEFAULTS[name]]
+            allow_abbrev=False,
+            description=function.__doc__,
+            default_config_files=[str(CONFIGS / file) for file in _DEFAULTS[name]],
         )
         command.add_argument("--config", action="config", help="A YAML file whose values replace the defaults.")
         # A flag is a flag: jsonargparse would ask for `--quick true`.

@@ -20,6 +20,12 @@ from tests.experiments.tiny import CGP, EVALUATION, METHODS, MODEL, TRAINING
 ARGUMENTS = {"model": MODEL, "training": TRAINING, "evaluation": EVALUATION, "workers": 1}
 
 
+@pytest.fixture
+def no_report(monkeypatch):
+    """Leave out the pictures, which take most of the time."""
+    monkeypatch.setattr("experiments.demo.write_report", lambda *args, **kwargs: None)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A complete run of all four methods with one seed."""
@@ -87,6 +93,7 @@ def test_report_is_valid_and_needs_nothing_but_itself(folder):
     assert all(column.title in text for column in COLUMNS)
 
 
+@pytest.mark.usefixtures("no_report")
 def test_second_run_leaves_the_first_alone(folder, capsys):
     before = files(folder)
     second = demo(**ARGUMENTS, methods={"cgp": CGP}, seeds=1, out=folder)
@@ -99,6 +106,7 @@ class KilledError(Exception):
     """Stands for a kill."""
 
 
+@pytest.mark.usefixtures("no_report")
 def test_goes_on_after_a_kill(tmp_path, monkeypatch):
     methods = {"cgp": CGP, "softmax": METHODS["softmax"]}
     expected = demo(**ARGUMENTS, methods=methods, seeds=1, out=tmp_path / "whole")
@@ -130,6 +138,7 @@ def test_goes_on_after_a_kill(tmp_path, monkeypatch):
         assert all(torch.equal(one[key], other[key]) for key in one)
 
 
+@pytest.mark.usefixtures("no_report")
 def test_other_configuration_gets_another_folder(folder):
     changed = ARGUMENTS | {"training": dataclasses.replace(TRAINING, epochs=1)}
     assert demo(**changed, methods={"softmax": METHODS["softmax"]}, seeds=1, out=folder) != folder
