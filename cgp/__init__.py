@@ -1,6 +1,15 @@
 """Honest uncertainty for transformers: correlated Gaussian process attention in the GPyTorch ecosystem."""
 
-from .attention import CGPAttention, KernelAttention, SoftmaxAttention, SparseCGPAttention
+from .attention import (
+    CGPAttention,
+    KEPSVGPAttention,
+    KernelAttention,
+    PrimalAttention,
+    SGPAttention,
+    SoftmaxAttention,
+    SparseCGPAttention,
+    TravellingInducingPoints,
+)
 from .deep_gp import freeze
 from .likelihoods import CategoricalLikelihood, HomoscedasticLikelihood
 from .objectives import Objective
@@ -11,10 +20,14 @@ __all__ = [
     "CGPAttention",
     "CategoricalLikelihood",
     "HomoscedasticLikelihood",
+    "KEPSVGPAttention",
     "KernelAttention",
     "Objective",
+    "PrimalAttention",
+    "SGPAttention",
     "SoftmaxAttention",
     "SparseCGPAttention",
+    "TravellingInducingPoints",
     "__version__",
     "freeze",
 ]

@@ -98,7 +98,7 @@ class SGPAttention(GaussianProcessAttention):
         owns_points = mode == "decoupled" and inducing == "own"
         points = nn.Parameter(torch.randn(num_inducing, embed_dim, **factory)) if owns_points else None
         self.register_parameter("inducing_points", points)
-        self._global_keys: GlobalKeys | None = None  # while they travel, or frozen
+        self._travelled: GlobalKeys | None = None  # for the time of a forward pass of TravellingInducingPoints
         self._carries_points = False
         self.register_added_loss_term("kl")
 
@@ -198,8 +198,10 @@ class SGPAttention(GaussianProcessAttention):
         Raises:
             ValueError: if the keys are to travel and none have come.
         """
-        if self.mode == "standard" or self._global_keys is not None:
-            return self._global_keys
+        if self.mode == "standard" or self._travelled is not None:
+            return self._travelled
+        if self._frozen:
+            return GlobalKeys(**self._frozen)
         if self.inducing_points is None:
             raise ValueError(
                 "inducing: 'travel' expects the model inside TravellingInducingPoints, which brings the global keys; "
@@ -207,39 +209,20 @@ class SGPAttention(GaussianProcessAttention):
             )
         return self._locate(self.inducing_points)
 
-    @torch.no_grad()
-    def freeze_factors(self) -> None:
-        """Compute once what depends on weights alone; ``train()``, new weights and moves to a device drop it."""
-        self._global_keys = self.global_keys()
-
-    def drop_factors(self) -> None:
-        """Forget what :meth:`freeze_factors` computed."""
-        self._global_keys = None
-
-    def train(self, mode: bool = True) -> SGPAttention:
-        """Set the mode; training drops frozen factors.
-
-        Args:
-            mode: whether to train.
+    def weight_factors(self) -> dict[str, Tensor]:
+        """The projected global keys and their factors.
 
         Returns:
-            Itself.
+            By name; empty in the standard mode, and where the keys travel but none have come.
         """
-        if mode:
-            self.drop_factors()
-        return super().train(mode)
-
-    def _apply(self, fn: Any, recurse: bool = True) -> SGPAttention:
-        self.drop_factors()
-        return super()._apply(fn, recurse)
-
-    def _load_from_state_dict(self, *args: Any, **options: Any) -> None:
-        self.drop_factors()
-        super()._load_from_state_dict(*args, **options)
+        if self.inducing_points is None and self._travelled is None:
+            return {}
+        keys = self.global_keys()
+        return {} if keys is None else keys._asdict()
 
     def _carry(self, points: Tensor) -> Tensor:
         # The posterior mean at the global keys is K_bb v_b: no sequence's values move it, weights alone do.
-        self._global_keys = keys = self._locate(points)
+        self._travelled = keys = self._locate(points)
         assert isinstance(self.form, DecoupledForm)
         mean = keys.factor @ self.form.variables.variational_mean.to(keys.factor.dtype).mT
         return self.merge(mean, points.dtype)

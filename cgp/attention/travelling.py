@@ -70,26 +70,34 @@ class TravellingInducingPoints(nn.Module):
             What the model returns.
         """
         blocks = self._blocks()
-        frozen = all(block._global_keys is not None for block in blocks)
-        if frozen:
+        if all(block.frozen_factor("points") is not None for block in blocks):
             return self.model(*args, **options)
-        self._travel()
+        with self._travelling(blocks):
+            return self.model(*args, **options)
+
+    def freeze(self) -> None:
+        """Let the points travel once; every block keeps its factors until ``train()``, new weights or a move drop them.
+
+        Raises:
+            RuntimeError: if a block is in training mode.
+        """
+        blocks = self._blocks()
+        with torch.no_grad(), self._travelling(blocks):
+            for block in blocks:
+                block.freeze()
+
+    @contextmanager
+    def _travelling(self, blocks: list[SGPAttention]) -> Iterator[None]:
+        """Every block holds the keys that came to it, for the time of a ``with``."""
         try:
-            return self.model(*args, **options)
+            points = self.inducing_points
+            with _carrying(blocks), _without_dropout(self._path):
+                for layer in self._path:
+                    points = layer(points)
+            yield
         finally:
             for block in blocks:
-                block.drop_factors()
-
-    @torch.no_grad()
-    def freeze_factors(self) -> None:
-        """Let the points travel once and keep the keys of every block, until one of them drops them."""
-        self._travel()
-
-    def _travel(self) -> None:
-        points = self.inducing_points
-        with _carrying(self._blocks()), _without_dropout(self._path):
-            for layer in self._path:
-                points = layer(points)
+                block._travelled = None
 
     def _blocks(self) -> list[SGPAttention]:
         modules = (module for layer in self._path for module in layer.modules())

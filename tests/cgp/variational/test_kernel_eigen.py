@@ -1,0 +1,102 @@
+"""Kernel-eigen features as a strategy: posterior and divergence at finite points, and regression by the ELBO."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.mlls import VariationalELBO
+from gpytorch.models import ApproximateGP
+from torch import nn
+from torch.distributions import MultivariateNormal, kl_divergence
+
+from cgp.variational import KernelEigenVariationalStrategy
+
+X = torch.linspace(-1.5, 1.2, 5, dtype=torch.float64)[:, None]
+
+
+def features():
+    return nn.Sequential(nn.Linear(1, 16), nn.Tanh(), nn.Linear(16, 6))
+
+
+def make(**options):
+    strategy = KernelEigenVariationalStrategy(features(), features(), num_features=6, rank=3, **options)
+    with torch.no_grad():
+        for parameter in strategy.variables.parameters():
+            parameter.add_(0.5 * torch.randn_like(parameter))
+    return strategy.double()
+
+
+@pytest.mark.parametrize("branches", ["both", "e", "r"])
+@pytest.mark.parametrize("whiten", [True, False])
+def test_posterior_is_its_formula(branches, whiten):
+    strategy = make(branches=branches, whiten=whiten).eval()
+    e = strategy.query_features(X) @ strategy.weight_e
+    r = strategy.key_features(X) @ strategy.weight_r
+    A = {"both": e + r, "e": e, "r": r}[branches]
+    raw, values = strategy.variables.variables, strategy.variables.singular_values
+    scale = torch.ones(3).double() if whiten else 1 / values
+    A = A * scale
+    posterior, prior = strategy(X), strategy(X, prior=True)
+    torch.testing.assert_close(posterior.mean, A @ raw.variational_mean[0])
+    S = raw.root[0] @ raw.root[0].mT
+    torch.testing.assert_close(posterior.covariance_matrix, A @ S @ A.mT)
+    prior_scale = A if whiten else A * values
+    torch.testing.assert_close(prior.covariance_matrix, prior_scale @ prior_scale.mT)
+
+
+@pytest.mark.parametrize("whiten", [True, False])
+def test_divergence_is_that_of_the_function_at_as_many_points_as_features(whiten):
+    """At r points the function fixes u, so both divergences are one."""
+    strategy, points = make(whiten=whiten).eval(), X[:3]
+    q, p = strategy(points), strategy(points, prior=True)
+    explicit = kl_divergence(
+        MultivariateNormal(q.mean, q.covariance_matrix), MultivariateNormal(p.mean, p.covariance_matrix)
+    )
+    torch.testing.assert_close(strategy.kl_divergence(), explicit, rtol=1e-4, atol=1e-4)
+
+
+def test_residual_returns_what_the_projections_leave():
+    torch.manual_seed(0)
+    with_residual = make(residual=True).eval()
+    torch.manual_seed(0)
+    without = make().eval()
+    difference = with_residual(X).covariance_matrix - without(X).covariance_matrix
+    assert (difference.diagonal() >= 0).all()
+    torch.testing.assert_close(difference, torch.diag(difference.diagonal()))
+    assert difference.any()
+
+
+@pytest.mark.parametrize("whiten", [True, False])
+def test_trains_alone(whiten):
+    torch.manual_seed(0)
+    x = torch.linspace(-2, 2, 40)[:, None]
+    y = (2 * x[:, 0]).sin() + 0.1 * torch.randn(40)
+    strategy = KernelEigenVariationalStrategy(
+        features(), features(), num_features=6, rank=4, whiten=whiten, ksvd_weight=0.1
+    )
+    model, likelihood = ApproximateGP(strategy), GaussianLikelihood()
+    mll = VariationalELBO(likelihood, model, num_data=40)
+    optimiser = torch.optim.Adam([*model.parameters(), *likelihood.parameters()], lr=0.03)
+    for _ in range(400):
+        optimiser.zero_grad()
+        (-mll(model(x), y)).backward()
+        optimiser.step()
+    model.eval()
+    with torch.no_grad():
+        error = (model(x).mean - (2 * x[:, 0]).sin()).square().mean()
+        assert error < 0.02
+        assert 0.003 < float(likelihood.noise) < 0.1
+
+
+def test_every_parameter_gets_a_gradient_and_the_loss_is_added():
+    model = ApproximateGP(make(whiten=False))
+    likelihood = GaussianLikelihood().double()
+    (-VariationalELBO(likelihood, model, num_data=5)(model(X), X[:, 0])).backward()
+    assert not [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()]
+    assert len(list(model.added_loss_terms())) == 1
+
+
+def test_unknown_branch_is_refused():
+    with pytest.raises(ValueError, match="branches: expected one of"):
+        KernelEigenVariationalStrategy(features(), features(), num_features=6, rank=3, branches="k")
