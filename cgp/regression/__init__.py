@@ -1,6 +1,7 @@
 """Regression with correlated Gaussian processes: exact, sparse, fully Bayesian, and in scikit-learn's convention."""
 
 from .covariance import correlated_covariance
+from .estimator import CorrelatedGPRegressor
 from .exact import CorrelatedGPRegression
 from .likelihood import ProcessGaussianLikelihood
 from .sparse import SparseCorrelatedGPRegression
@@ -8,6 +9,7 @@ from .variational import StochasticCorrelatedGPRegression
 
 __all__ = [
     "CorrelatedGPRegression",
+    "CorrelatedGPRegressor",
     "ProcessGaussianLikelihood",
     "SparseCorrelatedGPRegression",
     "StochasticCorrelatedGPRegression",

@@ -107,6 +107,7 @@ class ProcessRegression(ExactGP):
             ``(*batch, t)`` each.
         """
         condition = self.condition() if condition is None else condition
+        x = self._expanded(x)
         parts = [self._moments(rows, condition) for rows in x.split(CHUNK, dim=-2)]
         mean = torch.cat([part.mean for part in parts], dim=-1) + self.mean_module(x)
         variance = torch.cat([part.variance for part in parts], dim=-1)
@@ -123,6 +124,7 @@ class ProcessRegression(ExactGP):
             Event shape ``(t,)``, without noise: ``likelihood(posterior, x)`` adds it.
         """
         condition = self.condition() if condition is None else condition
+        x = self._expanded(x)
         mean, covariance = self._joint(x, condition)
         return MultivariateNormal(mean + self.mean_module(x), covariance)
 
@@ -150,6 +152,10 @@ class ProcessRegression(ExactGP):
             ``(*batch, n)``.
         """
         return self.likelihood.noise_of_rows(self.train_inputs[0])
+
+    def _expanded(self, x: Tensor) -> Tensor:
+        """Rows with the batch shape of loaded samples."""
+        return x.expand(*self.train_inputs[0].shape[:-2], *x.shape[-2:])
 
     def _moments(self, x: Tensor, condition: Any) -> Moments:
         raise NotImplementedError

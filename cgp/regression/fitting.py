@@ -68,7 +68,7 @@ def fit_lbfgs(
     *,
     num_starts: int = 1,
     max_steps: int = 200,
-    tolerance: float = 1e-7,
+    tolerance: float = 1e-6,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Fit:
@@ -206,7 +206,7 @@ def fit_minibatches(
         total = 0.0
         for rows in torch.randperm(len(inputs), generator=generator).to(inputs.device).split(batch_size):
             optimizer.zero_grad()
-            loss = -bound(model(inputs[rows]), targets[rows], inputs[rows])
+            loss = -bound(model(inputs[rows]), targets[rows], rows=inputs[rows])
             loss.backward()
             optimizer.step()
             schedule.step()

@@ -62,11 +62,17 @@ class _ProcessNoise(Noise):
 
     @noise.setter
     def noise(self, value: Tensor) -> None:
-        value = torch.as_tensor(value).to(self.raw_noise)
+        floor = self.raw_noise_constraint.lower_bound * (1.0 + 1e-6)  # samplers try smaller values
+        value = torch.as_tensor(value).to(self.raw_noise).clamp(min=floor)
         self.initialize(raw_noise=self.raw_noise_constraint.inverse_transform(value))
 
-    def forward(self, *params: Any, shape: torch.Size | None = None, **kwargs: Any) -> DiagLinearOperator:
-        x = params[0] if isinstance(params[0], Tensor) else params[0][0]
+    def forward(
+        self, *params: Any, shape: torch.Size | None = None, rows: Tensor | None = None, **kwargs: Any
+    ) -> DiagLinearOperator:
+        # GPyTorch's objectives hand on either positional or keyword arguments, not both.
+        if rows is None and not params:
+            raise ValueError("rows: expected the inputs of the observations, got none: their noise depends on them")
+        x = rows if rows is not None else params[0] if isinstance(params[0], Tensor) else params[0][0]
         return DiagLinearOperator(self.of_rows(x))
 
     def of_rows(self, x: Tensor) -> Tensor:

@@ -102,7 +102,7 @@ class ProcessMap(Module):
         """c, ``(*batch, e)``."""
         parts = [getattr(self, name) for name in ("coordinates", "height") if self._has(name)]
         if not parts:
-            return next(self.linear.parameters()).new_zeros(self.embedding_dim)
+            return self.weight.new_zeros(self.embedding_dim)
         known = torch.cat(parts, dim=-1)
         return nn.functional.pad(known, (0, self.embedding_dim - known.shape[-1]))
 

@@ -62,7 +62,7 @@ class StochasticCorrelatedGPRegression(GP):
 
     .. math:: q(f_*) = N\big(m_* + A_*^\top m,\; K_{**} - A_*^\top A_* + A_*^\top SS^\top A_*\big)
 
-    Trained by GPyTorch's ``VariationalELBO(model.likelihood, model, num_data)(model(x), y, x)``, which also adds the
+    Trained by GPyTorch's ``VariationalELBO(model.likelihood, model, num_data)(model(x), y, rows=x)``, which also adds the
     priors of the parameters. In train mode a call gives independent marginals, which is all the bound needs, in eval
     mode the joint posterior. Time O(b m²) a step for b rows.
 
@@ -82,7 +82,7 @@ class StochasticCorrelatedGPRegression(GP):
         >>> from gpytorch.mlls import VariationalELBO
         >>> x = torch.cat([torch.linspace(0, 1, 20)[:, None], torch.zeros(20, 1)], dim=-1)
         >>> model = StochasticCorrelatedGPRegression(x, x[:, 0].sin(), num_inducing=5)
-        >>> VariationalELBO(model.likelihood, model, num_data=20)(model(x[:8]), x[:8, 0].sin(), x[:8]).shape
+        >>> VariationalELBO(model.likelihood, model, num_data=20)(model(x[:8]), x[:8, 0].sin(), rows=x[:8]).shape
         torch.Size([])
     """
 
@@ -100,6 +100,7 @@ class StochasticCorrelatedGPRegression(GP):
         super().__init__()
         num_processes = check_training_data(train_inputs, train_targets, num_processes)
         self.num_processes = num_processes
+        self.train_inputs, self.train_targets = train_inputs, train_targets
         self.likelihood = ProcessGaussianLikelihood(num_processes) if likelihood is None else likelihood
         self.mean_module = ProcessMean(num_processes)
         self.covar_module = correlated_covariance(num_processes, train_inputs.shape[-1] - 1, **covariance)
