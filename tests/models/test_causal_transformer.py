@@ -1,0 +1,92 @@
+"""The causal transformer: no look-ahead, prefixes, learning a text, uncertainty given the prompt."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+
+from cgp import CategoricalLikelihood, CGPAttention, KernelAttention, Objective, SoftmaxAttention, SparseCGPAttention
+from cgp.deep_gp import draws, sampling
+from models.causal_transformer import CausalTransformer
+
+BLOCKS = {
+    "softmax": SoftmaxAttention,
+    "kernel": KernelAttention,
+    "cgp": CGPAttention,
+    "sparse": partial(SparseCGPAttention, num_inducing=6),
+}
+TEXT = "the way that can be told is not the eternal way; the name that can be named is not the eternal name. "
+
+
+def build(attention, vocabulary_size=9, **options) -> CausalTransformer:
+    torch.manual_seed(0)
+    sizes = {"max_length": 24, "depth": 2, "embed_dim": 24, "mlp_dim": 32, "num_heads": 3, **options}
+    return CausalTransformer(vocabulary_size=vocabulary_size, attention=attention, **sizes)
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_step_by_step_equals_the_full_forward(name):
+    model, tokens = build(BLOCKS[name]).double().eval(), torch.randint(0, 9, (2, 10))
+    whole = model(tokens)
+    assert whole.shape == (2, 10, 9)
+    for t in range(1, 11):
+        torch.testing.assert_close(whole[:, t - 1], model(tokens[:, :t])[:, -1])
+
+
+def symbols() -> tuple[torch.Tensor, list[str]]:
+    alphabet = sorted(set(TEXT))
+    return torch.tensor([alphabet.index(c) for c in 2 * TEXT]), alphabet
+
+
+def windows(length: int = 20) -> tuple[torch.Tensor, torch.Tensor]:
+    text, _ = symbols()
+    cut = text.unfold(0, length + 1, 5)
+    return cut[:, :-1], cut[:, 1:]
+
+
+@pytest.fixture(scope="module")
+def trained() -> CausalTransformer:
+    model = build(partial(SparseCGPAttention, num_inducing=8), vocabulary_size=len(symbols()[1]), depth=1)
+    x, y = windows()
+    objective = Objective(model, CategoricalLikelihood(len(symbols()[1])), num_data=len(x))
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(100):
+        optimiser.zero_grad()
+        objective(x, y).backward()
+        optimiser.step()
+    return model.eval()
+
+
+def test_learns_a_text_and_goes_on_with_it(trained):
+    x, y = windows()
+    with torch.no_grad():
+        accuracy = (trained(x).argmax(-1) == y)[:, 8:].float().mean()
+    assert accuracy > 0.9
+    prompt = symbols()[0][:12]
+    assert (trained.generate(prompt, 8)[12:] == symbols()[0][12:20]).float().mean() > 0.5
+    assert trained.generate(prompt[None], 20).shape == (1, 32)  # beyond the longest sequence
+
+
+def test_epistemic_uncertainty_is_given_for_every_next_symbol_and_higher_for_unseen_prompts(trained):
+    x, _ = windows()
+    shuffled = x[:, torch.randperm(x.shape[1], generator=torch.Generator().manual_seed(0))]
+    information = []
+    for tokens in (x, shuffled):
+        with torch.no_grad(), sampling(trained, "marginal"), draws(trained, 16):
+            p = trained(tokens).softmax(-1)
+        entropy = torch.special.entr
+        information.append(entropy(p.mean(0)).sum(-1) - entropy(p).sum(-1).mean(0))
+    assert information[0].shape == x.shape
+    assert information[0].min() > -1e-5
+    assert information[1][:, 4:].mean() > 1.2 * information[0][:, 4:].mean()
+
+
+def test_generation_is_reproducible_and_averages_draws():
+    model, prompt = build(BLOCKS["sparse"]).eval(), torch.zeros(2, 3, dtype=torch.long)
+    runs = [model.generate(prompt, 4, generator=torch.Generator().manual_seed(1)) for _ in range(2)]
+    assert torch.equal(*runs)
+    assert torch.equal(runs[0][:, :3], prompt)
+    with sampling(model, "marginal"), draws(model, 3):
+        assert model.generate(prompt, 2).shape == (2, 5)

@@ -1,0 +1,119 @@
+"""The text transformer: padding, any length, precomputed embeddings, regression, every block."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+from cgp import (
+    CategoricalLikelihood,
+    CGPAttention,
+    HomoscedasticLikelihood,
+    KEPSVGPAttention,
+    KernelAttention,
+    Objective,
+    PrimalAttention,
+    SGPAttention,
+    SoftmaxAttention,
+    SparseCGPAttention,
+)
+from cgp.deep_gp import draws, sampling
+from models.text_transformer import TextTransformer
+
+SIZES = {"max_length": 12, "num_classes": 3, "depth": 2, "embed_dim": 12, "mlp_dim": 16, "num_heads": 3}
+BLOCKS = {
+    "softmax": SoftmaxAttention,
+    "kernel": KernelAttention,
+    "cgp": CGPAttention,
+    "sparse": partial(SparseCGPAttention, num_inducing=4),
+    "sgpa": partial(SGPAttention, num_inducing=4),
+    "sgpa standard": partial(SGPAttention, mode="standard"),
+    "kep-svgp": partial(KEPSVGPAttention, rank=4),
+    "primal": partial(PrimalAttention, rank=4),
+}
+
+
+def build(attention=SoftmaxAttention, **options) -> TextTransformer:
+    torch.manual_seed(0)
+    if "input_dim" not in options:
+        options = {"vocabulary_size": 20, **options}
+    return TextTransformer(**{**SIZES, "attention": attention, **options}).double()
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_varying_lengths_in_one_batch_equal_one_by_one(name):
+    model, lengths = build(BLOCKS[name]).eval(), [7, 1, 4]
+    texts = torch.randint(0, 20, (3, 7))
+    padding = torch.arange(7) >= torch.tensor(lengths)[:, None]
+    together = model(texts, padding)
+    for i, length in enumerate(lengths):
+        torch.testing.assert_close(together[i], model(texts[i, :length]))
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_every_block_learns_which_symbol_is_in_a_text(name):
+    """Class c where symbol c occurs: a task of mean pooling, over texts of varying lengths."""
+    model = build(BLOCKS[name]).float()
+    generator = torch.Generator().manual_seed(0)
+    texts = torch.randint(3, 20, (48, 8), generator=generator)
+    labels = torch.arange(48) % 3
+    lengths = torch.randint(2, 9, (48,), generator=generator)
+    texts[:, 1] = labels
+    padding = torch.arange(8) >= lengths[:, None]
+    objective = Objective(model, CategoricalLikelihood(3), num_data=48, beta=0.01)
+    optimiser = torch.optim.Adam(model.parameters(), lr=2e-2)
+    for _ in range(40):
+        optimiser.zero_grad()
+        objective(texts, labels, padding_mask=padding).backward()
+        optimiser.step()
+    accuracy = (model.eval()(texts, padding).argmax(-1) == labels).float().mean()
+    assert accuracy > 0.9
+
+
+def test_precomputed_embeddings_and_regression():
+    model = build(partial(SparseCGPAttention, num_inducing=4), input_dim=5, num_classes=2)
+    x, y = torch.randn(4, 6, 5).double(), torch.randn(4, 2).double()
+    objective = Objective(model, HomoscedasticLikelihood(2).double(), num_data=4, num_samples=3)
+    objective(x, y, padding_mask=torch.zeros(4, 6, dtype=torch.bool)).backward()
+    assert not [name for name, p in model.named_parameters() if p.grad is None and "positions" not in name]
+
+
+def test_draws_are_carried_on_under_padding():
+    model = build(partial(SparseCGPAttention, num_inducing=4)).eval()
+    padding = torch.tensor([[False] * 6, [False] * 2 + [True] * 4])
+    with sampling(model, "marginal"), draws(model, 3):
+        assert model(torch.zeros(2, 6, dtype=torch.long), padding).shape == (3, 2, 3)
+
+
+def test_a_text_of_padding_alone_is_finite():
+    model = build(CGPAttention).eval()
+    assert torch.isfinite(model(torch.zeros(1, 4, dtype=torch.long), torch.ones(1, 4, dtype=torch.bool))).all()
+
+
+def test_equals_the_model_by_hand():
+    model, text = build().eval(), torch.randint(0, 20, (2, 5))
+    x = model.embedding.symbols(text) + model.embedding.positions[:5]
+    for layer in model.layers:
+        x = x + layer.attention(layer.attention_norm(x))
+        x = x + layer.mlp(layer.mlp_norm(x))
+    expected = nn.functional.linear(model.norm(x).mean(1), model.head.weight, model.head.bias)
+    torch.testing.assert_close(model(text), expected)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: build(vocabulary_size=None), "vocabulary_size, input_dim: expected one of them"),
+        (lambda: build(max_length=0), "max_length: expected at least 1"),
+        (lambda: build()(torch.zeros(1, 13, dtype=torch.long)), "tokens: expected 1 to 12 of them, got 13"),
+        (lambda: build()(torch.zeros(1, 3, 5)), r"tokens: expected symbols \(\*batch, n\) int64"),
+        (lambda: build(input_dim=5)(torch.zeros(1, 3, 4)), r"expected embeddings \(\*batch, n, 5\)"),
+        (lambda: build([SoftmaxAttention]), "attention: expected one factory"),
+    ],
+)
+def test_bad_calls_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
