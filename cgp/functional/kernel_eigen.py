@@ -38,7 +38,6 @@ __all__ = [
     "projections",
     "published_ksvd_loss",
     "residual_variances",
-    "spectrum",
 ]
 
 BRANCHES = ("both", "e", "r")
@@ -268,19 +267,3 @@ def published_ksvd_loss(
     variance = (projected.e.square().sum(-2) + projected.r.square().sum(-2)) / singular_values
     per_token = 0.5 * variance.sum(-1) / num_tokens.clamp(min=1.0)
     return (per_token.mean() - (weight_e * weight_r).sum((-2, -1)).mean()).square()
-
-
-def spectrum(attention: Tensor) -> Tensor:
-    """Singular values of attention matrices, largest first.
-
-    Args:
-        attention: ``(*batch, n, m)``.
-
-    Returns:
-        ``(*batch, min(n, m))``.
-
-    Example:
-        >>> spectrum(torch.diag(torch.tensor([1.0, 3.0])))
-        tensor([3., 1.])
-    """
-    return torch.linalg.svdvals(attention)

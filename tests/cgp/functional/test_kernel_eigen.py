@@ -182,8 +182,3 @@ def test_gradients(name):
 
     inputs = [t.clone().requires_grad_() for t in (*x, chosen, *weights, values)]
     assert torch.autograd.gradcheck(value, inputs)
-
-
-def test_spectrum_is_numpys():
-    matrix = torch.randn(2, 5, 4, dtype=torch.float64)
-    np.testing.assert_allclose(kernel_eigen.spectrum(matrix), np.linalg.svd(matrix.numpy(), compute_uv=False))
