@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Self
 
@@ -77,6 +77,7 @@ class Attention(gpytorch.Module):
     takes_any_mask = False
     takes_causal = False
     stochastic = False
+    clears_padding = True  # a host whose outputs at padded tokens are to be kept sets it to False
 
     def __init__(
         self,
@@ -137,6 +138,7 @@ class Attention(gpytorch.Module):
         key_padding_mask: Tensor | None = None,
         attn_mask: Tensor | None = None,
         is_causal: bool = False,
+        token_map: Callable[[Tokens], Tokens] | None = None,
     ) -> Tensor:
         """Attend: self-attention of ``query`` alone, cross-attention with ``key`` and ``value``.
 
@@ -148,12 +150,19 @@ class Attention(gpytorch.Module):
             attn_mask: ``(Nq, Nk)`` or broadcastable to ``(*batch, h, Nq, Nk)``; bool, True = not attended, or an
                 additive float.
             is_causal: whether token t sees the tokens up to t alone.
+            token_map: what happens to the projected tokens before they attend (normalised queries, rotary positions).
 
         Returns:
             Tokens ``(*batch, Nq, d)``; ``(S, *batch, Nq, d)`` if ``num_draws`` is S and the block draws.
         """
         tokens = self.project(
-            query, key, value, key_padding_mask=key_padding_mask, attn_mask=attn_mask, is_causal=is_causal
+            query,
+            key,
+            value,
+            key_padding_mask=key_padding_mask,
+            attn_mask=attn_mask,
+            is_causal=is_causal,
+            token_map=token_map,
         )
         return self.merge(self.attend(tokens), query.dtype)
 
@@ -193,6 +202,7 @@ class Attention(gpytorch.Module):
         key_padding_mask: Tensor | None = None,
         attn_mask: Tensor | None = None,
         is_causal: bool = False,
+        token_map: Callable[[Tokens], Tokens] | None = None,
     ) -> Tokens:
         """Projections of every process, split into heads, and the masks in one reading.
 
@@ -203,6 +213,7 @@ class Attention(gpytorch.Module):
             key_padding_mask: ``(*batch, Nk)`` bool, True = padding.
             attn_mask: a mask over pairs.
             is_causal: whether token t sees the tokens up to t alone.
+            token_map: what happens to the projected tokens before they attend.
 
         Returns:
             The tokens; float32 at least, whatever the precision outside.
@@ -221,7 +232,7 @@ class Attention(gpytorch.Module):
         query, memory, value = self._clear_padding(query, memory, value, masks, is_self)
         heads = self._project_heads(query, memory, value, is_self)
         padding = None if masks.key_padding is None else masks.key_padding[..., None, :]
-        return Tokens(
+        tokens = Tokens(
             heads["query"],
             heads["key"],
             heads["value"],
@@ -231,6 +242,7 @@ class Attention(gpytorch.Module):
             masks.attn_mask,
             masks.is_causal,
         )
+        return tokens if token_map is None else token_map(tokens)
 
     def merge(self, heads: Tensor, dtype: torch.dtype) -> Tensor:
         """Heads side by side through the output projection.
@@ -298,7 +310,7 @@ class Attention(gpytorch.Module):
         self, query: Tensor, memory: Tensor, value: Tensor | None, masks: MaskReading, is_self: bool
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Padded tokens set to zero, so that nothing they hold (NaN included) can reach a real one."""
-        if masks.key_padding is None:
+        if masks.key_padding is None or not self.clears_padding:
             return query, memory, value
         memory = mask_tokens(memory, masks.key_padding)
         value = value if value is None else mask_tokens(value, masks.key_padding)

@@ -1,0 +1,139 @@
+"""Inducing inputs chosen from data: those that explain the most of what is left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cgp.attention import SparseCGPAttention, Tokens
+from cgp.attention.base import full_precision
+from cgp.attention.inducing import LearnedInducing
+from cgp.deep_gp import attention_blocks, sampling
+from cgp.functional.covariances import Canonical
+from cgp.inputs import call_model
+
+__all__ = ["initialize_inducing", "most_informative"]
+
+_MAX_CANDIDATES = 1024  # a head; the choice costs their number times m squared
+
+
+@torch.no_grad()
+def initialize_inducing(model: nn.Module, inputs: Any) -> nn.Module:
+    r"""Choose the learned inducing inputs of sparse CGP layers among the queries and keys of a batch.
+
+    One after another, each the point with the largest variance given those before (a pivoted Cholesky factorisation of
+    the canonical covariance), so that the trace of what the inducing inputs leave unexplained falls greedily.
+
+    Args:
+        model: with :class:`~cgp.SparseCGPAttention` layers; others are left alone.
+        inputs: what the model takes: a tensor, a tuple of arguments or a dict of them.
+
+    Returns:
+        The same model.
+
+    Note:
+        Burt, Rasmussen & van der Wilk, Convergence of Sparse Variational Inference in Gaussian Processes Regression
+        (JMLR 2020), section 4.1.
+
+    Example:
+        >>> block = SparseCGPAttention(8, 2, num_inducing=3, mean="softmax").eval()
+        >>> _ = initialize_inducing(block, torch.randn(4, 5, 8))
+        >>> block.inducing.points.shape
+        torch.Size([2, 3, 4])
+    """
+    blocks = [
+        b for b in attention_blocks(model) if isinstance(b, SparseCGPAttention) and not b.inducing.depends_on_tokens
+    ]
+    seen: dict[SparseCGPAttention, Tokens] = {}
+    for block in blocks:
+        block.__dict__["attend"] = _Watch(block, seen)
+    training = {module: module.training for module in model.modules()}
+    try:
+        with sampling(model, "mean"):
+            call_model(model.eval(), inputs)
+    finally:
+        for block in blocks:
+            del block.__dict__["attend"]
+        for module, mode in training.items():
+            module.training = mode
+    for block, tokens in seen.items():
+        _choose(block, tokens)
+    return model
+
+
+class _Watch:
+    """Stands for a block's ``attend`` and keeps what came in."""
+
+    def __init__(self, block: SparseCGPAttention, seen: dict[SparseCGPAttention, Tokens]) -> None:
+        self.block, self.seen, self.attend = block, seen, block.attend
+
+    def __call__(self, tokens: Tokens) -> Tensor:
+        self.seen[self.block] = tokens
+        return self.attend(tokens)
+
+
+def _choose(block: SparseCGPAttention, tokens: Tokens) -> None:
+    assert isinstance(block.inducing, LearnedInducing)
+    with full_precision(tokens.q.device):
+        candidates = _candidates(block, tokens)
+        block.inducing.points.copy_(most_informative(candidates, block.num_inducing, block.canonical))
+        if block.key_inducing is not None:
+            points = block.key_inducing.points
+            points.copy_(most_informative(candidates, points.shape[-2], block.canonical))
+
+
+def _candidates(block: SparseCGPAttention, tokens: Tokens) -> Tensor:
+    """Real queries and keys of every sequence, ``(h, N, s)``, in the coordinates of the inducing inputs."""
+    if block.softmax is not None:
+        points = block.softmax.points(tokens)
+        pairs = [(points.q, tokens.query_padding), (points.k, tokens.key_padding)]
+    else:
+        latent = [] if tokens.o is None else [(tokens.o, tokens.key_padding)]
+        pairs = [(tokens.q, tokens.query_padding), (tokens.k, tokens.key_padding), *latent]
+    real = torch.cat([_real(z, padding) for z, padding in pairs])  # (N, h, s)
+    order = torch.randperm(len(real), device=real.device)[:_MAX_CANDIDATES]
+    return real[order].transpose(0, 1)
+
+
+def _real(z: Tensor, padding: Tensor | None) -> Tensor:
+    """(*batch, h, n, s) → the real tokens of every sequence, (N, h, s)."""
+    z = z.transpose(-2, -3)  # (*batch, n, h, s)
+    if padding is None:
+        return z.flatten(0, -3)
+    return z[~padding[..., 0, :].expand(z.shape[:-2])]
+
+
+def most_informative(candidates: Tensor, count: int, canonical: Canonical) -> Tensor:
+    """Points chosen greedily by their variance given those chosen before.
+
+    Args:
+        candidates: ``(h, N, s)``.
+        count: m; where it exceeds N or nothing is left to explain, points are chosen again, slightly moved.
+        canonical: the covariance.
+
+    Returns:
+        ``(h, m, s)``.
+
+    Example:
+        >>> from cgp.functional.covariances import canonical
+        >>> most_informative(torch.tensor([[[0.0], [0.1], [9.0]]]), 2, canonical("rbf")).flatten()
+        tensor([0., 9.])
+    """
+    heads = torch.arange(candidates.shape[0], device=candidates.device)
+    variance = canonical.diagonal(candidates)  # (h, N)
+    rows: list[Tensor] = []
+    chosen: list[Tensor] = []
+    for _ in range(count):
+        pivot = variance.argmax(-1)
+        point = candidates[heads, pivot][:, None]  # (h, 1, s)
+        explained = variance[heads, pivot].clamp(min=1e-6).sqrt()
+        row = canonical.gram(point, candidates)[:, 0]
+        for earlier in rows:
+            row = row - earlier[heads, pivot][:, None] * earlier
+        rows.append(row / explained[:, None])
+        variance = (variance - rows[-1].square()).clamp(min=0.0)
+        exhausted = explained < 2e-3
+        chosen.append(torch.where(exhausted[:, None, None], point + 0.1 * torch.randn_like(point), point))
+    return torch.cat(chosen, -2)

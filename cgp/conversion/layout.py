@@ -1,0 +1,96 @@
+"""Which tokens of a vision model are patches, and where they lie in the image."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+__all__ = ["TokenLayout", "token_layout"]
+
+_PREFIX = ("class_token", "cls_token", "register_tokens", "reg_token", "dist_token", "distillation_token")
+
+
+class TokenLayout(NamedTuple):
+    """The tokens of an image.
+
+    Attributes:
+        prefix: how many class and register tokens come first.
+        grid: rows and columns of the patches, or None if the model takes several sizes.
+    """
+
+    prefix: int
+    grid: tuple[int, int] | None
+
+    def patches(self, values: Tensor, grid: tuple[int, int] | None = None) -> Tensor:
+        """Values of tokens on the grid of patches.
+
+        Args:
+            values: ``(..., n)``.
+            grid: rows and columns; None is the model's, or a square.
+
+        Returns:
+            ``(..., rows, columns)``; class and register tokens are left out.
+
+        Raises:
+            ValueError: if the patches do not fill the grid.
+
+        Example:
+            >>> import torch
+            >>> TokenLayout(1, (2, 2)).patches(torch.arange(5.0))
+            tensor([[1., 2.],
+                    [3., 4.]])
+        """
+        count = values.shape[-1] - self.prefix
+        side = math.isqrt(max(count, 0))
+        fits = [g for g in (grid, self.grid, (side, side)) if g is not None]
+        rows, columns = fits[0] if grid is not None else next((g for g in fits if g[0] * g[1] == count), fits[0])
+        if count < 1 or rows * columns != count:
+            raise ValueError(
+                f"grid: expected {count} patches ({values.shape[-1]} tokens, {self.prefix} of them before the "
+                f"patches), got {rows} × {columns}"
+            )
+        return values[..., self.prefix :].unflatten(-1, (rows, columns))
+
+
+def token_layout(model: nn.Module) -> TokenLayout:
+    """How a vision model lays out its tokens.
+
+    Args:
+        model: of torchvision, timm or transformers, or any model whose tokens are patches, row by row, after the class
+            and register tokens that it holds as parameters.
+
+    Returns:
+        The layout.
+
+    Example:
+        >>> from torchvision.models import VisionTransformer
+        >>> token_layout(VisionTransformer(16, 4, 1, 2, 8, 8))
+        TokenLayout(prefix=1, grid=(4, 4))
+    """
+    prefix = getattr(model, "num_prefix_tokens", None)
+    if not isinstance(prefix, int):
+        prefix = sum(
+            parameter.shape[-2]
+            for name, parameter in model.named_parameters()
+            if name.rpartition(".")[-1] in _PREFIX and parameter.dim() >= 2
+        )
+    return TokenLayout(prefix, _grid(model))
+
+
+def _grid(model: Any) -> tuple[int, int] | None:
+    given = getattr(getattr(model, "patch_embed", None), "grid_size", None)
+    if given is not None:
+        return int(given[0]), int(given[1])
+    owner = model if hasattr(model, "image_size") else getattr(model, "config", None)
+    image, patch = (_pair(getattr(owner, name, None)) for name in ("image_size", "patch_size"))
+    if image is None or patch is None:
+        return None
+    return image[0] // patch[0], image[1] // patch[1]
+
+
+def _pair(size: Any) -> tuple[int, int] | None:
+    if isinstance(size, int):
+        return size, size
+    return (int(size[0]), int(size[1])) if isinstance(size, tuple | list) and len(size) == 2 else None
