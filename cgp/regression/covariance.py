@@ -79,10 +79,14 @@ def correlated_covariance(
         raise ValueError(f"signs: expected one for each of {num_processes} processes, got {len(signs)}")
     components = []
     for number in range(num_components):
-        one = [
-            ProcessMap(input_dim, width, process=p, kind=maps, embedding_dim=extra, shift=shift)
-            for p in range(num_processes)
-        ]
+        one: list[ProcessMap] = []
+        for p in range(num_processes):
+            first = one[0] if p else None
+            one.append(
+                ProcessMap(
+                    input_dim, width, process=p, kind=maps, embedding_dim=extra, shift=shift and p > 0, first=first
+                )
+            )
         _align(one)
         _shrink(one, _COMPONENT_STEP**number)
         components.append(_component(copy.deepcopy(kernel), one, signs, num_components**-0.5))

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from gpytorch import Module
 from gpytorch.constraints import Positive
-from gpytorch.priors import HalfNormalPrior, LogNormalPrior, NormalPrior
+from gpytorch.priors import LogNormalPrior, NormalPrior
 from torch import Tensor, nn
 
 from cgp.kernels import AffineMap
 
+from .relative_map import RelativeMap
 from .triangular_map import TriangularMap
 
 __all__ = ["ProcessMap"]
@@ -33,7 +34,9 @@ class ProcessMap(Module):
     :class:`TriangularMap`.
 
     Priors, for inputs and outputs of unit variance: scales of the map log-normal about :math:`d^{-1/2}` with log-sd
-    :math:`\sqrt3`, all else standard normal (entries of a free map divided by the root of d).
+    :math:`\sqrt3` (of a later process with a diagonal map: those of the first times a ratio, see
+    :class:`RelativeMap`); positive coordinates log-normal about 1/2 with log-sd 1, so that no two processes are taken
+    for one; all else standard normal (entries of a free map divided by the root of d).
 
     Args:
         input_dim: d.
@@ -42,6 +45,7 @@ class ProcessMap(Module):
         kind: "free", "diagonal" or "orthogonal", as of :class:`cgp.kernels.AffineMap`.
         embedding_dim: e, number of coordinates; P - 1 lets all correlations of P processes differ.
         shift: whether processes beyond the first have b.
+        first: the map of the first process, to which a diagonal one is relative; None makes it absolute.
 
     Example:
         >>> ProcessMap(3, 3, process=1, kind="diagonal", embedding_dim=2)(torch.zeros(1, 3))
@@ -61,6 +65,7 @@ class ProcessMap(Module):
         kind: str = "diagonal",
         embedding_dim: int = 0,
         shift: bool = True,
+        first: ProcessMap | None = None,
     ) -> None:
         super().__init__()
         self.out_features = canonical_dim + embedding_dim
@@ -68,6 +73,8 @@ class ProcessMap(Module):
         self._batch_shape = torch.Size()
         if kind == "free" and process == 0:
             self.linear: Module = TriangularMap(input_dim, canonical_dim)
+        elif kind == "diagonal" and first is not None:
+            self.linear = RelativeMap(first.linear, bias=shift)
         else:
             self.linear = AffineMap(input_dim, canonical_dim, kind=kind, bias=shift and process > 0)
         self._register_map_priors(input_dim)
@@ -79,7 +86,7 @@ class ProcessMap(Module):
         if anchored:
             self.register_parameter("raw_height", nn.Parameter(torch.zeros(1)))
             self.register_constraint("raw_height", Positive(transform=torch.exp, inv_transform=torch.log))
-            self.register_prior("height_prior", HalfNormalPrior(_pair(1.0)[0]), "height")
+            self.register_prior("height_prior", LogNormalPrior(*_pair(math.log(_FIRST_COORDINATE), 1.0)), "height")
             self.height = torch.full((1,), _FIRST_COORDINATE)
 
     @property
@@ -172,6 +179,8 @@ class ProcessMap(Module):
                 self.linear.register_constraint(raw, constraint, replace=True)
                 setattr(self.linear, name, value)
                 self.linear.register_prior(f"{name}_prior", LogNormalPrior(*_pair(centre, _LOG_WIDTH)), name)
+        if isinstance(self.linear, RelativeMap):
+            return
         normal = {"raw_weight": ("weight", input_dim**-0.5), "entries": ("entries", input_dim**-0.5), "bias": ("bias", 1)}
         for attribute, (name, sd) in normal.items():
             if getattr(self.linear, attribute, None) is not None and getattr(self.linear, attribute).numel():
