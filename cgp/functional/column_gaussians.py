@@ -84,8 +84,14 @@ class ColumnGaussian(NamedTuple):
     @property
     def variances(self) -> Tensor:
         """Variance of each token and column, ``(*batch, n, s)``."""
-        projected = self.features[..., None, :, :] @ self.roots  # (*batch, s, n, m)
-        return projected.square().sum(-1).mT + self.diagonal
+        features, columns, rank = self.features, self.roots.shape[-3], self.roots.shape[-1]
+        if rank <= columns:  # quadratic forms by one product with all products of two features
+            products = (features[..., :, None] * features[..., None, :]).flatten(-2)  # (*batch, n, m²)
+            explained = (products @ (self.roots @ self.roots.mT).flatten(-2).mT).clamp(min=0.0)
+        else:  # all columns' roots side by side
+            side_by_side = self.roots.transpose(-3, -2).flatten(-2)  # (*batch, m, s m)
+            explained = (features @ side_by_side).unflatten(-1, (columns, rank)).square().sum(-1)
+        return explained + self.diagonal
 
     @property
     def variance(self) -> Tensor:

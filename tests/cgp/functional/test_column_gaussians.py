@@ -7,10 +7,10 @@ import torch
 
 from cgp.functional.column_gaussians import ColumnGaussian, ColumnMarginals
 
-TOKENS, COLUMNS, RANK = 4, 3, 2
+TOKENS, COLUMNS = 4, 3
 
 
-def make(dense: bool) -> ColumnGaussian:
+def make(dense: bool, rank: int = 2) -> ColumnGaussian:
     generator = torch.Generator().manual_seed(1)
 
     def normal(*shape):
@@ -20,16 +20,17 @@ def make(dense: bool) -> ColumnGaussian:
     diagonal = root.square().sum(-1)[:, None] if dense else normal(TOKENS, COLUMNS).square()
     return ColumnGaussian(
         normal(TOKENS, COLUMNS),
-        normal(TOKENS, RANK),
-        normal(COLUMNS, RANK, RANK).tril(),
+        normal(TOKENS, rank),
+        normal(COLUMNS, rank, rank).tril(),
         diagonal,
         root if dense else None,
     )
 
 
+@pytest.mark.parametrize("rank", [2, 5])  # below and above the number of columns
 @pytest.mark.parametrize("dense", [True, False])
-def test_covariance_is_written_out(dense):
-    g = make(dense)
+def test_covariance_is_written_out(dense, rank):
+    g = make(dense, rank)
     for c in range(COLUMNS):
         residual = g.residual_root @ g.residual_root.mT if dense else torch.diag(g.diagonal[:, c])
         expected = g.features @ g.roots[c] @ g.roots[c].mT @ g.features.mT + residual
