@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from cgp import CategoricalLikelihood, CGPAttention, KernelAttention, Objective, SoftmaxAttention, SparseCGPAttention
+from models import VisionTransformer
 
 BLOCKS = {
     "softmax": lambda: SoftmaxAttention(12, 3),
@@ -96,6 +97,27 @@ def test_objective_compiles_whole(name):
     compiled = torch.compile(objective, fullgraph=True, backend="aot_eager")
     y = torch.tensor([0, 1])
     torch.testing.assert_close(compiled(x, y), objective(x, y))
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_a_whole_model_exports_in_eval(name):
+    torch.manual_seed(0)
+    model = VisionTransformer(
+        image_size=8,
+        patch_size=2,
+        channels=1,
+        num_classes=3,
+        depth=2,
+        embed_dim=12,
+        mlp_dim=16,
+        num_heads=3,
+        attention=lambda embed_dim, num_heads: BLOCKS[name](),
+        pooling="sequence",
+        dropout=0.1,
+    ).eval()
+    images = torch.rand(2, 1, 8, 8)
+    exported = torch.export.export(model, (images,)).module()
+    torch.testing.assert_close(exported(images), model(images))
 
 
 class Model(nn.Module):

@@ -232,15 +232,17 @@ def test_sampled_bound_agrees_with_its_expectation_by_an_independent_sampler(cou
 
 
 @pytest.mark.parametrize("coupling", TERMS)
-@pytest.mark.parametrize("objective", ["marginal", "joint", "elbo"])
-def test_gradients(coupling, objective):
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("conditional", ["dtc", "sor"])
+def test_gradients(coupling, objective, conditional):
     p = make_problem(sizes=(3, 4, 3), inducing=(2, 2), width=2)
     noise = torch.tensor(NOISE, dtype=torch.float64, requires_grad=True)
 
     def value(q, k, o, v, S, noise):
-        terms = TERMS[coupling](Problem(q, k, o, v, S, p.S2), noise)
+        terms = TERMS[coupling](Problem(q, k, o, v, S, p.S2), noise, conditional)
         posterior = sparse_correlated.posterior(terms)
-        return posterior.mean, posterior.covariance, log_density(terms, objective)
+        density = log_density(terms, objective, torch.Generator().manual_seed(0))
+        return posterior.mean, posterior.covariance, density
 
     inputs = [x.requires_grad_() for x in p[:5]]
     if coupling == "direct":
@@ -275,6 +277,18 @@ def test_padding_equals_removal(coupling, objective, conditional, seed, real):
         values = log_density(padded, objective), log_density(removed, objective)
         torch.testing.assert_close(*values, rtol=1e-8, atol=1e-8)
     assert torch.isfinite(log_density(padded, objective))
+
+
+@pytest.mark.parametrize("conditional", ["dtc", "sor"])
+def test_gradients_with_two_inducing_sets(conditional):
+    p = make_problem(sizes=(3, 4, 3), inducing=(2, 2), width=2)
+
+    def value(*inputs):
+        terms = latent(Problem(*inputs), conditional=conditional, two_sets=True)
+        posterior = sparse_correlated.posterior(terms)
+        return posterior.mean, posterior.covariance, log_density(terms, "joint")
+
+    assert torch.autograd.gradcheck(value, tuple(x.requires_grad_() for x in p))
 
 
 @pytest.mark.parametrize("coupling", TERMS)
