@@ -115,7 +115,7 @@ def _found(model: nn.Module) -> str:
     names = [
         f"{path or 'the model'} ({type(module).__module__}.{type(module).__qualname__}{_feature(module)})"
         for path, module in model.named_modules()
-        if "attention" in type(module).__name__.lower()
+        if any("attention" in kind.__name__.lower() for kind in type(module).__mro__)
     ]
     if not names:
         return ""

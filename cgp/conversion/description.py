@@ -38,7 +38,8 @@ def describe(model: nn.Module) -> str:
     sites = attention_sites(model)
     if not sites:
         raise ValueError(f"model: expected attention layers, got none in {type(model).__name__}")
-    rows, total = [_HEADER], 0
+    rows: list[tuple[str, ...]] = [_HEADER]
+    total = 0
     for index, site in enumerate(sites):
         block = next(iter(attention_blocks(site.module)), None)
         if block is None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import ExitStack
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -10,9 +11,11 @@ from torch import Tensor, nn
 from cgp.attention import SparseCGPAttention, Tokens
 from cgp.attention.base import full_precision
 from cgp.attention.inducing import LearnedInducing
+from cgp.circumstances import eval_mode
 from cgp.deep_gp import attention_blocks, sampling
 from cgp.functional.covariances import Canonical
-from cgp.inputs import call_model
+from cgp.inputs import call_model, model_device, to_device
+from cgp.replay import replaced
 
 __all__ = ["initialize_inducing", "most_informative"]
 
@@ -47,19 +50,15 @@ def initialize_inducing(model: nn.Module, inputs: Any) -> nn.Module:
         b for b in attention_blocks(model) if isinstance(b, SparseCGPAttention) and not b.inducing.depends_on_tokens
     ]
     seen: dict[SparseCGPAttention, Tokens] = {}
-    for block in blocks:
-        block.__dict__["attend"] = _Watch(block, seen)
-    training = {module: module.training for module in model.modules()}
-    try:
-        with sampling(model, "mean"):
-            call_model(model.eval(), inputs)
-    finally:
+    with ExitStack() as stack:
         for block in blocks:
-            del block.__dict__["attend"]
-        for module, mode in training.items():
-            module.training = mode
+            stack.enter_context(replaced(block, "attend", _Watch(block, seen)))
+        stack.enter_context(eval_mode(model))
+        stack.enter_context(sampling(model, "mean"))
+        call_model(model, to_device(inputs, model_device(model)))
     for block, tokens in seen.items():
         _choose(block, tokens)
+        block.train(block.training)  # drops factors frozen with the old points
     return model
 
 
@@ -80,8 +79,8 @@ def _choose(block: SparseCGPAttention, tokens: Tokens) -> None:
         candidates = _candidates(block, tokens)
         block.inducing.points.copy_(most_informative(candidates, block.num_inducing, block.canonical))
         if block.key_inducing is not None:
-            points = block.key_inducing.points
-            points.copy_(most_informative(candidates, points.shape[-2], block.canonical))
+            others = cast(LearnedInducing, block.key_inducing).points
+            others.copy_(most_informative(candidates, others.shape[-2], block.canonical))
 
 
 def _candidates(block: SparseCGPAttention, tokens: Tokens) -> Tensor:

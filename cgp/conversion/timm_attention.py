@@ -114,7 +114,9 @@ class ConvertedTimmRotaryAttention(ConvertedTimmAttention):
         )
 
     def _rotated(self, x: Tensor, rope: Tensor) -> Tensor:
-        from timm.layers import apply_rot_embed_cat  # here: the package does not need timm unless a model brings it
+        from timm.layers.pos_embed_sincos import (
+            apply_rot_embed_cat,
+        )  # here: the package does not need timm unless a model brings it
 
         prefix, patches = x[..., : self.num_prefix_tokens, :], x[..., self.num_prefix_tokens :, :]
         return torch.cat([prefix, apply_rot_embed_cat(patches, rope, half=self.rotate_half).type_as(x)], -2)

@@ -84,7 +84,7 @@ def timm_eva_separate() -> Host:
 
 
 def timm_rope() -> Host:
-    return timm_eva(attn_type="rope", rotate_half=True, use_abs_pos_emb=False)
+    return timm_eva(attn_type="rope", rope_rotate_half=True, use_abs_pos_emb=False)
 
 
 def _vision_sizes() -> dict[str, Any]:

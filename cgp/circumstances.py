@@ -1,0 +1,49 @@
+"""Under what circumstances a model runs: its mode, the seed of its draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+__all__ = ["eval_mode", "seeded"]
+
+
+@contextmanager
+def eval_mode(model: nn.Module) -> Iterator[None]:
+    """Eval mode for the time of a ``with``; each module gets its own mode back.
+
+    Args:
+        model: any module; one that is in eval mode already keeps its frozen factors.
+    """
+    before = {module: module.training for module in model.modules()}
+    if any(before.values()):
+        model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in before.items():
+            if module.training != mode:
+                module.training = mode
+
+
+@contextmanager
+def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
+    """A seed of the global generators for the time of a ``with``; they are left as they were.
+
+    Args:
+        seed: None leaves them alone.
+        device: whose generator is meant besides the CPU's.
+    """
+    if seed is None:
+        yield
+        return
+    with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=_forked(device)):
+        torch.manual_seed(seed)
+        yield
+
+
+def _forked(device: torch.device) -> str:
+    return "cuda" if device.type == "cpu" else device.type
