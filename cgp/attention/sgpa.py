@@ -53,6 +53,9 @@ class SGPAttention(GaussianProcessAttention):
             the tokens), see :class:`~cgp.attention.sgpa_forms.StandardForm`.
         initial_outputscale: :math:`a^2` to start from; one is learned a head.
         initial_scale: standard deviation of the whitened inducing variables to start from.
+        sequence_weight: weight of the sequences' own divergence; one is the evidence lower bound, under which one
+            label rarely pays for the values of a whole sequence and attention may switch itself off; see the note on
+            training SGPA.
         **options: ``bias``, ``device``, ``dtype``.
 
     Raises:
@@ -79,14 +82,18 @@ class SGPAttention(GaussianProcessAttention):
         amortisation: str = "sites",
         initial_outputscale: float = 0.3,
         initial_scale: float = 0.3,
+        sequence_weight: float = 1.0,
         **options: Any,
     ) -> None:
+        if not sequence_weight >= 0:
+            raise ValueError(f"sequence_weight: expected at least 0, got {sequence_weight!r}")
         for name, value in (("mode", mode), ("inducing", inducing), ("kernel", kernel)):
             if value not in _CHOICES[name]:
                 raise ValueError(f"{name}: expected one of {_CHOICES[name]}, got {value!r}")
         super().__init__(embed_dim, num_heads, kernel=kernel, processes=("key", "value"), **options)
         factory: dict[str, Any] = {"device": self.in_proj.weight.device, "dtype": self.in_proj.weight.dtype}
         self.mode, self.inducing, self.num_inducing = mode, inducing, num_inducing
+        self.sequence_weight = sequence_weight
         self.kernel = HeadKernel(self.canonical, num_heads, initial_outputscale=initial_outputscale, **factory)
         self._shrink_exponential_map()
         form: dict[str, Any] = {"initial_scale": initial_scale, **factory}
@@ -164,7 +171,7 @@ class SGPAttention(GaussianProcessAttention):
         """
         terms = self._terms(tokens)
         if self._wants_loss():
-            self._add_loss("kl", terms.divergence.sum(-1).mean(), "kl")
+            self._add_loss("kl", self.sequence_weight * terms.divergence.sum(-1).mean(), "kl")
         posterior = self.form.joint if self.sampling == "joint" else self.form.marginals
         return posterior(terms, tokens, self.kernel)  # type: ignore[arg-type]
 

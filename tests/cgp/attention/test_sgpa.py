@@ -93,6 +93,15 @@ def test_the_sequences_divergence_is_averaged_over_the_batch_and_summed_over_hea
     torch.testing.assert_close(values[0], torch.stack(values[1:]).mean())
 
 
+def test_the_sequences_divergence_can_be_weighted_alone():
+    block, x = SGPAttention(8, 2, num_inducing=4), torch.randn(3, 5, 8)
+    values = []
+    for block.sequence_weight in (1.0, 0.01):
+        block(x)
+        values.append(added_losses(block)["kl"])
+    torch.testing.assert_close(0.01 * values[0], values[1])
+
+
 def test_the_global_divergence_is_summed_over_heads_and_columns():
     block = SGPAttention(8, 2, num_inducing=4, initial_scale=1.0)
     torch.testing.assert_close(global_kl(block), torch.zeros(()), atol=1e-5, rtol=0)
@@ -179,6 +188,7 @@ def test_points_that_should_travel_and_do_not_are_missed():
         ({"mode": "standard", "amortisation": "none"}, "amortisation: expected one of"),
         ({"num_inducing": 0}, "num_inducing, initial_scale: expected at least 1"),
         ({"initial_scale": 0.0}, "num_inducing, initial_scale: expected"),
+        ({"sequence_weight": -1.0}, "sequence_weight: expected at least 0"),
         ({"initial_outputscale": -1.0}, "initial_outputscale: expected a positive number"),
     ],
 )
