@@ -7,7 +7,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
-from matplotlib import cycler
+from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, FigureBase
 
