@@ -133,7 +133,7 @@ def _shift(material: _Material) -> tuple[Figure, str]:
     _share_legend(figure, list(axes.flat))
     gaps = {method: _overconfidence(rows, method, strengths[-1]) for method in material.runs}
     ranked = sorted(gaps, key=lambda method: abs(gaps[method]))
-    parts = ", ".join(f"{material.label(method)} {100 * gaps[method]:+.1f}" for method in ranked)
+    parts = ", ".join(f"{material.label(method)} {_signed(100 * gaps[method], 1)}" for method in ranked)
     return figure, f"Confidence minus accuracy at the greatest strength, in points, closest to zero first: {parts}."
 
 
@@ -228,7 +228,7 @@ def _variance(material: _Material) -> tuple[Figure, str]:
         grids.append(variance.reshape(*variance.shape[:2], side, side))
         columns += [f"{run.method.label}\nlayer {layer + 1}" for layer in range(len(variance))]
         relation = np.corrcoef(variance.mean(0).ravel(), _ink(images, side).ravel())[0, 1]
-        parts.append(f"{run.method.label} {variance.mean():.2f} and {relation:+.2f}")
+        parts.append(f"{run.method.label} {variance.mean():.2f} and {_signed(relation, 2)}")
     axes = variance_maps(images[:, 0], np.concatenate(grids).swapaxes(0, 1), columns=columns)
     return axes[0, 0].figure, (
         "Predictive variance of each patch, averaged over heads (the prior's is 1); its mean, and its correlation with "
@@ -295,3 +295,8 @@ def _uncertainty(material: _Material, run: Run, name: str) -> Uncertainty:
 def _size(panels: int, height: float) -> tuple[float, float]:
     """Return the size of a row of panels, in inches."""
     return (max(1.25 * WIDE * panels / 4, 0.6 * WIDE), height)
+
+
+def _signed(value: float, digits: int) -> str:
+    """Format a number with its sign."""
+    return f"{value:+.{digits}f}".replace("-", "−")

@@ -37,7 +37,7 @@ class Variant:
     def __str__(self) -> str:
         """Return the values in one line."""
         values = {"weight_decay": self.weight_decay, "alpha": self.alpha, **self.options}
-        return ", ".join(f"{name} {value}" for name, value in values.items() if value != 0.0) or "plain"
+        return ", ".join(f"{name} {value}" for name, value in values.items() if value) or "plain"
 
 
 @dataclass(frozen=True, kw_only=True)
