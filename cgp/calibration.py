@@ -121,6 +121,8 @@ def calibrate(
     """
     if steps < 1 or num_samples < 1:
         raise ValueError(f"steps, num_samples: expected at least 1, got {steps} and {num_samples}")
+    if not learning_rate > 0:
+        raise ValueError(f"learning_rate: expected a positive number, got {learning_rate!r}")
     start = time.perf_counter()
     posteriors = {name: m for name, m in model.named_modules() if isinstance(m, SoftmaxPosterior)}
     if not posteriors:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from cgp.attention import GaussianProcessAttention, Tokens
 from cgp.attention.base import full_precision
+from cgp.functional.gaussians import DenseGaussian
 
 from .circumstances import eval_mode, seeded
 from .conversion.layout import TokenLayout, token_layout
@@ -189,7 +190,7 @@ class _Run:
         ordered = {name: variances[name] for name in self.blocks if name in variances}
         if self.propagation == "linearised":
             gaussian = linearise(self.model, prefix, lambda: self._logits(call_model(self.model, inputs)), self.mode)
-            return gaussian.rsample("joint", torch.Size([self.num_samples]))[..., 0], ordered
+            return _gaussian_draws(gaussian, self.num_samples), ordered
         with sampling_mode(self.model, self.mode), prefix.replaying(posterior=True):
             draws = [self._logits(call_model(self.model, inputs)) for _ in range(self.num_samples)]
         return torch.stack(draws), ordered
@@ -213,6 +214,15 @@ class _Measured:
             posterior = self.block.marginals(tokens)
             self.variances[self.name] = posterior.variance
             return posterior.mean
+
+
+def _gaussian_draws(gaussian: DenseGaussian, num_samples: int) -> Tensor:
+    """Draws (S, N, C) by an eigenvalue root: where the layer moves no logit, the covariance has no Cholesky factor."""
+    with full_precision(gaussian.covariance.device):
+        values, vectors = torch.linalg.eigh(gaussian.covariance)
+        root = vectors * values.clamp(min=0.0).sqrt()[..., None, :]
+        noise = torch.randn((num_samples, *gaussian.mean.shape), dtype=root.dtype, device=root.device)
+        return (gaussian.mean + root @ noise)[..., 0]
 
 
 def _check(num_samples: int, mode: str, propagation: str, seed: int | None, generator: torch.Generator | None) -> None:

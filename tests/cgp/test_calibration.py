@@ -1,0 +1,118 @@
+"""Scales fitted on a validation set."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from cgp import CGPAttention, SparseCGPAttention, calibrate, convert, predict
+from cgp.calibration import mixture_nll
+from tests.cgp.conversion import hosts
+
+
+def overconfident(attention: str = "scgp", layers="last") -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
+    """A model whose logits are far too large for labels that are mostly noise."""
+    torch.manual_seed(0)
+    host = hosts.timm_vit()
+    with torch.no_grad():
+        host.model.head.weight *= 8
+    x = torch.randn(48, 3, 16, 16)
+    labels = host.model(x).argmax(-1)
+    noisy = torch.rand(48) < 0.5
+    labels[noisy] = torch.randint(0, 5, (int(noisy.sum()),))
+    return convert(host.model, attention, layers), x, labels
+
+
+@pytest.mark.parametrize("attention", ["cgp", "scgp"])
+def test_the_likelihood_rises_and_nothing_else_moves(attention):
+    model, x, y = overconfident(attention)
+    model.train()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    mean = model.eval()(x)
+    model.train()
+    report = calibrate(model, [(x[:24], y[:24]), (x[24:], y[24:])], steps=60)
+    assert report.nll_after < report.nll_before - 0.05
+    assert report.nll_after < report.nll_mean - 0.05
+    assert report.num_data == 48
+    assert len(report.losses) == report.steps == 60
+    moved = {name for name, tensor in model.state_dict().items() if not torch.equal(tensor, before[name])}
+    assert moved == {f"blocks.2.attn.block.softmax.{name}" for name in ("raw_noise", "log_amplitude")}
+    assert model.training
+    assert all(p.requires_grad and p.grad is None for p in model.parameters())
+    assert torch.equal(model.eval()(x), mean)
+    torch.testing.assert_close(report.nll_mean, nn.functional.cross_entropy(mean, y).item(), rtol=1e-5, atol=1e-5)
+    amplitude, noise = report.scales["blocks.2.attn.block.softmax"]
+    posterior = model.blocks[2].attn.block.softmax
+    torch.testing.assert_close(amplitude, posterior.log_amplitude.detach().exp())
+    torch.testing.assert_close(noise, posterior.noise.detach())
+    assert str(report).splitlines()[0].startswith("60 steps on 48 examples in ")
+
+
+def test_the_figures_are_those_of_predictions():
+    model, x, y = overconfident()
+    report = calibrate(model, [(x, y)], steps=3, num_samples=40)
+    probabilities = predict(model, x, 200, seed=9).probabilities
+    expected = nn.functional.nll_loss(probabilities.log(), y)
+    assert abs(report.nll_after - expected.item()) < 0.1
+
+
+def test_the_same_seed_gives_the_same_scales():
+    runs = []
+    for _ in range(2):
+        model, x, y = overconfident()
+        state = torch.get_rng_state()
+        runs.append(calibrate(model, [(x, y)], steps=5, seed=3))
+        assert torch.equal(torch.get_rng_state(), state)
+    assert runs[0].losses == runs[1].losses
+
+
+def test_scales_are_put_back_if_the_loss_has_not_fallen():
+    model, x, y = overconfident()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    report = calibrate(model, [(x, y)], steps=1, learning_rate=30.0)  # far beyond
+    assert report.losses[0] > 0
+    assert report.nll_after == report.nll_before
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+def test_several_layers_and_text():
+    host = hosts.transformers_bert()
+    model = convert(host.model, "cgp", "all")
+    report = calibrate(model, [{**host.inputs, "labels": torch.tensor([0, 1, 2])}], steps=3, num_samples=2)
+    assert len(report.scales) == 3
+    moved = [m.log_amplitude for m in model.modules() if hasattr(m, "log_amplitude")]
+    assert all(not torch.equal(p.detach(), torch.full((2,), math.log(0.1))) for p in moved)
+
+
+def test_frozen_parameters_stay_frozen():
+    model, x, y = overconfident()
+    model.head.requires_grad_(False)
+    calibrate(model, [(x, y)], steps=1)
+    assert not model.head.weight.requires_grad
+    assert model.norm.weight.requires_grad
+
+
+def test_the_mixture_is_the_averaged_prediction():
+    logits, targets = torch.randn(6, 4, 3, dtype=torch.float64), torch.tensor([0, 2, -100, 1])
+    real = targets >= 0
+    p = logits.softmax(-1).mean(0)[real].gather(-1, targets[real][:, None])
+    torch.testing.assert_close(mixture_nll(logits, targets), -p.log().mean())
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        (nn.Linear(2, 2), {}, "model: expected layers with softmax's mean"),
+        (CGPAttention(8, 2), {}, "model: expected layers with softmax's mean"),
+        (SparseCGPAttention(8, 2, mean="softmax"), {}, "loader: expected at least one batch"),
+        (SparseCGPAttention(8, 2, mean="softmax"), {"loader": [torch.zeros(2, 3, 8)]}, r"loader: expected batches \("),
+        (SparseCGPAttention(8, 2, mean="softmax"), {"steps": 0}, "steps, num_samples"),
+        (SparseCGPAttention(8, 2, mean="softmax"), {"learning_rate": 0.0}, "learning_rate: expected a positive"),
+    ],
+)
+def test_bad_arguments_are_refused(model, options, message):
+    with pytest.raises(ValueError, match=message):
+        calibrate(model, **{"loader": [], **options})
