@@ -130,7 +130,9 @@ class DenseGaussian(NamedTuple):
     def rsample(
         self, sampling: str = "joint", sample_shape: torch.Size = torch.Size(), generator: torch.Generator | None = None
     ) -> Tensor:
-        r"""Reparametrised draw, :math:`\mu + L\epsilon` (joint) or :math:`\mu + \sqrt{v}\,\epsilon` (marginal).
+        r"""Reparametrised draw, :math:`\mu + DL\epsilon` (joint) or :math:`\mu + \sqrt{v}\,\epsilon` (marginal).
+
+        D holds the standard deviations, and L is the factor of the correlations :math:`D^{-1}\Sigma D^{-1}`.
 
         Args:
             sampling: "mean", "marginal" or "joint".
@@ -150,9 +152,13 @@ class DenseGaussian(NamedTuple):
         check_sampling(sampling)
         if sampling != "joint":
             return _marginal_draw(self.mean, self.variance, sampling, sample_shape, generator)
-        factor = cholesky(add_noise(self.covariance, 0.0, self.padding), name="predictive covariance")
+        # Correlations are factored: jitter is then small beside each token's own variance, whatever the others'.
+        scale = _safe_sqrt(self.variance)  # (*batch, n)
+        divisor = torch.where(scale > 0, scale, 1.0)
+        correlation = self.covariance / (divisor[..., :, None] * divisor[..., None, :])
+        factor = cholesky(add_noise(correlation, 0.0, self.padding), name="predictive covariance")
         epsilon = _normal(self.mean, sample_shape, generator)
-        return self.mean + mask_tokens(factor @ epsilon, self.padding)
+        return self.mean + mask_tokens(scale[..., None] * (factor @ epsilon), self.padding)
 
     def log_prob(self, value: Tensor) -> Tensor:
         r"""Log-density, :math:`-\tfrac12[\|L^{-1}(y-\mu)\|^2 + s \log|\Sigma| + n s \log 2\pi]` over the real tokens.

@@ -128,3 +128,16 @@ def test_low_rank_draws_and_densities_form_no_square_matrix():
 def test_a_joint_draw_of_marginals_is_refused():
     with pytest.raises(ValueError, match="sampling: expected one of .*got 'joint'"):
         marginal().rsample("joint")
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-3])
+def test_jitter_is_small_beside_every_tokens_own_variance(scale):
+    """Padded tokens, and tokens of larger variance, put no floor under the others (float32)."""
+    sizes, count = scale * torch.tensor([1.0, 1e-3, 1.0, 1e-3]), 20_000
+    padding = torch.tensor([False, False, False, True])
+    correlation = torch.full((4, 4), 0.5).fill_diagonal_(1.0)
+    covariance = sizes[:, None] * correlation * sizes * ~(padding[:, None] | padding)
+    draws = DenseGaussian(torch.zeros(4, 1), covariance, padding).rsample("joint", torch.Size([count]))[..., 0]
+    ratio = draws.var(0)[:3] / covariance.diagonal()[:3]
+    assert (ratio - 1).abs().max() < 6 * (2 / count) ** 0.5
+    assert not draws[:, 3].any()
