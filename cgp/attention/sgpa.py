@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from cgp.functional.column_gaussians import ColumnGaussian, ColumnMarginals
 from cgp.functional.gaussians import DenseGaussian, MarginalGaussian
-from cgp.functional.sparse_gp import GlobalKeys, StandardTerms, global_keys
+from cgp.functional.sparse_gp import GlobalKeys, global_keys
+from cgp.functional.sparse_gp_standard import StandardTerms
 from cgp.operators import multivariate_normal
 from cgp.variational import InducingVariables, column_normal
 

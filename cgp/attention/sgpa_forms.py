@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from cgp.functional import sparse_gp
+from cgp.functional import sparse_gp, sparse_gp_standard
 from cgp.functional.column_gaussians import ColumnGaussian, ColumnMarginals
 from cgp.functional.covariances import Canonical
 from cgp.functional.gaussians import DenseGaussian, MarginalGaussian
 from cgp.functional.padding import mask_tokens
-from cgp.functional.sparse_gp import GlobalKeys, StandardTerms
+from cgp.functional.sparse_gp import GlobalKeys
+from cgp.functional.sparse_gp_standard import StandardTerms
 from cgp.variational import InducingVariables, positive_triangle
 
 from .base import Tokens
@@ -246,10 +247,10 @@ class StandardForm(nn.Module):
         diagonal = (tokens.k @ self.diagonal_map.to(K_qk.dtype))[..., 0] + self.diagonal_offset.to(K_qk.dtype)
         padding = {"query_padding": tokens.query_padding, "key_padding": tokens.key_padding}
         if self.amortisation == "sites":
-            return sparse_gp.site_terms(K_qk, K_kk, tokens.v, nn.functional.softplus(diagonal), **padding)
+            return sparse_gp_standard.site_terms(K_qk, K_kk, tokens.v, nn.functional.softplus(diagonal), **padding)
         rows, columns = (tokens.k @ x.to(K_qk.dtype) for x in (self.row_map, self.column_map))
         triangle = positive_triangle((rows @ columns.mT).tril(-1) + torch.diag_embed(diagonal))
-        return sparse_gp.triangular_terms(K_qk, K_kk, tokens.v, triangle, **padding)
+        return sparse_gp_standard.triangular_terms(K_qk, K_kk, tokens.v, triangle, **padding)
 
     def marginals(self, terms: StandardTerms, tokens: Tokens, kernel: HeadKernel) -> MarginalGaussian:
         """Mean and a variance a token.
@@ -262,7 +263,7 @@ class StandardForm(nn.Module):
         Returns:
             The marginals.
         """
-        return sparse_gp.standard_marginals(terms, kernel.diagonal(tokens.q))
+        return sparse_gp_standard.standard_marginals(terms, kernel.diagonal(tokens.q))
 
     def joint(self, terms: StandardTerms, tokens: Tokens, kernel: HeadKernel) -> DenseGaussian:
         """Posterior with its covariance over the queries.
@@ -275,7 +276,7 @@ class StandardForm(nn.Module):
         Returns:
             The posterior.
         """
-        return sparse_gp.standard_joint(terms, kernel.gram(tokens.q))
+        return sparse_gp_standard.standard_joint(terms, kernel.gram(tokens.q))
 
 
 def _self_gram(tokens: Tokens, kernel: HeadKernel) -> Tensor:

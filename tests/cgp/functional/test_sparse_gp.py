@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.distributions import MultivariateNormal, kl_divergence
 
-from cgp.functional import sparse_gp
+from cgp.functional import sparse_gp, sparse_gp_standard
 from cgp.functional.covariances import CANONICAL
 from cgp.functional.sparse_gp import GlobalKeys
 
@@ -139,7 +139,7 @@ def test_global_keys_factorise_their_covariance():
 def standard(p: Problem, form: str, kernel="rbf", **padding):
     gram = CANONICAL[kernel].gram
     amortised = p.precision if form == "sites" else triangle(p)
-    terms = sparse_gp.site_terms if form == "sites" else sparse_gp.triangular_terms
+    terms = sparse_gp_standard.site_terms if form == "sites" else sparse_gp_standard.triangular_terms
     return terms(gram(p.q, p.k), gram(p.k), p.v, amortised, **padding)
 
 
@@ -171,9 +171,9 @@ def test_standard_posterior_and_divergence_are_the_papers(form, kernel):
     scale = np.abs(covariance).max()
     np.testing.assert_allclose(terms.mean, K_qk @ dense(p.v), rtol=1e-10)
     np.testing.assert_allclose(
-        sparse_gp.standard_joint(terms, gram(p.q)).covariance, covariance, atol=tolerance * scale
+        sparse_gp_standard.standard_joint(terms, gram(p.q)).covariance, covariance, atol=tolerance * scale
     )
-    variance = sparse_gp.standard_marginals(terms, CANONICAL[kernel].diagonal(p.q)).variance
+    variance = sparse_gp_standard.standard_marginals(terms, CANONICAL[kernel].diagonal(p.q)).variance
     np.testing.assert_allclose(variance, np.diag(covariance), atol=tolerance * scale)
     prior = MultivariateNormal(torch.zeros(4, dtype=torch.float64), gram(p.k))
     expected = sum(
@@ -187,7 +187,7 @@ def test_standard_posterior_and_divergence_are_the_papers(form, kernel):
 def test_at_the_keys_the_standard_covariance_is_the_amortised_one(form):
     p = make_problem()
     at_keys = p._replace(q=p.k)
-    joint = sparse_gp.standard_joint(standard(at_keys, form), CANONICAL["rbf"].gram(p.k))
+    joint = sparse_gp_standard.standard_joint(standard(at_keys, form), CANONICAL["rbf"].gram(p.k))
     np.testing.assert_allclose(joint.covariance, inducing_covariance(p, form, "rbf"), atol=1e-6)
 
 
@@ -196,7 +196,7 @@ def test_sites_do_not_know_the_order_of_the_tokens():
     shuffled = p._replace(k=p.k[order], v=p.v[order], precision=p.precision[order])
     a, b = standard(p, "sites"), standard(shuffled, "sites")
     torch.testing.assert_close(a.divergence, b.divergence)
-    joints = [sparse_gp.standard_joint(t, CANONICAL["rbf"].gram(p.q)).covariance for t in (a, b)]
+    joints = [sparse_gp_standard.standard_joint(t, CANONICAL["rbf"].gram(p.q)).covariance for t in (a, b)]
     torch.testing.assert_close(*joints)
 
 
@@ -218,7 +218,7 @@ def test_padding_equals_removal(form, seed, real):
         )
     else:
         terms = standard(full, form, **masks), standard(short, form)
-        a, b = (sparse_gp.standard_joint(t, gram(x.q)) for t, x in zip(terms, (full, short), strict=True))
+        a, b = (sparse_gp_standard.standard_joint(t, gram(x.q)) for t, x in zip(terms, (full, short), strict=True))
         divergences = tuple(t.divergence for t in terms)
     torch.testing.assert_close(a.mean[:real], b.mean, rtol=1e-8, atol=1e-10)
     torch.testing.assert_close(a.covariance[..., :real, :real], b.covariance, rtol=1e-7, atol=1e-9)
@@ -238,7 +238,7 @@ def test_batch_equals_loop(form, batch):
             posterior = decoupled(problem)
             return posterior.mean, posterior.covariance
         terms = standard(problem, form)
-        return terms.mean, sparse_gp.standard_joint(terms, gram(problem.q)).covariance, terms.divergence
+        return terms.mean, sparse_gp_standard.standard_joint(terms, gram(problem.q)).covariance, terms.divergence
 
     together = value(p)
     for index in np.ndindex(*batch):
@@ -264,7 +264,7 @@ def test_gradients(form):
                 own + sparse_gp.whitened_divergence(problem.w.mT, problem.roots),
             )
         terms = standard(problem, form)
-        return terms.mean, sparse_gp.standard_joint(terms, gram(problem.q)).covariance, terms.divergence
+        return terms.mean, sparse_gp_standard.standard_joint(terms, gram(problem.q)).covariance, terms.divergence
 
     if form == "decoupled":
         assert torch.autograd.gradcheck(lambda *t: value(*t, p.precision), inputs[:-1])
