@@ -67,6 +67,9 @@ class _Material(NamedTuple):
         """Methods whose predictions are drawn, hence have epistemic uncertainty."""
         return [name for name, runs in self.runs.items() if len(self.load(runs[0], "test").logits) > 1]
 
+    def validation_nll(self, method: str) -> float:
+        return float(np.mean([row["validation_nll"] for row in self.results.runs if row["method"] == method]))
+
     def mean(self, method: str, column: str) -> float:
         return statistics(self.results.runs, method)[column].mean
 
@@ -245,7 +248,7 @@ def _ink(images: NDArray[np.float32], side: int) -> NDArray[np.float32]:
 def _examples(material: _Material) -> tuple[Figure, str]:
     """Draw the most and the least certain test images of the Gaussian-process method that validates best."""
     candidates = material.drawn() or list(material.runs)
-    method = min(candidates, key=lambda name: np.mean([row["validation_nll"] for row in _rows(material, name)]))
+    method = min(candidates, key=material.validation_nll)
     run = material.runs[method][0]
     test = material.load(run, "test")
     probabilities, total = mean_probabilities(test.logits), uncertainty(test.logits).total
@@ -266,11 +269,6 @@ def _examples(material: _Material) -> tuple[Figure, str]:
         f"of all {len(wrong)}, {wrong.sum()} are."
     )
     return axes[0, 0].figure, sentence
-
-
-def _rows(material: _Material, method: str) -> list[dict[str, Any]]:
-    """Return the rows of one method."""
-    return [row for row in material.results.runs if row["method"] == method]
 
 
 def _images_of(run: Run, ids: NDArray[np.int64]) -> NDArray[np.float32]:
