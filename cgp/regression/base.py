@@ -9,6 +9,7 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import AdditiveKernel
 from gpytorch.models import ExactGP
 from torch import Tensor
+from torch.distributions import constraints
 
 from .checks import check_training_data
 from .covariance import correlated_covariance
@@ -136,6 +137,22 @@ class ProcessRegression(ExactGP):
         """
         terms = [prior.log_prob(closure(module)).sum() for _, module, prior, closure, _ in self.named_priors()]
         return torch.stack(terms).sum()
+
+    def log_volume(self) -> Tensor:
+        r"""What turns the density of positive parameters into that of their logarithms, :math:`\sum\log\theta`.
+
+        The most probable parameters depend on the units in which they are measured; a fit measures positive ones by
+        their logarithm, in which the log-normal priors are normal and pull nothing to zero.
+
+        Returns:
+            A scalar, in nats.
+        """
+        positive = [
+            closure(module).log().sum()
+            for _, module, prior, closure, _ in self.named_priors()
+            if prior.support is not constraints.real
+        ]
+        return torch.stack(positive).sum()
 
     def residual(self) -> Tensor:
         """The observations less their mean.

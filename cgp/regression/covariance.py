@@ -20,6 +20,7 @@ __all__ = ["MAP_KINDS", "correlated_covariance", "dense_covariance", "prior_vari
 
 MAP_KINDS = ("diagonal", "free", "orthogonal")
 _COMPONENT_STEP = 3.0
+_LOG_SCALE_WIDTH = 2.0
 
 
 def correlated_covariance(
@@ -128,8 +129,10 @@ def prior_variance(covariance: AdditiveKernel, x: Tensor) -> Tensor:
 def _component(kernel: str | Kernel, maps: list[ProcessMap], signs: list[float], scale: float) -> CanonicalKernel:
     constraint = SignedPositive(torch.tensor(signs))
     correlated = CorrelatedKernel(kernel, len(maps), input_maps=maps, scale_constraint=constraint)
+    if isinstance(kernel, str):
+        correlated.base_kernel.double().lengthscale = 1.0  # to the last digit also in float64
     correlated.scales = scale
-    loc, sd = (torch.tensor(value, dtype=torch.float64) for value in (0.0, 1.0))
+    loc, sd = (torch.tensor(value, dtype=torch.float64) for value in (0.0, _LOG_SCALE_WIDTH))
     correlated.register_prior("scale_prior", LogNormalPrior(loc, sd), _magnitudes, _set_magnitudes)
     return HadamardCorrelatedKernel(correlated)
 

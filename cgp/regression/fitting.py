@@ -219,8 +219,8 @@ def fit_minibatches(
 
 
 def _loss(model: ProcessRegression) -> Tensor:
-    """Negative log posterior of the parameters a row."""
-    return -(model.log_evidence() + model.log_prior()) / len(model.train_targets)
+    """Negative log posterior of the parameters a row, the positive ones measured by their logarithm."""
+    return -(model.log_evidence() + model.log_prior() + model.log_volume()) / len(model.train_targets)
 
 
 def _learned(model: torch.nn.Module) -> list[Tensor]:

@@ -22,8 +22,8 @@ _NEAREST = 1e-20
 def points_gram(base_kernel: Kernel, left: CanonicalPoints, right: CanonicalPoints | None = None) -> Tensor:
     r"""Covariances of scaled canonical points, :math:`\sigma_i \kappa(z_i, z'_j) \sigma'_j`.
 
-    The same as :func:`cgp.kernels.canonical_kernel.scaled_gram`. Squared exponential and Matérn kernels whose
-    lengthscale is fixed at 1 take a path of their own: distances from one matrix product, a gradient from two, and
+    The same as :func:`cgp.kernels.canonical_kernel.scaled_gram`. Squared exponential and Matérn kernels whose single
+    lengthscale is fixed take a path of their own: distances from one matrix product, a gradient from two, and
     nothing kept but the matrix itself (and its slope, for Matérn). Other kernels are GPyTorch's affair.
 
     Args:
@@ -44,7 +44,8 @@ def points_gram(base_kernel: Kernel, left: CanonicalPoints, right: CanonicalPoin
     if profile is None:
         return scaled_gram(base_kernel, left, right)
     right = left if right is None else right
-    return _RadialGram.apply(left.inputs, right.inputs, left.scales, right.scales, profile)
+    unit = base_kernel.lengthscale.reshape(())
+    return _RadialGram.apply(left.inputs / unit, right.inputs / unit, left.scales, right.scales, profile)
 
 
 def self_gram(rows: Tensor) -> Tensor:
@@ -145,6 +146,6 @@ def _profile(kernel: Kernel) -> _Profile | None:
     if type(kernel) not in (RBFKernel, MaternKernel) or kernel.active_dims is not None or len(kernel.batch_shape):
         return None
     raw = kernel.raw_lengthscale
-    if raw.requires_grad or raw.numel() != 1 or not bool(kernel.lengthscale == 1.0):
+    if raw.requires_grad or raw.numel() != 1:
         return None
     return _rbf if isinstance(kernel, RBFKernel) else _MATERN[kernel.nu]

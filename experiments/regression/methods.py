@@ -1,0 +1,54 @@
+"""What is compared: our regressors and GPyTorch's, under one signature."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from sklearn.exceptions import ConvergenceWarning
+
+from cgp.regression import CorrelatedGPRegressor
+from experiments.regression.peers import coregionalised, exact, sgpr, svgp
+from experiments.regression.problems import Answer, Problem
+
+__all__ = ["CORRELATED", "SPARSE", "Method", "ours"]
+
+Method = Callable[..., Answer]
+
+
+def ours(problem: Problem, *, alone: bool = False, **arguments: Any) -> Answer:
+    """Our regressor.
+
+    Args:
+        problem: what is asked.
+        alone: whether the other processes are left out.
+        arguments: of the regressor.
+    """
+    used = problem.alone if alone else problem
+    targets = used.targets[:, 0] if used.targets.shape[1] == 1 else used.targets
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        regressor = CorrelatedGPRegressor(random_state=0, **arguments).fit(used.inputs, targets)
+    mean, sd = regressor.predict(used.test_inputs, return_std=True)
+    return Answer(mean, sd) if mean.ndim == 1 else Answer(mean[:, 0], sd[:, 0])
+
+
+CORRELATED: Mapping[str, Method] = {
+    "cgp independent": partial(ours, alone=True),
+    "GPyTorch ExactGP, independent": exact,
+    "GPyTorch ICM": partial(coregionalised, num_components=1),
+    "GPyTorch LMC, 2 components": partial(coregionalised, num_components=2),
+    "cgp correlated": ours,
+    "cgp correlated, no shift": partial(ours, shift=False),
+}
+
+SPARSE: Mapping[str, Method] = {
+    "cgp exact": ours,
+    "GPyTorch ExactGP": exact,
+    "cgp sparse vfe": partial(ours, objective="vfe"),
+    "cgp sparse dtc": partial(ours, objective="dtc"),
+    "GPyTorch SGPR": sgpr,
+    "GPyTorch SVGP": svgp,
+}

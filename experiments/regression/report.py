@@ -1,0 +1,93 @@
+"""Rows as Markdown and CSV: means with standard errors, the best in bold."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.storage import write_text
+from experiments.tables import write_csv
+
+__all__ = ["DIGITS", "summary_table", "write_results"]
+
+DIGITS = {"rmse": 4, "mae": 4, "nll": 4, "coverage": 3, "seconds": 1, "processor_seconds": 1, "memory_mb": 0}
+_TITLES = {
+    "rmse": "RMSE ↓",
+    "mae": "MAE ↓",
+    "nll": "NLL ↓",
+    "coverage": "95 % coverage",
+    "seconds": "seconds",
+    "processor_seconds": "CPU seconds",
+    "memory_mb": "peak MB",
+}
+_BEST = ("rmse", "mae", "nll")
+
+
+def write_results(
+    out: Path, name: str, title: str, rows: Sequence[Mapping[str, Any]], groups: Sequence[str], columns: Sequence[str]
+) -> None:
+    """Write ``NAME.csv`` (a line a row) and ``NAME.md`` (a table, the command above it).
+
+    Args:
+        out: the folder.
+        name: of the files.
+        title: what the table shows.
+        rows: what was measured.
+        groups: keys whose values make the lines of the table, "method" the last.
+        columns: what is averaged.
+    """
+    kept = [row for row in rows if "failed" not in row]
+    keys = [*groups, *(key for key in kept[0] if key not in groups)]
+    write_csv(out / f"{name}.csv", [{key: row.get(key, "") for key in keys} for row in kept])
+    arguments = " ".join(_anonymous(sys.argv[1:]))
+    command = f"```\npython -m experiments.regression {arguments}\n```\n"
+    failed = [row for row in rows if "failed" in row]
+    notes = "".join(f"\nFailed: {row['method']}: {row['failed']}\n" for row in failed)
+    write_text(out / f"{name}.md", f"# {title}\n\n{command}\n{summary_table(kept, groups, columns)}{notes}")
+
+
+def summary_table(rows: Sequence[Mapping[str, Any]], groups: Sequence[str], columns: Sequence[str]) -> str:
+    """Mean ± standard error over the rows of a group, the best mean of each block in bold.
+
+    Args:
+        rows: what was measured.
+        groups: keys of a line; lines that agree in all but the last make a block.
+        columns: what is averaged.
+    """
+    lines: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        lines.setdefault(tuple(row[group] for group in groups), []).append(row)
+    header = [*groups, "runs", *(_TITLES[column] for column in columns)]
+    text = [f"| {' | '.join(header)} |", f"| {' | '.join(['---'] * len(groups) + ['---:'] * (len(columns) + 1))} |"]
+    for key, members in lines.items():
+        block = [m for other, m in lines.items() if other[:-1] == key[:-1]]
+        cells = [_cell(column, members, block) for column in columns]
+        text.append(f"| {' | '.join([*map(str, key), str(len(members)), *cells])} |")
+    return "\n".join(text) + "\n"
+
+
+def _cell(column: str, members: Sequence[Mapping[str, Any]], block: Sequence[Sequence[Mapping[str, Any]]]) -> str:
+    values = np.array([row[column] for row in members], dtype=float)
+    digits = DIGITS[column]
+    text = f"{values.mean():.{digits}f}"
+    if len(values) > 1:
+        text += f" ± {values.std(ddof=1) / math.sqrt(len(values)):.{digits}f}"
+    best = min(np.mean([row[column] for row in others]) for others in block)
+    return f"**{text}**" if column in _BEST and len(block) > 1 and values.mean() <= best else text
+
+
+def _anonymous(arguments: Sequence[str]) -> list[str]:
+    """The command without the folders of one machine."""
+    shown = list(arguments)
+    for flag, word in (("--data", "DATA"), ("--out", "OUT")):
+        for index, one in enumerate(shown):
+            if one == flag and index + 1 < len(shown):
+                shown[index + 1] = word
+            if one.startswith(f"{flag}="):
+                shown[index] = f"{flag}={word}"
+    return shown

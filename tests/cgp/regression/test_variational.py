@@ -1,0 +1,78 @@
+import numpy as np
+import pytest
+import torch
+from gpytorch.mlls import VariationalELBO
+
+from cgp.regression import SparseCorrelatedGPRegression, StochasticCorrelatedGPRegression
+from cgp.regression.fitting import fit_minibatches
+from cgp.regression.variational import WhitenedInducingValues
+from tests.cgp.regression.data import rows, shuffled
+
+
+def optimal_pair():
+    """A stochastic model whose q is the best one, and the closed-form model that it must then equal."""
+    x, y = rows(15)
+    closed = shuffled(SparseCorrelatedGPRegression(x, y, 3, num_inducing=6, objective="vfe", num_components=2))
+    model = StochasticCorrelatedGPRegression(x, y, 3, num_inducing=6, num_components=2)
+    state = {k: v for k, v in closed.state_dict().items()}
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    assert all(name.startswith("variational_strategy") for name in missing)
+    assert not unexpected
+    with torch.no_grad():
+        statistics = closed.statistics()
+        covariance = torch.cholesky_inverse(torch.linalg.cholesky(torch.eye(6) + statistics.gram))
+        model.variational_strategy.raw_root.copy_(torch.linalg.cholesky(covariance))
+        model.variational_strategy.variational_mean.copy_(covariance @ statistics.projection)
+    return model, closed, x, y
+
+
+def test_at_its_optimum_it_is_the_closed_form():
+    model, closed, x, y = optimal_pair()
+    new = rows(5, seed=3)[0]
+    bound = VariationalELBO(model.likelihood, model, num_data=15)
+    value = bound(model.train()(x), y, rows=x) * 15
+    # GPyTorch counts the priors of a likelihood that the model owns twice.
+    priors = sum(prior.log_prob(closure(module)).sum() for _, module, prior, closure, _ in bound.named_priors())
+    torch.testing.assert_close(value - priors, closed.log_evidence())
+    torch.testing.assert_close(model.moments(new, noisy=True), closed.moments(new, noisy=True))
+    posterior = model.posterior(new)
+    assert model.training
+    torch.testing.assert_close(posterior.mean, closed(new).mean)
+    torch.testing.assert_close(posterior.covariance_matrix, closed(new).covariance_matrix)
+
+
+def test_no_other_q_does_better():
+    model, _, x, y = optimal_pair()
+    bound = VariationalELBO(model.likelihood, model.train(), num_data=15)
+    bound(model(x), y, rows=x).backward()
+    for parameter in model.variational_strategy.parameters():
+        np.testing.assert_allclose(parameter.grad.tril() if parameter.dim() > 1 else parameter.grad, 0.0, atol=1e-9)
+
+
+def test_divergence_is_torchs():
+    strategy = WhitenedInducingValues(4).double()
+    with torch.no_grad():
+        strategy.raw_root.add_(0.1 * torch.randn(4, 4))
+        strategy.variational_mean.normal_()
+    q = torch.distributions.MultivariateNormal(
+        strategy.variational_mean, covariance_matrix=strategy.root @ strategy.root.mT
+    )
+    p = torch.distributions.MultivariateNormal(torch.zeros(4).double(), torch.eye(4).double())
+    torch.testing.assert_close(strategy.kl_divergence(), torch.distributions.kl_divergence(q, p))
+
+
+def test_minibatches_learn():
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.rand(200, 1, generator=generator, dtype=torch.float64) * 4
+    x = torch.cat([inputs, torch.zeros(200, 1)], dim=-1).double()
+    y = (2 * inputs[:, 0]).sin() + 0.1 * torch.randn(200, generator=generator, dtype=torch.float64)
+    model = StochasticCorrelatedGPRegression(x, y, 1, num_inducing=10)
+    fit = fit_minibatches(model, x, y, batch_size=50, num_epochs=80, tolerance=0.1)
+    assert fit.converged
+    assert (model.moments(x).mean - (2 * inputs[:, 0]).sin()).abs().mean() < 0.05
+
+
+def test_noise_needs_the_rows():
+    model, _, x, y = optimal_pair()
+    with pytest.raises(ValueError, match="rows: expected the inputs of the observations"):
+        VariationalELBO(model.likelihood, model, num_data=15)(model(x), y)
