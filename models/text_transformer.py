@@ -5,9 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from models.masked_layer import masked_layers
 from models.token_embedding import TokenEmbedding
-from models.transformer_layer import AttentionFactory
+from models.transformer_layer import AttentionFactory, transformer_layers
 
 __all__ = ["TextTransformer"]
 
@@ -67,7 +66,7 @@ class TextTransformer(nn.Module):
         )
         self.dropout = nn.Dropout(dropout)
         sizes = {"embed_dim": embed_dim, "mlp_dim": mlp_dim, "num_heads": num_heads, "dropout": dropout}
-        self.layers = masked_layers(attention, depth, **sizes)
+        self.layers = transformer_layers(attention, depth, **sizes)
         self.norm = nn.LayerNorm(embed_dim)
         self.head = nn.Linear(embed_dim, num_classes)
 

@@ -1,11 +1,12 @@
 """The pre-norm transformer layer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import nn
 
-__all__ = ["AttentionFactory", "TransformerLayer"]
+__all__ = ["AttentionFactory", "TransformerLayer", "transformer_layers"]
 
 AttentionFactory = Callable[[int, int], nn.Module]
 """`(embed_dim, num_heads) -> module`, the module mapping `(*batch, n, d)` to `(*batch, n, d)`."""
@@ -66,11 +67,13 @@ class TransformerLayer(nn.Module):
     def forward(
         self,
         x: torch.Tensor,  # shape: (*batch, n, d)
+        **masks: Any,
     ) -> torch.Tensor:  # shape: (*batch, n, d), or (S, *batch, n, d) where the attention draws S
         """Apply the layer.
 
         Args:
             x: tokens, `(*batch, n, d)`.
+            **masks: what the attention takes besides: `key_padding_mask`, `attn_mask`, `is_causal`.
 
         Returns:
             Tokens `(*batch, n, d)`, or `(S, *batch, n, d)` where the attention draws S samples.
@@ -78,7 +81,7 @@ class TransformerLayer(nn.Module):
         Raises:
             ValueError: if the attention changes the shape of the tokens.
         """
-        attended = self.attention(self.attention_norm(x))
+        attended = self.attention(self.attention_norm(x), **masks)
         if attended.shape[-x.ndim :] != x.shape:
             raise ValueError(
                 f"attention: expected an output of shape {tuple(x.shape)}, with draws in front "
@@ -86,3 +89,25 @@ class TransformerLayer(nn.Module):
             )
         hidden = x + self.dropout(attended)
         return hidden + self.dropout(self.mlp(self.mlp_norm(hidden)))
+
+
+def transformer_layers(
+    attention: AttentionFactory | Sequence[AttentionFactory], depth: int, **sizes: Any
+) -> nn.ModuleList:
+    """A stack of layers.
+
+    Args:
+        attention: factory `(embed_dim, num_heads) -> module`, or a sequence of them, one a layer.
+        depth: number of layers.
+        **sizes: `embed_dim`, `mlp_dim`, `num_heads`, `dropout`.
+
+    Returns:
+        The layers.
+
+    Raises:
+        ValueError: if the number of factories is not the depth.
+    """
+    factories = [attention] * depth if callable(attention) else list(attention)
+    if len(factories) != depth:
+        raise ValueError(f"attention: expected one factory, or one for each of {depth} layers, got {len(factories)}")
+    return nn.ModuleList(TransformerLayer(attention=factory, **sizes) for factory in factories)

@@ -8,7 +8,7 @@ from torch import nn
 
 from models.patch_embedding import PatchEmbedding
 from models.pooling import pooling_layer
-from models.transformer_layer import AttentionFactory, TransformerLayer
+from models.transformer_layer import AttentionFactory, transformer_layers
 
 __all__ = ["VisionTransformer"]
 
@@ -66,15 +66,8 @@ class VisionTransformer(nn.Module):
             image_size=image_size, patch_size=patch_size, channels=channels, embed_dim=embed_dim
         )
         self.dropout = nn.Dropout(dropout)
-        self.layers = nn.ModuleList(
-            TransformerLayer(
-                embed_dim=embed_dim,
-                mlp_dim=mlp_dim,
-                num_heads=num_heads,
-                attention=factory,
-                dropout=dropout,
-            )
-            for factory in _one_a_layer(attention, depth)
+        self.layers = transformer_layers(
+            attention, depth, embed_dim=embed_dim, mlp_dim=mlp_dim, num_heads=num_heads, dropout=dropout
         )
         self.norm = nn.LayerNorm(embed_dim)
         self.pooling = pooling_layer(pooling, embed_dim)
@@ -96,13 +89,3 @@ class VisionTransformer(nn.Module):
         for layer in self.layers:
             x = layer(x)
         return self.head(self.pooling(self.norm(x)))
-
-
-def _one_a_layer(attention: AttentionFactory | Sequence[AttentionFactory], depth: int) -> list[AttentionFactory]:
-    """Return one factory a layer."""
-    if callable(attention):
-        return [attention] * depth
-    factories = list(attention)
-    if len(factories) != depth:
-        raise ValueError(f"attention: expected one factory, or one for each of {depth} layers, got {len(factories)}")
-    return factories
