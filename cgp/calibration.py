@@ -182,7 +182,7 @@ class _Fit:
 
     def draw_loss(self, batch: _Batch, num_samples: int) -> Tensor:
         """The loss of S draws."""
-        with sampling_mode(self.model, self.mode), batch.prefix.replaying():
+        with sampling_mode(self.model, self.mode), batch.prefix.replaying(posterior=True):
             draws = [self.output(call_model(self.model, batch.inputs)) for _ in range(num_samples)]
         return self.loss(torch.stack(draws).float(), batch.targets)
 

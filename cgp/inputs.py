@@ -74,7 +74,7 @@ def to_device(inputs: Any, device: torch.device) -> Any:
     if isinstance(inputs, Mapping):
         return {name: to_device(value, device) for name, value in inputs.items()}
     if isinstance(inputs, tuple | list):
-        return type(inputs)(to_device(value, device) for value in inputs)
+        return tuple(to_device(value, device) for value in inputs)
     return inputs.to(device) if isinstance(inputs, Tensor) else inputs
 
 
@@ -122,5 +122,5 @@ def _slice(inputs: Any, part: slice) -> Any:
     if isinstance(inputs, Mapping):
         return {name: _slice(value, part) for name, value in inputs.items()}
     if isinstance(inputs, tuple | list):
-        return type(inputs)(_slice(value, part) for value in inputs)
+        return tuple(_slice(value, part) for value in inputs)
     return inputs[part] if isinstance(inputs, Tensor) else inputs

@@ -71,8 +71,9 @@ class SharedPrefix:
         """Let the kept outputs stand for their modules, for the time of a ``with``.
 
         Args:
-            posterior: whether the first block's posterior is kept as well, so that a draw costs no more than itself.
-                Not where its parameters change or its gradients are wanted.
+            posterior: whether the first block's posterior is computed once within the ``with``, so that a further draw
+                costs no more than itself. Its parameters must not change meanwhile; gradients of draws from it are
+                to be taken in one backward pass.
         """
         outputs: dict[nn.Module, list[Any]] = {}
         for module, output in self._calls:

@@ -329,6 +329,15 @@ def test_converted_models_train_by_every_parameter():
     assert not without
 
 
+@pytest.mark.parametrize("make", [hosts.torchvision_vit, hosts.timm_eva, hosts.transformers_vit])
+def test_converted_models_compile_without_a_graph_break(make):
+    torch._dynamo.reset()
+    host = make()
+    model = convert(host.model, "scgp", "all")
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    torch.testing.assert_close(run(host, compiled), run(host, model))
+
+
 def test_deepcopies_and_state_dicts():
     host = hosts.timm_vit()
     model = convert(host.model, "scgp", "all")
