@@ -74,11 +74,17 @@ class MethodConfig:
         learning_rate: largest learning rate of AdamW.
         weight_decay: decoupled weight decay of AdamW.
         alpha: weight of the log-density terms at the end of training; it rises linearly from 0 over the first half.
+        layers: which layers have this attention, "all" or "last"; the others have softmax.
+        warm_up: share of the training in which stochastic layers return their means and divergences do not count.
+        annealing: share of the training, after that, over which the weight of the divergences rises from 0 to 1.
     """
 
     label: str
-    attention: Literal["softmax", "kernel", "cgp", "sparse_cgp"]
+    attention: Literal["softmax", "kernel", "cgp", "sparse_cgp", "sgpa", "kep_svgp", "primal"]
     options: dict[str, Any] = field(default_factory=dict)
     learning_rate: float
     weight_decay: float = 0.0
     alpha: float = 0.0
+    layers: Literal["all", "last"] = "all"
+    warm_up: float = 0.0
+    annealing: float = 0.0

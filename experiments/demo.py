@@ -19,7 +19,7 @@ from experiments.tables import console_of_width, markdown, terminal, verdict, wr
 
 __all__ = ["demo"]
 
-_QUICK_EPOCHS = 12
+_QUICK_EPOCHS = 8
 _QUICK_STRENGTHS = (1, 3, 5)
 
 

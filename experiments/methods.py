@@ -7,7 +7,15 @@ from types import MappingProxyType
 from torch import nn
 from torchvision.transforms.v2 import Normalize
 
-from cgp.attention import CGPAttention, KernelAttention, SoftmaxAttention, SparseCGPAttention
+from cgp.attention import (
+    CGPAttention,
+    KEPSVGPAttention,
+    KernelAttention,
+    PrimalAttention,
+    SGPAttention,
+    SoftmaxAttention,
+    SparseCGPAttention,
+)
 from cgp.likelihoods import CategoricalLikelihood
 from cgp.objectives import Objective
 from experiments.configuration import MethodConfig, ModelConfig, TrainingConfig
@@ -22,6 +30,9 @@ ATTENTION: Mapping[str, Callable[..., nn.Module]] = MappingProxyType(
         "kernel": KernelAttention,
         "cgp": CGPAttention,
         "sparse_cgp": SparseCGPAttention,
+        "sgpa": SGPAttention,
+        "kep_svgp": KEPSVGPAttention,
+        "primal": PrimalAttention,
     }
 )
 
@@ -55,7 +66,7 @@ def build(
             image_size=image_shape[-1],
             channels=image_shape[0],
             num_classes=num_classes,
-            attention=partial(ATTENTION[method.attention], **method.options),
+            attention=_attention_of_layers(method, model.depth),
             patch_size=model.patch_size,
             depth=model.depth,
             embed_dim=model.embed_dim,
@@ -70,3 +81,9 @@ def build(
     network = nn.Sequential(Normalize(mean, deviation), transformer)
     objective = Objective(network, CategoricalLikelihood(num_classes), num_data)
     return ClassificationModule(model=network, objective=objective, method=method, training=training)
+
+
+def _attention_of_layers(method: MethodConfig, depth: int) -> list[Callable[..., nn.Module]]:
+    """Return a factory for each layer."""
+    chosen = partial(ATTENTION[method.attention], **method.options)
+    return [SoftmaxAttention if method.layers == "last" and layer < depth - 1 else chosen for layer in range(depth)]

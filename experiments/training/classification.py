@@ -9,6 +9,7 @@ from typing_extensions import override
 
 from cgp.deep_gp import draws, sampling
 from cgp.objectives import Objective
+from cgp.schedules import linear
 from experiments.configuration import MethodConfig, TrainingConfig
 from experiments.metrics import mean_log_probabilities, negative_log_likelihood
 
@@ -19,7 +20,7 @@ class ClassificationModule(lightning.LightningModule):
     """Minimises an objective with AdamW; logs the NLL of the mean probability on the validation set.
 
     The learning rate rises and falls by a cosine (one cycle); the weight α of the log-density terms
-    rises linearly from 0 over the first half of the training.
+    rises linearly from 0 over the first half of the training, that of the divergences as the method says.
 
     Args:
         model: from images `(B, C, H, W)` to logits `(B, classes)`, or `(S, B, classes)` where it draws.
@@ -40,9 +41,13 @@ class ClassificationModule(lightning.LightningModule):
 
     @override
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        """Set α for this step."""
-        half = max(1.0, self.trainer.estimated_stepping_batches / 2)
-        self.objective.set_weights(alpha=self.method.alpha * min(1.0, self.trainer.global_step / half))
+        """Set the weights of this step."""
+        step, total = self.trainer.global_step, int(self.trainer.estimated_stepping_batches)
+        warm_up, annealing = (round(share * total) for share in (self.method.warm_up, self.method.annealing))
+        self.objective.set_weights(
+            alpha=linear(step, max(1, total // 2), 0.0, self.method.alpha),
+            beta=linear(step - warm_up, annealing) if step >= warm_up else 0.0,
+        )
 
     @override
     def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
@@ -55,7 +60,9 @@ class ClassificationModule(lightning.LightningModule):
             The loss.
         """
         images, labels = batch
-        parts = self.objective.parts(images, labels)
+        warming_up = self.trainer.global_step < round(self.method.warm_up * self.trainer.estimated_stepping_batches)
+        with sampling(self.model, "mean" if warming_up else None):
+            parts = self.objective.parts(images, labels)
         logged = {f"train_{name}": value.detach() for name, value in parts.items()}
         self.log_dict(logged, on_step=False, on_epoch=True, batch_size=len(labels))
         return parts["loss"]
