@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -39,7 +40,8 @@ class Prediction:
         epistemic: their difference, the mutual information of label and draw, ``(N, ...)``, in nats.
         draws: probabilities of each draw, ``(S, N, ..., C)``, or None unless asked for.
         token_variance: for each stochastic layer, by its name in the model, the predictive variance of each head and
-            token given the mean of the layers below, ``(N, h, n)``, in units of the head outputs squared.
+            token given the mean of the layers below, ``(N, h, n)``, in units of the head outputs squared; empty if it
+            was not kept.
         layout: which tokens are patches, and where.
     """
 
@@ -107,6 +109,7 @@ def predict(
     generator: torch.Generator | None = None,
     autocast: torch.dtype | None = None,
     keep_draws: bool = False,
+    keep_variance: bool = True,
     output: Callable[[Any], Tensor] = logits_of,
 ) -> Prediction:
     r"""Predict by S draws of the stochastic layers.
@@ -129,6 +132,7 @@ def predict(
         generator: from which a seed is drawn, instead.
         autocast: precision inside, such as ``torch.bfloat16``; None leaves it.
         keep_draws: whether to keep the probabilities of each draw.
+        keep_variance: whether to keep the variance of each token in each stochastic layer.
         output: takes the logits ``(N, ..., C)`` from what the model returns.
 
     Returns:
@@ -148,7 +152,7 @@ def predict(
     device = model_device(model)
     if generator is not None:
         seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
-    run = _Run(model, num_samples, sampling, propagation, output)
+    run = _Run(model, num_samples, sampling, propagation, keep_variance, output)
     precision = torch.autocast(device.type, dtype=autocast) if autocast is not None else nullcontext()
     with eval_mode(model), seeded(seed, device), precision:
         parts = [run.batch(to_device(part, device)) for part in split_inputs(inputs, batch_size)]
@@ -165,16 +169,22 @@ def predict(
     )
 
 
+@dataclass(frozen=True)
 class _Run:
     """The draws of one batch after another."""
 
-    def __init__(
-        self, model: nn.Module, num_samples: int, mode: str, propagation: str, output: Callable[[Any], Tensor]
-    ) -> None:
-        self.model, self.num_samples, self.mode, self.output = model, num_samples, mode, output
-        self.propagation = propagation
-        blocks = {id(b) for b in attention_blocks(model) if b.stochastic}
-        self.blocks = {name: m for name, m in model.named_modules() if id(m) in blocks}
+    model: nn.Module
+    num_samples: int
+    mode: str
+    propagation: str
+    keep_variance: bool
+    output: Callable[[Any], Tensor]
+
+    @cached_property
+    def blocks(self) -> dict[str, nn.Module]:
+        """The stochastic blocks, by their names in the model."""
+        blocks = {id(b) for b in attention_blocks(self.model) if b.stochastic}
+        return {name: m for name, m in self.model.named_modules() if id(m) in blocks}
 
     def batch(self, inputs: Any) -> tuple[Tensor, dict[str, Tensor]]:
         """Logits (S, N, ..., C) and the variances of each stochastic layer."""
@@ -182,7 +192,7 @@ class _Run:
         variances: dict[str, Tensor] = {}
         with ExitStack() as stack:
             stack.enter_context(sampling_mode(self.model, "mean"))
-            for name, block in self.blocks.items():
+            for name, block in self.blocks.items() if self.keep_variance else ():
                 stack.enter_context(replaced(block, "attend", _Measured(block, name, variances)))
             mean = self._logits(prefix.record(lambda: call_model(self.model, inputs)))
         if not self.blocks:

@@ -130,6 +130,19 @@ def test_what_every_prediction_keeps(num_samples, batch_size, seed):
         torch.testing.assert_close(variance, whole.token_variance[name], rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.parametrize("propagation", ["sampling", "linearised"])
+def test_variances_need_not_be_kept(propagation):
+    model, x = Classifier(SoftmaxAttention(8, 2), SparseCGPAttention(8, 2)), torch.randn(4, 5, 4)
+    kept, left = (
+        predict(model, x, 3, seed=0, batch_size=3, propagation=propagation, keep_variance=keep)
+        for keep in (True, False)
+    )
+    assert left.token_variance == {}
+    torch.testing.assert_close(left.probabilities, kept.probabilities)
+    with pytest.raises(ValueError, match=r"layer: expected one of \[\]"):
+        left.patch_variance()
+
+
 def test_batches_agree_in_distribution():
     model, x = classifier(), torch.randn(4, 5, 4)
     with torch.no_grad():

@@ -8,7 +8,15 @@ import pytest
 import torch
 from torch import nn
 
-from cgp import CGPAttention, SoftmaxAttention, SparseCGPAttention, describe, predict
+from cgp import (
+    CategoricalLikelihood,
+    CGPAttention,
+    Objective,
+    SoftmaxAttention,
+    SparseCGPAttention,
+    describe,
+    predict,
+)
 from cgp.attention import Attention, KernelAttention
 from cgp.conversion import Adapter, ConvertedAttention, Projections, convert, register_adapter, registry
 from cgp.conversion.registry import attention_sites
@@ -327,6 +335,31 @@ def test_converted_models_train_by_every_parameter():
     call_model(model, host.inputs).square().sum().backward()
     without = [n for n, p in model.named_parameters() if "block" in n and (p.grad is None or not p.grad.any())]
     assert not without
+
+
+@pytest.mark.parametrize("attention", ["cgp", "scgp"])
+def test_converted_models_are_finetuned_through_the_bound(attention):
+    host, labels = hosts.torchvision_vit(), torch.tensor([0, 1, 2])
+    model = convert(host.model, attention, "all").train()
+    objective = Objective(model, CategoricalLikelihood(5), num_data=3)
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
+    losses = []
+    for _ in range(15):
+        optimiser.zero_grad()
+        losses.append(objective(host.inputs, labels))
+        losses[-1].backward()
+        optimiser.step()
+    assert losses[-1] < 0.5 * losses[0]
+
+
+@pytest.mark.parametrize("layers", ["last", "all"])
+@pytest.mark.parametrize("make", [hosts.transformers_bert_eager, hosts.transformers_vit])
+def test_attention_weights_are_those_of_the_layers_that_have_some(make, layers):
+    host = make()
+    host.model.set_attn_implementation("eager")
+    with torch.no_grad():
+        out = call_model(convert(host.model, "cgp", layers), {**host.inputs, "output_attentions": True})
+    assert len(out.attentions) == (2 if layers == "last" else 0)
 
 
 @pytest.mark.parametrize("make", [hosts.torchvision_vit, hosts.timm_eva, hosts.transformers_vit])
