@@ -50,11 +50,13 @@ class TokenEmbedding(nn.Module):
     def forward(
         self,
         tokens: torch.Tensor,  # shape: (*batch, n) int64, or (*batch, n, input_dim)
+        start: int = 0,
     ) -> torch.Tensor:  # shape: (*batch, n, d)
         """Embed the tokens.
 
         Args:
             tokens: symbols `(*batch, n)` int64, or precomputed embeddings `(*batch, n, input_dim)`.
+            start: position of the first of them.
 
         Returns:
             `(*batch, n, d)`.
@@ -70,6 +72,7 @@ class TokenEmbedding(nn.Module):
             raise ValueError(f"tokens: expected {kind}, got {tokens.dtype} of shape {tuple(tokens.shape)}")
         embedded = self.symbols(tokens)
         length = embedded.shape[-2]
-        if not 1 <= length <= self.max_length:
-            raise ValueError(f"tokens: expected 1 to {self.max_length} of them, got {length}")
-        return embedded + self.positions[:length]
+        if start < 0 or not 1 <= length <= self.max_length - start:
+            after = f" from position {start} on" if start else ""
+            raise ValueError(f"tokens: expected 1 to {self.max_length - start} of them{after}, got {length}")
+        return embedded + self.positions[start : start + length]
