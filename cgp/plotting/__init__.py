@@ -6,9 +6,12 @@ subfigure); without it they open a figure of the right size. Save with ``ax.figu
 
 from cgp.plotting.attention import attention_matrix, spectrum
 from cgp.plotting.calibration import reliability_diagram
+from cgp.plotting.chains import rank_plot, trace_plot
 from cgp.plotting.curves import shift_curves, similarity_by_layer, training_curves
 from cgp.plotting.detection import confidence_histograms, risk_coverage, roc_curves, uncertainty_histograms
 from cgp.plotting.images import example_gallery, variance_map, variance_maps
+from cgp.plotting.intervals import interval_coverage, pit_histogram
+from cgp.plotting.regression import covariance_map, inducing_inputs, posterior_bands
 from cgp.plotting.style import COLUMN, PALETTE, RC, WIDE, style
 
 __all__ = [
@@ -18,7 +21,13 @@ __all__ = [
     "WIDE",
     "attention_matrix",
     "confidence_histograms",
+    "covariance_map",
     "example_gallery",
+    "inducing_inputs",
+    "interval_coverage",
+    "pit_histogram",
+    "posterior_bands",
+    "rank_plot",
     "reliability_diagram",
     "risk_coverage",
     "roc_curves",
@@ -26,6 +35,7 @@ __all__ = [
     "similarity_by_layer",
     "spectrum",
     "style",
+    "trace_plot",
     "training_curves",
     "uncertainty_histograms",
     "variance_map",

@@ -16,8 +16,6 @@ from gpytorch.priors import Prior
 from pyro.infer import MCMC, NUTS, SVI, TraceMeanField_ELBO
 from pyro.infer.autoguide import AutoNormal
 from pyro.infer.autoguide.initialization import init_to_value
-from pyro.ops.stats import effective_sample_size, split_gelman_rubin
-from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 from torch.distributions import constraints
 
@@ -25,30 +23,13 @@ from cgp.functional.cholesky import NotPositiveDefiniteError
 from cgp.kernels import AffineMap
 
 from .base import ProcessRegression
+from .diagnostics import Diagnostics, diagnose
 
-__all__ = ["Diagnostics", "Samples", "batch_model", "diagnose", "fit_svi", "sample_nuts"]
+__all__ = ["Samples", "batch_model", "fit_svi", "sample_nuts"]
 
 Model = TypeVar("Model", bound=ProcessRegression)
 
-_MAX_R_HAT = 1.05
-_MIN_ESS = 100.0
 _DISPERSION = 0.3
-
-
-class Diagnostics(NamedTuple):
-    """Whether the chains can be trusted.
-
-    Attributes:
-        r_hat: split r-hat, the worst entry of each parameter; 1 is perfect.
-        effective_size: effective sample size, the smallest entry of each parameter.
-        divergences: transitions that diverged.
-        message: in words.
-    """
-
-    r_hat: dict[str, float]
-    effective_size: dict[str, float]
-    divergences: int
-    message: str
 
 
 class Samples(NamedTuple):
@@ -203,46 +184,8 @@ def batch_model(model: Model, samples: Mapping[str, Tensor]) -> Model:
     return batch.eval()
 
 
-def diagnose(chains: Mapping[str, Tensor], divergences: int = 0) -> Diagnostics:
-    """Split r-hat and effective sample sizes, in numbers and in words.
-
-    Args:
-        chains: by name of parameter, ``(C, S, ...)``.
-        divergences: transitions that diverged.
-
-    Returns:
-        The worst of each parameter.
-
-    Warns:
-        ConvergenceWarning: if r-hat exceeds 1.05, an effective size is below 100, or transitions diverged.
-
-    Example:
-        >>> _ = torch.manual_seed(0)
-        >>> diagnose({"noise": torch.randn(2, 500)}).message
-        'The chains agree: r-hat at most 1.00, effective sample size at least ...'
-    """
-    r_hat = {name: float(split_gelman_rubin(value, 0, 1).max()) for name, value in chains.items()}
-    sizes = {name: float(effective_sample_size(value, 0, 1).min()) for name, value in chains.items()}
-    worst = max(r_hat, key=lambda name: -math.inf if math.isnan(r_hat[name]) else r_hat[name])
-    fewest = min(sizes, key=lambda name: math.inf if math.isnan(sizes[name]) else sizes[name])
-    complaints = []
-    if not r_hat[worst] <= _MAX_R_HAT:
-        complaints.append(f"the chains disagree on {worst} (r-hat {r_hat[worst]:.2f}, should be below {_MAX_R_HAT})")
-    if not sizes[fewest] >= _MIN_ESS:
-        complaints.append(f"{fewest} has only {sizes[fewest]:.0f} effective samples (should be {_MIN_ESS:.0f} or more)")
-    if divergences:
-        complaints.append(f"{divergences} transitions diverged")
-    if not complaints:
-        summary = f"r-hat at most {r_hat[worst]:.2f}, effective sample size at least {sizes[fewest]:.0f}"
-        return Diagnostics(r_hat, sizes, divergences, f"The chains agree: {summary}")
-    message = "Do not trust the samples yet: " + "; ".join(complaints) + ". Take more warm-up and samples."
-    warnings.warn(message, ConvergenceWarning, stacklevel=3)
-    return Diagnostics(r_hat, sizes, divergences, message)
-
-
 def _program(model: ProcessRegression) -> Callable[[], None]:
     """The model as a Pyro program: parameters from their priors, data by their marginal likelihood."""
-
     # One copy whose parameters are plain tensors, set anew at each call: GPyTorch's own sampling copies every time.
     drawn = _with_random_parameters(model)
     sites = list(drawn.named_priors())
@@ -264,11 +207,8 @@ def _evidence(model: ProcessRegression) -> Tensor:
 
 
 def _with_random_parameters(model: Model) -> Model:
-    """A copy in which parameters may be replaced by tensors with a history.
-
-    GPyTorch's ``to_pyro_random_module`` does not look into a ModuleList: what is in there would get values without
-    gradients.
-    """
+    """A copy in which parameters may be replaced by tensors with a history."""
+    # GPyTorch's to_pyro_random_module does not look into a ModuleList: what is there would get no gradients.
     drawn = copy.deepcopy(model)
     for module in drawn.modules():
         if isinstance(module, Module) and not isinstance(module, Prior):
@@ -276,7 +216,7 @@ def _with_random_parameters(model: Model) -> Model:
     return drawn
 
 
-def _pyro_prior(prior: Prior, shape: torch.Size) -> pyro.distributions.Distribution:
+def _pyro_prior(prior: Prior, shape: torch.Size) -> pyro.distributions.TorchDistribution:
     """Pyro's distribution of the same name: a prior of GPyTorch is one of torch, and not all of them expand."""
     family = getattr(pyro.distributions, type(prior).__name__.removesuffix("Prior"))
     arguments = {name: getattr(prior, name) for name in prior.arg_constraints}

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from sklearn.utils import check_array, check_consistent_length
 from torch import Tensor
 
 from .likelihood import process_numbers
 
-__all__ = ["check_training_data"]
+__all__ = ["check_training_data", "checked_outputs"]
 
 
 def check_training_data(inputs: Tensor, targets: Tensor, num_processes: int | None) -> int:
@@ -38,3 +43,33 @@ def check_training_data(inputs: Tensor, targets: Tensor, num_processes: int | No
         raise ValueError(f"num_processes: expected at least 1, got {count}")
     process_numbers(inputs, count)
     return count
+
+
+def checked_outputs(y: Any, x: NDArray[Any]) -> tuple[NDArray[Any], bool]:
+    """Outputs as columns.
+
+    Args:
+        y: ``(n,)`` without gaps, or ``(n, P)`` with NaN for what was not observed.
+        x: inputs, ``(n, d)``.
+
+    Returns:
+        ``(n, P)``, and whether y had one axis.
+
+    Raises:
+        ValueError: if y has another shape or length, is infinite, or a process was never observed.
+
+    Example:
+        >>> checked_outputs([1.0, 2.0], np.zeros((2, 1)))
+        (array([[1.],
+               [2.]]), True)
+    """
+    options: dict[str, Any] = {"ensure_2d": False, "dtype": np.float64, "input_name": "y"}
+    y = check_array(y, ensure_all_finite="allow-nan", **options)
+    if y.ndim == 1:
+        y = check_array(y, **options)  # a single process must be observed everywhere
+    check_consistent_length(x, y)
+    columns = y.reshape(len(y), -1)
+    unseen = np.flatnonzero(np.isnan(columns).all(axis=0))
+    if len(unseen):
+        raise ValueError(f"y: expected at least one observation of each process, got none of {unseen.tolist()}")
+    return columns, y.ndim == 1

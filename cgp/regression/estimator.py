@@ -11,11 +11,12 @@ from gpytorch.kernels import Kernel
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.metrics import r2_score
-from sklearn.utils import check_array, check_consistent_length, check_random_state
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from .checks import checked_outputs
 from .inference import INFERENCES, OPTIMIZERS, Fitted, build_model, condition_model, fit_model
-from .mixture import log_density, mixture_covariance, mixture_moments
+from .mixture import joint_draw, log_density, mixture_covariance, mixture_moments
 from .persistence import load_estimator, save_estimator
 from .scaling import Scaling, process_signs, stacked_rows
 
@@ -188,7 +189,7 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
         generator = check_random_state(random_state)
         mean, covariance = self._joint(X, include_noise)
         members = generator.randint(len(mean), size=n_samples)
-        draws = [_draw(mean[member], covariance[member], generator) for member in members]
+        draws = [joint_draw(mean[member], covariance[member], generator) for member in members]
         stacked = self.y_scaling_.undo(np.stack(draws).reshape(n_samples, len(X), -1))
         return self._shaped(np.moveaxis(stacked, 0, -1))
 
@@ -223,7 +224,9 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
         weights = np.ones(len(mean)) if sample_weight is None else np.asarray(sample_weight)
         seen = ~np.isnan(truth)
         scores = [
-            r2_score(truth[one, p], mean[one, p], sample_weight=weights[one]) for p, one in enumerate(seen.T) if one.any()
+            r2_score(truth[one, p], mean[one, p], sample_weight=weights[one])
+            for p, one in enumerate(seen.T)
+            if one.any()
         ]
         return float(np.mean(scores))
 
@@ -289,18 +292,7 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
         if y is None:
             raise ValueError("This CorrelatedGPRegressor estimator requires y to be passed, but the target y is None.")
         X = validate_data(self, X, dtype=np.float64, ensure_min_samples=1)
-        options: dict[str, Any] = {"ensure_2d": False, "dtype": np.float64, "input_name": "y"}
-        y = check_array(y, ensure_all_finite="allow-nan", **options)
-        if y.ndim == 1:
-            y = check_array(y, **options)  # a single process must be observed everywhere
-        if y.ndim not in (1, 2):
-            raise ValueError(f"y: expected shape (n,) or (n, P), got {y.shape}")
-        check_consistent_length(X, y)
-        self._single = y.ndim == 1
-        y = y.reshape(len(y), -1)
-        unseen = np.flatnonzero(np.isnan(y).all(axis=0))
-        if len(unseen):
-            raise ValueError(f"y: expected at least one observation of each process, got none of {unseen.tolist()}")
+        y, self._single = checked_outputs(y, X)
         total = int((~np.isnan(y)).sum())
         if self.num_inducing is None and total > _EXACT_LIMIT:
             raise ValueError(
@@ -347,9 +339,3 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
     def _shaped(self, values: Array) -> Array:
         """Without the axis of processes if y had none."""
         return values[:, 0] if self._single else values
-
-
-def _draw(mean: Array, covariance: Array, generator: np.random.RandomState) -> Array:
-    # By eigenvalues: a posterior covariance is singular wherever the data leave no doubt.
-    values, vectors = np.linalg.eigh(covariance)
-    return mean + vectors @ (np.sqrt(values.clip(min=0.0)) * generator.standard_normal(len(mean)))

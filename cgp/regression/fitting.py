@@ -1,4 +1,4 @@
-"""Maximum a posteriori fits: quasi-Newton with restarts, and Adam where rows are many."""
+"""Maximum a posteriori fits by quasi-Newton steps, from the best of several starts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
-from gpytorch.mlls import VariationalELBO
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
@@ -17,14 +16,22 @@ from cgp.functional.cholesky import NotPositiveDefiniteError
 
 from .base import ProcessRegression
 from .process_map import ProcessMap
-from .variational import StochasticCorrelatedGPRegression
 
-__all__ = ["Fit", "ProgressLine", "fit_adam", "fit_lbfgs", "fit_minibatches"]
+__all__ = [
+    "Fit",
+    "Progress",
+    "ProgressLine",
+    "fit_lbfgs",
+    "learned_parameters",
+    "reported",
+    "row_loss",
+    "starting_points",
+]
 
 Progress = Callable[[int, float], None]
 
 _FACTORS = (1.0, 3.0, 0.3, 10.0, 30.0)
-_WINDOW = 20
+_TOO_FAR = 10.0
 
 
 class Fit(NamedTuple):
@@ -101,7 +108,7 @@ def fit_lbfgs(
         raise ValueError(f"num_starts, max_steps: expected at least 1, got {num_starts}, {max_steps}")
     model.eval()
     best: tuple[Fit, dict[str, Tensor]] | None = None
-    for start in _starts(model, num_starts, seed):
+    for start in starting_points(model, num_starts, seed):
         model.load_state_dict(start)
         fit = _one_start(model, max_steps, tolerance, progress)
         if math.isfinite(fit.loss) and (best is None or fit.loss < best[0].loss):
@@ -109,127 +116,36 @@ def fit_lbfgs(
     if best is None:
         raise ValueError("fit: the objective is not finite at any start; check the scale of inputs and targets")
     model.load_state_dict(best[1])
-    return _reported(best[0])
+    return reported(best[0])
 
 
-def fit_adam(
-    model: ProcessRegression,
-    *,
-    max_steps: int = 300,
-    learning_rate: float = 0.05,
-    tolerance: float = 1e-4,
-    progress: Progress | None = None,
-) -> Fit:
-    """Fit by Adam on all rows, its rate falling to zero by a cosine.
+def row_loss(model: ProcessRegression) -> Tensor:
+    """Negative log posterior of the parameters a row, the positive ones measured by their logarithm.
 
     Args:
-        model: exact or sparse; left in eval mode.
-        max_steps: at most this many; ends early when the loss a row stands still.
-        learning_rate: the first one.
-        tolerance: what counts as standing still, over 20 steps.
-        progress: called with step and loss.
+        model: exact or sparse.
 
     Returns:
-        How it went.
-
-    Raises:
-        ValueError: if there is no step.
-
-    Warns:
-        ConvergenceWarning: if the loss was still falling at the end.
+        A scalar, in nats.
     """
-    if max_steps < 1:
-        raise ValueError(f"max_steps: expected at least 1, got {max_steps}")
-    model.eval()
-    model.load_state_dict(next(_starts(model, 1, 0)))
-    parameters = _learned(model)
-    optimizer = torch.optim.Adam(parameters, lr=learning_rate)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max_steps)
-    losses: list[float] = []
-    for step in range(max_steps):
-        optimizer.zero_grad()
-        loss = _loss(model)
-        loss.backward()
-        optimizer.step()
-        schedule.step()
-        losses.append(float(loss.detach()))
-        if progress is not None:
-            progress(step + 1, losses[-1])
-        if _stands_still(losses, tolerance):
-            return Fit(losses[-1], step + 1, True, "the loss stands still")
-    return _reported(_ended(losses, max_steps, 10 * tolerance))
-
-
-def fit_minibatches(
-    model: StochasticCorrelatedGPRegression,
-    inputs: Tensor,
-    targets: Tensor,
-    *,
-    batch_size: int = 1024,
-    num_epochs: int = 40,
-    learning_rate: float = 0.02,
-    tolerance: float = 1e-3,
-    seed: int = 0,
-    progress: Progress | None = None,
-) -> Fit:
-    """Fit the variational bound by Adam on minibatches, its rate falling to zero by a cosine.
-
-    Args:
-        model: left in eval mode.
-        inputs: ``(n, d + 1)``.
-        targets: ``(n,)``.
-        batch_size: rows a step.
-        num_epochs: passes through the rows.
-        learning_rate: the first one.
-        tolerance: the loss a row of the last two epochs may differ by this, or a warning says so.
-        seed: of the order of rows.
-        progress: called with epoch and loss.
-
-    Returns:
-        How it went.
-
-    Raises:
-        ValueError: if a count is below one.
-
-    Warns:
-        ConvergenceWarning: if the loss was still falling at the end.
-    """
-    if batch_size < 1 or num_epochs < 1:
-        raise ValueError(f"batch_size, num_epochs: expected at least 1, got {batch_size}, {num_epochs}")
-    model.train()
-    bound = VariationalELBO(model.likelihood, model, num_data=len(inputs))
-    generator = torch.Generator().manual_seed(seed)
-    optimizer = torch.optim.Adam(_learned(model), lr=learning_rate)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, num_epochs * -(-len(inputs) // batch_size))
-    losses: list[float] = []
-    for epoch in range(num_epochs):
-        total = 0.0
-        for rows in torch.randperm(len(inputs), generator=generator).to(inputs.device).split(batch_size):
-            optimizer.zero_grad()
-            loss = -bound(model(inputs[rows]), targets[rows], rows=inputs[rows])
-            loss.backward()
-            optimizer.step()
-            schedule.step()
-            total += float(loss.detach()) * len(rows)
-        losses.append(total / len(inputs))
-        if progress is not None:
-            progress(epoch + 1, losses[-1])
-    model.eval()
-    return _reported(_ended(losses, num_epochs, tolerance))
-
-
-def _loss(model: ProcessRegression) -> Tensor:
-    """Negative log posterior of the parameters a row, the positive ones measured by their logarithm."""
     return -(model.log_evidence() + model.log_prior() + model.log_volume()) / len(model.train_targets)
 
 
-def _learned(model: torch.nn.Module) -> list[Tensor]:
+def learned_parameters(model: torch.nn.Module) -> list[Tensor]:
+    """The parameters that are learned.
+
+    Args:
+        model: any module.
+
+    Returns:
+        Those with gradients.
+    """
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
 def _one_start(model: ProcessRegression, max_steps: int, tolerance: float, progress: Progress | None) -> Fit:
     optimizer = torch.optim.LBFGS(
-        _learned(model),
+        learned_parameters(model),
         max_iter=max_steps,
         max_eval=2 * max_steps,
         history_size=20,
@@ -237,21 +153,22 @@ def _one_start(model: ProcessRegression, max_steps: int, tolerance: float, progr
         tolerance_change=tolerance,
         line_search_fn="strong_wolfe",
     )
-    calls = 0
+    losses: list[float] = []
 
     def closure() -> Tensor:
-        nonlocal calls
-        calls += 1
         optimizer.zero_grad()
         try:
-            loss = _loss(model)
+            loss = row_loss(model)
             loss.backward()
         except NotPositiveDefiniteError:
-            # A step too far: an infinite loss makes the line search step back.
-            loss = torch.full_like(next(model.parameters()).sum(), math.inf)
+            # A step too far: a large loss makes the line search step back; an infinite one would make its
+            # interpolation NaN.
+            largest = max(map(abs, losses), default=0.0)
+            loss = torch.full_like(model.train_targets[0], _TOO_FAR * (1.0 + largest))
             _zero_gradients(model)
+        losses.append(float(loss.detach()))
         if progress is not None:
-            progress(calls, float(loss.detach()))
+            progress(len(losses), losses[-1])
         return loss
 
     optimizer.step(closure)
@@ -265,20 +182,29 @@ def _one_start(model: ProcessRegression, max_steps: int, tolerance: float, progr
 
 
 def _zero_gradients(model: torch.nn.Module) -> None:
-    for parameter in _learned(model):
+    for parameter in learned_parameters(model):
         parameter.grad = torch.zeros_like(parameter)
 
 
 def _finite_loss(model: ProcessRegression) -> float:
     try:
-        loss = float(_loss(model))
+        loss = float(row_loss(model))
     except NotPositiveDefiniteError:
         return math.inf
     return loss if math.isfinite(loss) else math.inf
 
 
-def _starts(model: ProcessRegression, number: int, seed: int) -> Iterator[dict[str, Tensor]]:
-    """Yield parameters to start from, the most promising first."""
+def starting_points(model: ProcessRegression, number: int, seed: int) -> Iterator[dict[str, Tensor]]:
+    """Yield parameters to start from, the most promising first.
+
+    Args:
+        model: left at the last of them.
+        number: how many.
+        seed: of the perturbations beyond the first five.
+
+    Yields:
+        State dictionaries.
+    """
     initial, screened = _copy(model), []
     with torch.no_grad():
         for factor in _FACTORS:
@@ -313,18 +239,15 @@ def _copy(model: torch.nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in model.state_dict().items()}
 
 
-def _stands_still(losses: list[float], tolerance: float) -> bool:
-    return len(losses) > 2 * _WINDOW and max(losses[-_WINDOW:]) - min(losses[-_WINDOW:]) < tolerance
+def reported(fit: Fit) -> Fit:
+    """Warn of a fit that was cut off.
 
+    Args:
+        fit: any.
 
-def _ended(losses: list[float], steps: int, tolerance: float) -> Fit:
-    """A fit that used all its steps: converged if the last of them changed little."""
-    before = losses[-2] if len(losses) > 1 else math.inf
-    converged = abs(before - losses[-1]) < tolerance
-    return Fit(losses[-1], steps, converged, f"all {steps} steps used; the last changed {before - losses[-1]:.2g} nats")
-
-
-def _reported(fit: Fit) -> Fit:
+    Returns:
+        The same.
+    """
     if not fit.converged:
         warnings.warn(
             f"The fit has not converged: {fit.message} at {fit.loss:.5g} nats a row. "

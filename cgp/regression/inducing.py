@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from gpytorch import Module
 from gpytorch.kernels import AdditiveKernel
@@ -142,8 +144,7 @@ def cluster_centres(points: Tensor, number: int, *, seed: int = 0) -> Tensor:
 
 def _stretch(component: HadamardCorrelatedKernel, size: int) -> Tensor:
     """Inverse lengthscales of the first process, and 1 for the coordinates, ``(*batch, 1, s + e)``."""
-    first: ProcessMap = component.correlated.input_maps[0]
-    scales = first.stretch
+    scales = cast(ProcessMap, component.correlated.input_maps[0]).stretch
     return nn.functional.pad(scales, (0, size - scales.shape[-1]), value=1.0).unsqueeze(-2)
 
 

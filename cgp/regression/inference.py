@@ -10,10 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from .adam import fit_adam, fit_minibatches
 from .base import ProcessRegression
-from .bayesian import Diagnostics, Samples, batch_model, fit_svi, sample_nuts
+from .bayesian import Samples, batch_model, fit_svi, sample_nuts
+from .diagnostics import Diagnostics
 from .exact import CorrelatedGPRegression
-from .fitting import Fit, ProgressLine, fit_adam, fit_lbfgs, fit_minibatches
+from .fitting import Fit, ProgressLine, fit_lbfgs
 from .sparse import SparseCorrelatedGPRegression
 from .variational import StochasticCorrelatedGPRegression
 
@@ -81,9 +83,7 @@ class Fitted(NamedTuple):
         return cls(model.eval(), packed["inputs"], packed["targets"], Fit(*packed["fit"]), samples)
 
 
-def build_model(
-    arguments: Mapping[str, Any], inputs: Tensor, targets: Tensor, signs: NDArray[Any], seed: int
-) -> Model:
+def build_model(arguments: Mapping[str, Any], inputs: Tensor, targets: Tensor, signs: NDArray[Any], seed: int) -> Model:
     """The model that the estimator's arguments ask for, not yet fitted.
 
     Args:

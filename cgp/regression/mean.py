@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import torch
 from gpytorch.means import Mean
 from gpytorch.priors import NormalPrior
-import torch
 from torch import Tensor, nn
 
 from .likelihood import process_numbers

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["log_density", "mixture_covariance", "mixture_moments"]
+__all__ = ["joint_draw", "log_density", "mixture_covariance", "mixture_moments"]
 
 Array = NDArray[Any]
 
@@ -60,3 +60,19 @@ def log_density(value: Array, mean: Array, variance: Array) -> Array:
     """
     each = -0.5 * ((value - mean) ** 2 / variance + np.log(2.0 * np.pi * variance))
     return np.logaddexp.reduce(each, axis=0) - np.log(len(each))
+
+
+def joint_draw(mean: Array, covariance: Array, generator: np.random.RandomState) -> Array:
+    """A draw of a Gaussian whose covariance may be singular.
+
+    Args:
+        mean: ``(t,)``.
+        covariance: ``(t, t)``.
+        generator: source of randomness.
+
+    Returns:
+        ``(t,)``.
+    """
+    # By eigenvalues: a posterior covariance is singular wherever the data leave no doubt.
+    values, vectors = np.linalg.eigh(covariance)
+    return mean + vectors @ (np.sqrt(values.clip(min=0.0)) * generator.standard_normal(len(mean)))

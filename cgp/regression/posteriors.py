@@ -71,7 +71,7 @@ class SparseStatistics(NamedTuple):
         quadratic: :math:`r^\top\Sigma^{-1}r`, ``(*batch,)``.
         log_noise: :math:`\log|\Sigma|`, ``(*batch,)``.
         unexplained: :math:`\sum_i (k_{ii} - q_{ii})/\sigma_i^2`, ``(*batch,)``.
-        count: n, ``(*batch,)``.
+        total: n, ``(*batch,)``.
     """
 
     gram: Tensor
@@ -79,7 +79,7 @@ class SparseStatistics(NamedTuple):
     quadratic: Tensor
     log_noise: Tensor
     unexplained: Tensor
-    count: Tensor
+    total: Tensor
 
 
 class SparseCondition(NamedTuple):
@@ -181,7 +181,7 @@ def sparse_statistics(features: Tensor, noise: Tensor, residual: Tensor, prior_v
         quadratic=whitened.square().sum(-1),
         log_noise=noise.log().sum(-1),
         unexplained=(prior_variance / noise).sum(-1) - gram.diagonal(dim1=-2, dim2=-1).sum(-1),
-        count=torch.full_like(noise[..., 0], noise.shape[-1]),
+        total=torch.full_like(noise[..., 0], noise.shape[-1]),
     )
 
 
@@ -217,7 +217,7 @@ def dtc_log_density(statistics: SparseStatistics) -> Tensor:
     condition = sparse_condition(statistics)
     quadratic = statistics.quadratic - condition.whitened.square().sum(-1)
     log_det = statistics.log_noise + log_determinant(condition.factor)
-    return -0.5 * (quadratic + log_det + statistics.count * _LOG_TWO_PI)
+    return -0.5 * (quadratic + log_det + statistics.total * _LOG_TWO_PI)
 
 
 def vfe_bound(statistics: SparseStatistics) -> Tensor:

@@ -181,7 +181,11 @@ class ProcessMap(Module):
                 self.linear.register_prior(f"{name}_prior", LogNormalPrior(*_pair(centre, _LOG_WIDTH)), name)
         if isinstance(self.linear, RelativeMap):
             return
-        normal = {"raw_weight": ("weight", input_dim**-0.5), "entries": ("entries", input_dim**-0.5), "bias": ("bias", 1)}
+        normal = {
+            "raw_weight": ("weight", input_dim**-0.5),
+            "entries": ("entries", input_dim**-0.5),
+            "bias": ("bias", 1),
+        }
         for attribute, (name, sd) in normal.items():
             if getattr(self.linear, attribute, None) is not None and getattr(self.linear, attribute).numel():
                 self.linear.register_prior(f"{name}_prior", NormalPrior(*_pair(0.0, float(sd))), name)

@@ -96,4 +96,3 @@ class RelativeMap(Module):
         """
         self._batch_shape = next(iter(samples_dict.values())).shape[:1] + self._batch_shape
         super().local_load_samples(samples_dict, memo, prefix)
-

@@ -70,7 +70,7 @@ class TriangularMap(Module):
         """W, ``(*batch, s, d)``."""
         size, width = self.out_features, self.in_features
         diagonal = nn.functional.pad(torch.diag_embed(self.diagonal), (0, width - size))
-        zeros = diagonal.new_zeros(self.entries.shape[:-1] + (size, width))
+        zeros = diagonal.new_zeros((*self.entries.shape[:-1], size, width))
         above = self.above.expand(zeros.shape)
         return diagonal + zeros.masked_scatter(above, self.entries)
 

@@ -62,9 +62,9 @@ class StochasticCorrelatedGPRegression(GP):
 
     .. math:: q(f_*) = N\big(m_* + A_*^\top m,\; K_{**} - A_*^\top A_* + A_*^\top SS^\top A_*\big)
 
-    Trained by GPyTorch's ``VariationalELBO(model.likelihood, model, num_data)(model(x), y, rows=x)``, which also adds the
-    priors of the parameters. In train mode a call gives independent marginals, which is all the bound needs, in eval
-    mode the joint posterior. Time O(b m²) a step for b rows.
+    Trained by GPyTorch's ``VariationalELBO(model.likelihood, model, num_data)(model(x), y, rows=x)``, which adds the
+    priors of the parameters, too. In train mode a call gives independent marginals, which is all the bound needs, in
+    eval mode the joint posterior. Time O(b m²) a step for b rows.
 
     Args:
         train_inputs: ``(n, d + 1)``, the last column 0 … P-1: shapes, processes, and the first inducing inputs.

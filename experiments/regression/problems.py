@@ -29,7 +29,7 @@ class Problem(NamedTuple):
     test_targets: Array
 
     @property
-    def alone(self) -> "Problem":
+    def alone(self) -> Problem:
         """The same without the other processes."""
         seen = ~np.isnan(self.targets[:, 0])
         return self._replace(inputs=self.inputs[seen], targets=self.targets[seen, :1])

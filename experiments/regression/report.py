@@ -25,6 +25,7 @@ _TITLES = {
     "processor_seconds": "CPU seconds",
     "memory_mb": "peak MB",
 }
+_KEYS = ("set", "split", "kernel", "variable", "gap", "n", "method")
 _BEST = ("rmse", "mae", "nll")
 
 
@@ -47,7 +48,9 @@ def write_results(
     arguments = " ".join(_anonymous(sys.argv[1:]))
     command = f"```\npython -m experiments.regression {arguments}\n```\n"
     failed = [row for row in rows if "failed" in row]
-    notes = "".join(f"\nFailed: {row['method']}: {row['failed']}\n" for row in failed)
+    notes = "".join(
+        f"\nFailed: {' '.join(str(row[key]) for key in row if key in _KEYS)}: {row['failed']}\n" for row in failed
+    )
     write_text(out / f"{name}.md", f"# {title}\n\n{command}\n{summary_table(kept, groups, columns)}{notes}")
 
 
@@ -77,8 +80,13 @@ def _cell(column: str, members: Sequence[Mapping[str, Any]], block: Sequence[Seq
     text = f"{values.mean():.{digits}f}"
     if len(values) > 1:
         text += f" ± {values.std(ddof=1) / math.sqrt(len(values)):.{digits}f}"
-    best = min(np.mean([row[column] for row in others]) for others in block)
-    return f"**{text}**" if column in _BEST and len(block) > 1 and values.mean() <= best else text
+    # Means over different runs are not compared.
+    best = min(np.mean([row[column] for row in others]) for others in block if len(others) >= len(members))
+    return (
+        f"**{text}**"
+        if column in _BEST and len(block) > 1 and values.mean() <= best and len(values) == max(map(len, block))
+        else text
+    )
 
 
 def _anonymous(arguments: Sequence[str]) -> list[str]:

@@ -65,9 +65,7 @@ def weather(
     write_results(out, name, f"Weather: gaps of 12 hours in {variable}", rows, ("variable", "method"), columns)
 
 
-def weather_problem(
-    readings: dict[str, NDArray[np.float64]], gap: int, num_gaps: int, minutes: int
-) -> Problem | None:
+def weather_problem(readings: dict[str, NDArray[np.float64]], gap: int, num_gaps: int, minutes: int) -> Problem | None:
     """One window in which the station that comes first lacks its middle twelve hours.
 
     Args:

@@ -52,9 +52,7 @@ def canonical_points(model: ProcessRegression, x: Tensor) -> list[tuple[np.ndarr
 
 def dense_prior(model: ProcessRegression, x1: Tensor, x2: Tensor) -> np.ndarray:
     left, right = canonical_points(model, x1), canonical_points(model, x2)
-    return sum(
-        s1[:, None] * rbf(z1, z2) * s2 for (z1, s1), (z2, s2) in zip(left, right, strict=True)
-    )
+    return sum(s1[:, None] * rbf(z1, z2) * s2 for (z1, s1), (z2, s2) in zip(left, right, strict=True))
 
 
 def noise_and_mean(model: ProcessRegression, x: Tensor) -> tuple[np.ndarray, np.ndarray]:

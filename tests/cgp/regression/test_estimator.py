@@ -70,7 +70,9 @@ def test_loaded_and_unpickled_predict_the_same_to_the_bit(arguments, tmp_path):
     x = outputs()[0]
     regressor.save(tmp_path / "model")
     for again in (CorrelatedGPRegressor.load(tmp_path / "model"), pickle.loads(pickle.dumps(regressor))):
-        for expected, found in zip(regressor.predict(x, return_std=True), again.predict(x, return_std=True), strict=True):
+        for expected, found in zip(
+            regressor.predict(x, return_std=True), again.predict(x, return_std=True), strict=True
+        ):
             np.testing.assert_array_equal(found, expected)
         assert again.get_params() == regressor.get_params()
         assert again.fit_ == regressor.fit_
@@ -143,7 +145,9 @@ def test_constant_columns_and_outputs():
     x, _, truth = outputs(20)
     constant = np.column_stack([x, np.full(20, 7.0)])
     plain = CorrelatedGPRegressor(random_state=0).fit(x, truth[:, 0]).predict(x)
-    np.testing.assert_allclose(CorrelatedGPRegressor(random_state=0).fit(constant, truth[:, 0]).predict(constant), plain, atol=1e-3)
+    np.testing.assert_allclose(
+        CorrelatedGPRegressor(random_state=0).fit(constant, truth[:, 0]).predict(constant), plain, atol=1e-3
+    )
     mean, sd = CorrelatedGPRegressor().fit(x, np.full(20, 5.0)).predict(x, return_std=True)
     np.testing.assert_allclose(mean, 5.0, atol=0.01)
     assert (sd < 1.0).all()
@@ -208,7 +212,12 @@ X, Y = outputs()[0], outputs()[2]
         ({}, X[:, 0], Y, "Expected 2D array, got 1D array"),
         ({}, X[:5], Y, "inconsistent numbers of samples"),
         ({}, X, Y[:, :, None], r"dim 3|expected <= 2"),
-        ({}, X, np.column_stack([Y, np.full(40, np.nan)]), r"at least one observation of each process, got none of \[2\]"),
+        (
+            {},
+            X,
+            np.column_stack([Y, np.full(40, np.nan)]),
+            r"at least one observation of each process, got none of \[2\]",
+        ),
         ({"num_inducing": 81}, X, Y, "num_inducing: expected at most 80"),
         ({"num_inducing": 0}, X, Y, "num_inducing: expected at least 1"),
         ({"kernel": "cosine"}, X, Y, "base_kernel: expected a kernel or one of"),

@@ -6,7 +6,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from cgp.functional.cholesky import NotPositiveDefiniteError
 from cgp.regression import CorrelatedGPRegression, SparseCorrelatedGPRegression, StochasticCorrelatedGPRegression
-from cgp.regression.fitting import ProgressLine, fit_adam, fit_lbfgs, fit_minibatches
+from cgp.regression.adam import fit_adam, fit_minibatches
+from cgp.regression.fitting import ProgressLine, fit_lbfgs
 from tests.cgp.regression.data import rows
 
 
@@ -20,7 +21,9 @@ def waves(n=60):
     return torch.cat([inputs, number], dim=-1), y
 
 
-@pytest.mark.parametrize("make", [CorrelatedGPRegression, lambda *a, **k: SparseCorrelatedGPRegression(*a, num_inducing=15, **k)])
+@pytest.mark.parametrize(
+    "make", [CorrelatedGPRegression, lambda *a, **k: SparseCorrelatedGPRegression(*a, num_inducing=15, **k)]
+)
 def test_finds_noise_scales_and_correlation(make):
     x, y = waves()
     model = make(x, y, signs=[1, -1])

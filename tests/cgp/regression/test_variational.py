@@ -4,7 +4,7 @@ import torch
 from gpytorch.mlls import VariationalELBO
 
 from cgp.regression import SparseCorrelatedGPRegression, StochasticCorrelatedGPRegression
-from cgp.regression.fitting import fit_minibatches
+from cgp.regression.adam import fit_minibatches
 from cgp.regression.variational import WhitenedInducingValues
 from tests.cgp.regression.data import rows, shuffled
 
@@ -14,8 +14,7 @@ def optimal_pair():
     x, y = rows(15)
     closed = shuffled(SparseCorrelatedGPRegression(x, y, 3, num_inducing=6, objective="vfe", num_components=2))
     model = StochasticCorrelatedGPRegression(x, y, 3, num_inducing=6, num_components=2)
-    state = {k: v for k, v in closed.state_dict().items()}
-    missing, unexpected = model.load_state_dict(state, strict=False)
+    missing, unexpected = model.load_state_dict(closed.state_dict(), strict=False)
     assert all(name.startswith("variational_strategy") for name in missing)
     assert not unexpected
     with torch.no_grad():
