@@ -57,12 +57,13 @@ html_show_sourcelink = False
 html_theme_options = {"show_nav_level": 2, "navigation_with_keys": False, "secondary_sidebar_items": ["page-toc"]}
 
 
-def skip_tuple_fields(*event: object) -> bool | None:
-    """Leave out "Alias for field number 0": the class's docstring describes its fields."""
-    _, _, _, member, _, _ = event
-    return True if type(member).__name__ == "_tuplegetter" else None
+def skip_inherited_prose(*event: object) -> bool | None:
+    """Leave out "Alias for field number 0" and what scikit-learn generates: their texts are not ours."""
+    _, _, name, member, _, _ = event
+    generated = str(name).startswith("set_") and str(name).endswith("_request")
+    return True if generated or type(member).__name__ == "_tuplegetter" else None
 
 
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
-    app.connect("autodoc-skip-member", skip_tuple_fields)
+    app.connect("autodoc-skip-member", skip_inherited_prose)

@@ -39,12 +39,10 @@ class SparseCGPAttention(CorrelatedAttention):
             tokens.
         num_tokens: that number, for "linear".
         num_key_inducing: a second learned set for the hop from the keys (latent coupling): the variance at far keys
-            is then understated;
-            None, one set serves both hops and it returns to the prior.
+            is then understated. With None one set serves both hops, and it returns to the prior.
         conditional: "dtc" (the variance returns to the prior far from the inducing inputs) or "sor" (the paper's).
         **options: ``kernel``, ``noise``, ``coupling``, ``mean``, ``objective``, ``objective_reduction``,
-        ``objective_draws``,
-            ``amplitude``, ``statistics``, ``bias``, ``device``, ``dtype``.
+            ``objective_draws``, ``amplitude``, ``statistics``, ``bias``, ``device``, ``dtype``.
 
     Raises:
         ValueError: if a size is not positive, a string is not of its closed set, or options exclude each other.

@@ -21,7 +21,7 @@ def multivariate_normal(posterior: DenseGaussian | LowRankGaussian | MarginalGau
     Its batch shape is ``(*batch, s)`` and its event shape ``(n,)``; the s channels are independent. The covariance is
     factorised once for all of them and, where it is of low rank plus a diagonal, never built. Padded tokens have zero
     variance: draws give them their mean; ``log_prob`` refuses them with a ValueError (``posterior.log_prob`` leaves
-        them out), unless a likelihood has added noise.
+    them out), unless a likelihood has added noise.
 
     Args:
         posterior: mean ``(*batch, n, s)`` and a covariance over the n tokens.
