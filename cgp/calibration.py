@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from cgp.attention.softmax_posterior import SoftmaxPosterior
 
-from .circumstances import eval_mode, seeded
+from .circumstances import eval_mode, seeded, uncompiled
 from .deep_gp import sampling as sampling_mode
 from .inputs import call_model, logits_of, model_device, to_device
 from .replay import SharedPrefix
@@ -123,7 +123,7 @@ def calibrate(
         raise ValueError(f"steps, num_samples: expected at least 1, got {steps} and {num_samples}")
     if not learning_rate > 0:
         raise ValueError(f"learning_rate: expected a positive number, got {learning_rate!r}")
-    start = time.perf_counter()
+    start, model = time.perf_counter(), uncompiled(model)
     posteriors = {name: m for name, m in model.named_modules() if isinstance(m, SoftmaxPosterior)}
     if not posteriors:
         raise ValueError("model: expected layers with softmax's mean (convert by 'cgp' or 'scgp'), got none")

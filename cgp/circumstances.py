@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-__all__ = ["eval_mode", "seeded"]
+__all__ = ["eval_mode", "seeded", "uncompiled"]
 
 
 @contextmanager
@@ -47,3 +47,21 @@ def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
 
 def _forked(device: torch.device) -> str:
     return "cuda" if device.type == "cpu" else device.type
+
+
+def uncompiled(model: nn.Module) -> nn.Module:
+    """The model itself inside what ``torch.compile`` put around it.
+
+    Args:
+        model: any module.
+
+    Returns:
+        The module whose parameters and names these are.
+
+    Example:
+        >>> inner = nn.Linear(1, 1)
+        >>> uncompiled(torch.compile(inner)) is inner
+        True
+    """
+    inner = getattr(model, "_orig_mod", None)
+    return inner if isinstance(inner, nn.Module) else model

@@ -14,6 +14,7 @@ from cgp.attention.base import full_precision
 from cgp.functional.gaussians import DenseGaussian, LowRankGaussian, MarginalGaussian
 from cgp.operators import DenseCovarianceLinearOperator
 
+from .circumstances import uncompiled
 from .deep_gp import attention_blocks
 from .deep_gp import sampling as sampling_mode
 from .inputs import call_model, logits_of, model_device, to_device
@@ -57,6 +58,7 @@ def linearised_logits(
         >>> linearised_logits(model, torch.randn(5, 4, 8)).covariance_matrix.shape
         torch.Size([5, 3, 3])
     """
+    model = uncompiled(model)
     if model.training:
         raise ValueError("model: expected one in eval mode, got one in training mode")
     inputs, prefix = to_device(inputs, model_device(model)), SharedPrefix(model)

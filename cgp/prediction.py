@@ -15,7 +15,7 @@ from cgp.attention import GaussianProcessAttention, Tokens
 from cgp.attention.base import full_precision
 from cgp.functional.gaussians import DenseGaussian
 
-from .circumstances import eval_mode, seeded
+from .circumstances import eval_mode, seeded, uncompiled
 from .conversion.layout import TokenLayout, token_layout
 from .deep_gp import attention_blocks
 from .deep_gp import sampling as sampling_mode
@@ -149,6 +149,7 @@ def predict(
         (torch.Size([5, 3]), torch.Size([5, 2, 2, 2]))
     """
     _check(num_samples, sampling, propagation, seed, generator)
+    model = uncompiled(model)
     device = model_device(model)
     if generator is not None:
         seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))

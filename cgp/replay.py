@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils import _pytree as pytree
@@ -24,13 +25,13 @@ class SharedPrefix:
     """What a model computes before its first stochastic block, kept from one run for later ones.
 
     The model must be in eval mode, and run on the same inputs: then the order of its modules is the same each time.
-    Models that change a kept output in place afterwards are run whole; ``shares`` says so.
+    Models that change a kept output in place afterwards are run whole; ``shares`` says so. Compiled models run
+    uncompiled.
 
     Args:
         model: any module.
 
     Example:
-        >>> import torch
         >>> from cgp import SparseCGPAttention
         >>> model = nn.Sequential(nn.Linear(8, 8), SparseCGPAttention(8, 2)).eval()
         >>> x, prefix = torch.zeros(1, 3, 8), SharedPrefix(model)
@@ -57,7 +58,7 @@ class SharedPrefix:
             What ``run`` returned.
         """
         recorder = _Recorder(self.model)
-        with recorder.watching():
+        with _eager(), recorder.watching():
             output = run()
         self.first, self.tokens = recorder.first, recorder.tokens
         self.shares = self.first is not None and recorder.untouched()
@@ -78,7 +79,7 @@ class SharedPrefix:
         outputs: dict[nn.Module, list[Any]] = {}
         for module, output in self._calls:
             outputs.setdefault(module, []).append(output)
-        with ExitStack() as stack:
+        with _eager(), ExitStack() as stack:
             replays = [_Replay(module, kept) for module, kept in outputs.items()]
             for replay in replays:
                 stack.enter_context(replaced(replay.module, "forward", replay))
@@ -89,6 +90,11 @@ class SharedPrefix:
                     stack.enter_context(replaced(self.first, "gaussian", _Once(self.first)))
             stack.callback(self.model.register_forward_pre_hook(_Restart(replays)).remove)
             yield
+
+
+def _eager() -> Any:
+    """What was compiled runs uncompiled: compiled code neither shows nor takes outputs of its modules."""
+    return torch.compiler.set_stance("force_eager")
 
 
 @contextmanager

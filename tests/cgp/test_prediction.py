@@ -240,6 +240,22 @@ def test_columns_with_covariances_of_their_own_are_drawn_too():
     assert (prediction.epistemic > 0).all()
 
 
+@pytest.mark.parametrize(
+    "compiled", [lambda m: torch.compile(m, backend="eager"), lambda m: m.compile(backend="eager") or m]
+)
+def test_compiled_models_predict_the_same(compiled):
+    torch._dynamo.reset()
+    host = hosts.torchvision_vit()
+    model = convert(host.model, "cgp", [1], amplitude=0.3)
+    expected = predict(model, host.inputs, 3, seed=0)
+    model = compiled(model)
+    with torch.no_grad():
+        model(host.inputs)
+    got = predict(model, host.inputs, 3, seed=0)
+    torch.testing.assert_close(got.probabilities, expected.probabilities)
+    torch.testing.assert_close(got.patch_variance(), expected.patch_variance())
+
+
 def test_per_token_predictions():
     block = SparseCGPAttention(8, 2)
     prediction = predict(nn.Sequential(block, nn.Linear(8, 3)), torch.randn(2, 5, 8), 3)
