@@ -15,7 +15,8 @@ from .checks import check_training_data
 from .covariance import correlated_covariance
 from .likelihood import ProcessGaussianLikelihood
 from .mean import ProcessMean
-from .posteriors import ExactCondition, Moments, SparseCondition
+from .posteriors import ExactCondition, Moments
+from .sparse_posteriors import SparseCondition
 
 __all__ = ["CHUNK", "ProcessRegression"]
 

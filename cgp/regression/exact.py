@@ -8,7 +8,7 @@ from torch import Tensor
 
 from .base import ProcessRegression
 from .covariance import dense_covariance, prior_variance
-from .posteriors import ExactCondition, Moments, exact_condition, exact_covariance, exact_log_density, exact_moments
+from .posteriors import ExactCondition, Moments, exact_condition, exact_covariance, exact_evidence, exact_moments
 
 __all__ = ["CorrelatedGPRegression"]
 
@@ -60,7 +60,8 @@ class CorrelatedGPRegression(ProcessRegression):
         Returns:
             ``(*batch,)``.
         """
-        return exact_log_density(self.condition())
+        covariance = dense_covariance(self.sum_kernel, self.train_inputs[0])
+        return exact_evidence(covariance, self.noise(), self.residual())
 
     def _moments(self, x: Tensor, condition: Any) -> Moments:
         cross = dense_covariance(self.sum_kernel, self.train_inputs[0], x)

@@ -1,38 +1,27 @@
-r"""Regression with a Gaussian process, exact and sparse, as functions of matrices.
+r"""Exact regression with a Gaussian process, as functions of matrices.
 
-:math:`\Sigma` is the diagonal matrix of the noises, r the observations less their mean. Sparse forms see the
-observations through features :math:`A = L^{-1}K_{mn}`, :math:`LL^\top = K_{mm}`, so that
-:math:`Q_{nn} = A^\top A`, and factor nothing but :math:`B = I + A\Sigma^{-1}A^\top`, whose eigenvalues are at least
-one.
+:math:`\Sigma` is the diagonal matrix of the noises, r the observations less their mean.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from cgp.functional.cholesky import cholesky, log_determinant, solve_lower
-
-from .radial import self_gram
 
 __all__ = [
     "ExactCondition",
     "Moments",
-    "SparseCondition",
-    "SparseStatistics",
-    "dtc_log_density",
     "exact_condition",
     "exact_covariance",
+    "exact_evidence",
     "exact_log_density",
     "exact_moments",
-    "sparse_condition",
-    "sparse_covariance",
-    "sparse_moments",
-    "sparse_statistics",
-    "vfe_bound",
 ]
 
 _LOG_TWO_PI = math.log(2.0 * math.pi)
@@ -56,38 +45,6 @@ class ExactCondition(NamedTuple):
     Attributes:
         factor: L with :math:`LL^\top = K + \Sigma`, ``(*batch, n, n)``.
         whitened: :math:`L^{-1}r`, ``(*batch, n)``.
-    """
-
-    factor: Tensor
-    whitened: Tensor
-
-
-class SparseStatistics(NamedTuple):
-    r"""Sums over the observations, of a size that does not depend on their number.
-
-    Attributes:
-        gram: :math:`A\Sigma^{-1}A^\top`, ``(*batch, m, m)``.
-        projection: :math:`A\Sigma^{-1}r`, ``(*batch, m)``.
-        quadratic: :math:`r^\top\Sigma^{-1}r`, ``(*batch,)``.
-        log_noise: :math:`\log|\Sigma|`, ``(*batch,)``.
-        unexplained: :math:`\sum_i (k_{ii} - q_{ii})/\sigma_i^2`, ``(*batch,)``.
-        total: n, ``(*batch,)``.
-    """
-
-    gram: Tensor
-    projection: Tensor
-    quadratic: Tensor
-    log_noise: Tensor
-    unexplained: Tensor
-    total: Tensor
-
-
-class SparseCondition(NamedTuple):
-    r"""What prediction needs of the observations, of a size that does not depend on their number.
-
-    Attributes:
-        factor: :math:`L_B` with :math:`L_BL_B^\top = B`, ``(*batch, m, m)``.
-        whitened: :math:`L_B^{-1}A\Sigma^{-1}r`, ``(*batch, m)``.
     """
 
     factor: Tensor
@@ -126,6 +83,49 @@ def exact_log_density(condition: ExactCondition) -> Tensor:
     return -0.5 * (condition.whitened.square().sum(-1) + log_determinant(condition.factor) + count * _LOG_TWO_PI)
 
 
+def exact_evidence(covariance: Tensor, noise: Tensor, residual: Tensor) -> Tensor:
+    r"""Log marginal likelihood, with its gradient in closed form.
+
+    .. math:: \frac{\partial}{\partial K} = \tfrac12\big(\alpha\alpha^\top - (K+\Sigma)^{-1}\big), \qquad
+        \alpha = (K+\Sigma)^{-1}r
+
+    The value is that of :func:`exact_log_density`; differentiating through the factor instead costs several times more.
+
+    Args:
+        covariance: K, ``(*batch, n, n)``.
+        noise: ``(*batch, n)``.
+        residual: r, ``(*batch, n)``.
+
+    Returns:
+        ``(*batch,)``, in nats.
+
+    Source:
+        Rasmussen & Williams (2006), equation (5.9).
+
+    Example:
+        >>> exact_evidence(torch.zeros(1, 1), torch.ones(1), torch.zeros(1))
+        tensor(-0.9189)
+    """
+    return _Evidence.apply(covariance + torch.diag_embed(noise), residual)
+
+
+class _Evidence(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, covariance: Tensor, residual: Tensor) -> Tensor:
+        condition = exact_condition(covariance, torch.zeros_like(residual), residual)
+        ctx.save_for_backward(condition.factor, condition.whitened)
+        return exact_log_density(condition)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        factor, whitened = ctx.saved_tensors
+        weights = torch.linalg.solve_triangular(factor.mT, whitened.unsqueeze(-1), upper=True)
+        slope = weights @ weights.mT - torch.cholesky_inverse(factor)
+        in_residual = -gradient.unsqueeze(-1) * weights.squeeze(-1)
+        return 0.5 * gradient[..., None, None] * slope, in_residual
+
+
 def exact_moments(condition: ExactCondition, cross: Tensor, prior_variance: Tensor) -> Moments:
     r"""Marginals of the posterior, less the mean function.
 
@@ -157,117 +157,3 @@ def exact_covariance(condition: ExactCondition, cross: Tensor, prior: Tensor) ->
     """
     features = solve_lower(condition.factor, cross)
     return prior - features.mT @ features
-
-
-def sparse_statistics(features: Tensor, noise: Tensor, residual: Tensor, prior_variance: Tensor) -> SparseStatistics:
-    r"""Sums over observations; those of two sets of observations add.
-
-    Args:
-        features: A, ``(*batch, m, n)``.
-        noise: ``(*batch, n)``.
-        residual: r, ``(*batch, n)``.
-        prior_variance: ``(*batch, n)``.
-
-    Returns:
-        The sums, O(n m²).
-    """
-    deviation = noise.sqrt()
-    scaled = features / deviation.unsqueeze(-2)
-    whitened = residual / deviation
-    gram = self_gram(scaled)
-    return SparseStatistics(
-        gram=gram,
-        projection=(scaled @ whitened.unsqueeze(-1)).squeeze(-1),
-        quadratic=whitened.square().sum(-1),
-        log_noise=noise.log().sum(-1),
-        unexplained=(prior_variance / noise).sum(-1) - gram.diagonal(dim1=-2, dim2=-1).sum(-1),
-        total=torch.full_like(noise[..., 0], noise.shape[-1]),
-    )
-
-
-def sparse_condition(statistics: SparseStatistics) -> SparseCondition:
-    """Factor what the inducing values know of the observations.
-
-    Args:
-        statistics: sums over the observations.
-
-    Returns:
-        The factor of B, and the observations whitened by it: O(m³).
-    """
-    gram = statistics.gram
-    identity = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
-    factor = cholesky(identity + gram, name="I + A A'/noise", jitter=0.0)
-    return SparseCondition(factor, solve_lower(factor, statistics.projection.unsqueeze(-1)).squeeze(-1))
-
-
-def dtc_log_density(statistics: SparseStatistics) -> Tensor:
-    r"""Log marginal likelihood of the deterministic training conditional, :math:`\log N(r; 0, A^\top A + \Sigma)`.
-
-    .. math:: -\tfrac12\big[r^\top\Sigma^{-1}r - \|L_B^{-1}A\Sigma^{-1}r\|^2 + \log|\Sigma| + \log|B| + n\log 2\pi\big]
-
-    Args:
-        statistics: sums over the observations.
-
-    Returns:
-        ``(*batch,)``, in nats.
-
-    Source:
-        Quiñonero-Candela & Rasmussen (2005), section 5, by Woodbury's identity.
-    """
-    condition = sparse_condition(statistics)
-    quadratic = statistics.quadratic - condition.whitened.square().sum(-1)
-    log_det = statistics.log_noise + log_determinant(condition.factor)
-    return -0.5 * (quadratic + log_det + statistics.total * _LOG_TWO_PI)
-
-
-def vfe_bound(statistics: SparseStatistics) -> Tensor:
-    r"""Variational bound of the log marginal likelihood: DTC's less :math:`\tfrac12\sum_i (k_{ii}-q_{ii})/\sigma^2_i`.
-
-    Args:
-        statistics: sums over the observations.
-
-    Returns:
-        ``(*batch,)``, in nats, below the exact log marginal likelihood.
-
-    Source:
-        Titsias (2009), equation (9), with a noise for each observation.
-    """
-    return dtc_log_density(statistics) - 0.5 * statistics.unexplained
-
-
-def sparse_moments(condition: SparseCondition, features: Tensor, prior_variance: Tensor) -> Moments:
-    r"""Marginals of the posterior, less the mean function.
-
-    .. math:: A_*^\top B^{-1}A\Sigma^{-1}r, \qquad k_{**} - \|a_*\|^2 + \|L_B^{-1}a_*\|^2
-
-    Args:
-        condition: the factored observations.
-        features: :math:`A_* = L^{-1}K_{m*}`, ``(*batch, m, t)``.
-        prior_variance: ``(*batch, t)``.
-
-    Returns:
-        t means and variances: far from the inducing inputs, the prior's.
-    """
-    informed = solve_lower(condition.factor, features)
-    mean = (informed * condition.whitened.unsqueeze(-1)).sum(-2)
-    # Not negative but for rounding, which is what is cut.
-    residual = (prior_variance - features.square().sum(-2)).clamp(min=0.0)
-    return Moments(mean, residual + informed.square().sum(-2))
-
-
-def sparse_covariance(condition: SparseCondition, features: Tensor, prior: Tensor) -> Tensor:
-    r"""Covariance of the posterior, :math:`K_{**} - A_*^\top A_* + A_*^\top B^{-1}A_*`.
-
-    Args:
-        condition: the factored observations.
-        features: :math:`A_*`, ``(*batch, m, t)``.
-        prior: :math:`K_{**}`, ``(*batch, t, t)``.
-
-    Returns:
-        ``(*batch, t, t)``.
-
-    Source:
-        Titsias (2009), equation (6); the "dtc" test conditional with its off-diagonals.
-    """
-    informed = solve_lower(condition.factor, features)
-    return prior - features.mT @ features + informed.mT @ informed

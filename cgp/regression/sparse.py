@@ -14,8 +14,8 @@ from .base import CHUNK, ProcessRegression
 from .covariance import dense_covariance, prior_variance
 from .inducing import InducingFeatures
 from .likelihood import ProcessGaussianLikelihood
-from .posteriors import (
-    Moments,
+from .posteriors import Moments
+from .sparse_posteriors import (
     SparseCondition,
     SparseStatistics,
     dtc_log_density,

@@ -38,7 +38,7 @@ def jura(data: Path, out: Path, kernels: Sequence[str] = ("rbf", "matern32"), th
         for kernel in kernels
         for name, method in CORRELATED.items()
     ]
-    columns = ("mae", "rmse", "nll", "coverage", "seconds", "memory_mb")
+    columns = ("mae", "rmse", "nll", "coverage", "seconds", "processor_seconds", "memory_mb")
     write_results(out, "regression-jura", "Jura: cadmium (ppm) at 100 sites", rows, ("kernel", "method"), columns)
 
 

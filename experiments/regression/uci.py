@@ -75,7 +75,7 @@ def uci(
                     )
                 )
     rows = [row for row in rows if row is not None]
-    columns = ("rmse", "nll", "coverage", "seconds", "memory_mb")
+    columns = ("rmse", "nll", "coverage", "seconds", "processor_seconds", "memory_mb")
     write_results(out, "regression-uci", "UCI regression, standard splits", rows, ("set", "method"), columns)
 
 

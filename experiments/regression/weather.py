@@ -60,7 +60,7 @@ def weather(
                     lambda method=method, problem=problem: scores(problem, method(problem, kernel=kernel)),
                 )
             )
-    columns = ("rmse", "mae", "nll", "coverage", "seconds", "memory_mb")
+    columns = ("rmse", "mae", "nll", "coverage", "seconds", "processor_seconds", "memory_mb")
     name = f"regression-weather-{variable.lower()}"
     write_results(out, name, f"Weather: gaps of 12 hours in {variable}", rows, ("variable", "method"), columns)
 
