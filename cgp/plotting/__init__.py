@@ -13,6 +13,7 @@ from cgp.plotting.images import example_gallery, variance_map, variance_maps
 from cgp.plotting.intervals import interval_coverage, pit_histogram
 from cgp.plotting.regression import covariance_map, inducing_inputs, posterior_bands
 from cgp.plotting.style import COLUMN, PALETTE, RC, WIDE, style
+from cgp.plotting.text import text_uncertainties, text_uncertainty
 
 __all__ = [
     "COLUMN",
@@ -35,6 +36,8 @@ __all__ = [
     "similarity_by_layer",
     "spectrum",
     "style",
+    "text_uncertainties",
+    "text_uncertainty",
     "trace_plot",
     "training_curves",
     "uncertainty_histograms",
