@@ -41,7 +41,7 @@ def text_uncertainty(
         characters: The text, n characters; its line breaks are kept and marked.
         values: Uncertainty of each character (n,); NaN, left white, where there is none.
         width: Columns after which lines are wrapped, between words where possible.
-        limits: Range of the colours; without, from zero to the largest value.
+        limits: Range of the colours, larger values in the last; without, from zero to the largest value.
         label: Name of the colour bar.
         ax: Axes to draw in; without, a new figure of two columns' width.
 
@@ -60,8 +60,9 @@ def text_uncertainty(
     passage = _Passage(characters, values, width)
     height = len(passage.lines) * _line_height(width) + 0.65
     ax = new_axes(ax, width=WIDE, height=height)
-    shown = passage.draw(ax, limits or passage.limits)
-    _bar(ax.figure, shown, [ax], label)
+    limits = limits or passage.limits
+    shown = passage.draw(ax, limits)
+    _bar(ax.figure, shown, [ax], label, beyond=passage.limits[1] > limits[1])
     return ax
 
 
@@ -70,6 +71,7 @@ def text_uncertainties(
     passages: Mapping[str, tuple[Sequence[str], Any]],  # characters and values of shape (n,), by title
     *,
     width: int = 72,
+    limits: tuple[float, float] | None = None,
     label: str = "Epistemic uncertainty (nats)",
     figure: FigureBase | None = None,
 ) -> NDArray[np.object_]:  # shape: (number of passages,)
@@ -78,6 +80,7 @@ def text_uncertainties(
     Args:
         passages: For each title, characters and values as in `text_uncertainty`.
         width: Columns after which lines are wrapped.
+        limits: Range of the colours, the same for all; without, from zero to the largest value of all.
         label: Name of the colour bar.
         figure: Figure or subfigure to draw in; without, a new one of two columns' width.
 
@@ -100,11 +103,11 @@ def text_uncertainties(
     height = sum(lines) * _line_height(width) + 0.32 * len(lines) + 0.65
     figure = new_figure(figure, width=WIDE, height=height)
     axes = figure.subplots(len(lines), 1, squeeze=False, height_ratios=lines)[:, 0]
-    limits = (0.0, max(passage.limits[1] for passage in drawn.values()))
+    limits = limits or (0.0, max(passage.limits[1] for passage in drawn.values()))
     for ax, (title, passage) in zip(axes, drawn.items(), strict=True):
         shown = passage.draw(new_axes(ax), limits)
         ax.set_title(title, loc="left", pad=4, parse_math=False)
-    _bar(figure, shown, list(axes), label)
+    _bar(figure, shown, list(axes), label, beyond=any(passage.limits[1] > limits[1] for passage in drawn.values()))
     return np.asarray(axes, dtype=np.object_)
 
 
@@ -189,8 +192,9 @@ def _font_size(ax: Axes, columns: int) -> float:
     return min(_LARGEST, 0.97 * box.width * points / columns / _ADVANCE)
 
 
-def _bar(figure: Any, shown: AxesImage, axes: list[Axes], label: str) -> None:
+def _bar(figure: Any, shown: AxesImage, axes: list[Axes], label: str, *, beyond: bool) -> None:
     place = {"location": "bottom", "shrink": 0.4, "aspect": 35, "pad": 0.02, "anchor": (0.0, 1.0), "panchor": False}
-    bar = figure.colorbar(shown, ax=axes, ticks=MaxNLocator(4), **place)
+    extend = "max" if beyond else "neither"
+    bar = figure.colorbar(shown, ax=axes, ticks=MaxNLocator(4), extend=extend, **place)
     bar.set_label(label)
     bar.outline.set(edgecolor=PALE, linewidth=0.5)

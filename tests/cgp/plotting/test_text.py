@@ -52,6 +52,7 @@ def test_missing_values_are_left_white_and_the_scale_starts_at_zero():
     assert ax.images[0].get_clim() == (0, 0.5)
     assert ax.figure.axes[1].get_xlabel() == "bits"
     assert text_uncertainty("abc", [0.1, 0.2, 0.5], limits=(0, 2)).images[0].get_clim() == (0, 2)
+    assert text_uncertainties({"a": ("bc", [0.1, 0.2])}, limits=(0, 2))[0].images[0].get_clim() == (0, 2)
     assert text_uncertainty("ab", [np.nan, np.nan]).images[0].get_clim() == (0, 1)
 
 
@@ -77,6 +78,15 @@ def test_letters_fit_their_cells(width):
     assert widest <= (cell[1] - cell[0])[0] * 1.05
     lines = ax.get_window_extent(renderer).height / ax.images[0].get_array().shape[0]
     assert lines > max(text.get_window_extent(renderer).height for text in ax.texts)
+
+
+@pytest.mark.parametrize(("top", "extend"), [(0.3, "max"), (0.5, "neither")])
+def test_the_bar_says_when_values_lie_beyond_it(top, extend):
+    for ax in (
+        text_uncertainty("abc", [0.1, np.nan, 0.5], limits=(0, top)),
+        text_uncertainties({"a": ("bc", [0.1, 0.5])}, limits=(0, top))[0],
+    ):
+        assert ax.images[0].colorbar.extend == extend
 
 
 def test_several_texts_share_one_scale():
