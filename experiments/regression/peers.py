@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import gpytorch
@@ -16,6 +17,7 @@ from gpytorch.means import ConstantMean
 from gpytorch.mlls import ExactMarginalLogLikelihood, VariationalELBO
 from gpytorch.models import ApproximateGP, ExactGP
 from gpytorch.variational import CholeskyVariationalDistribution, VariationalStrategy
+from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
 from cgp.regression.inducing import cluster_centres
@@ -162,7 +164,7 @@ def _standardised(problem: Problem) -> tuple[Tensor, Tensor, Tensor, Callable[..
     def unscale(model: Any, inputs: tuple[Tensor, ...], parameters: tuple[Tensor, ...]) -> Answer:
         model.eval()
         model.likelihood.eval()
-        with torch.no_grad(), _dense():
+        with torch.no_grad(), _settings(model):
             prediction = model.likelihood(model(*inputs), *parameters)
             mean, variance = prediction.mean.numpy(), prediction.variance.numpy()
         unit = y_scaling.unit[0]
@@ -187,8 +189,13 @@ def _noise() -> GaussianLikelihood:
     return likelihood
 
 
-def _dense() -> Any:
-    """Cholesky at every size: the defaults turn approximate and random above 800 rows."""
+def _settings(model: Any) -> Any:
+    """Cholesky at every size, where the defaults turn approximate and random above 800 rows.
+
+    Not for SGPR: there the defaults are closed forms in O(n m²), and these settings would make them O(n³).
+    """
+    if isinstance(getattr(model, "covar_module", None), InducingPointKernel):
+        return nullcontext()
     return gpytorch.settings.fast_computations(covar_root_decomposition=False, log_prob=False, solves=False)
 
 
@@ -199,7 +206,7 @@ def _fit_exact(model: ExactGP, *parameters: Tensor) -> None:
     objective = ExactMarginalLogLikelihood(model.likelihood, model)
 
     def loss() -> Tensor:
-        with _dense():
+        with _settings(model):
             return -objective(model(*model.train_inputs), model.train_targets, *parameters)
 
     _start_at_best(model, loss)
@@ -213,10 +220,19 @@ def _fit_exact(model: ExactGP, *parameters: Tensor) -> None:
         line_search_fn="strong_wolfe",
     )
 
+    losses: list[float] = []
+
     def closure() -> Tensor:
         optimizer.zero_grad()
-        value = loss()
-        value.backward()
+        try:
+            value = loss()
+            value.backward()
+        except NotPSDError:
+            # As in our fit: a step too far is answered by a large loss, from which the line search steps back.
+            value = torch.full_like(model.train_targets[0], 10.0 * (1.0 + max(map(abs, losses), default=0.0)))
+            for parameter in model.parameters():
+                parameter.grad = torch.zeros_like(parameter)
+        losses.append(float(value.detach()))
         return value
 
     optimizer.step(closure)
