@@ -1,6 +1,7 @@
 """The pictures of the report, each with one sentence that says what it shows."""
 
 import io
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -106,14 +107,12 @@ def _drawn(name: str, title: str, draw: Callable[[_Material], tuple[Figure, str]
 
 def _reliability(material: _Material) -> tuple[Figure, str]:
     """Draw one reliability diagram a method, all seeds together."""
-    figure, axes = plt.subplots(
-        1, len(material.runs), figsize=_size(len(material.runs), 2.9), layout="constrained", squeeze=False
-    )
-    for ax, (method, runs) in zip(axes.flat, material.runs.items(), strict=True):
+    figure, axes = _panels(len(material.runs), 2.9)
+    for ax, (method, runs) in zip(axes, material.runs.items(), strict=True):
         confidence, correct = _confidence_and_correct([material.load(run, "test") for run in runs])
         reliability_diagram(confidence, correct, ax=ax)
-        ax.set(title=material.label(method), ylabel="Accuracy" if ax is axes[0, 0] else "")
-    _share_legend(figure, list(axes.flat))
+        ax.set(title=material.label(method), ylabel="Accuracy" if _is_leftmost(ax) else "")
+    _share_legend(figure, axes)
     ranked = sorted(material.runs, key=lambda method: material.mean(method, "ece"))
     parts = ", ".join(f"{material.label(method)} {100 * material.mean(method, 'ece'):.1f} %" for method in ranked)
     return (
@@ -185,10 +184,8 @@ def _epistemic(material: _Material) -> tuple[Figure, str]:
 
 def _histograms(material: _Material, methods: list[str], part: str, xlabel: str) -> Figure:
     """Draw one panel a method: test images, shifted and unfamiliar ones, all seeds together."""
-    figure, axes = plt.subplots(
-        1, len(methods), figsize=_size(len(methods), 2.3), layout="constrained", squeeze=False, sharey=True
-    )
-    for ax, method in zip(axes.flat, methods, strict=True):
+    figure, axes = _panels(len(methods), 2.1, sharey=True)
+    for ax, method in zip(axes, methods, strict=True):
         runs = material.runs[method]
         test = [getattr(_uncertainty(material, run, "test"), part) for run in runs]
         strange = [
@@ -197,9 +194,9 @@ def _histograms(material: _Material, methods: list[str], part: str, xlabel: str)
         groups = {"test images": np.concatenate(test), "unfamiliar": np.concatenate(strange)}
         uncertainty_histograms(groups, xlabel=xlabel, ax=ax)
         ax.set_title(material.label(method))
-        ax.set_ylabel(ax.get_ylabel() if ax is axes[0, 0] else "")
+        ax.set_ylabel(ax.get_ylabel() if _is_leftmost(ax) else "")
         ax.locator_params(axis="x", nbins=4)
-    _share_legend(figure, list(axes.flat))
+    _share_legend(figure, axes)
     return figure
 
 
@@ -228,15 +225,24 @@ def _variance(material: _Material) -> tuple[Figure, str]:
         with np.load(_variance_file(material, run)) as arrays:
             variance, images = arrays["variance"], _images_of(run, arrays["ids"])
         side = round(variance.shape[-1] ** 0.5)
-        grids.append(variance.reshape(*variance.shape[:2], side, side))
-        columns += [f"{run.method.label}\nlayer {layer + 1}" for layer in range(len(variance))]
+        largest = variance.max((1, 2), keepdims=True)
+        grids.append((variance / largest).reshape(*variance.shape[:2], side, side))
+        columns += _column_titles(run, largest.ravel())
         relation = np.corrcoef(variance.mean(0).ravel(), _ink(images, side).ravel())[0, 1]
         parts.append(f"{run.method.label} {variance.mean():.2f} and {_signed(relation, 2)}")
-    axes = variance_maps(images[:, 0], np.concatenate(grids).swapaxes(0, 1), columns=columns)
+    label = "Predictive variance over the largest of its column"
+    axes = variance_maps(images[:, 0], np.concatenate(grids).swapaxes(0, 1), columns=columns, label=label)
     return axes[0, 0].figure, (
-        "Predictive variance of each patch, averaged over heads (the prior's is 1); its mean, and its correlation with "
-        f"the ink of a patch: {'; '.join(parts)}."
+        "Predictive variance of each patch, averaged over heads (the prior's is 1 where the mean is not softmax's); "
+        f"its mean, and its correlation with the ink of a patch: {'; '.join(parts)}."
     )
+
+
+def _column_titles(run: Run, largest: NDArray[np.float32]) -> list[str]:
+    """Name method and layer, wrapped to the width of a column, with the largest variance there."""
+    name = textwrap.fill(run.method.label.partition(" (")[0], 9)
+    first = run.model.depth - len(largest) + 1
+    return [f"{name}\nlayer {first + index}\nto {value:.2g}" for index, value in enumerate(largest)]
 
 
 def _ink(images: NDArray[np.float32], side: int) -> NDArray[np.float32]:
@@ -290,9 +296,19 @@ def _uncertainty(material: _Material, run: Run, name: str) -> Uncertainty:
     return uncertainty(material.load(run, name).logits)
 
 
-def _size(panels: int, height: float) -> tuple[float, float]:
-    """Return the size of a row of panels, in inches."""
-    return (max(1.25 * WIDE * panels / 4, 0.6 * WIDE), height)
+def _panels(count: int, height: float, *, sharey: bool = False) -> tuple[Figure, list[Axes]]:
+    """Return a figure with so many panels, four a row."""
+    columns, rows = min(count, 4), -(-count // 4)
+    size = (max(1.25 * WIDE * columns / 4, 0.6 * WIDE), height * rows)
+    figure, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False, sharey=sharey)
+    for ax in axes.flat[count:]:
+        ax.remove()
+    return figure, list(axes.flat[:count])
+
+
+def _is_leftmost(ax: Axes) -> bool:
+    """Say whether a panel stands at the left, where the name of the axis belongs."""
+    return ax.get_subplotspec().is_first_col()
 
 
 def _signed(value: float, digits: int) -> str:
