@@ -67,7 +67,7 @@ def sample_nuts(
     model: ProcessRegression,
     *,
     num_samples: int = 200,
-    num_warmup: int = 200,
+    num_warmup: int = 300,
     num_chains: int = 2,
     max_tree_depth: int = 6,
     seed: int = 0,

@@ -89,7 +89,7 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
         max_steps: int = 200,
         batch_size: int = 1024,
         num_chains: int = 2,
-        num_warmup: int = 200,
+        num_warmup: int = 300,
         num_samples: int = 200,
         num_mixture: int = 50,
         random_state: Any = None,
