@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cgp.attention import Attention, LossTerm
+from cgp.attention import Attention, LossTerm, TravellingInducingPoints
 
 __all__ = ["added_losses", "attention_blocks", "clear_added_losses", "draws", "freeze", "global_kl", "sampling"]
 
@@ -54,8 +54,12 @@ def freeze(model: nn.Module) -> nn.Module:
         >>> block.frozen_factor("whitening").shape
         torch.Size([2, 16, 16])
     """
+    for module in model.modules():
+        if isinstance(module, TravellingInducingPoints):
+            module.freeze()  # with the keys that travelled there, which the blocks alone do not know
     for block in attention_blocks(model):
-        block.freeze()
+        if not block.is_frozen:
+            block.freeze()
     return model
 
 

@@ -275,6 +275,11 @@ class Attention(gpytorch.Module):
         with torch.no_grad(), full_precision(self.in_proj.weight.device):
             self._frozen = {name: factor.detach() for name, factor in self.weight_factors().items()}
 
+    @property
+    def is_frozen(self) -> bool:
+        """Whether factors are held that :meth:`freeze` computed."""
+        return bool(self._frozen)
+
     def frozen_factor(self, name: str) -> Tensor | None:
         """A factor that :meth:`freeze` computed.
 

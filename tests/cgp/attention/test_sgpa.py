@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from cgp import CategoricalLikelihood, Objective
-from cgp.attention import KernelAttention
+from cgp.attention import KernelAttention, SparseCGPAttention
 from cgp.attention.sgpa import SGPAttention
 from cgp.attention.travelling import TravellingInducingPoints
 from cgp.deep_gp import added_losses, clear_added_losses, freeze, global_kl, sampling
@@ -147,6 +147,18 @@ def test_travelling_points_compile_and_freeze():
     torch.testing.assert_close(model(x), before)
     model.train()
     assert model.model[1].attention.frozen_factor("points") is None
+
+
+def test_freezing_a_whole_model_reaches_travelling_points():
+    model, x = (
+        nn.Sequential(travelling_stack(), SparseCGPAttention(8, 2, num_inducing=4).double()).eval(),
+        torch.randn(2, 5, 8),
+    )
+    before = model(x.double())
+    freeze(model)
+    assert model[0].model[1].attention.is_frozen
+    assert model[1].is_frozen
+    torch.testing.assert_close(model(x.double()), before)
 
 
 def test_frozen_factors_change_nothing():
