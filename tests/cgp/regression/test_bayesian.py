@@ -106,8 +106,12 @@ def test_chains_agree_because_the_gauge_is_fixed():
     fit_lbfgs(model)
     samples = sample_nuts(model, num_samples=400, num_warmup=300, num_chains=2, progress=False)
     assert max(samples.diagnostics.r_hat.values()) < 1.02
-    noise = samples.flat["likelihood.noise_covar.noise_prior"].sqrt().mean(0)
-    np.testing.assert_allclose(noise, 0.1, atol=0.05)
+    # Fifteen observations a process do not pin the noise down: the interval must hold the truth, and not everything.
+    noise = samples.flat["likelihood.noise_covar.noise_prior"].sqrt()
+    low, high = noise.quantile(torch.tensor([0.025, 0.975]).double(), dim=0)
+    assert (low < 0.1).all()
+    assert (high > 0.1).all()
+    assert (high < 0.4).all()
 
 
 def test_svi_finds_the_noise():
