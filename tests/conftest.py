@@ -14,6 +14,8 @@ from hypothesis import settings
 pytest.register_assert_rewrite("tests.contracts", "tests.equivalence")
 
 mpl.use("Agg")
+# unittest's assertWarns touches names of every loaded module, and jsonargparse warns when its old ones are touched.
+os.environ.setdefault("JSONARGPARSE_DEPRECATION_WARNINGS", "off")
 torch.set_num_threads(1)
 
 # No deadline: the first call of a compiled or cached path is slow and says nothing.
