@@ -169,7 +169,7 @@ def similarity_by_layer(
 
     Example:
         >>> model = nn.Sequential(nn.Identity(), nn.Linear(4, 4))
-        >>> similarity_by_layer(model, model, torch.ones(2, 3, 4))
+        >>> similarity_by_layer(model, model, torch.ones(2, 3, 4)).round(decimals=4)
         tensor([1., 1.])
     """
     outputs = layer_outputs(model, layers, *inputs, **options)
