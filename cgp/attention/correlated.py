@@ -7,14 +7,15 @@ from typing import Any
 from torch import Tensor
 
 from cgp.functional import correlated
-from cgp.functional.causal import prefix_posterior, up_to
+from cgp.functional.causal import prefix_posterior
 from cgp.functional.correlated import ExactTerms
 from cgp.functional.correlated_objective import OBJECTIVES, log_density
 from cgp.functional.gaussians import DenseGaussian, MarginalGaussian
-from cgp.functional.padding import count_tokens, mask_gram, mask_tokens
+from cgp.functional.padding import count_tokens, mask_tokens
 
 from .base import Tokens
 from .gaussian_process import GaussianProcessAttention
+from .kernel import kernel_heads
 from .softmax import softmax_heads
 from .softmax_posterior import SoftmaxPosterior
 
@@ -163,15 +164,13 @@ class CGPAttention(CorrelatedAttention):
         """
         if self.softmax is not None:
             return softmax_heads(tokens)
-        gram, padding = self.canonical.gram, tokens.key_padding
         if tokens.o is None:
-            weights = mask_gram(gram(tokens.q, tokens.k), None, padding)
-            mean = (weights * up_to(weights.shape[-1], weights.device) if tokens.is_causal else weights) @ tokens.v
-        else:
-            K_qo, K_o, K_ko = gram(tokens.q, tokens.o), gram(tokens.o), gram(tokens.k, tokens.o)
-            mean = correlated.latent_mean(
-                K_qo, K_o, K_ko, tokens.v, noise=self.noise, key_padding=padding, latent_padding=padding
-            )
+            return mask_tokens(kernel_heads(tokens, self.canonical), tokens.query_padding)
+        gram, padding = self.canonical.gram, tokens.key_padding
+        K_qo, K_o, K_ko = gram(tokens.q, tokens.o), gram(tokens.o), gram(tokens.k, tokens.o)
+        mean = correlated.latent_mean(
+            K_qo, K_o, K_ko, tokens.v, noise=self.noise, key_padding=padding, latent_padding=padding
+        )
         return mask_tokens(mean, tokens.query_padding)
 
     def marginals(self, tokens: Tokens) -> MarginalGaussian:

@@ -6,13 +6,13 @@ from typing import Any
 
 from torch import Tensor
 
-from cgp.functional.covariances import canonical
+from cgp.functional.covariances import Canonical, canonical
 from cgp.functional.padding import mask_gram
 
 from .base import Attention, Tokens, full_precision
 from .masks import causal_mask
 
-__all__ = ["KernelAttention"]
+__all__ = ["KernelAttention", "kernel_heads"]
 
 
 class KernelAttention(Attention):
@@ -59,7 +59,20 @@ class KernelAttention(Attention):
             ``(*batch, h, Nq, s)``.
         """
         with full_precision(tokens.q.device):
-            gram = mask_gram(self.canonical.gram(tokens.q, tokens.k), None, tokens.key_padding)
-            if tokens.is_causal:
-                gram = gram.masked_fill(causal_mask(gram.shape[-2], gram.shape[-1], gram.device), 0.0)
-            return gram @ tokens.v
+            return kernel_heads(tokens, self.canonical)
+
+
+def kernel_heads(tokens: Tokens, kernel: Canonical) -> Tensor:
+    """Kernel attention of every head, which is also the mean of the correlated process in one hop.
+
+    Args:
+        tokens: the projected tokens.
+        kernel: the canonical covariance.
+
+    Returns:
+        ``(*batch, h, Nq, s)``.
+    """
+    gram = mask_gram(kernel.gram(tokens.q, tokens.k), None, tokens.key_padding)
+    if tokens.is_causal:
+        gram = gram.masked_fill(causal_mask(gram.shape[-2], gram.shape[-1], gram.device), 0.0)
+    return gram @ tokens.v
