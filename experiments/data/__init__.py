@@ -1,7 +1,10 @@
 """Data sets, shifted inputs and unfamiliar inputs, as tensors."""
 
+from experiments.data.configuration import CorruptionConfig, DataConfig
 from experiments.data.digits import digits_splits
+from experiments.data.examples import DataDescription, DataSplits, Examples, InputSet, batch
 from experiments.data.images import ImageSplits, LabelledImages
+from experiments.data.loading import input_sets, load
 from experiments.data.shifts import SHIFTS, STRENGTHS, shifted
 from experiments.data.unfamiliar import UNFAMILIAR, unfamiliar
 
@@ -9,9 +12,18 @@ __all__ = [
     "SHIFTS",
     "STRENGTHS",
     "UNFAMILIAR",
+    "CorruptionConfig",
+    "DataConfig",
+    "DataDescription",
+    "DataSplits",
+    "Examples",
     "ImageSplits",
+    "InputSet",
     "LabelledImages",
+    "batch",
     "digits_splits",
+    "input_sets",
+    "load",
     "shifted",
     "unfamiliar",
 ]

@@ -1,4 +1,4 @@
-"""Image sets in a local folder: `<root>/<name>/<split>.npz` with `images` uint8 (N, H, W, C) and `labels` int64 (N,)."""
+"""Image sets in a folder: `<root>/<name>/<split>.npz` with `images` uint8 (N, H, W, C), `labels` int64 (N,)."""
 
 import zipfile
 from pathlib import Path

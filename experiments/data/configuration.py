@@ -1,0 +1,83 @@
+"""The typed configuration of a data set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+__all__ = ["CorruptionConfig", "DataConfig"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorruptionConfig:
+    """Which corrupted test images are predicted.
+
+    Args:
+        kinds: names of corruptions; None for all that the data set has (19 for CIFAR, 5 for the digits, none for
+            other sets), an empty list for none.
+        severities: of 1 to 5.
+        limit: how many test images, the same for every kind, severity and seed; None for all.
+        source: "official" reads the published CIFAR-10-C or CIFAR-100-C files, "generated" makes our own, "auto" takes
+            the published ones where they are there.
+        seed: of the noise and the places of our own.
+    """
+
+    kinds: tuple[str, ...] | None = None
+    severities: tuple[int, ...] = (1, 3, 5)
+    limit: int | None = 1000
+    source: Literal["auto", "official", "generated"] = "auto"
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """A data set, how it is split, and what is predicted with it beside its test part.
+
+    Args:
+        name: digits, cifar10, cifar100, svhn, textures, lsun_crop, lsun_resize, tiny_imagenet, tiny_imagenet_crop,
+            tiny_imagenet_resize, cola or imdb; or a name of your own, with `folder` or `<root>/<name>/<split>.npz`.
+        root: folder of the data sets; None for the environment variable CGP_DATA.
+        folder: your own images, in one sub-folder a class (or in train/, validation/ and test/ of such).
+        download: let torchvision or pytorch-ood download what is missing into `root`.
+        split: of CoLA: "pooled" (train and dev together, 80 : 20, as CGPT's code), "selected" (the same, 70 : 10 : 20)
+            or "official" (8,551 : 527); a part of the training texts is held out for selection throughout.
+        split_seed: decides what is held out; None to let it follow the seed of the run. Runs of one split can be
+            joined to an ensemble.
+        validation: share of the training examples that is held out where a set has no validation part.
+        limit_train: how many training examples at most ("reduced").
+        limit_validation: how many validation examples at most.
+        limit_test: how many test examples at most.
+        limit_unfamiliar: how many inputs of each unfamiliar set at most; None for as many as the test part has.
+        image_size: side to which images are resized and cropped; None for the set's own (of `folder`: 32).
+        unfamiliar: names of image sets, folders of images or .npz files that hold inputs of no class.
+        corruptions: the corrupted test images.
+        encoder: folder or hub name of a transformers encoder whose frozen states are the tokens' embeddings; None for
+            embeddings that are learned.
+        max_length: tokens after which a text is cut; None for the set's own.
+        vocabulary_size: how many symbols at most, the most frequent ones; None for all.
+        min_count: how often a word must be there in the training part to have a symbol of its own; rarer ones share
+            one, so that it is learned what an unknown word means.
+        cache: folder of what is made once (corrupted images, encoders' states); None for the environment variable
+            CGP_CACHE, or else the user's cache.
+    """
+
+    name: str = "digits"
+    root: Path | None = None
+    folder: Path | None = None
+    download: bool = False
+    split: Literal["pooled", "selected", "official"] = "selected"
+    split_seed: int | None = 0
+    validation: float = 0.1
+    limit_train: int | None = None
+    limit_validation: int | None = None
+    limit_test: int | None = None
+    limit_unfamiliar: int | None = None
+    image_size: int | None = None
+    unfamiliar: tuple[str, ...] = ()
+    corruptions: CorruptionConfig = field(default_factory=CorruptionConfig)
+    encoder: str | None = None
+    max_length: int | None = None
+    vocabulary_size: int | None = None
+    min_count: int = 2
+    cache: Path | None = None
