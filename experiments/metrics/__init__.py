@@ -12,6 +12,7 @@ from experiments.metrics.calibration import (
     maximum_calibration_error,
     reliability_bins,
 )
+from experiments.metrics.detectors import DETECTOR_NAMES, detect, detector_scores
 from experiments.metrics.ood import (
     DETECTORS,
     DetectionReport,
@@ -47,6 +48,7 @@ from experiments.metrics.temperature import fit_temperature
 
 __all__ = [
     "DETECTORS",
+    "DETECTOR_NAMES",
     "PROTOCOLS",
     "CalibrationError",
     "ClassificationReport",
@@ -65,7 +67,9 @@ __all__ = [
     "calibration_bins",
     "calibration_error",
     "classification_report",
+    "detect",
     "detection_report",
+    "detector_scores",
     "energy",
     "epistemic_uncertainty",
     "excess_area_under_risk_coverage",
