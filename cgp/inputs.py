@@ -11,19 +11,20 @@ from torch import Tensor, nn
 __all__ = ["call_model", "logits_of", "model_device", "split_inputs", "to_device"]
 
 
-def call_model(model: nn.Module, inputs: Any) -> Any:
+def call_model(model: nn.Module, inputs: Any, **options: Any) -> Any:
     """Call a model.
 
     Args:
         model: any module.
         inputs: a dict becomes keyword arguments, a tuple or list positional ones, anything else the one argument.
+        **options: further keyword arguments.
 
     Returns:
         What the model returns.
     """
     if isinstance(inputs, Mapping):
-        return model(**inputs)
-    return model(*inputs) if isinstance(inputs, tuple | list) else model(inputs)
+        return model(**inputs, **options)
+    return model(*inputs, **options) if isinstance(inputs, tuple | list) else model(inputs, **options)
 
 
 def logits_of(output: Any) -> Tensor:

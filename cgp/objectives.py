@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from gpytorch.likelihoods import Likelihood
 from torch import Tensor, nn
 
-from .deep_gp import added_losses, clear_added_losses, draws, global_kl
+from .conversion.convert import RECORD
+from .deep_gp import added_losses, attention_blocks, clear_added_losses, draws, global_kl
+from .inputs import call_model, logits_of
+from .replay import SharedPrefix
 
 __all__ = ["Objective"]
+
+_RECOMPUTES = ("gradient_checkpointing", "grad_checkpointing")  # what transformers and timm call it
 
 
 class Objective(nn.Module):
@@ -27,6 +33,11 @@ class Objective(nn.Module):
 
     A module, not a function, so that it can be compiled and wrapped for data-parallel training as a whole.
 
+    Models that carry a leading dimension S, as the reference models do, make the draws in one pass. Others, converted
+    ones above all, are run once for each draw; what lies below their first stochastic layer, its dropout included, is
+    then run once a step and shared by the draws, but for models that change it in place, recompute it (gradient
+    checkpointing) or are compiled.
+
     Args:
         model: maps inputs to function values: logits or outputs, ``(*batch, C)``, or ``(S, *batch, C)`` under draws.
         likelihood: with ``expected_log_prob(observations, function_samples)``.
@@ -34,6 +45,9 @@ class Objective(nn.Module):
         alpha: weight of the log-density; changed during training by setting the attribute.
         beta: weight of the divergences; likewise.
         num_samples: S draws a step.
+        carries_draws: whether the model lets a leading dimension S through all of its layers; None is yes, unless
+            :func:`cgp.convert` made it.
+        output: takes the function values from what the model returns.
 
     Raises:
         ValueError: if a size is not positive.
@@ -58,12 +72,16 @@ class Objective(nn.Module):
         alpha: float = 0.0,
         beta: float = 1.0,
         num_samples: int = 1,
+        carries_draws: bool | None = None,
+        output: Callable[[Any], Tensor] = logits_of,
     ) -> None:
         super().__init__()
         if num_data < 1 or num_samples < 1:
             raise ValueError(f"num_data, num_samples: expected at least 1, got {num_data} and {num_samples}")
         self.model, self.likelihood = model, likelihood
         self.num_data, self.num_samples = num_data, num_samples
+        converted = any(hasattr(module, RECORD) for module in model.modules())
+        self.carries_draws, self.output = not converted if carries_draws is None else carries_draws, output
         self.register_buffer("alpha", torch.tensor(float(alpha)), persistent=False)  # tensors: no recompilation
         self.register_buffer("beta", torch.tensor(float(beta)), persistent=False)
 
@@ -82,7 +100,7 @@ class Objective(nn.Module):
         """The loss of a batch.
 
         Args:
-            inputs: what the model takes.
+            inputs: what the model takes: a tensor, a tuple of arguments, or a dict of them.
             targets: labels ``(*batch,)`` or outputs ``(*batch, E)``.
             **model_options: passed to the model (masks).
 
@@ -95,7 +113,7 @@ class Objective(nn.Module):
         """The loss and what it is made of, unweighted.
 
         Args:
-            inputs: what the model takes.
+            inputs: what the model takes: a tensor, a tuple of arguments, or a dict of them.
             targets: labels ``(*batch,)`` or outputs ``(*batch, E)``.
             **model_options: passed to the model (masks).
 
@@ -104,15 +122,38 @@ class Objective(nn.Module):
             "log_density" (minus it), "kl", "ksvd".
         """
         clear_added_losses(self.model)
-        with draws(self.model, self.num_samples):
-            function = self.model(inputs, **model_options)
+        function, terms = self._draws(inputs, model_options)
+        clear_added_losses(self.model)
         if function.dtype in (torch.float16, torch.bfloat16):
             function = function.float()
-        nll = -self.likelihood.expected_log_prob(targets, function).mean()
-        terms, kl = added_losses(self.model), global_kl(self.model)
-        clear_added_losses(self.model)
+        nll, kl = -self.likelihood.expected_log_prob(targets, function).mean(), global_kl(self.model)
         weights: dict[str, Tensor | float] = {"log_density": self.alpha, "kl": self.beta, "ksvd": 1.0}
         loss = nll + self.beta * kl / self.num_data
         for kind, value in terms.items():
             loss = loss + weights[kind] * value
         return {"loss": loss, "nll": nll, "global_kl": kl, **terms}
+
+    def _draws(self, inputs: Any, options: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Function values (S, *batch, C), or (*batch, C), and the per-sequence terms."""
+
+        def run() -> Tensor:
+            return self.output(call_model(self.model, inputs, **options))
+
+        one_pass = self.carries_draws or self.num_samples == 1 or not attention_blocks(self.model, stochastic=True)
+        if one_pass:
+            with draws(self.model, self.num_samples):
+                return run(), added_losses(self.model)
+        passes = [(function, added_losses(self.model)) for function in self._passes(run)]
+        functions, terms = zip(*passes, strict=True)
+        return torch.stack(functions), {kind: torch.stack([t[kind] for t in terms]).mean() for kind in terms[0]}
+
+    def _passes(self, run: Callable[[], Tensor]) -> Iterator[Tensor]:
+        """One draw after the other; the terms of the last one lie in the model each time."""
+        recomputes = any(getattr(module, name, False) for module in self.model.modules() for name in _RECOMPUTES)
+        if recomputes or torch.compiler.is_compiling():
+            yield from (run() for _ in range(self.num_samples))
+            return
+        prefix = SharedPrefix(self.model)
+        yield prefix.record(run)
+        with prefix.replaying(posterior=True):
+            yield from (run() for _ in range(self.num_samples - 1))

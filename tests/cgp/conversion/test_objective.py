@@ -1,0 +1,147 @@
+"""Several draws a step through hosts that carry no leading dimension."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from cgp import CategoricalLikelihood, Objective, SoftmaxAttention, convert
+from cgp.deep_gp import added_losses, attention_blocks, sampling
+from cgp.inputs import call_model
+from models import VisionTransformer
+from tests.cgp.conversion import hosts
+
+FAMILIES = (
+    hosts.torchvision_vit,
+    hosts.timm_vit,
+    hosts.timm_eva,
+    hosts.transformers_vit,
+    hosts.transformers_bert,
+)
+LABELS = torch.tensor([0, 1, 2])
+
+
+def bound(model, num_samples, **options):
+    return Objective(model, CategoricalLikelihood(5), num_data=3, num_samples=num_samples, **options)
+
+
+@pytest.mark.parametrize("layers", ["last", "all"])
+@pytest.mark.parametrize("make", FAMILIES)
+def test_draws_are_those_of_whole_passes(make, layers):
+    """Value and gradients against the host run three times, its logits averaged by hand."""
+    host = make()
+    model = convert(host.model, "scgp", layers, amplitude=0.5, num_inducing=4)  # in eval mode: without dropout
+    with sampling(model, "marginal"):
+        torch.manual_seed(1)
+        draws = torch.stack([host.output(call_model(model, host.inputs)) for _ in range(3)])
+        expected = torch.stack([nn.functional.cross_entropy(one, LABELS) for one in draws]).mean()
+        torch.manual_seed(1)
+        got = bound(model, 3)(host.inputs, LABELS)
+    torch.testing.assert_close(got, expected)
+    assert draws.std(0).max() > 1e-3
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    pairs = zip(*(torch.autograd.grad(x, parameters, allow_unused=True) for x in (got, expected)), strict=True)
+    for mine, whole in pairs:
+        assert (mine is None) == (whole is None)
+        if mine is not None:
+            torch.testing.assert_close(mine, whole, rtol=1e-4, atol=1e-5)
+
+
+def test_what_lies_below_the_first_stochastic_layer_runs_once():
+    host = hosts.torchvision_vit()
+    model = convert(host.model, "cgp").train()
+    calls = []
+    model.encoder.layers[0].mlp.register_forward_hook(lambda *_: calls.append("below"))
+    last = model.encoder.layers[-1].mlp[0]  # not reached before the last attention has drawn
+    forward = last.forward
+    last.forward = lambda x: (calls.append("above"), forward(x))[1]
+    below = model.encoder.layers[0].mlp[0]
+    computed, run = [], below.forward
+    below.forward = lambda x: (computed.append(x), run(x))[1]
+    bound(model, 4)(host.inputs, LABELS).backward()
+    assert calls.count("above") == 4
+    assert len(computed) == 1
+    assert below.weight.grad.any()
+
+
+@pytest.mark.parametrize(("attention", "kind"), [("sgpa", "kl"), ("kep_svgp", "ksvd"), ("cgp", "log_density")])
+def test_terms_of_the_sequences_are_averaged_over_the_draws(attention, kind):
+    """Two layers: the term of the second depends on the draw of the first."""
+    host = hosts.timm_vit()
+    options = {"mean": "kernel"} if attention == "cgp" else {}
+    model = convert(host.model, attention, "all", **options).train()
+    torch.manual_seed(2)
+    singles = []
+    for _ in range(3):
+        call_model(model, host.inputs)
+        singles.append(added_losses(model)[kind])
+    torch.manual_seed(2)
+    parts = bound(model, 3).parts(host.inputs, LABELS)
+    torch.testing.assert_close(parts[kind], torch.stack(singles).mean())
+    assert added_losses(model) == {}
+
+
+def test_mean_mode_is_one_pass_and_cross_entropy():
+    host = hosts.timm_vit()
+    model = convert(host.model, "cgp")
+    loss = bound(model, 4)(host.inputs, LABELS)
+    torch.testing.assert_close(loss, nn.functional.cross_entropy(host.model(host.inputs), LABELS), atol=1e-5, rtol=0)
+
+
+def test_function_values_are_taken_from_any_output():
+    host = hosts.transformers_bert()
+    model = convert(host.model.bert, "cgp").train()
+    objective = Objective(
+        model, CategoricalLikelihood(16), 3, num_samples=2, output=lambda out: out.last_hidden_state[:, 0]
+    )
+    objective(host.inputs, LABELS).backward()
+    assert attention_blocks(model)[0].in_proj.weight.grad.any()
+    with pytest.raises(ValueError, match="pass output="):
+        Objective(model, CategoricalLikelihood(16), 3, num_samples=2)(host.inputs, LABELS)
+
+
+def test_recomputed_activations_are_those_of_their_draw():
+    """Gradient checkpointing runs layers again in the backward pass, when nothing stands for their outputs any more."""
+    host = hosts.transformers_vit()
+    model = convert(host.model, "scgp", amplitude=0.5, num_inducing=4).train()
+    gradients = []
+    for recompute in (False, True):
+        if recompute:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        model.zero_grad()
+        torch.manual_seed(3)
+        bound(model, 3)(host.inputs, LABELS).backward()
+        gradients.append({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})
+    assert gradients[0].keys() == gradients[1].keys()
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], gradient, rtol=1e-4, atol=1e-5)
+
+
+def test_whoever_carries_draws_may_say_so():
+    model = VisionTransformer(
+        image_size=8, patch_size=4, channels=1, num_classes=5, depth=2, embed_dim=16, mlp_dim=16, num_heads=2,
+        attention=SoftmaxAttention, pooling="mean", dropout=0.0,
+    )  # fmt: skip
+    converted = convert(model, "cgp", amplitude=0.5).train()
+    x = torch.randn(3, 1, 8, 8)
+    assert not bound(converted, 2).carries_draws
+    assert bound(model, 2).carries_draws
+    losses = [bound(converted, 64, carries_draws=way)(x, LABELS) for way in (True, False)]
+    torch.testing.assert_close(losses[0], losses[1], rtol=0.1, atol=0.05)
+
+
+@pytest.mark.parametrize(
+    "make", [hosts.torchvision_vit, hosts.timm_vit, hosts.transformers_vit, hosts.transformers_bert]
+)
+def test_hosts_are_finetuned_by_several_draws(make):
+    host = make()
+    model = convert(host.model, "scgp", num_inducing=4).train()
+    objective = bound(model, 3)
+    optimiser, losses = torch.optim.Adam(model.parameters(), lr=0.01), []
+    for _ in range(15):
+        optimiser.zero_grad()
+        losses.append(objective(host.inputs, LABELS))
+        losses[-1].backward()
+        optimiser.step()
+    assert losses[-1] < 0.5 * losses[0]
