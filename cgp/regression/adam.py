@@ -9,7 +9,8 @@ from gpytorch.mlls import VariationalELBO
 from torch import Tensor
 
 from .base import ProcessRegression
-from .fitting import Fit, Progress, learned_parameters, reported, row_loss, starting_points
+from .fitting import reported, row_loss, starting_points
+from .quasi_newton import Fit, Progress, learned_parameters
 from .variational import StochasticCorrelatedGPRegression
 
 __all__ = ["fit_adam", "fit_minibatches"]

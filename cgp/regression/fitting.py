@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator
+from functools import partial
 
 import torch
 from sklearn.exceptions import ConvergenceWarning
@@ -16,38 +16,17 @@ from cgp.functional.cholesky import NotPositiveDefiniteError
 
 from .base import ProcessRegression
 from .process_map import ProcessMap
+from .quasi_newton import RACE, Fit, Progress, copied_state, minimise
 
 __all__ = [
-    "Fit",
-    "Progress",
     "ProgressLine",
     "fit_lbfgs",
-    "learned_parameters",
     "reported",
     "row_loss",
     "starting_points",
 ]
 
-Progress = Callable[[int, float], None]
-
 _FACTORS = (1.0, 3.0, 0.3, 10.0, 30.0)
-_TOO_FAR = 10.0
-
-
-class Fit(NamedTuple):
-    """How a fit went.
-
-    Attributes:
-        loss: the negative log posterior of the parameters a row, in nats.
-        steps: steps of the optimiser.
-        converged: whether it stopped by itself.
-        message: in words.
-    """
-
-    loss: float
-    steps: int
-    converged: bool
-    message: str
 
 
 class ProgressLine:
@@ -75,22 +54,23 @@ def fit_lbfgs(
     *,
     num_starts: int = 1,
     max_steps: int = 200,
-    tolerance: float = 1e-6,
+    tolerance: float = 1e-3,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Fit:
     """Fit by L-BFGS with a strong-Wolfe line search, from the best of several starts.
 
-    The objective is screened at five lengthscales (factors 0.3 to 30 of the initial one); the best of them are the
-    starts, and starts beyond five are perturbed at random.
+    The objective is screened at five lengthscales (factors 0.3 to 30 of the initial one). The three most promising, or
+    as many as are to be followed, race over 20 steps, and the best go on to the end; starts beyond five are perturbed
+    at random. The race is what finds the better mode where the evidence has several: the first value says little.
 
     Args:
         model: exact or sparse; left in eval mode with the best parameters found.
         num_starts: how many starts are followed to their end.
         max_steps: of each start.
-        tolerance: a start ends when the loss a row changes, or its gradient is, less than this.
+        tolerance: a start ends when 20 evaluations have won less than this, in nats a row.
         seed: of the perturbations.
-        progress: called with step and loss.
+        progress: called with the count of evaluations and the loss.
 
     Returns:
         The best start's.
@@ -100,23 +80,23 @@ def fit_lbfgs(
 
     Warns:
         ConvergenceWarning: if the best start was cut off.
-
-    Source:
-        Nocedal & Wright (2006), Numerical Optimization, algorithms 7.5 and 3.5, as of :class:`torch.optim.LBFGS`.
     """
     if num_starts < 1 or max_steps < 1:
         raise ValueError(f"num_starts, max_steps: expected at least 1, got {num_starts}, {max_steps}")
     model.eval()
-    best: tuple[Fit, dict[str, Tensor]] | None = None
-    for start in starting_points(model, num_starts, seed):
-        model.load_state_dict(start)
-        fit = _one_start(model, max_steps, tolerance, progress)
-        if math.isfinite(fit.loss) and (best is None or fit.loss < best[0].loss):
-            best = fit, _copy(model)
-    if best is None:
+    fit = minimise(
+        model,
+        partial(row_loss, model),
+        list(starting_points(model, max(RACE, num_starts), seed)),
+        num_followed=num_starts,
+        max_steps=max_steps,
+        tolerance=tolerance,
+        failures=(NotPositiveDefiniteError,),
+        progress=progress,
+    )
+    if fit is None:
         raise ValueError("fit: the objective is not finite at any start; check the scale of inputs and targets")
-    model.load_state_dict(best[1])
-    return reported(best[0])
+    return reported(fit)
 
 
 def row_loss(model: ProcessRegression) -> Tensor:
@@ -129,61 +109,6 @@ def row_loss(model: ProcessRegression) -> Tensor:
         A scalar, in nats.
     """
     return -(model.log_evidence() + model.log_prior() + model.log_volume()) / len(model.train_targets)
-
-
-def learned_parameters(model: torch.nn.Module) -> list[Tensor]:
-    """The parameters that are learned.
-
-    Args:
-        model: any module.
-
-    Returns:
-        Those with gradients.
-    """
-    return [parameter for parameter in model.parameters() if parameter.requires_grad]
-
-
-def _one_start(model: ProcessRegression, max_steps: int, tolerance: float, progress: Progress | None) -> Fit:
-    optimizer = torch.optim.LBFGS(
-        learned_parameters(model),
-        max_iter=max_steps,
-        max_eval=2 * max_steps,
-        history_size=20,
-        tolerance_grad=tolerance,
-        tolerance_change=tolerance,
-        line_search_fn="strong_wolfe",
-    )
-    losses: list[float] = []
-
-    def closure() -> Tensor:
-        optimizer.zero_grad()
-        try:
-            loss = row_loss(model)
-            loss.backward()
-        except NotPositiveDefiniteError:
-            # A step too far: a large loss makes the line search step back; an infinite one would make its
-            # interpolation NaN.
-            largest = max(map(abs, losses), default=0.0)
-            loss = torch.full_like(model.train_targets[0], _TOO_FAR * (1.0 + largest))
-            _zero_gradients(model)
-        losses.append(float(loss.detach()))
-        if progress is not None:
-            progress(len(losses), losses[-1])
-        return loss
-
-    optimizer.step(closure)
-    with torch.no_grad():
-        loss = _finite_loss(model)
-    state = optimizer.state[optimizer._params[0]]
-    steps = int(state["n_iter"])
-    if steps >= max_steps or state["func_evals"] >= 2 * max_steps:
-        return Fit(loss, steps, False, f"cut off after {steps} steps")
-    return Fit(loss, steps, True, "the loss or its gradient stands still")
-
-
-def _zero_gradients(model: torch.nn.Module) -> None:
-    for parameter in learned_parameters(model):
-        parameter.grad = torch.zeros_like(parameter)
 
 
 def _finite_loss(model: ProcessRegression) -> float:
@@ -205,7 +130,7 @@ def starting_points(model: ProcessRegression, number: int, seed: int) -> Iterato
     Yields:
         State dictionaries.
     """
-    initial, screened = _copy(model), []
+    initial, screened = copied_state(model), []
     with torch.no_grad():
         for factor in _FACTORS:
             _rescale(model, factor)
@@ -219,7 +144,7 @@ def starting_points(model: ProcessRegression, number: int, seed: int) -> Iterato
             _rescale(model, order[index % len(order)])
             if index >= len(order):
                 _perturb(model, generator)
-        yield _copy(model)
+        yield copied_state(model)
 
 
 def _rescale(model: ProcessRegression, factor: float) -> None:
@@ -233,10 +158,6 @@ def _perturb(model: ProcessRegression, generator: torch.Generator) -> None:
         if parameter.requires_grad and "scaled_points" not in name:
             noise = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
             parameter.add_(0.5 * noise.to(parameter.device))
-
-
-def _copy(model: torch.nn.Module) -> dict[str, Tensor]:
-    return {name: value.detach().clone() for name, value in model.state_dict().items()}
 
 
 def reported(fit: Fit) -> Fit:

@@ -15,7 +15,8 @@ from .base import ProcessRegression
 from .bayesian import Samples, batch_model, fit_svi, sample_nuts
 from .diagnostics import Diagnostics
 from .exact import CorrelatedGPRegression
-from .fitting import Fit, ProgressLine, fit_lbfgs
+from .fitting import ProgressLine, fit_lbfgs
+from .quasi_newton import Fit
 from .sparse import SparseCorrelatedGPRegression
 from .variational import StochasticCorrelatedGPRegression
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,7 @@ from cgp.regression import CorrelatedGPRegressor
 from experiments.regression.peers import coregionalised, exact, sgpr, svgp
 from experiments.regression.problems import Answer, Problem
 
-__all__ = ["CORRELATED", "SPARSE", "Method", "ours"]
+__all__ = ["CORRELATED", "SPARSE", "Method", "chosen", "ours", "stochastic"]
 
 Method = Callable[..., Answer]
 
@@ -35,6 +35,19 @@ def ours(problem: Problem, *, alone: bool = False, **arguments: Any) -> Answer:
     return Answer(mean, sd) if mean.ndim == 1 else Answer(mean[:, 0], sd[:, 0])
 
 
+def stochastic(problem: Problem, *, num_epochs: int = 40, **arguments: Any) -> Answer:
+    """Our regressor on minibatches of 1024, with as many steps as SVGP.
+
+    Args:
+        problem: what is asked.
+        num_epochs: passes through the data, and at least 1,000 steps.
+        arguments: of the regressor.
+    """
+    batches = -(-len(problem.inputs) // 1024)
+    epochs = max(num_epochs, -(-1000 // batches))
+    return ours(problem, inference="stochastic", batch_size=1024, max_steps=epochs, **arguments)
+
+
 CORRELATED: Mapping[str, Method] = {
     "cgp independent": partial(ours, alone=True),
     "GPyTorch ExactGP, independent": exact,
@@ -50,5 +63,22 @@ SPARSE: Mapping[str, Method] = {
     "cgp sparse vfe": partial(ours, objective="vfe"),
     "cgp sparse dtc": partial(ours, objective="dtc"),
     "GPyTorch SGPR": sgpr,
+    "cgp stochastic": stochastic,
     "GPyTorch SVGP": svgp,
 }
+
+
+def chosen(methods: Mapping[str, Method], names: Sequence[str] | None) -> dict[str, Method]:
+    """The methods of these names.
+
+    Args:
+        methods: by name.
+        names: which of them; None means all.
+
+    Raises:
+        ValueError: if there is no such method.
+    """
+    unknown = [name for name in names or () if name not in methods]
+    if unknown:
+        raise ValueError(f"methods: expected some of {list(methods)}, got {unknown}")
+    return {name: method for name, method in methods.items() if names is None or name in names}

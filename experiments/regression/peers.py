@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -21,6 +21,7 @@ from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
 from cgp.regression.inducing import cluster_centres
+from cgp.regression.quasi_newton import copied_state, minimise
 from cgp.regression.scaling import Scaling, stacked_rows
 from experiments.regression.problems import Answer, Problem
 
@@ -28,8 +29,6 @@ __all__ = ["coregionalised", "exact", "sgpr", "svgp"]
 
 _FACTORS = (1.0, 1 / 3.0, 1 / 0.3, 0.1, 1 / 30.0)
 _FLOOR = 1e-6
-_STEPS = 200
-_TOLERANCE = 1e-6
 
 
 class _Exact(ExactGP):
@@ -200,7 +199,7 @@ def _settings(model: Any) -> Any:
 
 
 def _fit_exact(model: ExactGP, *parameters: Tensor) -> None:
-    """L-BFGS on the marginal likelihood from the best of five lengthscales, as ours."""
+    """The marginal likelihood by our own optimiser, from five lengthscales of which three race, as ours."""
     model.double().train()
     model.likelihood.train()
     objective = ExactMarginalLogLikelihood(model.likelihood, model)
@@ -209,36 +208,11 @@ def _fit_exact(model: ExactGP, *parameters: Tensor) -> None:
         with _settings(model):
             return -objective(model(*model.train_inputs), model.train_targets, *parameters)
 
-    _start_at_best(model, loss)
-    optimizer = torch.optim.LBFGS(
-        [one for one in model.parameters() if one.requires_grad],
-        max_iter=_STEPS,
-        max_eval=2 * _STEPS,
-        history_size=20,
-        tolerance_grad=_TOLERANCE,
-        tolerance_change=_TOLERANCE,
-        line_search_fn="strong_wolfe",
-    )
-
-    losses: list[float] = []
-
-    def closure() -> Tensor:
-        optimizer.zero_grad()
-        try:
-            value = loss()
-            value.backward()
-        except NotPSDError:
-            # As in our fit: a step too far is answered by a large loss, from which the line search steps back.
-            value = torch.full_like(model.train_targets[0], 10.0 * (1.0 + max(map(abs, losses), default=0.0)))
-            for parameter in model.parameters():
-                parameter.grad = torch.zeros_like(parameter)
-        losses.append(float(value.detach()))
-        return value
-
-    optimizer.step(closure)
+    minimise(model, loss, list(_starts(model, loss)), failures=(NotPSDError,))
 
 
-def _start_at_best(model: ExactGP, loss: Callable[[], Tensor]) -> None:
+def _starts(model: ExactGP, loss: Callable[[], Tensor]) -> Iterator[dict[str, Tensor]]:
+    """The initial parameters at five lengthscales, the most promising first."""
     kernels = [one for one in model.modules() if isinstance(one, RBFKernel | MaternKernel)]
     initial = [one.lengthscale.detach().clone() for one in kernels]
     found = []
@@ -246,7 +220,5 @@ def _start_at_best(model: ExactGP, loss: Callable[[], Tensor]) -> None:
         for factor in _FACTORS:
             for one, value in zip(kernels, initial, strict=True):
                 one.lengthscale = value * factor
-            found.append(float(loss()))
-        best = _FACTORS[int(np.nanargmin(found))]
-        for one, value in zip(kernels, initial, strict=True):
-            one.lengthscale = value * best
+            found.append((float(np.nan_to_num(float(loss()), nan=np.inf)), copied_state(model)))
+    yield from (state for _, state in sorted(found, key=lambda pair: pair[0]))

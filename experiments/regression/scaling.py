@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from experiments.regression.methods import SPARSE
+from experiments.regression.methods import SPARSE, chosen
 from experiments.regression.problems import Problem, scores
 from experiments.regression.report import write_results
 from experiments.regression.rows import cached_row, stored_row
@@ -23,6 +23,7 @@ def scaling(
     data: Path | None = None,
     sizes: Sequence[int] = (1000, 2000, 5000, 10000, 20000, 50000),
     num_inducing: int = 200,
+    methods: Sequence[str] | None = None,
     threads: int = 2,
     only_stored: bool = False,
 ) -> None:
@@ -33,6 +34,7 @@ def scaling(
         data: not used, so that all commands take the same arguments.
         sizes: numbers of rows.
         num_inducing: m.
+        methods: names of those to run; None means all.
         threads: of torch.
         only_stored: write the table of the rows that are there and run none.
     """
@@ -40,7 +42,7 @@ def scaling(
     rows = []
     for size in sizes:
         problem = scaling_problem(size)
-        for label, method in SPARSE.items():
+        for label, method in chosen(SPARSE, methods).items():
             exact = "exact" in label.lower()
             if (exact and size > _SMALL) or "dtc" in label:
                 continue

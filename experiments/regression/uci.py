@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from experiments.regression.methods import SPARSE
+from experiments.regression.methods import SPARSE, chosen
 from experiments.regression.problems import Problem, scores
 from experiments.regression.report import write_results
 from experiments.regression.rows import cached_row, stored_row
@@ -35,6 +35,7 @@ def uci(
     num_splits: int = 20,
     num_inducing: int = 100,
     kernel: str = "rbf",
+    methods: Sequence[str] | None = None,
     threads: int = 1,
     only_stored: bool = False,
 ) -> None:
@@ -47,6 +48,7 @@ def uci(
         num_splits: the first of the standard splits.
         num_inducing: of every sparse method.
         kernel: canonical covariance.
+        methods: names of those to run; None means all.
         threads: of torch.
         only_stored: write the tables of the rows that are there and run none.
     """
@@ -56,7 +58,7 @@ def uci(
         splits = np.load(data / "uci" / f"{name}.npz")["test_mask"].shape[0]
         for split in range(min(num_splits, splits)):
             problem = uci_problem(data, name, split)
-            for label, method in SPARSE.items():
+            for label, method in chosen(SPARSE, methods).items():
                 exact = "exact" in label.lower()
                 if exact and len(problem.inputs) > _EXACT_ROWS:
                     continue
