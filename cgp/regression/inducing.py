@@ -91,24 +91,37 @@ class InducingFeatures(Module):
             for component, one in zip(covariance.kernels, inputs, strict=True)
         ]
 
-    def forward(self, covariance: AdditiveKernel, x: Tensor, factors: list[Tensor] | None = None) -> Tensor:
+    def crosses(self, covariance: AdditiveKernel, x: Tensor, weights: Tensor | None = None) -> list[Tensor]:
+        """Covariances of the inducing values with rows.
+
+        Args:
+            covariance: the sum of components.
+            x: ``(*batch, n, d + 1)``.
+            weights: of the rows, ``(*batch, n)``; None means 1.
+
+        Returns:
+            One ``(*batch, m_q, n)`` a component.
+        """
+        found = []
+        for component, one in zip(covariance.kernels, self.inducing_inputs(covariance), strict=True):
+            points = component.points(x)
+            if weights is not None:
+                points = points._replace(scales=points.scales * weights)
+            found.append(points_gram(component.base_kernel, _unscaled(one), points))
+        return found
+
+    def forward(self, covariance: AdditiveKernel, x: Tensor) -> Tensor:
         """Features of rows.
 
         Args:
             covariance: the sum of components.
             x: ``(*batch, n, d + 1)``.
-            factors: what :meth:`factors` gave; None computes it.
 
         Returns:
             A, ``(*batch, m, n)``.
         """
-        factors = self.factors(covariance) if factors is None else factors
-        inputs = self.inducing_inputs(covariance)
-        parts = [
-            solve_lower(factor, points_gram(component.base_kernel, _unscaled(one), component.points(x)))
-            for component, one, factor in zip(covariance.kernels, inputs, factors, strict=True)
-        ]
-        return torch.cat(parts, dim=-2)
+        pairs = zip(self.factors(covariance), self.crosses(covariance, x), strict=True)
+        return torch.cat([solve_lower(factor, cross) for factor, cross in pairs], dim=-2)
 
 
 def cluster_centres(points: Tensor, number: int, *, seed: int = 0) -> Tensor:

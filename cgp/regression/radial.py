@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from cgp.kernels.canonical_kernel import CanonicalPoints, scaled_gram
 
-__all__ = ["points_gram", "self_gram"]
+__all__ = ["points_gram"]
 
 _Profile = Callable[[Tensor], tuple[Tensor, Tensor]]
 _NEAREST = 1e-20
@@ -46,35 +46,6 @@ def points_gram(base_kernel: Kernel, left: CanonicalPoints, right: CanonicalPoin
     right = left if right is None else right
     unit = base_kernel.lengthscale.reshape(())
     return _RadialGram.apply(left.inputs / unit, right.inputs / unit, left.scales, right.scales, profile)
-
-
-def self_gram(rows: Tensor) -> Tensor:
-    r""":math:`AA^\top`, with one matrix product in its gradient where autograd would use two.
-
-    Args:
-        rows: A, ``(*batch, m, n)``.
-
-    Returns:
-        ``(*batch, m, m)``.
-
-    Example:
-        >>> self_gram(torch.tensor([[1.0, 2.0]]))
-        tensor([[5.]])
-    """
-    return _SelfGram.apply(rows)
-
-
-class _SelfGram(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor) -> Tensor:
-        ctx.save_for_backward(rows)
-        return rows @ rows.mT
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        (rows,) = ctx.saved_tensors
-        return (gradient + gradient.mT) @ rows
 
 
 class _RadialGram(torch.autograd.Function):

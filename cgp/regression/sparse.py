@@ -136,8 +136,8 @@ class SparseCorrelatedGPRegression(ProcessRegression):
         return self.features.inducing_inputs(self.sum_kernel)
 
     def _statistics(self, x: Tensor, residual: Tensor, noise: Tensor, *factors: Tensor) -> SparseStatistics:
-        features = self.features(self.sum_kernel, x, list(factors))
-        return sparse_statistics(features, noise, residual, prior_variance(self.sum_kernel, x))
+        crosses = self.features.crosses(self.sum_kernel, x, noise.rsqrt())
+        return sparse_statistics(list(factors), crosses, residual, noise, prior_variance(self.sum_kernel, x))
 
     def _moments(self, x: Tensor, condition: Any) -> Moments:
         return sparse_moments(condition, self.features(self.sum_kernel, x), prior_variance(self.sum_kernel, x))

@@ -16,7 +16,7 @@ from torch import Tensor
 from cgp.functional.cholesky import cholesky, log_determinant, solve_lower
 
 from .posteriors import Moments
-from .radial import self_gram
+from .whitened import whitened_sums
 
 __all__ = [
     "SparseCondition",
@@ -64,25 +64,26 @@ class SparseCondition(NamedTuple):
     whitened: Tensor
 
 
-def sparse_statistics(features: Tensor, noise: Tensor, residual: Tensor, prior_variance: Tensor) -> SparseStatistics:
+def sparse_statistics(
+    factors: list[Tensor], crosses: list[Tensor], residual: Tensor, noise: Tensor, prior_variance: Tensor
+) -> SparseStatistics:
     r"""Sums over observations; those of two sets of observations add.
 
     Args:
-        features: A, ``(*batch, m, n)``.
-        noise: ``(*batch, n)``.
+        factors: L of every component, ``(*batch, m_q, m_q)``.
+        crosses: :math:`K_{mn}\Sigma^{-1/2}` of every component, ``(*batch, m_q, n)``.
         residual: r, ``(*batch, n)``.
+        noise: ``(*batch, n)``.
         prior_variance: ``(*batch, n)``.
 
     Returns:
         The sums, O(n m²).
     """
-    deviation = noise.sqrt()
-    scaled = features / deviation.unsqueeze(-2)
-    whitened = residual / deviation
-    gram = self_gram(scaled)
+    whitened = residual / noise.sqrt()
+    gram, projection = whitened_sums(factors, crosses, whitened)
     return SparseStatistics(
         gram=gram,
-        projection=(scaled @ whitened.unsqueeze(-1)).squeeze(-1),
+        projection=projection,
         quadratic=whitened.square().sum(-1),
         log_noise=noise.log().sum(-1),
         unexplained=(prior_variance / noise).sum(-1) - gram.diagonal(dim1=-2, dim2=-1).sum(-1),

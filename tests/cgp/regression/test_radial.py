@@ -3,7 +3,7 @@ import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, RQKernel
 
 from cgp.kernels.canonical_kernel import CanonicalPoints, scaled_gram
-from cgp.regression.radial import points_gram, self_gram
+from cgp.regression.radial import points_gram
 
 KERNELS = [RBFKernel, lambda: MaternKernel(nu=0.5), lambda: MaternKernel(nu=1.5), lambda: MaternKernel(nu=2.5)]
 
@@ -57,9 +57,3 @@ def test_kernels_that_learn_are_left_to_gpytorch():
         torch.testing.assert_close(gram, scaled_gram(kernel, CanonicalPoints(x, s)))
         gram.sum().backward()
         assert kernel.raw_lengthscale.grad.abs().sum() > 0
-
-
-def test_self_gram_has_the_right_gradient():
-    rows = points(2, 3)[0].requires_grad_()
-    torch.testing.assert_close(self_gram(rows), rows @ rows.mT)
-    assert torch.autograd.gradcheck(lambda a: self_gram(a) * torch.arange(9.0).reshape(3, 3), rows)
