@@ -10,16 +10,36 @@ model: modes, weights and the global generators are left as they were.
   batch_size=256) -> LastLayerPosterior`, whose `.draw_logits(inputs, num_draws=10, generator=None, *,
   batch_size=256) -> (S, N, C)`; `prior_precision` is a number, "marginal_likelihood", or "validation" with
   `validation=(inputs, labels)`.
+- `mean_field(model, *, prior_deviation=0.1, initial_deviation=0.01, estimator="flipout", kl_weight=1.0) -> model`, in
+  place, before training; `cgp.objectives.Objective` collects the divergences.
+- `sngp(model, *, num_features=1024, lengthscale=None, ridge=1.0, covariance="class", bound=0.95) -> model`, in place,
+  before training; `fit_covariance(model, inputs, *, batch_size=256)` after it.
+- `with drawing(model, num_draws, mode="marginal"): model(inputs) -> (S, N, C)` for mean-field layers, SNGP heads and
+  attention blocks alike.
 """
 
+from experiments.baselines.drawing import StochasticLayer, drawing
 from experiments.baselines.last_layer import LastLayerPosterior, last_layer_laplace
 from experiments.baselines.mc_dropout import active_dropout, mc_dropout_logits
+from experiments.baselines.mean_field import MeanFieldLinear, mean_field
+from experiments.baselines.random_feature_head import RandomFeatureHead
+from experiments.baselines.sngp import fit_covariance, sngp
+from experiments.baselines.spectral import SpectralBound, bound_spectral_norm
 from experiments.metrics import fit_temperature
 
 __all__ = [
     "LastLayerPosterior",
+    "MeanFieldLinear",
+    "RandomFeatureHead",
+    "SpectralBound",
+    "StochasticLayer",
     "active_dropout",
+    "bound_spectral_norm",
+    "drawing",
+    "fit_covariance",
     "fit_temperature",
     "last_layer_laplace",
     "mc_dropout_logits",
+    "mean_field",
+    "sngp",
 ]

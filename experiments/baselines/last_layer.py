@@ -1,14 +1,14 @@
 """Laplace's approximation of the last layer, Kronecker-factored (KFLLLA)."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
-from laplace import KronLaplace
-from laplace.curvature import CurvlinopsGGN
 from scipy.optimize import minimize_scalar
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -16,6 +16,9 @@ from torch.utils.data import DataLoader, TensorDataset
 from experiments.baselines.batches import check_labels
 from experiments.baselines.features import last_features, last_linear
 from experiments.metrics import mean_log_probabilities, negative_log_likelihood
+
+if TYPE_CHECKING:
+    from laplace import KronLaplace
 
 __all__ = ["LastLayerPosterior", "last_layer_laplace"]
 
@@ -109,6 +112,9 @@ def last_layer_laplace(
         >>> posterior.draw_logits(torch.zeros(5, 4), 6).shape
         torch.Size([6, 5, 3])
     """
+    from laplace import KronLaplace  # takes seconds to import
+    from laplace.curvature import CurvlinopsGGN
+
     _check_prior(prior_precision, validation)
     layer, head = last_linear(model, inputs, batch_size)
     features = last_features(model, layer, inputs, batch_size)  # (N, D)
