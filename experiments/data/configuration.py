@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -29,6 +31,10 @@ class CorruptionConfig:
     source: Literal["auto", "official", "generated"] = "auto"
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        _check_severities(self.severities)
+        _check_counts({"corruptions.limit": self.limit})
+
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
@@ -45,12 +51,16 @@ class DataConfig:
         split_seed: decides what is held out; None to let it follow the seed of the run. Runs of one split can be
             joined to an ensemble.
         validation: share of the training examples that is held out where a set has no validation part.
+        unchecked: accept files that are not the published ones (number of examples, checksum): what differs is then
+            named in the description's departures instead of being an error.
         limit_train: how many training examples at most ("reduced").
         limit_validation: how many validation examples at most.
         limit_test: how many test examples at most.
         limit_unfamiliar: how many inputs of each unfamiliar set at most; None for as many as the test part has.
         image_size: side to which images are resized and cropped; None for the set's own (of `folder`: 32).
-        unfamiliar: names of image sets, folders of images or .npz files that hold inputs of no class.
+        unfamiliar: names of image sets, folders of images or .npz files that hold images of no class, or kinds that
+            are made from the test images (inverted, shuffled-patches, uniform-noise, gaussian-noise); None for the four
+            kinds with the digits, and nothing with other sets.
         corruptions: the corrupted test images.
         encoder: folder or hub name of a transformers encoder whose frozen states are the tokens' embeddings; None for
             embeddings that are learned.
@@ -69,15 +79,60 @@ class DataConfig:
     split: Literal["pooled", "selected", "official"] = "selected"
     split_seed: int | None = 0
     validation: float = 0.1
+    unchecked: bool = False
     limit_train: int | None = None
     limit_validation: int | None = None
     limit_test: int | None = None
     limit_unfamiliar: int | None = None
     image_size: int | None = None
-    unfamiliar: tuple[str, ...] = ()
+    unfamiliar: tuple[str, ...] | None = None
     corruptions: CorruptionConfig = field(default_factory=CorruptionConfig)
     encoder: str | None = None
     max_length: int | None = None
     vocabulary_size: int | None = None
     min_count: int = 2
     cache: Path | None = None
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.validation < 1.0:
+            raise ValueError(f"data.validation: expected a share between 0 and 1, got {self.validation}")
+        names = ("limit_train", "limit_validation", "limit_test", "limit_unfamiliar", "image_size", "max_length")
+        counts = {name: getattr(self, name) for name in (*names, "vocabulary_size", "min_count")}
+        _check_counts(counts)
+
+    @property
+    def data_root(self) -> Path:
+        """The folder of the data sets.
+
+        Raises:
+            ValueError: if neither `root` nor CGP_DATA says where it is.
+            FileNotFoundError: if it is not there.
+        """
+        named = self.root or os.environ.get("CGP_DATA")
+        if not named:
+            raise ValueError(
+                f"data.root: expected the folder that holds the data set {self.name!r}, got nothing; set it, or the "
+                "environment variable CGP_DATA"
+            )
+        root = Path(named).expanduser()
+        if not root.is_dir() and not self.download:
+            raise FileNotFoundError(f"data.root: expected a folder, got {root}, which is not there")
+        return root
+
+    @property
+    def cache_folder(self) -> Path:
+        """The folder of what is made once."""
+        named = self.cache or os.environ.get("CGP_CACHE")
+        users = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        return Path(named).expanduser() if named else Path(users) / "cgp"
+
+
+def _check_severities(severities: tuple[int, ...]) -> None:
+    if not set(severities) <= {1, 2, 3, 4, 5}:
+        raise ValueError(f"data.corruptions.severities: expected some of 1 to 5, got {severities}")
+
+
+def _check_counts(counts: Mapping[str, int | None]) -> None:
+    for name, count in counts.items():
+        if count is not None and count < 1:
+            raise ValueError(f"data.{name}: expected at least 1, got {count}")

@@ -1,0 +1,202 @@
+"""The image sets by name: what is public about them, and where they are looked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from experiments.data.arrays import LAYOUT, read_arrays
+from experiments.data.folders import image_files, read_classes, read_images
+from experiments.data.pixels import Pixels
+
+__all__ = ["IMAGE_SETS", "ImageSet", "Split", "read_set"]
+
+Split = Literal["train", "test"]
+Shape = tuple[int, int, int]
+
+
+Reader = Callable[[Path, Split, bool, Shape], Pixels]
+"""From root, part, whether to download, and the shape of images that are stored in other sizes."""
+
+
+class ImageSet(NamedTuple):
+    """What is public about an image set.
+
+    Attributes:
+        title: its usual name.
+        call: the library call that reads and downloads it.
+        sign: what lies in the root where the library's files are there; "" if no library reads it.
+        sizes: number of images of each part.
+        num_classes: number of classes; 0 if it only serves as unfamiliar images.
+        read: reads it by the library.
+    """
+
+    title: str
+    call: str
+    sign: str
+    sizes: Mapping[str, int]
+    num_classes: int = 0
+    read: Reader | None = None
+
+
+def read_set(name: str, split: Split, *, root: Path, shape: Shape = (3, 32, 32), download: bool = False) -> Pixels:
+    """Read a part of an image set.
+
+    Looked for, in this order: `<root>/<name>/<split>.npz`; the library's own layout in `<root>`; images in the folder
+    `<root>/<name>`; for crops and resized versions, the set that they can be made from.
+
+    Args:
+        name: of the set.
+        split: which part.
+        root: folder of the sets.
+        shape: (C, H, W) of what is read from image files.
+        download: let the library download what is missing.
+
+    Raises:
+        FileNotFoundError: if it is nowhere; says what was expected and how to get it.
+        ValueError: if a file is truncated or altered.
+    """
+    path = root / name / f"{split}.npz"
+    if path.exists():
+        return read_arrays(path, labelled=split == "train")
+    known = IMAGE_SETS.get(name)
+    if known is not None and known.read is not None and (download or (root / known.sign).exists()):
+        return _by_library(known, root, split, download, shape)
+    if split == "test" and (root / name).is_dir():
+        images = read_images(image_files(root / name), shape)
+        return Pixels(images, torch.full((len(images),), -1), (), f"images in {name}")
+    made = _made(name, split, root, shape[-1])
+    if made is not None:
+        return made
+    raise FileNotFoundError(_missing(name, path))
+
+
+def _by_library(known: ImageSet, root: Path, split: Split, download: bool, shape: Shape) -> Pixels:
+    try:
+        assert known.read is not None  # asked before
+        return known.read(root, split, download, shape)
+    except (EOFError, OSError, RuntimeError, ValueError) as error:
+        raise ValueError(
+            f"{root / known.sign} is incomplete or altered, or could not be downloaded ({error}). Expected what "
+            f"{known.call} writes: remove the files and let it download them again"
+        ) from error
+
+
+def _missing(name: str, path: Path) -> str:
+    known = IMAGE_SETS.get(name)
+    if known is None:
+        return f"{path} is not there. Expected {LAYOUT}, or one of the known sets: {', '.join(IMAGE_SETS)}"
+    files = f", or {path.parents[1] / known.sign} as {known.call} writes it" if known.read else ""
+    get = "data.download=true lets that call download it" if known.read else f"get it by {known.call}"
+    return f"{known.title}: {path} is not there. Expected {LAYOUT}{files}; {get}"
+
+
+def _made(name: str, split: Split, root: Path, side: int) -> Pixels | None:
+    """Make crops or resized images from the whole ones, if those are there."""
+    whole, _, way = name.rpartition("_")
+    if way not in ("crop", "resize") or split != "test" or not (root / whole / "test.npz").exists():
+        return None
+    images, labels, _, source = read_arrays(root / whole / "test.npz", labelled=False)
+    if way == "resize":
+        return Pixels(images, labels, (), f"{source}, resized by cgp")
+    return Pixels(_cropped(images, side), labels, (), f"{source}, cropped by cgp")
+
+
+def _cropped(images: Tensor, side: int) -> Tensor:
+    """Cut out a square of each image, at places that depend on its number alone."""
+    height, width = images.shape[-2:]
+    if min(height, width) < side:
+        raise ValueError(f"images: expected at least {side} x {side} to crop from, got {height} x {width}")
+    numbers = torch.arange(len(images))
+    tops, lefts = numbers * 7919 % (height - side + 1), numbers * 104729 % (width - side + 1)
+    rows, columns = tops[:, None] + torch.arange(side), lefts[:, None] + torch.arange(side)
+    return images[numbers[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2).contiguous()
+
+
+def _cifar(kind: str) -> Reader:
+    def read(root: Path, split: Split, download: bool, shape: Shape) -> Pixels:
+        from torchvision import datasets
+
+        part: Any = getattr(datasets, kind)(root, train=split == "train", download=download)
+        images = torch.from_numpy(part.data).permute(0, 3, 1, 2).contiguous()
+        return Pixels(images, torch.tensor(part.targets), tuple(part.classes), f"torchvision {kind}")
+
+    return read
+
+
+def _svhn(root: Path, split: Split, download: bool, shape: Shape) -> Pixels:
+    from torchvision import datasets
+
+    part = datasets.SVHN(root, split=split, download=download)
+    return Pixels(
+        torch.from_numpy(np.ascontiguousarray(part.data)),
+        torch.from_numpy(part.labels).long(),
+        tuple("0123456789"),
+        "torchvision SVHN",
+    )
+
+
+def _textures(root: Path, split: Split, download: bool, shape: Shape) -> Pixels:
+    """Read all three parts: as unfamiliar images they are one set."""
+    from torchvision import datasets
+
+    datasets.DTD(root, download=download)
+    return read_classes(root / "dtd" / "dtd" / "images", shape)._replace(source="torchvision DTD, resized and cropped")
+
+
+def _unfamiliar(kind: str) -> Reader:
+    def read(root: Path, split: Split, download: bool, shape: Shape) -> Pixels:
+        from pytorch_ood.dataset import img
+
+        part: Any = getattr(img, kind)(str(root), download=download)
+        folder = root / part.base_folder
+        images = read_images([folder / file for file in part.files], shape)
+        return Pixels(images, torch.full((len(images),), -1), (), f"pytorch-ood {kind}")
+
+    return read
+
+
+def _benchmark(title: str, kind: str, archive: str) -> ImageSet:
+    return ImageSet(title, f"pytorch_ood.dataset.img.{kind}", archive, {"test": 10000}, 0, _unfamiliar(kind))
+
+
+IMAGE_SETS: Mapping[str, ImageSet] = MappingProxyType(
+    {
+        "cifar10": ImageSet(
+            "CIFAR-10",
+            "torchvision.datasets.CIFAR10",
+            "cifar-10-batches-py",
+            {"train": 50000, "test": 10000},
+            10,
+            _cifar("CIFAR10"),
+        ),
+        "cifar100": ImageSet(
+            "CIFAR-100",
+            "torchvision.datasets.CIFAR100",
+            "cifar-100-python",
+            {"train": 50000, "test": 10000},
+            100,
+            _cifar("CIFAR100"),
+        ),
+        "svhn": ImageSet(
+            "SVHN", "torchvision.datasets.SVHN", "test_32x32.mat", {"train": 73257, "test": 26032}, 10, _svhn
+        ),
+        "textures": ImageSet(
+            "Describable Textures (DTD)", "torchvision.datasets.DTD", "dtd/dtd", {"test": 5640}, 47, _textures
+        ),
+        "lsun_crop": _benchmark("LSUN, cropped", "LSUNCrop", "LSUN.tar.gz"),
+        "lsun_resize": _benchmark("LSUN, resized", "LSUNResize", "LSUN_resize.tar.gz"),
+        "tiny_imagenet": ImageSet(
+            "Tiny ImageNet", "pytorch_ood.dataset.img.TinyImageNet", "", {"test": 10000}, 200, None
+        ),
+        "tiny_imagenet_crop": _benchmark("Tiny ImageNet, cropped", "TinyImageNetCrop", "Imagenet.tar.gz"),
+        "tiny_imagenet_resize": _benchmark("Tiny ImageNet, resized", "TinyImageNetResize", "Imagenet_resize.tar.gz"),
+    }
+)
+"""The sets that the papers use, by the names of their folders and in tables."""

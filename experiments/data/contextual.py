@@ -1,0 +1,132 @@
+"""Frozen contextual states of any transformers encoder, made once and kept on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from experiments.storage import write_atomically
+
+__all__ = ["contextual_states"]
+
+_VERSION = 1
+_BATCH = 32
+_FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
+_HALF_LARGEST = 65504.0
+
+
+def contextual_states(texts: Sequence[str], *, encoder: str, max_length: int, cache: Path) -> tuple[Tensor, Tensor]:
+    """Return the last hidden states of an encoder, one a token.
+
+    They are kept as float16 in a file named by a hash of the encoder's files, the texts and the length, and are read
+    from disk as they are needed.
+
+    Args:
+        texts: N texts.
+        encoder: folder or hub name of a model of transformers, in safetensors.
+        max_length: tokens after which a text is cut, those included that the tokenizer adds.
+        cache: folder in which to keep the states.
+
+    Returns:
+        States `(N, n, e)` float16, zero where there is no token, and padding `(N, n)` bool, n the length of the
+        longest text.
+
+    Raises:
+        ImportError: if transformers is not installed.
+        FileNotFoundError: if there is no such encoder.
+    """
+    folder = _encoder_folder(encoder)
+    digest = hashlib.sha256(json.dumps([_VERSION, max_length, list(texts)]).encode())
+    for pattern in _FILES:
+        for path in sorted(folder.glob(pattern)):
+            digest.update(path.name.encode())
+            with path.open("rb") as content:
+                digest.update(hashlib.file_digest(content, "sha256").digest())
+    stem = cache / "contextual-states" / f"{folder.name}-{digest.hexdigest()[:16]}"
+    states_path, lengths_path = stem.with_suffix(".states.npy"), stem.with_suffix(".lengths.npy")
+    if not (states_path.exists() and lengths_path.exists()):
+        _write(folder, texts, max_length, states_path, lengths_path)
+    lengths = torch.from_numpy(np.load(lengths_path))
+    # Copy on write: the tensor may be written to, the file is not.
+    states = torch.from_numpy(np.load(states_path, mmap_mode="c"))
+    return states, torch.arange(states.shape[1]) >= lengths[:, None]
+
+
+def _encoder_folder(encoder: str) -> Path:
+    """Return where the files of an encoder are; one from the hub is downloaded once."""
+    folder = Path(encoder).expanduser()
+    if not folder.is_dir():
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+        try:
+            folder = Path(snapshot_download(encoder, allow_patterns=list(_FILES)))
+        except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+            raise FileNotFoundError(
+                f"data.encoder: expected a folder or the hub name of a transformers encoder, got {encoder!r} ({error})"
+            ) from error
+    missing = [pattern for pattern in ("config.json", "*.safetensors") if not list(folder.glob(pattern))]
+    if missing:
+        raise FileNotFoundError(
+            f"data.encoder: {folder} holds no {' and no '.join(missing)}. Expected what save_pretrained of a "
+            "transformers model and of its tokenizer write"
+        )
+    return folder
+
+
+def _write(folder: Path, texts: Sequence[str], max_length: int, states_path: Path, lengths_path: Path) -> None:
+    tokenizer, model = _loaded(folder)
+    longest = min(max_length, tokenizer.model_max_length, _positions(model))
+    encoded = [row[:longest] for row in tokenizer(list(texts), truncation=True, max_length=longest)["input_ids"]]
+    lengths = torch.tensor([len(row) for row in encoded])
+    width = model.config.hidden_size
+
+    def write(aside: Path) -> None:
+        shape = (len(texts), int(lengths.amax()), width)
+        states = np.lib.format.open_memmap(aside, mode="w+", dtype=np.float16, shape=shape)
+        for rows in _batches(lengths):
+            found = _states(model, [encoded[row] for row in rows.tolist()], tokenizer.pad_token_id or 0)
+            states[rows.numpy(), : found.shape[1]] = found.numpy()
+        states.flush()
+
+    write_atomically(lengths_path, lambda aside: np.save(aside, lengths.numpy()))
+    write_atomically(states_path, write)
+
+
+def _loaded(folder: Path) -> tuple[Any, Any]:
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModel.from_pretrained(folder, use_safetensors=True)
+    return tokenizer, model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _positions(model: Any) -> int:
+    """Return the longest text that an encoder can read; RoBERTa's positions start behind its padding index."""
+    positions = getattr(model.config, "max_position_embeddings", None) or 2**30
+    starts_behind = "roberta" in getattr(model.config, "model_type", "")
+    return positions - (model.config.pad_token_id or 0) - 1 if starts_behind else positions
+
+
+def _batches(lengths: Tensor) -> Iterator[Tensor]:
+    """Texts of like length together: little padding."""
+    yield from lengths.argsort(stable=True).split(_BATCH)
+
+
+@torch.no_grad()
+def _states(model: Any, rows: Sequence[Sequence[int]], padding: int) -> Tensor:  # shape: (B, n, e) float16
+    longest = max(len(row) for row in rows)
+    tokens = torch.tensor([[*row, *[padding] * (longest - len(row))] for row in rows], device=model.device)
+    real = (
+        torch.arange(longest, device=model.device) < torch.tensor([len(row) for row in rows]).to(model.device)[:, None]
+    )
+    states = model(input_ids=tokens, attention_mask=real.long()).last_hidden_state.float()
+    states = states.masked_fill(~real[..., None], 0.0)
+    return states.clamp(-_HALF_LARGEST, _HALF_LARGEST).half().cpu()

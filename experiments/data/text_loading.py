@@ -1,0 +1,119 @@
+"""Text sets in three parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+import torch
+from torch import Tensor
+
+from experiments.data.configuration import DataConfig
+from experiments.data.contextual import contextual_states
+from experiments.data.examples import DataDescription, DataSplits, Examples
+from experiments.data.partition import partition, some
+from experiments.data.texts import Texts, read_cola, read_imdb
+from experiments.data.vocabulary import Vocabulary
+
+__all__ = ["TEXT_SETS", "load_texts"]
+
+_Rows = dict[str, tuple[Texts, Tensor]]
+"""The texts of each part, by name: a set of texts and the positions in it."""
+
+
+def load_texts(data: DataConfig, seed: int) -> DataSplits:
+    """Read a text set, and turn its words into numbers or contextual states.
+
+    Args:
+        data: the configuration.
+        seed: of the run; it decides the split where `data.split_seed` is None.
+
+    Raises:
+        FileNotFoundError: if a file is missing.
+        ValueError: if a file is truncated or altered, and `data.unchecked` is not set.
+    """
+    rows = TEXT_SETS[data.name](data, seed if data.split_seed is None else data.split_seed)
+    chosen, reductions = _limited(rows, data)
+    max_length = data.max_length or _MAX_LENGTH[data.name]
+    parts, description = _embedded(chosen, data, max_length)
+    differences = {words: None for texts, _ in rows.values() for words in texts.departures}
+    others = {name: part for name, part in parts.items() if name not in ("train", "validation", "test")}
+    return DataSplits(
+        parts["train"],
+        parts["validation"],
+        parts["test"],
+        replace(description, departures=(*differences, *reductions), class_names=_CLASSES[data.name]),
+        others,
+    )
+
+
+def _cola(data: DataConfig, seed: int) -> _Rows:
+    """Split CoLA: `split` names the protocol."""
+    root = data.data_root
+    train, dev, out = (
+        read_cola(root, part, unchecked=data.unchecked)
+        for part in ("in_domain_train", "in_domain_dev", "out_of_domain_dev")
+    )
+    both = Texts(train.texts + dev.texts, train.labels + dev.labels, train.departures + dev.departures)
+    if data.split == "official":
+        test = torch.arange(len(train.texts), len(both.texts))
+        first, validation = partition(len(train.texts), [data.validation], "cola", "official", seed)
+    elif data.split == "pooled":
+        rest, test = partition(len(both.texts), [0.2], "cola", "pooled", seed)
+        kept, held_out = partition(len(rest), [data.validation], "cola", "pooled validation", seed)
+        first, validation = rest[kept], rest[held_out]
+    else:
+        first, validation, test = partition(len(both.texts), [0.1, 0.2], "cola", "selected", seed)
+    parts = {"train": (both, first), "validation": (both, validation), "test": (both, test)}
+    return parts | {"out-of-domain": (out, torch.arange(len(out.texts)))}
+
+
+def _imdb(data: DataConfig, seed: int) -> _Rows:
+    """Split all reviews 70 : 10 : 20."""
+    texts = read_imdb(data.data_root, unchecked=data.unchecked)
+    parts = partition(len(texts.texts), [0.1, 0.2], "imdb", seed)
+    return {name: (texts, part) for name, part in zip(("train", "validation", "test"), parts, strict=True)}
+
+
+TEXT_SETS: Mapping[str, Callable[[DataConfig, int], _Rows]] = MappingProxyType({"cola": _cola, "imdb": _imdb})
+"""The text sets by name, and how each is split."""
+
+_MAX_LENGTH = {"cola": 64, "imdb": 512}
+_CLASSES = {"cola": ("unacceptable", "acceptable"), "imdb": ("negative", "positive")}
+
+
+def _limited(rows: _Rows, data: DataConfig) -> tuple[_Rows, tuple[str, ...]]:
+    """Cut the parts down before their words are looked at."""
+    small: _Rows = {}
+    left_out = []
+    for name, (texts, positions) in rows.items():
+        taken = some(len(positions), getattr(data, f"limit_{name}", None), data.name, name)
+        small[name] = texts, positions[taken]
+        if len(taken) < len(positions):
+            left_out.append(f"{len(taken):,} of {len(positions):,} {name} texts")
+    return small, tuple(left_out)
+
+
+def _embedded(rows: _Rows, data: DataConfig, max_length: int) -> tuple[dict[str, Examples], DataDescription]:
+    texts = {name: [part.texts[place] for place in places.tolist()] for name, (part, places) in rows.items()}
+    labels = {name: torch.tensor(part.labels)[places] for name, (part, places) in rows.items()}
+    encode, sizes = _encoder(texts["train"], data, max_length)
+    parts = {}
+    for name, (_, places) in rows.items():
+        tokens, padding_mask = encode(texts[name])
+        parts[name] = Examples({"tokens": tokens, "padding_mask": padding_mask}, labels[name], places)
+    if data.encoder is not None:
+        tokens = parts["train"].inputs["tokens"]  # type: ignore[index]
+        sizes = {"input_dim": tokens.shape[-1]}
+    return parts, DataDescription(kind="text", num_classes=2, max_length=max_length, **sizes)
+
+
+def _encoder(
+    train: Sequence[str], data: DataConfig, max_length: int
+) -> tuple[Callable[[Sequence[str]], tuple[Tensor, Tensor]], dict[str, int]]:
+    if data.encoder is None:
+        vocabulary = Vocabulary(train, size=data.vocabulary_size, min_count=data.min_count)
+        return lambda texts: vocabulary.encode(texts, max_length=max_length), {"vocabulary_size": len(vocabulary)}
+    encoder, cache = data.encoder, data.cache_folder
+    return lambda texts: contextual_states(texts, encoder=encoder, max_length=max_length, cache=cache), {}

@@ -1,0 +1,78 @@
+"""Words to numbers, learned from the training part alone."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+__all__ = ["PADDING", "UNKNOWN", "Vocabulary", "words"]
+
+PADDING, UNKNOWN = 0, 1
+_RESERVED = 2
+_MARKUP = re.compile(r"<[^<>]{1,20}>")
+_WORD = re.compile(r"\w+(?=n't)|n't|'\w+|\w+|[^\w\s]")
+
+
+def words(text: str) -> list[str]:
+    """Split a text into lower-case words and signs.
+
+    Args:
+        text: any text; mark-up such as line breaks is dropped.
+
+    Example:
+        >>> words("They didn't win,<br />did they?")
+        ['they', 'did', "n't", 'win', ',', 'did', 'they', '?']
+    """
+    return _WORD.findall(_MARKUP.sub(" ", text).lower())
+
+
+class Vocabulary:
+    """Numbers of words: 0 is padding, 1 every word that is not known.
+
+    Args:
+        texts: the training texts.
+        size: how many symbols at most, the two reserved ones included; None for all.
+        min_count: how often a word must be there to have a number of its own.
+
+    Example:
+        >>> vocabulary = Vocabulary(["a cat", "a dog"])
+        >>> tokens, padding_mask = vocabulary.encode(["a dog", "bird"], max_length=5)
+        >>> tokens, padding_mask
+        (tensor([[2, 4],
+                [1, 0]]), tensor([[False, False],
+                [False,  True]]))
+    """
+
+    def __init__(self, texts: Iterable[str], *, size: int | None = None, min_count: int = 1) -> None:
+        counts = Counter(word for text in texts for word in words(text))
+        ranked = sorted((word for word, count in counts.items() if count >= min_count), key=lambda w: (-counts[w], w))
+        kept = ranked if size is None else ranked[: max(size - _RESERVED, 0)]
+        self._numbers = {word: number for number, word in enumerate(kept, _RESERVED)}
+
+    def __len__(self) -> int:
+        return len(self._numbers) + _RESERVED
+
+    def encode(self, texts: Sequence[str], *, max_length: int) -> tuple[Tensor, Tensor]:
+        """Return the numbers of the words of texts.
+
+        Args:
+            texts: N texts.
+            max_length: words after which a text is cut.
+
+        Returns:
+            Numbers `(N, n)` int64 and padding `(N, n)` bool, n the length of the longest text. A text without words
+            is one unknown word.
+        """
+        rows = [self._row(text, max_length) for text in texts]
+        longest = max((len(row) for row in rows), default=1)
+        tokens = torch.full((len(rows), longest), PADDING)
+        for row, numbers in zip(tokens, rows, strict=True):
+            row[: len(numbers)] = torch.tensor(numbers)
+        return tokens, tokens == PADDING
+
+    def _row(self, text: str, max_length: int) -> list[int]:
+        return [self._numbers.get(word, UNKNOWN) for word in words(text)[:max_length]] or [UNKNOWN]
