@@ -35,7 +35,7 @@ def partition(count: int, shares: Sequence[float], *names: str | int) -> tuple[T
 
 
 def stratified_partition(labels: Tensor, shares: Sequence[float], *names: str | int) -> tuple[Tensor, ...]:
-    """Divide a set at random, each class on its own.
+    """Divide a set at random, so that each part has its share of every class, to within one example.
 
     Args:
         labels: `(N,)` int64.
@@ -44,13 +44,22 @@ def stratified_partition(labels: Tensor, shares: Sequence[float], *names: str | 
 
     Returns:
         Sorted positions, int64, a tensor a part.
+
+    Example:
+        >>> parts = stratified_partition(torch.tensor([0, 1] * 10), [0.1, 0.2], "example", 0)
+        >>> [(part % 2).bincount().tolist() for part in parts]
+        [[7, 7], [1, 1], [2, 2]]
     """
-    members = [(labels == label).nonzero()[:, 0] for label in labels.unique()]
-    divided = [
-        [positions[part] for part in partition(len(positions), shares, *names, number)]
-        for number, positions in enumerate(members)
-    ]
-    return tuple(torch.cat(parts).sort().values for parts in zip(*divided, strict=True))
+    generator = generator_for("stratified partition", *names)
+    # Each class is laid out evenly over [0, 1); any stretch of it then holds its share of every class.
+    place = torch.empty(len(labels), dtype=torch.float64)
+    for label in labels.unique():
+        members = (labels == label).nonzero()[:, 0]
+        first = torch.rand((), generator=generator, dtype=torch.float64)
+        place[members] = (torch.randperm(len(members), generator=generator) + first) / len(members)
+    sizes = [round(len(labels) * share) for share in shares]
+    *held_out, rest = place.argsort().split([*sizes, len(labels) - sum(sizes)])
+    return tuple(part.sort().values for part in (rest, *held_out))
 
 
 def some(count: int, limit: int | None, *names: str | int) -> Tensor:
