@@ -14,11 +14,15 @@ model: modes, weights and the global generators are left as they were.
   place, before training; `cgp.objectives.Objective` collects the divergences.
 - `sngp(model, *, num_features=1024, lengthscale=None, ridge=1.0, covariance="class", bound=0.95) -> model`, in place,
   before training; `fit_covariance(model, inputs, *, batch_size=256)` after it.
+- `joined(predictions) -> predictions`: an ensemble of saved predictions.
+- `DERIVED[kind](runs, data, evaluation, folder, **options) -> dict`: from trained runs to files of predictions.
 - `with drawing(model, num_draws, mode="marginal"): model(inputs) -> (S, N, C)` for mean-field layers, SNGP heads and
   attention blocks alike.
 """
 
+from experiments.baselines.deriving import DERIVED, Run
 from experiments.baselines.drawing import StochasticLayer, drawing
+from experiments.baselines.ensemble import joined
 from experiments.baselines.last_layer import LastLayerPosterior, last_layer_laplace
 from experiments.baselines.mc_dropout import active_dropout, mc_dropout_logits
 from experiments.baselines.mean_field import MeanFieldLinear, mean_field
@@ -28,9 +32,11 @@ from experiments.baselines.spectral import SpectralBound, bound_spectral_norm
 from experiments.metrics import fit_temperature
 
 __all__ = [
+    "DERIVED",
     "LastLayerPosterior",
     "MeanFieldLinear",
     "RandomFeatureHead",
+    "Run",
     "SpectralBound",
     "StochasticLayer",
     "active_dropout",
@@ -38,6 +44,7 @@ __all__ = [
     "drawing",
     "fit_covariance",
     "fit_temperature",
+    "joined",
     "last_layer_laplace",
     "mc_dropout_logits",
     "mean_field",

@@ -1,0 +1,246 @@
+"""Methods that are made of trained runs, without training again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from experiments.baselines.ensemble import joined
+from experiments.baselines.last_layer import last_layer_laplace
+from experiments.baselines.mc_dropout import mc_dropout_logits
+from experiments.data.examples import Examples, InputSet, batch
+from experiments.data.seeding import generator_for
+from experiments.metrics import fit_temperature
+from experiments.prediction import Predictions
+from experiments.storage import write_atomically
+
+if TYPE_CHECKING:
+    from experiments.configuration import EvaluationConfig
+    from experiments.data.configuration import DataConfig
+
+__all__ = ["DERIVED", "Batches", "Run", "ensemble", "last_layer", "mc_dropout", "temperature"]
+
+
+class Run(Protocol):
+    """What is asked of a trained run."""
+
+    folder: Path
+    config: Any
+
+    def model(self) -> nn.Module:
+        """Return the model with its weights."""
+        ...
+
+    def predictions(self, name: str) -> Predictions:
+        """Return what was predicted of an input set.
+
+        Args:
+            name: of the input set.
+        """
+        ...
+
+
+class Batches:
+    """Batches of examples that can be run through twice; texts of about one length come together.
+
+    Args:
+        examples: what to cut.
+        batch_size: examples a batch.
+
+    Example:
+        >>> images = torch.zeros(5, 1, 2, 2, dtype=torch.uint8)
+        >>> [part.shape[0] for part in Batches(Examples(images, torch.arange(5), torch.arange(5)), 2)]
+        [2, 2, 1]
+    """
+
+    def __init__(self, examples: Examples | InputSet, batch_size: int) -> None:
+        self.examples, self.batch_size = examples, batch_size
+        self.order = torch.arange(len(examples.ids))
+        if not isinstance(examples.inputs, Tensor):
+            self.order = (~examples.inputs["padding_mask"]).sum(-1).cpu().argsort(stable=True)
+
+    def __iter__(self) -> Iterator[Any]:
+        for part in self.order.split(self.batch_size):
+            yield batch(self.examples, part)[0]
+
+    def in_order(self, logits: Tensor) -> Tensor:
+        """Put logits back into the order of the examples.
+
+        Args:
+            logits: `(S, N, C)`, in the order of the batches.
+
+        Returns:
+            `(S, N, C)`.
+        """
+        return logits[:, self.order.argsort()]
+
+
+def temperature(runs: Sequence[Run], data: DataConfig, evaluation: EvaluationConfig, folder: Path) -> dict[str, float]:
+    """Divide the logits of a run by the temperature that suits its validation predictions best.
+
+    Args:
+        runs: one run.
+        data: of the run; not read.
+        evaluation: of the run; not read.
+        folder: where to write.
+
+    Returns:
+        The temperature.
+
+    Raises:
+        ValueError: if there is not one run, or its validation predictions have no labels.
+    """
+    run = _only(runs, "temperature")
+    validation = run.predictions("validation")
+    if validation.labels is None:
+        raise ValueError(f"runs: expected labelled validation predictions in {run.folder}, got none")
+    value = fit_temperature(validation.logits, validation.labels)
+    for name in _predicted(run):
+        found = run.predictions(name)
+        _save(folder, name, found._replace(logits=(found.logits / value).astype(np.float32)))
+    return {"temperature": value}
+
+
+def mc_dropout(runs: Sequence[Run], data: DataConfig, evaluation: EvaluationConfig, folder: Path) -> dict[str, float]:
+    """Predict everything again with the dropout of a run's model on.
+
+    Args:
+        runs: one run, with dropout.
+        data: of the run.
+        evaluation: draws, and how many examples at a time.
+        folder: where to write.
+
+    Returns:
+        Nothing: there is nothing to choose.
+    """
+    run = _only(runs, "mc_dropout")
+    model, seed = _on_device(run.model()), run.config.seed
+
+    def logits(batches: Batches, name: str) -> Tensor:
+        return mc_dropout_logits(model, batches, evaluation.draws, seed=int(generator_for(name, seed).initial_seed()))
+
+    _predict(run, data, evaluation, folder, logits)
+    return {}
+
+
+def last_layer(
+    runs: Sequence[Run],
+    data: DataConfig,
+    evaluation: EvaluationConfig,
+    folder: Path,
+    *,
+    prior_precision: float | Literal["marginal_likelihood", "validation"] = "marginal_likelihood",
+) -> dict[str, float]:
+    """Predict everything again with last layers drawn from their Laplace posterior.
+
+    Args:
+        runs: one run.
+        data: of the run.
+        evaluation: draws, and how many examples at a time.
+        folder: where to write.
+        prior_precision: a number, or how to choose it.
+
+    Returns:
+        The prior precision.
+    """
+    from experiments.data import load
+
+    run = _only(runs, "kfllla")
+    splits, seed = load(data, run.config.seed), run.config.seed
+    train, validation = (Batches(part, evaluation.batch_size) for part in (splits.train, splits.validation))
+    posterior = last_layer_laplace(
+        _on_device(run.model()),
+        train,
+        splits.train.labels[train.order],
+        prior_precision=prior_precision,
+        validation=(validation, splits.validation.labels[validation.order])
+        if prior_precision == "validation"
+        else None,
+    )
+
+    def logits(batches: Batches, name: str) -> Tensor:
+        # The same last layers for every input set.
+        return posterior.draw_logits(batches, evaluation.draws, generator_for("kfllla", seed))
+
+    _predict(run, data, evaluation, folder, logits)
+    return {"prior_precision": posterior.prior_precision}
+
+
+def ensemble(runs: Sequence[Run], data: DataConfig, evaluation: EvaluationConfig, folder: Path) -> dict[str, float]:
+    """Take the draws of several runs as the draws of one predictor: S is members times draws.
+
+    Args:
+        runs: the members; trained on the same split, or their test examples are not the same.
+        data: of the runs; not read.
+        evaluation: of the runs; not read.
+        folder: where to write.
+
+    Returns:
+        The number of members.
+
+    Raises:
+        ValueError: if there are fewer than two members, or they did not predict the same.
+    """
+    if len(runs) < 2:
+        raise ValueError(f"runs: expected at least two members of an ensemble, got {len(runs)}")
+    names = [_predicted(run) for run in runs]
+    for run, found in zip(runs, names, strict=True):
+        if found != names[0]:
+            odd = sorted(set(found) ^ set(names[0]))
+            raise ValueError(f"runs: expected the same predictions in {runs[0].folder} and {run.folder}, not so: {odd}")
+    for name in names[0]:
+        _save(folder, name, joined([run.predictions(name) for run in runs]))
+    return {"members": len(runs)}
+
+
+DERIVED: Mapping[str, Callable[..., dict[str, float]]] = MappingProxyType(
+    {"temperature": temperature, "mc_dropout": mc_dropout, "kfllla": last_layer, "ensemble": ensemble}
+)
+
+
+def _predict(
+    run: Run,
+    data: DataConfig,
+    evaluation: EvaluationConfig,
+    folder: Path,
+    logits: Callable[[Batches, str], Tensor],
+) -> None:
+    """Predict what is not predicted yet of everything that the run itself predicted."""
+    from experiments.data import input_sets, load
+
+    seed = run.config.seed
+    for inputs in input_sets(data, load(data, seed), seed, full=evaluation.full):
+        if not _path(folder, inputs.name).exists():
+            batches = Batches(inputs, evaluation.batch_size)
+            drawn = batches.in_order(logits(batches, inputs.name)).numpy()
+            labels = None if inputs.labels is None else inputs.labels.cpu().numpy()
+            _save(folder, inputs.name, Predictions(drawn, inputs.ids.cpu().numpy(), labels))
+
+
+def _only(runs: Sequence[Run], kind: str) -> Run:
+    if len(runs) != 1:
+        raise ValueError(f"runs: expected one run for {kind}, got {len(runs)}")
+    return runs[0]
+
+
+def _on_device(model: nn.Module) -> nn.Module:
+    return model.to("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _predicted(run: Run) -> list[str]:
+    return sorted(path.stem for path in (run.folder / "predictions").glob("[!.]*.npz"))
+
+
+def _path(folder: Path, name: str) -> Path:
+    return folder / "predictions" / f"{name}.npz"
+
+
+def _save(folder: Path, name: str, predictions: Predictions) -> None:
+    arrays = {key: value for key, value in predictions._asdict().items() if value is not None}
+    write_atomically(_path(folder, name), lambda aside: np.savez_compressed(aside, **arrays))
