@@ -53,7 +53,7 @@ def read_arrays(path: Path, *, labelled: bool = True) -> Pixels:
     if not path.exists():
         raise FileNotFoundError(f"{path} is not there. Expected {LAYOUT}")
     try:
-        with np.load(path, allow_pickle=False) as content:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as content:
             images = content["images"]
             labels = content["labels"] if labelled or "labels" in content else np.full(len(images), -1)
             classes = tuple(str(name) for name in content["classes"]) if "classes" in content else ()

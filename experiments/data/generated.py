@@ -60,7 +60,7 @@ def _kept(path: Path, images: Tensor) -> Tensor | None:
     if not path.exists():
         return None
     try:
-        with np.load(path, allow_pickle=False) as content:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as content:
             kept = torch.from_numpy(content["images"])
     except (EOFError, KeyError, OSError, ValueError, zipfile.BadZipFile):
         return None
