@@ -1,42 +1,127 @@
-"""The command line: typed, an unknown key is an error, defaults come from `experiments/configs`."""
+"""The command line: typed, an unknown key is an error with a hint, defaults come from `experiments/configs`."""
 
+import importlib
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
-from jsonargparse import ArgumentParser
+from experiments.runner.experiment import CONFIGS
+from experiments.runner.parsing import HintingParser, expanded
 
-from experiments.demo import demo
-from experiments.select import select
-
-__all__ = ["COMMANDS", "CONFIGS", "main", "parser"]
-
-CONFIGS = Path(__file__).parent / "configs"
-
-COMMANDS: Mapping[str, Callable[..., object]] = MappingProxyType({"demo": demo, "select": select})
-
-_DEFAULTS = {"demo": ["demo.yaml"], "select": ["demo.yaml", "select.yaml"]}
-_FLAGS = {"demo": {"quick": "one seed, few epochs: under a minute, for a first look"}}
+__all__ = ["COMMANDS", "Command", "main", "parser"]
 
 
-def parser() -> ArgumentParser:
-    """Build the parser with its subcommands."""
-    top = ArgumentParser(allow_abbrev=False, prog="python -m experiments", description="Train, compare, report.")
+class Command(NamedTuple):
+    """A command.
+
+    Attributes:
+        path: `module:function`; the module is imported when the command is used.
+        summary: one line of help.
+        defaults: files of `experiments/configs` with its default values.
+        flags: parameters that are flags without a value, with their meaning: jsonargparse would ask for `--quick true`.
+        positional: parameter that needs no name, and how many values it takes.
+    """
+
+    path: str
+    summary: str
+    defaults: tuple[str, ...] = ()
+    flags: Mapping[str, str] = MappingProxyType({})
+    positional: tuple[str, str | None] | None = None
+
+    def function(self) -> Callable[..., object]:
+        """Import the function."""
+        module, name = self.path.split(":")
+        return getattr(importlib.import_module(module), name)
+
+
+_RUNS = ("runs", "+")
+
+COMMANDS: Mapping[str, Command] = MappingProxyType(
+    {
+        "demo": Command(
+            "experiments.demo:demo",
+            "Train one small vision transformer with every method on real digits, and write a report.",
+            defaults=("demo.yaml",),
+            flags={"quick": "one seed, few epochs: under a minute, for a first look"},
+        ),
+        "select": Command(
+            "experiments.select:select",
+            "Search learning rate, objective and α of every method on validation NLL.",
+            defaults=("demo.yaml", "select.yaml"),
+        ),
+        "fit": Command(
+            "experiments.runner.commands:fit",
+            "Train one row of a table with one seed, and predict every input set.",
+            flags={"smoke": "a few steps on a handful of examples, to see whether the row works"},
+        ),
+        "sweep": Command(
+            "experiments.runner.commands:sweep",
+            "Train rows x seeds; skip what is done.",
+            flags={
+                "print": "write one command a line instead, for a cluster",
+                "smoke": "a few steps on a handful of examples of each",
+            },
+            positional=("rows", "+"),
+        ),
+        "test": Command(
+            "experiments.runner.commands:test",
+            "Score the saved predictions of runs, and write their reports.",
+            positional=_RUNS,
+        ),
+        "predict": Command(
+            "experiments.runner.commands:predict",
+            "Predict input sets, or a folder of images, with a trained run.",
+            positional=("run", None),
+        ),
+        "list": Command("experiments.runner.commands:list_rows", "List rows, and which of their runs are done."),
+        "plot": Command(
+            "experiments.runner.commands:plot",
+            "Draw training curves, reliability and risk-coverage of runs.",
+            positional=_RUNS,
+        ),
+        "table": Command(
+            "experiments.paper_tables:table",
+            "Print a table of a paper with our numbers beside the printed ones.",
+            positional=("name", None),
+        ),
+        "benchmark": Command("experiments.benchmarks:benchmark", "Measure time and memory of the blocks."),
+    }
+)
+
+
+def parser(chosen: str | None = None) -> HintingParser:
+    """Build the parser with its subcommands.
+
+    Args:
+        chosen: the command that will be used; the others are then known by name alone, and not imported.
+    """
+    top = HintingParser(allow_abbrev=False, prog="python -m experiments", description="Train, compare, report.")
     subcommands = top.add_subcommands(required=True, dest="command")
-    for name, function in COMMANDS.items():
-        command = ArgumentParser(
-            allow_abbrev=False,
-            description=function.__doc__,
-            default_config_files=[str(CONFIGS / file) for file in _DEFAULTS[name]],
-        )
-        command.add_argument("--config", action="config", help="A YAML file whose values replace the defaults.")
-        # A flag is a flag: jsonargparse would ask for `--quick true`.
-        flags = _FLAGS.get(name, {})
-        command.add_function_arguments(function, skip=set(flags))
-        for flag, meaning in flags.items():
-            command.add_argument(f"--{flag}", action="store_true", help=meaning)
-        subcommands.add_subcommand(name, command, help=(function.__doc__ or "").splitlines()[0])
+    for name, command in COMMANDS.items():
+        sub = _parser_of(command) if name == chosen else HintingParser(allow_abbrev=False)
+        subcommands.add_subcommand(name, sub, help=command.summary)
     return top
+
+
+def _parser_of(command: Command) -> HintingParser:
+    function = command.function()
+    sub = HintingParser(
+        allow_abbrev=False,
+        description=function.__doc__,
+        default_config_files=[str(CONFIGS / file) for file in command.defaults],
+    )
+    sub.add_argument(
+        "--config", action="config", help="A YAML file, or a row such as cola/softmax; several are merged."
+    )
+    if command.positional is not None:
+        name, count = command.positional
+        sub.add_argument(name, **({} if count is None else {"nargs": count}))
+    skipped = {*command.flags, *([command.positional[0]] if command.positional else [])}
+    sub.add_function_arguments(function, skip=skipped)
+    for flag, meaning in command.flags.items():
+        sub.add_argument(f"--{flag}", action="store_true", help=meaning)
+    return sub
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -45,8 +130,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Args:
         arguments: the command line; by default that of the process.
     """
-    top = parser()
-    parsed = top.instantiate(top.parse_args(arguments))
-    command = parsed.command
-    values = {key: value for key, value in parsed[command].as_dict().items() if key != "config"}
-    COMMANDS[command](**values)
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    chosen = next((argument for argument in arguments if not argument.startswith("-")), None)
+    top = parser(chosen)
+    try:
+        parsed = top.instantiate(top.parse_args(expanded(arguments)))
+    except ValueError as error:
+        top.error(str(error))
+    values = {key: value for key, value in parsed[parsed.command].as_dict().items() if key != "config"}
+    try:
+        COMMANDS[parsed.command].function()(**values)
+    except (ValueError, FileNotFoundError) as error:
+        raise SystemExit(f"error: {error}") from error

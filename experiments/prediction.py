@@ -1,8 +1,8 @@
 """Predictions of a trained model on every input set, saved for everything that is computed later."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cgp.deep_gp import attention_blocks, draws, sampling
+from cgp.inputs import call_model, to_device
 from experiments.configuration import EvaluationConfig
 from experiments.data import SHIFTS, UNFAMILIAR, ImageSplits, LabelledImages, shifted, unfamiliar
 from experiments.data.seeding import generator_for
@@ -18,6 +19,7 @@ from experiments.storage import write_atomically
 __all__ = [
     "InputSet",
     "Predictions",
+    "drawn_logits",
     "input_sets",
     "load_predictions",
     "predict_logits",
@@ -103,9 +105,8 @@ def input_sets(splits: ImageSplits, evaluation: EvaluationConfig, seed: int) -> 
         yield InputSet(unfamiliar_name(kind), images, splits.test.ids, None)
 
 
-@torch.no_grad()
 def predict_logits(model: nn.Module, images: Tensor, *, num_draws: int, seed: int) -> Tensor:  # shape: (S, N, classes)
-    """Draw logits; the global generator is left as it was.
+    """Draw logits of images; the global generator is left as it was.
 
     Args:
         model: from images to logits; put into eval mode.
@@ -113,11 +114,26 @@ def predict_logits(model: nn.Module, images: Tensor, *, num_draws: int, seed: in
         num_draws: number S of draws; a deterministic model gives one.
         seed: seed of the draws.
     """
+    return drawn_logits(model, images.split(_BATCH), num_draws=num_draws, seed=seed)
+
+
+@torch.no_grad()
+def drawn_logits(
+    model: nn.Module, batches: Iterable[Any], *, num_draws: int, seed: int
+) -> Tensor:  # shape: (S, N, classes)
+    """Draw logits of batches of any kind; the global generator is left as it was.
+
+    Args:
+        model: from inputs to logits; put into eval mode.
+        batches: of what the model takes.
+        num_draws: number S of draws; a deterministic model gives one.
+        seed: seed of the draws.
+    """
     device = next(model.parameters()).device
     model.eval()
     with torch.random.fork_rng(), sampling(model, "marginal"), draws(model, num_draws):
         torch.manual_seed(generator_for("predict", seed).initial_seed())
-        parts = [model(part.to(device)).cpu() for part in images.split(_BATCH)]
+        parts = [call_model(model, to_device(part, device)).cpu() for part in batches]
     logits = torch.cat(parts, dim=-2)
     return logits if logits.ndim == 3 else logits.unsqueeze(0)
 

@@ -12,6 +12,7 @@ from safetensors.torch import save_model
 
 from experiments.configuration import EvaluationConfig, MethodConfig, ModelConfig, TrainingConfig
 from experiments.data import ImageSplits, digits, digits_splits
+from experiments.data.examples import DataDescription
 from experiments.methods import build
 from experiments.prediction import InputSet, input_sets, predict_logits, predictive_variance, save_predictions
 from experiments.storage import write_atomically, write_json
@@ -23,7 +24,9 @@ EXAMPLES = 5
 """Number of test images whose predictive variance is kept for the pictures."""
 
 _SUMMARY = "run.json"
-_NUM_CLASSES = 10
+_DIGITS = DataDescription(
+    kind="image", num_classes=10, image_shape=(1, 8, 8), mean=(digits.MEAN,), deviation=(digits.STANDARD_DEVIATION,)
+)
 
 
 class Run(NamedTuple):
@@ -53,6 +56,15 @@ class Run(NamedTuple):
         """Say whether everything of the run is done."""
         return (self.folder(root) / _SUMMARY).exists()
 
+    @property
+    def epochs(self) -> int:
+        """Number of epochs of the training."""
+        return self.training.epochs
+
+    def perform(self, root: Path, report: Callable[[int], None]) -> None:
+        """Do what is not done yet."""
+        perform(self, root, report)
+
     def summary(self, root: Path) -> dict[str, Any]:
         """Return the summary of a complete run."""
         return json.loads((self.folder(root) / _SUMMARY).read_text(encoding="utf-8"))
@@ -79,9 +91,7 @@ def perform(run: Run, root: Path, report: Callable[[int], None] = lambda epochs:
         run.method,
         model=run.model,
         training=run.training,
-        image_shape=tuple(splits.train.images.shape[1:]),
-        normalisation=(digits.MEAN, digits.STANDARD_DEVIATION),
-        num_classes=_NUM_CLASSES,
+        description=_DIGITS,
         num_data=len(splits.train.labels),
     )
     checkpoints = folder / "checkpoints"

@@ -2,21 +2,19 @@
 
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 from queue import Empty
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from filelock import FileLock
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from experiments.runs import Run, perform
-
-__all__ = ["perform_all"]
+__all__ = ["Task", "perform_all"]
 
 _COLUMNS = (
     TextColumn("{task.description}"),
@@ -30,7 +28,24 @@ _Report = Callable[[int, int], None]
 """Takes the number of a run and its number of epochs done."""
 
 
-def perform_all(runs: list[Run], root: Path, *, workers: int, console: Console) -> None:
+class Task(Protocol):
+    """A run that can be handed to a process."""
+
+    @property
+    def epochs(self) -> int:
+        """Number of epochs of its training."""
+
+    def folder(self, root: Path) -> Path:
+        """Return its folder."""
+
+    def is_complete(self, root: Path) -> bool:
+        """Say whether everything is done."""
+
+    def perform(self, root: Path, report: Callable[[int], None]) -> None:
+        """Do what is not done yet; `report` takes the number of epochs done."""
+
+
+def perform_all(runs: Sequence[Task], root: Path, *, workers: int, console: Console) -> None:
     """Do every run that is not done, and show how far it is.
 
     Each run has one thread: for small models two threads gain little on free cores, and lose much on busy ones.
@@ -49,7 +64,7 @@ def perform_all(runs: list[Run], root: Path, *, workers: int, console: Console) 
     workers = min(workers, sum(not run.is_complete(root) for run in runs))
     epochs = [0] * len(runs)
     with Progress(*_COLUMNS, console=console) as progress:
-        task = progress.add_task("training", total=sum(run.training.epochs for run in runs))
+        task = progress.add_task("training", total=sum(run.epochs for run in runs))
 
         def report(index: int, done: int) -> None:
             epochs[index] = done
@@ -61,7 +76,7 @@ def perform_all(runs: list[Run], root: Path, *, workers: int, console: Console) 
             _one_by_one(runs, root, report)
 
 
-def _one_by_one(runs: list[Run], root: Path, report: _Report) -> None:
+def _one_by_one(runs: Sequence[Task], root: Path, report: _Report) -> None:
     """Do the runs in this process."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -72,7 +87,7 @@ def _one_by_one(runs: list[Run], root: Path, report: _Report) -> None:
         torch.set_num_threads(threads)
 
 
-def _in_processes(runs: list[Run], root: Path, workers: int, report: _Report) -> None:
+def _in_processes(runs: Sequence[Task], root: Path, workers: int, report: _Report) -> None:
     """Do the runs in fresh processes, which end with this one."""
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
@@ -110,7 +125,7 @@ def _start_worker(queue: Any) -> None:
     torch.set_num_threads(1)
 
 
-def _in_worker(index: int, run: Run, root: Path) -> None:
+def _in_worker(index: int, run: Task, root: Path) -> None:
     """Do one run in a worker process."""
     parent = multiprocessing.parent_process()
 
@@ -122,9 +137,9 @@ def _in_worker(index: int, run: Run, root: Path) -> None:
     _perform_alone(run, root, report)
 
 
-def _perform_alone(run: Run, root: Path, report: Callable[[int], None]) -> None:
+def _perform_alone(run: Task, root: Path, report: Callable[[int], None]) -> None:
     """Do one run while no other process does, such as the last worker of a command that was killed."""
     folder = run.folder(root)
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / ".lock"):
-        perform(run, root, report)
+        run.perform(root, report)

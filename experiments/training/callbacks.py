@@ -30,8 +30,9 @@ class SeedEveryStep(lightning.Callback):
     def on_train_batch_start(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Seed by run and step."""
-        torch.manual_seed(generator_for("step", self.seed, trainer.global_step).initial_seed())
+        """Seed by run and step, and by process where there are several."""
+        names = ("step", self.seed, trainer.global_step, *([trainer.global_rank] if trainer.global_rank else []))
+        torch.manual_seed(generator_for(*names).initial_seed())
 
 
 class History(lightning.Callback):

@@ -1,31 +1,39 @@
 """A classifier as Lightning trains it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import lightning
 import torch
+import torch.distributed
 from torch import Tensor, nn
 from typing_extensions import override
 
 from cgp.deep_gp import draws, sampling
+from cgp.inputs import call_model
 from cgp.objectives import Objective
 from cgp.schedules import linear
 from experiments.configuration import MethodConfig, TrainingConfig
-from experiments.metrics import mean_log_probabilities, negative_log_likelihood
+from experiments.metrics import matthews_correlation, mean_log_probabilities, negative_log_likelihood
+from experiments.training.batches import Batch
+from experiments.training.rates import optimizer, rate_schedule
 
 __all__ = ["ClassificationModule"]
 
+_Predicted = tuple[Tensor, Tensor, Tensor]  # logits (S, B, C), labels (B,), positions (B,)
+
 
 class ClassificationModule(lightning.LightningModule):
-    """Minimises an objective with AdamW; logs the NLL of the mean probability on the validation set.
+    """Minimises an objective; logs NLL, accuracy and MCC of the mean probability on the whole validation set.
 
-    The learning rate rises and falls by a cosine (one cycle); the weight α of the log-density terms
-    rises linearly from 0 over the first half of the training, that of the divergences as the method says.
+    The weights α of the log-density terms and β of the divergences rise linearly, as the method says. On several
+    processes the gradients are those of one process on the joined batch, and the validation scores are those of the
+    joined set.
 
     Args:
-        model: from images `(B, C, H, W)` to logits `(B, classes)`, or `(S, B, classes)` where it draws.
+        model: from inputs to logits `(B, classes)`, or `(S, B, classes)` where it draws.
         objective: what is minimised.
-        method: learning rate, weight decay and α.
+        method: learning rate, weight decay, α, β.
         training: epochs, warm-up, draws of the validation.
     """
 
@@ -37,74 +45,97 @@ class ClassificationModule(lightning.LightningModule):
         self.objective = objective
         self.method = method
         self.training_config = training
-        self._validation: list[tuple[Tensor, Tensor]] = []
+        self._validation: list[_Predicted] = []
+        self._sums: dict[str, Tensor] = {}
+        self._seen = 0
+        self._total = 0
+
+    @override
+    def on_train_start(self) -> None:
+        """Count the steps once: Lightning would do so at every one."""
+        self._total = int(self.trainer.estimated_stepping_batches)
 
     @override
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Set the weights of this step."""
-        step, total = self.trainer.global_step, int(self.trainer.estimated_stepping_batches)
-        warm_up, annealing = (round(share * total) for share in (self.method.warm_up, self.method.annealing))
+        method, step = self.method, self.trainer.global_step
+        warm_up, annealing = (round(share * self._total) for share in (method.warm_up, method.annealing))
+        rising = int(method.alpha_annealing * self._total)
         self.objective.set_weights(
-            alpha=linear(step, max(1, total // 2), 0.0, self.method.alpha),
+            alpha=linear(step, rising, method.alpha_start, method.alpha),
             beta=linear(step - warm_up, annealing) if step >= warm_up else 0.0,
         )
 
     @override
-    def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Evaluate the objective.
 
         Args:
-            batch: images and labels.
+            batch: this process' share.
 
         Returns:
-            The loss.
+            The loss; its mean over the processes is that of the joined batch.
         """
-        images, labels = batch
-        warming_up = self.trainer.global_step < round(self.method.warm_up * self.trainer.estimated_stepping_batches)
+        warming_up = self.trainer.global_step < round(self.method.warm_up * self._total)
         with sampling(self.model, "mean" if warming_up else None):
-            parts = self.objective.parts(images, labels)
-        logged = {f"train_{name}": value.detach() for name, value in parts.items()}
-        self.log_dict(logged, on_step=False, on_epoch=True, batch_size=len(labels))
-        return parts["loss"]
+            parts = self.objective.parts(batch.inputs, batch.labels)
+        count = len(batch.labels)
+        for name, value in parts.items():  # Lightning's own log, step by step, costs as much as a small layer
+            self._sums[name] = self._sums.get(name, 0.0) + count * value.detach()
+        self._seen += count
+        return parts["loss"] * batch.weight
 
     @override
-    def validation_step(self, batch: list[Tensor], batch_idx: int) -> None:
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Collect the predictions.
 
         Args:
-            batch: images and labels.
+            batch: this process' share.
         """
-        images, labels = batch
         with sampling(self.model, "marginal"), draws(self.model, self.training_config.validation_draws):
-            logits = self.model(images)
-        self._validation.append((logits if logits.ndim == 3 else logits.unsqueeze(0), labels))
+            logits = call_model(self.model, batch.inputs)
+        logits = logits if logits.ndim == 3 else logits.unsqueeze(0)
+        own = slice(None) if batch.weight else slice(0)
+        positions = batch.positions.to(batch.labels.device)
+        self._validation.append((logits[:, own].float(), batch.labels[own], positions[own]))
 
     def on_validation_epoch_end(self) -> None:
-        """Log NLL and accuracy of the whole validation set."""
-        logits = torch.cat([logits for logits, _ in self._validation], dim=1)
-        labels = torch.cat([labels for _, labels in self._validation])
-        self._validation.clear()
+        """Log the scores of the whole validation set, and the means over the epoch of this process' share."""
+        self.log_dict({f"train_{name}": value / self._seen for name, value in self._sums.items()})
+        self._sums, self._seen = {}, 0
+        logits, labels = self._gathered()
         log_p = mean_log_probabilities(logits)
-        accuracy = (log_p.argmax(-1) == labels.cpu().numpy()).mean()
+        predicted = log_p.argmax(-1)
         self.log("validation_nll", negative_log_likelihood(log_p, labels))
-        self.log("validation_accuracy", float(accuracy))
+        self.log("validation_accuracy", float((predicted == labels.numpy()).mean()))
+        self.log("validation_mcc", matthews_correlation(predicted, labels))
+
+    def _gathered(self) -> tuple[Tensor, Tensor]:
+        """Predictions and labels of all processes, in the order of the examples."""
+        own = _joined(self._validation)
+        self._validation.clear()
+        parts: list[Any] = [own]
+        if self.trainer.world_size > 1:
+            parts = [None] * self.trainer.world_size
+            torch.distributed.all_gather_object(parts, own)
+        logits, labels, positions = _joined(parts)
+        order = positions.argsort()
+        return logits[:, order], labels[order]
 
     def configure_optimizers(self) -> dict[str, Any]:
-        """Build AdamW and its schedule.
+        """Build the optimiser and its schedule.
 
         Returns:
             Optimiser and scheduler as Lightning wants them.
         """
-        optimizer = torch.optim.AdamW(
-            self.objective.parameters(), lr=self.method.learning_rate, weight_decay=self.method.weight_decay
-        )
+        chosen = optimizer(self.objective.parameters(), self.method, self.training_config)
         total = int(self.trainer.estimated_stepping_batches)
-        warmup = min(total * self.training_config.warmup_epochs / self.training_config.epochs, total - 1)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(
-            optimizer,
-            max_lr=self.method.learning_rate,
-            total_steps=total,
-            pct_start=warmup / total if warmup > 1 else 0.0,  # the library divides by zero for a single step
-            cycle_momentum=False,
-        )
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+        schedule = rate_schedule(chosen, self.method, self.training_config, total)
+        return {"optimizer": chosen, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+def _joined(parts: Sequence[_Predicted]) -> _Predicted:
+    """Join parts along the examples, on the CPU."""
+    columns = zip(*parts, strict=True)
+    logits, labels, positions = (torch.cat(column, dim).cpu() for column, dim in zip(columns, (1, 0, 0), strict=True))
+    return logits, labels, positions

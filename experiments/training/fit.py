@@ -5,19 +5,26 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import lightning
 import torch
-from lightning.pytorch.callbacks import ModelCheckpoint
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar
+from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
+from lightning.pytorch.strategies import DDPStrategy
+from torch.utils.data import DataLoader
 
-from experiments.configuration import TrainingConfig
-from experiments.data import ImageSplits, LabelledImages
+from experiments.configuration import TrainerConfig, TrainingConfig
+from experiments.data.examples import DataSplits, Examples
+from experiments.data.images import ImageSplits, LabelledImages
+from experiments.training.batches import Batch, train_loader, validation_loader
 from experiments.training.callbacks import History, SeedEveryStep
 from experiments.training.classification import ClassificationModule
 
-__all__ = ["FitSummary", "fit"]
+__all__ = ["QUIET", "FitSummary", "fit"]
+
+QUIET = TrainerConfig(accelerator="cpu", progress=False, logs=False)
+"""One CPU process that shows and logs nothing."""
 
 
 class FitSummary(NamedTuple):
@@ -25,7 +32,7 @@ class FitSummary(NamedTuple):
 
     Attributes:
         history: one row an epoch.
-        best_epoch: the epoch of the smallest validation NLL, whose weights the model now has.
+        best_epoch: the epoch that was selected, whose weights the model now has.
         validation_nll: of that epoch.
         seconds_per_epoch: median over the epochs, validation not counted.
     """
@@ -38,12 +45,14 @@ class FitSummary(NamedTuple):
 
 def fit(
     module: ClassificationModule,
-    splits: ImageSplits,
+    splits: DataSplits | ImageSplits,
     *,
     training: TrainingConfig,
     seed: int,
     folder: Path,
     report: Callable[[int], None] = lambda epochs: None,
+    trainer: TrainerConfig = QUIET,
+    logs: Path | None = None,
 ) -> FitSummary:
     """Train a model, or go on with an interrupted training, and leave it with the weights of its best epoch.
 
@@ -52,62 +61,109 @@ def fit(
 
     Args:
         module: what to train.
-        splits: training and validation images.
+        splits: training and validation examples.
         training: the budget.
-        seed: decides the order of the images and all draws.
+        seed: decides the order of the examples and all draws.
         folder: keeps `last.ckpt` and `best.ckpt`.
         report: called with the number of epochs done.
+        trainer: where to train.
+        logs: folder of CSV and TensorBoard logs, where the trainer shall write some.
 
     Returns:
         The history and the best epoch.
     """
     history = History(report)
-    checkpoints = ModelCheckpoint(
-        dirpath=folder,
-        filename="best",
-        monitor="validation_nll",
-        save_last=True,
-        save_on_train_epoch_end=True,
-        enable_version_counter=False,
-    )
     with _quiet():
-        trainer = _trainer(training, folder, [SeedEveryStep(seed), history, checkpoints])
+        lightning_trainer = _trainer(
+            trainer, training, folder, logs, [SeedEveryStep(seed), history, _checkpoints(training, folder)]
+        )
         last = folder / "last.ckpt"
-        loaders = _train_loader(splits.train, training, seed), _validation_loader(splits.validation)
-        trainer.fit(module, *loaders, ckpt_path=last if last.exists() else None, weights_only=True)
-    best = min(history.rows, key=lambda row: row["validation_nll"])
+        loaders = _loaders(splits, training, seed, lightning_trainer)
+        lightning_trainer.fit(module, *loaders, ckpt_path=last if last.exists() else None, weights_only=True)
+    best = _best(history.rows, training.monitor)
     state = torch.load(folder / "best.ckpt", weights_only=True, map_location="cpu")["state_dict"]
     module.load_state_dict(state)
     seconds = torch.tensor([row["seconds"] for row in history.rows]).median().item()
     return FitSummary(history.rows, int(best["epoch"]), best["validation_nll"], seconds)
 
 
-def _trainer(training: TrainingConfig, folder: Path, callbacks: list[lightning.Callback]) -> lightning.Trainer:
-    """Build a Lightning trainer that prints and writes nothing of its own."""
+def _checkpoints(training: TrainingConfig, folder: Path) -> ModelCheckpoint:
+    """Write the last epoch and the best one."""
+    last = training.monitor == "last"
+    return ModelCheckpoint(
+        dirpath=folder,
+        filename="best",
+        monitor="epoch" if last else training.monitor,
+        mode="min" if training.monitor == "validation_nll" else "max",
+        save_last=True,
+        save_on_train_epoch_end=True,
+        enable_version_counter=False,
+    )
+
+
+def _best(rows: list[dict[str, float]], monitor: str) -> dict[str, float]:
+    """The row that the checkpoint callback took for the best: of equal ones the first."""
+    if monitor == "last":
+        return rows[-1]
+    sign = 1.0 if monitor == "validation_nll" else -1.0
+    return min(rows, key=lambda row: sign * row[monitor])
+
+
+def _trainer(
+    trainer: TrainerConfig,
+    training: TrainingConfig,
+    folder: Path,
+    logs: Path | None,
+    callbacks: list[lightning.Callback],
+) -> lightning.Trainer:
+    """Build a Lightning trainer that writes nothing of its own beside checkpoints and logs."""
+    if trainer.progress:
+        callbacks = [*callbacks, RichProgressBar(leave=False)]
     return lightning.Trainer(
         max_epochs=training.epochs,
-        accelerator=training.accelerator,
-        devices=1,
+        accelerator=trainer.accelerator,
+        devices=trainer.devices,
+        num_nodes=trainer.num_nodes,
+        strategy=_strategy(trainer),
+        precision=trainer.precision,
+        use_distributed_sampler=False,
         gradient_clip_val=training.gradient_clip,
         callbacks=callbacks,
         default_root_dir=folder,
-        logger=False,
-        enable_progress_bar=False,
+        logger=_loggers(logs) if trainer.logs and logs is not None else False,
+        enable_progress_bar=trainer.progress,
         enable_model_summary=False,
         num_sanity_val_steps=0,
     )
 
 
-def _train_loader(part: LabelledImages, training: TrainingConfig, seed: int) -> DataLoader[tuple[torch.Tensor, ...]]:
-    """Return batches in an order that depends on seed and epoch alone: Lightning tells the sampler the epoch."""
-    dataset = TensorDataset(part.images, part.labels)
-    sampler = DistributedSampler(dataset, num_replicas=1, rank=0, shuffle=True, seed=seed)
-    return DataLoader(dataset, batch_size=training.batch_size, sampler=sampler)
+def _strategy(trainer: TrainerConfig) -> Any:
+    """Blocks that return their means in a warm-up leave the parameters of their variance without a gradient."""
+    return DDPStrategy(find_unused_parameters=True) if trainer.strategy == "ddp" else trainer.strategy
 
 
-def _validation_loader(part: LabelledImages) -> DataLoader[tuple[torch.Tensor, ...]]:
-    """Return the validation images in order."""
-    return DataLoader(TensorDataset(part.images, part.labels), batch_size=512)
+def _loggers(logs: Path) -> list[Logger]:
+    """A resumed training logs beside what was logged before, as its next version."""
+    return [CSVLogger(logs, name="csv"), TensorBoardLogger(logs, name="tensorboard", default_hp_metric=False)]
+
+
+def _loaders(
+    splits: DataSplits | ImageSplits, training: TrainingConfig, seed: int, trainer: lightning.Trainer
+) -> tuple[DataLoader[Batch], DataLoader[Batch]]:
+    """Batches of this process; on a GPU they are cut there."""
+    device = trainer.strategy.root_device
+    train, validation = (_examples(part) for part in (splits.train, splits.validation))
+    if device.type != "cpu":
+        train, validation = train.to(device), validation.to(device)
+    process = {"rank": trainer.global_rank, "world": trainer.world_size}
+    return (
+        train_loader(train, batch_size=training.batch_size, bucket=training.bucket, seed=seed, **process),
+        validation_loader(validation, **process),
+    )
+
+
+def _examples(part: Examples | LabelledImages) -> Examples:
+    return part if isinstance(part, Examples) else Examples(part.images, part.labels, part.ids)
 
 
 @contextlib.contextmanager
@@ -121,6 +177,7 @@ def _quiet() -> Iterator[None]:
         warnings.filterwarnings("ignore", message=".*does not have many workers.*")
         warnings.filterwarnings("ignore", message=".*LeafSpec.* is deprecated")
         warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
+        warnings.filterwarnings("ignore", message=".*smaller than the logging interval.*")
         try:
             yield
         finally:

@@ -14,19 +14,20 @@ from safetensors.torch import load_file
 from experiments import cli
 from experiments.cli import main, parser
 from experiments.methods import ATTENTION, build
+from tests.experiments.tiny import DIGITS
 
 ROOT = Path(cli.__file__).parents[1]
 
 
 def test_defaults_come_from_the_configuration_file():
-    values = parser().parse_args(["demo"]).demo
+    values = parser("demo").parse_args(["demo"]).demo
     assert {method.attention for method in values.methods.values()} < set(ATTENTION)
     assert values.seeds == 3
     assert not values.quick
 
 
 def test_every_configured_method_can_be_built():
-    top = parser()
+    top = parser("select")
     values = top.instantiate(top.parse_args(["select"])).select
     variants = [(values.methods[name], variant) for name in values.methods for variant in values.search.variants[name]]
     counts = {len(values.search.variants[name]) for name in values.methods}
@@ -37,9 +38,7 @@ def test_every_configured_method_can_be_built():
             cli_replace(method, options=options),
             model=values.model,
             training=values.training,
-            image_shape=(1, 8, 8),
-            normalisation=(0.3, 0.4),
-            num_classes=10,
+            description=DIGITS,
             num_data=1077,
         )
 
@@ -51,7 +50,7 @@ def cli_replace(method, **changes):
 
 def test_values_of_the_command_line_replace_them():
     arguments = ["demo", "--quick", "--training.epochs", "7", "--methods.cgp.alpha", "0.7", "--out", "elsewhere"]
-    values = parser().parse_args(arguments).demo
+    values = parser("demo").parse_args(arguments).demo
     assert values.quick
     assert values.training.epochs == 7
     assert values.methods["cgp"].alpha == 0.7

@@ -59,7 +59,7 @@ def test_trials_are_means_over_seeds_and_touch_no_test_image(folder):
 
 
 def test_written_configuration_is_one_of_the_demo(folder):
-    values = parser().parse_args(["demo", "--config", str(folder / "demo.yaml")]).demo
+    values = parser("demo").parse_args(["demo", "--config", str(folder / "demo.yaml")]).demo
     assert set(values.methods) >= {"softmax", "cgp"}
     assert values.model.embed_dim == MODEL.embed_dim
     assert (folder / "demo.yaml").read_text().startswith("# Chosen on validation NLL by: python -m experiments")

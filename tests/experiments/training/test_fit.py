@@ -8,7 +8,7 @@ import torch
 from experiments.data import digits_splits
 from experiments.methods import build
 from experiments.training import fit
-from tests.experiments.tiny import CGP, MODEL, SOFTMAX, TRAINING
+from tests.experiments.tiny import CGP, DIGITS, MODEL, SOFTMAX, TRAINING
 
 SPLITS = digits_splits(seed=0)
 
@@ -20,9 +20,7 @@ def module_of(method, training):
         method,
         model=MODEL,
         training=training,
-        image_shape=(1, 8, 8),
-        normalisation=(0.3, 0.4),
-        num_classes=10,
+        description=DIGITS,
         num_data=1077,
     )
 
@@ -113,5 +111,5 @@ def test_alpha_rises_to_its_value_over_the_first_half(tmp_path, monkeypatch):
 
 def test_unknown_option_of_an_attention_is_named():
     wrong = dataclasses.replace(CGP, options={"inducing": 3})
-    with pytest.raises(ValueError, match="options of CGP: .*inducing"):
+    with pytest.raises(ValueError, match="options of CGP: .*'inducing'"):
         module_of(wrong, TRAINING)

@@ -1,0 +1,125 @@
+"""A row of a table as a typed configuration, and where the rows lie."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from experiments.configuration import EvaluationConfig, MethodConfig, ModelConfig, TrainingConfig
+from experiments.data.configuration import DataConfig
+
+__all__ = ["CONFIGS", "Experiment", "config_files", "row_names"]
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+"""The rows: `<data>/<method>.yaml`, and `<data>/common.yaml` for what the rows of one data set share."""
+
+_COMMON = "common.yaml"
+_NOT_ROWS = {"reduced"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """One row of a table with a seed: what is trained on what, and what is predicted.
+
+    Args:
+        name: `<data>/<method>`, the folder of its runs.
+        data: the data set and what is predicted beside its test part.
+        model: sizes of the transformer.
+        method: the attention, or what is derived from another row.
+        training: the budget.
+        evaluation: draws and scope of the predictions.
+        seed: decides start, order of the examples and draws, and the split where the data say so.
+        departures: in words, what departs from the paper.
+        reduced: in words, what was reduced besides.
+    """
+
+    name: str
+    data: DataConfig
+    model: ModelConfig
+    method: MethodConfig
+    training: TrainingConfig
+    evaluation: EvaluationConfig
+    seed: int = 0
+    departures: tuple[str, ...] = ()
+    reduced: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        parts = self.name.split("/")
+        if len(parts) != 2 or not all(part and not part.startswith(".") for part in parts):
+            raise ValueError(f"name: expected <data>/<method>, got {self.name!r}")
+
+    def folder(self, out: Path) -> Path:
+        """Return the folder of the run."""
+        return out / self.name / f"seed-{self.seed}"
+
+    def beside(self, method: str) -> str:
+        """Return the name of another row of the same data."""
+        return f"{self.name.split('/')[0]}/{method}"
+
+    def needs(self) -> list[tuple[str, int]]:
+        """Return row and seed of every run that must be complete before this one begins."""
+        other = self.method.init_from if self.method.base is None else self.method.base
+        if other is None:
+            return []
+        count = int(self.method.options.get("members", 5)) if self.method.kind == "ensemble" else 1
+        return [(self.beside(other), count * self.seed + member) for member in range(count)]
+
+    def plain(self) -> dict[str, Any]:
+        """Return the values as YAML knows them."""
+        return _plain(asdict(self))
+
+
+def config_files(config: str) -> list[Path]:
+    """Find the files that a name stands for, in the order in which they are merged.
+
+    Args:
+        config: a row ("cola/softmax"), an override ("reduced/cifar10"), or the path of a file. What the rows of a
+            folder share (`common.yaml`) comes before a row of it.
+
+    Raises:
+        ValueError: if there is no such row or file.
+
+    Example:
+        >>> [file.name for file in config_files("cola/softmax")]
+        ['common.yaml', 'softmax.yaml']
+    """
+    path = Path(config)
+    if path.suffix != ".yaml":
+        path = CONFIGS / f"{config}.yaml"
+    if not path.is_file():
+        raise ValueError(f"config: expected a file or one of the rows {row_names()}, got {config!r}")
+    common = path.with_name(_COMMON)
+    return [common, path] if common.is_file() and path != common else [path]
+
+
+def row_names(pattern: str = "*") -> list[str]:
+    """List the rows.
+
+    Args:
+        pattern: of a data set ("cola"), or of rows ("cola/*", "*/sgpa").
+
+    Raises:
+        ValueError: if none fits.
+
+    Example:
+        >>> row_names("cola/soft*")
+        ['cola/softmax']
+    """
+    pattern = pattern if "/" in pattern else f"{pattern}/*"
+    files = sorted(CONFIGS.glob(f"{pattern}.yaml"))
+    names = [
+        f"{file.parent.name}/{file.stem}"
+        for file in files
+        if file.name != _COMMON and file.parent.name not in _NOT_ROWS and file.parent != CONFIGS
+    ]
+    if not names:
+        raise ValueError(f"rows: expected rows such as cola, cola/softmax or '*/sgpa', got {pattern!r}")
+    return names
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return str(value) if isinstance(value, Path) else value

@@ -1,0 +1,185 @@
+"""`fit`: one row with one seed, from data to saved predictions, resumable at any moment."""
+
+import dataclasses
+import resource
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock, Timeout
+from lightning.pytorch.utilities import rank_zero_only
+from safetensors.torch import save_model
+
+from experiments.configuration import TrainerConfig
+from experiments.data import input_sets, load
+from experiments.data.examples import DataSplits
+from experiments.methods import build
+from experiments.provenance import provenance
+from experiments.runner.experiment import Experiment
+from experiments.runner.folder import RunFolder
+from experiments.runner.initial import start_from
+from experiments.runner.predicting import predict_set
+from experiments.runner.trained_run import needed_runs
+from experiments.storage import write_atomically
+from experiments.training import ClassificationModule, FitSummary
+from experiments.training import fit as train
+
+__all__ = ["perform", "perform_alone"]
+
+
+def perform(
+    experiment: Experiment,
+    *,
+    out: Path,
+    trainer: TrainerConfig,
+    report: Callable[[int], None] = lambda epochs: None,
+) -> RunFolder:
+    """Do what is not done yet of a run, while no other process does.
+
+    Killed at any moment and called again, it goes on where it was. On several processes only the first one writes.
+
+    Args:
+        experiment: the row.
+        out: folder of all runs.
+        trainer: where to train.
+        report: called with the number of epochs done.
+
+    Returns:
+        The run's folder.
+
+    Raises:
+        ValueError: if the folder belongs to another configuration or process, or a run that this one needs is missing.
+    """
+    folder = RunFolder(experiment.folder(out))
+    if rank_zero_only.rank:
+        if not folder.is_complete:
+            _train(experiment, out, folder, trainer, report)
+        return folder
+    folder.path.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(folder.path / ".lock", timeout=0):
+            perform_alone(experiment, out=out, trainer=trainer, report=report)
+    except Timeout as error:
+        raise ValueError(f"out: {folder.path} is being written by another process") from error
+    return folder
+
+
+def perform_alone(experiment: Experiment, *, out: Path, trainer: TrainerConfig, report: Callable[[int], None]) -> None:
+    """Do what is not done yet of a run, where the caller holds its lock.
+
+    Args:
+        experiment: the row.
+        out: folder of all runs.
+        trainer: where to train.
+        report: called with the number of epochs done.
+
+    Raises:
+        ValueError: if the folder belongs to another configuration, or a run that this one needs is missing.
+    """
+    folder = RunFolder(experiment.folder(out))
+    folder.claim(experiment)
+    if folder.is_complete:
+        report(experiment.training.epochs)
+    else:
+        _perform(experiment, out, folder, trainer, report)
+
+
+def _perform(
+    experiment: Experiment,
+    out: Path,
+    folder: RunFolder,
+    trainer: TrainerConfig,
+    report: Callable[[int], None],
+) -> None:
+    """Train, predict and summarise, or derive."""
+    if experiment.method.base is not None:
+        from experiments.runner.deriving import derive_run  # its libraries take seconds to import
+
+        derive_run(experiment, out, folder)
+        return
+    splits, module, summary = _train(experiment, out, folder, trainer, report)
+    write_atomically(folder.weights, lambda aside: save_model(module.model, str(aside)))
+    device = _device(trainer)
+    module.model.to(device)
+    sources = {}
+    sets = input_sets(experiment.data, splits, experiment.seed, full=experiment.evaluation.full)
+    for inputs in sets:
+        sources[inputs.name] = inputs.source
+        predict_set(module.model, inputs, experiment, folder)
+    folder.complete(_summary(experiment, splits, module, summary, sources, device))
+
+
+def _train(
+    experiment: Experiment,
+    out: Path,
+    folder: RunFolder,
+    trainer: TrainerConfig,
+    report: Callable[[int], None],
+) -> tuple[DataSplits, ClassificationModule, FitSummary]:
+    """Build and train, leaving the weights of the best epoch."""
+    if trainer.threads is not None:
+        torch.set_num_threads(trainer.threads)
+    splits = load(experiment.data, experiment.seed)
+    torch.manual_seed(experiment.seed)
+    module = build(
+        experiment.method,
+        model=experiment.model,
+        training=experiment.training,
+        description=splits.description,
+        num_data=len(splits.train),
+    )
+    if experiment.method.init_from is not None and not (folder.checkpoints / "last.ckpt").exists():
+        (source,) = needed_runs(experiment, out)
+        start_from(module.model, source.model(), splits.train)
+    summary = train(
+        module,
+        splits,
+        training=experiment.training,
+        seed=experiment.seed,
+        folder=folder.checkpoints,
+        report=report,
+        trainer=trainer,
+        logs=folder.logs,
+    )
+    return splits, module, summary
+
+
+def _summary(
+    experiment: Experiment,
+    splits: DataSplits,
+    module: ClassificationModule,
+    fitted: FitSummary,
+    sources: dict[str, str],
+    device: torch.device,
+) -> dict[str, Any]:
+    """Return what `run.json` holds."""
+    words = [*experiment.departures, *experiment.reduced, *splits.description.departures]
+    corrupted = {source for name, source in sources.items() if name.startswith("corrupted-")}
+    return {
+        "label": experiment.method.label,
+        **fitted._asdict(),
+        "epochs": len(fitted.history),
+        "parameters": sum(parameter.numel() for parameter in module.model.parameters()),
+        "peak_memory_bytes": _peak_memory(device),
+        "reduced": words,
+        "corruptions": ("generated" if any(corrupted) else "official") if corrupted else None,
+        "sources": {name: source for name, source in sources.items() if source},
+        "data": dataclasses.asdict(splits.description),
+        "examples": {name: len(getattr(splits, name)) for name in ("train", "validation", "test")},
+        **provenance(),
+    }
+
+
+def _device(trainer: TrainerConfig) -> torch.device:
+    on_gpu = trainer.accelerator != "cpu" and torch.cuda.is_available()
+    return torch.device("cuda" if on_gpu else "cpu")
+
+
+def _peak_memory(device: torch.device) -> int:
+    """Largest memory so far: of the GPU's tensors, or of the whole process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    kilo = 1 if sys.platform == "darwin" else 1024
+    return kilo * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,0 +1,91 @@
+"""A run's folder: what lies where, and whose it is."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from experiments.runner.experiment import Experiment
+from experiments.storage import write_json, write_text
+
+__all__ = ["RunFolder"]
+
+
+class RunFolder:
+    """Paths of a run, and the configuration that it belongs to.
+
+    Args:
+        path: the folder, `<out>/<data>/<method>/seed-<n>`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config, self.summary = path / "config.yaml", path / "run.json"
+        self.weights = path / "weights.safetensors"
+        self.checkpoints, self.logs, self.predictions = path / "checkpoints", path / "logs", path / "predictions"
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything of the run is done."""
+        return self.summary.exists()
+
+    def claim(self, experiment: Experiment) -> None:
+        """Write the configuration into a new folder, or check that it is the one that is there.
+
+        Args:
+            experiment: the configuration.
+
+        Raises:
+            ValueError: if the folder holds a run of another configuration; names what differs.
+        """
+        wanted = experiment.plain()
+        if self.config.exists():
+            differences = _differences(self.plain_config(), wanted)
+            if differences:
+                raise ValueError(
+                    f"out: {self.path} holds a run of another configuration ({'; '.join(differences)}). "
+                    "Choose another --out, or remove that folder"
+                )
+            return
+        write_text(self.config, yaml.safe_dump(wanted, sort_keys=False))
+
+    def plain_config(self) -> dict[str, Any]:
+        """Return the resolved configuration, of plain values.
+
+        Raises:
+            ValueError: if there is none.
+        """
+        if not self.config.exists():
+            raise ValueError(f"run: expected the folder of a run, got {self.path} without {self.config.name}")
+        return yaml.safe_load(self.config.read_text(encoding="utf-8"))
+
+    def complete(self, summary: dict[str, Any]) -> None:
+        """Mark the run as complete.
+
+        Args:
+            summary: what `run.json` shall hold.
+        """
+        write_json(self.summary, summary)
+
+    def read_summary(self) -> dict[str, Any]:
+        """Return what `run.json` holds.
+
+        Raises:
+            ValueError: if the run is not complete.
+        """
+        if not self.is_complete:
+            raise ValueError(f"run: expected a complete run, got {self.path} without {self.summary.name}")
+        return json.loads(self.summary.read_text(encoding="utf-8"))
+
+
+def _differences(there: dict[str, Any], wanted: dict[str, Any], prefix: str = "") -> list[str]:
+    """Name the values in which two configurations differ."""
+    found = []
+    for key in sorted({*there, *wanted}):
+        one, other = there.get(key), wanted.get(key)
+        if isinstance(one, dict) and isinstance(other, dict):
+            found += _differences(one, other, f"{prefix}{key}.")
+        elif one != other:
+            found.append(f"{prefix}{key}: {one!r} there, {other!r} asked for")
+    return found

@@ -1,0 +1,172 @@
+"""Batches in an order that depends on seed and epoch alone, whole or as one process' share of them."""
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from experiments.data.examples import Examples, Inputs, batch
+
+__all__ = ["Batch", "BatchOrder", "Share", "train_loader", "validation_loader"]
+
+
+class Batch(NamedTuple):
+    """What a step is given.
+
+    Attributes:
+        inputs: images or texts, as the model takes them.
+        labels: `(B,)`.
+        weight: of the loss, such that the mean over the processes is the loss of the joined batch.
+        positions: `(B,)`, of the examples in their set.
+    """
+
+    inputs: Inputs
+    labels: Tensor
+    weight: float
+    positions: Tensor
+
+
+class Share(NamedTuple):
+    """One process' part of a batch.
+
+    Attributes:
+        indices: `(B,)` positions.
+        weight: number of its examples times that of the processes, over the size of the joined batch.
+    """
+
+    indices: Tensor
+    weight: float
+
+
+class BatchOrder(Sampler[Share]):
+    """Batches of shuffled examples; those of texts hold texts of about one length.
+
+    Args:
+        count: number of examples.
+        batch_size: of the batches, over all processes together.
+        seed: of the run.
+        lengths: `(N,)` of the texts; None where all examples have one size.
+        bucket: batches whose texts are sorted by length together.
+        shuffle: whether to shuffle at all.
+        rank: number of this process.
+        world: number of processes.
+
+    Example:
+        >>> order = BatchOrder(5, batch_size=2, seed=0, shuffle=False)
+        >>> [share.indices.tolist() for share in order]
+        [[0, 1], [2, 3], [4]]
+    """
+
+    def __init__(
+        self,
+        count: int,
+        *,
+        batch_size: int,
+        seed: int,
+        lengths: Tensor | None = None,
+        bucket: int = 1,
+        shuffle: bool = True,
+        rank: int = 0,
+        world: int = 1,
+    ) -> None:
+        if count < 1 or batch_size < 1:
+            raise ValueError(f"count, batch_size: expected at least 1, got {count} and {batch_size}")
+        self.count, self.batch_size, self.seed = count, batch_size, seed
+        self.lengths, self.bucket, self.shuffle = lengths, bucket, shuffle
+        self.rank, self.world = rank, world
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch, as Lightning does at the start of each.
+
+        Args:
+            epoch: from 0.
+        """
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return math.ceil(self.count / self.batch_size)
+
+    def __iter__(self) -> Iterator[Share]:
+        for indices in self._batches():
+            own = indices[self.rank :: self.world]
+            # A process without an example takes part, with weight nothing: the others wait for its gradients.
+            yield Share(own if len(own) else indices[:1], len(own) * self.world / len(indices))
+
+    def _batches(self) -> list[Tensor]:
+        """The joined batches of the epoch."""
+        if not self.shuffle:
+            return list(torch.arange(self.count).split(self.batch_size))
+        generator = torch.Generator().manual_seed(self.seed + self.epoch)
+        order = torch.randperm(self.count, generator=generator)
+        if self.lengths is None:
+            return list(order.split(self.batch_size))
+        pools = order.split(self.batch_size * self.bucket)
+        batches = [part for pool in pools for part in self._by_length(pool).split(self.batch_size)]
+        return [batches[place] for place in torch.randperm(len(batches), generator=generator).tolist()]
+
+    def _by_length(self, pool: Tensor) -> Tensor:
+        assert self.lengths is not None
+        return pool[self.lengths[pool].argsort(stable=True)]
+
+
+class _Cut(Dataset[Batch]):
+    """Cuts batches from examples, wherever these lie."""
+
+    def __init__(self, examples: Examples) -> None:
+        self.examples = examples
+
+    def __getitem__(self, share: Share) -> Batch:
+        inputs, labels = batch(self.examples, share.indices)
+        return Batch(inputs, labels, share.weight, share.indices)
+
+
+def train_loader(
+    examples: Examples, *, batch_size: int, bucket: int, seed: int, rank: int = 0, world: int = 1
+) -> DataLoader[Batch]:
+    """Shuffled batches.
+
+    Args:
+        examples: the training set.
+        batch_size: over all processes together.
+        bucket: batches whose texts are sorted by length together.
+        seed: of the run.
+        rank: number of this process.
+        world: number of processes.
+    """
+    order = BatchOrder(
+        len(examples),
+        batch_size=batch_size,
+        seed=seed,
+        lengths=_lengths(examples),
+        bucket=bucket,
+        rank=rank,
+        world=world,
+    )
+    return DataLoader(_Cut(examples), sampler=order, batch_size=None, collate_fn=_as_it_is)
+
+
+def validation_loader(examples: Examples, *, batch_size: int = 512, rank: int = 0, world: int = 1) -> DataLoader[Batch]:
+    """Batches in the order of the examples.
+
+    Args:
+        examples: the validation set.
+        batch_size: over all processes together.
+        rank: number of this process.
+        world: number of processes.
+    """
+    order = BatchOrder(len(examples), batch_size=batch_size, seed=0, shuffle=False, rank=rank, world=world)
+    return DataLoader(_Cut(examples), sampler=order, batch_size=None, collate_fn=_as_it_is)
+
+
+def _lengths(examples: Examples) -> Tensor | None:
+    if isinstance(examples.inputs, Tensor):
+        return None
+    return (~examples.inputs["padding_mask"]).sum(-1).cpu()
+
+
+def _as_it_is(item: Batch) -> Batch:
+    return item

@@ -1,0 +1,77 @@
+"""Optimisers and the schedules of their learning rate."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
+
+from cgp.schedules import cosine, linear
+from experiments.configuration import MethodConfig, TrainingConfig
+
+__all__ = ["learning_rate_factor", "optimizer", "rate_schedule"]
+
+_OPTIMISERS = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}
+
+
+def optimizer(
+    parameters: Iterable[nn.Parameter], method: MethodConfig, training: TrainingConfig
+) -> torch.optim.Optimizer:
+    """Build the optimiser.
+
+    Args:
+        parameters: what is trained.
+        method: its learning rate and weight decay.
+        training: which optimiser.
+    """
+    return _OPTIMISERS[training.optimizer](parameters, lr=method.learning_rate, weight_decay=method.weight_decay)
+
+
+def rate_schedule(
+    optimiser: torch.optim.Optimizer, method: MethodConfig, training: TrainingConfig, total: int
+) -> LRScheduler:
+    """Build the schedule of the learning rate, one value a step.
+
+    Args:
+        optimiser: whose rate it is.
+        method: the largest rate.
+        training: which schedule, and its warm-up.
+        total: number of steps of the whole training.
+    """
+    warmup = total * training.warmup_epochs / training.epochs
+    if training.schedule == "one_cycle":
+        warmup = min(warmup, total - 1)
+        return OneCycleLR(
+            optimiser,
+            max_lr=method.learning_rate,
+            total_steps=total,
+            pct_start=warmup / total if warmup > 1 else 0.0,  # the library divides by zero for a single step
+            cycle_momentum=False,
+        )
+    end = training.final_learning_rate / method.learning_rate
+    return LambdaLR(
+        optimiser,
+        lambda step: learning_rate_factor(step, total, warmup=round(warmup), end=end, schedule=training.schedule),
+    )
+
+
+def learning_rate_factor(step: int, total: int, *, warmup: int, end: float, schedule: str) -> float:
+    """Learning rate of a step over the largest one: rises linearly, then falls.
+
+    Args:
+        step: from 0.
+        total: number of steps.
+        warmup: steps over which it rises.
+        end: its value at the end.
+        schedule: "cosine", "linear" or "constant".
+
+    Example:
+        >>> [round(learning_rate_factor(t, 6, warmup=2, end=0.0, schedule="linear"), 2) for t in range(7)]
+        [0.5, 1.0, 1.0, 0.75, 0.5, 0.25, 0.0]
+    """
+    if step < warmup:
+        return (step + 1) / warmup
+    if schedule == "constant":
+        return 1.0
+    falls = cosine if schedule == "cosine" else linear
+    return falls(step - warmup, max(0, total - warmup), 1.0, end)
