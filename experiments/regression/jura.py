@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
-from experiments.regression.methods import CORRELATED
-from experiments.regression.problems import Problem, scores
-from experiments.regression.report import write_results
+from experiments.regression.methods import CORRELATED, SAMPLED, Method
+from experiments.regression.problems import Problem, point_losses, scores
+from experiments.regression.report import SITES, with_pairs, write_results
 from experiments.regression.rows import cached_row
 
 __all__ = ["jura", "jura_problem"]
@@ -18,28 +20,39 @@ __all__ = ["jura", "jura_problem"]
 _OBSERVED = 259
 
 
-def jura(data: Path, out: Path, kernels: Sequence[str] = ("rbf", "matern32"), threads: int = 1) -> None:
+def jura(
+    data: Path,
+    out: Path,
+    kernels: Sequence[str] = ("rbf", "matern32"),
+    sampled: Sequence[str] = ("rbf",),
+    threads: int = 1,
+) -> None:
     """Cadmium at 100 validation sites from 259 cadmium and 359 nickel and zinc values.
 
     Args:
         data: the folder that holds ``multioutput/jura.csv``.
         out: where tables and rows go.
         kernels: canonical covariances to run.
+        sampled: those of them whose parameters are sampled, too.
         threads: of torch.
     """
     torch.set_num_threads(threads)
     problem = jura_problem(data)
-    rows = [
-        cached_row(
-            out / "jura",
-            {"kernel": kernel, "method": name},
-            lambda method=method, kernel=kernel: scores(problem, method(problem, kernel=kernel)),
-        )
-        for kernel in kernels
-        for name, method in CORRELATED.items()
-    ]
-    columns = ("mae", "rmse", "nll", "coverage", "seconds", "processor_seconds", "memory_mb")
-    write_results(out, "regression-jura", "Jura: cadmium (ppm) at 100 sites", rows, ("kernel", "method"), columns)
+
+    def compute(method: Method, kernel: str) -> dict[str, Any]:
+        answer = method(problem, kernel=kernel)
+        return scores(problem, answer) | {SITES: point_losses(problem, answer).tolist()}
+
+    rows = []
+    for kernel in kernels:
+        for name, method in (CORRELATED | SAMPLED).items():
+            if name in SAMPLED and kernel not in sampled:
+                continue
+            key = {"kernel": kernel, "method": name}
+            rows.append(cached_row(out / "jura", key, partial(compute, method, kernel)))
+    columns = ("mae", "rmse", "nll", "behind", "coverage", "seconds", "processor_seconds", "memory_mb")
+    title = "Jura: cadmium (ppm) at 100 sites"
+    write_results(out, "regression-jura", title, with_pairs(rows, "kernel"), ("kernel", "method"), columns)
 
 
 def jura_problem(data: Path) -> Problem:

@@ -13,7 +13,7 @@ from cgp.regression import CorrelatedGPRegressor
 from experiments.regression.peers import coregionalised, exact, sgpr, svgp
 from experiments.regression.problems import Answer, Problem
 
-__all__ = ["CORRELATED", "SPARSE", "Method", "chosen", "ours", "stochastic"]
+__all__ = ["CORRELATED", "SAMPLED", "SPARSE", "Method", "chosen", "ours", "stochastic"]
 
 Method = Callable[..., Answer]
 
@@ -32,7 +32,20 @@ def ours(problem: Problem, *, alone: bool = False, **arguments: Any) -> Answer:
         warnings.simplefilter("ignore", ConvergenceWarning)
         regressor = CorrelatedGPRegressor(random_state=0, **arguments).fit(used.inputs, targets)
     mean, sd = regressor.predict(used.test_inputs, return_std=True)
-    return Answer(mean, sd) if mean.ndim == 1 else Answer(mean[:, 0], sd[:, 0])
+    notes = _notes(regressor)
+    return Answer(mean, sd, notes) if mean.ndim == 1 else Answer(mean[:, 0], sd[:, 0], notes)
+
+
+def _notes(regressor: CorrelatedGPRegressor) -> dict[str, float]:
+    """What the chains say of themselves: the worst of all parameters."""
+    found = None if regressor.samples_ is None else regressor.samples_.diagnostics
+    if found is None:
+        return {}
+    return {
+        "r_hat": max(found.r_hat.values()),
+        "effective_size": min(found.effective_size.values()),
+        "divergences": found.divergences,
+    }
 
 
 def stochastic(problem: Problem, *, num_epochs: int = 40, **arguments: Any) -> Answer:
@@ -55,6 +68,11 @@ CORRELATED: Mapping[str, Method] = {
     "GPyTorch LMC, 2 components": partial(coregionalised, num_components=2),
     "cgp correlated": ours,
     "cgp correlated, no shift": partial(ours, shift=False),
+    "cgp coregionalised, 2 components": partial(ours, shift=False, embedding_dim=0, num_components=2),
+}
+
+SAMPLED: Mapping[str, Method] = {
+    "cgp correlated, NUTS": partial(ours, inference="nuts", num_chains=2, num_warmup=50, num_samples=50),
 }
 
 SPARSE: Mapping[str, Method] = {

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Answer", "Problem", "interval_scores", "scores"]
+__all__ = ["Answer", "Problem", "interval_scores", "point_losses", "scores"]
 
 Array = NDArray[Any]
 
@@ -41,10 +43,12 @@ class Answer(NamedTuple):
     Attributes:
         mean: (t,).
         sd: (t,), noise included.
+        notes: what else is to be in the row.
     """
 
     mean: Array
     sd: Array
+    notes: Mapping[str, float] = MappingProxyType({})
 
 
 def scores(problem: Problem, answer: Answer) -> dict[str, float]:
@@ -55,13 +59,24 @@ def scores(problem: Problem, answer: Answer) -> dict[str, float]:
         answer: what was answered.
     """
     error = answer.mean - problem.test_targets
-    nll = 0.5 * (error / answer.sd) ** 2 + np.log(answer.sd) + 0.5 * math.log(2 * math.pi)
-    return {
+    nll = point_losses(problem, answer)
+    return dict(answer.notes) | {
         "rmse": float(np.sqrt(np.mean(error**2))),
         "mae": float(np.mean(np.abs(error))),
         "nll": float(np.mean(nll)),
         "coverage": interval_scores(error, answer.sd),
     }
+
+
+def point_losses(problem: Problem, answer: Answer) -> Array:
+    """Negative log-density of each test target under the answer's normal marginals, (t,).
+
+    Args:
+        problem: what was asked.
+        answer: what was answered.
+    """
+    error = answer.mean - problem.test_targets
+    return 0.5 * (error / answer.sd) ** 2 + np.log(answer.sd) + 0.5 * math.log(2 * math.pi)
 
 
 def interval_scores(error: Array, sd: Array) -> float:

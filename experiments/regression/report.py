@@ -13,13 +13,25 @@ import numpy as np
 from experiments.storage import write_text
 from experiments.tables import write_csv
 
-__all__ = ["DIGITS", "summary_table", "write_results"]
+__all__ = ["DIGITS", "SITES", "summary_table", "with_pairs", "write_results"]
 
-DIGITS = {"rmse": 4, "mae": 4, "nll": 4, "coverage": 3, "seconds": 1, "processor_seconds": 1, "memory_mb": 0}
+SITES = "site_losses"
+
+DIGITS = {
+    "rmse": 4,
+    "mae": 4,
+    "nll": 4,
+    "behind": 4,
+    "coverage": 3,
+    "seconds": 1,
+    "processor_seconds": 1,
+    "memory_mb": 0,
+}
 _TITLES = {
     "rmse": "RMSE ↓",
     "mae": "MAE ↓",
     "nll": "NLL ↓",
+    "behind": "behind the best",
     "coverage": "95 % coverage",
     "seconds": "seconds",
     "processor_seconds": "CPU seconds",
@@ -43,7 +55,7 @@ def write_results(
         columns: what is averaged.
     """
     kept = [row for row in rows if "failed" not in row]
-    keys = [*groups, *(key for key in kept[0] if key not in groups)]
+    keys = list(dict.fromkeys([*groups, *(key for row in kept for key in row if key != SITES)]))
     write_csv(out / f"{name}.csv", [{key: row.get(key, "") for key in keys} for row in kept])
     arguments = " ".join(_anonymous(sys.argv[1:]))
     command = f"```\npython -m experiments.regression {arguments}\n```\n"
@@ -52,6 +64,23 @@ def write_results(
         f"\nFailed: {' '.join(str(row[key]) for key in row if key in _KEYS)}: {row['failed']}\n" for row in failed
     )
     write_text(out / f"{name}.md", f"# {title}\n\n{command}\n{summary_table(kept, groups, columns)}{notes}")
+
+
+def with_pairs(rows: Sequence[Mapping[str, Any]], group: str) -> list[dict[str, Any]]:
+    """Rows with the mean difference of their losses from the best row's, site by site, and its standard error.
+
+    Args:
+        rows: with the loss of every site under ``SITES``.
+        group: key of the rows that are compared.
+    """
+    found = []
+    for row in rows:
+        rivals = [other for other in rows if other[group] == row[group]]
+        best = min(rivals, key=lambda other: float(np.mean(other[SITES])))
+        difference = np.subtract(row[SITES], best[SITES])
+        error = difference.std(ddof=1) / math.sqrt(len(difference))
+        found.append(dict(row) | {"behind": float(difference.mean()), "behind_se": float(error)})
+    return found
 
 
 def summary_table(rows: Sequence[Mapping[str, Any]], groups: Sequence[str], columns: Sequence[str]) -> str:
@@ -78,6 +107,8 @@ def _cell(column: str, members: Sequence[Mapping[str, Any]], block: Sequence[Seq
     values = np.array([row[column] for row in members], dtype=float)
     digits = DIGITS[column]
     text = f"{values.mean():.{digits}f}"
+    if len(values) == 1 and f"{column}_se" in members[0]:
+        text += f" ± {members[0][f'{column}_se']:.{digits}f}"
     if len(values) > 1:
         text += f" ± {values.std(ddof=1) / math.sqrt(len(values)):.{digits}f}"
     # Means over different runs are not compared.

@@ -1,17 +1,18 @@
 import gzip
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.stats import norm, sem
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from experiments.regression import jura as jura_module
 from experiments.regression.jura import jura, jura_problem
-from experiments.regression.methods import CORRELATED, SPARSE
+from experiments.regression.methods import CORRELATED, SAMPLED, SPARSE, chosen
 from experiments.regression.problems import Answer, Problem, scores
-from experiments.regression.report import summary_table
+from experiments.regression.report import SITES, summary_table, with_pairs
 from experiments.regression.rows import cached_row
 from experiments.regression.uci import uci_problem
 from experiments.regression.weather import STATIONS, _readings, weather_problem
@@ -104,12 +105,48 @@ def test_jura_hides_cadmium_at_the_last_sites(jura_folder):
 def test_jura_writes_its_table_without_naming_folders(jura_folder, tmp_path, monkeypatch):
     methods = {"mean": lambda asked, kernel: Answer(np.full(41, 1.5), np.full(41, 0.3))}
     monkeypatch.setattr(jura_module, "CORRELATED", methods)
+    monkeypatch.setattr(
+        jura_module,
+        "SAMPLED",
+        {"sampled": lambda asked, kernel: Answer(np.full(41, 1.6), np.full(41, 0.3), {"r_hat": 1.5})},
+    )
     monkeypatch.setattr(sys, "argv", ["x", "jura", "--data", str(jura_folder), f"--out={tmp_path / 'out'}"])
     jura(jura_folder, tmp_path / "out", kernels=["rbf"])
     text = (tmp_path / "out" / "regression-jura.md").read_text()
     assert "python -m experiments.regression jura --data DATA --out=OUT" in text
     assert str(tmp_path) not in text
-    assert (tmp_path / "out" / "regression-jura.csv").read_text().startswith("kernel,method,")
+    table = (tmp_path / "out" / "regression-jura.csv").read_text().splitlines()
+    assert table[0].startswith("kernel,method,")
+    assert "site_losses" not in table[0]
+    assert table[0].endswith("r_hat")
+    assert [line.split(",")[-1] for line in table[1:]] == ["", "1.5"]
+
+
+def test_differences_are_taken_site_by_site():
+    losses = np.array([[1.0, 2.0, 3.0], [2.0, 3.5, 3.0]])
+    rows = [{"kernel": "rbf", "method": name, SITES: list(loss)} for name, loss in zip("ab", losses, strict=True)]
+    best, other = with_pairs([*rows, {"kernel": "other", "method": "c", SITES: [0.0, 0.0, 0.0]}], "kernel")[:2]
+    assert (best["behind"], best["behind_se"]) == (0.0, 0.0)
+    assert other["behind"] == pytest.approx(2.5 / 3)
+    assert other["behind_se"] == pytest.approx(sem(losses[1] - losses[0]))
+    assert "0.8333 ± 0.4410" in summary_table([best, other], ("kernel", "method"), ("behind",))
+
+
+def test_only_methods_that_exist_are_chosen():
+    assert list(chosen(SPARSE, ["cgp exact"])) == ["cgp exact"]
+    assert chosen(SPARSE, None) == SPARSE
+    with pytest.raises(ValueError, match=r"methods: expected some of .*, got \['nothing'\]"):
+        chosen(SPARSE, ["nothing"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SAMPLED)
+def test_samplers_report_their_chains(name):
+    method = SAMPLED[name]
+    few = {"num_warmup": 20, "num_samples": 20, "num_chains": 1}
+    found = scores(problem(20), partial(method.func, **(method.keywords | few))(problem(20), kernel="rbf"))
+    assert found["rmse"] < 0.5
+    assert found["effective_size"] > 0
 
 
 def test_weather_hides_the_middle_of_one_station(tmp_path):
