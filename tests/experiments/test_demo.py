@@ -11,7 +11,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from experiments import schedule
+from experiments import runs
 from experiments.demo import demo
 from experiments.metrics import classification_report
 from experiments.results import COLUMNS
@@ -111,7 +111,7 @@ def test_goes_on_after_a_kill(tmp_path, monkeypatch):
     methods = {"cgp": CGP, "softmax": METHODS["softmax"]}
     expected = demo(**ARGUMENTS, methods=methods, seeds=1, out=tmp_path / "whole")
 
-    perform = schedule.perform
+    perform = runs.perform
 
     def dies(run, root, report):
         def report_once(epochs):
@@ -121,12 +121,12 @@ def test_goes_on_after_a_kill(tmp_path, monkeypatch):
 
         return perform(run, root, report_once)
 
-    monkeypatch.setattr(schedule, "perform", dies)
+    monkeypatch.setattr(runs, "perform", dies)
     with pytest.raises(KilledError):
         demo(**ARGUMENTS, methods=methods, seeds=1, out=tmp_path / "broken")
     done = tmp_path / "broken" / "runs" / "cgp" / "seed-0" / "run.json"
     stamp = done.stat().st_mtime_ns
-    monkeypatch.setattr(schedule, "perform", perform)
+    monkeypatch.setattr(runs, "perform", perform)
     resumed = demo(**ARGUMENTS, methods=methods, seeds=1, out=tmp_path / "broken")
 
     assert resumed == tmp_path / "broken"

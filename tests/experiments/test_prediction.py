@@ -14,7 +14,7 @@ from experiments.prediction import (
     predictive_variance,
     save_predictions,
 )
-from tests.experiments.tiny import CGP, EVALUATION, METHODS, MODEL, SOFTMAX, TRAINING
+from tests.experiments.tiny import CGP, DIGITS, EVALUATION, METHODS, MODEL, SOFTMAX, TRAINING
 
 SPLITS = digits_splits(seed=0)
 IMAGES = SPLITS.test.images[:300]
@@ -22,7 +22,7 @@ IMAGES = SPLITS.test.images[:300]
 
 def model_of(method):
     """An untrained model."""
-    shapes = {"image_shape": (1, 8, 8), "normalisation": (0.3, 0.4), "num_classes": 10, "num_data": 1077}
+    shapes = {"description": DIGITS, "num_data": 1077}
     return build(method, model=MODEL, training=TRAINING, **shapes).model
 
 
