@@ -2,7 +2,6 @@
 
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import torch
 from safetensors.torch import load_model, save_model
@@ -13,49 +12,17 @@ from torchvision.transforms.v2 import Normalize
 from cgp.likelihoods import CategoricalLikelihood
 from cgp.objectives import Objective
 from experiments.configuration import MethodConfig, TrainingConfig
-from experiments.data import ImageSplits, LabelledImages
-from experiments.data.arrays import load_arrays
-from experiments.data.seeding import generator_for
+from experiments.conversion.parts import cifar10_parts
+from experiments.data import ImageSplits
 from experiments.provenance import provenance
 from experiments.storage import write_atomically, write_json
 from experiments.training import ClassificationModule, fit
 from experiments.training.augmentation import CropAndFlip
 
-__all__ = ["CifarParts", "cifar10_parts", "network", "train", "trained"]
+__all__ = ["network", "train", "trained"]
 
 MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.247, 0.2435, 0.2616)
 _WEIGHTS = "softmax.safetensors"
-
-
-class CifarParts(NamedTuple):
-    """CIFAR-10 in four parts.
-
-    Attributes:
-        train: 45,000 images.
-        selection: 4,000 images; the epoch is selected on them.
-        calibration: 1,000 images; scales, temperatures and prior precisions are fitted on them.
-        test: 10,000 images.
-    """
-
-    train: LabelledImages
-    selection: LabelledImages
-    calibration: LabelledImages
-    test: LabelledImages
-
-
-def cifar10_parts(root: Path, limit: int | None = None) -> CifarParts:
-    """Read and split CIFAR-10.
-
-    Args:
-        root: folder with `cifar10/train.npz` and `cifar10/test.npz`.
-        limit: images of each part at most.
-    """
-    whole = load_arrays(root, "cifar10", "train")
-    order = torch.randperm(len(whole.labels), generator=generator_for("cifar10", "split"))
-    train, selection, calibration = order[:-5000], order[-5000:-1000], order[-1000:]
-    test = load_arrays(root, "cifar10", "test")
-    parts = (_chosen(whole, part[:limit].sort().values) for part in (train, selection, calibration))
-    return CifarParts(*parts, _chosen(test, torch.arange(len(test.labels))[:limit]))
 
 
 def network() -> nn.Sequential:
@@ -123,18 +90,3 @@ def trained(out: Path) -> nn.Sequential:
     model = network()
     load_model(model, str(weights))
     return model.eval()
-
-
-def _chosen(part: LabelledImages, which: torch.Tensor) -> LabelledImages:
-    return LabelledImages(part.images[which], part.labels[which], part.ids[which])
-
-
-def training_summary(out: Path) -> dict[str, Any]:
-    """Return what `train` noted.
-
-    Args:
-        out: its folder.
-    """
-    import json
-
-    return json.loads((out / "training.json").read_text(encoding="utf-8"))

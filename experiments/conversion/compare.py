@@ -1,0 +1,90 @@
+"""Every method on every input set: predictions kept as they are made, and a table of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from experiments.conversion.methods import METHODS, Task, timed
+from experiments.conversion.parts import cifar10_parts
+from experiments.conversion.report import write_report
+from experiments.conversion.training import trained
+from experiments.data import CorruptionConfig, DataConfig, InputSet, input_sets, load
+from experiments.prediction import save_predictions
+from experiments.storage import write_json
+
+__all__ = ["compare"]
+
+UNFAMILIAR = ("cifar100", "textures", "tiny_imagenet_resize")
+
+
+def compare(
+    *,
+    data: Path,
+    out: Path = Path("runs/conversion"),
+    methods: Sequence[str] = tuple(METHODS),
+    draws: int = 8,
+    steps: int = 200,
+    unfamiliar: int = 2000,
+    full: bool = False,
+    only_stored: bool = False,
+) -> None:
+    """Compare what can be made of the trained transformer; what is predicted already is not predicted again.
+
+    Args:
+        data: folder with cifar10, cifar100, textures and tiny_imagenet, each `<name>/<split>.npz`.
+        out: the folder that `train` wrote.
+        methods: which rows.
+        draws: draws of a prediction.
+        steps: of the calibration.
+        unfamiliar: images of each unfamiliar set at most.
+        full: all corruptions, severities and test images instead of 1,000 images at severities 1, 3, 5.
+        only_stored: write the report of what is there and predict nothing.
+    """
+    unknown = [name for name in methods if name not in METHODS]
+    if unknown:
+        raise ValueError(f"methods: expected some of {', '.join(METHODS)}, got {', '.join(unknown)}")
+    sets = list(_input_sets(data, unfamiliar, full))
+    if not only_stored:
+        task = Task(trained(out), cifar10_parts(data), draws, steps)
+        for name in methods:
+            _perform(name, task, sets, out / "rows" / _slug(name))
+    write_report(out, {name: out / "rows" / _slug(name) for name in METHODS}, [entry.name for entry in sets])
+
+
+def _input_sets(data: Path, unfamiliar: int, full: bool) -> Iterator[InputSet]:
+    """The test images, their corruptions, and images of no class."""
+    config = DataConfig(
+        name="cifar10",
+        root=data,
+        unchecked=True,
+        unfamiliar=UNFAMILIAR,
+        limit_unfamiliar=None if full else unfamiliar,
+        corruptions=CorruptionConfig(source="auto"),
+    )
+    splits = load(config, seed=0)
+    for entry in input_sets(config, splits, seed=0, full=full):
+        if entry.name != "validation":
+            yield entry
+
+
+def _perform(name: str, task: Task, sets: Sequence[InputSet], folder: Path) -> None:
+    """Predict what is not there yet."""
+    missing = [entry for entry in sets if not (folder / f"{entry.name}.npz").exists()]
+    if not missing:
+        return
+    fitted, seconds = timed(METHODS[name], task)
+    write_json(folder / "fit.json", {"method": name, "seconds": seconds, "note": fitted.note, "draws": task.draws})
+    for entry in missing:
+        images = _floats(entry.inputs)
+        save_predictions(folder / f"{entry.name}.npz", fitted.logits(images), replace(entry, inputs=images))
+        print(f"{name}: {entry.name}", flush=True)
+
+
+def _slug(name: str) -> str:
+    return name.replace(",", "").replace(" ", "-")
+
+
+def _floats(images: Any) -> torch.Tensor:
+    return images.float() / 255 if images.dtype == torch.uint8 else images

@@ -1,0 +1,185 @@
+"""What is compared: a trained softmax transformer, and everything that is made of it without training again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+import cgp
+from experiments.baselines import fit_temperature, last_layer_laplace, mc_dropout_logits
+from experiments.conversion.parts import CifarParts
+from experiments.data import LabelledImages, shifted
+from experiments.data.seeding import generator_for
+
+__all__ = ["METHODS", "Fitted", "Task", "disturbed"]
+
+BATCH = 250
+_KINDS = ("noise", "blur", "contrast", "occlusion", "rotation")
+
+
+class Task(NamedTuple):
+    """What a method has to work with.
+
+    Attributes:
+        model: the trained transformer, in eval mode; not to be changed.
+        parts: the data; test images are not for fitting.
+        draws: number S of draws.
+        steps: of the calibration.
+    """
+
+    model: nn.Module
+    parts: CifarParts
+    draws: int
+    steps: int
+
+
+class Fitted(NamedTuple):
+    """A method that can predict.
+
+    Attributes:
+        logits: from images `(N, C, H, W)` to logits `(S, N, classes)`.
+        note: what was found in fitting, in words.
+    """
+
+    logits: Callable[[Tensor], Tensor]
+    note: str = ""
+
+
+def disturbed(part: LabelledImages) -> LabelledImages:
+    """Return the images, every second one disturbed: noise, blur, contrast, occlusion or rotation at strength 1 to 5.
+
+    Args:
+        part: images.
+    """
+    images = part.images.clone()
+    order = torch.randperm(len(images), generator=generator_for("disturbed", len(images)))[: len(images) // 2]
+    cells = [(kind, strength) for kind in _KINDS for strength in range(1, 6)]
+    for number, (kind, strength) in enumerate(cells):
+        chosen = order[number :: len(cells)]
+        images[chosen] = shifted(images[chosen], kind, strength, seed=number)
+    return part._replace(images=images)
+
+
+def _validation(task: Task, kind: str) -> LabelledImages:
+    return disturbed(task.parts.calibration) if kind == "disturbed" else task.parts.calibration
+
+
+@torch.no_grad()
+def _plain(model: nn.Module, images: Tensor) -> Tensor:
+    return torch.cat([model(part) for part in images.split(BATCH)])[None]
+
+
+def _original(task: Task) -> Fitted:
+    return Fitted(partial(_plain, task.model))
+
+
+def _temperature(task: Task, *, validation: str) -> Fitted:
+    part = _validation(task, validation)
+    temperature = float(fit_temperature(_plain(task.model, part.images), part.labels))
+    return Fitted(lambda images: _plain(task.model, images) / temperature, f"T = {temperature:.3f}")
+
+
+def _mc_dropout(task: Task) -> Fitted:
+    return Fitted(partial(mc_dropout_logits, task.model, num_draws=task.draws, seed=0, batch_size=BATCH))
+
+
+def _laplace(task: Task) -> Fitted:
+    train, calibration = task.parts.train, task.parts.calibration
+    posterior = last_layer_laplace(
+        task.model,
+        train.images,
+        train.labels,
+        prior_precision="validation",
+        validation=(calibration.images, calibration.labels),
+        batch_size=BATCH,
+    )
+
+    def draw(images: Tensor) -> Tensor:
+        generator = torch.Generator().manual_seed(0)
+        return posterior.draw_logits(images, task.draws, generator, batch_size=BATCH)
+
+    return Fitted(draw, f"prior precision {posterior.prior_precision:.3g}")
+
+
+def _gaussian_process(
+    task: Task,
+    *,
+    attention: str,
+    layers: str | Sequence[int],
+    statistics: str,
+    sampling: str,
+    validation: str,
+    with_temperature: bool = False,
+) -> Fitted:
+    """Convert, calibrate, predict."""
+    inputs = task.parts.train.images[:64] if attention == "scgp" else None
+    converted = cgp.convert(task.model, attention, layers, inputs=inputs, statistics=statistics)
+    part = _validation(task, validation)
+    order = torch.randperm(len(part.labels), generator=generator_for("batches"))
+    loader = [(part.images[rows], part.labels[rows]) for rows in order.split(BATCH)]
+    found = cgp.calibrate(converted, loader, steps=task.steps, num_samples=4, sampling=sampling)
+    draw = partial(_draws, converted, sampling, task.draws)
+    if not with_temperature:
+        return Fitted(draw, str(found))
+    temperature = float(fit_temperature(draw(part.images), part.labels))
+    return Fitted(lambda images: draw(images) / temperature, f"T = {temperature:.3f}; {found}")
+
+
+def _draws(model: nn.Module, sampling: str, num_samples: int, images: Tensor) -> Tensor:
+    """Logarithms of the probabilities of each draw: logits up to a constant a draw."""
+    prediction = cgp.predict(
+        model,
+        images,
+        num_samples,
+        sampling=sampling,
+        seed=0,
+        batch_size=BATCH,
+        keep_draws=True,
+        keep_variance=False,
+    )
+    assert prediction.draws is not None
+    return prediction.draws.clamp(min=torch.finfo(torch.float32).tiny).log()
+
+
+_first = partial(_gaussian_process, attention="cgp", layers=[0], statistics="bounded", sampling="joint")
+
+METHODS: Mapping[str, Callable[[Task], Fitted]] = {
+    "softmax, as trained": _original,
+    "temperature": partial(_temperature, validation="clean"),
+    "temperature, disturbed": partial(_temperature, validation="disturbed"),
+    "MC dropout": _mc_dropout,
+    "last-layer Laplace": _laplace,
+    "GP in the last layer": partial(
+        _gaussian_process,
+        attention="scgp",
+        layers="last",
+        statistics="sequence",
+        sampling="marginal",
+        validation="clean",
+    ),
+    "GP in the first layer": partial(_first, validation="clean"),
+    "GP in the first layer, disturbed": partial(_first, validation="disturbed"),
+    "sparse GP in the first layer, disturbed": partial(_first, attention="scgp", validation="disturbed"),
+    "GP in all layers, disturbed": partial(_first, layers="all", validation="disturbed"),
+    "GP in the first layer and temperature, disturbed": partial(_first, validation="disturbed", with_temperature=True),
+}
+
+
+def timed(method: Callable[[Task], Fitted], task: Task) -> tuple[Fitted, float]:
+    """Fit a method.
+
+    Args:
+        method: of `METHODS`.
+        task: what it works with.
+
+    Returns:
+        What can predict, and the seconds that the fit took.
+    """
+    start = time.perf_counter()
+    fitted = method(task)
+    return fitted, time.perf_counter() - start
