@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from experiments.conversion.methods import METHODS, Task, timed
 from experiments.conversion.parts import cifar10_parts
