@@ -22,6 +22,7 @@ from cgp.attention import (
 )
 from cgp.likelihoods import CategoricalLikelihood
 from cgp.objectives import Objective
+from experiments.baselines import mean_field, sngp
 from experiments.configuration import MethodConfig, ModelConfig, TrainingConfig
 from experiments.data.examples import DataDescription
 from experiments.training import ClassificationModule
@@ -41,6 +42,9 @@ ATTENTION: Mapping[str, Callable[..., nn.Module]] = MappingProxyType(
         "primal": PrimalAttention,
     }
 )
+
+_CHANGES: Mapping[str, Callable[..., nn.Module]] = MappingProxyType({"mfvi": mean_field, "sngp": sngp})
+"""What makes a Bayesian network of the softmax transformer."""
 
 _PADDING = 4  # pixels around an image before it is cropped
 
@@ -84,6 +88,17 @@ def network(
     Raises:
         ValueError: if the attention does not know one of the options, or a size is missing.
     """
+    whole, transformer = _transformer(method, model, training, description)
+    change = _CHANGES.get(method.kind)
+    if change is not None:
+        return change(whole, **method.options)
+    return _with_travelling_points(whole, transformer, method, model)
+
+
+def _transformer(
+    method: MethodConfig, model: ModelConfig, training: TrainingConfig, description: DataDescription
+) -> tuple[nn.Module, TextTransformer | VisionTransformer]:
+    """The transformer, and the transformer with what happens to its inputs."""
     sizes = {
         "num_classes": description.num_classes,
         "attention": _attention_of_layers(method, model.depth),
@@ -94,13 +109,13 @@ def network(
         "dropout": model.dropout,
     }
     if description.kind == "text":
-        transformer: nn.Module = TextTransformer(
+        text = TextTransformer(
             vocabulary_size=description.vocabulary_size,
             input_dim=description.input_dim,
             max_length=_present(description.max_length, "max_length of the data"),
             **sizes,
         )
-        return _with_travelling_points(transformer, transformer, method, model)
+        return text, text
     channels, _, side = _present(description.image_shape, "image_shape of the data")
     transformer = VisionTransformer(
         image_size=side,
@@ -111,12 +126,13 @@ def network(
     )
     augmentation = [CropAndFlip(_PADDING)] if training.augmentation == "crop_and_flip" else []
     normalisation = Normalize(list(description.mean or ()), list(description.deviation or ()))
-    whole = nn.Sequential(*augmentation, normalisation, transformer)
-    return _with_travelling_points(whole, transformer, method, model)
+    return nn.Sequential(*augmentation, normalisation, transformer), transformer
 
 
 def _attention_of_layers(method: MethodConfig, depth: int) -> list[Callable[..., nn.Module]]:
     """Return a factory for each layer."""
+    if method.kind in _CHANGES:
+        return [SoftmaxAttention] * depth
     chosen = ATTENTION[method.attention]
     _check_options(method, chosen)
     chosen = partial(chosen, **method.options)

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from cgp.deep_gp import attention_blocks, draws, sampling
+from cgp.deep_gp import attention_blocks
 from cgp.inputs import call_model, to_device
 from experiments.configuration import EvaluationConfig
 from experiments.data import SHIFTS, UNFAMILIAR, ImageSplits, LabelledImages, shifted, unfamiliar
@@ -129,9 +129,11 @@ def drawn_logits(
         num_draws: number S of draws; a deterministic model gives one.
         seed: seed of the draws.
     """
+    from experiments.baselines.drawing import drawing  # that package reads predictions, and so this module
+
     device = next(model.parameters()).device
     model.eval()
-    with torch.random.fork_rng(), sampling(model, "marginal"), draws(model, num_draws):
+    with torch.random.fork_rng(), drawing(model, num_draws):
         torch.manual_seed(generator_for("predict", seed).initial_seed())
         parts = [call_model(model, to_device(part, device)).cpu() for part in batches]
     logits = torch.cat(parts, dim=-2)

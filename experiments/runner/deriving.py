@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from experiments.baselines import DERIVED
 from experiments.provenance import provenance
 from experiments.runner.experiment import Experiment
 from experiments.runner.folder import RunFolder
@@ -22,8 +23,6 @@ def derive_run(experiment: Experiment, out: Path, folder: RunFolder) -> None:
     Raises:
         ValueError: if a run that is needed is missing.
     """
-    from experiments.baselines import DERIVED  # its libraries take seconds to import
-
     runs = needed_runs(experiment, out)
     options = {name: value for name, value in experiment.method.options.items() if name != "members"}
     derive = DERIVED[experiment.method.kind]

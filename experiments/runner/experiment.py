@@ -48,6 +48,11 @@ class Experiment:
         if len(parts) != 2 or not all(part and not part.startswith(".") for part in parts):
             raise ValueError(f"name: expected <data>/<method>, got {self.name!r}")
 
+    @property
+    def epochs(self) -> int:
+        """Number of epochs of the training; what is derived counts as one."""
+        return self.training.epochs if self.method.base is None else 1
+
     def folder(self, out: Path) -> Path:
         """Return the folder of the run."""
         return out / self.name / f"seed-{self.seed}"

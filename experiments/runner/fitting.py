@@ -12,11 +12,14 @@ from filelock import FileLock, Timeout
 from lightning.pytorch.utilities import rank_zero_only
 from safetensors.torch import save_model
 
+from experiments.baselines import fit_covariance
+from experiments.baselines.deriving import Batches
 from experiments.configuration import TrainerConfig
 from experiments.data import input_sets, load
 from experiments.data.examples import DataSplits
 from experiments.methods import build
 from experiments.provenance import provenance
+from experiments.runner.deriving import derive_run
 from experiments.runner.experiment import Experiment
 from experiments.runner.folder import RunFolder
 from experiments.runner.initial import start_from
@@ -81,7 +84,7 @@ def perform_alone(experiment: Experiment, *, out: Path, trainer: TrainerConfig, 
     folder = RunFolder(experiment.folder(out))
     folder.claim(experiment)
     if folder.is_complete:
-        report(experiment.training.epochs)
+        report(experiment.epochs)
     else:
         _perform(experiment, out, folder, trainer, report)
 
@@ -95,11 +98,12 @@ def _perform(
 ) -> None:
     """Train, predict and summarise, or derive."""
     if experiment.method.base is not None:
-        from experiments.runner.deriving import derive_run  # its libraries take seconds to import
-
         derive_run(experiment, out, folder)
+        report(experiment.epochs)
         return
     splits, module, summary = _train(experiment, out, folder, trainer, report)
+    if experiment.method.kind == "sngp":
+        fit_covariance(module.model, Batches(splits.train, experiment.evaluation.batch_size))
     write_atomically(folder.weights, lambda aside: save_model(module.model, str(aside)))
     device = _device(trainer)
     module.model.to(device)

@@ -35,8 +35,8 @@ class SweepTask:
 
     @property
     def epochs(self) -> int:
-        """Number of epochs of its training; a derived row counts as one."""
-        return self.experiment.training.epochs if self.experiment.method.base is None else 1
+        """Number of epochs of its training."""
+        return self.experiment.epochs
 
     def folder(self, root: Path) -> Path:
         """Return its folder."""

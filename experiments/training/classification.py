@@ -9,10 +9,11 @@ import torch.distributed
 from torch import Tensor, nn
 from typing_extensions import override
 
-from cgp.deep_gp import draws, sampling
+from cgp.deep_gp import sampling
 from cgp.inputs import call_model
 from cgp.objectives import Objective
 from cgp.schedules import linear
+from experiments.baselines.drawing import drawing
 from experiments.configuration import MethodConfig, TrainingConfig
 from experiments.metrics import matthews_correlation, mean_log_probabilities, negative_log_likelihood
 from experiments.training.batches import Batch
@@ -92,7 +93,7 @@ class ClassificationModule(lightning.LightningModule):
         Args:
             batch: this process' share.
         """
-        with sampling(self.model, "marginal"), draws(self.model, self.training_config.validation_draws):
+        with drawing(self.model, self.training_config.validation_draws):
             logits = call_model(self.model, batch.inputs)
         logits = logits if logits.ndim == 3 else logits.unsqueeze(0)
         own = slice(None) if batch.weight else slice(0)
