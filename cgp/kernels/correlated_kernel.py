@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
+from gpytorch import Module
 from gpytorch.constraints import Interval, Positive
 from gpytorch.kernels import Kernel
 from gpytorch.priors import Prior
@@ -20,6 +21,14 @@ from .process_kernel import ProcessKernel
 __all__ = ["PROCESS_NAMES", "CorrelatedKernel"]
 
 PROCESS_NAMES = {"query": 0, "key": 1, "latent": 2}
+
+
+class _Maps(Module, nn.ModuleList):
+    """A list that GPyTorch looks into when it makes a module random, where it passes by those of torch."""
+
+    def __init__(self, modules: Iterable[nn.Module] = ()) -> None:
+        super().__init__()
+        self.extend(modules)
 
 
 class CorrelatedKernel(CanonicalKernel):
@@ -83,7 +92,7 @@ class CorrelatedKernel(CanonicalKernel):
         shapes = [getattr(one, "batch_shape", torch.Size()) for one in input_maps]
         super().__init__(batch_shape=torch.broadcast_shapes(torch.Size(batch_shape), *shapes), active_dims=active_dims)
         self.num_processes = num_processes
-        self.input_maps = nn.ModuleList(input_maps)
+        self.input_maps = _Maps(input_maps)
         self.covar_module = base_kernel_from(base_kernel, dim)
         self.register_parameter("raw_scales", nn.Parameter(torch.zeros(*self._batch_shape, num_processes)))
         self.register_constraint("raw_scales", Positive() if scale_constraint is None else scale_constraint)

@@ -57,9 +57,11 @@ class HadamardCorrelatedKernel(CanonicalKernel):
         every = self.correlated.points(features)  # (*batch, n·P, s)
         shape = (x.shape[-2], self.correlated.num_processes)
         inputs, scales = every.inputs.unflatten(-2, shape), every.scales.unflatten(-1, shape)
+        # The kernel may have batch dimensions that the rows have not.
+        of_inputs, of_scales = numbers.expand(inputs.shape[:-2]), numbers.expand(scales.shape[:-1])
         return CanonicalPoints(
-            torch.take_along_dim(inputs, numbers[..., None, None], dim=-2).squeeze(-2),
-            torch.take_along_dim(scales, numbers[..., None], dim=-1).squeeze(-1),
+            torch.take_along_dim(inputs, of_inputs[..., None, None], dim=-2).squeeze(-2),
+            torch.take_along_dim(scales, of_scales[..., None], dim=-1).squeeze(-1),
         )
 
     def _numbers(self, column: Tensor) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from gpytorch import Module
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 
 from cgp.kernels import AffineMap
 
+from .positive import PositiveModule, positive_property
 from .relative_map import RelativeMap
 from .triangular_map import TriangularMap
 
@@ -22,7 +22,7 @@ _LOG_WIDTH = math.sqrt(3.0)
 _FIRST_COORDINATE = 0.5
 
 
-class ProcessMap(Module):
+class ProcessMap(PositiveModule):
     r"""Maps the inputs of one process into a canonical space with room for what tells the processes apart.
 
     .. math:: x \mapsto (x W_p^\top + b_p,\; c_p), \qquad b_0 = 0,\; c_0 = 0
@@ -56,6 +56,8 @@ class ProcessMap(Module):
         latent information in supervised learning using Gaussian processes.
     """
 
+    height = positive_property("height", "The positive coordinate of a process p with 0 < p <= e, ``(*batch, 1)``.")
+
     def __init__(
         self,
         input_dim: int,
@@ -70,7 +72,6 @@ class ProcessMap(Module):
         super().__init__()
         self.out_features = canonical_dim + embedding_dim
         self.embedding_dim, self.process = embedding_dim, process
-        self._batch_shape = torch.Size()
         if kind == "free" and process == 0:
             self.linear: Module = TriangularMap(input_dim, canonical_dim)
         elif kind == "diagonal" and first is not None:
@@ -84,25 +85,9 @@ class ProcessMap(Module):
             self.register_parameter("coordinates", nn.Parameter(torch.zeros(used - anchored)))
             self.register_prior("coordinates_prior", NormalPrior(*_pair(0.0, 1.0)), "coordinates")
         if anchored:
-            self.register_parameter("raw_height", nn.Parameter(torch.zeros(1)))
-            self.register_constraint("raw_height", Positive(transform=torch.exp, inv_transform=torch.log))
+            self.register_positive("height", 1)
             self.register_prior("height_prior", LogNormalPrior(*_pair(math.log(_FIRST_COORDINATE), 1.0)), "height")
             self.height = torch.full((1,), _FIRST_COORDINATE)
-
-    @property
-    def batch_shape(self) -> torch.Size:
-        """Batch shape of the parameters: empty, or the number of samples that were loaded."""
-        return self._batch_shape
-
-    @property
-    def height(self) -> Tensor:
-        """The positive coordinate of a process p with 0 < p <= e, ``(*batch, 1)``."""
-        return self.raw_height_constraint.transform(self.raw_height)
-
-    @height.setter
-    def height(self, value: Tensor) -> None:
-        value = torch.as_tensor(value).to(self.raw_height)
-        self.initialize(raw_height=self.raw_height_constraint.inverse_transform(value))
 
     @property
     def embedding(self) -> Tensor:
@@ -152,17 +137,6 @@ class ProcessMap(Module):
         batch = torch.broadcast_shapes(mapped.shape[:-2], embedding.shape[:-2])
         embedding = embedding.expand(*batch, mapped.shape[-2], self.embedding_dim)
         return torch.cat([mapped.expand(*batch, *mapped.shape[-2:]), embedding], dim=-1)
-
-    def local_load_samples(self, samples_dict: dict[str, Tensor], memo: Any, prefix: str) -> None:
-        """Take in samples of the parameters; see :meth:`gpytorch.Module.pyro_load_from_samples`.
-
-        Args:
-            samples_dict: samples by name of prior.
-            memo: priors already seen.
-            prefix: name of this module.
-        """
-        self._batch_shape = next(iter(samples_dict.values())).shape[:1] + self._batch_shape
-        super().local_load_samples(samples_dict, memo, prefix)
 
     def _has(self, name: str) -> bool:
         # A parameter that Pyro has drawn is a plain attribute.

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
-from gpytorch import Module
-from gpytorch.constraints import Positive
 from gpytorch.priors import LogNormalPrior, NormalPrior
 from torch import Tensor, nn
 
 from cgp.kernels import AffineMap
+
+from .positive import PositiveModule, positive_property
 
 __all__ = ["RelativeMap"]
 
 _LOG_RATIO_WIDTH = 0.5
 
 
-class RelativeMap(Module):
+class RelativeMap(PositiveModule):
     r"""Maps inputs by the scales of another diagonal map, each times a ratio.
 
     .. math:: x \mapsto x \odot w_0 \odot r + b
@@ -37,6 +35,8 @@ class RelativeMap(Module):
         tensor([[0.7071, 0.7071]], grad_fn=<...>)
     """
 
+    ratio = positive_property("ratio", "r, ``(*batch, d)``.")
+
     def __init__(self, reference: AffineMap, *, bias: bool = True) -> None:
         super().__init__()
         if reference.kind != "diagonal":
@@ -44,30 +44,13 @@ class RelativeMap(Module):
         self.kind = "diagonal"
         # Not a submodule: its parameters belong to the first process.
         self._reference = (reference,)
-        self._batch_shape = torch.Size()
         size = reference.out_features
         loc, width, one = (torch.tensor(value, dtype=torch.float64) for value in (0.0, _LOG_RATIO_WIDTH, 1.0))
-        self.register_parameter("raw_ratio", nn.Parameter(torch.zeros(size)))
-        self.register_constraint("raw_ratio", Positive(transform=torch.exp, inv_transform=torch.log))
+        self.register_positive("ratio", size)
         self.register_prior("ratio_prior", LogNormalPrior(loc, width), "ratio")
         self.register_parameter("bias", nn.Parameter(torch.zeros(size)) if bias else None)
         if bias:
             self.register_prior("bias_prior", NormalPrior(loc, one), "bias")
-
-    @property
-    def batch_shape(self) -> torch.Size:
-        """Batch shape of the parameters: empty, or the number of samples that were loaded."""
-        return self._batch_shape
-
-    @property
-    def ratio(self) -> Tensor:
-        """r, ``(*batch, d)``."""
-        return self.raw_ratio_constraint.transform(self.raw_ratio)
-
-    @ratio.setter
-    def ratio(self, value: Tensor) -> None:
-        value = torch.as_tensor(value).to(self.raw_ratio)
-        self.initialize(raw_ratio=self.raw_ratio_constraint.inverse_transform(value))
 
     @property
     def weight(self) -> Tensor:
@@ -85,14 +68,3 @@ class RelativeMap(Module):
         """
         z = x * (self._reference[0].scales * self.ratio).unsqueeze(-2)
         return z if self.bias is None else z + self.bias.unsqueeze(-2)
-
-    def local_load_samples(self, samples_dict: dict[str, Tensor], memo: Any, prefix: str) -> None:
-        """Take in samples of the parameters; see :meth:`gpytorch.Module.pyro_load_from_samples`.
-
-        Args:
-            samples_dict: samples by name of prior.
-            memo: priors already seen.
-            prefix: name of this module.
-        """
-        self._batch_shape = next(iter(samples_dict.values())).shape[:1] + self._batch_shape
-        super().local_load_samples(samples_dict, memo, prefix)

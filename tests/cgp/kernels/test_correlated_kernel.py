@@ -286,3 +286,19 @@ class TestStockCasesOneProcess(_StockCases, unittest.TestCase):
 
 class TestStockCasesThreeProcesses(_StockCases, unittest.TestCase):
     num_processes = 3
+
+
+def test_maps_become_random_with_gradients():
+    kernel = CorrelatedKernel("rbf", 2, 1)
+    bias = kernel.input_maps[1].bias.detach().clone()
+    kernel.input_maps[1].register_prior("bias_prior", gpytorch.priors.NormalPrior(0.0, 1.0), "bias")
+    sampled = kernel.pyro_sample_from_prior()
+    assert not isinstance(sampled.input_maps[1].bias, torch.nn.Parameter)
+    assert not torch.equal(sampled.input_maps[1].bias, bias)
+    torch.testing.assert_close(kernel.input_maps[1].bias.detach(), bias)
+    value = torch.tensor([0.3], requires_grad=True)
+    random = kernel.to_pyro_random_module()
+    random.input_maps[1].initialize(bias=value)
+    random(torch.zeros(1, 1)).to_dense().sum().backward()
+    assert value.grad.abs() > 0
+    assert len(kernel.input_maps[1:]) == 1

@@ -130,3 +130,12 @@ class TestStockCases(BaseKernelTestCase, unittest.TestCase):
 
     def create_data_double_batch(self):
         return rows(20, 30, batch=(3, 2)).float()
+
+
+def test_a_batch_kernel_takes_rows_without_a_batch():
+    kernel = HadamardCorrelatedKernel(random_kernel(batch_shape=torch.Size([3])))
+    x = rows(3, 2, 4)
+    points, expected = kernel.points(x), kernel.points(x.expand(3, -1, -1))
+    torch.testing.assert_close(points.inputs, expected.inputs)
+    torch.testing.assert_close(points.scales, expected.scales)
+    torch.testing.assert_close(kernel(x).to_dense(), kernel(x.expand(3, -1, -1)).to_dense())
