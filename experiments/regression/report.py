@@ -75,7 +75,10 @@ def with_pairs(rows: Sequence[Mapping[str, Any]], group: str) -> list[dict[str, 
     """
     found = []
     for row in rows:
-        rivals = [other for other in rows if other[group] == row[group]]
+        if SITES not in row:
+            found.append(dict(row))
+            continue
+        rivals = [other for other in rows if SITES in other and other[group] == row[group]]
         best = min(rivals, key=lambda other: float(np.mean(other[SITES])))
         difference = np.subtract(row[SITES], best[SITES])
         error = difference.std(ddof=1) / math.sqrt(len(difference))
