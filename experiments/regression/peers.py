@@ -17,7 +17,7 @@ from gpytorch.means import ConstantMean
 from gpytorch.mlls import ExactMarginalLogLikelihood, VariationalELBO
 from gpytorch.models import ApproximateGP, ExactGP
 from gpytorch.variational import CholeskyVariationalDistribution, VariationalStrategy
-from linear_operator.utils.errors import NotPSDError
+from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 
 from cgp.regression.inducing import cluster_centres
@@ -208,7 +208,7 @@ def _fit_exact(model: ExactGP, *parameters: Tensor) -> None:
         with _settings(model):
             return -objective(model(*model.train_inputs), model.train_targets, *parameters)
 
-    minimise(model, loss, list(_starts(model, loss)), failures=(NotPSDError,))
+    minimise(model, loss, list(_starts(model, loss)), failures=(NanError, NotPSDError))
 
 
 def _starts(model: ExactGP, loss: Callable[[], Tensor]) -> Iterator[dict[str, Tensor]]:
