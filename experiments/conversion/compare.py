@@ -19,6 +19,7 @@ from experiments.storage import write_json
 
 __all__ = ["compare"]
 
+_CORRUPTIONS = CorruptionConfig()
 UNFAMILIAR = ("cifar100", "textures", "tiny_imagenet_resize")
 
 
@@ -30,6 +31,8 @@ def compare(
     draws: int = 8,
     steps: int = 200,
     unfamiliar: int = 2000,
+    corruptions: CorruptionConfig = _CORRUPTIONS,
+    limit: int | None = None,
     full: bool = False,
     only_stored: bool = False,
 ) -> None:
@@ -42,21 +45,25 @@ def compare(
         draws: draws of a prediction.
         steps: of the calibration.
         unfamiliar: images of each unfamiliar set at most.
+        corruptions: which, and how many test images.
+        limit: images of each part of CIFAR-10 at most.
         full: all corruptions, severities and test images instead of 1,000 images at severities 1, 3, 5.
         only_stored: write the report of what is there and predict nothing.
     """
     unknown = [name for name in methods if name not in METHODS]
     if unknown:
         raise ValueError(f"methods: expected some of {', '.join(METHODS)}, got {', '.join(unknown)}")
-    sets = list(_input_sets(data, unfamiliar, full))
+    sets = list(_input_sets(data, unfamiliar, corruptions, limit, full))
     if not only_stored:
-        task = Task(trained(out), cifar10_parts(data), draws, steps)
+        task = Task(trained(out), cifar10_parts(data, limit), draws, steps)
         for name in methods:
             _perform(name, task, sets, out / "rows" / _slug(name))
     write_report(out, {name: out / "rows" / _slug(name) for name in METHODS}, [entry.name for entry in sets])
 
 
-def _input_sets(data: Path, unfamiliar: int, full: bool) -> Iterator[InputSet]:
+def _input_sets(
+    data: Path, unfamiliar: int, corruptions: CorruptionConfig, limit: int | None, full: bool
+) -> Iterator[InputSet]:
     """The test images, their corruptions, and images of no class."""
     config = DataConfig(
         name="cifar10",
@@ -64,7 +71,8 @@ def _input_sets(data: Path, unfamiliar: int, full: bool) -> Iterator[InputSet]:
         unchecked=True,
         unfamiliar=UNFAMILIAR,
         limit_unfamiliar=None if full else unfamiliar,
-        corruptions=CorruptionConfig(source="auto"),
+        corruptions=corruptions,
+        limit_test=limit,
     )
     splits = load(config, seed=0)
     for entry in input_sets(config, splits, seed=0, full=full):

@@ -61,7 +61,8 @@ def disturbed(part: LabelledImages) -> LabelledImages:
     cells = [(kind, strength) for kind in _KINDS for strength in range(1, 6)]
     for number, (kind, strength) in enumerate(cells):
         chosen = order[number :: len(cells)]
-        images[chosen] = shifted(images[chosen], kind, strength, seed=number)
+        if len(chosen):
+            images[chosen] = shifted(images[chosen], kind, strength, seed=number)
     return part._replace(images=images)
 
 

@@ -41,7 +41,9 @@ def network() -> nn.Sequential:
     return nn.Sequential(CropAndFlip(4), Normalize(MEAN, DEVIATION), transformer)
 
 
-def train(*, data: Path, out: Path = Path("runs/conversion"), epochs: int = 26, seed: int = 0) -> Path:
+def train(
+    *, data: Path, out: Path = Path("runs/conversion"), epochs: int = 26, seed: int = 0, limit: int | None = None
+) -> Path:
     """Train the transformer; go on where an interrupted training stopped.
 
     Args:
@@ -49,6 +51,7 @@ def train(*, data: Path, out: Path = Path("runs/conversion"), epochs: int = 26, 
         out: folder to write.
         epochs: passes over 45,000 images.
         seed: of start, order and draws.
+        limit: images of each part at most.
 
     Returns:
         The file of the weights.
@@ -57,7 +60,7 @@ def train(*, data: Path, out: Path = Path("runs/conversion"), epochs: int = 26, 
     if weights.exists():
         return weights
     start = time.perf_counter()
-    parts = cifar10_parts(data)
+    parts = cifar10_parts(data, limit)
     torch.manual_seed(seed)
     model = network()
     objective = Objective(model, CategoricalLikelihood(10), len(parts.train.labels))
