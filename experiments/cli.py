@@ -65,7 +65,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             positional=("rows", "+"),
         ),
         "test": Command(
-            "experiments.runner.commands:test",
+            "experiments.runner.commands:score",
             "Score the saved predictions of runs, and write their reports.",
             positional=_RUNS,
         ),

@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Literal
 
 from experiments.configuration import EvaluationConfig, MethodConfig, ModelConfig, TrainerConfig, TrainingConfig
 from experiments.data.configuration import DataConfig
@@ -9,7 +10,7 @@ from experiments.runner.experiment import Experiment
 from experiments.runner.smoke import smoked
 from experiments.tables import console_of_width
 
-__all__ = ["fit", "sweep"]
+__all__ = ["fit", "list_rows", "plot", "predict", "score", "sweep"]
 
 OUT = Path("runs")
 
@@ -106,3 +107,67 @@ def sweep(
         console.print(f"failed: {task.folder(out)}: {task.failure(out)}", highlight=False)
     if failed:
         raise SystemExit(1)
+
+
+def score(*, runs: list[Path], protocol: Literal["pooled", "cgpt", "kep", "sgpa"] = "pooled") -> None:
+    """Score the saved predictions of runs; write `report.html`, `scores.csv` and pictures into their folders.
+
+    Args:
+        runs: folders of runs, or folders that hold some, such as `runs/cola`.
+        protocol: of the classification metrics.
+    """
+    from experiments.runner.reporting import report_run, score_table
+    from experiments.runner.scoring import run_folders
+
+    console = console_of_width(160)
+    for folder in run_folders(runs):
+        console.print(score_table(folder, report_run(folder, protocol), protocol))
+        console.print(f"Report: {folder.path / 'report.html'}", highlight=False)
+
+
+def predict(*, run: Path, images: Path | None = None, full: bool = False) -> None:
+    """Predict a folder of images, or what is missing of a run's input sets, with a trained run.
+
+    Writes `predictions/<folder>.npz`, of images a CSV file with class and uncertainties beside it, and the report.
+
+    Args:
+        run: folder of a complete run.
+        images: folder of images, in sub-folders or not; None for the run's own input sets.
+        full: corrupt all test images at all five severities.
+    """
+    from experiments.runner.predicting import predict_images, predict_sets
+    from experiments.runner.trained_run import TrainedRun
+
+    trained = TrainedRun(run)
+    if images is None:
+        predict_sets(trained, full=full)
+    else:
+        console_of_width(160).print(predict_images(trained, images))
+    score(runs=[run])
+
+
+def list_rows(*, rows: str = "*", out: Path = OUT) -> None:
+    """List the rows, and which of their runs are done.
+
+    Args:
+        rows: a data set ("cola") or a pattern ("*/sgpa").
+        out: folder of all runs.
+    """
+    from experiments.runner.listing import row_table
+
+    console_of_width(160).print(row_table(rows, out))
+
+
+def plot(*, runs: list[Path]) -> None:
+    """Draw training curves, reliability, risk-coverage and confidence of runs into their folders.
+
+    Args:
+        runs: folders of runs, or folders that hold some, such as `runs/cola`.
+    """
+    from experiments.runner.drawing import draw_run
+    from experiments.runner.scoring import run_folders
+
+    console = console_of_width(160)
+    for folder in run_folders(runs):
+        names = ", ".join(f"{picture.name}.png" for picture in draw_run(folder))
+        console.print(f"{folder.path / 'pictures'}: {names}", highlight=False)

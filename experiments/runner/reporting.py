@@ -1,0 +1,97 @@
+"""The report of a run: one HTML file that needs nothing but itself, and the same table for the terminal."""
+
+import base64
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import yaml
+from rich.table import Table
+
+from experiments.runner.drawing import draw_run
+from experiments.runner.folder import RunFolder
+from experiments.runner.scoring import COLUMNS, score_rows
+from experiments.storage import write_text
+from experiments.tables import write_csv
+
+__all__ = ["report_run", "score_table"]
+
+_TEMPLATES = Path(__file__).parents[1] / "templates"
+
+
+def report_run(folder: RunFolder, protocol: str) -> list[dict[str, Any]]:
+    """Write `report.html`, `scores.csv` and the pictures of a run.
+
+    Args:
+        folder: of a complete run.
+        protocol: of the classification metrics.
+
+    Returns:
+        The scores, one row an input set.
+    """
+    rows = score_rows(folder, protocol)
+    keys = dict.fromkeys(key for row in rows for key in row)
+    write_csv(folder.path / "scores.csv", [{key: row.get(key, math.nan) for key in keys} for row in rows])
+    pictures = [
+        picture._asdict() | {"data": base64.b64encode(picture.png).decode("ascii")} for picture in draw_run(folder)
+    ]
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    summary = folder.read_summary()
+    text = environment.get_template("run.html").render(
+        title=_title(folder),
+        protocol=protocol,
+        header=_header(rows),
+        rows=[_cells(row, rows) for row in rows],
+        pictures=pictures,
+        summary=summary,
+        config=yaml.safe_dump(folder.plain_config(), sort_keys=False),
+    )
+    write_text(folder.path / "report.html", text)
+    return rows
+
+
+def score_table(folder: RunFolder, rows: Sequence[dict[str, Any]], protocol: str) -> Table:
+    """Return the scores of a run for the terminal.
+
+    Args:
+        folder: of the run.
+        rows: its scores.
+        protocol: that they follow.
+    """
+    table = Table(title=f"{_title(folder)}, {protocol} protocol", title_justify="left")
+    for number, title in enumerate(_header(rows)):
+        table.add_column(title, justify="left" if number == 0 else "right", no_wrap=number == 0)
+    for row in rows:
+        table.add_row(*_cells(row, rows))
+    return table
+
+
+def _title(folder: RunFolder) -> str:
+    config = folder.plain_config()
+    return f"{folder.read_summary()['label']} on {config['name'].split('/')[0]}, seed {config['seed']}"
+
+
+def _shown(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """The columns that some row has a number for."""
+    return [key for key in COLUMNS if any(not math.isnan(row.get(key, math.nan)) for row in rows)]
+
+
+def _header(rows: Sequence[dict[str, Any]]) -> list[str]:
+    return ["input set", "n", *(COLUMNS[key][0] for key in _shown(rows))]
+
+
+def _cells(row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> list[str]:
+    return [row["set"], f"{row['n']:,}", *(_cell(key, row.get(key, math.nan)) for key in _shown(rows))]
+
+
+def _cell(key: str, value: float) -> str:
+    _, scale, digits = COLUMNS[key]
+    return "–" if math.isnan(value) else f"{scale * value:.{digits}f}"
