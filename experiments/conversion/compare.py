@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,16 +10,18 @@ from typing import Any
 
 import torch
 
-from experiments.conversion.methods import METHODS, Task, timed
+from experiments.conversion.methods import METHODS, TEMPERED, Task, timed
 from experiments.conversion.parts import cifar10_parts
 from experiments.conversion.report import write_report
 from experiments.conversion.training import trained
 from experiments.data import CorruptionConfig, DataConfig, InputSet, input_sets, load
-from experiments.prediction import save_predictions
+from experiments.metrics import fit_temperature
+from experiments.prediction import load_predictions, save_predictions
 from experiments.storage import write_json
 
 __all__ = ["compare"]
 
+_VALIDATION = "calibration"
 _CORRUPTIONS = CorruptionConfig()
 UNFAMILIAR = ("cifar100", "textures", "tiny_imagenet_resize")
 
@@ -58,7 +61,10 @@ def compare(
         task = Task(trained(out), cifar10_parts(data, limit), draws, steps)
         for name in methods:
             _perform(name, task, sets, out / "rows" / _slug(name))
-    write_report(out, {name: out / "rows" / _slug(name) for name in METHODS}, [entry.name for entry in sets])
+    folders = {name: out / "rows" / _slug(name) for name in (*METHODS, *TEMPERED)}
+    for name, base in TEMPERED.items():
+        _temper(name, folders[base], folders[name], sets)
+    write_report(out, folders, [entry.name for entry in sets])
 
 
 def _input_sets(
@@ -87,10 +93,27 @@ def _perform(name: str, task: Task, sets: Sequence[InputSet], folder: Path) -> N
         return
     fitted, seconds = timed(METHODS[name], task)
     write_json(folder / "fit.json", {"method": name, "seconds": seconds, "note": fitted.note, "draws": task.draws})
+    if fitted.validation is not None:
+        part = fitted.validation
+        inputs = InputSet(_VALIDATION, part.images, part.ids, part.labels)
+        save_predictions(folder / f"{_VALIDATION}.npz", fitted.logits(part.images), inputs)
     for entry in missing:
         images = _floats(entry.inputs)
         save_predictions(folder / f"{entry.name}.npz", fitted.logits(images), replace(entry, inputs=images))
         print(f"{name}: {entry.name}", flush=True)
+
+
+def _temper(name: str, base: Path, folder: Path, sets: Sequence[InputSet]) -> None:
+    """Divide the saved logits of a complete row."""
+    if not all((base / f"{entry.name}.npz").exists() for entry in sets):
+        return
+    validation = load_predictions(base / f"{_VALIDATION}.npz")
+    temperature = float(fit_temperature(validation.logits, validation.labels))
+    for entry in sets:
+        logits = torch.from_numpy(load_predictions(base / f"{entry.name}.npz").logits)
+        save_predictions(folder / f"{entry.name}.npz", logits / temperature, entry)
+    fit = json.loads((base / "fit.json").read_text(encoding="utf-8"))
+    write_json(folder / "fit.json", fit | {"method": name, "note": f"T = {temperature:.3f}; {fit['note']}"})
 
 
 def _slug(name: str) -> str:

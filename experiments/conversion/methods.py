@@ -16,9 +16,10 @@ from experiments.conversion.parts import CifarParts
 from experiments.data import LabelledImages, shifted
 from experiments.data.seeding import generator_for
 
-__all__ = ["METHODS", "Fitted", "Task", "disturbed"]
+__all__ = ["METHODS", "TEMPERED", "Fitted", "Task", "disturbed"]
 
 BATCH = 250
+_CALIBRATION_BATCH = 125
 _KINDS = ("noise", "blur", "contrast", "occlusion", "rotation")
 
 
@@ -44,10 +45,12 @@ class Fitted(NamedTuple):
     Attributes:
         logits: from images `(N, C, H, W)` to logits `(S, N, classes)`.
         note: what was found in fitting, in words.
+        validation: what it was fitted on, where a temperature is to be fitted to its predictions later.
     """
 
     logits: Callable[[Tensor], Tensor]
     note: str = ""
+    validation: LabelledImages | None = None
 
 
 def disturbed(part: LabelledImages) -> LabelledImages:
@@ -115,20 +118,15 @@ def _gaussian_process(
     statistics: str,
     sampling: str,
     validation: str,
-    with_temperature: bool = False,
 ) -> Fitted:
     """Convert, calibrate, predict."""
     inputs = task.parts.train.images[:64] if attention == "scgp" else None
     converted = cgp.convert(task.model, attention, layers, inputs=inputs, statistics=statistics)
     part = _validation(task, validation)
     order = torch.randperm(len(part.labels), generator=generator_for("batches"))
-    loader = [(part.images[rows], part.labels[rows]) for rows in order.split(BATCH)]
+    loader = [(part.images[rows], part.labels[rows]) for rows in order.split(_CALIBRATION_BATCH)]
     found = cgp.calibrate(converted, loader, steps=task.steps, num_samples=4, sampling=sampling)
-    draw = partial(_draws, converted, sampling, task.draws)
-    if not with_temperature:
-        return Fitted(draw, str(found))
-    temperature = float(fit_temperature(draw(part.images), part.labels))
-    return Fitted(lambda images: draw(images) / temperature, f"T = {temperature:.3f}; {found}")
+    return Fitted(partial(_draws, converted, sampling, task.draws), str(found), part)
 
 
 def _draws(model: nn.Module, sampling: str, num_samples: int, images: Tensor) -> Tensor:
@@ -167,8 +165,12 @@ METHODS: Mapping[str, Callable[[Task], Fitted]] = {
     "GP in the first layer, disturbed": partial(_first, validation="disturbed"),
     "sparse GP in the first layer, disturbed": partial(_first, attention="scgp", validation="disturbed"),
     "GP in all layers, disturbed": partial(_first, layers="all", validation="disturbed"),
-    "GP in the first layer and temperature, disturbed": partial(_first, validation="disturbed", with_temperature=True),
 }
+
+TEMPERED: Mapping[str, str] = {
+    f"{name} + temperature": name for name in ("GP in the first layer, disturbed", "GP in all layers, disturbed")
+}
+"""Rows that divide the logits of another row by a temperature fitted on what that row was fitted on."""
 
 
 def timed(method: Callable[[Task], Fitted], task: Task) -> tuple[Fitted, float]:

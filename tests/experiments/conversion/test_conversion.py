@@ -77,16 +77,16 @@ def test_conversion_and_calibration_leave_the_model_alone(data, out, name):
 def test_rows_are_kept_and_the_tables_follow_from_them(data, out, monkeypatch):
     monkeypatch.setenv("CGP_CACHE", str(out / "cache"))
     options = {"data": data, "out": out, "corruptions": FEW, "unfamiliar": 10, "limit": 40, "draws": 2, "steps": 1}
-    compare(methods=["softmax, as trained", "temperature", "GP in the last layer"], **options)
+    compare(methods=["softmax, as trained", "temperature", "GP in the first layer, disturbed"], **options)
     with (out / "conversion.csv").open() as file:
         rows = {row["method"]: row for row in csv.DictReader(file)}
-    assert len(rows) == 3
+    assert len(rows) == 4  # and that with a temperature
     assert rows["temperature"]["accuracy"] == rows["softmax, as trained"]["accuracy"]
-    assert 0.0 <= float(rows["GP in the last layer"]["auroc_textures"]) <= 1.0
+    assert 0.0 <= float(rows["GP in the first layer, disturbed + temperature"]["auroc_textures"]) <= 1.0
     stamp = (out / "rows" / "temperature" / "test.npz").stat().st_mtime_ns
     compare(methods=["temperature"], **options)
     assert (out / "rows" / "temperature" / "test.npz").stat().st_mtime_ns == stamp
-    assert (out / "conversion.md").read_text().count("\n") == 5
+    assert (out / "conversion.md").read_text().count("\n") == 6
 
 
 def test_unknown_rows_are_refused(data, out):
