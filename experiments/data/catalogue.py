@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from experiments.data.arrays import LAYOUT, read_arrays
-from experiments.data.folders import image_files, read_classes, read_images
+from experiments.data.folders import holds_images, image_files, read_classes, read_images
 from experiments.data.pixels import Pixels
 
 __all__ = ["IMAGE_SETS", "ImageSet", "Split", "read_set"]
@@ -68,7 +68,7 @@ def read_set(name: str, split: Split, *, root: Path, shape: Shape = (3, 32, 32),
     known = IMAGE_SETS.get(name)
     if known is not None and known.read is not None and (download or (root / known.sign).exists()):
         return _by_library(known, root, split, download, shape)
-    if split == "test" and (root / name).is_dir():
+    if split == "test" and holds_images(root / name):
         images = read_images(image_files(root / name), shape)
         return Pixels(images, torch.full((len(images),), -1), (), f"images in {name}")
     made = _made(name, split, root, shape[-1])

@@ -1,6 +1,6 @@
 """Folders of images."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -11,7 +11,7 @@ from torchvision.transforms.v2 import functional as transforms
 from experiments.data.examples import DataDescription, InputSet
 from experiments.data.pixels import Pixels, fitted
 
-__all__ = ["FORMATS", "folder_inputs", "image_files", "read_classes", "read_images"]
+__all__ = ["FORMATS", "folder_inputs", "holds_images", "image_files", "read_classes", "read_images"]
 
 FORMATS = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".gif")
 
@@ -27,7 +27,7 @@ def image_files(folder: Path) -> list[Path]:
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is not there. Expected a folder of images")
-    files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in FORMATS and _is_visible(path, folder))
+    files = sorted(_images(folder))
     if not files:
         raise FileNotFoundError(f"{folder} holds no image. Expected files that end in {', '.join(FORMATS)}")
     return files
@@ -88,6 +88,19 @@ def folder_inputs(folder: Path, description: DataDescription) -> InputSet:
         raise ValueError("description: expected data of images, got texts")
     images = read_images(image_files(folder), description.image_shape)
     return InputSet(folder.resolve().name, images, torch.arange(len(images)), source=f"images in {folder.name}")
+
+
+def holds_images(folder: Path) -> bool:
+    """Say whether there is an image in a folder.
+
+    Args:
+        folder: where to look; it need not be there.
+    """
+    return any(True for _ in _images(folder))
+
+
+def _images(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*") if path.suffix.lower() in FORMATS and _is_visible(path, folder))
 
 
 def _is_visible(path: Path, folder: Path) -> bool:

@@ -132,7 +132,9 @@ def _differences(data: DataConfig, found: Mapping[str, Pixels]) -> tuple[str, ..
 
 
 def _num_classes(data: DataConfig, found: Mapping[str, Pixels]) -> int:
-    known = IMAGE_SETS.get(data.name) if not data.folder else None
+    known = IMAGE_SETS.get(data.name)
+    if known and not known.num_classes:
+        raise ValueError(f"data.name: {data.name} serves as unfamiliar images alone, it has no classes to learn")
     train, where = found["train"], data.folder or data.data_root
     num_classes = known.num_classes if known else len(train.classes) or int(train.labels.amax()) + 1
     for pixels in found.values():

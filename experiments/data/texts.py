@@ -68,13 +68,13 @@ def read_cola(root: Path, part: str, *, unchecked: bool = False) -> Texts:
     path = root / "cola" / "raw" / f"{part}.tsv"
     if not path.exists():
         raise FileNotFoundError(f"{path} is not there. Expected {_COLA_LAYOUT}")
-    content = path.read_bytes()
+    content = path.read_bytes().replace(b"\r\n", b"\n")
     try:
         rows = [line.split("\t") for line in content.decode("utf-8").rstrip("\n").split("\n")]
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} cannot be read ({error}). Expected {_COLA_LAYOUT}") from error
     for number, row in enumerate(rows, 1):
-        if len(row) != 4 or row[1] not in ("0", "1"):
+        if len(row) != 4 or row[1] not in ("0", "1") or not row[3].strip():
             raise ValueError(f"{path}, row {number}: expected four columns, got {row!r}. Expected {_COLA_LAYOUT}")
     departures = _cola_departures(path, content, len(rows))
     if departures and not unchecked:
@@ -88,9 +88,8 @@ def _cola_departures(path: Path, content: bytes, rows: int) -> tuple[str, ...]:
     public = COLA_FILES[path.stem]
     if rows != public.rows:
         return (f"cola/raw/{path.name} holds {rows:,} rows instead of the published {public.rows:,}",)
-    # Line ends and a last empty line do not change a sentence.
-    plain = content.replace(b"\r\n", b"\n").rstrip(b"\n")
-    digests = {hashlib.sha256(plain + end).hexdigest() for end in (b"", b"\n")}
+    # Whether the last line ends does not change a sentence.
+    digests = {hashlib.sha256(content.rstrip(b"\n") + end).hexdigest() for end in (b"", b"\n")}
     return () if public.sha256 in digests else (f"cola/raw/{path.name} is not the published file (another checksum)",)
 
 

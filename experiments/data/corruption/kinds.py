@@ -121,9 +121,11 @@ def corrupted(images: Tensor, kind: str, severity: int, *, ids: Tensor, seed: in
         tensor([113], dtype=torch.uint8)
     """
     _check(images, kind, severity, ids)
+    if not len(images):
+        return images.clone()
     chunks = zip(images.split(_AT_ONCE), ids.split(_AT_ONCE), strict=True)
     parts = [_corrupted(part, kind, severity, numbers.tolist(), seed) for part, numbers in chunks]
-    return torch.cat(parts) if parts else images.clone()
+    return torch.cat(parts)
 
 
 def _corrupted(images: Tensor, kind: str, severity: int, ids: list[int], seed: int) -> Tensor:

@@ -1,0 +1,270 @@
+"""The 19 corruptions."""
+
+import colorsys
+import io
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from torchvision.transforms.v2 import functional as transforms
+
+from experiments.data.corruption import CATEGORIES, CORRUPTIONS, EXTRA, blur, corrupted, digital, noise, weather
+from experiments.data.corruption.draws import Draws
+
+RANDOM = (
+    *("gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise", "glass_blur", "motion_blur", "snow"),
+    *("frost", "fog", "spatter", "elastic_transform"),
+)
+
+
+def natural(count, side=32):
+    """Smooth images with edges: something like photographs."""
+    generator = torch.Generator().manual_seed(0)
+    coarse = torch.rand(count, 3, 6, 6, generator=generator)
+    images = transforms.resize(coarse, [side, side], antialias=True)
+    images[:, :, side // 4 : side // 2, side // 3 : side // 2] *= 0.2
+    return (images * 255).round().to(torch.uint8)
+
+
+IMAGES, IDS = natural(40), torch.arange(40)
+FLOATS = IMAGES.float() / 255
+
+
+def draws(count=40):
+    return Draws("test", ids=range(count))
+
+
+def distance(kind, severity):
+    return (corrupted(IMAGES, kind, severity, ids=IDS).float() - IMAGES.float()).square().mean().item()
+
+
+def test_the_kinds_are_those_that_were_published():
+    assert len(CORRUPTIONS) == 19
+    assert len(EXTRA) == 4
+    assert set(EXTRA) < set(CORRUPTIONS)
+    assert {category: len(kinds) for category, kinds in CATEGORIES.items()} == {
+        "noise": 4,
+        "blur": 5,
+        "weather": 5,
+        "digital": 5,
+    }
+    assert sorted(kind for kinds in CATEGORIES.values() for kind in kinds) == sorted(CORRUPTIONS)
+    assert all(len(kind.constants) == 5 for kind in CORRUPTIONS.values())
+
+
+@pytest.mark.parametrize("kind", CORRUPTIONS)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_an_image_stays_an_image_and_is_changed(kind, channels):
+    images = natural(3, side=24)[:, :channels]
+    for severity in range(1, 6):
+        changed = corrupted(images, kind, severity, ids=torch.arange(3))
+        assert changed.shape == images.shape
+        assert changed.dtype == torch.uint8
+        # A grey image has no saturation to lose.
+        assert (changed != images).any() or (kind == "saturate" and channels == 1)
+
+
+@pytest.mark.parametrize("kind", CORRUPTIONS)
+def test_what_becomes_of_an_image_depends_on_its_id_not_on_its_company(kind):
+    together = corrupted(IMAGES[:9], kind, 4, ids=IDS[:9])
+    which = torch.tensor([7, 2])
+    torch.rand(17)
+    assert torch.equal(corrupted(IMAGES[which], kind, 4, ids=which), together[which])
+
+
+@given(
+    which=st.lists(st.integers(0, 39), min_size=1, max_size=6, unique=True),
+    kind=st.sampled_from(sorted(CORRUPTIONS)),
+    severity=st.integers(1, 5),
+    seed=st.integers(0, 2**40),
+)
+@settings(max_examples=20)
+def test_any_selection_in_any_order(which, kind, severity, seed):
+    which = torch.tensor(which)
+    first = corrupted(IMAGES[which], kind, severity, ids=which, seed=seed)
+    turned = corrupted(IMAGES[which.flip(0)], kind, severity, ids=which.flip(0), seed=seed)
+    assert torch.equal(first, turned.flip(0))
+
+
+@pytest.mark.parametrize("kind", CORRUPTIONS)
+def test_seed_and_id_decide_what_is_random(kind):
+    images = IMAGES[:1].expand(2, -1, -1, -1)
+    one, other = (corrupted(images, kind, 5, ids=torch.tensor([0, 1]), seed=seed) for seed in (0, 1))
+    assert torch.equal(one, other) == (kind not in RANDOM)
+    assert torch.equal(one[0], one[1]) == (kind not in RANDOM)
+
+
+# The published constants of these are not in the order of the squared distance.
+UNORDERED = ("saturate", "glass_blur", "spatter", "elastic_transform")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CORRUPTIONS if kind not in UNORDERED])
+def test_severity_five_is_farther_than_one(kind):
+    assert distance(kind, 5) > 1.2 * distance(kind, 1)
+
+
+@pytest.mark.parametrize("kind", ["gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise", "contrast", "fog"])
+def test_each_severity_is_farther_than_the_one_before(kind):
+    distances = [distance(kind, severity) for severity in range(1, 6)]
+    assert distances == sorted(distances)
+
+
+def test_more_images_than_fit_at_once():
+    ids = torch.arange(1100)
+    images = torch.full((1100, 1, 4, 4), 90, dtype=torch.uint8)
+    changed = corrupted(images, "gaussian_noise", 5, ids=ids)
+    assert len(changed) == 1100
+    assert torch.equal(changed[1050:], corrupted(images[1050:], "gaussian_noise", 5, ids=ids[1050:]))
+    assert corrupted(images[:0], "fog", 1, ids=ids[:0]).shape == (0, 1, 4, 4)
+
+
+class TestNoise:
+    grey = torch.full((40, 3, 32, 32), 0.4)
+
+    def test_gaussian_has_its_moments(self):
+        added = noise.gaussian_noise(self.grey, draws(), 0.1) - self.grey
+        assert abs(added.mean()) < 5 * 0.1 / added.numel() ** 0.5
+        assert abs(added.std() - 0.1) < 5 * 0.1 / (2 * added.numel()) ** 0.5
+
+    def test_shot_has_the_variance_of_counts(self):
+        counted = noise.shot_noise(self.grey, draws(), 50)
+        assert abs(counted.mean() - 0.4) < 5 * (0.4 / 50 / counted.numel()) ** 0.5
+        assert abs(counted.var() * 50 / 0.4 - 1) < 0.03
+        torch.testing.assert_close(counted * 50, (counted * 50).round(), atol=1e-4, rtol=0)
+
+    def test_impulses_are_half_salt_half_pepper(self):
+        changed = noise.impulse_noise(self.grey, draws(), 0.1)
+        shares = [(changed == value).double().mean().item() for value in (0.0, 1.0)]
+        assert shares == pytest.approx([0.05, 0.05], abs=5 * (0.05 / changed.numel()) ** 0.5)
+        assert ((changed == 0) | (changed == 1) | (changed == 0.4)).all()
+
+    def test_speckle_grows_with_the_value(self):
+        dark, light = (noise.speckle_noise(level * self.grey, draws(), 0.2) - level * self.grey for level in (1, 2))
+        torch.testing.assert_close(light, 2 * dark, atol=1e-6, rtol=1e-5)
+        assert abs(dark.std() - 0.08) < 0.001
+
+
+class TestBlur:
+    def test_a_blur_keeps_a_plain_image(self):
+        plain = torch.full((3, 3, 32, 32), 0.3)
+        for kind in CATEGORIES["blur"]:
+            for constants in CORRUPTIONS[kind].constants:
+                torch.testing.assert_close(CORRUPTIONS[kind].apply(plain, draws(3), *constants), plain)
+
+    def test_defocus_is_a_disc(self):
+        point = torch.zeros(1, 1, 15, 15)
+        point[..., 7, 7] = 1.0
+        spread = blur.defocus_blur(point, draws(1), 3, 0.01)[0, 0]
+        rows, columns = torch.meshgrid(torch.arange(15) - 7, torch.arange(15) - 7, indexing="ij")
+        disc = ((rows**2 + columns**2) <= 9).float()
+        torch.testing.assert_close(spread, disc / disc.sum())
+
+    def test_glass_shows_neighbours_alone(self):
+        places = torch.arange(32 * 32.0).reshape(1, 1, 32, 32)
+        shown = blur.glass_blur(places, draws(1), 0.0, 1, 1)[0, 0]
+        down, right = shown // 32 - torch.arange(32)[:, None], shown % 32 - torch.arange(32)
+        assert set(down.flatten().tolist()) == set(right.flatten().tolist()) == {-1.0, 0.0}
+
+    def test_zoom_averages_the_magnifications(self):
+        ramp = torch.linspace(-1, 1, 33).expand(1, 1, 33, 33)
+        factors = [1.0, 1.0, 1.01, 1.02, 1.03, 1.04, 1.05]
+        expected = ramp * sum(1 / factor for factor in factors) / len(factors)
+        torch.testing.assert_close(blur.zoom_blur(ramp, draws(1), 1.05), expected, atol=1e-5, rtol=1e-4)
+
+
+class TestWeather:
+    def test_brightness_equals_colorsys(self):
+        changed = weather.brightness(FLOATS[:2], draws(2), 0.2)
+        for pixel, result in zip(FLOATS[0].flatten(1).T.tolist(), changed[0].flatten(1).T.tolist(), strict=True):
+            hue, saturation, value = colorsys.rgb_to_hsv(*pixel)
+            assert result == pytest.approx(colorsys.hsv_to_rgb(hue, saturation, min(value + 0.2, 1.0)), abs=1e-5)
+
+    def test_black_becomes_grey(self):
+        black = torch.zeros(1, 3, 2, 2)
+        torch.testing.assert_close(weather.brightness(black, draws(1), 0.2), black + 0.2)
+
+    def test_fog_keeps_the_brightest_value_below_what_it_was(self):
+        foggy = weather.fog(FLOATS, draws(), 1.0, 2.0)
+        assert (foggy.amax((1, 2, 3)) <= FLOATS.amax((1, 2, 3)) + 1e-6).all()
+        assert (foggy.amin((1, 2, 3)) >= 0).all()
+
+    def test_snow_whitens(self):
+        for constants in CORRUPTIONS["snow"].constants:
+            assert (weather.snow(FLOATS, draws(), *constants).clamp(0, 1).mean() > FLOATS.mean()).item()
+
+    def test_mud_hides_and_water_lights(self):
+        mud = weather.spatter(FLOATS, draws(), *CORRUPTIONS["spatter"].constants[4])
+        hidden = ((mud - torch.tensor([63.0, 42.0, 20.0])[:, None, None] / 255).abs() < 0.06).all(1)
+        assert 0.01 < hidden.float().mean() < 0.4
+        water = weather.spatter(FLOATS, draws(), *CORRUPTIONS["spatter"].constants[0])
+        assert (water >= FLOATS).all()
+        assert 0.005 < (water > FLOATS).any(1).float().mean() < 0.5
+
+
+class TestDigital:
+    def test_contrast_keeps_the_mean_of_each_channel(self):
+        changed = digital.contrast(FLOATS, draws(), 0.3)
+        torch.testing.assert_close(changed.mean((-2, -1)), FLOATS.mean((-2, -1)))
+        torch.testing.assert_close(changed.std((-2, -1)), 0.3 * FLOATS.std((-2, -1)))
+
+    @pytest.mark.parametrize("share", [0.95, 0.9, 0.85, 0.75, 0.65])
+    def test_pixelate_equals_pillow(self, share):
+        changed = digital.pixelate(FLOATS[:3], draws(3), share)
+        for image, result in zip(IMAGES, changed, strict=False):
+            whole, small = Image.fromarray(image.permute(1, 2, 0).numpy()), (int(32 * share),) * 2
+            box = Image.Resampling.BOX
+            expected = np.array(whole.resize(small, box).resize((32, 32), box)) / 255.0
+            # Pillow rounds to bytes twice on the way.
+            np.testing.assert_allclose(result.permute(1, 2, 0).numpy(), expected, atol=2.01 / 255)
+
+    @pytest.mark.parametrize("quality", [80, 40])
+    def test_jpeg_equals_pillow(self, quality):
+        changed = digital.jpeg_compression(FLOATS[:3], draws(3), quality)
+        for image, result in zip(IMAGES, changed, strict=False):
+            stored = io.BytesIO()
+            Image.fromarray(image.permute(1, 2, 0).numpy()).save(stored, "JPEG", quality=quality)
+            expected = np.array(Image.open(stored)) / 255.0
+            assert np.abs(result.permute(1, 2, 0).numpy() - expected).mean() < 1.0 / 255
+
+    @pytest.mark.parametrize(("factor", "shift"), CORRUPTIONS["saturate"].constants)
+    def test_saturate_equals_colorsys(self, factor, shift):
+        images = FLOATS[:1].clone()
+        images[:, :, 0] = 0.7  # a grey row
+        changed = digital.saturate(images, draws(1), factor, shift)
+        for pixel, result in zip(images[0].flatten(1).T.tolist(), changed[0].flatten(1).T.tolist(), strict=True):
+            hue, saturation, value = colorsys.rgb_to_hsv(*pixel)
+            wanted = min(saturation * factor + shift, 1.0)
+            assert result == pytest.approx(colorsys.hsv_to_rgb(hue, wanted, value), abs=1e-4)
+
+    def test_elastic_moves_the_middle_no_farther_than_was_asked(self):
+        side = 33
+        places = torch.stack(torch.meshgrid(torch.arange(side), torch.arange(side), indexing="ij")).float()
+        moved = digital.elastic_transform(places.expand(40, -1, -1, -1), draws(), 0, 0, 0.08)
+        middle = moved[:, :, side // 2, side // 2]
+        assert (middle - side // 2).abs().amax() <= 0.08 * side
+        # Without stretching, the map is affine: equal steps between neighbours, away from the mirrored edge.
+        steps = moved[:, :, 10:23, 10:23].diff(dim=-1)
+        torch.testing.assert_close(steps, steps[..., :1].expand_as(steps), atol=1e-4, rtol=1e-4)
+
+    def test_elastic_moves_three_points_within_the_square(self):
+        side = 33
+        places = torch.stack(torch.meshgrid(torch.arange(side), torch.arange(side), indexing="ij")).float()
+        moved = digital.elastic_transform(places.expand(40, -1, -1, -1), draws(), 0, 0, 0.08)
+        for row, column in ((27, 27), (5, 27), (5, 5)):
+            shift = moved[:, :, row, column] - torch.tensor([row, column])
+            assert shift.abs().amax() <= 0.08 * side + 1e-3
+            assert shift.abs().amax() > 0.05 * side
+
+
+def test_refuses_what_it_does_not_know():
+    with pytest.raises(ValueError, match="kind: expected one of gaussian_noise, .* got 'hail'"):
+        corrupted(IMAGES, "hail", 1, ids=IDS)
+    with pytest.raises(ValueError, match="severity: expected 1 to 5, got 0"):
+        corrupted(IMAGES, "fog", 0, ids=IDS)
+    with pytest.raises(ValueError, match="images: expected uint8 .* got torch.float32"):
+        corrupted(FLOATS, "fog", 1, ids=IDS)
+    with pytest.raises(ValueError, match=r"ids: expected \(40,\), got \(3,\)"):
+        corrupted(IMAGES, "fog", 1, ids=IDS[:3])

@@ -1,0 +1,60 @@
+"""The typed configuration of a data set."""
+
+from pathlib import Path
+
+import pytest
+from jsonargparse import ArgumentParser
+
+from experiments.data import CorruptionConfig, DataConfig, load
+
+
+def test_is_read_by_the_command_line(tmp_path):
+    parser = ArgumentParser()
+    parser.add_argument("--data", type=DataConfig, default=DataConfig())
+    (tmp_path / "data.yaml").write_text("name: cifar10\nunfamiliar: [svhn, textures]\ncorruptions: {kinds: [fog]}\n")
+    parsed = parser.instantiate(parser.parse_args([f"--data={tmp_path / 'data.yaml'}", "--data.limit_train=500"])).data
+    corruptions = CorruptionConfig(kinds=("fog",))
+    assert parsed == DataConfig(
+        name="cifar10", unfamiliar=("svhn", "textures"), limit_train=500, corruptions=corruptions
+    )
+
+
+def test_the_root_comes_from_the_configuration_then_from_the_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("CGP_DATA", str(tmp_path))
+    assert DataConfig(name="cola").data_root == tmp_path
+    assert DataConfig(name="cola", root=tmp_path.parent).data_root == tmp_path.parent
+    monkeypatch.delenv("CGP_DATA")
+    with pytest.raises(ValueError, match="data.root: expected the folder that holds the data set 'cola', got nothing"):
+        load(DataConfig(name="cola"), seed=0)
+    with pytest.raises(FileNotFoundError, match="data.root: expected a folder, got .*nowhere, which is not there"):
+        load(DataConfig(name="cola", root=tmp_path / "nowhere"), seed=0)
+
+
+def test_the_cache_comes_from_the_configuration_then_from_the_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("CGP_CACHE", str(tmp_path / "environment"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    assert DataConfig(cache=tmp_path).cache_folder == tmp_path
+    assert DataConfig().cache_folder == tmp_path / "environment"
+    monkeypatch.delenv("CGP_CACHE")
+    assert DataConfig().cache_folder == tmp_path / "user" / "cgp"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert DataConfig().cache_folder == Path.home() / ".cache" / "cgp"
+
+
+@pytest.mark.parametrize("name", ["limit_train", "limit_unfamiliar", "image_size", "max_length", "min_count"])
+def test_refuses_counts_below_one(name):
+    with pytest.raises(ValueError, match=f"data.{name}: expected at least 1, got 0"):
+        DataConfig(**{name: 0})
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, -0.1])
+def test_refuses_other_shares(share):
+    with pytest.raises(ValueError, match=f"data.validation: expected a share between 0 and 1, got {share}"):
+        DataConfig(validation=share)
+
+
+def test_refuses_other_severities():
+    with pytest.raises(ValueError, match=r"data.corruptions.severities: expected some of 1 to 5, got \(0, 3\)"):
+        CorruptionConfig(severities=(0, 3))
+    with pytest.raises(ValueError, match="data.corruptions.limit: expected at least 1, got 0"):
+        CorruptionConfig(limit=0)

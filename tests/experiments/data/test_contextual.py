@@ -1,0 +1,119 @@
+"""Frozen contextual states."""
+
+import numpy as np
+import pytest
+import torch
+
+from experiments.data import DataConfig, batch, contextual, load, write_stand_in
+from experiments.data.contextual import contextual_states
+
+transformers = pytest.importorskip("transformers", reason="transformers comes with the extra `text`")
+SYMBOLS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "cat", "dog", "sees", "likes", "."]
+TEXTS = ["the cat sees the dog .", "the dog", "the cat likes the dog and the bird and more and more"]
+
+
+def save_encoder(folder, seed=0, model_type="bert"):
+    folder.mkdir()
+    (folder / "vocab.txt").write_text("\n".join(SYMBOLS), encoding="utf-8")
+    transformers.BertTokenizer(vocab=str(folder / "vocab.txt"), model_max_length=10).save_pretrained(folder)
+    torch.manual_seed(seed)
+    sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+    config = transformers.BertConfig(vocab_size=len(SYMBOLS), max_position_embeddings=12, **sizes)
+    transformers.BertModel(config).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture
+def encoder(tmp_path):
+    return save_encoder(tmp_path / "tiny-bert")
+
+
+def states_of(encoder, tmp_path, texts=TEXTS, max_length=9):
+    return contextual_states(texts, encoder=encoder, max_length=max_length, cache=tmp_path / "cache")
+
+
+def test_states_equal_the_encoders_own_text_by_text(encoder, tmp_path):
+    states, padding = states_of(encoder, tmp_path)
+    assert states.dtype == torch.float16
+    assert states.shape == (3, 9, 8)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(encoder)
+    model = transformers.AutoModel.from_pretrained(encoder).eval()
+    for text, found, mask in zip(TEXTS, states, padding, strict=True):
+        encoded = tokenizer(text, return_tensors="pt", truncation=True, max_length=9)
+        with torch.no_grad():
+            expected = model(**encoded).last_hidden_state[0]
+        assert (~mask).sum() == len(expected)
+        torch.testing.assert_close(found[~mask].float(), expected, atol=2e-3, rtol=2e-3)
+        assert (found[mask] == 0).all()
+
+
+def test_states_are_made_once(encoder, tmp_path, monkeypatch):
+    first, padding = states_of(encoder, tmp_path)
+    monkeypatch.setattr(contextual, "_loaded", lambda folder: pytest.fail("the encoder was run again"))
+    second, again = states_of(encoder, tmp_path)
+    assert torch.equal(first, second)
+    assert torch.equal(padding, again)
+
+
+def test_the_file_is_not_written_to(encoder, tmp_path):
+    first, _ = states_of(encoder, tmp_path)
+    before = first.clone()
+    first.zero_()
+    assert torch.equal(states_of(encoder, tmp_path)[0], before)
+
+
+@pytest.mark.parametrize("change", ["texts", "length", "weights"])
+def test_nothing_stale_is_read(encoder, tmp_path, change):
+    states_of(encoder, tmp_path)
+    if change == "texts":
+        states_of(encoder, tmp_path, texts=TEXTS[::-1])
+    elif change == "length":
+        states_of(encoder, tmp_path, max_length=5)
+    else:
+        states_of(save_encoder(tmp_path / "other", seed=1), tmp_path)
+    assert len(list((tmp_path / "cache").rglob("*.states.npy"))) == 2
+
+
+def test_an_encoder_sets_limits_of_its_own(encoder, tmp_path):
+    states, padding = states_of(encoder, tmp_path, texts=["the " * 50], max_length=100)
+    assert states.shape == (1, 10, 8)
+    assert not padding.any()
+
+
+def test_says_what_an_encoder_is(encoder, tmp_path, monkeypatch):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(
+        FileNotFoundError, match=r"empty holds no config.json and no \*.safetensors. Expected what save"
+    ):
+        states_of(str(tmp_path / "empty"), tmp_path)
+    with pytest.raises(
+        FileNotFoundError, match="data.encoder: expected a folder or the hub name .* got '/no/where/at/all'"
+    ):
+        states_of("/no/where/at/all", tmp_path)
+
+
+def test_an_interrupted_run_leaves_no_states(encoder, tmp_path, monkeypatch):
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(contextual, "_states", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        states_of(encoder, tmp_path)
+    assert not list((tmp_path / "cache").rglob("*.states.npy"))
+    monkeypatch.undo()
+    assert np.isfinite(states_of(encoder, tmp_path)[0].numpy()).all()
+
+
+def test_a_data_set_of_states(encoder, tmp_path):
+    write_stand_in(tmp_path, "cola")
+    data = DataConfig(name="cola", root=tmp_path, unchecked=True, encoder=encoder, cache=tmp_path / "cache")
+    splits = load(data, seed=0)
+    description = splits.description
+    assert description.input_dim == 8
+    assert description.vocabulary_size is None
+    inputs, labels = batch(splits.train, torch.arange(4))
+    assert inputs["tokens"].dtype == torch.float32
+    assert inputs["tokens"].shape[0] == 4
+    assert inputs["tokens"].shape[1] <= description.max_length
+    assert labels.shape == (4,)
+    assert len(splits.others["out-of-domain"]) == 40

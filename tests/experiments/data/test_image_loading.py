@@ -1,0 +1,147 @@
+"""Image sets in three parts."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from experiments.data import DataConfig, batch, load, write_stand_in
+
+
+def parts(splits):
+    return splits.train, splits.validation, splits.test
+
+
+def write_arrays(root, name, split, images, labels, **more):
+    (root / name).mkdir(exist_ok=True)
+    np.savez(root / name / f"{split}.npz", images=images, labels=labels, **more)
+
+
+def random_images(count, height=8, width=8, channels=3):
+    return np.random.default_rng(count).integers(0, 256, (count, height, width, channels), dtype=np.uint8)
+
+
+def paint(path, colour):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (20, 10), colour).save(path)
+
+
+def test_the_digits_are_those_of_the_demo():
+    from experiments.data import digits_splits
+
+    splits = load(DataConfig(), seed=5)
+    for part, known in zip(parts(splits), digits_splits(0), strict=True):
+        assert torch.equal(part.inputs, known.images)
+        assert torch.equal(part.labels, known.labels)
+        assert torch.equal(part.ids, known.ids)
+    following = load(DataConfig(split_seed=None, limit_train=100), seed=5)
+    assert torch.equal(following.test.ids, digits_splits(5).test.ids)
+    assert following.description.departures == ("100 of 1,077 train examples",)
+
+
+def test_a_known_set_keeps_bytes_and_its_own_test_part(tmp_path):
+    write_stand_in(tmp_path, "cifar10", count=100)
+    splits = load(DataConfig(name="cifar10", root=tmp_path, unchecked=True), seed=0)
+    assert [len(part) for part in parts(splits)] == [90, 10, 100]
+    assert splits.train.inputs.dtype == torch.uint8
+    with np.load(tmp_path / "cifar10" / "train.npz") as content:
+        stored = torch.from_numpy(content["images"]).permute(0, 3, 1, 2)
+    for part in (splits.train, splits.validation):
+        assert torch.equal(part.inputs, stored[part.ids])
+    assert sorted([*splits.train.ids.tolist(), *splits.validation.ids.tolist()]) == list(range(100))
+    assert splits.validation.labels.bincount().tolist() == [1] * 10
+    assert splits.test.ids.tolist() == list(range(100))
+    description = splits.description
+    assert (description.num_classes, description.image_shape) == (10, (3, 32, 32))
+    pixels = batch(splits.train, slice(None))[0].double()
+    np.testing.assert_allclose(description.mean, pixels.mean((0, 2, 3)), rtol=1e-6)
+    np.testing.assert_allclose(description.deviation, pixels.std((0, 2, 3), correction=0), rtol=1e-6)
+
+
+def test_fewer_images_than_are_public_are_an_error_unless_it_is_agreed_to(tmp_path):
+    write_stand_in(tmp_path, "cifar10")
+    message = (
+        r"cifar10/train.npz holds 40 of the 50,000 train images of CIFAR-10; .*torchvision.datasets.CIFAR10.*unchecked"
+    )
+    with pytest.raises(ValueError, match=message):
+        load(DataConfig(name="cifar10", root=tmp_path), seed=0)
+    departures = load(DataConfig(name="cifar10", root=tmp_path, unchecked=True), seed=0).description.departures
+    assert departures[1] == "cifar10/test.npz holds 40 of the 10,000 test images of CIFAR-10"
+
+
+def test_a_known_set_needs_its_test_part(tmp_path):
+    write_stand_in(tmp_path, "cifar10")
+    (tmp_path / "cifar10" / "test.npz").unlink()
+    with pytest.raises(FileNotFoundError, match="cifar10.test.npz is not there"):
+        load(DataConfig(name="cifar10", root=tmp_path, unchecked=True), seed=0)
+
+
+def test_arrays_of_ones_own(tmp_path):
+    write_arrays(tmp_path, "mine", "train", random_images(50, 10, 12, 1), np.arange(50) % 5, classes=list("abcde"))
+    splits = load(DataConfig(name="mine", root=tmp_path), seed=0)
+    assert [len(part) for part in parts(splits)] == [35, 5, 10]
+    assert sorted(torch.cat([part.ids for part in parts(splits)]).tolist()) == list(range(50))
+    assert splits.test.labels.bincount().tolist() == [2] * 5
+    assert splits.description.image_shape == (1, 10, 10)
+    assert splits.description.class_names == tuple("abcde")
+    assert splits.description.departures == ()
+    write_arrays(tmp_path, "mine", "test", random_images(4, 30, 30, 1), np.arange(4))
+    write_arrays(tmp_path, "mine", "validation", random_images(3, 10, 10, 1), np.arange(3))
+    splits = load(DataConfig(name="mine", root=tmp_path, image_size=6), seed=0)
+    assert [tuple(part.inputs.shape) for part in parts(splits)] == [(50, 1, 6, 6), (3, 1, 6, 6), (4, 1, 6, 6)]
+
+
+def test_a_folder_of_classes(tmp_path):
+    for name, colour in (("dark", "black"), ("light", "white")):
+        for number in range(10):
+            paint(tmp_path / name / f"{number}.png", colour)
+    splits = load(DataConfig(name="lamps", folder=tmp_path, image_size=16), seed=0)
+    assert [len(part) for part in parts(splits)] == [14, 2, 4]
+    for part in parts(splits):
+        assert torch.equal(part.inputs.amax((1, 2, 3)) == 255, part.labels == 1)
+        assert part.inputs.shape[1:] == (3, 16, 16)
+        assert set(part.labels.tolist()) == {0, 1}
+    assert splits.description.class_names == ("dark", "light")
+    assert load(DataConfig(name="lamps", folder=tmp_path), seed=0).description.image_shape == (3, 32, 32)
+
+
+def test_a_folder_of_parts(tmp_path):
+    for part, count in (("train", 4), ("val", 2), ("test", 3)):
+        for name in ("a", "b"):
+            for number in range(count):
+                paint(tmp_path / part / name / f"{number}.png", "red")
+    splits = load(DataConfig(name="lamps", folder=tmp_path), seed=0)
+    assert [len(part) for part in parts(splits)] == [8, 4, 6]
+    paint(tmp_path / "test" / "c" / "0.png", "red")
+    with pytest.raises(ValueError, match=r"test: expected the classes of .*train, \('a', 'b'\); got \('a', 'b', 'c'\)"):
+        load(DataConfig(name="lamps", folder=tmp_path), seed=0)
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 2, -1], [0, 1, 2, 10]])
+def test_refuses_labels_that_are_no_classes(tmp_path, labels):
+    write_stand_in(tmp_path, "cifar10")
+    write_arrays(tmp_path, "cifar10", "test", random_images(4, 32, 32), np.array(labels))
+    with pytest.raises(ValueError, match=rf"cifar10/test.npz: expected labels from 0 to 9, got {labels[-1]}"):
+        load(DataConfig(name="cifar10", root=tmp_path, unchecked=True), seed=0)
+
+
+def test_refuses_too_little(tmp_path):
+    write_arrays(tmp_path, "mine", "train", random_images(4), np.zeros(4, np.int64))
+    with pytest.raises(ValueError, match="mine/train.npz: expected at least two classes, got 1"):
+        load(DataConfig(name="mine", root=tmp_path), seed=0)
+    write_arrays(tmp_path, "mine", "train", random_images(3), np.arange(3))
+    with pytest.raises(ValueError, match="expected enough images to hold some out for validation, got none"):
+        load(DataConfig(name="mine", root=tmp_path), seed=0)
+
+
+def test_refuses_a_folder_that_is_not_there_or_bears_a_known_name(tmp_path):
+    with pytest.raises(FileNotFoundError, match="data.folder: expected a folder with one sub-folder a class"):
+        load(DataConfig(name="lamps", folder=tmp_path / "nowhere"), seed=0)
+    with pytest.raises(ValueError, match=r"data.name: expected a name of your own for data.folder=.*, got 'digits'"):
+        load(DataConfig(folder=tmp_path), seed=0)
+
+
+def test_sets_without_classes_are_not_trained_on(tmp_path):
+    write_stand_in(tmp_path, "lsun_crop")
+    with pytest.raises(ValueError, match="lsun_crop serves as unfamiliar images alone"):
+        load(DataConfig(name="lsun_crop", root=tmp_path, unchecked=True), seed=0)

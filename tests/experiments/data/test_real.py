@@ -1,0 +1,74 @@
+"""The real data sets: run with `-m data` and CGP_DATA."""
+
+import pytest
+import torch
+
+from experiments.data import CorruptionConfig, DataConfig, batch, input_sets, load
+from experiments.data.catalogue import IMAGE_SETS
+
+pytestmark = pytest.mark.data
+
+
+def present(cgp_data, *paths):
+    for path in paths:
+        if not (cgp_data / path).exists():
+            pytest.skip(f"{path} is not in the folder that CGP_DATA names")
+
+
+def test_cifar10_is_whole(cgp_data, tmp_path):
+    present(cgp_data, "cifar10/train.npz", "cifar10/test.npz")
+    corruptions = CorruptionConfig(kinds=("fog",), severities=(5,), source="generated")
+    data = DataConfig(name="cifar10", root=cgp_data, cache=tmp_path, corruptions=corruptions)
+    splits = load(data, seed=0)
+    assert [len(part) for part in (splits.train, splits.validation, splits.test)] == [45000, 5000, 10000]
+    assert splits.description.departures == ()
+    # The published mean and deviation of the 50,000 training images.
+    assert splits.description.mean == pytest.approx((0.4914, 0.4822, 0.4465), abs=1e-3)
+    assert splits.description.deviation == pytest.approx((0.2470, 0.2435, 0.2616), abs=1e-3)
+    assert splits.validation.labels.bincount().tolist() == [500] * 10
+    assert splits.test.labels.bincount().tolist() == [1000] * 10
+    names = {part.name: part for part in input_sets(data, splits, seed=0)}
+    images, labels = batch(names["corrupted-fog-5"], torch.arange(64))
+    assert images.shape == (64, 3, 32, 32)
+    assert len(names["corrupted-fog-5"]) == 1000
+    assert torch.equal(labels, splits.test.labels[names["corrupted-fog-5"].ids[:64]])
+
+
+@pytest.mark.parametrize("name", ["cifar100", "textures", "tiny_imagenet_crop", "tiny_imagenet_resize"])
+def test_unfamiliar_sets(cgp_data, name):
+    whole = name.removesuffix("_crop").removesuffix("_resize")
+    present(cgp_data, f"{whole}/test.npz")
+    data = DataConfig(name="digits", root=cgp_data, unfamiliar=(name,), limit_unfamiliar=500)
+    found = {part.name: part for part in input_sets(data, load(data, seed=0), seed=0)}
+    assert found[f"unfamiliar-{name}"].inputs.shape == (500, 1, 8, 8)
+    assert IMAGE_SETS[whole].sizes["test"] >= 500
+
+
+@pytest.mark.parametrize(
+    ("split", "sizes"),
+    [("pooled", [6536, 726, 1816]), ("selected", [6354, 908, 1816]), ("official", [7696, 855, 527])],
+)
+def test_cola_is_the_published_corpus(cgp_data, split, sizes):
+    present(cgp_data, "cola/raw/in_domain_train.tsv")
+    splits = load(DataConfig(name="cola", root=cgp_data, split=split), seed=0)
+    assert [len(part) for part in (splits.train, splits.validation, splits.test)] == sizes
+    assert splits.description.departures == ()
+    assert splits.others["out-of-domain"].labels.bincount().tolist() == [162, 354]
+    lengths = (~splits.train.inputs["padding_mask"]).sum(-1)
+    assert lengths.amax() < splits.description.max_length
+    unknown = (splits.test.inputs["tokens"] == 1).sum() / (~splits.test.inputs["padding_mask"]).sum()
+    assert 0.01 < unknown < 0.1
+
+
+def test_imdb_is_whole(cgp_data):
+    if not (cgp_data / "imdb" / "imdb.jsonl.xz").exists():
+        present(cgp_data, "aclImdb")
+    data = DataConfig(name="imdb", root=cgp_data, limit_train=500, limit_validation=50, limit_test=100, max_length=64)
+    splits = load(data, seed=0)
+    assert splits.description.departures == (
+        "500 of 35,000 train texts",
+        "50 of 5,000 validation texts",
+        "100 of 10,000 test texts",
+    )
+    assert splits.train.inputs["tokens"].shape == (500, 64)
+    assert 200 < splits.train.labels.sum() < 300

@@ -1,0 +1,102 @@
+"""Text sets in three parts."""
+
+import pytest
+import torch
+
+from experiments.data import DataConfig, input_sets, load, write_stand_in
+from experiments.data.texts import COLA_FILES, read_cola
+
+
+@pytest.fixture
+def root(tmp_path):
+    for name in ("cola", "imdb"):
+        write_stand_in(tmp_path, name, count=50)
+    return tmp_path
+
+
+def config(root, name="cola", **options):
+    return DataConfig(name=name, root=root, unchecked=True, **options)
+
+
+def parts(splits):
+    return splits.train, splits.validation, splits.test
+
+
+@pytest.mark.parametrize(
+    ("options", "sizes"),
+    [
+        ({"split": "pooled"}, (72, 8, 20)),
+        ({"split": "selected"}, (70, 10, 20)),
+        ({"split": "official"}, (45, 5, 50)),
+        ({"split": "official", "validation": 0.2}, (40, 10, 50)),
+        ({"name": "imdb"}, (70, 10, 20)),
+    ],
+)
+def test_parts_are_a_partition_of_the_size_of_the_protocol(root, options, sizes):
+    splits = load(config(root, **options), seed=0)
+    assert tuple(len(part) for part in parts(splits)) == sizes
+    ids = torch.cat([part.ids for part in parts(splits)])
+    assert sorted(ids.tolist()) == list(range(100))
+
+
+def test_the_official_test_part_is_the_dev_file_in_its_order(root):
+    splits = load(config(root, split="official"), seed=3)
+    assert splits.test.ids.tolist() == list(range(50, 100))
+    assert splits.test.labels.tolist() == list(read_cola(root, "in_domain_dev", unchecked=True).labels)
+
+
+def test_labels_belong_to_their_texts(root):
+    (root / "cola" / "raw" / "in_domain_train.tsv").write_text(
+        "".join(f"x\t{n % 2}\t\t{'good ' * (n % 2)}word{'a' * n} word{'a' * n}\n" for n in range(50)), encoding="utf-8"
+    )
+    splits = load(config(root, split="official", min_count=1), seed=0)
+    lengths = (~splits.train.inputs["padding_mask"]).sum(-1)
+    assert torch.equal(lengths - 2, splits.train.labels)
+
+
+def test_the_split_is_the_same_for_every_seed_unless_it_is_to_follow_it(root):
+    fixed = [load(config(root), seed=seed).test.ids for seed in (0, 1)]
+    following = [load(config(root, split_seed=None), seed=seed).test.ids for seed in (0, 1)]
+    assert torch.equal(*fixed)
+    assert torch.equal(fixed[0], following[0])
+    assert not torch.equal(*following)
+
+
+def test_the_vocabulary_is_of_the_training_part_alone(root):
+    path = root / "cola" / "raw" / "in_domain_dev.tsv"
+    path.write_text("x\t1\t\tquixotic zeugma\n" * 50, encoding="utf-8")
+    splits = load(config(root, split="official", min_count=1), seed=0)
+    assert (splits.test.inputs["tokens"][~splits.test.inputs["padding_mask"]] == 1).all()
+    assert splits.train.inputs["tokens"].amax() == splits.description.vocabulary_size - 1
+
+
+def test_description_and_what_is_predicted(root):
+    data = config(root, limit_train=30, limit_test=7, max_length=4)
+    splits = load(data, seed=0)
+    description = splits.description
+    assert (description.kind, description.num_classes, description.max_length) == ("text", 2, 4)
+    assert description.input_dim is None
+    assert description.class_names == ("unacceptable", "acceptable")
+    assert description.departures == (
+        *(
+            f"cola/raw/{part}.tsv holds 50 rows instead of the published {COLA_FILES[part].rows:,}"
+            for part in COLA_FILES
+        ),
+        "30 of 70 train texts",
+        "7 of 20 test texts",
+    )
+    sets = list(input_sets(data, splits, seed=0))
+    assert [(part.name, len(part)) for part in sets] == [("validation", 10), ("test", 7), ("out-of-domain", 50)]
+    assert all(part.labels is not None for part in sets)
+    assert all(part.inputs["tokens"].shape[1] <= 4 for part in sets)
+
+
+def test_a_smaller_limit_trains_on_some_of_what_a_larger_one_does(root):
+    few, many = (load(config(root, limit_train=limit), seed=0).train.ids.tolist() for limit in (10, 40))
+    assert set(few) < set(many)
+
+
+def test_files_that_are_not_the_published_ones_are_an_error(root):
+    for name, message in (("cola", "instead of the published 8,551"), ("imdb", "instead of the published 50,000")):
+        with pytest.raises(ValueError, match=message):
+            load(DataConfig(name=name, root=root), seed=0)

@@ -1,0 +1,138 @@
+"""CoLA and IMDB as they are stored."""
+
+import json
+import lzma
+
+import pytest
+
+from experiments.data import write_stand_in
+from experiments.data.texts import COLA_FILES, read_cola, read_imdb
+
+
+@pytest.fixture
+def root(tmp_path):
+    for name in ("cola", "imdb"):
+        write_stand_in(tmp_path, name)
+    return tmp_path
+
+
+def cola_file(root, part="in_domain_train"):
+    return root / "cola" / "raw" / f"{part}.tsv"
+
+
+def test_reads_sentences_and_labels(root):
+    cola_file(root).write_text("a1\t1\t\tShe said “no”.\nb2\t0\t*\tSaid no she.", encoding="utf-8")
+    texts = read_cola(root, "in_domain_train", unchecked=True)
+    assert texts.texts == ("She said “no”.", "Said no she.")
+    assert texts.labels == (1, 0)
+    assert texts.departures == ("cola/raw/in_domain_train.tsv holds 2 rows instead of the published 8,551",)
+
+
+@pytest.mark.parametrize("part", COLA_FILES)
+def test_another_number_of_rows_is_an_error_unless_it_is_agreed_to(root, part):
+    message = rf"cola/raw/{part}.tsv holds 40 rows instead of .* Expected <root>/cola/raw/<part>.tsv .* data.unchecked"
+    with pytest.raises(ValueError, match=message):
+        read_cola(root, part)
+
+
+def test_another_text_of_the_same_length_is_an_error(root):
+    rows = "x\t1\t\tA sentence.\n" * COLA_FILES["in_domain_dev"].rows
+    cola_file(root, "in_domain_dev").write_text(rows, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"in_domain_dev.tsv is not the published file \(another checksum\)"):
+        read_cola(root, "in_domain_dev")
+    assert len(read_cola(root, "in_domain_dev", unchecked=True).departures) == 1
+
+
+def test_line_ends_do_not_matter(root, monkeypatch):
+    import hashlib
+
+    from experiments.data import texts
+
+    plain = b"x\t1\t\tA sentence.\ny\t0\t*\tSentence a."
+    monkeypatch.setattr(
+        texts,
+        "COLA_FILES",
+        {
+            "in_domain_dev": COLA_FILES["in_domain_dev"]._replace(
+                rows=2, sha256=hashlib.sha256(plain + b"\n").hexdigest()
+            )
+        },
+    )
+    for content in (plain, plain + b"\n", plain.replace(b"\n", b"\r\n") + b"\r\n"):
+        cola_file(root, "in_domain_dev").write_bytes(content)
+        read = read_cola(root, "in_domain_dev")
+        assert read.texts == ("A sentence.", "Sentence a.")
+
+
+@pytest.mark.parametrize("row", ["x\t1\t\t", "x\t1\tA sentence.", "x\t2\t\tA sentence.", "", "x\t\t\tA sentence."])
+def test_names_a_row_that_is_not_one(root, row):
+    cola_file(root).write_text(f"x\t1\t\tA sentence.\n{row}\nx\t1\t\tA sentence.\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"in_domain_train.tsv, row 2: expected four columns"):
+        read_cola(root, "in_domain_train", unchecked=True)
+
+
+def test_a_truncated_file_is_an_error(root):
+    content = cola_file(root).read_bytes()
+    cola_file(root).write_bytes(content[: content.rindex(b"\t")])
+    with pytest.raises(ValueError, match=r"in_domain_train.tsv, row 40: expected four columns"):
+        read_cola(root, "in_domain_train", unchecked=True)
+    cola_file(root).write_bytes(b"x\t1\t\t\xff\xfe")
+    with pytest.raises(ValueError, match=r"in_domain_train.tsv cannot be read .* Expected <root>/cola/raw"):
+        read_cola(root, "in_domain_train", unchecked=True)
+
+
+def test_missing_files_say_what_was_expected(tmp_path):
+    with pytest.raises(
+        FileNotFoundError, match=r"in_domain_dev.tsv is not there. .* Corpus of Linguistic Acceptability"
+    ):
+        read_cola(tmp_path, "in_domain_dev")
+    with pytest.raises(FileNotFoundError, match=r"imdb.jsonl.xz is not there. .* Large Movie Review Dataset"):
+        read_imdb(tmp_path)
+
+
+def test_reads_reviews(root):
+    texts = read_imdb(root, unchecked=True)
+    assert len(texts.texts) == 80
+    assert set(texts.labels) == {0, 1}
+    assert all(("splendid" in text) == bool(label) for text, label in zip(texts.texts, texts.labels, strict=True))
+    with pytest.raises(ValueError, match=r"imdb.jsonl.xz holds 80 reviews instead of the published 50,000"):
+        read_imdb(root)
+
+
+def test_reads_the_folders_of_the_original(tmp_path):
+    for part in ("train", "test"):
+        for name in ("pos", "neg"):
+            (tmp_path / "aclImdb" / part / name).mkdir(parents=True)
+            (tmp_path / "aclImdb" / part / name / "0_9.txt").write_text(f"{part} {name}", encoding="utf-8")
+    texts = read_imdb(tmp_path, unchecked=True)
+    assert texts.texts == ("train neg", "train pos", "test neg", "test pos")
+    assert texts.labels == (0, 1, 0, 1)
+
+
+def test_empty_folders_are_an_error(tmp_path):
+    (tmp_path / "aclImdb").mkdir()
+    with pytest.raises(ValueError, match="aclImdb cannot be read"):
+        read_imdb(tmp_path, unchecked=True)
+
+
+@pytest.mark.parametrize("kept", [0, 20, -10])
+def test_refuses_a_truncated_archive(root, kept):
+    path = root / "imdb" / "imdb.jsonl.xz"
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(ValueError, match=r"imdb.jsonl.xz cannot be read .* Expected <root>/imdb"):
+        read_imdb(root, unchecked=True)
+
+
+@pytest.mark.parametrize("row", ['{"text": "good"}', '{"label": 1}', "no json", '["good", 1]'])
+def test_refuses_rows_of_something_else(root, row):
+    with lzma.open(root / "imdb" / "imdb.jsonl.xz", "wt") as lines:
+        lines.write(row + "\n")
+    with pytest.raises(ValueError, match=r"imdb.jsonl.xz cannot be read"):
+        read_imdb(root, unchecked=True)
+
+
+def test_refuses_other_labels(root):
+    with lzma.open(root / "imdb" / "imdb.jsonl.xz", "wt") as lines:
+        lines.write(json.dumps({"text": "so-so", "label": 2}) + "\n")
+    with pytest.raises(ValueError, match=r"imdb.jsonl.xz: expected labels 0 and 1, got \[2\]"):
+        read_imdb(root, unchecked=True)
