@@ -161,14 +161,14 @@ METHODS: Mapping[str, Callable[[Task], Fitted]] = {
         sampling="marginal",
         validation="clean",
     ),
-    "GP in the first layer": partial(_first, validation="clean"),
     "GP in the first layer, disturbed": partial(_first, validation="disturbed"),
     "sparse GP in the first layer, disturbed": partial(_first, attention="scgp", validation="disturbed"),
-    "GP in all layers, disturbed": partial(_first, layers="all", validation="disturbed"),
+    "GP in the first layer": partial(_first, validation="clean"),
 }
 
 TEMPERED: Mapping[str, str] = {
-    f"{name} + temperature": name for name in ("GP in the first layer, disturbed", "GP in all layers, disturbed")
+    f"{name} + temperature": name
+    for name in ("GP in the first layer, disturbed", "sparse GP in the first layer, disturbed")
 }
 """Rows that divide the logits of another row by a temperature fitted on what that row was fitted on."""
 
