@@ -12,7 +12,7 @@ model: modes, weights and the global generators are left as they were.
   `validation=(inputs, labels)`.
 - `mean_field(model, *, prior_deviation=0.1, initial_deviation=0.01, estimator="flipout", kl_weight=1.0) -> model`, in
   place, before training; `cgp.objectives.Objective` collects the divergences.
-- `sngp(model, *, num_features=1024, lengthscale=None, ridge=1.0, covariance="class", bound=0.95) -> model`, in place,
+- `sngp(model, *, num_features=1024, lengthscale=None, ridge=1.0, covariance="class", bound=2.0) -> model`, in place,
   before training; `fit_covariance(model, inputs, *, batch_size=256)` after it.
 - `joined(predictions) -> predictions`: an ensemble of saved predictions.
 - `DERIVED[kind](runs, data, evaluation, folder, **options) -> dict`: from trained runs to files of predictions.

@@ -135,7 +135,7 @@ def last_layer(
     evaluation: EvaluationConfig,
     folder: Path,
     *,
-    prior_precision: float | Literal["marginal_likelihood", "validation"] = "marginal_likelihood",
+    prior_precision: float | Literal["marginal_likelihood", "validation"] = "validation",
 ) -> dict[str, float]:
     """Predict everything again with last layers drawn from their Laplace posterior.
 
@@ -144,7 +144,8 @@ def last_layer(
         data: of the run.
         evaluation: draws, and how many examples at a time.
         folder: where to write.
-        prior_precision: a number, or how to choose it.
+        prior_precision: a number, or how to choose it. Under the largest marginal likelihood draws of a small set's
+            last layers were far too wide (digits: NLL 0.141; by validation 0.069, as without Laplace).
 
     Returns:
         The prior precision.

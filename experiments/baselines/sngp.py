@@ -23,7 +23,7 @@ def sngp(
     lengthscale: float | None = None,
     ridge: float = 1.0,
     covariance: Literal["class", "shared"] = "class",
-    bound: float = 0.95,
+    bound: float = 2.0,
 ) -> Module:
     r"""Put a Gaussian process of random features in the place of the last linear layer, and bound the others, in place.
 
@@ -37,7 +37,8 @@ def sngp(
         ridge: precision of the prior of the output weights.
         covariance: one a "class", or a "shared" one (of the largest of the classes' curvatures), which takes C times
             less memory.
-        bound: on the singular values of all other linear layers.
+        bound: on the singular values of all other linear layers. Below 1 a residual branch keeps distances, and learns
+            less: a ViT on digits ended at a training NLL of 0.24 with 0.95, of 0.07 with 2.
 
     Returns:
         The same model.

@@ -72,8 +72,8 @@ def test_mc_dropout_and_last_layer_predict_every_input_set(tmp_path):
     run, splits = FakeRun(tmp_path / "run"), load(DATA, 0)
     sets = {inputs.name: inputs for inputs in input_sets(DATA, splits, 0)}
     labels = splits.test.labels.numpy()
-    for kind, options in (("mc_dropout", {}), ("kfllla", {"prior_precision": "validation"})):
-        chosen, predictions = derived(kind, [run], tmp_path / kind, **options)
+    for kind in ("mc_dropout", "kfllla"):
+        chosen, predictions = derived(kind, [run], tmp_path / kind)
         files = {path.stem for path in (tmp_path / kind / "predictions").iterdir()}
         assert files == set(sets)
         test = predictions("test")
@@ -84,7 +84,7 @@ def test_mc_dropout_and_last_layer_predict_every_input_set(tmp_path):
         assert test.logits.std(0).max() > 1e-4
         assert set(chosen) == ({"prior_precision"} if kind == "kfllla" else set())
         before = (tmp_path / kind / "predictions" / "test.npz").stat().st_mtime_ns
-        derived(kind, [run], tmp_path / kind, **options)  # what is there is kept
+        derived(kind, [run], tmp_path / kind)  # what is there is kept
         assert (tmp_path / kind / "predictions" / "test.npz").stat().st_mtime_ns == before
 
 

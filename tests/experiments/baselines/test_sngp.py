@@ -140,7 +140,7 @@ def test_reference_models():
     vision = VisionTransformer(
         image_size=8, patch_size=4, channels=1, num_classes=C, attention=SoftmaxAttention, **SIZES
     )  # fmt: skip
-    sngp(vision, num_features=M)
+    sngp(vision, num_features=M, bound=0.95)
     nn.functional.cross_entropy(vision(images), torch.arange(6) % C).backward()
     assert all(parameter.grad is not None for parameter in vision.parameters())
     fit_covariance(vision, images, batch_size=4)
