@@ -40,7 +40,8 @@ class CorrelatedAttention(GaussianProcessAttention):
             "sum" (the paper's scale).
         objective_draws: draws of "paper_mc".
         amplitude: where the standard deviation of softmax's mean starts; learned per head.
-        statistics: of softmax's mean, "sequence" or "learned".
+        statistics: of softmax's mean, "sequence", "learned" or "bounded".
+        lengthscale: where the lengthscale of "bounded" statistics starts; learned per head.
         **options: of :class:`~cgp.attention.gaussian_process.GaussianProcessAttention`.
 
     Raises:
@@ -59,6 +60,7 @@ class CorrelatedAttention(GaussianProcessAttention):
         objective_draws: int = 1,
         amplitude: float = 0.1,
         statistics: str = "sequence",
+        lengthscale: float = 3.0,
         **options: Any,
     ) -> None:
         if coupling not in COUPLINGS:
@@ -82,9 +84,14 @@ class CorrelatedAttention(GaussianProcessAttention):
         if mean == "softmax":
             self._reset_projections()
             self.softmax = SoftmaxPosterior(
-                num_heads, self.head_dim, noise=self.noise, amplitude=amplitude, statistics=statistics
+                num_heads,
+                self.head_dim,
+                noise=self.noise,
+                amplitude=amplitude,
+                statistics=statistics,
+                lengthscale=lengthscale,
             ).to(self.in_proj.weight)
-            self.takes_causal = statistics == "learned"
+            self.takes_causal = statistics != "sequence"
 
     def _wants_loss(self) -> bool:
         return self.training and self.objective is not None
@@ -131,7 +138,7 @@ class CGPAttention(CorrelatedAttention):
         coupling: "direct" or "latent".
         covariance: "coherent" or "paper" (CGPT appendix B; latent coupling only).
         **options: ``kernel``, ``noise``, ``mean``, ``objective``, ``objective_reduction``, ``objective_draws``,
-            ``amplitude``, ``statistics``, ``bias``, ``device``, ``dtype``.
+            ``amplitude``, ``statistics``, ``lengthscale``, ``bias``, ``device``, ``dtype``.
 
     Raises:
         ValueError: if a string is not of its closed set, or the paper's covariance is asked of the direct coupling.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -114,8 +115,11 @@ class KEPSVGPAttention(Pair, GaussianProcessAttention):
             ``(*batch, h, Nq, s)``, with ``num_draws`` draws in front if that is set and the block draws.
         """
         with full_precision(tokens.q.device):
-            outputs = self._outputs(tokens, registers=self.training and self.ksvd.loss_form is not None)
+            features, diagonal = self._features(tokens, registers=self.training and self.ksvd.loss_form is not None)
             shape = torch.Size() if self.num_draws is None or self.sampling == "mean" else torch.Size([self.num_draws])
+            if diagonal is None and self.sampling != "marginal":
+                return features @ self._weights(features, shape)
+            outputs = self._outputs(features, diagonal)
             return outputs.rsample(self.sampling, shape) @ self.head_map.to(outputs.mean.dtype)
 
     def mean(self, tokens: Tokens) -> Tensor:
@@ -127,8 +131,8 @@ class KEPSVGPAttention(Pair, GaussianProcessAttention):
         Returns:
             ``(*batch, h, Nq, s)``.
         """
-        outputs = self._outputs(tokens)
-        return outputs.mean @ self.head_map.to(outputs.mean.dtype)
+        features, _ = self._features(tokens)
+        return features @ (self.variational_strategy.mean.to(features.dtype).mT @ self.head_map.to(features.dtype))
 
     def marginals(self, tokens: Tokens) -> ColumnGaussian:  # type: ignore[override]
         """Posterior; its marginals cost no more than its covariance.
@@ -153,7 +157,7 @@ class KEPSVGPAttention(Pair, GaussianProcessAttention):
         Returns:
             Mean ``(*batch, h, Nq, s)`` and the covariance of each column.
         """
-        outputs = self._outputs(tokens)
+        outputs = self._outputs(*self._features(tokens))
         weights = self.head_map.to(outputs.mean.dtype)  # (h, J, s)
         covariances = (outputs.roots @ outputs.roots.mT).flatten(-2)  # (h, J, r²)
         mixed = (weights.square().mT @ covariances).unflatten(-1, outputs.roots.shape[-2:])
@@ -195,26 +199,41 @@ class KEPSVGPAttention(Pair, GaussianProcessAttention):
             phi_q, phi_k = self.ksvd.features(tokens)
             return phi_q @ phi_k.mT
 
-    def _outputs(self, tokens: Tokens, *, registers: bool = False) -> ColumnGaussian:
-        """The J independent outputs before the head's map."""
+    def _features(self, tokens: Tokens, *, registers: bool = False) -> tuple[Tensor, Tensor | None]:
+        """Features A ``(*batch, h, n, r)``, and the variance that they leave, ``(*batch, h, n, 1)``, or None."""
         self._check_lengths(tokens.q.shape[-2], tokens.k.shape[-2])
         phi_q, phi_k = self.ksvd.features(tokens)
         projected = self.ksvd.project(phi_q, phi_k, tokens)
-        variables, dtype = self.variational_strategy, phi_q.dtype
         if registers:
-            self._add_loss("ksvd", self.ksvd.loss(projected, tokens, variables.singular_values), "ksvd")
-        merge_map = None if self.merge_map is None else self.merge_map.to(dtype)
+            loss = self.ksvd.loss(projected, tokens, self.variational_strategy.singular_values)
+            self._add_loss("ksvd", loss, "ksvd")
+        merge_map = None if self.merge_map is None else self.merge_map.to(phi_q.dtype)
         features = kernel_eigen.merge_branches(projected.e, projected.r, self.branches, merge_map)
         features = mask_tokens(features, tokens.query_padding)
-        if self.residual:
-            of_e, of_r = kernel_eigen.residual_variances(phi_q, phi_k, projected)
-            squared = None if merge_map is None else merge_map.square()
-            diagonal = kernel_eigen.merge_branches(of_e[..., None], of_r[..., None], self.branches, squared)
-            diagonal = mask_tokens(diagonal, tokens.query_padding)
-        else:
-            diagonal = torch.zeros_like(features[..., :1])
+        if not self.residual:
+            return features, None
+        of_e, of_r = kernel_eigen.residual_variances(phi_q, phi_k, projected)
+        squared = None if merge_map is None else merge_map.square()
+        diagonal = kernel_eigen.merge_branches(of_e[..., None], of_r[..., None], self.branches, squared)
+        return features, mask_tokens(diagonal, tokens.query_padding)
+
+    def _outputs(self, features: Tensor, diagonal: Tensor | None) -> ColumnGaussian:
+        """The J independent outputs before the head's map."""
+        variables, dtype = self.variational_strategy, features.dtype
         mean, roots = variables.mean.to(dtype), variables.root.to(dtype)
+        diagonal = torch.zeros_like(features[..., :1]) if diagonal is None else diagonal
         return ColumnGaussian(features @ mean.mT, features, roots, diagonal)
+
+    def _weights(self, features: Tensor, shape: torch.Size) -> Tensor:
+        """What turns features into heads, ``(*shape, *batch, h, r, s)``: the mean of u or a draw of it, mapped."""
+        head_map, variables = self.head_map.to(features.dtype), self.variational_strategy
+        u = variables.mean.to(features.dtype)  # (h, J, r)
+        if self.sampling == "joint":
+            batch = (*shape, *features.shape[:-3])
+            epsilon = torch.randn(*u.shape, math.prod(batch), dtype=u.dtype, device=u.device)
+            deviations = variables.root.to(u.dtype) @ epsilon  # one product a head and output for the whole batch
+            u = u + deviations.movedim(-1, 0).reshape(*batch, *u.shape)
+        return u.mT @ head_map
 
     def _check_lengths(self, num_queries: int, num_keys: int) -> None:
         if self.merge_map is not None and (num_queries, num_keys) != (self.num_tokens, self.num_tokens):

@@ -7,7 +7,8 @@ from typing import Any
 from torch import Tensor
 
 from cgp.functional.covariances import Canonical, canonical
-from cgp.functional.padding import mask_gram
+from cgp.functional.padding import mask_tokens
+from cgp.functional.products import product
 
 from .base import Attention, Tokens, full_precision
 from .masks import causal_mask
@@ -72,7 +73,8 @@ def kernel_heads(tokens: Tokens, kernel: Canonical) -> Tensor:
     Returns:
         ``(*batch, h, Nq, s)``.
     """
-    gram = mask_gram(kernel.gram(tokens.q, tokens.k), None, tokens.key_padding)
+    values = mask_tokens(tokens.v, tokens.key_padding)
     if tokens.is_causal:
-        gram = gram.masked_fill(causal_mask(gram.shape[-2], gram.shape[-1], gram.device), 0.0)
-    return gram @ tokens.v
+        gram = kernel.gram(tokens.q, tokens.k)
+        return product(gram.masked_fill(causal_mask(gram.shape[-2], gram.shape[-1], gram.device), 0.0), values)
+    return kernel.attend(tokens.q, tokens.k, values)

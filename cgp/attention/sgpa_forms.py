@@ -12,6 +12,8 @@ from cgp.functional.column_gaussians import ColumnGaussian, ColumnMarginals
 from cgp.functional.covariances import Canonical
 from cgp.functional.gaussians import DenseGaussian, MarginalGaussian
 from cgp.functional.padding import mask_tokens
+from cgp.functional.products import product
+from cgp.functional.sparse_correlated import features
 from cgp.functional.sparse_gp import GlobalKeys
 from cgp.functional.sparse_gp_standard import StandardTerms
 from cgp.variational import InducingVariables, positive_triangle
@@ -66,6 +68,33 @@ class HeadKernel(nn.Module):
         """
         return self.log_outputscale.exp()[:, None, None] * self.canonical.gram(x1, x2)
 
+    def attend(self, x1: Tensor, x2: Tensor | None, values: Tensor) -> Tensor:
+        """Kernel attention; the variance multiplies what comes out, which is smaller than the Gram matrix.
+
+        Args:
+            x1: ``(*batch, h, N, s)``.
+            x2: ``(*batch, h, M, s)``; None stands for ``x1``.
+            values: ``(*batch, h, M, c)``.
+
+        Returns:
+            ``(*batch, h, N, c)``.
+        """
+        attended = product(self.canonical.gram(x1), values) if x2 is None else self.canonical.attend(x1, x2, values)
+        return self.log_outputscale.exp()[:, None, None] * attended
+
+    def features(self, points: Tensor, whitening: Tensor, x: Tensor) -> Tensor:
+        """Whitened features of points, ``whitening @ gram(points, x)``.
+
+        Args:
+            points: inducing inputs, ``(h, m, s)``.
+            whitening: inverse factor of their covariance, ``(h, m, m)``.
+            x: ``(*batch, h, N, s)``.
+
+        Returns:
+            ``(*batch, h, m, N)``.
+        """
+        return features(self.canonical, points, self.log_outputscale.exp()[:, None, None] * whitening, x)
+
     def diagonal(self, x: Tensor) -> Tensor:
         """Prior variance of each point.
 
@@ -84,12 +113,22 @@ class DecoupledTerms(NamedTuple):
     Attributes:
         mean: ``(*batch, h, Nq, s)``.
         features_q: ``(*batch, h, m, Nq)``.
-        divergence: the sequence's own part, ``(*batch, h)``.
+        gathered: :math:`T_kV`, ``(*batch, h, m, s)``.
+        values: V with padded tokens zero, ``(*batch, h, Nk, s)``.
+        attended: :math:`K_{kk}V`, ``(*batch, h, Nk, s)``; None where the divergence is not asked for (in eval).
     """
 
     mean: Tensor
     features_q: Tensor
-    divergence: Tensor
+    gathered: Tensor
+    values: Tensor
+    attended: Tensor | None
+
+    @property
+    def divergence(self) -> Tensor:
+        """The sequence's own part, ``(*batch, h)``."""
+        assert self.attended is not None
+        return sparse_gp.attended_divergence(self.values, self.attended, self.gathered)
 
 
 class DecoupledForm(nn.Module):
@@ -121,8 +160,7 @@ class DecoupledForm(nn.Module):
         Returns:
             ``(*batch, h, Nq, s)``.
         """
-        features_q, features_k = self._features(tokens, kernel, keys)
-        return self._mean(tokens, _self_gram(tokens, kernel), features_q, features_k)
+        return self.terms(tokens, kernel, keys).mean
 
     def terms(self, tokens: Tokens, kernel: HeadKernel, keys: GlobalKeys | None) -> DecoupledTerms:
         """Mean, features and the sequence's divergence.
@@ -135,11 +173,17 @@ class DecoupledForm(nn.Module):
         Returns:
             What posterior and divergence share.
         """
-        K_qk = _self_gram(tokens, kernel)
-        K_kk = K_qk if tokens.q is tokens.k else kernel.gram(tokens.k)
+        is_self = tokens.q is tokens.k
+        values = mask_tokens(tokens.v, tokens.key_padding)
         features_q, features_k = self._features(tokens, kernel, keys)
-        divergence = sparse_gp.orthogonal_divergence(K_kk, features_k, tokens.v, tokens.key_padding)
-        return DecoupledTerms(self._mean(tokens, K_qk, features_q, features_k), features_q, divergence)
+        gathered = product(features_k, values)
+        attended = kernel.attend(tokens.q, None if is_self else tokens.k, values)
+        global_mean = self.variables.variational_mean.to(values.dtype).mT
+        mean = attended + features_q.mT @ (global_mean - gathered)
+        of_keys = None
+        if self.training:  # the divergence needs it
+            of_keys = attended if is_self else kernel.attend(tokens.k, None, values)
+        return DecoupledTerms(mask_tokens(mean, tokens.query_padding), features_q, gathered, values, of_keys)
 
     def marginals(self, terms: DecoupledTerms, tokens: Tokens, kernel: HeadKernel) -> ColumnMarginals:
         """Mean and a variance a token and column.
@@ -171,15 +215,10 @@ class DecoupledForm(nn.Module):
 
     def _features(self, tokens: Tokens, kernel: HeadKernel, keys: GlobalKeys | None) -> tuple[Tensor, Tensor]:
         assert keys is not None
-        features_q = keys.whitening @ kernel.gram(keys.points, tokens.q)
+        features_q = kernel.features(keys.points, keys.whitening, tokens.q)
         if tokens.q is tokens.k:
             return features_q, features_q
-        return features_q, keys.whitening @ kernel.gram(keys.points, tokens.k)
-
-    def _mean(self, tokens: Tokens, K_qk: Tensor, features_q: Tensor, features_k: Tensor) -> Tensor:
-        global_mean = self.variables.variational_mean.to(K_qk.dtype).mT
-        padding = {"query_padding": tokens.query_padding, "key_padding": tokens.key_padding}
-        return sparse_gp.decoupled_mean(K_qk, features_q, features_k, tokens.v, global_mean, **padding)
+        return features_q, kernel.features(keys.points, keys.whitening, tokens.k)
 
     def _root(self, tokens: Tokens) -> Tensor:
         return self.variables.root.to(tokens.q.dtype)

@@ -15,10 +15,11 @@ from cgp.functional.padding import mask_gram, mask_tokens
 from cgp.functional.softmax import ScaledPoints
 
 from .base import Tokens
+from .softmax import NormalisedHeads
 
 __all__ = ["STATISTICS", "SoftmaxPosterior"]
 
-STATISTICS = ("sequence", "learned")
+STATISTICS = ("sequence", "learned", "bounded")
 _TINY = 1e-12
 
 
@@ -27,20 +28,24 @@ class SoftmaxPosterior(gpytorch.Module):
 
     .. math:: \tau^2\,b\,[R_q - R_{qk}(R_k + \sigma^2I)^{-1}R_{kq}]\,b
 
+    The mean fixes the cross-covariance of queries and keys alone: whatever is positive semi-definite can be the
+    covariance given the keys (it is the Schur complement of the prior). "bounded" therefore leaves b, which spans
+    many orders of magnitude in trained models, out, and has a lengthscale :math:`\ell` of its own in R.
+
     Args:
         num_heads: h.
         head_dim: s.
         noise: where :math:`\sigma^2` starts, relative to the keys' scale; learned per head.
         amplitude: where :math:`\tau` starts; learned per head.
         statistics: "sequence" centres the keys on the queries and divides each head by its median standard deviation,
-            over the real tokens of the
-            sequence, so that τ means the same everywhere; "learned" has a constant per head instead, which neither
-            looks ahead (as a causal mask
-            demands) nor hides that a whole sequence is unfamiliar.
+            over the real tokens of the sequence, so that τ means the same everywhere; "learned" has a constant per
+            head instead, which neither looks ahead (as a causal mask demands) nor hides that a whole sequence is
+            unfamiliar; "bounded" has that constant, no scale b and a lengthscale of its own.
+        lengthscale: where :math:`\ell` starts if statistics are "bounded"; learned per head.
         min_noise: the floor of :math:`\sigma^2`.
 
     Raises:
-        ValueError: if ``statistics`` is unknown or ``amplitude`` is not positive.
+        ValueError: if ``statistics`` is unknown, or ``amplitude`` or ``lengthscale`` is not positive.
     """
 
     def __init__(
@@ -51,6 +56,7 @@ class SoftmaxPosterior(gpytorch.Module):
         noise: float = 0.01,
         amplitude: float = 0.1,
         statistics: str = "sequence",
+        lengthscale: float = 3.0,
         min_noise: float = 1e-6,
     ) -> None:
         super().__init__()
@@ -58,27 +64,44 @@ class SoftmaxPosterior(gpytorch.Module):
             raise ValueError(f"statistics: expected one of {STATISTICS}, got {statistics!r}")
         if not amplitude > 0:
             raise ValueError(f"amplitude: expected a positive standard deviation, got {amplitude!r}")
+        if not lengthscale > 0:
+            raise ValueError(f"lengthscale: expected a positive number, got {lengthscale!r}")
         self.statistics = statistics
         self.register_parameter("raw_noise", nn.Parameter(torch.zeros(num_heads)))
         self.register_constraint("raw_noise", GreaterThan(0.5 * min_noise))
         self.initialize(raw_noise=self.raw_noise_constraint.inverse_transform(torch.full((num_heads,), noise)))
         self.log_amplitude = nn.Parameter(torch.full((num_heads,), math.log(amplitude)))
-        self.gauge = nn.Parameter(torch.zeros(num_heads, 1, head_dim)) if statistics == "learned" else None
+        self.gauge = nn.Parameter(torch.zeros(num_heads, 1, head_dim)) if statistics != "sequence" else None
+        self.log_lengthscale: nn.Parameter | None = None
+        if statistics == "bounded":
+            self.log_lengthscale = nn.Parameter(torch.full((num_heads,), math.log(lengthscale)))
 
     @property
     def noise(self) -> Tensor:
         """Variance of the keys relative to their scale, ``(h,)``."""
         return self.raw_noise_constraint.transform(self.raw_noise)
 
-    def points(self, tokens: Tokens) -> ScaledPoints:
+    def scales(self) -> list[nn.Parameter]:
+        """What says how large the covariance is, and how far it reaches; the mean depends on none of them.
+
+        Returns:
+            Noise, amplitude, and the lengthscale where there is one.
+        """
+        reach = [] if self.log_lengthscale is None else [self.log_lengthscale]
+        return [self.raw_noise, self.log_amplitude, *reach]
+
+    def points(self, tokens: Tokens, log_normaliser: Tensor | None = None) -> ScaledPoints:
         """Queries and keys as scaled points of the canonical process.
 
         Args:
             tokens: the projected tokens.
+            log_normaliser: of softmax attention, ``(*batch, h, Nq)``, where it is known.
 
         Returns:
             Points of every head.
         """
+        if self.log_lengthscale is not None:
+            return self._bounded_points(tokens, self.log_lengthscale)
         return softmax.scaled_points(
             tokens.q,
             tokens.k,
@@ -86,7 +109,43 @@ class SoftmaxPosterior(gpytorch.Module):
             key_padding=tokens.key_padding,
             shift=None if self.gauge is None else self.gauge.to(tokens.q.dtype),
             is_causal=tokens.is_causal,
+            log_normaliser=log_normaliser,
         )
+
+    def shrunk(self, points: Tensor) -> Tensor:
+        """Inducing inputs in units of the lengthscale, where :meth:`points` are.
+
+        Args:
+            points: ``(h, m, s)``.
+
+        Returns:
+            The same unless statistics are "bounded".
+        """
+        if self.log_lengthscale is None:
+            return points
+        return points * (-self.log_lengthscale).exp()[:, None, None].to(points.dtype)
+
+    def grown(self, points: Tensor) -> Tensor:
+        """Undo :meth:`shrunk`.
+
+        Args:
+            points: ``(h, m, s)`` in units of the lengthscale.
+
+        Returns:
+            Inducing inputs ``(h, m, s)`` as they are kept.
+        """
+        if self.log_lengthscale is None:
+            return points
+        return points * self.log_lengthscale.exp()[:, None, None].to(points.dtype)
+
+    def _bounded_points(self, tokens: Tokens, log_lengthscale: Tensor) -> ScaledPoints:
+        """Points in units of the lengthscale, their scale one."""
+        assert self.gauge is not None
+        inverse = (-log_lengthscale).exp()[:, None, None].to(tokens.q.dtype)
+        quarter = tokens.q.shape[-1] ** -0.25
+        k = mask_tokens((tokens.k * quarter + self.gauge.to(tokens.k.dtype)) * inverse, tokens.key_padding)
+        q = tokens.q * (quarter * inverse)
+        return ScaledPoints(q, k, q.new_zeros(()).expand(q.shape[:-1]), tokens.query_padding, tokens.key_padding)
 
     def exact_marginals(self, tokens: Tokens, mean: Tensor) -> MarginalGaussian:
         """Mean and variance of each token, exactly.
@@ -119,24 +178,44 @@ class SoftmaxPosterior(gpytorch.Module):
         covariance = mask_gram(covariance, points.query_padding, points.query_padding)
         return DenseGaussian(mean, covariance, points.query_padding)
 
-    def sparse_joint(self, tokens: Tokens, mean: Tensor, inducing: Tensor, whitening: Tensor) -> LowRankGaussian:
+    def sparse_marginals(
+        self, tokens: Tokens, heads: NormalisedHeads, inducing: Tensor, whitening: Tensor
+    ) -> MarginalGaussian:
+        """Mean and variance of each token by one DTC hop.
+
+        Args:
+            tokens: the projected tokens.
+            heads: softmax attention.
+            inducing: inducing inputs, ``(h, m, s)``.
+            whitening: inverse factor of their covariance, ``(h, m, m)``.
+
+        Returns:
+            The marginals.
+        """
+        points = self.points(tokens, heads.log_normaliser)
+        bracket = softmax.sparse_marginals(points, inducing, whitening, noise=self._noise(tokens))
+        return self._marginals(points, bracket, heads.mean)
+
+    def sparse_joint(
+        self, tokens: Tokens, heads: NormalisedHeads, inducing: Tensor, whitening: Tensor
+    ) -> LowRankGaussian:
         """Posterior by one DTC hop, its covariance of low rank plus diagonal.
 
         Args:
             tokens: the projected tokens.
-            mean: softmax attention, ``(*batch, h, Nq, s)``.
+            heads: softmax attention.
             inducing: inducing inputs, ``(h, m, s)``.
             whitening: inverse factor of their covariance, ``(h, m, m)``.
 
         Returns:
             The posterior.
         """
-        points = self.points(tokens)
+        points = self.points(tokens, heads.log_normaliser)
         low_rank = softmax.sparse_covariance(points, inducing, whitening, noise=self._noise(tokens))
         scale = self._scale(points, low_rank.root.square().sum(-1) + low_rank.diagonal)
         root = mask_tokens(scale[..., None] * low_rank.root, points.query_padding)
         diagonal = scale.square() * low_rank.diagonal
-        return LowRankGaussian(mean, root, diagonal, points.query_padding)
+        return LowRankGaussian(heads.mean, root, diagonal, points.query_padding)
 
     def sparse_causal_marginals(
         self, tokens: Tokens, mean: Tensor, inducing: Tensor, whitening: Tensor

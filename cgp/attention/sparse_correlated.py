@@ -16,7 +16,7 @@ from cgp.functional.sparse_correlated_objective import log_density
 from .base import Tokens
 from .correlated import CorrelatedAttention
 from .inducing import make_inducing
-from .softmax import softmax_heads
+from .softmax import normalised_heads, softmax_heads
 
 __all__ = ["SparseCGPAttention"]
 
@@ -42,7 +42,8 @@ class SparseCGPAttention(CorrelatedAttention):
             is then understated. With None one set serves both hops, and it returns to the prior.
         conditional: "dtc" (the variance returns to the prior far from the inducing inputs) or "sor" (the paper's).
         **options: ``kernel``, ``noise``, ``coupling``, ``mean``, ``objective``, ``objective_reduction``,
-            ``objective_draws``, ``amplitude``, ``statistics``, ``bias``, ``device``, ``dtype``.
+            ``objective_draws``, ``amplitude``, ``statistics``,
+            ``lengthscale``, ``bias``, ``device``, ``dtype``.
 
     Raises:
         ValueError: if a size is not positive, a string is not of its closed set, or options exclude each other.
@@ -99,15 +100,15 @@ class SparseCGPAttention(CorrelatedAttention):
         if self.softmax is not None:
             return softmax_heads(tokens)
         if tokens.o is not None:
-            return self._terms(tokens).mean
+            return self._latent_mean(tokens, tokens.o)
         A_q, A_k = self._features(tokens)
         A_k = mask_gram(A_k, None, tokens.key_padding)
         if tokens.is_causal:
             return mask_tokens(causal_product(A_q, A_k, tokens.v), tokens.query_padding)
         return mask_tokens(A_q.mT @ (A_k @ tokens.v), tokens.query_padding)
 
-    def marginals(self, tokens: Tokens) -> LowRankGaussian | MarginalGaussian:
-        """Posterior with at least its marginals; they cost no more than the covariance.
+    def marginals(self, tokens: Tokens) -> MarginalGaussian:
+        """Mean and variance of each token.
 
         Args:
             tokens: the projected tokens.
@@ -115,10 +116,13 @@ class SparseCGPAttention(CorrelatedAttention):
         Returns:
             Mean ``(*batch, h, Nq, s)``, variance ``(*batch, h, Nq)``.
         """
-        if not tokens.is_causal:
-            return self.joint(tokens)
         if self.softmax is not None:
-            return self.softmax.sparse_causal_marginals(tokens, softmax_heads(tokens), *self._inducing(tokens.k, None))
+            inducing = self._inducing(tokens.k, None)
+            if tokens.is_causal:
+                return self.softmax.sparse_causal_marginals(tokens, softmax_heads(tokens), *inducing)
+            return self.softmax.sparse_marginals(tokens, normalised_heads(tokens), *inducing)
+        if not tokens.is_causal:
+            return sparse_correlated.marginal_posterior(self._terms(tokens))
         A_q, A_k = self._features(tokens)
         return sparse_prefix_posterior(
             A_q,
@@ -141,7 +145,7 @@ class SparseCGPAttention(CorrelatedAttention):
         """
         self._refuse_joint_if_causal(tokens)
         if self.softmax is not None:
-            return self.softmax.sparse_joint(tokens, softmax_heads(tokens), *self._inducing(tokens.k, None))
+            return self.softmax.sparse_joint(tokens, normalised_heads(tokens), *self._inducing(tokens.k, None))
         return sparse_correlated.posterior(self._terms(tokens))
 
     def gaussian(self, tokens: Tokens) -> LowRankGaussian | MarginalGaussian:
@@ -158,7 +162,8 @@ class SparseCGPAttention(CorrelatedAttention):
         terms = self._terms(tokens)
         if self._wants_loss() and self.objective is not None:
             self._add_log_density(log_density(terms, self.objective, draws=self.objective_draws), tokens)
-        return sparse_correlated.posterior(terms)
+        posterior = sparse_correlated.posterior if self.sampling == "joint" else sparse_correlated.marginal_posterior
+        return posterior(terms)
 
     def weight_factors(self) -> dict[str, Tensor]:
         """Inverse factors of the learned inducing sets, which depend on weights alone.
@@ -168,20 +173,50 @@ class SparseCGPAttention(CorrelatedAttention):
         """
         if self.inducing.depends_on_tokens:
             return {}
-        factors = {"whitening": whiten(self.canonical.gram(self.inducing.points))}
+        factors = {"whitening": whiten(self.canonical.gram(self._shrunk(self.inducing.points)))}
         if self.key_inducing is not None:
             factors["key_whitening"] = whiten(self.canonical.gram(self.key_inducing.points))
         return factors
 
     def _inducing(self, z: Tensor, padding: Tensor | None) -> tuple[Tensor, Tensor]:
         """Inducing inputs and the inverse factor of their covariance."""
-        points = self.inducing(z, padding)
+        points = self._shrunk(self.inducing(z, padding))
         frozen = self.frozen_factor("whitening")
         return points, whiten(self.canonical.gram(points)) if frozen is None else frozen.to(points.dtype)
 
+    def _shrunk(self, points: Tensor) -> Tensor:
+        return points if self.softmax is None else self.softmax.shrunk(points)
+
     def _features(self, tokens: Tokens) -> tuple[Tensor, Tensor]:
         points, whitening = self._inducing(tokens.k, tokens.key_padding)
-        return whitening @ self.canonical.gram(points, tokens.q), whitening @ self.canonical.gram(points, tokens.k)
+        return self._whitened(points, whitening, tokens.q), self._whitened(points, whitening, tokens.k)
+
+    def _latent_features(self, tokens: Tokens, o: Tensor) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor | None]:
+        """Features of queries, latent inputs and keys; and of latent inputs in the keys' set where it is another."""
+        points, whitening = self._inducing(o, tokens.key_padding)
+        of_queries, of_latent = (self._whitened(points, whitening, z) for z in (tokens.q, o))
+        if self.key_inducing is None:
+            return (of_queries, of_latent, self._whitened(points, whitening, tokens.k)), None
+        others = self.key_inducing(tokens.k, None)
+        frozen = self.frozen_factor("key_whitening")
+        key_whitening = whiten(self.canonical.gram(others)) if frozen is None else frozen.to(others.dtype)
+        of_keys, again = (self._whitened(others, key_whitening, z) for z in (tokens.k, o))
+        return (of_queries, of_latent, of_keys), again
+
+    def _whitened(self, points: Tensor, whitening: Tensor, z: Tensor) -> Tensor:
+        return sparse_correlated.features(self.canonical, points, whitening, z)
+
+    def _latent_mean(self, tokens: Tokens, o: Tensor) -> Tensor:
+        features, other = self._latent_features(tokens, o)
+        mean = sparse_correlated.latent_mean(
+            *features,
+            tokens.v,
+            noise=self.noise,
+            key_padding=tokens.key_padding,
+            latent_padding=tokens.key_padding,
+            key_set_features_o=other,
+        )
+        return mask_tokens(mean, tokens.query_padding)
 
     def _terms(self, tokens: Tokens) -> SparseTerms:
         common: dict[str, Any] = {
@@ -193,18 +228,8 @@ class SparseCGPAttention(CorrelatedAttention):
         prior_variance = self.canonical.diagonal(tokens.q)
         if tokens.o is None:
             return sparse_correlated.direct_terms(*self._features(tokens), tokens.v, prior_variance, **common)
-        gram = self.canonical.gram
-        points, whitening = self._inducing(tokens.o, tokens.key_padding)
-        A_q, A_o = (whitening @ gram(points, z) for z in (tokens.q, tokens.o))
-        if self.key_inducing is None:
-            A_k = whitening @ gram(points, tokens.k)
-        else:
-            others = self.key_inducing(tokens.k, None)
-            frozen = self.frozen_factor("key_whitening")
-            key_whitening = whiten(gram(others)) if frozen is None else frozen.to(others.dtype)
-            A_k = key_whitening @ gram(others, tokens.k)
-            common["key_set_features_o"] = key_whitening @ gram(others, tokens.o)
-            common["latent_variance"] = self.canonical.diagonal(tokens.o)
-        return sparse_correlated.latent_terms(
-            A_q, A_o, A_k, tokens.v, prior_variance, latent_padding=tokens.key_padding, **common
-        )
+        features, other = self._latent_features(tokens, tokens.o)
+        if other is not None:
+            common |= {"key_set_features_o": other, "latent_variance": self.canonical.diagonal(tokens.o)}
+        common["latent_padding"] = tokens.key_padding
+        return sparse_correlated.latent_terms(*features, tokens.v, prior_variance, **common)

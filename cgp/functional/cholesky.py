@@ -7,6 +7,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from .differentiation import in_functorch
+
 __all__ = ["NotPositiveDefiniteError", "cholesky", "inverse_factor", "log_determinant", "solve_lower"]
 
 _BASE_JITTER = {torch.float32: 1e-5, torch.float64: 1e-8}
@@ -114,12 +116,7 @@ def log_determinant(factor: Tensor) -> Tensor:
 
 def _is_traced(matrix: Tensor) -> bool:
     """Whether values must not be read: under a compiler, under a functorch transform, or off the CPU."""
-    return torch.compiler.is_compiling() or matrix.device.type != "cpu" or _in_functorch()
-
-
-def _in_functorch() -> bool:
-    """Whether a ``torch.func`` transform is active: no assertion can run there, so failures come out as NaN."""
-    return torch._C._functorch.peek_interpreter_stack() is not None
+    return torch.compiler.is_compiling() or matrix.device.type != "cpu" or in_functorch()
 
 
 def _add_jitter(matrix: Tensor, relative: Tensor | float) -> Tensor:
@@ -150,7 +147,7 @@ def _traced_cholesky(matrix: Tensor, name: str, ladder: list[float]) -> Tensor:
         info = torch.linalg.cholesky_ex(_add_jitter(trial, chosen)).info
         chosen = torch.where((info > 0) & (chosen == tried), following, chosen)
     factor, info = torch.linalg.cholesky_ex(_add_jitter(matrix, chosen))
-    if torch.compiler.is_compiling() or not _in_functorch():
+    if torch.compiler.is_compiling() or not in_functorch():
         torch._assert_async((info == 0).all(), f"{name}: not positive definite up to relative jitter {ladder[-1]:g}")
     return torch.where((info > 0)[..., None, None], torch.nan, factor)
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from .gaussians import check_sampling
+from .products import column_quadratic_forms
 
 __all__ = ["ColumnGaussian", "ColumnMarginals"]
 
@@ -60,7 +61,7 @@ class ColumnMarginals(NamedTuple):
         check_sampling(sampling, ("mean", "marginal"))
         if sampling == "mean":
             return self.mean.expand(*sample_shape, *self.mean.shape)
-        return self.mean + _safe_sqrt(self.variances) * _normal(self.mean, sample_shape, generator)
+        return torch.addcmul(self.mean, _safe_sqrt(self.variances), _normal(self.mean, sample_shape, generator))
 
 
 class ColumnGaussian(NamedTuple):
@@ -85,7 +86,9 @@ class ColumnGaussian(NamedTuple):
     def variances(self) -> Tensor:
         """Variance of each token and column, ``(*batch, n, s)``."""
         features, columns, rank = self.features, self.roots.shape[-3], self.roots.shape[-1]
-        if rank <= columns:  # quadratic forms by one product with all products of two features
+        if self.roots.dim() == 4 and features.dim() >= 3:  # roots that the whole batch shares, a set a head
+            explained = column_quadratic_forms(features, self.roots @ self.roots.mT).clamp(min=0.0)
+        elif rank <= columns:  # quadratic forms by one product with all products of two features
             products = (features[..., :, None] * features[..., None, :]).flatten(-2)  # (*batch, n, m²)
             explained = (products @ (self.roots @ self.roots.mT).flatten(-2).mT).clamp(min=0.0)
         else:  # all columns' roots side by side

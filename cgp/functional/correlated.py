@@ -20,9 +20,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .cholesky import cholesky, solve_lower
+from .cholesky import cholesky
+from .factored import whitened
 from .gaussians import DenseGaussian, MarginalGaussian
 from .padding import add_noise, as_matrix, as_vector, mask_gram, mask_tokens
+from .products import product
 
 __all__ = [
     "ExactTerms",
@@ -42,8 +44,7 @@ class LatentFactors(NamedTuple):
     Attributes:
         whitened_q: :math:`L_o^{-1}K_{oq}`, ``(*batch, No, Nq)``.
         whitened_k: :math:`L_o^{-1}K_{ok}`, ``(*batch, No, Nk)``.
-        gain_q: :math:`A_q^\top = L_o^{-\top}L_o^{-1}K_{oq}`, ``(*batch, No, Nq)``.
-        gain_k: likewise for the keys, ``(*batch, No, Nk)``.
+        factor: :math:`L_o = \operatorname{chol}(K_o + \sigma^2 I)`, ``(*batch, No, No)``.
         K_o: ``(*batch, No, No)``.
         padding: of the latent tokens, ``(*batch, No)`` or None.
         covariance: "coherent", or "paper" (appendix B), which leaves out :math:`\sigma^2A_qA_q^\top`.
@@ -51,11 +52,20 @@ class LatentFactors(NamedTuple):
 
     whitened_q: Tensor
     whitened_k: Tensor
-    gain_q: Tensor
-    gain_k: Tensor
+    factor: Tensor
     K_o: Tensor
     padding: Tensor | None
     covariance: str
+
+    @property
+    def gain_q(self) -> Tensor:
+        r""":math:`A_q^\top = L_o^{-\top}L_o^{-1}K_{oq}`, ``(*batch, No, Nq)``; solved for when it is asked for."""
+        return torch.linalg.solve_triangular(self.factor.mT, self.whitened_q, upper=True)
+
+    @property
+    def gain_k(self) -> Tensor:
+        """Likewise for the keys, ``(*batch, No, Nk)``."""
+        return torch.linalg.solve_triangular(self.factor.mT, self.whitened_k, upper=True)
 
 
 class ExactTerms(NamedTuple):
@@ -113,8 +123,8 @@ def direct_terms(
     """
     K_qk, K_k = mask_gram(K_qk, query_padding, key_padding), mask_gram(K_k, key_padding, key_padding)
     values = mask_tokens(values, key_padding)
-    L_k = cholesky(add_noise(K_k, noise, key_padding), name="K_k + noise", jitter=0.0)
-    return ExactTerms(K_qk @ values, solve_lower(L_k, K_qk.mT), values, K_k, L_k, noise, query_padding, key_padding)
+    L_k, explained = whitened(add_noise(K_k, noise, key_padding), K_qk.mT, name="K_k + noise", jitter=0.0)
+    return ExactTerms(product(K_qk, values), explained, values, K_k, L_k, noise, query_padding, key_padding)
 
 
 def latent_terms(
@@ -155,16 +165,14 @@ def latent_terms(
     K_qo, K_ko = mask_gram(K_qo, query_padding, latent_padding), mask_gram(K_ko, key_padding, latent_padding)
     K_o, K_k = mask_gram(K_o, latent_padding, latent_padding), mask_gram(K_k, key_padding, key_padding)
     values = mask_tokens(values, key_padding)
-    L_o = cholesky(add_noise(K_o, noise, latent_padding), name="K_o + noise", jitter=0.0)
-    whitened_q, whitened_k = solve_lower(L_o, torch.cat([K_qo.mT, K_ko.mT], -1)).split(
-        [K_qo.shape[-2], K_ko.shape[-2]], -1
-    )
-    L_k = cholesky(add_noise(K_k, noise, key_padding), name="K_k + noise", jitter=0.0)
+    noisy_o, noisy_k = add_noise(K_o, noise, latent_padding), add_noise(K_k, noise, key_padding)
+    both = torch.cat([K_qo.mT, K_ko.mT], -1)
+    L_o, whitened_both = whitened(noisy_o, both, name="K_o + noise", jitter=0.0)
+    whitened_q, whitened_k = whitened_both.split([K_qo.shape[-2], K_ko.shape[-2]], -1)
     C = whitened_q.mT @ whitened_k
-    gain_q, gain_k = (torch.linalg.solve_triangular(L_o.mT, w, upper=True) for w in (whitened_q, whitened_k))
-    latent = LatentFactors(whitened_q, whitened_k, gain_q, gain_k, K_o, latent_padding, covariance)
-    whitened = solve_lower(L_k, C.mT)
-    return ExactTerms(C @ values, whitened, values, K_k, L_k, noise, query_padding, key_padding, latent)
+    L_k, explained = whitened(noisy_k, C.mT, name="K_k + noise", jitter=0.0)
+    latent = LatentFactors(whitened_q, whitened_k, L_o, K_o, latent_padding, covariance)
+    return ExactTerms(product(C, values), explained, values, K_k, L_k, noise, query_padding, key_padding, latent)
 
 
 def latent_mean(

@@ -14,6 +14,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .differentiation import may_own_backward
+from .kernel_product import kernel_product
+from .products import product
+from .squared_exponential import gram, self_gram
+
 __all__ = [
     "CANONICAL",
     "Canonical",
@@ -54,6 +59,21 @@ class Canonical(NamedTuple):
         """
         return self.log_diagonal(x).exp()
 
+    def attend(self, x1: Tensor, x2: Tensor, values: Tensor) -> Tensor:
+        r"""Kernel attention, :math:`\kappa_o(x_1, x_2)V`; of the squared exponential in O(N) memory.
+
+        Args:
+            x1: ``(*batch, N, D)``.
+            x2: ``(*batch, M, D)``.
+            values: ``(*batch, M, s)``.
+
+        Returns:
+            ``(*batch, N, s)``.
+        """
+        if self.name == "rbf" and may_own_backward():
+            return kernel_product(x1, x2, values)
+        return product(self.gram(x1, x2), values)
+
 
 def squared_distance(x1: Tensor, x2: Tensor | None = None) -> Tensor:
     r"""Squared Euclidean distances by one matrix product.
@@ -92,6 +112,8 @@ def squared_exponential(x1: Tensor, x2: Tensor | None = None) -> Tensor:
         tensor([[1.0000, 0.6065],
                 [0.6065, 1.0000]])
     """
+    if may_own_backward():
+        return self_gram(x1) if x2 is None else gram(x1, x2)
     return _log_squared_exponential(x1, x2).exp()
 
 

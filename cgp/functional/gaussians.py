@@ -307,4 +307,4 @@ def _marginal_draw(
 ) -> Tensor:
     if sampling == "mean":
         return mean.expand(*sample_shape, *mean.shape)
-    return mean + _safe_sqrt(variance)[..., None] * _normal(mean, sample_shape, generator)
+    return torch.addcmul(mean, _safe_sqrt(variance)[..., None], _normal(mean, sample_shape, generator))

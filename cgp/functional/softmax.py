@@ -26,8 +26,10 @@ from torch import Tensor
 
 from . import correlated, sparse_correlated
 from .causal import explained_variance, sparse_prefix_posterior, up_to
-from .covariances import squared_exponential
+from .covariances import canonical, squared_exponential
 from .padding import as_vector, mask_gram, mask_tokens
+from .sparse_terms import SparseTerms
+from .token_statistics import masked_median, token_centre
 
 __all__ = [
     "LOG_SCALE_BOUND",
@@ -41,6 +43,7 @@ __all__ = [
     "scaled_points",
     "sparse_causal_marginals",
     "sparse_covariance",
+    "sparse_marginals",
     "token_centre",
 ]
 
@@ -77,26 +80,6 @@ class LowRankCovariance(NamedTuple):
     diagonal: Tensor
 
 
-def token_centre(x: Tensor, padding: Tensor | None) -> Tensor:
-    """Mean over the real tokens.
-
-    Args:
-        x: ``(*batch, n, s)``.
-        padding: ``(*batch, n)`` or None.
-
-    Returns:
-        ``(*batch, 1, s)``; zero where there is no real token.
-
-    Example:
-        >>> token_centre(torch.tensor([[1.0], [3.0], [8.0]]), torch.tensor([False, False, True]))
-        tensor([[2.]])
-    """
-    if padding is None:
-        return x.mean(-2, keepdim=True)
-    count = (~padding).sum(-1, keepdim=True)[..., None].clamp(min=1)
-    return mask_tokens(x, padding).sum(-2, keepdim=True) / count
-
-
 def scaled_points(
     Q: Tensor,
     K: Tensor,
@@ -105,8 +88,9 @@ def scaled_points(
     key_padding: Tensor | None = None,
     shift: Tensor | None = None,
     is_causal: bool = False,
+    log_normaliser: Tensor | None = None,
 ) -> ScaledPoints:
-    """Queries and keys as scaled points of the canonical process, in the fixed gauge.
+    r"""Queries and keys as scaled points of the canonical process, in the fixed gauge.
 
     Args:
         Q: queries, ``(*batch, Nq, s)``.
@@ -117,6 +101,8 @@ def scaled_points(
             over the real
             tokens (which looks ahead: a causal mask needs a given shift).
         is_causal: whether a query sees no later key.
+        log_normaliser: log of softmax's normaliser where attention has computed it,
+            :math:`\log\sum_j\exp(Q_i^\top K_j/\sqrt s)`, ``(*batch, Nq)``; None: it is computed.
 
     Returns:
         The points and their log-scales.
@@ -131,7 +117,11 @@ def scaled_points(
     if shift is None:
         shift = token_centre(q, query_padding) - token_centre(k, key_padding)
     k = mask_tokens(k + shift, key_padding)
-    return ScaledPoints(q, k, log_query_scale(q, k, key_padding, is_causal=is_causal), query_padding, key_padding)
+    if log_normaliser is None:
+        log_scale = log_query_scale(q, k, key_padding, is_causal=is_causal)
+    else:  # a shift of every key by c adds q·c to every score of a query
+        log_scale = (q * (0.5 * q - shift)).sum(-1) - log_normaliser
+    return ScaledPoints(q, k, log_scale, query_padding, key_padding)
 
 
 def log_query_scale(q: Tensor, k: Tensor, padding: Tensor | None = None, *, is_causal: bool = False) -> Tensor:
@@ -147,37 +137,16 @@ def log_query_scale(q: Tensor, k: Tensor, padding: Tensor | None = None, *, is_c
         ``(*batch, Nq)``; 0 for a query with no key.
     """
     scores = q @ k.mT
+    half = 0.5 * q.square().sum(-1)
+    if padding is None and not is_causal:
+        return half - scores.logsumexp(-1)
     if padding is not None:
         scores = scores.masked_fill(padding[..., None, :], -torch.inf)
     if is_causal:
         scores = scores.masked_fill(~up_to(k.shape[-2], k.device), -torch.inf)
-    half = 0.5 * q.square().sum(-1)
     unseen = (scores == -torch.inf).all(-1, keepdim=True)
     total = scores.masked_fill(unseen, 0.0).logsumexp(-1)
     return torch.where(unseen[..., 0], torch.zeros_like(half), half - total)
-
-
-def masked_median(values: Tensor, padding: Tensor | None) -> Tensor:
-    """Median over the real tokens, cut from the graph.
-
-    Args:
-        values: ``(*batch, n)``.
-        padding: ``(*batch, n)`` or None.
-
-    Returns:
-        ``(*batch, 1)``; zero where there is no real token.
-
-    Example:
-        >>> masked_median(torch.tensor([1.0, 5.0, 9.0]), torch.tensor([False, False, True]))
-        tensor([1.])
-    """
-    values = values.detach()
-    if padding is None:
-        return values.median(-1, keepdim=True).values
-    ordered = values.masked_fill(padding, torch.inf).sort(-1).values
-    count = (~padding).sum(-1, keepdim=True)
-    middle = ordered.gather(-1, ((count - 1) // 2).clamp(min=0).expand(*values.shape[:-1], 1))
-    return torch.where(count > 0, middle, 0.0)
 
 
 def exact_marginals(points: ScaledPoints, *, noise: Tensor | float, is_causal: bool = False) -> Tensor:
@@ -226,18 +195,23 @@ def sparse_covariance(
     Returns:
         Root ``(*batch, Nq, m)`` and diagonal ``(*batch, Nq)``.
     """
-    A_q, A_k = (whitening @ squared_exponential(inducing, z) for z in (points.q, points.k))
-    terms = sparse_correlated.direct_terms(
-        A_q,
-        A_k,
-        points.k[..., :1],  # the values do not enter the covariance
-        torch.ones_like(points.log_scale),
-        noise=noise,
-        query_padding=points.query_padding,
-        key_padding=points.key_padding,
-    )
-    posterior = sparse_correlated.posterior(terms)
+    posterior = sparse_correlated.posterior(_sparse_terms(points, inducing, whitening, noise))
     return LowRankCovariance(posterior.root, posterior.diagonal)
+
+
+def sparse_marginals(points: ScaledPoints, inducing: Tensor, whitening: Tensor, *, noise: Tensor | float) -> Tensor:
+    """Diagonal of the bracket by one DTC hop.
+
+    Args:
+        points: queries and keys.
+        inducing: inducing inputs in the gauge of the queries, ``(*batch, m, s)``.
+        whitening: inverse factor of their covariance, ``(*batch, m, m)``.
+        noise: the variance of the keys relative to their scale.
+
+    Returns:
+        ``(*batch, Nq)``.
+    """
+    return sparse_correlated.marginal_posterior(_sparse_terms(points, inducing, whitening, noise)).variance
 
 
 def sparse_causal_marginals(
@@ -254,7 +228,7 @@ def sparse_causal_marginals(
     Returns:
         ``(*batch, n)``.
     """
-    A_q, A_k = (whitening @ squared_exponential(inducing, z) for z in (points.q, points.k))
+    A_q, A_k = (sparse_correlated.features(canonical("rbf"), inducing, whitening, z) for z in (points.q, points.k))
     one, nothing = torch.ones_like(points.log_scale), points.k[..., :1]
     return sparse_prefix_posterior(A_q, A_k, nothing, one, noise=noise, padding=points.key_padding).variance
 
@@ -271,6 +245,19 @@ def bounded_scale(log_scale: Tensor, centre: Tensor | float, log_tau: Tensor | f
         ``(*batch, Nq)``.
     """
     return ((log_scale - centre).clamp(-LOG_SCALE_BOUND, LOG_SCALE_BOUND) + as_vector(log_tau)).exp()
+
+
+def _sparse_terms(points: ScaledPoints, inducing: Tensor, whitening: Tensor, noise: Tensor | float) -> SparseTerms:
+    A_q, A_k = (sparse_correlated.features(canonical("rbf"), inducing, whitening, z) for z in (points.q, points.k))
+    return sparse_correlated.direct_terms(
+        A_q,
+        A_k,
+        points.k[..., :1],  # the values do not enter the covariance
+        torch.ones_like(points.log_scale),
+        noise=noise,
+        query_padding=points.query_padding,
+        key_padding=points.key_padding,
+    )
 
 
 def _exact_terms(points: ScaledPoints, R_qk: Tensor, R_k: Tensor, noise: Tensor | float) -> correlated.ExactTerms:

@@ -17,14 +17,13 @@ Nothing n × n is ever formed: time O(n m (m + s)), memory O(n m).
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
-from .cholesky import cholesky, inverse_factor
-from .gaussians import LowRankGaussian
+from .gaussians import LowRankGaussian, MarginalGaussian
 from .padding import as_matrix, as_vector, mask_gram, mask_tokens
+from .products import product, quadratic_forms
+from .sparse_terms import LatentFeatures, SparseTerms, capacitance, factored_capacitance, features, whiten
 
 __all__ = [
     "CONDITIONALS",
@@ -32,93 +31,15 @@ __all__ = [
     "SparseTerms",
     "capacitance",
     "direct_terms",
+    "features",
+    "latent_mean",
     "latent_terms",
+    "marginal_posterior",
     "posterior",
     "whiten",
 ]
 
 CONDITIONALS = ("dtc", "sor")
-
-
-class LatentFeatures(NamedTuple):
-    r"""Features of the latent process in the two inducing sets (the same tensor where one set serves both hops).
-
-    Attributes:
-        by_query_set: :math:`L_m^{-1}K_{mo}`, ``(*batch, m, No)``.
-        by_key_set: :math:`L_\ell^{-1}K_{\ell o}`, ``(*batch, l, No)``.
-        padding: ``(*batch, No)`` or None.
-    """
-
-    by_query_set: Tensor
-    by_key_set: Tensor
-    padding: Tensor | None
-
-
-class SparseTerms(NamedTuple):
-    r"""Factors shared by the posterior and the objective.
-
-    Attributes:
-        mean: ``(*batch, Nq, s)``.
-        features_q: :math:`A_q`, ``(*batch, m, Nq)``, zero at padded tokens.
-        features_k: :math:`A_k` in the keys' inducing set, ``(*batch, l, Nk)``, zero at padded tokens.
-        inner_root: N with :math:`NN^\top` the covariance of the whitened inducing variables, ``(*batch, m, m)``.
-        residual: what the inducing inputs do not explain of each query ("dtc"), zero for "sor", ``(*batch, Nq)``.
-        targets: Z, ``(*batch, Nk, s)``: :math:`(Q_k + \sigma^2I)V` (direct), V itself (latent, as CGPT's).
-        key_quadratic: :math:`\operatorname{tr} Z^\top(Q_k + \sigma^2I)^{-1}Z`, ``(*batch,)``.
-        key_factor: :math:`\operatorname{chol} D_k`, ``(*batch, l, l)``.
-        noise: :math:`\sigma^2`.
-        conditional: "dtc" or "sor".
-        query_padding: ``(*batch, Nq)`` or None.
-        key_padding: ``(*batch, Nk)`` or None.
-        latent: features of the latent process, None if direct.
-    """
-
-    mean: Tensor
-    features_q: Tensor
-    features_k: Tensor
-    inner_root: Tensor
-    residual: Tensor
-    targets: Tensor
-    key_quadratic: Tensor
-    key_factor: Tensor
-    noise: Tensor | float
-    conditional: str
-    query_padding: Tensor | None
-    key_padding: Tensor | None
-    latent: LatentFeatures | None = None
-
-
-def whiten(K_mm: Tensor) -> Tensor:
-    r"""Inverse factor of the inducing covariance, :math:`L^{-1}`, which turns Gram matrices into features.
-
-    Depends on the inducing inputs alone: where they are weights, it can be computed once.
-
-    Args:
-        K_mm: ``(*batch, m, m)``.
-
-    Returns:
-        Lower triangular, ``(*batch, m, m)``.
-
-    Example:
-        >>> whiten(torch.eye(2, dtype=torch.float64) * 4.0)
-        tensor([[0.5000, 0.0000],
-                [0.0000, 0.5000]], dtype=torch.float64)
-    """
-    return inverse_factor(cholesky(K_mm, name="K_mm (inducing inputs)"))
-
-
-def capacitance(features: Tensor, noise: Tensor | float) -> Tensor:
-    r"""Cholesky factor of :math:`D = I + AA^\top/\sigma^2`, whose eigenvalues are at least one.
-
-    Args:
-        features: A, ``(*batch, m, n)``.
-        noise: :math:`\sigma^2`.
-
-    Returns:
-        Lower triangular, ``(*batch, m, m)``.
-    """
-    identity = torch.eye(features.shape[-2], dtype=features.dtype, device=features.device)
-    return cholesky(identity + features @ features.mT / as_matrix(noise), name="I + AA'/noise", jitter=0.0)
 
 
 def direct_terms(
@@ -160,18 +81,17 @@ def direct_terms(
     _check_conditional(conditional)
     features_q, features_k = mask_gram(features_q, None, query_padding), mask_gram(features_k, None, key_padding)
     values = mask_tokens(values, key_padding)
-    factor = capacitance(features_k, noise)
-    gathered = features_k @ values  # (*batch, m, s)
-    targets = features_k.mT @ gathered + as_matrix(noise) * values
+    key_factored = factored_capacitance(features_k, noise)
+    gathered = product(features_k, values)  # (*batch, m, s)
     return SparseTerms(
         mean=features_q.mT @ gathered,
         features_q=features_q,
         features_k=features_k,
-        inner_root=inverse_factor(factor).mT,
+        inner_covariance=key_factored.inverse.mT @ key_factored.inverse,
         residual=_residual(features_q, prior_variance, conditional, query_padding),
-        targets=targets,
-        key_quadratic=(values * targets).sum((-2, -1)),
-        key_factor=factor,
+        values=values,
+        gathered=gathered,
+        key_factored=key_factored,
         noise=noise,
         conditional=conditional,
         query_padding=query_padding,
@@ -232,30 +152,24 @@ def latent_terms(
     features_k, values = mask_gram(features_k, None, key_padding), mask_tokens(values, key_padding)
     if key_set_features_o is not None and latent_variance is None:
         raise ValueError("latent_variance: expected the diagonal of K_o with key_set_features_o, got None")
-    key_factor = capacitance(features_k, noise)
-    inverse_k = inverse_factor(key_factor)
+    key_factored = factored_capacitance(features_k, noise)
     other = features_o if key_set_features_o is None else mask_gram(key_set_features_o, None, latent_padding)
     latent = LatentFeatures(features_o, other, latent_padding)
     hop, latent_covariance = _hop(
         latent, noise, conditional, latent_variance if key_set_features_o is not None else None
     )
-    carried = hop @ inverse_k.mT  # J W_kᵀ, (*batch, m, l)
-    gathered = features_k @ values
-    whitened = inverse_k @ gathered  # (*batch, l, s)
-    scale = 1.0 / as_matrix(noise)
-    covariance = latent_covariance + carried @ carried.mT
-    squared = (
-        values.square().sum((-2, -1), keepdim=True) - scale * whitened.square().sum((-2, -1), keepdim=True)
-    ) * scale
+    carried = hop @ key_factored.inverse.mT  # J W_kᵀ, (*batch, m, l)
+    gathered = product(features_k, values)
+    inner_mean = carried @ (key_factored.inverse @ gathered) / as_matrix(noise)  # (*batch, m, s)
     return SparseTerms(
-        mean=scale * (features_q.mT @ (carried @ whitened)),
+        mean=features_q.mT @ inner_mean,
         features_q=features_q,
         features_k=features_k,
-        inner_root=cholesky(covariance, name="covariance of the inducing variables", jitter=0.0),
+        inner_covariance=latent_covariance + carried @ carried.mT,
         residual=_residual(features_q, prior_variance, conditional, query_padding),
-        targets=values,
-        key_quadratic=squared[..., 0, 0],
-        key_factor=key_factor,
+        values=values,
+        gathered=gathered,
+        key_factored=key_factored,
         noise=noise,
         conditional=conditional,
         query_padding=query_padding,
@@ -280,6 +194,59 @@ def posterior(terms: SparseTerms) -> LowRankGaussian:
     return noiseless.with_noise(terms.noise) if terms.conditional == "sor" else noiseless
 
 
+def marginal_posterior(terms: SparseTerms) -> MarginalGaussian:
+    r"""Marginals of the predictive distribution, :math:`v_i = D_{ii} + a_i^\top NN^\top a_i`: no root is formed.
+
+    Args:
+        terms: the factors.
+
+    Returns:
+        Mean ``(*batch, Nq, s)`` and variances ``(*batch, Nq)``.
+    """
+    variance = quadratic_forms(terms.features_q, terms.inner_covariance).clamp(min=0.0) + terms.residual
+    if terms.conditional == "sor":
+        variance = variance + as_vector(terms.noise)
+        variance = variance if terms.query_padding is None else variance.masked_fill(terms.query_padding, 0.0)
+    return MarginalGaussian(terms.mean, variance)
+
+
+def latent_mean(
+    features_q: Tensor,
+    features_o: Tensor,
+    features_k: Tensor,
+    values: Tensor,
+    *,
+    noise: Tensor | float,
+    key_padding: Tensor | None = None,
+    latent_padding: Tensor | None = None,
+    key_set_features_o: Tensor | None = None,
+) -> Tensor:
+    r"""Mean alone of the two-hop coupling, :math:`\sigma^{-2}A_q^\top J D_k^{-1}(A_kV)`, contracted right to left.
+
+    Args:
+        features_q: :math:`L^{-1}K_{mq}`, ``(*batch, m, Nq)``.
+        features_o: :math:`L^{-1}K_{mo}`, ``(*batch, m, No)``.
+        features_k: of the keys in their inducing set, ``(*batch, l, Nk)``.
+        values: V, ``(*batch, Nk, s)``.
+        noise: the observation variance of both hops.
+        key_padding: ``(*batch, Nk)`` or None.
+        latent_padding: ``(*batch, No)`` or None.
+        key_set_features_o: features of the latent inputs in the keys' inducing set, ``(*batch, l, No)``, or None.
+
+    Returns:
+        ``(*batch, Nq, s)``.
+    """
+    scale = 1.0 / as_matrix(noise)
+    features_o = mask_gram(features_o, None, latent_padding)
+    features_k, values = mask_gram(features_k, None, key_padding), mask_tokens(values, key_padding)
+    inverse_k, inverse_o = (factored_capacitance(x, noise).inverse for x in (features_k, features_o))
+    seen = inverse_k.mT @ (inverse_k @ product(features_k, values))  # D_k⁻¹A_kV, (*batch, l, s)
+    if key_set_features_o is None:
+        return scale * (features_q.mT @ (seen - inverse_o.mT @ (inverse_o @ seen)))  # J = I − D_o⁻¹
+    hopped = features_o @ (mask_gram(key_set_features_o, None, latent_padding).mT @ seen)
+    return scale**2 * (features_q.mT @ (inverse_o.mT @ (inverse_o @ hopped)))
+
+
 def _check_conditional(conditional: str) -> None:
     if conditional not in CONDITIONALS:
         raise ValueError(f"conditional: expected one of {CONDITIONALS}, got {conditional!r}")
@@ -298,7 +265,7 @@ def _hop(
 ) -> tuple[Tensor, Tensor]:
     """J, and the covariance of the inducing variables given an exactly known z_o observed with noise."""
     A_o, other = latent.by_query_set, latent.by_key_set
-    W_o = inverse_factor(capacitance(A_o, noise))
+    W_o = factored_capacitance(A_o, noise).inverse
     inverse = W_o.mT @ W_o  # D_o⁻¹
     identity = torch.eye(inverse.shape[-1], dtype=inverse.dtype, device=inverse.device)
     if latent_variance is None:

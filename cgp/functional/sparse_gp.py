@@ -26,6 +26,7 @@ from .padding import add_noise, mask_gram, mask_tokens
 
 __all__ = [
     "GlobalKeys",
+    "attended_divergence",
     "decoupled_joint",
     "decoupled_marginals",
     "decoupled_mean",
@@ -169,7 +170,25 @@ def orthogonal_divergence(
         tensor(0.3200)
     """
     values = mask_tokens(values, key_padding)
-    return 0.5 * ((values * (K_kk @ values)).sum((-2, -1)) - (features_k @ values).square().sum((-2, -1)))
+    return attended_divergence(values, K_kk @ values, features_k @ values)
+
+
+def attended_divergence(values: Tensor, attended: Tensor, gathered: Tensor) -> Tensor:
+    r"""The same from what the mean has computed already, :math:`\tfrac12[\operatorname{tr}V^\top(KV) - \|TV\|^2]`.
+
+    Args:
+        values: V, zero at padded tokens, ``(*batch, Nk, s)``.
+        attended: :math:`K_{\gamma\gamma}V`, ``(*batch, Nk, s)``.
+        gathered: :math:`T_\gamma V`, ``(*batch, m, s)``.
+
+    Returns:
+        ``(*batch,)``, in nats, summed over the columns.
+
+    Example:
+        >>> attended_divergence(torch.ones(1, 1), torch.ones(1, 1), torch.full((1, 1), 0.6))
+        tensor(0.3200)
+    """
+    return 0.5 * ((values * attended).sum((-2, -1)) - gathered.square().sum((-2, -1)))
 
 
 def whitened_divergence(mean: Tensor, root: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from experiments.benchmarks.cases import BLOCKS, CENTRE, LABELS, REFERENCE, Case
 from experiments.benchmarks.goals import grid_case, outcomes
 from experiments.benchmarks.pictures import save_pictures
 from experiments.benchmarks.rows import Row
+from experiments.benchmarks.slopes import slope_table
 from experiments.storage import write_text
 from experiments.tables import write_csv
 
@@ -49,6 +50,8 @@ def _page(rows: Sequence[Row], pictures: dict[str, str], data: str) -> str:
         *_picture(pictures, "length"),
         "## Against softmax attention",
         *_ratio_tables(rows),
+        _SLOPES,
+        _markdown(slope_table(rows)),
         "## What is kept for the backward pass, and how many operations there are",
         *_picture(pictures, "memory"),
         _markdown(_count_table(rows)),
@@ -65,6 +68,9 @@ def _page(rows: Sequence[Row], pictures: dict[str, str], data: str) -> str:
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
+
+_SLOPES = """Slopes p of the lines above on logarithmic axes, seconds a sequence ∝ nᵖ and so on, by least squares; \
+bytes kept likewise."""
 
 _TRANSCRIBED = """Written for the benchmark from the papers: explicit inverses, an n × n covariance for every column, \
 n × n draws, all differences in one tensor. On one thread, because explicit inverses of batches are unsound on \

@@ -10,10 +10,11 @@ import torch
 from torch import nn
 
 from experiments.benchmarks import SUITES, benchmark
-from experiments.benchmarks.cases import BLOCKS, Case, build_blocks
+from experiments.benchmarks.cases import BLOCKS, CENTRE, Case, build_blocks
 from experiments.benchmarks.counting import count_flops, count_kernels, saved_bytes
 from experiments.benchmarks.goals import outcomes
 from experiments.benchmarks.reference import MultiheadReference
+from experiments.benchmarks.slopes import slope_table
 from experiments.benchmarks.timing import Budget, interleaved
 from experiments.benchmarks.transcriptions import TRANSCRIPTIONS, Transcription, one_thread
 
@@ -111,6 +112,18 @@ def test_transcriptions_draw_tokens(name):
         drawn = Transcription(formula, processes, 8, 2, 3)(torch.randn(2, 5, 8))
     assert drawn.shape == (2, 5, 8)
     assert torch.isfinite(drawn).all()
+
+
+def test_slopes_are_along_one_axis_through_the_centre():
+    def row(**changes):
+        case = CENTRE._replace(**changes)
+        seconds = case.batch * case.tokens**2 * case.inducing
+        common = {"suite": "blocks", "block": "sparse-direct", "measure": "forward", "seconds": seconds}
+        return common | case._asdict()
+
+    grid = [row(tokens=17), row(), row(tokens=512), row(tokens=4096, batch=4), row(inducing=8), row(batch=1)]
+    _, line = slope_table([*grid, row(width=384) | {"seconds": 1e9}])
+    assert line == ["sparse correlated GP, direct", "2.00 / –", "2.00 / –", "1.00 / –", "1.00", "–"]
 
 
 def test_goals_read_the_row_they_name():

@@ -1,0 +1,133 @@
+r"""Products whose backward pass keeps their factors as they lie.
+
+``a @ b`` keeps contiguous copies of operands that are views (as heads of one projection are), and a quadratic form
+keeps the product in its middle. Here the operands are kept, and what is cheap is computed again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .differentiation import may_own_backward
+
+__all__ = ["column_quadratic_forms", "product", "quadratic_forms"]
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """Matrix product, ``a @ b``.
+
+    Args:
+        a: ``(*batch, n, k)``.
+        b: ``(*batch, k, m)``.
+
+    Returns:
+        ``(*batch, n, m)``.
+
+    Example:
+        >>> product(torch.ones(1, 2), torch.ones(2, 1))
+        tensor([[2.]])
+    """
+    return _Product.apply(a, b) if may_own_backward() else a @ b
+
+
+def quadratic_forms(columns: Tensor, matrix: Tensor) -> Tensor:
+    r"""Quadratic form of each column, :math:`a_i^\top M a_i`.
+
+    Args:
+        columns: ``(*batch, m, n)``.
+        matrix: M, ``(*batch, m, m)``.
+
+    Returns:
+        ``(*batch, n)``.
+
+    Example:
+        >>> quadratic_forms(torch.ones(2, 1), 3.0 * torch.eye(2))
+        tensor([6.])
+    """
+    return _QuadraticForms.apply(columns, matrix) if may_own_backward() else ((matrix @ columns) * columns).sum(-2)
+
+
+def column_quadratic_forms(rows: Tensor, matrices: Tensor) -> Tensor:
+    r"""Quadratic forms of each row in several symmetric matrices, :math:`a_i^\top M_c a_i`.
+
+    By one product a head with all products of two features, each pair once.
+
+    Args:
+        rows: ``(*batch, h, n, m)``.
+        matrices: :math:`M_c`, symmetric, ``(h, c, m, m)``.
+
+    Returns:
+        ``(*batch, h, n, c)``.
+
+    Example:
+        >>> column_quadratic_forms(torch.ones(1, 3, 2), torch.eye(2).expand(1, 4, 2, 2)).shape
+        torch.Size([1, 3, 4])
+    """
+    first, second = torch.tril_indices(rows.shape[-1], rows.shape[-1], device=rows.device)
+    weights = matrices[..., first, second] * (2.0 - (first == second).to(matrices.dtype))  # (h, c, m (m + 1) / 2)
+    columns = rows.movedim(-3, 0).flatten(1, -2).mT  # (h, m, batch n)
+    if may_own_backward():
+        forms = _PairForms.apply(columns, weights, first, second)
+    else:
+        forms = weights @ (columns[:, first] * columns[:, second])
+    return forms.mT.unflatten(1, (*rows.shape[:-3], rows.shape[-2])).movedim(0, -3)
+
+
+class _PairForms(torch.autograd.Function):
+    """Quadratic forms by pairs of features, which are formed again for the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, columns: Tensor, weights: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        ctx.save_for_backward(columns, weights, first, second)
+        return weights @ (columns.index_select(1, first) * columns.index_select(1, second))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+        columns, weights, first, second = ctx.saved_tensors
+        one, other = columns.index_select(1, first), columns.index_select(1, second)
+        of_weights = gradients[0] @ (one * other).mT if ctx.needs_input_grad[1] else None
+        if not ctx.needs_input_grad[0]:
+            return None, of_weights, None, None
+        of_pairs = weights.mT @ gradients[0]
+        empty = torch.zeros_like(columns)
+        of_columns = empty.index_add(1, first, of_pairs * other).index_add(1, second, of_pairs * one)
+        return of_columns, of_weights, None, None
+
+
+class _Product(torch.autograd.Function):
+    """Matrix product that keeps its operands, not copies of them."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+        ctx.save_for_backward(a, b)
+        return a @ b
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        a, b = ctx.saved_tensors
+        of_a = (gradients[0] @ b.mT).sum_to_size(a.shape) if ctx.needs_input_grad[0] else None
+        of_b = (a.mT @ gradients[0]).sum_to_size(b.shape) if ctx.needs_input_grad[1] else None
+        return of_a, of_b
+
+
+class _QuadraticForms(torch.autograd.Function):
+    """Quadratic forms that keep columns and matrix alone."""
+
+    @staticmethod
+    def forward(ctx: Any, columns: Tensor, matrix: Tensor) -> Tensor:
+        ctx.save_for_backward(columns, matrix)
+        return ((matrix @ columns) * columns).sum(-2)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        columns, matrix = ctx.saved_tensors
+        weighted = columns * gradients[0][..., None, :]
+        of_columns = of_matrix = None
+        if ctx.needs_input_grad[0]:
+            of_columns = ((matrix + matrix.mT) @ weighted).sum_to_size(columns.shape)
+        if ctx.needs_input_grad[1]:
+            of_matrix = (weighted @ columns.mT).sum_to_size(matrix.shape)
+        return of_columns, of_matrix

@@ -1,0 +1,173 @@
+r"""The squared exponential covariance with a backward pass of its own, which keeps the points and the covariance alone.
+
+.. math:: K_{ij} = \exp(-\tfrac12\|a_i - b_j\|^2), \qquad
+    \frac{\partial \ell}{\partial a_i} = \sum_j G_{ij}(b_j - a_i), \quad G = \frac{\partial \ell}{\partial K}\circ K
+
+Written step by step, autograd keeps the shifted points, the same with their norms beside them, and the logarithms as
+well. Every gradient here is made of operations that can be differentiated again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["covariance_of_centred", "gram", "self_gram", "whitened_features"]
+
+
+def gram(x1: Tensor, x2: Tensor) -> Tensor:
+    r"""Covariance of two sets of points, :math:`\exp(-\tfrac12\|a_i - b_j\|^2)`.
+
+    Args:
+        x1: ``(*batch, N, D)``.
+        x2: ``(*batch, M, D)``.
+
+    Returns:
+        ``(*batch, N, M)``, in (0, 1].
+
+    Example:
+        >>> gram(torch.tensor([[0.0]]), torch.tensor([[1.0], [0.0]]))
+        tensor([[0.6065, 1.0000]])
+    """
+    return _Gram.apply(x1, x2)
+
+
+def self_gram(x: Tensor) -> Tensor:
+    r"""Covariance of points among themselves; its diagonal is exactly one.
+
+    Args:
+        x: ``(*batch, N, D)``.
+
+    Returns:
+        ``(*batch, N, N)``, in (0, 1].
+
+    Example:
+        >>> self_gram(torch.tensor([[0.0], [1.0]]))
+        tensor([[1.0000, 0.6065],
+                [0.6065, 1.0000]])
+    """
+    return _SelfGram.apply(x)
+
+
+def whitened_features(points: Tensor, whitening: Tensor, x: Tensor) -> Tensor:
+    r"""Features of tokens in a set of points that the whole batch shares, :math:`A = WK_{mx}`.
+
+    The sequences of the batch lie side by side in one matrix product a head.
+
+    Args:
+        points: inducing inputs, ``(h, m, s)``.
+        whitening: W, ``(h, m, m)``.
+        x: tokens, ``(*batch, h, N, s)``.
+
+    Returns:
+        ``(*batch, h, m, N)``.
+
+    Example:
+        >>> whitened_features(torch.zeros(2, 1, 3), torch.ones(2, 1, 1), torch.zeros(5, 2, 4, 3)).shape
+        torch.Size([5, 2, 1, 4])
+    """
+    features = _WhitenedFeatures.apply(points, whitening, _by_head(x))[0]  # (h, batch n, m)
+    apart = features.unflatten(1, (*x.shape[:-3], x.shape[-2]))  # (h, *batch, n, m)
+    return apart.movedim(0, -3).contiguous().mT
+
+
+def covariance_of_centred(a: Tensor, b: Tensor) -> Tensor:
+    """The covariance of points near the origin, in place from the first product on.
+
+    Args:
+        a: ``(*batch, N, D)``.
+        b: ``(*batch, M, D)``.
+
+    Returns:
+        ``(*batch, N, M)``; without a gradient of its own.
+
+    Example:
+        >>> covariance_of_centred(torch.zeros(2, 1), torch.ones(1, 1))
+        tensor([[0.6065],
+                [0.6065]])
+    """
+    half_a, half_b = -0.5 * a.square().sum(-1, keepdim=True), -0.5 * b.square().sum(-1, keepdim=True)
+    if a.shape[:-2] == b.shape[:-2]:
+        flat = torch.baddbmm(*(x.reshape(-1, *x.shape[-2:]) for x in (half_a, a, b.mT)))
+        logarithms = flat.reshape(*a.shape[:-1], b.shape[-2])
+    else:
+        logarithms = (a @ b.mT).add_(half_a)
+    return logarithms.add_(half_b.mT).clamp_(max=0.0).exp_()
+
+
+class _Gram(torch.autograd.Function):
+    """Covariance of two sets of points."""
+
+    @staticmethod
+    def forward(ctx: Any, x1: Tensor, x2: Tensor) -> Tensor:
+        centre = x2.mean(-2, keepdim=True)  # without it the subtraction loses every digit far from the origin
+        covariance = covariance_of_centred(x1 - centre, x2 - centre)
+        ctx.save_for_backward(x1, x2, covariance)
+        return covariance
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        x1, x2, covariance = ctx.saved_tensors
+        weights, centre = gradients[0] * covariance, x2.mean(-2, keepdim=True)
+        a, b = x1 - centre, x2 - centre
+        of_a = of_b = None
+        if ctx.needs_input_grad[0]:
+            of_a = (weights @ b - weights.sum(-1, keepdim=True) * a).sum_to_size(x1.shape)
+        if ctx.needs_input_grad[1]:
+            of_b = (weights.mT @ a - weights.sum(-2)[..., None] * b).sum_to_size(x2.shape)
+        return of_a, of_b
+
+
+class _SelfGram(torch.autograd.Function):
+    """Covariance of one set of points; both sides' gradients in one product."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        a = x - x.mean(-2, keepdim=True)
+        covariance = covariance_of_centred(a, a)
+        covariance.diagonal(dim1=-2, dim2=-1).fill_(1.0)  # rounding would leave a distance of a point to itself
+        ctx.save_for_backward(x, covariance)
+        return covariance
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        x, covariance = ctx.saved_tensors
+        weights = (gradients[0] + gradients[0].mT) * covariance
+        a = x - x.mean(-2, keepdim=True)
+        return weights @ a - weights.sum(-1, keepdim=True) * a
+
+
+def _by_head(x: Tensor) -> Tensor:
+    """(*batch, h, n, s) → (h, batch n, s); of projected tokens a view."""
+    return x.movedim(-3, 0).flatten(1, -2)
+
+
+class _WhitenedFeatures(torch.autograd.Function):
+    """Features and covariance, (h, N, m), of rows (h, N, s); the covariance is given out to be differentiated again."""
+
+    @staticmethod
+    def forward(ctx: Any, points: Tensor, whitening: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        centre = points.mean(-2, keepdim=True)
+        covariance = covariance_of_centred(rows - centre, points - centre)
+        ctx.save_for_backward(points, whitening, rows, covariance)
+        ctx.set_materialize_grads(False)
+        return covariance @ whitening.mT, covariance
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        points, whitening, rows, covariance = ctx.saved_tensors
+        of_features, of_covariance = gradients
+        of_whitening = None
+        if of_features is not None:
+            direct = of_features @ whitening
+            of_covariance = direct if of_covariance is None else direct + of_covariance
+            of_whitening = of_features.mT @ covariance if ctx.needs_input_grad[1] else None
+        if of_covariance is None:
+            return None, None, of_whitening
+        centre, weights = points.mean(-2, keepdim=True), of_covariance * covariance
+        a, b = rows - centre, points - centre
+        of_rows = weights @ b - weights.sum(-1, keepdim=True) * a
+        of_points = weights.mT @ a - weights.sum(-2)[..., None] * b
+        return of_points, of_whitening, of_rows
