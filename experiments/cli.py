@@ -20,14 +20,14 @@ class Command(NamedTuple):
         summary: one line of help.
         defaults: files of `experiments/configs` with its default values.
         flags: parameters that are flags without a value, with their meaning: jsonargparse would ask for `--quick true`.
-        positional: parameter that needs no name, and how many values it takes.
+        positional: what needs no name: "required" parameters, or the one of this name, which takes several values.
     """
 
     path: str
     summary: str
     defaults: tuple[str, ...] = ()
     flags: Mapping[str, str] = MappingProxyType({})
-    positional: tuple[str, str | None] | None = None
+    positional: str | None = None
 
     def function(self) -> Callable[..., object]:
         """Import the function."""
@@ -35,7 +35,7 @@ class Command(NamedTuple):
         return getattr(importlib.import_module(module), name)
 
 
-_RUNS = ("runs", "+")
+_REQUIRED = "required"
 
 COMMANDS: Mapping[str, Command] = MappingProxyType(
     {
@@ -62,30 +62,39 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
                 "print": "write one command a line instead, for a cluster",
                 "smoke": "a few steps on a handful of examples of each",
             },
-            positional=("rows", "+"),
+            positional="rows",
         ),
         "test": Command(
             "experiments.runner.commands:score",
             "Score the saved predictions of runs, and write their reports.",
-            positional=_RUNS,
+            positional="runs",
         ),
         "predict": Command(
             "experiments.runner.commands:predict",
             "Predict input sets, or a folder of images, with a trained run.",
-            positional=("run", None),
+            positional=_REQUIRED,
         ),
         "list": Command("experiments.runner.commands:list_rows", "List rows, and which of their runs are done."),
         "plot": Command(
             "experiments.runner.commands:plot",
             "Draw training curves, reliability and risk-coverage of runs.",
-            positional=_RUNS,
+            positional="runs",
         ),
         "table": Command(
             "experiments.paper_tables:table",
             "Print a table of a paper with our numbers beside the printed ones.",
-            positional=("name", None),
+            positional=_REQUIRED,
         ),
-        "benchmark": Command("experiments.benchmarks:benchmark", "Measure time and memory of the blocks."),
+        "tables": Command(
+            "experiments.paper_tables:list_tables", "List which numbers are measured, and what the others wait for."
+        ),
+        "figure": Command("experiments.paper_tables:plot", "Draw a figure of a paper from runs.", positional=_REQUIRED),
+        "benchmark": Command(
+            "experiments.benchmarks:benchmark",
+            "Measure time and memory of the blocks.",
+            flags={"quick": "tiny sizes, in seconds: for tests, not for figures"},
+            positional=_REQUIRED,
+        ),
     }
 )
 
@@ -114,11 +123,11 @@ def _parser_of(command: Command) -> HintingParser:
     sub.add_argument(
         "--config", action="config", help="A YAML file, or a row such as cola/softmax; several are merged."
     )
-    if command.positional is not None:
-        name, count = command.positional
-        sub.add_argument(name, **({} if count is None else {"nargs": count}))
-    skipped = {*command.flags, *([command.positional[0]] if command.positional else [])}
-    sub.add_function_arguments(function, skip=skipped)
+    several = [command.positional] if command.positional not in (None, _REQUIRED) else []
+    for name in several:
+        sub.add_argument(name, nargs="+")
+    skipped = {*command.flags, *several}
+    sub.add_function_arguments(function, skip=skipped, as_positional=command.positional == _REQUIRED)
     for flag, meaning in command.flags.items():
         sub.add_argument(f"--{flag}", action="store_true", help=meaning)
     return sub

@@ -1,7 +1,8 @@
 """A row of a table as a typed configuration, and where the rows lie."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,8 @@ def config_files(config: str) -> list[Path]:
 
     Args:
         config: a row ("cola/softmax"), an override ("reduced/cifar10"), or the path of a file. What the rows of a
-            folder share (`common.yaml`) comes before a row of it.
+            folder share (`common.yaml`) comes before a row of it. A folder without rows, such as `cola-official`, has
+            those of the folder that its name begins with.
 
     Raises:
         ValueError: if there is no such row or file.
@@ -87,14 +89,20 @@ def config_files(config: str) -> list[Path]:
     Example:
         >>> [file.name for file in config_files("cola/softmax")]
         ['common.yaml', 'softmax.yaml']
+        >>> ["/".join(file.parts[-2:]) for file in config_files("cola-official/softmax")]
+        ['cola/common.yaml', 'cola-official/common.yaml', 'cola/softmax.yaml']
     """
     path = Path(config)
     if path.suffix != ".yaml":
         path = CONFIGS / f"{config}.yaml"
+    folders = [path.parent]
+    if path.parent.name in _settings():
+        folders = [_settings()[path.parent.name], path.parent]
+        path = folders[0] / path.name
     if not path.is_file():
-        raise ValueError(f"config: expected a file or one of the rows {row_names()}, got {config!r}")
-    common = path.with_name(_COMMON)
-    return [common, path] if common.is_file() and path != common else [path]
+        raise ValueError(f"config: expected a file or one of the rows {', '.join(row_names())}, got {config!r}")
+    common = [folder / _COMMON for folder in folders]
+    return [*(file for file in common if file.is_file() and file != path), path]
 
 
 def row_names(pattern: str = "*") -> list[str]:
@@ -111,15 +119,25 @@ def row_names(pattern: str = "*") -> list[str]:
         ['cola/softmax']
     """
     pattern = pattern if "/" in pattern else f"{pattern}/*"
-    files = sorted(CONFIGS.glob(f"{pattern}.yaml"))
-    names = [
-        f"{file.parent.name}/{file.stem}"
-        for file in files
-        if file.name != _COMMON and file.parent.name not in _NOT_ROWS and file.parent != CONFIGS
-    ]
-    if not names:
+    names = {f"{file.parent.name}/{file.stem}" for file in _rows(CONFIGS.iterdir())}
+    for setting, folder in _settings().items():
+        names |= {f"{setting}/{file.stem}" for file in _rows([folder])}
+    found = sorted(name for name in names if fnmatch(name, pattern))
+    if not found:
         raise ValueError(f"rows: expected rows such as cola, cola/softmax or '*/sgpa', got {pattern!r}")
-    return names
+    return found
+
+
+def _rows(folders: Iterable[Path]) -> list[Path]:
+    """The files of rows in folders."""
+    inside = [file for folder in folders if folder.name not in _NOT_ROWS for file in folder.glob("*.yaml")]
+    return [file for file in inside if file.name != _COMMON]
+
+
+def _settings() -> dict[str, Path]:
+    """The folders without rows, with the folder whose rows they have."""
+    lone = [file.parent for file in CONFIGS.glob(f"*/{_COMMON}") if not _rows([file.parent])]
+    return {folder.name: CONFIGS / folder.name.rpartition("-")[0] for folder in lone}
 
 
 def _plain(value: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from jsonargparse import ArgumentParser
 
-from experiments.runner.experiment import Experiment, config_files
+from experiments.runner.experiment import Experiment, config_files, row_names
 
 __all__ = ["HintingParser", "expanded", "experiment_from", "experiment_of"]
 
@@ -65,7 +65,7 @@ def expanded(arguments: Sequence[str]) -> list[str]:
 
     Example:
         >>> [part.rsplit("/", 1)[-1] for part in expanded(["fit", "--config", "cola/softmax", "--seed", "1"])]
-        ['fit', '--config', 'common.yaml', '--config', 'softmax.yaml', '--seed', '1']
+        ['fit', '--config', 'common.yaml', '--config', 'softmax.yaml', '--name', 'softmax', '--seed', '1']
     """
     result: list[str] = []
     parts = iter(argument for whole in arguments for argument in _split(whole))
@@ -73,8 +73,11 @@ def expanded(arguments: Sequence[str]) -> list[str]:
         if part != "--config":
             result.append(part)
             continue
-        for file in config_files(next(parts, "")):
-            result += ["--config", str(file)]
+        config = next(parts, "")
+        files = config_files(config)
+        result += [part for file in files for part in ("--config", str(file))]
+        if config in row_names():
+            result += ["--name", config]
     return result
 
 

@@ -1,0 +1,79 @@
+"""Two processes do what one does on the joined batch."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from experiments import cli
+
+ROOT = Path(cli.__file__).parents[1]
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
+
+pytestmark = pytest.mark.slow
+
+
+def run(command):
+    """Run a command in the root of the checkout."""
+    done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """What one process and two processes made."""
+    worker = str(Path(__file__).with_name("ddp_worker.py"))
+    one, two = (tmp_path_factory.mktemp(name) for name in ("one", "two"))
+    run([sys.executable, worker, str(one)])
+    run([*TORCHRUN, worker, str(two)])
+    load = lambda path: torch.load(path, weights_only=False)  # noqa: E731 - three times the same call
+    return load(one / "0.pt"), load(two / "0.pt"), load(two / "1.pt")
+
+
+def test_gradients_are_those_of_the_joined_batch(results):
+    alone, first, second = (result["gradient"] for result in results)
+    assert set(alone) <= set(first)
+    assert any("in_proj" in name for name in alone)
+    for name, gradient in alone.items():
+        torch.testing.assert_close(first[name], gradient, rtol=1e-3, atol=1e-6)
+        torch.testing.assert_close(second[name], first[name], rtol=0, atol=0)
+
+
+def test_weights_stay_in_step(results):
+    alone, first, second = (result["weights"] for result in results)
+    for name in alone:
+        torch.testing.assert_close(second[name], first[name], rtol=0, atol=0)
+        # Adam divides by the size of a gradient: rounding grows where that is tiny.
+        torch.testing.assert_close(first[name], alone[name], rtol=1e-2, atol=5e-4)
+
+
+def test_pooled_scores_are_those_of_one_process(results):
+    alone, first, second = (result["scores"] for result in results)
+    assert first == second
+    for expected, found in zip(alone, first, strict=True):
+        assert found == pytest.approx(expected, abs=1e-2)
+
+
+def fit_command(out, *more):
+    """The command line on the embedded digits."""
+    return ["-m", "experiments", "fit", "--config", "digits/kernel_asymmetric", "--smoke", "--out", str(out), *more]
+
+
+@pytest.mark.parametrize("how", ["torchrun", "trainer"])
+def test_the_command_line_writes_one_run(tmp_path, how):
+    quiet = ["--trainer.accelerator", "cpu", "--trainer.progress", "false"]
+    ddp = ["--trainer.devices", "2", "--trainer.strategy", "ddp"]
+    start = TORCHRUN if how == "torchrun" else [sys.executable]
+    run([*start, *fit_command(tmp_path, *quiet, *ddp)])
+    folder = tmp_path / "digits" / "kernel_asymmetric" / "seed-0"
+    summary = json.loads((folder / "run.json").read_text())
+    assert summary["epochs"] == 2
+    with np.load(folder / "predictions" / "test.npz") as saved:
+        assert saved["logits"].shape == (1, 8, 10)
+    assert len(list(folder.rglob("weights.safetensors"))) == 1

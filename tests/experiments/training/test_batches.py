@@ -1,0 +1,73 @@
+"""Order of batches, and the shares of several processes."""
+
+import pytest
+import torch
+
+from experiments.data.examples import Examples
+from experiments.training.batches import BatchOrder, train_loader, validation_loader
+
+LENGTHS = torch.randint(1, 30, (203,), generator=torch.Generator().manual_seed(0))
+
+
+def order(rank=0, world=1, **options):
+    """An order of 203 texts in batches of 8."""
+    return BatchOrder(
+        203, **{"batch_size": 8, "seed": 5, "lengths": LENGTHS, "bucket": 10} | options, rank=rank, world=world
+    )
+
+
+def test_every_example_comes_once_an_epoch():
+    indices = torch.cat([share.indices for share in order()])
+    assert torch.equal(indices.sort().values, torch.arange(203))
+
+
+def test_seed_and_epoch_decide_the_order():
+    def first(epoch, **options):
+        chosen = order(**options)
+        chosen.set_epoch(epoch)
+        return torch.cat([share.indices for share in chosen])
+
+    assert torch.equal(first(3), first(3))
+    assert not torch.equal(first(3), first(4))
+    assert not torch.equal(first(3), first(3, seed=6))
+
+
+def test_a_batch_holds_texts_of_about_one_length():
+    def padding(chosen):
+        batches = [LENGTHS[share.indices] for share in chosen]
+        return sum(int((part.max() - part).sum()) for part in batches)
+
+    assert padding(order()) < 0.35 * padding(order(lengths=None))
+
+
+def test_images_come_in_the_order_of_a_random_permutation():
+    chosen = order(lengths=None)
+    chosen.set_epoch(2)
+    expected = torch.randperm(203, generator=torch.Generator().manual_seed(7))
+    assert torch.equal(torch.cat([share.indices for share in chosen]), expected)
+
+
+@pytest.mark.parametrize("world", [2, 3, 8])
+def test_shares_make_up_the_joined_batch_and_weigh_as_its_mean(world):
+    values = torch.randn(203, dtype=torch.float64)
+    parts = zip(order(), *(order(rank, world) for rank in range(world)), strict=True)
+    for whole, *shares in parts:
+        kept = [share.indices for share in shares if share.weight > 0]
+        assert torch.equal(torch.cat(kept).sort().values, whole.indices.sort().values)
+        losses = torch.stack([share.weight * values[share.indices].mean() for share in shares])
+        assert losses.mean() == pytest.approx(values[whole.indices].mean().item(), abs=1e-12)
+
+
+def test_batches_are_trimmed_to_their_longest_text():
+    padding = torch.arange(30) >= LENGTHS[:, None]
+    texts = {"tokens": torch.zeros(203, 30, dtype=torch.long), "padding_mask": padding}
+    examples = Examples(texts, torch.zeros(203, dtype=torch.long), torch.arange(203))
+    for item in train_loader(examples, batch_size=8, bucket=10, seed=0):
+        assert item.inputs["tokens"].shape[1] == LENGTHS[item.positions].max()
+    held_out = [item.positions for item in validation_loader(examples, batch_size=50)]
+    assert torch.equal(torch.cat(held_out), torch.arange(203))
+
+
+def test_no_example_is_refused():
+    with pytest.raises(ValueError, match="count, batch_size: expected at least 1, got 0 and 8"):
+        BatchOrder(0, batch_size=8, seed=0)
