@@ -74,10 +74,7 @@ TABLES = (
         "CoLA in and out of domain",
         "cgpt",
         (_cola("CoLA", "", 1816), _cola("CoLA-OOD", "out", 516)),
-        (
-            "The paper embeds CoLA with ELMo, no longer obtainable: our embeddings are learned, or another encoder's.",
-            "The paper's CGPT is better out of domain than in domain in all four metrics.",
-        ),
+        ("The paper's CGPT is better out of domain than in domain in all four metrics.",),
     ),
     TableSpec(
         "cgpt-II",

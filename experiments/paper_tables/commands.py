@@ -20,9 +20,9 @@ from experiments.paper_tables.specification import Block, TableSpec
 from experiments.paper_tables.status import data_root, status, waiting_for
 from experiments.storage import write_text
 
-__all__ = ["list_tables", "table", "table_rows"]
+__all__ = ["CACHE", "list_tables", "table", "table_rows"]
 
-_CACHE = ".metrics"
+CACHE = ".metrics"
 
 
 def table_rows(name: str, *, runs: Path, protocol: Protocol | None = None, cache: bool = True) -> dict[str, list[Row]]:
@@ -44,7 +44,7 @@ def table_rows(name: str, *, runs: Path, protocol: Protocol | None = None, cache
         raise ValueError(f"protocol: expected one of {', '.join(PROTOCOLS)}, got {protocol!r}")
     specs = find_tables(name)
     found = find_runs(Path(runs))
-    memory = Cache(Path(runs) / _CACHE if cache else None)
+    memory = Cache(Path(runs) / CACHE if cache else None)
     return {spec.name: rows(spec, found, Meter(protocol or spec.protocol, memory)) for spec in specs}
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.paper_tables.measure import Measured
+from experiments.paper_tables.names import plain
 from experiments.paper_tables.runs import Run, logits_shape
 from experiments.paper_tables.specification import Block
 
@@ -11,6 +12,11 @@ __all__ = ["departures"]
 
 _DRAWS = 10
 _SPLITS = {"cola-pooled": "pooled", "cola-official": "official"}
+_SPLIT_WORDS = {
+    "pooled": "80 : 20 of train and dev together",
+    "selected": "70 : 10 : 20 of train and dev together, selected on the 10 %",
+    "official": "8,551 : 527",
+}
 
 
 def departures(block: Block, results: Sequence[tuple[Run, Measured]]) -> tuple[str, ...]:
@@ -38,6 +44,8 @@ def _seen(block: Block, run: Run) -> list[str]:
     words = [] if run.data in block.folders else [f"the setting {run.data}, the paper's is {block.folders[0]}"]
     if block.question.kind == "corrupted" and _generated(run):
         words.append("generated corruptions, not the published files")
+    if block.question.kind == "unfamiliar":
+        words += _sources(block, run)
     words += _split(block, run)
     if block.question.kind != "cost":
         words += _numbers(block, run)
@@ -48,12 +56,19 @@ def _generated(run: Run) -> bool:
     return "generated" in (run.record.get("corruptions"), _nested(run.config, "data", "corruptions", "source"))
 
 
+def _sources(block: Block, run: Run) -> list[str]:
+    """What the unfamiliar images are, where the run says that they are not simply what their name says."""
+    said = {plain(name): words for name, words in (run.record.get("sources") or {}).items()}
+    found = {name: said.get(plain(f"unfamiliar-{name}")) for name in block.question.members}
+    return [f"{name}: {words}" for name, words in found.items() if words]
+
+
 def _split(block: Block, run: Run) -> list[str]:
     expected = _SPLITS.get(block.folders[0])
     got = _nested(run.config, "data", "split")
     if expected is None or got in (None, expected):
         return []
-    return [f"the split {got!r} of CoLA, the paper's is {expected!r}"]
+    return [f"CoLA split {_SPLIT_WORDS.get(got, got)}, the paper's is {_SPLIT_WORDS[expected]}"]
 
 
 def _numbers(block: Block, run: Run) -> list[str]:

@@ -41,7 +41,7 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         "aupr": Metric("AUPR", "high"),
         "aupr_in": Metric("AUPR-IN", "high"),
         "aupr_out": Metric("AUPR-OUT", "high"),
-        "seconds_per_epoch": Metric("Seconds an epoch", "low", 1.0, 2, "s"),
+        "seconds_per_epoch": Metric("Seconds an epoch", "low", 1.0, 2),
         "peak_memory": Metric("Peak memory", "low", 1.0, 2, "GiB"),
     }
 )

@@ -207,7 +207,9 @@ def as_markdown(spec: TableSpec, rows: Sequence[Row]) -> str:
     numbered = [f"{number}. {note}" for number, note in enumerate(notes, start=1)]
     departs = ["", "What departs from the paper:", "", *numbered] if numbered else []
     legend = "Mean ± standard deviation over seeds; bold: best of ours. Difference: ours − paper."
-    return "\n".join([f"# {_caption(spec)}", "", legend, "", *body, *departs, "", *remarks]) + "\n"
+    # Sphinx warns of pages in no table of contents that do not say so.
+    front = ["---", "orphan: true", "---"]
+    return "\n".join([*front, f"# {_caption(spec)}", "", legend, "", *body, *departs, "", *remarks]) + "\n"
 
 
 def as_csv(_: TableSpec, rows: Sequence[Row]) -> str:

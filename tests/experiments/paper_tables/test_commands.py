@@ -74,7 +74,7 @@ def test_markdown():
     assert "| CoLA · MCC ×100 ↑ | SGPA | 25.00 ± 1.00 | **30.00 ± 2.00** | +5.00 | 3 | cgpt | 1 |" in text
     assert "|  | CGPT | 25.00 ± 1.00 | 20.00 | −5.00 | 1 | cgpt | 1,2 |" in text
     assert "1. 5 epochs\n2. 100 samples" in text
-    assert text.startswith("# Table I of Revisiting Kernel Attention")
+    assert text.startswith("---\norphan: true\n---\n# Table I of Revisiting Kernel Attention")
     rule = next(line for line in text.splitlines() if line.startswith("|---"))
     assert {line.count("|") for line in text.splitlines() if line.startswith("|")} == {rule.count("|")}
     pooled = RENDERERS["markdown"](SPEC, [row._replace(protocol="pooled") for row in THREE])

@@ -109,13 +109,28 @@ def test_every_departure_is_named(tmp_path):
     assert one.missing == ("impulse_noise", "speckle_noise")
 
 
+def test_what_unfamiliar_images_are_is_named(tmp_path):
+    sets = {name: random_logits(samples=200) for name in ("test", "unfamiliar-svhn", "unfamiliar-lsun_resize")}
+    record = {"sources": {"unfamiliar-lsun-resize": "made from tiny_imagenet", "unfamiliar-svhn": "", "test": "x"}}
+    write_run(tmp_path, "cifar10-kep", "softmax", sets=sets, record=record)
+    found = table("kep-3", tmp_path)
+    samples = "200 test samples, the paper's 10,000"
+    made = row(found, "softmax", "auroc", "CIFAR-10 · LSUN")
+    assert made.departures == ("lsun_resize: made from tiny_imagenet", samples)
+    assert row(found, "softmax", "auroc", "CIFAR-10 · SVHN").departures == (samples,)
+
+
 def test_another_split_of_cola_is_named(tmp_path):
     config = {"data": {"split": "selected", "corruptions": {"source": "generated"}}}
     write_run(
         tmp_path, "cola", "cgpt", sets={"test": binary(1816, 1500)}, record={"reduced": "5 epochs"}, config=config
     )
     one = row(table("cgpt-I", tmp_path), "cgpt", "mcc", "CoLA")
-    assert one.departures == ("5 epochs", "the split 'selected' of CoLA, the paper's is 'pooled'")
+    split = "CoLA split 70 : 10 : 20 of train and dev together, selected on the 10 %"
+    assert one.departures == ("5 epochs", f"{split}, the paper's is 80 : 20 of train and dev together")
+    official = row(table("kep-1", tmp_path), "cgpt", "mcc", "CoLA")
+    assert f"{split}, the paper's is 8,551 : 527" in official.departures
+    assert "1,816 test samples, the paper's 527" in official.departures
 
 
 def test_ensembles_may_have_any_number_of_draws(tmp_path):
