@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import FigureBase
 from matplotlib.image import AxesImage
 from numpy.typing import NDArray
@@ -14,6 +15,8 @@ from cgp.plotting.style import INK, PALETTE, SEQUENTIAL, WIDE, new_axes, new_fig
 
 __all__ = ["example_gallery", "variance_map", "variance_maps"]
 
+SCALES = ("linear", "log")
+
 
 @styled
 def variance_map(
@@ -21,6 +24,7 @@ def variance_map(
     variance: Any,  # shape: (h, w)
     *,
     alpha: float = 0.7,
+    scale: str = "linear",
     limits: tuple[float, float] | None = None,
     label: str = "Predictive variance",
     ax: Axes | None = None,
@@ -31,7 +35,8 @@ def variance_map(
         image: Grey (H, W) or (1, H, W), or colour (H, W, 3) or (3, H, W) in [0, 1], or of integers up to 255.
         variance: Variance of each patch (h, w), in the patches' places.
         alpha: Opacity of the variance; 1 hides the image.
-        limits: Range of the colours; without, that of the variance.
+        scale: Of the colours, "linear" or "log": variances around softmax's mean differ by orders of magnitude.
+        limits: Range of the colours, what lies beyond them in the first and the last; without, that of the variance.
         label: Name of the colour bar.
         ax: Axes to draw in; without, a new figure of one column.
 
@@ -39,7 +44,7 @@ def variance_map(
         The axes.
 
     Raises:
-        ValueError: If the variance is not a grid or is negative.
+        ValueError: If the variance is not a grid or is negative, or the scale is unknown.
 
     Example:
         >>> from matplotlib.figure import Figure
@@ -49,8 +54,8 @@ def variance_map(
     """
     grey, grid = _grey(as_image(image)), _as_variance(variance, 2)
     ax = new_axes(ax, height=2.7)
-    shown = _overlay(ax, grey, grid, alpha, limits or (grid.min(), grid.max()))
-    bar = ax.figure.colorbar(shown, ax=ax, shrink=0.85, pad=0.03)
+    shown = _overlay(ax, grey, grid, alpha, _norm(grid, scale, limits))
+    bar = ax.figure.colorbar(shown, ax=ax, shrink=0.85, pad=0.03, extend=_beyond(grid, shown.norm))
     _finish_bar(bar, label)
     return ax
 
@@ -63,6 +68,8 @@ def variance_maps(
     rows: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
     alpha: float = 0.7,
+    scale: str = "linear",
+    limits: tuple[float, float] | None = None,
     label: str = "Predictive variance",
     figure: FigureBase | None = None,
 ) -> NDArray[np.object_]:  # shape: (R, K + 1)
@@ -76,6 +83,8 @@ def variance_maps(
         rows: Names of the rows.
         columns: Names of the K columns after the first; by default layers.
         alpha: Opacity of the variance over the image.
+        scale: Of the colours, "linear" or "log".
+        limits: Range of the colours, as in `variance_map`; without, that of all variances.
         label: Name of the colour bar.
         figure: Figure or subfigure to draw in; without, a new one of two columns' width.
 
@@ -83,7 +92,7 @@ def variance_maps(
         Axes (R, K + 1).
 
     Raises:
-        ValueError: If shapes or the numbers of names disagree, or a variance is negative.
+        ValueError: If shapes or the numbers of names disagree, a variance is negative, or the scale is unknown.
 
     Example:
         >>> from matplotlib.figure import Figure
@@ -101,18 +110,19 @@ def variance_maps(
     size = {"width": cell * (num_columns + 1.6), "height": (cell + 0.06) * num_rows + 0.3}
     figure = new_figure(figure, **size)
     axes = np.asarray(figure.subplots(num_rows, num_columns + 1, squeeze=False), dtype=np.object_)
-    limits = (float(grids.min()), float(grids.max()))
+    norm = _norm(grids, scale, limits)
     for row, grid_row in enumerate(grids):
         picture = pictures[min(row, len(pictures) - 1)]
         _show_input(axes[row, 0], picture if row < len(pictures) else None)
         for ax, grid in zip(axes[row, 1:], grid_row, strict=True):
-            shown = _overlay(ax, _grey(picture), grid, alpha, limits)
+            shown = _overlay(ax, _grey(picture), grid, alpha, norm)
     # Next to what they name: one image for all rows stands in the first row only.
     for ax, name in zip(axes[:, 0 if len(pictures) == num_rows else 1], rows, strict=False):
         ax.set_ylabel(name)
     for ax, title in zip(axes[0], ["input", *columns], strict=True):
         ax.set_title(title)
-    _finish_bar(figure.colorbar(shown, ax=axes.ravel().tolist(), pad=0.02, fraction=0.04, aspect=12 * num_rows), label)
+    place = {"pad": 0.02, "fraction": 0.04, "aspect": 12 * num_rows, "extend": _beyond(grids, norm)}
+    _finish_bar(figure.colorbar(shown, ax=axes.ravel().tolist(), **place), label)
     return axes
 
 
@@ -244,15 +254,33 @@ def _show_input(ax: Axes, image: Array | None) -> None:
         ax.imshow(image, cmap="gray", interpolation="nearest")
 
 
-def _overlay(ax: Axes, grey: Array, grid: Array, alpha: float, limits: tuple[float, float]) -> AxesImage:
+def _norm(values: Array, scale: str, limits: tuple[float, float] | None) -> Normalize:
+    """Colours from the least to the largest value; on a logarithmic scale from the least that is positive."""
+    if scale not in SCALES:
+        raise ValueError(f"scale must be one of {SCALES}, got {scale!r}")
+    if limits is not None and not (limits[0] < limits[1] and (scale == "linear" or limits[0] > 0)):
+        raise ValueError(f"limits must be two rising numbers, positive on a logarithmic scale, got {limits}")
+    if scale == "linear":
+        return Normalize(*(limits or (float(values.min()), float(values.max()))))
+    positive = values[values > 0]
+    found = (float(positive.min()), float(positive.max())) if positive.size else (0.1, 1.0)
+    return LogNorm(*(limits or found), clip=True)
+
+
+def _beyond(values: Array, norm: Normalize) -> str:
+    """Which ends of the bar are open."""
+    assert norm.vmin is not None
+    assert norm.vmax is not None
+    below, above = bool(values.min() < norm.vmin), bool(values.max() > norm.vmax)
+    return {(False, False): "neither", (True, False): "min", (False, True): "max", (True, True): "both"}[below, above]
+
+
+def _overlay(ax: Axes, grey: Array, grid: Array, alpha: float, norm: Normalize) -> AxesImage:
     _bare(ax)
     height, width = grey.shape
     extent = (-0.5, width - 0.5, height - 0.5, -0.5)
     ax.imshow(grey, cmap="gray", vmin=0, vmax=1, interpolation="nearest", extent=extent)
-    low, high = limits
-    return ax.imshow(
-        grid, cmap=SEQUENTIAL, alpha=alpha, interpolation="nearest", extent=extent, vmin=low, vmax=high
-    )  # fmt: skip
+    return ax.imshow(grid, cmap=SEQUENTIAL, alpha=alpha, interpolation="nearest", extent=extent, norm=norm)
 
 
 def _finish_bar(bar: Any, label: str) -> None:

@@ -155,3 +155,34 @@ def test_tables_draw_into_a_subfigure():
 def test_refuses(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_a_logarithmic_scale_shows_orders_of_magnitude_and_takes_zero():
+    grid = np.array([[0.0, 1e-4], [1e-2, 1.0]])
+    ax = variance_map(np.eye(4), grid, scale="log")
+    norm = ax.images[-1].norm
+    assert (norm.vmin, norm.vmax) == (1e-4, 1.0)
+    np.testing.assert_allclose(norm(grid), [[0, 0], [0.5, 1]], atol=1e-12)
+    assert variance_maps(np.eye(4), np.zeros((1, 2, 2)), scale="log").shape == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("limits", "open_ends"), [((0.0, 1.0), "neither"), ((0.2, 1.0), "min"), ((0.0, 0.5), "max"), ((0.2, 0.5), "both")]
+)
+def test_the_bar_shows_that_values_lie_beyond_its_limits(limits, open_ends):
+    ax = variance_map(np.eye(4), [[0.0, 1.0]], limits=limits)
+    assert ax.images[-1].get_clim() == limits
+    assert ax.images[-1].colorbar.extend == open_ends
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"scale": "sqrt"}, "scale must be one of"),
+        ({"limits": (1.0, 0.5)}, "limits must be two rising numbers"),
+        ({"scale": "log", "limits": (0.0, 0.5)}, "positive on a logarithmic scale"),
+    ],
+)
+def test_scales_are_checked(options, message):
+    with pytest.raises(ValueError, match=message):
+        variance_map(np.eye(4), [[0.5]], **options)
