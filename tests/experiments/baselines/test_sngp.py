@@ -36,7 +36,7 @@ def dense_covariance(head, inputs, new, curvatures):
 
 
 def curvatures_of(head, inputs):
-    p = head.output(head.features(inputs)).softmax(-1).detach().numpy()
+    p = head.mean(head.features(inputs)).softmax(-1).detach().numpy()
     return p * (1 - p)
 
 
@@ -50,7 +50,7 @@ def test_variance_is_that_of_the_dense_process(covariance, ridge):
     expected = np.diagonal(dense_covariance(head, inputs, new, weights), axis1=1, axis2=2).T
     variance = head.variance(head.features(new)).detach().numpy()
     np.testing.assert_allclose(variance, expected, rtol=1e-8)
-    mean = head.output(head.features(new)).detach().numpy()
+    mean = head.mean(head.features(new)).detach().numpy()
     np.testing.assert_allclose(model(new).detach(), mean / np.sqrt(1 + np.pi / 8 * expected), rtol=1e-8)
 
 
@@ -62,7 +62,7 @@ def test_draws_have_the_covariance_of_the_dense_process(mode):
     if mode == "marginal":
         expected = expected * np.eye(4)
     with drawing(model, number, mode), torch.no_grad():
-        draws = (model(new) - head.output(head.features(new))).numpy()
+        draws = (model(new) - head.mean(head.features(new))).numpy()
     assert draws.shape == (number, 4, C)
     spread = np.einsum("sic,sjc->cij", draws, draws) / number
     deviation = np.sqrt(np.diagonal(expected, axis1=1, axis2=2))
@@ -79,7 +79,7 @@ def test_the_adjusted_logits_approximate_the_average_over_draws():
     with torch.no_grad():
         head.output.weight.mul_(20)
         adjusted = head(x).softmax(-1)
-        raw = head.output(head.features(x)).softmax(-1)
+        raw = head.mean(head.features(x)).softmax(-1)
         with drawing(head, 4000):
             average = head(x).softmax(-1).mean(0)
     assert (adjusted - average).abs().mean() < 0.5 * (raw - average).abs().mean()
