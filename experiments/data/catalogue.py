@@ -188,7 +188,7 @@ IMAGE_SETS: Mapping[str, ImageSet] = MappingProxyType(
             "SVHN", "torchvision.datasets.SVHN", "test_32x32.mat", {"train": 73257, "test": 26032}, 10, _svhn
         ),
         "textures": ImageSet(
-            "Describable Textures (DTD)", "torchvision.datasets.DTD", "dtd/dtd", {"test": 5640}, 47, _textures
+            "Describable Textures (DTD)", "torchvision.datasets.DTD", "dtd/dtd", {"test": 5640}, 0, _textures
         ),
         "lsun_crop": _benchmark("LSUN, cropped", "LSUNCrop", "LSUN.tar.gz"),
         "lsun_resize": _benchmark("LSUN, resized", "LSUNResize", "LSUN_resize.tar.gz"),

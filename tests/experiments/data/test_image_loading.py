@@ -141,7 +141,8 @@ def test_refuses_a_folder_that_is_not_there_or_bears_a_known_name(tmp_path):
         load(DataConfig(folder=tmp_path), seed=0)
 
 
-def test_sets_without_classes_are_not_trained_on(tmp_path):
-    write_stand_in(tmp_path, "lsun_crop")
-    with pytest.raises(ValueError, match="lsun_crop serves as unfamiliar images alone"):
-        load(DataConfig(name="lsun_crop", root=tmp_path, unchecked=True), seed=0)
+@pytest.mark.parametrize("name", ["lsun_crop", "textures"])
+def test_sets_without_classes_are_not_trained_on(tmp_path, name):
+    write_stand_in(tmp_path, name)
+    with pytest.raises(ValueError, match=f"{name} serves as unfamiliar images alone"):
+        load(DataConfig(name=name, root=tmp_path, unchecked=True), seed=0)
