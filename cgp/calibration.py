@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -20,6 +21,8 @@ from .replay import SharedPrefix
 
 __all__ = ["Calibration", "calibrate", "mixture_nll"]
 
+_FACTORS = (1.0, 0.1, 0.3, 3.0, 10.0)
+
 
 @dataclass(frozen=True)
 class Calibration:
@@ -33,6 +36,7 @@ class Calibration:
         steps: of the optimiser.
         seconds: in all.
         scales: for each layer, by its name, :math:`\tau` and :math:`\sigma^2` of each head.
+        lengthscales: for each layer with "bounded" statistics, by its name, :math:`\ell` of each head.
         losses: of each step, on its batch.
     """
 
@@ -44,6 +48,7 @@ class Calibration:
     seconds: float
     scales: dict[str, tuple[Tensor, Tensor]]
     losses: tuple[float, ...]
+    lengthscales: dict[str, Tensor] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Two lines for a reader, and one a layer."""
@@ -52,10 +57,13 @@ class Calibration:
             f"NLL {self.nll_mean:.4f} (mean alone), {self.nll_before:.4f} before, {self.nll_after:.4f} after",
         )
         layers = (
-            f"{name}: amplitude {_range(amplitude)}, noise {_range(noise)}"
+            f"{name}: amplitude {_range(amplitude)}, noise {_range(noise)}{self._lengthscale(name)}"
             for name, (amplitude, noise) in self.scales.items()
         )
         return "\n".join((*head, *layers))
+
+    def _lengthscale(self, name: str) -> str:
+        return f", lengthscale {_range(self.lengthscales[name])}" if name in self.lengthscales else ""
 
 
 def mixture_nll(logits: Tensor, targets: Tensor) -> Tensor:
@@ -90,9 +98,10 @@ def calibrate(
 ) -> Calibration:
     r"""Fit the amplitude :math:`\tau` and noise :math:`\sigma^2` of every head of a converted model, and nothing else.
 
-    Minimises the loss of reparametrised draws by Adam. The mean does not depend on the scales, so the predictions in
-    mean mode stay as they are. What lies below the first stochastic layer is computed once for each batch and kept; if
-    the loss has not fallen at the end, the scales are put back.
+    With "bounded" statistics the lengthscale :math:`\ell` is fitted, too. Minimises the loss of reparametrised draws by
+    Adam, from the best of a few multiples of the amplitudes. The mean does not depend on the scales, so the predictions
+    in mean mode stay as they are. What lies below the first stochastic layer is computed once for each batch and kept;
+    if the loss has not fallen at the end, the scales are put back.
 
     Args:
         model: with softmax's mean: what :func:`cgp.convert` makes by "cgp" or "scgp".
@@ -127,7 +136,7 @@ def calibrate(
     posteriors = {name: m for name, m in model.named_modules() if isinstance(m, SoftmaxPosterior)}
     if not posteriors:
         raise ValueError("model: expected layers with softmax's mean (convert by 'cgp' or 'scgp'), got none")
-    scales = [parameter for m in posteriors.values() for parameter in (m.raw_noise, m.log_amplitude)]
+    scales = [parameter for m in posteriors.values() for parameter in m.scales()]
     with eval_mode(model), _only(model, scales), seeded(seed, model_device(model)):
         fit = _Fit(model, sampling, num_samples, loss, output)
         batches = [fit.prepare(batch) for batch in loader]
@@ -135,6 +144,7 @@ def calibrate(
             raise ValueError("loader: expected at least one batch, got none")
         nll_mean = _average([(b.mean_loss, b.size) for b in batches])
         kept, before = [p.detach().clone() for p in scales], fit.evaluate(batches, seed)
+        fit.start(batches[0], [m.log_amplitude for m in posteriors.values()], seed)
         losses = fit.optimise(batches, scales, steps, learning_rate)
         after = fit.evaluate(batches, seed)
         if not after <= before:
@@ -142,7 +152,9 @@ def calibrate(
             after = before
     count = sum(batch.size for batch in batches)
     seconds = time.perf_counter() - start
-    return Calibration(nll_mean, before, after, count, steps, seconds, _scales(posteriors), losses)
+    lengthscales = {n: m.log_lengthscale.detach().exp() for n, m in posteriors.items() if m.log_lengthscale is not None}
+    scales_found = _scales(posteriors)
+    return Calibration(nll_mean, before, after, count, steps, seconds, scales_found, losses, lengthscales)
 
 
 def _range(values: Tensor) -> str:
@@ -191,6 +203,17 @@ class _Fit:
         """The loss of all batches, under one seed."""
         with seeded(seed, self.device):
             return _average([(float(self.draw_loss(b, 2 * self.num_samples)), b.size) for b in batches])
+
+    @torch.no_grad()
+    def start(self, batch: _Batch, log_amplitudes: list[nn.Parameter], seed: int) -> None:
+        """Multiply all amplitudes by what suits one batch best: far from it, the loss is flat or steep."""
+        given = [parameter.clone() for parameter in log_amplitudes]
+        found = {}
+        for factor in _FACTORS:
+            _put_back(log_amplitudes, [value + math.log(factor) for value in given])
+            found[factor] = self.evaluate([batch], seed)
+        best = min(found, key=found.__getitem__)
+        _put_back(log_amplitudes, [value + math.log(best) for value in given])
 
     @torch.enable_grad()
     def optimise(

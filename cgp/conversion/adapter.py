@@ -149,9 +149,9 @@ class Adapter(ABC):
             host: an attention module of this family.
 
         Returns:
-            By name; softmax's mean unless overridden.
+            By name; softmax's mean, and a covariance between 0 and the amplitude squared, unless overridden.
         """
-        return {"mean": "softmax"}
+        return {"mean": "softmax", "statistics": "bounded"}
 
     def plain(self, host: nn.Module) -> bool:
         """Whether the tokens that attend are linear maps of the input alone.

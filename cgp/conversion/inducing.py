@@ -77,7 +77,8 @@ def _choose(block: SparseCGPAttention, tokens: Tokens) -> None:
     assert isinstance(block.inducing, LearnedInducing)
     with full_precision(tokens.q.device):
         candidates = _candidates(block, tokens)
-        block.inducing.points.copy_(most_informative(candidates, block.num_inducing, block.canonical))
+        chosen = most_informative(candidates, block.num_inducing, block.canonical)
+        block.inducing.points.copy_(chosen if block.softmax is None else block.softmax.grown(chosen))
         if block.key_inducing is not None:
             others = cast(LearnedInducing, block.key_inducing).points
             others.copy_(most_informative(candidates, others.shape[-2], block.canonical))

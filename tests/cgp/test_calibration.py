@@ -39,7 +39,8 @@ def test_the_likelihood_rises_and_nothing_else_moves(attention):
     assert report.num_data == 48
     assert len(report.losses) == report.steps == 60
     moved = {name for name, tensor in model.state_dict().items() if not torch.equal(tensor, before[name])}
-    assert moved == {f"blocks.2.attn.block.softmax.{name}" for name in ("raw_noise", "log_amplitude")}
+    scales = ("raw_noise", "log_amplitude", "log_lengthscale")
+    assert moved == {f"blocks.2.attn.block.softmax.{name}" for name in scales}
     assert model.training
     assert all(p.requires_grad and p.grad is None for p in model.parameters())
     assert torch.equal(model.eval()(x), mean)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from cgp import CGPAttention, KernelAttention, SoftmaxAttention, SparseCGPAttention, freeze
 from cgp.functional.covariances import canonical
+from tests import oracles
 from tests.contracts.attention_contract import AttentionContract, GaussianProcessContract
 
 
@@ -167,6 +169,50 @@ class TestSoftmaxMeanLearnedCGP(SoftmaxMeanContract):
 
     def make(self, embed_dim=12, num_heads=3, **options):
         return CGPAttention(embed_dim, num_heads, mean="softmax", statistics="learned", **options)
+
+
+class TestSoftmaxMeanBoundedCGP(SoftmaxMeanContract):
+    takes_causal = True
+
+    def make(self, embed_dim=12, num_heads=3, **options):
+        return CGPAttention(embed_dim, num_heads, mean="softmax", statistics="bounded", **options)
+
+    def test_the_variance_is_that_of_the_bracket_alone_with_its_own_lengthscale(self):
+        block, x = self.make(amplitude=0.3, lengthscale=1.7).eval().double(), self.tokens(2).double()
+        seen = {}
+        block.attend = lambda tokens: seen.update(tokens=tokens) or tokens.q
+        block(x)
+        q, k = ((z * z.shape[-1] ** -0.25 / 1.7).detach().numpy() for z in (seen["tokens"].q, seen["tokens"].k))
+        for index in np.ndindex(q.shape[:2]):
+            R_k = oracles.rbf(k[index], k[index]) + block.softmax.noise[index[1]].item() * np.eye(k.shape[-2])
+            R_qk = oracles.rbf(q[index], k[index])
+            expected = 0.09 * (1.0 - np.einsum("ij,jk,ik->i", R_qk, np.linalg.inv(R_k), R_qk))
+            found = block.softmax.exact_marginals(seen["tokens"], seen["tokens"].v).variance[index]
+            np.testing.assert_allclose(found.detach(), expected, rtol=1e-6)
+
+    def test_the_variance_grows_towards_the_prior_as_queries_leave_the_keys(self):
+        block = self.make(amplitude=0.3).eval()
+        x = self.tokens(1).float()
+        near, far = (block.token_variance(scale * x).mean() for scale in (0.1, 100.0))
+        assert near < far <= 0.09 + 1e-6
+        torch.testing.assert_close(far, torch.tensor(0.09), rtol=0.1, atol=0.0)
+
+
+class TestSoftmaxMeanBoundedSparseCGP(SoftmaxMeanContract):
+    takes_causal = True
+
+    def make(self, embed_dim=12, num_heads=3, **options):
+        options = {"mean": "softmax", "statistics": "bounded", "num_inducing": 5, **options}
+        return SparseCGPAttention(embed_dim, num_heads, **options)
+
+    def test_the_inducing_inputs_follow_the_lengthscale(self):
+        block, x = self.make().eval(), self.tokens(2).float()
+        before = block.token_variance(x)
+        with torch.no_grad():
+            block.softmax.log_lengthscale += 1.0
+            block.inducing.points *= 0.0
+            block.inducing.points += 50.0  # explain nothing
+        assert (block.token_variance(x) > before).all()
 
 
 class TestSoftmaxMeanSparseCGP(SoftmaxMeanContract):

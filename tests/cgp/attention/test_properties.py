@@ -42,7 +42,7 @@ def cases(draw) -> Case:
         bounds = ["elbo", "paper_mc"] if sparse or options["coupling"] == "latent" else []
         options["objective"] = draw(st.sampled_from(["marginal", "joint", *bounds]))
     else:
-        options["statistics"] = draw(st.sampled_from(["sequence", "learned"]))
+        options["statistics"] = draw(st.sampled_from(["sequence", "learned", "bounded"]))
     if sparse:
         options["num_inducing"] = draw(st.integers(1, 24))
         if mean == "kernel":

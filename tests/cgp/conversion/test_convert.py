@@ -136,7 +136,7 @@ def test_causal_decoders_keep_their_order():
         with torch.no_grad():
             torch.testing.assert_close(converted(**inputs).logits, model(**inputs).logits, atol=1e-5, rtol=0)
     with pytest.raises(ValueError, match=r"layer.0.attention.self: is_causal"):
-        convert(model, "scgp", "all")(input_ids=ids)
+        convert(model, "scgp", "all", statistics="sequence")(input_ids=ids)
     with pytest.raises(ValueError, match=r"layer.0.attention.self: past_key_values"):
         converted(input_ids=ids, use_cache=True)
 

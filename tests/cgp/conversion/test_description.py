@@ -18,10 +18,12 @@ from tests.cgp.conversion import hosts
 def test_the_table_says_what_stands_where():
     model = convert(convert(hosts.timm_vit().model, "cgp", [1]), "scgp", [2], num_inducing=5)
     lines = describe(model).splitlines()
+    of_a_head = 2 * (3 + 8)  # noise, amplitude, lengthscale and gauge of two heads of width 8
     assert lines[1].split() == ["0", "blocks.0.attn", "Attention", "-", "0"]
-    assert lines[2].split() == ["1", "blocks.1.attn", "CGPAttention,", "softmax", "mean", "2", "×", "8", "-", "4"]
-    assert lines[3].split()[-2:] == ["5", str(2 * 5 * 8 + 4)]
-    assert lines[4].split() == ["total", str(2 * 5 * 8 + 8)]
+    exact = ["1", "blocks.1.attn", "CGPAttention,", "softmax", "mean", "2", "×", "8", "-", str(of_a_head)]
+    assert lines[2].split() == exact
+    assert lines[3].split()[-2:] == ["5", str(2 * 5 * 8 + of_a_head)]
+    assert lines[4].split() == ["total", str(2 * 5 * 8 + 2 * of_a_head)]
 
 
 @pytest.mark.parametrize("options", [{}, {"statistics": "learned"}, {"num_inducing": 3}])
