@@ -54,8 +54,9 @@ def variance_map(
     """
     grey, grid = _grey(as_image(image)), _as_variance(variance, 2)
     ax = new_axes(ax, height=2.7)
-    shown = _overlay(ax, grey, grid, alpha, _norm(grid, scale, limits))
-    bar = ax.figure.colorbar(shown, ax=ax, shrink=0.85, pad=0.03, extend=_beyond(grid, shown.norm))
+    norm = _norm(grid, scale, limits)
+    shown = _overlay(ax, grey, grid, alpha, norm)
+    bar = ax.figure.colorbar(shown, ax=ax, shrink=0.85, pad=0.03, extend=_beyond(grid, norm))
     _finish_bar(bar, label)
     return ax
 
