@@ -113,6 +113,7 @@ def _value(mean: float, sd: float, row: Row) -> str:
     if math.isnan(mean):
         return _NOTHING
     text = f"{mean * row.scale:.{row.digits}f}"
+    text = text.replace("-", "−")
     return text if math.isnan(sd) else f"{text} ± {sd * row.scale:.{row.digits}f}"
 
 
@@ -173,7 +174,15 @@ def _styled(line: Line) -> list[Text]:
 
 
 def _marks(line: Line) -> str:
-    return ",".join(map(str, line.notes))
+    """Numbers of the footnotes, three or more in a row as a range."""
+    runs: list[list[int]] = []
+    for number in line.notes:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    parts = [f"{run[0]}–{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs]
+    return ",".join(parts)
 
 
 def as_terminal(spec: TableSpec, rows: Sequence[Row]) -> str:
@@ -261,7 +270,7 @@ def _latex_cells(line: Line) -> list[str]:
     ours = line.ours.translate(_LATEX)
     ours = rf"\textbf{{{ours}}}" if line.best else ours
     cells = [cell.translate(_LATEX) for cell in line.cells]
-    return [cells[1], cells[2], ours, *cells[4:], _marks(line)]
+    return [cells[1], cells[2], ours, *cells[4:], _marks(line).translate(_LATEX)]
 
 
 RENDERERS: Mapping[str, Callable[[TableSpec, Sequence[Row]], str]] = dict(

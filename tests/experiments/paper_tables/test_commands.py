@@ -69,6 +69,14 @@ def test_one_number_is_not_the_best_of_anything_and_undefined_is_said():
     assert (line.ours, line.difference, line.seeds) == ("undefined", "–", "3")
 
 
+def test_many_notes_are_a_range_and_minus_is_a_minus():
+    words = tuple(f"note {index}" for index in range(1, 7))
+    rows = [made(departures=words), made("cgpt", ours=-0.1, departures=words[:3] + words[5:])]
+    text = RENDERERS["markdown"](SPEC, rows)
+    assert "| 3 | cgpt | 1–6 |" in text
+    assert "| −10.00 ± 2.00 | −35.00 | 3 | cgpt | 1–3,6 |" in text
+
+
 def test_markdown():
     text = RENDERERS["markdown"](SPEC, THREE)
     assert "| CoLA · MCC ×100 ↑ | SGPA | 25.00 ± 1.00 | **30.00 ± 2.00** | +5.00 | 3 | cgpt | 1 |" in text
