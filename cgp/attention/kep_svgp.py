@@ -115,7 +115,10 @@ class KEPSVGPAttention(Pair, GaussianProcessAttention):
             ``(*batch, h, Nq, s)``, with ``num_draws`` draws in front if that is set and the block draws.
         """
         with full_precision(tokens.q.device):
-            features, diagonal = self._features(tokens, registers=self.training and self.ksvd.loss_form is not None)
+            registers = self.training and self.ksvd.loss_form is not None
+            if not registers and self._is_linear:
+                return self._mapped(tokens)
+            features, diagonal = self._features(tokens, registers=registers)
             shape = torch.Size() if self.num_draws is None or self.sampling == "mean" else torch.Size([self.num_draws])
             if diagonal is None and self.sampling != "marginal":
                 return features @ self._weights(features, shape)
@@ -198,6 +201,22 @@ class KEPSVGPAttention(Pair, GaussianProcessAttention):
         with full_precision(tokens.q.device):
             phi_q, phi_k = self.ksvd.features(tokens)
             return phi_q @ phi_k.mT
+
+    @property
+    def _is_linear(self) -> bool:
+        """Whether the heads are one linear map of the features of queries and keys, the same for all tokens."""
+        return self.sampling != "marginal" and not self.residual and self.merge_map is None
+
+    def _mapped(self, tokens: Tokens) -> Tensor:
+        """Mean or joint draw with all maps multiplied first: they are s × s, and the projections need not be formed."""
+        self._check_lengths(tokens.q.shape[-2], tokens.k.shape[-2])
+        shape = torch.Size() if self.num_draws is None or self.sampling == "mean" else torch.Size([self.num_draws])
+        phi_q, phi_k = self.ksvd.features(tokens)
+        weights = self._weights(phi_q, shape)
+        of_e, of_r = (primal @ weights for primal in self.ksvd.primal_weights(tokens))
+        if self.branches != "both":
+            return phi_q @ of_e if self.branches == "e" else phi_k @ of_r
+        return phi_q @ of_e + phi_k @ of_r
 
     def _features(self, tokens: Tokens, *, registers: bool = False) -> tuple[Tensor, Tensor | None]:
         """Features A ``(*batch, h, n, r)``, and the variance that they leave, ``(*batch, h, n, 1)``, or None."""

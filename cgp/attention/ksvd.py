@@ -84,9 +84,22 @@ class KSVD(nn.Module):
         Returns:
             The projections.
         """
+        return kernel_eigen.projections(phi_q, phi_k, *self._landmarks_and_weights(tokens))
+
+    def primal_weights(self, tokens: Tokens) -> tuple[Tensor, Tensor]:
+        r"""What turns the features of queries and of keys into projections.
+
+        Args:
+            tokens: with the input tokens themselves in ``v``.
+
+        Returns:
+            :math:`W_{e|X}` and :math:`W_{r|X}`, each ``(*batch, h, s, r)``.
+        """
+        return kernel_eigen.primal_weights(*self._landmarks_and_weights(tokens))
+
+    def _landmarks_and_weights(self, tokens: Tokens) -> tuple[Tensor, Tensor, Tensor]:
         chosen = kernel_eigen.landmarks(tokens.v, self.num_landmarks, tokens.key_padding)
-        weights = (weight.to(chosen.dtype) for weight in (self.weight_e, self.weight_r))
-        return kernel_eigen.projections(phi_q, phi_k, chosen, *weights)
+        return chosen, self.weight_e.to(chosen.dtype), self.weight_r.to(chosen.dtype)
 
     def loss(self, projected: Projections, tokens: Tokens, singular_values: Tensor) -> Tensor:
         """The weighted loss, averaged over the batch and summed over heads ("published": averaged over both).

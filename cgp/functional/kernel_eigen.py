@@ -35,6 +35,7 @@ __all__ = [
     "ksvd_loss",
     "landmarks",
     "merge_branches",
+    "primal_weights",
     "projections",
     "published_ksvd_loss",
     "residual_variances",
@@ -165,10 +166,31 @@ def projections(
         >>> projections(2 * one, 3 * one, one, one, one)
         Projections(e=tensor([[2.]]), r=tensor([[3.]]), trace=tensor(1.))
     """
-    primal_e, primal_r = landmark_tokens.mT @ weight_e, landmark_tokens.mT @ weight_r  # (*batch, s, r)
+    primal_e, primal_r = primal_weights(landmark_tokens, weight_e, weight_r)
     e = mask_tokens(phi_q, query_padding) @ primal_e
     r = mask_tokens(phi_k, key_padding) @ primal_r
     return Projections(e, r, (primal_e * primal_r).sum((-2, -1)))
+
+
+def primal_weights(landmark_tokens: Tensor, weight_e: Tensor, weight_r: Tensor) -> tuple[Tensor, Tensor]:
+    r"""What turns feature maps into projections, :math:`W_{e|X} = f(X)^\top W_e` and :math:`W_{r|X} = f(X)^\top W_r`.
+
+    Args:
+        landmark_tokens: f(X), ``(*batch, p, s)``.
+        weight_e: ``(*batch, p, r)``.
+        weight_r: ``(*batch, p, r)``.
+
+    Returns:
+        Each ``(*batch, s, r)``.
+
+    Example:
+        >>> one = torch.ones(1, 1)
+        >>> primal_weights(2 * one, one, 3 * one)
+        (tensor([[2.]]), tensor([[6.]]))
+    """
+    both = landmark_tokens.mT @ torch.cat([weight_e, weight_r], -1)
+    of_e, of_r = both.split([weight_e.shape[-1], weight_r.shape[-1]], -1)
+    return of_e, of_r
 
 
 def merge_branches(e: Tensor, r: Tensor, branches: str = "both", merge_map: Tensor | None = None) -> Tensor:

@@ -72,8 +72,8 @@ def column_quadratic_forms(rows: Tensor, matrices: Tensor) -> Tensor:
     if may_own_backward():
         forms = _PairForms.apply(columns, weights, first, second)
     else:
-        forms = weights @ (columns[:, first] * columns[:, second])
-    return forms.mT.unflatten(1, (*rows.shape[:-3], rows.shape[-2])).movedim(0, -3)
+        forms = (columns[:, first] * columns[:, second]).mT @ weights.mT
+    return forms.unflatten(1, (*rows.shape[:-3], rows.shape[-2])).movedim(0, -3)
 
 
 class _PairForms(torch.autograd.Function):
@@ -82,16 +82,16 @@ class _PairForms(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, columns: Tensor, weights: Tensor, first: Tensor, second: Tensor) -> Tensor:
         ctx.save_for_backward(columns, weights, first, second)
-        return weights @ (columns.index_select(1, first) * columns.index_select(1, second))
+        return (columns.index_select(1, first) * columns.index_select(1, second)).mT @ weights.mT
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         columns, weights, first, second = ctx.saved_tensors
         one, other = columns.index_select(1, first), columns.index_select(1, second)
-        of_weights = gradients[0] @ (one * other).mT if ctx.needs_input_grad[1] else None
+        of_weights = ((one * other) @ gradients[0]).mT if ctx.needs_input_grad[1] else None
         if not ctx.needs_input_grad[0]:
             return None, of_weights, None, None
-        of_pairs = weights.mT @ gradients[0]
+        of_pairs = weights.mT @ gradients[0].mT
         empty = torch.zeros_like(columns)
         of_columns = empty.index_add(1, first, of_pairs * other).index_add(1, second, of_pairs * one)
         return of_columns, of_weights, None, None

@@ -7,7 +7,7 @@ import torch
 
 from experiments.benchmarks.calls import backward_call, block_calls, forward_call, tokens
 from experiments.benchmarks.cases import CENTRE, LABELS, REFERENCE, Case, block_cases, build_blocks
-from experiments.benchmarks.counting import count_flops, count_kernels, matmul_rate, saved_bytes
+from experiments.benchmarks.counting import count_flops, count_kernels, saved_bytes
 from experiments.benchmarks.rows import Row, measured
 from experiments.benchmarks.timing import Budget, Timing, interleaved
 from experiments.benchmarks.transcriptions import TRANSCRIPTIONS, Transcription, one_thread
@@ -119,7 +119,6 @@ def memory(out: Path, quick: bool) -> None:
 def _count_rows(case: Case) -> Iterable[Row]:
     torch.manual_seed(0)
     x, rows = tokens(case), []
-    rate = matmul_rate()
     for name, block in build_blocks(case).items():
         forward, backward = forward_call(block, x, case), backward_call(block, block, x, case)
         counts = {
@@ -128,7 +127,6 @@ def _count_rows(case: Case) -> Iterable[Row]:
             "backward_flops": count_flops(backward),
             "forward_kernels": count_kernels(forward),
             "backward_kernels": count_kernels(backward),
-            "matmul_rate": rate,
         }
         rows.append({"suite": "memory", "block": name, "measure": "counts"} | case._asdict() | counts)
     assert all(row["block"] in LABELS for row in rows)
