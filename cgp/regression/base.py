@@ -8,6 +8,7 @@ import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import AdditiveKernel
 from gpytorch.models import ExactGP
+from linear_operator import to_linear_operator
 from torch import Tensor
 from torch.distributions import constraints
 
@@ -128,7 +129,8 @@ class ProcessRegression(ExactGP):
         condition = self.condition() if condition is None else condition
         x = self._expanded(x)
         mean, covariance = self._joint(x, condition)
-        return MultivariateNormal(mean + self.mean_module(x), covariance)
+        # A tensor would be factored here and now, and it is singular wherever the data leave no doubt.
+        return MultivariateNormal(mean + self.mean_module(x), to_linear_operator(covariance))
 
     def log_prior(self) -> Tensor:
         """Log-density of the parameters under their priors, in nats.

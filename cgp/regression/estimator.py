@@ -10,14 +10,13 @@ import torch
 from gpytorch.kernels import Kernel
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .checks import checked_outputs
 from .inference import INFERENCES, OPTIMIZERS, Fitted, build_model, condition_model, fit_model
-from .mixture import joint_draw, log_density, mixture_covariance, mixture_moments
 from .persistence import load_estimator, save_estimator
+from .prediction import PredictionMixin
 from .scaling import Scaling, process_signs, stacked_rows
 
 __all__ = ["CorrelatedGPRegressor"]
@@ -27,7 +26,7 @@ Array = NDArray[Any]
 _EXACT_LIMIT = 10_000
 
 
-class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
+class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
     """Gaussian-process regression of one or several correlated outputs, with intervals.
 
     A column of y is a process; NaN marks what was not observed, so that each process may have inputs of its own. All
@@ -141,95 +140,6 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
         self._accept(fit_model(base, self.get_params(deep=False), seed))
         return self
 
-    def predict(
-        self, X: Any, return_std: bool = False, return_cov: bool = False, include_noise: bool = True
-    ) -> Array | tuple[Array, Array]:
-        """Mean of every process, with its uncertainty if asked for.
-
-        Args:
-            X: inputs, ``(t, d)``.
-            return_std: whether to return standard deviations, too.
-            return_cov: whether to return covariances, too.
-            include_noise: whether they are those of a new observation or of the function beneath.
-
-        Returns:
-            The mean, ``(t,)`` or ``(t, P)`` as y was; with it the standard deviation in the same shape, or the
-            covariance, ``(t, t)`` or ``(t, P, t, P)``.
-
-        Raises:
-            ValueError: if both uncertainties are asked for, or X does not fit.
-        """
-        if return_std and return_cov:
-            raise ValueError("return_std, return_cov: expected at most one of them")
-        X = self._new_inputs(X)
-        if return_cov:
-            return self._mean_and_covariance(X, include_noise)
-        mean, variance = mixture_moments(*self._marginals(X, include_noise))
-        mean = self._shaped(self.y_scaling_.undo(mean))
-        return (mean, self._shaped(np.sqrt(variance) * self.y_scaling_.unit)) if return_std else mean
-
-    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, include_noise: bool = False) -> Array:
-        """Joint draws of all processes.
-
-        Args:
-            X: inputs, ``(t, d)``.
-            n_samples: S.
-            random_state: seed.
-            include_noise: whether to draw observations instead of the functions beneath.
-
-        Returns:
-            ``(t, S)``, or ``(t, P, S)`` if y had columns.
-
-        Raises:
-            ValueError: if ``n_samples`` is below one.
-        """
-        if n_samples < 1:
-            raise ValueError(f"n_samples: expected at least 1, got {n_samples}")
-        X = self._new_inputs(X)
-        generator = check_random_state(random_state)
-        mean, covariance = self._joint(X, include_noise)
-        members = generator.randint(len(mean), size=n_samples)
-        draws = [joint_draw(mean[member], covariance[member], generator) for member in members]
-        stacked = self.y_scaling_.undo(np.stack(draws).reshape(n_samples, len(X), -1))
-        return self._shaped(np.moveaxis(stacked, 0, -1))
-
-    def log_predictive_density(self, X: Any, y: Any) -> Array:
-        """Log-density of new observations, each by itself; that of the mixture where parameters were sampled.
-
-        Args:
-            X: inputs, ``(t, d)``.
-            y: ``(t,)`` or ``(t, P)``.
-
-        Returns:
-            In nats, in the units of y, in its shape; NaN where y is.
-        """
-        values = np.asarray(y, dtype=np.float64).reshape(-1, self.n_outputs_)
-        mean, variance = self._marginals(self._new_inputs(X), True)
-        density = log_density(self.y_scaling_.apply(values), mean, variance)
-        return self._shaped(density - np.log(self.y_scaling_.unit))
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """R² of the mean, averaged over processes; NaN in y is left out.
-
-        Args:
-            X: inputs, ``(t, d)``.
-            y: ``(t,)`` or ``(t, P)``.
-            sample_weight: ``(t,)``.
-
-        Returns:
-            At most 1.
-        """
-        mean = np.asarray(self.predict(X)).reshape(-1, self.n_outputs_)
-        truth = np.asarray(y, dtype=np.float64).reshape(-1, self.n_outputs_)
-        weights = np.ones(len(mean)) if sample_weight is None else np.asarray(sample_weight)
-        seen = ~np.isnan(truth)
-        scores = [
-            r2_score(truth[one, p], mean[one, p], sample_weight=weights[one])
-            for p, one in enumerate(seen.T)
-            if one.any()
-        ]
-        return float(np.mean(scores))
-
     def save(self, path: str | Path) -> None:
         """Write the fitted estimator: arrays to ``path`` (safetensors), its description beside it (JSON).
 
@@ -300,42 +210,3 @@ class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
                 f"{_EXACT_LIMIT}"
             )
         return X, y
-
-    def _new_inputs(self, X: Any) -> Array:
-        check_is_fitted(self)
-        return validate_data(self, X, dtype=np.float64, reset=False)
-
-    def _rows(self, X: Array) -> torch.Tensor:
-        """Every process at every input, process fastest."""
-        inputs = np.repeat(self.x_scaling_.apply(X), self.n_outputs_, axis=0)
-        return torch.as_tensor(np.column_stack([inputs, np.tile(np.arange(float(self.n_outputs_)), len(X))]))
-
-    def _marginals(self, X: Array, noisy: bool) -> tuple[Array, Array]:
-        """Means and variances in standardised units, ``(S, t, P)``."""
-        with torch.no_grad():
-            moments = self.model_.moments(self._rows(X), self._condition, noisy=noisy)
-        shape = (-1, len(X), self.n_outputs_)
-        return moments.mean.numpy().reshape(shape), moments.variance.numpy().reshape(shape)
-
-    def _joint(self, X: Array, noisy: bool) -> tuple[Array, Array]:
-        """Means ``(S, t·P)`` and covariances ``(S, t·P, t·P)`` in standardised units."""
-        rows = self._rows(X)
-        with torch.no_grad():
-            posterior = self.model_.posterior(rows, self._condition)
-            mean, covariance = posterior.mean, posterior.covariance_matrix
-            if noisy:
-                covariance = covariance + torch.diag_embed(self.model_.likelihood.noise_of_rows(rows))
-        size = len(rows)
-        return mean.numpy().reshape(-1, size), covariance.numpy().reshape(-1, size, size)
-
-    def _mean_and_covariance(self, X: Array, noisy: bool) -> tuple[Array, Array]:
-        mean, covariance = mixture_covariance(*self._joint(X, noisy))
-        outputs = self.n_outputs_
-        mean = self.y_scaling_.undo(mean.reshape(-1, outputs))
-        unit = self.y_scaling_.unit
-        blocks = covariance.reshape(len(X), outputs, len(X), outputs) * unit[:, None, None] * unit
-        return self._shaped(mean), blocks[:, 0, :, 0] if self._single else blocks
-
-    def _shaped(self, values: Array) -> Array:
-        """Without the axis of processes if y had none."""
-        return values[:, 0] if self._single else values

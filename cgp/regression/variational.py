@@ -8,6 +8,7 @@ import torch
 from gpytorch import Module
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.models import GP
+from linear_operator import to_linear_operator
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor, nn
 
@@ -124,7 +125,7 @@ class StochasticCorrelatedGPRegression(GP):
         features = self.features(self.covar_module, x)
         rooted = self.variational_strategy.root.mT @ features
         covariance = dense_covariance(self.covar_module, x) - features.mT @ features + rooted.mT @ rooted
-        return MultivariateNormal(self._mean(x, features), covariance)
+        return MultivariateNormal(self._mean(x, features), to_linear_operator(covariance))
 
     def condition(self) -> None:
         """Nothing: the variational distribution holds what is known of the observations."""

@@ -168,6 +168,18 @@ def test_repeated_inputs():
     assert sd.mean() == pytest.approx(0.1, abs=0.05)
 
 
+@pytest.mark.parametrize("arguments", [{}, {"num_inducing": 6}, {"num_inducing": 6, "inference": "stochastic"}])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_covariance_may_be_singular(arguments):
+    x = np.linspace(0, 6, 14)[:, None]
+    y = np.column_stack([np.sin(x[:, 0]), -3 * np.sin(x[:, 0])])  # without any noise
+    regressor = CorrelatedGPRegressor(random_state=0, max_steps=15, **arguments).fit(x, y)
+    twice = np.concatenate([x, x])
+    covariance = regressor.predict(twice, return_cov=True, include_noise=False)[1].reshape(56, 56)
+    assert np.linalg.eigvalsh(covariance).min() > -1e-5
+    assert np.isfinite(regressor.sample_y(twice, 2)).all()
+
+
 def test_works_with_the_tools_of_scikit_learn():
     x, _, truth = outputs()
     order = np.random.default_rng(0).permutation(40)
