@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "_extensions")]
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 from sphinx.application import Sphinx
@@ -18,19 +18,21 @@ copyright = f"2026, {author}"
 release = version = cgp.__version__
 
 extensions = [
+    "mathml",  # of docs/_extensions, as gallery
     "myst_parser",
     "sphinx.ext.apidoc",
     "sphinx.ext.autodoc",
-    "sphinx.ext.mathjax",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
+    "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["_build", "api/*/modules.rst"]
+exclude_patterns = ["_build", "_extensions", "api/*/modules.rst", "examples", "sg_execution_times.rst"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 default_role = "code"
 
 myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
+html_math_renderer = "mathml"
 
 # One page a module, written anew at each build. A package's re-exports are described where they are defined.
 apidoc_modules = [
@@ -51,9 +53,30 @@ napoleon_numpy_docstring = False
 # Attributes as fields of the class, or a NamedTuple's members would be described twice.
 napoleon_use_ivar = True
 
+# Every example runs in each build that has seen a change of it; one that fails fails the build.
+sphinx_gallery_conf = {
+    "examples_dirs": "examples",
+    "gallery_dirs": "gallery",
+    "filename_pattern": r"\.py$",
+    "within_subsection_order": "gallery.reading_order",
+    "reset_modules": ("gallery.reset",),
+    "capture_repr": ("_repr_html_",),
+    "abort_on_example_error": True,
+    "download_all_examples": False,
+    "min_reported_time": 1_000_000,
+    "show_memory": False,
+    "image_srcset": ["2x"],
+    "thumbnail_size": (420, 280),
+    "backreferences_dir": "gallery/backreferences",
+    "doc_module": ("cgp", "models"),
+    "remove_config_comments": True,
+}
+
 html_theme = "pydata_sphinx_theme"
 html_title = f"cgp {release}"
 html_show_sourcelink = False
+html_static_path = ["_static"]
+html_css_files = ["cgp.css"]
 html_theme_options = {"show_nav_level": 2, "navigation_with_keys": False, "secondary_sidebar_items": ["page-toc"]}
 
 

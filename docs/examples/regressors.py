@@ -1,0 +1,123 @@
+"""
+Regression with correlated outputs
+==================================
+
+The same correlated Gaussian process that attends also does regression on its own. Two stock indices follow one
+market; where the quotations of one are missing, the other says something about them.
+"""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import torch
+from matplotlib import cbook
+from scipy.stats import norm
+
+from cgp.plotting import (
+    covariance_map,
+    inducing_inputs,
+    interval_coverage,
+    pit_histogram,
+    posterior_bands,
+    rank_plot,
+    trace_plot,
+)
+from cgp.regression import CorrelatedGPRegressor
+
+# %%
+# Two indices, one with a gap
+# ---------------------------
+# matplotlib brings monthly prices of stocks and of two American indices. We take logarithms over fifteen years, and
+# hide four years of the NASDAQ.
+
+path_to_prices = Path(cbook.get_sample_data("Stocks.csv", asfileobj=False))
+with path_to_prices.open() as file:
+    rows = csv.DictReader(line for line in file if not line.startswith("#"))
+    table = [row for row in rows if row["^GSPC"] and row["^IXIC"]]  # the others are days of dividends
+years = np.array([int(row["Date"][:4]) + (int(row["Date"][5:7]) - 0.5) / 12 for row in table])
+logarithms = np.log([[float(row["^GSPC"]), float(row["^IXIC"])] for row in table])
+window = (years > 2000) & (years < 2015)
+x, complete = years[window][:, None], logarithms[window]
+hidden = (x[:, 0] > 2005) & (x[:, 0] < 2009)
+observed = complete.copy()
+observed[hidden, 1] = np.nan
+
+regressor = CorrelatedGPRegressor(kernel="matern32", random_state=0).fit(x, observed)
+mean, sd = regressor.predict(x, return_std=True)
+axes = posterior_bands(
+    x[:, 0], mean, sd, observed_x=x[:, 0], observed_y=observed, names=["log S&P 500", "log NASDAQ"], xlabel="Year"
+)
+axes[1].plot(x[hidden, 0], complete[hidden, 1], ".", color="#D55E00", ms=3, label="hidden from the model")
+axes[1].legend(loc="upper left")
+
+# %%
+# Alone, the NASDAQ knows nothing of its gap but what stands at the ends:
+
+alone = CorrelatedGPRegressor(kernel="matern32", random_state=0).fit(x, observed[:, 1:])
+mean_alone, sd_alone = (np.ravel(values) for values in alone.predict(x, return_std=True))
+truth = complete[hidden, 1]
+for name, m, s in (("both", mean[hidden, 1], sd[hidden, 1]), ("alone", mean_alone[hidden], sd_alone[hidden])):
+    error = np.sqrt(np.mean((m - truth) ** 2))
+    print(f"{name:6} RMSE {error:.3f}  log-density {norm.logpdf(truth, m, s).mean():.2f}")
+
+# %%
+# Are the intervals honest?
+# -------------------------
+# The predictive distribution function at what was hidden. A curve above the diagonal has intervals that are too
+# wide, one below it too narrow.
+
+both = norm.cdf(truth, mean[hidden, 1], sd[hidden, 1])
+single = norm.cdf(truth, mean_alone[hidden], sd_alone[hidden])
+interval_coverage({"both indices": both, "alone": single})
+
+# %%
+
+pit_histogram(both, bins=8)
+
+# %%
+# The covariance between the indices
+# ----------------------------------
+# Of the prior that was learned, from one index to the other over time. A ridge beside the diagonal would be a delay.
+
+steps = torch.linspace(-1.5, 1.5, 60, dtype=torch.float64)[:, None]
+rows = [torch.cat([steps, torch.full_like(steps, p)], -1) for p in (0, 1)]
+with torch.no_grad():
+    cross = regressor.model_.covar_module(*rows).to_dense()
+covariance_map(cross, rows="S&P 500, time (standardised)", columns="NASDAQ, time (standardised)")
+
+# %%
+# Inducing inputs
+# ---------------
+# For more observations than a Cholesky factorisation can bear. They lie in the canonical space, between the mapped
+# observations of both.
+
+sparse = CorrelatedGPRegressor(kernel="matern32", num_inducing=30, random_state=0).fit(x, observed)
+model = sparse.model_
+component = model.covar_module.kernels[0]
+with torch.no_grad():
+    mapped = component.points(model.train_inputs[0]).inputs
+    places = model.inducing_inputs()[0]
+inducing_inputs(
+    mapped[:, :2],
+    places[:, :2],
+    process=model.train_inputs[0][:, -1],
+    names=["S&P 500", "NASDAQ"],
+    labels=("time, mapped", "process, mapped"),
+)
+
+# %%
+# Few observations
+# ----------------
+# Then the parameters themselves are uncertain. ``inference="nuts"`` samples them; the intervals become wider, and
+# honest. Chains should look like one band, and their ranks should be flat.
+
+few = CorrelatedGPRegressor(inference="nuts", num_chains=2, num_warmup=60, num_samples=60, random_state=0)
+few.fit(x[::9], complete[::9, 0])
+chains = {name: value.flatten(2) for name, value in few.samples_.chains.items()}
+name = next(key for key in chains if "noise" in key)
+trace_plot(chains[name][..., 0], name="noise")
+
+# %%
+
+rank_plot(chains[name][..., 0], bins=10, name="noise")

@@ -1,0 +1,112 @@
+"""
+Variance maps
+=============
+
+Where in an image is the model unsure? A converted layer gives each head and each patch a predictive variance. Here a
+digit is half covered, inverted, or replaced by noise, and we look at what each layer and each head makes of it.
+"""
+
+import torch
+from sklearn.datasets import load_digits
+from torchvision.models import VisionTransformer
+
+import cgp
+from cgp.plotting import variance_map, variance_maps
+
+digits = load_digits()
+images = torch.tensor(digits.images, dtype=torch.float32)[:, None].repeat(1, 3, 1, 1) / 16
+labels = torch.tensor(digits.target)
+train, test = torch.arange(1300), torch.arange(1300, 1797)
+
+vit = VisionTransformer(
+    image_size=8, patch_size=1, num_layers=3, num_heads=4, hidden_dim=32, mlp_dim=64, num_classes=10
+)
+optimiser = torch.optim.AdamW(vit.parameters(), lr=3e-3, weight_decay=0.05)
+for _ in range(4):
+    for batch in train[torch.randperm(len(train))].split(64):
+        optimiser.zero_grad()
+        torch.nn.functional.cross_entropy(vit(images[batch]), labels[batch]).backward()
+        optimiser.step()
+vit.eval()
+
+# %%
+# What the variance is measured against, ``statistics`` says: ``"bounded"``, the default of conversion, keeps it
+# between zero and the amplitude squared; the other two are the covariance of the derivation, whose scale spans many
+# orders of magnitude in a trained model, with the median of each image divided out (``"sequence"``) or not
+# (``"learned"``).
+
+model = cgp.convert(vit, "cgp", layers="all")
+
+# %%
+# A digit and what became of it
+# -----------------------------
+# Columns are the layers, averaged over heads. Layers differ in scale, so each is divided by the median of what it
+# shows on 100 familiar images.
+
+generator = torch.Generator().manual_seed(0)
+clean = images[1306]
+covered = clean.clone()
+covered[:, 4:] = 0.5
+noise = torch.rand(1, 8, 8, generator=generator).expand(3, -1, -1)
+shown = torch.stack([clean, covered, 1 - clean, noise])
+
+usual = cgp.predict(model, images[test[:100]], 1, seed=0)
+changed = cgp.predict(model, shown, 1, seed=0)
+
+
+def relative(layer):
+    """Variance (images, rows, columns) of a layer over that of familiar images."""
+    return changed.patch_variance(layer).mean(1) / usual.patch_variance(layer).mean(1).median()
+
+
+variance_maps(
+    shown,
+    torch.stack([relative(layer) for layer in range(3)], 1),
+    rows=["as it was", "half covered", "inverted", "noise"],
+    label="Variance / its median on familiar images",
+)
+
+# %%
+# The first layer sees pixels and their places; the layers above see what the layers below have made of them.
+#
+# The heads of a layer
+# --------------------
+# Heads look at different things, and are unsure of different things.
+
+heads = changed.patch_variance(0)[1]
+variance_maps(covered, heads, columns=[f"head {h + 1}" for h in range(4)])
+
+# %%
+# One map by itself
+# -----------------
+# The variance lies over the image in grey.
+
+variance_map(covered, relative(0)[1], label="Variance / its median\non familiar images")
+
+# %%
+# What a map says, and what it does not
+# -------------------------------------
+# A token's variance is that of its heads' outputs *given* the tokens below. It is large where queries lie far from
+# the keys of the same image, in the geometry that the head has learned. It is not the probability of an error, and a
+# head that ignores a region is certain about it. Over 100 images, with each of the statistics:
+
+changes = {
+    "as it was": images[test[:100]],
+    "half covered": images[test[:100]].clone(),
+    "inverted": 1 - images[test[:100]],
+    "noise": torch.rand(100, 1, 8, 8, generator=generator).expand(-1, 3, -1, -1),
+}
+changes["half covered"][:, :, 4:] = 0.5
+
+print(f"{'median variance':16}" + "".join(f"{name:>14}" for name in changes))
+for statistics in ("bounded", "sequence", "learned"):
+    host = cgp.convert(vit, "cgp", layers="all", statistics=statistics)
+    medians = [
+        torch.stack([cgp.predict(host, x, 1, seed=0).patch_variance(layer).mean(1).median() for x in changes.values()])
+        for layer in range(3)
+    ]
+    for layer, row in enumerate(medians):
+        print(f"{statistics:9}layer {layer + 1}" + "".join(f"{float(value):14.2f}" for value in row / row[0]))
+
+# %%
+# More in :doc:`/uncertainty`.
