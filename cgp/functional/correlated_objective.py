@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from .cholesky import cholesky, solve_lower
+from .cholesky import cholesky, log_determinant, solve_lower
 from .correlated import ExactTerms, joint_posterior, prior_covariance
+from .factored import whitened
 from .gaussians import DenseGaussian, factored_log_density
-from .padding import add_noise, as_matrix, mask_gram, mask_tokens
+from .padding import add_noise, as_matrix, count_tokens, mask_gram, mask_tokens
 
 __all__ = ["OBJECTIVES", "log_density"]
 
@@ -81,7 +83,7 @@ def _key_term(terms: ExactTerms) -> Tensor:
     targets = terms.K_k @ terms.values + as_matrix(terms.noise) * terms.values
     quadratic = (terms.values * targets).sum((-2, -1))
     zero = torch.zeros_like(terms.values)
-    return factored_log_density(zero, terms.key_factor, terms.key_padding) - 0.5 * quadratic
+    return _whitened_log_density(zero, terms.key_factor, terms.key_padding) - 0.5 * quadratic
 
 
 def _marginal_key_term(terms: ExactTerms) -> Tensor:
@@ -94,14 +96,21 @@ def _marginal_key_term(terms: ExactTerms) -> Tensor:
 
 def _marginal_query_term(terms: ExactTerms, K_q: Tensor) -> Tensor:
     noisy = add_noise(prior_covariance(K_q, terms), terms.noise, terms.query_padding)
-    factor = cholesky(noisy, name="K_q + noise", jitter=0.0)
-    return factored_log_density(mask_tokens(terms.mean, terms.query_padding), factor, terms.query_padding)
+    mean = mask_tokens(terms.mean, terms.query_padding)
+    factor, white = whitened(noisy, mean, name="K_q + noise", jitter=0.0)
+    return _whitened_log_density(white, factor, terms.query_padding)
 
 
 def _joint_query_term(terms: ExactTerms, K_q: Tensor) -> Tensor:
     noisy = add_noise(joint_posterior(terms, K_q).covariance, terms.noise, terms.query_padding)
     factor = cholesky(noisy, name="predictive covariance + noise", jitter=0.0)
-    return factored_log_density(torch.zeros_like(terms.mean), factor, terms.query_padding)
+    return _whitened_log_density(torch.zeros_like(terms.mean), factor, terms.query_padding)
+
+
+def _whitened_log_density(white: Tensor, factor: Tensor, padding: Tensor | None) -> Tensor:
+    """Log-density of zero-mean columns y from L⁻¹y and L."""
+    constant = count_tokens(white[..., 0], padding) * math.log(2.0 * math.pi)
+    return -0.5 * (white.square().sum((-2, -1)) + white.shape[-1] * (log_determinant(factor) + constant))
 
 
 def _conditional_factor(terms: ExactTerms, side: _Side) -> Tensor:

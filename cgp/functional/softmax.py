@@ -25,10 +25,11 @@ import torch
 from torch import Tensor
 
 from . import correlated, sparse_correlated
-from .causal import explained_variance, sparse_prefix_posterior, up_to
+from .causal import explained_variance, own_variance, sparse_prefix_posterior, up_to
 from .covariances import canonical, squared_exponential
 from .padding import as_vector, mask_gram, mask_tokens
-from .sparse_terms import SparseTerms
+from .products import quadratic_forms
+from .sparse_terms import SparseTerms, factored_capacitance, features
 from .token_statistics import masked_median, token_centre
 
 __all__ = [
@@ -211,7 +212,11 @@ def sparse_marginals(points: ScaledPoints, inducing: Tensor, whitening: Tensor, 
     Returns:
         ``(*batch, Nq)``.
     """
-    return sparse_correlated.marginal_posterior(_sparse_terms(points, inducing, whitening, noise)).variance
+    A_q, A_k = _features(points, inducing, whitening)
+    inverse = factored_capacitance(A_k, noise).inverse
+    remaining = quadratic_forms(A_q, inverse.mT @ inverse).clamp(min=0.0)
+    variance = remaining + own_variance(A_q, torch.ones_like(points.log_scale), noise, "dtc")
+    return variance if points.query_padding is None else variance.masked_fill(points.query_padding, 0.0)
 
 
 def sparse_causal_marginals(
@@ -228,7 +233,7 @@ def sparse_causal_marginals(
     Returns:
         ``(*batch, n)``.
     """
-    A_q, A_k = (sparse_correlated.features(canonical("rbf"), inducing, whitening, z) for z in (points.q, points.k))
+    A_q, A_k = _features(points, inducing, whitening)
     one, nothing = torch.ones_like(points.log_scale), points.k[..., :1]
     return sparse_prefix_posterior(A_q, A_k, nothing, one, noise=noise, padding=points.key_padding).variance
 
@@ -247,8 +252,14 @@ def bounded_scale(log_scale: Tensor, centre: Tensor | float, log_tau: Tensor | f
     return ((log_scale - centre).clamp(-LOG_SCALE_BOUND, LOG_SCALE_BOUND) + as_vector(log_tau)).exp()
 
 
+def _features(points: ScaledPoints, inducing: Tensor, whitening: Tensor) -> tuple[Tensor, Tensor]:
+    """Whitened features of queries and keys, zero at padded tokens."""
+    A_q, A_k = (features(canonical("rbf"), inducing, whitening, z) for z in (points.q, points.k))
+    return mask_gram(A_q, None, points.query_padding), mask_gram(A_k, None, points.key_padding)
+
+
 def _sparse_terms(points: ScaledPoints, inducing: Tensor, whitening: Tensor, noise: Tensor | float) -> SparseTerms:
-    A_q, A_k = (sparse_correlated.features(canonical("rbf"), inducing, whitening, z) for z in (points.q, points.k))
+    A_q, A_k = _features(points, inducing, whitening)
     return sparse_correlated.direct_terms(
         A_q,
         A_k,
