@@ -21,7 +21,7 @@ from sklearn.datasets import load_digits
 
 import cgp
 from cgp.attention import GaussianProcessAttention
-from cgp.functional.cholesky import whitened
+from cgp.functional.cholesky import cholesky, solve_lower
 from cgp.functional.gaussians import DenseGaussian, MarginalGaussian
 from cgp.functional.padding import add_noise, mask_gram, mask_tokens
 from cgp.plotting import variance_maps
@@ -44,7 +44,7 @@ class RegressionAttention(GaussianProcessAttention):
         K_k = add_noise(mask_gram(gram(tokens.k), padding, padding), self.noise, padding)
         K_kq = mask_gram(gram(tokens.k, tokens.q), padding, tokens.query_padding)
         values = mask_tokens(tokens.v, padding)
-        _, solved = whitened(K_k, torch.cat([K_kq, values], -1), name="K_k + noise")
+        solved = solve_lower(cholesky(K_k, name="K_k + noise"), torch.cat([K_kq, values], -1))
         explained, targets = solved.split([K_kq.shape[-1], values.shape[-1]], -1)
         return explained.mT @ targets, explained
 
