@@ -88,7 +88,7 @@ def covariance_of_centred(a: Tensor, b: Tensor) -> Tensor:
         tensor([[0.6065],
                 [0.6065]])
     """
-    half_a, half_b = -0.5 * a.square().sum(-1, keepdim=True), -0.5 * b.square().sum(-1, keepdim=True)
+    half_a, half_b = (torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_().mul_(-0.5) for x in (a, b))
     if a.shape[:-2] == b.shape[:-2]:
         flat = torch.baddbmm(*(x.reshape(-1, *x.shape[-2:]) for x in (half_a, a, b.mT)))
         logarithms = flat.reshape(*a.shape[:-1], b.shape[-2])
