@@ -29,6 +29,7 @@ def benchmark(
     threads: int = 2,
     quick: bool = False,
     docs: Path | None = None,
+    note: str = "",
 ) -> None:
     """Measure the blocks against softmax attention. Groups that are in the folder already are not measured again.
 
@@ -38,6 +39,7 @@ def benchmark(
         threads: of torch.
         quick: tiny sizes, in seconds: for tests, not for figures.
         docs: folder of the documentation whose page, pictures and CSV are to be written; none if None.
+        note: a sentence for the page on the circumstances, such as what else the machine was doing.
 
     Raises:
         ValueError: if the number of threads is not positive.
@@ -53,4 +55,4 @@ def benchmark(
                 run(out, quick)
     finally:
         torch.set_num_threads(before)
-    write_report(stored(out), out, docs)
+    write_report(stored(out), out, docs, note)

@@ -90,7 +90,7 @@ LABELS: Mapping[str, str] = {
 }
 
 _CUBIC = ("exact-direct", "exact-latent", "exact-latent-objective")
-_LARGEST = {**dict.fromkeys(_CUBIC, 512), "kernel": 2048, "sgpa": 1024}
+_LARGEST = {**dict.fromkeys(_CUBIC, 512), "sgpa": 1024}
 # Compiling is slow on a CPU: what differs in kind is enough.
 _COMPILED = (REFERENCE, "kernel", "sparse-direct", "sparse-latent", "exact-direct")
 

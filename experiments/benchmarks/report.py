@@ -19,13 +19,14 @@ __all__ = ["command", "write_report"]
 Table = list[list[str]]
 
 
-def write_report(rows: Sequence[Row], out: Path, docs: Path | None) -> None:
+def write_report(rows: Sequence[Row], out: Path, docs: Path | None, note: str = "") -> None:
     """Write page, CSV and pictures into the folder, and into the documentation if one is given.
 
     Args:
         rows: all that was measured.
         out: folder of the benchmark.
         docs: folder of the documentation, or None.
+        note: a sentence on the circumstances.
     """
     kept = [row for row in rows if row["suite"] != "machine"]
     for page, images, data in (
@@ -36,14 +37,15 @@ def write_report(rows: Sequence[Row], out: Path, docs: Path | None) -> None:
         write_csv(data, [{key: row.get(key, "") for key in keys} for row in kept])
         pictures = save_pictures(kept, images)
         links = {name: path.relative_to(page.parent).as_posix() for name, path in pictures.items()}
-        write_text(page, _page(rows, links, data.relative_to(page.parent).as_posix()))
+        write_text(page, _page(rows, links, data.relative_to(page.parent).as_posix(), note))
 
 
-def _page(rows: Sequence[Row], pictures: dict[str, str], data: str) -> str:
+def _page(rows: Sequence[Row], pictures: dict[str, str], data: str, note: str) -> str:
     machine = next(row for row in rows if row["suite"] == "machine")
     parts = [
         "# Benchmarks",
         _preamble(machine, data),
+        f"**{note}**" if note else "",
         "## Goals",
         "Ratios to softmax attention of the same sizes in the same run: medians, quartiles beside them.",
         _markdown(_goal_table(rows)),
