@@ -20,6 +20,7 @@ __all__ = ["METHODS", "TEMPERED", "Fitted", "Task", "disturbed"]
 
 BATCH = 250
 _CALIBRATION_BATCH = 125
+_SHARES = {"disturbed": 0.5, "fifth": 0.2}
 _KINDS = ("noise", "blur", "contrast", "occlusion", "rotation")
 
 
@@ -53,14 +54,15 @@ class Fitted(NamedTuple):
     validation: LabelledImages | None = None
 
 
-def disturbed(part: LabelledImages) -> LabelledImages:
-    """Return the images, every second one disturbed: noise, blur, contrast, occlusion or rotation at strength 1 to 5.
+def disturbed(part: LabelledImages, share: float = 0.5) -> LabelledImages:
+    """Return the images, some of them disturbed: noise, blur, contrast, occlusion or rotation at strength 1 to 5.
 
     Args:
         part: images.
+        share: of the images that are disturbed.
     """
     images = part.images.clone()
-    order = torch.randperm(len(images), generator=generator_for("disturbed", len(images)))[: len(images) // 2]
+    order = torch.randperm(len(images), generator=generator_for("disturbed", len(images)))[: round(share * len(images))]
     cells = [(kind, strength) for kind in _KINDS for strength in range(1, 6)]
     for number, (kind, strength) in enumerate(cells):
         chosen = order[number :: len(cells)]
@@ -70,7 +72,8 @@ def disturbed(part: LabelledImages) -> LabelledImages:
 
 
 def _validation(task: Task, kind: str) -> LabelledImages:
-    return disturbed(task.parts.calibration) if kind == "disturbed" else task.parts.calibration
+    part = task.parts.calibration
+    return disturbed(part, _SHARES[kind]) if kind in _SHARES else part
 
 
 @torch.no_grad()
@@ -150,6 +153,7 @@ _first = partial(_gaussian_process, attention="cgp", layers=[0], statistics="bou
 METHODS: Mapping[str, Callable[[Task], Fitted]] = {
     "softmax, as trained": _original,
     "temperature": partial(_temperature, validation="clean"),
+    "temperature, a fifth disturbed": partial(_temperature, validation="fifth"),
     "temperature, disturbed": partial(_temperature, validation="disturbed"),
     "MC dropout": _mc_dropout,
     "last-layer Laplace": _laplace,
@@ -161,6 +165,7 @@ METHODS: Mapping[str, Callable[[Task], Fitted]] = {
         sampling="marginal",
         validation="clean",
     ),
+    "GP in the first layer, a fifth disturbed": partial(_first, validation="fifth"),
     "GP in the first layer, disturbed": partial(_first, validation="disturbed"),
     "sparse GP in the first layer, disturbed": partial(_first, attention="scgp", validation="disturbed"),
     "GP in the first layer": partial(_first, validation="clean"),
