@@ -24,7 +24,7 @@ SUITES: Mapping[str, Callable[[Path, bool], None]] = {
 
 
 def benchmark(
-    suite: Literal["blocks", "transcriptions", "memory", "prediction", "vit", "all"],
+    suite: Literal["blocks", "transcriptions", "memory", "prediction", "vit", "all", "report"],
     out: Path = Path("runs/benchmarks"),
     threads: int = 2,
     quick: bool = False,
@@ -34,7 +34,7 @@ def benchmark(
     """Measure the blocks against softmax attention. Groups that are in the folder already are not measured again.
 
     Args:
-        suite: what to measure.
+        suite: what to measure; "report" writes tables and pictures of what is there.
         out: folder of rows, tables and pictures.
         threads: of torch.
         quick: tiny sizes, in seconds: for tests, not for figures.
