@@ -89,7 +89,7 @@ def _preamble(machine: Row, data: str) -> str:
 {command()}
 ```
 
-{machine["processor"]}, {machine["cores"]} cores, {machine["threads"]} threads, torch {machine["torch"]}, Python \
+{machine["processor"]}, {machine["cores"]} cores, threads: {machine["threads"]}, torch {machine["torch"]}, Python \
 {machine["python"]}, commit {machine["commit"]}, {machine["date"]}. A matrix product of 1024 × 1024 reaches \
 {machine["matmul_rate"] / 1e9:.0f} GFLOP/s there.
 
@@ -104,6 +104,9 @@ quartiles and minima are in [the CSV]({data}). What was tried, and what lost, is
 def command() -> str:
     """The command that runs now, folders left out."""
     arguments = list(sys.argv[1:])
+    if "--note" in arguments:
+        at = arguments.index("--note")
+        del arguments[at : at + 2]
     for flag, word in (("--out", "OUT"), ("--docs", "docs")):
         if flag in arguments[:-1]:
             arguments[arguments.index(flag) + 1] = word
