@@ -57,7 +57,7 @@ def test_pooled_scores_are_those_of_one_process(results):
     alone, first, second = (result["scores"] for result in results)
     assert first == second
     for expected, found in zip(alone, first, strict=True):
-        assert found == pytest.approx(expected, abs=1e-2)
+        assert found == pytest.approx(expected, abs=1e-3)
 
 
 def fit_command(out, *more):
