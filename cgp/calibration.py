@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from cgp.attention.softmax_posterior import SoftmaxPosterior
 
 from .circumstances import eval_mode, seeded, uncompiled
+from .deep_gp import attention_blocks
 from .deep_gp import sampling as sampling_mode
 from .inputs import call_model, logits_of, model_device, to_device
 from .replay import SharedPrefix
@@ -101,7 +102,7 @@ def calibrate(
     With "bounded" statistics the lengthscale :math:`\ell` is fitted, too. Minimises the loss of reparametrised draws by
     Adam, from the best of a few multiples of the amplitudes. The mean does not depend on the scales, so the predictions
     in mean mode stay as they are. What lies below the first stochastic layer is computed once for each batch and kept;
-    if the loss has not fallen at the end, the scales are put back.
+    if the loss has not fallen at the end, the scales are put back. Frozen factors are dropped.
 
     Args:
         model: with softmax's mean: what :func:`cgp.convert` makes by "cgp" or "scgp".
@@ -137,6 +138,8 @@ def calibrate(
     if not posteriors:
         raise ValueError("model: expected layers with softmax's mean (convert by 'cgp' or 'scgp'), got none")
     scales = [parameter for m in posteriors.values() for parameter in m.scales()]
+    for block in attention_blocks(model):
+        block.train(block.training)  # drops frozen factors: they depend on the lengthscale
     with eval_mode(model), _only(model, scales), seeded(seed, model_device(model)):
         fit = _Fit(model, sampling, num_samples, loss, output)
         batches = [fit.prepare(batch) for batch in loader]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor
 
@@ -173,7 +173,8 @@ class SparseCGPAttention(CorrelatedAttention):
         """
         if self.inducing.depends_on_tokens:
             return {}
-        factors = {"whitening": whiten(self.canonical.gram(self._shrunk(self.inducing.points)))}
+        points = self._shrunk(cast(Tensor, self.inducing.points))
+        factors = {"whitening": whiten(self.canonical.gram(points))}
         if self.key_inducing is not None:
             factors["key_whitening"] = whiten(self.canonical.gram(self.key_inducing.points))
         return factors

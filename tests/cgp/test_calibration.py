@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from cgp import CGPAttention, SparseCGPAttention, calibrate, convert, predict
+from cgp import CGPAttention, SparseCGPAttention, calibrate, convert, freeze, predict
 from cgp.calibration import mixture_nll
 from tests.cgp.conversion import hosts
 
@@ -50,6 +50,16 @@ def test_the_likelihood_rises_and_nothing_else_moves(attention):
     torch.testing.assert_close(amplitude, posterior.log_amplitude.detach().exp())
     torch.testing.assert_close(noise, posterior.noise.detach())
     assert str(report).splitlines()[0].startswith("60 steps on 48 examples in ")
+
+
+def test_frozen_factors_do_not_outlive_their_lengthscale():
+    model, x, y = overconfident("scgp")
+    calibrate(freeze(model), [(x, y)], steps=5, learning_rate=0.3)
+    found = predict(model, x, 2, seed=0).token_variance
+    model.train()
+    fresh = predict(model.eval(), x, 2, seed=0).token_variance
+    for name, variance in fresh.items():
+        torch.testing.assert_close(found[name], variance)
 
 
 def test_the_figures_are_those_of_predictions():
