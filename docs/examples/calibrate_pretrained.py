@@ -50,8 +50,8 @@ vit.eval()
 # Three models with the same mean
 # -------------------------------
 # The original; the original with its logits divided by the temperature of least validation NLL; and the converted
-# one, whose amplitude and noise (two numbers a head) have been fitted on the same 300 images. "joint" draws let the
-# tokens of an image err together.
+# one, whose amplitude, noise and lengthscale (three numbers a head) have been fitted on the same 300 images. "joint"
+# draws let the tokens of an image err together.
 
 model = cgp.convert(vit, "cgp", layers="all")
 loader = list(zip(images[validation].split(60), labels[validation].split(60), strict=True))
