@@ -29,10 +29,18 @@ _COLUMNS = {  # key: title, scale, digits, +1 where more is better
     "corrupted_aurc": ("corrupted AURC ‰ ↓", 1000, 1, -1),
 }
 _FOLDER = "corrupted-"
+_DRAWN = (  # more lines than this are a thicket
+    "softmax, as trained",
+    "temperature",
+    "temperature, a fifth disturbed",
+    "MC dropout",
+    "GP in the first layer, a fifth disturbed",
+    "GP in the first layer, disturbed",
+)
 
 
 def write_report(out: Path, rows: Mapping[str, Path], sets: Sequence[str]) -> None:
-    """Write `conversion.md`, `conversion.csv`, `conversion-sets.csv` and two pictures.
+    """Write `conversion.md`, `conversion.csv`, `conversion-sets.csv` and a picture.
 
     Args:
         out: the folder to write.
@@ -48,7 +56,7 @@ def write_report(out: Path, rows: Mapping[str, Path], sets: Sequence[str]) -> No
     write_csv(out / "conversion-sets.csv", [{"method": n} | row for n, found in scored.items() for row in found])
     write_text(out / "conversion.md", _markdown(table))
     write_json(out / "provenance.json", provenance())
-    _pictures(out, complete, scored)
+    _picture(out, scored)
 
 
 def _scores(folder: Path, sets: Sequence[str]) -> list[dict[str, Any]]:
@@ -117,14 +125,16 @@ def _cell(value: float, values: Sequence[float], scale: float, digits: int, sign
     return f"**{text}**" if text == f"{best * scale:.{digits}f}" else text
 
 
-def _pictures(out: Path, folders: Mapping[str, Path], scored: Mapping[str, list[dict[str, Any]]]) -> None:
-    """NLL against the severity of corruption, and reliability on the hardest."""
+def _picture(out: Path, scored: Mapping[str, list[dict[str, Any]]]) -> None:
+    """NLL against the severity of corruption."""
     severities = sorted({int(row["set"].rsplit("-", 1)[1]) for row in _corrupted(next(iter(scored.values())))})
     curves = {
         name: [_mean_at(rows, "nll", 0)] + [_mean_at(rows, "nll", severity) for severity in severities]
         for name, rows in scored.items()
+        if name in _DRAWN
     }
     axes = shift_curves([0, *severities], curves, ylabel="NLL")
+    axes.set_xlabel("Severity of corruption")
     write_atomically(out / "corruption.png", lambda aside: axes.figure.savefig(aside, dpi=200))
 
 
