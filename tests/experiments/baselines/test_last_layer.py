@@ -169,7 +169,7 @@ class Draws(nn.Module):
 
 INPUTS, LABELS = torch.randn(6, 2), torch.arange(6) % C
 REFUSED = {
-    "no last layer": (nn.Sequential(nn.Linear(2, C), nn.ReLU()), {}, "model: expected a linear layer"),
+    "no last layer": (nn.Sequential(nn.Linear(2, C), nn.Tanh()), {}, "model: expected a linear layer"),
     "random": (nn.Sequential(Draws(), nn.Linear(2, C)), {}, "model: expected the same logits in two passes"),
     "tokens": (nn.Sequential(nn.Unflatten(1, (2, 1)), nn.Linear(1, C)), {}, "layer: expected one vector an example"),
     "word": (network(), {"prior_precision": "evidence"}, "prior_precision: expected a number"),
