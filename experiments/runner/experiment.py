@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from difflib import get_close_matches
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -100,7 +101,9 @@ def config_files(config: str) -> list[Path]:
         folders = [_settings()[path.parent.name], path.parent]
         path = folders[0] / path.name
     if not path.is_file():
-        raise ValueError(f"config: expected a file or one of the rows {', '.join(row_names())}, got {config!r}")
+        near = get_close_matches(config, row_names(), n=3)
+        hint = f"did you mean {' or '.join(near)}?" if near else "`python -m experiments list` shows them"
+        raise ValueError(f"config: expected a file or a row ({hint}), got {config!r}")
     common = [folder / _COMMON for folder in folders]
     return [*(file for file in common if file.is_file() and file != path), path]
 

@@ -7,6 +7,7 @@ import pytest
 
 from experiments.methods import network
 from experiments.runner import experiment_from, fitting, predicting, row_names
+from experiments.runner.experiment import config_files
 from experiments.runner.fitting import perform
 from experiments.runner.smoke import smoked
 from experiments.runner.trained_run import TrainedRun
@@ -109,3 +110,8 @@ def test_a_complete_run_is_left_alone_and_another_configuration_refused(tmp_path
 def test_a_missing_run_is_named(tmp_path):
     with pytest.raises(ValueError, match="cola/cgpt: expected a complete run .*fit --config cola/kernel_asymmetric"):
         perform(smoked(experiment_from(["cola/cgpt"])), out=tmp_path, trainer=QUIET)
+
+
+def test_a_misspelt_row_is_answered_with_the_nearest():
+    with pytest.raises(ValueError, match=r"did you mean cola/softmax .*got 'cola/sofmax'"):
+        config_files("cola/sofmax")
