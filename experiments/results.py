@@ -7,7 +7,7 @@ import numpy as np
 
 from experiments.configuration import EvaluationConfig
 from experiments.data import SHIFTS, UNFAMILIAR
-from experiments.metrics import auroc, classification_report, mean_probabilities, uncertainty
+from experiments.metrics import classification_report, detection_auroc, mean_probabilities, uncertainty
 from experiments.prediction import Predictions, load_predictions, shift_name, unfamiliar_name
 from experiments.runs import Run
 
@@ -149,14 +149,10 @@ def _unfamiliar_rows(folder: Path, test: Predictions) -> list[Row]:
         rows.append(
             {
                 "kind": kind,
-                "auroc_total": _separation(familiar.total, strange.total),
-                "auroc_epistemic": _separation(familiar.epistemic, strange.epistemic) if draws > 1 else float("nan"),
+                "auroc_total": detection_auroc(familiar.total, strange.total),
+                "auroc_epistemic": detection_auroc(familiar.epistemic, strange.epistemic)
+                if draws > 1
+                else float("nan"),
             }
         )
     return rows
-
-
-def _separation(familiar: np.ndarray, strange: np.ndarray) -> float:
-    """AUROC with the unfamiliar inputs as positives."""
-    scores = np.concatenate([familiar, strange])
-    return auroc(scores, np.arange(len(scores)) >= len(familiar))

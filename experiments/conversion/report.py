@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cgp.plotting import shift_curves
-from experiments.metrics import auroc, classification_report, uncertainty
+from experiments.metrics import classification_report, detection_auroc, uncertainty
 from experiments.prediction import Predictions, load_predictions
 from experiments.provenance import provenance
 from experiments.storage import write_atomically, write_json, write_text
@@ -77,13 +77,8 @@ def _scores(folder: Path, sets: Sequence[str]) -> list[dict[str, Any]]:
 
 def _detection(familiar: Any, found: Predictions) -> dict[str, float]:
     strange = uncertainty(found.logits)
-    epistemic = auroc_of(familiar.epistemic, strange.epistemic) if len(found.logits) > 1 else float("nan")
-    return {"auroc": auroc_of(familiar.total, strange.total), "auroc_epistemic": epistemic}
-
-
-def auroc_of(familiar: np.ndarray, strange: np.ndarray) -> float:
-    """AUROC with the unfamiliar inputs as positives."""
-    return auroc(np.concatenate([familiar, strange]), np.arange(len(familiar) + len(strange)) >= len(familiar))
+    epistemic = detection_auroc(familiar.epistemic, strange.epistemic) if len(found.logits) > 1 else float("nan")
+    return {"auroc": detection_auroc(familiar.total, strange.total), "auroc_epistemic": epistemic}
 
 
 def _row(name: str, scores: list[dict[str, Any]], folder: Path) -> dict[str, Any]:

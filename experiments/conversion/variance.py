@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import torch
 
 import cgp
@@ -12,7 +11,7 @@ from experiments.conversion.parts import cifar10_parts
 from experiments.conversion.training import trained
 from experiments.data import shifted
 from experiments.data.arrays import load_arrays
-from experiments.metrics import auroc
+from experiments.metrics import detection_auroc
 from experiments.storage import write_text
 from experiments.tables import write_csv
 
@@ -64,9 +63,5 @@ def _variances(model: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:  #
 
 
 def _row(scores: dict[str, torch.Tensor], layer: int) -> dict[str, float]:
-    clean = scores[""][layer].numpy()
-    return {
-        name: auroc(np.concatenate([clean, found[layer].numpy()]), np.arange(len(clean) + found.shape[1]) >= len(clean))
-        for name, found in scores.items()
-        if name
-    }
+    clean = scores[""][layer]
+    return {name: detection_auroc(clean, found[layer]) for name, found in scores.items() if name}

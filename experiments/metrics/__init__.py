@@ -16,6 +16,7 @@ from experiments.metrics.detectors import DETECTOR_NAMES, detect, detector_score
 from experiments.metrics.ood import (
     DETECTORS,
     DetectionReport,
+    detection_auroc,
     detection_report,
     energy,
     epistemic_uncertainty,
@@ -68,6 +69,7 @@ __all__ = [
     "calibration_error",
     "classification_report",
     "detect",
+    "detection_auroc",
     "detection_report",
     "detector_scores",
     "energy",

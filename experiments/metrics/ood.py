@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from experiments.metrics._checks import Array, as_labels, as_vector
@@ -18,6 +19,7 @@ from experiments.metrics.separation import aupr, auroc, false_positive_rate
 __all__ = [
     "DETECTORS",
     "DetectionReport",
+    "detection_auroc",
     "detection_report",
     "energy",
     "epistemic_uncertainty",
@@ -35,6 +37,33 @@ class DetectionReport(NamedTuple):
     aupr_in: float  # positive: familiar, by the negated score
     aupr_out: float  # positive: unfamiliar
     fpr95: float  # at the first threshold that finds 95 % of the unfamiliar
+
+
+def detection_auroc(
+    familiar: Any,  # shape: (N,)
+    unfamiliar: Any,  # shape: (M,)
+) -> float:
+    """AUROC of scores; the positive class is unfamiliar.
+
+    Args:
+        familiar: Scores of inputs like the training data (N,).
+        unfamiliar: Scores of other inputs (M,), larger if the detector works.
+
+    Returns:
+        A number in [0, 1].
+
+    Example:
+        >>> detection_auroc([0.1, 0.2], [0.8, 0.15])
+        0.75
+    """
+    return auroc(*_labelled(familiar, unfamiliar))
+
+
+def _labelled(familiar: Any, unfamiliar: Any) -> tuple[Array, NDArray[np.bool_]]:
+    """All scores, and which of them are those of unfamiliar inputs."""
+    familiar, unfamiliar = as_vector(familiar, "familiar"), as_vector(unfamiliar, "unfamiliar")
+    scores = np.concatenate([familiar, unfamiliar])
+    return scores, np.arange(len(scores)) >= len(familiar)
 
 
 def detection_report(
@@ -56,9 +85,7 @@ def detection_report(
         >>> detection_report([0.1, 0.2], [0.8, 0.9])
         DetectionReport(auroc=1.0, aupr_in=1.0, aupr_out=1.0, fpr95=0.0)
     """
-    familiar, unfamiliar = as_vector(familiar, "familiar"), as_vector(unfamiliar, "unfamiliar")
-    scores = np.concatenate([familiar, unfamiliar])
-    positive = np.arange(len(scores)) >= len(familiar)
+    scores, positive = _labelled(familiar, unfamiliar)
     return DetectionReport(
         auroc=auroc(scores, positive),
         aupr_in=aupr(-scores, ~positive),

@@ -4,9 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from experiments.metrics import auroc, classification_report, mean_probabilities, uncertainty
+from experiments.metrics import classification_report, detection_auroc, mean_probabilities, uncertainty
 from experiments.prediction import Predictions, load_predictions
 from experiments.runner.folder import RunFolder
 
@@ -77,5 +75,4 @@ def _scores(found: Predictions, test: Predictions | None, protocol: str) -> dict
     if test is None:
         return confidence
     familiar, strange = uncertainty(test.logits).total, uncertainty(found.logits).total
-    scores = np.concatenate([familiar, strange])
-    return confidence | {"unfamiliar_auroc": auroc(scores, np.arange(len(scores)) >= len(familiar))}
+    return confidence | {"unfamiliar_auroc": detection_auroc(familiar, strange)}
