@@ -68,8 +68,9 @@ def _memory_figure(rows: Sequence[Row]) -> Figure | None:
         figure, axes = plt.subplots(1, 2, figsize=(WIDE, 3.1), layout="constrained", sharey=False)
         _lines(axes[0], lengths, _megabytes, names=(REFERENCE, *_SHOWN))
         _lines(axes[1], ranks, _megabytes, names=(REFERENCE, "sparse-direct", "sparse-latent", "sgpa"), axis="inducing")
-        axes[0].set(xlabel="tokens n", ylabel="MB kept for the backward pass, a sequence")
+        axes[0].set(xlabel="tokens n", ylabel="MB kept for backward, a sequence")
         axes[1].set(xlabel=f"inducing inputs m (n = {CENTRE.tokens})")
+        axes[1].yaxis.set_minor_formatter(FuncFormatter(lambda y, _: f"{y:g}"))  # less than a decade: no major tick
         _legend(figure, axes[0])
     return figure
 
