@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-__all__ = ["eval_mode", "seeded", "uncompiled"]
+__all__ = ["eval_mode", "noise_again", "seeded", "uncompiled"]
 
 
 @contextmanager
@@ -40,8 +40,19 @@ def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
     if seed is None:
         yield
         return
-    with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=_forked(device)):
+    with noise_again(device):
         torch.manual_seed(seed)
+        yield
+
+
+@contextmanager
+def noise_again(device: torch.device) -> Iterator[None]:
+    """Put the global generators back after a ``with``: what follows draws the same noise.
+
+    Args:
+        device: whose generator is meant besides the CPU's.
+    """
+    with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=_forked(device)):
         yield
 
 

@@ -15,6 +15,7 @@ from cgp.attention import GaussianProcessAttention, Tokens
 from cgp.attention.base import full_precision
 from cgp.functional.gaussians import DenseGaussian
 
+from .antithetic import antithetic_draws
 from .circumstances import eval_mode, seeded, uncompiled
 from .conversion.layout import TokenLayout, token_layout
 from .deep_gp import attention_blocks
@@ -104,6 +105,7 @@ def predict(
     *,
     sampling: str = "marginal",
     propagation: str = "sampling",
+    antithetic: bool = False,
     batch_size: int | None = None,
     seed: int | None = None,
     generator: torch.Generator | None = None,
@@ -126,6 +128,8 @@ def predict(
         sampling: "marginal" (each token on its own) or "joint" (tokens of a sequence together).
         propagation: "sampling", or "linearised": the logits are drawn from the Gaussian that
             :func:`~cgp.linearised.linearised_logits` gives, and the network above the one stochastic layer runs once.
+        antithetic: whether the draws come in pairs of opposite noise (:mod:`cgp.antithetic`), 0 with 1, 2 with 3; the
+            last of an odd number stands alone. The same distribution, and an average with less noise.
         batch_size: how many examples at a time; None is all at once.
         seed: of the draws; the global generators are left as they were. The same seed and ``batch_size`` give the same
             draws.
@@ -153,7 +157,7 @@ def predict(
     device = model_device(model)
     if generator is not None:
         seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
-    run = _Run(model, num_samples, sampling, propagation, keep_variance, output)
+    run = _Run(model, num_samples, sampling, propagation, antithetic, keep_variance, output)
     precision = torch.autocast(device.type, dtype=autocast) if autocast is not None else nullcontext()
     with eval_mode(model), seeded(seed, device), precision:
         parts = [run.batch(to_device(part, device)) for part in split_inputs(inputs, batch_size)]
@@ -178,6 +182,7 @@ class _Run:
     num_samples: int
     mode: str
     propagation: str
+    antithetic: bool
     keep_variance: bool
     output: Callable[[Any], Tensor]
 
@@ -201,10 +206,15 @@ class _Run:
         ordered = {name: variances[name] for name in self.blocks if name in variances}
         if self.propagation == "linearised":
             gaussian = linearise(self.model, prefix, lambda: self._logits(call_model(self.model, inputs)), self.mode)
-            return _gaussian_draws(gaussian, self.num_samples), ordered
+            return _gaussian_draws(gaussian, self.num_samples, self.antithetic), ordered
         with sampling_mode(self.model, self.mode), prefix.replaying(posterior=True):
-            draws = [self._logits(call_model(self.model, inputs)) for _ in range(self.num_samples)]
+            draws = self._draws(lambda: self._logits(call_model(self.model, inputs)))
         return torch.stack(draws), ordered
+
+    def _draws(self, run: Callable[[], Tensor]) -> list[Tensor]:
+        if self.antithetic:
+            return antithetic_draws(self.model, run, self.num_samples)
+        return [run() for _ in range(self.num_samples)]
 
     def _logits(self, output: Any) -> Tensor:
         logits = self.output(output)
@@ -227,12 +237,15 @@ class _Measured:
             return posterior.mean
 
 
-def _gaussian_draws(gaussian: DenseGaussian, num_samples: int) -> Tensor:
+def _gaussian_draws(gaussian: DenseGaussian, num_samples: int, antithetic: bool) -> Tensor:
     """Draws (S, N, C) by an eigenvalue root: where the layer moves no logit, the covariance has no Cholesky factor."""
     with full_precision(gaussian.covariance.device):
         values, vectors = torch.linalg.eigh(gaussian.covariance)
         root = vectors * values.clamp(min=0.0).sqrt()[..., None, :]
-        noise = torch.randn((num_samples, *gaussian.mean.shape), dtype=root.dtype, device=root.device)
+        count = (num_samples + 1) // 2 if antithetic else num_samples
+        noise = torch.randn((count, *gaussian.mean.shape), dtype=root.dtype, device=root.device)
+        if antithetic:
+            noise = torch.stack([noise, -noise], 1).flatten(0, 1)[:num_samples]
         return (gaussian.mean + root @ noise)[..., 0]
 
 
