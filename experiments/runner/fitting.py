@@ -23,6 +23,7 @@ from experiments.runner.deriving import derive_run
 from experiments.runner.experiment import Experiment
 from experiments.runner.folder import RunFolder
 from experiments.runner.initial import start_from
+from experiments.runner.inside import write_diagnostics
 from experiments.runner.predicting import predict_set
 from experiments.runner.trained_run import needed_runs
 from experiments.storage import write_atomically
@@ -112,6 +113,7 @@ def _perform(
     for inputs in sets:
         sources[inputs.name] = inputs.source
         predict_set(module.model, inputs, experiment, folder)
+    write_diagnostics(module.model, splits.test, folder)
     folder.complete(_summary(experiment, splits, module, summary, sources, device))
 
 

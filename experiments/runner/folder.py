@@ -24,6 +24,7 @@ class RunFolder:
         self.config, self.summary = path / "config.yaml", path / "run.json"
         self.weights = path / "weights.safetensors"
         self.checkpoints, self.logs, self.predictions = path / "checkpoints", path / "logs", path / "predictions"
+        self.diagnostics = path / "diagnostics.npz"
 
     @property
     def is_complete(self) -> bool:

@@ -14,6 +14,7 @@ from experiments.metrics import mean_probabilities, uncertainty
 from experiments.prediction import drawn_logits, save_predictions
 from experiments.runner.experiment import Experiment
 from experiments.runner.folder import RunFolder
+from experiments.runner.inside import write_diagnostics
 from experiments.runner.trained_run import TrainedRun
 from experiments.tables import write_csv
 
@@ -53,7 +54,7 @@ def logits_of_set(model: nn.Module, inputs: InputSet, experiment: Experiment) ->
 
 
 def predict_sets(run: TrainedRun, *, full: bool = False) -> None:
-    """Predict what is missing of a run's input sets.
+    """Predict what is missing of a run's input sets, and look inside the model where that was not done.
 
     Args:
         run: a trained run.
@@ -62,8 +63,10 @@ def predict_sets(run: TrainedRun, *, full: bool = False) -> None:
     config = run.config
     splits = load(config.data, config.seed)
     model = run.model().to(_device())
+    folder = RunFolder(run.folder)
     for inputs in input_sets(config.data, splits, config.seed, full=full):
-        predict_set(model, inputs, config, RunFolder(run.folder))
+        predict_set(model, inputs, config, folder)
+    write_diagnostics(model, splits.test, folder)
 
 
 def predict_images(run: TrainedRun, folder: Path) -> Table:
