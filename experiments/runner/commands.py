@@ -25,8 +25,8 @@ def fit(
     evaluation: EvaluationConfig,
     trainer: TrainerConfig,
     seed: int = 0,
-    departures: tuple[str, ...] = (),
-    reduced: tuple[str, ...] = (),
+    departures: list[str] | None = None,
+    reduced: list[str] | None = None,
     out: Path = OUT,
     smoke: bool = False,
 ) -> Path:
@@ -61,8 +61,8 @@ def fit(
         training=training,
         evaluation=evaluation,
         seed=seed,
-        departures=departures,
-        reduced=reduced,
+        departures=departures or [],
+        reduced=reduced or [],
     )
     folder = perform(smoked(experiment) if smoke else experiment, out=out, trainer=trainer)
     return folder.path
@@ -146,7 +146,7 @@ def predict(*, run: Path, images: Path | None = None, full: bool = False) -> Non
     score(runs=[run])
 
 
-def list_rows(*, rows: str = "*", out: Path = OUT) -> None:
+def list_rows(*, rows: str = "*/*", out: Path = OUT) -> None:
     """List the rows, and which of their runs are done.
 
     Args:

@@ -1,22 +1,17 @@
-"""A row of a table as a typed configuration, and where the rows lie."""
+"""A row of a table as a typed configuration."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from difflib import get_close_matches
-from fnmatch import fnmatch
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from experiments.configuration import EvaluationConfig, MethodConfig, ModelConfig, TrainingConfig
 from experiments.data.configuration import DataConfig
 
-__all__ = ["CONFIGS", "Experiment", "config_files", "row_names"]
+__all__ = ["CONFIGS", "Experiment"]
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 """The rows: `<data>/<method>.yaml`, and `<data>/common.yaml` for what the rows of one data set share."""
-
-_COMMON = "common.yaml"
-_NOT_ROWS = {"reduced"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +37,8 @@ class Experiment:
     training: TrainingConfig
     evaluation: EvaluationConfig
     seed: int = 0
-    departures: tuple[str, ...] = ()
-    reduced: tuple[str, ...] = ()
+    departures: list[str] = field(default_factory=list)
+    reduced: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         parts = self.name.split("/")
@@ -74,73 +69,6 @@ class Experiment:
     def plain(self) -> dict[str, Any]:
         """Return the values as YAML knows them."""
         return _plain(asdict(self))
-
-
-def config_files(config: str) -> list[Path]:
-    """Find the files that a name stands for, in the order in which they are merged.
-
-    Args:
-        config: a row ("cola/softmax"), an override ("reduced/cifar10"), or the path of a file. What the rows of a
-            folder share (`common.yaml`) comes before a row of it. A folder without rows, such as `cola-official`, has
-            those of the folder that its name begins with.
-
-    Raises:
-        ValueError: if there is no such row or file.
-
-    Example:
-        >>> [file.name for file in config_files("cola/softmax")]
-        ['common.yaml', 'softmax.yaml']
-        >>> ["/".join(file.parts[-2:]) for file in config_files("cola-official/softmax")]
-        ['cola/common.yaml', 'cola-official/common.yaml', 'cola/softmax.yaml']
-    """
-    path = Path(config)
-    if path.suffix != ".yaml":
-        path = CONFIGS / f"{config}.yaml"
-    folders = [path.parent]
-    if path.parent.name in _settings():
-        folders = [_settings()[path.parent.name], path.parent]
-        path = folders[0] / path.name
-    if not path.is_file():
-        near = get_close_matches(config, row_names(), n=3)
-        hint = f"did you mean {' or '.join(near)}?" if near else "`python -m experiments list` shows them"
-        raise ValueError(f"config: expected a file or a row ({hint}), got {config!r}")
-    common = [folder / _COMMON for folder in folders]
-    return [*(file for file in common if file.is_file() and file != path), path]
-
-
-def row_names(pattern: str = "*") -> list[str]:
-    """List the rows.
-
-    Args:
-        pattern: of a data set ("cola"), or of rows ("cola/*", "*/sgpa").
-
-    Raises:
-        ValueError: if none fits.
-
-    Example:
-        >>> row_names("cola/soft*")
-        ['cola/softmax']
-    """
-    pattern = pattern if "/" in pattern else f"{pattern}/*"
-    names = {f"{file.parent.name}/{file.stem}" for file in _rows(CONFIGS.iterdir())}
-    for setting, folder in _settings().items():
-        names |= {f"{setting}/{file.stem}" for file in _rows([folder])}
-    found = sorted(name for name in names if fnmatch(name, pattern))
-    if not found:
-        raise ValueError(f"rows: expected rows such as cola, cola/softmax or '*/sgpa', got {pattern!r}")
-    return found
-
-
-def _rows(folders: Iterable[Path]) -> list[Path]:
-    """The files of rows in folders."""
-    inside = [file for folder in folders if folder.name not in _NOT_ROWS for file in folder.glob("*.yaml")]
-    return [file for file in inside if file.name != _COMMON]
-
-
-def _settings() -> dict[str, Path]:
-    """The folders without rows, with the folder whose rows they have."""
-    lone = [file.parent for file in CONFIGS.glob(f"*/{_COMMON}") if not _rows([file.parent])]
-    return {folder.name: CONFIGS / folder.name.rpartition("-")[0] for folder in lone}
 
 
 def _plain(value: Any) -> Any:

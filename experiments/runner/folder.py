@@ -11,6 +11,8 @@ from experiments.storage import write_json, write_text
 
 __all__ = ["RunFolder"]
 
+_WORDS = ("departures", "reduced")
+
 
 class RunFolder:
     """Paths of a run, and the configuration that it belongs to.
@@ -34,6 +36,8 @@ class RunFolder:
     def claim(self, experiment: Experiment) -> None:
         """Write the configuration into a new folder, or check that it is the one that is there.
 
+        Its words (label, departures, reductions) may be others: the run then takes them over.
+
         Args:
             experiment: the configuration.
 
@@ -41,15 +45,28 @@ class RunFolder:
             ValueError: if the folder holds a run of another configuration; names what differs.
         """
         wanted = experiment.plain()
-        if self.config.exists():
-            differences = _differences(self.plain_config(), wanted)
-            if differences:
-                raise ValueError(
-                    f"out: {self.path} holds a run of another configuration ({'; '.join(differences)}). "
-                    "Choose another --out, or remove that folder"
-                )
+        if not self.config.exists():
+            write_text(self.config, yaml.safe_dump(wanted, sort_keys=False))
             return
+        there = self.plain_config()
+        differences = _differences(_without_words(there), _without_words(wanted))
+        if differences:
+            raise ValueError(
+                f"out: {self.path} holds a run of another configuration ({'; '.join(differences)}). "
+                "Choose another --out, or remove that folder"
+            )
+        if there != wanted:
+            self._say(there, wanted)
+
+    def _say(self, there: dict[str, Any], wanted: dict[str, Any]) -> None:
+        """Take over what a row says in words today: a departure may be found out after a run."""
         write_text(self.config, yaml.safe_dump(wanted, sort_keys=False))
+        if self.is_complete:
+            summary = self.read_summary()
+            before = {word for name in _WORDS for word in there.get(name) or []}
+            own = [word for name in _WORDS for word in wanted[name]]
+            rest = [word for word in summary["reduced"] if word not in before and word not in own]
+            write_json(self.summary, summary | {"reduced": [*own, *rest], "label": wanted["method"]["label"]})
 
     def plain_config(self) -> dict[str, Any]:
         """Return the resolved configuration, of plain values.
@@ -78,6 +95,12 @@ class RunFolder:
         if not self.is_complete:
             raise ValueError(f"run: expected a complete run, got {self.path} without {self.summary.name}")
         return json.loads(self.summary.read_text(encoding="utf-8"))
+
+
+def _without_words(plain: dict[str, Any]) -> dict[str, Any]:
+    """What decides the numbers of a run."""
+    method = {key: value for key, value in (plain.get("method") or {}).items() if key != "label"}
+    return {key: value for key, value in plain.items() if key not in _WORDS} | {"method": method}
 
 
 def _differences(there: dict[str, Any], wanted: dict[str, Any], prefix: str = "") -> list[str]:

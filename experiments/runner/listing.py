@@ -4,8 +4,8 @@ from pathlib import Path
 
 from rich.table import Table
 
-from experiments.runner.experiment import row_names
 from experiments.runner.folder import RunFolder
+from experiments.runner.rows import row_names
 
 __all__ = ["row_table"]
 

@@ -8,7 +8,8 @@ from typing import Any, NoReturn
 
 from jsonargparse import ArgumentParser
 
-from experiments.runner.experiment import Experiment, config_files, row_names
+from experiments.runner.experiment import Experiment
+from experiments.runner.rows import config_arguments
 
 __all__ = ["HintingParser", "expanded", "experiment_from", "experiment_of"]
 
@@ -70,14 +71,7 @@ def expanded(arguments: Sequence[str]) -> list[str]:
     result: list[str] = []
     parts = iter(argument for whole in arguments for argument in _split(whole))
     for part in parts:
-        if part != "--config":
-            result.append(part)
-            continue
-        config = next(parts, "")
-        files = config_files(config)
-        result += [part for file in files for part in ("--config", str(file))]
-        if config in row_names():
-            result += ["--name", config]
+        result += config_arguments(next(parts, "")) if part == "--config" else [part]
     return result
 
 

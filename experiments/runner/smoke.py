@@ -26,5 +26,5 @@ def smoked(experiment: Experiment) -> Experiment:
         experiment.training, epochs=2, batch_size=4, warmup_epochs=0, validation_draws=_DRAWS
     )
     evaluation = dataclasses.replace(experiment.evaluation, draws=_DRAWS, full=False)
-    words = (*experiment.reduced, "smoke test: a few steps on a handful of examples")
+    words = [*experiment.reduced, "smoke test: a few steps on a handful of examples"]
     return dataclasses.replace(experiment, data=data, training=training, evaluation=evaluation, reduced=words)

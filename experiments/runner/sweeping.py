@@ -9,10 +9,11 @@ from pathlib import Path
 from rich.console import Console
 
 from experiments.configuration import TrainerConfig
-from experiments.runner.experiment import Experiment, row_names
+from experiments.runner.experiment import Experiment
 from experiments.runner.fitting import perform_alone
 from experiments.runner.folder import RunFolder
 from experiments.runner.parsing import experiment_from
+from experiments.runner.rows import row_names
 from experiments.schedule import perform_all
 from experiments.storage import write_text
 

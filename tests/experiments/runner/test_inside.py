@@ -37,7 +37,7 @@ def cosine(tokens):
 def by_hand(model, transformer, inputs):
     """Every input alone, through the parts of the transformer one after the other."""
     after, attended, spectra = [], [], []
-    for x, embedded in inputs:
+    for embedded in inputs:
         tokens, own = embedded, ([], [], [])
         for layer in transformer.layers:
             reaching = layer.attention_norm(tokens)
@@ -65,7 +65,7 @@ def check(found, expected):
 def test_images_against_numpy(row):
     model, test = built(row)
     normalisation, transformer = model
-    inputs = [(image, transformer.embedding(normalisation(image[None]))) for image in test.inputs]
+    inputs = [transformer.embedding(normalisation(image[None])) for image in test.inputs]
     check(diagnose(model, test), by_hand(model, transformer, inputs))
 
 
@@ -75,7 +75,7 @@ def test_texts_count_with_their_own_tokens_alone(row):
     model, test = built(row)
     inputs = []
     for tokens, padding in zip(test.inputs["tokens"], test.inputs["padding_mask"], strict=True):
-        inputs.append((tokens, model.embedding(tokens[None, ~padding])))
+        inputs.append(model.embedding(tokens[None, ~padding]))
     found = diagnose(model, test)
     check(found, by_hand(model, model, inputs))
     lengths = (~test.inputs["padding_mask"]).sum(-1)

@@ -7,8 +7,8 @@ import pytest
 
 from experiments.methods import network
 from experiments.runner import experiment_from, fitting, predicting, row_names
-from experiments.runner.experiment import config_files
 from experiments.runner.fitting import perform
+from experiments.runner.rows import config_files
 from experiments.runner.smoke import smoked
 from experiments.runner.trained_run import TrainedRun
 from experiments.training.fit import QUIET

@@ -46,7 +46,7 @@ def test_overrides_are_merged_over_a_row():
     experiment = experiment_from(["imdb/sgpa", "reduced/imdb"], ["training.epochs=3", "seed=4"])
     assert (experiment.data.max_length, experiment.training.epochs, experiment.seed) == (128, 3, 4)
     assert experiment.method.options["num_inducing"] == 50
-    assert experiment.reduced == ("5,000 reviews of at most 128 tokens",)
+    assert experiment.reduced == ["5,000 reviews of at most 128 tokens"]
 
 
 def test_a_folder_without_rows_has_those_of_the_folder_it_is_named_after():
@@ -63,8 +63,10 @@ def test_a_configuration_is_what_its_plain_values_say():
 
 
 def test_an_unknown_row_is_refused():
-    with pytest.raises(ValueError, match="rows: expected rows such as .* got 'colla/"):
+    with pytest.raises(ValueError, match=r"rows: expected rows such as .* got 'colla'; did you mean cola\?"):
         row_names("colla")
+    with pytest.raises(ValueError, match=r"got 'cola/sgpaa'; did you mean cola/sgpa\?"):
+        row_names("cola/sgpaa")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,80 @@
+"""Rows by name alone: variants, ensembles, settings; and that every table has its rows."""
+
+import pytest
+import torch
+
+from experiments.methods import network
+from experiments.paper_tables.catalogue import TABLES
+from experiments.paper_tables.figures import FIGURES
+from experiments.runner import experiment_from, row_names
+from tests.experiments.runner import synthetic
+
+
+def test_a_variant_is_its_row_with_other_values():
+    row, variant = experiment_from(["cifar10/sgpa"]), experiment_from(["cifar10/sgpa-inducing-8"])
+    assert variant.name == "cifar10/sgpa-inducing-8"
+    assert (row.method.options["num_inducing"], variant.method.options["num_inducing"]) == (32, 8)
+    assert variant.method.options == row.method.options | {"num_inducing": 8}
+    assert variant.method.label == "SGPA, inducing 8"
+    assert (variant.data, variant.training, variant.departures) == (row.data, row.training, row.departures)
+
+
+def test_alpha_is_held_or_rises():
+    held, rising = (experiment_from([f"cifar10/cgpt-alpha-{alpha}"]).method for alpha in ("0.7", "0.5-1"))
+    assert (held.alpha_start, held.alpha) == (0.7, 0.7)
+    assert (rising.alpha_start, rising.alpha) == (0.5, 1.0)
+    own = experiment_from(["cifar10/cgpt"]).method  # the paper's table IV says so of its table II
+    assert (own.alpha_start, own.alpha) == (0.5, 1.0)
+
+
+def test_branches_layers_and_eta():
+    one = experiment_from(["cola-official/kep_svgp_add-all-layers-e"])
+    assert (one.data.split, one.method.layers, one.method.options["branches"]) == ("official", "all", "e")
+    assert "branches" not in experiment_from(["cola-official/kep_svgp_add-all-layers"]).method.options
+    assert experiment_from(["cifar10-kep/kep_svgp-eta-0.01"]).method.options["ksvd_weight"] == 0.01
+
+
+def test_an_ensemble_of_any_row_joins_its_runs():
+    ensemble = experiment_from(["cola/ensemble_kep_svgp_add-all-layers"], ["seed=2"])
+    assert (ensemble.method.kind, ensemble.method.base) == ("ensemble", "kep_svgp_add-all-layers")
+    assert ensemble.needs() == [("cola/kep_svgp_add-all-layers", seed) for seed in range(10, 15)]
+    assert ensemble.method.label == "Ensemble of KEP-SVGP (addition), all layers"
+
+
+def test_a_later_configuration_goes_over_a_variant():
+    experiment = experiment_from(["imdb/scgp_direct-inducing-4", "reduced/imdb"], ["method.options.num_inducing=3"])
+    assert (experiment.data.max_length, experiment.method.options["num_inducing"]) == (128, 3)
+    assert experiment.method.options["coupling"] == "direct"
+
+
+def test_a_data_set_means_its_rows_and_a_pattern_its_variants_too():
+    assert not any("-" in name.partition("/")[2] or "ensemble" in name for name in row_names("cifar10"))
+    assert {"cifar10/sgpa-inducing-8", "cifar10/ensemble_sgpa"} < set(row_names("cifar10/*"))
+    assert row_names("cola/scgpt-inducing-3") == ["cola/scgpt-inducing-3"]
+    assert "cola-official/kep_svgp_add-all-layers-r" in row_names("*/*-r")
+
+
+@pytest.mark.parametrize("name", ["cola/sgpa-inducin-8", "cola/nothing-alpha-1", "cola/ensemble_nothing"])
+def test_what_is_no_variant_is_refused(name):
+    with pytest.raises(ValueError, match="config: expected a file or a row"):
+        experiment_from([name])
+
+
+def test_every_row_that_a_table_or_figure_asks_for_has_a_configuration():
+    known = set(row_names())
+    blocks = [block for table in TABLES.values() for block in table.blocks]
+    asked = [(block.folders + block.substitutes, method) for block in blocks for method in block.methods.values()]
+    asked += [(figure.folders, method) for figure in FIGURES.values() for method in figure.methods]
+    assert not [(folders, one) for folders, one in asked if not any(f"{folder}/{one}" in known for folder in folders)]
+
+
+VARIANTS = [name for name in row_names() if "-" in name.partition("/")[2] and not name.startswith("imdb")]
+
+
+@pytest.mark.parametrize("name", [name for name in VARIANTS if "ensemble" not in name])
+def test_every_listed_variant_is_a_network(name):
+    experiment = experiment_from([name])
+    description = synthetic._description(experiment.data.name)
+    sizes = {"model": experiment.model, "training": experiment.training, "description": description}
+    with torch.device("meta"):
+        network(experiment.method, **sizes)
