@@ -12,6 +12,7 @@ from cgp.functional.gaussians import LowRankGaussian, MarginalGaussian
 from cgp.functional.padding import mask_gram, mask_tokens
 from cgp.functional.sparse_correlated import SparseTerms, whiten
 from cgp.functional.sparse_correlated_objective import log_density
+from cgp.functional.sparse_hop import sparse_hop
 
 from .base import Tokens
 from .correlated import CorrelatedAttention
@@ -122,7 +123,7 @@ class SparseCGPAttention(CorrelatedAttention):
                 return self.softmax.sparse_causal_marginals(tokens, softmax_heads(tokens), *inducing)
             return self.softmax.sparse_marginals(tokens, normalised_heads(tokens), *inducing)
         if not tokens.is_causal:
-            return sparse_correlated.marginal_posterior(self._terms(tokens))
+            return self._by_hop(tokens) if self._hops else sparse_correlated.marginal_posterior(self._terms(tokens))
         A_q, A_k = self._features(tokens)
         return sparse_prefix_posterior(
             A_q,
@@ -157,10 +158,10 @@ class SparseCGPAttention(CorrelatedAttention):
         Returns:
             As :meth:`joint`, or marginals under a causal mask.
         """
-        if tokens.is_causal or self.softmax is not None:
+        if tokens.is_causal or self.softmax is not None or not self._wants_loss():
             return self.joint(tokens) if self.sampling == "joint" else self.marginals(tokens)
         terms = self._terms(tokens)
-        if self._wants_loss() and self.objective is not None:
+        if self.objective is not None:
             self._add_log_density(log_density(terms, self.objective, draws=self.objective_draws), tokens)
         posterior = sparse_correlated.posterior if self.sampling == "joint" else sparse_correlated.marginal_posterior
         return posterior(terms)
@@ -190,22 +191,49 @@ class SparseCGPAttention(CorrelatedAttention):
 
     def _features(self, tokens: Tokens) -> tuple[Tensor, Tensor]:
         points, whitening = self._inducing(tokens.k, tokens.key_padding)
-        return self._whitened(points, whitening, tokens.q), self._whitened(points, whitening, tokens.k)
+        of_queries, of_keys = self._whitened(points, whitening, tokens.q, tokens.k)
+        return of_queries, of_keys
 
     def _latent_features(self, tokens: Tokens, o: Tensor) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor | None]:
         """Features of queries, latent inputs and keys; and of latent inputs in the keys' set where it is another."""
         points, whitening = self._inducing(o, tokens.key_padding)
-        of_queries, of_latent = (self._whitened(points, whitening, z) for z in (tokens.q, o))
         if self.key_inducing is None:
-            return (of_queries, of_latent, self._whitened(points, whitening, tokens.k)), None
+            of_queries, of_latent, of_keys = self._whitened(points, whitening, tokens.q, o, tokens.k)
+            return (of_queries, of_latent, of_keys), None
+        of_queries, of_latent = self._whitened(points, whitening, tokens.q, o)
         others = self.key_inducing(tokens.k, None)
         frozen = self.frozen_factor("key_whitening")
         key_whitening = whiten(self.canonical.gram(others)) if frozen is None else frozen.to(others.dtype)
-        of_keys, again = (self._whitened(others, key_whitening, z) for z in (tokens.k, o))
+        of_keys, again = self._whitened(others, key_whitening, tokens.k, o)
         return (of_queries, of_latent, of_keys), again
 
-    def _whitened(self, points: Tensor, whitening: Tensor, z: Tensor) -> Tensor:
-        return sparse_correlated.features(self.canonical, points, whitening, z)
+    def _whitened(self, points: Tensor, whitening: Tensor, *sets: Tensor) -> tuple[Tensor, ...]:
+        return sparse_correlated.features_of(self.canonical, points, whitening, *sets)
+
+    @property
+    def _hops(self) -> bool:
+        """Whether mean and variances come in one step: one inducing set, and the variance returns to the prior."""
+        return self.conditional == "dtc" and self.key_inducing is None
+
+    def _by_hop(self, tokens: Tokens) -> MarginalGaussian:
+        if tokens.o is None:
+            of_queries, of_keys = self._features(tokens)
+            of_latent = None
+        else:
+            (of_queries, of_latent, of_keys), _ = self._latent_features(tokens, tokens.o)
+            of_latent = mask_gram(of_latent, None, tokens.key_padding)
+        mean, variance = sparse_hop(
+            mask_gram(of_queries, None, tokens.query_padding),
+            mask_gram(of_keys, None, tokens.key_padding),
+            of_latent,
+            mask_tokens(tokens.v, tokens.key_padding),
+            self.canonical.diagonal(tokens.q),
+            self.noise,
+        )
+        assert mean is not None
+        if tokens.query_padding is not None:
+            variance = variance.masked_fill(tokens.query_padding, 0.0)
+        return MarginalGaussian(mean, variance)
 
     def _latent_mean(self, tokens: Tokens, o: Tensor) -> Tensor:
         features, other = self._latent_features(tokens, o)

@@ -55,7 +55,8 @@ def factored(matrix: Tensor, *, name: str, jitter: float | None = None) -> Facto
                 [-0.5000,  1.0000]])
     """
     if may_own_backward():
-        return Factored(*_Factored.apply(matrix, name, jitter))
+        graph = torch.is_grad_enabled()
+        return Factored(*(_Factored.apply if graph else _factor_with_inverse)(matrix, name, jitter))
     factor = cholesky(matrix, name=name, jitter=jitter)
     return Factored(factor, inverse_factor(factor))
 

@@ -298,6 +298,8 @@ def _normal(like: Tensor, sample_shape: torch.Size, generator: torch.Generator |
 
 def _safe_sqrt(variance: Tensor) -> Tensor:
     """Square root whose gradient is zero, not infinite, at zero variance (padded tokens, exactly interpolated ones)."""
+    if not torch.is_grad_enabled():
+        return variance.clamp(min=0.0).sqrt()
     positive = variance > 0
     return torch.where(positive, torch.where(positive, variance, 1.0).sqrt(), 0.0)
 

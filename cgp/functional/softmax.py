@@ -25,11 +25,11 @@ import torch
 from torch import Tensor
 
 from . import correlated, sparse_correlated
-from .causal import explained_variance, own_variance, sparse_prefix_posterior, up_to
+from .causal import explained_variance, sparse_prefix_posterior, up_to
 from .covariances import canonical, squared_exponential
 from .padding import as_vector, mask_gram, mask_tokens
-from .products import quadratic_forms
-from .sparse_terms import SparseTerms, factored_capacitance, features
+from .sparse_hop import sparse_hop
+from .sparse_terms import SparseTerms, features_of
 from .token_statistics import masked_median, token_centre
 
 __all__ = [
@@ -213,9 +213,8 @@ def sparse_marginals(points: ScaledPoints, inducing: Tensor, whitening: Tensor, 
         ``(*batch, Nq)``.
     """
     A_q, A_k = _features(points, inducing, whitening)
-    inverse = factored_capacitance(A_k, noise).inverse
-    remaining = quadratic_forms(A_q, inverse.mT @ inverse).clamp(min=0.0)
-    variance = remaining + own_variance(A_q, torch.ones_like(points.log_scale), noise, "dtc")
+    one = A_q.new_ones(()).expand(points.log_scale.shape)
+    variance = sparse_hop(A_q, A_k, None, None, one, noise)[1]
     return variance if points.query_padding is None else variance.masked_fill(points.query_padding, 0.0)
 
 
@@ -254,7 +253,7 @@ def bounded_scale(log_scale: Tensor, centre: Tensor | float, log_tau: Tensor | f
 
 def _features(points: ScaledPoints, inducing: Tensor, whitening: Tensor) -> tuple[Tensor, Tensor]:
     """Whitened features of queries and keys, zero at padded tokens."""
-    A_q, A_k = (features(canonical("rbf"), inducing, whitening, z) for z in (points.q, points.k))
+    A_q, A_k = features_of(canonical("rbf"), inducing, whitening, points.q, points.k)
     return mask_gram(A_q, None, points.query_padding), mask_gram(A_k, None, points.key_padding)
 
 

@@ -23,7 +23,7 @@ from torch import Tensor
 from .gaussians import LowRankGaussian, MarginalGaussian
 from .padding import as_matrix, as_vector, mask_gram, mask_tokens
 from .products import product, quadratic_forms
-from .sparse_terms import LatentFeatures, SparseTerms, capacitance, factored_capacitance, features, whiten
+from .sparse_terms import LatentFeatures, SparseTerms, capacitance, factored_capacitance, features, features_of, whiten
 
 __all__ = [
     "CONDITIONALS",
@@ -32,6 +32,7 @@ __all__ = [
     "capacitance",
     "direct_terms",
     "features",
+    "features_of",
     "latent_mean",
     "latent_terms",
     "marginal_posterior",

@@ -12,9 +12,9 @@ from .covariances import Canonical
 from .differentiation import may_own_backward
 from .factored import Factored, factored
 from .padding import as_matrix
-from .squared_exponential import whitened_features
+from .shared_features import shared_features
 
-__all__ = ["LatentFeatures", "SparseTerms", "capacitance", "factored_capacitance", "features", "whiten"]
+__all__ = ["LatentFeatures", "SparseTerms", "capacitance", "factored_capacitance", "features", "features_of", "whiten"]
 
 
 class LatentFeatures(NamedTuple):
@@ -130,10 +130,31 @@ def features(kernel: Canonical, points: Tensor, whitening: Tensor, x: Tensor) ->
         >>> features(canonical("rbf"), torch.zeros(1, 1, 2), torch.ones(1, 1, 1), torch.zeros(5, 1, 3, 2)).shape
         torch.Size([5, 1, 1, 3])
     """
-    is_shared = points.dim() == whitening.dim() == 3 and x.dim() >= 3
+    return features_of(kernel, points, whitening, x)[0]
+
+
+def features_of(kernel: Canonical, points: Tensor, whitening: Tensor, *sets: Tensor) -> tuple[Tensor, ...]:
+    """Whitened features of several sets of points, such as queries and keys, in as few operations as there are.
+
+    Args:
+        kernel: the canonical covariance.
+        points: inducing inputs, as for :func:`features`.
+        whitening: :math:`L^{-1}`, of the same batch shape.
+        *sets: each ``(*batch, h, N, s)``.
+
+    Returns:
+        For each, ``(*batch, h, m, N)``.
+
+    Example:
+        >>> from cgp.functional.covariances import canonical
+        >>> x = torch.zeros(5, 1, 3, 2)
+        >>> len(features_of(canonical("rbf"), torch.zeros(1, 1, 2), torch.ones(1, 1, 1), x, x))
+        2
+    """
+    is_shared = points.dim() == whitening.dim() == 3 and all(x.dim() >= 3 for x in sets)
     if kernel.name == "rbf" and is_shared and may_own_backward():
-        return whitened_features(points, whitening, x)
-    return whitening @ kernel.gram(points, x)
+        return shared_features(points, whitening, *sets)
+    return tuple(whitening @ kernel.gram(points, x) for x in sets)
 
 
 def capacitance(features: Tensor, noise: Tensor | float) -> Tensor:

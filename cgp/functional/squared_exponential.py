@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["covariance_of_centred", "gram", "self_gram", "whitened_features"]
+__all__ = ["covariance_of_centred", "gram", "self_gram"]
 
 
 def gram(x1: Tensor, x2: Tensor) -> Tensor:
@@ -51,28 +51,6 @@ def self_gram(x: Tensor) -> Tensor:
     return _SelfGram.apply(x)
 
 
-def whitened_features(points: Tensor, whitening: Tensor, x: Tensor) -> Tensor:
-    r"""Features of tokens in a set of points that the whole batch shares, :math:`A = WK_{mx}`.
-
-    The sequences of the batch lie side by side in one matrix product a head.
-
-    Args:
-        points: inducing inputs, ``(h, m, s)``.
-        whitening: W, ``(h, m, m)``.
-        x: tokens, ``(*batch, h, N, s)``.
-
-    Returns:
-        ``(*batch, h, m, N)``.
-
-    Example:
-        >>> whitened_features(torch.zeros(2, 1, 3), torch.ones(2, 1, 1), torch.zeros(5, 2, 4, 3)).shape
-        torch.Size([5, 2, 1, 4])
-    """
-    features = _WhitenedFeatures.apply(points, whitening, _by_head(x))[0]  # (h, batch n, m)
-    apart = features.unflatten(1, (*x.shape[:-3], x.shape[-2]))  # (h, *batch, n, m)
-    return apart.movedim(0, -3).contiguous().mT
-
-
 def covariance_of_centred(a: Tensor, b: Tensor) -> Tensor:
     """The covariance of points near the origin, in place from the first product on.
 
@@ -90,11 +68,11 @@ def covariance_of_centred(a: Tensor, b: Tensor) -> Tensor:
     """
     half_a, half_b = (torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_().mul_(-0.5) for x in (a, b))
     if a.shape[:-2] == b.shape[:-2]:
-        flat = torch.baddbmm(*(x.reshape(-1, *x.shape[-2:]) for x in (half_a, a, b.mT)))
-        logarithms = flat.reshape(*a.shape[:-1], b.shape[-2])
+        logarithms = half_a + half_b.mT
+        logarithms.view(-1, *logarithms.shape[-2:]).baddbmm_(*(x.reshape(-1, *x.shape[-2:]) for x in (a, b.mT)))
     else:
-        logarithms = (a @ b.mT).add_(half_a)
-    return logarithms.add_(half_b.mT).clamp_(max=0.0).exp_()
+        logarithms = (a @ b.mT).add_(half_a).add_(half_b.mT)
+    return logarithms.clamp_(max=0.0).exp_()
 
 
 class _Gram(torch.autograd.Function):
@@ -137,37 +115,3 @@ class _SelfGram(torch.autograd.Function):
         weights = (gradients[0] + gradients[0].mT) * covariance
         a = x - x.mean(-2, keepdim=True)
         return weights @ a - weights.sum(-1, keepdim=True) * a
-
-
-def _by_head(x: Tensor) -> Tensor:
-    """(*batch, h, n, s) → (h, batch n, s); of projected tokens a view."""
-    return x.movedim(-3, 0).flatten(1, -2)
-
-
-class _WhitenedFeatures(torch.autograd.Function):
-    """Features and covariance, (h, N, m), of rows (h, N, s); the covariance is given out to be differentiated again."""
-
-    @staticmethod
-    def forward(ctx: Any, points: Tensor, whitening: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        centre = points.mean(-2, keepdim=True)
-        covariance = covariance_of_centred(rows - centre, points - centre)
-        ctx.save_for_backward(points, whitening, rows, covariance)
-        ctx.set_materialize_grads(False)
-        return covariance @ whitening.mT, covariance
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        points, whitening, rows, covariance = ctx.saved_tensors
-        of_features, of_covariance = gradients
-        of_whitening = None
-        if of_features is not None:
-            direct = of_features @ whitening
-            of_covariance = direct if of_covariance is None else direct + of_covariance
-            of_whitening = of_features.mT @ covariance if ctx.needs_input_grad[1] else None
-        if of_covariance is None:
-            return None, None, of_whitening
-        centre, weights = points.mean(-2, keepdim=True), of_covariance * covariance
-        a, b = rows - centre, points - centre
-        of_rows = weights @ b - weights.sum(-1, keepdim=True) * a
-        of_points = weights.mT @ a - weights.sum(-2)[..., None] * b
-        return of_points, of_whitening, of_rows

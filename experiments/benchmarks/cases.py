@@ -71,6 +71,7 @@ BLOCKS: Mapping[str, Callable[[Case], nn.Module]] = {
     "exact-latent": _drawn(CGPAttention, objective=None, coupling="latent"),
     "exact-latent-objective": _with_objective,
     "softmax-sparse": _drawn(SparseCGPAttention, mean="softmax"),
+    "softmax-bounded": _drawn(SparseCGPAttention, mean="softmax", statistics="bounded"),
     "sgpa": _drawn(SGPAttention),
     "kep": _drawn(KEPSVGPAttention, "joint", rank=KEP_RANK, ksvd_loss=None),
 }
@@ -85,6 +86,7 @@ LABELS: Mapping[str, str] = {
     "exact-latent": "exact correlated GP, latent",
     "exact-latent-objective": "exact correlated GP, latent, with its objective",
     "softmax-sparse": "softmax's mean, sparse covariance",
+    "softmax-bounded": "softmax's mean, bounded sparse covariance",
     "sgpa": "SGPA, decoupled",
     "kep": "KEP-SVGP, joint draw",
 }

@@ -14,7 +14,9 @@ from cgp.functional.covariances import _log_squared_exponential, canonical, squa
 from cgp.functional.differentiation import may_own_backward
 from cgp.functional.factored import factored, whitened
 from cgp.functional.normalised_softmax import normalised_softmax
-from cgp.functional.sparse_correlated import features
+from cgp.functional.shared_features import shared_features
+from cgp.functional.sparse_correlated import direct_terms, features, features_of, latent_terms, marginal_posterior
+from cgp.functional.sparse_hop import sparse_hop
 
 
 def normal(*shape, scale=1.0):
@@ -51,6 +53,13 @@ def attention_arguments():
     return normal(2, 3, 4, 2), normal(2, 3, 5, 2), normal(2, 3, 5, 3)
 
 
+def hop_arguments(*lengths):
+    """Prior variance, noise of each head, values, and features of queries, keys (and latent inputs)."""
+    prior, noise = torch.ones(2, 3, lengths[0]).double().requires_grad_(), torch.tensor([0.3, 0.5, 0.9]).double()
+    sets = [normal(2, 3, 4, n, scale=0.3 if i == 0 else 1.0) for i, n in enumerate(lengths)]
+    return prior, noise.requires_grad_(), normal(2, 3, lengths[1], 2), *sets
+
+
 RBF = canonical("rbf")
 # name: the function, the plain formula, its arguments
 CASES = {
@@ -60,6 +69,26 @@ CASES = {
         lambda p, w, x: features(RBF, p, w, x),
         plain_features,
         lambda: (normal(3, 4, 2), normal(3, 4, 4), normal(2, 3, 5, 2)),
+    ),
+    "features of two sets": (
+        lambda p, w, x, y: features_of(RBF, p, w, x, y),
+        lambda p, w, x, y: (plain_features(p, w, x), plain_features(p, w, y)),
+        lambda: (normal(3, 4, 2), normal(3, 4, 4), normal(2, 3, 5, 2), normal(2, 3, 5, 2)),
+    ),
+    "direct hop": (
+        lambda prior, noise, v, q, k: sparse_hop(q, k, None, v, prior, noise),
+        lambda prior, noise, v, q, k: tuple(marginal_posterior(direct_terms(q, k, v, prior, noise=noise))),
+        lambda: hop_arguments(5, 6),
+    ),
+    "direct hop, variances alone": (
+        lambda prior, noise, q, k: sparse_hop(q, k, None, None, prior, noise)[1],
+        lambda prior, noise, q, k: marginal_posterior(direct_terms(q, k, k.mT, prior, noise=noise)).variance,
+        lambda: (lambda prior, noise, v, q, k: (prior, noise, q, k))(*hop_arguments(5, 6)),
+    ),
+    "latent hop": (
+        lambda prior, noise, v, q, k, o: sparse_hop(q, k, o, v, prior, noise),
+        lambda prior, noise, v, q, k, o: tuple(marginal_posterior(latent_terms(q, o, k, v, prior, noise=noise))),
+        lambda: hop_arguments(5, 6, 7),
     ),
     "factor and inverse": (
         lambda a: own_factored(symmetric(a)),
@@ -103,6 +132,7 @@ def test_gradients_once_and_twice(name):
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_plain_formula_is_taken_where_every_step_must_be_seen(name):
+    torch._dynamo.reset()  # the compiler gives a function up that it has compiled too often
     own, plain, make = CASES[name]
     arguments = tuple(x.detach() for x in make())
     assert may_own_backward()
@@ -179,6 +209,43 @@ def test_matrices_that_fail_climb_the_ladder_inside_as_well():
     assert pair.factor[1, 39, 39] > 0
     with pytest.raises(NotPositiveDefiniteError, match="K is|K \\("):
         factored(-good, name="K", jitter=0.0)
+
+
+def moved_features(points, whitening, scale, shift, x, y):
+    return shared_features(points, whitening, x, y, scale=scale, shift=shift)
+
+
+@pytest.mark.parametrize("lengths", [(5, 5), (5, 6)])
+def test_features_of_scaled_and_shifted_tokens(lengths):
+    points, whitening, scale, shift = normal(3, 4, 2), normal(3, 4, 4), normal(3, 1, 1), normal(2, 3, 1, 2)
+    x, y = (normal(2, 3, n, 2) for n in lengths)
+    arguments = points, whitening, scale, shift, x, y
+    expected = tuple(plain_features(points, whitening, scale * z + d) for z, d in zip((x, y), shift, strict=True))
+    features_of_both = moved_features(*arguments)
+    torch.testing.assert_close(features_of_both, expected)
+    cotangents = [torch.randn_like(rows) for rows in expected]
+    gradients = torch.autograd.grad(features_of_both, arguments, cotangents)
+    torch.testing.assert_close(gradients, torch.autograd.grad(expected, arguments, cotangents))
+    assert gradgradcheck(moved_features, arguments)
+    with torch.no_grad():
+        torch.testing.assert_close(moved_features(*arguments), expected)
+
+
+def test_where_a_variance_is_cut_at_zero_no_gradient_flows():
+    prior, noise, v, _, k = hop_arguments(5, 6)
+    q = normal(2, 3, 4, 5, scale=0.5)  # explained variances on both sides of the prior's
+    own, plain = sparse_hop(q, k, None, v, prior, noise), marginal_posterior(direct_terms(q, k, v, prior, noise=noise))
+    assert (q.square().sum(-2) > 1.0).any()
+    assert (q.square().sum(-2) < 1.0).any()
+    for a, b in zip(*(torch.autograd.grad(x[1].sum(), (q, prior)) for x in (own, plain)), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_without_a_graph_the_hop_is_the_same():
+    prior, noise, v, q, k, o = hop_arguments(5, 6, 7)
+    expected = sparse_hop(q, k, o, v, prior, noise)
+    with torch.no_grad():
+        torch.testing.assert_close(sparse_hop(q, k, o, v, prior, noise), expected)
 
 
 def test_what_is_kept_is_what_the_formula_needs():
