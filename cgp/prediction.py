@@ -23,6 +23,7 @@ from .deep_gp import sampling as sampling_mode
 from .inputs import call_model, logits_of, model_device, split_inputs, to_device
 from .linearised import linearise
 from .replay import SharedPrefix, replaced
+from .temperature import logit_temperature
 
 __all__ = ["Prediction", "predict", "uncertainties"]
 
@@ -116,10 +117,11 @@ def predict(
 ) -> Prediction:
     r"""Predict by S draws of the stochastic layers.
 
-    .. math:: p(y \mid x) = \tfrac1S\textstyle\sum_s \operatorname{softmax}(f_s(x))
+    .. math:: p(y \mid x) = \tfrac1S\textstyle\sum_s \operatorname{softmax}(f_s(x) / T)
 
-    What lies below the first stochastic layer is computed once for all draws, and so is that layer's posterior; the
-    model is put into eval mode meanwhile. A model without stochastic layers makes one draw.
+    T is 1 unless a calibration fitted a temperature; what is returned is made of the divided logits. What lies below
+    the first stochastic layer is computed once for all draws, and so is that layer's posterior; the model is put into
+    eval mode meanwhile. A model without stochastic layers makes one draw.
 
     Args:
         model: any module from inputs to logits.
@@ -187,6 +189,11 @@ class _Run:
     output: Callable[[Any], Tensor]
 
     @cached_property
+    def temperature(self) -> float:
+        """By which the logits are divided."""
+        return logit_temperature(self.model)
+
+    @cached_property
     def blocks(self) -> dict[str, nn.Module]:
         """The stochastic blocks, by their names in the model."""
         blocks = {id(b) for b in attention_blocks(self.model) if b.stochastic}
@@ -220,7 +227,8 @@ class _Run:
         logits = self.output(output)
         if logits.dim() < 2 or logits.shape[-1] < 2:
             raise ValueError(f"model: expected logits (N, ..., C >= 2), got shape {tuple(logits.shape)}")
-        return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+        logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+        return logits if self.temperature == 1.0 else logits / self.temperature
 
 
 class _Measured:

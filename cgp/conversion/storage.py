@@ -12,6 +12,8 @@ from typing import Any
 from safetensors.torch import load_model, save_model
 from torch import nn
 
+from cgp.temperature import logit_temperature, set_logit_temperature
+
 from .blocks import AttentionChoice
 from .convert import RECORD, convert
 
@@ -36,7 +38,7 @@ def save_pretrained(model: nn.Module, folder: str | os.PathLike[str]) -> None:
     records = getattr(model, RECORD, None)
     if not records:
         raise ValueError(f"model: expected one that cgp.convert returned, got {type(model).__name__}")
-    config = {"format_version": _VERSION, "conversions": records}
+    config = {"format_version": _VERSION, "conversions": records, "temperature": logit_temperature(model)}
     try:
         text = json.dumps(config, indent=2) + "\n"
     except TypeError as error:
@@ -74,6 +76,7 @@ def from_pretrained(
     for index, record in enumerate(config["conversions"]):
         model = convert(model, _choice(record, attention), record["layers"], copy=index == 0, **record["options"])
     load_model(model, str(path / _WEIGHTS))
+    set_logit_temperature(model, config.get("temperature", 1.0))
     return model.eval()
 
 

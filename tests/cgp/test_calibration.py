@@ -10,6 +10,7 @@ from torch import nn
 
 from cgp import CGPAttention, SparseCGPAttention, calibrate, convert, freeze, predict
 from cgp.calibration import mixture_nll
+from cgp.temperature import logit_temperature, set_logit_temperature
 from tests.cgp.conversion import hosts
 
 
@@ -62,9 +63,10 @@ def test_frozen_factors_do_not_outlive_their_lengthscale():
         torch.testing.assert_close(found[name], variance)
 
 
-def test_the_figures_are_those_of_predictions():
+@pytest.mark.parametrize("temperature", [False, True])
+def test_the_figures_are_those_of_predictions(temperature):
     model, x, y = overconfident()
-    report = calibrate(model, [(x, y)], steps=3, num_samples=40)
+    report = calibrate(model, [(x, y)], steps=3, num_samples=40, temperature=temperature)
     probabilities = predict(model, x, 200, seed=9).probabilities
     expected = nn.functional.nll_loss(probabilities.log(), y)
     assert abs(report.nll_after - expected.item()) < 0.1
@@ -87,10 +89,51 @@ def test_scales_are_put_back_if_the_loss_has_not_fallen():
     def wants_little_spread(logits, targets):
         return (logits.std(0, correction=0).mean() - 0.5).square()
 
-    report = calibrate(model, [(x, y)], steps=1, learning_rate=30.0, loss=wants_little_spread)  # a step far beyond
+    report = calibrate(
+        model, [(x, y)], steps=1, learning_rate=30.0, loss=wants_little_spread, temperature=True
+    )  # a step far beyond
     assert 0 < report.losses[0] < 0.25
     assert report.nll_after == report.nll_before
+    assert report.temperature == logit_temperature(model) == 1.0
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+def test_without_variance_the_temperature_is_that_of_temperature_scaling():
+    model, x, y = overconfident()
+    with torch.no_grad():
+        for module in model.modules():
+            if hasattr(module, "log_amplitude"):
+                module.log_amplitude.fill_(-20.0)  # what remains is one number
+        logits = model(x).double()
+    report = calibrate(model, [(x, y)], steps=150, num_samples=1, learning_rate=0.2, temperature=True)
+    grid = torch.linspace(0.5, 20.0, 4000, dtype=torch.float64)
+    losses = torch.stack([nn.functional.cross_entropy(logits / t, y) for t in grid])
+    assert abs(report.temperature - float(grid[losses.argmin()])) < 0.02 * report.temperature
+    assert abs(report.nll_after - float(losses.min())) < 1e-3
+    assert f"temperature {report.temperature:.3f}" in str(report)
+
+
+def test_a_temperature_and_the_scales_do_better_than_either():
+    found = {}
+    for temperature in (False, True):
+        model, x, y = overconfident()
+        mean = model(x)
+        report = calibrate(model, [(x, y)], steps=100, num_samples=16, temperature=temperature)
+        found[temperature] = report.nll_after
+        assert torch.equal(model(x), mean)
+        assert logit_temperature(model) == report.temperature
+        assert (report.temperature > 1.2) == temperature
+    assert found[True] < found[False] - 0.05
+
+
+def test_a_temperature_that_the_model_has_stays_and_counts():
+    model, x, y = overconfident()
+    set_logit_temperature(model, 3.0)
+    report = calibrate(model, [(x, y)], steps=2)
+    assert report.temperature == logit_temperature(model) == 3.0
+    with torch.no_grad():
+        expected = nn.functional.cross_entropy(model(x) / 3.0, y).item()
+    torch.testing.assert_close(report.nll_mean, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_several_layers_and_text():

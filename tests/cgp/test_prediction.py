@@ -13,6 +13,7 @@ from cgp.conversion import convert
 from cgp.deep_gp import attention_blocks, sampling
 from cgp.inputs import call_model
 from cgp.prediction import uncertainties
+from cgp.temperature import set_logit_temperature
 from tests.cgp.conversion import hosts
 from tests.cgp.conversion.hosts import HOSTS
 
@@ -254,6 +255,20 @@ def test_compiled_models_predict_the_same(compiled):
     got = predict(model, host.inputs, 3, seed=0)
     torch.testing.assert_close(got.probabilities, expected.probabilities)
     torch.testing.assert_close(got.patch_variance(), expected.patch_variance())
+
+
+@pytest.mark.parametrize("propagation", ["sampling", "linearised"])
+def test_logits_are_divided_by_the_temperature(propagation):
+    model, x = Classifier(SoftmaxAttention(8, 2), SparseCGPAttention(8, 2)).eval(), torch.randn(4, 5, 4)
+    options = {"seed": 0, "propagation": propagation, "keep_draws": True}
+    plain, mean = predict(model, x, 3, **options), model(x)
+    set_logit_temperature(model, 2.5)
+    divided = predict(torch.compile(model, backend="eager"), x, 3, **options)
+    torch.testing.assert_close(divided.logits, plain.logits / 2.5)
+    torch.testing.assert_close(divided.draws, (plain.draws.log() / 2.5).softmax(-1))
+    assert torch.equal(model(x), mean)
+    with pytest.raises(ValueError, match="temperature: expected a positive number, got 0.0"):
+        set_logit_temperature(model, 0.0)
 
 
 def test_per_token_predictions():

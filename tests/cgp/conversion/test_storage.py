@@ -10,6 +10,7 @@ import torch
 from cgp import CGPAttention
 from cgp.conversion import convert, from_pretrained, save_pretrained
 from cgp.inputs import call_model
+from cgp.temperature import logit_temperature, set_logit_temperature
 from tests.cgp.conversion import hosts
 from tests.cgp.conversion.hosts import HOSTS
 
@@ -40,6 +41,18 @@ def test_several_conversions_and_factories(tmp_path):
         from_pretrained(tmp_path, host.model)
     again = from_pretrained(tmp_path, host.model, attention=lambda d, h: CGPAttention(d, h, coupling="latent"))
     assert torch.equal(again(host.inputs), model(host.inputs))
+
+
+def test_a_temperature_is_kept(tmp_path):
+    host = hosts.timm_vit()
+    model = convert(host.model, "cgp")
+    set_logit_temperature(model, 1.1 / 0.7)
+    save_pretrained(model, tmp_path)
+    assert logit_temperature(from_pretrained(tmp_path, host.model)) == 1.1 / 0.7
+    config = json.loads((tmp_path / "cgp_config.json").read_text())
+    del config["temperature"]  # as it was before there were any
+    (tmp_path / "cgp_config.json").write_text(json.dumps(config))
+    assert logit_temperature(from_pretrained(tmp_path, host.model)) == 1.0
 
 
 def test_attention_alone(tmp_path):
