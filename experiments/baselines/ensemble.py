@@ -38,7 +38,10 @@ def joined(members: Sequence[Predictions]) -> Predictions:
                 f"members: expected logits of one shape (S, N, C), got {first.logits.shape} and {member.logits.shape}"
             )
         if not np.array_equal(member.ids, first.ids):
-            raise ValueError("members: expected predictions of the same examples, got other ids: other splits?")
+            raise ValueError(
+                "members: expected predictions of the same examples, got other ids: the members need one split "
+                "(data.split_seed: 0, not null)"
+            )
         if (member.labels is None) != (first.labels is None) or (
             member.labels is not None and not np.array_equal(member.labels, first.labels)
         ):

@@ -35,7 +35,14 @@ class Material(NamedTuple):
         """An array of shape (R, ...) a method, over the runs that have one; methods without are left out."""
         found = {method: [array(run) for run in runs] for method, runs in self.runs.items()}
         kept = {method: [one for one in arrays if one is not None] for method, arrays in found.items()}
-        return {method_label(method): np.stack(arrays) for method, arrays in kept.items() if arrays}
+        return {method_label(method): _stacked(method, arrays) for method, arrays in kept.items() if arrays}
+
+
+def _stacked(method: str, arrays: Sequence[Array]) -> Array:
+    shapes = {one.shape for one in arrays}
+    if len(shapes) > 1:
+        raise ValueError(f"runs: expected arrays of one shape in all runs of {method}, got {sorted(shapes)}")
+    return np.stack(arrays)
 
 
 class Confidence(NamedTuple):

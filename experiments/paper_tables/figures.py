@@ -27,11 +27,12 @@ from experiments.paper_tables.arrays import (
     diagnostics,
     severity_curves,
 )
-from experiments.paper_tables.names import METRICS, STANDARD_KINDS, method_label, plain
+from experiments.paper_tables.names import CATEGORIES, METRICS, STANDARD_KINDS, method_label, plain
 
 __all__ = ["FIGURES", "FigureSpec"]
 
 _SIZES = (8, 16, 32)
+_SMALLEST = 1e-5  # a singular value relative to the largest; what is below is rounding
 _OURS = ("cgpt", "scgpt", "cgp_direct", "scgp_direct", "cgp_softmax")
 
 
@@ -76,29 +77,43 @@ def _costs(material: Material, metric: str) -> dict[str, Array]:
     return {method_label(method): curve for method, curve in found.items() if curve is not None}
 
 
-def _similarity(name: str) -> Callable[[Material, str], Figure | None]:
+def _similarity(name: str, of: str) -> Callable[[Material, str], Figure | None]:
     def draw(material: Material, metric: str) -> Figure | None:
         curves = material.by_label(lambda run: diagnostics(run, name))
-        return _figure(similarity_by_layer(curves)) if curves else None
+        return _figure(similarity_by_layer(curves, ylabel=f"Mean cosine similarity of {of}")) if curves else None
 
     return draw
 
 
 def _by_corruption(material: Material, metric: str) -> Figure | None:
-    """A panel a kind: a metric against severity."""
-    values = {kind: _severities(material, kind, metric) for kind in STANDARD_KINDS}
-    severities = sorted({s for curves in values.values() for runs in curves.values() for one in runs for s in one if s})
-    if not severities:
+    """A panel a kind that some run was tested on: a metric against severity."""
+    kinds = _kinds(material)
+    values = {kind: _severities(material, kind, metric) for kind in kinds}
+    if not kinds:
         return None
-    strengths = [0, *severities]
-    figure, axes = plt.subplots(3, 5, figsize=(1.25 * WIDE, 5.4), layout="constrained", sharex=True, sharey=True)
-    for ax, kind in zip(axes.flat, STANDARD_KINDS, strict=True):
-        curves = {name: _grid(runs, strengths) for name, runs in values[kind].items()}
-        shift_curves(strengths, curves, ax=ax)
-        ax.set(title=kind.replace("_", " "), xlabel="Severity (0: clean)" if ax in axes[-1] else "")
-        ax.set_ylabel(METRICS[metric].label if ax in axes[:, 0] else "")
-    _share_legend(figure, list(axes.flat))
+    strengths = sorted({s for curves in values.values() for runs in curves.values() for one in runs for s in one})
+    columns = min(5, len(kinds))
+    rows = -(-len(kinds) // columns)
+    size = (max(0.6, 0.25 * columns) * WIDE, 0.6 + 1.6 * rows)
+    grid = {"layout": "constrained", "sharex": True, "sharey": True, "squeeze": False}
+    figure, axes = plt.subplots(rows, columns, figsize=size, **grid)
+    for ax in axes.flat[len(kinds) :]:
+        ax.remove()
+    for place, (ax, kind) in enumerate(zip(axes.flat, kinds, strict=False)):
+        shift_curves(strengths, {name: _grid(runs, strengths) for name, runs in values[kind].items()}, ax=ax)
+        is_lowest = place + columns >= len(kinds)
+        ax.tick_params(labelbottom=is_lowest)
+        ax.set(title=kind.replace("_", " "), xlabel="Severity (0: clean)" if is_lowest else "")
+        ax.set_ylabel("" if place % columns else METRICS[metric].label)
+    _share_legend(figure, list(axes.flat[: len(kinds)]))
     return figure
+
+
+def _kinds(material: Material) -> list[str]:
+    """The kinds of corruption that are there: of the official ones the fifteen; all, where a set has its own."""
+    found = {kind for runs in material.runs.values() for run in runs for kind in run.corrupted()}
+    official = {kind for kinds in CATEGORIES.values() for kind in kinds}
+    return [kind for kind in STANDARD_KINDS if kind in found] if found <= official else sorted(found)
 
 
 def _severities(material: Material, kind: str, metric: str) -> dict[str, list[dict[int, float]]]:
@@ -180,7 +195,9 @@ def _spectra(material: Material, metric: str) -> Figure | None:
     figure = plt.figure(figsize=(WIDE, 2.6 * depth), layout="constrained")
     for layer, part in enumerate(np.atleast_1d(figure.subfigures(depth, 1))):
         values = {name: array.mean(0)[layer] for name, array in arrays.items() if layer < array.shape[1]}
-        spectrum(values, figure=part)
+        left, right = spectrum(values, figure=part)
+        left.set_ylim(bottom=max(_SMALLEST, left.get_ylim()[0]))
+        right.get_legend().set_visible(layer == 0)
         part.suptitle(f"Layer {layer + 1}", fontsize=8, fontweight="bold")
     return figure
 
@@ -220,7 +237,7 @@ FIGURES: Mapping[str, FigureSpec] = MappingProxyType(
             _CIFAR10,
             ("sgpa", *_OURS),
             _INSIDE,
-            _similarity("token_similarity"),
+            _similarity("token_similarity", "tokens"),
         ),
         "cgpt-figure-IV": FigureSpec(
             "Figure IV",
@@ -228,7 +245,7 @@ FIGURES: Mapping[str, FigureSpec] = MappingProxyType(
             ("cifar100-cgpt", "cifar100"),
             ("sgpa", *_OURS, "cgpt-alpha-0.7"),
             _INSIDE,
-            _similarity("attention_similarity"),
+            _similarity("attention_similarity", "attention outputs"),
         ),
         "kep-figure-2": FigureSpec(
             "Figure 2",

@@ -72,7 +72,7 @@ def _pictures(folder: RunFolder) -> Iterator[RunPicture]:
         unfamiliar = mean_probabilities(load_predictions(folder.predictions / f"{strange}.npz").logits).max(-1)
     yield _drawn(
         "confidence",
-        f"Confidence{'' if strange is None else f', with {strange}'}",
+        f"Confidence on the test set{'' if strange is None else f' and on {strange}'}",
         lambda ax: confidence_histograms(confidence[correct], confidence[~correct], unfamiliar, ax=ax),
     )
 

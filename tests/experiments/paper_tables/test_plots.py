@@ -10,7 +10,6 @@ from experiments.paper_tables.arrays import Material, confidences, cost_curves, 
 from experiments.paper_tables.cache import Cache
 from experiments.paper_tables.figures import FIGURES
 from experiments.paper_tables.measure import Meter
-from experiments.paper_tables.names import STANDARD_KINDS
 from experiments.paper_tables.runs import find_runs
 from tests.experiments.paper_tables.folders import random_logits, write_run
 
@@ -88,7 +87,32 @@ def test_lines_of_a_figure_are_the_means_over_runs(runs):
         *(classification_report(*random_logits(seed=s, signal=2 / s)).accuracy for s in (1, 5)),
     ]
     np.testing.assert_allclose(line.get_ydata(), expected)
-    assert len(figure.axes) == len(STANDARD_KINDS)
+    assert [ax.get_title() for ax in figure.axes] == ["fog"]  # the one kind that the runs were tested on
+
+
+def test_a_panel_a_kind_in_the_order_of_the_papers_or_those_of_the_data_set_itself(tmp_path):
+    for data, kinds in (("cifar10", ("jpeg", "snow", "saturate", "shot_noise")), ("digits", ("rotation", "contrast"))):
+        sets = {"test": random_logits()} | {
+            f"corrupted-{kind}-{s}": random_logits(seed=s) for kind in kinds for s in (1, 3)
+        }
+        write_run(tmp_path, data, "softmax", sets=sets)
+    titles = []
+    for data in ("cifar10", "digits"):
+        found = [run for run in find_runs(tmp_path) if run.data == data]
+        figure = FIGURES["kep-figure-2"].draw(Material({"softmax": found}, METER), "nll")
+        titles.append([ax.get_title() for ax in figure.axes])
+        assert figure.axes[0].get_ylabel() == "NLL"
+        assert all(ax.get_xlabel() for ax in figure.axes)
+    assert titles == [["shot noise", "snow", "jpeg compression"], ["contrast", "rotation"]]
+
+
+def test_runs_that_cannot_be_drawn_together_are_refused(tmp_path):
+    for seed, layers in enumerate((2, 3)):
+        write_run(tmp_path, "cifar10", "softmax", seed, diagnostics={"token_similarity": np.ones(layers)})
+    with pytest.raises(
+        ValueError, match=r"runs: expected arrays of one shape in all runs of softmax, got \[\(2,\), \(3,\)"
+    ):
+        FIGURES["cgpt-figure-III"].draw(material(tmp_path, ("softmax",)), "accuracy")
 
 
 def test_panels_have_one_scale_and_one_legend(runs):
