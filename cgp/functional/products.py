@@ -6,6 +6,7 @@ keeps the product in its middle. Here the operands are kept, and what is cheap i
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -14,6 +15,8 @@ from torch import Tensor
 from .differentiation import may_own_backward
 
 __all__ = ["column_quadratic_forms", "product", "quadratic_forms"]
+
+_CACHED = 2**18  # products of two features at a time
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
@@ -76,24 +79,48 @@ def column_quadratic_forms(rows: Tensor, matrices: Tensor) -> Tensor:
     return forms.unflatten(1, (*rows.shape[:-3], rows.shape[-2])).movedim(0, -3)
 
 
+def _pairs(columns: Tensor, first: Tensor, second: Tensor) -> Tensor:
+    """Products of two features, ``(..., m (m + 1) / 2, n)``."""
+    return columns.index_select(-2, first) * columns.index_select(-2, second)
+
+
+def _pieces(columns: Tensor) -> Iterator[tuple[int, slice]]:
+    """Heads and stretches of tokens whose pairs fit the cache: pairs are many times what they are made of."""
+    heads, size, count = columns.shape
+    length = max(_CACHED // (size * (size + 1) // 2), 1)
+    for head in range(heads):
+        for start in range(0, count, length):
+            yield head, slice(start, start + length)
+
+
 class _PairForms(torch.autograd.Function):
-    """Quadratic forms by pairs of features, which are formed again for the backward pass."""
+    """Quadratic forms by pairs of features, a piece at a time; the pairs are formed again for the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, columns: Tensor, weights: Tensor, first: Tensor, second: Tensor) -> Tensor:
         ctx.save_for_backward(columns, weights, first, second)
-        return (columns.index_select(1, first) * columns.index_select(1, second)).mT @ weights.mT
+        forms = columns.new_empty(columns.shape[0], columns.shape[2], weights.shape[1])
+        for head, part in _pieces(columns):
+            pairs = _pairs(columns[head, :, part].contiguous(), first, second)
+            torch.mm(pairs.mT, weights[head].mT, out=forms[head, part])
+        return forms
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         columns, weights, first, second = ctx.saved_tensors
-        one, other = columns.index_select(1, first), columns.index_select(1, second)
-        of_weights = ((one * other) @ gradients[0]).mT if ctx.needs_input_grad[1] else None
-        if not ctx.needs_input_grad[0]:
-            return None, of_weights, None, None
-        of_pairs = weights.mT @ gradients[0].mT
-        empty = torch.zeros_like(columns)
-        of_columns = empty.index_add(1, first, of_pairs * other).index_add(1, second, of_pairs * one)
+        if torch.is_grad_enabled():  # to be differentiated again: every step in the open
+            forms = _pairs(columns, first, second).mT @ weights.mT
+            return *torch.autograd.grad(forms, (columns, weights), gradients, create_graph=True), None, None
+        size = columns.shape[1]
+        place = torch.empty(size, size, dtype=torch.long, device=columns.device)
+        place[first, second] = place[second, first] = torch.arange(len(first), device=columns.device)
+        doubled = (weights * (1.0 + (first == second).to(weights.dtype)))[..., place].permute(0, 2, 3, 1)
+        of_columns, of_weights = columns.new_empty(columns.shape), torch.zeros_like(weights)
+        for head, part in _pieces(columns):
+            own, given = columns[head, :, part].contiguous(), gradients[0][head, part]
+            of_weights[head].addmm_(given.mT, _pairs(own, first, second).mT)
+            slopes = doubled[head].reshape(size * size, -1) @ given.mT
+            torch.sum(slopes.unflatten(0, (size, size)).mul_(own), 1, out=of_columns[head, :, part])
         return of_columns, of_weights, None, None
 
 
