@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from experiments.conversion.methods import METHODS, TEMPERED, Task, timed
-from experiments.conversion.parts import cifar10_parts
+from experiments.conversion.methods import METHODS, TEMPERED, Task, Tempered, timed, validation_part
+from experiments.conversion.parts import CifarParts, cifar10_parts
 from experiments.conversion.report import write_report
 from experiments.conversion.training import trained
 from experiments.data import CorruptionConfig, DataConfig, InputSet, input_sets, load
@@ -21,7 +22,6 @@ from experiments.storage import write_json
 
 __all__ = ["compare"]
 
-_VALIDATION = "calibration"
 _CORRUPTIONS = CorruptionConfig()
 UNFAMILIAR = ("cifar100", "textures", "tiny_imagenet_resize")
 
@@ -44,7 +44,7 @@ def compare(
     Args:
         data: folder with cifar10, cifar100, textures and tiny_imagenet, each `<name>/<split>.npz`.
         out: the folder that `train` wrote.
-        methods: which rows.
+        methods: which rows; those with a temperature alone follow from what they divide.
         draws: draws of a prediction.
         steps: of the calibration.
         unfamiliar: images of each unfamiliar set at most.
@@ -60,10 +60,11 @@ def compare(
     if not only_stored:
         task = Task(trained(out), cifar10_parts(data, limit), draws, steps)
         for name in methods:
-            _perform(name, task, sets, out / "rows" / _slug(name))
-    folders = {name: out / "rows" / _slug(name) for name in (*METHODS, *TEMPERED)}
-    for name, base in TEMPERED.items():
-        _temper(name, folders[base], folders[name], sets)
+            _perform(name, task, [*_validations(name, task.parts), *sets], out / "rows" / _slug(name))
+    original, *others = METHODS
+    folders = {name: out / "rows" / _slug(name) for name in (original, *TEMPERED, *others)}
+    for name, tempered in TEMPERED.items():
+        _temper(name, tempered, folders, sets)
     write_report(out, folders, [entry.name for entry in sets])
 
 
@@ -86,6 +87,18 @@ def _input_sets(
             yield entry
 
 
+def _validations(name: str, parts: CifarParts) -> Iterator[InputSet]:
+    """The validation images on which a temperature of this row is to be fitted."""
+    for tempered in TEMPERED.values():
+        if tempered.base == name:
+            part = validation_part(parts, tempered.validation)
+            yield InputSet(_fitting(tempered), part.images, part.ids, part.labels)
+
+
+def _fitting(tempered: Tempered) -> str:
+    return f"calibration-{tempered.validation}"
+
+
 def _perform(name: str, task: Task, sets: Sequence[InputSet], folder: Path) -> None:
     """Predict what is not there yet."""
     missing = [entry for entry in sets if not (folder / f"{entry.name}.npz").exists()]
@@ -93,27 +106,28 @@ def _perform(name: str, task: Task, sets: Sequence[InputSet], folder: Path) -> N
         return
     fitted, seconds = timed(METHODS[name], task)
     write_json(folder / "fit.json", {"method": name, "seconds": seconds, "note": fitted.note, "draws": task.draws})
-    if fitted.validation is not None:
-        part = fitted.validation
-        inputs = InputSet(_VALIDATION, part.images, part.ids, part.labels)
-        save_predictions(folder / f"{_VALIDATION}.npz", fitted.logits(part.images), inputs)
     for entry in missing:
         images = _floats(entry.inputs)
         save_predictions(folder / f"{entry.name}.npz", fitted.logits(images), replace(entry, inputs=images))
         print(f"{name}: {entry.name}", flush=True)
 
 
-def _temper(name: str, base: Path, folder: Path, sets: Sequence[InputSet]) -> None:
+def _temper(name: str, tempered: Tempered, folders: Mapping[str, Path], sets: Sequence[InputSet]) -> None:
     """Divide the saved logits of a complete row."""
-    if not all((base / f"{entry.name}.npz").exists() for entry in sets):
+    base, folder, fitting = folders[tempered.base], folders[name], _fitting(tempered)
+    if not all((base / f"{each}.npz").exists() for each in (fitting, *(entry.name for entry in sets))):
         return
-    validation = load_predictions(base / f"{_VALIDATION}.npz")
+    validation, start = load_predictions(base / f"{fitting}.npz"), time.perf_counter()
     temperature = float(fit_temperature(validation.logits, validation.labels))
+    seconds = time.perf_counter() - start
     for entry in sets:
         logits = torch.from_numpy(load_predictions(base / f"{entry.name}.npz").logits)
         save_predictions(folder / f"{entry.name}.npz", logits / temperature, entry)
     fit = json.loads((base / "fit.json").read_text(encoding="utf-8"))
-    write_json(folder / "fit.json", fit | {"method": name, "note": f"T = {temperature:.3f}; {fit['note']}"})
+    write_json(
+        folder / "fit.json",
+        fit | {"method": name, "seconds": fit["seconds"] + seconds, "note": f"T = {temperature:.3f}; {fit['note']}"},
+    )
 
 
 def _slug(name: str) -> str:

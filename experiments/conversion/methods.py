@@ -11,16 +11,16 @@ import torch
 from torch import Tensor, nn
 
 import cgp
-from experiments.baselines import fit_temperature, last_layer_laplace, mc_dropout_logits
+from experiments.baselines import last_layer_laplace, mc_dropout_logits
 from experiments.conversion.parts import CifarParts
 from experiments.data import LabelledImages, shifted
 from experiments.data.seeding import generator_for
 
-__all__ = ["METHODS", "TEMPERED", "Fitted", "Task", "disturbed"]
+__all__ = ["METHODS", "TEMPERED", "Fitted", "Task", "Tempered", "timed", "validation_part"]
 
 BATCH = 250
 _CALIBRATION_BATCH = 125
-_SHARES = {"disturbed": 0.5, "fifth": 0.2}
+_SHARES = {"clean": 0.0, "tenth": 0.1, "fifth": 0.2, "disturbed": 0.5}
 _KINDS = ("noise", "blur", "contrast", "occlusion", "rotation")
 
 
@@ -46,21 +46,32 @@ class Fitted(NamedTuple):
     Attributes:
         logits: from images `(N, C, H, W)` to logits `(S, N, classes)`.
         note: what was found in fitting, in words.
-        validation: what it was fitted on, where a temperature is to be fitted to its predictions later.
     """
 
     logits: Callable[[Tensor], Tensor]
     note: str = ""
-    validation: LabelledImages | None = None
 
 
-def disturbed(part: LabelledImages, share: float = 0.5) -> LabelledImages:
-    """Return the images, some of them disturbed: noise, blur, contrast, occlusion or rotation at strength 1 to 5.
+class Tempered(NamedTuple):
+    """A row that divides the logits of another row by a temperature.
+
+    Attributes:
+        base: that row.
+        validation: on which validation images the temperature is fitted (see `validation_part`).
+    """
+
+    base: str
+    validation: str
+
+
+def validation_part(parts: CifarParts, kind: str) -> LabelledImages:
+    """Return the validation images, some disturbed by noise, blur, contrast, occlusion or rotation at strength 1 to 5.
 
     Args:
-        part: images.
-        share: of the images that are disturbed.
+        parts: the data.
+        kind: "clean", or how many are disturbed: a "tenth", a "fifth", or half of them ("disturbed").
     """
+    part, share = parts.calibration, _SHARES[kind]
     images = part.images.clone()
     order = torch.randperm(len(images), generator=generator_for("disturbed", len(images)))[: round(share * len(images))]
     cells = [(kind, strength) for kind in _KINDS for strength in range(1, 6)]
@@ -71,11 +82,6 @@ def disturbed(part: LabelledImages, share: float = 0.5) -> LabelledImages:
     return part._replace(images=images)
 
 
-def _validation(task: Task, kind: str) -> LabelledImages:
-    part = task.parts.calibration
-    return disturbed(part, _SHARES[kind]) if kind in _SHARES else part
-
-
 @torch.no_grad()
 def _plain(model: nn.Module, images: Tensor) -> Tensor:
     return torch.cat([model(part) for part in images.split(BATCH)])[None]
@@ -83,12 +89,6 @@ def _plain(model: nn.Module, images: Tensor) -> Tensor:
 
 def _original(task: Task) -> Fitted:
     return Fitted(partial(_plain, task.model))
-
-
-def _temperature(task: Task, *, validation: str) -> Fitted:
-    part = _validation(task, validation)
-    temperature = float(fit_temperature(_plain(task.model, part.images), part.labels))
-    return Fitted(lambda images: _plain(task.model, images) / temperature, f"T = {temperature:.3f}")
 
 
 def _mc_dropout(task: Task) -> Fitted:
@@ -121,15 +121,17 @@ def _gaussian_process(
     statistics: str,
     sampling: str,
     validation: str,
+    temperature: bool = False,
 ) -> Fitted:
     """Convert, calibrate, predict."""
     inputs = task.parts.train.images[:64] if attention == "scgp" else None
     converted = cgp.convert(task.model, attention, layers, inputs=inputs, statistics=statistics)
-    part = _validation(task, validation)
+    part = validation_part(task.parts, validation)
     order = torch.randperm(len(part.labels), generator=generator_for("batches"))
     loader = [(part.images[rows], part.labels[rows]) for rows in order.split(_CALIBRATION_BATCH)]
-    found = cgp.calibrate(converted, loader, steps=task.steps, num_samples=4, sampling=sampling)
-    return Fitted(partial(_draws, converted, sampling, task.draws), str(found), part)
+    options = {"steps": task.steps, "num_samples": 4, "sampling": sampling, "temperature": temperature}
+    found = cgp.calibrate(converted, loader, **options)
+    return Fitted(partial(_draws, converted, sampling, task.draws), str(found))
 
 
 def _draws(model: nn.Module, sampling: str, num_samples: int, images: Tensor) -> Tensor:
@@ -139,6 +141,7 @@ def _draws(model: nn.Module, sampling: str, num_samples: int, images: Tensor) ->
         images,
         num_samples,
         sampling=sampling,
+        antithetic=True,
         seed=0,
         batch_size=BATCH,
         keep_draws=True,
@@ -148,13 +151,11 @@ def _draws(model: nn.Module, sampling: str, num_samples: int, images: Tensor) ->
     return prediction.draws.clamp(min=torch.finfo(torch.float32).tiny).log()
 
 
-_first = partial(_gaussian_process, attention="cgp", layers=[0], statistics="bounded", sampling="joint")
+_bounded = partial(_gaussian_process, attention="cgp", statistics="bounded", sampling="joint")
+_second = partial(_bounded, layers=[1], temperature=True)
 
 METHODS: Mapping[str, Callable[[Task], Fitted]] = {
     "softmax, as trained": _original,
-    "temperature": partial(_temperature, validation="clean"),
-    "temperature, a fifth disturbed": partial(_temperature, validation="fifth"),
-    "temperature, disturbed": partial(_temperature, validation="disturbed"),
     "MC dropout": _mc_dropout,
     "last-layer Laplace": _laplace,
     "GP in the last layer": partial(
@@ -165,17 +166,19 @@ METHODS: Mapping[str, Callable[[Task], Fitted]] = {
         sampling="marginal",
         validation="clean",
     ),
-    "GP in the first layer, a fifth disturbed": partial(_first, validation="fifth"),
-    "GP in the first layer, disturbed": partial(_first, validation="disturbed"),
-    "sparse GP in the first layer, disturbed": partial(_first, attention="scgp", validation="disturbed"),
-    "GP in the first layer": partial(_first, validation="clean"),
+    "GP in the second layer and temperature, a tenth disturbed": partial(_second, validation="tenth"),
+    "GP in the second layer and temperature, a fifth disturbed": partial(_second, validation="fifth"),
+    "GP in the first layer, a fifth disturbed": partial(_bounded, layers=[0], validation="fifth"),
+    "GP in the first layer, disturbed": partial(_bounded, layers=[0], validation="disturbed"),
+    "sparse GP in the first layer, disturbed": partial(_bounded, attention="scgp", layers=[0], validation="disturbed"),
 }
 
-TEMPERED: Mapping[str, str] = {
-    f"{name} + temperature": name
-    for name in ("GP in the first layer, disturbed", "sparse GP in the first layer, disturbed")
+TEMPERED: Mapping[str, Tempered] = {
+    "temperature": Tempered("softmax, as trained", "clean"),
+    "temperature, a tenth disturbed": Tempered("softmax, as trained", "tenth"),
+    "temperature, a fifth disturbed": Tempered("softmax, as trained", "fifth"),
+    "temperature, disturbed": Tempered("softmax, as trained", "disturbed"),
 }
-"""Rows that divide the logits of another row by a temperature fitted on what that row was fitted on."""
 
 
 def timed(method: Callable[[Task], Fitted], task: Task) -> tuple[Fitted, float]:

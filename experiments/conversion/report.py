@@ -34,8 +34,8 @@ _DRAWN = (  # more lines than this are a thicket
     "temperature",
     "temperature, a fifth disturbed",
     "MC dropout",
-    "GP in the first layer, a fifth disturbed",
-    "GP in the first layer, disturbed",
+    "GP in the second layer and temperature, a tenth disturbed",
+    "GP in the second layer and temperature, a fifth disturbed",
 )
 
 

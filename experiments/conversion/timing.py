@@ -21,6 +21,7 @@ _VARIANTS: dict[str, tuple[str, str | list[int], str, str]] = {
     "GP in the last layer (exact, bounded)": ("cgp", "last", "bounded", "joint"),
     "GP in the first layer (exact, bounded)": ("cgp", [0], "bounded", "joint"),
     "sparse GP in the first layer (bounded)": ("scgp", [0], "bounded", "joint"),
+    "GP in the second layer (exact, bounded)": ("cgp", [1], "bounded", "joint"),
     "GP in all layers (exact, bounded)": ("cgp", "all", "bounded", "joint"),
     "sparse GP in all layers (bounded)": ("scgp", "all", "bounded", "joint"),
 }
@@ -74,4 +75,4 @@ def timing(
 
 
 def _predicting(model: torch.nn.Module, images: torch.Tensor, count: int, sampling: str) -> Callable[[], object]:
-    return lambda: cgp.predict(model, images, count, sampling=sampling, seed=0, keep_variance=False)
+    return lambda: cgp.predict(model, images, count, sampling=sampling, antithetic=True, seed=0, keep_variance=False)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import csv
+import json
 
 import numpy as np
 import pytest
 import torch
 
 from experiments.conversion.compare import compare
-from experiments.conversion.methods import METHODS, Task, disturbed
+from experiments.conversion.methods import METHODS, Task, validation_part
 from experiments.conversion.parts import cifar10_parts
 from experiments.conversion.training import train, trained
 from experiments.data import CorruptionConfig
+from experiments.prediction import load_predictions
 
 SIZES = {"cifar10/train": 5064, "cifar10/test": 30, "cifar100/test": 20, "textures/test": 20, "tiny_imagenet/test": 20}
 FEW = CorruptionConfig(kinds=("gaussian_noise", "contrast"), severities=(1, 5), limit=20)
@@ -43,11 +45,12 @@ def test_the_parts_do_not_meet_and_are_all_of_it(data):
     assert torch.equal(ids.sort().values, torch.arange(5064))
 
 
-def test_every_second_image_is_disturbed_and_nothing_else_changes(data):
-    part = cifar10_parts(data).calibration
-    changed = (disturbed(part).images != part.images).flatten(1).any(1)
-    assert changed.sum() == 500
-    assert torch.equal(disturbed(part).labels, part.labels)
+@pytest.mark.parametrize(("kind", "count"), [("clean", 0), ("tenth", 100), ("fifth", 200), ("disturbed", 500)])
+def test_some_images_are_disturbed_and_nothing_else_changes(data, kind, count):
+    parts = cifar10_parts(data)
+    part = validation_part(parts, kind)
+    assert (part.images != parts.calibration.images).flatten(1).any(1).sum() == count
+    assert torch.equal(part.labels, parts.calibration.labels)
 
 
 def test_a_trained_transformer_is_read_again(data, out):
@@ -63,7 +66,7 @@ def test_nothing_was_trained(tmp_path):
         trained(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["GP in the first layer, disturbed", "GP in the last layer"])
+@pytest.mark.parametrize("name", ["GP in the second layer and temperature, a fifth disturbed", "GP in the last layer"])
 def test_conversion_and_calibration_leave_the_model_alone(data, out, name):
     task = Task(trained(out), cifar10_parts(data, 40), draws=3, steps=2)
     before = {key: value.clone() for key, value in task.model.state_dict().items()}
@@ -77,16 +80,21 @@ def test_conversion_and_calibration_leave_the_model_alone(data, out, name):
 def test_rows_are_kept_and_the_tables_follow_from_them(data, out, monkeypatch):
     monkeypatch.setenv("CGP_CACHE", str(out / "cache"))
     options = {"data": data, "out": out, "corruptions": FEW, "unfamiliar": 10, "limit": 40, "draws": 2, "steps": 1}
-    compare(methods=["softmax, as trained", "temperature", "GP in the first layer, disturbed"], **options)
+    compare(methods=["softmax, as trained", "GP in the last layer"], **options)
     with (out / "conversion.csv").open() as file:
         rows = {row["method"]: row for row in csv.DictReader(file)}
-    assert len(rows) == 4  # and that with a temperature
+    assert list(rows)[:2] == ["softmax, as trained", "temperature"]
+    assert len(rows) == 6  # and three further temperatures, from the same predictions
     assert rows["temperature"]["accuracy"] == rows["softmax, as trained"]["accuracy"]
-    assert 0.0 <= float(rows["GP in the first layer, disturbed + temperature"]["auroc_textures"]) <= 1.0
-    stamp = (out / "rows" / "temperature" / "test.npz").stat().st_mtime_ns
-    compare(methods=["temperature"], **options)
-    assert (out / "rows" / "temperature" / "test.npz").stat().st_mtime_ns == stamp
-    assert (out / "conversion.md").read_text().count("\n") == 6
+    original, divided = (load_predictions(out / "rows" / n / "test.npz") for n in ("softmax-as-trained", "temperature"))
+    note = json.loads((out / "rows" / "temperature" / "fit.json").read_text())["note"]
+    ratio = torch.from_numpy(original.logits).double() / torch.from_numpy(divided.logits).double()
+    assert note.startswith(f"T = {ratio.median():.3f};")
+    torch.testing.assert_close(ratio, ratio.median().expand_as(ratio), rtol=1e-5, atol=0.0)
+    stamp = (out / "rows" / "softmax-as-trained" / "test.npz").stat().st_mtime_ns
+    compare(methods=["softmax, as trained"], **options)
+    assert (out / "rows" / "softmax-as-trained" / "test.npz").stat().st_mtime_ns == stamp
+    assert (out / "conversion.md").read_text().count("\n") == 8
 
 
 def test_unknown_rows_are_refused(data, out):
