@@ -83,7 +83,7 @@ class GaussianProcessAttention(Attention):
         """
         tokens = self.project(query, key, value, **masks)
         with full_precision(tokens.q.device):
-            return multivariate_normal(self.joint(tokens))
+            return self._distribution(tokens)
 
     def token_variance(
         self, query: Tensor, key: Tensor | None = None, value: Tensor | None = None, **masks: Any
@@ -146,6 +146,10 @@ class GaussianProcessAttention(Attention):
             Joint if draws are joint, marginals otherwise.
         """
         raise NotImplementedError
+
+    def _distribution(self, tokens: Tokens) -> MultivariateNormal:
+        """What :meth:`posterior` returns of projected tokens."""
+        return multivariate_normal(self.joint(tokens))
 
     def _wants_loss(self) -> bool:
         return False

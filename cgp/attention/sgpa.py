@@ -12,8 +12,8 @@ from cgp.functional.column_gaussians import ColumnGaussian, ColumnMarginals
 from cgp.functional.gaussians import DenseGaussian, MarginalGaussian
 from cgp.functional.sparse_gp import GlobalKeys, global_keys
 from cgp.functional.sparse_gp_standard import StandardTerms
-from cgp.operators import multivariate_normal
-from cgp.variational import InducingVariables, column_normal
+from cgp.operators import DeferredNormal
+from cgp.variational import InducingVariables
 
 from .base import Tokens, full_precision
 from .gaussian_process import GaussianProcessAttention
@@ -191,10 +191,7 @@ class SGPAttention(GaussianProcessAttention):
             Batch shape ``(*batch, h, s)``, event shape ``(Nq,)``; in the decoupled form each channel has its own
             covariance.
         """
-        tokens = self.project(query, key, value, **masks)
-        with full_precision(tokens.q.device):
-            joint = self.joint(tokens)
-            return column_normal(joint) if isinstance(joint, ColumnGaussian) else multivariate_normal(joint)
+        return super().posterior(query, key, value, **masks)
 
     def global_keys(self) -> GlobalKeys | None:
         """The projected global keys and their factor, from weights alone; None in the standard mode.
@@ -244,6 +241,14 @@ class SGPAttention(GaussianProcessAttention):
 
     def _terms(self, tokens: Tokens) -> DecoupledTerms | StandardTerms:
         return self.form.terms(tokens, self.kernel, self.global_keys())  # type: ignore[arg-type]
+
+    def _distribution(self, tokens: Tokens) -> MultivariateNormal:
+        terms = self._terms(tokens)
+        if isinstance(self.form, DecoupledForm) and isinstance(terms, DecoupledTerms):
+            marginals = self.form.marginals(terms, tokens, self.kernel)
+            build = self.form.later(terms, tokens, self.kernel)
+            return DeferredNormal(marginals.mean.mT, build, variance=marginals.variances.mT)
+        return super()._distribution(tokens)
 
     def _wants_loss(self) -> bool:
         return self.training

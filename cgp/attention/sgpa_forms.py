@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
+from linear_operator import LinearOperator
 from torch import Tensor, nn
 
 from cgp.functional import sparse_gp, sparse_gp_standard
@@ -17,8 +20,9 @@ from cgp.functional.sparse_correlated import features
 from cgp.functional.sparse_gp import GlobalKeys
 from cgp.functional.sparse_gp_standard import StandardTerms
 from cgp.variational import InducingVariables, positive_triangle
+from cgp.variational.column_normal import column_covariance
 
-from .base import Tokens
+from .base import Tokens, full_precision
 
 __all__ = ["AMORTISATIONS", "DecoupledForm", "DecoupledTerms", "HeadKernel", "StandardForm"]
 
@@ -217,6 +221,20 @@ class DecoupledForm(nn.Module):
         K_qq, root = kernel.gram(tokens.q), self._root(tokens)
         return sparse_gp.decoupled_joint(terms.mean, terms.features_q, root, K_qq, tokens.query_padding)
 
+    def later(self, terms: DecoupledTerms, tokens: Tokens, kernel: HeadKernel) -> Callable[[], LinearOperator]:
+        """What builds the covariance of :meth:`joint` with the weights as they are now: an n × n Cholesky a head.
+
+        Args:
+            terms: what :meth:`terms` gives.
+            tokens: the projected tokens.
+            kernel: the kernel.
+
+        Returns:
+            A function of nothing, of the covariance ``(*batch, h, s, Nq, Nq)``.
+        """
+        prior = partial(_scaled_gram, kernel.canonical, tokens.q, kernel.log_outputscale.exp()[:, None, None])
+        return partial(_decoupled_covariance, terms, self._root(tokens), prior, tokens.query_padding)
+
     def _features(self, tokens: Tokens, kernel: HeadKernel, keys: GlobalKeys | None) -> tuple[Tensor, Tensor]:
         assert keys is not None
         features_q = kernel.features(keys.points, keys.whitening, tokens.q)
@@ -325,3 +343,14 @@ class StandardForm(nn.Module):
 def _self_gram(tokens: Tokens, kernel: HeadKernel) -> Tensor:
     """K_qk; of one set of tokens with an exact diagonal."""
     return kernel.gram(tokens.q) if tokens.q is tokens.k else kernel.gram(tokens.q, tokens.k)
+
+
+def _scaled_gram(kernel: Canonical, x: Tensor, outputscale: Tensor) -> Tensor:
+    return outputscale * kernel.gram(x)
+
+
+def _decoupled_covariance(
+    terms: DecoupledTerms, root: Tensor, prior: Callable[[], Tensor], padding: Tensor | None
+) -> LinearOperator:
+    with full_precision(root.device):
+        return column_covariance(sparse_gp.decoupled_joint(terms.mean, terms.features_q, root, prior(), padding))

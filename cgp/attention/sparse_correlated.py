@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, cast
 
+from gpytorch.distributions import MultivariateNormal
+from linear_operator import LinearOperator
 from torch import Tensor
 
 from cgp.functional import sparse_correlated
@@ -13,8 +16,9 @@ from cgp.functional.padding import mask_gram, mask_tokens
 from cgp.functional.sparse_correlated import SparseTerms, whiten
 from cgp.functional.sparse_correlated_objective import log_density
 from cgp.functional.sparse_hop import sparse_hop
+from cgp.operators import DeferredNormal, shared_covariance
 
-from .base import Tokens
+from .base import Tokens, full_precision
 from .correlated import CorrelatedAttention
 from .inducing import make_inducing
 from .softmax import normalised_heads, softmax_heads
@@ -166,6 +170,14 @@ class SparseCGPAttention(CorrelatedAttention):
         posterior = sparse_correlated.posterior if self.sampling == "joint" else sparse_correlated.marginal_posterior
         return posterior(terms)
 
+    def _distribution(self, tokens: Tokens) -> MultivariateNormal:
+        if self.softmax is not None or tokens.is_causal:
+            return super()._distribution(tokens)
+        terms = self._terms(tokens)
+        marginals = sparse_correlated.marginal_posterior(terms)
+        variance = marginals.variance[..., None, :]  # of each column the same
+        return DeferredNormal(marginals.mean.mT, partial(_covariance, terms), variance=variance)
+
     def weight_factors(self) -> dict[str, Tensor]:
         """Inverse factors of the learned inducing sets, which depend on weights alone.
 
@@ -262,3 +274,8 @@ class SparseCGPAttention(CorrelatedAttention):
             common |= {"key_set_features_o": other, "latent_variance": self.canonical.diagonal(tokens.o)}
         common["latent_padding"] = tokens.key_padding
         return sparse_correlated.latent_terms(*features, tokens.v, prior_variance, **common)
+
+
+def _covariance(terms: SparseTerms) -> LinearOperator:
+    with full_precision(terms.mean.device):
+        return shared_covariance(sparse_correlated.posterior(terms))

@@ -110,7 +110,8 @@ class _PairForms(torch.autograd.Function):
         columns, weights, first, second = ctx.saved_tensors
         if torch.is_grad_enabled():  # to be differentiated again: every step in the open
             forms = _pairs(columns, first, second).mT @ weights.mT
-            return *torch.autograd.grad(forms, (columns, weights), gradients, create_graph=True), None, None
+            again = torch.autograd.grad(forms, (columns, weights), gradients, create_graph=True)
+            return again[0], again[1], None, None
         size = columns.shape[1]
         place = torch.empty(size, size, dtype=torch.long, device=columns.device)
         place[first, second] = place[second, first] = torch.arange(len(first), device=columns.device)

@@ -12,7 +12,7 @@ from .dense_covariance import DenseCovarianceLinearOperator
 from .low_rank_plus_diagonal import LowRankPlusDiagonalLinearOperator
 from .shared_covariance import SharedCovarianceLinearOperator
 
-__all__ = ["multivariate_normal"]
+__all__ = ["multivariate_normal", "shared_covariance"]
 
 
 def multivariate_normal(posterior: DenseGaussian | LowRankGaussian | MarginalGaussian) -> MultivariateNormal:
@@ -38,11 +38,30 @@ def multivariate_normal(posterior: DenseGaussian | LowRankGaussian | MarginalGau
         >>> distribution.batch_shape, distribution.event_shape, distribution.rsample().shape
         (torch.Size([2]), torch.Size([6]), torch.Size([2, 6]))
     """
-    mean = posterior.mean.mT  # (*batch, s, n)
+    return MultivariateNormal(posterior.mean.mT, shared_covariance(posterior))
+
+
+def shared_covariance(posterior: DenseGaussian | LowRankGaussian | MarginalGaussian) -> LinearOperator:
+    """The covariance of a posterior's s columns, factorised once for all of them.
+
+    Args:
+        posterior: mean ``(*batch, n, s)`` and a covariance over the n tokens.
+
+    Returns:
+        ``(*batch, s, n, n)``.
+
+    Raises:
+        TypeError: if the posterior is of no known class.
+
+    Example:
+        >>> shared_covariance(LowRankGaussian(torch.zeros(6, 2), torch.ones(6, 3), torch.ones(6))).shape
+        torch.Size([2, 6, 6])
+    """
+    shape = posterior.mean.mT.shape  # (*batch, s, n)
     covariance = _covariance(posterior).unsqueeze(-3)  # (*batch, 1, n, n)
-    own = (1,) * (mean.dim() + 1 - covariance.dim()) + covariance.batch_shape
-    repeats = (size // max(one, 1) for size, one in zip(mean.shape[:-1], own, strict=True))
-    return MultivariateNormal(mean, SharedCovarianceLinearOperator(covariance, torch.Size(repeats)))
+    own = (1,) * (len(shape) + 1 - covariance.dim()) + covariance.batch_shape
+    repeats = (size // max(one, 1) for size, one in zip(shape[:-1], own, strict=True))
+    return SharedCovarianceLinearOperator(covariance, torch.Size(repeats))
 
 
 def _covariance(posterior: DenseGaussian | LowRankGaussian | MarginalGaussian) -> LinearOperator:
