@@ -72,6 +72,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "predict": Command(
             "experiments.runner.commands:predict",
             "Predict input sets, or a folder of images, with a trained run.",
+            flags={"full": "corrupt all test images at all five severities"},
             positional=_REQUIRED,
         ),
         "list": Command("experiments.runner.commands:list_rows", "List rows, and which of their runs are done."),

@@ -15,7 +15,7 @@ from experiments.data.arrays import LAYOUT, read_arrays
 from experiments.data.folders import holds_images, image_files, read_classes, read_images
 from experiments.data.pixels import Pixels
 
-__all__ = ["IMAGE_SETS", "ImageSet", "Split", "read_set"]
+__all__ = ["IMAGE_SETS", "ImageSet", "Split", "has_set", "read_set"]
 
 Split = Literal["train", "test"]
 Shape = tuple[int, int, int]
@@ -75,6 +75,23 @@ def read_set(name: str, split: Split, *, root: Path, shape: Shape = (3, 32, 32),
     if made is not None:
         return made
     raise FileNotFoundError(_missing(name, path))
+
+
+def has_set(name: str, split: Split, root: Path) -> bool:
+    """Say whether a part of an image set is in one of the places where `read_set` looks, without reading it.
+
+    Args:
+        name: of the set.
+        split: which part.
+        root: folder of the sets.
+    """
+    known = IMAGE_SETS.get(name)
+    whole, _, way = name.rpartition("_")
+    for_library = known is not None and known.read is not None and (root / known.sign).exists()
+    in_part = split == "test" and (
+        holds_images(root / name) or (way in ("crop", "resize") and (root / whole / "test.npz").exists())
+    )
+    return (root / name / f"{split}.npz").exists() or for_library or in_part
 
 
 def _by_library(known: ImageSet, root: Path, split: Split, download: bool, shape: Shape) -> Pixels:

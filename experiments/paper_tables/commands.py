@@ -1,7 +1,6 @@
 """`table` and `list_tables`: what the command line calls."""
 
 import itertools
-import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -60,7 +59,8 @@ def table(
     """Print a table of a paper with our numbers beside the printed ones, recomputed from saved predictions.
 
     Args:
-        name: of a table as `list` prints it, or "cgpt", "kep", "sgpa" or "all".
+        name: of a table, or "cgpt", "kep", "sgpa" or "all"; "list" prints all tables, what is measured of them and
+            what the rest waits for.
         runs: folder of runs, `<data>/<method>/seed-<n>/` beneath.
         out: a file, or a folder for a file a table; without, the table is printed.
         format: terminal, markdown, csv or latex.
@@ -72,6 +72,9 @@ def table(
     """
     if format not in EXTENSIONS:
         raise ValueError(f"format: expected one of {', '.join(EXTENSIONS)}, got {format!r}")
+    if name == "list":
+        list_tables(runs=runs, cache=cache)
+        return
     specs = find_tables(name)
     measured = table_rows(name, runs=runs, protocol=protocol, cache=cache)
     for spec in specs:
@@ -111,7 +114,10 @@ def list_tables(
     console = Console()
     console.print(_overview(measured, root) if name is None else _detail(name, measured, root))
     if name is None:
-        console.print(f"One table: {shlex.join(['python', '-m', 'experiments', 'table', 'cgpt-I'])}", style="dim")
+        console.print(
+            "One table: python -m experiments table cgpt-I. Its rows: python -m experiments tables --name cgpt-I",
+            style="dim",
+        )
 
 
 def _overview(measured: dict[str, list[Row]], root: Path | None) -> Table:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from experiments.data.catalogue import IMAGE_SETS, has_set
+from experiments.data.published import PUBLISHED
 from experiments.paper_tables.rows import Row
 from experiments.paper_tables.specification import Block, TableSpec
 
@@ -49,10 +51,33 @@ def waiting_for(block: Block, row: Row, root: Path | None) -> str:
         return f"predictions: {', '.join(row.missing)}"
     if row.seeds:
         return "nothing: undefined for these predictions"
-    absent = [name for name in block.data if root is None or not (root / name).exists()]
+    absent, partly = _absent(block, root)
     if absent:
         return f"data: {', '.join(absent)}" + ("" if root else " (CGP_DATA is not set)")
-    return "a run on a GPU" if block.gpu else "a run"
+    return f"a run on a GPU{partly}" if block.gpu else f"a run{partly}"
+
+
+def _absent(block: Block, root: Path | None) -> tuple[list[str], str]:
+    """What must be there and is not; and, in words, what the numbers will lack or be measured on instead."""
+    if root is None:
+        return list(block.data), ""
+    absent = [name for name in block.data if not _trains(name, root)]
+    question = block.question
+    if absent or question.kind not in ("unfamiliar", "corrupted"):
+        return absent, ""
+    if question.kind == "corrupted":
+        official = [PUBLISHED[name] for name in block.data if name in PUBLISHED]
+        missing = [name for name in official if not (root / name).is_dir()]
+        return [], f", on generated corruptions ({', '.join(missing)} is not there)" if missing else ""
+    missing = [name for name in question.members if not has_set(name, "test", root)]
+    if len(missing) == len(question.members):
+        return missing, ""
+    return [], f", without {', '.join(missing)} (not there)" if missing else ""
+
+
+def _trains(name: str, root: Path) -> bool:
+    """Whether a model can be trained on a data set."""
+    return has_set(name, "train", root) if name in IMAGE_SETS else (root / name).exists()
 
 
 def status(spec: TableSpec, rows: Sequence[Row], root: Path | None) -> Status:

@@ -30,7 +30,7 @@ def fit(
     out: Path = OUT,
     smoke: bool = False,
 ) -> Path:
-    """Train one row with one seed, predict every input set, summarise; `--config cola/softmax` names a row.
+    """Train one row with one seed, predict every input set, report; `--config cola/softmax` names a row.
 
     Killed at any moment and started again, it goes on where it was, and ends with the weights of an uninterrupted run.
 
@@ -51,6 +51,8 @@ def fit(
     Returns:
         The folder of the run.
     """
+    from lightning.pytorch.utilities import rank_zero_only
+
     from experiments.runner.fitting import perform
 
     experiment = Experiment(
@@ -65,6 +67,8 @@ def fit(
         reduced=reduced or [],
     )
     folder = perform(smoked(experiment) if smoke else experiment, out=out, trainer=trainer)
+    if not rank_zero_only.rank:
+        score(runs=[folder.path])
     return folder.path
 
 
@@ -125,7 +129,7 @@ def score(*, runs: list[Path], protocol: Literal["pooled", "cgpt", "kep", "sgpa"
         console.print(f"Report: {folder.path / 'report.html'}", highlight=False)
 
 
-def predict(*, run: Path, images: Path | None = None, full: bool = False) -> None:
+def predict(run: Path, *, images: Path | None = None, full: bool = False) -> None:
     """Predict a folder of images, or what is missing of a run's input sets, with a trained run.
 
     Writes `predictions/<folder>.npz`, of images a CSV file with class and uncertainties beside it, and the report.

@@ -11,7 +11,7 @@ from PIL import Image
 from pytorch_ood.dataset import img
 from torchvision import datasets
 
-from experiments.data.catalogue import IMAGE_SETS, read_set
+from experiments.data.catalogue import IMAGE_SETS, has_set, read_set
 
 NUMBERS = np.random.default_rng(0)
 
@@ -166,3 +166,19 @@ def test_every_library_call_is_there():
     for known in IMAGE_SETS.values():
         module, _, name = known.call.rpartition(".")
         assert hasattr({"torchvision.datasets": datasets, "pytorch_ood.dataset.img": img}[module], name)
+
+
+def test_a_set_is_there_where_it_can_be_read(tmp_path):
+    write_arrays(tmp_path, "tiny_imagenet", pixels(2, 64))
+    for name, split in (("tiny_imagenet_crop", "test"), ("tiny_imagenet", "test")):
+        assert has_set(name, split, tmp_path)
+        assert len(read_set(name, split, root=tmp_path).images) == 2
+    for name, split in (("tiny_imagenet", "train"), ("lsun_crop", "test"), ("svhn", "test"), ("mini_imagenet", "test")):
+        assert not has_set(name, split, tmp_path)
+        with pytest.raises(FileNotFoundError):
+            read_set(name, split, root=tmp_path)
+    (tmp_path / "mini_imagenet").mkdir()
+    Image.fromarray(pixels(1)[0]).save(tmp_path / "mini_imagenet" / "a.png")
+    assert has_set("mini_imagenet", "test", tmp_path)
+    (tmp_path / "cifar-10-batches-py").mkdir()
+    assert has_set("cifar10", "train", tmp_path)

@@ -194,6 +194,9 @@ def test_list(runs, tmp_path, capsys, monkeypatch):
     assert "4 of 24" in text
     assert "16 for a run; 4 for predictions: out-of-domain" in text
     assert all(name in text for name in TABLES)
+    monkeypatch.setenv("CGP_DATA", str(tmp_path / "data"))
+    table("list", runs=runs)
+    assert capsys.readouterr().out == text
     list_tables("cgpt-I", runs=runs, data=tmp_path / "data")
     text = capsys.readouterr().out
     assert "cola-pooled/cgpt   2 seeds" in text

@@ -158,7 +158,25 @@ def test_what_the_rest_waits_for(tmp_path):
     images = TABLES["cgpt-V"]
     assert status(images, table("cgpt-V", tmp_path / "runs"), root).waits == {"data: cifar100": 40}
     (root / "cifar100").mkdir()
+    (root / "cifar100" / "test.npz").touch()  # no model can be trained on test images
+    assert status(images, table("cgpt-V", tmp_path / "runs"), root).waits == {"data: cifar100": 40}
+    (root / "cifar100" / "train.npz").touch()
+    generated = "a run on a GPU, on generated corruptions (CIFAR-100-C is not there)"
+    assert status(images, table("cgpt-V", tmp_path / "runs"), root).waits == {generated: 40}
+    (root / "CIFAR-100-C").mkdir()
     assert status(images, table("cgpt-V", tmp_path / "runs"), root).waits == {"a run on a GPU": 40}
+
+
+def test_unfamiliar_sets_that_are_not_there_are_named(tmp_path):
+    root, runs = tmp_path / "data", tmp_path / "runs"
+    runs.mkdir()
+    for file in ("cifar10/train.npz", "textures/test.npz", "tiny_imagenet/test.npz"):
+        (root / file).parent.mkdir(parents=True)
+        (root / file).touch()
+    state = status(TABLES["cgpt-III"], table("cgpt-III", runs), root)
+    assert state.waits == {"a run on a GPU, without lsun_crop, lsun_resize (not there)": state.total}
+    waits = status(TABLES["sgpa-detection"], table("sgpa-detection", runs), root).waits
+    assert set(waits) == {"data: cifar100", "data: svhn", "data: mini_imagenet"}
 
 
 def test_partial_and_undefined_numbers(tmp_path):
