@@ -42,6 +42,20 @@ class Tokens(NamedTuple):
     attn_mask: Tensor | None
     is_causal: bool
 
+    def pieces(self, size: int) -> Iterator[Tokens]:
+        """The same a few sequences at a time.
+
+        Args:
+            size: how many.
+
+        Yields:
+            Tokens of up to that many sequences, in their order.
+        """
+        for start in range(0, self.q.shape[0], size):
+            whole = {name: x for name, x in self._asdict().items() if isinstance(x, Tensor) and name != "attn_mask"}
+            part: dict[str, Any] = {name: x[start : start + size] for name, x in whole.items()}
+            yield self._replace(**part)
+
 
 @contextmanager
 def full_precision(device: torch.device) -> Iterator[None]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from cgp.functional import correlated
 from cgp.functional.causal import prefix_posterior
 from cgp.functional.correlated import ExactTerms
 from cgp.functional.correlated_objective import OBJECTIVES, log_density
+from cgp.functional.differentiation import may_own_backward
 from cgp.functional.gaussians import DenseGaussian, MarginalGaussian
 from cgp.functional.padding import count_tokens, mask_tokens
 
@@ -22,6 +24,7 @@ from .softmax_posterior import SoftmaxPosterior
 __all__ = ["CGPAttention", "CorrelatedAttention"]
 
 COUPLINGS = ("direct", "latent")
+_PIECE = 2**21  # bytes of one covariance of a piece of the batch: where nothing is kept, what fits the cache is faster
 
 
 class CorrelatedAttention(GaussianProcessAttention):
@@ -121,6 +124,10 @@ def _check_mean(mean: str, coupling: str, objective: str | None, kernel: str) ->
         )
 
 
+def _leaves_no_graph() -> bool:
+    return not torch.is_grad_enabled() and may_own_backward()
+
+
 class CGPAttention(CorrelatedAttention):
     r"""Attention as the posterior of an exact correlated Gaussian process.
 
@@ -191,6 +198,13 @@ class CGPAttention(CorrelatedAttention):
         """
         if self.softmax is not None:
             return self.softmax.exact_marginals(tokens, softmax_heads(tokens))
+        size = tokens.q.shape[-3:-1].numel() * tokens.k.shape[-2] * tokens.q.element_size()
+        if size * tokens.q.shape[:-3].numel() > _PIECE and tokens.q.dim() == 4 and _leaves_no_graph():
+            pieces = [self._marginals(piece) for piece in tokens.pieces(max(_PIECE // size, 1))]
+            return MarginalGaussian(*(torch.cat(parts) for parts in zip(*pieces, strict=True)))
+        return self._marginals(tokens)
+
+    def _marginals(self, tokens: Tokens) -> MarginalGaussian:
         prior_variance = self.canonical.diagonal(tokens.q)
         if tokens.is_causal:
             K_qk, K_k = self.canonical.gram(tokens.q, tokens.k), self.canonical.gram(tokens.k)
@@ -220,7 +234,8 @@ class CGPAttention(CorrelatedAttention):
         Returns:
             Joint if draws are joint, marginals otherwise.
         """
-        if tokens.is_causal or self.softmax is not None:
+        is_marginal = self.sampling != "joint" and not self._wants_loss()
+        if tokens.is_causal or self.softmax is not None or is_marginal:
             return self.joint(tokens) if self.sampling == "joint" else self.marginals(tokens)
         terms = self._terms(tokens)
         K_q = self.canonical.gram(tokens.q) if self._wants_loss() or self.sampling == "joint" else None

@@ -192,9 +192,30 @@ class SoftmaxPosterior(gpytorch.Module):
         Returns:
             The marginals.
         """
+        if self.log_lengthscale is not None:
+            return self._bounded_marginals(tokens, heads.mean, inducing, whitening, self.log_lengthscale)
         points = self.points(tokens, heads.log_normaliser)
         bracket = softmax.sparse_marginals(points, inducing, whitening, noise=self._noise(tokens))
         return self._marginals(points, bracket, heads.mean)
+
+    def _bounded_marginals(
+        self, tokens: Tokens, mean: Tensor, inducing: Tensor, whitening: Tensor, log_lengthscale: Tensor
+    ) -> MarginalGaussian:
+        """The same without scaled copies of the tokens: scale and gauge go into the features."""
+        assert self.gauge is not None
+        inverse = (-log_lengthscale).exp()[:, None, None].to(tokens.q.dtype)
+        shift = self.gauge.to(tokens.q.dtype) * inverse
+        bracket = softmax.bounded_marginals(
+            (tokens.q, tokens.k),
+            (inducing, whitening),
+            scale=inverse * tokens.q.shape[-1] ** -0.25,
+            shift=torch.stack([torch.zeros_like(shift), shift]),
+            noise=self._noise(tokens),
+            query_padding=tokens.query_padding,
+            key_padding=tokens.key_padding,
+        )
+        amplitude = self.log_amplitude.to(bracket.dtype).exp()[:, None]
+        return MarginalGaussian(mean, amplitude.square() * bracket)
 
     def sparse_joint(
         self, tokens: Tokens, heads: NormalisedHeads, inducing: Tensor, whitening: Tensor

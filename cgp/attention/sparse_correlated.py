@@ -21,7 +21,7 @@ from cgp.operators import DeferredNormal, shared_covariance
 from .base import Tokens, full_precision
 from .correlated import CorrelatedAttention
 from .inducing import make_inducing
-from .softmax import normalised_heads, softmax_heads
+from .softmax import NormalisedHeads, normalised_heads, softmax_heads
 
 __all__ = ["SparseCGPAttention"]
 
@@ -125,7 +125,7 @@ class SparseCGPAttention(CorrelatedAttention):
             inducing = self._inducing(tokens.k, None)
             if tokens.is_causal:
                 return self.softmax.sparse_causal_marginals(tokens, softmax_heads(tokens), *inducing)
-            return self.softmax.sparse_marginals(tokens, normalised_heads(tokens), *inducing)
+            return self.softmax.sparse_marginals(tokens, self._softmax_heads(tokens), *inducing)
         if not tokens.is_causal:
             return self._by_hop(tokens) if self._hops else sparse_correlated.marginal_posterior(self._terms(tokens))
         A_q, A_k = self._features(tokens)
@@ -150,7 +150,7 @@ class SparseCGPAttention(CorrelatedAttention):
         """
         self._refuse_joint_if_causal(tokens)
         if self.softmax is not None:
-            return self.softmax.sparse_joint(tokens, normalised_heads(tokens), *self._inducing(tokens.k, None))
+            return self.softmax.sparse_joint(tokens, self._softmax_heads(tokens), *self._inducing(tokens.k, None))
         return sparse_correlated.posterior(self._terms(tokens))
 
     def gaussian(self, tokens: Tokens) -> LowRankGaussian | MarginalGaussian:
@@ -197,6 +197,11 @@ class SparseCGPAttention(CorrelatedAttention):
         points = self._shrunk(self.inducing(z, padding))
         frozen = self.frozen_factor("whitening")
         return points, whiten(self.canonical.gram(points)) if frozen is None else frozen.to(points.dtype)
+
+    def _softmax_heads(self, tokens: Tokens) -> NormalisedHeads:
+        """The mean; with its normaliser where the covariance is scaled by it."""
+        is_bounded = self.softmax is not None and self.softmax.log_lengthscale is not None
+        return NormalisedHeads(softmax_heads(tokens), None) if is_bounded else normalised_heads(tokens)
 
     def _shrunk(self, points: Tensor) -> Tensor:
         return points if self.softmax is None else self.softmax.shrunk(points)

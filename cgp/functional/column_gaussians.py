@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .draws import marginal_draw, safe_sqrt
 from .gaussians import check_sampling
 from .products import column_quadratic_forms
 
@@ -61,7 +62,7 @@ class ColumnMarginals(NamedTuple):
         check_sampling(sampling, ("mean", "marginal"))
         if sampling == "mean":
             return self.mean.expand(*sample_shape, *self.mean.shape)
-        return torch.addcmul(self.mean, _safe_sqrt(self.variances), _normal(self.mean, sample_shape, generator))
+        return marginal_draw(self.mean, self.variances, _normal(self.mean, sample_shape, generator))
 
 
 class ColumnGaussian(NamedTuple):
@@ -138,15 +139,9 @@ class ColumnGaussian(NamedTuple):
         low_rank = self.features @ coefficients[..., 0].mT  # (*sample_shape, *batch, n, s)
         epsilon = _normal(self.mean, sample_shape, generator)
         if self.residual_root is None:
-            return self.mean + low_rank + _safe_sqrt(self.diagonal) * epsilon
+            return self.mean + low_rank + safe_sqrt(self.diagonal) * epsilon
         return self.mean + low_rank + self.residual_root @ epsilon
 
 
 def _normal(like: Tensor, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
     return torch.randn((*sample_shape, *like.shape), dtype=like.dtype, device=like.device, generator=generator)
-
-
-def _safe_sqrt(variance: Tensor) -> Tensor:
-    """Square root whose gradient is zero, not infinite, at zero variance (padded tokens)."""
-    positive = variance > 0
-    return torch.where(positive, torch.where(positive, variance, 1.0).sqrt(), 0.0)

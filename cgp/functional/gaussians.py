@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from .cholesky import cholesky, log_determinant, solve_lower
+from .draws import marginal_draw, safe_sqrt
 from .padding import add_noise, as_vector, count_tokens, mask_gram, mask_tokens
 
 __all__ = [
@@ -153,7 +154,7 @@ class DenseGaussian(NamedTuple):
         if sampling != "joint":
             return _marginal_draw(self.mean, self.variance, sampling, sample_shape, generator)
         # Correlations are factored: jitter is then small beside each token's own variance, whatever the others'.
-        scale = _safe_sqrt(self.variance)  # (*batch, n)
+        scale = safe_sqrt(self.variance)  # (*batch, n)
         divisor = torch.where(scale > 0, scale, 1.0)
         correlation = self.covariance / (divisor[..., :, None] * divisor[..., None, :])
         factor = cholesky(add_noise(correlation, 0.0, self.padding), name="predictive covariance")
@@ -242,7 +243,7 @@ class LowRankGaussian(NamedTuple):
             return _marginal_draw(self.mean, self.variance, sampling, sample_shape, generator)
         shape = (*self.mean.shape[:-2], self.root.shape[-1], self.mean.shape[-1])
         low_rank = self.root @ _normal(self.mean.new_empty(()).expand(shape), sample_shape, generator)
-        independent = _safe_sqrt(self.diagonal)[..., None] * _normal(self.mean, sample_shape, generator)
+        independent = safe_sqrt(self.diagonal)[..., None] * _normal(self.mean, sample_shape, generator)
         return self.mean + low_rank + independent
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -296,17 +297,9 @@ def _normal(like: Tensor, sample_shape: torch.Size, generator: torch.Generator |
     return torch.randn((*sample_shape, *like.shape), dtype=like.dtype, device=like.device, generator=generator)
 
 
-def _safe_sqrt(variance: Tensor) -> Tensor:
-    """Square root whose gradient is zero, not infinite, at zero variance (padded tokens, exactly interpolated ones)."""
-    if not torch.is_grad_enabled():
-        return variance.clamp(min=0.0).sqrt()
-    positive = variance > 0
-    return torch.where(positive, torch.where(positive, variance, 1.0).sqrt(), 0.0)
-
-
 def _marginal_draw(
     mean: Tensor, variance: Tensor, sampling: str, sample_shape: torch.Size, generator: torch.Generator | None
 ) -> Tensor:
     if sampling == "mean":
         return mean.expand(*sample_shape, *mean.shape)
-    return torch.addcmul(mean, _safe_sqrt(variance)[..., None], _normal(mean, sample_shape, generator))
+    return marginal_draw(mean, variance[..., None], _normal(mean, sample_shape, generator))

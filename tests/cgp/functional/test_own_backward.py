@@ -12,6 +12,7 @@ from cgp.functional import kernel_product, products
 from cgp.functional.cholesky import NotPositiveDefiniteError, cholesky, inverse_factor
 from cgp.functional.covariances import _log_squared_exponential, canonical, squared_exponential
 from cgp.functional.differentiation import may_own_backward
+from cgp.functional.draws import marginal_draw
 from cgp.functional.factored import factored, whitened
 from cgp.functional.normalised_softmax import normalised_softmax
 from cgp.functional.shared_features import shared_features
@@ -90,6 +91,11 @@ CASES = {
         lambda prior, noise, v, q, k, o: tuple(marginal_posterior(latent_terms(q, o, k, v, prior, noise=noise))),
         lambda: hop_arguments(5, 6, 7),
     ),
+    "marginal draw": (
+        lambda mean, v, e: marginal_draw(mean, v.exp(), e.detach()),
+        lambda mean, v, e: mean + v.exp().sqrt() * e.detach(),
+        lambda: (normal(2, 5, 3), normal(2, 5, 1), torch.randn(4, 2, 5, 3, dtype=torch.float64)),
+    ),
     "factor and inverse": (
         lambda a: own_factored(symmetric(a)),
         lambda a: plain_factored(symmetric(a)),
@@ -114,12 +120,13 @@ CASES = {
 def test_values_and_gradients_are_those_of_the_plain_formula(name):
     own, plain, make = CASES[name]
     arguments = make()
+    variable = tuple(x for x in arguments if x.requires_grad)
     outputs, expected = own(*arguments), plain(*arguments)
     torch.testing.assert_close(outputs, expected, rtol=1e-9, atol=1e-10)
     single = (outputs,) if isinstance(outputs, torch.Tensor) else outputs
     cotangents = [torch.randn_like(x) for x in single]
-    gradients = torch.autograd.grad(outputs, arguments, cotangents)
-    torch.testing.assert_close(gradients, torch.autograd.grad(expected, arguments, cotangents), rtol=1e-8, atol=1e-9)
+    gradients = torch.autograd.grad(outputs, variable, cotangents)
+    torch.testing.assert_close(gradients, torch.autograd.grad(expected, variable, cotangents), rtol=1e-8, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -239,6 +246,14 @@ def test_where_a_variance_is_cut_at_zero_no_gradient_flows():
     assert (q.square().sum(-2) < 1.0).any()
     for a, b in zip(*(torch.autograd.grad(x[1].sum(), (q, prior)) for x in (own, plain)), strict=True):
         torch.testing.assert_close(a, b)
+
+
+def test_a_draw_of_no_variance_is_its_mean_and_has_no_gradient_of_it():
+    mean, variance = normal(3, 2), torch.tensor([[4.0], [0.0], [0.0]], dtype=torch.float64, requires_grad=True)
+    draw = marginal_draw(mean, variance, torch.ones(3, 2, dtype=torch.float64))
+    torch.testing.assert_close(draw, mean + torch.tensor([[2.0], [0.0], [0.0]]))
+    (gradient,) = torch.autograd.grad(draw.sum(), variance)
+    torch.testing.assert_close(gradient, torch.tensor([[0.5], [0.0], [0.0]], dtype=torch.float64))
 
 
 def test_without_a_graph_the_hop_is_the_same():
