@@ -44,7 +44,7 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
         objective: of the closed sparse form, "vfe" or "dtc".
         inference: "map" (the most probable parameters), "nuts" (samples of them), "svi" (an approximation of those),
             or "stochastic" (minibatches, needs ``num_inducing``).
-        optimizer: of "map": "lbfgs", "adam", or "auto" (Adam above 20,000 observations).
+        optimizer: of "map": "lbfgs", "adam", or "auto" (Adam above 100,000 observations).
         num_starts: starts of L-BFGS that are followed to their end.
         max_steps: of the optimiser, or epochs of minibatches.
         batch_size: rows of a minibatch.

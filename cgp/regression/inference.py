@@ -19,12 +19,14 @@ from .fitting import ProgressLine, fit_lbfgs
 from .quasi_newton import Fit
 from .sparse import SparseCorrelatedGPRegression
 from .variational import StochasticCorrelatedGPRegression
+from .warm_start import warm_start
 
 __all__ = ["INFERENCES", "OPTIMIZERS", "Fitted", "build_model", "condition_model", "fit_model"]
 
 INFERENCES = ("map", "nuts", "svi", "stochastic")
 OPTIMIZERS = ("auto", "lbfgs", "adam")
-_ADAM_ABOVE = 20_000
+_ADAM_ABOVE = 100_000
+_WARM_RATE = 0.01  # of minibatches: larger steps first leave the start that the closed form has found
 _COVARIANCE = ("kernel", "maps", "canonical_dim", "embedding_dim", "num_components", "shift")
 
 Model = ProcessRegression | StochasticCorrelatedGPRegression
@@ -124,6 +126,8 @@ def fit_model(model: Model, arguments: Mapping[str, Any], seed: int) -> Fitted:
         if isinstance(model, StochasticCorrelatedGPRegression):
             inputs, targets = model.train_inputs, model.train_targets
             options = {"batch_size": arguments["batch_size"], "num_epochs": arguments["max_steps"]}
+            warm_start(model, inputs, targets, seed=seed)
+            options["learning_rate"] = _WARM_RATE
             fit = fit_minibatches(model, inputs, targets, seed=seed, progress=line, **options)
             return Fitted(model, inputs, targets, fit, None)
         fit = _point_fit(model, arguments, seed, line)

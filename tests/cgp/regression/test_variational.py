@@ -6,6 +6,7 @@ from gpytorch.mlls import VariationalELBO
 from cgp.regression import SparseCorrelatedGPRegression, StochasticCorrelatedGPRegression
 from cgp.regression.adam import fit_minibatches
 from cgp.regression.variational import WhitenedInducingValues
+from cgp.regression.warm_start import warm_start
 from tests.cgp.regression.data import rows, shuffled
 
 
@@ -75,3 +76,47 @@ def test_noise_needs_the_rows():
     model, _, x, y = optimal_pair()
     with pytest.raises(ValueError, match="rows: expected the inputs of the observations"):
         VariationalELBO(model.likelihood, model, num_data=15)(model(x), y)
+
+
+def bound_of(model, x, y):
+    """Nats of all rows, without the priors."""
+    bound = VariationalELBO(model.likelihood, model.train(), num_data=len(y))
+    priors = sum(prior.log_prob(closure(module)).sum() for _, module, prior, closure, _ in bound.named_priors())
+    return bound(model(x), y, rows=x) * len(y) - priors
+
+
+def test_a_warm_start_on_all_rows_is_the_closed_forms_optimum():
+    x, y = rows(15)
+    model = StochasticCorrelatedGPRegression(x, y, 3, num_inducing=6, num_components=2)
+    initial = {name: value.clone() for name, value in model.state_dict().items()}
+    warm_start(model, x, y, num_rows=15)
+    assert model.training
+    closed = SparseCorrelatedGPRegression(x, y, 3, num_inducing=6, objective="vfe", num_components=2)
+    closed.load_state_dict(model.state_dict(), strict=False)
+    torch.testing.assert_close(bound_of(model, x, y), closed.log_evidence())
+    learned = [name for name, value in model.state_dict().items() if not torch.equal(value, initial[name])]
+    assert any("lengthscale" in name or "scales" in name for name in learned)
+    for parameter in model.variational_strategy.parameters():
+        assert parameter.requires_grad
+
+
+def test_a_warm_start_on_some_rows_weighs_them_for_all():
+    x, y = rows(15)
+    doubled = StochasticCorrelatedGPRegression(x, y, 3, num_inducing=6)
+    warm_start(doubled, torch.cat([x, x]), torch.cat([y, y]), num_rows=30)
+    twice = SparseCorrelatedGPRegression(x, y, 3, num_inducing=6, objective="vfe")
+    twice.load_state_dict(doubled.state_dict(), strict=False)
+    with torch.no_grad():
+        statistics = twice.statistics()
+        precision = torch.eye(6) + 2 * statistics.gram
+        expected = torch.linalg.solve(precision.double(), 2 * statistics.projection)
+    torch.testing.assert_close(doubled.variational_strategy.variational_mean.detach(), expected)
+    root = doubled.variational_strategy.root.detach()
+    torch.testing.assert_close(precision @ root @ root.mT, torch.eye(6).double(), atol=1e-7, rtol=0)
+
+
+def test_a_warm_start_needs_rows():
+    x, y = rows(15)
+    model = StochasticCorrelatedGPRegression(x, y, 3, num_inducing=6)
+    with pytest.raises(ValueError, match="num_rows: expected at least 1, got 0"):
+        warm_start(model, x, y, num_rows=0)
