@@ -18,6 +18,7 @@ from experiments.paper_tables.runs import find_runs
 from experiments.paper_tables.specification import Block, TableSpec
 from experiments.paper_tables.status import data_root, status, waiting_for
 from experiments.storage import write_text
+from experiments.tables import console_of_width
 
 __all__ = ["CACHE", "list_tables", "table", "table_rows"]
 
@@ -111,7 +112,7 @@ def list_tables(
     """
     root = data_root(data)
     measured = table_rows(name or "all", runs=runs, cache=cache)
-    console = Console()
+    console = console_of_width(160)
     console.print(_overview(measured, root) if name is None else _detail(name, measured, root))
     if name is None:
         console.print(

@@ -219,7 +219,7 @@ def _figure(ax: Axes) -> Figure:
 
 
 _CIFAR10, _KEP10 = ("cifar10-cgpt", "cifar10"), ("cifar10-kep", "cifar10")
-_INSIDE = "diagnostics.npz in its runs"
+_INSIDE = "runs with diagnostics.npz (`python -m experiments predict RUN` adds it)"
 
 FIGURES: Mapping[str, FigureSpec] = MappingProxyType(
     {

@@ -59,7 +59,13 @@ def plot(
     for key, spec in chosen.items():
         folders = (data,) if data else spec.folders
         material = _material(found, folders, methods or spec.methods, meter)
-        _save(key, spec, material, metric, _target(Path(out), key, format, one=len(chosen) == 1), one=len(chosen) == 1)
+        path = _target(Path(out), key, format, one=len(chosen) == 1)
+        if _is_saved(spec, material, metric, path):
+            continue
+        message = f"{key}: expected {spec.needs} in {' or '.join(folders)}, got none (other runs: --data, --methods)"
+        if len(chosen) == 1:
+            raise ValueError(message)
+        print(f"{message} (waiting)")
 
 
 def _chosen(name: str) -> dict[str, FigureSpec]:
@@ -86,18 +92,16 @@ def _target(out: Path, key: str, ending: str, *, one: bool) -> Path:
     return out if one and out.suffix else out / f"{key}.{ending}"
 
 
-def _save(key: str, spec: FigureSpec, material: Material, metric: str, path: Path, *, one: bool) -> None:
+def _is_saved(spec: FigureSpec, material: Material, metric: str, path: Path) -> bool:
+    """Draw and write a figure, where the runs have what it shows."""
     with style():
         figure = spec.draw(material, metric)
         if figure is None:
-            message = f"{key}: expected {spec.needs}, got none for {', '.join(material.runs) or 'any method'}"
-            if one:
-                raise ValueError(message)
-            print(f"{message} (waiting)")
-            return
+            return False
         write_atomically(path, lambda aside: _write(figure, aside))
         plt.close(figure)
     print(path)
+    return True
 
 
 def _write(figure: Figure, path: Path) -> None:

@@ -76,7 +76,7 @@ def sweep(
     *,
     rows: list[str],
     trainer: TrainerConfig,
-    seeds: tuple[int, ...] = (0, 1, 2),
+    seeds: int | tuple[int, ...] = (0, 1, 2),
     out: Path = OUT,
     override: tuple[str, ...] = (),
     settings: tuple[str, ...] = (),
@@ -89,7 +89,7 @@ def sweep(
     Args:
         rows: a data set ("cola"), rows ("cola/softmax"), patterns ("cola/*cgp*").
         trainer: where to train.
-        seeds: of each row.
+        seeds: of each row, one or several, as `[0,1,2]`.
         out: folder of all runs.
         override: configurations merged over each row, as `["reduced/cola"]`.
         settings: values over that, as `["training.epochs=3"]`.
@@ -99,7 +99,7 @@ def sweep(
     """
     from experiments.runner.sweeping import commands, experiments_of, sweep_all
 
-    experiments = experiments_of(rows, seeds, override, settings)
+    experiments = experiments_of(rows, (seeds,) if isinstance(seeds, int) else seeds, override, settings)
     if print:
         rest = [*(f"--{value}" for value in settings), *(["--smoke"] if smoke else [])]
         sys.stdout.write("".join(f"{line}\n" for line in commands(experiments, out, override, rest)))

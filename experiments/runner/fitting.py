@@ -54,8 +54,10 @@ def perform(
         The run's folder.
 
     Raises:
-        ValueError: if the folder belongs to another configuration or process, or a run that this one needs is missing.
+        ValueError: if the folder belongs to another configuration or process, a run that this one needs is missing, or
+            there are no such devices.
     """
+    _check_devices(trainer)
     folder = RunFolder(experiment.folder(out))
     if rank_zero_only.rank:
         if not folder.is_complete:
@@ -176,6 +178,15 @@ def _summary(
         "examples": {name: len(getattr(splits, name)) for name in ("train", "validation", "test")},
         **provenance(),
     }
+
+
+def _check_devices(trainer: TrainerConfig) -> None:
+    if trainer.accelerator == "gpu" and not torch.cuda.is_available():
+        raise ValueError("trainer.accelerator: expected cpu or auto on a machine without a GPU, got gpu")
+    if trainer.strategy == "auto" and max(trainer.devices, trainer.num_nodes) > 1:
+        raise ValueError(
+            f"trainer.strategy: expected ddp on {trainer.devices} devices of {trainer.num_nodes} machines, got auto"
+        )
 
 
 def _device(trainer: TrainerConfig) -> torch.device:

@@ -12,6 +12,7 @@ from experiments.storage import write_json, write_text
 __all__ = ["RunFolder"]
 
 _WORDS = ("departures", "reduced")
+_ASIDE = {"method": ("label",), "data": ("root", "cache", "download")}
 
 
 class RunFolder:
@@ -33,10 +34,17 @@ class RunFolder:
         """Whether everything of the run is done."""
         return self.summary.exists()
 
+    @property
+    def _is_begun(self) -> bool:
+        """Whether there is something of the configuration's own in the folder."""
+        made = (self.checkpoints, self.weights, self.predictions, self.summary)
+        return self.config.exists() and any(path.exists() for path in made)
+
     def claim(self, experiment: Experiment) -> None:
         """Write the configuration into a new folder, or check that it is the one that is there.
 
-        Its words (label, departures, reductions) may be others: the run then takes them over.
+        Its words (label, departures, reductions) and the places of its data may be others: the run takes them over. So
+        may everything where nothing was trained yet.
 
         Args:
             experiment: the configuration.
@@ -45,11 +53,11 @@ class RunFolder:
             ValueError: if the folder holds a run of another configuration; names what differs.
         """
         wanted = experiment.plain()
-        if not self.config.exists():
+        if not self._is_begun:
             write_text(self.config, yaml.safe_dump(wanted, sort_keys=False))
             return
         there = self.plain_config()
-        differences = _differences(_without_words(there), _without_words(wanted))
+        differences = _differences(_decisive(there), _decisive(wanted))
         if differences:
             raise ValueError(
                 f"out: {self.path} holds a run of another configuration ({'; '.join(differences)}). "
@@ -75,7 +83,10 @@ class RunFolder:
             ValueError: if there is none.
         """
         if not self.config.exists():
-            raise ValueError(f"run: expected the folder of a run, got {self.path} without {self.config.name}")
+            raise ValueError(
+                f"run: expected the folder of a run (<data>/<method>/seed-<n>), got {self.path} without "
+                f"{self.config.name}"
+            )
         return yaml.safe_load(self.config.read_text(encoding="utf-8"))
 
     def complete(self, summary: dict[str, Any]) -> None:
@@ -93,14 +104,17 @@ class RunFolder:
             ValueError: if the run is not complete.
         """
         if not self.is_complete:
-            raise ValueError(f"run: expected a complete run, got {self.path} without {self.summary.name}")
+            raise ValueError(
+                f"run: expected a complete run (<data>/<method>/seed-<n>), got {self.path} without {self.summary.name}"
+            )
         return json.loads(self.summary.read_text(encoding="utf-8"))
 
 
-def _without_words(plain: dict[str, Any]) -> dict[str, Any]:
-    """What decides the numbers of a run."""
-    method = {key: value for key, value in (plain.get("method") or {}).items() if key != "label"}
-    return {key: value for key, value in plain.items() if key not in _WORDS} | {"method": method}
+def _decisive(plain: dict[str, Any]) -> dict[str, Any]:
+    """What decides the numbers of a run: not its words, nor where its data lie."""
+    parts = {name: plain.get(name) or {} for name in _ASIDE}
+    kept = {name: {key: part[key] for key in part if key not in _ASIDE[name]} for name, part in parts.items()}
+    return {key: value for key, value in plain.items() if key not in _WORDS} | kept
 
 
 def _differences(there: dict[str, Any], wanted: dict[str, Any], prefix: str = "") -> list[str]:

@@ -47,6 +47,8 @@ class HintingParser(ArgumentParser):
 
 
 def _hint(message: str, known: Sequence[str]) -> str:
+    if "arguments are required: fit.name" in message:
+        return " (a row has them all: --config digits/softmax; `python -m experiments list` shows the rows)"
     for pattern in _OFFENDERS:
         found = pattern.search(message)
         if found:

@@ -1,14 +1,17 @@
-"""Two processes do what one does on the joined batch."""
+"""Two processes do what one does on the joined batch, and go on after a kill."""
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from experiments import cli
 
@@ -77,3 +80,32 @@ def test_the_command_line_writes_one_run(tmp_path, how):
     with np.load(folder / "predictions" / "test.npz") as saved:
         assert saved["logits"].shape == (1, 8, 10)
     assert len(list(folder.rglob("weights.safetensors"))) == 1
+
+
+def test_killed_together_they_go_on_and_end_with_the_same_weights(tmp_path):
+    """With draws and dropout, which differ between the processes."""
+    sizes = ["--training.epochs", "8", "--data.limit_train", "240", "--training.batch_size", "10"]
+    few = ["--data.corruptions.kinds", "[]", "--data.unfamiliar", "[]", "--data.limit_test", "40"]
+    quiet = ["--trainer.accelerator", "cpu", "--trainer.progress", "false", "--trainer.threads", "1"]
+    ddp = ["--trainer.devices", "2", "--trainer.strategy", "ddp"]
+    row = ["-m", "experiments", "fit", "--config", "digits/cgp_direct"]
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    command = [*TORCHRUN, *row, *sizes, *few, *quiet, *ddp, "--out"]
+    run([*command, str(whole)])
+    folder = Path("digits") / "cgp_direct" / "seed-0"
+    started = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
+    process = subprocess.Popen([*command, str(broken)], cwd=ROOT, env=ENVIRONMENT, **started)
+    while not (broken / folder / "checkpoints" / "last.ckpt").exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    time.sleep(0.3)
+    os.killpg(process.pid, signal.SIGKILL)  # torchrun and both of its workers at once
+    process.wait()
+    assert not (broken / folder / "run.json").exists()  # killed within the training
+    run([*command, str(broken)])
+    one, other = (load_file(out / folder / "weights.safetensors") for out in (whole, broken))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    histories = [json.loads((out / folder / "run.json").read_text())["history"] for out in (whole, broken)]
+    scores = [[{k: v for k, v in row.items() if k != "seconds"} for row in history] for history in histories]
+    assert scores[0] == scores[1]
+    assert len(scores[0]) == 8

@@ -38,3 +38,24 @@ def test_words_do_not_hide_another_configuration(tmp_path):
     with pytest.raises(ValueError, match=r"another configuration \(seed: 0 there, 1 asked for\)"):
         folder.claim(other)
     assert (folder.config.read_text(), folder.summary.read_text()) == before
+
+
+def test_data_may_have_moved(tmp_path):
+    experiment = experiment_from(["cola/softmax"])
+    folder = complete(tmp_path, experiment)
+    folder.claim(
+        dataclasses.replace(experiment, data=dataclasses.replace(experiment.data, root=tmp_path / "elsewhere"))
+    )
+    with pytest.raises(ValueError, match=r"another configuration \(data.split: 'selected' there, 'pooled' asked for\)"):
+        folder.claim(dataclasses.replace(experiment, data=dataclasses.replace(experiment.data, split="pooled")))
+
+
+def test_where_nothing_was_trained_any_configuration_may_come(tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.claim(experiment_from(["cola/softmax"]))
+    other = experiment_from(["cola/softmax"], ["training.epochs=3"])
+    folder.claim(other)
+    assert folder.plain_config() == other.plain()
+    folder.checkpoints.mkdir()
+    with pytest.raises(ValueError, match="another configuration"):
+        folder.claim(experiment_from(["cola/softmax"]))
