@@ -10,6 +10,7 @@ from gpytorch.constraints import GreaterThan
 from torch import Tensor, nn
 
 from cgp.functional import softmax
+from cgp.functional.bounded_softmax import bounded_marginals
 from cgp.functional.gaussians import DenseGaussian, LowRankGaussian, MarginalGaussian
 from cgp.functional.padding import mask_gram, mask_tokens
 from cgp.functional.softmax import ScaledPoints
@@ -205,7 +206,7 @@ class SoftmaxPosterior(gpytorch.Module):
         assert self.gauge is not None
         inverse = (-log_lengthscale).exp()[:, None, None].to(tokens.q.dtype)
         shift = self.gauge.to(tokens.q.dtype) * inverse
-        bracket = softmax.bounded_marginals(
+        bracket = bounded_marginals(
             (tokens.q, tokens.k),
             (inducing, whitening),
             scale=inverse * tokens.q.shape[-1] ** -0.25,

@@ -27,9 +27,7 @@ from torch import Tensor
 from . import correlated, sparse_correlated
 from .causal import explained_variance, sparse_prefix_posterior, up_to
 from .covariances import canonical, squared_exponential
-from .differentiation import may_own_backward
 from .padding import as_vector, mask_gram, mask_tokens
-from .shared_features import shared_features
 from .sparse_hop import sparse_hop
 from .sparse_terms import SparseTerms, features_of
 from .token_statistics import masked_median, token_centre
@@ -38,7 +36,6 @@ __all__ = [
     "LOG_SCALE_BOUND",
     "LowRankCovariance",
     "ScaledPoints",
-    "bounded_marginals",
     "bounded_scale",
     "exact_covariance",
     "exact_marginals",
@@ -219,42 +216,6 @@ def sparse_marginals(points: ScaledPoints, inducing: Tensor, whitening: Tensor, 
     one = A_q.new_ones(()).expand(points.log_scale.shape)
     variance = sparse_hop(A_q, A_k, None, None, one, noise)[1]
     return variance if points.query_padding is None else variance.masked_fill(points.query_padding, 0.0)
-
-
-def bounded_marginals(
-    sets: tuple[Tensor, Tensor],
-    whitened_inducing: tuple[Tensor, Tensor],
-    *,
-    scale: Tensor,
-    shift: Tensor,
-    noise: Tensor | float,
-    query_padding: Tensor | None = None,
-    key_padding: Tensor | None = None,
-) -> Tensor:
-    """Diagonal of the bracket by one DTC hop, of points that are a scale and a shift away from the tokens.
-
-    Args:
-        sets: queries and keys, each ``(*batch, h, N, s)``.
-        whitened_inducing: inducing inputs ``(h, m, s)`` and the inverse factor of their covariance ``(h, m, m)``.
-        scale: of the tokens, ``(h, 1, 1)``.
-        shift: of queries and of keys, ``(2, h, 1, s)``.
-        noise: the variance of the keys relative to their scale.
-        query_padding: ``(*batch, h, Nq)`` or broadcastable, or None.
-        key_padding: ``(*batch, h, Nk)`` or broadcastable, or None.
-
-    Returns:
-        ``(*batch, h, Nq)``.
-    """
-    inducing, whitening = whitened_inducing
-    if may_own_backward():
-        A_q, A_k = shared_features(inducing, whitening, *sets, scale=scale, shift=shift)
-    else:
-        moved = (scale * x + own for x, own in zip(sets, shift, strict=True))
-        A_q, A_k = features_of(canonical("rbf"), inducing, whitening, *moved)
-    A_q, A_k = mask_gram(A_q, None, query_padding), mask_gram(A_k, None, key_padding)
-    one = A_q.new_ones(()).expand(*A_q.shape[:-2], A_q.shape[-1])
-    variance = sparse_hop(A_q, A_k, None, None, one, noise)[1]
-    return variance if query_padding is None else variance.masked_fill(query_padding, 0.0)
 
 
 def sparse_causal_marginals(

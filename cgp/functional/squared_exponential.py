@@ -66,7 +66,8 @@ def covariance_of_centred(a: Tensor, b: Tensor) -> Tensor:
         tensor([[0.6065],
                 [0.6065]])
     """
-    half_a, half_b = (torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_().mul_(-0.5) for x in (a, b))
+    half_a = torch.linalg.vector_norm(a, dim=-1, keepdim=True).square_().mul_(-0.5)
+    half_b = half_a if b is a else torch.linalg.vector_norm(b, dim=-1, keepdim=True).square_().mul_(-0.5)
     if a.shape[:-2] == b.shape[:-2]:
         logarithms = half_a + half_b.mT
         logarithms.view(-1, *logarithms.shape[-2:]).baddbmm_(*(x.reshape(-1, *x.shape[-2:]) for x in (a, b.mT)))
@@ -75,13 +76,19 @@ def covariance_of_centred(a: Tensor, b: Tensor) -> Tensor:
     return logarithms.clamp_(max=0.0).exp_()
 
 
+def _relative(x: Tensor, centre: Tensor) -> Tensor:
+    """Points relative to a centre, in the memory's order: heads of one projection would be copied at every product."""
+    room = x.new_empty(torch.broadcast_shapes(x.shape, centre.shape))
+    return torch.sub(x, centre, out=room)
+
+
 class _Gram(torch.autograd.Function):
     """Covariance of two sets of points."""
 
     @staticmethod
     def forward(ctx: Any, x1: Tensor, x2: Tensor) -> Tensor:
         centre = x2.mean(-2, keepdim=True)  # without it the subtraction loses every digit far from the origin
-        covariance = covariance_of_centred(x1 - centre, x2 - centre)
+        covariance = covariance_of_centred(_relative(x1, centre), _relative(x2, centre))
         ctx.save_for_backward(x1, x2, covariance)
         return covariance
 
@@ -89,7 +96,8 @@ class _Gram(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
         x1, x2, covariance = ctx.saved_tensors
         weights, centre = gradients[0] * covariance, x2.mean(-2, keepdim=True)
-        a, b = x1 - centre, x2 - centre
+        again = torch.is_grad_enabled()  # to be differentiated again: nothing in place
+        a, b = (x - centre if again else _relative(x, centre) for x in (x1, x2))
         of_a = of_b = None
         if ctx.needs_input_grad[0]:
             of_a = (weights @ b - weights.sum(-1, keepdim=True) * a).sum_to_size(x1.shape)
@@ -103,7 +111,7 @@ class _SelfGram(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        a = x - x.mean(-2, keepdim=True)
+        a = _relative(x, x.mean(-2, keepdim=True))
         covariance = covariance_of_centred(a, a)
         covariance.diagonal(dim1=-2, dim2=-1).fill_(1.0)  # rounding would leave a distance of a point to itself
         ctx.save_for_backward(x, covariance)
@@ -112,6 +120,6 @@ class _SelfGram(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         x, covariance = ctx.saved_tensors
-        weights = (gradients[0] + gradients[0].mT) * covariance
-        a = x - x.mean(-2, keepdim=True)
+        weights, centre = (gradients[0] + gradients[0].mT) * covariance, x.mean(-2, keepdim=True)
+        a = x - centre if torch.is_grad_enabled() else _relative(x, centre)
         return weights @ a - weights.sum(-1, keepdim=True) * a

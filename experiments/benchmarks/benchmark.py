@@ -6,7 +6,7 @@ from typing import Literal
 
 import torch
 
-from experiments.benchmarks.machine import machine
+from experiments.benchmarks.machine import machine, settle_allocator
 from experiments.benchmarks.models import prediction, vit
 from experiments.benchmarks.report import write_report
 from experiments.benchmarks.rows import measured, stored
@@ -48,6 +48,7 @@ def benchmark(
         raise ValueError(f"threads: expected at least 1, got {threads}")
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
+    settle_allocator()
     try:
         measured(out, "machine", lambda: [machine()])
         for name, run in SUITES.items():

@@ -10,7 +10,9 @@ from experiments.benchmarks.counting import matmul_rate
 from experiments.benchmarks.rows import Row
 from experiments.provenance import provenance
 
-__all__ = ["machine"]
+__all__ = ["machine", "settle_allocator"]
+
+_LARGEST = 2**25 - 2**16  # bytes of a block from which the C library learns its largest thresholds
 
 
 def machine() -> Row:
@@ -32,6 +34,16 @@ def machine() -> Row:
         "python": versions["versions"]["python"],
         "commit": versions["commit"],
     }
+
+
+def settle_allocator() -> None:
+    """Bring the C library's memory thresholds to where they end up in any process that has freed a large block.
+
+    glibc gives memory back to the system as soon as more is free than twice the largest block that was ever mapped and
+    freed. In a young process that is a few megabytes: a call whose intermediate results are larger then pays for every
+    page of them again and again, and what is measured depends on what was measured before it.
+    """
+    torch.empty(_LARGEST, dtype=torch.uint8).fill_(1)
 
 
 def _processor() -> str:

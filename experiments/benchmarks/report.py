@@ -95,7 +95,9 @@ def _preamble(machine: Row, data: str) -> str:
 
 All calls of a group run interleaved in one process, every other round backwards; a ratio is the median over the \
 rounds of a call's seconds by softmax attention's in the same round (one projection in, \
-`scaled_dot_product_attention`, one out). Unless a column says otherwise: batches of {CENTRE.batch}, n = \
+`scaled_dot_product_attention`, one out). A large block was freed before the first measurement, so that the C \
+library keeps memory for the next call: in a young process calls with large intermediate results pay for their \
+pages each time. Unless a column says otherwise: batches of {CENTRE.batch}, n = \
 {CENTRE.tokens}, d = {CENTRE.width}, h = {CENTRE.heads}, m = {CENTRE.inducing}, float32, eager. All rows with their \
 quartiles and minima are in [the CSV]({data}). What was tried, and what lost, is in \
 [the design notes](design/speed.md), what it means for larger machines in [scaling](scaling.md)."""
