@@ -13,7 +13,7 @@ from cgp.regression import CorrelatedGPRegressor
 from experiments.regression.peers import coregionalised, exact, sgpr, svgp
 from experiments.regression.problems import Answer, Problem
 
-__all__ = ["CORRELATED", "SAMPLED", "SPARSE", "Method", "chosen", "ours", "stochastic"]
+__all__ = ["CORRELATED", "PEERS", "SAMPLED", "SPARSE", "Method", "chosen", "ours", "stochastic"]
 
 Method = Callable[..., Answer]
 
@@ -83,6 +83,17 @@ SPARSE: Mapping[str, Method] = {
     "GPyTorch SGPR": sgpr,
     "cgp stochastic": stochastic,
     "GPyTorch SVGP": svgp,
+}
+
+PEERS: Mapping[str, str] = {
+    "cgp exact": "GPyTorch ExactGP",
+    "cgp sparse vfe": "GPyTorch SGPR",
+    "cgp stochastic": "GPyTorch SVGP",
+    "cgp independent": "GPyTorch ExactGP, independent",
+    "cgp correlated": "GPyTorch ICM",
+    "cgp correlated, no shift": "GPyTorch ICM",
+    "cgp correlated, NUTS": "GPyTorch ICM",
+    "cgp coregionalised, 2 components": "GPyTorch LMC, 2 components",
 }
 
 

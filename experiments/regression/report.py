@@ -13,7 +13,7 @@ import numpy as np
 from experiments.storage import write_text
 from experiments.tables import write_csv
 
-__all__ = ["DIGITS", "SITES", "summary_table", "with_pairs", "write_results"]
+__all__ = ["DIGITS", "SITES", "summary_table", "with_pairs", "with_peers", "write_results"]
 
 SITES = "site_losses"
 
@@ -22,6 +22,7 @@ DIGITS = {
     "mae": 4,
     "nll": 4,
     "behind": 4,
+    "ahead": 4,
     "coverage": 3,
     "seconds": 1,
     "processor_seconds": 1,
@@ -32,6 +33,7 @@ _TITLES = {
     "mae": "MAE ↓",
     "nll": "NLL ↓",
     "behind": "behind the best",
+    "ahead": "NLL less its peer's",
     "coverage": "95 % coverage",
     "seconds": "seconds",
     "processor_seconds": "CPU seconds",
@@ -86,6 +88,26 @@ def with_pairs(rows: Sequence[Mapping[str, Any]], group: str) -> list[dict[str, 
     return found
 
 
+def with_peers(rows: Sequence[Mapping[str, Any]], group: str, peers: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Rows with their negative log likelihood less that of their method's peer on the same data.
+
+    Args:
+        rows: what was measured, each with "method" and "nll".
+        group: keys that name the data, separated by a space.
+        peers: the peer of each method that has one.
+    """
+
+    def place(row: Mapping[str, Any], method: str) -> tuple[Any, ...]:
+        return *(row[key] for key in group.split()), method
+
+    losses = {place(row, row["method"]): row["nll"] for row in rows if "nll" in row}
+    found = []
+    for row in rows:
+        peer = losses.get(place(row, peers.get(row["method"], "")))
+        found.append(dict(row) if peer is None or "nll" not in row else dict(row) | {"ahead": row["nll"] - peer})
+    return found
+
+
 def summary_table(rows: Sequence[Mapping[str, Any]], groups: Sequence[str], columns: Sequence[str]) -> str:
     """Mean ± standard error over the rows of a group, the best mean of each block in bold.
 
@@ -107,20 +129,22 @@ def summary_table(rows: Sequence[Mapping[str, Any]], groups: Sequence[str], colu
 
 
 def _cell(column: str, members: Sequence[Mapping[str, Any]], block: Sequence[Sequence[Mapping[str, Any]]]) -> str:
-    values = np.array([row[column] for row in members], dtype=float)
-    digits = DIGITS[column]
-    text = f"{values.mean():.{digits}f}"
+    values = np.array([row[column] for row in members if column in row], dtype=float)
+    if not len(values):
+        return "–"
+    # A target of small units, as of a ratio of two speeds, would read 0.0000.
+    small = column in ("rmse", "mae") and 0.0 < values.mean() < 10.0 ** (1 - DIGITS[column])
+    digits = f".{DIGITS[column] + 2 if small else DIGITS[column]}f"
+    text = f"{values.mean():{digits}}"
     if len(values) == 1 and f"{column}_se" in members[0]:
-        text += f" ± {members[0][f'{column}_se']:.{digits}f}"
+        text += f" ± {members[0][f'{column}_se']:{digits}}"
     if len(values) > 1:
-        text += f" ± {values.std(ddof=1) / math.sqrt(len(values)):.{digits}f}"
+        text += f" ± {values.std(ddof=1) / math.sqrt(len(values)):{digits}}"
     # Means over different runs are not compared.
+    if column not in _BEST:
+        return text
     best = min(np.mean([row[column] for row in others]) for others in block if len(others) >= len(members))
-    return (
-        f"**{text}**"
-        if column in _BEST and len(block) > 1 and values.mean() <= best and len(values) == max(map(len, block))
-        else text
-    )
+    return f"**{text}**" if len(block) > 1 and values.mean() <= best and len(values) == max(map(len, block)) else text
 
 
 def _anonymous(arguments: Sequence[str]) -> list[str]:

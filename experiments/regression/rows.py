@@ -18,32 +18,39 @@ from experiments.storage import write_json
 __all__ = ["cached_row", "stored_row"]
 
 
-def cached_row(folder: Path, key: Mapping[str, Any], compute: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+def cached_row(
+    folder: Path, key: Mapping[str, Any], compute: Callable[[], Mapping[str, Any]], **settings: Any
+) -> dict[str, Any]:
     """A row from its file, or computed now with its seconds and its peak memory above the start.
 
     Args:
         folder: where the rows are.
         key: what tells the row from others.
         compute: gives the row's values.
+        settings: what the row was computed with; a row with others is computed again.
     """
-    found = stored_row(folder, key)
+    found = stored_row(folder, key, **settings)
     if found is not None:
         return found
-    row = dict(key) | _measured(compute)
+    row = {**key, **settings, **_measured(compute)}
     write_json(_path(folder, key), row)
     print({name: round(value, 4) if isinstance(value, float) else value for name, value in row.items()}, flush=True)
     return row
 
 
-def stored_row(folder: Path, key: Mapping[str, Any]) -> dict[str, Any] | None:
+def stored_row(folder: Path, key: Mapping[str, Any], **settings: Any) -> dict[str, Any] | None:
     """A row from its file, or nothing.
 
     Args:
         folder: where the rows are.
         key: what tells the row from others.
+        settings: what the row must have been computed with.
     """
     path = _path(folder, key)
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    if not path.exists():
+        return None
+    row = json.loads(path.read_text(encoding="utf-8"))
+    return row if all(row.get(name) == value for name, value in settings.items()) else None
 
 
 def _path(folder: Path, key: Mapping[str, Any]) -> Path:

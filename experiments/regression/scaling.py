@@ -48,7 +48,7 @@ def scaling(
                 continue
             options = {} if exact else {"num_inducing": num_inducing}
             if only_stored:
-                rows.append(stored_row(out / "scaling", {"n": size, "method": label}))
+                rows.append(stored_row(out / "scaling", {"n": size, "method": label}, **options))
                 continue
             rows.append(
                 cached_row(
@@ -57,6 +57,7 @@ def scaling(
                     lambda method=method, problem=problem, options=options: scores(
                         problem, method(problem, kernel="rbf", **options)
                     ),
+                    **options,
                 )
             )
     rows = [row for row in rows if row is not None]

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from experiments.regression.methods import SPARSE, chosen
+from experiments.regression.methods import PEERS, SPARSE, chosen
 from experiments.regression.problems import Problem, scores
-from experiments.regression.report import write_results
+from experiments.regression.report import with_peers, write_results
 from experiments.regression.rows import cached_row, stored_row
 
 __all__ = ["uci", "uci_problem"]
@@ -64,8 +64,9 @@ def uci(
                     continue
                 options = {} if exact else {"num_inducing": num_inducing}
                 key = {"set": name, "split": split, "method": label}
+                settings = {"kernel": kernel} | options
                 if only_stored:
-                    rows.append(stored_row(out / "uci", key))
+                    rows.append(stored_row(out / "uci", key, **settings))
                     continue
                 rows.append(
                     cached_row(
@@ -74,10 +75,12 @@ def uci(
                         lambda method=method, problem=problem, options=options: scores(
                             problem, method(problem, kernel=kernel, **options)
                         ),
+                        **settings,
                     )
                 )
     rows = [row for row in rows if row is not None]
-    columns = ("rmse", "nll", "coverage", "seconds", "processor_seconds", "memory_mb")
+    rows = with_peers(rows, "set split", PEERS)
+    columns = ("rmse", "nll", "ahead", "coverage", "seconds", "processor_seconds", "memory_mb")
     write_results(out, "regression-uci", "UCI regression, standard splits", rows, ("set", "method"), columns)
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from experiments.regression.methods import CORRELATED
+from experiments.regression.methods import CORRELATED, PEERS
 from experiments.regression.problems import Problem, scores
-from experiments.regression.report import write_results
+from experiments.regression.report import with_peers, write_results
 from experiments.regression.rows import cached_row
 
 __all__ = ["STATIONS", "weather", "weather_problem"]
@@ -58,9 +58,12 @@ def weather(
                     out / "weather",
                     key,
                     lambda method=method, problem=problem: scores(problem, method(problem, kernel=kernel)),
+                    minutes=minutes,
+                    kernel=kernel,
                 )
             )
-    columns = ("rmse", "mae", "nll", "coverage", "seconds", "processor_seconds", "memory_mb")
+    rows = with_peers(rows, "variable gap", PEERS)
+    columns = ("rmse", "mae", "nll", "ahead", "coverage", "seconds", "processor_seconds", "memory_mb")
     name = f"regression-weather-{variable.lower()}"
     write_results(out, name, f"Weather: gaps of 12 hours in {variable}", rows, ("variable", "method"), columns)
 

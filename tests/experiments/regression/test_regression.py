@@ -12,8 +12,8 @@ from experiments.regression import jura as jura_module
 from experiments.regression.jura import jura, jura_problem
 from experiments.regression.methods import CORRELATED, SAMPLED, SPARSE, chosen
 from experiments.regression.problems import Answer, Problem, scores
-from experiments.regression.report import SITES, summary_table, with_pairs
-from experiments.regression.rows import cached_row
+from experiments.regression.report import SITES, summary_table, with_pairs, with_peers
+from experiments.regression.rows import cached_row, stored_row
 from experiments.regression.uci import uci_problem
 from experiments.regression.weather import STATIONS, _readings, weather_problem
 
@@ -64,6 +64,9 @@ def test_a_row_is_run_once_and_a_failure_is_kept(tmp_path):
         raise ValueError("no")
 
     assert cached_row(tmp_path, {"method": "b"}, fails)["failed"] == "no"
+    assert cached_row(tmp_path, {"method": "a"}, lambda: {"rmse": 9.0}, minutes=30)["rmse"] == 9.0
+    assert stored_row(tmp_path, {"method": "a"}, minutes=30)["rmse"] == 9.0
+    assert stored_row(tmp_path, {"method": "a"}, minutes=60) is None
 
 
 def test_table_has_means_standard_errors_and_the_best():
@@ -130,6 +133,16 @@ def test_differences_are_taken_site_by_site():
     assert other["behind"] == pytest.approx(2.5 / 3)
     assert other["behind_se"] == pytest.approx(sem(losses[1] - losses[0]))
     assert "0.8333 ± 0.4410" in summary_table([best, other], ("kernel", "method"), ("behind",))
+
+
+def test_peers_are_compared_on_the_same_data():
+    losses = {("a", 0): 1.0, ("a", 1): 2.0, ("b", 0): 0.5, ("b", 1): 2.5, ("c", 0): 0.0}
+    rows = [{"set": "s", "split": split, "method": method, "nll": nll} for (method, split), nll in losses.items()]
+    found = with_peers([*rows, {"set": "s", "split": 2, "method": "a", "nll": 9.0}], "set split", {"a": "b"})
+    assert [row["ahead"] for row in found if "ahead" in row] == [0.5, -0.5]
+    lines = summary_table(found, ("set", "method"), ("nll", "ahead")).splitlines()
+    assert lines[2].endswith("0.0000 ± 0.5000 |")
+    assert lines[3].endswith("| – |")
 
 
 def test_only_methods_that_exist_are_chosen():
