@@ -38,7 +38,8 @@ def sngp(
         covariance: one a "class", or a "shared" one (of the largest of the classes' curvatures), which takes C times
             less memory.
         bound: on the singular values of all other linear layers. Below 1 a residual branch keeps distances, and learns
-            less: a ViT on digits ended at a training NLL of 0.24 with 0.95, of 0.07 with 2.
+            less: validation NLLs of a ViT on digits (two seeds) were 0.123, 0.108, 0.067, 0.066, 0.065 with bounds of
+            0.95, 1.5, 2, 3, 6; the default is the tightest that is not told from the best.
 
     Returns:
         The same model.

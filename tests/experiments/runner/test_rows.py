@@ -16,11 +16,21 @@ from tests.experiments.runner import synthetic
 
 ONE_OF_EACH = [
     "digits/scgpt",
+    "digits/cgpt",
     "digits/kep_svgp",
+    "digits/mfvi",
+    "digits/sngp",
+    "digits/mc_dropout",
+    "digits/kfllla",
+    "digits/ensemble_softmax",
     "cola/sgpa",
     "cola/cgp_softmax",
+    "cola/kep_svgp_add",
     "cola/temperature",
     "imdb/kernel_symmetric",
+    "imdb/scgp_direct",
+    "cifar10/cgp_direct",
+    "cifar100/softmax",
 ]
 
 

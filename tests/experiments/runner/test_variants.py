@@ -78,3 +78,18 @@ def test_every_listed_variant_is_a_network(name):
     sizes = {"model": experiment.model, "training": experiment.training, "description": description}
     with torch.device("meta"):
         network(experiment.method, **sizes)
+
+
+@pytest.mark.parametrize("data", ["cola", "imdb", "cifar10", "cifar100", "cola-official"])
+def test_rows_say_what_departs_from_the_papers(data):
+    said = {
+        name: " ".join(experiment_from([f"{data}/{name}"]).departures) for name in ("softmax", "sgpa", "cgpt", "scgpt")
+    }
+    assert "the divergence of a sequence weighs 1e-3" in said["sgpa"]
+    assert ("5 global keys" in said["sgpa"]) == data.startswith("cola")
+    for name in ("cgpt", "scgpt"):
+        assert "alpha weighs the log-density in nats a token and column" in said[name]
+    shared = experiment_from([f"{data}/softmax"]).departures
+    assert shared
+    assert all(word in said[name] for word in shared for name in said)  # a row adds, it does not replace
+    assert "norms" in " ".join(experiment_from([f"{data}/sngp"]).departures)
