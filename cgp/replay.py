@@ -86,7 +86,7 @@ class SharedPrefix:
             if self.first is not None and self.tokens is not None:
                 tokens = self.tokens
                 stack.enter_context(replaced(self.first, "project", lambda *args, **options: tokens))
-                if posterior and type(self.first).attend is GaussianProcessAttention.attend:
+                if posterior and isinstance(self.first, GaussianProcessAttention) and self.first.draws_from_gaussian:
                     stack.enter_context(replaced(self.first, "gaussian", _Once(self.first)))
             stack.callback(self.model.register_forward_pre_hook(_Restart(replays)).remove)
             yield

@@ -38,6 +38,11 @@ class GaussianProcessAttention(Attention):
 
     stochastic = True
 
+    @property
+    def draws_from_gaussian(self) -> bool:
+        """Whether a draw is one of :meth:`gaussian`, which several draws can then share."""
+        return True
+
     def __init__(
         self, embed_dim: int, num_heads: int, *, kernel: str = "rbf", noise: float = 0.01, **options: Any
     ) -> None:

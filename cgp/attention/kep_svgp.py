@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from cgp.functional import kernel_eigen
 from cgp.functional.cholesky import cholesky
-from cgp.functional.column_gaussians import ColumnGaussian
+from cgp.functional.column_gaussians import ColumnGaussian, ColumnMarginals, MappedMarginals
 from cgp.functional.kernel_eigen import BRANCHES
 from cgp.functional.padding import mask_tokens
 from cgp.variational import EigenVariables, column_normal
@@ -118,12 +118,31 @@ class KEPSVGPAttention(Pair, GaussianProcessAttention):
             registers = self.training and self.ksvd.loss_form is not None
             if not registers and self._is_linear:
                 return self._mapped(tokens)
+            if self.draws_from_gaussian and not registers:
+                return self.gaussian(tokens).rsample("marginal", self._draw_shape())
             features, diagonal = self._features(tokens, registers=registers)
-            shape = torch.Size() if self.num_draws is None or self.sampling == "mean" else torch.Size([self.num_draws])
+            shape = self._draw_shape()
             if diagonal is None and self.sampling != "marginal":
                 return features @ self._weights(features, shape)
             outputs = self._outputs(features, diagonal)
             return outputs.rsample(self.sampling, shape) @ self.head_map.to(outputs.mean.dtype)
+
+    @property
+    def draws_from_gaussian(self) -> bool:
+        """Whether a draw is one of :meth:`gaussian`, which several draws can share; joint draws are cheaper apart."""
+        return self.sampling == "marginal"
+
+    def gaussian(self, tokens: Tokens) -> MappedMarginals:  # type: ignore[override]
+        """Marginals of the J independent outputs, and the map from them to the heads.
+
+        Args:
+            tokens: the projected tokens.
+
+        Returns:
+            What draws of single tokens come from.
+        """
+        outputs = self._outputs(*self._features(tokens))
+        return MappedMarginals(ColumnMarginals(outputs.mean, outputs.variances), self.head_map.to(outputs.mean.dtype))
 
     def mean(self, tokens: Tokens) -> Tensor:
         """Posterior mean alone.
@@ -202,6 +221,9 @@ class KEPSVGPAttention(Pair, GaussianProcessAttention):
             phi_q, phi_k = self.ksvd.features(tokens)
             return phi_q @ phi_k.mT
 
+    def _draw_shape(self) -> torch.Size:
+        return torch.Size() if self.num_draws is None or self.sampling == "mean" else torch.Size([self.num_draws])
+
     @property
     def _is_linear(self) -> bool:
         """Whether the heads are one linear map of the features of queries and keys, the same for all tokens."""
@@ -210,7 +232,7 @@ class KEPSVGPAttention(Pair, GaussianProcessAttention):
     def _mapped(self, tokens: Tokens) -> Tensor:
         """Mean or joint draw with all maps multiplied first: they are s × s, and the projections need not be formed."""
         self._check_lengths(tokens.q.shape[-2], tokens.k.shape[-2])
-        shape = torch.Size() if self.num_draws is None or self.sampling == "mean" else torch.Size([self.num_draws])
+        shape = self._draw_shape()
         phi_q, phi_k = self.ksvd.features(tokens)
         weights = self._weights(phi_q, shape)
         of_e, of_r = (primal @ weights for primal in self.ksvd.primal_weights(tokens))

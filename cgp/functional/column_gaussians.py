@@ -17,7 +17,7 @@ from .draws import marginal_draw, safe_sqrt
 from .gaussians import check_sampling
 from .products import column_quadratic_forms
 
-__all__ = ["ColumnGaussian", "ColumnMarginals"]
+__all__ = ["ColumnGaussian", "ColumnMarginals", "MappedMarginals"]
 
 
 class ColumnMarginals(NamedTuple):
@@ -63,6 +63,41 @@ class ColumnMarginals(NamedTuple):
         if sampling == "mean":
             return self.mean.expand(*sample_shape, *self.mean.shape)
         return marginal_draw(self.mean, self.variances, _normal(self.mean, sample_shape, generator))
+
+
+class MappedMarginals(NamedTuple):
+    """Independent outputs and a map from them to the columns of a head.
+
+    Attributes:
+        outputs: of J columns, ``(*batch, n, J)``.
+        head_map: W, ``(J, s)`` or broadcastable.
+    """
+
+    outputs: ColumnMarginals
+    head_map: Tensor
+
+    def rsample(
+        self,
+        sampling: str = "marginal",
+        sample_shape: torch.Size = torch.Size(),
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Draws of the outputs, mapped.
+
+        Args:
+            sampling: "mean" or "marginal".
+            sample_shape: shape of the draws.
+            generator: source of randomness; None is torch's global one.
+
+        Returns:
+            ``(*sample_shape, *batch, n, s)``.
+
+        Example:
+            >>> outputs = ColumnMarginals(torch.ones(3, 2), torch.zeros(3, 2))
+            >>> MappedMarginals(outputs, torch.ones(2, 1)).rsample()[0]
+            tensor([2.])
+        """
+        return self.outputs.rsample(sampling, sample_shape, generator) @ self.head_map
 
 
 class ColumnGaussian(NamedTuple):

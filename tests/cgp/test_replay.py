@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from cgp import SoftmaxAttention, SparseCGPAttention
+from cgp import KEPSVGPAttention, SoftmaxAttention, SparseCGPAttention
 from cgp.replay import SharedPrefix, replaced
 
 
@@ -90,6 +90,29 @@ def test_the_posterior_of_the_first_block_is_computed_once():
         one, two = model(x), model(x)
     assert count == 1
     assert not torch.equal(one, two)
+
+
+@pytest.mark.parametrize(("mode", "expected"), [("marginal", 1), ("joint", 0)])
+def test_draws_of_single_tokens_share_a_posterior_of_columns_too(mode, expected):
+    torch.manual_seed(0)
+    block, x = KEPSVGPAttention(8, 2, rank=3).eval(), torch.randn(2, 7, 8)
+    prefix, _ = record(nn.Sequential(block), x)
+    count, original = 0, block.gaussian
+
+    def gaussian(tokens):
+        nonlocal count
+        count += 1
+        return original(tokens)
+
+    block.sampling = mode
+    torch.manual_seed(1)
+    with torch.no_grad():
+        apart = [block(x) for _ in range(2)]
+    torch.manual_seed(1)
+    with replaced(block, "gaussian", gaussian), torch.no_grad(), prefix.replaying(posterior=True):
+        together = [block(x) for _ in range(2)]
+    assert count == expected
+    torch.testing.assert_close(together, apart)
 
 
 def test_hooks_of_the_model_run_on_what_is_replayed():
