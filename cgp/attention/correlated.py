@@ -124,8 +124,9 @@ def _check_mean(mean: str, coupling: str, objective: str | None, kernel: str) ->
         )
 
 
-def _leaves_no_graph() -> bool:
-    return not torch.is_grad_enabled() and may_own_backward()
+def _in_pieces(tokens: Tokens) -> bool:
+    """Whether the batch may be cut: no graph is kept, and small products cost no launches."""
+    return tokens.q.dim() == 4 and tokens.q.device.type == "cpu" and not torch.is_grad_enabled() and may_own_backward()
 
 
 class CGPAttention(CorrelatedAttention):
@@ -199,7 +200,7 @@ class CGPAttention(CorrelatedAttention):
         if self.softmax is not None:
             return self.softmax.exact_marginals(tokens, softmax_heads(tokens))
         size = tokens.q.shape[-3:-1].numel() * tokens.k.shape[-2] * tokens.q.element_size()
-        if size * tokens.q.shape[:-3].numel() > _PIECE and tokens.q.dim() == 4 and _leaves_no_graph():
+        if size * tokens.q.shape[:-3].numel() > _PIECE and _in_pieces(tokens):
             pieces = [self._marginals(piece) for piece in tokens.pieces(max(_PIECE // size, 1))]
             return MarginalGaussian(*(torch.cat(parts) for parts in zip(*pieces, strict=True)))
         return self._marginals(tokens)

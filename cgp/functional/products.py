@@ -16,7 +16,7 @@ from .differentiation import may_own_backward
 
 __all__ = ["column_quadratic_forms", "product", "quadratic_forms"]
 
-_CACHED = 2**18  # products of two features at a time
+_CACHED = 2**18  # products of two features at a time on a CPU; elsewhere more, lest there be many small launches
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
@@ -87,7 +87,8 @@ def _pairs(columns: Tensor, first: Tensor, second: Tensor) -> Tensor:
 def _pieces(columns: Tensor) -> Iterator[tuple[int, slice]]:
     """Heads and stretches of tokens whose pairs fit the cache: pairs are many times what they are made of."""
     heads, size, count = columns.shape
-    length = max(_CACHED // (size * (size + 1) // 2), 1)
+    most = _CACHED if columns.device.type == "cpu" else 2**26
+    length = max(most // (size * (size + 1) // 2), 1)
     for head in range(heads):
         for start in range(0, count, length):
             yield head, slice(start, start + length)
