@@ -106,7 +106,7 @@ def predict(
     *,
     sampling: str = "marginal",
     propagation: str = "sampling",
-    antithetic: bool = False,
+    antithetic: bool = True,
     batch_size: int | None = None,
     seed: int | None = None,
     generator: torch.Generator | None = None,
@@ -131,7 +131,7 @@ def predict(
         propagation: "sampling", or "linearised": the logits are drawn from the Gaussian that
             :func:`~cgp.linearised.linearised_logits` gives, and the network above the one stochastic layer runs once.
         antithetic: whether the draws come in pairs of opposite noise (:mod:`cgp.antithetic`), 0 with 1, 2 with 3; the
-            last of an odd number stands alone. The same distribution, and an average with less noise.
+            last of an odd number stands alone. The same distribution, an average with less noise, at the same cost.
         batch_size: how many examples at a time; None is all at once.
         seed: of the draws; the global generators are left as they were. The same seed and ``batch_size`` give the same
             draws.

@@ -50,7 +50,8 @@ def test_sharing_changes_nothing(make, mode, layers):
     """The same seed in a plain loop over whole forward passes gives the same draws."""
     host = make()
     model = convert(host.model, "cgp", layers, amplitude=0.3)
-    got = predict(model, host.inputs, 3, sampling=mode, seed=5, output=classify, keep_draws=True)
+    options = {"sampling": mode, "antithetic": False, "output": classify, "keep_draws": True}
+    got = predict(model, host.inputs, 3, seed=5, **options)
     torch.manual_seed(5)
     with torch.no_grad(), sampling(model, mode):
         expected = torch.stack([classify(call_model(model, host.inputs)) for _ in range(3)])
@@ -148,7 +149,8 @@ def test_batches_agree_in_distribution():
     model, x = classifier(), torch.randn(4, 5, 4)
     with torch.no_grad():
         model.head.weight *= 5
-    whole, parts = (predict(model, x, 1000, batch_size=size, seed=size, keep_draws=True) for size in (4, 1))
+    options = {"antithetic": False, "keep_draws": True}
+    whole, parts = (predict(model, x, 1000, batch_size=size, seed=size, **options) for size in (4, 1))
     error = (whole.draws.var(0) / 1000).sqrt() + (parts.draws.var(0) / 1000).sqrt()
     assert ((whole.probabilities - parts.probabilities).abs() < 5 * error).all()
 
@@ -227,7 +229,7 @@ def test_layers_that_are_shared_are_run_each_time():
     block = SparseCGPAttention(8, 2)
     model = Classifier(block, SoftmaxAttention(8, 2), block).eval()
     x = torch.randn(2, 5, 4)
-    got = predict(model, x, 3, seed=0, keep_draws=True)
+    got = predict(model, x, 3, antithetic=False, seed=0, keep_draws=True)
     torch.manual_seed(0)
     with torch.no_grad(), sampling(model, "marginal"):
         expected = torch.stack([model(x) for _ in range(3)]).softmax(-1)
