@@ -45,7 +45,7 @@ def by_category(dataset: str, folder: str, methods: Mapping[str, str]) -> tuple[
     return tuple(
         Block(
             dataset,
-            (f"{folder}-cgpt", folder),
+            (folder,),
             Question("corrupted", kinds),
             CALIBRATION,
             methods,
@@ -60,4 +60,4 @@ def by_category(dataset: str, folder: str, methods: Mapping[str, str]) -> tuple[
 def cost(methods: Mapping[str, str]) -> Block:
     """Rows of time and memory on CIFAR-10."""
     metrics = ("seconds_per_epoch", "peak_memory")
-    return Block("CIFAR-10", ("cifar10-cgpt", "cifar10"), Question("cost"), metrics, methods, data=("cifar10",))
+    return Block("CIFAR-10", ("cifar10",), Question("cost"), metrics, methods, data=("cifar10",))

@@ -52,7 +52,7 @@ def _unfamiliar() -> tuple[Block, ...]:
     return tuple(
         Block(
             "CIFAR-10",
-            ("cifar10-cgpt", "cifar10"),
+            ("cifar10",),
             Question("unfamiliar", sets, chosen),
             ("auroc", "aupr_in", "aupr_out", "fpr95"),
             only(_METHODS, "Kernel (sym)", "Kernel (asym)", "SGPA", "SCGPT (ours)"),

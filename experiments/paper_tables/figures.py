@@ -218,7 +218,7 @@ def _figure(ax: Axes) -> Figure:
     return ax.figure  # type: ignore[return-value]
 
 
-_CIFAR10, _KEP10 = ("cifar10-cgpt", "cifar10"), ("cifar10-kep", "cifar10")
+_CIFAR10, _KEP10 = ("cifar10",), ("cifar10-kep", "cifar10")
 _INSIDE = "runs with diagnostics.npz (`python -m experiments predict RUN` adds it)"
 
 FIGURES: Mapping[str, FigureSpec] = MappingProxyType(
@@ -242,7 +242,7 @@ FIGURES: Mapping[str, FigureSpec] = MappingProxyType(
         "cgpt-figure-IV": FigureSpec(
             "Figure IV",
             "Similarity of tokens after attention by layer, CIFAR-100",
-            ("cifar100-cgpt", "cifar100"),
+            ("cifar100",),
             ("sgpa", *_OURS, "cgpt-alpha-0.7"),
             _INSIDE,
             _similarity("attention_similarity", "attention outputs"),

@@ -23,7 +23,7 @@ _UNFAMILIAR = {"CIFAR-100": "cifar100", "SVHN": "svhn", "Mini-ImageNet": "mini_i
 def _unfamiliar(shift: str) -> Block:
     return Block(
         "CIFAR-10",
-        ("cifar10-cgpt", "cifar10"),
+        ("cifar10",),
         Question("unfamiliar", (_UNFAMILIAR[shift],), ("Entropy",)),
         ("auroc", "aupr_out"),
         _METHODS,
@@ -48,7 +48,7 @@ TABLES = (
         "Calibration in distribution, CIFAR-10 and CoLA",
         "sgpa",
         (
-            on_test_set("CIFAR-10", ("cifar10-cgpt", "cifar10"), _METHODS, CALIBRATION, 10_000),
+            on_test_set("CIFAR-10", ("cifar10",), _METHODS, CALIBRATION, 10_000),
             on_test_set("CoLA", ("cola-pooled", "cola"), _METHODS, _TEXT, 1816),
         ),
     ),

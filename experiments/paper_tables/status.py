@@ -48,7 +48,9 @@ def waiting_for(block: Block, row: Row, root: Path | None) -> str:
     if row.seeds and not math.isnan(row.ours):
         return ""
     if row.missing:
-        return f"predictions: {', '.join(row.missing)}"
+        members = block.question.members if block.question.kind == "unfamiliar" and root is not None else ()
+        there = [name for name in row.missing if name not in members or has_set(name, "test", root or Path())]
+        return f"predictions: {', '.join(there)}" if there else f"data: {', '.join(row.missing)}"
     if row.seeds:
         return "nothing: undefined for these predictions"
     absent, partly = _absent(block, root)

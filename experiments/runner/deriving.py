@@ -29,7 +29,7 @@ def derive_run(experiment: Experiment, out: Path, folder: RunFolder) -> None:
     chosen: dict[str, Any] = derive(runs, experiment.data, experiment.evaluation, folder.path, **options) or {}
     first = runs[0].summary
     inherited = {name: first.get(name) for name in ("parameters", "data", "examples", "sources", "corruptions")}
-    words = [*experiment.departures, *experiment.reduced, *first["data"].get("departures", [])]
+    words = [*experiment.departures, *experiment.reduced, *first["reduced"]]
     folder.complete(
         {
             "label": experiment.method.label,

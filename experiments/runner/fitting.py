@@ -19,6 +19,7 @@ from experiments.data import input_sets, load
 from experiments.data.examples import DataSplits
 from experiments.methods import build
 from experiments.provenance import provenance
+from experiments.runner.changes import changes
 from experiments.runner.deriving import derive_run
 from experiments.runner.experiment import Experiment
 from experiments.runner.folder import RunFolder
@@ -163,7 +164,7 @@ def _summary(
     device: torch.device,
 ) -> dict[str, Any]:
     """Return what `run.json` holds."""
-    words = [*experiment.departures, *experiment.reduced, *splits.description.departures]
+    words = [*experiment.departures, *experiment.reduced, *changes(experiment), *splits.description.departures]
     corrupted = {source for name, source in sources.items() if name.startswith("corrupted-")}
     return {
         "label": experiment.method.label,

@@ -12,7 +12,7 @@ import yaml
 
 from experiments.runner.experiment import CONFIGS
 
-__all__ = ["config_arguments", "config_files", "row_names"]
+__all__ = ["config_arguments", "config_files", "is_row", "row_names"]
 
 _COMMON = "common.yaml"
 _NOT_ROWS = {"reduced"}
@@ -34,7 +34,7 @@ def config_arguments(config: str) -> list[str]:
         >>> config_arguments("cifar10/sgpa-inducing-8")[4:]
         ['--method.options.num_inducing=8', '--method.label=SGPA, inducing 8', '--name', 'cifar10/sgpa-inducing-8']
     """
-    named = ["--name", config] if _is_row(config) else []
+    named = ["--name", config] if is_row(config) else []
     return [*_arguments(config), *named]
 
 
@@ -84,13 +84,30 @@ def row_names(pattern: str = "*/*") -> list[str]:
     names = _written()
     if "/" in pattern:
         names |= {f"{data}/{method}" for data, listed in _variants()["listed"].items() for method in listed}
-        names |= {pattern} if _is_row(pattern) else set()
+        names |= {pattern} if is_row(pattern) else set()
     found = sorted(name for name in names if fnmatch(name, pattern if "/" in pattern else f"{pattern}/*"))
     if not found:
         near = get_close_matches(pattern, [*names, *(name.partition("/")[0] for name in names)], n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise ValueError(f"rows: expected rows such as cola, cola/softmax or '*/sgpa', got {pattern!r}{hint}")
     return found
+
+
+def is_row(config: str) -> bool:
+    """Say whether a name is that of a row, a variant or an ensemble; overrides and files are none.
+
+    Args:
+        config: the name.
+
+    Example:
+        >>> is_row("cola/softmax"), is_row("cola/ensemble_sgpa-inducing-3"), is_row("reduced/imdb")
+        (True, True, False)
+    """
+    folder, _, method = config.rpartition("/")
+    if not folder or folder in _NOT_ROWS or not (CONFIGS / folder).is_dir() or method == Path(_COMMON).stem:
+        return False
+    _, base = _changes(method)
+    return _file(config).is_file() or (base is not None and is_row(f"{folder}/{base}"))
 
 
 def _written() -> set[str]:
@@ -105,7 +122,7 @@ def _arguments(config: str) -> list[str]:
     """The files of a row, and what makes a variant or an ensemble of it."""
     folder, _, method = config.rpartition("/")
     values, base = _changes(method)
-    if _file(config).is_file() or base is None or not _is_row(f"{folder}/{base}"):
+    if _file(config).is_file() or base is None or not is_row(f"{folder}/{base}"):
         return [part for file in config_files(config) for part in ("--config", str(file))]
     changed = [f"--{key}={value}" for key, value in (values | {"method.label": _label(config)}).items()]
     return [*_arguments(f"{folder}/{base}"), *changed]
@@ -132,15 +149,6 @@ def _label(config: str) -> str:
         return f"Ensemble of {_label(f'{folder}/{method.removeprefix(_ENSEMBLE)}')}"
     base, _, variant = method.partition("-")
     return f"{_label(f'{folder}/{base}')}, {variant.replace('-', ' ')}"
-
-
-def _is_row(config: str) -> bool:
-    """Whether a name is that of a row, a variant or an ensemble; overrides and files are none."""
-    folder, _, method = config.rpartition("/")
-    if not folder or folder in _NOT_ROWS or not (CONFIGS / folder).is_dir() or method == Path(_COMMON).stem:
-        return False
-    _, base = _changes(method)
-    return _file(config).is_file() or (base is not None and _is_row(f"{folder}/{base}"))
 
 
 def _file(config: str) -> Path:

@@ -144,6 +144,6 @@ def test_bad_input_is_refused(runs, tmp_path):
     with pytest.raises(ValueError, match="metric: expected one of accuracy, .*, got 'f1'"):
         plot("kep-figure-2", runs=runs, metric="f1")
     with pytest.raises(
-        ValueError, match=r"cgpt-figure-IV: expected runs with diagnostics\.npz .* in cifar100-cgpt or cifar100, got none"
+        ValueError, match=r"cgpt-figure-IV: expected runs with diagnostics\.npz .* in cifar100, got none"
     ):
         plot("cgpt-figure-IV", runs=runs, out=tmp_path)

@@ -177,6 +177,12 @@ def test_unfamiliar_sets_that_are_not_there_are_named(tmp_path):
     assert state.waits == {"a run on a GPU, without lsun_crop, lsun_resize (not there)": state.total}
     waits = status(TABLES["sgpa-detection"], table("sgpa-detection", runs), root).waits
     assert set(waits) == {"data: cifar100", "data: svhn", "data: mini_imagenet"}
+    write_run(runs, "cifar10", "sgpa", sets={"test": random_logits()})
+    assert status(TABLES["sgpa-detection"], table("sgpa-detection", runs), root).waits["data: svhn"] == 18
+    (root / "svhn").mkdir()
+    (root / "svhn" / "test.npz").touch()
+    waits = status(TABLES["sgpa-detection"], table("sgpa-detection", runs), root).waits
+    assert (waits["predictions: svhn"], waits["a run on a GPU"]) == (2, 16)
 
 
 def test_partial_and_undefined_numbers(tmp_path):
@@ -190,4 +196,5 @@ def test_partial_and_undefined_numbers(tmp_path):
     blocks = {block.title: block for block in spec.blocks}
     undefined = next(r for r in found if r.seeds and math.isnan(r.ours))
     assert "predicted class" in undefined.group
-    assert waiting_for(blocks[undefined.group], undefined, tmp_path).startswith("predictions: lsun_crop")
+    assert waiting_for(blocks[undefined.group], undefined, None).startswith("predictions: lsun_crop")
+    assert waiting_for(blocks[undefined.group], undefined, tmp_path).startswith("data: lsun_crop")

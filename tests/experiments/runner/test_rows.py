@@ -59,6 +59,8 @@ def check(folder, name):
     summary = json.loads(folder.summary.read_text())
     assert summary["reduced"]
     assert "smoke test: a few steps on a handful of examples" in summary["reduced"]
+    assert any(words.startswith("not as in the row: training.epochs 2 (") for words in summary["reduced"])
+    assert len(set(summary["reduced"])) == len(summary["reduced"])
     names = {path.stem for path in folder.predictions.glob("*.npz")}
     assert {"validation", "test", "unfamiliar-noise"} <= names
     with np.load(folder.predictions / "test.npz") as saved:

@@ -7,6 +7,7 @@ from experiments.methods import network
 from experiments.paper_tables.catalogue import TABLES
 from experiments.paper_tables.figures import FIGURES
 from experiments.runner import experiment_from, row_names
+from experiments.runner.changes import changes
 from tests.experiments.runner import synthetic
 
 
@@ -93,3 +94,14 @@ def test_rows_say_what_departs_from_the_papers(data):
     assert shared
     assert all(word in said[name] for word in shared for name in said)  # a row adds, it does not replace
     assert "norms" in " ".join(experiment_from([f"{data}/sngp"]).departures)
+
+
+def test_values_that_are_not_the_rows_are_said():
+    assert changes(experiment_from(["cola/sgpa"], ["seed=3", "data.root=elsewhere"])) == []
+    values = ["training.epochs=3", "method.options.num_inducing=7", "model.depth=1"]
+    said = "not as in the row: model.depth 1 (2), method.options.num_inducing 7 (5), training.epochs 3 (50)"
+    assert changes(experiment_from(["cola/sgpa"], values)) == [said]
+    assert changes(experiment_from(["cola/sgpa-inducing-7"])) == []
+    (words,) = changes(experiment_from(["imdb/sgpa", "reduced/imdb"], ["method.options.sequence_weight=1"]))
+    assert words == "not as in the row: method.options.sequence_weight 1 (0.001)"
+    assert changes(experiment_from(["cola/sgpa"], ["name=mine/sgpa", "training.epochs=3"])) == []

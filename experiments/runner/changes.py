@@ -1,0 +1,44 @@
+"""In words, what of a run is not as its row has it."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from experiments.runner.experiment import Experiment
+from experiments.runner.parsing import experiment_from
+from experiments.runner.rows import is_row
+
+__all__ = ["changes"]
+
+_PARTS = ("model", "method", "training")  # of data and draws, what departs is read off the data and the predictions
+_WORDS = {"method.label"}
+
+
+def changes(experiment: Experiment) -> list[str]:
+    """Name the values that the command line or an override changed.
+
+    Args:
+        experiment: a run; nothing is said of one that is called after no row.
+
+    Returns:
+        One sentence, or nothing.
+
+    Example:
+        >>> changes(experiment_from(["cola/softmax"], ["training.epochs=3"]))
+        ['not as in the row: training.epochs 3 (50)']
+    """
+    if not is_row(experiment.name):
+        return []
+    row, own = (dict(_flat(one.plain())) for one in (experiment_from([experiment.name]), experiment))
+    changed = [key for key in {**row, **own} if row.get(key) != own.get(key) and key not in _WORDS]
+    words = ", ".join(f"{key} {own.get(key)} ({row.get(key)})" for key in changed)
+    return [f"not as in the row: {words}"] if words else []
+
+
+def _flat(plain: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Values of the parts that decide a training, by their dotted names."""
+    for part in _PARTS:
+        for key, value in plain[part].items():
+            if isinstance(value, Mapping):
+                yield from ((f"{part}.{key}.{name}", option) for name, option in value.items())
+            else:
+                yield f"{part}.{key}", value
