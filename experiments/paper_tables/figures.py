@@ -80,7 +80,7 @@ def _costs(material: Material, metric: str) -> dict[str, Array]:
 def _similarity(name: str, of: str) -> Callable[[Material, str], Figure | None]:
     def draw(material: Material, metric: str) -> Figure | None:
         curves = material.by_label(lambda run: diagnostics(run, name))
-        return _figure(similarity_by_layer(curves, ylabel=f"Mean cosine similarity of {of}")) if curves else None
+        return _figure(similarity_by_layer(curves, ylabel=f"Cosine similarity of {of}")) if curves else None
 
     return draw
 
