@@ -104,7 +104,10 @@ def is_row(config: str) -> bool:
         (True, True, False)
     """
     folder, _, method = config.rpartition("/")
-    if not folder or folder in _NOT_ROWS or not (CONFIGS / folder).is_dir() or method == Path(_COMMON).stem:
+    # An absolute folder joined to that of the rows would be itself.
+    if Path(config).is_absolute() or folder in {"", *_NOT_ROWS} or method == Path(_COMMON).stem:
+        return False
+    if not (CONFIGS / folder).is_dir():
         return False
     _, base = _changes(method)
     return _file(config).is_file() or (base is not None and is_row(f"{folder}/{base}"))

@@ -8,7 +8,7 @@ import pytest
 from experiments.methods import network
 from experiments.runner import experiment_from, fitting, predicting, row_names
 from experiments.runner.fitting import perform
-from experiments.runner.rows import config_files
+from experiments.runner.rows import config_arguments, config_files, is_row
 from experiments.runner.smoke import smoked
 from experiments.runner.trained_run import TrainedRun
 from experiments.training.fit import QUIET
@@ -128,3 +128,10 @@ def test_a_missing_run_is_named(tmp_path):
 def test_a_misspelt_row_is_answered_with_the_nearest():
     with pytest.raises(ValueError, match=r"did you mean cola/softmax .*got 'cola/sofmax'"):
         config_files("cola/sofmax")
+
+
+def test_a_file_of_ones_own_is_no_row(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text("seed: 1\n")
+    assert not is_row(str(path))
+    assert config_arguments(str(path)) == ["--config", str(path)]
