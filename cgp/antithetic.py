@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
-import torch
 from torch import Tensor, nn
 
 from cgp.attention import GaussianProcessAttention, Tokens
@@ -77,14 +76,12 @@ class _Reflected:
 
     def __init__(self, block: GaussianProcessAttention) -> None:
         self.block, self.attend = block, block.attend
-        self.has_posterior = type(block).attend is GaussianProcessAttention.attend
 
     def __call__(self, tokens: Tokens) -> Tensor:
         if self.block.sampling == "mean":
             return self.attend(tokens)
         with full_precision(tokens.q.device):
-            if not self.has_posterior:
+            if not self.block.draws_from_gaussian:
                 return 2 * self.block.mean(tokens) - self.attend(tokens)
             posterior = self.block.gaussian(tokens)  # once for both: it is what costs
-            shape = torch.Size() if self.block.num_draws is None else torch.Size([self.block.num_draws])
-            return 2 * posterior.mean - posterior.rsample(self.block.sampling, shape)
+            return 2 * posterior.mean - posterior.rsample(self.block.sampling, self.block.draw_shape)

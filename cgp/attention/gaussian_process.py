@@ -8,6 +8,7 @@ import torch
 from gpytorch.distributions import MultivariateNormal
 from torch import Tensor
 
+from cgp.functional.column_gaussians import MappedMarginals
 from cgp.functional.covariances import canonical
 from cgp.functional.gaussians import DenseGaussian, LowRankGaussian, MarginalGaussian
 from cgp.operators import multivariate_normal
@@ -41,7 +42,12 @@ class GaussianProcessAttention(Attention):
     @property
     def draws_from_gaussian(self) -> bool:
         """Whether a draw is one of :meth:`gaussian`, which several draws can then share."""
-        return True
+        return type(self).attend is GaussianProcessAttention.attend
+
+    @property
+    def draw_shape(self) -> torch.Size:
+        """Shape of what draws have in front: ``num_draws`` if that is set and the block draws."""
+        return torch.Size() if self.num_draws is None or self.sampling == "mean" else torch.Size([self.num_draws])
 
     def __init__(
         self, embed_dim: int, num_heads: int, *, kernel: str = "rbf", noise: float = 0.01, **options: Any
@@ -68,8 +74,7 @@ class GaussianProcessAttention(Attention):
             posterior = self.gaussian(tokens)
             if self.sampling == "mean":
                 return posterior.mean
-            shape = torch.Size() if self.num_draws is None else torch.Size([self.num_draws])
-            return posterior.rsample(self.sampling, shape)
+            return posterior.rsample(self.sampling, self.draw_shape)
 
     def posterior(
         self, query: Tensor, key: Tensor | None = None, value: Tensor | None = None, **masks: Any
@@ -84,7 +89,7 @@ class GaussianProcessAttention(Attention):
 
         Returns:
             Batch shape ``(*batch, h, s)``, event shape ``(Nq,)``; the s channels of a head are independent with one
-            covariance.
+            covariance (in the decoupled SGPA form each with its own).
         """
         tokens = self.project(query, key, value, **masks)
         with full_precision(tokens.q.device):
@@ -141,7 +146,7 @@ class GaussianProcessAttention(Attention):
         """
         raise NotImplementedError
 
-    def gaussian(self, tokens: Tokens) -> MarginalGaussian | DenseGaussian | LowRankGaussian:
+    def gaussian(self, tokens: Tokens) -> MarginalGaussian | DenseGaussian | LowRankGaussian | MappedMarginals:
         """The posterior that ``sampling`` needs; registers the loss terms in training.
 
         Args:

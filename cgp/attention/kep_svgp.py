@@ -119,9 +119,9 @@ class KEPSVGPAttention(Pair, GaussianProcessAttention):
             if not registers and self._is_linear:
                 return self._mapped(tokens)
             if self.draws_from_gaussian and not registers:
-                return self.gaussian(tokens).rsample("marginal", self._draw_shape())
+                return self.gaussian(tokens).rsample("marginal", self.draw_shape)
             features, diagonal = self._features(tokens, registers=registers)
-            shape = self._draw_shape()
+            shape = self.draw_shape
             if diagonal is None and self.sampling != "marginal":
                 return features @ self._weights(features, shape)
             outputs = self._outputs(features, diagonal)
@@ -132,7 +132,7 @@ class KEPSVGPAttention(Pair, GaussianProcessAttention):
         """Whether a draw is one of :meth:`gaussian`, which several draws can share; joint draws are cheaper apart."""
         return self.sampling == "marginal"
 
-    def gaussian(self, tokens: Tokens) -> MappedMarginals:  # type: ignore[override]
+    def gaussian(self, tokens: Tokens) -> MappedMarginals:
         """Marginals of the J independent outputs, and the map from them to the heads.
 
         Args:
@@ -221,9 +221,6 @@ class KEPSVGPAttention(Pair, GaussianProcessAttention):
             phi_q, phi_k = self.ksvd.features(tokens)
             return phi_q @ phi_k.mT
 
-    def _draw_shape(self) -> torch.Size:
-        return torch.Size() if self.num_draws is None or self.sampling == "mean" else torch.Size([self.num_draws])
-
     @property
     def _is_linear(self) -> bool:
         """Whether the heads are one linear map of the features of queries and keys, the same for all tokens."""
@@ -232,7 +229,7 @@ class KEPSVGPAttention(Pair, GaussianProcessAttention):
     def _mapped(self, tokens: Tokens) -> Tensor:
         """Mean or joint draw with all maps multiplied first: they are s × s, and the projections need not be formed."""
         self._check_lengths(tokens.q.shape[-2], tokens.k.shape[-2])
-        shape = self._draw_shape()
+        shape = self.draw_shape
         phi_q, phi_k = self.ksvd.features(tokens)
         weights = self._weights(phi_q, shape)
         of_e, of_r = (primal @ weights for primal in self.ksvd.primal_weights(tokens))

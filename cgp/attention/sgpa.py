@@ -176,23 +176,6 @@ class SGPAttention(GaussianProcessAttention):
         posterior = self.form.joint if self.sampling == "joint" else self.form.marginals
         return posterior(terms, tokens, self.kernel)  # type: ignore[arg-type]
 
-    def posterior(
-        self, query: Tensor, key: Tensor | None = None, value: Tensor | None = None, **masks: Any
-    ) -> MultivariateNormal:
-        """The predictive distribution of the head outputs, before the output projection.
-
-        Args:
-            query: tokens, ``(*batch, Nq, d)``.
-            key: tokens, ``(*batch, Nk, d)``, or None.
-            value: tokens, ``(*batch, Nk, d)``, or None.
-            **masks: as for :meth:`forward`.
-
-        Returns:
-            Batch shape ``(*batch, h, s)``, event shape ``(Nq,)``; in the decoupled form each channel has its own
-            covariance.
-        """
-        return super().posterior(query, key, value, **masks)
-
     def global_keys(self) -> GlobalKeys | None:
         """The projected global keys and their factor, from weights alone; None in the standard mode.
 
@@ -243,6 +226,7 @@ class SGPAttention(GaussianProcessAttention):
         return self.form.terms(tokens, self.kernel, self.global_keys())  # type: ignore[arg-type]
 
     def _distribution(self, tokens: Tokens) -> MultivariateNormal:
+        """In the decoupled form each channel has a covariance of its own."""
         terms = self._terms(tokens)
         if isinstance(self.form, DecoupledForm) and isinstance(terms, DecoupledTerms):
             marginals = self.form.marginals(terms, tokens, self.kernel)

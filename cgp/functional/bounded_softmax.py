@@ -11,7 +11,7 @@ from .covariances import canonical
 from .differentiation import may_own_backward
 from .padding import mask_gram
 from .shared_features import shared_features
-from .sparse_hop import sparse_hop
+from .sparse_hop import unit_variances
 from .sparse_terms import features_of
 
 __all__ = ["bounded_marginals"]
@@ -54,6 +54,4 @@ def bounded_marginals(
         moved = (scale * x + own for x, own in zip(sets, shift, strict=True))
         A_q, A_k = features_of(canonical("rbf"), inducing, whitening, *moved)
     A_q, A_k = mask_gram(A_q, None, query_padding), mask_gram(A_k, None, key_padding)
-    one = A_q.new_ones(()).expand(*A_q.shape[:-2], A_q.shape[-1])
-    variance = sparse_hop(A_q, A_k, None, None, one, noise)[1]
-    return variance if query_padding is None else variance.masked_fill(query_padding, 0.0)
+    return unit_variances(A_q, A_k, noise, query_padding)

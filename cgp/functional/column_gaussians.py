@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .draws import marginal_draw, safe_sqrt
+from .draws import marginal_draw, safe_sqrt, standard_normal
 from .gaussians import check_sampling
 from .products import column_quadratic_forms
 
@@ -62,7 +62,7 @@ class ColumnMarginals(NamedTuple):
         check_sampling(sampling, ("mean", "marginal"))
         if sampling == "mean":
             return self.mean.expand(*sample_shape, *self.mean.shape)
-        return marginal_draw(self.mean, self.variances, _normal(self.mean, sample_shape, generator))
+        return marginal_draw(self.mean, self.variances, standard_normal(self.mean, sample_shape, generator))
 
 
 class MappedMarginals(NamedTuple):
@@ -75,6 +75,11 @@ class MappedMarginals(NamedTuple):
 
     outputs: ColumnMarginals
     head_map: Tensor
+
+    @property
+    def mean(self) -> Tensor:
+        """Mean of the columns, ``(*batch, n, s)``."""
+        return self.outputs.mean @ self.head_map
 
     def rsample(
         self,
@@ -170,13 +175,9 @@ class ColumnGaussian(NamedTuple):
         if sampling != "joint":
             return ColumnMarginals(self.mean, self.variances).rsample(sampling, sample_shape, generator)
         shape = (*self.mean.shape[:-2], self.mean.shape[-1], self.roots.shape[-1], 1)
-        coefficients = self.roots @ _normal(self.mean.new_empty(()).expand(shape), sample_shape, generator)
+        coefficients = self.roots @ standard_normal(self.mean.new_empty(()).expand(shape), sample_shape, generator)
         low_rank = self.features @ coefficients[..., 0].mT  # (*sample_shape, *batch, n, s)
-        epsilon = _normal(self.mean, sample_shape, generator)
+        epsilon = standard_normal(self.mean, sample_shape, generator)
         if self.residual_root is None:
             return self.mean + low_rank + safe_sqrt(self.diagonal) * epsilon
         return self.mean + low_rank + self.residual_root @ epsilon
-
-
-def _normal(like: Tensor, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
-    return torch.randn((*sample_shape, *like.shape), dtype=like.dtype, device=like.device, generator=generator)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .cholesky import cholesky, log_determinant, solve_lower
-from .draws import marginal_draw, safe_sqrt
+from .draws import marginal_draw, safe_sqrt, standard_normal
 from .padding import add_noise, as_vector, count_tokens, mask_gram, mask_tokens
 
 __all__ = [
@@ -158,7 +158,7 @@ class DenseGaussian(NamedTuple):
         divisor = torch.where(scale > 0, scale, 1.0)
         correlation = self.covariance / (divisor[..., :, None] * divisor[..., None, :])
         factor = cholesky(add_noise(correlation, 0.0, self.padding), name="predictive covariance")
-        epsilon = _normal(self.mean, sample_shape, generator)
+        epsilon = standard_normal(self.mean, sample_shape, generator)
         return self.mean + mask_tokens(scale[..., None] * (factor @ epsilon), self.padding)
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -242,8 +242,8 @@ class LowRankGaussian(NamedTuple):
         if sampling != "joint":
             return _marginal_draw(self.mean, self.variance, sampling, sample_shape, generator)
         shape = (*self.mean.shape[:-2], self.root.shape[-1], self.mean.shape[-1])
-        low_rank = self.root @ _normal(self.mean.new_empty(()).expand(shape), sample_shape, generator)
-        independent = safe_sqrt(self.diagonal)[..., None] * _normal(self.mean, sample_shape, generator)
+        low_rank = self.root @ standard_normal(self.mean.new_empty(()).expand(shape), sample_shape, generator)
+        independent = safe_sqrt(self.diagonal)[..., None] * standard_normal(self.mean, sample_shape, generator)
         return self.mean + low_rank + independent
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -293,13 +293,9 @@ def factored_log_density(difference: Tensor, factor: Tensor, padding: Tensor | N
     return -0.5 * (quadratic + difference.shape[-1] * (log_determinant(factor) + constant))
 
 
-def _normal(like: Tensor, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
-    return torch.randn((*sample_shape, *like.shape), dtype=like.dtype, device=like.device, generator=generator)
-
-
 def _marginal_draw(
     mean: Tensor, variance: Tensor, sampling: str, sample_shape: torch.Size, generator: torch.Generator | None
 ) -> Tensor:
     if sampling == "mean":
         return mean.expand(*sample_shape, *mean.shape)
-    return marginal_draw(mean, variance[..., None], _normal(mean, sample_shape, generator))
+    return marginal_draw(mean, variance[..., None], standard_normal(mean, sample_shape, generator))

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
+from .differentiation import open_backward
 from .products import product
 from .squared_exponential import gram
 
@@ -74,9 +75,9 @@ class _BySoftmax(torch.autograd.Function):
         return ctx.attended.detach()
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         if not torch.is_grad_enabled():
             return torch.autograd.grad(ctx.attended, ctx.leaves, gradients[0], retain_graph=True)
         x1, x2, values = ctx.saved_tensors
         attended = product(gram(x1, x2), values)
-        return torch.autograd.grad(attended, (x1, x2, values), gradients[0], create_graph=True)
+        return open_backward([attended], ctx.saved_tensors, gradients, ctx.needs_input_grad)

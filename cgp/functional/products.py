@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .differentiation import may_own_backward
+from .differentiation import may_own_backward, open_backward
 
 __all__ = ["column_quadratic_forms", "product", "quadratic_forms"]
 
@@ -107,12 +107,11 @@ class _PairForms(torch.autograd.Function):
         return forms
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         columns, weights, first, second = ctx.saved_tensors
         if torch.is_grad_enabled():  # to be differentiated again: every step in the open
             forms = _pairs(columns, first, second).mT @ weights.mT
-            again = torch.autograd.grad(forms, (columns, weights), gradients, create_graph=True)
-            return again[0], again[1], None, None
+            return open_backward([forms], ctx.saved_tensors, gradients, ctx.needs_input_grad)
         size = columns.shape[1]
         place = torch.empty(size, size, dtype=torch.long, device=columns.device)
         place[first, second] = place[second, first] = torch.arange(len(first), device=columns.device)

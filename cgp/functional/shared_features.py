@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .differentiation import open_backward
 from .squared_exponential import covariance_of_centred, gram
 
 __all__ = ["shared_features"]
@@ -93,7 +94,8 @@ class _SharedFeatures(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         points, whitening, scale, shift, *tokens, covariance = ctx.saved_tensors
         if torch.is_grad_enabled():  # to be differentiated again: every step in the open
-            return _open_backward((points, whitening, scale, shift, *tokens), gradients, ctx.needs_input_grad)
+            arguments = (points, whitening, scale, shift, *tokens)
+            return open_backward(_plain(*arguments), arguments, gradients, ctx.needs_input_grad)
         room = _room(gradients[0], len(gradients))
         for gradient, own in zip(gradients, room, strict=True):
             own.copy_(gradient.movedim(-3, 0))
@@ -115,14 +117,10 @@ class _SharedFeatures(torch.autograd.Function):
         return of_points, of_whitening, of_scale, of_shift, *apart
 
 
-def _open_backward(
-    arguments: tuple[Any, ...], gradients: tuple[Tensor, ...], needed: tuple[bool, ...]
-) -> tuple[Tensor | None, ...]:
-    """The same gradients by the plain formula, with a graph."""
-    points, whitening, scale, shift, *tokens = arguments
-    moved = tokens if scale is None else [scale * x for x in tokens]
+def _plain(
+    points: Tensor, whitening: Tensor, scale: Tensor | None, shift: Tensor | None, *tokens: Tensor
+) -> list[Tensor]:
+    """Features as rows, every step in the open."""
+    moved = list(tokens) if scale is None else [scale * x for x in tokens]
     moved = moved if shift is None else [x + own for x, own in zip(moved, shift, strict=True)]
-    rows = [gram(x, points) @ whitening.mT for x in moved]
-    wanted = [x for x, needs in zip(arguments, needed, strict=True) if needs]
-    found = iter(torch.autograd.grad(rows, wanted, gradients, create_graph=True))
-    return tuple(next(found) if needs else None for needs in needed)
+    return [gram(x, points) @ whitening.mT for x in moved]

@@ -28,7 +28,7 @@ from . import correlated, sparse_correlated
 from .causal import explained_variance, sparse_prefix_posterior, up_to
 from .covariances import canonical, squared_exponential
 from .padding import as_vector, mask_gram, mask_tokens
-from .sparse_hop import sparse_hop
+from .sparse_hop import unit_variances
 from .sparse_terms import SparseTerms, features_of
 from .token_statistics import masked_median, token_centre
 
@@ -213,9 +213,7 @@ def sparse_marginals(points: ScaledPoints, inducing: Tensor, whitening: Tensor, 
         ``(*batch, Nq)``.
     """
     A_q, A_k = _features(points, inducing, whitening)
-    one = A_q.new_ones(()).expand(points.log_scale.shape)
-    variance = sparse_hop(A_q, A_k, None, None, one, noise)[1]
-    return variance if points.query_padding is None else variance.masked_fill(points.query_padding, 0.0)
+    return unit_variances(A_q, A_k, noise, points.query_padding)
 
 
 def sparse_causal_marginals(

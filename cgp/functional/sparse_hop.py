@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .differentiation import may_own_backward
+from .differentiation import may_own_backward, open_backward
 from .padding import as_matrix
 from .sparse_terms import factored_capacitance
 
-__all__ = ["sparse_hop"]
+__all__ = ["sparse_hop", "unit_variances"]
 
 
 class _Small(NamedTuple):
@@ -64,6 +64,29 @@ def sparse_hop(
     if not may_own_backward():
         return _plain(*arguments)
     return _Hop.apply(*arguments) if torch.is_grad_enabled() else _hop(*arguments)[:2]
+
+
+def unit_variances(
+    features_q: Tensor, features_k: Tensor, noise: Tensor | float, query_padding: Tensor | None = None
+) -> Tensor:
+    r"""Variances by one hop of a process of unit variance, zero at padded queries.
+
+    Args:
+        features_q: :math:`A_q`, ``(*batch, m, Nq)``, zero at padded tokens.
+        features_k: :math:`A_k`, ``(*batch, m, Nk)``, zero at padded tokens.
+        noise: :math:`\sigma^2`, a number or broadcastable to ``(*batch,)``.
+        query_padding: ``(*batch, Nq)`` or broadcastable, or None.
+
+    Returns:
+        ``(*batch, Nq)``.
+
+    Example:
+        >>> unit_variances(torch.ones(1, 1), torch.ones(1, 1), 1.0)
+        tensor([0.5000])
+    """
+    one = features_q.new_ones(()).expand(*features_q.shape[:-2], features_q.shape[-1])
+    variance = sparse_hop(features_q, features_k, None, None, one, noise)[1]
+    return variance if query_padding is None else variance.masked_fill(query_padding, 0.0)
 
 
 def _plain(
@@ -132,17 +155,6 @@ def _trace(matrix: Tensor) -> Tensor:
     return matrix.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
 
 
-def _open_backward(
-    arguments: tuple[Any, ...], gradients: tuple[Tensor | None, ...], needed: tuple[bool, ...]
-) -> tuple[Tensor | None, ...]:
-    """The same gradients by the plain formula, with a graph."""
-    outputs = _plain(*arguments)
-    wanted = [x for x, needs in zip(arguments, needed, strict=True) if needs]
-    pairs = [(y, g) for y, g in zip(outputs, gradients, strict=True) if y is not None]
-    found = iter(torch.autograd.grad([y for y, _ in pairs], wanted, [g for _, g in pairs], create_graph=True))
-    return tuple(next(found) if needs else None for needs in needed)
-
-
 def _hop(
     A_q: Tensor, A_k: Tensor, A_o: Tensor | None, V: Tensor | None, prior: Tensor, noise: Tensor | float
 ) -> tuple[Tensor | None, Tensor, _Small]:
@@ -165,7 +177,8 @@ class _Hop(torch.autograd.Function):
         A_q, A_k, A_o, V, prior, noise, *matrices = ctx.saved_tensors
         noise = ctx.noise if noise is None else noise
         if torch.is_grad_enabled():  # to be differentiated again: every step in the open
-            return _open_backward((A_q, A_k, A_o, V, prior, noise), gradients, ctx.needs_input_grad)
+            arguments = (A_q, A_k, A_o, V, prior, noise)
+            return open_backward(_plain(*arguments), arguments, gradients, ctx.needs_input_grad)
         small = _Small(*matrices)
         of_mean, of_variance = gradients
         q, k = A_q.mT, A_k.mT
