@@ -127,8 +127,7 @@ def fit_model(model: Model, arguments: Mapping[str, Any], seed: int) -> Fitted:
             inputs, targets = model.train_inputs, model.train_targets
             options = {"batch_size": arguments["batch_size"], "num_epochs": arguments["max_steps"]}
             warm_start(model, inputs, targets, seed=seed)
-            options["learning_rate"] = _WARM_RATE
-            fit = fit_minibatches(model, inputs, targets, seed=seed, progress=line, **options)
+            fit = fit_minibatches(model, inputs, targets, learning_rate=_WARM_RATE, seed=seed, progress=line, **options)
             return Fitted(model, inputs, targets, fit, None)
         fit = _point_fit(model, arguments, seed, line)
     finally:

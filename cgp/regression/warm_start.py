@@ -8,8 +8,6 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from cgp.functional.cholesky import solve_lower
-
 from .fitting import fit_lbfgs
 from .sparse import SparseCorrelatedGPRegression
 from .sparse_posteriors import SparseStatistics, sparse_condition
@@ -54,7 +52,7 @@ def warm_start(
     order = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(seed))[:num_rows].to(inputs.device)
     closed = _closed_form(model, inputs[order], targets[order])
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # it is a start
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a start is cut off on purpose; the fit that follows warns
         fit_lbfgs(closed, max_steps=max_steps, seed=seed)
     with torch.no_grad():
         share = len(order) / len(inputs)
@@ -74,11 +72,8 @@ def optimal_values(statistics: SparseStatistics) -> tuple[Tensor, Tensor]:
     Returns:
         Its mean ``(m,)``, and the lower triangular root of its covariance ``(m, m)``.
     """
-    condition = sparse_condition(statistics)
-    identity = torch.eye(len(condition.whitened), dtype=condition.factor.dtype, device=condition.factor.device)
-    inverse = solve_lower(condition.factor, identity)
-    covariance = inverse.mT @ inverse
-    return inverse.mT @ condition.whitened, torch.linalg.cholesky(covariance)
+    covariance = torch.cholesky_inverse(sparse_condition(statistics).factor)
+    return covariance @ statistics.projection, torch.linalg.cholesky(covariance)
 
 
 def _closed_form(

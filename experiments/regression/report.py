@@ -88,17 +88,19 @@ def with_pairs(rows: Sequence[Mapping[str, Any]], group: str) -> list[dict[str, 
     return found
 
 
-def with_peers(rows: Sequence[Mapping[str, Any]], group: str, peers: Mapping[str, str]) -> list[dict[str, Any]]:
+def with_peers(
+    rows: Sequence[Mapping[str, Any]], groups: Sequence[str], peers: Mapping[str, str]
+) -> list[dict[str, Any]]:
     """Rows with their negative log likelihood less that of their method's peer on the same data.
 
     Args:
         rows: what was measured, each with "method" and "nll".
-        group: keys that name the data, separated by a space.
+        groups: keys that name the data.
         peers: the peer of each method that has one.
     """
 
     def place(row: Mapping[str, Any], method: str) -> tuple[Any, ...]:
-        return *(row[key] for key in group.split()), method
+        return *(row[key] for key in groups), method
 
     losses = {place(row, row["method"]): row["nll"] for row in rows if "nll" in row}
     found = []
@@ -140,9 +142,9 @@ def _cell(column: str, members: Sequence[Mapping[str, Any]], block: Sequence[Seq
         text += f" ± {members[0][f'{column}_se']:{digits}}"
     if len(values) > 1:
         text += f" ± {values.std(ddof=1) / math.sqrt(len(values)):{digits}}"
-    # Means over different runs are not compared.
     if column not in _BEST:
         return text
+    # Means over different runs are not compared.
     best = min(np.mean([row[column] for row in others]) for others in block if len(others) >= len(members))
     return f"**{text}**" if len(block) > 1 and values.mean() <= best and len(values) == max(map(len, block)) else text
 

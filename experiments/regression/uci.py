@@ -79,7 +79,7 @@ def uci(
                     )
                 )
     rows = [row for row in rows if row is not None]
-    rows = with_peers(rows, "set split", PEERS)
+    rows = with_peers(rows, ("set", "split"), PEERS)
     columns = ("rmse", "nll", "ahead", "coverage", "seconds", "processor_seconds", "memory_mb")
     write_results(out, "regression-uci", "UCI regression, standard splits", rows, ("set", "method"), columns)
 

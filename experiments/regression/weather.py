@@ -62,7 +62,7 @@ def weather(
                     kernel=kernel,
                 )
             )
-    rows = with_peers(rows, "variable gap", PEERS)
+    rows = with_peers(rows, ("variable", "gap"), PEERS)
     columns = ("rmse", "mae", "nll", "ahead", "coverage", "seconds", "processor_seconds", "memory_mb")
     name = f"regression-weather-{variable.lower()}"
     write_results(out, name, f"Weather: gaps of 12 hours in {variable}", rows, ("variable", "method"), columns)

@@ -138,7 +138,7 @@ def test_differences_are_taken_site_by_site():
 def test_peers_are_compared_on_the_same_data():
     losses = {("a", 0): 1.0, ("a", 1): 2.0, ("b", 0): 0.5, ("b", 1): 2.5, ("c", 0): 0.0}
     rows = [{"set": "s", "split": split, "method": method, "nll": nll} for (method, split), nll in losses.items()]
-    found = with_peers([*rows, {"set": "s", "split": 2, "method": "a", "nll": 9.0}], "set split", {"a": "b"})
+    found = with_peers([*rows, {"set": "s", "split": 2, "method": "a", "nll": 9.0}], ("set", "split"), {"a": "b"})
     assert [row["ahead"] for row in found if "ahead" in row] == [0.5, -0.5]
     lines = summary_table(found, ("set", "method"), ("nll", "ahead")).splitlines()
     assert lines[2].endswith("0.0000 ± 0.5000 |")
