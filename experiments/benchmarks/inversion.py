@@ -1,8 +1,9 @@
 """A posterior without factorisations against one by Cholesky: seconds, error of the variance, coverage of intervals."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import product
 
 import torch
 from jsonargparse import auto_cli
@@ -39,23 +40,8 @@ def inversion(
     """
     torch.set_num_threads(threads)
     lines = [_HEADER, "|" + " ---: |" * 7]
-    for size in sizes:
-        for noise in noises:
-            features = _features(size)
-            matrix = torch.eye(size) + features @ features.mT / noise
-            calls = {"Cholesky": partial(_by_cholesky, matrix)}
-            calls |= {str(count): partial(iterated_inverse, matrix, count) for count in steps}
-            times = interleaved(calls, Budget(seconds))
-            exact = _variances(features, torch.cholesky_inverse(torch.linalg.cholesky(matrix.double())))
-            values = torch.linalg.eigvalsh(matrix.double())
-            condition = float((values[..., -1] / values[..., 0]).median())
-            for count in steps:
-                found = _variances(features, iterated_inverse(matrix, count).double())
-                error = float((found / exact - 1).abs().mean())
-                share = float(coverage(found, exact).mean())
-                ratio = times[str(count)].ratio
-                cells = (size, noise, f"{condition:.0f}", count, f"{ratio:.1f}", f"{error:.0e}", f"{100 * share:.1f} %")
-                lines.append(f"| {' | '.join(map(str, cells))} |")
+    for size, noise in product(sizes, noises):
+        lines += _lines(_features(size), noise, steps, Budget(seconds))
     sys.stdout.write("\n".join(lines) + "\n")
 
 
@@ -86,6 +72,22 @@ def coverage(variance: Tensor, truth: Tensor) -> Tensor:
         truth: the variance of what is drawn, of the same shape.
     """
     return torch.erf(_QUANTILE * (variance.clamp(min=0) / truth).sqrt())
+
+
+def _lines(features: Tensor, noise: float, steps: Sequence[int], budget: Budget) -> Iterator[str]:
+    """Lines of the table for one size and noise, one for each number of steps."""
+    size = features.shape[-2]
+    matrix = torch.eye(size) + features @ features.mT / noise
+    calls = {"Cholesky": partial(_by_cholesky, matrix)}
+    times = interleaved(calls | {str(n): partial(iterated_inverse, matrix, n) for n in steps}, budget)
+    exact = _variances(features, torch.cholesky_inverse(torch.linalg.cholesky(matrix.double())))
+    values = torch.linalg.eigvalsh(matrix.double())
+    condition = f"{float((values[..., -1] / values[..., 0]).median()):.0f}"
+    for count in steps:
+        found = _variances(features, iterated_inverse(matrix, count).double())
+        error, share = (found / exact - 1).abs().mean(), 100 * coverage(found, exact).mean()
+        cells = (size, noise, condition, count, f"{times[str(count)].ratio:.1f}", f"{error:.0e}", f"{share:.1f} %")
+        yield f"| {' | '.join(map(str, cells))} |"
 
 
 def _by_cholesky(matrix: Tensor) -> Tensor:

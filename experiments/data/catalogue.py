@@ -86,11 +86,8 @@ def has_set(name: str, split: Split, root: Path) -> bool:
         root: folder of the sets.
     """
     known = IMAGE_SETS.get(name)
-    whole, _, way = name.rpartition("_")
     for_library = known is not None and known.read is not None and (root / known.sign).exists()
-    in_part = split == "test" and (
-        holds_images(root / name) or (way in ("crop", "resize") and (root / whole / "test.npz").exists())
-    )
+    in_part = split == "test" and (holds_images(root / name) or _whole(name, root) is not None)
     return (root / name / f"{split}.npz").exists() or for_library or in_part
 
 
@@ -114,13 +111,20 @@ def _missing(name: str, path: Path) -> str:
     return f"{known.title}: {path} is not there. Expected {LAYOUT}{files}; {get}"
 
 
+def _whole(name: str, root: Path) -> Path | None:
+    """The whole images that crops or resized versions can be made from, if they are there."""
+    whole, _, way = name.rpartition("_")
+    path = root / whole / "test.npz"
+    return path if way in ("crop", "resize") and path.exists() else None
+
+
 def _made(name: str, split: Split, root: Path, side: int) -> Pixels | None:
     """Make crops or resized images from the whole ones, if those are there."""
-    whole, _, way = name.rpartition("_")
-    if way not in ("crop", "resize") or split != "test" or not (root / whole / "test.npz").exists():
+    whole = _whole(name, root)
+    if whole is None or split != "test":
         return None
-    images, labels, _, source = read_arrays(root / whole / "test.npz", labelled=False)
-    if way == "resize":
+    images, labels, _, source = read_arrays(whole, labelled=False)
+    if name.endswith("_resize"):
         return Pixels(images, labels, (), f"{source}, resized by cgp")
     return Pixels(_cropped(images, side), labels, (), f"{source}, cropped by cgp")
 
