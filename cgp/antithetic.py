@@ -55,6 +55,7 @@ def reflected(model: nn.Module) -> Iterator[None]:
         model: any module.
 
     Example:
+        >>> import torch
         >>> from cgp import SparseCGPAttention
         >>> block, x = SparseCGPAttention(8, 2).eval(), torch.randn(1, 3, 8)
         >>> mean, block.sampling = block(x), "marginal"
