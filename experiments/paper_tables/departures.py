@@ -78,7 +78,7 @@ def _numbers(block: Block, run: Run) -> list[str]:
         return []
     draws, samples, _ = logits_shape(path)
     words = []
-    if draws not in (1, _DRAWS) and not run.method.startswith("ensemble_"):
+    if draws not in (1, _DRAWS) and "ensemble_" not in run.method:
         words.append(f"{draws} draws, the paper's {_DRAWS}")
     if block.samples is not None and samples != block.samples:
         words.append(f"{samples:,} test samples, the paper's {block.samples:,}")

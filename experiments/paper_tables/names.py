@@ -114,9 +114,13 @@ def method_label(name: str) -> str:
     Example:
         >>> method_label("cgpt-alpha-0.7"), method_label("ensemble_kep_svgp"), method_label("mine")
         ('CGPT, alpha 0.7', 'Ensemble of KEP-SVGP (concat.)', 'mine')
+        >>> method_label("temperature_sgpa")
+        'SGPA, temperature'
     """
     if name.startswith("ensemble_"):
         return f"Ensemble of {method_label(name.removeprefix('ensemble_'))}"
+    if name.startswith("temperature_"):
+        return f"{method_label(name.removeprefix('temperature_'))}, temperature"
     base, _, variant = name.partition("-")
     label = LABELS.get(base, base)
     return f"{label}, {variant.replace('-', ' ')}" if variant else label

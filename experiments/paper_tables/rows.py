@@ -88,7 +88,7 @@ def _others(block: Block, runs: Sequence[Run]) -> list[str]:
 
 
 def _position(known: list[str], name: str) -> tuple[bool, int]:
-    base = name.removeprefix("ensemble_")
+    base = name.removeprefix("ensemble_").removeprefix("temperature_")
     return name != base, known.index(base) if base in known else len(known)
 
 

@@ -16,7 +16,11 @@ __all__ = ["config_arguments", "config_files", "is_row", "row_names"]
 
 _COMMON = "common.yaml"
 _NOT_ROWS = {"reduced"}
-_ENSEMBLE = "ensemble_"
+_DERIVED: Mapping[str, Mapping[str, str]] = {
+    "ensemble_": {"method.kind": "ensemble", "method.options": '{"members": 5}'},
+    "temperature_": {"method.kind": "temperature", "method.options": "{}"},
+}
+"""What makes a row that is derived from another one, by the beginning of its name."""
 _NUMBER = r"(\d+(?:\.\d+)?)"
 
 
@@ -25,7 +29,8 @@ def config_arguments(config: str) -> list[str]:
 
     Args:
         config: a row ("cola/softmax"), a variant of one ("cifar10/sgpa-inducing-8"), an ensemble of one
-            ("cola/ensemble_softmax"), an override ("reduced/cifar10"), or the path of a file.
+            ("cola/ensemble_softmax"), a temperature for one ("cola/temperature_sgpa"), an override
+            ("reduced/cifar10"), or the path of a file.
 
     Raises:
         ValueError: if there is no such row or file.
@@ -94,7 +99,7 @@ def row_names(pattern: str = "*/*") -> list[str]:
 
 
 def is_row(config: str) -> bool:
-    """Say whether a name is that of a row, a variant or an ensemble; overrides and files are none.
+    """Say whether a name is that of a row, a variant or a derived row; overrides and files are none.
 
     Args:
         config: the name.
@@ -122,7 +127,7 @@ def _written() -> set[str]:
 
 
 def _arguments(config: str) -> list[str]:
-    """The files of a row, and what makes a variant or an ensemble of it."""
+    """The files of a row, and what makes a variant of it or a row derived from it."""
     folder, _, method = config.rpartition("/")
     values, base = _changes(method)
     if _file(config).is_file() or base is None or not is_row(f"{folder}/{base}"):
@@ -132,10 +137,10 @@ def _arguments(config: str) -> list[str]:
 
 
 def _changes(method: str) -> tuple[dict[str, str], str | None]:
-    """The values of a variant or an ensemble, and the method that has them; without, no method."""
-    if method.startswith(_ENSEMBLE):
-        member = method.removeprefix(_ENSEMBLE)
-        return {"method.kind": "ensemble", "method.base": member, "method.options": '{"members": 5}'}, member
+    """The values of a variant or a derived row, and the method that has them; without, no method."""
+    prefix, derived_from = _derivation(method)
+    if prefix:
+        return {**_DERIVED[prefix], "method.base": derived_from}, derived_from
     base, _, variant = method.partition("-")
     for pattern, values in _variants()["variants"].items():
         numbers = re.fullmatch(re.escape(pattern).replace(r"\{\}", _NUMBER), variant)
@@ -144,12 +149,20 @@ def _changes(method: str) -> tuple[dict[str, str], str | None]:
     return {}, None
 
 
+def _derivation(method: str) -> tuple[str, str]:
+    """How a method is derived and from which; "" where its name does not say so."""
+    prefix = next((prefix for prefix in _DERIVED if method.startswith(prefix)), "")
+    return prefix, method.removeprefix(prefix)
+
+
 def _label(config: str) -> str:
     folder, _, method = config.rpartition("/")
     if _file(config).is_file():
         return yaml.safe_load(_file(config).read_text(encoding="utf-8"))["method"]["label"]
-    if method.startswith(_ENSEMBLE):
-        return f"Ensemble of {_label(f'{folder}/{method.removeprefix(_ENSEMBLE)}')}"
+    prefix, derived_from = _derivation(method)
+    if prefix:
+        label = _label(f"{folder}/{derived_from}")
+        return f"Ensemble of {label}" if prefix == "ensemble_" else f"{label}, temperature"
     base, _, variant = method.partition("-")
     return f"{_label(f'{folder}/{base}')}, {variant.replace('-', ' ')}"
 

@@ -63,12 +63,20 @@ def test_protocol_can_be_ours(tmp_path):
 
 
 def test_methods_that_only_we_have_follow_in_their_order_and_variants_stay_away(tmp_path):
-    for method in ("mine", "ensemble_softmax", "scgp_direct", "softmax", "cgpt", "cgpt-alpha-0.7"):
+    for method in (
+        "mine",
+        "temperature_softmax",
+        "ensemble_softmax",
+        "scgp_direct",
+        "softmax",
+        "cgpt",
+        "cgpt-alpha-0.7",
+    ):
         write_run(tmp_path, "cola-pooled", method, sets={"test": binary(1816, 1500)})
     found = [r for r in table("cgpt-I", tmp_path) if (r.group, r.metric) == ("CoLA", "mcc")]
     assert [r.method for r in found] == [
         *("sgpa", "cgpt", "scgpt"),
-        *("softmax", "scgp_direct", "mine", "ensemble_softmax"),
+        *("softmax", "scgp_direct", "mine", "ensemble_softmax", "temperature_softmax"),
     ]
     assert math.isnan(found[-1].paper)
     assert found[-1].scale == 100

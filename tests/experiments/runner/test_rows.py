@@ -10,6 +10,7 @@ from experiments.runner import experiment_from, fitting, predicting, row_names
 from experiments.runner.fitting import perform
 from experiments.runner.rows import config_arguments, config_files, is_row
 from experiments.runner.smoke import smoked
+from experiments.runner.sweeping import experiments_of
 from experiments.runner.trained_run import TrainedRun
 from experiments.training.fit import QUIET
 from tests.experiments.runner import synthetic
@@ -27,6 +28,7 @@ ONE_OF_EACH = [
     "cola/cgp_softmax",
     "cola/kep_svgp_add",
     "cola/temperature",
+    "cola/temperature_cgpt",
     "imdb/kernel_symmetric",
     "imdb/scgp_direct",
     "cifar10/cgp_direct",
@@ -48,10 +50,9 @@ def synthetic_data(monkeypatch):
 
 def run_with_needs(name, out):
     """Run a row for a few steps, after those that it needs."""
-    experiment = smoked(experiment_from([name]))
-    for needed, seed in experiment.needs():
-        perform(smoked(experiment_from([needed], [f"seed={seed}"])), out=out, trainer=QUIET)
-    return perform(experiment, out=out, trainer=QUIET)
+    for experiment in experiments_of([name], [0], [], []):  # what is needed comes first
+        folder = perform(smoked(experiment), out=out, trainer=QUIET)
+    return folder
 
 
 def check(folder, name):

@@ -42,6 +42,17 @@ def test_an_ensemble_of_any_row_joins_its_runs():
     assert ensemble.method.label == "Ensemble of KEP-SVGP (addition), all layers"
 
 
+def test_a_temperature_for_any_row_is_derived_from_its_run():
+    cooled = experiment_from(["cola/temperature_cgpt-alpha-0.1"], ["seed=2"])
+    assert (cooled.method.kind, cooled.method.base, cooled.method.options) == ("temperature", "cgpt-alpha-0.1", {})
+    assert cooled.needs() == [("cola/cgpt-alpha-0.1", 2)]
+    assert cooled.method.label == "CGPT, alpha 0.1, temperature"
+    assert cooled.departures == experiment_from(["cola/cgpt-alpha-0.1"]).departures
+    both = experiment_from(["cola/ensemble_temperature_sgpa"])
+    assert (both.method.kind, both.method.base) == ("ensemble", "temperature_sgpa")
+    assert both.method.label == "Ensemble of SGPA, temperature"
+
+
 def test_a_later_configuration_goes_over_a_variant():
     experiment = experiment_from(["imdb/scgp_direct-inducing-4", "reduced/imdb"], ["method.options.num_inducing=3"])
     assert (experiment.data.max_length, experiment.method.options["num_inducing"]) == (128, 3)
@@ -50,12 +61,15 @@ def test_a_later_configuration_goes_over_a_variant():
 
 def test_a_data_set_means_its_rows_and_a_pattern_its_variants_too():
     assert not any("-" in name.partition("/")[2] or "ensemble" in name for name in row_names("cifar10"))
+    assert not any("temperature_" in name for name in row_names("cola"))
     assert {"cifar10/sgpa-inducing-8", "cifar10/ensemble_sgpa"} < set(row_names("cifar10/*"))
     assert row_names("cola/scgpt-inducing-3") == ["cola/scgpt-inducing-3"]
     assert "cola-official/kep_svgp_add-all-layers-r" in row_names("*/*-r")
 
 
-@pytest.mark.parametrize("name", ["cola/sgpa-inducin-8", "cola/nothing-alpha-1", "cola/ensemble_nothing"])
+@pytest.mark.parametrize(
+    "name", ["cola/sgpa-inducin-8", "cola/nothing-alpha-1", "cola/ensemble_nothing", "cola/temperature_nothing"]
+)
 def test_what_is_no_variant_is_refused(name):
     with pytest.raises(ValueError, match="config: expected a file or a row"):
         experiment_from([name])
