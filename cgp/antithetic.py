@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from torch import Tensor, nn
 
 from cgp.attention import GaussianProcessAttention, Tokens
-from cgp.attention.base import full_precision
+from cgp.attention.tokens import full_precision
 
 from .circumstances import noise_again
 from .deep_gp import attention_blocks

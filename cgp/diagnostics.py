@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from cgp.attention import Attention
-from cgp.attention.base import full_precision
+from cgp.attention.tokens import full_precision
 from cgp.functional.padding import count_tokens, mask_tokens
 
 __all__ = [

@@ -10,7 +10,7 @@ from gpytorch.distributions import MultivariateNormal
 from torch import Tensor, nn
 
 from cgp.attention import GaussianProcessAttention
-from cgp.attention.base import full_precision
+from cgp.attention.tokens import full_precision
 from cgp.functional.gaussians import DenseGaussian, LowRankGaussian, MarginalGaussian
 from cgp.operators import DenseCovarianceLinearOperator
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from cgp.attention import GaussianProcessAttention, Tokens
-from cgp.attention.base import full_precision
+from cgp.attention.tokens import full_precision
 from cgp.functional.gaussians import DenseGaussian
 
 from .antithetic import antithetic_draws

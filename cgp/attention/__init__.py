@@ -1,6 +1,6 @@
 """Attention blocks, one method a file."""
 
-from .base import Attention, Tokens
+from .base import Attention
 from .correlated import CGPAttention
 from .gaussian_process import GaussianProcessAttention
 from .kep_svgp import KEPSVGPAttention
@@ -10,6 +10,7 @@ from .primal import PrimalAttention
 from .sgpa import SGPAttention
 from .softmax import SoftmaxAttention
 from .sparse_correlated import SparseCGPAttention
+from .tokens import Tokens
 from .travelling import TravellingInducingPoints
 
 __all__ = [

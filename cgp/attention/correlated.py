@@ -15,11 +15,11 @@ from cgp.functional.differentiation import may_own_backward
 from cgp.functional.gaussians import DenseGaussian, MarginalGaussian
 from cgp.functional.padding import count_tokens, mask_tokens
 
-from .base import Tokens
 from .gaussian_process import GaussianProcessAttention
 from .kernel import kernel_heads
 from .softmax import softmax_heads
 from .softmax_posterior import SoftmaxPosterior
+from .tokens import Tokens
 
 __all__ = ["CGPAttention", "CorrelatedAttention"]
 

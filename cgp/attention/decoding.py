@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from cgp.functional.causal_step import PrefixState, empty_prefix, prefix_state, prefix_step
 from cgp.functional.gaussians import MarginalGaussian
 
-from .base import Attention, Tokens, full_precision
+from .base import Attention
 from .gaussian_process import GaussianProcessAttention
 from .sparse_correlated import SparseCGPAttention
+from .tokens import Tokens, full_precision
 
 __all__ = ["BlockState", "Decoded", "KeyValueCache", "can_decode", "initial_state", "prefill", "step"]
 

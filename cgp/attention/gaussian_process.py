@@ -13,8 +13,9 @@ from cgp.functional.covariances import canonical
 from cgp.functional.gaussians import DenseGaussian, LowRankGaussian, MarginalGaussian
 from cgp.operators import multivariate_normal
 
-from .base import Attention, Tokens, full_precision
+from .base import Attention
 from .loss_terms import LossTerm
+from .tokens import Tokens, full_precision
 
 __all__ = ["MIN_NOISE", "GaussianProcessAttention"]
 

@@ -16,9 +16,9 @@ from cgp.functional.kernel_eigen import BRANCHES
 from cgp.functional.padding import mask_tokens
 from cgp.variational import EigenVariables, column_normal
 
-from .base import Tokens, full_precision
 from .gaussian_process import GaussianProcessAttention
 from .ksvd import KSVD, Pair
+from .tokens import Tokens, full_precision
 
 __all__ = ["KEPSVGPAttention"]
 

@@ -10,8 +10,9 @@ from cgp.functional.covariances import Canonical, canonical
 from cgp.functional.padding import mask_tokens
 from cgp.functional.products import product
 
-from .base import Attention, Tokens, full_precision
+from .base import Attention
 from .masks import causal_mask
+from .tokens import Tokens, full_precision
 
 __all__ = ["KernelAttention", "kernel_heads"]
 

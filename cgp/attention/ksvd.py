@@ -11,7 +11,7 @@ from cgp.functional import kernel_eigen
 from cgp.functional.kernel_eigen import FEATURE_MAPS, Projections
 from cgp.functional.padding import count_tokens, mask_tokens
 
-from .base import Tokens
+from .tokens import Tokens
 
 __all__ = ["KSVD", "Pair"]
 

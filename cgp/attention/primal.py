@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .base import Attention, Tokens, full_precision
+from .base import Attention
 from .ksvd import KSVD, Pair
 from .loss_terms import LossTerm
+from .tokens import Tokens, full_precision
 
 __all__ = ["PrimalAttention"]
 

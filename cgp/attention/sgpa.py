@@ -15,9 +15,11 @@ from cgp.functional.sparse_gp_standard import StandardTerms
 from cgp.operators import DeferredNormal
 from cgp.variational import InducingVariables
 
-from .base import Tokens, full_precision
 from .gaussian_process import GaussianProcessAttention
-from .sgpa_forms import DecoupledForm, DecoupledTerms, HeadKernel, StandardForm
+from .head_kernel import HeadKernel
+from .sgpa_decoupled import DecoupledForm, DecoupledTerms
+from .sgpa_standard import StandardForm
+from .tokens import Tokens, full_precision
 
 __all__ = ["SGPAttention"]
 
@@ -51,7 +53,7 @@ class SGPAttention(GaussianProcessAttention):
             :class:`~cgp.attention.travelling.TravellingInducingPoints` carries through the layers below (the paper's).
         kernel: "rbf" or "exponential" (of the scaled dot product).
         amortisation: how the standard mode finds S: "sites" or "triangular" (the paper's; it depends on the order of
-            the tokens), see :class:`~cgp.attention.sgpa_forms.StandardForm`.
+            the tokens), see :class:`~cgp.attention.sgpa_standard.StandardForm`.
         initial_outputscale: :math:`a^2` to start from; one is learned a head.
         initial_scale: standard deviation of the whitened inducing variables to start from.
         sequence_weight: weight of the sequences' own divergence; one is the evidence lower bound, under which one

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from cgp.functional.normalised_softmax import has_normaliser, normalised_softmax
 
-from .base import Attention, Tokens
+from .base import Attention
 from .masks import causal_mask
+from .tokens import Tokens
 
 __all__ = ["NormalisedHeads", "SoftmaxAttention", "normalised_heads", "softmax_heads"]
 

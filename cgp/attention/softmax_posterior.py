@@ -15,8 +15,8 @@ from cgp.functional.gaussians import DenseGaussian, LowRankGaussian, MarginalGau
 from cgp.functional.padding import mask_gram, mask_tokens
 from cgp.functional.softmax import ScaledPoints
 
-from .base import Tokens
 from .softmax import NormalisedHeads
+from .tokens import Tokens
 
 __all__ = ["STATISTICS", "SoftmaxPosterior"]
 

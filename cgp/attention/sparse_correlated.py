@@ -18,10 +18,10 @@ from cgp.functional.sparse_correlated_objective import log_density
 from cgp.functional.sparse_hop import sparse_hop
 from cgp.operators import DeferredNormal, shared_covariance
 
-from .base import Tokens, full_precision
 from .correlated import CorrelatedAttention
 from .inducing import make_inducing
 from .softmax import NormalisedHeads, normalised_heads, softmax_heads
+from .tokens import Tokens, full_precision
 
 __all__ = ["SparseCGPAttention"]
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from cgp.attention import SparseCGPAttention, Tokens
-from cgp.attention.base import full_precision
 from cgp.attention.inducing import LearnedInducing
+from cgp.attention.tokens import full_precision
 from cgp.circumstances import eval_mode
 from cgp.deep_gp import attention_blocks, sampling
 from cgp.functional.covariances import Canonical
