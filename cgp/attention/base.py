@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any
 
-import gpytorch
 import torch
 from gpytorch.distributions import MultivariateNormal
 from torch import Tensor, nn
@@ -13,13 +12,14 @@ from torch import Tensor, nn
 from cgp.functional.gaussians import SAMPLING, check_sampling
 from cgp.functional.padding import mask_tokens
 
+from .freezing import FreezableModule
 from .masks import MaskReading, read_masks
-from .tokens import Tokens, full_precision
+from .tokens import Tokens
 
 __all__ = ["Attention"]
 
 
-class Attention(gpytorch.Module):
+class Attention(FreezableModule):
     r"""Base of all attention blocks: :math:`X \mapsto [\text{head}_1, \dots, \text{head}_h]\,W_{\text{out}}`.
 
     A subclass names its processes and turns :class:`Tokens` into head outputs.
@@ -65,7 +65,6 @@ class Attention(gpytorch.Module):
         self.out_proj = nn.Linear(embed_dim, embed_dim, bias=bias, **factory)
         self._sampling: str | None = None
         self.num_draws: int | None = None
-        self._frozen: dict[str, Tensor] = {}
         self._reset_projections()
 
     __call__ = nn.Module.__call__  # GPyTorch's own skips forward hooks, on which converters and tracers rely
@@ -218,61 +217,6 @@ class Attention(gpytorch.Module):
             ``(*batch, N, d)``.
         """
         return self.out_proj(heads.transpose(-2, -3).flatten(-2).to(dtype))
-
-    def weight_factors(self) -> dict[str, Tensor]:
-        """Factors that depend on weights alone, by name; none unless the method has some.
-
-        Returns:
-            By name.
-        """
-        return {}
-
-    def freeze(self) -> None:
-        """Compute the factors that depend on weights alone once; ``train()``, ``load_state_dict`` and ``to`` drop them.
-
-        Raises:
-            RuntimeError: if the block is in training mode.
-        """
-        if self.training:
-            raise RuntimeError("freeze: expected a block in eval mode, got one in training mode")
-        with torch.no_grad(), full_precision(self.in_proj.weight.device):
-            self._frozen = {name: factor.detach() for name, factor in self.weight_factors().items()}
-
-    @property
-    def is_frozen(self) -> bool:
-        """Whether factors are held that :meth:`freeze` computed."""
-        return bool(self._frozen)
-
-    def frozen_factor(self, name: str) -> Tensor | None:
-        """A factor that :meth:`freeze` computed.
-
-        Args:
-            name: of the factor.
-
-        Returns:
-            The factor, or None if it is not frozen.
-        """
-        return self._frozen.get(name)
-
-    def train(self, mode: bool = True) -> Self:
-        """Set the mode, and drop frozen factors.
-
-        Args:
-            mode: True for training.
-
-        Returns:
-            The block.
-        """
-        self._frozen = {}
-        return super().train(mode)
-
-    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        self._frozen = {}
-        super()._load_from_state_dict(*args, **kwargs)
-
-    def _apply(self, *args: Any, **kwargs: Any) -> Self:
-        self._frozen = {}
-        return super()._apply(*args, **kwargs)
 
     def _clear_padding(
         self, query: Tensor, memory: Tensor, value: Tensor | None, masks: MaskReading, is_self: bool
