@@ -17,7 +17,7 @@ def test_example_runs(number):
 
 
 def test_there_is_an_example_of_each_use():
-    assert len(EXAMPLES) == 3
+    assert len(EXAMPLES) == 4  # convert, regress, attend, inspect
 
 
 def test_pictures_and_pages_exist():
