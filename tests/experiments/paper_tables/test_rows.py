@@ -206,3 +206,15 @@ def test_partial_and_undefined_numbers(tmp_path):
     assert "predicted class" in undefined.group
     assert waiting_for(blocks[undefined.group], undefined, None).startswith("predictions: lsun_crop")
     assert waiting_for(blocks[undefined.group], undefined, tmp_path).startswith("data: lsun_crop")
+
+
+def test_attention_that_tells_no_tokens_apart_is_said(tmp_path):
+    sets = {"test": binary(1816, 1500)}
+    for method, similarity in (("sgpa", [0.3, 0.99]), ("cgpt", [0.2, 1.0]), ("scgpt", [0.999, 1.0])):
+        write_run(tmp_path, "cola-pooled", method, sets=sets, diagnostics={"attention_similarity": similarity})
+    said = {
+        method: [word for word in row(table("cgpt-I", tmp_path), method, "mcc", "CoLA").departures if "same" in word]
+        for method in ("sgpa", "cgpt", "scgpt")
+    }
+    words = "attention returns the same to every token (mean cosine similarity above 0.995) in"
+    assert said == {"sgpa": [], "cgpt": [f"{words} layer 2"], "scgpt": [f"{words} layers 1, 2"]}
