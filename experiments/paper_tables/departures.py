@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.paper_tables.arrays import diagnostics
+from experiments.collapse import collapse_of_run
 from experiments.paper_tables.measure import Measured
 from experiments.paper_tables.names import plain
 from experiments.paper_tables.runs import Run, logits_shape
@@ -12,7 +12,6 @@ from experiments.paper_tables.specification import Block
 __all__ = ["departures"]
 
 _DRAWS = 10
-_THE_SAME = 0.995  # mean cosine similarity of what attention returns to the tokens of an input
 _SPLITS = {"cola-pooled": "pooled", "cola-official": "official"}
 _SPLIT_WORDS = {
     "pooled": "80 : 20 of train and dev together",
@@ -51,17 +50,8 @@ def _seen(block: Block, run: Run) -> list[str]:
     words += _split(block, run)
     if block.question.kind != "cost":
         words += _numbers(block, run)
-    return words + _collapsed(run)
-
-
-def _collapsed(run: Run) -> list[str]:
-    """Whether attention tells the tokens of an input apart; a model whose attention does not is a bag of its tokens."""
-    found = diagnostics(run, "attention_similarity")
-    layers = [] if found is None else [str(place) for place, value in enumerate(found, 1) if value > _THE_SAME]
-    if not layers:
-        return []
-    where = f"layer {layers[0]}" if len(layers) == 1 else f"layers {', '.join(layers)}"
-    return [f"attention returns the same to every token (mean cosine similarity above {_THE_SAME}) in {where}"]
+    collapse = collapse_of_run(run.folder / "diagnostics.npz")
+    return words if collapse is None else [*words, collapse]
 
 
 def _generated(run: Run) -> bool:

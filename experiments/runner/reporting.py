@@ -10,6 +10,7 @@ import jinja2
 import yaml
 from rich.table import Table
 
+from experiments.collapse import collapse_of_run
 from experiments.runner.drawing import draw_run
 from experiments.runner.folder import RunFolder
 from experiments.runner.scoring import COLUMNS, score_rows
@@ -50,6 +51,7 @@ def report_run(folder: RunFolder, protocol: str) -> list[dict[str, Any]]:
         protocol=protocol,
         header=_header(rows),
         rows=[_cells(row, rows) for row in rows],
+        finding=_finding(folder),
         pictures=pictures,
         summary=summary,
         config=yaml.safe_dump(folder.plain_config(), sort_keys=False),
@@ -66,7 +68,8 @@ def score_table(folder: RunFolder, rows: Sequence[dict[str, Any]], protocol: str
         rows: its scores.
         protocol: that they follow.
     """
-    table = Table(title=f"{_title(folder)}, {protocol} protocol", title_justify="left")
+    title = f"{_title(folder)}, {protocol} protocol"
+    table = Table(title=title, title_justify="left", caption=_finding(folder), caption_justify="left")
     for number, title in enumerate(_header(rows)):
         table.add_column(title, justify="left" if number == 0 else "right", no_wrap=number == 0)
     for row in rows:
@@ -77,6 +80,12 @@ def score_table(folder: RunFolder, rows: Sequence[dict[str, Any]], protocol: str
 def _title(folder: RunFolder) -> str:
     config = folder.plain_config()
     return f"{folder.read_summary()['label']} on {config['name'].split('/')[0]}, seed {config['seed']}"
+
+
+def _finding(folder: RunFolder) -> str | None:
+    """What the scores do not show."""
+    words = collapse_of_run(folder.diagnostics)
+    return None if words is None else f"{words[0].upper()}{words[1:]}."
 
 
 def _shown(rows: Sequence[dict[str, Any]]) -> list[str]:

@@ -10,7 +10,9 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from experiments.cli import main, parser
+from experiments.runner.folder import RunFolder
 from experiments.runner.parsing import expanded
+from experiments.runner.reporting import report_run, score_table
 
 QUIET = ["--trainer.accelerator", "cpu", "--trainer.progress", "false", "--trainer.logs", "false"]
 DIGITS = load_digits()
@@ -89,6 +91,17 @@ def test_training_on_a_folder_of_ones_own_ends_in_the_same_report(tmp_path, caps
     report = (run / "report.html").read_text()
     assert "Softmax on own, seed 0" in report
     assert report.count("<img") == 4
+
+
+def test_the_report_says_that_attention_tells_no_tokens_apart(tmp_path):
+    fit(tmp_path, "--config", "digits/softmax", "--data.unfamiliar", "[]")
+    folder = RunFolder(tmp_path / "digits" / "softmax" / "seed-0")
+    words = "ttention returns the same to every token (mean cosine similarity above 0.995) in layer 2"
+    for similarity, expected in (([0.2, 0.9], False), ([0.2, 0.999], True)):
+        np.savez(folder.diagnostics, attention_similarity=np.array(similarity))
+        rows = report_run(folder, "pooled")
+        assert (words in (folder.path / "report.html").read_text()) == expected
+        assert (words in str(score_table(folder, rows, "pooled").caption)) == expected
 
 
 def test_a_sweep_is_printed_as_commands_that_the_command_line_takes(tmp_path, capsys):
