@@ -1,31 +1,31 @@
 """Whether attention tells the tokens of an input apart, in words."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["collapse_in_words", "collapse_of_run"]
+__all__ = ["collapse_in_words", "collapse_of_runs"]
 
 _THE_SAME = 0.995
 
 
-def collapse_of_run(diagnostics: Path) -> str | None:
-    """Read whether the attention of a trained model has collapsed.
+def collapse_of_runs(diagnostics: Iterable[Path]) -> str | None:
+    """Read whether the attention of trained models has collapsed, on average over runs of one method.
 
     Args:
-        diagnostics: the run's `diagnostics.npz`; need not be there.
+        diagnostics: `diagnostics.npz` of each run; what is not there is left out.
 
     Returns:
         What :func:`collapse_in_words` says.
     """
-    if not diagnostics.exists():
-        return None
-    with diagnostics.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
-        return collapse_in_words(arrays["attention_similarity"]) if "attention_similarity" in arrays.files else None
+    found = [similarity for path in diagnostics if (similarity := _similarity(path)) is not None]
+    return collapse_in_words(np.mean(found, 0)) if found else None
 
 
-def collapse_in_words(similarity: Sequence[float]) -> str | None:
+def collapse_in_words(similarity: Sequence[float] | NDArray[Any]) -> str | None:
     """Say in which layers attention returns the same to every token: such layers see a bag of tokens.
 
     Args:
@@ -43,3 +43,10 @@ def collapse_in_words(similarity: Sequence[float]) -> str | None:
         return None
     where = f"layer {layers[0]}" if len(layers) == 1 else f"layers {', '.join(layers)}"
     return f"attention returns the same to every token (mean cosine similarity above {_THE_SAME}) in {where}"
+
+
+def _similarity(diagnostics: Path) -> NDArray[Any] | None:
+    if not diagnostics.exists():
+        return None
+    with diagnostics.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
+        return arrays["attention_similarity"] if "attention_similarity" in arrays.files else None

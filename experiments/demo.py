@@ -7,12 +7,13 @@ from typing import Any
 
 from rich.console import Console
 
+from experiments.collapse import collapse_of_runs
 from experiments.configuration import EvaluationConfig, MethodConfig, ModelConfig, TrainingConfig
 from experiments.methods import ATTENTION
 from experiments.provenance import provenance
 from experiments.report import write_report
 from experiments.results import COLUMNS, collect
-from experiments.runs import Run
+from experiments.runs import DIAGNOSTICS, Run
 from experiments.schedule import perform_all
 from experiments.storage import OutputFolder, open_output, write_json, write_text
 from experiments.tables import console_of_width, markdown, terminal, verdict, write_csv
@@ -108,6 +109,7 @@ def _conclude(runs: list[Run], config: dict[str, Any], output: OutputFolder, con
     results = collect(runs, output.path)
     console.print(terminal(results.runs, labels, _title(runs)))
     words = verdict(results.runs, labels, baseline="softmax", challengers=_stochastic(runs))
+    words += _collapses(runs, labels, output.path)
     console.print("\n".join(words), highlight=False)
     origin = provenance() | {"seeds": sorted({run.seed for run in runs})}
     write_csv(output.path / "results.csv", results.runs)
@@ -116,6 +118,14 @@ def _conclude(runs: list[Run], config: dict[str, Any], output: OutputFolder, con
     write_text(output.path / "results.md", _markdown(runs, results.runs, labels, words))
     write_json(output.path / "provenance.json", origin)
     write_report(runs, results, output.path, title=_title(runs), verdict=words, config=config, provenance=origin)
+
+
+def _collapses(runs: list[Run], labels: dict[str, str], root: Path) -> list[str]:
+    """Return what the scores do not show: which methods' attention tells no tokens apart, on average over the seeds."""
+    found = {
+        name: collapse_of_runs(run.folder(root) / DIAGNOSTICS for run in runs if run.name == name) for name in labels
+    }
+    return [f"{labels[name]}: {words}." for name, words in found.items() if words is not None]
 
 
 def _title(runs: list[Run]) -> str:

@@ -12,16 +12,20 @@ from safetensors.torch import save_model
 
 from experiments.configuration import EvaluationConfig, MethodConfig, ModelConfig, TrainingConfig
 from experiments.data import ImageSplits, digits, digits_splits
-from experiments.data.examples import DataDescription
+from experiments.data.examples import DataDescription, Examples
+from experiments.inside import write_diagnostics
 from experiments.methods import build
 from experiments.prediction import InputSet, input_sets, predict_logits, predictive_variance, save_predictions
 from experiments.storage import write_atomically, write_json
 from experiments.training import ClassificationModule, fit
 
-__all__ = ["EXAMPLES", "Run", "perform"]
+__all__ = ["DIAGNOSTICS", "EXAMPLES", "Run", "perform"]
 
 EXAMPLES = 5
 """Number of test images whose predictive variance is kept for the pictures."""
+
+DIAGNOSTICS = "diagnostics.npz"
+"""Name of the file in a run's folder that says what goes on inside its model."""
 
 _SUMMARY = "run.json"
 _DIGITS = DataDescription(
@@ -115,6 +119,7 @@ def _predict(
             logits = predict_logits(module.model, inputs.images, num_draws=evaluation.draws, seed=run.seed)
             save_predictions(path, logits, inputs)
     _save_variance(module, _first_of_each_class(splits), folder / "predictions" / "patch-variance.npz")
+    write_diagnostics(module.model, Examples(*splits.test), folder / DIAGNOSTICS)
 
 
 def _first_of_each_class(splits: ImageSplits) -> InputSet:

@@ -17,6 +17,7 @@ from experiments.baselines.deriving import Batches
 from experiments.configuration import TrainerConfig
 from experiments.data import input_sets, load
 from experiments.data.examples import DataSplits
+from experiments.inside import write_diagnostics
 from experiments.methods import build
 from experiments.provenance import provenance
 from experiments.runner.changes import changes
@@ -24,7 +25,6 @@ from experiments.runner.deriving import derive_run
 from experiments.runner.experiment import Experiment
 from experiments.runner.folder import RunFolder
 from experiments.runner.initial import start_from
-from experiments.runner.inside import write_diagnostics
 from experiments.runner.predicting import predict_set
 from experiments.runner.trained_run import needed_runs
 from experiments.storage import write_atomically
@@ -116,7 +116,7 @@ def _perform(
     for inputs in sets:
         sources[inputs.name] = inputs.source
         predict_set(module.model, inputs, experiment, folder)
-    write_diagnostics(module.model, splits.test, folder)
+    write_diagnostics(module.model, splits.test, folder.diagnostics)
     folder.complete(_summary(experiment, splits, module, summary, sources, device))
 
 

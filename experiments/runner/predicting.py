@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from experiments.data import input_sets, load
 from experiments.data.examples import InputSet, batch
 from experiments.data.folders import folder_inputs, image_files
+from experiments.inside import write_diagnostics
 from experiments.metrics import mean_probabilities, uncertainty
 from experiments.prediction import drawn_logits, save_predictions
 from experiments.runner.experiment import Experiment
 from experiments.runner.folder import RunFolder
-from experiments.runner.inside import write_diagnostics
 from experiments.runner.trained_run import TrainedRun
 from experiments.tables import write_csv
 
@@ -66,7 +66,7 @@ def predict_sets(run: TrainedRun, *, full: bool = False) -> None:
     folder = RunFolder(run.folder)
     for inputs in input_sets(config.data, splits, config.seed, full=full):
         predict_set(model, inputs, config, folder)
-    write_diagnostics(model, splits.test, folder)
+    write_diagnostics(model, splits.test, folder.diagnostics)
 
 
 def predict_images(run: TrainedRun, folder: Path) -> Table:

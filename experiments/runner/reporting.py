@@ -10,7 +10,7 @@ import jinja2
 import yaml
 from rich.table import Table
 
-from experiments.collapse import collapse_of_run
+from experiments.collapse import collapse_of_runs
 from experiments.runner.drawing import draw_run
 from experiments.runner.folder import RunFolder
 from experiments.runner.scoring import COLUMNS, score_rows
@@ -84,7 +84,7 @@ def _title(folder: RunFolder) -> str:
 
 def _finding(folder: RunFolder) -> str | None:
     """What the scores do not show."""
-    words = collapse_of_run(folder.diagnostics)
+    words = collapse_of_runs([folder.diagnostics])
     return None if words is None else f"{words[0].upper()}{words[1:]}."
 
 

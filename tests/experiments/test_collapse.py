@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.collapse import collapse_in_words, collapse_of_run
+from experiments.collapse import collapse_in_words, collapse_of_runs
 
 
 @pytest.mark.parametrize(
@@ -15,10 +15,12 @@ def test_layers_are_named(similarity, where):
     assert words is None if where is None else words.endswith(f"in {where}")
 
 
-def test_a_run_is_read_and_need_not_have_been_looked_into(tmp_path):
-    path = tmp_path / "diagnostics.npz"
-    assert collapse_of_run(path) is None
-    np.savez(path, token_similarity=[1.0])
-    assert collapse_of_run(path) is None
-    np.savez(path, attention_similarity=[1.0, 0.3])
-    assert collapse_of_run(path).endswith("layer 1")
+def test_runs_are_averaged_and_need_not_have_been_looked_into(tmp_path):
+    first, second, third = paths = [tmp_path / f"{number}.npz" for number in range(3)]
+    assert collapse_of_runs(paths) is None
+    np.savez(first, token_similarity=[1.0, 1.0])
+    assert collapse_of_runs(paths) is None
+    np.savez(second, attention_similarity=[1.0, 0.999])
+    assert collapse_of_runs(paths).endswith("layers 1, 2")
+    np.savez(third, attention_similarity=[0.999, 0.5])
+    assert collapse_of_runs(paths).endswith("layer 1")

@@ -41,7 +41,9 @@ def test_writes_what_it_promises(folder):
     names = {path.relative_to(folder).as_posix() for path in files(folder)}
     assert {"config.yaml", "provenance.json", "results.csv", "results.md", "shifts.csv", "unfamiliar.csv"} <= names
     assert {"report.html", "complete.json", "pictures/reliability.png", "pictures/patch-variance.png"} <= names
-    assert {f"runs/{name}/seed-0/weights.safetensors" for name in METHODS} <= names
+    assert {
+        f"runs/{name}/seed-0/{file}" for name in METHODS for file in ("weights.safetensors", "diagnostics.npz")
+    } <= names
     assert not any("ckpt" in name for name in names)
     assert yaml.safe_load((folder / "config.yaml").read_text())["methods"]["cgp"]["alpha"] == 0.1
     origin = json.loads((folder / "provenance.json").read_text())
@@ -60,6 +62,18 @@ def test_table_follows_from_saved_predictions(folder):
         assert float(row["ece"]) == report.ece
         assert np.isnan(float(row["ood_epistemic"])) == (name in ("softmax", "kernel"))
     assert "| Softmax |" in (folder / "results.md").read_text()
+
+
+@pytest.mark.usefixtures("no_report")
+def test_says_where_attention_tells_no_tokens_apart(tmp_path, monkeypatch, capsys):
+    def write(model, examples, path):
+        np.savez(path, attention_similarity=[0.3, 0.999])
+
+    monkeypatch.setattr(runs, "write_diagnostics", write)
+    out = demo(**ARGUMENTS, methods={"softmax": METHODS["softmax"]}, seeds=1, out=tmp_path / "out")
+    words = "Softmax: attention returns the same to every token (mean cosine similarity above 0.995) in layer 2."
+    assert words in (out / "results.md").read_text()
+    assert words in capsys.readouterr().out.replace("\n", " ")
 
 
 class _Tags(HTMLParser):

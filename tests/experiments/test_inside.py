@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from cgp.diagnostics import attention_matrix
+from experiments.inside import diagnose
 from experiments.methods import network
 from experiments.paper_tables import plot
 from experiments.prediction import load_predictions
 from experiments.runner import experiment_from
 from experiments.runner.fitting import perform
-from experiments.runner.inside import diagnose
 from experiments.runner.predicting import predict_sets
 from experiments.runner.smoke import smoked
 from experiments.runner.trained_run import TrainedRun

@@ -1,6 +1,7 @@
 """What goes on inside a trained model, as arrays for the figures that show it."""
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,6 @@ from cgp.deep_gp import freeze, sampling
 from cgp.diagnostics import attention_matrix, layer_outputs, spectrum, token_similarity
 from cgp.inputs import model_device, to_device
 from experiments.data.examples import Examples, InputSet, batch
-from experiments.runner.folder import RunFolder
 from experiments.storage import write_atomically
 from models.transformer_layer import TransformerLayer
 
@@ -31,17 +31,17 @@ class _Measured(NamedTuple):
     spectra: Tensor
 
 
-def write_diagnostics(model: nn.Module, examples: Examples | InputSet, folder: RunFolder) -> None:
-    """Write `diagnostics.npz`, unless that was done.
+def write_diagnostics(model: nn.Module, examples: Examples | InputSet, path: Path) -> None:
+    """Write what goes on inside a model to an npz file, unless that was done.
 
     Args:
         model: a trained transformer.
         examples: the test part.
-        folder: of the run.
+        path: `diagnostics.npz` of the run.
     """
-    if not folder.diagnostics.exists():
+    if not path.exists():
         arrays = diagnose(model, examples)
-        write_atomically(folder.diagnostics, lambda aside: np.savez_compressed(aside, **arrays))
+        write_atomically(path, lambda aside: np.savez_compressed(aside, **arrays))
 
 
 @torch.no_grad()
