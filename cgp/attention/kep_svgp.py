@@ -52,6 +52,7 @@ class KEPSVGPAttention(Pair, GaussianProcessAttention):
             variance cannot grow away from the data).
         ksvd_loss: "mean", "exact", "published" or None, see :class:`~cgp.attention.ksvd.KSVD`.
         ksvd_weight: :math:`\eta`.
+        ksvd_reaches: "tokens" (the paper's), or "projections", where the loss leaves the attention matrix alone.
         initial_scale: standard deviation of u to start from, in units of Λ.
         **options: ``bias``, ``device``, ``dtype``.
 
@@ -84,6 +85,7 @@ class KEPSVGPAttention(Pair, GaussianProcessAttention):
         residual: bool = False,
         ksvd_loss: str | None = "mean",
         ksvd_weight: float = 1.0,
+        ksvd_reaches: str = "tokens",
         initial_scale: float = 0.1,
         **options: Any,
     ) -> None:
@@ -92,7 +94,8 @@ class KEPSVGPAttention(Pair, GaussianProcessAttention):
         factory: dict[str, Any] = {"device": self.in_proj.weight.device, "dtype": self.in_proj.weight.dtype}
         self.branches, self.num_tokens, self.residual = branches, num_tokens, residual
         shape = {"rank": rank, "num_landmarks": num_landmarks, "feature_map": feature_map}
-        self.ksvd = KSVD(num_heads, **shape, loss=ksvd_loss, weight=ksvd_weight, **factory)  # type: ignore[arg-type]
+        loss = {"loss": ksvd_loss, "weight": ksvd_weight, "reaches": ksvd_reaches}
+        self.ksvd = KSVD(num_heads, **shape, **loss, **factory)  # type: ignore[arg-type]
         outputs = rank if num_outputs is None else num_outputs
         heads, start = torch.Size([num_heads]), {"whiten": whiten, "initial_scale": initial_scale}
         self.variational_strategy = EigenVariables(rank, outputs, heads, **start, **factory)  # type: ignore[arg-type]
@@ -243,7 +246,7 @@ class KEPSVGPAttention(Pair, GaussianProcessAttention):
         phi_q, phi_k = self.ksvd.features(tokens)
         projected = self.ksvd.project(phi_q, phi_k, tokens)
         if registers:
-            loss = self.ksvd.loss(projected, tokens, self.variational_strategy.singular_values)
+            loss = self.ksvd.loss((phi_q, phi_k), projected, tokens, self.variational_strategy.singular_values)
             self._add_loss("ksvd", loss, "ksvd")
         merge_map = None if self.merge_map is None else self.merge_map.to(phi_q.dtype)
         features = kernel_eigen.merge_branches(projected.e, projected.r, self.branches, merge_map)

@@ -16,6 +16,7 @@ from .tokens import Tokens
 __all__ = ["KSVD", "Pair"]
 
 _LOSSES = ("mean", "exact", "published")
+_REACHES = ("tokens", "projections")
 
 
 class KSVD(nn.Module):
@@ -29,6 +30,8 @@ class KSVD(nn.Module):
         loss: "exact" (sums over tokens), "mean" (the same divided by the number of real tokens squared, so that its
             weight means the same at every length), "published" (averages before the square), or None for none.
         weight: :math:`\eta`, at least 0.
+        reaches: where the loss's gradient ends: "tokens", everything that the attention matrix depends on, or
+            "projections", so that the decomposition follows the attention matrix and not the matrix the decomposition.
         **factory: device and dtype of the parameters.
 
     Raises:
@@ -44,6 +47,7 @@ class KSVD(nn.Module):
         feature_map: str,
         loss: str | None,
         weight: float,
+        reaches: str,
         **factory: Any,
     ) -> None:
         super().__init__()
@@ -54,10 +58,12 @@ class KSVD(nn.Module):
             raise ValueError(f"feature_map: expected one of {sorted(FEATURE_MAPS)}, got {feature_map!r}")
         if loss is not None and loss not in _LOSSES:
             raise ValueError(f"ksvd_loss: expected None or one of {_LOSSES}, got {loss!r}")
+        if reaches not in _REACHES:
+            raise ValueError(f"ksvd_reaches: expected one of {_REACHES}, got {reaches!r}")
         if not weight >= 0:
             raise ValueError(f"ksvd_weight: expected at least 0, got {weight!r}")
         self.rank, self.num_landmarks, self.feature_map = rank, num_landmarks, feature_map
-        self.loss_form, self.loss_weight = loss, weight
+        self.loss_form, self.loss_weight, self.loss_reaches = loss, weight, reaches
         starts = (torch.stack([_orthogonal(num_landmarks, rank) for _ in range(num_heads)]) for _ in range(2))
         self.weight_e, self.weight_r = (nn.Parameter(start.to(**factory)) for start in starts)
 
@@ -101,17 +107,23 @@ class KSVD(nn.Module):
         chosen = kernel_eigen.landmarks(tokens.v, self.num_landmarks, tokens.key_padding)
         return chosen, self.weight_e.to(chosen.dtype), self.weight_r.to(chosen.dtype)
 
-    def loss(self, projected: Projections, tokens: Tokens, singular_values: Tensor) -> Tensor:
+    def loss(
+        self, features: tuple[Tensor, Tensor], projected: Projections, tokens: Tokens, singular_values: Tensor
+    ) -> Tensor:
         """The weighted loss, averaged over the batch and summed over heads ("published": averaged over both).
 
         Args:
-            projected: the projections.
-            tokens: the projected tokens, for their number.
+            features: what :meth:`features` gives.
+            projected: what :meth:`project` gives.
+            tokens: the projected tokens, with the input tokens themselves in ``v``.
             singular_values: the diagonal of Λ, positive, ``(h, r)``.
 
         Returns:
             ``()``.
         """
+        if self.loss_reaches == "projections":
+            phi_q, phi_k = features
+            projected = self.project(phi_q.detach(), phi_k.detach(), tokens._replace(v=tokens.v.detach()))
         count = count_tokens(tokens.k[..., 0], tokens.key_padding)
         values = singular_values.to(projected.e.dtype)
         if self.loss_form == "published":

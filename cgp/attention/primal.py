@@ -31,6 +31,7 @@ class PrimalAttention(Pair, Attention):
         feature_map: "cosine", "elu" or "identity".
         ksvd_loss: "mean", "exact", "published" or None, see :class:`~cgp.attention.ksvd.KSVD`.
         ksvd_weight: :math:`\eta`.
+        ksvd_reaches: "tokens" (the paper's), or "projections", where the loss leaves the attention matrix alone.
         **options: ``bias``, ``device``, ``dtype``.
 
     Raises:
@@ -54,6 +55,7 @@ class PrimalAttention(Pair, Attention):
         feature_map: str = "cosine",
         ksvd_loss: str | None = "mean",
         ksvd_weight: float = 1.0,
+        ksvd_reaches: str = "tokens",
         **options: Any,
     ) -> None:
         super().__init__(embed_dim, num_heads, processes=("query", "key"), **options)
@@ -65,6 +67,7 @@ class PrimalAttention(Pair, Attention):
             feature_map=feature_map,
             loss=ksvd_loss,
             weight=ksvd_weight,
+            reaches=ksvd_reaches,
             **factory,
         )
         self.log_singular_values = nn.Parameter(torch.zeros(num_heads, rank, **factory))
@@ -90,9 +93,10 @@ class PrimalAttention(Pair, Attention):
                 f"got {tokens.q.shape[-2]}"
             )
         with full_precision(tokens.q.device):
-            projected = self.ksvd.project(*self.ksvd.features(tokens), tokens)
+            features = self.ksvd.features(tokens)
+            projected = self.ksvd.project(*features, tokens)
             if self.training and self.ksvd.loss_form is not None:
-                loss = self.ksvd.loss(projected, tokens, self.log_singular_values.exp())
+                loss = self.ksvd.loss(features, projected, tokens, self.log_singular_values.exp())
                 self.update_added_loss_term("ksvd", LossTerm(loss, "ksvd"))
-            features = torch.cat([projected.e, projected.r], dim=-1)
-            return features @ self.head_map.to(features.dtype)
+            both = torch.cat([projected.e, projected.r], dim=-1)
+            return both @ self.head_map.to(both.dtype)

@@ -141,6 +141,32 @@ def test_ksvd_loss_is_weighted_and_registered_in_training_alone(loss):
 
 
 @pytest.mark.parametrize("make", [KEPSVGPAttention, PrimalAttention])
+@pytest.mark.parametrize("loss", ["mean", "exact", "published"])
+def test_ksvd_loss_can_leave_the_attention_matrix_alone(make, loss):
+    gradients = {}
+    for reaches in ("tokens", "projections"):
+        torch.manual_seed(0)
+        block = make(12, 3, rank=4, ksvd_loss=loss, ksvd_reaches=reaches).double()
+        x = torch.randn(2, 5, 12, dtype=torch.float64, requires_grad=True)
+        padding = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+        block(x, key_padding_mask=padding)
+        value = added_losses(block)["ksvd"]
+        named = dict(block.named_parameters()) | {"x": x}
+        found = torch.autograd.grad(value, list(named.values()), allow_unused=True)
+        gradients[reaches] = (
+            {name: gradient for name, gradient in zip(named, found, strict=True) if gradient is not None},
+            value,
+        )
+    (full, first), (part, second) = gradients["tokens"], gradients["projections"]
+    torch.testing.assert_close(first, second)  # the same loss
+    assert "x" in full
+    assert "in_proj.weight" in full
+    assert part
+    assert all(name.startswith("ksvd.weight") or "singular" in name for name in part)
+    torch.testing.assert_close(part, {name: full[name] for name in part})  # and of what it reaches, the same gradient
+
+
+@pytest.mark.parametrize("make", [KEPSVGPAttention, PrimalAttention])
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -149,6 +175,7 @@ def test_ksvd_loss_is_weighted_and_registered_in_training_alone(loss):
         ({"feature_map": "relu"}, "feature_map: expected one of"),
         ({"ksvd_loss": "sum"}, "ksvd_loss: expected None or one of"),
         ({"ksvd_weight": -1.0}, "ksvd_weight: expected at least 0"),
+        ({"ksvd_reaches": "keys"}, "ksvd_reaches: expected one of"),
     ],
 )
 def test_bad_decompositions_are_refused(make, options, message):
