@@ -178,6 +178,8 @@ def _quiet() -> Iterator[None]:
         warnings.filterwarnings("ignore", message=".*LeafSpec.* is deprecated")
         warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
         warnings.filterwarnings("ignore", message=".*smaller than the logging interval.*")
+        # GPyTorch's constraints share one softplus, which the model trained before has left in eval mode.
+        warnings.filterwarnings("ignore", message="Found 1 module.s. in eval mode")
         # The validation scores are pooled before they are logged.
         warnings.filterwarnings("ignore", message=".*sync_dist=True.*")
         try:
