@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["collapse_in_words", "collapse_of_runs"]
+__all__ = ["DIAGNOSTICS", "collapse_in_words", "collapse_of_runs", "read_diagnostics"]
+
+DIAGNOSTICS = "diagnostics.npz"
+"""Name of the file in a run's folder that says what goes on inside its model."""
 
 _THE_SAME = 0.995
 
@@ -21,7 +24,8 @@ def collapse_of_runs(diagnostics: Iterable[Path]) -> str | None:
     Returns:
         What :func:`collapse_in_words` says.
     """
-    found = [similarity for path in diagnostics if (similarity := _similarity(path)) is not None]
+    read = [read_diagnostics(path, "attention_similarity") for path in diagnostics]
+    found = [similarity for similarity in read if similarity is not None]
     return collapse_in_words(np.mean(found, 0)) if found else None
 
 
@@ -45,8 +49,17 @@ def collapse_in_words(similarity: Sequence[float] | NDArray[Any]) -> str | None:
     return f"attention returns the same to every token (mean cosine similarity above {_THE_SAME}) in {where}"
 
 
-def _similarity(diagnostics: Path) -> NDArray[Any] | None:
-    if not diagnostics.exists():
+def read_diagnostics(path: Path, name: str) -> NDArray[Any] | None:
+    """Read what was seen inside a trained model.
+
+    Args:
+        path: `diagnostics.npz` of a run.
+        name: of the array.
+
+    Returns:
+        The array, or None if the file or the array is not there.
+    """
+    if not path.exists():
         return None
-    with diagnostics.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
-        return arrays["attention_similarity"] if "attention_similarity" in arrays.files else None
+    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
+        return np.asarray(arrays[name], dtype=np.float64) if name in arrays.files else None

@@ -7,13 +7,13 @@ from typing import Any
 
 from rich.console import Console
 
-from experiments.collapse import collapse_of_runs
+from experiments.collapse import DIAGNOSTICS, collapse_of_runs
 from experiments.configuration import EvaluationConfig, MethodConfig, ModelConfig, TrainingConfig
 from experiments.methods import ATTENTION
 from experiments.provenance import provenance
 from experiments.report import write_report
 from experiments.results import COLUMNS, collect
-from experiments.runs import DIAGNOSTICS, Run
+from experiments.runs import Run
 from experiments.schedule import perform_all
 from experiments.storage import OutputFolder, open_output, write_json, write_text
 from experiments.tables import console_of_width, markdown, terminal, verdict, write_csv

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from safetensors.torch import save_model
 
+from experiments.collapse import DIAGNOSTICS
 from experiments.configuration import EvaluationConfig, MethodConfig, ModelConfig, TrainingConfig
 from experiments.data import ImageSplits, digits, digits_splits
 from experiments.data.examples import DataDescription, Examples
@@ -19,13 +20,10 @@ from experiments.prediction import InputSet, input_sets, predict_logits, predict
 from experiments.storage import write_atomically, write_json
 from experiments.training import ClassificationModule, fit
 
-__all__ = ["DIAGNOSTICS", "EXAMPLES", "Run", "perform"]
+__all__ = ["EXAMPLES", "Run", "perform"]
 
 EXAMPLES = 5
 """Number of test images whose predictive variance is kept for the pictures."""
-
-DIAGNOSTICS = "diagnostics.npz"
-"""Name of the file in a run's folder that says what goes on inside its model."""
 
 _SUMMARY = "run.json"
 _DIGITS = DataDescription(

@@ -93,9 +93,9 @@ class KEPSVGPAttention(Pair, GaussianProcessAttention):
         super().__init__(embed_dim, num_heads, processes=("query", "key"), **options)
         factory: dict[str, Any] = {"device": self.in_proj.weight.device, "dtype": self.in_proj.weight.dtype}
         self.branches, self.num_tokens, self.residual = branches, num_tokens, residual
-        shape = {"rank": rank, "num_landmarks": num_landmarks, "feature_map": feature_map}
-        loss = {"loss": ksvd_loss, "weight": ksvd_weight, "reaches": ksvd_reaches}
-        self.ksvd = KSVD(num_heads, **shape, **loss, **factory)  # type: ignore[arg-type]
+        shape: dict[str, Any] = {"rank": rank, "num_landmarks": num_landmarks, "feature_map": feature_map}
+        loss: dict[str, Any] = {"loss": ksvd_loss, "weight": ksvd_weight, "reaches": ksvd_reaches}
+        self.ksvd = KSVD(num_heads, **shape, **loss, **factory)
         outputs = rank if num_outputs is None else num_outputs
         heads, start = torch.Size([num_heads]), {"whiten": whiten, "initial_scale": initial_scale}
         self.variational_strategy = EigenVariables(rank, outputs, heads, **start, **factory)  # type: ignore[arg-type]

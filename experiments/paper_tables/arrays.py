@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments.collapse import DIAGNOSTICS, read_diagnostics
 from experiments.metrics import classification_report, predictive_log_probabilities
 from experiments.paper_tables.measure import Meter
 from experiments.paper_tables.names import method_label
@@ -66,11 +67,7 @@ def diagnostics(run: Run, name: str) -> Array | None:
         run: the run.
         name: of the array.
     """
-    path = run.folder / "diagnostics.npz"
-    if not path.exists():
-        return None
-    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-        return np.asarray(file[name], dtype=np.float64) if name in file.files else None
+    return read_diagnostics(run.folder / DIAGNOSTICS, name)
 
 
 def cost_curves(runs: Sequence[Run], method: str, sizes: Sequence[int], metric: str, meter: Meter) -> Array | None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.collapse import collapse_of_runs
+from experiments.collapse import DIAGNOSTICS, collapse_of_runs
 from experiments.paper_tables.measure import Measured
 from experiments.paper_tables.names import plain
 from experiments.paper_tables.runs import Run, logits_shape
@@ -50,7 +50,7 @@ def _seen(block: Block, run: Run) -> list[str]:
     words += _split(block, run)
     if block.question.kind != "cost":
         words += _numbers(block, run)
-    collapse = collapse_of_runs([run.folder / "diagnostics.npz"])
+    collapse = collapse_of_runs([run.folder / DIAGNOSTICS])
     return words if collapse is None else [*words, collapse]
 
 

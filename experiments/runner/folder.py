@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 
+from experiments.collapse import DIAGNOSTICS
 from experiments.runner.experiment import Experiment
 from experiments.storage import write_json, write_text
 
@@ -27,7 +28,7 @@ class RunFolder:
         self.config, self.summary = path / "config.yaml", path / "run.json"
         self.weights = path / "weights.safetensors"
         self.checkpoints, self.logs, self.predictions = path / "checkpoints", path / "logs", path / "predictions"
-        self.diagnostics = path / "diagnostics.npz"
+        self.diagnostics = path / DIAGNOSTICS
 
     @property
     def is_complete(self) -> bool:

@@ -73,6 +73,7 @@ def fit(
         The history and the best epoch.
     """
     history = History(report)
+    module.train()  # GPyTorch's constraints share one softplus, which the model before has left in eval mode
     with _quiet():
         lightning_trainer = _trainer(
             trainer, training, folder, logs, [SeedEveryStep(seed), history, _checkpoints(training, folder)]
@@ -178,8 +179,6 @@ def _quiet() -> Iterator[None]:
         warnings.filterwarnings("ignore", message=".*LeafSpec.* is deprecated")
         warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
         warnings.filterwarnings("ignore", message=".*smaller than the logging interval.*")
-        # GPyTorch's constraints share one softplus, which the model trained before has left in eval mode.
-        warnings.filterwarnings("ignore", message="Found 1 module.s. in eval mode")
         # The validation scores are pooled before they are logged.
         warnings.filterwarnings("ignore", message=".*sync_dist=True.*")
         try:
