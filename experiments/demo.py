@@ -132,7 +132,7 @@ def _title(runs: list[Run]) -> str:
     """Name what the table shows."""
     seeds = len({run.seed for run in runs})
     spread = f"mean ± sd over {seeds} seeds" if seeds > 1 else "1 seed"
-    return f"Digits: {spread}, {runs[0].training.epochs} epochs, pooled protocol"
+    return f"Digits: {spread}, {runs[0].epochs} epochs, pooled protocol"
 
 
 def _stochastic(runs: list[Run]) -> list[str]:

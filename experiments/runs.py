@@ -61,7 +61,7 @@ class Run(NamedTuple):
     @property
     def epochs(self) -> int:
         """Number of epochs of the training."""
-        return self.training.epochs
+        return self.training.passes
 
     def perform(self, root: Path, report: Callable[[int], None]) -> None:
         """Do what is not done yet."""
@@ -85,7 +85,7 @@ def perform(run: Run, root: Path, report: Callable[[int], None] = lambda epochs:
     """
     folder = run.folder(root)
     if run.is_complete(root):
-        report(run.training.epochs)
+        report(run.epochs)
         return run.summary(root)
     splits = digits_splits(run.seed)
     torch.manual_seed(run.seed)

@@ -8,7 +8,7 @@ from typing import Any
 from experiments.configuration import EvaluationConfig, MethodConfig, ModelConfig, TrainingConfig
 from experiments.data.configuration import DataConfig
 
-__all__ = ["CONFIGS", "Experiment"]
+__all__ = ["CONFIGS", "Experiment", "plain"]
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 """The rows: `<data>/<method>.yaml`, and `<data>/common.yaml` for what the rows of one data set share."""
@@ -48,7 +48,7 @@ class Experiment:
     @property
     def epochs(self) -> int:
         """Number of epochs of the training; what is derived counts as one."""
-        return self.training.epochs if self.method.base is None else 1
+        return self.training.passes if self.method.base is None else 1
 
     def folder(self, out: Path) -> Path:
         """Return the folder of the run."""
@@ -68,12 +68,21 @@ class Experiment:
 
     def plain(self) -> dict[str, Any]:
         """Return the values as YAML knows them."""
-        return _plain(asdict(self))
+        return plain(asdict(self))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return a value as YAML reads it back: no tuples, no paths.
+
+    Args:
+        value: of a configuration.
+
+    Example:
+        >>> plain({"severities": (1, 3), "root": Path("data")})
+        {'severities': [1, 3], 'root': 'data'}
+    """
     if isinstance(value, Mapping):
-        return {key: _plain(part) for key, part in value.items()}
+        return {key: plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
+        return [plain(part) for part in value]
     return str(value) if isinstance(value, Path) else value

@@ -1,13 +1,14 @@
 """A run's folder: what lies where, and whose it is."""
 
+import dataclasses
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import yaml
 
 from experiments.collapse import DIAGNOSTICS
-from experiments.runner.experiment import Experiment
+from experiments.runner.experiment import Experiment, plain
 from experiments.storage import write_json, write_text
 
 __all__ = ["RunFolder"]
@@ -57,7 +58,7 @@ class RunFolder:
         if not self._is_begun:
             write_text(self.config, yaml.safe_dump(wanted, sort_keys=False))
             return
-        there = self.plain_config()
+        there = _completed(self.plain_config(), Experiment)
         differences = _differences(_decisive(there), _decisive(wanted))
         if differences:
             raise ValueError(
@@ -109,6 +110,22 @@ class RunFolder:
                 f"run: expected a complete run (<data>/<method>/seed-<n>), got {self.path} without {self.summary.name}"
             )
         return json.loads(self.summary.read_text(encoding="utf-8"))
+
+
+def _completed(values: dict[str, Any], kind: type) -> dict[str, Any]:
+    """Add the settings that came after a run, at the defaults with which it was made."""
+    types = get_type_hints(kind)
+    defaults: dict[str, Any] = {}
+    for setting in dataclasses.fields(kind):
+        if dataclasses.is_dataclass(types[setting.name]):
+            defaults[setting.name] = _completed(values.get(setting.name, {}), types[setting.name])
+        elif setting.name in values:
+            defaults[setting.name] = values[setting.name]
+        elif setting.default is not dataclasses.MISSING:
+            defaults[setting.name] = plain(setting.default)
+        elif setting.default_factory is not dataclasses.MISSING:
+            defaults[setting.name] = setting.default_factory()
+    return values | defaults
 
 
 def _decisive(plain: dict[str, Any]) -> dict[str, Any]:

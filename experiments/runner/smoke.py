@@ -23,7 +23,7 @@ def smoked(experiment: Experiment) -> Experiment:
     corruptions = dataclasses.replace(experiment.data.corruptions, kinds=(), limit=_HELD_OUT)
     data = dataclasses.replace(experiment.data, limit_train=_TRAIN, corruptions=corruptions, **limits)
     training = dataclasses.replace(
-        experiment.training, epochs=2, batch_size=4, warmup_epochs=0, validation_draws=_DRAWS
+        experiment.training, epochs=2, share=1.0, batch_size=4, warmup_epochs=0, validation_draws=_DRAWS
     )
     evaluation = dataclasses.replace(experiment.evaluation, draws=_DRAWS, full=False)
     words = [*experiment.reduced, "smoke test: a few steps on a handful of examples"]

@@ -121,7 +121,7 @@ def _trainer(
     if trainer.progress:
         callbacks = [*callbacks, RichProgressBar(leave=False)]
     return lightning.Trainer(
-        max_epochs=training.epochs,
+        max_epochs=training.passes,
         accelerator=trainer.accelerator,
         devices=trainer.devices,
         num_nodes=trainer.num_nodes,

@@ -3,6 +3,7 @@
 import dataclasses
 
 import pytest
+import yaml
 
 from experiments.runner import RunFolder, experiment_from
 
@@ -59,3 +60,26 @@ def test_where_nothing_was_trained_any_configuration_may_come(tmp_path):
     folder.checkpoints.mkdir()
     with pytest.raises(ValueError, match="another configuration"):
         folder.claim(experiment_from(["cola/softmax"]))
+
+
+def test_a_setting_that_came_later_had_its_default(tmp_path):
+    experiment = experiment_from(["cifar10/sgpa"])
+    folder = complete(tmp_path, experiment)
+    older = folder.plain_config()
+    for part, key in (("training", "share"), ("data", "corruptions"), ("method", "annealing")):
+        del older[part][key]
+    folder.config.write_text(yaml.safe_dump(older), encoding="utf-8")
+    # `annealing` has a value in this row: without it, another run is there.
+    with pytest.raises(ValueError, match=r"another configuration \(method.annealing: 0.0 there, 0.5 asked for\)"):
+        folder.claim(experiment)
+    older["method"]["annealing"] = 0.5
+    folder.config.write_text(yaml.safe_dump(older), encoding="utf-8")
+    folder.claim(experiment)
+
+
+def test_a_share_of_the_epochs_is_trained():
+    reduced = ["reduced/cifar10"]
+    epochs = [experiment_from([f"cifar10/{row}", *reduced]).epochs for row in ("softmax", "kernel_start", "cgpt")]
+    assert epochs == [12, 4, 8]
+    with pytest.raises(ValueError, match=r"training.share: expected a share of the epochs in \(0, 1\], got 0"):
+        dataclasses.replace(experiment_from(["cola/softmax"]).training, share=0)
