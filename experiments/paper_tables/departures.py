@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.collapse import DIAGNOSTICS, collapse_of_runs
+from experiments.derived import derivation
 from experiments.paper_tables.measure import Measured
 from experiments.paper_tables.names import plain
 from experiments.paper_tables.runs import Run, logits_shape
@@ -80,7 +81,7 @@ def _numbers(block: Block, run: Run) -> list[str]:
         return []
     draws, samples, _ = logits_shape(path)
     words = []
-    if draws not in (1, _DRAWS) and "ensemble_" not in run.method:
+    if draws not in (1, _DRAWS) and derivation(run.method)[0] != "ensemble":
         words.append(f"{draws} draws, the paper's {_DRAWS}")
     if block.samples is not None and samples != block.samples:
         words.append(f"{samples:,} test samples, the paper's {block.samples:,}")

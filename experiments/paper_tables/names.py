@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
+from experiments.derived import derivation, derived_label
+
 __all__ = ["CATEGORIES", "LABELS", "METRICS", "STANDARD_KINDS", "Metric", "kind_name", "method_label", "plain"]
 
 
@@ -117,10 +119,9 @@ def method_label(name: str) -> str:
         >>> method_label("temperature_sgpa")
         'SGPA, temperature'
     """
-    if name.startswith("ensemble_"):
-        return f"Ensemble of {method_label(name.removeprefix('ensemble_'))}"
-    if name.startswith("temperature_"):
-        return f"{method_label(name.removeprefix('temperature_'))}, temperature"
+    kind, derived_from = derivation(name)
+    if kind is not None:
+        return derived_label(kind, method_label(derived_from))
     base, _, variant = name.partition("-")
     label = LABELS.get(base, base)
     return f"{label}, {variant.replace('-', ' ')}" if variant else label

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from experiments.derived import derivation
 from experiments.paper_tables.departures import departures
 from experiments.paper_tables.measure import Measured, Meter
 from experiments.paper_tables.names import LABELS, METRICS, method_label
@@ -88,8 +89,8 @@ def _others(block: Block, runs: Sequence[Run]) -> list[str]:
 
 
 def _position(known: list[str], name: str) -> tuple[bool, int]:
-    base = name.removeprefix("ensemble_").removeprefix("temperature_")
-    return name != base, known.index(base) if base in known else len(known)
+    kind, base = derivation(name)
+    return kind is not None, known.index(base) if base in known else len(known)
 
 
 def _of_method(block: Block, method: str, runs: Sequence[Run]) -> list[Run]:

@@ -10,17 +10,14 @@ from typing import Any
 
 import yaml
 
+from experiments.derived import derivation, derived_label
 from experiments.runner.experiment import CONFIGS
 
 __all__ = ["config_arguments", "config_files", "is_row", "row_names"]
 
 _COMMON = "common.yaml"
 _NOT_ROWS = {"reduced"}
-_DERIVED: Mapping[str, Mapping[str, str]] = {
-    "ensemble_": {"method.kind": "ensemble", "method.options": '{"members": 5}'},
-    "temperature_": {"method.kind": "temperature", "method.options": "{}"},
-}
-"""What makes a row that is derived from another one, by the beginning of its name."""
+_DERIVED_OPTIONS = {"ensemble": '{"members": 5}', "temperature": "{}"}
 _NUMBER = r"(\d+(?:\.\d+)?)"
 
 
@@ -138,9 +135,10 @@ def _arguments(config: str) -> list[str]:
 
 def _changes(method: str) -> tuple[dict[str, str], str | None]:
     """The values of a variant or a derived row, and the method that has them; without, no method."""
-    prefix, derived_from = _derivation(method)
-    if prefix:
-        return {**_DERIVED[prefix], "method.base": derived_from}, derived_from
+    kind, derived_from = derivation(method)
+    if kind is not None:
+        options = _DERIVED_OPTIONS[kind]
+        return {"method.kind": kind, "method.options": options, "method.base": derived_from}, derived_from
     base, _, variant = method.partition("-")
     for pattern, values in _variants()["variants"].items():
         numbers = re.fullmatch(re.escape(pattern).replace(r"\{\}", _NUMBER), variant)
@@ -149,20 +147,13 @@ def _changes(method: str) -> tuple[dict[str, str], str | None]:
     return {}, None
 
 
-def _derivation(method: str) -> tuple[str, str]:
-    """How a method is derived and from which; "" where its name does not say so."""
-    prefix = next((prefix for prefix in _DERIVED if method.startswith(prefix)), "")
-    return prefix, method.removeprefix(prefix)
-
-
 def _label(config: str) -> str:
     folder, _, method = config.rpartition("/")
     if _file(config).is_file():
         return yaml.safe_load(_file(config).read_text(encoding="utf-8"))["method"]["label"]
-    prefix, derived_from = _derivation(method)
-    if prefix:
-        label = _label(f"{folder}/{derived_from}")
-        return f"Ensemble of {label}" if prefix == "ensemble_" else f"{label}, temperature"
+    kind, derived_from = derivation(method)
+    if kind is not None:
+        return derived_label(kind, _label(f"{folder}/{derived_from}"))
     base, _, variant = method.partition("-")
     return f"{_label(f'{folder}/{base}')}, {variant.replace('-', ' ')}"
 
