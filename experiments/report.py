@@ -5,18 +5,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import yaml
 
+from experiments.pages import write_page
 from experiments.pictures import pictures
 from experiments.results import COLUMNS, Results
 from experiments.runs import Run
-from experiments.storage import write_atomically, write_text
+from experiments.storage import write_atomically
 from experiments.tables import arrow, table_cells
 
 __all__ = ["write_report"]
-
-_TEMPLATES = Path(__file__).parent / "templates"
 
 
 def write_report(
@@ -46,15 +44,10 @@ def write_report(
             root / "pictures" / f"{picture.name}.png", lambda aside, png=picture.png: aside.write_bytes(png)
         )
         drawn.append(picture._asdict() | {"data": base64.b64encode(picture.png).decode("ascii")})
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     labels = {run.name: run.method.label for run in runs}
-    text = environment.get_template("report.html").render(
+    write_page(
+        root / "report.html",
+        "report",
         title=title,
         verdict=verdict,
         columns=[column._asdict() | {"arrow": arrow(column)} for column in COLUMNS],
@@ -64,4 +57,3 @@ def write_report(
         config=yaml.safe_dump(dict(config), sort_keys=False),
         provenance=provenance,
     )
-    write_text(root / "report.html", text)

@@ -3,23 +3,19 @@
 import base64
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-import jinja2
 import yaml
 from rich.table import Table
 
 from experiments.collapse import collapse_of_runs
+from experiments.pages import write_page
 from experiments.runner.drawing import draw_run
 from experiments.runner.folder import RunFolder
 from experiments.runner.scoring import COLUMNS, score_rows
-from experiments.storage import write_text
 from experiments.tables import write_csv
 
 __all__ = ["report_run", "score_table"]
-
-_TEMPLATES = Path(__file__).parents[1] / "templates"
 
 
 def report_run(folder: RunFolder, protocol: str) -> list[dict[str, Any]]:
@@ -38,25 +34,18 @@ def report_run(folder: RunFolder, protocol: str) -> list[dict[str, Any]]:
     pictures = [
         picture._asdict() | {"data": base64.b64encode(picture.png).decode("ascii")} for picture in draw_run(folder)
     ]
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    summary = folder.read_summary()
-    text = environment.get_template("run.html").render(
+    write_page(
+        folder.path / "report.html",
+        "run",
         title=_title(folder),
         protocol=protocol,
         header=_header(rows),
         rows=[_cells(row, rows) for row in rows],
         finding=_finding(folder),
         pictures=pictures,
-        summary=summary,
+        summary=folder.read_summary(),
         config=yaml.safe_dump(folder.plain_config(), sort_keys=False),
     )
-    write_text(folder.path / "report.html", text)
     return rows
 
 
