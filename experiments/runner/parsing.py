@@ -19,6 +19,7 @@ _OFFENDERS = (
     re.compile(r"invalid choice: '([\w.-]+)'"),
     re.compile(r"[Kk]ey '([\w.-]+)' is not expected"),
 )
+_PARTS = {part.name for part in dataclasses.fields(Experiment)}
 
 
 class HintingParser(ArgumentParser):
@@ -51,6 +52,8 @@ def _hint(message: str, known: Sequence[str]) -> str:
         return " (a row has them all: --config digits/softmax; `python -m experiments list` shows the rows)"
     for pattern in _OFFENDERS:
         found = pattern.search(message)
+        if found and "settings" in known and found.group(1).partition(".")[0] in _PARTS:
+            return f""" (a value of the rows goes into --settings '["{found.group(1)}=..."]')"""
         if found:
             close = difflib.get_close_matches(found.group(1), known, n=1, cutoff=0.5)
             return f" (did you mean '{close[0]}'?)" if close else ""

@@ -164,6 +164,7 @@ def test_the_whole_configuration_is_printed(capsys):
             "trainer.strategy: expected ddp on 2 devices",
         ),
         (["sweep", "digits/softmaxx"], "did you mean digits/softmax?"),
+        (["sweep", "digits/softmax", "--training.epochs", "3"], """goes into --settings '["training.epochs=..."]'"""),
         (["sweep", "digits/softmax", "--settings", "[training.epoch=3]"], "did you mean 'training.epochs'?"),
         (["predict", "{out}"], "run: expected a complete run (<data>/<method>/seed-<n>)"),
         (["test", "{out}"], "runs: expected folders with complete runs"),
