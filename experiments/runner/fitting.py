@@ -1,8 +1,6 @@
 """`fit`: one row with one seed, from data to saved predictions, resumable at any moment."""
 
 import dataclasses
-import resource
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from experiments.configuration import TrainerConfig
 from experiments.data import input_sets, load
 from experiments.data.examples import DataSplits
 from experiments.inside import write_diagnostics
+from experiments.memory import forget_peak, peak_bytes
 from experiments.methods import build
 from experiments.provenance import provenance
 from experiments.runner.changes import changes
@@ -105,11 +104,13 @@ def _perform(
         derive_run(experiment, out, folder)
         report(experiment.epochs)
         return
-    splits, module, summary = _train(experiment, out, folder, trainer, report)
+    device = _device(trainer)
+    forget_peak(device)
+    splits, module, fitted = _train(experiment, out, folder, trainer, report)
+    peak = peak_bytes(device)
     if experiment.method.kind == "sngp":
         fit_covariance(module.model, Batches(splits.train, experiment.evaluation.batch_size))
     write_atomically(folder.weights, lambda aside: save_model(module.model, str(aside)))
-    device = _device(trainer)
     module.model.to(device)
     sources = {}
     sets = input_sets(experiment.data, splits, experiment.seed, full=experiment.evaluation.full)
@@ -117,7 +118,8 @@ def _perform(
         sources[inputs.name] = inputs.source
         predict_set(module.model, inputs, experiment, folder)
     write_diagnostics(module.model, splits.test, folder.diagnostics)
-    folder.complete(_summary(experiment, splits, module, summary, sources, device))
+    costs = {**fitted._asdict(), "peak_memory_bytes": peak}
+    folder.complete(_summary(experiment, splits, module, costs, sources))
 
 
 def _train(
@@ -159,19 +161,17 @@ def _summary(
     experiment: Experiment,
     splits: DataSplits,
     module: ClassificationModule,
-    fitted: FitSummary,
+    fitted: dict[str, Any],
     sources: dict[str, str],
-    device: torch.device,
 ) -> dict[str, Any]:
     """Return what `run.json` holds."""
     words = [*experiment.departures, *experiment.reduced, *changes(experiment), *splits.description.departures]
     corrupted = {source for name, source in sources.items() if name.startswith("corrupted-")}
     return {
         "label": experiment.method.label,
-        **fitted._asdict(),
-        "epochs": len(fitted.history),
+        **fitted,
+        "epochs": len(fitted["history"]),
         "parameters": sum(parameter.numel() for parameter in module.model.parameters()),
-        "peak_memory_bytes": _peak_memory(device),
         "reduced": words,
         "corruptions": ("generated" if any(corrupted) else "official") if corrupted else None,
         "sources": {name: source for name, source in sources.items() if source},
@@ -193,11 +193,3 @@ def _check_devices(trainer: TrainerConfig) -> None:
 def _device(trainer: TrainerConfig) -> torch.device:
     on_gpu = trainer.accelerator != "cpu" and torch.cuda.is_available()
     return torch.device("cuda" if on_gpu else "cpu")
-
-
-def _peak_memory(device: torch.device) -> int:
-    """Largest memory so far: of the GPU's tensors, or of the whole process."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    kilo = 1 if sys.platform == "darwin" else 1024
-    return kilo * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
