@@ -25,6 +25,7 @@ __all__ = ["QUIET", "FitSummary", "fit"]
 
 QUIET = TrainerConfig(accelerator="cpu", progress=False, logs=False)
 """One CPU process that shows and logs nothing."""
+_LAST = "last"
 
 
 class FitSummary(NamedTuple):
@@ -76,9 +77,9 @@ def fit(
     module.train()  # GPyTorch's constraints share one softplus, which the model before has left in eval mode
     with _quiet():
         lightning_trainer = _trainer(
-            trainer, training, folder, logs, [SeedEveryStep(seed), history, _checkpoints(training, folder)]
+            trainer, training, folder, logs, [SeedEveryStep(seed), history, *_checkpoints(training, folder)]
         )
-        last = folder / "last.ckpt"
+        last = folder / f"{_LAST}.ckpt"
         loaders = _loaders(splits, training, seed, lightning_trainer)
         lightning_trainer.fit(module, *loaders, ckpt_path=last if last.exists() else None, weights_only=True)
     best = _best(history.rows, training.monitor)
@@ -88,18 +89,20 @@ def fit(
     return FitSummary(history.rows, int(best["epoch"]), best["validation_nll"], seconds)
 
 
-def _checkpoints(training: TrainingConfig, folder: Path) -> ModelCheckpoint:
-    """Write the last epoch and the best one."""
+def _checkpoints(training: TrainingConfig, folder: Path) -> list[ModelCheckpoint]:
+    """Write the best epoch, then the last one, which knows of the best: killed in between, the epoch is done again."""
     last = training.monitor == "last"
-    return ModelCheckpoint(
+    best = ModelCheckpoint(
         dirpath=folder,
         filename="best",
         monitor="epoch" if last else training.monitor,
         mode="min" if training.monitor == "validation_nll" else "max",
-        save_last=True,
         save_on_train_epoch_end=True,
         enable_version_counter=False,
     )
+    # `save_last` would write nothing after an epoch that is not the best.
+    every = ModelCheckpoint(dirpath=folder, filename=_LAST, save_on_train_epoch_end=True, enable_version_counter=False)
+    return [best, every]
 
 
 def _best(rows: list[dict[str, float]], monitor: str) -> dict[str, float]:

@@ -92,6 +92,8 @@ def test_keeps_the_epoch_of_the_best_validation_nll(tmp_path):
     nll = torch.nn.functional.cross_entropy(logits, SPLITS.validation.labels).item()
     assert nll == pytest.approx(summary.validation_nll, abs=1e-5)
     assert reported == [1, 2, 3, 4, 5, 6]
+    kept = {name: torch.load(tmp_path / f"{name}.ckpt", weights_only=True)["epoch"] for name in ("best", "last")}
+    assert kept == {"best": summary.best_epoch, "last": 5}  # killed after a worse epoch, that epoch is not lost
     assert all(row["seconds"] > 0 for row in summary.history)
 
 
