@@ -150,5 +150,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
     values = {key: value for key, value in parsed[parsed.command].as_dict().items() if key != "config"}
     try:
         COMMANDS[parsed.command].function()(**values)
-    except (ValueError, FileNotFoundError) as error:
+    except (ValueError, FileNotFoundError, ImportError) as error:
         raise SystemExit(f"error: {error}") from error

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments.storage import read_arrays
+
 __all__ = ["DIAGNOSTICS", "collapse_in_words", "collapse_of_runs", "read_diagnostics"]
 
 DIAGNOSTICS = "diagnostics.npz"
@@ -58,8 +60,9 @@ def read_diagnostics(path: Path, name: str) -> NDArray[Any] | None:
 
     Returns:
         The array, or None if the file or the array is not there.
+
+    Raises:
+        ValueError: if the file is damaged.
     """
-    if not path.exists():
-        return None
-    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
-        return np.asarray(arrays[name], dtype=np.float64) if name in arrays.files else None
+    found = read_arrays(path, name) if path.exists() else {}
+    return np.asarray(found[name], dtype=np.float64) if name in found else None

@@ -28,6 +28,11 @@ class ModelConfig:
     patch_size: int | None = None
     pooling: Literal["mean", "sequence"] = "mean"
 
+    def __post_init__(self) -> None:
+        _check_counts("model", self, "depth", "embed_dim", "mlp_dim", "num_heads", "patch_size")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"model.dropout: expected a probability in [0, 1), got {self.dropout}")
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
@@ -64,6 +69,9 @@ class TrainingConfig:
     share: float = 1.0
 
     def __post_init__(self) -> None:
+        _check_counts("training", self, "epochs", "batch_size", "validation_draws", "bucket")
+        if self.warmup_epochs < 0:
+            raise ValueError(f"training.warmup_epochs: expected none or more, got {self.warmup_epochs}")
         if not 0 < self.share <= 1:
             raise ValueError(f"training.share: expected a share of the epochs in (0, 1], got {self.share}")
 
@@ -97,6 +105,9 @@ class TrainerConfig:
     logs: bool = True
     threads: int | None = None
 
+    def __post_init__(self) -> None:
+        _check_counts("trainer", self, "devices", "num_nodes", "threads")
+
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationConfig:
@@ -113,6 +124,9 @@ class EvaluationConfig:
     strengths: tuple[int, ...] = (1, 2, 3, 4, 5)
     batch_size: int = 256
     full: bool = False
+
+    def __post_init__(self) -> None:
+        _check_counts("evaluation", self, "draws", "batch_size")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,3 +165,10 @@ class MethodConfig:
     init_from: str | None = None
     kind: Literal["attention", "mfvi", "sngp", "temperature", "mc_dropout", "kfllla", "ensemble"] = "attention"
     base: str | None = None
+
+
+def _check_counts(part: str, configuration: object, *names: str) -> None:
+    for name in names:
+        count = getattr(configuration, name)
+        if count is not None and count < 1:
+            raise ValueError(f"{part}.{name}: expected at least 1, got {count}")

@@ -1,5 +1,6 @@
 """Predictions of a trained model on every input set, saved for everything that is computed later."""
 
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,13 +15,14 @@ from cgp.inputs import call_model, to_device
 from experiments.configuration import EvaluationConfig
 from experiments.data import SHIFTS, UNFAMILIAR, ImageSplits, LabelledImages, shifted, unfamiliar
 from experiments.data.seeding import generator_for
-from experiments.storage import write_atomically
+from experiments.storage import read_arrays, write_atomically
 
 __all__ = [
     "InputSet",
     "Predictions",
     "drawn_logits",
     "input_sets",
+    "is_predicted",
     "load_predictions",
     "predict_logits",
     "predictive_variance",
@@ -30,6 +32,7 @@ __all__ = [
 ]
 
 _BATCH = 256
+_NUMBER = re.compile(r"\d[\d,]*")
 
 
 class InputSet(NamedTuple):
@@ -187,7 +190,26 @@ def load_predictions(path: Path) -> Predictions:
 
     Raises:
         FileNotFoundError: if there is no such file.
+        ValueError: if it is damaged or holds something else.
     """
-    with np.load(path) as arrays:
-        labels = arrays.get("labels")
-        return Predictions(arrays["logits"], arrays["ids"], labels)
+    arrays = read_arrays(path, "logits", "ids", "labels")
+    if not {"logits", "ids"} <= set(arrays):
+        raise ValueError(f"{path}: expected logits and ids, got {', '.join(arrays) or 'neither'}")
+    return Predictions(arrays["logits"], arrays["ids"], arrays.get("labels"))
+
+
+def is_predicted(path: Path, ids: Tensor, *, draws: int, source: str, recorded: str | None) -> bool:
+    """Say whether a file holds the predictions of an input set, of these inputs at least.
+
+    Args:
+        path: the file.
+        ids: `(N,)` of the inputs.
+        draws: number S of draws.
+        source: what the inputs are, in words.
+        recorded: what they were when they were predicted; None where nobody noted it.
+    """
+    if not path.exists():
+        return False
+    found = load_predictions(path)
+    same = recorded is None or _NUMBER.sub("", recorded) == _NUMBER.sub("", source)
+    return same and len(found.logits) == draws and set(ids.tolist()) <= set(found.ids.tolist())

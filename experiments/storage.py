@@ -4,14 +4,17 @@ import contextlib
 import itertools
 import json
 import os
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import yaml
 from filelock import FileLock, Timeout
+from numpy.typing import NDArray
 
-__all__ = ["OutputFolder", "open_output", "write_atomically", "write_json", "write_text"]
+__all__ = ["OutputFolder", "open_output", "read_arrays", "read_json", "write_atomically", "write_json", "write_text"]
 
 _CONFIG = "config.yaml"
 _COMPLETE = "complete.json"
@@ -59,6 +62,44 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
         content: what it shall hold.
     """
     write_text(path, json.dumps(content, indent=2) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read what `write_json` wrote.
+
+    Args:
+        path: the file.
+
+    Raises:
+        ValueError: if it is damaged; names it.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: expected JSON, got a damaged file ({error})") from error
+
+
+def read_arrays(path: Path, *names: str) -> dict[str, NDArray[Any]]:
+    """Read arrays of an npz file.
+
+    Args:
+        path: the file.
+        names: which; those that are not there are left out.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is damaged; names it.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"{path} is not there. `python -m experiments predict RUN` predicts what is missing")
+    try:
+        # NumPy leaves a file that it opened itself open where it turns out to be damaged.
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            return {name: file[name] for name in names if name in file.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(
+            f"{path}: expected arrays, got a damaged file ({error}); remove it and predict again"
+        ) from error
 
 
 class OutputFolder(NamedTuple):

@@ -63,8 +63,8 @@ def confidence_histograms(
     """Histograms of confidence for right predictions, wrong ones and unfamiliar inputs, each summing to one.
 
     Args:
-        correct: Confidence of right predictions (N,).
-        wrong: Confidence of wrong predictions (M,).
+        correct: Confidence of right predictions (N,), none if all are wrong.
+        wrong: Confidence of wrong predictions (M,), none if all are right.
         unfamiliar: Confidence on inputs from elsewhere (K,), if any.
         bins: Number of bins over [0, 1].
         ax: Axes to draw in; without, a new figure of one column.
@@ -73,7 +73,7 @@ def confidence_histograms(
         The axes.
 
     Raises:
-        ValueError: If a confidence lies outside [0, 1].
+        ValueError: If a confidence lies outside [0, 1], or there is no prediction.
 
     Example:
         >>> from matplotlib.figure import Figure
@@ -81,14 +81,17 @@ def confidence_histograms(
         >>> ax.get_xlabel()
         'Confidence'
     """
-    groups = {"correct": correct, "misclassified": wrong} | ({} if unfamiliar is None else {"unfamiliar": unfamiliar})
-    values = as_groups(groups, "confidence")
+    groups = {"correct": correct, "misclassified": wrong}
+    # All may be right, or all wrong; where there is neither, the check of the arrays says so.
+    groups = {key: group for key, group in groups.items() if np.size(group)} or groups
+    values = as_groups(groups | ({} if unfamiliar is None else {"unfamiliar": unfamiliar}), "confidence")
     for key, confidence in values.items():
         if confidence.min() < 0 or confidence.max() > 1:
             raise ValueError(f"confidence of {key} inputs must lie in [0, 1]")
     outside = ax is None
     ax = new_axes(ax, height=2.2)
-    _draw_histograms(ax, values, np.linspace(0, 1, bins + 1), (PALETTE[0], PALETTE[1], PALETTE[6]))
+    looks = {"correct": PALETTE[0], "misclassified": PALETTE[1], "unfamiliar": PALETTE[6]}
+    _draw_histograms(ax, values, np.linspace(0, 1, bins + 1), tuple(looks[key] for key in values))
     ax.set(xlabel="Confidence", xlim=(0, 1))
     place_legend(ax, outside=outside)
     return ax

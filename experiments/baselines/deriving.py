@@ -15,9 +15,10 @@ from experiments.baselines.ensemble import joined
 from experiments.baselines.last_layer import last_layer_laplace
 from experiments.baselines.mc_dropout import mc_dropout_logits
 from experiments.data.examples import Examples, InputSet, batch
+from experiments.data.folders import OWN_IMAGES
 from experiments.data.seeding import generator_for
 from experiments.metrics import fit_temperature
-from experiments.prediction import Predictions
+from experiments.prediction import Predictions, is_predicted
 from experiments.storage import write_atomically
 
 if TYPE_CHECKING:
@@ -217,7 +218,8 @@ def _predict(
 
     seed = run.config.seed
     for inputs in input_sets(data, load(data, seed), seed, full=evaluation.full):
-        if not _path(folder, inputs.name).exists():
+        path = _path(folder, inputs.name)
+        if not is_predicted(path, inputs.ids, draws=evaluation.draws, source=inputs.source, recorded=None):
             batches = Batches(inputs, evaluation.batch_size)
             drawn = batches.in_order(logits(batches, inputs.name)).numpy()
             labels = None if inputs.labels is None else inputs.labels.cpu().numpy()
@@ -235,7 +237,9 @@ def _on_device(model: nn.Module) -> nn.Module:
 
 
 def _predicted(run: Run) -> list[str]:
-    return sorted(path.stem for path in (run.folder / "predictions").glob("[!.]*.npz"))
+    """The input sets that a run predicted; images that somebody asked it about are none."""
+    names = (path.stem for path in (run.folder / "predictions").glob("[!.]*.npz"))
+    return sorted(name for name in names if not name.startswith(OWN_IMAGES))
 
 
 def _path(folder: Path, name: str) -> Path:

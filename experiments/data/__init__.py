@@ -4,7 +4,7 @@ from experiments.data.configuration import CorruptionConfig, DataConfig
 from experiments.data.digits import digits_splits
 from experiments.data.examples import DataDescription, DataSplits, Examples, InputSet, batch
 from experiments.data.folders import folder_inputs, image_files
-from experiments.data.image_inputs import corruption_source
+from experiments.data.image_inputs import asked_unfamiliar, check_inputs, corruption_source
 from experiments.data.images import ImageSplits, LabelledImages
 from experiments.data.loading import input_sets, load
 from experiments.data.shifts import SHIFTS, STRENGTHS, shifted
@@ -23,7 +23,9 @@ __all__ = [
     "ImageSplits",
     "InputSet",
     "LabelledImages",
+    "asked_unfamiliar",
     "batch",
+    "check_inputs",
     "corruption_source",
     "digits_splits",
     "folder_inputs",

@@ -99,6 +99,8 @@ class DataConfig:
         names = ("limit_train", "limit_validation", "limit_test", "limit_unfamiliar", "image_size", "max_length")
         counts = {name: getattr(self, name) for name in (*names, "vocabulary_size", "min_count")}
         _check_counts(counts)
+        if self.name == "digits" and self.folder is None and self.image_size is not None:
+            raise ValueError(f"data.image_size: expected none with the digits, 8 x 8 images, got {self.image_size}")
 
     @property
     def data_root(self) -> Path:

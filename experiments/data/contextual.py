@@ -49,8 +49,8 @@ def contextual_states(texts: Sequence[str], *, encoder: str, max_length: int, ca
             digest.update(path.name.encode())
             with path.open("rb") as content:
                 digest.update(hashlib.file_digest(content, "sha256").digest())
-    stem = cache / "contextual-states" / f"{folder.name}-{digest.hexdigest()[:16]}"
-    states_path, lengths_path = stem.with_suffix(".states.npy"), stem.with_suffix(".lengths.npy")
+    kept, stem = cache / "contextual-states", f"{folder.name}-{digest.hexdigest()[:16]}"
+    states_path, lengths_path = kept / f"{stem}.states.npy", kept / f"{stem}.lengths.npy"
     if not (states_path.exists() and lengths_path.exists()):
         _write(folder, texts, max_length, states_path, lengths_path)
     lengths = torch.from_numpy(np.load(lengths_path))
@@ -101,7 +101,10 @@ def _write(folder: Path, texts: Sequence[str], max_length: int, states_path: Pat
 
 
 def _loaded(folder: Path) -> tuple[Any, Any]:
-    from transformers import AutoModel, AutoTokenizer
+    try:
+        from transformers import AutoModel, AutoTokenizer
+    except ImportError as error:
+        raise ImportError(f"data.encoder: needs transformers (pip install transformers): {error}") from error
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModel.from_pretrained(folder, use_safetensors=True)

@@ -68,8 +68,8 @@ class InputSet:
     """Inputs to predict, under the name that the file of predictions bears.
 
     Args:
-        name: "validation", "test", "out-of-domain", "corrupted-<kind>-<severity>", "unfamiliar-<set>" or the name of
-            a folder.
+        name: "validation", "test", "out-of-domain", "corrupted-<kind>-<severity>", "unfamiliar-<set>" or
+            "images-<folder>".
         inputs: N images or N texts.
         ids: `(N,)` int64, the position of each in the set it comes from.
         labels: `(N,)` int64; None for unfamiliar inputs.

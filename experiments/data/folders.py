@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 from PIL import Image, ImageOps
 from torch import Tensor
@@ -11,8 +12,10 @@ from torchvision.transforms.v2 import functional as transforms
 from experiments.data.examples import DataDescription, InputSet
 from experiments.data.pixels import Pixels, fitted
 
-__all__ = ["FORMATS", "folder_inputs", "holds_images", "image_files", "read_classes", "read_images"]
+__all__ = ["FORMATS", "OWN_IMAGES", "folder_inputs", "holds_images", "image_files", "read_classes", "read_images"]
 
+OWN_IMAGES = "images-"
+"""What the names of folders of one's own begin with, so that none is that of an input set."""
 FORMATS = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".gif")
 
 
@@ -26,7 +29,8 @@ def image_files(folder: Path) -> list[Path]:
         FileNotFoundError: if there is no such folder, or no image in it.
     """
     if not folder.is_dir():
-        raise FileNotFoundError(f"{folder} is not there. Expected a folder of images")
+        what = "is a file" if folder.exists() else "is not there"
+        raise FileNotFoundError(f"{folder} {what}. Expected a folder of images")
     files = sorted(_images(folder))
     if not files:
         raise FileNotFoundError(f"{folder} holds no image. Expected files that end in {', '.join(FORMATS)}")
@@ -79,7 +83,7 @@ def folder_inputs(folder: Path, description: DataDescription) -> InputSet:
         description: of the data that the model was trained on.
 
     Returns:
-        The images under the folder's name, without labels.
+        The images under the name "images-<folder>", without labels.
 
     Raises:
         ValueError: if the model was not trained on images.
@@ -87,7 +91,9 @@ def folder_inputs(folder: Path, description: DataDescription) -> InputSet:
     if description.image_shape is None:
         raise ValueError("description: expected data of images, got texts")
     images = read_images(image_files(folder), description.image_shape)
-    return InputSet(folder.resolve().name, images, torch.arange(len(images)), source=f"images in {folder.name}")
+    return InputSet(
+        f"{OWN_IMAGES}{folder.resolve().name}", images, torch.arange(len(images)), source=f"images in {folder.name}"
+    )
 
 
 def holds_images(folder: Path) -> bool:
@@ -107,10 +113,19 @@ def _is_visible(path: Path, folder: Path) -> bool:
     return not any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
+def _eight_bit(image: Image.Image) -> Image.Image:
+    """Scale 16-bit grey values, which a conversion would clip to white; others of more than 8 bits have no scale."""
+    if image.mode.startswith("I;16"):
+        return Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
+    if image.mode in ("I", "F"):
+        raise ValueError(f"pixels of mode {image.mode}, of which nobody knows the range; save it with 8 or 16 bits")
+    return image
+
+
 def _decoded(path: Path) -> Tensor:  # shape: (1, 3, H, W)
     try:
         with Image.open(path) as image:
-            upright = ImageOps.exif_transpose(image).convert("RGB")
+            upright = _eight_bit(ImageOps.exif_transpose(image)).convert("RGB")
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise ValueError(f"{path} cannot be decoded ({error}). Expected an image; remove or replace it") from error
     return transforms.pil_to_tensor(upright).unsqueeze(0)

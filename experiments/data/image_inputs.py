@@ -22,7 +22,39 @@ from experiments.data.published import PUBLISHED, published_corruption
 from experiments.data.shifts import SHIFTS, STRENGTHS, shifted
 from experiments.data.unfamiliar import UNFAMILIAR, unfamiliar
 
-__all__ = ["corrupted_sets", "corruption_source", "unfamiliar_sets"]
+__all__ = ["asked_unfamiliar", "check_inputs", "corrupted_sets", "corruption_source", "unfamiliar_sets"]
+
+
+def check_inputs(data: DataConfig, splits: DataSplits) -> None:
+    """Fail before a training rather than after it where something that is to be predicted is not there.
+
+    Args:
+        data: the configuration.
+        splits: what `load` returned.
+
+    Raises:
+        FileNotFoundError: if a file is missing.
+        ValueError: if a file is damaged or a name unknown.
+    """
+    if splits.description.kind != "image":
+        return
+    first = splits.test.chosen(torch.arange(1))
+    if corruption_source(data) == "official":
+        for kind in _kinds(data):
+            _corrupted(data, first, kind, 1, "official")
+    for _ in unfamiliar_sets(data, splits):
+        pass
+
+
+def asked_unfamiliar(data: DataConfig) -> tuple[str, ...]:
+    """Name the images of no class that are asked for: unless told otherwise, four kinds with the digits.
+
+    Args:
+        data: the configuration.
+    """
+    if data.unfamiliar is None:
+        return tuple(UNFAMILIAR) if data.name == "digits" else ()
+    return data.unfamiliar
 
 
 def corruption_source(data: DataConfig) -> Literal["official", "generated"] | None:
@@ -122,9 +154,7 @@ def unfamiliar_sets(data: DataConfig, splits: DataSplits) -> Iterator[InputSet]:
     Raises:
         ValueError: if two of the sets bear one name.
     """
-    asked = data.unfamiliar
-    if asked is None:
-        asked = tuple(UNFAMILIAR) if data.name == "digits" else ()
+    asked = asked_unfamiliar(data)
     names = [_name(item) for item in asked]
     if len(set(names)) < len(names):
         raise ValueError(f"data.unfamiliar: expected sets of different names, got {', '.join(names)}")

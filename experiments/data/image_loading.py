@@ -58,7 +58,7 @@ def load_images(data: DataConfig, seed: int) -> DataSplits:
         FileNotFoundError: if a part is missing.
         ValueError: if the set is not what was published, and `data.unchecked` is not set.
     """
-    found = _in_folder(data.folder, data) if data.folder else _by_name(data)
+    found = _in_folder(data.folder.expanduser(), data) if data.folder else _by_name(data)
     differences = () if data.folder else _differences(data, found)
     classes = found["train"].classes
     num_classes = _num_classes(data, found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 
 import torch
@@ -38,6 +39,9 @@ def load_texts(data: DataConfig, seed: int) -> DataSplits:
     max_length = data.max_length or _MAX_LENGTH[data.name]
     parts, description = _embedded(chosen, data, max_length)
     differences = {words: None for texts, _ in rows.values() for words in texts.departures}
+    if data.name in _CONTEXTUAL:
+        own = "learned" if data.encoder is None else f"frozen states of {Path(data.encoder).name}"
+        differences[f"token embeddings are {own}; {_CONTEXTUAL[data.name]}"] = None
     others = {name: part for name, part in parts.items() if name not in ("train", "validation", "test")}
     return DataSplits(
         parts["train"],
@@ -79,6 +83,7 @@ def _imdb(data: DataConfig, seed: int) -> _Rows:
 TEXT_SETS: Mapping[str, Callable[[DataConfig, int], _Rows]] = MappingProxyType({"cola": _cola, "imdb": _imdb})
 """The text sets by name, and how each is split."""
 
+_CONTEXTUAL = {"cola": "the papers' ELMo is no longer obtainable"}
 _MAX_LENGTH = {"cola": 64, "imdb": 512}
 _CLASSES = {"cola": ("unacceptable", "acceptable"), "imdb": ("negative", "positive")}
 

@@ -12,7 +12,7 @@ from experiments.metrics.calibration import (
     maximum_calibration_error,
     reliability_bins,
 )
-from experiments.metrics.detectors import DETECTOR_NAMES, detect, detector_scores
+from experiments.metrics.detectors import DETECTOR_NAMES, detect, detector_scores, has_templates
 from experiments.metrics.ood import (
     DETECTORS,
     DetectionReport,
@@ -79,6 +79,7 @@ __all__ = [
     "failure_prediction",
     "false_positive_rate",
     "fit_temperature",
+    "has_templates",
     "kl_matching_nearest",
     "kl_matching_predicted",
     "log_probabilities",

@@ -15,9 +15,9 @@ from experiments.metrics.ood import (
     kl_matching_predicted,
 )
 from experiments.metrics.predictive import mean_logits
-from experiments.metrics.protocols import rules
+from experiments.metrics.protocols import predictive_log_probabilities, rules
 
-__all__ = ["DETECTOR_NAMES", "detect", "detector_scores"]
+__all__ = ["DETECTOR_NAMES", "detect", "detector_scores", "has_templates"]
 
 
 def _nearest(logits: Any, validation_logits: Any, _: Any) -> Array:
@@ -97,3 +97,27 @@ def detect(
     options: dict[str, Any] = {"validation": validation, "protocol": protocol}
     scores = (detector_scores(detector, logits, **options) for logits in (familiar, unfamiliar))
     return detection_report(*(np.asarray(values).astype(rules(protocol).dtype) for values in scores))
+
+
+def has_templates(detector: str, *logits: Any, validation_labels: Any, protocol: str = "pooled") -> bool:
+    """Say whether a detector has a score for all inputs.
+
+    KLMatching by predicted class has none where a class is predicted that no validation sample is of.
+
+    Args:
+        detector: One of ``DETECTOR_NAMES``.
+        *logits: Logits per draw of the inputs, each (S, N, C) or (N, C).
+        validation_labels: Labels of the validation samples, or None.
+        protocol: As of `detector_scores`.
+
+    Example:
+        >>> has_templates("KLMatching-predicted", [[0.0, 1.0]], validation_labels=[0, 0])
+        False
+        >>> has_templates("Entropy", [[0.0, 1.0]], validation_labels=None)
+        True
+    """
+    if detector != "KLMatching-predicted":
+        return True
+    known = set() if validation_labels is None else set(np.asarray(validation_labels).tolist())
+    predicted = (predictive_log_probabilities(part, protocol=protocol).argmax(-1) for part in logits)
+    return all(set(classes.tolist()) <= known for classes in predicted)

@@ -91,7 +91,7 @@ def _put(spec: TableSpec, rows_: Sequence[Row], out: Path | None, format_: Forma
     if out is None:
         print(text, end="")
         return
-    path = Path(out) if one and Path(out).suffix else Path(out) / f"{spec.name}.{EXTENSIONS[format_]}"
+    path = Path(out) if one and Path(out).suffix[1:].isalpha() else Path(out) / f"{spec.name}.{EXTENSIONS[format_]}"
     write_text(path, text)
     print(path)
 

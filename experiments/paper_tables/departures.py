@@ -81,11 +81,16 @@ def _numbers(block: Block, run: Run) -> list[str]:
         return []
     draws, samples, _ = logits_shape(path)
     words = []
-    if draws not in (1, _DRAWS) and derivation(run.method)[0] != "ensemble":
+    if draws != _DRAWS and not _is_deterministic(run, draws) and derivation(run.method)[0] != "ensemble":
         words.append(f"{draws} draws, the paper's {_DRAWS}")
     if block.samples is not None and samples != block.samples:
         words.append(f"{samples:,} test samples, the paper's {block.samples:,}")
     return words
+
+
+def _is_deterministic(run: Run, draws: int) -> bool:
+    """One draw where more were asked for, or nobody noted how many: there is nothing to draw."""
+    return draws == 1 and _nested(run.config, "evaluation", "draws") != 1
 
 
 def _first_file(block: Block, run: Run) -> Any:

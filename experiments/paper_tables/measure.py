@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.metrics import DetectionReport, classification_report, detect, mean_probabilities
+from experiments.metrics import DetectionReport, classification_report, detect, has_templates
 from experiments.paper_tables.cache import Cache, Numbers
-from experiments.paper_tables.runs import Predictions, Run, read_predictions
+from experiments.paper_tables.runs import Run, read_predictions
 from experiments.paper_tables.specification import Question
 
 __all__ = ["Measured", "Meter"]
@@ -101,7 +101,9 @@ class Meter(NamedTuple):
 
         def compute() -> Numbers:
             seen = [read_predictions([path]) for path in files]
-            if detector == "KLMatching-predicted" and not _has_templates(seen):
+            inputs = (part.logits for part in seen[:2])
+            labels = seen[2].labels if len(seen) > 2 else None
+            if not has_templates(detector, *inputs, validation_labels=labels, protocol=self.protocol):
                 return dict.fromkeys((*DetectionReport._fields, "aupr"), math.nan)
             report = detect(
                 detector,
@@ -114,13 +116,6 @@ class Meter(NamedTuple):
             return report._asdict() | {"aupr": report.aupr_in}
 
         return self.cache.numbers(f"detect {detector} {self.protocol}", files, compute)
-
-
-def _has_templates(seen: Sequence[Predictions]) -> bool:
-    """Say whether every predicted class is the label of a validation sample; where not, the detector has no score."""
-    labels = seen[2].labels
-    known = set() if labels is None else set(labels.tolist())
-    return all(set(mean_probabilities(part.logits).argmax(-1).tolist()) <= known for part in seen[:2])
 
 
 def _mean(numbers: Sequence[Numbers]) -> Numbers:

@@ -89,7 +89,7 @@ def _material(runs: Sequence[Run], folders: Sequence[str], methods: Sequence[str
 
 
 def _target(out: Path, key: str, ending: str, *, one: bool) -> Path:
-    return out if one and out.suffix else out / f"{key}.{ending}"
+    return out if one and out.suffix[1:].isalpha() else out / f"{key}.{ending}"
 
 
 def _is_saved(spec: FigureSpec, material: Material, metric: str, path: Path) -> bool:

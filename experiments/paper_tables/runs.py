@@ -12,6 +12,7 @@ import yaml
 from numpy.typing import NDArray
 
 from experiments.paper_tables.names import kind_name, plain
+from experiments.storage import read_arrays
 
 __all__ = ["Predictions", "Run", "find_runs", "logits_shape", "read_predictions"]
 
@@ -130,14 +131,7 @@ def read_predictions(paths: Sequence[Path]) -> Predictions:
 
 
 def _read(path: Path) -> Predictions:
-    try:
-        # NumPy leaves a file that it opened itself open where it turns out to be damaged.
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            content = {name: file[name] for name in file.files if name in ("logits", "labels")}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(
-            f"{path}: expected a file of predictions, got a damaged one ({error}); predict again"
-        ) from error
+    content = read_arrays(path, "logits", "labels")
     logits, labels = content.get("logits"), content.get("labels")
     if logits is None or logits.ndim != 3:
         raise ValueError(

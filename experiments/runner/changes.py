@@ -1,5 +1,6 @@
 """In words, what of a run is not as its row has it."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -9,8 +10,12 @@ from experiments.runner.rows import is_row
 
 __all__ = ["changes"]
 
-_PARTS = ("model", "method", "training")  # of data and draws, what departs is read off the data and the predictions
+_PARTS = ("data", "model", "method", "training", "evaluation")
 _WORDS = {"method.label"}
+# How many examples, which sets and which corruptions are read off the data and the predictions.
+_READ_OFF = re.compile(
+    r"data\.(root|folder|cache|download|name|unchecked|unfamiliar|limit_\w+|corruptions\..*)|evaluation\.(batch_size|full|strengths)"
+)
 
 
 def changes(experiment: Experiment) -> list[str]:
@@ -29,13 +34,17 @@ def changes(experiment: Experiment) -> list[str]:
     if not is_row(experiment.name):
         return []
     row, own = (dict(_flat(one.plain())) for one in (experiment_from([experiment.name]), experiment))
-    changed = [key for key in {**row, **own} if row.get(key) != own.get(key) and key not in _WORDS]
+    changed = [key for key in {**row, **own} if row.get(key) != own.get(key) and _counts(key)]
     words = ", ".join(f"{key} {own.get(key)} ({row.get(key)})" for key in changed)
     return [f"not as in the row: {words}"] if words else []
 
 
+def _counts(key: str) -> bool:
+    return key not in _WORDS and not _READ_OFF.fullmatch(key)
+
+
 def _flat(plain: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Values of the parts that decide a training, by their dotted names."""
+    """Values of the parts that decide the numbers of a run, by their dotted names."""
     for part in _PARTS:
         for key, value in plain[part].items():
             if isinstance(value, Mapping):

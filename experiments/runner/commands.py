@@ -1,5 +1,6 @@
 """The commands on rows of tables, as the command line calls them."""
 
+import dataclasses
 import sys
 from pathlib import Path
 from typing import Literal
@@ -100,17 +101,23 @@ def sweep(
     from experiments.runner.sweeping import commands, experiments_of, sweep_all
 
     experiments = experiments_of(rows, (seeds,) if isinstance(seeds, int) else seeds, override, settings)
+    experiments = [smoked(experiment) for experiment in experiments] if smoke else experiments
     if print:
-        rest = [*(f"--{value}" for value in settings), *(["--smoke"] if smoke else [])]
+        rest = [*(f"--{value}" for value in settings), *_options(trainer), *(["--smoke"] if smoke else [])]
         sys.stdout.write("".join(f"{line}\n" for line in commands(experiments, out, override, rest)))
         return
-    experiments = [smoked(experiment) for experiment in experiments] if smoke else experiments
     console = console_of_width(160)
     failed = sweep_all(experiments, out, trainer=trainer, workers=workers, console=console)
     for task in failed:
         console.print(f"failed: {task.folder(out)}: {task.failure(out)}", highlight=False)
     if failed:
         raise SystemExit(1)
+
+
+def _options(trainer: TrainerConfig) -> list[str]:
+    """The command line of what is not as it is unless told otherwise."""
+    values = {part.name: (getattr(trainer, part.name), part.default) for part in dataclasses.fields(trainer)}
+    return [f"--trainer.{name}={value}" for name, (value, usual) in values.items() if value != usual]
 
 
 def score(*, runs: list[Path], protocol: Literal["pooled", "cgpt", "kep", "sgpa"] = "pooled") -> None:
@@ -129,22 +136,28 @@ def score(*, runs: list[Path], protocol: Literal["pooled", "cgpt", "kep", "sgpa"
         console.print(f"Report: {folder.path / 'report.html'}", highlight=False)
 
 
-def predict(run: Path, *, images: Path | None = None, full: bool = False) -> None:
+def predict(run: Path, *, images: Path | None = None, unfamiliar: tuple[str, ...] = (), full: bool = False) -> None:
     """Predict a folder of images, or what is missing of a run's input sets, with a trained run.
 
-    Writes `predictions/<folder>.npz`, of images a CSV file with class and uncertainties beside it, and the report.
+    Writes `predictions/<set>.npz` and the report; of images, a CSV file with class and uncertainties of each, too.
 
     Args:
         run: folder of a complete run.
         images: folder of images, in sub-folders or not; None for the run's own input sets.
+        unfamiliar: further sets of no class, as `["svhn"]`: names, folders of images or .npz files.
         full: corrupt all test images at all five severities.
+
+    Raises:
+        ValueError: if images are asked for, and further input sets of the run's own too.
     """
-    from experiments.runner.predicting import predict_images, predict_sets
+    from experiments.runner.predicting import predict_images, predict_sets, with_inputs
     from experiments.runner.trained_run import TrainedRun
 
     trained = TrainedRun(run)
+    if images is not None and (unfamiliar or full):
+        raise ValueError("images: expected alone; unfamiliar and full are about the run's own input sets")
     if images is None:
-        predict_sets(trained, full=full)
+        predict_sets(trained, with_inputs(trained, unfamiliar=unfamiliar, full=full))
     else:
         console_of_width(160).print(predict_images(trained, images))
     score(runs=[run])

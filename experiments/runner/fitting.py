@@ -13,7 +13,7 @@ from safetensors.torch import save_model
 from experiments.baselines import fit_covariance
 from experiments.baselines.deriving import Batches
 from experiments.configuration import TrainerConfig
-from experiments.data import input_sets, load
+from experiments.data import check_inputs, input_sets, load
 from experiments.data.examples import DataSplits
 from experiments.inside import write_diagnostics
 from experiments.memory import forget_peak, peak_bytes
@@ -24,8 +24,8 @@ from experiments.runner.deriving import derive_run
 from experiments.runner.experiment import Experiment
 from experiments.runner.folder import RunFolder
 from experiments.runner.initial import start_from
-from experiments.runner.predicting import predict_set
-from experiments.runner.trained_run import needed_runs
+from experiments.runner.predicting import predict_set, predict_sets, recorded_inputs
+from experiments.runner.trained_run import TrainedRun, needed_runs
 from experiments.storage import write_atomically
 from experiments.training import ClassificationModule, FitSummary
 from experiments.training import fit as train
@@ -60,7 +60,7 @@ def perform(
     _check_devices(trainer)
     folder = RunFolder(experiment.folder(out))
     if rank_zero_only.rank:
-        if not folder.is_complete:
+        if experiment.method.base is None and not folder.is_complete:
             _train(experiment, out, folder, trainer, report)
         return folder
     folder.path.mkdir(parents=True, exist_ok=True)
@@ -85,11 +85,18 @@ def perform_alone(experiment: Experiment, *, out: Path, trainer: TrainerConfig, 
         ValueError: if the folder belongs to another configuration, or a run that this one needs is missing.
     """
     folder = RunFolder(experiment.folder(out))
-    folder.claim(experiment)
-    if folder.is_complete:
-        report(experiment.epochs)
-    else:
+    folder.check(experiment)
+    if not folder.is_complete:
+        folder.claim(experiment)
         _perform(experiment, out, folder, trainer, report)
+        return
+    if folder.lacks(experiment):
+        if experiment.method.base is None:
+            predict_sets(TrainedRun(folder.path), experiment)
+        else:
+            derive_run(experiment, out, folder)
+    folder.claim(experiment)
+    report(experiment.epochs)
 
 
 def _perform(
@@ -115,11 +122,12 @@ def _perform(
     sources = {}
     sets = input_sets(experiment.data, splits, experiment.seed, full=experiment.evaluation.full)
     for inputs in sets:
-        sources[inputs.name] = inputs.source
+        if inputs.source:
+            sources[inputs.name] = inputs.source
         predict_set(module.model, inputs, experiment, folder)
     write_diagnostics(module.model, splits.test, folder.diagnostics)
     costs = {**fitted._asdict(), "peak_memory_bytes": peak}
-    folder.complete(_summary(experiment, splits, module, costs, sources))
+    folder.complete(_summary(experiment, splits, module, costs, sources) | {"reduced": _words(experiment, out, splits)})
 
 
 def _train(
@@ -133,6 +141,7 @@ def _train(
     if trainer.threads is not None:
         torch.set_num_threads(trainer.threads)
     splits = load(experiment.data, experiment.seed)
+    check_inputs(experiment.data, splits)
     torch.manual_seed(experiment.seed)
     module = build(
         experiment.method,
@@ -165,20 +174,24 @@ def _summary(
     sources: dict[str, str],
 ) -> dict[str, Any]:
     """Return what `run.json` holds."""
-    words = [*experiment.departures, *experiment.reduced, *changes(experiment), *splits.description.departures]
-    corrupted = {source for name, source in sources.items() if name.startswith("corrupted-")}
     return {
         "label": experiment.method.label,
         **fitted,
         "epochs": len(fitted["history"]),
         "parameters": sum(parameter.numel() for parameter in module.model.parameters()),
-        "reduced": words,
-        "corruptions": ("generated" if any(corrupted) else "official") if corrupted else None,
-        "sources": {name: source for name, source in sources.items() if source},
+        **recorded_inputs(experiment, sources),
         "data": dataclasses.asdict(splits.description),
         "examples": {name: len(getattr(splits, name)) for name in ("train", "validation", "test")},
         **provenance(),
     }
+
+
+def _words(experiment: Experiment, out: Path, splits: DataSplits) -> list[str]:
+    """What departs from the paper, in the run and in what it starts from."""
+    own = [*experiment.departures, *experiment.reduced, *changes(experiment), *splits.description.departures]
+    starts = [RunFolder(out / name / f"seed-{seed}") for name, seed in experiment.needs()]
+    begun = [word for start in starts if start.is_complete for word in start.read_summary()["reduced"]]
+    return [*own, *(f"of what it starts from: {word}" for word in dict.fromkeys(begun) if word not in own)]
 
 
 def _check_devices(trainer: TrainerConfig) -> None:

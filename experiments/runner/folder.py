@@ -1,7 +1,6 @@
 """A run's folder: what lies where, and whose it is."""
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -9,12 +8,18 @@ import yaml
 
 from experiments.collapse import DIAGNOSTICS
 from experiments.runner.experiment import Experiment, plain
-from experiments.storage import write_json, write_text
+from experiments.storage import read_json, write_json, write_text
 
 __all__ = ["RunFolder"]
 
 _WORDS = ("departures", "reduced")
-_ASIDE = {"method": ("label",), "data": ("root", "cache", "download")}
+_ASIDE = {"method": ("label",), "data": ("root", "folder", "cache", "download")}
+_PREDICTED = {
+    "data": ("unfamiliar", "limit_unfamiliar"),
+    "corruptions": ("kinds", "severities", "limit", "source"),
+    "evaluation": ("draws", "strengths", "batch_size", "full"),
+}
+"""What decides which inputs are predicted, and how often, by a model that may be trained long since."""
 
 
 class RunFolder:
@@ -45,8 +50,8 @@ class RunFolder:
     def claim(self, experiment: Experiment) -> None:
         """Write the configuration into a new folder, or check that it is the one that is there.
 
-        Its words (label, departures, reductions) and the places of its data may be others: the run takes them over. So
-        may everything where nothing was trained yet.
+        Its words (label, departures, reductions), the places of its data and what is predicted beside the test set may
+        be others: the run takes them over. So may everything where nothing was trained yet.
 
         Args:
             experiment: the configuration.
@@ -58,15 +63,39 @@ class RunFolder:
         if not self._is_begun:
             write_text(self.config, yaml.safe_dump(wanted, sort_keys=False))
             return
-        there = _completed(self.plain_config(), Experiment)
-        differences = _differences(_decisive(there), _decisive(wanted))
+        self.check(experiment)
+        if self._there() != wanted:
+            self._say(self._there(), wanted)
+
+    def check(self, experiment: Experiment) -> None:
+        """Check that the folder is free for a configuration, or holds a run of it; nothing is written.
+
+        Args:
+            experiment: the configuration.
+
+        Raises:
+            ValueError: if the folder holds a run of another configuration; names what differs.
+        """
+        if not self._is_begun:
+            return
+        differences = _differences(_decisive(self._there()), _decisive(experiment.plain()))
         if differences:
             raise ValueError(
                 f"out: {self.path} holds a run of another configuration ({'; '.join(differences)}). "
                 "Choose another --out, or remove that folder"
             )
-        if there != wanted:
-            self._say(there, wanted)
+
+    def lacks(self, experiment: Experiment) -> bool:
+        """Say whether a configuration asks for other predictions than that of the run that is there.
+
+        Args:
+            experiment: the configuration.
+        """
+        return self._is_begun and _predicted(self._there()) != _predicted(experiment.plain())
+
+    def _there(self) -> dict[str, Any]:
+        """The configuration of the run, with the settings that came after it."""
+        return _completed(self.plain_config(), Experiment)
 
     def _say(self, there: dict[str, Any], wanted: dict[str, Any]) -> None:
         """Take over what a row says in words today: a departure may be found out after a run."""
@@ -109,7 +138,7 @@ class RunFolder:
             raise ValueError(
                 f"run: expected a complete run (<data>/<method>/seed-<n>), got {self.path} without {self.summary.name}"
             )
-        return json.loads(self.summary.read_text(encoding="utf-8"))
+        return read_json(self.summary)
 
 
 def _completed(values: dict[str, Any], kind: type) -> dict[str, Any]:
@@ -129,10 +158,23 @@ def _completed(values: dict[str, Any], kind: type) -> dict[str, Any]:
 
 
 def _decisive(plain: dict[str, Any]) -> dict[str, Any]:
-    """What decides the numbers of a run: not its words, nor where its data lie."""
-    parts = {name: plain.get(name) or {} for name in _ASIDE}
-    kept = {name: {key: part[key] for key in part if key not in _ASIDE[name]} for name, part in parts.items()}
-    return {key: value for key, value in plain.items() if key not in _WORDS} | kept
+    """What decides the weights of a run: not its words, nor where its data lie, nor what else is predicted."""
+    kept = {name: _without(plain.get(name), _ASIDE[name]) for name in _ASIDE}
+    data = _without(kept["data"], _PREDICTED["data"])
+    data["corruptions"] = _without(data.get("corruptions"), _PREDICTED["corruptions"])
+    rest = {key: value for key, value in plain.items() if key not in (*_WORDS, "evaluation")}
+    return rest | kept | {"data": data}
+
+
+def _predicted(plain: dict[str, Any]) -> list[Any]:
+    """What decides which inputs are predicted, and how often."""
+    data = plain["data"]
+    parts = {"data": data, "corruptions": data["corruptions"], "evaluation": plain["evaluation"]}
+    return [parts[name].get(key) for name, keys in _PREDICTED.items() for key in keys]
+
+
+def _without(part: dict[str, Any] | None, names: tuple[str, ...]) -> dict[str, Any]:
+    return {key: value for key, value in (part or {}).items() if key not in names}
 
 
 def _differences(there: dict[str, Any], wanted: dict[str, Any], prefix: str = "") -> list[str]:

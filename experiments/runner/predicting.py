@@ -1,29 +1,45 @@
 """Predictions of a run on an input set, made once."""
 
+import dataclasses
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from rich.table import Table
 from torch import Tensor, nn
 
-from experiments.data import input_sets, load
+from experiments.data import asked_unfamiliar, corruption_source, input_sets, load
 from experiments.data.examples import InputSet, batch
 from experiments.data.folders import folder_inputs, image_files
 from experiments.inside import write_diagnostics
 from experiments.metrics import mean_probabilities, uncertainty
-from experiments.prediction import drawn_logits, save_predictions
+from experiments.prediction import drawn_logits, is_predicted, save_predictions
 from experiments.runner.experiment import Experiment
 from experiments.runner.folder import RunFolder
-from experiments.runner.trained_run import TrainedRun
+from experiments.runner.trained_run import TrainedRun, needed_runs
 from experiments.tables import write_csv
 
-__all__ = ["logits_of_set", "predict_images", "predict_set", "predict_sets"]
+__all__ = [
+    "logits_of_set",
+    "predict_images",
+    "predict_set",
+    "predict_sets",
+    "recorded_inputs",
+    "with_inputs",
+]
 
 _SHOWN = 20  # rows of images in the terminal
 
 
-def predict_set(model: nn.Module, inputs: InputSet, experiment: Experiment, folder: RunFolder) -> None:
+def predict_set(
+    model: nn.Module,
+    inputs: InputSet,
+    experiment: Experiment,
+    folder: RunFolder,
+    recorded: Mapping[str, str] = MappingProxyType({}),
+) -> bool:
     """Predict an input set and save the logits, unless that was done.
 
     Args:
@@ -31,10 +47,22 @@ def predict_set(model: nn.Module, inputs: InputSet, experiment: Experiment, fold
         inputs: what to predict.
         experiment: how many draws, and their seed.
         folder: of the run.
+        recorded: what the inputs were that were predicted before, by the name of their set.
+
+    Returns:
+        Whether they were predicted now.
     """
     path = folder.predictions / f"{inputs.name}.npz"
-    if not path.exists():
-        save_predictions(path, logits_of_set(model, inputs, experiment), inputs)
+    draws = experiment.evaluation.draws if _draws(model) else 1
+    if is_predicted(path, inputs.ids, draws=draws, source=inputs.source, recorded=recorded.get(inputs.name)):
+        return False
+    save_predictions(path, logits_of_set(model, inputs, experiment), inputs)
+    return True
+
+
+def _draws(model: nn.Module) -> bool:
+    """Whether any block or layer is stochastic: the others give one draw whatever is asked for."""
+    return any(getattr(module, "stochastic", False) for module in model.modules())
 
 
 def logits_of_set(model: nn.Module, inputs: InputSet, experiment: Experiment) -> Tensor:  # shape: (S, N, classes)
@@ -53,20 +81,50 @@ def logits_of_set(model: nn.Module, inputs: InputSet, experiment: Experiment) ->
     return drawn[:, order.argsort()]
 
 
-def predict_sets(run: TrainedRun, *, full: bool = False) -> None:
+def predict_sets(run: TrainedRun, experiment: Experiment | None = None) -> None:
     """Predict what is missing of a run's input sets, and look inside the model where that was not done.
 
     Args:
         run: a trained run.
+        experiment: its configuration, perhaps with other input sets or draws; None for its own.
+    """
+    asked = run.config if experiment is None else experiment
+    splits = load(asked.data, asked.seed)
+    model = run.model().to(_device())
+    folder = RunFolder(run.folder)
+    sources = dict(run.summary.get("sources") or {})
+    for inputs in input_sets(asked.data, splits, asked.seed, full=asked.evaluation.full):
+        if predict_set(model, inputs, asked, folder, sources) and inputs.source:
+            sources[inputs.name] = inputs.source
+    write_diagnostics(model, splits.test, folder.diagnostics)
+    folder.complete(run.summary | recorded_inputs(asked, sources))
+    folder.claim(asked)
+
+
+def recorded_inputs(experiment: Experiment, sources: Mapping[str, str]) -> dict[str, Any]:
+    """Return what `run.json` says of the inputs that were predicted.
+
+    Args:
+        experiment: the configuration.
+        sources: what they are, in words, by the name of their set.
+    """
+    corrupted = any(name.startswith("corrupted-") for name in sources)
+    return {"sources": dict(sources), "corruptions": corruption_source(experiment.data) if corrupted else None}
+
+
+def with_inputs(run: TrainedRun, *, unfamiliar: Sequence[str] = (), full: bool = False) -> Experiment:
+    """Return the configuration of a run with more input sets.
+
+    Args:
+        run: a trained run.
+        unfamiliar: sets of no class beside its own.
         full: corrupt all test images at all five severities.
     """
     config = run.config
-    splits = load(config.data, config.seed)
-    model = run.model().to(_device())
-    folder = RunFolder(run.folder)
-    for inputs in input_sets(config.data, splits, config.seed, full=full):
-        predict_set(model, inputs, config, folder)
-    write_diagnostics(model, splits.test, folder.diagnostics)
+    sets = tuple(dict.fromkeys((*asked_unfamiliar(config.data), *unfamiliar)))
+    data = dataclasses.replace(config.data, unfamiliar=sets) if unfamiliar else config.data
+    evaluation = dataclasses.replace(config.evaluation, full=full or config.evaluation.full)
+    return dataclasses.replace(config, data=data, evaluation=evaluation)
 
 
 def predict_images(run: TrainedRun, folder: Path) -> Table:
@@ -80,7 +138,7 @@ def predict_images(run: TrainedRun, folder: Path) -> Table:
         The first of them, for the terminal; all are in `predictions/<folder>.csv`.
     """
     inputs = folder_inputs(folder, run.description)
-    logits = logits_of_set(run.model().to(_device()), inputs, run.config)
+    logits = _logits_of_images(run, inputs)
     path = RunFolder(run.folder).predictions / f"{inputs.name}.npz"
     save_predictions(path, logits, inputs)
     rows = _image_rows(run, logits, [str(file.relative_to(folder)) for file in image_files(folder)])
@@ -89,6 +147,21 @@ def predict_images(run: TrainedRun, folder: Path) -> Table:
     for row in rows[:_SHOWN]:
         table.add_row(*(f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values()))
     return table
+
+
+def _logits_of_images(run: TrainedRun, inputs: InputSet) -> Tensor:  # shape: (S, N, classes)
+    """The logits of a trained model, or of what is derived from some by their logits alone."""
+    method = run.config.method
+    if method.base is None:
+        return logits_of_set(run.model().to(_device()), inputs, run.config)
+    bases = needed_runs(run.config, run.folder.resolve().parents[2])
+    if method.kind not in ("ensemble", "temperature"):
+        raise ValueError(
+            f"run: expected a trained model, an ensemble or a temperature, got {method.kind} in {run.folder}; "
+            f"predict the images with {bases[0].folder}"
+        )
+    logits = torch.cat([_logits_of_images(base, inputs) for base in bases])
+    return logits / run.summary["chosen"]["temperature"] if method.kind == "temperature" else logits
 
 
 def _image_rows(run: TrainedRun, logits: Tensor, files: list[str]) -> list[dict[str, Any]]:

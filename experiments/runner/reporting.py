@@ -2,7 +2,7 @@
 
 import base64
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -12,14 +12,14 @@ from experiments.collapse import collapse_of_runs
 from experiments.pages import write_page
 from experiments.runner.drawing import draw_run
 from experiments.runner.folder import RunFolder
-from experiments.runner.scoring import COLUMNS, score_rows
+from experiments.runner.scoring import COLUMNS, DETECTION_COLUMNS, detection_rows, score_rows
 from experiments.tables import write_csv
 
 __all__ = ["report_run", "score_table"]
 
 
 def report_run(folder: RunFolder, protocol: str) -> list[dict[str, Any]]:
-    """Write `report.html`, `scores.csv` and the pictures of a run.
+    """Write `report.html`, `scores.csv`, `detection.csv` where there are unfamiliar inputs, and the pictures of a run.
 
     Args:
         folder: of a complete run.
@@ -31,6 +31,9 @@ def report_run(folder: RunFolder, protocol: str) -> list[dict[str, Any]]:
     rows = score_rows(folder, protocol)
     keys = dict.fromkeys(key for row in rows for key in row)
     write_csv(folder.path / "scores.csv", [{key: row.get(key, math.nan) for key in keys} for row in rows])
+    detected = detection_rows(folder, protocol)
+    if detected:
+        write_csv(folder.path / "detection.csv", detected)
     pictures = [
         picture._asdict() | {"data": base64.b64encode(picture.png).decode("ascii")} for picture in draw_run(folder)
     ]
@@ -42,6 +45,8 @@ def report_run(folder: RunFolder, protocol: str) -> list[dict[str, Any]]:
         header=_header(rows),
         rows=[_cells(row, rows) for row in rows],
         finding=_finding(folder),
+        detectors=["input set", "detector", *(title for title, _, _ in DETECTION_COLUMNS.values())],
+        detected=[_detection_cells(row) for row in detected],
         pictures=pictures,
         summary=folder.read_summary(),
         config=yaml.safe_dump(folder.plain_config(), sort_keys=False),
@@ -90,6 +95,10 @@ def _cells(row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> list[str]:
     return [row["set"], f"{row['n']:,}", *(_cell(key, row.get(key, math.nan)) for key in _shown(rows))]
 
 
-def _cell(key: str, value: float) -> str:
-    _, scale, digits = COLUMNS[key]
+def _detection_cells(row: dict[str, Any]) -> list[str]:
+    return [row["set"], row["detector"], *(_cell(key, row[key], DETECTION_COLUMNS) for key in DETECTION_COLUMNS)]
+
+
+def _cell(key: str, value: float, columns: Mapping[str, tuple[str, int, int]] = COLUMNS) -> str:
+    _, scale, digits = columns[key]
     return "–" if math.isnan(value) else f"{scale * value:.{digits}f}"

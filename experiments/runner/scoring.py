@@ -1,14 +1,23 @@
 """Metrics of runs, from their saved predictions alone."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.metrics import classification_report, detection_auroc, mean_probabilities, uncertainty
+from experiments.metrics import (
+    DETECTOR_NAMES,
+    classification_report,
+    detect,
+    detection_auroc,
+    has_templates,
+    mean_probabilities,
+    uncertainty,
+)
 from experiments.prediction import Predictions, load_predictions
 from experiments.runner.folder import RunFolder
 
-__all__ = ["COLUMNS", "predicted_sets", "run_folders", "score_rows"]
+__all__ = ["COLUMNS", "DETECTION_COLUMNS", "detection_rows", "predicted_sets", "run_folders", "score_rows"]
 
 COLUMNS = {
     "accuracy": ("Acc %", 100, 1),
@@ -23,6 +32,14 @@ COLUMNS = {
     "unfamiliar_auroc": ("AUROC against test %", 100, 1),
 }
 """Title, factor and digits of each column."""
+
+DETECTION_COLUMNS = {
+    "auroc": ("AUROC %", 100, 1),
+    "aupr_in": ("AUPR-IN %", 100, 1),
+    "aupr_out": ("AUPR-OUT %", 100, 1),
+    "fpr95": ("FPR95 %", 100, 1),
+}
+"""The same of the detectors of unfamiliar inputs."""
 
 _FIRST = ("test", "validation")
 
@@ -66,6 +83,37 @@ def score_rows(folder: RunFolder, protocol: str) -> list[dict[str, Any]]:
     return [
         {"set": name, "n": len(found.ids), **_scores(found, sets.get("test"), protocol)} for name, found in sets.items()
     ]
+
+
+def detection_rows(folder: RunFolder, protocol: str) -> list[dict[str, Any]]:
+    """Measure how well every detector tells unlabelled input sets from the test set.
+
+    Args:
+        folder: of the run.
+        protocol: of the scores.
+
+    Returns:
+        One row a set and a detector; a detector that has no score for some input has no numbers.
+    """
+    sets = {name: load_predictions(folder.predictions / f"{name}.npz") for name in predicted_sets(folder)}
+    if not {"test", "validation"} <= set(sets):
+        return []
+    return [
+        {"set": name, "detector": detector, **_detected(detector, sets["test"], found, sets["validation"], protocol)}
+        for name, found in sets.items()
+        for detector in DETECTOR_NAMES
+        if found.labels is None
+    ]
+
+
+def _detected(
+    detector: str, test: Predictions, found: Predictions, validation: Predictions, protocol: str
+) -> dict[str, float]:
+    labels = validation.labels
+    if not has_templates(detector, test.logits, found.logits, validation_labels=labels, protocol=protocol):
+        return dict.fromkeys(DETECTION_COLUMNS, math.nan)
+    typical = (validation.logits, labels)
+    return detect(detector, test.logits, found.logits, validation=typical, protocol=protocol)._asdict()
 
 
 def _scores(found: Predictions, test: Predictions | None, protocol: str) -> dict[str, float]:

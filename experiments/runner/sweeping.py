@@ -123,14 +123,19 @@ def sweep_all(
 
     Returns:
         The runs that failed.
+
+    Raises:
+        ValueError: if a folder holds a run of another configuration; nothing was done then.
     """
     quiet = dataclasses.replace(trainer, progress=False)
+    for experiment in experiments:
+        RunFolder(experiment.folder(out)).check(experiment)
     failed = []
     for number, wave in enumerate(ordered := waves(experiments), 1):
         tasks = [SweepTask(experiment, quiet) for experiment in wave]
         console.print(f"wave {number} of {len(ordered)}: {len(tasks)} runs", highlight=False)
         perform_all(tasks, out, workers=workers, console=console)
-        failed += [task for task in tasks if not task.is_complete(out)]
+        failed += [task for task in tasks if task.failure(out)]
     return failed
 
 
@@ -142,11 +147,16 @@ def commands(experiments: Sequence[Experiment], out: Path, overrides: Sequence[s
         out: folder of all runs.
         overrides: configurations merged over each row.
         rest: further arguments.
+
+    Raises:
+        ValueError: if a folder holds a run of another configuration.
     """
     lines = []
     for wave in waves(experiments):
         for run in wave:
-            if not RunFolder(run.folder(out)).is_complete:
+            folder = RunFolder(run.folder(out))
+            folder.check(run)
+            if not folder.is_complete or folder.lacks(run):
                 configs = [part for config in (run.name, *overrides) for part in ("--config", config)]
                 parts = ["python", "-m", "experiments", "fit", *configs, *rest]
                 lines.append(shlex.join([*parts, "--seed", str(run.seed), "--out", str(out)]))

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from safetensors.torch import load_model
 from torch import nn
 
@@ -14,6 +15,12 @@ from experiments.runner.folder import RunFolder
 from experiments.runner.parsing import experiment_of
 
 __all__ = ["TrainedRun", "needed_runs"]
+
+_SPLIT = (
+    *("name", "split", "split_seed", "validation", "unchecked", "limit_train", "image_size"),
+    *("encoder", "max_length", "vocabulary_size", "min_count"),
+)
+"""What decides which examples a run learns from, and in what form; which are predicted may differ."""
 
 
 class TrainedRun:
@@ -42,13 +49,17 @@ class TrainedRun:
         """Build the model with its weights, in eval mode, on the CPU.
 
         Raises:
-            ValueError: if the run has no weights: a derived method has none of its own.
+            ValueError: if the run has no weights, as a derived method has none of its own, or they are damaged.
         """
         if not self._files.weights.exists():
-            raise ValueError(f"run: expected a trained model, got {self.folder} without weights")
+            bases = "".join(f"; predict with {base}" for base in self.summary.get("derived_from", [])[:1])
+            raise ValueError(f"run: expected a trained model, got {self.folder} without weights{bases}")
         config = self.config
         model = network(config.method, model=config.model, training=config.training, description=self.description)
-        load_model(model, str(self._files.weights))
+        try:
+            load_model(model, str(self._files.weights))
+        except SafetensorError as error:
+            raise ValueError(f"{self._files.weights}: expected weights, got a damaged file ({error})") from error
         return model.eval()
 
     def predictions(self, name: str) -> Predictions:
@@ -68,7 +79,7 @@ def needed_runs(experiment: Experiment, out: Path) -> list[TrainedRun]:
         out: folder of all runs.
 
     Raises:
-        ValueError: if one is not complete; says how to make it.
+        ValueError: if one is not complete, and says how to make it; or if it has other data.
     """
     runs = []
     for name, seed in experiment.needs():
@@ -76,5 +87,19 @@ def needed_runs(experiment: Experiment, out: Path) -> list[TrainedRun]:
         if not RunFolder(path).is_complete:
             command = f"python -m experiments fit --config {name} --seed {seed} --out {out}"
             raise ValueError(f"{experiment.name}: expected a complete run in {path}; make it by {command}")
-        runs.append(TrainedRun(path))
+        run = TrainedRun(path)
+        _check_data(experiment, run)
+        runs.append(run)
     return runs
+
+
+def _check_data(experiment: Experiment, run: TrainedRun) -> None:
+    """Fail where a run saw other examples: its test examples may be among the training examples here."""
+    own, there = experiment.data, run.config.data
+    other = [
+        f"data.{name} {getattr(there, name)} there, {getattr(own, name)} here"
+        for name in _SPLIT
+        if getattr(there, name) != getattr(own, name)
+    ]
+    if other:
+        raise ValueError(f"{experiment.name}: expected the data of {run.folder}, got others ({'; '.join(other)})")

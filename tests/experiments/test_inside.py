@@ -112,7 +112,7 @@ def test_a_run_writes_them_and_the_figures_show_them(tmp_path, monkeypatch):
     from experiments.runner import fitting, predicting
 
     for module in (fitting, predicting):
-        for name in ("load", "input_sets"):
+        for name in ("load", "input_sets", "check_inputs"):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, getattr(synthetic, name))
     experiment = smoked(experiment_from(["digits/cgp_direct"]))

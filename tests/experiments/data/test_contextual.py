@@ -55,6 +55,14 @@ def test_states_are_made_once(encoder, tmp_path, monkeypatch):
     assert torch.equal(padding, again)
 
 
+def test_a_dot_in_the_encoders_name_does_not_hide_the_texts(tmp_path):
+    encoder = save_encoder(tmp_path / "tiny-v1.5")
+    first, _ = states_of(encoder, tmp_path)
+    other, _ = states_of(encoder, tmp_path, texts=["the bird"])
+    assert len(first) == 3
+    assert len(other) == 1
+
+
 def test_the_file_is_not_written_to(encoder, tmp_path):
     first, _ = states_of(encoder, tmp_path)
     before = first.clone()

@@ -27,7 +27,7 @@ def test_inputs_are_resized_cropped_and_named_after_the_folder(tmp_path):
     paint(tmp_path / "holiday" / "1.png", (255, 0, 0), (32, 16))
     paint(tmp_path / "holiday" / "2.png", (0, 0, 255), (9, 30))
     inputs = folder_inputs(tmp_path / "holiday", DataDescription("image", 2, SHAPE))
-    assert inputs.name == "holiday"
+    assert inputs.name == "images-holiday"  # a folder called "test" is not the test set
     assert inputs.labels is None
     assert inputs.ids.tolist() == [0, 1]
     assert inputs.inputs.amax((-2, -1)).tolist() == [[255, 0, 0], [0, 0, 255]]
@@ -38,6 +38,16 @@ def test_grey_palette_and_transparent_images_become_colour(tmp_path):
     for number, mode in enumerate(("L", "P", "RGBA", "1", "CMYK")):
         Image.new(mode, (8, 8)).save(tmp_path / f"{number}.{'jpg' if mode == 'CMYK' else 'png'}")
     assert folder_inputs(tmp_path, DataDescription("image", 2, SHAPE)).inputs.shape == (5, *SHAPE)
+
+
+def test_sixteen_bits_are_scaled_not_clipped(tmp_path):
+    pixels = np.linspace(0, 65535, 64).astype(np.uint16).reshape(8, 8)
+    Image.fromarray(pixels).save(tmp_path / "deep.png")
+    found = folder_inputs(tmp_path, DataDescription("image", 2, SHAPE)).inputs
+    assert np.array_equal(found[0, 0], pixels >> 8)
+    Image.fromarray(pixels.astype(np.float32)).save(tmp_path / "float.tif")
+    with pytest.raises(ValueError, match=r"float.tif cannot be decoded \(pixels of mode F, of which nobody knows"):
+        folder_inputs(tmp_path, DataDescription("image", 2, SHAPE))
 
 
 def test_an_image_is_turned_as_the_camera_says(tmp_path):

@@ -82,6 +82,7 @@ def test_description_and_what_is_predicted(root):
             f"cola/raw/{part}.tsv holds 50 rows instead of the published {COLA_FILES[part].rows:,}"
             for part in COLA_FILES
         ),
+        "token embeddings are learned; the papers' ELMo is no longer obtainable",
         "30 of 70 train texts",
         "7 of 20 test texts",
     )

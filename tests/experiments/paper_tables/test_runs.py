@@ -54,7 +54,7 @@ def test_damaged_files_are_named(tmp_path):
     folder = write_run(tmp_path, "cifar10", "cgpt", sets={"test": random_logits(samples=50)}) / "predictions"
     path = folder / "test.npz"
     path.write_bytes(path.read_bytes()[:-200])
-    with pytest.raises(ValueError, match=r"test\.npz: expected a file of predictions, got a damaged one"):
+    with pytest.raises(ValueError, match=r"test\.npz: expected arrays, got a damaged file"):
         read_predictions([path])
     with pytest.raises(ValueError, match=r"test\.npz: expected a file of logits"):
         logits_shape(path)

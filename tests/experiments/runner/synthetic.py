@@ -46,3 +46,7 @@ def _description(name):
         mean=(0.5,) * channels,
         deviation=(0.3,) * channels,
     )
+
+
+def check_inputs(data, splits):
+    """There is nothing that could be missing."""

@@ -48,14 +48,14 @@ def test_fit_ends_in_the_report_and_a_folder_of_images_is_predicted(tmp_path, ca
     write_images(tmp_path / "holiday" / "beach", range(3), size=(20, 24))
     write_images(tmp_path / "holiday" / "hills", range(3, 5), size=(9, 8))
     main(["predict", str(run), "--images", str(tmp_path / "holiday")])
-    with (run / "predictions" / "holiday.csv").open() as file:
+    with (run / "predictions" / "images-holiday.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["file"] for row in rows] == [
         *(f"beach/{n:04d}.png" for n in range(3)),
         "hills/0003.png",
         "hills/0004.png",
     ]
-    with np.load(run / "predictions" / "holiday.npz") as saved:
+    with np.load(run / "predictions" / "images-holiday.npz") as saved:
         logits = saved["logits"].astype(np.float64)
         assert "labels" not in saved
     p = np.exp(logits - np.logaddexp.reduce(logits, -1, keepdims=True))
@@ -66,7 +66,7 @@ def test_fit_ends_in_the_report_and_a_folder_of_images_is_predicted(tmp_path, ca
     np.testing.assert_allclose([float(row["total uncertainty"]) for row in rows], total, rtol=1e-4)
     epistemic = total + (p * np.log(p)).sum(-1).mean(0)
     np.testing.assert_allclose([float(row["epistemic uncertainty"]) for row in rows], epistemic, rtol=1e-2, atol=1e-6)
-    assert "holiday" in (run / "report.html").read_text()
+    assert "images-holiday" in (run / "report.html").read_text()
 
 
 def test_training_on_a_folder_of_ones_own_ends_in_the_same_report(tmp_path, capsys):
@@ -119,6 +119,14 @@ def test_a_sweep_is_printed_as_commands_that_the_command_line_takes(tmp_path, ca
     assert values.method.options["num_inducing"] == 3
 
 
+def test_printed_commands_train_where_the_sweep_would(tmp_path, capsys):
+    where = ["--trainer.accelerator", "gpu", "--trainer.precision", "bf16-mixed"]
+    main(["sweep", "digits/softmax", "--seeds", "0", "--print", "--out", str(tmp_path), *where])
+    (line,) = capsys.readouterr().out.splitlines()
+    values = parser("fit").parse_args(expanded(shlex.split(line)[3:]))["fit"]
+    assert (values["trainer"]["accelerator"], values["trainer"]["precision"]) == ("gpu", "bf16-mixed")
+
+
 def test_one_seed_needs_no_brackets(tmp_path, capsys):
     for seeds in ("1", "[1]"):
         main(["sweep", "digits/softmax", "--seeds", seeds, "--print", "--out", str(tmp_path)])
@@ -153,6 +161,14 @@ def test_the_whole_configuration_is_printed(capsys):
         (["fit"], "a row has them all: --config digits/softmax"),
         (["fit", "--config", "digits/sofmax"], "did you mean digits/softmax"),
         (["fit", "--config", "digits/softmax", "--training.epoch", "3"], "did you mean 'training.epochs'?"),
+        (
+            ["fit", "--config", "digits/softmax", "--training.epochs", "0"],
+            "training.epochs: expected at least 1",
+        ),
+        (["fit", "--config", "digits/softmax", "--evaluation.draws", "0"], "evaluation.draws: expected at least 1"),
+        (["fit", "--config", "digits/softmax", "--trainer.threads", "0"], "trainer.threads: expected at least 1"),
+        (["fit", "--config", "digits/softmax", "--model.dropout", "1"], "model.dropout: expected a probability"),
+        (["fit", "--config", "digits/softmax", "--data.image_size", "32"], "data.image_size: expected none with the"),
         (["fit", "--config", "{bad}"], "did you mean 'training.epochs'?"),
         (["fit", "--config", "digits/softmax", "--training.epochs", "many"], 'Parser key "training.epochs"'),
         (["fit", "--config", "digits/softmax", "--name", "flowers"], "name: expected <data>/<method>, got 'flowers'"),

@@ -43,7 +43,7 @@ def synthetic_data(monkeypatch):
     from experiments.baselines import deriving
 
     for module in (data, fitting, predicting, deriving):
-        for name in ("load", "input_sets"):
+        for name in ("load", "input_sets", "check_inputs"):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, getattr(synthetic, name))
 

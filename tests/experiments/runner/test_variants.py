@@ -117,5 +117,9 @@ def test_values_that_are_not_the_rows_are_said():
     assert changes(experiment_from(["cola/sgpa"], values)) == [said]
     assert changes(experiment_from(["cola/sgpa-inducing-7"])) == []
     (words,) = changes(experiment_from(["imdb/sgpa", "reduced/imdb"], ["method.options.sequence_weight=1"]))
-    assert words == "not as in the row: method.options.sequence_weight 1 (0.001)"
+    assert words == "not as in the row: data.max_length 128 (512), method.options.sequence_weight 1 (0.001)"
+    values = ["data.encoder=bge", "evaluation.draws=3", "data.limit_test=5"]  # the limit is read off the data
+    assert changes(experiment_from(["cola/sgpa"], values)) == [
+        "not as in the row: data.encoder bge (None), evaluation.draws 3 (10)"
+    ]
     assert changes(experiment_from(["cola/sgpa"], ["name=mine/sgpa", "training.epochs=3"])) == []

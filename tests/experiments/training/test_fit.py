@@ -1,13 +1,17 @@
 """Training: resumed equals uninterrupted, the best epoch is kept, α rises."""
 
+import csv
 import dataclasses
 
+import numpy as np
 import pytest
 import torch
 
+from cgp.deep_gp import attention_blocks
 from experiments.data import digits_splits
 from experiments.methods import build
 from experiments.training import fit
+from experiments.training.fit import QUIET
 from tests.experiments.tiny import CGP, DIGITS, MODEL, SOFTMAX, TRAINING
 
 SPLITS = digits_splits(seed=0)
@@ -109,6 +113,82 @@ def test_alpha_rises_to_its_value_over_the_first_half(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "training_step", watched)
     fit(module, SPLITS, training=epochs(4), seed=1, folder=tmp_path)
     assert seen == pytest.approx([0.0, 0.025, 0.05, 0.075, 0.1, 0.1, 0.1, 0.1])
+
+
+def test_beta_rises_after_a_warm_up_of_means(tmp_path, monkeypatch):
+    method = dataclasses.replace(CGP, warm_up=0.25, annealing=0.5)
+    module = module_of(method, epochs(4))
+    seen = []
+    parts = module.objective.parts
+
+    def watched(inputs, labels):
+        seen.append((float(module.objective.beta), attention_blocks(module.model)[0].sampling))
+        return parts(inputs, labels)
+
+    monkeypatch.setattr(module.objective, "parts", watched)
+    fit(module, SPLITS, training=epochs(4), seed=1, folder=tmp_path)
+    assert [beta for beta, _ in seen] == pytest.approx([0.0, 0.0, 0.0, 0.25, 0.5, 0.75, 1.0, 1.0])
+    assert [how for _, how in seen] == ["mean"] * 2 + ["marginal"] * 6
+
+
+def test_the_gradient_is_clipped_at_its_norm(tmp_path, monkeypatch):
+    norms = []
+    clip = torch.nn.utils.clip_grad_norm_
+
+    def watched(parameters, max_norm, *more, **options):
+        parameters = list(parameters)
+        found = clip(parameters, max_norm, *more, **options)
+        after = torch.stack([parameter.grad.norm() for parameter in parameters if parameter.grad is not None]).norm()
+        norms.append((float(found), float(after)))
+        return found
+
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", watched)
+    tight = dataclasses.replace(epochs(1), gradient_clip=0.01)
+    fit(module_of(SOFTMAX, tight), SPLITS, training=tight, seed=1, folder=tmp_path / "tight")
+    assert len(norms) == 2
+    assert all(before > 0.01 for before, _ in norms)
+    assert [after for _, after in norms] == pytest.approx([0.01, 0.01], rel=1e-3)
+    loose = dataclasses.replace(epochs(1), gradient_clip=None)
+    fit(module_of(SOFTMAX, loose), SPLITS, training=loose, seed=1, folder=tmp_path / "loose")
+    assert len(norms) == 2
+
+
+def test_half_precision_leaves_the_process_algebra_in_single(tmp_path, monkeypatch):
+    module = module_of(CGP, epochs(1))
+    block = attention_blocks(module.model)[0]
+    seen = {}
+
+    def projected(layer, args, output):
+        seen["projection"] = output.dtype
+
+    def merged(heads, dtype, merge=block.merge):
+        seen["heads"] = heads.dtype
+        return merge(heads, dtype)
+
+    block.in_proj.register_forward_hook(projected)
+    monkeypatch.setattr(block, "merge", merged)
+    half = dataclasses.replace(QUIET, precision="bf16-mixed")
+    summary = fit(module, SPLITS, training=epochs(1), seed=1, folder=tmp_path, trainer=half)
+    assert np.isfinite(summary.validation_nll)
+    assert seen == {"projection": torch.bfloat16, "heads": torch.float32}
+
+
+def test_logs_are_written_for_a_spreadsheet_and_for_tensorboard(tmp_path):
+    logged = dataclasses.replace(QUIET, logs=True)
+    summary = fit(
+        module_of(SOFTMAX, epochs(2)),
+        SPLITS,
+        training=epochs(2),
+        seed=1,
+        folder=tmp_path / "kept",
+        trainer=logged,
+        logs=tmp_path / "logs",
+    )
+    (table,) = (tmp_path / "logs").rglob("metrics.csv")
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    written = [float(row["validation_nll"]) for row in rows if row["validation_nll"]]
+    assert written == pytest.approx([row["validation_nll"] for row in summary.history])
+    assert list((tmp_path / "logs").rglob("events.out.tfevents*"))
 
 
 def test_unknown_option_of_an_attention_is_named():
