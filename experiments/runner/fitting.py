@@ -179,7 +179,7 @@ def _summary(
         **fitted,
         "epochs": len(fitted["history"]),
         "parameters": sum(parameter.numel() for parameter in module.model.parameters()),
-        **recorded_inputs(experiment, sources),
+        **recorded_inputs(sources),
         "data": dataclasses.asdict(splits.description),
         "examples": {name: len(getattr(splits, name)) for name in ("train", "validation", "test")},
         **provenance(),

@@ -10,7 +10,7 @@ import torch
 from rich.table import Table
 from torch import Tensor, nn
 
-from experiments.data import asked_unfamiliar, corruption_source, input_sets, load
+from experiments.data import asked_unfamiliar, input_sets, load
 from experiments.data.examples import InputSet, batch
 from experiments.data.folders import folder_inputs, image_files
 from experiments.inside import write_diagnostics
@@ -97,19 +97,20 @@ def predict_sets(run: TrainedRun, experiment: Experiment | None = None) -> None:
         if predict_set(model, inputs, asked, folder, sources) and inputs.source:
             sources[inputs.name] = inputs.source
     write_diagnostics(model, splits.test, folder.diagnostics)
-    folder.complete(run.summary | recorded_inputs(asked, sources))
+    folder.complete(run.summary | recorded_inputs(sources))
     folder.claim(asked)
 
 
-def recorded_inputs(experiment: Experiment, sources: Mapping[str, str]) -> dict[str, Any]:
+def recorded_inputs(sources: Mapping[str, str]) -> dict[str, Any]:
     """Return what `run.json` says of the inputs that were predicted.
 
     Args:
-        experiment: the configuration.
         sources: what they are, in words, by the name of their set.
     """
-    corrupted = any(name.startswith("corrupted-") for name in sources)
-    return {"sources": dict(sources), "corruptions": corruption_source(experiment.data) if corrupted else None}
+    corrupted = [source for name, source in sources.items() if name.startswith("corrupted-")]
+    generated = any(source.startswith("generated") for source in corrupted)
+    origin = ("generated" if generated else "official") if corrupted else None
+    return {"sources": dict(sources), "corruptions": origin}
 
 
 def with_inputs(run: TrainedRun, *, unfamiliar: Sequence[str] = (), full: bool = False) -> Experiment:
@@ -135,7 +136,7 @@ def predict_images(run: TrainedRun, folder: Path) -> Table:
         folder: images, in sub-folders or not.
 
     Returns:
-        The first of them, for the terminal; all are in `predictions/<folder>.csv`.
+        The first of them, for the terminal; all are in `predictions/images-<folder>.csv`.
     """
     inputs = folder_inputs(folder, run.description)
     logits = _logits_of_images(run, inputs)
