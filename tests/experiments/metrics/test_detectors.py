@@ -13,6 +13,7 @@ from experiments.metrics import (
     PROTOCOLS,
     detect,
     detector_scores,
+    has_templates,
     kl_matching_nearest,
     kl_matching_predicted,
     mean_logits,
@@ -60,6 +61,14 @@ def test_kep_sees_mean_logits_only(name):
         "KLMatching-predicted": lambda: kl_matching_predicted(mean, mean_logits(VALIDATION[0]), VALIDATION[1]),
     }.get(name, lambda: DETECTORS[name](mean))()
     np.testing.assert_array_equal(seen, expected)
+
+
+def test_templates_are_asked_for_by_the_class_that_the_protocol_predicts():
+    # Three draws of 0.7 for the first class, one of nearly 0: mean probability 0.525, but the smaller mean logit.
+    logits = np.log([[[0.7, 0.3]]] * 3 + [[[1e-9, 1.0]]])
+    for protocol, known in (("pooled", 0), ("kep", 1)):
+        assert has_templates("KLMatching-predicted", logits, validation_labels=[known], protocol=protocol)
+        assert not has_templates("KLMatching-predicted", logits, validation_labels=[1 - known], protocol=protocol)
 
 
 @given(st.integers(0, 1000))
