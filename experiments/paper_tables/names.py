@@ -58,6 +58,7 @@ LABELS: Mapping[str, str] = MappingProxyType(
         "sngp": "SNGP",
         "kernel_symmetric": "Kernel (symmetric)",
         "kernel_asymmetric": "Kernel (asymmetric)",
+        "kernel_start": "Kernel (asymmetric), as CGPT starts",
         "sgpa": "SGPA",
         "kep_svgp": "KEP-SVGP (concat.)",
         "kep_svgp_add": "KEP-SVGP (add.)",

@@ -112,6 +112,11 @@ def _block_rows(spec: TableSpec, block: Block, runs: Sequence[Run], meter: Meter
         method: [(run, meter.measure(run, block.question)) for run in chosen]
         for method, chosen in block_runs(block, runs).items()
     }
+    if block.question.kind == "cost":  # what is derived from another run took no training of its own
+        asked = set(block.methods.values())
+        measured = {
+            name: found for name, found in measured.items() if name in asked or any(one.numbers for _, one in found)
+        }
     for metric in block.metrics:
         styles = [one for (_, name), one in printed.items() if name == metric]
         for method, results in measured.items():

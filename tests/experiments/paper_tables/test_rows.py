@@ -153,6 +153,14 @@ def test_quality_and_cost_share_a_table(tmp_path):
     assert row(found, "sgpa", "accuracy", "IMDB").ours == pytest.approx(0.9)
 
 
+def test_what_took_no_training_has_no_row_of_costs(tmp_path):
+    write_run(tmp_path, "cifar10", "softmax", record={"seconds_per_epoch": 100.0})
+    write_run(tmp_path, "cifar10", "cgp_direct", record={"seconds_per_epoch": 300.0})
+    write_run(tmp_path, "cifar10", "temperature")
+    methods = {row.method for row in table("sgpa-cost", tmp_path)}
+    assert methods == {"softmax", "sgpa-standard", "sgpa", "cgp_direct"}
+
+
 def test_what_the_rest_waits_for(tmp_path):
     root, spec = tmp_path / "data", TABLES["cgpt-I"]
     (root / "cola").mkdir(parents=True)
