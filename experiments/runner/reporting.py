@@ -44,6 +44,7 @@ def report_run(folder: RunFolder, protocol: str) -> list[dict[str, Any]]:
         protocol=protocol,
         header=_header(rows),
         rows=[_cells(row, rows) for row in rows],
+        corrupted=[row["set"] for row in rows if row["set"].startswith("corrupted-")],
         finding=_finding(folder),
         detectors=["input set", "detector", *(title for title, _, _ in DETECTION_COLUMNS.values())],
         detected=[_detection_cells(row) for row in detected],
