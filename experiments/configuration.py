@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["EvaluationConfig", "MethodConfig", "ModelConfig", "TrainerConfig", "TrainingConfig"]
+__all__ = ["EvaluationConfig", "MethodConfig", "ModelConfig", "TrainerConfig", "TrainingConfig", "check_counts"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class ModelConfig:
     pooling: Literal["mean", "sequence"] = "mean"
 
     def __post_init__(self) -> None:
-        _check_counts("model", self, "depth", "embed_dim", "mlp_dim", "num_heads", "patch_size")
+        check_counts("model", self, "depth", "embed_dim", "mlp_dim", "num_heads", "patch_size")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"model.dropout: expected a probability in [0, 1), got {self.dropout}")
 
@@ -69,7 +69,7 @@ class TrainingConfig:
     share: float = 1.0
 
     def __post_init__(self) -> None:
-        _check_counts("training", self, "epochs", "batch_size", "validation_draws", "bucket")
+        check_counts("training", self, "epochs", "batch_size", "validation_draws", "bucket")
         if self.warmup_epochs < 0:
             raise ValueError(f"training.warmup_epochs: expected none or more, got {self.warmup_epochs}")
         if not 0 < self.share <= 1:
@@ -106,7 +106,7 @@ class TrainerConfig:
     threads: int | None = None
 
     def __post_init__(self) -> None:
-        _check_counts("trainer", self, "devices", "num_nodes", "threads")
+        check_counts("trainer", self, "devices", "num_nodes", "threads")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +126,7 @@ class EvaluationConfig:
     full: bool = False
 
     def __post_init__(self) -> None:
-        _check_counts("evaluation", self, "draws", "batch_size")
+        check_counts("evaluation", self, "draws", "batch_size")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +167,17 @@ class MethodConfig:
     base: str | None = None
 
 
-def _check_counts(part: str, configuration: object, *names: str) -> None:
+def check_counts(part: str, configuration: object, *names: str) -> None:
+    """Refuse counts below one; None is no limit.
+
+    Args:
+        part: of the command line that the configuration is.
+        configuration: holds the counts.
+        *names: of them.
+
+    Raises:
+        ValueError: if one is below one.
+    """
     for name in names:
         count = getattr(configuration, name)
         if count is not None and count < 1:

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-__all__ = ["DERIVED", "derivation", "derived_label"]
+__all__ = ["derivation", "derived_label"]
 
-DERIVED: Mapping[str, Callable[[str], str]] = MappingProxyType(
+_LABELS: Mapping[str, Callable[[str], str]] = MappingProxyType(
     {"ensemble": "Ensemble of {}".format, "temperature": "{}, temperature".format}
 )
-"""How a method is derived, and the label of one from that of the other."""
+"""The label of what is derived from that of the other method, by how it is derived."""
 
 
 def derivation(method: str) -> tuple[str | None, str]:
@@ -18,25 +18,25 @@ def derivation(method: str) -> tuple[str | None, str]:
         method: its name.
 
     Returns:
-        The key of :data:`DERIVED`, None if the name is not that of a derived method; and the name of the other method.
+        "ensemble" or "temperature", None if the name is not that of a derived method; and the name of the other method.
 
     Example:
         >>> derivation("ensemble_kep_svgp"), derivation("kep_svgp"), derivation("temperature")
         (('ensemble', 'kep_svgp'), (None, 'kep_svgp'), (None, 'temperature'))
     """
     kind, separator, base = method.partition("_")
-    return (kind, base) if separator and kind in DERIVED else (None, method)
+    return (kind, base) if separator and kind in _LABELS else (None, method)
 
 
 def derived_label(kind: str, label: str) -> str:
     """Return the label of a derived method.
 
     Args:
-        kind: key of :data:`DERIVED`.
+        kind: "ensemble" or "temperature".
         label: of the other method.
 
     Example:
         >>> derived_label("temperature", "SGPA")
         'SGPA, temperature'
     """
-    return DERIVED[kind](label)
+    return _LABELS[kind](label)

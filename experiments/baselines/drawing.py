@@ -10,7 +10,7 @@ from cgp.deep_gp import draws
 from cgp.deep_gp import sampling as block_sampling
 from cgp.functional.gaussians import SAMPLING, check_sampling
 
-__all__ = ["StochasticLayer", "drawing"]
+__all__ = ["StochasticLayer", "drawing", "stochastic_layers"]
 
 
 class StochasticLayer(nn.Module):
@@ -50,6 +50,15 @@ class StochasticLayer(nn.Module):
         return x if self.num_draws is None or self.sampling == "mean" else x.expand(self.num_draws, *x.shape)
 
 
+def stochastic_layers(model: nn.Module) -> list[StochasticLayer | Attention]:
+    """List the blocks and layers of a model that can draw; without any, it gives one draw whatever is asked for.
+
+    Args:
+        model: holds its layers in the order in which they run.
+    """
+    return [m for m in model.modules() if isinstance(m, StochasticLayer | Attention) and m.stochastic]
+
+
 @contextmanager
 def drawing(model: nn.Module, num_draws: int, mode: str = "marginal") -> Iterator[None]:
     """Draw from every stochastic block and layer of a model, for the time of a `with`.
@@ -78,7 +87,7 @@ def drawing(model: nn.Module, num_draws: int, mode: str = "marginal") -> Iterato
     check_sampling(mode, SAMPLING)
     if num_draws < 1:
         raise ValueError(f"num_draws: expected at least 1, got {num_draws}")
-    stochastic = [m for m in model.modules() if isinstance(m, StochasticLayer | Attention) and m.stochastic]
+    stochastic = stochastic_layers(model)
     layers = [module for module in stochastic if isinstance(module, StochasticLayer)]
     before = [layer._sampling for layer in layers]
     leading = stochastic[0] if stochastic and num_draws > 1 and mode != "mean" else None

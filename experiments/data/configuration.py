@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
+
+from experiments.configuration import check_counts
 
 __all__ = ["CorruptionConfig", "DataConfig"]
 
@@ -33,7 +34,7 @@ class CorruptionConfig:
 
     def __post_init__(self) -> None:
         _check_severities(self.severities)
-        _check_counts({"corruptions.limit": self.limit})
+        check_counts("data.corruptions", self, "limit")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,9 +97,8 @@ class DataConfig:
     def __post_init__(self) -> None:
         if not 0.0 < self.validation < 1.0:
             raise ValueError(f"data.validation: expected a share between 0 and 1, got {self.validation}")
-        names = ("limit_train", "limit_validation", "limit_test", "limit_unfamiliar", "image_size", "max_length")
-        counts = {name: getattr(self, name) for name in (*names, "vocabulary_size", "min_count")}
-        _check_counts(counts)
+        limits = ("limit_train", "limit_validation", "limit_test", "limit_unfamiliar")
+        check_counts("data", self, *limits, "image_size", "max_length", "vocabulary_size", "min_count")
         if self.name == "digits" and self.folder is None and self.image_size is not None:
             raise ValueError(f"data.image_size: expected none with the digits, 8 x 8 images, got {self.image_size}")
 
@@ -132,9 +132,3 @@ class DataConfig:
 def _check_severities(severities: tuple[int, ...]) -> None:
     if not set(severities) <= {1, 2, 3, 4, 5}:
         raise ValueError(f"data.corruptions.severities: expected some of 1 to 5, got {severities}")
-
-
-def _check_counts(counts: Mapping[str, int | None]) -> None:
-    for name, count in counts.items():
-        if count is not None and count < 1:
-            raise ValueError(f"data.{name}: expected at least 1, got {count}")

@@ -17,7 +17,7 @@ from experiments.metrics.ood import (
 from experiments.metrics.predictive import mean_logits
 from experiments.metrics.protocols import predictive_log_probabilities, rules
 
-__all__ = ["DETECTOR_NAMES", "detect", "detector_scores", "has_templates"]
+__all__ = ["DETECTOR_NAMES", "detect", "detect_if_defined", "detector_scores", "has_templates"]
 
 
 def _nearest(logits: Any, validation_logits: Any, _: Any) -> Array:
@@ -97,6 +97,37 @@ def detect(
     options: dict[str, Any] = {"validation": validation, "protocol": protocol}
     scores = (detector_scores(detector, logits, **options) for logits in (familiar, unfamiliar))
     return detection_report(*(np.asarray(values).astype(rules(protocol).dtype) for values in scores))
+
+
+def detect_if_defined(
+    detector: str,
+    familiar: Any,  # shape: (S, N, C) or (N, C)
+    unfamiliar: Any,  # shape: (S, M, C) or (M, C)
+    *,
+    validation: tuple[Any, Any] | None = None,  # shapes: (S', K, C), (K,)
+    protocol: str = "pooled",
+) -> DetectionReport:
+    """The same as `detect`, undefined (NaN) where the detector has no score for some input.
+
+    Args:
+        detector: One of ``DETECTOR_NAMES``.
+        familiar: Logits of inputs like the training data.
+        unfamiliar: Logits of other inputs.
+        validation: Logits and labels of validation samples, which both KLMatchings need.
+        protocol: As of `detector_scores`.
+
+    Returns:
+        AUROC, AUPR-IN, AUPR-OUT and FPR95.
+
+    Example:
+        >>> validation = ([[3.0, 0.0]], [0])  # no sample of the class that is predicted
+        >>> detect_if_defined("KLMatching-predicted", [[0.0, 1.0]], [[1.0, 0.0]], validation=validation).auroc
+        nan
+    """
+    labels = None if validation is None else validation[1]
+    if not has_templates(detector, familiar, unfamiliar, validation_labels=labels, protocol=protocol):
+        return DetectionReport(*[np.nan] * len(DetectionReport._fields))
+    return detect(detector, familiar, unfamiliar, validation=validation, protocol=protocol)
 
 
 def has_templates(detector: str, *logits: Any, validation_labels: Any, protocol: str = "pooled") -> bool:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.metrics import DetectionReport, classification_report, detect, has_templates
+from experiments.metrics import classification_report, detect_if_defined
 from experiments.paper_tables.cache import Cache, Numbers
 from experiments.paper_tables.runs import Run, read_predictions
 from experiments.paper_tables.specification import Question
@@ -101,11 +101,7 @@ class Meter(NamedTuple):
 
         def compute() -> Numbers:
             seen = [read_predictions([path]) for path in files]
-            inputs = (part.logits for part in seen[:2])
-            labels = seen[2].labels if len(seen) > 2 else None
-            if not has_templates(detector, *inputs, validation_labels=labels, protocol=self.protocol):
-                return dict.fromkeys((*DetectionReport._fields, "aupr"), math.nan)
-            report = detect(
+            report = detect_if_defined(
                 detector,
                 seen[0].logits,
                 seen[1].logits,

@@ -8,7 +8,7 @@ from typing import Any
 from experiments.configuration import EvaluationConfig, MethodConfig, ModelConfig, TrainingConfig
 from experiments.data.configuration import DataConfig
 
-__all__ = ["CONFIGS", "Experiment", "plain"]
+__all__ = ["CONFIGS", "Experiment", "as_plain"]
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 """The rows: `<data>/<method>.yaml`, and `<data>/common.yaml` for what the rows of one data set share."""
@@ -68,21 +68,21 @@ class Experiment:
 
     def plain(self) -> dict[str, Any]:
         """Return the values as YAML knows them."""
-        return plain(asdict(self))
+        return as_plain(asdict(self))
 
 
-def plain(value: Any) -> Any:
+def as_plain(value: Any) -> Any:
     """Return a value as YAML reads it back: no tuples, no paths.
 
     Args:
         value: of a configuration.
 
     Example:
-        >>> plain({"severities": (1, 3), "root": Path("data")})
+        >>> as_plain({"severities": (1, 3), "root": Path("data")})
         {'severities': [1, 3], 'root': 'data'}
     """
     if isinstance(value, Mapping):
-        return {key: plain(part) for key, part in value.items()}
+        return {key: as_plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(part) for part in value]
+        return [as_plain(part) for part in value]
     return str(value) if isinstance(value, Path) else value

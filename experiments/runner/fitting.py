@@ -126,8 +126,13 @@ def _perform(
             sources[inputs.name] = inputs.source
         predict_set(module.model, inputs, experiment, folder)
     write_diagnostics(module.model, splits.test, folder.diagnostics)
-    costs = {**fitted._asdict(), "peak_memory_bytes": peak}
-    folder.complete(_summary(experiment, splits, module, costs, sources) | {"reduced": _words(experiment, out, splits)})
+    made = {
+        **fitted._asdict(),
+        "peak_memory_bytes": peak,
+        "reduced": _words(experiment, out, splits),
+        **recorded_inputs(sources),
+    }
+    folder.complete(_summary(experiment, splits, module, made))
 
 
 def _train(
@@ -170,16 +175,14 @@ def _summary(
     experiment: Experiment,
     splits: DataSplits,
     module: ClassificationModule,
-    fitted: dict[str, Any],
-    sources: dict[str, str],
+    made: dict[str, Any],
 ) -> dict[str, Any]:
     """Return what `run.json` holds."""
     return {
         "label": experiment.method.label,
-        **fitted,
-        "epochs": len(fitted["history"]),
+        **made,
+        "epochs": len(made["history"]),
         "parameters": sum(parameter.numel() for parameter in module.model.parameters()),
-        **recorded_inputs(sources),
         "data": dataclasses.asdict(splits.description),
         "examples": {name: len(getattr(splits, name)) for name in ("train", "validation", "test")},
         **provenance(),

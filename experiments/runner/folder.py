@@ -7,7 +7,7 @@ from typing import Any, get_type_hints
 import yaml
 
 from experiments.collapse import DIAGNOSTICS
-from experiments.runner.experiment import Experiment, plain
+from experiments.runner.experiment import Experiment, as_plain
 from experiments.storage import read_json, write_json, write_text
 
 __all__ = ["RunFolder"]
@@ -64,8 +64,9 @@ class RunFolder:
             write_text(self.config, yaml.safe_dump(wanted, sort_keys=False))
             return
         self.check(experiment)
-        if self._there() != wanted:
-            self._say(self._there(), wanted)
+        there = self._there()
+        if there != wanted:
+            self._say(there, wanted)
 
     def check(self, experiment: Experiment) -> None:
         """Check that the folder is free for a configuration, or holds a run of it; nothing is written.
@@ -142,7 +143,10 @@ class RunFolder:
 
 
 def _completed(values: dict[str, Any], kind: type) -> dict[str, Any]:
-    """Add the settings that came after a run, at the defaults with which it was made."""
+    """Add the settings that came after a run, at the defaults with which it was made.
+
+    Settings that are no more stay, to be named as differences: the parser would stop at them.
+    """
     types = get_type_hints(kind)
     defaults: dict[str, Any] = {}
     for setting in dataclasses.fields(kind):
@@ -151,7 +155,7 @@ def _completed(values: dict[str, Any], kind: type) -> dict[str, Any]:
         elif setting.name in values:
             defaults[setting.name] = values[setting.name]
         elif setting.default is not dataclasses.MISSING:
-            defaults[setting.name] = plain(setting.default)
+            defaults[setting.name] = as_plain(setting.default)
         elif setting.default_factory is not dataclasses.MISSING:
             defaults[setting.name] = setting.default_factory()
     return values | defaults

@@ -10,6 +10,7 @@ import torch
 from rich.table import Table
 from torch import Tensor, nn
 
+from experiments.baselines.drawing import stochastic_layers
 from experiments.data import asked_unfamiliar, input_sets, load
 from experiments.data.examples import InputSet, batch
 from experiments.data.folders import folder_inputs, image_files
@@ -53,16 +54,11 @@ def predict_set(
         Whether they were predicted now.
     """
     path = folder.predictions / f"{inputs.name}.npz"
-    draws = experiment.evaluation.draws if _draws(model) else 1
+    draws = experiment.evaluation.draws if stochastic_layers(model) else 1
     if is_predicted(path, inputs.ids, draws=draws, source=inputs.source, recorded=recorded.get(inputs.name)):
         return False
     save_predictions(path, logits_of_set(model, inputs, experiment), inputs)
     return True
-
-
-def _draws(model: nn.Module) -> bool:
-    """Whether any block or layer is stochastic: the others give one draw whatever is asked for."""
-    return any(getattr(module, "stochastic", False) for module in model.modules())
 
 
 def logits_of_set(model: nn.Module, inputs: InputSet, experiment: Experiment) -> Tensor:  # shape: (S, N, classes)
@@ -81,14 +77,13 @@ def logits_of_set(model: nn.Module, inputs: InputSet, experiment: Experiment) ->
     return drawn[:, order.argsort()]
 
 
-def predict_sets(run: TrainedRun, experiment: Experiment | None = None) -> None:
+def predict_sets(run: TrainedRun, asked: Experiment) -> None:
     """Predict what is missing of a run's input sets, and look inside the model where that was not done.
 
     Args:
         run: a trained run.
-        experiment: its configuration, perhaps with other input sets or draws; None for its own.
+        asked: its configuration, perhaps with other input sets or draws.
     """
-    asked = run.config if experiment is None else experiment
     splits = load(asked.data, asked.seed)
     model = run.model().to(_device())
     folder = RunFolder(run.folder)

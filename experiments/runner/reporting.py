@@ -12,7 +12,7 @@ from experiments.collapse import collapse_of_runs
 from experiments.pages import write_page
 from experiments.runner.drawing import draw_run
 from experiments.runner.folder import RunFolder
-from experiments.runner.scoring import COLUMNS, DETECTION_COLUMNS, detection_rows, score_rows
+from experiments.runner.scoring import COLUMNS, DETECTION_COLUMNS, detection_rows, read_sets, score_rows
 from experiments.tables import write_csv
 
 __all__ = ["report_run", "score_table"]
@@ -28,10 +28,11 @@ def report_run(folder: RunFolder, protocol: str) -> list[dict[str, Any]]:
     Returns:
         The scores, one row an input set.
     """
-    rows = score_rows(folder, protocol)
+    sets = read_sets(folder)
+    rows = score_rows(sets, protocol)
     keys = dict.fromkeys(key for row in rows for key in row)
     write_csv(folder.path / "scores.csv", [{key: row.get(key, math.nan) for key in keys} for row in rows])
-    detected = detection_rows(folder, protocol)
+    detected = detection_rows(sets, protocol)
     if detected:
         write_csv(folder.path / "detection.csv", detected)
     pictures = [

@@ -1,23 +1,29 @@
 """Metrics of runs, from their saved predictions alone."""
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from experiments.metrics import (
     DETECTOR_NAMES,
     classification_report,
-    detect,
+    detect_if_defined,
     detection_auroc,
-    has_templates,
     mean_probabilities,
     uncertainty,
 )
 from experiments.prediction import Predictions, load_predictions
 from experiments.runner.folder import RunFolder
 
-__all__ = ["COLUMNS", "DETECTION_COLUMNS", "detection_rows", "predicted_sets", "run_folders", "score_rows"]
+__all__ = [
+    "COLUMNS",
+    "DETECTION_COLUMNS",
+    "detection_rows",
+    "predicted_sets",
+    "read_sets",
+    "run_folders",
+    "score_rows",
+]
 
 COLUMNS = {
     "accuracy": ("Acc %", 100, 1),
@@ -69,51 +75,53 @@ def predicted_sets(folder: RunFolder) -> list[str]:
     return [name for name in _FIRST if name in names] + sorted(names - set(_FIRST))
 
 
-def score_rows(folder: RunFolder, protocol: str) -> list[dict[str, Any]]:
-    """Score every input set of a run.
+def read_sets(folder: RunFolder) -> dict[str, Predictions]:
+    """Read the predictions on every input set of a run, test and validation first.
 
     Args:
         folder: of the run.
+    """
+    return {name: load_predictions(folder.predictions / f"{name}.npz") for name in predicted_sets(folder)}
+
+
+def score_rows(sets: Mapping[str, Predictions], protocol: str) -> list[dict[str, Any]]:
+    """Score every input set of a run.
+
+    Args:
+        sets: predictions by input set.
         protocol: of the classification metrics.
 
     Returns:
         One row a set; unlabelled ones have their confidence and the AUROC that tells them from the test set.
     """
-    sets = {name: load_predictions(folder.predictions / f"{name}.npz") for name in predicted_sets(folder)}
     return [
         {"set": name, "n": len(found.ids), **_scores(found, sets.get("test"), protocol)} for name, found in sets.items()
     ]
 
 
-def detection_rows(folder: RunFolder, protocol: str) -> list[dict[str, Any]]:
+def detection_rows(sets: Mapping[str, Predictions], protocol: str) -> list[dict[str, Any]]:
     """Measure how well every detector tells unlabelled input sets from the test set.
 
     Args:
-        folder: of the run.
+        sets: predictions by input set.
         protocol: of the scores.
 
     Returns:
         One row a set and a detector; a detector that has no score for some input has no numbers.
     """
-    sets = {name: load_predictions(folder.predictions / f"{name}.npz") for name in predicted_sets(folder)}
     if not {"test", "validation"} <= set(sets):
         return []
+    test, validation = sets["test"].logits, (sets["validation"].logits, sets["validation"].labels)
     return [
-        {"set": name, "detector": detector, **_detected(detector, sets["test"], found, sets["validation"], protocol)}
+        {
+            "set": name,
+            "detector": detector,
+            **detect_if_defined(detector, test, found.logits, validation=validation, protocol=protocol)._asdict(),
+        }
         for name, found in sets.items()
         for detector in DETECTOR_NAMES
         if found.labels is None
     ]
-
-
-def _detected(
-    detector: str, test: Predictions, found: Predictions, validation: Predictions, protocol: str
-) -> dict[str, float]:
-    labels = validation.labels
-    if not has_templates(detector, test.logits, found.logits, validation_labels=labels, protocol=protocol):
-        return dict.fromkeys(DETECTION_COLUMNS, math.nan)
-    typical = (validation.logits, labels)
-    return detect(detector, test.logits, found.logits, validation=typical, protocol=protocol)._asdict()
 
 
 def _scores(found: Predictions, test: Predictions | None, protocol: str) -> dict[str, float]:
