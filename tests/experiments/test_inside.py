@@ -123,7 +123,7 @@ def test_a_run_writes_them_and_the_figures_show_them(tmp_path, monkeypatch):
     check(diagnose(run.model(), synthetic.load(experiment.data, 0).test), written.values())
     before = load_predictions(folder.predictions / "test.npz").logits
     folder.diagnostics.unlink()
-    predict_sets(run)
+    predict_sets(run, run.config)
     assert folder.diagnostics.exists()
     assert (load_predictions(folder.predictions / "test.npz").logits == before).all()
     for name in ("cgpt-figure-III", "cgpt-figure-IV", "kep-figure-4"):
