@@ -15,12 +15,12 @@ model: modes, weights and the global generators are left as they were.
 - `sngp(model, *, num_features=1024, lengthscale=None, ridge=1.0, covariance="class", bound=2.0) -> model`, in place,
   before training; `fit_covariance(model, inputs, *, batch_size=256)` after it.
 - `joined(predictions) -> predictions`: an ensemble of saved predictions.
-- `DERIVED[kind](runs, data, evaluation, folder, **options) -> dict`: from trained runs to files of predictions.
+- `DERIVED[kind](runs, Asked(data, evaluation, folder), **options) -> Made`: from trained runs to files of predictions.
 - `with drawing(model, num_draws, mode="marginal"): model(inputs) -> (S, N, C)` for mean-field layers, SNGP heads and
   attention blocks alike.
 """
 
-from experiments.baselines.deriving import DERIVED, Run
+from experiments.baselines.deriving import DERIVED, Asked, Made, Run
 from experiments.baselines.drawing import StochasticLayer, drawing
 from experiments.baselines.ensemble import joined
 from experiments.baselines.last_layer import LastLayerPosterior, last_layer_laplace
@@ -33,7 +33,9 @@ from experiments.metrics import fit_temperature
 
 __all__ = [
     "DERIVED",
+    "Asked",
     "LastLayerPosterior",
+    "Made",
     "MeanFieldLinear",
     "RandomFeatureHead",
     "Run",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -18,14 +18,14 @@ from experiments.data.examples import Examples, InputSet, batch
 from experiments.data.folders import OWN_IMAGES
 from experiments.data.seeding import generator_for
 from experiments.metrics import fit_temperature
-from experiments.prediction import Predictions, is_predicted
+from experiments.prediction import Predictions, is_predicted, same_source
 from experiments.storage import write_atomically
 
 if TYPE_CHECKING:
     from experiments.configuration import EvaluationConfig
     from experiments.data.configuration import DataConfig
 
-__all__ = ["DERIVED", "Batches", "Run", "ensemble", "last_layer", "mc_dropout", "temperature"]
+__all__ = ["DERIVED", "Asked", "Batches", "Made", "Run", "ensemble", "last_layer", "mc_dropout", "temperature"]
 
 
 class Run(Protocol):
@@ -33,6 +33,8 @@ class Run(Protocol):
 
     folder: Path
     config: Any
+    sources: Mapping[str, str]
+    """What the inputs were that it predicted, in words, by the name of their set."""
 
     def model(self) -> nn.Module:
         """Return the model with its weights."""
@@ -45,6 +47,34 @@ class Run(Protocol):
             name: of the input set.
         """
         ...
+
+
+class Asked(NamedTuple):
+    """What is asked of a derived method.
+
+    Args:
+        data: which input sets to predict.
+        evaluation: draws, and how many examples at a time.
+        folder: where to write.
+        sources: what the inputs were whose predictions are there already, by the name of their set.
+    """
+
+    data: DataConfig
+    evaluation: EvaluationConfig
+    folder: Path
+    sources: Mapping[str, str] = MappingProxyType({})
+
+
+class Made(NamedTuple):
+    """What a derived method made, beside the files of its predictions.
+
+    Args:
+        chosen: the numbers that it chose.
+        sources: what the inputs are that it predicted, by the name of their set.
+    """
+
+    chosen: dict[str, float]
+    sources: dict[str, str]
 
 
 class Batches:
@@ -82,14 +112,12 @@ class Batches:
         return logits[:, self.order.argsort()]
 
 
-def temperature(runs: Sequence[Run], data: DataConfig, evaluation: EvaluationConfig, folder: Path) -> dict[str, float]:
+def temperature(runs: Sequence[Run], asked: Asked) -> Made:
     """Divide the logits of a run by the temperature that suits its validation predictions best.
 
     Args:
         runs: one run.
-        data: of the run; not read.
-        evaluation: of the run; not read.
-        folder: where to write.
+        asked: where to write; all that the run predicted is divided.
 
     Returns:
         The temperature.
@@ -104,47 +132,41 @@ def temperature(runs: Sequence[Run], data: DataConfig, evaluation: EvaluationCon
     value = fit_temperature(validation.logits, validation.labels)
     for name in _predicted(run):
         found = run.predictions(name)
-        _save(folder, name, found._replace(logits=(found.logits / value).astype(np.float32)))
-    return {"temperature": value}
+        _save(asked.folder, name, found._replace(logits=(found.logits / value).astype(np.float32)))
+    return Made({"temperature": value}, dict(run.sources))
 
 
-def mc_dropout(runs: Sequence[Run], data: DataConfig, evaluation: EvaluationConfig, folder: Path) -> dict[str, float]:
+def mc_dropout(runs: Sequence[Run], asked: Asked) -> Made:
     """Predict everything again with the dropout of a run's model on.
 
     Args:
         runs: one run, with dropout.
-        data: of the run.
-        evaluation: draws, and how many examples at a time.
-        folder: where to write.
+        asked: what to predict, and where to write.
 
     Returns:
-        Nothing: there is nothing to choose.
+        No number: there is nothing to choose.
     """
     run = _only(runs, "mc_dropout")
     model, seed = _on_device(run.model()), run.config.seed
 
     def logits(batches: Batches, name: str) -> Tensor:
-        return mc_dropout_logits(model, batches, evaluation.draws, seed=int(generator_for(name, seed).initial_seed()))
+        draws = asked.evaluation.draws
+        return mc_dropout_logits(model, batches, draws, seed=int(generator_for(name, seed).initial_seed()))
 
-    _predict(run, data, evaluation, folder, logits)
-    return {}
+    return Made({}, _predict(run, asked, logits))
 
 
 def last_layer(
     runs: Sequence[Run],
-    data: DataConfig,
-    evaluation: EvaluationConfig,
-    folder: Path,
+    asked: Asked,
     *,
     prior_precision: float | Literal["marginal_likelihood", "validation"] = "validation",
-) -> dict[str, float]:
+) -> Made:
     """Predict everything again with last layers drawn from their Laplace posterior.
 
     Args:
         runs: one run.
-        data: of the run.
-        evaluation: draws, and how many examples at a time.
-        folder: where to write.
+        asked: what to predict, and where to write.
         prior_precision: a number, or how to choose it. Under the largest marginal likelihood draws of a small set's
             last layers were far too wide (digits: NLL 0.141; by validation 0.069, as without Laplace).
 
@@ -154,8 +176,8 @@ def last_layer(
     from experiments.data import load
 
     run = _only(runs, "kfllla")
-    splits, seed = load(data, run.config.seed), run.config.seed
-    train, validation = (Batches(part, evaluation.batch_size) for part in (splits.train, splits.validation))
+    splits, seed = load(asked.data, run.config.seed), run.config.seed
+    train, validation = (Batches(part, asked.evaluation.batch_size) for part in (splits.train, splits.validation))
     posterior = last_layer_laplace(
         _on_device(run.model()),
         train,
@@ -168,20 +190,17 @@ def last_layer(
 
     def logits(batches: Batches, name: str) -> Tensor:
         # The same last layers for every input set.
-        return posterior.draw_logits(batches, evaluation.draws, generator_for("kfllla", seed))
+        return posterior.draw_logits(batches, asked.evaluation.draws, generator_for("kfllla", seed))
 
-    _predict(run, data, evaluation, folder, logits)
-    return {"prior_precision": posterior.prior_precision}
+    return Made({"prior_precision": posterior.prior_precision}, _predict(run, asked, logits))
 
 
-def ensemble(runs: Sequence[Run], data: DataConfig, evaluation: EvaluationConfig, folder: Path) -> dict[str, float]:
+def ensemble(runs: Sequence[Run], asked: Asked) -> Made:
     """Take the draws of several runs as the draws of one predictor: S is members times draws.
 
     Args:
         runs: the members; trained on the same split, or their test examples are not the same.
-        data: of the runs; not read.
-        evaluation: of the runs; not read.
-        folder: where to write.
+        asked: where to write; all that the members predicted is joined.
 
     Returns:
         The number of members.
@@ -196,34 +215,43 @@ def ensemble(runs: Sequence[Run], data: DataConfig, evaluation: EvaluationConfig
         if found != names[0]:
             odd = sorted(set(found) ^ set(names[0]))
             raise ValueError(f"runs: expected the same predictions in {runs[0].folder} and {run.folder}, not so: {odd}")
+        _check_sources(runs[0], run)
     for name in names[0]:
-        _save(folder, name, joined([run.predictions(name) for run in runs]))
-    return {"members": len(runs)}
+        _save(asked.folder, name, joined([run.predictions(name) for run in runs]))
+    return Made({"members": len(runs)}, dict(runs[0].sources))
 
 
-DERIVED: Mapping[str, Callable[..., dict[str, float]]] = MappingProxyType(
+DERIVED: Mapping[str, Callable[..., Made]] = MappingProxyType(
     {"temperature": temperature, "mc_dropout": mc_dropout, "kfllla": last_layer, "ensemble": ensemble}
 )
 
 
-def _predict(
-    run: Run,
-    data: DataConfig,
-    evaluation: EvaluationConfig,
-    folder: Path,
-    logits: Callable[[Batches, str], Tensor],
-) -> None:
-    """Predict what is not predicted yet of everything that the run itself predicted."""
+def _predict(run: Run, asked: Asked, logits: Callable[[Batches, str], Tensor]) -> dict[str, str]:
+    """Predict what is not predicted yet of everything that is asked for, and say what it is."""
     from experiments.data import input_sets, load
 
-    seed = run.config.seed
-    for inputs in input_sets(data, load(data, seed), seed, full=evaluation.full):
-        path = _path(folder, inputs.name)
-        if not is_predicted(path, inputs.ids, draws=evaluation.draws, source=inputs.source, recorded=None):
-            batches = Batches(inputs, evaluation.batch_size)
-            drawn = batches.in_order(logits(batches, inputs.name)).numpy()
-            labels = None if inputs.labels is None else inputs.labels.cpu().numpy()
-            _save(folder, inputs.name, Predictions(drawn, inputs.ids.cpu().numpy(), labels))
+    seed, sources = run.config.seed, {}
+    for inputs in input_sets(asked.data, load(asked.data, seed), seed, full=asked.evaluation.full):
+        if inputs.source:
+            sources[inputs.name] = inputs.source
+        path, recorded = _path(asked.folder, inputs.name), asked.sources.get(inputs.name)
+        if is_predicted(path, inputs.ids, draws=asked.evaluation.draws, source=inputs.source, recorded=recorded):
+            continue
+        batches = Batches(inputs, asked.evaluation.batch_size)
+        drawn = batches.in_order(logits(batches, inputs.name)).numpy()
+        labels = None if inputs.labels is None else inputs.labels.cpu().numpy()
+        _save(asked.folder, inputs.name, Predictions(drawn, inputs.ids.cpu().numpy(), labels))
+    return sources
+
+
+def _check_sources(one: Run, other: Run) -> None:
+    """Fail where two runs predicted sets of one name that are not the same, as corruptions published and generated."""
+    for name in sorted({*one.sources} & {*other.sources}):
+        if not same_source(one.sources[name], other.sources[name]):
+            raise ValueError(
+                f"runs: expected the same {name} in {one.folder} and {other.folder}, got {one.sources[name]} and "
+                f"{other.sources[name]}; predict one of them again"
+            )
 
 
 def _only(runs: Sequence[Run], kind: str) -> Run:

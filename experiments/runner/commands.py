@@ -150,14 +150,17 @@ def predict(run: Path, *, images: Path | None = None, unfamiliar: tuple[str, ...
     Raises:
         ValueError: if images are asked for, and further input sets of the run's own too.
     """
-    from experiments.runner.predicting import predict_images, predict_sets, with_inputs
+    from experiments.runner.fitting import predict_again
+    from experiments.runner.folder import RunFolder
+    from experiments.runner.predicting import predict_images, with_inputs
     from experiments.runner.trained_run import TrainedRun
 
     trained = TrainedRun(run)
     if images is not None and (unfamiliar or full):
         raise ValueError("images: expected alone; unfamiliar and full are about the run's own input sets")
     if images is None:
-        predict_sets(trained, with_inputs(trained, unfamiliar=unfamiliar, full=full))
+        asked = with_inputs(trained, unfamiliar=unfamiliar, full=full)
+        predict_again(asked, RunFolder(run), out=run.resolve().parents[2])
     else:
         console_of_width(160).print(predict_images(trained, images))
     score(runs=[run])

@@ -1,15 +1,19 @@
 """Rows that need no training of their own: they are derived from trained runs of another row."""
 
 from pathlib import Path
-from typing import Any
 
-from experiments.baselines import DERIVED
+from experiments.baselines import DERIVED, Asked
+from experiments.data import asked_unfamiliar
 from experiments.provenance import provenance
 from experiments.runner.experiment import Experiment
 from experiments.runner.folder import RunFolder
-from experiments.runner.trained_run import needed_runs
+from experiments.runner.predicting import recorded_inputs
+from experiments.runner.trained_run import TrainedRun, needed_runs
 
 __all__ = ["derive_run"]
+
+_TAKE_OVER = ("ensemble", "temperature")
+"""What is computed from predictions alone: there is no model to predict further sets."""
 
 
 def derive_run(experiment: Experiment, out: Path, folder: RunFolder) -> None:
@@ -21,14 +25,18 @@ def derive_run(experiment: Experiment, out: Path, folder: RunFolder) -> None:
         folder: of this run.
 
     Raises:
-        ValueError: if a run that is needed is missing.
+        ValueError: if a run that is needed is missing, or has not predicted what is to be taken from it.
     """
     runs = needed_runs(experiment, out)
+    if experiment.method.kind in _TAKE_OVER:
+        for run in runs:
+            _check_inputs(experiment, run)
     options = {name: value for name, value in experiment.method.options.items() if name != "members"}
-    derive = DERIVED[experiment.method.kind]
-    chosen: dict[str, Any] = derive(runs, experiment.data, experiment.evaluation, folder.path, **options) or {}
+    before = folder.read_summary().get("sources") if folder.is_complete else None
+    asked = Asked(experiment.data, experiment.evaluation, folder.path, before or {})
+    made = DERIVED[experiment.method.kind](runs, asked, **options)
     first = runs[0].summary
-    inherited = {name: first.get(name) for name in ("parameters", "data", "examples", "sources", "corruptions")}
+    inherited = {name: first.get(name) for name in ("parameters", "data", "examples")}
     words = [*experiment.departures, *experiment.reduced, *first["reduced"]]
     folder.complete(
         {
@@ -36,7 +44,21 @@ def derive_run(experiment: Experiment, out: Path, folder: RunFolder) -> None:
             **inherited,
             "reduced": list(dict.fromkeys(words)),
             "derived_from": [str(run.folder) for run in runs],
-            "chosen": chosen,
+            "chosen": made.chosen,
+            **recorded_inputs(made.sources),
             **provenance(),
         }
     )
+
+
+def _check_inputs(experiment: Experiment, run: TrainedRun) -> None:
+    """Fail where more is asked for than a run has predicted."""
+    there = asked_unfamiliar(run.config.data)
+    missing = [name for name in asked_unfamiliar(experiment.data) if name not in there]
+    full = experiment.evaluation.full and not run.config.evaluation.full
+    if missing or full:
+        wanted = [f"--unfamiliar '[{','.join(missing)}]'"] * bool(missing) + ["--full"] * full
+        raise ValueError(
+            f"{experiment.name}: expected to find what is asked for in {run.folder}, which has not predicted it; first "
+            f"python -m experiments predict {run.folder} {' '.join(wanted)}"
+        )

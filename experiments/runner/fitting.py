@@ -30,7 +30,7 @@ from experiments.storage import write_atomically
 from experiments.training import ClassificationModule, FitSummary
 from experiments.training import fit as train
 
-__all__ = ["perform", "perform_alone"]
+__all__ = ["perform", "perform_alone", "predict_again"]
 
 
 def perform(
@@ -91,12 +91,27 @@ def perform_alone(experiment: Experiment, *, out: Path, trainer: TrainerConfig, 
         _perform(experiment, out, folder, trainer, report)
         return
     if folder.lacks(experiment):
-        if experiment.method.base is None:
-            predict_sets(TrainedRun(folder.path), experiment)
-        else:
-            derive_run(experiment, out, folder)
+        predict_again(experiment, folder, out=out)
     folder.claim(experiment)
     report(experiment.epochs)
+
+
+def predict_again(experiment: Experiment, folder: RunFolder, *, out: Path) -> None:
+    """Predict what a complete run lacks of what is asked for, with its model or from the runs that it is derived from.
+
+    Args:
+        experiment: the configuration of the run, perhaps with other input sets or draws, which the run takes over.
+        folder: of the run.
+        out: folder of all runs.
+
+    Raises:
+        ValueError: if a run that is needed is missing, or has not predicted what is to be taken from it.
+    """
+    if experiment.method.base is None:
+        predict_sets(TrainedRun(folder.path), experiment)
+    else:
+        derive_run(experiment, out, folder)
+    folder.claim(experiment)
 
 
 def _perform(

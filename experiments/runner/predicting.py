@@ -87,13 +87,12 @@ def predict_sets(run: TrainedRun, asked: Experiment) -> None:
     splits = load(asked.data, asked.seed)
     model = run.model().to(_device())
     folder = RunFolder(run.folder)
-    sources = dict(run.summary.get("sources") or {})
+    sources = run.sources
     for inputs in input_sets(asked.data, splits, asked.seed, full=asked.evaluation.full):
         if predict_set(model, inputs, asked, folder, sources) and inputs.source:
             sources[inputs.name] = inputs.source
     write_diagnostics(model, splits.test, folder.diagnostics)
     folder.complete(run.summary | recorded_inputs(sources))
-    folder.claim(asked)
 
 
 def recorded_inputs(sources: Mapping[str, str]) -> dict[str, Any]:

@@ -45,6 +45,11 @@ class TrainedRun:
         plain = {key: tuple(value) if isinstance(value, list) else value for key, value in self.summary["data"].items()}
         return DataDescription(**plain)
 
+    @property
+    def sources(self) -> dict[str, str]:
+        """What the inputs were that it predicted, in words, by the name of their set."""
+        return dict(self.summary.get("sources") or {})
+
     def model(self) -> nn.Module:
         """Build the model with its weights, in eval mode, on the CPU.
 

@@ -8,7 +8,7 @@ import torch
 from scipy.special import softmax
 
 from cgp import SoftmaxAttention
-from experiments.baselines import DERIVED, joined, last_layer_laplace, mc_dropout_logits
+from experiments.baselines import DERIVED, Asked, joined, last_layer_laplace, mc_dropout_logits
 from experiments.baselines.deriving import Batches
 from experiments.data import input_sets, load
 from experiments.data.configuration import DataConfig
@@ -26,8 +26,9 @@ C = 10
 class FakeRun:
     """A run whose model is untrained and whose predictions are random."""
 
-    def __init__(self, folder, seed=0, names=("validation", "test", "unfamiliar-x"), draws=2):
+    def __init__(self, folder, seed=0, names=("validation", "test", "unfamiliar-x"), draws=2, source="10 images of x"):
         self.folder, self.config = folder, SimpleNamespace(seed=seed)
+        self.sources = {"unfamiliar-x": source}
         generator = np.random.default_rng(seed)
         for name in names:
             arrays = {
@@ -52,7 +53,7 @@ class FakeRun:
 
 
 def derived(kind, runs, folder, **options):
-    chosen = DERIVED[kind](runs, DATA, EVALUATION, folder, **options)
+    chosen, _ = DERIVED[kind](runs, Asked(DATA, EVALUATION, folder), **options)
     return chosen, lambda name: load_predictions(folder / "predictions" / f"{name}.npz")
 
 
@@ -86,6 +87,23 @@ def test_mc_dropout_and_last_layer_predict_every_input_set(tmp_path):
         before = (tmp_path / kind / "predictions" / "test.npz").stat().st_mtime_ns
         derived(kind, [run], tmp_path / kind)  # what is there is kept
         assert (tmp_path / kind / "predictions" / "test.npz").stat().st_mtime_ns == before
+
+
+def test_they_say_what_they_predicted(tmp_path):
+    runs = [FakeRun(tmp_path / str(seed), seed, source=f"{seed + 1} images of x") for seed in range(2)]
+    for kind, count in (("temperature", 1), ("ensemble", 2)):
+        made = DERIVED[kind](runs[:count], Asked(DATA, EVALUATION, tmp_path / kind))
+        assert made.sources == {"unfamiliar-x": "1 images of x"}
+    folder = tmp_path / "mc_dropout"
+    sources = {inputs.name: inputs.source for inputs in input_sets(DATA, load(DATA, 0), 0) if inputs.source}
+    assert sources
+    found = DERIVED["mc_dropout"](runs[:1], Asked(DATA, EVALUATION, folder)).sources
+    assert found == sources
+    changed = next(iter(sources))
+    stamps = {path.stem: path.stat().st_mtime_ns for path in (folder / "predictions").iterdir()}
+    DERIVED["mc_dropout"](runs[:1], Asked(DATA, EVALUATION, folder, sources | {changed: "something else"}))
+    again = {path.stem: path.stat().st_mtime_ns for path in (folder / "predictions").iterdir()}
+    assert {name for name in stamps if stamps[name] != again[name]} == {changed}
 
 
 def test_a_number_as_prior_precision(tmp_path):
@@ -139,6 +157,12 @@ def test_runs_that_do_not_fit(tmp_path):
         derived("ensemble", [one], tmp_path / "out")
     with pytest.raises(ValueError, match=r"runs: expected the same predictions in .*not so: \['unfamiliar-x'\]"):
         derived("ensemble", [one, other], tmp_path / "out")
+    other = FakeRun(tmp_path / "other", source="20 images of y")
+    with pytest.raises(
+        ValueError, match=r"the same unfamiliar-x in .*, got 10 images of x and 20 images of y; predict"
+    ):
+        derived("ensemble", [one, other], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
     for kind in ("temperature", "mc_dropout", "kfllla"):
         with pytest.raises(ValueError, match=f"runs: expected one run for {kind}, got 2"):
             derived(kind, [one, other], tmp_path / "out")

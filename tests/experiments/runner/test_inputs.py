@@ -108,6 +108,22 @@ def test_a_derived_row_follows(tmp_path):
     made(tmp_path, "digits/mc_dropout", *more)
     assert sizes(folder)["unfamiliar-uniform-noise"] == (3, 10)
     assert sizes(folder)["unfamiliar-inverted"] == (3, 10)
+    assert set(record(folder)["sources"]) == set(sizes(folder))
+
+
+def test_predict_takes_a_derived_row_too(tmp_path, capsys):
+    base = made(tmp_path)
+    temperature, dropout = made(tmp_path, "digits/temperature"), made(tmp_path, "digits/mc_dropout")
+    more = ["--unfamiliar", "[uniform-noise]", "--full"]
+    main(["predict", str(dropout.path), *more])  # it has the model of its base
+    assert {"unfamiliar-uniform-noise", "corrupted-blur-5"} <= set(sizes(dropout)) - set(sizes(base))
+    refused = stopped(["predict", str(temperature.path), *more], capsys)
+    first = f"python -m experiments predict {base.path} --unfamiliar '[uniform-noise]' --full"
+    assert first in " ".join(refused.split())
+    main(["predict", str(base.path), *more])
+    main(["predict", str(temperature.path), *more])
+    assert sizes(temperature) == sizes(base)
+    assert record(temperature)["sources"] == record(base)["sources"]
 
 
 def test_a_derived_row_of_other_data_is_refused(tmp_path):
@@ -136,6 +152,8 @@ def test_published_corruptions_are_called_published(tmp_path):
     folder = perform(experiment, out=tmp_path / "runs", trainer=QUIET)
     assert record(folder)["corruptions"] == "generated"
     generated = load_predictions(folder.predictions / "corrupted-fog-1.npz").logits
+    dropout = perform(experiment_from(["cifar10/mc_dropout"], values), out=tmp_path / "runs", trainer=QUIET)
+    assert record(dropout)["corruptions"] == "generated"
 
     official = root / "CIFAR-10-C"
     official.mkdir()
@@ -150,6 +168,10 @@ def test_published_corruptions_are_called_published(tmp_path):
     assert record(folder)["corruptions"] == "official"
     assert record(folder)["sources"] == {"corrupted-fog-1": "CIFAR-10-C"}
     assert not np.allclose(load_predictions(folder.predictions / "corrupted-fog-1.npz").logits, generated)
+    before = load_predictions(dropout.predictions / "corrupted-fog-1.npz").logits
+    main(["predict", str(dropout.path)])
+    assert record(dropout)["sources"] == {"corrupted-fog-1": "CIFAR-10-C"}
+    assert not np.allclose(load_predictions(dropout.predictions / "corrupted-fog-1.npz").logits, before)
 
 
 def test_images_of_ones_own_do_not_take_the_place_of_a_set(tmp_path):
