@@ -6,6 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+import docstring_parser
+from docstring_parser import DocstringStyle
+
 from experiments.runner.experiment import CONFIGS
 from experiments.runner.parsing import HintingParser, expanded
 
@@ -19,14 +22,14 @@ class Command(NamedTuple):
         path: `module:function`; the module is imported when the command is used.
         summary: one line of help.
         defaults: files of `experiments/configs` with its default values.
-        flags: parameters that are flags without a value, with their meaning: jsonargparse would ask for `--quick true`.
+        flags: parameters that are flags without a value: jsonargparse would ask for `--quick true`.
         positional: what needs no name: "required" parameters, or the one of this name, which takes several values.
     """
 
     path: str
     summary: str
     defaults: tuple[str, ...] = ()
-    flags: Mapping[str, str] = MappingProxyType({})
+    flags: tuple[str, ...] = ()
     positional: str | None = None
 
     def function(self) -> Callable[..., object]:
@@ -43,7 +46,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "experiments.demo:demo",
             "Train one small vision transformer with every method on real digits, and write a report.",
             defaults=("demo.yaml",),
-            flags={"quick": "one seed, few epochs: under a minute, for a first look"},
+            flags=("quick",),
         ),
         "select": Command(
             "experiments.select:select",
@@ -53,15 +56,12 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "fit": Command(
             "experiments.runner.commands:fit",
             "Train one row of a table with one seed, and predict every input set.",
-            flags={"smoke": "a few steps on a handful of examples, to see whether the row works"},
+            flags=("smoke",),
         ),
         "sweep": Command(
             "experiments.runner.commands:sweep",
             "Train rows x seeds; skip what is done.",
-            flags={
-                "print": "write one command a line instead, for a cluster",
-                "smoke": "a few steps on a handful of examples of each",
-            },
+            flags=("print", "smoke"),
             positional="rows",
         ),
         "test": Command(
@@ -72,7 +72,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "predict": Command(
             "experiments.runner.commands:predict",
             "Predict input sets, or a folder of images, with a trained run.",
-            flags={"full": "corrupt all test images at all five severities"},
+            flags=("full",),
             positional=_REQUIRED,
         ),
         "list": Command("experiments.runner.commands:list_rows", "List rows, and which of their runs are done."),
@@ -93,7 +93,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "benchmark": Command(
             "experiments.benchmarks:benchmark",
             "Measure time and memory of the blocks.",
-            flags={"quick": "tiny sizes, in seconds: for tests, not for figures"},
+            flags=("quick",),
             positional=_REQUIRED,
         ),
     }
@@ -116,9 +116,11 @@ def parser(chosen: str | None = None) -> HintingParser:
 
 def _parser_of(command: Command) -> HintingParser:
     function = command.function()
+    described = docstring_parser.parse(function.__doc__ or "", style=DocstringStyle.GOOGLE)
+    meaning = {parameter.arg_name: parameter.description for parameter in described.params}
     sub = HintingParser(
         allow_abbrev=False,
-        description=function.__doc__,
+        description=described.description,
         default_config_files=[str(CONFIGS / file) for file in command.defaults],
     )
     sub.add_argument(
@@ -126,11 +128,11 @@ def _parser_of(command: Command) -> HintingParser:
     )
     several = [command.positional] if command.positional not in (None, _REQUIRED) else []
     for name in several:
-        sub.add_argument(name, nargs="+")
+        sub.add_argument(name, nargs="+", help=meaning[name])
     skipped = {*command.flags, *several}
     sub.add_function_arguments(function, skip=skipped, as_positional=command.positional == _REQUIRED)
-    for flag, meaning in command.flags.items():
-        sub.add_argument(f"--{flag}", action="store_true", help=meaning)
+    for flag in command.flags:
+        sub.add_argument(f"--{flag}", action="store_true", help=meaning[flag])
     return sub
 
 

@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import docstring_parser
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -73,6 +74,19 @@ def test_unknown_keys_and_wrong_types_are_errors(arguments, capsys):
         main(arguments)
     assert stopped.value.code == 2
     assert "error" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_help_says_what_it_does_and_explains_every_argument(command, capsys):
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    written = "".join(capsys.readouterr().out.split())
+    assert "Args:" not in written
+    assert "Raises:" not in written
+    documented = docstring_parser.parse(cli.COMMANDS[command].function().__doc__)
+    meanings = [documented.description, *(parameter.description for parameter in documented.params)]
+    # argparse breaks lines where it likes, after hyphens too
+    assert [meaning for meaning in meanings if "".join(meaning.split()).rstrip(".") not in written] == []
 
 
 def _command(out, epochs):
