@@ -17,7 +17,7 @@ from experiments.baselines.mc_dropout import mc_dropout_logits
 from experiments.data.examples import Examples, InputSet, batch
 from experiments.data.folders import OWN_IMAGES
 from experiments.data.seeding import generator_for
-from experiments.metrics import fit_temperature
+from experiments.metrics import fit_temperature, mean_probabilities
 from experiments.prediction import Predictions, is_predicted, same_source
 from experiments.storage import write_atomically
 
@@ -71,10 +71,12 @@ class Made(NamedTuple):
     Args:
         chosen: the numbers that it chose.
         sources: what the inputs are that it predicted, by the name of their set.
+        remarks: what to know before one believes it, in words.
     """
 
     chosen: dict[str, float]
     sources: dict[str, str]
+    remarks: tuple[str, ...] = ()
 
 
 class Batches:
@@ -133,7 +135,12 @@ def temperature(runs: Sequence[Run], asked: Asked) -> Made:
     for name in _predicted(run):
         found = run.predictions(name)
         _save(asked.folder, name, found._replace(logits=(found.logits / value).astype(np.float32)))
-    return Made({"temperature": value}, dict(run.sources))
+    right = int((mean_probabilities(validation.logits).argmax(-1) == validation.labels).sum())
+    remarks = ()
+    if right in (0, len(validation.ids)):
+        what = "right" if right else "wrong"
+        remarks = (f"the temperature has no optimum: all {len(validation.ids):,} validation predictions are {what}",)
+    return Made({"temperature": value}, dict(run.sources), remarks)
 
 
 def mc_dropout(runs: Sequence[Run], asked: Asked) -> Made:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -138,6 +139,17 @@ class DataSplits:
     test: Examples
     description: DataDescription
     others: Mapping[str, Examples] = field(default_factory=dict)
+
+    def fingerprint(self) -> str:
+        """Return a hash of the three parts: labels, ids, and inputs but for floats, which differ between machines."""
+        digest = hashlib.sha256()
+        for part in (self.train, self.validation, self.test):
+            inputs = [part.inputs] if isinstance(part.inputs, Tensor) else list(part.inputs.values())
+            for values in (part.labels, part.ids, *inputs):
+                if not values.is_floating_point():
+                    digest.update(str(tuple(values.shape)).encode())
+                    digest.update(values.cpu().contiguous().numpy())
+        return digest.hexdigest()
 
     def to(self, device: torch.device | str) -> DataSplits:
         """Return the same with its examples on a device.

@@ -106,7 +106,8 @@ def holds_images(folder: Path) -> bool:
 
 
 def _images(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.rglob("*") if path.suffix.lower() in FORMATS and _is_visible(path, folder))
+    found = (path for path in folder.rglob("*") if path.suffix.lower() in FORMATS and _is_visible(path, folder))
+    return (path for path in found if path.is_file())
 
 
 def _is_visible(path: Path, folder: Path) -> bool:

@@ -37,6 +37,9 @@ def load_texts(data: DataConfig, seed: int) -> DataSplits:
     rows = TEXT_SETS[data.name](data, seed if data.split_seed is None else data.split_seed)
     chosen, reductions = _limited(rows, data)
     max_length = data.max_length or _MAX_LENGTH[data.name]
+    train, places = chosen["train"]
+    if len({train.labels[place] for place in places.tolist()}) < 2:
+        raise ValueError(f"{data.data_root}: expected training texts of two classes of {data.name}, got one")
     parts, description = _embedded(chosen, data, max_length)
     differences = {words: None for texts, _ in rows.values() for words in texts.departures}
     if data.name in _CONTEXTUAL:
@@ -93,7 +96,8 @@ def _limited(rows: _Rows, data: DataConfig) -> tuple[_Rows, tuple[str, ...]]:
     small: _Rows = {}
     left_out = []
     for name, (texts, positions) in rows.items():
-        taken = some(len(positions), getattr(data, f"limit_{name}", None), data.name, name)
+        limit = getattr(data, f"limit_{name}", data.limit_test)  # further sets are cut as the test part is
+        taken = some(len(positions), limit, data.name, name)
         small[name] = texts, positions[taken]
         if len(taken) < len(positions):
             left_out.append(f"{len(taken):,} of {len(positions):,} {name} texts")

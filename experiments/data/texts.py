@@ -134,13 +134,24 @@ def _columns(path: Path, rows: Iterable[tuple[str, int]]) -> tuple[tuple[str, ..
 
 def _json_rows(path: Path) -> Iterator[tuple[str, int]]:
     with lzma.open(path, "rt", encoding="utf-8") as lines:
-        for line in lines:
-            row = json.loads(line)
-            yield row["text"], row["label"]
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+                text, label = row["text"], row["label"]
+            except (KeyError, TypeError, json.JSONDecodeError) as error:
+                raise ValueError(f"line {number}: {error}") from error
+            if not isinstance(text, str) or type(label) is not int:
+                raise ValueError(f"line {number}: a text and a whole number as label, got {text!r} and {label!r}"[:200])
+            yield text, label
 
 
 def _folder_rows(folder: Path) -> Iterator[tuple[str, int]]:
     for part in ("train", "test"):
         for label, name in enumerate(("neg", "pos")):
             for path in sorted((folder / part / name).glob("*.txt")):
-                yield path.read_text(encoding="utf-8"), label
+                try:
+                    yield path.read_text(encoding="utf-8"), label
+                except UnicodeDecodeError as error:
+                    raise ValueError(f"{path.relative_to(folder)}: {error}") from error

@@ -16,7 +16,7 @@ from experiments.paper_tables.render import EXTENSIONS, RENDERERS, Format, as_ri
 from experiments.paper_tables.rows import Row, rows
 from experiments.paper_tables.runs import find_runs
 from experiments.paper_tables.specification import Block, TableSpec
-from experiments.paper_tables.status import data_root, status, waiting_for
+from experiments.paper_tables.status import UNDEFINED, data_root, status, waiting_for
 from experiments.storage import write_text
 from experiments.tables import console_of_width
 
@@ -126,7 +126,10 @@ def _overview(measured: dict[str, list[Row]], root: Path | None) -> Table:
     for name, rows_ in measured.items():
         spec = TABLES[name]
         state = status(spec, rows_, root)
-        rest = "; ".join(f"{count} for {what}" for what, count in state.waits.items()) or "–"
+        rest = (
+            "; ".join(f"{count} {what if what == UNDEFINED else f'for {what}'}" for what, count in state.waits.items())
+            or "–"
+        )
         partial = f", {state.partial} in part" if state.partial else ""
         view.add_row(name, spec.title, f"{state.measured} of {state.total}{partial}", rest)
     return view
@@ -152,7 +155,8 @@ def _rows_of(spec: TableSpec, rows_: Sequence[Row], root: Path | None) -> Iterat
 
 def _state(block: Block, rows_: Sequence[Row], root: Path | None) -> str:
     waits = dict.fromkeys(filter(None, (waiting_for(block, row, root) for row in rows_)))
-    return f"waiting for {'; '.join(waits)}" if waits else _seeds(rows_)
+    words = [what if what == UNDEFINED else f"waiting for {what}" for what in waits]
+    return "; ".join(words) or _seeds(rows_)
 
 
 def _seeds(rows_: Sequence[Row]) -> str:

@@ -59,6 +59,9 @@ def plot(
     for key, spec in chosen.items():
         folders = (data,) if data else spec.folders
         material = _material(found, folders, methods or spec.methods, meter)
+        absent = [method for method in methods or () if method not in material.runs]
+        if absent:
+            raise ValueError(f"methods: expected some with runs in {' or '.join(folders)}, got {', '.join(absent)}")
         path = _target(Path(out), key, format, one=len(chosen) == 1)
         if _is_saved(spec, material, metric, path):
             continue

@@ -12,7 +12,10 @@ from experiments.data.published import PUBLISHED
 from experiments.paper_tables.rows import Row
 from experiments.paper_tables.specification import Block, TableSpec
 
-__all__ = ["Status", "data_root", "status", "waiting_for"]
+__all__ = ["UNDEFINED", "Status", "data_root", "status", "waiting_for"]
+
+UNDEFINED = "undefined for these predictions"
+"""Said of a number that no run will ever give, as a rate of errors without an error."""
 
 
 class Status(NamedTuple):
@@ -52,7 +55,7 @@ def waiting_for(block: Block, row: Row, root: Path | None) -> str:
         there = [name for name in row.missing if name not in members or has_set(name, "test", root or Path())]
         return f"predictions: {', '.join(there)}" if there else f"data: {', '.join(row.missing)}"
     if row.seeds:
-        return "nothing: undefined for these predictions"
+        return UNDEFINED
     absent, partly = _absent(block, root)
     if absent:
         return f"data: {', '.join(absent)}" + ("" if root else " (CGP_DATA is not set)")

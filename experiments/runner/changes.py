@@ -8,7 +8,7 @@ from experiments.runner.experiment import Experiment
 from experiments.runner.parsing import experiment_from
 from experiments.runner.rows import is_row
 
-__all__ = ["changes"]
+__all__ = ["changes", "check_name"]
 
 _PARTS = ("data", "model", "method", "training", "evaluation")
 _WORDS = {"method.label"}
@@ -37,6 +37,31 @@ def changes(experiment: Experiment) -> list[str]:
     changed = [key for key in {**row, **own} if row.get(key) != own.get(key) and _counts(key)]
     words = ", ".join(f"{key} {own.get(key)} ({row.get(key)})" for key in changed)
     return [f"not as in the row: {words}"] if words else []
+
+
+def check_name(experiment: Experiment) -> None:
+    """Check that a run that is called after a row is trained on the row's data: tables go by the name.
+
+    Args:
+        experiment: a run.
+
+    Raises:
+        ValueError: if it is trained on others.
+
+    Example:
+        >>> check_name(experiment_from(["cola/softmax"], ["data.name=imdb"]))  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ValueError: name: expected another one for a run on imdb, as --name imdb/softmax, got cola/softmax, ...
+    """
+    if not is_row(experiment.name):
+        return
+    own, row = experiment.data.name, experiment_from([experiment.name]).data.name
+    if own != row:
+        method = experiment.name.split("/")[1]
+        raise ValueError(
+            f"name: expected another one for a run on {own}, as --name {own}/{method}, got {experiment.name}, a row on "
+            f"{row}"
+        )
 
 
 def _counts(key: str) -> bool:

@@ -32,14 +32,15 @@ def derive_run(experiment: Experiment, out: Path, folder: RunFolder) -> None:
         for run in runs:
             _check_inputs(experiment, run)
     options = {name: value for name, value in experiment.method.options.items() if name != "members"}
-    before = folder.read_summary().get("sources") if folder.is_complete else None
-    asked = Asked(experiment.data, experiment.evaluation, folder.path, before or {})
+    before = folder.read_summary() if folder.is_complete else {}
+    asked = Asked(experiment.data, experiment.evaluation, folder.path, before.get("sources") or {})
     made = DERIVED[experiment.method.kind](runs, asked, **options)
     first = runs[0].summary
     inherited = {name: first.get(name) for name in ("parameters", "data", "examples")}
-    words = [*experiment.departures, *experiment.reduced, *first["reduced"]]
+    words = [*experiment.departures, *experiment.reduced, *first["reduced"], *made.remarks]
     folder.complete(
         {
+            **{name: before[name] for name in ("images",) if name in before},
             "label": experiment.method.label,
             **inherited,
             "reduced": list(dict.fromkeys(words)),

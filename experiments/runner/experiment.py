@@ -44,6 +44,8 @@ class Experiment:
         parts = self.name.split("/")
         if len(parts) != 2 or not all(part and not part.startswith(".") for part in parts):
             raise ValueError(f"name: expected <data>/<method>, got {self.name!r}")
+        if self.seed < 0:
+            raise ValueError(f"seed: expected none or a positive whole number, got {self.seed}")
 
     @property
     def epochs(self) -> int:

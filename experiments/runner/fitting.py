@@ -19,7 +19,7 @@ from experiments.inside import write_diagnostics
 from experiments.memory import forget_peak, peak_bytes
 from experiments.methods import build
 from experiments.provenance import provenance
-from experiments.runner.changes import changes
+from experiments.runner.changes import changes, check_name
 from experiments.runner.deriving import derive_run
 from experiments.runner.experiment import Experiment
 from experiments.runner.folder import RunFolder
@@ -54,9 +54,10 @@ def perform(
         The run's folder.
 
     Raises:
-        ValueError: if the folder belongs to another configuration or process, a run that this one needs is missing, or
-            there are no such devices.
+        ValueError: if the folder belongs to another configuration or process, the run is called after a row on other
+            data, a run that it needs is missing, or there are no such devices.
     """
+    check_name(experiment)
     _check_devices(trainer)
     folder = RunFolder(experiment.folder(out))
     if rank_zero_only.rank:
@@ -90,6 +91,8 @@ def perform_alone(experiment: Experiment, *, out: Path, trainer: TrainerConfig, 
         folder.claim(experiment)
         _perform(experiment, out, folder, trainer, report)
         return
+    if folder.is_moved(experiment):
+        _check_moved(experiment, out, folder)
     if folder.lacks(experiment):
         predict_again(experiment, folder, out=out)
     folder.claim(experiment)
@@ -161,6 +164,8 @@ def _train(
     if trainer.threads is not None:
         torch.set_num_threads(trainer.threads)
     splits = load(experiment.data, experiment.seed)
+    if not rank_zero_only.rank:
+        folder.check_data(splits)
     check_inputs(experiment.data, splits)
     torch.manual_seed(experiment.seed)
     module = build(
@@ -210,6 +215,14 @@ def _words(experiment: Experiment, out: Path, splits: DataSplits) -> list[str]:
     starts = [RunFolder(out / name / f"seed-{seed}") for name, seed in experiment.needs()]
     begun = [word for start in starts if start.is_complete for word in start.read_summary()["reduced"]]
     return [*own, *(f"of what it starts from: {word}" for word in dict.fromkeys(begun) if word not in own)]
+
+
+def _check_moved(experiment: Experiment, out: Path, folder: RunFolder) -> None:
+    """Fail where the data that lie elsewhere now are not those of a run, or of what it is derived from."""
+    if experiment.method.base is None:
+        folder.check_data(load(experiment.data, experiment.seed))
+    else:
+        needed_runs(experiment, out)
 
 
 def _check_devices(trainer: TrainerConfig) -> None:

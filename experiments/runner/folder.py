@@ -7,13 +7,15 @@ from typing import Any, get_type_hints
 import yaml
 
 from experiments.collapse import DIAGNOSTICS
+from experiments.data.examples import DataSplits
 from experiments.runner.experiment import Experiment, as_plain
 from experiments.storage import read_json, write_json, write_text
 
 __all__ = ["RunFolder"]
 
 _WORDS = ("departures", "reduced")
-_ASIDE = {"method": ("label",), "data": ("root", "folder", "cache", "download")}
+_PLACES = ("root", "folder")
+_ASIDE = {"method": ("label",), "data": (*_PLACES, "cache", "download")}
 _PREDICTED = {
     "data": ("unfamiliar", "limit_unfamiliar"),
     "corruptions": ("kinds", "severities", "limit", "source"),
@@ -34,7 +36,7 @@ class RunFolder:
         self.config, self.summary = path / "config.yaml", path / "run.json"
         self.weights = path / "weights.safetensors"
         self.checkpoints, self.logs, self.predictions = path / "checkpoints", path / "logs", path / "predictions"
-        self.diagnostics = path / DIAGNOSTICS
+        self.diagnostics, self.data = path / DIAGNOSTICS, path / "data.json"
 
     @property
     def is_complete(self) -> bool:
@@ -85,6 +87,37 @@ class RunFolder:
                 f"out: {self.path} holds a run of another configuration ({'; '.join(differences)}). "
                 "Choose another --out, or remove that folder"
             )
+
+    def check_data(self, splits: DataSplits) -> None:
+        """Check that data are those of the run, wherever they lie now; note which they are where nobody did.
+
+        Args:
+            splits: what was read.
+
+        Raises:
+            ValueError: if the run has seen others.
+        """
+        parts = {name: len(getattr(splits, name)) for name in ("train", "validation", "test")}
+        found = {"examples": parts, "fingerprint": splits.fingerprint()}
+        if not self.data.exists():
+            write_json(self.data, found)
+            return
+        there = read_json(self.data)
+        if there != found:
+            sizes = [", ".join(f"{size:,} {name}" for name, size in one["examples"].items()) for one in (there, found)]
+            raise ValueError(
+                f"data: expected the examples of {self.path} ({sizes[0]}), got others ({sizes[1]}). Choose another "
+                "--name or --out, or remove that folder"
+            )
+
+    def is_moved(self, experiment: Experiment) -> bool:
+        """Say whether a configuration has its data elsewhere than the run that is there.
+
+        Args:
+            experiment: the configuration.
+        """
+        there, wanted = self._there()["data"], experiment.plain()["data"]
+        return any(there[name] != wanted[name] for name in _PLACES)
 
     def lacks(self, experiment: Experiment) -> bool:
         """Say whether a configuration asks for other predictions than that of the run that is there.
@@ -139,7 +172,10 @@ class RunFolder:
             raise ValueError(
                 f"run: expected a complete run (<data>/<method>/seed-<n>), got {self.path} without {self.summary.name}"
             )
-        return read_json(self.summary)
+        found = read_json(self.summary)
+        if "label" not in found:
+            raise ValueError(f"{self.summary}: expected what a run of a row writes, got something else")
+        return found
 
 
 def _completed(values: dict[str, Any], kind: type) -> dict[str, Any]:

@@ -5,22 +5,27 @@ from pathlib import Path
 from rich.table import Table
 
 from experiments.runner.folder import RunFolder
-from experiments.runner.rows import row_names
+from experiments.runner.rows import is_row, row_names
 
 __all__ = ["row_table"]
 
 
 def row_table(rows: str, out: Path) -> Table:
-    """Return the rows with the seeds that are done and those that were begun.
+    """Return the rows with the seeds that are done and those that were begun; runs on data of one's own, too.
 
     Args:
         rows: pattern of rows.
         out: folder of all runs.
+
+    Raises:
+        ValueError: if there is neither a row nor a run of this name.
     """
     table = Table(title=f"Rows, and their runs in {out}", title_justify="left")
     for title in ("row", "seeds done", "begun", "s/epoch", "departures"):
         table.add_column(title)
-    for name in row_names(rows):
+    own = _own_names(rows, out)
+    names = [*own, *(row_names(rows) if rows == "*/*" or not own else [])]
+    for name in names:
         folders = [RunFolder(path) for path in sorted((out / name).glob("seed-*"))]
         done = [folder for folder in folders if folder.is_complete]
         begun = [folder for folder in folders if not folder.is_complete and folder.config.exists()]
@@ -34,6 +39,13 @@ def row_table(rows: str, out: Path) -> Table:
             str(len(summaries[0]["reduced"])) if summaries else "",
         )
     return table
+
+
+def _own_names(pattern: str, out: Path) -> list[str]:
+    """Runs that are called after no row."""
+    runs = out.glob(pattern if "/" in pattern else f"{pattern}/*")
+    names = ("/".join(path.parts[-2:]) for path in runs if any(path.glob("seed-*/config.yaml")))
+    return sorted(name for name in names if not is_row(name))
 
 
 def _seeds(folders: list[RunFolder]) -> str:

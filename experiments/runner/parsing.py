@@ -52,11 +52,13 @@ def _hint(message: str, known: Sequence[str]) -> str:
         return " (a row has them all: --config digits/softmax; `python -m experiments list` shows the rows)"
     for pattern in _OFFENDERS:
         found = pattern.search(message)
-        if found and "settings" in known and found.group(1).partition(".")[0] in _PARTS:
+        if not found:
+            continue
+        of_rows = "settings" in known and found.group(1).partition(".")[0] in _PARTS
+        close = difflib.get_close_matches(found.group(1), known, n=1, cutoff=0.8 if of_rows else 0.5)
+        if of_rows and not close:
             return f""" (a value of the rows goes into --settings '["{found.group(1)}=..."]')"""
-        if found:
-            close = difflib.get_close_matches(found.group(1), known, n=1, cutoff=0.5)
-            return f" (did you mean '{close[0]}'?)" if close else ""
+        return f" (did you mean '{close[0]}'?)" if close else ""
     return ""
 
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from experiments.baselines.drawing import stochastic_layers
-from experiments.data import asked_unfamiliar, input_sets, load
+from experiments.data import asked_unfamiliar, corruption_source, input_sets, load
 from experiments.data.examples import InputSet, batch
 from experiments.data.folders import folder_inputs, image_files
 from experiments.inside import write_diagnostics
@@ -84,9 +84,9 @@ def predict_sets(run: TrainedRun, asked: Experiment) -> None:
         run: a trained run.
         asked: its configuration, perhaps with other input sets or draws.
     """
-    splits = load(asked.data, asked.seed)
+    splits, folder = load(asked.data, asked.seed), RunFolder(run.folder)
+    folder.check_data(splits)
     model = run.model().to(_device())
-    folder = RunFolder(run.folder)
     sources = run.sources
     for inputs in input_sets(asked.data, splits, asked.seed, full=asked.evaluation.full):
         if predict_set(model, inputs, asked, folder, sources) and inputs.source:
@@ -114,8 +114,18 @@ def with_inputs(run: TrainedRun, *, unfamiliar: Sequence[str] = (), full: bool =
         run: a trained run.
         unfamiliar: sets of no class beside its own.
         full: corrupt all test images at all five severities.
+
+    Raises:
+        ValueError: if the run has no such sets: it was trained on texts, or no kind of corruption was asked for.
     """
     config = run.config
+    if (unfamiliar or full) and run.description.kind != "image":
+        raise ValueError(f"unfamiliar, full: expected a run on images, got texts in {run.folder}")
+    if full and corruption_source(config.data) is None:
+        raise ValueError(
+            f"full: expected a run that predicts corrupted images, got none in {run.folder}; name kinds first, by the "
+            "row again with --data.corruptions.kinds"
+        )
     sets = tuple(dict.fromkeys((*asked_unfamiliar(config.data), *unfamiliar)))
     data = dataclasses.replace(config.data, unfamiliar=sets) if unfamiliar else config.data
     evaluation = dataclasses.replace(config.evaluation, full=full or config.evaluation.full)
@@ -131,11 +141,19 @@ def predict_images(run: TrainedRun, folder: Path) -> Table:
 
     Returns:
         The first of them, for the terminal; all are in `predictions/images-<folder>.csv`.
+
+    Raises:
+        ValueError: if the model was not trained on images, or another folder of this name was predicted before.
     """
-    inputs = folder_inputs(folder, run.description)
+    inputs, files = folder_inputs(folder, run.description), RunFolder(run.folder)
+    place, before = str(folder.resolve()), dict(run.summary.get("images") or {})
+    other = before.get(inputs.name, place)
+    if other != place and Path(other).is_dir():
+        raise ValueError(f"images: expected a folder of another name than {other}, got {place}; rename one of them")
     logits = _logits_of_images(run, inputs)
-    path = RunFolder(run.folder).predictions / f"{inputs.name}.npz"
+    path = files.predictions / f"{inputs.name}.npz"
     save_predictions(path, logits, inputs)
+    files.complete(run.summary | {"images": before | {inputs.name: place}})
     rows = _image_rows(run, logits, [str(file.relative_to(folder)) for file in image_files(folder)])
     write_csv(path.with_suffix(".csv"), rows)
     table = Table(*rows[0], title=f"{len(rows):,} images of {folder}, all in {path.with_suffix('.csv')}")

@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from experiments.configuration import TrainerConfig
+from experiments.runner.changes import check_name
 from experiments.runner.experiment import Experiment
 from experiments.runner.fitting import perform_alone
 from experiments.runner.folder import RunFolder
@@ -20,6 +21,7 @@ from experiments.storage import write_text
 __all__ = ["SweepTask", "commands", "experiments_of", "sweep_all", "waves"]
 
 _ERROR = "error.txt"
+_OWN = {"seed": "seeds are given by --seeds", "name": "runs of a sweep are called after their rows"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,13 +75,18 @@ def experiments_of(
         seeds: of each row; an ensemble counts its own.
         overrides: configurations merged over each row.
         values: `key=value` over that.
+
+    Raises:
+        ValueError: if there is no such row or value, or a value is one of the sweep's own or makes a row another one.
     """
+    _check_settings(values)
     found: dict[tuple[str, int], Experiment] = {}
 
     def add(name: str, seed: int) -> None:
         if (name, seed) in found:
             return
         experiment = experiment_from([name, *overrides], [*values, f"seed={seed}"])
+        check_name(experiment)
         for needed in experiment.needs():
             add(*needed)
         found[name, seed] = experiment
@@ -89,6 +96,12 @@ def experiments_of(
             for name in row_names(pattern):
                 add(name, seed)
     return list(found.values())
+
+
+def _check_settings(values: Sequence[str]) -> None:
+    for value in values:
+        if (key := value.partition("=")[0]) in _OWN:
+            raise ValueError(f"settings: expected values of the rows, as training.epochs=3, got {value} ({_OWN[key]})")
 
 
 def waves(experiments: Sequence[Experiment]) -> list[list[Experiment]]:

@@ -7,12 +7,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model
 from torch import nn
 
+from experiments.data import load
 from experiments.data.examples import DataDescription
 from experiments.methods import network
 from experiments.prediction import Predictions, load_predictions
 from experiments.runner.experiment import Experiment
 from experiments.runner.folder import RunFolder
 from experiments.runner.parsing import experiment_of
+from experiments.runner.rows import is_row
 
 __all__ = ["TrainedRun", "needed_runs"]
 
@@ -57,7 +59,10 @@ class TrainedRun:
             ValueError: if the run has no weights, as a derived method has none of its own, or they are damaged.
         """
         if not self._files.weights.exists():
-            bases = "".join(f"; predict with {base}" for base in self.summary.get("derived_from", [])[:1])
+            names = [
+                self.folder.parents[2].joinpath(*Path(base).parts[-3:]) for base in self.summary.get("derived_from", [])
+            ]
+            bases = "".join(f"; predict with {base}" for base in names[:1])
             raise ValueError(f"run: expected a trained model, got {self.folder} without weights{bases}")
         config = self.config
         model = network(config.method, model=config.model, training=config.training, description=self.description)
@@ -90,8 +95,12 @@ def needed_runs(experiment: Experiment, out: Path) -> list[TrainedRun]:
     for name, seed in experiment.needs():
         path = out / name / f"seed-{seed}"
         if not RunFolder(path).is_complete:
-            command = f"python -m experiments fit --config {name} --seed {seed} --out {out}"
-            raise ValueError(f"{experiment.name}: expected a complete run in {path}; make it by {command}")
+            method = name.split("/")[1]
+            row = f"--config {name}" if is_row(name) else f"--config .../{method} --name {name}"
+            raise ValueError(
+                f"{experiment.name}: expected a complete run in {path}; make it first, by the same command with "
+                f"{row} --seed {seed} (a sweep makes what its rows need)"
+            )
         run = TrainedRun(path)
         _check_data(experiment, run)
         runs.append(run)
@@ -108,3 +117,6 @@ def _check_data(experiment: Experiment, run: TrainedRun) -> None:
     ]
     if other:
         raise ValueError(f"{experiment.name}: expected the data of {run.folder}, got others ({'; '.join(other)})")
+    files = RunFolder(run.folder)
+    if files.is_moved(experiment):
+        files.check_data(load(own, run.config.seed))

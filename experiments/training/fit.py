@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import warnings
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -72,6 +73,9 @@ def fit(
 
     Returns:
         The history and the best epoch.
+
+    Raises:
+        ValueError: if a checkpoint to go on from is damaged.
     """
     history = History(report)
     module.train()  # GPyTorch's constraints share one softplus, which the model before has left in eval mode
@@ -80,6 +84,7 @@ def fit(
             trainer, training, folder, logs, [SeedEveryStep(seed), history, *_checkpoints(training, folder)]
         )
         last = folder / f"{_LAST}.ckpt"
+        _check_readable(last)
         loaders = _loaders(splits, training, seed, lightning_trainer)
         lightning_trainer.fit(module, *loaders, ckpt_path=last if last.exists() else None, weights_only=True)
     best = _best(history.rows, training.monitor)
@@ -87,6 +92,12 @@ def fit(
     module.load_state_dict(state)
     seconds = torch.tensor([row["seconds"] for row in history.rows]).median().item()
     return FitSummary(history.rows, int(best["epoch"]), best["validation_nll"], seconds)
+
+
+def _check_readable(checkpoint: Path) -> None:
+    """Fail where a checkpoint is damaged; that there is none is no fault."""
+    if checkpoint.exists() and not zipfile.is_zipfile(checkpoint):
+        raise ValueError(f"{checkpoint}: expected a checkpoint, got a damaged file; remove it to train from the start")
 
 
 def _checkpoints(training: TrainingConfig, folder: Path) -> list[ModelCheckpoint]:

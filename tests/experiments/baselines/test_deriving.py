@@ -53,8 +53,8 @@ class FakeRun:
 
 
 def derived(kind, runs, folder, **options):
-    chosen, _ = DERIVED[kind](runs, Asked(DATA, EVALUATION, folder), **options)
-    return chosen, lambda name: load_predictions(folder / "predictions" / f"{name}.npz")
+    made = DERIVED[kind](runs, Asked(DATA, EVALUATION, folder), **options)
+    return made.chosen, lambda name: load_predictions(folder / "predictions" / f"{name}.npz")
 
 
 def test_temperature(tmp_path):

@@ -85,9 +85,10 @@ def test_description_and_what_is_predicted(root):
         "token embeddings are learned; the papers' ELMo is no longer obtainable",
         "30 of 70 train texts",
         "7 of 20 test texts",
+        "7 of 50 out-of-domain texts",
     )
     sets = list(input_sets(data, splits, seed=0))
-    assert [(part.name, len(part)) for part in sets] == [("validation", 10), ("test", 7), ("out-of-domain", 50)]
+    assert [(part.name, len(part)) for part in sets] == [("validation", 10), ("test", 7), ("out-of-domain", 7)]
     assert all(part.labels is not None for part in sets)
     assert all(part.inputs["tokens"].shape[1] <= 4 for part in sets)
 

@@ -28,6 +28,42 @@ def test_reads_sentences_and_labels(root):
     assert texts.departures == ("cola/raw/in_domain_train.tsv holds 2 rows instead of the published 8,551",)
 
 
+def write_imdb(root, *lines):
+    with lzma.open(root / "imdb" / "imdb.jsonl.xz", "wt", encoding="utf-8") as file:
+        file.writelines(f"{line}\n" for line in lines)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"text": null, "label": 0}',
+        '{"text": "Dull.", "label": true}',
+        '{"text": "Dull.", "label": "0"}',
+        '{"text": "Dull."}',
+        "[1]",
+        "Dull.",
+    ],
+)
+def test_a_line_that_is_no_review_is_named(root, line):
+    write_imdb(root, '{"text": "Great.", "label": 1}', "", line)
+    with pytest.raises(ValueError, match=r"imdb.jsonl.xz cannot be read \(line 3: "):
+        read_imdb(root, unchecked=True)
+
+
+def test_empty_lines_hold_no_review(root):
+    write_imdb(root, '{"text": "Great.", "label": 1}', "", '{"text": "Dull.", "label": 0}', "")
+    assert read_imdb(root, unchecked=True).texts == ("Great.", "Dull.")
+
+
+def test_a_review_that_is_not_utf_8_is_named(root):
+    (root / "imdb" / "imdb.jsonl.xz").unlink()
+    folder = root / "aclImdb" / "train" / "pos"
+    folder.mkdir(parents=True)
+    (folder / "7_10.txt").write_bytes(b"caf\xe9")
+    with pytest.raises(ValueError, match=r"aclImdb cannot be read \(train/pos/7_10.txt: "):
+        read_imdb(root, unchecked=True)
+
+
 @pytest.mark.parametrize("part", COLA_FILES)
 def test_another_number_of_rows_is_an_error_unless_it_is_agreed_to(root, part):
     message = rf"cola/raw/{part}.tsv holds 40 rows instead of .* Expected <root>/cola/raw/<part>.tsv .* data.unchecked"

@@ -173,7 +173,7 @@ def test_the_whole_configuration_is_printed(capsys):
         (["fit", "--config", "digits/softmax", "--training.epochs", "many"], 'Parser key "training.epochs"'),
         (["fit", "--config", "digits/softmax", "--name", "flowers"], "name: expected <data>/<method>, got 'flowers'"),
         (["fit", "--config", "digits/sgpa", "--method.options.num_inducin", "8"], "did you mean 'num_inducing'?"),
-        (["fit", "--config", "digits/cgpt"], "make it by python -m experiments fit --config digits/kernel_asymmetric"),
+        (["fit", "--config", "digits/cgpt"], "by the same command with --config digits/kernel_asymmetric"),
         (["fit", "--config", "cola/softmax"], "set it, or the environment variable CGP_DATA"),
         (
             ["fit", "--config", "digits/softmax", "--trainer.devices", "2"],

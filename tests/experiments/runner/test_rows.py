@@ -122,7 +122,9 @@ def test_a_complete_run_is_left_alone_and_another_configuration_refused(tmp_path
 
 @pytest.mark.usefixtures("synthetic_data")
 def test_a_missing_run_is_named(tmp_path):
-    with pytest.raises(ValueError, match="cola/cgpt: expected a complete run .*fit --config cola/kernel_asymmetric"):
+    with pytest.raises(
+        ValueError, match="cola/cgpt: expected a complete run .*command with --config cola/kernel_asymmetric"
+    ):
         perform(smoked(experiment_from(["cola/cgpt"])), out=tmp_path, trainer=QUIET)
 
 
