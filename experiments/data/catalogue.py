@@ -35,6 +35,7 @@ class ImageSet(NamedTuple):
         sizes: number of images of each part.
         num_classes: number of classes; 0 if it only serves as unfamiliar images.
         read: reads it by the library.
+        classes: names of the classes, for files of arrays, which hold none.
     """
 
     title: str
@@ -43,6 +44,7 @@ class ImageSet(NamedTuple):
     sizes: Mapping[str, int]
     num_classes: int = 0
     read: Reader | None = None
+    classes: tuple[str, ...] = ()
 
 
 def read_set(name: str, split: Split, *, root: Path, shape: Shape = (3, 32, 32), download: bool = False) -> Pixels:
@@ -62,10 +64,10 @@ def read_set(name: str, split: Split, *, root: Path, shape: Shape = (3, 32, 32),
         FileNotFoundError: if it is nowhere; says what was expected and how to get it.
         ValueError: if a file is truncated or altered.
     """
-    path = root / name / f"{split}.npz"
+    path, known = root / name / f"{split}.npz", IMAGE_SETS.get(name)
     if path.exists():
-        return read_arrays(path, labelled=split == "train")
-    known = IMAGE_SETS.get(name)
+        pixels = read_arrays(path, labelled=split == "train")
+        return pixels._replace(classes=known.classes) if known is not None else pixels
     if known is not None and known.read is not None and (download or (root / known.sign).exists()):
         return _by_library(known, root, split, download, shape)
     if split == "test" and holds_images(root / name):
@@ -196,6 +198,7 @@ IMAGE_SETS: Mapping[str, ImageSet] = MappingProxyType(
             {"train": 50000, "test": 10000},
             10,
             _cifar("CIFAR10"),
+            ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
         ),
         "cifar100": ImageSet(
             "CIFAR-100",

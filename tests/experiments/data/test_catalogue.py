@@ -67,8 +67,12 @@ def test_names_an_altered_cifar_file_and_how_to_get_it(cifar_root):
 def test_arrays_come_before_the_library(cifar_root):
     images = pixels(3)
     write_arrays(cifar_root, "cifar10", images)
-    assert torch.equal(
-        read_set("cifar10", "test", root=cifar_root).images.permute(0, 2, 3, 1), torch.from_numpy(images)
+    found = read_set("cifar10", "test", root=cifar_root)
+    assert torch.equal(found.images.permute(0, 2, 3, 1), torch.from_numpy(images))
+    # as torchvision names them: arrays name no class
+    assert found.classes == (
+        *("airplane", "automobile", "bird", "cat", "deer"),
+        *("dog", "frog", "horse", "ship", "truck"),
     )
 
 
