@@ -49,7 +49,7 @@ def config_files(config: str) -> list[Path]:
             those of the folder that its name begins with.
 
     Raises:
-        ValueError: if there is no such row or file.
+        ValueError: if there is no such row or file, or it holds no settings.
 
     Example:
         >>> [file.name for file in config_files("cola/softmax")]
@@ -62,9 +62,20 @@ def config_files(config: str) -> list[Path]:
         near = get_close_matches(config, row_names(), n=3)
         hint = f"did you mean {' or '.join(near)}?" if near else "`python -m experiments list` shows them"
         raise ValueError(f"config: expected a file or a row ({hint}), got {config!r}")
+    _check_settings(path)
     own = path.parent if path == Path(config) else (CONFIGS / config).parent
     common = [folder / _COMMON for folder in dict.fromkeys([path.parent, own])]
     return [*(file for file in common if file.is_file() and file != path), path]
+
+
+def _check_settings(path: Path) -> None:
+    """Fail with the name of the file where it holds no settings: the parser would not name it."""
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ValueError(f"config: {path} cannot be read ({error}). Expected YAML") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"config: expected settings by name in {path}, got {found!r}")
 
 
 def row_names(pattern: str = "*/*") -> list[str]:

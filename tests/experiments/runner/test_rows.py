@@ -133,6 +133,14 @@ def test_a_misspelt_row_is_answered_with_the_nearest():
         config_files("cola/sofmax")
 
 
+@pytest.mark.parametrize("content", ["", "- 1", "training:\n\tepochs: 3", "\xff"])
+def test_a_file_without_settings_is_named(tmp_path, content):
+    path = tmp_path / "mine.yaml"
+    path.write_bytes(content.encode("latin-1"))
+    with pytest.raises(ValueError, match=rf"config: .*{path}"):
+        config_files(str(path))
+
+
 def test_a_file_of_ones_own_is_no_row(tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text("seed: 1\n")
