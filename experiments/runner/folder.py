@@ -63,6 +63,7 @@ class RunFolder:
         """
         wanted = experiment.plain()
         if not self._is_begun:
+            self.data.unlink(missing_ok=True)  # nothing has been learned from them
             write_text(self.config, yaml.safe_dump(wanted, sort_keys=False))
             return
         self.check(experiment)

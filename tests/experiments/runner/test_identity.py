@@ -61,6 +61,14 @@ def test_an_interrupted_training_does_not_go_on_with_others(trained, tmp_path, c
     assert "expected the examples" in stopped(command(tmp_path / "runs", tmp_path / "others"), capsys)
 
 
+def test_where_nothing_was_trained_other_data_may_come(tmp_path, capsys):
+    write_classes(tmp_path / "images", 0)
+    wrong = command(tmp_path / "runs", tmp_path / "images", "softmax", "--data.unfamiliar", "[nosuch.npz]")
+    assert "nosuch.npz" in stopped(wrong, capsys)
+    write_classes(tmp_path / "others", 20)
+    main(command(tmp_path / "runs", tmp_path / "others"))
+
+
 def test_further_sets_are_predicted_of_the_same_data(trained, tmp_path, capsys):
     write_classes(tmp_path / "others", 20)
     shutil.rmtree(tmp_path / "images")
