@@ -20,7 +20,7 @@ model: modes, weights and the global generators are left as they were.
   attention blocks alike.
 """
 
-from experiments.baselines.deriving import DERIVED, Asked, Made, Run
+from experiments.baselines.deriving import DERIVED, OF_PREDICTIONS, Asked, Made, Run
 from experiments.baselines.drawing import StochasticLayer, drawing
 from experiments.baselines.ensemble import joined
 from experiments.baselines.last_layer import LastLayerPosterior, last_layer_laplace
@@ -33,6 +33,7 @@ from experiments.metrics import fit_temperature
 
 __all__ = [
     "DERIVED",
+    "OF_PREDICTIONS",
     "Asked",
     "LastLayerPosterior",
     "Made",

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from experiments.baselines.ensemble import joined
 from experiments.baselines.last_layer import last_layer_laplace
 from experiments.baselines.mc_dropout import mc_dropout_logits
-from experiments.data.examples import Examples, InputSet, batch
+from experiments.data.examples import DataSplits, Examples, InputSet, batch
 from experiments.data.folders import OWN_IMAGES
 from experiments.data.seeding import generator_for
 from experiments.metrics import fit_temperature, mean_probabilities
@@ -25,7 +25,18 @@ if TYPE_CHECKING:
     from experiments.configuration import EvaluationConfig
     from experiments.data.configuration import DataConfig
 
-__all__ = ["DERIVED", "Asked", "Batches", "Made", "Run", "ensemble", "last_layer", "mc_dropout", "temperature"]
+__all__ = [
+    "DERIVED",
+    "OF_PREDICTIONS",
+    "Asked",
+    "Batches",
+    "Made",
+    "Run",
+    "ensemble",
+    "last_layer",
+    "mc_dropout",
+    "temperature",
+]
 
 
 class Run(Protocol):
@@ -153,6 +164,8 @@ def mc_dropout(runs: Sequence[Run], asked: Asked) -> Made:
     Returns:
         No number: there is nothing to choose.
     """
+    from experiments.data import load
+
     run = _only(runs, "mc_dropout")
     model, seed = _on_device(run.model()), run.config.seed
 
@@ -160,7 +173,7 @@ def mc_dropout(runs: Sequence[Run], asked: Asked) -> Made:
         draws = asked.evaluation.draws
         return mc_dropout_logits(model, batches, draws, seed=int(generator_for(name, seed).initial_seed()))
 
-    return Made({}, _predict(run, asked, logits))
+    return Made({}, _predict(asked, load(asked.data, seed), seed, logits))
 
 
 def last_layer(
@@ -199,7 +212,7 @@ def last_layer(
         # The same last layers for every input set.
         return posterior.draw_logits(batches, asked.evaluation.draws, generator_for("kfllla", seed))
 
-    return Made({"prior_precision": posterior.prior_precision}, _predict(run, asked, logits))
+    return Made({"prior_precision": posterior.prior_precision}, _predict(asked, splits, seed, logits))
 
 
 def ensemble(runs: Sequence[Run], asked: Asked) -> Made:
@@ -232,13 +245,16 @@ DERIVED: Mapping[str, Callable[..., Made]] = MappingProxyType(
     {"temperature": temperature, "mc_dropout": mc_dropout, "kfllla": last_layer, "ensemble": ensemble}
 )
 
+OF_PREDICTIONS = ("ensemble", "temperature")
+"""What is computed from the predictions of runs alone: there is no model to predict further sets."""
 
-def _predict(run: Run, asked: Asked, logits: Callable[[Batches, str], Tensor]) -> dict[str, str]:
+
+def _predict(asked: Asked, splits: DataSplits, seed: int, logits: Callable[[Batches, str], Tensor]) -> dict[str, str]:
     """Predict what is not predicted yet of everything that is asked for, and say what it is."""
-    from experiments.data import input_sets, load
+    from experiments.data import input_sets
 
-    seed, sources = run.config.seed, {}
-    for inputs in input_sets(asked.data, load(asked.data, seed), seed, full=asked.evaluation.full):
+    sources = {}
+    for inputs in input_sets(asked.data, splits, seed, full=asked.evaluation.full):
         if inputs.source:
             sources[inputs.name] = inputs.source
         path, recorded = _path(asked.folder, inputs.name), asked.sources.get(inputs.name)

@@ -12,7 +12,7 @@ from experiments.metrics.calibration import (
     maximum_calibration_error,
     reliability_bins,
 )
-from experiments.metrics.detectors import DETECTOR_NAMES, detect, detect_if_defined, detector_scores, has_templates
+from experiments.metrics.detectors import DETECTOR_NAMES, detect, detector_scores, has_templates
 from experiments.metrics.ood import (
     DETECTORS,
     DetectionReport,
@@ -69,7 +69,6 @@ __all__ = [
     "calibration_error",
     "classification_report",
     "detect",
-    "detect_if_defined",
     "detection_auroc",
     "detection_report",
     "detector_scores",

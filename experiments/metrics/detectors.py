@@ -17,7 +17,7 @@ from experiments.metrics.ood import (
 from experiments.metrics.predictive import mean_logits
 from experiments.metrics.protocols import predictive_log_probabilities, rules
 
-__all__ = ["DETECTOR_NAMES", "detect", "detect_if_defined", "detector_scores", "has_templates"]
+__all__ = ["DETECTOR_NAMES", "detect", "detector_scores", "has_templates"]
 
 
 def _nearest(logits: Any, validation_logits: Any, _: Any) -> Array:
@@ -77,6 +77,7 @@ def detect(
     *,
     validation: tuple[Any, Any] | None = None,  # shapes: (S', K, C), (K,)
     protocol: str = "pooled",
+    allow_undefined: bool = False,
 ) -> DetectionReport:
     """How well a detector tells unfamiliar inputs (positive) from familiar ones, from saved logits.
 
@@ -86,6 +87,7 @@ def detect(
         unfamiliar: Logits of other inputs.
         validation: Logits and labels of validation samples, which both KLMatchings need.
         protocol: As of `detector_scores`. Scores are compared in the precision of the protocol.
+        allow_undefined: Give NaN where the detector has no score for some input, instead of an error.
 
     Returns:
         AUROC, AUPR-IN, AUPR-OUT and FPR95.
@@ -93,41 +95,21 @@ def detect(
     Example:
         >>> detect("Entropy", [[9.0, 0.0], [0.0, 8.0]], [[0.1, 0.0]]).auroc
         1.0
+
+        No validation sample is of the class that is predicted:
+
+        >>> validation = ([[3.0, 0.0]], [0])
+        >>> options = {"validation": validation, "allow_undefined": True}
+        >>> detect("KLMatching-predicted", [[0.0, 1.0]], [[1.0, 0.0]], **options).auroc
+        nan
     """
+    if allow_undefined:
+        labels = None if validation is None else validation[1]
+        if not has_templates(detector, familiar, unfamiliar, validation_labels=labels, protocol=protocol):
+            return DetectionReport(*[np.nan] * len(DetectionReport._fields))
     options: dict[str, Any] = {"validation": validation, "protocol": protocol}
     scores = (detector_scores(detector, logits, **options) for logits in (familiar, unfamiliar))
     return detection_report(*(np.asarray(values).astype(rules(protocol).dtype) for values in scores))
-
-
-def detect_if_defined(
-    detector: str,
-    familiar: Any,  # shape: (S, N, C) or (N, C)
-    unfamiliar: Any,  # shape: (S, M, C) or (M, C)
-    *,
-    validation: tuple[Any, Any] | None = None,  # shapes: (S', K, C), (K,)
-    protocol: str = "pooled",
-) -> DetectionReport:
-    """The same as `detect`, undefined (NaN) where the detector has no score for some input.
-
-    Args:
-        detector: One of ``DETECTOR_NAMES``.
-        familiar: Logits of inputs like the training data.
-        unfamiliar: Logits of other inputs.
-        validation: Logits and labels of validation samples, which both KLMatchings need.
-        protocol: As of `detector_scores`.
-
-    Returns:
-        AUROC, AUPR-IN, AUPR-OUT and FPR95.
-
-    Example:
-        >>> validation = ([[3.0, 0.0]], [0])  # no sample of the class that is predicted
-        >>> detect_if_defined("KLMatching-predicted", [[0.0, 1.0]], [[1.0, 0.0]], validation=validation).auroc
-        nan
-    """
-    labels = None if validation is None else validation[1]
-    if not has_templates(detector, familiar, unfamiliar, validation_labels=labels, protocol=protocol):
-        return DetectionReport(*[np.nan] * len(DetectionReport._fields))
-    return detect(detector, familiar, unfamiliar, validation=validation, protocol=protocol)
 
 
 def has_templates(detector: str, *logits: Any, validation_labels: Any, protocol: str = "pooled") -> bool:

@@ -126,10 +126,7 @@ def _overview(measured: dict[str, list[Row]], root: Path | None) -> Table:
     for name, rows_ in measured.items():
         spec = TABLES[name]
         state = status(spec, rows_, root)
-        rest = (
-            "; ".join(f"{count} {what if what == UNDEFINED else f'for {what}'}" for what, count in state.waits.items())
-            or "–"
-        )
+        rest = "; ".join(f"{count} {_waiting('for', what)}" for what, count in state.waits.items()) or "–"
         partial = f", {state.partial} in part" if state.partial else ""
         view.add_row(name, spec.title, f"{state.measured} of {state.total}{partial}", rest)
     return view
@@ -155,8 +152,11 @@ def _rows_of(spec: TableSpec, rows_: Sequence[Row], root: Path | None) -> Iterat
 
 def _state(block: Block, rows_: Sequence[Row], root: Path | None) -> str:
     waits = dict.fromkeys(filter(None, (waiting_for(block, row, root) for row in rows_)))
-    words = [what if what == UNDEFINED else f"waiting for {what}" for what in waits]
-    return "; ".join(words) or _seeds(rows_)
+    return "; ".join(_waiting("waiting for", what) for what in waits) or _seeds(rows_)
+
+
+def _waiting(words: str, what: str) -> str:
+    return what if what == UNDEFINED else f"{words} {what}"
 
 
 def _seeds(rows_: Sequence[Row]) -> str:

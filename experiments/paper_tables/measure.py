@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.metrics import classification_report, detect_if_defined
+from experiments.metrics import classification_report, detect
 from experiments.paper_tables.cache import Cache, Numbers
 from experiments.paper_tables.runs import Run, read_predictions
 from experiments.paper_tables.specification import Question
@@ -101,12 +101,13 @@ class Meter(NamedTuple):
 
         def compute() -> Numbers:
             seen = [read_predictions([path]) for path in files]
-            report = detect_if_defined(
+            report = detect(
                 detector,
                 seen[0].logits,
                 seen[1].logits,
                 validation=seen[2] if len(seen) > 2 else None,
                 protocol=self.protocol,
+                allow_undefined=True,
             )
             # KEP-SVGP's AUPR counts the familiar images as positive.
             return report._asdict() | {"aupr": report.aupr_in}

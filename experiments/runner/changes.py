@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from experiments.runner.experiment import Experiment
@@ -33,7 +34,7 @@ def changes(experiment: Experiment) -> list[str]:
     """
     if not is_row(experiment.name):
         return []
-    row, own = (dict(_flat(one.plain())) for one in (experiment_from([experiment.name]), experiment))
+    row, own = (dict(_flat(one.plain())) for one in (_row(experiment.name), experiment))
     changed = [key for key in {**row, **own} if row.get(key) != own.get(key) and _counts(key)]
     words = ", ".join(f"{key} {own.get(key)} ({row.get(key)})" for key in changed)
     return [f"not as in the row: {words}"] if words else []
@@ -55,13 +56,18 @@ def check_name(experiment: Experiment) -> None:
     """
     if not is_row(experiment.name):
         return
-    own, row = experiment.data.name, experiment_from([experiment.name]).data.name
+    own, row = experiment.data.name, _row(experiment.name).data.name
     if own != row:
         method = experiment.name.split("/")[1]
         raise ValueError(
             f"name: expected another one for a run on {own}, as --name {own}/{method}, got {experiment.name}, a row on "
             f"{row}"
         )
+
+
+@cache
+def _row(name: str) -> Experiment:
+    return experiment_from([name])
 
 
 def _counts(key: str) -> bool:

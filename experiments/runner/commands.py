@@ -160,7 +160,7 @@ def predict(run: Path, *, images: Path | None = None, unfamiliar: tuple[str, ...
         raise ValueError("images: expected alone; unfamiliar and full are about the run's own input sets")
     if images is None:
         asked = with_inputs(trained, unfamiliar=unfamiliar, full=full)
-        predict_again(asked, RunFolder(run), out=run.resolve().parents[2])
+        predict_again(asked, RunFolder(run), out=trained.out)
     else:
         console_of_width(160).print(predict_images(trained, images))
     score(runs=[run])

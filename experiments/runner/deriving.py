@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from experiments.baselines import DERIVED, Asked
+from experiments.baselines import DERIVED, OF_PREDICTIONS, Asked
 from experiments.data import asked_unfamiliar
 from experiments.provenance import provenance
 from experiments.runner.experiment import Experiment
@@ -11,9 +11,6 @@ from experiments.runner.predicting import recorded_inputs
 from experiments.runner.trained_run import TrainedRun, needed_runs
 
 __all__ = ["derive_run"]
-
-_TAKE_OVER = ("ensemble", "temperature")
-"""What is computed from predictions alone: there is no model to predict further sets."""
 
 
 def derive_run(experiment: Experiment, out: Path, folder: RunFolder) -> None:
@@ -28,7 +25,7 @@ def derive_run(experiment: Experiment, out: Path, folder: RunFolder) -> None:
         ValueError: if a run that is needed is missing, or has not predicted what is to be taken from it.
     """
     runs = needed_runs(experiment, out)
-    if experiment.method.kind in _TAKE_OVER:
+    if experiment.method.kind in OF_PREDICTIONS:
         for run in runs:
             _check_inputs(experiment, run)
     options = {name: value for name, value in experiment.method.options.items() if name != "members"}
@@ -40,7 +37,7 @@ def derive_run(experiment: Experiment, out: Path, folder: RunFolder) -> None:
     words = [*experiment.departures, *experiment.reduced, *first["reduced"], *made.remarks]
     folder.complete(
         {
-            **{name: before[name] for name in ("images",) if name in before},
+            **({"images": before["images"]} if "images" in before else {}),
             "label": experiment.method.label,
             **inherited,
             "reduced": list(dict.fromkeys(words)),

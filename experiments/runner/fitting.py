@@ -91,11 +91,11 @@ def perform_alone(experiment: Experiment, *, out: Path, trainer: TrainerConfig, 
         folder.claim(experiment)
         _perform(experiment, out, folder, trainer, report)
         return
-    if folder.is_moved(experiment):
-        _check_moved(experiment, out, folder)
     if folder.lacks(experiment):
         predict_again(experiment, folder, out=out)
-    folder.claim(experiment)
+    else:
+        _check_moved(experiment, out, folder)
+        folder.claim(experiment)
     report(experiment.epochs)
 
 
@@ -218,7 +218,9 @@ def _words(experiment: Experiment, out: Path, splits: DataSplits) -> list[str]:
 
 
 def _check_moved(experiment: Experiment, out: Path, folder: RunFolder) -> None:
-    """Fail where the data that lie elsewhere now are not those of a run, or of what it is derived from."""
+    """Fail where data that lie elsewhere now are not those of a run, or of what it is derived from."""
+    if not folder.is_moved(experiment):
+        return
     if experiment.method.base is None:
         folder.check_data(load(experiment.data, experiment.seed))
     else:

@@ -23,9 +23,7 @@ def row_table(rows: str, out: Path) -> Table:
     table = Table(title=f"Rows, and their runs in {out}", title_justify="left")
     for title in ("row", "seeds done", "begun", "s/epoch", "departures"):
         table.add_column(title)
-    own = _own_names(rows, out)
-    names = [*own, *(row_names(rows) if rows == "*/*" or not own else [])]
-    for name in names:
+    for name in _names(rows, out):
         folders = [RunFolder(path) for path in sorted((out / name).glob("seed-*"))]
         done = [folder for folder in folders if folder.is_complete]
         begun = [folder for folder in folders if not folder.is_complete and folder.config.exists()]
@@ -41,11 +39,17 @@ def row_table(rows: str, out: Path) -> Table:
     return table
 
 
-def _own_names(pattern: str, out: Path) -> list[str]:
-    """Runs that are called after no row."""
+def _names(pattern: str, out: Path) -> list[str]:
+    """Runs that are called after no row, then the rows."""
     runs = out.glob(pattern if "/" in pattern else f"{pattern}/*")
     names = ("/".join(path.parts[-2:]) for path in runs if any(path.glob("seed-*/config.yaml")))
-    return sorted(name for name in names if not is_row(name))
+    own = sorted(name for name in names if not is_row(name))
+    try:
+        return [*own, *row_names(pattern)]
+    except ValueError:
+        if not own:
+            raise
+        return own
 
 
 def _seeds(folders: list[RunFolder]) -> str:

@@ -10,6 +10,7 @@ import torch
 from rich.table import Table
 from torch import Tensor, nn
 
+from experiments.baselines import OF_PREDICTIONS
 from experiments.baselines.drawing import stochastic_layers
 from experiments.data import asked_unfamiliar, corruption_source, input_sets, load
 from experiments.data.examples import InputSet, batch
@@ -167,8 +168,8 @@ def _logits_of_images(run: TrainedRun, inputs: InputSet) -> Tensor:  # shape: (S
     method = run.config.method
     if method.base is None:
         return logits_of_set(run.model().to(_device()), inputs, run.config)
-    bases = needed_runs(run.config, run.folder.resolve().parents[2])
-    if method.kind not in ("ensemble", "temperature"):
+    bases = needed_runs(run.config, run.out)
+    if method.kind not in OF_PREDICTIONS:
         raise ValueError(
             f"run: expected a trained model, an ensemble or a temperature, got {method.kind} in {run.folder}; "
             f"predict the images with {bases[0].folder}"

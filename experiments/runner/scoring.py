@@ -7,7 +7,7 @@ from typing import Any
 from experiments.metrics import (
     DETECTOR_NAMES,
     classification_report,
-    detect_if_defined,
+    detect,
     detection_auroc,
     mean_probabilities,
     uncertainty,
@@ -112,11 +112,12 @@ def detection_rows(sets: Mapping[str, Predictions], protocol: str) -> list[dict[
     if not {"test", "validation"} <= set(sets):
         return []
     test, validation = sets["test"].logits, (sets["validation"].logits, sets["validation"].labels)
+    options: dict[str, Any] = {"validation": validation, "protocol": protocol, "allow_undefined": True}
     return [
         {
             "set": name,
             "detector": detector,
-            **detect_if_defined(detector, test, found.logits, validation=validation, protocol=protocol)._asdict(),
+            **detect(detector, test, found.logits, **options)._asdict(),
         }
         for name, found in sets.items()
         for detector in DETECTOR_NAMES

@@ -42,6 +42,11 @@ class TrainedRun:
         self.config: Experiment = experiment_of(self._files.plain_config())
 
     @property
+    def out(self) -> Path:
+        """The folder of all runs, in which it lies."""
+        return self.folder.resolve().parents[2]
+
+    @property
     def description(self) -> DataDescription:
         """What the model knows of its data."""
         plain = {key: tuple(value) if isinstance(value, list) else value for key, value in self.summary["data"].items()}
@@ -59,10 +64,8 @@ class TrainedRun:
             ValueError: if the run has no weights, as a derived method has none of its own, or they are damaged.
         """
         if not self._files.weights.exists():
-            names = [
-                self.folder.parents[2].joinpath(*Path(base).parts[-3:]) for base in self.summary.get("derived_from", [])
-            ]
-            bases = "".join(f"; predict with {base}" for base in names[:1])
+            derived_from = self.summary.get("derived_from")
+            bases = f"; predict with {self.out.joinpath(*Path(derived_from[0]).parts[-3:])}" if derived_from else ""
             raise ValueError(f"run: expected a trained model, got {self.folder} without weights{bases}")
         config = self.config
         model = network(config.method, model=config.model, training=config.training, description=self.description)

@@ -175,9 +175,11 @@ def test_a_temperature_without_an_optimum_says_so(trained, tmp_path):
 
 
 def test_runs_of_ones_own_are_listed(trained, tmp_path, capsys):
-    for rows in ([], ["--rows", "own"], ["--rows", "own/*"]):
+    for rows in ([], ["--rows", "own"], ["--rows", "own/*"], ["--rows", "*/softmax"]):
         main(["list", *rows, "--out", str(tmp_path / "runs")])
-        assert "own/softmax" in capsys.readouterr().out
+        listed = capsys.readouterr().out
+        assert "own/softmax" in listed
+        assert ("digits/softmax" in listed) == (rows in ([], ["--rows", "*/softmax"]))
     assert "expected rows such as" in stopped(["list", "--rows", "nosuch", "--out", str(tmp_path / "runs")], capsys)
 
 
