@@ -6,16 +6,16 @@ from .attention import (
     KernelAttention,
     PrimalAttention,
     SGPAttention,
+    SharedInducingPoints,
     SoftmaxAttention,
     SparseCGPAttention,
-    TravellingInducingPoints,
 )
-from .calibration import Calibration, calibrate
 from .conversion import convert, describe
-from .deep_gp import freeze
-from .likelihoods import CategoricalLikelihood, HomoscedasticLikelihood
-from .objectives import Objective
-from .prediction import Prediction, predict
+from .model.blocks import freeze
+from .model.calibrate import Calibration, calibrate
+from .model.likelihoods import CategoricalLikelihood, HomoscedasticLikelihood
+from .model.objective import Objective
+from .model.predict import Prediction, predict
 
 __version__ = "0.1.0"
 
@@ -30,9 +30,9 @@ __all__ = [
     "Prediction",
     "PrimalAttention",
     "SGPAttention",
+    "SharedInducingPoints",
     "SoftmaxAttention",
     "SparseCGPAttention",
-    "TravellingInducingPoints",
     "__version__",
     "calibrate",
     "convert",

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import docstring_parser
 from docstring_parser import DocstringStyle
 
-from experiments.runner.experiment import CONFIGS
-from experiments.runner.parsing import HintingParser, expanded
+from experiments.runs.experiment import CONFIGS
+from experiments.runs.parsing import HintingParser, expanded
 
 __all__ = ["COMMANDS", "Command", "main", "parser"]
 
@@ -54,42 +54,44 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             defaults=("demo.yaml", "select.yaml"),
         ),
         "fit": Command(
-            "experiments.runner.commands:fit",
+            "experiments.runs.commands:fit",
             "Train one row of a table with one seed, and predict every input set.",
             flags=("smoke",),
         ),
         "sweep": Command(
-            "experiments.runner.commands:sweep",
+            "experiments.runs.commands:sweep",
             "Train rows x seeds; skip what is done.",
             flags=("print", "smoke"),
             positional="rows",
         ),
         "test": Command(
-            "experiments.runner.commands:score",
+            "experiments.runs.commands:score",
             "Score the saved predictions of runs, and write their reports.",
             positional="runs",
         ),
         "predict": Command(
-            "experiments.runner.commands:predict",
+            "experiments.runs.commands:predict",
             "Predict input sets, or a folder of images, with a trained run.",
             flags=("full",),
             positional=_REQUIRED,
         ),
-        "list": Command("experiments.runner.commands:list_rows", "List rows, and which of their runs are done."),
+        "list": Command("experiments.runs.commands:list_rows", "List rows, and which of their runs are done."),
         "plot": Command(
-            "experiments.runner.commands:plot",
+            "experiments.runs.commands:plot",
             "Draw training curves, reliability and risk-coverage of runs.",
             positional="runs",
         ),
         "table": Command(
-            "experiments.paper_tables:table",
+            "experiments.reports.papers:table",
             "Print a table of a paper with our numbers beside the printed ones.",
             positional=_REQUIRED,
         ),
         "tables": Command(
-            "experiments.paper_tables:list_tables", "List which numbers are measured, and what the others wait for."
+            "experiments.reports.papers:list_tables", "List which numbers are measured, and what the others wait for."
         ),
-        "figure": Command("experiments.paper_tables:plot", "Draw a figure of a paper from runs.", positional=_REQUIRED),
+        "figure": Command(
+            "experiments.reports.papers:plot", "Draw a figure of a paper from runs.", positional=_REQUIRED
+        ),
         "benchmark": Command(
             "experiments.benchmarks:benchmark",
             "Measure time and memory of the blocks.",

@@ -7,16 +7,16 @@ from typing import Any
 
 from rich.console import Console
 
-from experiments.collapse import DIAGNOSTICS, collapse_of_runs
 from experiments.configuration import EvaluationConfig, MethodConfig, ModelConfig, TrainingConfig
-from experiments.methods import ATTENTION
-from experiments.provenance import provenance
-from experiments.report import write_report
-from experiments.results import COLUMNS, collect
-from experiments.runs import Run
+from experiments.evaluation.collapse import DIAGNOSTICS, collapse_of_runs
+from experiments.methods.build import ATTENTION
+from experiments.reports.demo_report import write_report
+from experiments.reports.demo_tables import console_of_width, markdown, terminal, verdict, write_csv
+from experiments.reports.results import COLUMNS, collect
+from experiments.runs.demo_runs import Run
+from experiments.runs.provenance import provenance
 from experiments.schedule import perform_all
 from experiments.storage import OutputFolder, open_output, write_json, write_text
-from experiments.tables import console_of_width, markdown, terminal, verdict, write_csv
 
 __all__ = ["demo"]
 

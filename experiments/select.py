@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.configuration import EvaluationConfig, MethodConfig, ModelConfig, TrainingConfig
-from experiments.provenance import provenance
-from experiments.runs import Run
+from experiments.reports.demo_tables import console_of_width, write_csv
+from experiments.runs.demo_runs import Run
+from experiments.runs.provenance import provenance
 from experiments.schedule import perform_all
 from experiments.storage import OutputFolder, open_output, write_json, write_text
-from experiments.tables import console_of_width, write_csv
 
 __all__ = ["SearchConfig", "Variant", "select"]
 

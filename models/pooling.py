@@ -1,4 +1,4 @@
-"""Tokens to one vector an image."""
+"""AttentionInputs to one vector an image."""
 
 from typing import Literal
 

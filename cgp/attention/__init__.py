@@ -3,18 +3,19 @@
 from .base import Attention
 from .correlated import CGPAttention
 from .gaussian_process import GaussianProcessAttention
+from .inputs import AttentionInputs
 from .kep_svgp import KEPSVGPAttention
 from .kernel import KernelAttention
 from .loss_terms import LossTerm
 from .primal import PrimalAttention
 from .sgpa import SGPAttention
+from .shared_inducing import SharedInducingPoints
 from .softmax import SoftmaxAttention
 from .sparse_correlated import SparseCGPAttention
-from .tokens import Tokens
-from .travelling import TravellingInducingPoints
 
 __all__ = [
     "Attention",
+    "AttentionInputs",
     "CGPAttention",
     "GaussianProcessAttention",
     "KEPSVGPAttention",
@@ -22,8 +23,7 @@ __all__ = [
     "LossTerm",
     "PrimalAttention",
     "SGPAttention",
+    "SharedInducingPoints",
     "SoftmaxAttention",
     "SparseCGPAttention",
-    "Tokens",
-    "TravellingInducingPoints",
 ]

@@ -13,8 +13,8 @@ from cgp.functional.gaussians import SAMPLING, check_sampling
 from cgp.functional.padding import mask_tokens
 
 from .freezing import FreezableModule
+from .inputs import AttentionInputs
 from .masks import MaskReading, read_masks
-from .tokens import Tokens
 
 __all__ = ["Attention"]
 
@@ -22,7 +22,7 @@ __all__ = ["Attention"]
 class Attention(FreezableModule):
     r"""Base of all attention blocks: :math:`X \mapsto [\text{head}_1, \dots, \text{head}_h]\,W_{\text{out}}`.
 
-    A subclass names its processes and turns :class:`Tokens` into head outputs.
+    A subclass names its processes and turns :class:`AttentionInputs` into head outputs.
 
     Args:
         embed_dim: width d of the tokens.
@@ -64,7 +64,7 @@ class Attention(FreezableModule):
         self.in_proj = nn.Linear(embed_dim, len(processes) * embed_dim, bias=bias, **factory)
         self.out_proj = nn.Linear(embed_dim, embed_dim, bias=bias, **factory)
         self._sampling: str | None = None
-        self.num_draws: int | None = None
+        self.num_samples: int | None = None
         self._reset_projections()
 
     __call__ = nn.Module.__call__  # GPyTorch's own skips forward hooks, on which converters and tracers rely
@@ -100,7 +100,7 @@ class Attention(FreezableModule):
         key_padding_mask: Tensor | None = None,
         attn_mask: Tensor | None = None,
         is_causal: bool = False,
-        token_map: Callable[[Tokens], Tokens] | None = None,
+        token_map: Callable[[AttentionInputs], AttentionInputs] | None = None,
     ) -> Tensor:
         """Attend: self-attention of ``query`` alone, cross-attention with ``key`` and ``value``.
 
@@ -115,7 +115,7 @@ class Attention(FreezableModule):
             token_map: what happens to the projected tokens before they attend (normalised queries, rotary positions).
 
         Returns:
-            Tokens ``(*batch, Nq, d)``; ``(S, *batch, Nq, d)`` if ``num_draws`` is S and the block draws.
+            AttentionInputs ``(*batch, Nq, d)``; ``(S, *batch, Nq, d)`` if ``num_samples`` is S and the block draws.
         """
         tokens = self.project(
             query,
@@ -128,7 +128,7 @@ class Attention(FreezableModule):
         )
         return self.merge(self.attend(tokens), query.dtype)
 
-    def attend(self, tokens: Tokens) -> Tensor:
+    def attend(self, tokens: AttentionInputs) -> Tensor:
         """Head outputs.
 
         Args:
@@ -164,8 +164,8 @@ class Attention(FreezableModule):
         key_padding_mask: Tensor | None = None,
         attn_mask: Tensor | None = None,
         is_causal: bool = False,
-        token_map: Callable[[Tokens], Tokens] | None = None,
-    ) -> Tokens:
+        token_map: Callable[[AttentionInputs], AttentionInputs] | None = None,
+    ) -> AttentionInputs:
         """Projections of every process, split into heads, and the masks in one reading.
 
         Args:
@@ -194,7 +194,7 @@ class Attention(FreezableModule):
         query, memory, value = self._clear_padding(query, memory, value, masks, is_self)
         heads = self._project_heads(query, memory, value, is_self)
         padding = None if masks.key_padding is None else masks.key_padding[..., None, :]
-        tokens = Tokens(
+        tokens = AttentionInputs(
             heads["query"],
             heads["key"],
             heads["value"],

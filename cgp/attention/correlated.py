@@ -16,10 +16,10 @@ from cgp.functional.gaussians import DenseGaussian, MarginalGaussian
 from cgp.functional.padding import count_tokens, mask_tokens
 
 from .gaussian_process import GaussianProcessAttention
+from .inputs import AttentionInputs
 from .kernel import kernel_heads
 from .softmax import softmax_heads
 from .softmax_posterior import SoftmaxPosterior
-from .tokens import Tokens
 
 __all__ = ["CGPAttention", "CorrelatedAttention"]
 
@@ -99,14 +99,14 @@ class CorrelatedAttention(GaussianProcessAttention):
     def _wants_loss(self) -> bool:
         return self.training and self.objective is not None
 
-    def _refuse_joint_if_causal(self, tokens: Tokens) -> None:
+    def _refuse_joint_if_causal(self, tokens: AttentionInputs) -> None:
         if tokens.is_causal:
             raise ValueError(
                 "sampling: 'joint' (and posterior) is not defined under a causal mask, where each row conditions on "
                 "its own prefix; expected 'mean' or 'marginal' (or token_variance)"
             )
 
-    def _add_log_density(self, density: Tensor, tokens: Tokens) -> None:
+    def _add_log_density(self, density: Tensor, tokens: AttentionInputs) -> None:
         """Minus the log-density: summed over heads, averaged over the batch, per token and column unless "sum"."""
         if self.objective_reduction == "mean":
             real = count_tokens(tokens.q[..., 0], tokens.query_padding)
@@ -124,7 +124,7 @@ def _check_mean(mean: str, coupling: str, objective: str | None, kernel: str) ->
         )
 
 
-def _in_pieces(tokens: Tokens) -> bool:
+def _in_pieces(tokens: AttentionInputs) -> bool:
     """Whether the batch may be cut: no graph is kept, and small products cost no launches."""
     return tokens.q.dim() == 4 and tokens.q.device.type == "cpu" and not torch.is_grad_enabled() and may_own_backward()
 
@@ -168,7 +168,7 @@ class CGPAttention(CorrelatedAttention):
             raise ValueError(f"objective: {self.objective!r} needs coupling='latent', got 'direct'")
         self.covariance = covariance
 
-    def mean(self, tokens: Tokens) -> Tensor:
+    def mean(self, tokens: AttentionInputs) -> Tensor:
         """Posterior mean alone: no Cholesky (direct), one (latent).
 
         Args:
@@ -188,7 +188,7 @@ class CGPAttention(CorrelatedAttention):
         )
         return mask_tokens(mean, tokens.query_padding)
 
-    def marginals(self, tokens: Tokens) -> MarginalGaussian:
+    def marginals(self, tokens: AttentionInputs) -> MarginalGaussian:
         """Mean and variance of each token.
 
         Args:
@@ -205,14 +205,14 @@ class CGPAttention(CorrelatedAttention):
             return MarginalGaussian(*(torch.cat(parts) for parts in zip(*pieces, strict=True)))
         return self._marginals(tokens)
 
-    def _marginals(self, tokens: Tokens) -> MarginalGaussian:
+    def _marginals(self, tokens: AttentionInputs) -> MarginalGaussian:
         prior_variance = self.canonical.diagonal(tokens.q)
         if tokens.is_causal:
             K_qk, K_k = self.canonical.gram(tokens.q, tokens.k), self.canonical.gram(tokens.k)
             return prefix_posterior(K_qk, K_k, tokens.v, prior_variance, noise=self.noise, padding=tokens.key_padding)
         return correlated.marginal_posterior(self._terms(tokens), prior_variance)
 
-    def joint(self, tokens: Tokens) -> DenseGaussian:
+    def joint(self, tokens: AttentionInputs) -> DenseGaussian:
         """Posterior with its covariance over the queries.
 
         Args:
@@ -226,7 +226,7 @@ class CGPAttention(CorrelatedAttention):
             return self.softmax.exact_joint(tokens, softmax_heads(tokens))
         return correlated.joint_posterior(self._terms(tokens), self.canonical.gram(tokens.q))
 
-    def gaussian(self, tokens: Tokens) -> MarginalGaussian | DenseGaussian:
+    def gaussian(self, tokens: AttentionInputs) -> MarginalGaussian | DenseGaussian:
         """The posterior that ``sampling`` needs; registers the regulariser in training.
 
         Args:
@@ -246,7 +246,7 @@ class CGPAttention(CorrelatedAttention):
             return correlated.joint_posterior(terms, K_q)
         return correlated.marginal_posterior(terms, self.canonical.diagonal(tokens.q))
 
-    def _terms(self, tokens: Tokens) -> ExactTerms:
+    def _terms(self, tokens: AttentionInputs) -> ExactTerms:
         gram, padding = self.canonical.gram, tokens.key_padding
         common: dict[str, Any] = {
             "noise": self.noise,

@@ -17,8 +17,8 @@ from cgp.functional.gaussians import MarginalGaussian
 
 from .base import Attention
 from .gaussian_process import GaussianProcessAttention
+from .inputs import AttentionInputs, full_precision
 from .sparse_correlated import SparseCGPAttention
-from .tokens import Tokens, full_precision
 
 __all__ = ["BlockState", "Decoded", "KeyValueCache", "can_decode", "initial_state", "prefill", "step"]
 
@@ -170,7 +170,7 @@ def _check(block: Attention) -> None:
         raise ValueError(f"block: expected one that takes a causal mask, got {type(block).__name__} as configured")
 
 
-def _fixed_step(block: Attention, state: PrefixState, tokens: Tokens) -> tuple[Tensor, Tensor, PrefixState]:
+def _fixed_step(block: Attention, state: PrefixState, tokens: AttentionInputs) -> tuple[Tensor, Tensor, PrefixState]:
     assert isinstance(block, SparseCGPAttention)
     with full_precision(tokens.q.device):
         features_q, features_k = block._features(tokens)
@@ -181,7 +181,7 @@ def _fixed_step(block: Attention, state: PrefixState, tokens: Tokens) -> tuple[T
         return _draw(block, mean, variance), variance, after
 
 
-def _attend(block: Attention, tokens: Tokens) -> tuple[Tensor, Tensor | None]:
+def _attend(block: Attention, tokens: AttentionInputs) -> tuple[Tensor, Tensor | None]:
     """Head outputs and their variance."""
     if not isinstance(block, GaussianProcessAttention):
         return block.attend(tokens), None
@@ -191,5 +191,5 @@ def _attend(block: Attention, tokens: Tokens) -> tuple[Tensor, Tensor | None]:
 
 
 def _draw(block: GaussianProcessAttention, mean: Tensor, variance: Tensor) -> Tensor:
-    draws = block.num_draws if block.sampling != "mean" else None
+    draws = block.num_samples if block.sampling != "mean" else None
     return MarginalGaussian(mean, variance).rsample(block.sampling, torch.Size([] if draws is None else [draws]))

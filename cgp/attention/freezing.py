@@ -8,7 +8,7 @@ import gpytorch
 import torch
 from torch import Tensor
 
-from .tokens import full_precision
+from .inputs import full_precision
 
 __all__ = ["FreezableModule"]
 

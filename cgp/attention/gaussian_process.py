@@ -14,8 +14,8 @@ from cgp.functional.gaussians import DenseGaussian, LowRankGaussian, MarginalGau
 from cgp.operators import multivariate_normal
 
 from .base import Attention
+from .inputs import AttentionInputs, full_precision
 from .loss_terms import LossTerm
-from .tokens import Tokens, full_precision
 
 __all__ = ["MIN_NOISE", "GaussianProcessAttention"]
 
@@ -47,8 +47,8 @@ class GaussianProcessAttention(Attention):
 
     @property
     def draw_shape(self) -> torch.Size:
-        """Shape of what draws have in front: ``num_draws`` if that is set and the block draws."""
-        return torch.Size() if self.num_draws is None or self.sampling == "mean" else torch.Size([self.num_draws])
+        """Shape of what draws have in front: ``num_samples`` if that is set and the block draws."""
+        return torch.Size() if self.num_samples is None or self.sampling == "mean" else torch.Size([self.num_samples])
 
     def __init__(
         self, embed_dim: int, num_heads: int, *, kernel: str = "rbf", noise: float = 0.01, **options: Any
@@ -60,14 +60,14 @@ class GaussianProcessAttention(Attention):
         self.noise = float(noise)
         self._reset_process_maps(stationary=self.canonical.stationary)
 
-    def attend(self, tokens: Tokens) -> Tensor:
+    def attend(self, tokens: AttentionInputs) -> Tensor:
         """The mean of the heads, or a draw of them.
 
         Args:
             tokens: the projected tokens.
 
         Returns:
-            ``(*batch, h, Nq, s)``, with ``num_draws`` draws in front if that is set and the block draws.
+            ``(*batch, h, Nq, s)``, with ``num_samples`` draws in front if that is set and the block draws.
         """
         with full_precision(tokens.q.device):
             if self.sampling == "mean" and not self._wants_loss():
@@ -114,7 +114,7 @@ class GaussianProcessAttention(Attention):
         with full_precision(tokens.q.device):
             return self.marginals(tokens).variance
 
-    def mean(self, tokens: Tokens) -> Tensor:
+    def mean(self, tokens: AttentionInputs) -> Tensor:
         """Posterior mean alone, without what only the covariance needs.
 
         Args:
@@ -125,7 +125,7 @@ class GaussianProcessAttention(Attention):
         """
         raise NotImplementedError
 
-    def marginals(self, tokens: Tokens) -> MarginalGaussian | LowRankGaussian:
+    def marginals(self, tokens: AttentionInputs) -> MarginalGaussian | LowRankGaussian:
         """Posterior with at least its marginals.
 
         Args:
@@ -136,7 +136,7 @@ class GaussianProcessAttention(Attention):
         """
         raise NotImplementedError
 
-    def joint(self, tokens: Tokens) -> DenseGaussian | LowRankGaussian:
+    def joint(self, tokens: AttentionInputs) -> DenseGaussian | LowRankGaussian:
         """Posterior with the covariance over tokens.
 
         Args:
@@ -147,7 +147,7 @@ class GaussianProcessAttention(Attention):
         """
         raise NotImplementedError
 
-    def gaussian(self, tokens: Tokens) -> MarginalGaussian | DenseGaussian | LowRankGaussian | MappedMarginals:
+    def gaussian(self, tokens: AttentionInputs) -> MarginalGaussian | DenseGaussian | LowRankGaussian | MappedMarginals:
         """The posterior that ``sampling`` needs; registers the loss terms in training.
 
         Args:
@@ -158,7 +158,7 @@ class GaussianProcessAttention(Attention):
         """
         raise NotImplementedError
 
-    def _distribution(self, tokens: Tokens) -> MultivariateNormal:
+    def _distribution(self, tokens: AttentionInputs) -> MultivariateNormal:
         """What :meth:`posterior` returns of projected tokens."""
         return multivariate_normal(self.joint(tokens))
 

@@ -17,8 +17,8 @@ from cgp.functional.padding import mask_tokens
 from cgp.variational import EigenVariables, column_normal
 
 from .gaussian_process import GaussianProcessAttention
+from .inputs import AttentionInputs, full_precision
 from .ksvd import KSVD, Pair
-from .tokens import Tokens, full_precision
 
 __all__ = ["KEPSVGPAttention"]
 
@@ -108,14 +108,14 @@ class KEPSVGPAttention(Pair, GaussianProcessAttention):
         self.register_parameter("merge_map", merge_map)
         self.register_added_loss_term("ksvd")
 
-    def attend(self, tokens: Tokens) -> Tensor:
+    def attend(self, tokens: AttentionInputs) -> Tensor:
         """The mean of the heads, or a draw of them; registers the KSVD loss in training.
 
         Args:
             tokens: the projected tokens.
 
         Returns:
-            ``(*batch, h, Nq, s)``, with ``num_draws`` draws in front if that is set and the block draws.
+            ``(*batch, h, Nq, s)``, with ``num_samples`` draws in front if that is set and the block draws.
         """
         with full_precision(tokens.q.device):
             registers = self.training and self.ksvd.loss_form is not None
@@ -135,7 +135,7 @@ class KEPSVGPAttention(Pair, GaussianProcessAttention):
         """Whether a draw is one of :meth:`gaussian`, which several draws can share; joint draws are cheaper apart."""
         return self.sampling == "marginal"
 
-    def gaussian(self, tokens: Tokens) -> MappedMarginals:
+    def gaussian(self, tokens: AttentionInputs) -> MappedMarginals:
         """Marginals of the J independent outputs, and the map from them to the heads.
 
         Args:
@@ -147,7 +147,7 @@ class KEPSVGPAttention(Pair, GaussianProcessAttention):
         outputs = self._outputs(*self._features(tokens))
         return MappedMarginals(ColumnMarginals(outputs.mean, outputs.variances), self.head_map.to(outputs.mean.dtype))
 
-    def mean(self, tokens: Tokens) -> Tensor:
+    def mean(self, tokens: AttentionInputs) -> Tensor:
         """Posterior mean alone.
 
         Args:
@@ -159,7 +159,7 @@ class KEPSVGPAttention(Pair, GaussianProcessAttention):
         features, _ = self._features(tokens)
         return features @ (self.variational_strategy.mean.to(features.dtype).mT @ self.head_map.to(features.dtype))
 
-    def marginals(self, tokens: Tokens) -> ColumnGaussian:  # type: ignore[override]
+    def marginals(self, tokens: AttentionInputs) -> ColumnGaussian:  # type: ignore[override]
         """Posterior; its marginals cost no more than its covariance.
 
         Args:
@@ -170,7 +170,7 @@ class KEPSVGPAttention(Pair, GaussianProcessAttention):
         """
         return self.joint(tokens)
 
-    def joint(self, tokens: Tokens) -> ColumnGaussian:  # type: ignore[override]
+    def joint(self, tokens: AttentionInputs) -> ColumnGaussian:  # type: ignore[override]
         r"""Posterior of each column of the heads, of rank r plus a diagonal.
 
         Column c is :math:`\sum_j W_{jc}f_j`, of covariance :math:`A\big(\sum_j W_{jc}^2S_j\big)A^\top`. The columns
@@ -229,7 +229,7 @@ class KEPSVGPAttention(Pair, GaussianProcessAttention):
         """Whether the heads are one linear map of the features of queries and keys, the same for all tokens."""
         return self.sampling != "marginal" and not self.residual and self.merge_map is None
 
-    def _mapped(self, tokens: Tokens) -> Tensor:
+    def _mapped(self, tokens: AttentionInputs) -> Tensor:
         """Mean or joint draw with all maps multiplied first: they are s × s, and the projections need not be formed."""
         self._check_lengths(tokens.q.shape[-2], tokens.k.shape[-2])
         shape = self.draw_shape
@@ -240,7 +240,7 @@ class KEPSVGPAttention(Pair, GaussianProcessAttention):
             return phi_q @ of_e if self.branches == "e" else phi_k @ of_r
         return phi_q @ of_e + phi_k @ of_r
 
-    def _features(self, tokens: Tokens, *, registers: bool = False) -> tuple[Tensor, Tensor | None]:
+    def _features(self, tokens: AttentionInputs, *, registers: bool = False) -> tuple[Tensor, Tensor | None]:
         """Features A ``(*batch, h, n, r)``, and the variance that they leave, ``(*batch, h, n, 1)``, or None."""
         self._check_lengths(tokens.q.shape[-2], tokens.k.shape[-2])
         phi_q, phi_k = self.ksvd.features(tokens)

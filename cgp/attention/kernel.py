@@ -11,8 +11,8 @@ from cgp.functional.padding import mask_tokens
 from cgp.functional.products import product
 
 from .base import Attention
+from .inputs import AttentionInputs, full_precision
 from .masks import causal_mask
-from .tokens import Tokens, full_precision
 
 __all__ = ["KernelAttention", "kernel_heads"]
 
@@ -51,7 +51,7 @@ class KernelAttention(Attention):
         self.canonical = canonical(kernel)
         self._reset_process_maps(stationary=self.canonical.stationary)
 
-    def attend(self, tokens: Tokens) -> Tensor:
+    def attend(self, tokens: AttentionInputs) -> Tensor:
         """Head outputs.
 
         Args:
@@ -64,7 +64,7 @@ class KernelAttention(Attention):
             return kernel_heads(tokens, self.canonical)
 
 
-def kernel_heads(tokens: Tokens, kernel: Canonical) -> Tensor:
+def kernel_heads(tokens: AttentionInputs, kernel: Canonical) -> Tensor:
     """Kernel attention of every head, which is also the mean of the correlated process in one hop.
 
     Args:

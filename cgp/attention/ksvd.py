@@ -11,7 +11,7 @@ from cgp.functional import kernel_eigen
 from cgp.functional.kernel_eigen import FEATURE_MAPS, Projections
 from cgp.functional.padding import count_tokens, mask_tokens
 
-from .tokens import Tokens
+from .inputs import AttentionInputs
 
 __all__ = ["KSVD", "Pair"]
 
@@ -67,7 +67,7 @@ class KSVD(nn.Module):
         starts = (torch.stack([_orthogonal(num_landmarks, rank) for _ in range(num_heads)]) for _ in range(2))
         self.weight_e, self.weight_r = (nn.Parameter(start.to(**factory)) for start in starts)
 
-    def features(self, tokens: Tokens) -> tuple[Tensor, Tensor]:
+    def features(self, tokens: AttentionInputs) -> tuple[Tensor, Tensor]:
         r"""Features of queries and keys, zero at padded tokens.
 
         Args:
@@ -79,7 +79,7 @@ class KSVD(nn.Module):
         phi = FEATURE_MAPS[self.feature_map]
         return mask_tokens(phi(tokens.q), tokens.query_padding), mask_tokens(phi(tokens.k), tokens.key_padding)
 
-    def project(self, phi_q: Tensor, phi_k: Tensor, tokens: Tokens) -> Projections:
+    def project(self, phi_q: Tensor, phi_k: Tensor, tokens: AttentionInputs) -> Projections:
         """Both projections.
 
         Args:
@@ -92,7 +92,7 @@ class KSVD(nn.Module):
         """
         return kernel_eigen.projections(phi_q, phi_k, *self._landmarks_and_weights(tokens))
 
-    def primal_weights(self, tokens: Tokens) -> tuple[Tensor, Tensor]:
+    def primal_weights(self, tokens: AttentionInputs) -> tuple[Tensor, Tensor]:
         r"""What turns the features of queries and of keys into projections.
 
         Args:
@@ -103,12 +103,12 @@ class KSVD(nn.Module):
         """
         return kernel_eigen.primal_weights(*self._landmarks_and_weights(tokens))
 
-    def _landmarks_and_weights(self, tokens: Tokens) -> tuple[Tensor, Tensor, Tensor]:
+    def _landmarks_and_weights(self, tokens: AttentionInputs) -> tuple[Tensor, Tensor, Tensor]:
         chosen = kernel_eigen.landmarks(tokens.v, self.num_landmarks, tokens.key_padding)
         return chosen, self.weight_e.to(chosen.dtype), self.weight_r.to(chosen.dtype)
 
     def loss(
-        self, features: tuple[Tensor, Tensor], projected: Projections, tokens: Tokens, singular_values: Tensor
+        self, features: tuple[Tensor, Tensor], projected: Projections, tokens: AttentionInputs, singular_values: Tensor
     ) -> Tensor:
         """The weighted loss, averaged over the batch and summed over heads ("published": averaged over both).
 

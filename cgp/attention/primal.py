@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from .base import Attention
+from .inputs import AttentionInputs, full_precision
 from .ksvd import KSVD, Pair
 from .loss_terms import LossTerm
-from .tokens import Tokens, full_precision
 
 __all__ = ["PrimalAttention"]
 
@@ -75,7 +75,7 @@ class PrimalAttention(Pair, Attention):
         self.head_map = nn.Parameter(start * (2 * rank) ** -0.5)
         self.register_added_loss_term("ksvd")
 
-    def attend(self, tokens: Tokens) -> Tensor:
+    def attend(self, tokens: AttentionInputs) -> Tensor:
         """Head outputs; registers the KSVD loss in training.
 
         Args:

@@ -12,14 +12,14 @@ from cgp.functional.column_gaussians import ColumnGaussian, ColumnMarginals
 from cgp.functional.gaussians import DenseGaussian, MarginalGaussian
 from cgp.functional.sparse_gp import GlobalKeys, global_keys
 from cgp.functional.sparse_gp_standard import StandardTerms
-from cgp.operators import DeferredNormal
+from cgp.operators import LazyMultivariateNormal
 from cgp.variational import InducingVariables
 
 from .gaussian_process import GaussianProcessAttention
 from .head_kernel import HeadKernel
+from .inputs import AttentionInputs, full_precision
 from .sgpa_decoupled import DecoupledForm, DecoupledTerms
 from .sgpa_standard import StandardForm
-from .tokens import Tokens, full_precision
 
 __all__ = ["SGPAttention"]
 
@@ -50,7 +50,7 @@ class SGPAttention(GaussianProcessAttention):
         mode: "decoupled" (global keys carry the covariance) or "standard" (the sequence's own keys carry it; O(n³)).
         num_inducing: m, global keys of the decoupled mode.
         inducing: whose the global keys are: "own", a learned set in this layer's input space, or "travel", a set that
-            :class:`~cgp.attention.travelling.TravellingInducingPoints` carries through the layers below (the paper's).
+            :class:`~cgp.attention.shared_inducing.SharedInducingPoints` carries through the layers below (the paper's).
         kernel: "rbf" or "exponential" (of the scaled dot product).
         amortisation: how the standard mode finds S: "sites" or "triangular" (the paper's; it depends on the order of
             the tokens), see :class:`~cgp.attention.sgpa_standard.StandardForm`.
@@ -108,7 +108,7 @@ class SGPAttention(GaussianProcessAttention):
         owns_points = mode == "decoupled" and inducing == "own"
         points = nn.Parameter(torch.randn(num_inducing, embed_dim, **factory)) if owns_points else None
         self.register_parameter("inducing_points", points)
-        self._travelled: GlobalKeys | None = None  # for the time of a forward pass of TravellingInducingPoints
+        self._travelled: GlobalKeys | None = None  # for the time of a forward pass of SharedInducingPoints
         self._carries_points = False
         self.register_added_loss_term("kl")
 
@@ -126,11 +126,11 @@ class SGPAttention(GaussianProcessAttention):
             **options: masks, likewise.
 
         Returns:
-            Tokens ``(*batch, Nq, d)``; ``(S, *batch, Nq, d)`` if ``num_draws`` is S and the block draws.
+            AttentionInputs ``(*batch, Nq, d)``; ``(S, *batch, Nq, d)`` if ``num_samples`` is S and the block draws.
         """
         return self._carry(query) if self._carries_points else super().forward(query, *args, **options)
 
-    def mean(self, tokens: Tokens) -> Tensor:
+    def mean(self, tokens: AttentionInputs) -> Tensor:
         """Posterior mean alone.
 
         Args:
@@ -141,7 +141,7 @@ class SGPAttention(GaussianProcessAttention):
         """
         return self.form.mean(tokens, self.kernel, self.global_keys())  # type: ignore[arg-type]
 
-    def marginals(self, tokens: Tokens) -> ColumnMarginals | MarginalGaussian:  # type: ignore[override]
+    def marginals(self, tokens: AttentionInputs) -> ColumnMarginals | MarginalGaussian:  # type: ignore[override]
         """Mean and variances; the decoupled form has a variance a column.
 
         Args:
@@ -152,7 +152,7 @@ class SGPAttention(GaussianProcessAttention):
         """
         return self.form.marginals(self._terms(tokens), tokens, self.kernel)  # type: ignore[arg-type]
 
-    def joint(self, tokens: Tokens) -> ColumnGaussian | DenseGaussian:  # type: ignore[override]
+    def joint(self, tokens: AttentionInputs) -> ColumnGaussian | DenseGaussian:  # type: ignore[override]
         """Posterior with its covariance over the queries; the decoupled form has one a column.
 
         Args:
@@ -163,7 +163,7 @@ class SGPAttention(GaussianProcessAttention):
         """
         return self.form.joint(self._terms(tokens), tokens, self.kernel)  # type: ignore[arg-type]
 
-    def gaussian(self, tokens: Tokens) -> Any:
+    def gaussian(self, tokens: AttentionInputs) -> Any:
         """The posterior that ``sampling`` needs; registers the sequences' divergence in training.
 
         Args:
@@ -194,7 +194,7 @@ class SGPAttention(GaussianProcessAttention):
             return GlobalKeys(**self._frozen)
         if self.inducing_points is None:
             raise ValueError(
-                "inducing: 'travel' expects the model inside TravellingInducingPoints, which brings the global keys; "
+                "inducing: 'travel' expects the model inside SharedInducingPoints, which brings the global keys; "
                 "got none"
             )
         return self._locate(self.inducing_points)
@@ -224,16 +224,16 @@ class SGPAttention(GaussianProcessAttention):
             located = self._split(projected[..., : self.embed_dim])
             return global_keys(located, self.kernel.gram(located))
 
-    def _terms(self, tokens: Tokens) -> DecoupledTerms | StandardTerms:
+    def _terms(self, tokens: AttentionInputs) -> DecoupledTerms | StandardTerms:
         return self.form.terms(tokens, self.kernel, self.global_keys())  # type: ignore[arg-type]
 
-    def _distribution(self, tokens: Tokens) -> MultivariateNormal:
+    def _distribution(self, tokens: AttentionInputs) -> MultivariateNormal:
         """In the decoupled form each channel has a covariance of its own."""
         terms = self._terms(tokens)
         if isinstance(self.form, DecoupledForm) and isinstance(terms, DecoupledTerms):
             marginals = self.form.marginals(terms, tokens, self.kernel)
             build = self.form.later(terms, tokens, self.kernel)
-            return DeferredNormal(marginals.mean.mT, build, variance=marginals.variances.mT)
+            return LazyMultivariateNormal(marginals.mean.mT, build, variance=marginals.variances.mT)
         return super()._distribution(tokens)
 
     def _wants_loss(self) -> bool:

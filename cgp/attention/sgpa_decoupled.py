@@ -20,7 +20,7 @@ from cgp.variational import InducingVariables
 from cgp.variational.column_normal import column_covariance
 
 from .head_kernel import HeadKernel
-from .tokens import Tokens, full_precision
+from .inputs import AttentionInputs, full_precision
 
 __all__ = ["DecoupledForm", "DecoupledTerms"]
 
@@ -67,7 +67,7 @@ class DecoupledForm(nn.Module):
         batch = torch.Size([num_heads, head_dim])
         self.variables = InducingVariables(num_inducing, batch, initial_scale=initial_scale, **factory)
 
-    def mean(self, tokens: Tokens, kernel: HeadKernel, keys: GlobalKeys | None) -> Tensor:
+    def mean(self, tokens: AttentionInputs, kernel: HeadKernel, keys: GlobalKeys | None) -> Tensor:
         """Posterior mean alone.
 
         Args:
@@ -80,7 +80,7 @@ class DecoupledForm(nn.Module):
         """
         return self.terms(tokens, kernel, keys).mean
 
-    def terms(self, tokens: Tokens, kernel: HeadKernel, keys: GlobalKeys | None) -> DecoupledTerms:
+    def terms(self, tokens: AttentionInputs, kernel: HeadKernel, keys: GlobalKeys | None) -> DecoupledTerms:
         """Mean, features and the sequence's divergence.
 
         Args:
@@ -103,7 +103,7 @@ class DecoupledForm(nn.Module):
             of_keys = attended if is_self else kernel.attend(tokens.k, None, values)
         return DecoupledTerms(mask_tokens(mean, tokens.query_padding), features_q, gathered, values, of_keys)
 
-    def marginals(self, terms: DecoupledTerms, tokens: Tokens, kernel: HeadKernel) -> ColumnMarginals:
+    def marginals(self, terms: DecoupledTerms, tokens: AttentionInputs, kernel: HeadKernel) -> ColumnMarginals:
         """Mean and a variance a token and column.
 
         Args:
@@ -117,7 +117,7 @@ class DecoupledForm(nn.Module):
         prior, root = kernel.diagonal(tokens.q), self._root(tokens)
         return sparse_gp.decoupled_marginals(terms.mean, terms.features_q, root, prior, tokens.query_padding)
 
-    def joint(self, terms: DecoupledTerms, tokens: Tokens, kernel: HeadKernel) -> ColumnGaussian:
+    def joint(self, terms: DecoupledTerms, tokens: AttentionInputs, kernel: HeadKernel) -> ColumnGaussian:
         """Posterior with a covariance over the queries a column.
 
         Args:
@@ -131,7 +131,7 @@ class DecoupledForm(nn.Module):
         K_qq, root = kernel.gram(tokens.q), self._root(tokens)
         return sparse_gp.decoupled_joint(terms.mean, terms.features_q, root, K_qq, tokens.query_padding)
 
-    def later(self, terms: DecoupledTerms, tokens: Tokens, kernel: HeadKernel) -> Callable[[], LinearOperator]:
+    def later(self, terms: DecoupledTerms, tokens: AttentionInputs, kernel: HeadKernel) -> Callable[[], LinearOperator]:
         """What builds the covariance of :meth:`joint` with the weights as they are now: an n × n Cholesky a head.
 
         Args:
@@ -145,14 +145,14 @@ class DecoupledForm(nn.Module):
         prior = partial(_scaled_gram, kernel.canonical, tokens.q, kernel.log_outputscale.exp()[:, None, None])
         return partial(_decoupled_covariance, terms, self._root(tokens), prior, tokens.query_padding)
 
-    def _features(self, tokens: Tokens, kernel: HeadKernel, keys: GlobalKeys | None) -> tuple[Tensor, Tensor]:
+    def _features(self, tokens: AttentionInputs, kernel: HeadKernel, keys: GlobalKeys | None) -> tuple[Tensor, Tensor]:
         assert keys is not None
         features_q = kernel.features(keys.points, keys.whitening, tokens.q)
         if tokens.q is tokens.k:
             return features_q, features_q
         return features_q, kernel.features(keys.points, keys.whitening, tokens.k)
 
-    def _root(self, tokens: Tokens) -> Tensor:
+    def _root(self, tokens: AttentionInputs) -> Tensor:
         return self.variables.root.to(tokens.q.dtype)
 
 

@@ -14,7 +14,7 @@ from cgp.functional.sparse_gp_standard import StandardTerms
 from cgp.variational import positive_triangle
 
 from .head_kernel import HeadKernel
-from .tokens import Tokens
+from .inputs import AttentionInputs
 
 __all__ = ["AMORTISATIONS", "StandardForm"]
 
@@ -54,7 +54,7 @@ class StandardForm(nn.Module):
                 nn.Parameter(0.1 * torch.randn(shape, **factory) * head_dim**-0.5) for _ in range(2)
             )
 
-    def mean(self, tokens: Tokens, kernel: HeadKernel, keys: None = None) -> Tensor:
+    def mean(self, tokens: AttentionInputs, kernel: HeadKernel, keys: None = None) -> Tensor:
         """Kernel attention.
 
         Args:
@@ -68,7 +68,7 @@ class StandardForm(nn.Module):
         values = mask_tokens(tokens.v, tokens.key_padding)
         return mask_tokens(_self_gram(tokens, kernel) @ values, tokens.query_padding)
 
-    def terms(self, tokens: Tokens, kernel: HeadKernel, keys: None = None) -> StandardTerms:
+    def terms(self, tokens: AttentionInputs, kernel: HeadKernel, keys: None = None) -> StandardTerms:
         """Factors and the sequence's divergence.
 
         Args:
@@ -89,7 +89,7 @@ class StandardForm(nn.Module):
         triangle = positive_triangle((rows @ columns.mT).tril(-1) + torch.diag_embed(diagonal))
         return sparse_gp_standard.triangular_terms(K_qk, K_kk, tokens.v, triangle, **padding)
 
-    def marginals(self, terms: StandardTerms, tokens: Tokens, kernel: HeadKernel) -> MarginalGaussian:
+    def marginals(self, terms: StandardTerms, tokens: AttentionInputs, kernel: HeadKernel) -> MarginalGaussian:
         """Mean and a variance a token.
 
         Args:
@@ -102,7 +102,7 @@ class StandardForm(nn.Module):
         """
         return sparse_gp_standard.standard_marginals(terms, kernel.diagonal(tokens.q))
 
-    def joint(self, terms: StandardTerms, tokens: Tokens, kernel: HeadKernel) -> DenseGaussian:
+    def joint(self, terms: StandardTerms, tokens: AttentionInputs, kernel: HeadKernel) -> DenseGaussian:
         """Posterior with its covariance over the queries.
 
         Args:
@@ -116,6 +116,6 @@ class StandardForm(nn.Module):
         return sparse_gp_standard.standard_joint(terms, kernel.gram(tokens.q))
 
 
-def _self_gram(tokens: Tokens, kernel: HeadKernel) -> Tensor:
+def _self_gram(tokens: AttentionInputs, kernel: HeadKernel) -> Tensor:
     """K_qk; of one set of tokens with an exact diagonal."""
     return kernel.gram(tokens.q) if tokens.q is tokens.k else kernel.gram(tokens.q, tokens.k)

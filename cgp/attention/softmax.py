@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from cgp.functional.normalised_softmax import has_normaliser, normalised_softmax
 
 from .base import Attention
+from .inputs import AttentionInputs
 from .masks import causal_mask
-from .tokens import Tokens
 
 __all__ = ["NormalisedHeads", "SoftmaxAttention", "normalised_heads", "softmax_heads"]
 
@@ -36,7 +36,7 @@ class SoftmaxAttention(Attention):
     takes_any_mask = True
     takes_causal = True
 
-    def attend(self, tokens: Tokens) -> Tensor:
+    def attend(self, tokens: AttentionInputs) -> Tensor:
         """Head outputs.
 
         Args:
@@ -60,7 +60,7 @@ class NormalisedHeads(NamedTuple):
     log_normaliser: Tensor | None
 
 
-def normalised_heads(tokens: Tokens) -> NormalisedHeads:
+def normalised_heads(tokens: AttentionInputs) -> NormalisedHeads:
     """Softmax attention of every head with the logarithm of its normaliser where PyTorch's kernel gives it out.
 
     Args:
@@ -75,7 +75,7 @@ def normalised_heads(tokens: Tokens) -> NormalisedHeads:
     return NormalisedHeads(softmax_heads(tokens), None)
 
 
-def softmax_heads(tokens: Tokens) -> Tensor:
+def softmax_heads(tokens: AttentionInputs) -> Tensor:
     """Softmax attention of every head; queries whose every key is masked give zero.
 
     Args:
@@ -94,7 +94,7 @@ def softmax_heads(tokens: Tokens) -> Tensor:
     return attended.masked_fill(nothing, 0.0)
 
 
-def _additive_mask(tokens: Tokens) -> Tensor | None:
+def _additive_mask(tokens: AttentionInputs) -> Tensor | None:
     """The masks of a call as one additive bias, or None where SDPA needs none."""
     if tokens.key_padding is None and tokens.attn_mask is None:
         return None

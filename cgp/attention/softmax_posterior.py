@@ -15,8 +15,8 @@ from cgp.functional.gaussians import DenseGaussian, LowRankGaussian, MarginalGau
 from cgp.functional.padding import mask_gram, mask_tokens
 from cgp.functional.softmax import ScaledPoints
 
+from .inputs import AttentionInputs
 from .softmax import NormalisedHeads
-from .tokens import Tokens
 
 __all__ = ["STATISTICS", "SoftmaxPosterior"]
 
@@ -91,7 +91,7 @@ class SoftmaxPosterior(gpytorch.Module):
         reach = [] if self.log_lengthscale is None else [self.log_lengthscale]
         return [self.raw_noise, self.log_amplitude, *reach]
 
-    def points(self, tokens: Tokens, log_normaliser: Tensor | None = None) -> ScaledPoints:
+    def points(self, tokens: AttentionInputs, log_normaliser: Tensor | None = None) -> ScaledPoints:
         """Queries and keys as scaled points of the canonical process.
 
         Args:
@@ -139,7 +139,7 @@ class SoftmaxPosterior(gpytorch.Module):
             return points
         return points * self.log_lengthscale.exp()[:, None, None].to(points.dtype)
 
-    def _bounded_points(self, tokens: Tokens, log_lengthscale: Tensor) -> ScaledPoints:
+    def _bounded_points(self, tokens: AttentionInputs, log_lengthscale: Tensor) -> ScaledPoints:
         """Points in units of the lengthscale, their scale one."""
         assert self.gauge is not None
         inverse = (-log_lengthscale).exp()[:, None, None].to(tokens.q.dtype)
@@ -148,7 +148,7 @@ class SoftmaxPosterior(gpytorch.Module):
         q = tokens.q * (quarter * inverse)
         return ScaledPoints(q, k, q.new_zeros(()).expand(q.shape[:-1]), tokens.query_padding, tokens.key_padding)
 
-    def exact_marginals(self, tokens: Tokens, mean: Tensor) -> MarginalGaussian:
+    def exact_marginals(self, tokens: AttentionInputs, mean: Tensor) -> MarginalGaussian:
         """Mean and variance of each token, exactly.
 
         Args:
@@ -162,7 +162,7 @@ class SoftmaxPosterior(gpytorch.Module):
         bracket = softmax.exact_marginals(points, noise=self._noise(tokens), is_causal=tokens.is_causal)
         return self._marginals(points, bracket, mean)
 
-    def exact_joint(self, tokens: Tokens, mean: Tensor) -> DenseGaussian:
+    def exact_joint(self, tokens: AttentionInputs, mean: Tensor) -> DenseGaussian:
         """Posterior with its covariance over the queries, exactly.
 
         Args:
@@ -180,7 +180,7 @@ class SoftmaxPosterior(gpytorch.Module):
         return DenseGaussian(mean, covariance, points.query_padding)
 
     def sparse_marginals(
-        self, tokens: Tokens, heads: NormalisedHeads, inducing: Tensor, whitening: Tensor
+        self, tokens: AttentionInputs, heads: NormalisedHeads, inducing: Tensor, whitening: Tensor
     ) -> MarginalGaussian:
         """Mean and variance of each token by one DTC hop.
 
@@ -200,7 +200,7 @@ class SoftmaxPosterior(gpytorch.Module):
         return self._marginals(points, bracket, heads.mean)
 
     def _bounded_marginals(
-        self, tokens: Tokens, mean: Tensor, inducing: Tensor, whitening: Tensor, log_lengthscale: Tensor
+        self, tokens: AttentionInputs, mean: Tensor, inducing: Tensor, whitening: Tensor, log_lengthscale: Tensor
     ) -> MarginalGaussian:
         """The same without scaled copies of the tokens: scale and gauge go into the features."""
         assert self.gauge is not None
@@ -219,7 +219,7 @@ class SoftmaxPosterior(gpytorch.Module):
         return MarginalGaussian(mean, amplitude.square() * bracket)
 
     def sparse_joint(
-        self, tokens: Tokens, heads: NormalisedHeads, inducing: Tensor, whitening: Tensor
+        self, tokens: AttentionInputs, heads: NormalisedHeads, inducing: Tensor, whitening: Tensor
     ) -> LowRankGaussian:
         """Posterior by one DTC hop, its covariance of low rank plus diagonal.
 
@@ -240,7 +240,7 @@ class SoftmaxPosterior(gpytorch.Module):
         return LowRankGaussian(heads.mean, root, diagonal, points.query_padding)
 
     def sparse_causal_marginals(
-        self, tokens: Tokens, mean: Tensor, inducing: Tensor, whitening: Tensor
+        self, tokens: AttentionInputs, mean: Tensor, inducing: Tensor, whitening: Tensor
     ) -> MarginalGaussian:
         """Mean and variance of each token given its prefix, by one DTC hop.
 
@@ -257,7 +257,7 @@ class SoftmaxPosterior(gpytorch.Module):
         bracket = softmax.sparse_causal_marginals(points, inducing, whitening, noise=self._noise(tokens))
         return self._marginals(points, bracket, mean)
 
-    def _noise(self, tokens: Tokens) -> Tensor:
+    def _noise(self, tokens: AttentionInputs) -> Tensor:
         return self.noise.to(tokens.q.dtype)
 
     def _marginals(self, points: ScaledPoints, bracket: Tensor, mean: Tensor) -> MarginalGaussian:

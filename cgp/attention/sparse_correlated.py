@@ -16,12 +16,12 @@ from cgp.functional.padding import mask_gram, mask_tokens
 from cgp.functional.sparse_correlated import SparseTerms, whiten
 from cgp.functional.sparse_correlated_objective import log_density
 from cgp.functional.sparse_hop import sparse_hop
-from cgp.operators import DeferredNormal, shared_covariance
+from cgp.operators import LazyMultivariateNormal, shared_covariance
 
 from .correlated import CorrelatedAttention
 from .inducing import make_inducing
+from .inputs import AttentionInputs, full_precision
 from .softmax import NormalisedHeads, normalised_heads, softmax_heads
-from .tokens import Tokens, full_precision
 
 __all__ = ["SparseCGPAttention"]
 
@@ -93,7 +93,7 @@ class SparseCGPAttention(CorrelatedAttention):
                 "learned", num_heads, num_key_inducing, self.head_dim, scale=scale, num_tokens=None
             ).to(self.in_proj.weight)
 
-    def mean(self, tokens: Tokens) -> Tensor:
+    def mean(self, tokens: AttentionInputs) -> Tensor:
         """Posterior mean.
 
         Args:
@@ -112,7 +112,7 @@ class SparseCGPAttention(CorrelatedAttention):
             return mask_tokens(causal_product(A_q, A_k, tokens.v), tokens.query_padding)
         return mask_tokens(A_q.mT @ (A_k @ tokens.v), tokens.query_padding)
 
-    def marginals(self, tokens: Tokens) -> MarginalGaussian:
+    def marginals(self, tokens: AttentionInputs) -> MarginalGaussian:
         """Mean and variance of each token.
 
         Args:
@@ -139,7 +139,7 @@ class SparseCGPAttention(CorrelatedAttention):
             conditional=self.conditional,
         )
 
-    def joint(self, tokens: Tokens) -> LowRankGaussian:
+    def joint(self, tokens: AttentionInputs) -> LowRankGaussian:
         """Posterior with its covariance of low rank plus diagonal.
 
         Args:
@@ -153,7 +153,7 @@ class SparseCGPAttention(CorrelatedAttention):
             return self.softmax.sparse_joint(tokens, self._softmax_heads(tokens), *self._inducing(tokens.k, None))
         return sparse_correlated.posterior(self._terms(tokens))
 
-    def gaussian(self, tokens: Tokens) -> LowRankGaussian | MarginalGaussian:
+    def gaussian(self, tokens: AttentionInputs) -> LowRankGaussian | MarginalGaussian:
         """The posterior; registers the regulariser in training.
 
         Args:
@@ -170,13 +170,13 @@ class SparseCGPAttention(CorrelatedAttention):
         posterior = sparse_correlated.posterior if self.sampling == "joint" else sparse_correlated.marginal_posterior
         return posterior(terms)
 
-    def _distribution(self, tokens: Tokens) -> MultivariateNormal:
+    def _distribution(self, tokens: AttentionInputs) -> MultivariateNormal:
         if self.softmax is not None or tokens.is_causal:
             return super()._distribution(tokens)
         terms = self._terms(tokens)
         marginals = sparse_correlated.marginal_posterior(terms)
         variance = marginals.variance[..., None, :]  # of each column the same
-        return DeferredNormal(marginals.mean.mT, partial(_covariance, terms), variance=variance)
+        return LazyMultivariateNormal(marginals.mean.mT, partial(_covariance, terms), variance=variance)
 
     def weight_factors(self) -> dict[str, Tensor]:
         """Inverse factors of the learned inducing sets, which depend on weights alone.
@@ -198,7 +198,7 @@ class SparseCGPAttention(CorrelatedAttention):
         frozen = self.frozen_factor("whitening")
         return points, whiten(self.canonical.gram(points)) if frozen is None else frozen.to(points.dtype)
 
-    def _softmax_heads(self, tokens: Tokens) -> NormalisedHeads:
+    def _softmax_heads(self, tokens: AttentionInputs) -> NormalisedHeads:
         """The mean; with its normaliser where the covariance is scaled by it."""
         is_bounded = self.softmax is not None and self.softmax.log_lengthscale is not None
         return NormalisedHeads(softmax_heads(tokens), None) if is_bounded else normalised_heads(tokens)
@@ -206,12 +206,14 @@ class SparseCGPAttention(CorrelatedAttention):
     def _shrunk(self, points: Tensor) -> Tensor:
         return points if self.softmax is None else self.softmax.shrunk(points)
 
-    def _features(self, tokens: Tokens) -> tuple[Tensor, Tensor]:
+    def _features(self, tokens: AttentionInputs) -> tuple[Tensor, Tensor]:
         points, whitening = self._inducing(tokens.k, tokens.key_padding)
         of_queries, of_keys = self._whitened(points, whitening, tokens.q, tokens.k)
         return of_queries, of_keys
 
-    def _latent_features(self, tokens: Tokens, o: Tensor) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor | None]:
+    def _latent_features(
+        self, tokens: AttentionInputs, o: Tensor
+    ) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor | None]:
         """Features of queries, latent inputs and keys; and of latent inputs in the keys' set where it is another."""
         points, whitening = self._inducing(o, tokens.key_padding)
         if self.key_inducing is None:
@@ -232,7 +234,7 @@ class SparseCGPAttention(CorrelatedAttention):
         """Whether mean and variances come in one step: one inducing set, and the variance returns to the prior."""
         return self.conditional == "dtc" and self.key_inducing is None
 
-    def _by_hop(self, tokens: Tokens) -> MarginalGaussian:
+    def _by_hop(self, tokens: AttentionInputs) -> MarginalGaussian:
         if tokens.o is None:
             of_queries, of_keys = self._features(tokens)
             of_latent = None
@@ -252,7 +254,7 @@ class SparseCGPAttention(CorrelatedAttention):
             variance = variance.masked_fill(tokens.query_padding, 0.0)
         return MarginalGaussian(mean, variance)
 
-    def _latent_mean(self, tokens: Tokens, o: Tensor) -> Tensor:
+    def _latent_mean(self, tokens: AttentionInputs, o: Tensor) -> Tensor:
         features, other = self._latent_features(tokens, o)
         mean = sparse_correlated.latent_mean(
             *features,
@@ -264,7 +266,7 @@ class SparseCGPAttention(CorrelatedAttention):
         )
         return mask_tokens(mean, tokens.query_padding)
 
-    def _terms(self, tokens: Tokens) -> SparseTerms:
+    def _terms(self, tokens: AttentionInputs) -> SparseTerms:
         common: dict[str, Any] = {
             "noise": self.noise,
             "conditional": self.conditional,

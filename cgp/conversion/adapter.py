@@ -54,7 +54,7 @@ class ConvertedAttention(nn.Module):
             **options: masks, and ``token_map``.
 
         Returns:
-            Tokens ``(*batch, Nq, d)``.
+            AttentionInputs ``(*batch, Nq, d)``.
 
         Raises:
             ValueError: if the block refuses its inputs.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from cgp.attention import Attention
-from cgp.deep_gp import attention_blocks
+from cgp.model.blocks import attention_blocks
 
 from .blocks import added_parameters, has_softmax_mean
 from .registry import attention_sites

@@ -8,14 +8,14 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from cgp.attention import SparseCGPAttention, Tokens
+from cgp.attention import AttentionInputs, SparseCGPAttention
 from cgp.attention.inducing import LearnedInducing
-from cgp.attention.tokens import full_precision
-from cgp.circumstances import eval_mode
-from cgp.deep_gp import attention_blocks, sampling
+from cgp.attention.inputs import full_precision
 from cgp.functional.covariances import Canonical
-from cgp.inputs import call_model, model_device, to_device
-from cgp.replay import replaced
+from cgp.model.blocks import attention_blocks, sampling
+from cgp.model.circumstances import eval_mode
+from cgp.model.inputs import call_model, model_device, to_device
+from cgp.model.replay import replaced
 
 __all__ = ["initialize_inducing", "most_informative"]
 
@@ -49,7 +49,7 @@ def initialize_inducing(model: nn.Module, inputs: Any) -> nn.Module:
     blocks = [
         b for b in attention_blocks(model) if isinstance(b, SparseCGPAttention) and not b.inducing.depends_on_tokens
     ]
-    seen: dict[SparseCGPAttention, Tokens] = {}
+    seen: dict[SparseCGPAttention, AttentionInputs] = {}
     with ExitStack() as stack:
         for block in blocks:
             stack.enter_context(replaced(block, "attend", _Watch(block, seen)))
@@ -65,15 +65,15 @@ def initialize_inducing(model: nn.Module, inputs: Any) -> nn.Module:
 class _Watch:
     """Stands for a block's ``attend`` and keeps what came in."""
 
-    def __init__(self, block: SparseCGPAttention, seen: dict[SparseCGPAttention, Tokens]) -> None:
+    def __init__(self, block: SparseCGPAttention, seen: dict[SparseCGPAttention, AttentionInputs]) -> None:
         self.block, self.seen, self.attend = block, seen, block.attend
 
-    def __call__(self, tokens: Tokens) -> Tensor:
+    def __call__(self, tokens: AttentionInputs) -> Tensor:
         self.seen[self.block] = tokens
         return self.attend(tokens)
 
 
-def _choose(block: SparseCGPAttention, tokens: Tokens) -> None:
+def _choose(block: SparseCGPAttention, tokens: AttentionInputs) -> None:
     assert isinstance(block.inducing, LearnedInducing)
     with full_precision(tokens.q.device):
         candidates = _candidates(block, tokens)
@@ -84,7 +84,7 @@ def _choose(block: SparseCGPAttention, tokens: Tokens) -> None:
             others.copy_(most_informative(candidates, others.shape[-2], block.canonical))
 
 
-def _candidates(block: SparseCGPAttention, tokens: Tokens) -> Tensor:
+def _candidates(block: SparseCGPAttention, tokens: AttentionInputs) -> Tensor:
     """Real queries and keys of every sequence, ``(h, N, s)``, in the coordinates of the inducing inputs."""
     if block.softmax is not None:
         points = block.softmax.points(tokens)

@@ -12,7 +12,7 @@ from typing import Any
 from safetensors.torch import load_model, save_model
 from torch import nn
 
-from cgp.temperature import logit_temperature, set_logit_temperature
+from cgp.model.temperature import logit_temperature, set_logit_temperature
 
 from .blocks import AttentionChoice
 from .convert import RECORD, convert

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cgp.attention import Attention, Tokens
+from cgp.attention import Attention, AttentionInputs
 
 from .adapter import Adapter, ConvertedAttention, Projections
 from .masks import read_pair_mask
@@ -42,11 +42,11 @@ class ConvertedTimmAttention(ConvertedAttention):
             is_causal: whether a token sees no later one; ``attn_mask`` is then not read.
 
         Returns:
-            Tokens ``(B, N, d)``.
+            AttentionInputs ``(B, N, d)``.
         """
         return self._attend(x, attn_mask, is_causal, self.normalise)
 
-    def normalise(self, tokens: Tokens) -> Tokens:
+    def normalise(self, tokens: AttentionInputs) -> AttentionInputs:
         """The host's norms of queries and keys.
 
         Args:
@@ -92,11 +92,11 @@ class ConvertedTimmRotaryAttention(ConvertedTimmAttention):
             is_causal: whether a token sees no later one; ``attn_mask`` is then not read.
 
         Returns:
-            Tokens ``(B, N, d)``.
+            AttentionInputs ``(B, N, d)``.
         """
         return self._attend(x, attn_mask, is_causal, partial(self.rotate, rope=rope))
 
-    def rotate(self, tokens: Tokens, rope: Tensor | None) -> Tokens:
+    def rotate(self, tokens: AttentionInputs, rope: Tensor | None) -> AttentionInputs:
         """The host's norms and rotations; class and register tokens are not rotated.
 
         Args:

@@ -55,7 +55,7 @@ class ConvertedMultiheadAttention(ConvertedAttention):
             is_causal: a hint that ``attn_mask`` is causal; the mask itself is read.
 
         Returns:
-            Tokens shaped as ``query``, and None.
+            AttentionInputs shaped as ``query``, and None.
         """
         turned = not self.batch_first and query.dim() == 3
         q, k, v = (x.transpose(0, 1) for x in (query, key, value)) if turned else (query, key, value)

@@ -50,7 +50,7 @@ class ConvertedTransformersAttention(ConvertedAttention):
             **kwargs: what the library passes along; not used.
 
         Returns:
-            Tokens ``(B, N, d)``, and None.
+            AttentionInputs ``(B, N, d)``, and None.
 
         Raises:
             ValueError: if a cache is used, or the mask is neither padding nor causal.

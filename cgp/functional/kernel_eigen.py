@@ -111,7 +111,7 @@ FEATURE_MAPS: dict[str, Callable[[Tensor], Tensor]] = {"cosine": cosine, "elu": 
 
 
 def landmarks(tokens: Tensor, count: int, padding: Tensor | None = None) -> Tensor:
-    """Tokens at even distances along the real ones, the first and the last among them.
+    """AttentionInputs at even distances along the real ones, the first and the last among them.
 
     Args:
         tokens: ``(*batch, n, d)``.

@@ -56,7 +56,7 @@ def _room(like: Tensor, sets: int) -> Tensor:
 
 
 def _relative(tokens: tuple[Tensor, ...], centre: Tensor, scale: Tensor | None, shift: Tensor | None) -> Tensor:
-    """Tokens as points of the kernel relative to the centre of each head, ``(p, h, batch N, s)``."""
+    """AttentionInputs as points of the kernel relative to the centre of each head, ``(p, h, batch N, s)``."""
     room = _room(tokens[0], len(tokens))
     between = (1,) * (room.dim() - 4)
     for i, x in enumerate(tokens):

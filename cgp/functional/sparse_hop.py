@@ -6,7 +6,7 @@ With :math:`Q = D_k^{-1}`, :math:`P = D_o^{-1}`, :math:`G = A_kV`, :math:`J = I 
     \text{direct: } R = G,\; M = Q; \qquad \text{latent: } R = \sigma^{-2}JQG,\; M = I - J(I - Q)J
 
 Everything depends on the features through m × m matrices alone, and the gradient of an inverse is two products,
-:math:`\bar D = -Q\bar QQ`: the Cholesky factor need not be differentiated. Tokens that are left out have features of
+:math:`\bar D = -Q\bar QQ`: the Cholesky factor need not be differentiated. AttentionInputs that are left out have features of
 zero.
 """
 

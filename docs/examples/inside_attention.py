@@ -11,7 +11,7 @@ import torch
 from sklearn.datasets import load_digits
 
 import cgp
-from cgp.diagnostics import attention_matrix, layer_outputs, similarity_by_layer, spectrum
+from cgp.model.diagnostics import attention_matrix, layer_outputs, similarity_by_layer, spectrum
 from cgp.plotting import attention_matrix as draw_attention_matrix
 from cgp.plotting import similarity_by_layer as draw_similarity
 from cgp.plotting import spectrum as draw_spectrum
@@ -26,7 +26,7 @@ train, test = torch.arange(1300), torch.arange(1300, 1797)
 # %%
 # Train by the bound
 # ------------------
-# :meth:`cgp.objectives.Objective.parts` returns what the loss is made of: the expected negative log-likelihood, and
+# :meth:`cgp.model.objective.Objective.parts` returns what the loss is made of: the expected negative log-likelihood, and
 # of the terms that the blocks leave those there are. Here that is minus the log-density of outputs and keys under the
 # model, weighted by ``alpha``; the "marginal" form keeps the variance from collapsing.
 

@@ -85,7 +85,7 @@ print("posterior:", block.posterior(x))
 # %%
 # In a transformer
 # ----------------
-# A factory ``(embed_dim, num_heads) -> block`` puts it into a reference model, and :class:`cgp.objectives.Objective`
+# A factory ``(embed_dim, num_heads) -> block`` puts it into a reference model, and :class:`cgp.model.objective.Objective`
 # trains it. :func:`cgp.convert` takes the same factory for a model that exists already.
 
 digits = load_digits()

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from cgp.attention import GaussianProcessAttention
-from cgp.attention.tokens import full_precision
-from cgp.deep_gp import added_losses, clear_added_losses, freeze
+from cgp.attention.inputs import full_precision
+from cgp.model.blocks import added_losses, clear_added_losses, freeze
 from experiments.benchmarks.cases import Case
 
 __all__ = [

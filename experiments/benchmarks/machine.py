@@ -8,7 +8,7 @@ import torch
 
 from experiments.benchmarks.counting import matmul_rate
 from experiments.benchmarks.rows import Row
-from experiments.provenance import provenance
+from experiments.runs.provenance import provenance
 
 __all__ = ["machine", "settle_allocator"]
 

@@ -16,10 +16,10 @@ from cgp.attention import (
     SoftmaxAttention,
     SparseCGPAttention,
 )
-from cgp.deep_gp import draws, sampling
-from cgp.likelihoods import CategoricalLikelihood
-from cgp.objectives import Objective
-from cgp.prediction import predict
+from cgp.model.blocks import draws, sampling
+from cgp.model.likelihoods import CategoricalLikelihood
+from cgp.model.objective import Objective
+from cgp.model.predict import predict
 from experiments.benchmarks.calls import tokens
 from experiments.benchmarks.cases import CENTRE, Case
 from experiments.benchmarks.rows import Row, measured

@@ -31,7 +31,7 @@ class MultiheadReference(nn.Module):
             x: tokens, `(batch, n, d)`.
 
         Returns:
-            Tokens `(batch, n, d)`.
+            AttentionInputs `(batch, n, d)`.
         """
         q, k, v = self.in_proj(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
         attended = nn.functional.scaled_dot_product_attention(q, k, v)

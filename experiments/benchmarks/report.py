@@ -11,8 +11,8 @@ from experiments.benchmarks.goals import grid_case, outcomes
 from experiments.benchmarks.pictures import save_pictures
 from experiments.benchmarks.rows import Row
 from experiments.benchmarks.slopes import slope_table
+from experiments.reports.demo_tables import write_csv
 from experiments.storage import write_text
-from experiments.tables import write_csv
 
 __all__ = ["command", "write_report"]
 

@@ -73,7 +73,7 @@ class Transcription(nn.Module):
             x: tokens, `(batch, n, d)`.
 
         Returns:
-            Tokens `(batch, n, d)`.
+            AttentionInputs `(batch, n, d)`.
         """
         parts = self.in_proj(x).unflatten(-1, (len(self.processes), self.num_heads, -1)).permute(2, 0, 3, 1, 4)
         return self.out_proj(self.formula(self, *parts).transpose(1, 2).flatten(-2))

@@ -9,13 +9,13 @@ import torch.distributed
 from torch import Tensor, nn
 from typing_extensions import override
 
-from cgp.deep_gp import sampling
-from cgp.inputs import call_model
-from cgp.objectives import Objective
-from cgp.schedules import linear
-from experiments.baselines.drawing import drawing
+from cgp.model.blocks import sampling
+from cgp.model.inputs import call_model
+from cgp.model.objective import Objective
+from cgp.model.schedules import linear
 from experiments.configuration import MethodConfig, TrainingConfig
-from experiments.metrics import matthews_correlation, mean_log_probabilities, negative_log_likelihood
+from experiments.evaluation import matthews_correlation, mean_log_probabilities, negative_log_likelihood
+from experiments.methods.drawing import drawing
 from experiments.training.batches import Batch
 from experiments.training.rates import optimizer, rate_schedule
 

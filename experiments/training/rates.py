@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
 
-from cgp.schedules import cosine, linear
+from cgp.model.schedules import cosine, linear
 from experiments.configuration import MethodConfig, TrainingConfig
 
 __all__ = ["learning_rate_factor", "optimizer", "rate_schedule"]

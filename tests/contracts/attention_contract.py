@@ -10,7 +10,7 @@ from torch import nn
 
 from cgp import CategoricalLikelihood, Objective
 from cgp.attention import Attention, LossTerm
-from cgp.deep_gp import added_losses, clear_added_losses, sampling
+from cgp.model.blocks import added_losses, clear_added_losses, sampling
 
 EMBED_DIM, NUM_HEADS, NUM_TOKENS = 12, 3, 7
 
@@ -321,7 +321,7 @@ class GaussianProcessContract(AttentionContract):
     @pytest.mark.parametrize("mode", ["marginal", "joint"])
     def test_draws_have_the_moments_of_the_posterior(self, mode):
         block, x, count = self.block().eval(), self.tokens(1), 4000
-        block.sampling, block.num_draws = mode, count
+        block.sampling, block.num_samples = mode, count
         with torch.no_grad():
             draws = block.attend(block.project(x))[:, 0]  # (S, h, n, s)
             posterior = block.posterior(x)
@@ -337,7 +337,7 @@ class GaussianProcessContract(AttentionContract):
 
     def test_draws_are_expanded_once_and_carried_on(self):
         block, x = self.block(), self.tokens(2)
-        block.num_draws = 5
+        block.num_samples = 5
         first = block(x)
         assert first.shape == (5, 2, NUM_TOKENS, EMBED_DIM)
         assert not torch.equal(first[0], first[1])

@@ -24,7 +24,7 @@ class ColumnwiseContract(GaussianProcessContract):
     @pytest.mark.parametrize("mode", ["marginal", "joint"])
     def test_draws_have_the_moments_of_the_posterior(self, mode):
         block, x, count = self.block().eval(), self.tokens(1), 8000
-        block.sampling, block.num_draws = mode, count
+        block.sampling, block.num_samples = mode, count
         with torch.no_grad():
             draws = block.attend(block.project(x))[:, 0]  # (S, h, n, s)
             posterior = block.posterior(x)

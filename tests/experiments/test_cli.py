@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from experiments import cli
 from experiments.cli import main, parser
-from experiments.methods import ATTENTION, build
+from experiments.methods.build import ATTENTION, build
 from tests.experiments.tiny import DIGITS
 
 ROOT = Path(cli.__file__).parents[1]

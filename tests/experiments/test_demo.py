@@ -11,10 +11,10 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from experiments import runs
 from experiments.demo import demo
-from experiments.metrics import classification_report
-from experiments.results import COLUMNS
+from experiments.evaluation import classification_report
+from experiments.reports.results import COLUMNS
+from experiments.runs import demo_runs as runs
 from tests.experiments.tiny import CGP, EVALUATION, METHODS, MODEL, TRAINING
 
 ARGUMENTS = {"model": MODEL, "training": TRAINING, "evaluation": EVALUATION, "workers": 1}

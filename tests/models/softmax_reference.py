@@ -26,12 +26,12 @@ class PlainAttention(nn.Module):
 class DrawingAttention(PlainAttention):
     """Softmax attention that returns S noisy copies of its output."""
 
-    num_draws = 3
+    num_samples = 3
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Attend, and draw."""
         mean = super().forward(x)
-        return mean + 0.1 * torch.randn(self.num_draws, *mean.shape, dtype=mean.dtype)
+        return mean + 0.1 * torch.randn(self.num_samples, *mean.shape, dtype=mean.dtype)
 
 
 def logits_by_hand(model: VisionTransformer, images: torch.Tensor) -> torch.Tensor:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cgp import CategoricalLikelihood, CGPAttention, KernelAttention, Objective, SoftmaxAttention, SparseCGPAttention
-from cgp.deep_gp import draws, sampling
+from cgp.model.blocks import draws, sampling
 from models.causal_transformer import CausalTransformer
 
 BLOCKS = {

@@ -20,7 +20,7 @@ from cgp import (
     SoftmaxAttention,
     SparseCGPAttention,
 )
-from cgp.deep_gp import draws, sampling
+from cgp.model.blocks import draws, sampling
 from models.text_transformer import TextTransformer
 
 SIZES = {"max_length": 12, "num_classes": 3, "depth": 2, "embed_dim": 12, "mlp_dim": 16, "num_heads": 3}

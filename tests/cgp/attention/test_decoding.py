@@ -74,10 +74,10 @@ def test_marginal_steps_have_the_posterior_moments():
     block, x = build("sparse")
     state, last = prefill(block, x[0, 0, :-1]).state, x[0, 0, -1:]
     mean = step(block, state, last)
-    block.sampling, block.num_draws = "marginal", 20_000
+    block.sampling, block.num_samples = "marginal", 20_000
     torch.nn.init.eye_(block.out_proj.weight)
     drawn = step(block, state, last).output[:, 0]  # (S, d)
-    block.sampling, block.num_draws = "mean", None
+    block.sampling, block.num_samples = "mean", None
     expected = mean.variance.repeat_interleave(4)
     torch.testing.assert_close(drawn.var(0), expected, rtol=0.06, atol=0)
     error = (drawn.mean(0) - step(block, state, last).output[0]) / (expected / len(drawn)).sqrt()

@@ -8,7 +8,7 @@ import torch
 
 from cgp.attention.kep_svgp import KEPSVGPAttention
 from cgp.attention.primal import PrimalAttention
-from cgp.deep_gp import added_losses, global_kl
+from cgp.model.blocks import added_losses, global_kl
 from tests.contracts.attention_contract import NUM_TOKENS, AttentionContract
 from tests.contracts.columnwise_contract import ColumnwiseContract
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cgp import CGPAttention, SparseCGPAttention
-from cgp.deep_gp import added_losses
 from cgp.functional.cholesky import NotPositiveDefiniteError
+from cgp.model.blocks import added_losses
 
 
 class Case(NamedTuple):

@@ -11,8 +11,8 @@ from torch import nn
 from cgp import CategoricalLikelihood, Objective
 from cgp.attention import KernelAttention, SparseCGPAttention
 from cgp.attention.sgpa import SGPAttention
-from cgp.attention.travelling import TravellingInducingPoints
-from cgp.deep_gp import added_losses, clear_added_losses, freeze, global_kl, sampling
+from cgp.attention.shared_inducing import SharedInducingPoints
+from cgp.model.blocks import added_losses, clear_added_losses, freeze, global_kl, sampling
 from models import DIGITS, VisionTransformer
 from tests.contracts.attention_contract import GaussianProcessContract
 from tests.contracts.columnwise_contract import ColumnwiseContract
@@ -44,9 +44,9 @@ class TestStandardTriangular(GaussianProcessContract):
         return SGPAttention(embed_dim, num_heads, mode="standard", amortisation="triangular", **options)
 
 
-def travelling_stack(depth: int = 2) -> TravellingInducingPoints:
+def travelling_stack(depth: int = 2) -> SharedInducingPoints:
     layers = nn.ModuleList(Residual() for _ in range(depth))
-    return TravellingInducingPoints(nn.Sequential(*layers), layers, num_inducing=4, embed_dim=8).double()
+    return SharedInducingPoints(nn.Sequential(*layers), layers, num_inducing=4, embed_dim=8).double()
 
 
 class Residual(nn.Module):
@@ -175,7 +175,7 @@ def test_points_travel_through_the_vision_transformer():
         return SGPAttention(d, h, num_inducing=4, inducing="travel")
 
     model = VisionTransformer(**DIGITS, num_classes=10, attention=attention)
-    model = TravellingInducingPoints(model, model.layers, num_inducing=4, embed_dim=DIGITS["embed_dim"])
+    model = SharedInducingPoints(model, model.layers, num_inducing=4, embed_dim=DIGITS["embed_dim"])
     objective = Objective(model, CategoricalLikelihood(10), num_data=100, num_samples=2)
     objective(torch.rand(3, 1, 8, 8), torch.arange(3)).backward()
     assert model.inducing_points.grad.any()
@@ -183,12 +183,12 @@ def test_points_travel_through_the_vision_transformer():
 
 def test_points_that_should_travel_and_do_not_are_missed():
     block = SGPAttention(8, 2, num_inducing=4, inducing="travel")
-    with pytest.raises(ValueError, match="inducing: 'travel' expects the model inside TravellingInducingPoints"):
+    with pytest.raises(ValueError, match="inducing: 'travel' expects the model inside SharedInducingPoints"):
         block(torch.zeros(1, 5, 8))
     with pytest.raises(ValueError, match="layers: expected an SGPAttention"):
-        TravellingInducingPoints(nn.Linear(8, 8), [nn.Linear(8, 8)], num_inducing=4, embed_dim=8)
+        SharedInducingPoints(nn.Linear(8, 8), [nn.Linear(8, 8)], num_inducing=4, embed_dim=8)
     with pytest.raises(ValueError, match=r"num_inducing: expected that of the blocks, \[4\], got 5"):
-        TravellingInducingPoints(block, [block], num_inducing=5, embed_dim=8)
+        SharedInducingPoints(block, [block], num_inducing=5, embed_dim=8)
 
 
 @pytest.mark.parametrize(

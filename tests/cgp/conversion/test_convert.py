@@ -20,8 +20,8 @@ from cgp import (
 from cgp.attention import Attention, KernelAttention
 from cgp.conversion import Adapter, ConvertedAttention, Projections, convert, register_adapter, registry
 from cgp.conversion.registry import attention_sites
-from cgp.deep_gp import attention_blocks, sampling
-from cgp.inputs import call_model
+from cgp.model.blocks import attention_blocks, sampling
+from cgp.model.inputs import call_model
 from tests.cgp.conversion import hosts
 from tests.cgp.conversion.hosts import HOSTS, Host
 

@@ -10,8 +10,8 @@ from cgp import SparseCGPAttention, describe
 from cgp.conversion import TokenLayout, convert, initialize_inducing, token_layout
 from cgp.conversion.blocks import added_parameters
 from cgp.conversion.inducing import most_informative
-from cgp.deep_gp import attention_blocks
 from cgp.functional.covariances import canonical
+from cgp.model.blocks import attention_blocks
 from tests.cgp.conversion import hosts
 
 

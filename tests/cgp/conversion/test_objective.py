@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from cgp import CategoricalLikelihood, Objective, SoftmaxAttention, convert
-from cgp.deep_gp import added_losses, attention_blocks, sampling
-from cgp.inputs import call_model
+from cgp.model.blocks import added_losses, attention_blocks, sampling
+from cgp.model.inputs import call_model
 from models import VisionTransformer
 from tests.cgp.conversion import hosts
 

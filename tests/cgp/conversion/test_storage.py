@@ -9,8 +9,8 @@ import torch
 
 from cgp import CGPAttention
 from cgp.conversion import convert, from_pretrained, save_pretrained
-from cgp.inputs import call_model
-from cgp.temperature import logit_temperature, set_logit_temperature
+from cgp.model.inputs import call_model
+from cgp.model.temperature import logit_temperature, set_logit_temperature
 from tests.cgp.conversion import hosts
 from tests.cgp.conversion.hosts import HOSTS
 

@@ -138,7 +138,7 @@ def test_variance_returns_to_the_prior_for_far_queries_and_far_keys_with_dtc_onl
 
 
 def test_two_inducing_sets_understate_the_variance_of_far_keys():
-    """Tokens that move together, unseen by the second set: its residual enters as if they were independent."""
+    """AttentionInputs that move together, unseen by the second set: its residual enters as if they were independent."""
     p = make_problem(sizes=(6, 6, 6))
     together = p._replace(q=0.3 * p.q, o=0.3 * p.o, S=0.3 * p.S, S2=p.S2 + 5.0, k=p.k + 100.0)
     one, two = (sparse_correlated.posterior(latent(together, two_sets=two)).variance for two in (False, True))

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from cgp.plotting import reliability_diagram
-from experiments.metrics import expected_calibration_error, reliability_bins
+from experiments.evaluation import expected_calibration_error, reliability_bins
 
 
 def heights(container):

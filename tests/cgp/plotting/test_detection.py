@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from cgp.plotting import confidence_histograms, risk_coverage, roc_curves, uncertainty_histograms
-from experiments.metrics import area_under_risk_coverage, detection_report, risk_coverage_curve
+from experiments.evaluation import area_under_risk_coverage, detection_report, risk_coverage_curve
 
 
 def stairs(ax, index):

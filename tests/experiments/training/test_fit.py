@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from cgp.deep_gp import attention_blocks
+from cgp.model.blocks import attention_blocks
 from experiments.data import digits_splits
-from experiments.methods import build
+from experiments.methods.build import build
 from experiments.training import fit
 from experiments.training.fit import QUIET
 from tests.experiments.tiny import CGP, DIGITS, MODEL, SOFTMAX, TRAINING

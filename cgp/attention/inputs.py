@@ -1,0 +1,63 @@
+"""Projected tokens, and the precision in which they attend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+__all__ = ["AttentionInputs", "full_precision"]
+
+
+class AttentionInputs(NamedTuple):
+    """Projected tokens of every process, split into heads.
+
+    Attributes:
+        q: ``(*batch, h, Nq, s)``.
+        k: ``(*batch, h, Nk, s)``.
+        v: ``(*batch, h, Nk, s)``.
+        o: latent inputs, ``(*batch, h, Nk, s)``, or None where the block has no latent process.
+        query_padding: ``(*batch, 1, Nq)``, True = padding, or None.
+        key_padding: ``(*batch, 1, Nk)``, True = padding, or None.
+        attn_mask: a mask over pairs that is neither padding nor causal, True = not attended, or a float bias; or None.
+        is_causal: whether a query sees no later key.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    o: Tensor | None
+    query_padding: Tensor | None
+    key_padding: Tensor | None
+    attn_mask: Tensor | None
+    is_causal: bool
+
+    def pieces(self, size: int) -> Iterator[AttentionInputs]:
+        """The same a few sequences at a time.
+
+        Args:
+            size: how many.
+
+        Yields:
+            AttentionInputs of up to that many sequences, in their order.
+        """
+        for start in range(0, self.q.shape[0], size):
+            whole = {name: x for name, x in self._asdict().items() if isinstance(x, Tensor) and name != "attn_mask"}
+            part: dict[str, Any] = {name: x[start : start + size] for name, x in whole.items()}
+            yield self._replace(**part)
+
+
+@contextmanager
+def full_precision(device: torch.device) -> Iterator[None]:
+    """The float32 island: no autocast inside.
+
+    Distances, factorisations and densities have no half-precision kernels, or lose their digits in them.
+
+    Args:
+        device: of the tensors inside.
+    """
+    with torch.autocast(device_type=device.type, enabled=False):
+        yield

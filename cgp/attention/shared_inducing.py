@@ -1,0 +1,128 @@
+"""Global inducing points that travel through the layers of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from .sgpa import SGPAttention
+
+__all__ = ["SharedInducingPoints"]
+
+
+class SharedInducingPoints(nn.Module):
+    r"""A model whose layers share one learned set of inducing points, as SGPA has it.
+
+    The points :math:`Z^0` live in the input space of the first layer and go through the layers as tokens do, each
+    attention passing them on by its posterior mean there:
+
+    .. math:: Z^l = f_l(Z^{l-1}), \qquad \beta_l = Z^{l-1}W_k
+
+    So the global keys of every layer depend on weights alone. They travel once a forward pass, without a batch
+    dimension and without dropout.
+
+    Args:
+        model: any module; what it takes and returns is what this module takes and returns.
+        layers: its layers, in the order in which tokens pass through them; each maps ``(n, d)`` to ``(n, d)`` and may
+            hold an :class:`~cgp.attention.sgpa.SGPAttention` with ``inducing="travel"``.
+        num_inducing: m, the number the blocks were built with.
+        embed_dim: width d of the tokens.
+
+    Raises:
+        ValueError: if no layer takes travelling points, or the numbers differ.
+
+    Note:
+        Chen & Li, Calibrating Transformers via Sparse Gaussian Processes (ICLR 2023), section 3.3.
+
+    Example:
+        >>> layers = nn.Sequential(*(SGPAttention(8, 2, num_inducing=4, inducing="travel") for _ in range(2)))
+        >>> model = SharedInducingPoints(layers, layers, num_inducing=4, embed_dim=8)
+        >>> model(torch.zeros(3, 5, 8)).shape
+        torch.Size([3, 5, 8])
+    """
+
+    def __init__(self, model: nn.Module, layers: Iterable[nn.Module], *, num_inducing: int, embed_dim: int) -> None:
+        super().__init__()
+        self.model = model
+        self._path = tuple(layers)  # a tuple: registered once already, inside the model
+        blocks = self._blocks()
+        if not blocks:
+            raise ValueError("layers: expected an SGPAttention with inducing='travel' among them, got none")
+        found = {block.num_inducing for block in blocks}
+        if found != {num_inducing}:
+            raise ValueError(f"num_inducing: expected that of the blocks, {sorted(found)}, got {num_inducing}")
+        weight = blocks[0].in_proj.weight
+        points = torch.randn(num_inducing, embed_dim, device=weight.device, dtype=weight.dtype)
+        self.inducing_points = nn.Parameter(points)
+
+    def forward(self, *args: Any, **options: Any) -> Any:
+        """Let the points travel, then run the model.
+
+        Args:
+            *args: what the model takes.
+            **options: what the model takes.
+
+        Returns:
+            What the model returns.
+        """
+        blocks = self._blocks()
+        if all(block.frozen_factor("points") is not None for block in blocks):
+            return self.model(*args, **options)
+        with self._travelling(blocks):
+            return self.model(*args, **options)
+
+    def freeze(self) -> None:
+        """Let the points travel once; every block keeps its factors until ``train()``, new weights or a move drop them.
+
+        Raises:
+            RuntimeError: if a block is in training mode.
+        """
+        blocks = self._blocks()
+        with torch.no_grad(), self._travelling(blocks):
+            for block in blocks:
+                block.freeze()
+
+    @contextmanager
+    def _travelling(self, blocks: list[SGPAttention]) -> Iterator[None]:
+        """Every block holds the keys that came to it, for the time of a ``with``."""
+        try:
+            points = self.inducing_points
+            with _carrying(blocks), _without_dropout(self._path):
+                for layer in self._path:
+                    points = layer(points)
+            yield
+        finally:
+            for block in blocks:
+                block._travelled = None
+
+    def _blocks(self) -> list[SGPAttention]:
+        modules = (module for layer in self._path for module in layer.modules())
+        return [m for m in modules if isinstance(m, SGPAttention) and m.mode == "decoupled" and m.inducing == "travel"]
+
+
+@contextmanager
+def _carrying(blocks: list[SGPAttention]) -> Iterator[None]:
+    for block in blocks:
+        block._carries_points = True
+    try:
+        yield
+    finally:
+        for block in blocks:
+            block._carries_points = False
+
+
+@contextmanager
+def _without_dropout(layers: tuple[nn.Module, ...]) -> Iterator[None]:
+    active = [m for layer in layers for m in layer.modules() if isinstance(m, nn.modules.dropout._DropoutNd)]
+    active = [module for module in active if module.training]
+    for module in active:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in active:
+            module.training = True

@@ -1,0 +1,1 @@
+"""What acts on a whole network: its blocks, the objective, prediction, calibration, diagnostics."""

@@ -1,0 +1,216 @@
+"""What goes on inside a model, as arrays: over-smoothing, spectra of attention, variance by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cgp.attention import Attention
+from cgp.attention.inputs import full_precision
+from cgp.functional.padding import count_tokens, mask_tokens
+
+__all__ = [
+    "attention_matrix",
+    "explained_variance",
+    "layer_outputs",
+    "similarity_by_layer",
+    "spectrum",
+    "token_similarity",
+    "variance_by_layer",
+]
+
+
+def token_similarity(tokens: Tensor, padding: Tensor | None = None) -> Tensor:
+    r"""Mean cosine similarity of the tokens of a sequence to each other; one: they are all alike (over-smoothing).
+
+    .. math:: \frac{1}{n(n-1)}\sum_{i \ne j}\frac{x_i^\top x_j}{\|x_i\|\|x_j\|}
+
+    Args:
+        tokens: ``(*batch, n, d)``.
+        padding: ``(*batch, n)`` bool, True = padding, or None.
+
+    Returns:
+        ``(*batch,)``, in [-1, 1]; NaN where there are fewer than two real tokens.
+
+    Example:
+        >>> token_similarity(torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]]))
+        tensor(0.3333)
+    """
+    directions = mask_tokens(nn.functional.normalize(tokens, dim=-1), padding)
+    pairs = directions.sum(-2).square().sum(-1) - directions.square().sum((-2, -1))  # over i ≠ j
+    count = count_tokens(tokens[..., 0], padding)
+    return torch.where(count > 1, pairs / (count * (count - 1.0)), torch.nan)
+
+
+def spectrum(attention: Tensor) -> Tensor:
+    """Singular values of attention matrices, largest first.
+
+    Args:
+        attention: ``(*batch, n, m)``.
+
+    Returns:
+        ``(*batch, min(n, m))``.
+
+    Example:
+        >>> spectrum(torch.diag(torch.tensor([1.0, 3.0])))
+        tensor([3., 1.])
+    """
+    return torch.linalg.svdvals(attention)
+
+
+def explained_variance(attention: Tensor) -> Tensor:
+    r"""Share of an attention matrix that its leading singular vectors carry, :math:`\sum_{i\le k}s_i^2/\sum_i s_i^2`.
+
+    Args:
+        attention: ``(*batch, n, m)``.
+
+    Returns:
+        ``(*batch, min(n, m))``, rising to one.
+
+    Note:
+        KEP-SVGP, figure 4.
+
+    Example:
+        >>> explained_variance(torch.diag(torch.tensor([1.0, 3.0])))
+        tensor([0.9000, 1.0000])
+    """
+    squares = spectrum(attention).square()
+    return squares.cumsum(-1) / squares.sum(-1, keepdim=True)
+
+
+@torch.no_grad()
+def attention_matrix(block: Attention, x: Tensor, **masks: Any) -> Tensor:
+    """The matrix by which a block's mean mixes the values of a sequence, whatever the method.
+
+    The mean is linear in the values but for an offset, so the matrix is read off unit vectors in their place. A block
+    without values gives its own (KEP-SVGP: that of which it learns the singular vectors).
+
+    Args:
+        block: an attention block.
+        x: tokens, ``(*batch, n, d)``.
+        **masks: as for the block's ``forward``.
+
+    Returns:
+        ``(*batch, h, n, n)``, queries by keys.
+
+    Example:
+        >>> from cgp import SoftmaxAttention
+        >>> attention_matrix(SoftmaxAttention(8, 2), torch.zeros(4, 8))[0, 0]
+        tensor([0.2500, 0.2500, 0.2500, 0.2500])
+    """
+    own = getattr(block, "attention_matrix", None)
+    if own is not None:
+        return own(x, **masks)
+    tokens = block.project(x, **masks)
+    respond = block.mean if hasattr(block, "mean") else block.attend
+    n, width = tokens.v.shape[-2:]
+    identity = torch.eye(n, dtype=tokens.v.dtype, device=tokens.v.device)
+    with full_precision(x.device):
+        offset = respond(tokens._replace(v=torch.zeros_like(tokens.v)))
+        columns = []
+        for part in identity.split(width, dim=-1):  # a block may have learned variables a column: as many as values
+            unit = nn.functional.pad(part, (0, width - part.shape[-1])).expand_as(tokens.v)
+            columns.append((respond(tokens._replace(v=unit)) - offset)[..., : part.shape[-1]])
+    return torch.cat(columns, dim=-1)
+
+
+@torch.no_grad()
+def layer_outputs(model: nn.Module, layers: Iterable[nn.Module], *inputs: Any, **options: Any) -> list[Tensor]:
+    """What each of some layers returns while the model runs.
+
+    Args:
+        model: any module.
+        layers: modules inside it.
+        *inputs: what the model takes.
+        **options: what the model takes.
+
+    Returns:
+        One output a layer, in the order of ``layers``.
+
+    Raises:
+        ValueError: if a layer did not run.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU())
+        >>> [out.shape for out in layer_outputs(model, model, torch.zeros(4, 2))]
+        [torch.Size([4, 3]), torch.Size([4, 3])]
+    """
+    layers = list(layers)
+    seen: dict[int, Tensor] = {}
+    handles = [layer.register_forward_hook(_keep(seen, i)) for i, layer in enumerate(layers)]
+    try:
+        model(*inputs, **options)
+    finally:
+        for handle in handles:
+            handle.remove()
+    missed = [i for i in range(len(layers)) if i not in seen]
+    if missed:
+        raise ValueError(f"layers: expected modules that run inside the model, got some that did not: {missed}")
+    return [seen[i] for i in range(len(layers))]
+
+
+def similarity_by_layer(
+    model: nn.Module, layers: Iterable[nn.Module], *inputs: Any, padding: Tensor | None = None, **options: Any
+) -> Tensor:
+    """Mean cosine similarity of the tokens after each layer, averaged over the sequences.
+
+    Args:
+        model: any module.
+        layers: modules inside it that return tokens.
+        *inputs: what the model takes.
+        padding: ``(*batch, n)`` bool, True = padding, or None.
+        **options: what the model takes.
+
+    Returns:
+        ``(L,)``.
+
+    Example:
+        >>> model = nn.Sequential(nn.Identity(), nn.Linear(4, 4))
+        >>> similarity_by_layer(model, model, torch.ones(2, 3, 4)).round(decimals=4)
+        tensor([1., 1.])
+    """
+    outputs = layer_outputs(model, layers, *inputs, **options)
+    return torch.stack([token_similarity(tokens, padding).nanmean() for tokens in outputs])
+
+
+@torch.no_grad()
+def variance_by_layer(model: nn.Module, *inputs: Any, **options: Any) -> list[Tensor]:
+    """Predictive variance of each token in every block with a posterior, given the inputs that reach it.
+
+    Args:
+        model: any module.
+        *inputs: what the model takes.
+        **options: what the model takes.
+
+    Returns:
+        ``(*batch, h, n)`` a block, in the order in which they ran; in units of the head outputs squared.
+
+    Example:
+        >>> from cgp import CGPAttention
+        >>> model = nn.Sequential(CGPAttention(8, 2), CGPAttention(8, 2)).eval()
+        >>> [variance.shape for variance in variance_by_layer(model, torch.randn(3, 5, 8))]
+        [torch.Size([3, 2, 5]), torch.Size([3, 2, 5])]
+    """
+    variances: list[Tensor] = []
+
+    def measure(block: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        variances.append(block.token_variance(*args, **kwargs))
+
+    blocks = [module for module in model.modules() if isinstance(module, Attention) and module.stochastic]
+    handles = [block.register_forward_pre_hook(measure, with_kwargs=True) for block in blocks]
+    try:
+        model(*inputs, **options)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return variances
+
+
+def _keep(seen: dict[int, Tensor], index: int) -> Any:
+    def hook(_module: nn.Module, _inputs: Any, output: Tensor) -> None:
+        seen[index] = output
+
+    return hook

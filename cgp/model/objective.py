@@ -1,0 +1,160 @@
+"""What is trained: the evidence lower bound of any module that holds Gaussian-process blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from gpytorch.likelihoods import Likelihood
+from torch import Tensor, nn
+
+from cgp.conversion.convert import RECORD
+
+from .blocks import added_losses, attention_blocks, clear_added_losses, draws, global_kl
+from .inputs import call_model, logits_of
+from .replay import SharedPrefix
+
+__all__ = ["Objective"]
+
+_RECOMPUTES = ("gradient_checkpointing", "grad_checkpointing")  # what transformers and timm call it
+
+
+class Objective(nn.Module):
+    r"""Training loss per datum of a transformer with Gaussian-process attention.
+
+    .. math::
+        -\frac1B\sum_b \frac1S\sum_s \log p(y_b \mid f_{sb}) \;-\; \alpha\,\mathcal{R}
+        \;+\; \beta\Big[\frac{\mathrm{KL}_{\text{global}}}{N} + \mathrm{KL}_{\text{sequences}}\Big] \;+\; \mathrm{KSVD}
+
+    Two channels, as in GPyTorch's ``VariationalELBO``: divergences of variables that the whole data set shares are
+    divided by its size N, terms
+    that belong to the sequences of the batch are not. R is the log-density of CGPT (26)-(29), summed over layers and
+    heads.
+
+    A module, not a function, so that it can be compiled and wrapped for data-parallel training as a whole.
+
+    Models that carry a leading dimension S, as the reference models do, make the draws in one pass. Others, converted
+    ones above all, are run once for each draw; what lies below their first stochastic layer, its dropout included, is
+    then run once a step and shared by the draws, but for models that change it in place, recompute it (gradient
+    checkpointing) or are compiled.
+
+    Args:
+        model: maps inputs to function values: logits or outputs, ``(*batch, C)``, or ``(S, *batch, C)`` under draws.
+        likelihood: with ``expected_log_prob(observations, function_samples)``.
+        num_data: N, the size of the training set.
+        alpha: weight of the log-density; changed during training by setting the attribute.
+        beta: weight of the divergences; likewise.
+        num_samples: S draws a step.
+        carries_draws: whether the model lets a leading dimension S through all of its layers; None is yes, unless
+            :func:`cgp.convert` made it.
+        output: takes the function values from what the model returns.
+
+    Raises:
+        ValueError: if a size is not positive.
+
+    Example:
+        >>> from cgp import CGPAttention, CategoricalLikelihood
+        >>> model = nn.Sequential(CGPAttention(8, 2), nn.Flatten(), nn.Linear(40, 3))
+        >>> loss = Objective(model, CategoricalLikelihood(3), num_data=100, alpha=0.1)
+        >>> loss(torch.zeros(4, 5, 8), torch.zeros(4, dtype=torch.long)).shape
+        torch.Size([])
+    """
+
+    alpha: Tensor
+    beta: Tensor
+
+    def __init__(
+        self,
+        model: nn.Module,
+        likelihood: Likelihood,
+        num_data: int,
+        *,
+        alpha: float = 0.0,
+        beta: float = 1.0,
+        num_samples: int = 1,
+        carries_draws: bool | None = None,
+        output: Callable[[Any], Tensor] = logits_of,
+    ) -> None:
+        super().__init__()
+        if num_data < 1 or num_samples < 1:
+            raise ValueError(f"num_data, num_samples: expected at least 1, got {num_data} and {num_samples}")
+        self.model, self.likelihood = model, likelihood
+        self.num_data, self.num_samples = num_data, num_samples
+        converted = any(hasattr(module, RECORD) for module in model.modules())
+        self.carries_draws, self.output = not converted if carries_draws is None else carries_draws, output
+        self.register_buffer("alpha", torch.tensor(float(alpha)), persistent=False)  # tensors: no recompilation
+        self.register_buffer("beta", torch.tensor(float(beta)), persistent=False)
+
+    def set_weights(self, *, alpha: float | None = None, beta: float | None = None) -> None:
+        """Change the weights of the regulariser and of the divergences.
+
+        Args:
+            alpha: of the log-density; None leaves it.
+            beta: of the divergences; None leaves it.
+        """
+        for buffer, value in ((self.alpha, alpha), (self.beta, beta)):
+            if value is not None:
+                buffer.fill_(value)
+
+    def forward(self, inputs: Any, targets: Tensor, **model_options: Any) -> Tensor:
+        """The loss of a batch.
+
+        Args:
+            inputs: what the model takes: a tensor, a tuple of arguments, or a dict of them.
+            targets: labels ``(*batch,)`` or outputs ``(*batch, E)``.
+            **model_options: passed to the model (masks).
+
+        Returns:
+            ``()``, in nats per datum; per-sequence terms are part of it in training mode.
+        """
+        return self.parts(inputs, targets, **model_options)["loss"]
+
+    def parts(self, inputs: Any, targets: Tensor, **model_options: Any) -> dict[str, Tensor]:
+        """The loss and what it is made of, unweighted.
+
+        Args:
+            inputs: what the model takes: a tensor, a tuple of arguments, or a dict of them.
+            targets: labels ``(*batch,)`` or outputs ``(*batch, E)``.
+            **model_options: passed to the model (masks).
+
+        Returns:
+            "loss", "nll" (per datum), "global_kl" (undivided), and of the per-sequence terms those there are:
+            "log_density" (minus it), "kl", "ksvd".
+        """
+        clear_added_losses(self.model)
+        function, terms = self._draws(inputs, model_options)
+        clear_added_losses(self.model)
+        if function.dtype in (torch.float16, torch.bfloat16):
+            function = function.float()
+        nll, kl = -self.likelihood.expected_log_prob(targets, function).mean(), global_kl(self.model)
+        weights: dict[str, Tensor | float] = {"log_density": self.alpha, "kl": self.beta, "ksvd": 1.0}
+        loss = nll + self.beta * kl / self.num_data
+        for kind, value in terms.items():
+            loss = loss + weights[kind] * value
+        return {"loss": loss, "nll": nll, "global_kl": kl, **terms}
+
+    def _draws(self, inputs: Any, options: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Function values (S, *batch, C), or (*batch, C), and the per-sequence terms."""
+
+        def run() -> Tensor:
+            return self.output(call_model(self.model, inputs, **options))
+
+        one_pass = self.carries_draws or self.num_samples == 1 or not attention_blocks(self.model, stochastic=True)
+        if one_pass:
+            with draws(self.model, self.num_samples):
+                return run(), added_losses(self.model)
+        passes = [(function, added_losses(self.model)) for function in self._passes(run)]
+        functions, terms = zip(*passes, strict=True)
+        return torch.stack(functions), {kind: torch.stack([t[kind] for t in terms]).mean() for kind in terms[0]}
+
+    def _passes(self, run: Callable[[], Tensor]) -> Iterator[Tensor]:
+        """One draw after the other; the terms of the last one lie in the model each time."""
+        recomputes = any(getattr(module, name, False) for module in self.model.modules() for name in _RECOMPUTES)
+        if recomputes or torch.compiler.is_compiling():
+            yield from (run() for _ in range(self.num_samples))
+            return
+        prefix = SharedPrefix(self.model)
+        yield prefix.record(run)
+        with prefix.replaying(posterior=True):
+            yield from (run() for _ in range(self.num_samples - 1))

@@ -1,0 +1,76 @@
+"""A multivariate normal whose covariance is built when it is asked for, and whose marginals are there at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from gpytorch import settings
+from gpytorch.distributions import MultivariateNormal
+from linear_operator import LinearOperator
+from torch import Tensor
+from torch.distributions import Distribution
+
+__all__ = ["LazyMultivariateNormal"]
+
+
+class LazyMultivariateNormal(MultivariateNormal):
+    """GPyTorch's distribution with marginal variances that were computed without the covariance.
+
+    Mean and variance cost nothing; the covariance is built at the first draw, density or look at it.
+
+    Args:
+        mean: ``(*batch, n)``.
+        covariance_matrix: ``(*batch, n, n)``, or what builds it.
+        validate_args: as GPyTorch's.
+        variance: the diagonal of what is built, ``(*batch, n)`` or broadcastable; None: it is read off the covariance.
+
+    Example:
+        >>> from linear_operator.operators import DiagLinearOperator
+        >>> variance = torch.ones(5, 3)
+        >>> normal = LazyMultivariateNormal(torch.zeros(5, 3), lambda: DiagLinearOperator(variance), variance=variance)
+        >>> normal.variance.shape, normal.is_built, normal.rsample().shape, normal.is_built
+        (torch.Size([5, 3]), False, torch.Size([5, 3]), True)
+    """
+
+    def __init__(
+        self,
+        mean: Tensor,
+        covariance_matrix: Tensor | LinearOperator | Callable[[], LinearOperator],
+        validate_args: bool = False,
+        *,
+        variance: Tensor | None = None,
+    ) -> None:
+        self._marginal, self._operator, self._build = variance, None, None
+        if isinstance(covariance_matrix, Tensor | LinearOperator):
+            super().__init__(mean, covariance_matrix, validate_args)
+            return
+        self._build, self._with_graph = covariance_matrix, torch.is_grad_enabled()
+        self._islazy, self.loc, self._validate_args = True, mean, validate_args
+        self._MultivariateNormal__unbroadcasted_scale_tril = None  # as the parent starts
+        Distribution.__init__(self, mean.shape[:-1], mean.shape[-1:], validate_args=False)
+
+    @property
+    def is_built(self) -> bool:
+        """Whether the covariance is there."""
+        return self._operator is not None
+
+    @property
+    def _covar(self) -> LinearOperator:
+        if self._operator is None:
+            assert self._build is not None
+            with torch.set_grad_enabled(self._with_graph):  # as when the distribution was made
+                self._operator = self._build()
+        return self._operator
+
+    @_covar.setter
+    def _covar(self, covariance: LinearOperator) -> None:
+        self._operator = covariance
+
+    @property
+    def variance(self) -> Tensor:
+        """Variance of each token, ``(*batch, n)``; as GPyTorch's, at least its ``min_variance``."""
+        own = self._marginal
+        if own is None or bool((own < settings.min_variance.value(own.dtype)).any()):
+            return super().variance  # which warns, and lifts them
+        return own.expand(self.loc.shape)

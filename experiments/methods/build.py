@@ -1,0 +1,172 @@
+"""From a row of the table to a model and its objective."""
+
+import difflib
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+from torch import nn
+from torchvision.transforms.v2 import Normalize
+
+from cgp.attention import (
+    CGPAttention,
+    KEPSVGPAttention,
+    KernelAttention,
+    PrimalAttention,
+    SGPAttention,
+    SharedInducingPoints,
+    SoftmaxAttention,
+    SparseCGPAttention,
+)
+from cgp.model.likelihoods import CategoricalLikelihood
+from cgp.model.objective import Objective
+from experiments.configuration import MethodConfig, ModelConfig, TrainingConfig
+from experiments.data.examples import DataDescription
+from experiments.methods import mean_field, sngp
+from experiments.training import ClassificationModule
+from experiments.training.augmentation import CropAndFlip
+from models import TextTransformer, VisionTransformer
+
+__all__ = ["ATTENTION", "build", "network"]
+
+ATTENTION: Mapping[str, Callable[..., nn.Module]] = MappingProxyType(
+    {
+        "softmax": SoftmaxAttention,
+        "kernel": KernelAttention,
+        "cgp": CGPAttention,
+        "sparse_cgp": SparseCGPAttention,
+        "sgpa": SGPAttention,
+        "kep_svgp": KEPSVGPAttention,
+        "primal": PrimalAttention,
+    }
+)
+
+_CHANGES: Mapping[str, Callable[..., nn.Module]] = MappingProxyType({"mfvi": mean_field, "sngp": sngp})
+"""What makes a Bayesian network of the softmax transformer."""
+
+_PADDING = 4  # pixels around an image before it is cropped
+
+
+def build(
+    method: MethodConfig,
+    *,
+    model: ModelConfig,
+    training: TrainingConfig,
+    description: DataDescription,
+    num_data: int,
+) -> ClassificationModule:
+    """Build what Lightning trains.
+
+    Args:
+        method: attention and what was selected for it.
+        model: sizes.
+        training: the budget.
+        description: of the data.
+        num_data: number of training examples.
+
+    Raises:
+        ValueError: if the attention does not know one of the options, or a size is missing.
+    """
+    module = network(method, model=model, training=training, description=description)
+    objective = Objective(module, CategoricalLikelihood(description.num_classes), num_data)
+    return ClassificationModule(model=module, objective=objective, method=method, training=training)
+
+
+def network(
+    method: MethodConfig, *, model: ModelConfig, training: TrainingConfig, description: DataDescription
+) -> nn.Module:
+    """Build the network alone: from images, or from `tokens` and `padding_mask`, to logits.
+
+    Args:
+        method: attention and its options.
+        model: sizes.
+        training: its augmentation is part of the network, active in training mode alone.
+        description: of the data.
+
+    Raises:
+        ValueError: if the attention does not know one of the options, or a size is missing.
+    """
+    whole, transformer = _transformer(method, model, training, description)
+    change = _CHANGES.get(method.kind)
+    if change is not None:
+        return change(whole, **method.options)
+    return _with_travelling_points(whole, transformer, method, model)
+
+
+def _transformer(
+    method: MethodConfig, model: ModelConfig, training: TrainingConfig, description: DataDescription
+) -> tuple[nn.Module, TextTransformer | VisionTransformer]:
+    """The transformer, and the transformer with what happens to its inputs."""
+    sizes = {
+        "num_classes": description.num_classes,
+        "attention": _attention_of_layers(method, model.depth),
+        "depth": model.depth,
+        "embed_dim": model.embed_dim,
+        "mlp_dim": model.mlp_dim,
+        "num_heads": model.num_heads,
+        "dropout": model.dropout,
+    }
+    if description.kind == "text":
+        text = TextTransformer(
+            vocabulary_size=description.vocabulary_size,
+            input_dim=description.input_dim,
+            max_length=_present(description.max_length, "max_length of the data"),
+            **sizes,
+        )
+        return text, text
+    channels, _, side = _present(description.image_shape, "image_shape of the data")
+    transformer = VisionTransformer(
+        image_size=side,
+        channels=channels,
+        patch_size=_present(model.patch_size, "model.patch_size"),
+        pooling=model.pooling,
+        **sizes,
+    )
+    augmentation = [CropAndFlip(_PADDING)] if training.augmentation == "crop_and_flip" else []
+    normalisation = Normalize(list(description.mean or ()), list(description.deviation or ()))
+    return nn.Sequential(*augmentation, normalisation, transformer), transformer
+
+
+def _attention_of_layers(method: MethodConfig, depth: int) -> list[Callable[..., nn.Module]]:
+    """Return a factory for each layer."""
+    if method.kind in _CHANGES:
+        return [SoftmaxAttention] * depth
+    chosen = ATTENTION[method.attention]
+    _check_options(method, chosen)
+    chosen = partial(chosen, **method.options)
+    return [SoftmaxAttention if method.layers == "last" and layer < depth - 1 else chosen for layer in range(depth)]
+
+
+def _with_travelling_points(
+    whole: nn.Module, transformer: nn.Module, method: MethodConfig, model: ModelConfig
+) -> nn.Module:
+    """SGPA's global keys go through the layers, where the row says so."""
+    if method.attention != "sgpa" or method.options.get("inducing") != "travel":
+        return whole
+    count = method.options.get("num_inducing", inspect.signature(SGPAttention).parameters["num_inducing"].default)
+    return SharedInducingPoints(whole, transformer.layers, num_inducing=count, embed_dim=model.embed_dim)
+
+
+def _check_options(method: MethodConfig, block: Callable[..., nn.Module]) -> None:
+    """Refuse an option that no class of the block's line of descent takes."""
+    known: set[str] = set()
+    for kind in inspect.getmro(block) if inspect.isclass(block) else (block,):
+        if issubclass(kind, nn.Module) and kind is not nn.Module:
+            known |= {
+                name
+                for name, parameter in inspect.signature(kind.__init__).parameters.items()
+                if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+            }
+    for name in method.options:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else f"; known are {sorted(known)}"
+            raise ValueError(f"options of {method.label}: {method.attention} does not take {name!r}{hint}")
+
+
+def _present(value: Any, name: str) -> Any:
+    if value is None:
+        raise ValueError(f"{name}: expected a value, got None")
+    return value

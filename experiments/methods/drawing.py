@@ -1,0 +1,103 @@
+"""Draws of layers that are no attention blocks, in the same words as those of blocks."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch import Tensor, nn
+
+from cgp.attention import Attention
+from cgp.functional.gaussians import SAMPLING, check_sampling
+from cgp.model.blocks import draws
+from cgp.model.blocks import sampling as block_sampling
+
+__all__ = ["StochasticLayer", "drawing", "stochastic_layers"]
+
+
+class StochasticLayer(nn.Module):
+    """What a layer that draws has in common with a stochastic attention block.
+
+    Attributes:
+        stochastic: whether it can draw.
+        num_samples: number S of draws that it puts in front of its output; None is one, without that dimension.
+    """
+
+    stochastic: bool = True
+    num_samples: int | None = None
+    _sampling: str | None = None
+
+    @property
+    def sampling(self) -> str:
+        """How it draws: "mean", "marginal" or "joint"; unless it is set, marginal in training and mean in eval."""
+        if self._sampling is not None:
+            return self._sampling
+        return "marginal" if self.training and self.stochastic else "mean"
+
+    @sampling.setter
+    def sampling(self, value: str | None) -> None:
+        if value is not None:
+            check_sampling(value, SAMPLING)
+        self._sampling = value
+
+    def expanded(self, x: Tensor) -> Tensor:
+        """Put the draws in front of the input, where this layer is the first that makes them.
+
+        Args:
+            x: `(*batch, d)`.
+
+        Returns:
+            `(S, *batch, d)`, or `x` itself.
+        """
+        return x if self.num_samples is None or self.sampling == "mean" else x.expand(self.num_samples, *x.shape)
+
+
+def stochastic_layers(model: nn.Module) -> list[StochasticLayer | Attention]:
+    """List the blocks and layers of a model that can draw; without any, it gives one draw whatever is asked for.
+
+    Args:
+        model: holds its layers in the order in which they run.
+    """
+    return [m for m in model.modules() if isinstance(m, StochasticLayer | Attention) and m.stochastic]
+
+
+@contextmanager
+def drawing(model: nn.Module, num_samples: int, mode: str = "marginal") -> Iterator[None]:
+    """Draw from every stochastic block and layer of a model, for the time of a `with`.
+
+    Its output is then `(S, *batch, C)`; that of a model without any, or of a single draw, is `(*batch, C)`.
+
+    Args:
+        model: lets leading dimensions through, and holds its layers in the order in which they run.
+        num_samples: number S of draws.
+        mode: "mean", "marginal" or "joint".
+
+    Yields:
+        Nothing.
+
+    Raises:
+        ValueError: if the number is not positive or the mode unknown.
+
+    Example:
+        >>> import torch
+        >>> from experiments.methods.mean_field import mean_field
+        >>> model = mean_field(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))).eval()
+        >>> with drawing(model, 6):
+        ...     model(torch.zeros(5, 4)).shape
+        torch.Size([6, 5, 3])
+    """
+    check_sampling(mode, SAMPLING)
+    if num_samples < 1:
+        raise ValueError(f"num_samples: expected at least 1, got {num_samples}")
+    stochastic = stochastic_layers(model)
+    layers = [module for module in stochastic if isinstance(module, StochasticLayer)]
+    before = [layer._sampling for layer in layers]
+    leading = stochastic[0] if stochastic and num_samples > 1 and mode != "mean" else None
+    try:
+        for layer in layers:
+            layer.sampling = mode
+        if isinstance(leading, StochasticLayer):
+            leading.num_samples = num_samples
+        with block_sampling(model, mode), draws(model, 1 if isinstance(leading, StochasticLayer) else num_samples):
+            yield
+    finally:
+        for layer, mode_before in zip(layers, before, strict=True):
+            layer.sampling, layer.num_samples = mode_before, None

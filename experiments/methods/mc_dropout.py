@@ -1,0 +1,106 @@
+"""MC dropout: the dropout of the training stays on, and its masks are draws of a posterior."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
+
+from cgp.model.circumstances import eval_mode, seeded
+from cgp.model.inputs import model_device
+from experiments.data.seeding import generator_for
+from experiments.methods.batches import batches, called
+
+__all__ = ["active_dropout", "mc_dropout_logits"]
+
+
+@contextmanager
+def active_dropout(model: nn.Module) -> Iterator[None]:
+    """Switch the dropout of a model on, and nothing else, for the time of a `with`.
+
+    Dropout layers, and the dropout that softmax attention applies inside (torch's MultiheadAttention, and any module
+    called ...Attention, as in timm and transformers). Everything else stays in its mode: blocks of a Gaussian process
+    keep their numerics, normalisations their averages, stochastic depth and augmentation stay off.
+
+    Args:
+        model: any module, in eval mode.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        ValueError: if the model has no dropout: its draws would all be the same.
+    """
+    modules = [module for module in model.modules() if _drops(module)]
+    if not any(_probability(module) > 0 for module in modules):
+        raise ValueError("model: expected dropout with a probability above 0, got a model without any")
+    before = [module.training for module in modules]
+    for module in modules:
+        module.training = True  # its own flag: train() would reach the modules inside
+    try:
+        yield
+    finally:
+        for module, mode in zip(modules, before, strict=True):
+            module.training = mode
+
+
+def mc_dropout_logits(
+    model: nn.Module, inputs: Any, num_samples: int = 10, *, seed: int = 0, batch_size: int = 256
+) -> Tensor:  # shape: (S, N, C)
+    r"""Logits under S random dropout masks.
+
+    .. math:: p(y \mid x) \approx \frac1S \sum_s \mathrm{softmax}(f(x; m_s)), \qquad m_s \sim \mathrm{Bernoulli}(1 - p)
+
+    The same seed and batch size give the same draws, and fewer draws the first of more.
+
+    Args:
+        model: from inputs to logits.
+        inputs: a tensor, a tuple or dict of arguments, or an iterable of batches.
+        num_samples: number S of draws.
+        seed: of the masks; the global generators are left as they were.
+        batch_size: examples at a time.
+
+    Returns:
+        Logits `(S, N, C)` float32, on the CPU.
+
+    Raises:
+        ValueError: if the model has no dropout, or a number is not positive.
+
+    Source:
+        Gal and Ghahramani (2016), Dropout as a Bayesian Approximation, equation (6).
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+        >>> mc_dropout_logits(model, torch.zeros(5, 4), 6).shape
+        torch.Size([6, 5, 3])
+    """
+    if num_samples < 1:
+        raise ValueError(f"num_samples: expected at least 1, got {num_samples}")
+    device = model_device(model)
+    parts = []
+    with eval_mode(model), active_dropout(model), seeded(0, device):
+        for number, part in enumerate(batches(inputs, batch_size)):
+            draws = []
+            for draw in range(num_samples):
+                torch.manual_seed(generator_for("mc-dropout", seed, number, draw).initial_seed())
+                draws.append(called(model, part).float())
+            parts.append(torch.stack(draws))
+    return torch.cat(parts, 1)
+
+
+def _probability(module: nn.Module) -> float:
+    """Probability of the dropout that a module itself applies, under the names of torch and transformers."""
+    found = (getattr(module, name, None) for name in ("p", "dropout", "dropout_prob", "attention_dropout"))
+    return max((float(value) for value in found if isinstance(value, float)), default=0.0)
+
+
+def _drops(module: nn.Module) -> bool:
+    """Tell whether a module applies dropout in its training mode and does nothing else there."""
+    if isinstance(module, _DropoutNd):
+        return module.p > 0
+    if type(module).__module__.startswith("cgp."):
+        return False
+    # In eval mode this layer goes a fused way that passes its dropout layers by.
+    return isinstance(module, nn.TransformerEncoderLayer) or type(module).__name__.endswith("Attention")

@@ -1,0 +1,190 @@
+"""Mean-field variational inference: an independent Gaussian for every weight of the linear layers."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from experiments.methods.drawing import StochasticLayer
+
+__all__ = ["MeanFieldLinear", "mean_field"]
+
+Module = TypeVar("Module", bound=nn.Module)
+_ESTIMATORS = ("flipout", "local")
+
+
+class MeanFieldLinear(StochasticLayer):
+    r"""A linear layer with a Gaussian over weights and biases.
+
+    .. math:: q(W) = \prod_{ij} N(W_{ij};\, \mu_{ij}, \sigma_{ij}^2), \qquad p(W) = \prod_{ij} N(W_{ij};\, 0, s^2)
+
+    Args:
+        linear: whose weights are the means to start from; they are taken over, not copied.
+        prior_deviation: s.
+        initial_deviation: σ to start from.
+        estimator: "flipout" draws weights that all tokens of a sequence share, by random signs of one draw for each
+            sequence; "local" draws each token's output from its own distribution, as if it had weights of its own.
+        kl_weight: of the divergence from the prior; 1 is the evidence lower bound, less a cold posterior.
+
+    Raises:
+        ValueError: if a number is not positive or the estimator unknown.
+
+    Source:
+        Blundell et al. (2015), Weight Uncertainty in Neural Networks, section 3.2; Wen et al. (2018), Flipout,
+        equation (4); Kingma et al. (2015), Variational Dropout and the Local Reparameterization Trick, equation (6).
+
+    Example:
+        >>> layer = MeanFieldLinear(nn.Linear(4, 3))
+        >>> layer(torch.zeros(5, 4)).shape, layer.kl_divergence() > 0
+        (torch.Size([5, 3]), tensor(True))
+    """
+
+    def __init__(
+        self,
+        linear: nn.Linear,
+        *,
+        prior_deviation: float = 0.1,
+        initial_deviation: float = 0.01,
+        estimator: Literal["flipout", "local"] = "flipout",
+        kl_weight: float = 1.0,
+    ) -> None:
+        super().__init__()
+        positive = {"prior_deviation": prior_deviation, "initial_deviation": initial_deviation, "kl_weight": kl_weight}
+        for name, value in positive.items():
+            if not value > 0:
+                raise ValueError(f"{name}: expected above 0, got {value}")
+        if estimator not in _ESTIMATORS:
+            raise ValueError(f"estimator: expected one of {_ESTIMATORS}, got {estimator!r}")
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.prior_deviation, self.estimator, self.kl_weight = prior_deviation, estimator, kl_weight
+        self.weight, self.bias = linear.weight, linear.bias
+        raw = math.log(math.expm1(initial_deviation))  # the inverse of softplus
+        self.raw_weight_deviation = nn.Parameter(torch.full_like(linear.weight, raw))
+        self.raw_bias_deviation = None if linear.bias is None else nn.Parameter(torch.full_like(linear.bias, raw))
+
+    @property
+    def weight_deviation(self) -> Tensor:
+        """σ of the weights, `(out, in)`."""
+        return F.softplus(self.raw_weight_deviation)
+
+    @property
+    def bias_deviation(self) -> Tensor | None:
+        """σ of the biases, `(out,)`, or None where there are none."""
+        return None if self.raw_bias_deviation is None else F.softplus(self.raw_bias_deviation)
+
+    @property
+    def variational_strategy(self) -> MeanFieldLinear:
+        """Itself: whom `Objective` asks for a divergence that the whole data set shares."""
+        return self
+
+    def kl_divergence(self) -> Tensor:
+        r"""Divergence of the posterior from the prior, times its weight.
+
+        .. math:: \sum_{ij} \log\frac{s}{\sigma_{ij}} + \frac{\sigma_{ij}^2 + \mu_{ij}^2}{2 s^2} - \frac12
+
+        Returns:
+            `()`, in nats.
+        """
+        total = _divergence(self.weight, self.weight_deviation, self.prior_deviation)
+        if self.bias_deviation is not None:
+            total = total + _divergence(self.bias, self.bias_deviation, self.prior_deviation)
+        return self.kl_weight * total
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply the layer.
+
+        Args:
+            x: `(*batch, in)`; of three dimensions or more, the last but one are tokens.
+
+        Returns:
+            `(*batch, out)`, with S in front where this layer makes the draws.
+        """
+        x = self.expanded(x)
+        mean = F.linear(x, self.weight, self.bias)
+        if self.sampling == "mean":
+            return mean
+        return mean + (self._shared_noise(x) if self.estimator == "flipout" else self._local_noise(x))
+
+    def _shared_noise(self, x: Tensor) -> Tensor:
+        rows = x.shape[:-1] if x.dim() < 3 else (*x.shape[:-2], 1)  # one draw of the weights for each of these
+        signs_in = _signs(rows, self.in_features, x)
+        signs_out = _signs(rows, self.out_features, x)
+        perturbation = self.weight_deviation * torch.randn_like(self.weight)
+        noise = F.linear(x * signs_in, perturbation) * signs_out
+        if self.bias_deviation is None:
+            return noise
+        return noise + self.bias_deviation * torch.randn(*rows, self.out_features, device=x.device, dtype=x.dtype)
+
+    def _local_noise(self, x: Tensor) -> Tensor:
+        bias = None if self.bias_deviation is None else self.bias_deviation.square()
+        variance = F.linear(x.square(), self.weight_deviation.square(), bias)
+        return (variance + torch.finfo(variance.dtype).tiny).sqrt() * torch.randn_like(variance)
+
+    def extra_repr(self) -> str:
+        """Sizes and options, for printing."""
+        return f"{self.in_features}, {self.out_features}, estimator={self.estimator!r}"
+
+
+def mean_field(
+    model: Module,
+    *,
+    prior_deviation: float = 0.1,
+    initial_deviation: float = 0.01,
+    estimator: Literal["flipout", "local"] = "flipout",
+    kl_weight: float = 1.0,
+) -> Module:
+    """Put a mean-field layer in the place of every linear layer, in place.
+
+    Embeddings of symbols, positions and normalisations keep their weights.
+
+    Args:
+        model: any module whose linear layers are called, as those of the reference models are.
+        prior_deviation: of every weight.
+        initial_deviation: of every weight.
+        estimator: "flipout" or "local", as for `MeanFieldLinear`.
+        kl_weight: of the divergences; 1 is the evidence lower bound.
+
+    Returns:
+        The same model.
+
+    Raises:
+        ValueError: if there is no linear layer, or a host uses weights without calling their layer.
+
+    Example:
+        >>> model = mean_field(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)))
+        >>> [type(module).__name__ for module in model]
+        ['MeanFieldLinear', 'ReLU', 'MeanFieldLinear']
+    """
+    if any(isinstance(module, nn.MultiheadAttention) for module in model.modules()):
+        raise ValueError("model: expected linear layers that are called, got torch's MultiheadAttention")
+    places = [
+        (parent, name)
+        for parent in model.modules()
+        for name, child in parent.named_children()
+        if type(child) is nn.Linear
+    ]
+    if not places:
+        raise ValueError("model: expected linear layers inside, got none")
+    for parent, name in places:
+        layer = MeanFieldLinear(
+            getattr(parent, name),
+            prior_deviation=prior_deviation,
+            initial_deviation=initial_deviation,
+            estimator=estimator,
+            kl_weight=kl_weight,
+        )
+        setattr(parent, name, layer.train(parent.training))
+    return model
+
+
+def _divergence(mean: Tensor, deviation: Tensor, prior_deviation: float) -> Tensor:
+    ratio = deviation / prior_deviation
+    return (0.5 * (ratio.square() + (mean / prior_deviation).square() - 1.0) - ratio.log()).sum()
+
+
+def _signs(rows: tuple[int, ...], width: int, like: Tensor) -> Tensor:
+    return torch.randint(0, 2, (*rows, width), device=like.device).to(like.dtype).mul_(2.0).sub_(1.0)

@@ -1,0 +1,85 @@
+"""Comparisons of "Calibrating Transformers via Sparse Gaussian Processes", as its slides show them."""
+
+from experiments.reports.papers.blocks import CALIBRATION, by_category, cost, on_test_set
+from experiments.reports.papers.specification import Block, Question, TableSpec
+
+__all__ = ["TABLES"]
+
+_METHODS = {
+    "MLE": "softmax",
+    "TS": "temperature",
+    "MCD": "mc_dropout",
+    "KFLLA": "kfllla",
+    "MFVI": "mfvi",
+    "SNGP": "sngp",
+    "SGPA": "sgpa",
+    "DE": "ensemble_softmax",
+    "SGPAE": "ensemble_sgpa",
+}
+_TEXT = ("mcc", *CALIBRATION[1:])
+_UNFAMILIAR = {"CIFAR-100": "cifar100", "SVHN": "svhn", "Mini-ImageNet": "mini_imagenet"}
+
+
+def _unfamiliar(shift: str) -> Block:
+    return Block(
+        "CIFAR-10",
+        ("cifar10",),
+        Question("unfamiliar", (_UNFAMILIAR[shift],), ("Entropy",)),
+        ("auroc", "aupr_out"),
+        _METHODS,
+        shift=shift,
+        detector="Entropy",
+        samples=10_000,
+        data=("cifar10",),
+    )
+
+
+def _cola_out_of_domain() -> Block:
+    question = Question("out-of-domain")
+    folders = ("cola-pooled", "cola")
+    return Block("CoLA-OOD", folders, question, _TEXT, _METHODS, samples=516, data=("cola",), gpu=False)
+
+
+TABLES = (
+    TableSpec(
+        "sgpa-calibration",
+        "sgpa",
+        "In-distribution calibration",
+        "Calibration in distribution, CIFAR-10 and CoLA",
+        "sgpa",
+        (
+            on_test_set("CIFAR-10", ("cifar10",), _METHODS, CALIBRATION, 10_000),
+            on_test_set("CoLA", ("cola-pooled", "cola"), _METHODS, _TEXT, 1816),
+        ),
+    ),
+    TableSpec(
+        "sgpa-shift",
+        "sgpa",
+        "Out-of-distribution robustness",
+        "Calibration under shift, CIFAR-10-C and CoLA out of domain",
+        "sgpa",
+        (*by_category("CIFAR-10-C", "cifar10", _METHODS), _cola_out_of_domain()),
+    ),
+    TableSpec(
+        "sgpa-detection",
+        "sgpa",
+        "Out-of-distribution detection",
+        "Detection of unfamiliar images by predictive entropy, CIFAR-10",
+        "sgpa",
+        tuple(_unfamiliar(shift) for shift in _UNFAMILIAR),
+        ("Unfamiliar images are the positive class, as the slides say.",),
+    ),
+    TableSpec(
+        "sgpa-cost",
+        "sgpa",
+        "Computation reduction",
+        "Time and memory of softmax, standard and decoupled SGPA, CIFAR-10",
+        "sgpa",
+        (cost({"MLE": "softmax", "Standard SGPA": "sgpa-standard", "Decoupled SGPA": "sgpa"}),),
+        (
+            "The slides give orders, for B sequences of T tokens and M global inducing points.",
+            "Softmax (MLE): time O(B T²). Standard SGPA: time O(B T³), additional memory O(T²).",
+            "Decoupled SGPA: time O(B T² M + M³), additional memory O(M²).",
+        ),
+    ),
+)

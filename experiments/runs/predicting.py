@@ -1,0 +1,198 @@
+"""Predictions of a run on an input set, made once."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from rich.table import Table
+from torch import Tensor, nn
+
+from experiments.methods import OF_PREDICTIONS
+from experiments.methods.drawing import stochastic_layers
+from experiments.data import asked_unfamiliar, corruption_source, input_sets, load
+from experiments.data.examples import InputSet, batch
+from experiments.data.folders import folder_inputs, image_files
+from experiments.evaluation.inside import write_diagnostics
+from experiments.evaluation import mean_probabilities, uncertainty
+from experiments.runs.prediction import drawn_logits, is_predicted, save_predictions
+from experiments.runs.experiment import Experiment
+from experiments.runs.folder import RunFolder
+from experiments.runs.trained_run import TrainedRun, needed_runs
+from experiments.reports.demo_tables import write_csv
+
+__all__ = [
+    "logits_of_set",
+    "predict_images",
+    "predict_set",
+    "predict_sets",
+    "recorded_inputs",
+    "with_inputs",
+]
+
+_SHOWN = 20  # rows of images in the terminal
+
+
+def predict_set(
+    model: nn.Module,
+    inputs: InputSet,
+    experiment: Experiment,
+    folder: RunFolder,
+    recorded: Mapping[str, str] = MappingProxyType({}),
+) -> bool:
+    """Predict an input set and save the logits, unless that was done.
+
+    Args:
+        model: a trained model.
+        inputs: what to predict.
+        experiment: how many draws, and their seed.
+        folder: of the run.
+        recorded: what the inputs were that were predicted before, by the name of their set.
+
+    Returns:
+        Whether they were predicted now.
+    """
+    path = folder.predictions / f"{inputs.name}.npz"
+    draws = experiment.evaluation.draws if stochastic_layers(model) else 1
+    if is_predicted(path, inputs.ids, draws=draws, source=inputs.source, recorded=recorded.get(inputs.name)):
+        return False
+    save_predictions(path, logits_of_set(model, inputs, experiment), inputs)
+    return True
+
+
+def logits_of_set(model: nn.Module, inputs: InputSet, experiment: Experiment) -> Tensor:  # shape: (S, N, classes)
+    """Draw logits in the order of the inputs; texts of about one length are predicted together.
+
+    Args:
+        model: from inputs to logits; put into eval mode.
+        inputs: what to predict.
+        experiment: draws and their seed, and how many inputs at a time.
+    """
+    order = torch.arange(len(inputs))
+    if not isinstance(inputs.inputs, Tensor):
+        order = (~inputs.inputs["padding_mask"]).sum(-1).cpu().argsort(stable=True)
+    batches = (batch(inputs, part)[0] for part in order.split(experiment.evaluation.batch_size))
+    drawn = drawn_logits(model, batches, num_samples=experiment.evaluation.draws, seed=experiment.seed)
+    return drawn[:, order.argsort()]
+
+
+def predict_sets(run: TrainedRun, asked: Experiment) -> None:
+    """Predict what is missing of a run's input sets, and look inside the model where that was not done.
+
+    Args:
+        run: a trained run.
+        asked: its configuration, perhaps with other input sets or draws.
+    """
+    splits, folder = load(asked.data, asked.seed), RunFolder(run.folder)
+    folder.check_data(splits)
+    model = run.model().to(_device())
+    sources = run.sources
+    for inputs in input_sets(asked.data, splits, asked.seed, full=asked.evaluation.full):
+        if predict_set(model, inputs, asked, folder, sources) and inputs.source:
+            sources[inputs.name] = inputs.source
+    write_diagnostics(model, splits.test, folder.diagnostics)
+    folder.complete(run.summary | recorded_inputs(sources))
+
+
+def recorded_inputs(sources: Mapping[str, str]) -> dict[str, Any]:
+    """Return what `run.json` says of the inputs that were predicted.
+
+    Args:
+        sources: what they are, in words, by the name of their set.
+    """
+    corrupted = [source for name, source in sources.items() if name.startswith("corrupted-")]
+    generated = any(source.startswith("generated") for source in corrupted)
+    origin = ("generated" if generated else "official") if corrupted else None
+    return {"sources": dict(sources), "corruptions": origin}
+
+
+def with_inputs(run: TrainedRun, *, unfamiliar: Sequence[str] = (), full: bool = False) -> Experiment:
+    """Return the configuration of a run with more input sets.
+
+    Args:
+        run: a trained run.
+        unfamiliar: sets of no class beside its own.
+        full: corrupt all test images at all five severities.
+
+    Raises:
+        ValueError: if the run has no such sets: it was trained on texts, or no kind of corruption was asked for.
+    """
+    config = run.config
+    if (unfamiliar or full) and run.description.kind != "image":
+        raise ValueError(f"unfamiliar, full: expected a run on images, got texts in {run.folder}")
+    if full and corruption_source(config.data) is None:
+        raise ValueError(
+            f"full: expected a run that predicts corrupted images, got none in {run.folder}; name kinds first, by the "
+            "row again with --data.corruptions.kinds"
+        )
+    sets = tuple(dict.fromkeys((*asked_unfamiliar(config.data), *unfamiliar)))
+    data = dataclasses.replace(config.data, unfamiliar=sets) if unfamiliar else config.data
+    evaluation = dataclasses.replace(config.evaluation, full=full or config.evaluation.full)
+    return dataclasses.replace(config, data=data, evaluation=evaluation)
+
+
+def predict_images(run: TrainedRun, folder: Path) -> Table:
+    """Predict a folder of images anew, and note the class and the uncertainties of each file.
+
+    Args:
+        run: a run that was trained on images.
+        folder: images, in sub-folders or not.
+
+    Returns:
+        The first of them, for the terminal; all are in `predictions/images-<folder>.csv`.
+
+    Raises:
+        ValueError: if the model was not trained on images, or another folder of this name was predicted before.
+    """
+    inputs, files = folder_inputs(folder, run.description), RunFolder(run.folder)
+    place, before = str(folder.resolve()), dict(run.summary.get("images") or {})
+    other = before.get(inputs.name, place)
+    if other != place and Path(other).is_dir():
+        raise ValueError(f"images: expected a folder of another name than {other}, got {place}; rename one of them")
+    logits = _logits_of_images(run, inputs)
+    path = files.predictions / f"{inputs.name}.npz"
+    save_predictions(path, logits, inputs)
+    files.complete(run.summary | {"images": before | {inputs.name: place}})
+    rows = _image_rows(run, logits, [str(file.relative_to(folder)) for file in image_files(folder)])
+    write_csv(path.with_suffix(".csv"), rows)
+    table = Table(*rows[0], title=f"{len(rows):,} images of {folder}, all in {path.with_suffix('.csv')}")
+    for row in rows[:_SHOWN]:
+        table.add_row(*(f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values()))
+    return table
+
+
+def _logits_of_images(run: TrainedRun, inputs: InputSet) -> Tensor:  # shape: (S, N, classes)
+    """The logits of a trained model, or of what is derived from some by their logits alone."""
+    method = run.config.method
+    if method.base is None:
+        return logits_of_set(run.model().to(_device()), inputs, run.config)
+    bases = needed_runs(run.config, run.out)
+    if method.kind not in OF_PREDICTIONS:
+        raise ValueError(
+            f"run: expected a trained model, an ensemble or a temperature, got {method.kind} in {run.folder}; "
+            f"predict the images with {bases[0].folder}"
+        )
+    logits = torch.cat([_logits_of_images(base, inputs) for base in bases])
+    return logits / run.summary["chosen"]["temperature"] if method.kind == "temperature" else logits
+
+
+def _image_rows(run: TrainedRun, logits: Tensor, files: list[str]) -> list[dict[str, Any]]:
+    """Class, its probability, and both uncertainties of each file."""
+    probabilities, unsure = mean_probabilities(logits), uncertainty(logits)
+    names = run.description.class_names or tuple(str(label) for label in range(logits.shape[-1]))
+    return [
+        {
+            "file": file,
+            "class": names[int(probabilities[place].argmax())],
+            "probability": float(probabilities[place].max()),
+            "total uncertainty": float(unsure.total[place]),
+            "epistemic uncertainty": float(unsure.epistemic[place]),
+        }
+        for place, file in enumerate(files)
+    ]
+
+
+def _device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -1,0 +1,1 @@
+"""One short script a question."""

@@ -1,0 +1,224 @@
+"""GPyTorch's own models, given the same standardised data, start, optimiser, precision and noise floor as ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import gpytorch
+import numpy as np
+import torch
+from gpytorch.constraints import GreaterThan
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import IndexKernel, InducingPointKernel, Kernel, MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.likelihoods import GaussianLikelihood, HadamardGaussianLikelihood
+from gpytorch.means import ConstantMean
+from gpytorch.mlls import ExactMarginalLogLikelihood, VariationalELBO
+from gpytorch.models import ApproximateGP, ExactGP
+from gpytorch.variational import CholeskyVariationalDistribution, VariationalStrategy
+from linear_operator.utils.errors import NanError, NotPSDError
+from torch import Tensor
+
+from cgp.regression.inducing import cluster_centres
+from cgp.regression.quasi_newton import copied_state, minimise
+from cgp.regression.scaling import Scaling, stacked_rows
+from experiments.studies.regression.problems import Answer, Problem
+
+__all__ = ["coregionalised", "exact", "sgpr", "svgp"]
+
+_FACTORS = (1.0, 1 / 3.0, 1 / 0.3, 0.1, 1 / 30.0)
+_FLOOR = 1e-6
+
+
+class _Exact(ExactGP):
+    def __init__(self, x: Tensor, y: Tensor, likelihood: Any, covar_module: Kernel) -> None:
+        super().__init__(x, y, likelihood)
+        self.mean_module = ConstantMean()
+        self.covar_module = covar_module
+
+    def forward(self, x: Tensor) -> MultivariateNormal:
+        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+class _Coregionalised(ExactGP):
+    """Sum over components of (kernel of the input) x (matrix between processes)."""
+
+    def __init__(self, x: Tensor, y: Tensor, likelihood: Any, bases: list[Kernel], num_tasks: int, rank: int) -> None:
+        super().__init__(x, y, likelihood)
+        self.means = torch.nn.Parameter(torch.zeros(num_tasks))
+        self.bases = torch.nn.ModuleList(bases)
+        self.tasks = torch.nn.ModuleList(IndexKernel(num_tasks=num_tasks, rank=rank) for _ in bases)
+
+    def forward(self, x: Tensor) -> MultivariateNormal:
+        inputs, task = x[..., :-1], x[..., -1:].long()
+        parts = [base(inputs).mul(tasks(task)) for base, tasks in zip(self.bases, self.tasks, strict=True)]
+        return MultivariateNormal(self.means[task[..., 0]], sum(parts[1:], parts[0]))
+
+
+class _Variational(ApproximateGP):
+    def __init__(self, inducing: Tensor, covar_module: Kernel) -> None:
+        distribution = CholeskyVariationalDistribution(len(inducing))
+        super().__init__(VariationalStrategy(self, inducing, distribution, learn_inducing_locations=True))
+        self.mean_module = ConstantMean()
+        self.covar_module = covar_module
+
+    def forward(self, x: Tensor) -> MultivariateNormal:
+        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+def exact(problem: Problem, kernel: str, **unused: Any) -> Answer:
+    """ExactGP of process 0 alone, by Cholesky at every size.
+
+    Args:
+        problem: what is asked.
+        kernel: "rbf" or "matern32".
+        unused: options of other peers.
+    """
+    x, y, new, unscale = _standardised(problem.alone)
+    x, new = x[:, :-1], new[:, :-1]
+    model = _Exact(x, y, _noise(), ScaleKernel(_base(kernel, x.shape[-1])))
+    _fit_exact(model)
+    return unscale(model, (new,), ())
+
+
+def coregionalised(problem: Problem, kernel: str, num_components: int = 1, **unused: Any) -> Answer:
+    """The multitask model over rows: ICM with one component, LMC with more; full-rank task matrices.
+
+    Args:
+        problem: what is asked.
+        kernel: "rbf" or "matern32".
+        num_components: Q.
+        unused: options of other peers.
+    """
+    x, y, new, unscale = _standardised(problem)
+    tasks = problem.targets.shape[1]
+    bases = [_base(kernel, x.shape[-1] - 1, 3.0**number) for number in range(num_components)]
+    likelihood = HadamardGaussianLikelihood(
+        num_tasks=tasks, noise_constraint=_constraint(), task_feature_index=x.shape[-1] - 1
+    )
+    likelihood.noise = torch.full((tasks,), 0.1)
+    rank = tasks if num_components == 1 else 1
+    model = _Coregionalised(x, y, likelihood, bases, tasks, rank)
+    _fit_exact(model, x)
+    return unscale(model, (new,), (new,))
+
+
+def sgpr(problem: Problem, kernel: str, num_inducing: int = 100, **unused: Any) -> Answer:
+    """SGPR: InducingPointKernel in an ExactGP, inducing inputs from k-means.
+
+    Args:
+        problem: what is asked.
+        kernel: "rbf" or "matern32".
+        num_inducing: m.
+        unused: options of other peers.
+    """
+    x, y, new, unscale = _standardised(problem.alone)
+    x, new = x[:, :-1], new[:, :-1]
+    likelihood = _noise()
+    base = ScaleKernel(_base(kernel, x.shape[-1]))
+    model = _Exact(x, y, likelihood, InducingPointKernel(base, cluster_centres(x, num_inducing), likelihood))
+    _fit_exact(model)
+    return unscale(model, (new,), ())
+
+
+def svgp(problem: Problem, kernel: str, num_inducing: int = 100, num_epochs: int = 40, **unused: Any) -> Answer:
+    """SVGP by Adam on minibatches of 1024, the rate falling from 0.02 by a cosine, as ours.
+
+    Args:
+        problem: what is asked.
+        kernel: "rbf" or "matern32".
+        num_inducing: m.
+        num_epochs: passes through the data, and at least 1,000 steps.
+        unused: options of other peers.
+    """
+    x, y, new, unscale = _standardised(problem.alone)
+    x, new = x[:, :-1], new[:, :-1]
+    model = _Variational(cluster_centres(x, num_inducing), ScaleKernel(_base(kernel, x.shape[-1]))).double().train()
+    likelihood = _noise().double()
+    bound = VariationalELBO(likelihood, model, num_data=len(x))
+    parameters = [*model.parameters(), *likelihood.parameters()]
+    steps = max(num_epochs * -(-len(x) // 1024), 1000)
+    optimizer = torch.optim.Adam(parameters, lr=0.02)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    for _ in range(steps):
+        rows = torch.randperm(len(x))[:1024]
+        optimizer.zero_grad()
+        (-bound(model(x[rows]), y[rows])).backward()
+        optimizer.step()
+        schedule.step()
+    model.likelihood = likelihood
+    return unscale(model, (new,), ())
+
+
+def _standardised(problem: Problem) -> tuple[Tensor, Tensor, Tensor, Callable[..., Answer]]:
+    """Rows of unit variance, and the way from a model of them to an answer in the user's units."""
+    x_scaling, y_scaling = Scaling.of(problem.inputs), Scaling.of(problem.targets)
+    observed = ~np.isnan(problem.targets)
+    rows = torch.as_tensor(stacked_rows(x_scaling.apply(problem.inputs), observed))
+    targets = torch.as_tensor(y_scaling.apply(problem.targets).T[observed.T])
+    fresh = x_scaling.apply(problem.test_inputs)
+    new = torch.as_tensor(np.column_stack([fresh, np.zeros(len(fresh))]))
+
+    def unscale(model: Any, inputs: tuple[Tensor, ...], parameters: tuple[Tensor, ...]) -> Answer:
+        model.eval()
+        model.likelihood.eval()
+        with torch.no_grad(), _settings(model):
+            prediction = model.likelihood(model(*inputs), *parameters)
+            mean, variance = prediction.mean.numpy(), prediction.variance.numpy()
+        unit = y_scaling.unit[0]
+        return Answer(y_scaling.undo(mean[:, None] * np.eye(1, len(y_scaling.unit)))[:, 0], np.sqrt(variance) * unit)
+
+    return rows, targets, new, unscale
+
+
+def _base(kernel: str, dim: int, factor: float = 1.0) -> Kernel:
+    base = RBFKernel(ard_num_dims=dim) if kernel == "rbf" else MaternKernel(nu=1.5, ard_num_dims=dim)
+    base.lengthscale = dim**0.5 / factor
+    return base
+
+
+def _constraint() -> GreaterThan:
+    return GreaterThan(_FLOOR, transform=torch.exp, inv_transform=torch.log)
+
+
+def _noise() -> GaussianLikelihood:
+    likelihood = GaussianLikelihood(noise_constraint=_constraint())
+    likelihood.noise = 0.1
+    return likelihood
+
+
+def _settings(model: Any) -> Any:
+    """Cholesky at every size, where the defaults turn approximate and random above 800 rows.
+
+    Not for SGPR: there the defaults are closed forms in O(n m²), and these settings would make them O(n³).
+    """
+    if isinstance(getattr(model, "covar_module", None), InducingPointKernel):
+        return nullcontext()
+    return gpytorch.settings.fast_computations(covar_root_decomposition=False, log_prob=False, solves=False)
+
+
+def _fit_exact(model: ExactGP, *parameters: Tensor) -> None:
+    """The marginal likelihood by our own optimiser, from five lengthscales of which three race, as ours."""
+    model.double().train()
+    model.likelihood.train()
+    objective = ExactMarginalLogLikelihood(model.likelihood, model)
+
+    def loss() -> Tensor:
+        with _settings(model):
+            return -objective(model(*model.train_inputs), model.train_targets, *parameters)
+
+    minimise(model, loss, list(_starts(model, loss)), failures=(NanError, NotPSDError))
+
+
+def _starts(model: ExactGP, loss: Callable[[], Tensor]) -> Iterator[dict[str, Tensor]]:
+    """The initial parameters at five lengthscales, the most promising first."""
+    kernels = [one for one in model.modules() if isinstance(one, RBFKernel | MaternKernel)]
+    initial = [one.lengthscale.detach().clone() for one in kernels]
+    found = []
+    with torch.no_grad():
+        for factor in _FACTORS:
+            for one, value in zip(kernels, initial, strict=True):
+                one.lengthscale = value * factor
+            found.append((float(np.nan_to_num(float(loss()), nan=np.inf)), copied_state(model)))
+    yield from (state for _, state in sorted(found, key=lambda pair: pair[0]))

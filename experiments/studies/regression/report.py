@@ -1,0 +1,161 @@
+"""Rows as Markdown and CSV: means with standard errors, the best in bold."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.reports.demo_tables import write_csv
+from experiments.storage import write_text
+
+__all__ = ["DIGITS", "SITES", "summary_table", "with_pairs", "with_peers", "write_results"]
+
+SITES = "site_losses"
+
+DIGITS = {
+    "rmse": 4,
+    "mae": 4,
+    "nll": 4,
+    "behind": 4,
+    "ahead": 4,
+    "coverage": 3,
+    "seconds": 1,
+    "processor_seconds": 1,
+    "memory_mb": 0,
+}
+_TITLES = {
+    "rmse": "RMSE ↓",
+    "mae": "MAE ↓",
+    "nll": "NLL ↓",
+    "behind": "behind the best",
+    "ahead": "NLL less its peer's",
+    "coverage": "95 % coverage",
+    "seconds": "seconds",
+    "processor_seconds": "CPU seconds",
+    "memory_mb": "peak MB",
+}
+_KEYS = ("set", "split", "kernel", "variable", "gap", "n", "method")
+_BEST = ("rmse", "mae", "nll")
+
+
+def write_results(
+    out: Path, name: str, title: str, rows: Sequence[Mapping[str, Any]], groups: Sequence[str], columns: Sequence[str]
+) -> None:
+    """Write ``NAME.csv`` (a line a row) and ``NAME.md`` (a table, the command above it).
+
+    Args:
+        out: the folder.
+        name: of the files.
+        title: what the table shows.
+        rows: what was measured.
+        groups: keys whose values make the lines of the table, "method" the last.
+        columns: what is averaged.
+    """
+    kept = [row for row in rows if "failed" not in row]
+    keys = list(dict.fromkeys([*groups, *(key for row in kept for key in row if key != SITES)]))
+    write_csv(out / f"{name}.csv", [{key: row.get(key, "") for key in keys} for row in kept])
+    arguments = " ".join(_anonymous(sys.argv[1:]))
+    command = f"```\npython -m experiments.studies.regression {arguments}\n```\n"
+    failed = [row for row in rows if "failed" in row]
+    notes = "".join(
+        f"\nFailed: {' '.join(str(row[key]) for key in row if key in _KEYS)}: {row['failed']}\n" for row in failed
+    )
+    write_text(out / f"{name}.md", f"# {title}\n\n{command}\n{summary_table(kept, groups, columns)}{notes}")
+
+
+def with_pairs(rows: Sequence[Mapping[str, Any]], group: str) -> list[dict[str, Any]]:
+    """Rows with the mean difference of their losses from the best row's, site by site, and its standard error.
+
+    Args:
+        rows: with the loss of every site under ``SITES``.
+        group: key of the rows that are compared.
+    """
+    found = []
+    for row in rows:
+        if SITES not in row:
+            found.append(dict(row))
+            continue
+        rivals = [other for other in rows if SITES in other and other[group] == row[group]]
+        best = min(rivals, key=lambda other: float(np.mean(other[SITES])))
+        difference = np.subtract(row[SITES], best[SITES])
+        error = difference.std(ddof=1) / math.sqrt(len(difference))
+        found.append(dict(row) | {"behind": float(difference.mean()), "behind_se": float(error)})
+    return found
+
+
+def with_peers(
+    rows: Sequence[Mapping[str, Any]], groups: Sequence[str], peers: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Rows with their negative log likelihood less that of their method's peer on the same data.
+
+    Args:
+        rows: what was measured, each with "method" and "nll".
+        groups: keys that name the data.
+        peers: the peer of each method that has one.
+    """
+
+    def place(row: Mapping[str, Any], method: str) -> tuple[Any, ...]:
+        return *(row[key] for key in groups), method
+
+    losses = {place(row, row["method"]): row["nll"] for row in rows if "nll" in row}
+    found = []
+    for row in rows:
+        peer = losses.get(place(row, peers.get(row["method"], "")))
+        found.append(dict(row) if peer is None or "nll" not in row else dict(row) | {"ahead": row["nll"] - peer})
+    return found
+
+
+def summary_table(rows: Sequence[Mapping[str, Any]], groups: Sequence[str], columns: Sequence[str]) -> str:
+    """Mean ± standard error over the rows of a group, the best mean of each block in bold.
+
+    Args:
+        rows: what was measured.
+        groups: keys of a line; lines that agree in all but the last make a block.
+        columns: what is averaged.
+    """
+    lines: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        lines.setdefault(tuple(row[group] for group in groups), []).append(row)
+    header = [*groups, "runs", *(_TITLES[column] for column in columns)]
+    text = [f"| {' | '.join(header)} |", f"| {' | '.join(['---'] * len(groups) + ['---:'] * (len(columns) + 1))} |"]
+    for key, members in lines.items():
+        block = [m for other, m in lines.items() if other[:-1] == key[:-1]]
+        cells = [_cell(column, members, block) for column in columns]
+        text.append(f"| {' | '.join([*map(str, key), str(len(members)), *cells])} |")
+    return "\n".join(text) + "\n"
+
+
+def _cell(column: str, members: Sequence[Mapping[str, Any]], block: Sequence[Sequence[Mapping[str, Any]]]) -> str:
+    values = np.array([row[column] for row in members if column in row], dtype=float)
+    if not len(values):
+        return "–"
+    # A target of small units, as of a ratio of two speeds, would read 0.0000.
+    small = column in ("rmse", "mae") and 0.0 < values.mean() < 10.0 ** (1 - DIGITS[column])
+    digits = f".{DIGITS[column] + 2 if small else DIGITS[column]}f"
+    text = f"{values.mean():{digits}}"
+    if len(values) == 1 and f"{column}_se" in members[0]:
+        text += f" ± {members[0][f'{column}_se']:{digits}}"
+    if len(values) > 1:
+        text += f" ± {values.std(ddof=1) / math.sqrt(len(values)):{digits}}"
+    if column not in _BEST:
+        return text
+    # Means over different runs are not compared.
+    best = min(np.mean([row[column] for row in others]) for others in block if len(others) >= len(members))
+    return f"**{text}**" if len(block) > 1 and values.mean() <= best and len(values) == max(map(len, block)) else text
+
+
+def _anonymous(arguments: Sequence[str]) -> list[str]:
+    """The command without the folders of one machine."""
+    shown = list(arguments)
+    for flag, word in (("--data", "DATA"), ("--out", "OUT")):
+        for index, one in enumerate(shown):
+            if one == flag and index + 1 < len(shown):
+                shown[index + 1] = word
+            if one.startswith(f"{flag}="):
+                shown[index] = f"{flag}={word}"
+    return shown

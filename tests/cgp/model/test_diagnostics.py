@@ -1,0 +1,110 @@
+"""Diagnostics against numpy and against what the blocks compute."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from cgp import (
+    CGPAttention,
+    KEPSVGPAttention,
+    KernelAttention,
+    SGPAttention,
+    SoftmaxAttention,
+    SparseCGPAttention,
+)
+from cgp.model.diagnostics import (
+    attention_matrix,
+    explained_variance,
+    layer_outputs,
+    similarity_by_layer,
+    spectrum,
+    token_similarity,
+    variance_by_layer,
+)
+from models import DIGITS, VisionTransformer
+
+BLOCKS = {
+    "softmax": SoftmaxAttention,
+    "kernel": KernelAttention,
+    "cgp": CGPAttention,
+    "latent": partial(CGPAttention, coupling="latent"),
+    "sparse": partial(SparseCGPAttention, num_inducing=4),
+    "sgpa": partial(SGPAttention, num_inducing=4),
+    "sgpa standard": partial(SGPAttention, mode="standard"),
+}
+
+
+def test_similarity_is_the_mean_over_pairs_of_real_tokens():
+    x = torch.randn(2, 6, 3, dtype=torch.float64)
+    padding = torch.tensor([[False] * 6, [False, True, False, False, True, True]])
+    expected = []
+    for tokens, mask in zip(x.numpy(), padding.numpy(), strict=True):
+        real = tokens[~mask] / np.linalg.norm(tokens[~mask], axis=1, keepdims=True)
+        gram = real @ real.T
+        expected.append(gram[~np.eye(len(real), dtype=bool)].mean())
+    np.testing.assert_allclose(token_similarity(x, padding), expected)
+    assert token_similarity(x[:, :1]).isnan().all()
+
+
+def test_spectrum_and_explained_variance_are_numpys():
+    A = torch.randn(3, 5, 4, dtype=torch.float64)
+    s = np.linalg.svd(A.numpy(), compute_uv=False)
+    np.testing.assert_allclose(spectrum(A), s)
+    np.testing.assert_allclose(explained_variance(A), np.cumsum(s**2, -1) / (s**2).sum(-1, keepdims=True))
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_attention_matrix_times_values_is_the_mean(name):
+    """Up to an offset that the sequence's values do not move."""
+    torch.manual_seed(0)
+    block, x = BLOCKS[name](12, 3).double().eval(), torch.randn(2, 7, 12, dtype=torch.float64)
+    if name == "sgpa":
+        nn.init.normal_(block.variational_strategy.variational_mean)
+    matrix = attention_matrix(block, x)
+    assert matrix.shape == (2, 3, 7, 7)
+    tokens = block.project(x)
+    values = tokens.v, torch.randn_like(tokens.v)
+    respond = block.mean if hasattr(block, "mean") else block.attend
+    difference = respond(tokens._replace(v=values[0])) - respond(tokens._replace(v=values[1]))
+    torch.testing.assert_close(matrix @ (values[0] - values[1]), difference, rtol=1e-6, atol=1e-8)
+
+
+def test_attention_matrix_of_softmax_is_softmax_and_padding_is_out_of_it():
+    block, x = SoftmaxAttention(12, 3), torch.randn(2, 7, 12)
+    mask = torch.arange(7) >= 5
+    matrix = attention_matrix(block, x, key_padding_mask=mask.expand(2, 7))
+    tokens = block.project(x)
+    scores = (tokens.q @ tokens.k.mT / 2).masked_fill(mask, -torch.inf)
+    torch.testing.assert_close(matrix[..., :5, :], scores.softmax(-1)[..., :5, :])
+
+
+def test_a_block_with_a_matrix_of_its_own_gives_that():
+    block, x = KEPSVGPAttention(12, 3, rank=4), torch.randn(2, 7, 12)
+    assert torch.equal(attention_matrix(block, x), block.attention_matrix(x).detach())
+
+
+def test_layers_are_read_while_the_model_runs_and_hooks_are_gone_after():
+    model = VisionTransformer(**DIGITS, num_classes=10, attention=CGPAttention).eval()
+    images = torch.rand(3, 1, 8, 8)
+    outputs = layer_outputs(model, model.layers, images)
+    torch.testing.assert_close(outputs[1], model.layers[1](outputs[0]))
+    by_layer = similarity_by_layer(model, model.layers, images)
+    torch.testing.assert_close(by_layer, torch.stack([token_similarity(x).mean() for x in outputs]))
+    assert not any(layer._forward_hooks for layer in model.layers)
+    with pytest.raises(ValueError, match=r"layers: expected modules that run inside the model, .*\[0\]"):
+        layer_outputs(model, [nn.Linear(1, 1)], images)
+
+
+def test_variance_by_layer_is_that_of_the_tokens_that_reach_the_block():
+    model = VisionTransformer(**DIGITS, num_classes=10, attention=[SoftmaxAttention, CGPAttention]).eval()
+    images = torch.rand(3, 1, 8, 8)
+    (variance,) = variance_by_layer(model, images)
+    below = model.layers[0](model.embedding(images))
+    block = model.layers[1].attention
+    torch.testing.assert_close(variance, block.token_variance(model.layers[1].attention_norm(below)))
+    assert not block._forward_pre_hooks

@@ -1,0 +1,204 @@
+"""The training loss: what it is made of, its two channels, and what each regulariser does when left alone."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+from gpytorch import Module
+from torch import nn
+
+from cgp import (
+    CategoricalLikelihood,
+    CGPAttention,
+    HomoscedasticLikelihood,
+    Objective,
+    SoftmaxAttention,
+    SparseCGPAttention,
+)
+from cgp.attention import LossTerm
+from cgp.model.blocks import added_losses, attention_blocks, draws, sampling
+
+
+class Head(nn.Module):
+    """Two blocks and a linear map that lets leading dimensions through."""
+
+    def __init__(self, *blocks: nn.Module, outputs: int = 3):
+        super().__init__()
+        self.blocks, self.linear = nn.ModuleList(blocks), nn.Linear(8, outputs)
+        self.calls: list[tuple[int, ...]] = []
+
+    def forward(self, x):
+        for block in self.blocks:
+            self.calls.append(tuple(x.shape))
+            x = x + block(x)
+        return self.linear(x.mean(-2))
+
+
+class Term(Module):
+    """A block-like module with a term of every kind and a global divergence."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(()))
+        for kind in ("log_density", "kl", "ksvd"):
+            self.register_added_loss_term(kind)
+        self.variational_strategy = self
+
+    def kl_divergence(self):
+        return 7.0 * self.weight
+
+    def forward(self, x):
+        for value, kind in ((2.0, "log_density"), (3.0, "kl"), (5.0, "ksvd")):
+            self.update_added_loss_term(kind, LossTerm(value * self.weight, kind))
+        return x * self.weight
+
+
+def batch(classes=3):
+    return torch.randn(4, 5, 8), torch.arange(4) % classes
+
+
+def test_parts_add_up_with_their_weights_and_only_the_global_divergence_is_divided():
+    x, y = torch.randn(4, 3), torch.arange(4) % 3
+    objective = Objective(Term(), CategoricalLikelihood(3), num_data=10, alpha=0.5, beta=0.25)
+    parts = objective.parts(x, y)
+    nll = nn.functional.cross_entropy(x, y)
+    torch.testing.assert_close(parts["nll"], nll)
+    torch.testing.assert_close(parts["loss"], nll + 0.5 * 2 + 0.25 * (7 / 10 + 3) + 5)
+    twice = Objective(Term(), CategoricalLikelihood(3), num_data=20, alpha=0.5, beta=0.25).parts(x, y)
+    torch.testing.assert_close(parts["loss"] - twice["loss"], torch.tensor(0.25 * 7 / 20))
+
+
+def test_weights_can_be_annealed():
+    x, y = torch.randn(4, 3), torch.arange(4) % 3
+    objective = Objective(Term(), CategoricalLikelihood(3), num_data=10)
+    before = objective(x, y)
+    objective.set_weights(alpha=1.0)
+    torch.testing.assert_close(objective(x, y) - before, torch.tensor(2.0))
+    objective.set_weights(beta=0.0)
+    torch.testing.assert_close(objective(x, y) - before, torch.tensor(2.0 - 0.7 - 3.0))
+
+
+def test_terms_of_an_earlier_pass_are_not_counted_again():
+    block = CGPAttention(8, 2)
+    objective = Objective(Head(block), CategoricalLikelihood(3), num_data=10, alpha=1.0)
+    objective(*batch())
+    assert added_losses(objective.model) == {}
+    objective.eval()
+    parts = objective.parts(*batch())
+    assert "log_density" not in parts
+
+
+def test_softmax_alone_is_cross_entropy():
+    model = Head(SoftmaxAttention(8, 2))
+    x, y = batch()
+    loss = Objective(model, CategoricalLikelihood(3), num_data=10)(x, y)
+    torch.testing.assert_close(loss, nn.functional.cross_entropy(model(x), y))
+
+
+def test_draws_expand_after_the_first_stochastic_block_only():
+    model = Head(SoftmaxAttention(8, 2), CGPAttention(8, 2), SparseCGPAttention(8, 2, num_inducing=4))
+    with draws(model, 6):
+        out = model(torch.randn(4, 5, 8))
+    assert out.shape == (6, 4, 3)
+    assert model.calls == [(4, 5, 8), (4, 5, 8), (6, 4, 5, 8)]
+    assert all(block.num_samples is None for block in attention_blocks(model))
+    with pytest.raises(ValueError, match="num_samples: expected at least 1"), draws(model, 0):
+        pass
+
+
+def test_sampling_is_set_for_the_time_of_a_with():
+    model = Head(SoftmaxAttention(8, 2), CGPAttention(8, 2))
+    model.blocks[1].sampling = "joint"
+    with sampling(model, "mean"):
+        assert attention_blocks(model, stochastic=True) == []
+    assert model.blocks[1].sampling == "joint"
+
+
+@pytest.mark.parametrize("num_samples", [1, 3])
+def test_a_mixture_of_blocks_trains_by_one_elbo(num_samples):
+    torch.manual_seed(0)
+    model = Head(
+        CGPAttention(8, 2, coupling="latent"), SparseCGPAttention(8, 2, num_inducing=4), SoftmaxAttention(8, 2)
+    )
+    objective = Objective(model, CategoricalLikelihood(3), num_data=4, alpha=0.01, num_samples=num_samples)
+    x, y = batch()
+    optimiser = torch.optim.Adam(objective.parameters(), lr=1e-2)
+    first = objective.parts(x, y)["nll"].item()
+    for _ in range(150):
+        optimiser.zero_grad()
+        objective(x, y).backward()
+        optimiser.step()
+    objective.eval()
+    assert objective.parts(x, y)["nll"].item() < 0.3 * first
+
+
+def test_a_transformer_regresses():
+    torch.manual_seed(0)
+    model = Head(SparseCGPAttention(8, 2, num_inducing=4), outputs=1)
+    x = torch.randn(64, 5, 8)
+    y = x.mean(1)[:, :1] * 3 + 0.1 * torch.randn(64, 1)
+    objective = Objective(model, HomoscedasticLikelihood(1, initial_noise=1.0), num_data=64, num_samples=2)
+    optimiser = torch.optim.Adam(objective.parameters(), lr=1e-2)
+    for _ in range(150):
+        optimiser.zero_grad()
+        objective(x, y).backward()
+        optimiser.step()
+    objective.eval()
+    assert (model(x) - y).square().mean() < 0.3 * y.var()
+
+
+CONFIGURATIONS = [
+    *((CGPAttention, {"coupling": "direct", "objective": o}) for o in ("marginal", "joint")),
+    *((CGPAttention, {"coupling": "latent", "objective": o}) for o in ("marginal", "joint", "elbo", "paper_mc")),
+    *(
+        (SparseCGPAttention, {"coupling": c, "objective": o, "num_inducing": 8})
+        for c in ("direct", "latent")
+        for o in ("marginal", "joint", "elbo", "paper_mc")
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "options"), CONFIGURATIONS)
+def test_each_regulariser_alone_stays_bounded_for_500_steps(make, options):
+    """Outputs and targets are observed with the noise, so no density exceeds h log 1/2πσ² nats a token and column.
+
+    The variance does not collapse, but for the exact "joint" form, which alone pays for certainty: it draws all tokens
+    together until the variance is the noise over their number. That is why it is not the default.
+    """
+    torch.manual_seed(0)
+    block, x = make(16, 2, **options), torch.randn(4, 10, 16)
+    start = block.token_variance(x).mean().detach()
+    optimiser = torch.optim.Adam(block.parameters(), lr=1e-2)
+    with sampling(block, "mean"):
+        for _ in range(500):
+            optimiser.zero_grad()
+            block(x)
+            loss = added_losses(block)["log_density"]
+            loss.backward()
+            optimiser.step()
+    assert torch.isfinite(loss)
+    assert loss > 2 * math.log(2 * math.pi * block.noise)
+    variance = block.token_variance(x)
+    assert torch.isfinite(variance).all()
+    if make is CGPAttention and options["objective"] == "joint":
+        assert block.noise / 20 < variance.mean() < block.noise
+    else:
+        assert variance.mean() > 0.5 * start
+
+
+@pytest.mark.parametrize(("num_data", "num_samples"), [(0, 1), (10, 0)])
+def test_bad_sizes_are_refused(num_data, num_samples):
+    with pytest.raises(ValueError, match="num_data, num_samples: expected at least 1"):
+        Objective(nn.Linear(2, 2), CategoricalLikelihood(2), num_data, num_samples=num_samples)
+
+
+def test_loss_terms_copy_without_their_graph_and_refuse_unknown_kinds():
+    value = torch.ones((), requires_grad=True) * 2
+    term = copy.deepcopy(LossTerm(value, "kl"))
+    assert term.loss() == 2
+    assert not term.loss().requires_grad
+    with pytest.raises(ValueError, match="kind: expected one of"):
+        LossTerm(value, "prior")

@@ -1,0 +1,90 @@
+"""The Pyro program against the objective on the same weights, and training by SVI."""
+
+from __future__ import annotations
+
+import pyro
+import pytest
+import torch
+from pyro import poutine
+from pyro.infer import SVI, TraceMeanField_ELBO
+from torch import nn
+
+from cgp import CategoricalLikelihood, KEPSVGPAttention, Objective, SGPAttention, SoftmaxAttention
+from cgp.model.blocks import sampling
+from cgp.model.svi import to_pyro
+
+BLOCKS = {
+    "sgpa": lambda: SGPAttention(8, 2, num_inducing=4, initial_scale=0.8),
+    "kep": lambda: KEPSVGPAttention(8, 2, rank=3, initial_scale=0.8),
+    "kep paper": lambda: KEPSVGPAttention(8, 2, rank=3, whiten=False, initial_scale=0.8),
+}
+
+
+@pytest.fixture(autouse=True)
+def empty_store():
+    pyro.clear_param_store()
+    yield
+    pyro.clear_param_store()
+
+
+def problem(name: str, beta: float = 1.0) -> tuple[Objective, torch.Tensor, torch.Tensor]:
+    torch.manual_seed(0)
+    model = nn.Sequential(BLOCKS[name](), nn.Flatten(), nn.Linear(40, 3)).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    objective = Objective(model, CategoricalLikelihood(3), num_data=50, beta=beta)
+    return objective, torch.randn(6, 5, 8, dtype=torch.float64), torch.arange(6) % 3
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("beta", [1.0, 0.3])
+def test_divergences_and_added_terms_are_the_objectives(name, beta):
+    """With a head that looks at nothing the likelihood is no longer random: both losses are exact."""
+    objective, x, y = problem(name, beta)
+    nn.init.zeros_(objective.model[2].weight)
+    program = to_pyro(objective)
+    loss = TraceMeanField_ELBO().loss(*program, x, y)
+    assert loss / 50 == pytest.approx(objective(x, y).item(), rel=1e-10)
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_bound_is_the_objectives_in_expectation(name):
+    objective, x, y = problem(name)
+    program, elbo, count = to_pyro(objective), TraceMeanField_ELBO(), 250
+    with torch.no_grad(), sampling(objective.model, "joint"):
+        by_pyro = torch.tensor([elbo.loss(*program, x, y) / 50 for _ in range(count)])
+        by_objective = torch.stack([objective(x, y) for _ in range(count)])
+    error = torch.hypot(by_pyro.std(), by_objective.std()) / count**0.5
+    assert error < 0.02 * by_objective.mean()  # so that the comparison says something
+    assert abs(by_pyro.mean() - by_objective.mean()) < 4 * error
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_trains_by_svi(name):
+    objective, x, y = problem(name)
+    before = [p.detach().clone() for p in objective.model.parameters()]
+    svi = SVI(*to_pyro(objective), pyro.optim.Adam({"lr": 0.02}), TraceMeanField_ELBO())
+    losses = [svi.step(x, y) / 50 for _ in range(60)]
+    assert sum(losses[-10:]) < 0.8 * sum(losses[:10])
+    assert all((p != b).any() for p, b in zip(objective.model.parameters(), before, strict=True))
+
+
+def test_the_site_is_the_variable_that_the_blocks_use():
+    """Given u the function is the mean at u: a guide without spread gives the mean."""
+    objective, x, y = problem("kep")
+    with torch.no_grad():
+        objective.model[0].variational_strategy.variables.raw_root.copy_(torch.diag_embed(torch.full((2, 3, 3), -30.0)))
+    program = to_pyro(objective)
+    drawn = poutine.trace(program.guide).get_trace(x, y)
+    trace = poutine.trace(poutine.replay(program.model, drawn)).get_trace(x, y)
+    value = trace.nodes["log_likelihood"]["fn"].log_factor / 50
+    objective.model.eval()
+    expected = objective.likelihood.expected_log_prob(y, objective.model(x)).mean()
+    torch.testing.assert_close(value, expected, rtol=1e-6, atol=1e-8)
+
+
+def test_a_model_without_global_variables_is_refused():
+    model = nn.Sequential(SoftmaxAttention(8, 2), nn.Flatten(), nn.Linear(40, 3))
+    with pytest.raises(ValueError, match="objective: expected a model with global inducing variables"):
+        to_pyro(Objective(model, CategoricalLikelihood(3), num_data=50))

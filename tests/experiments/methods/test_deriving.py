@@ -1,0 +1,183 @@
+"""Methods derived from runs: from a run's folder to files of predictions."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import softmax
+
+from cgp import SoftmaxAttention
+from experiments.data import input_sets, load
+from experiments.data.configuration import DataConfig
+from experiments.data.examples import Examples
+from experiments.evaluation import fit_temperature, mean_log_probabilities, negative_log_likelihood
+from experiments.methods import DERIVED, Asked, joined, last_layer_laplace, mc_dropout_logits
+from experiments.methods.deriving import Batches
+from experiments.runs.prediction import Predictions, load_predictions
+from experiments.storage import write_atomically
+from models import VisionTransformer
+
+DATA = DataConfig(name="digits")
+EVALUATION = SimpleNamespace(draws=3, batch_size=100, full=False)
+C = 10
+
+
+class FakeRun:
+    """A run whose model is untrained and whose predictions are random."""
+
+    def __init__(self, folder, seed=0, names=("validation", "test", "unfamiliar-x"), draws=2, source="10 images of x"):
+        self.folder, self.config = folder, SimpleNamespace(seed=seed)
+        self.sources = {"unfamiliar-x": source}
+        generator = np.random.default_rng(seed)
+        for name in names:
+            arrays = {
+                "logits": 4 * generator.normal(size=(draws, 20, C)).astype(np.float32),
+                "ids": np.arange(20),
+                "labels": np.arange(20) % C,
+            }
+            if name.startswith("unfamiliar"):
+                del arrays["labels"]
+            path = folder / "predictions" / f"{name}.npz"
+            write_atomically(path, lambda aside, arrays=arrays: np.savez_compressed(aside, **arrays))
+
+    def model(self):
+        torch.manual_seed(5)
+        sizes = {"depth": 1, "embed_dim": 8, "mlp_dim": 8, "num_heads": 2, "dropout": 0.3}
+        return VisionTransformer(
+            image_size=8, patch_size=4, channels=1, num_classes=C, attention=SoftmaxAttention, **sizes
+        ).eval()  # fmt: skip
+
+    def predictions(self, name):
+        return load_predictions(self.folder / "predictions" / f"{name}.npz")
+
+
+def derived(kind, runs, folder, **options):
+    made = DERIVED[kind](runs, Asked(DATA, EVALUATION, folder), **options)
+    return made.chosen, lambda name: load_predictions(folder / "predictions" / f"{name}.npz")
+
+
+def test_temperature(tmp_path):
+    run = FakeRun(tmp_path / "run")
+    chosen, predictions = derived("temperature", [run], tmp_path / "out")
+    before, after = run.predictions("validation"), predictions("validation")
+    assert chosen == {"temperature": fit_temperature(before.logits, before.labels)}
+    np.testing.assert_allclose(after.logits, before.logits / chosen["temperature"], rtol=1e-6)
+    losses = [negative_log_likelihood(mean_log_probabilities(p.logits), p.labels) for p in (before, after)]
+    assert losses[1] < losses[0]
+    assert predictions("unfamiliar-x").labels is None
+    np.testing.assert_array_equal(predictions("test").ids, np.arange(20))
+
+
+def test_mc_dropout_and_last_layer_predict_every_input_set(tmp_path):
+    run, splits = FakeRun(tmp_path / "run"), load(DATA, 0)
+    sets = {inputs.name: inputs for inputs in input_sets(DATA, splits, 0)}
+    labels = splits.test.labels.numpy()
+    for kind in ("mc_dropout", "kfllla"):
+        chosen, predictions = derived(kind, [run], tmp_path / kind)
+        files = {path.stem for path in (tmp_path / kind / "predictions").iterdir()}
+        assert files == set(sets)
+        test = predictions("test")
+        assert test.logits.shape == (3, len(labels), C)
+        assert test.logits.dtype == np.float32
+        np.testing.assert_array_equal(test.labels, labels)
+        np.testing.assert_array_equal(test.ids, splits.test.ids.numpy())
+        assert test.logits.std(0).max() > 1e-4
+        assert set(chosen) == ({"prior_precision"} if kind == "kfllla" else set())
+        before = (tmp_path / kind / "predictions" / "test.npz").stat().st_mtime_ns
+        derived(kind, [run], tmp_path / kind)  # what is there is kept
+        assert (tmp_path / kind / "predictions" / "test.npz").stat().st_mtime_ns == before
+
+
+def test_they_say_what_they_predicted(tmp_path):
+    runs = [FakeRun(tmp_path / str(seed), seed, source=f"{seed + 1} images of x") for seed in range(2)]
+    for kind, count in (("temperature", 1), ("ensemble", 2)):
+        made = DERIVED[kind](runs[:count], Asked(DATA, EVALUATION, tmp_path / kind))
+        assert made.sources == {"unfamiliar-x": "1 images of x"}
+    folder = tmp_path / "mc_dropout"
+    sources = {inputs.name: inputs.source for inputs in input_sets(DATA, load(DATA, 0), 0) if inputs.source}
+    assert sources
+    found = DERIVED["mc_dropout"](runs[:1], Asked(DATA, EVALUATION, folder)).sources
+    assert found == sources
+    changed = next(iter(sources))
+    stamps = {path.stem: path.stat().st_mtime_ns for path in (folder / "predictions").iterdir()}
+    DERIVED["mc_dropout"](runs[:1], Asked(DATA, EVALUATION, folder, sources | {changed: "something else"}))
+    again = {path.stem: path.stat().st_mtime_ns for path in (folder / "predictions").iterdir()}
+    assert {name for name in stamps if stamps[name] != again[name]} == {changed}
+
+
+def test_a_number_as_prior_precision(tmp_path):
+    chosen, _ = derived("kfllla", [FakeRun(tmp_path / "run")], tmp_path / "out", prior_precision=7.0)
+    assert chosen == {"prior_precision": 7.0}
+
+
+def test_ensembles_average_the_probabilities_of_all_members(tmp_path):
+    runs = [FakeRun(tmp_path / str(seed), seed) for seed in range(5)]
+    chosen, predictions = derived("ensemble", runs, tmp_path / "out")
+    assert chosen == {"members": 5}
+    found = predictions("test")
+    assert found.logits.shape == (10, 20, C)
+    wanted = np.mean([softmax(run.predictions("test").logits.astype(float), -1).mean(0) for run in runs], 0)
+    np.testing.assert_allclose(np.exp(mean_log_probabilities(found.logits)), wanted, rtol=1e-6)
+    assert predictions("unfamiliar-x").labels is None
+
+
+def test_texts_come_by_length_and_go_back_into_order():
+    lengths = torch.tensor([3, 1, 4, 2])
+    padding = torch.arange(4) >= lengths[:, None]
+    examples = Examples({"tokens": lengths[:, None].expand(4, 4), "padding_mask": padding}, lengths, torch.arange(4))
+    batches = Batches(examples, 2)
+    parts = list(batches)
+    assert [part["tokens"].shape[1] for part in parts] == [2, 4]
+    logits = torch.cat([part["tokens"][:, :1] for part in parts])[None]
+    assert torch.equal(batches.in_order(logits)[0, :, 0], lengths)
+    assert torch.equal(torch.cat([part["tokens"][:, 0] for part in batches]), examples.labels[batches.order])
+
+
+def predictions_of(logits=(2, 4, 3), ids=4, labels=None):
+    return Predictions(np.zeros(logits, np.float32), np.arange(ids), labels)
+
+
+REFUSED = {
+    "draws": (predictions_of((3, 4, 3)), "members: expected logits of one shape"),
+    "ids": (predictions_of()._replace(ids=np.arange(1, 5)), "members: expected predictions of the same examples"),
+    "labels": (predictions_of(labels=np.zeros(4, int)), "members: expected the same labels"),
+}
+
+
+@pytest.mark.parametrize(("member", "message"), REFUSED.values(), ids=REFUSED)
+def test_members_that_do_not_fit(member, message):
+    with pytest.raises(ValueError, match=message):
+        joined([predictions_of(), member])
+
+
+def test_runs_that_do_not_fit(tmp_path):
+    one, other = FakeRun(tmp_path / "one"), FakeRun(tmp_path / "other", names=("validation", "test"))
+    with pytest.raises(ValueError, match="runs: expected at least two members of an ensemble, got 1"):
+        derived("ensemble", [one], tmp_path / "out")
+    with pytest.raises(ValueError, match=r"runs: expected the same predictions in .*not so: \['unfamiliar-x'\]"):
+        derived("ensemble", [one, other], tmp_path / "out")
+    other = FakeRun(tmp_path / "other", source="20 images of y")
+    with pytest.raises(
+        ValueError, match=r"the same unfamiliar-x in .*, got 10 images of x and 20 images of y; predict"
+    ):
+        derived("ensemble", [one, other], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    for kind in ("temperature", "mc_dropout", "kfllla"):
+        with pytest.raises(ValueError, match=f"runs: expected one run for {kind}, got 2"):
+            derived(kind, [one, other], tmp_path / "out")
+
+
+def test_plain_functions_take_the_same_batches():
+    """What `derive` does is what the plain functions do: no other path to the numbers."""
+    splits, model = load(DATA, 0), FakeRun.model(None)
+    part = splits.test.chosen(torch.arange(50))
+    batches = Batches(part, 100)
+    assert torch.equal(mc_dropout_logits(model, batches, 2), mc_dropout_logits(model, part.inputs.float(), 2))
+    draws = [
+        last_layer_laplace(model, inputs, part.labels, prior_precision=1.0).draw_logits(
+            inputs, 2, torch.Generator().manual_seed(0)
+        )
+        for inputs in (batches, part.inputs.float())
+    ]
+    torch.testing.assert_close(*draws)

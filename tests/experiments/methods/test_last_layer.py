@@ -1,0 +1,193 @@
+"""Last-layer Laplace against dense float64 algebra."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize_scalar
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torchvision.models.vision_transformer import VisionTransformer as TorchvisionTransformer
+
+from cgp import CGPAttention, SoftmaxAttention
+from experiments.evaluation import mean_log_probabilities, negative_log_likelihood
+from experiments.methods import last_layer_laplace
+from experiments.methods.features import last_features, last_linear
+from models import TextTransformer, VisionTransformer
+
+N, D, C = 60, 4, 3
+
+
+def network(bias=True):
+    return nn.Sequential(nn.Linear(2, D), nn.Tanh(), nn.Linear(D, C, bias=bias))
+
+
+def problem():
+    inputs = torch.randn(N, 2)
+    return inputs, (inputs[:, 0] > 0).long() + (inputs[:, 1] > 0.5).long()
+
+
+def dense_blocks(model, inputs):
+    """Kronecker-factored curvature of weight and bias, and the features: NumPy, from the formula."""
+    with torch.no_grad():
+        phi = model[:2](inputs).double().numpy()
+        p = torch.from_numpy(phi @ model[2].weight.double().numpy().T)
+        p = (p + (model[2].bias.double() if model[2].bias is not None else 0.0)).softmax(-1).numpy()
+    curvature = (p[:, :, None] * (np.eye(C) - p[:, None, :])).sum(0)  # sum of diag(p) - p p'
+    return np.kron(curvature, phi.T @ phi / len(phi)), curvature, phi
+
+
+def dense_log_marginal_likelihood(model, inputs, labels, precision):
+    """Laplace's evidence: likelihood, prior at the mode, and half the log-determinants."""
+    weight, bias, _ = dense_blocks(model, inputs)
+    theta = np.concatenate([parameter.detach().double().numpy().ravel() for parameter in model[2].parameters()])
+    log_det = sum(np.linalg.slogdet(block + precision * np.eye(len(block)))[1] for block in (weight, bias))
+    likelihood = -cross_entropy(model(inputs).double(), labels, reduction="sum").item()
+    return likelihood - 0.5 * (precision * theta @ theta + log_det - len(theta) * np.log(precision))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_logits_have_the_covariance_of_the_dense_posterior(bias):
+    model, (inputs, labels) = network(bias), problem()
+    posterior = last_layer_laplace(model, inputs, labels, prior_precision=0.7)
+    weight, offset, _ = dense_blocks(model, inputs)
+    new = torch.randn(5, 2)
+    phi = model[:2](new).detach().double().numpy()
+    jacobian = np.concatenate([np.kron(np.eye(C), row)[None] for row in phi])  # (5, C, C D)
+    covariance = jacobian @ np.linalg.inv(weight + 0.7 * np.eye(C * D)) @ jacobian.transpose(0, 2, 1)
+    covariance = covariance + bias * np.linalg.inv(offset + 0.7 * np.eye(C))
+    draws = posterior.draw_logits(new, 40_000, torch.Generator().manual_seed(0)).double()
+    centred = draws - model(new).detach()
+    spread = np.einsum("snc,snd->ncd", centred.numpy(), centred.numpy()) / len(draws)
+    scale = np.sqrt(np.einsum("nc,nd->ncd", *[np.diagonal(covariance, axis1=1, axis2=2)] * 2))
+    # Standard deviation of an empirical covariance is at most sqrt(2 / S) of the scale, that of a mean sqrt(1 / S).
+    assert np.abs((spread - covariance) / scale).max() < 5 * np.sqrt(2 / 40_000)
+    assert np.abs(centred.mean(0).numpy() / np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))).max() < 5 / 200
+
+
+def test_exact_generalised_gauss_newton_where_the_factorisation_is_exact():
+    """With the same features for every example, the Kronecker product is the whole curvature of the weights."""
+    model = network(bias=False)
+    inputs, labels = torch.randn(1, 2).expand(20, 2), torch.arange(20) % C
+    posterior = last_layer_laplace(model, inputs, labels, prior_precision=1.0)
+    weight = model[2].weight.detach().double()
+    phi = model[:2](inputs).detach().double()
+
+    def loss(flat):
+        return cross_entropy(phi @ flat.reshape(C, D).T, labels, reduction="sum")
+
+    hessian = torch.autograd.functional.hessian(loss, weight.flatten())  # linear in the weights: GGN = Hessian
+    torch.testing.assert_close(posterior.laplace.posterior_precision.to_matrix(), hessian + torch.eye(C * D).double())
+
+
+def test_prior_precision_maximises_the_dense_marginal_likelihood():
+    model, (inputs, labels) = network(), problem()
+    oracle = minimize_scalar(
+        lambda tau: -dense_log_marginal_likelihood(model, inputs, labels, np.exp(tau)), bounds=(-11, 13),
+        method="bounded", options={"xatol": 1e-8},
+    )  # fmt: skip
+    posterior = last_layer_laplace(model, inputs, labels)
+    assert np.log(posterior.prior_precision) == pytest.approx(oracle.x, abs=1e-3)
+    assert float(posterior.laplace.log_marginal_likelihood()) == pytest.approx(-oracle.fun, rel=1e-6)
+
+
+def test_prior_precision_by_validation_is_the_best_of_a_grid():
+    model, (inputs, labels) = network(), problem()
+    validation = problem()
+    chosen = last_layer_laplace(model, inputs, labels, prior_precision="validation", validation=validation)
+
+    def loss(precision):
+        posterior = last_layer_laplace(model, inputs, labels, prior_precision=precision)
+        logits = posterior.draw_logits(validation[0], 32, torch.Generator().manual_seed(0))
+        return negative_log_likelihood(mean_log_probabilities(logits), validation[1])
+
+    best = loss(chosen.prior_precision)
+    assert best <= min(loss(precision) for precision in np.logspace(-4, 4, 17)) + 1e-6
+    assert best < loss(chosen.prior_precision * 30) or best < loss(chosen.prior_precision / 30)
+
+
+def test_no_doubt_is_left_of_a_firm_prior():
+    model, (inputs, labels) = network(), problem()
+    draws = last_layer_laplace(model, inputs, labels, prior_precision=1e12).draw_logits(inputs, 3)
+    torch.testing.assert_close(draws, model(inputs).detach().expand(3, N, C), rtol=1e-4, atol=1e-4)
+
+
+def test_draws_are_reproducible_and_do_not_depend_on_batches():
+    model, (inputs, labels) = network(), problem()
+    posterior = last_layer_laplace(model, inputs, labels, batch_size=7)
+    first = posterior.draw_logits(inputs, 4, torch.Generator().manual_seed(1), batch_size=11)
+    assert first.dtype == torch.float32
+    again = posterior.draw_logits(inputs, 4, torch.Generator().manual_seed(1))
+    torch.testing.assert_close(first, again, rtol=1e-5, atol=1e-6)
+    assert not torch.equal(first, posterior.draw_logits(inputs, 4, torch.Generator().manual_seed(2)))
+
+
+def torchvision_host():
+    model = TorchvisionTransformer(16, 8, 1, 2, 8, 8, dropout=0.1, num_classes=C)
+    nn.init.normal_(model.heads.head.weight)
+    return model, torch.randn(12, 3, 16, 16)
+
+
+def reference_host():
+    sizes = {"image_size": 16, "patch_size": 8, "channels": 3, "depth": 1, "embed_dim": 8, "mlp_dim": 8, "num_heads": 2}
+    options = {"pooling": "sequence", "dropout": 0.1}
+    return VisionTransformer(**sizes, **options, num_classes=C, attention=CGPAttention), torch.randn(12, 3, 16, 16)
+
+
+def text_host():
+    sizes = {"depth": 1, "embed_dim": 8, "mlp_dim": 16, "num_heads": 2, "max_length": 20, "dropout": 0.3}
+    model = TextTransformer(vocabulary_size=9, num_classes=C, attention=SoftmaxAttention, **sizes)
+    tokens, padding = torch.arange(60).reshape(12, 5) % 9, torch.zeros(12, 5, dtype=torch.bool)
+    padding[::2, 3:] = True
+    return model, {"tokens": tokens, "padding_mask": padding}
+
+
+@pytest.mark.parametrize("host", [torchvision_host, reference_host, text_host])
+def test_hosts(host):
+    model, inputs = host()
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
+    posterior = last_layer_laplace(model.train(), inputs, torch.arange(12) % C, batch_size=5)
+    assert posterior.layer in ("heads.head", "head")
+    draws = posterior.draw_logits(inputs, 2000, torch.Generator().manual_seed(0))
+    mean = model.eval()(**inputs) if isinstance(inputs, dict) else model.eval()(inputs)
+    error = (draws.mean(0) - mean.detach()) / (draws.std(0) / 2000**0.5)
+    assert error.abs().max() < 5
+    assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
+
+
+def test_the_layer_below_the_logits_is_found():
+    model, images = torchvision_host()
+    name, layer = last_linear(model, images)
+    assert name == "heads.head"
+    features = last_features(model, name, images, batch_size=5)
+    torch.testing.assert_close(layer(features.float()), model.eval()(images))
+
+
+class Draws(nn.Module):
+    def forward(self, x):
+        return x + torch.randn_like(x)
+
+
+INPUTS, LABELS = torch.randn(6, 2), torch.arange(6) % C
+REFUSED = {
+    "no last layer": (nn.Sequential(nn.Linear(2, C), nn.Tanh()), {}, "model: expected a linear layer"),
+    "random": (nn.Sequential(Draws(), nn.Linear(2, C)), {}, "model: expected the same logits in two passes"),
+    "tokens": (nn.Sequential(nn.Unflatten(1, (2, 1)), nn.Linear(1, C)), {}, "layer: expected one vector an example"),
+    "word": (network(), {"prior_precision": "evidence"}, "prior_precision: expected a number"),
+    "negative": (network(), {"prior_precision": -1.0}, "prior_precision: expected above 0"),
+    "no validation": (network(), {"prior_precision": "validation"}, "validation: expected with"),
+    "validation": (network(), {"validation": (INPUTS, LABELS)}, "validation: expected with"),
+    "labels": (network(), {"labels": LABELS[:3]}, r"labels: expected \(6,\)"),
+    "classes": (network(), {"labels": LABELS + 1}, "labels: expected classes 0 to 2, got 1 to 3"),
+    "iterator": (network(), {"inputs": iter([INPUTS])}, "inputs: expected something that can be run through twice"),
+}
+
+
+@pytest.mark.parametrize(("model", "changes", "message"), REFUSED.values(), ids=REFUSED)
+def test_refusals(model, changes, message):
+    with pytest.raises(ValueError, match=message):
+        last_layer_laplace(model, **({"inputs": INPUTS, "labels": LABELS} | changes))
+
+
+def test_no_draws_are_refused():
+    with pytest.raises(ValueError, match="num_samples: expected at least 1, got 0"):
+        last_layer_laplace(network(), INPUTS, LABELS).draw_logits(INPUTS, 0)

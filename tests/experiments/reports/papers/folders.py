@@ -1,0 +1,35 @@
+"""Synthetic folders of runs: predictions drawn at random, with known metrics."""
+
+import json
+
+import numpy as np
+import yaml
+
+
+def confident(labels, right, *, classes=10, margin=4.0, num_samples=1):
+    """Logits (S, N, C) that choose the label where `right`, else the class after it, all equally sure."""
+    chosen = np.where(right, labels, (labels + 1) % classes)
+    return np.repeat(margin * np.eye(classes)[chosen][None], num_samples, axis=0).astype(np.float32)
+
+
+def random_logits(*, samples=200, classes=10, num_samples=10, seed=0, signal=2.0):
+    """Logits (S, N, C) that know something of their labels, and the labels."""
+    generator = np.random.default_rng(seed)
+    labels = generator.integers(classes, size=samples)
+    mean = signal * np.eye(classes)[labels] + generator.normal(size=(samples, classes))
+    return (mean + 0.5 * generator.normal(size=(num_samples, samples, classes))).astype(np.float32), labels
+
+
+def write_run(root, data, method, seed=0, *, sets=None, record=None, config=None, diagnostics=None, complete=True):
+    """Write a run's folder; `sets` maps names of input sets to (logits, labels or None)."""
+    folder = root / data / method / f"seed-{seed}"
+    (folder / "predictions").mkdir(parents=True)
+    for name, (logits, labels) in (sets or {}).items():
+        content = {"logits": logits, "ids": np.arange(logits.shape[1])} | ({} if labels is None else {"labels": labels})
+        np.savez(folder / "predictions" / f"{name}.npz", **content)
+    (folder / "config.yaml").write_text(yaml.safe_dump(config or {}))
+    if diagnostics:
+        np.savez(folder / "diagnostics.npz", **diagnostics)
+    if complete:
+        (folder / "run.json").write_text(json.dumps(record or {}))
+    return folder

@@ -1,0 +1,107 @@
+"""The papers' numbers as data: whole, consistent, and each found in a table."""
+
+import csv
+import math
+from collections import Counter
+
+import pytest
+
+from experiments.reports.papers.catalogue import TABLES, find_tables
+from experiments.reports.papers.measure import Meter
+from experiments.reports.papers.names import CATEGORIES, METRICS, STANDARD_KINDS, kind_name, method_label
+from experiments.reports.papers.reported import REPORTED, reported
+from experiments.reports.papers.rows import rows
+
+SIZES = {
+    ("cgpt", "I"): 24,
+    ("cgpt", "II"): 100,
+    ("cgpt", "III"): 80,
+    ("cgpt", "IV"): 60,
+    ("cgpt", "V"): 40,
+    ("kep-svgp", "1"): 210,
+    ("kep-svgp", "2"): 84,
+    ("kep-svgp", "3"): 72,
+    ("kep-svgp", "4"): 36,
+    ("kep-svgp", "5"): 28,
+    ("kep-svgp", "6"): 56,
+}
+
+
+def lines():
+    with REPORTED.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_file_is_whole():
+    content = lines()
+    assert Counter((line["paper"], line["table"]) for line in content) == SIZES
+    assert sum("repeats Table" in line["note"] for line in content) == 59
+    keys = [tuple(line[key] for key in list(line)[:7]) for line in content]
+    assert len(set(keys)) == len(keys)
+
+
+@pytest.mark.parametrize(("paper", "number"), SIZES)
+def test_numbers_are_in_natural_units(paper, number):
+    for one in reported(paper, number):
+        assert one.metric in METRICS
+        if one.metric not in ("nll", "seconds_per_epoch"):
+            assert 0 <= one.mean <= 1
+        assert math.isnan(one.sd) or 0 <= one.sd < 0.7
+
+
+def test_repeated_rows_repeat():
+    first, fourth = reported("cgpt", "II"), reported("cgpt", "IV")
+    printed = {(one.method, one.shift, one.metric): (one.mean, one.sd) for one in first}
+    same = {"SGPA": "SGPA", r"CGPT ($\alpha = 0.5 \rightarrow 1.0$)": "CGPT (ours)"}
+    repeated = [one for one in fourth if one.method in same]
+    assert len(repeated) == 40
+    assert all((one.mean, one.sd) == printed[same[one.method], one.shift, one.metric] for one in repeated)
+
+
+def test_accuracy_and_brier_score_agree_with_each_other():
+    table = {(one.dataset, one.method, one.metric): one.mean for one in reported("kep-svgp", "1")}
+    for (dataset, method, metric), value in table.items():
+        if metric == "accuracy":
+            error = 1 - value
+            assert 0 < table[dataset, method, "aurc"] < error  # a ranking better than chance
+            assert error < table[dataset, method, "brier"] + error / 2
+
+
+def test_every_printed_number_stands_in_exactly_one_row_of_its_table():
+    meter = Meter("pooled", None)
+    for (paper, number), size in SIZES.items():
+        spec = next(spec for spec in TABLES.values() if (spec.paper, spec.number) == (paper, f"Table {number}"))
+        printed = [row for row in rows(spec, [], meter) if not math.isnan(row.paper)]
+        found = Counter((row.group, row.method, row.metric) for row in printed)
+        twice = 16 if spec.name == "cgpt-III" else 0  # both definitions of KLMatching beside the printed one
+        assert sum(found.values()) == size + twice
+        assert max(found.values()) == 1
+
+
+@pytest.mark.parametrize("spec", TABLES.values(), ids=list(TABLES))
+def test_titles_of_blocks_are_distinct_and_metrics_known(spec):
+    titles = [block.title for block in spec.blocks]
+    assert len(set(titles)) == len(titles)
+    assert all(metric in METRICS for block in spec.blocks for metric in block.metrics)
+
+
+def test_nineteen_corruptions_fifteen_standard():
+    kinds = [kind for kinds in CATEGORIES.values() for kind in kinds]
+    assert len(set(kinds)) == 19
+    assert [len(kinds) for kinds in CATEGORIES.values()] == [4, 5, 5, 5]
+    assert len(STANDARD_KINDS) == 15
+    assert set(kinds) - set(STANDARD_KINDS) == {"speckle_noise", "gaussian_blur", "spatter", "saturate"}
+    assert all(kind_name(kind.replace("_", "-").upper()) == kind for kind in kinds)
+
+
+def test_labels():
+    assert method_label("ensemble_softmax") == "Ensemble of Softmax (MSP)"
+    assert method_label("kep_svgp_add-eta-0.1") == "KEP-SVGP (add.), eta 0.1"
+
+
+def test_tables_are_found_by_name_paper_or_all():
+    assert [spec.name for spec in find_tables("KEP-1")] == ["kep-1"]
+    assert [spec.name for spec in find_tables("sgpa")] == [name for name in TABLES if name.startswith("sgpa")]
+    assert len(find_tables("all")) == len(TABLES)
+    with pytest.raises(ValueError, match="name: expected all, cgpt, kep, sgpa or one of cgpt-I, .*, got 'cgpt-X'"):
+        find_tables("cgpt-X")

@@ -1,0 +1,230 @@
+"""Rows: the paper's number beside ours, over seeds, with what departs."""
+
+import math
+
+import numpy as np
+import pytest
+
+from experiments.reports.papers.cache import Cache
+from experiments.reports.papers.catalogue import TABLES
+from experiments.reports.papers.measure import Meter
+from experiments.reports.papers.rows import rows
+from experiments.reports.papers.runs import find_runs
+from experiments.reports.papers.status import status, waiting_for
+from tests.experiments.reports.papers.folders import confident, random_logits, write_run
+
+
+def binary(samples, right, num_samples=1):
+    """Two classes, labels in turn, the first `right` samples predicted rightly."""
+    labels = np.arange(samples) % 2
+    return confident(labels, np.arange(samples) < right, classes=2, num_samples=num_samples), labels
+
+
+def table(name, root, protocol=None):
+    spec = TABLES[name]
+    return rows(spec, find_runs(root), Meter(protocol or spec.protocol, Cache(None)))
+
+
+def row(found, method, metric, group=None):
+    (one,) = [r for r in found if (r.method, r.metric) == (method, metric) and group in (None, r.group)]
+    return one
+
+
+def test_mean_and_deviation_over_seeds_beside_the_paper(tmp_path):
+    for seed, right in enumerate((1000, 1100, 1200)):
+        write_run(tmp_path, "cola-pooled", "sgpa", seed, sets={"test": binary(1816, right, 10)})
+    found = table("cgpt-I", tmp_path)
+    one = row(found, "sgpa", "mcc", "CoLA")
+    # Labels in turn and errors in turn: the correlation of two balanced classes is 2 accuracy - 1.
+    mccs = [2 * right / 1816 - 1 for right in (1000, 1100, 1200)]
+    assert one.ours == pytest.approx(np.mean(mccs))
+    assert one.ours_sd == pytest.approx(np.std(mccs, ddof=1))
+    assert (one.paper, one.paper_sd, one.scale, one.digits) == pytest.approx((0.28826, 0.00982, 100, 3))
+    assert one.difference == pytest.approx(np.mean(mccs) - 0.28826)
+    assert (one.seeds, one.protocol, one.departures, one.missing) == (3, "cgpt", (), ())
+    away = row(found, "sgpa", "mcc", "CoLA-OOD")
+    assert math.isnan(away.ours)
+    assert away.missing == ("out-of-domain",)
+    assert away.seeds == 0
+
+
+def test_one_seed_has_no_deviation(tmp_path):
+    write_run(tmp_path, "cola-pooled", "sgpa", sets={"test": binary(1816, 1000)})
+    assert math.isnan(row(table("cgpt-I", tmp_path), "sgpa", "nll", "CoLA").ours_sd)
+
+
+def test_protocol_can_be_ours(tmp_path):
+    logits, labels = random_logits(samples=1816, classes=2)
+    write_run(tmp_path, "cola-pooled", "sgpa", sets={"test": (logits, labels)})
+    theirs, ours = (row(table("cgpt-I", tmp_path, p), "sgpa", "mce", "CoLA") for p in ("cgpt", "pooled"))
+    assert theirs.protocol == "cgpt"
+    assert ours.protocol == "pooled"
+    assert theirs.ours > ours.ours + 0.1  # batches of 32 inflate it
+
+
+def test_methods_that_only_we_have_follow_in_their_order_and_variants_stay_away(tmp_path):
+    for method in (
+        "mine",
+        "temperature_softmax",
+        "ensemble_softmax",
+        "scgp_direct",
+        "softmax",
+        "cgpt",
+        "cgpt-alpha-0.7",
+    ):
+        write_run(tmp_path, "cola-pooled", method, sets={"test": binary(1816, 1500)})
+    found = [r for r in table("cgpt-I", tmp_path) if (r.group, r.metric) == ("CoLA", "mcc")]
+    assert [r.method for r in found] == [
+        *("sgpa", "cgpt", "scgpt"),
+        *("softmax", "scgp_direct", "mine", "ensemble_softmax", "temperature_softmax"),
+    ]
+    assert math.isnan(found[-1].paper)
+    assert found[-1].scale == 100
+
+
+def test_ablations_show_the_papers_rows_alone(tmp_path):
+    write_run(tmp_path, "cifar10-kep", "softmax", sets={"test": random_logits()})
+    assert {r.method for r in table("kep-6", tmp_path)} == {
+        *("kep_svgp", "kep_svgp-eta-1", "kep_svgp-eta-0.1", "kep_svgp-eta-0.01"),
+        *("kep_svgp_add", "kep_svgp_add-eta-10", "kep_svgp_add-eta-0.1", "kep_svgp_add-eta-0.01"),
+    }
+
+
+def test_the_papers_setting_comes_first_and_a_substitute_is_named(tmp_path):
+    write_run(tmp_path, "cifar10", "softmax", sets={"test": random_logits(samples=10_000, num_samples=1)})
+    substitute = row(table("kep-1", tmp_path), "softmax", "accuracy", "CIFAR-10")
+    assert substitute.departures == ("the setting cifar10, the paper's is cifar10-kep",)
+    write_run(tmp_path, "cifar10-kep", "softmax", sets={"test": random_logits(samples=10_000, num_samples=1, seed=1)})
+    own = row(table("kep-1", tmp_path), "softmax", "accuracy", "CIFAR-10")
+    assert own.departures == ()
+    assert own.ours != substitute.ours
+
+
+def test_every_departure_is_named(tmp_path):
+    record = {"reduced": ["5 epochs of 600", "5,000 images"], "corruptions": "generated"}
+    sets = {
+        f"corrupted-{kind}-3": random_logits(samples=300, num_samples=8) for kind in ("shot_noise", "gaussian_noise")
+    }
+    write_run(tmp_path, "cifar10", "cgpt", sets=sets, record=record)
+    one = row(table("cgpt-II", tmp_path), "cgpt", "accuracy", "CIFAR-10-C · Noise")
+    assert one.departures == (
+        "5 epochs of 600",
+        "5,000 images",
+        "generated corruptions, not the published files",
+        "8 draws, the paper's 10",
+        "300 test samples, the paper's 10,000",
+        "2 of 4 corruptions",
+        "severities 3 of 1 to 5",
+    )
+    assert one.missing == ("impulse_noise", "speckle_noise")
+
+
+def test_what_unfamiliar_images_are_is_named(tmp_path):
+    sets = {name: random_logits(samples=200) for name in ("test", "unfamiliar-svhn", "unfamiliar-lsun_resize")}
+    record = {"sources": {"unfamiliar-lsun-resize": "made from tiny_imagenet", "unfamiliar-svhn": "", "test": "x"}}
+    write_run(tmp_path, "cifar10-kep", "softmax", sets=sets, record=record)
+    found = table("kep-3", tmp_path)
+    samples = "200 test samples, the paper's 10,000"
+    made = row(found, "softmax", "auroc", "CIFAR-10 · LSUN")
+    assert made.departures == ("lsun_resize: made from tiny_imagenet", samples)
+    assert row(found, "softmax", "auroc", "CIFAR-10 · SVHN").departures == (samples,)
+
+
+def test_another_split_of_cola_is_named(tmp_path):
+    config = {"data": {"split": "selected", "corruptions": {"source": "generated"}}}
+    write_run(
+        tmp_path, "cola", "cgpt", sets={"test": binary(1816, 1500)}, record={"reduced": "5 epochs"}, config=config
+    )
+    one = row(table("cgpt-I", tmp_path), "cgpt", "mcc", "CoLA")
+    split = "CoLA split 70 : 10 : 20 of train and dev together, selected on the 10 %"
+    assert one.departures == ("5 epochs", f"{split}, the paper's is 80 : 20 of train and dev together")
+    official = row(table("kep-1", tmp_path), "cgpt", "mcc", "CoLA")
+    assert f"{split}, the paper's is 8,551 : 527" in official.departures
+    assert "1,816 test samples, the paper's 527" in official.departures
+
+
+def test_ensembles_may_have_any_number_of_draws(tmp_path):
+    write_run(tmp_path, "cola-official", "ensemble_softmax", sets={"test": random_logits(samples=527, num_samples=5)})
+    assert row(table("kep-1", tmp_path), "ensemble_softmax", "mcc", "CoLA").departures == ()
+
+
+def test_quality_and_cost_share_a_table(tmp_path):
+    write_run(tmp_path, "imdb", "sgpa", sets={"test": binary(10_000, 9000)}, record={"seconds_per_epoch": 100.0})
+    found = table("kep-4", tmp_path)
+    assert row(found, "sgpa", "seconds_per_epoch", "IMDB").difference == pytest.approx(100 - 1662.36)
+    assert row(found, "sgpa", "accuracy", "IMDB").ours == pytest.approx(0.9)
+
+
+def test_what_took_no_training_has_no_row_of_costs(tmp_path):
+    write_run(tmp_path, "cifar10", "softmax", record={"seconds_per_epoch": 100.0})
+    write_run(tmp_path, "cifar10", "cgp_direct", record={"seconds_per_epoch": 300.0})
+    write_run(tmp_path, "cifar10", "temperature")
+    methods = {row.method for row in table("sgpa-cost", tmp_path)}
+    assert methods == {"softmax", "sgpa-standard", "sgpa", "cgp_direct"}
+
+
+def test_what_the_rest_waits_for(tmp_path):
+    root, spec = tmp_path / "data", TABLES["cgpt-I"]
+    (root / "cola").mkdir(parents=True)
+    write_run(tmp_path / "runs", "cola-pooled", "sgpa", sets={"test": binary(1816, 1000)})
+    write_run(tmp_path / "runs", "cola-pooled", "mine", sets={"test": binary(1816, 1000)})
+    found = table("cgpt-I", tmp_path / "runs")
+    state = status(spec, found, root)
+    assert (state.measured, state.partial, state.total) == (4, 0, 24)
+    assert state.waits == {"a run": 16, "predictions: out-of-domain": 4}
+    assert status(spec, found, None).waits == {"data: cola (CGP_DATA is not set)": 16, "predictions: out-of-domain": 4}
+    images = TABLES["cgpt-V"]
+    assert status(images, table("cgpt-V", tmp_path / "runs"), root).waits == {"data: cifar100": 40}
+    (root / "cifar100").mkdir()
+    (root / "cifar100" / "test.npz").touch()  # no model can be trained on test images
+    assert status(images, table("cgpt-V", tmp_path / "runs"), root).waits == {"data: cifar100": 40}
+    (root / "cifar100" / "train.npz").touch()
+    generated = "a run on a GPU, on generated corruptions (CIFAR-100-C is not there)"
+    assert status(images, table("cgpt-V", tmp_path / "runs"), root).waits == {generated: 40}
+    (root / "CIFAR-100-C").mkdir()
+    assert status(images, table("cgpt-V", tmp_path / "runs"), root).waits == {"a run on a GPU": 40}
+
+
+def test_unfamiliar_sets_that_are_not_there_are_named(tmp_path):
+    root, runs = tmp_path / "data", tmp_path / "runs"
+    runs.mkdir()
+    for file in ("cifar10/train.npz", "textures/test.npz", "tiny_imagenet/test.npz"):
+        (root / file).parent.mkdir(parents=True)
+        (root / file).touch()
+    state = status(TABLES["cgpt-III"], table("cgpt-III", runs), root)
+    assert state.waits == {"a run on a GPU, without lsun_crop, lsun_resize (not there)": state.total}
+    waits = status(TABLES["sgpa-detection"], table("sgpa-detection", runs), root).waits
+    assert set(waits) == {"data: cifar100", "data: svhn", "data: mini_imagenet"}
+    write_run(runs, "cifar10", "sgpa", sets={"test": random_logits()})
+    assert status(TABLES["sgpa-detection"], table("sgpa-detection", runs), root).waits["data: svhn"] == 18
+    (root / "svhn").mkdir()
+    (root / "svhn" / "test.npz").touch()
+    waits = status(TABLES["sgpa-detection"], table("sgpa-detection", runs), root).waits
+    assert (waits["predictions: svhn"], waits["a run on a GPU"]) == (2, 16)
+
+
+def test_partial_and_undefined_numbers(tmp_path):
+    sets = {"test": random_logits(), "unfamiliar-textures": (random_logits(seed=1)[0], None)}
+    write_run(tmp_path, "cifar10", "sgpa", sets=sets | {"validation": (random_logits()[0][:, :1], np.array([0]))})
+    found = table("cgpt-III", tmp_path)
+    spec = TABLES["cgpt-III"]
+    # Entropy, Energy, MaxSoftmax and the nearest KLMatching, each of four metrics, rest on one set of the four.
+    state = status(spec, found, tmp_path)
+    assert (state.measured, state.partial) == (16, 16)
+    blocks = {block.title: block for block in spec.blocks}
+    undefined = next(r for r in found if r.seeds and math.isnan(r.ours))
+    assert "predicted class" in undefined.group
+    assert waiting_for(blocks[undefined.group], undefined, None).startswith("predictions: lsun_crop")
+    assert waiting_for(blocks[undefined.group], undefined, tmp_path).startswith("data: lsun_crop")
+
+
+def test_attention_that_tells_no_tokens_apart_is_said(tmp_path):
+    sets = {"test": binary(1816, 1500)}
+    for method, similarity in (("sgpa", [0.3, 0.99]), ("cgpt", [0.2, 1.0]), ("scgpt", [0.999, 1.0])):
+        write_run(tmp_path, "cola-pooled", method, sets=sets, diagnostics={"attention_similarity": similarity})
+    said = {
+        method: [word for word in row(table("cgpt-I", tmp_path), method, "mcc", "CoLA").departures if "same" in word]
+        for method in ("sgpa", "cgpt", "scgpt")
+    }
+    words = "attention returns the same to every token (mean cosine similarity above 0.995) in"
+    assert said == {"sgpa": [], "cgpt": [f"{words} layer 2"], "scgpt": [f"{words} layers 1, 2"]}

@@ -1,0 +1,52 @@
+"""One process of a training that the test starts with torchrun, or alone: `python ddp_worker.py FOLDER`."""
+
+import dataclasses
+import os
+import sys
+from pathlib import Path
+
+import torch
+
+from cgp.model.blocks import sampling
+from experiments.configuration import TrainerConfig
+from experiments.methods.build import build
+from experiments.runs import experiment_from
+from experiments.training import classification, fit
+from tests.experiments.runs import synthetic
+
+
+def main():
+    """Train two epochs, and save this process' first gradient, last weights and scores."""
+    torch.set_num_threads(1)
+    folder, world = Path(sys.argv[1]), int(os.environ.get("WORLD_SIZE", "1"))
+    # No draws, of the validation either: dropout and sampling differ between processes on purpose.
+    classification.drawing = lambda model, num_samples: sampling(model, "mean")
+    experiment = experiment_from(
+        ["cola/cgp_direct"], ["model.dropout=0", "training.epochs=2", "training.batch_size=6", "method.alpha_start=0.5"]
+    )
+    method = dataclasses.replace(experiment.method, alpha=0.5, warm_up=1.0)
+    splits = synthetic.load(experiment.data, 0)
+    torch.manual_seed(0)
+    module = build(
+        method, model=experiment.model, training=experiment.training, description=splits.description, num_data=16
+    )
+    gradients = []
+
+    def keep_first():
+        if not gradients:
+            gradients.append({n: p.grad.clone() for n, p in module.model.named_parameters() if p.grad is not None})
+
+    module.on_after_backward = keep_first
+    trainer = TrainerConfig(
+        accelerator="cpu", devices=world, strategy="ddp" if world > 1 else "auto", progress=False, logs=False
+    )
+    summary = fit(module, splits, training=experiment.training, seed=1, folder=folder / "checkpoints", trainer=trainer)
+    rank = int(os.environ.get("RANK", "0"))
+    scores = [{key: row[key] for key in row if key.startswith("validation")} for row in summary.history]
+    torch.save(
+        {"gradient": gradients[0], "weights": module.model.state_dict(), "scores": scores}, folder / f"{rank}.pt"
+    )
+
+
+if __name__ == "__main__":
+    main()

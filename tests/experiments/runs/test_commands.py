@@ -1,0 +1,207 @@
+"""The commands as a user types them, on the embedded digits."""
+
+import csv
+import json
+import shlex
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from experiments.cli import main, parser
+from experiments.runs.folder import RunFolder
+from experiments.runs.parsing import expanded
+from experiments.runs.reporting import report_run, score_table
+
+QUIET = ["--trainer.accelerator", "cpu", "--trainer.progress", "false", "--trainer.logs", "false"]
+DIGITS = load_digits()
+
+
+def fit(out, *more):
+    """Train a row for a few steps."""
+    main(["fit", *more, "--smoke", "--out", str(out), *QUIET])
+
+
+def write_images(folder, numbers, size=(8, 8)):
+    """Digits as image files."""
+    folder.mkdir(parents=True)
+    for number in numbers:
+        pixels = (DIGITS.images[number] * 15.9).astype(np.uint8)
+        Image.fromarray(pixels).resize(size).save(folder / f"{number:04d}.png")
+
+
+def stopped(arguments, capsys):
+    """What a wrong command line is answered with."""
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    said = capsys.readouterr().err if stop.value.code == 2 else str(stop.value)
+    assert "error: " in said
+    return said.rpartition("error: ")[2]
+
+
+def test_fit_ends_in_the_report_and_a_folder_of_images_is_predicted(tmp_path, capsys):
+    fit(tmp_path / "runs", "--config", "digits/cgp_direct")
+    run = tmp_path / "runs" / "digits" / "cgp_direct" / "seed-0"
+    assert f"Report: {run / 'report.html'}" in capsys.readouterr().out.replace("\n", "")
+    assert {"run.json", "report.html", "scores.csv", "diagnostics.npz"} <= {path.name for path in run.iterdir()}
+    write_images(tmp_path / "holiday" / "beach", range(3), size=(20, 24))
+    write_images(tmp_path / "holiday" / "hills", range(3, 5), size=(9, 8))
+    main(["predict", str(run), "--images", str(tmp_path / "holiday")])
+    with (run / "predictions" / "images-holiday.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["file"] for row in rows] == [
+        *(f"beach/{n:04d}.png" for n in range(3)),
+        "hills/0003.png",
+        "hills/0004.png",
+    ]
+    with np.load(run / "predictions" / "images-holiday.npz") as saved:
+        logits = saved["logits"].astype(np.float64)
+        assert "labels" not in saved
+    p = np.exp(logits - np.logaddexp.reduce(logits, -1, keepdims=True))
+    mean = p.mean(0)
+    np.testing.assert_allclose([float(row["probability"]) for row in rows], mean.max(-1), rtol=1e-5)
+    assert [row["class"] for row in rows] == [str(label) for label in mean.argmax(-1)]
+    total = -(mean * np.log(mean)).sum(-1)
+    np.testing.assert_allclose([float(row["total uncertainty"]) for row in rows], total, rtol=1e-4)
+    epistemic = total + (p * np.log(p)).sum(-1).mean(0)
+    np.testing.assert_allclose([float(row["epistemic uncertainty"]) for row in rows], epistemic, rtol=1e-2, atol=1e-6)
+    assert "images-holiday" in (run / "report.html").read_text()
+
+
+def test_training_on_a_folder_of_ones_own_ends_in_the_same_report(tmp_path, capsys):
+    for label in range(3):
+        write_images(tmp_path / "own" / f"digit {label}", np.flatnonzero(DIGITS.target == label)[:20])
+    own = [
+        "--name",
+        "own/softmax",
+        "--data.name",
+        "own",
+        "--data.folder",
+        str(tmp_path / "own"),
+        "--data.image_size",
+        "8",
+    ]
+    fit(tmp_path / "runs", "--config", "digits/softmax", *own, "--data.unfamiliar", "[]")
+    run = tmp_path / "runs" / "own" / "softmax" / "seed-0"
+    summary = json.loads((run / "run.json").read_text())
+    assert summary["data"]["class_names"] == ["digit 0", "digit 1", "digit 2"]
+    assert summary["examples"] == {"train": 16, "validation": 6, "test": 8}
+    assert "Softmax on own, seed 0" in capsys.readouterr().out
+    report = (run / "report.html").read_text()
+    assert "Softmax on own, seed 0" in report
+    assert report.count("<img") == 4
+
+
+def test_the_report_says_that_attention_tells_no_tokens_apart(tmp_path):
+    fit(tmp_path, "--config", "digits/softmax", "--data.unfamiliar", "[]")
+    folder = RunFolder(tmp_path / "digits" / "softmax" / "seed-0")
+    words = "ttention returns the same to every token (mean cosine similarity above 0.995) in layer 2"
+    for similarity, expected in (([0.2, 0.9], False), ([0.2, 0.999], True)):
+        np.savez(folder.diagnostics, attention_similarity=np.array(similarity))
+        rows = report_run(folder, "pooled")
+        assert (words in (folder.path / "report.html").read_text()) == expected
+        assert (words in str(score_table(folder, rows, "pooled").caption)) == expected
+
+
+def test_a_sweep_is_printed_as_commands_that_the_command_line_takes(tmp_path, capsys):
+    more = ["--override", '["reduced/imdb"]', "--settings", "[training.epochs=3]", "--smoke"]
+    rows = ["cola/sgpa", "cola/scgpt-inducing-3"]
+    main(["sweep", *rows, "--seeds", "4", *more, "--print", "--out", str(tmp_path)])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[5] for line in lines] == ["cola/sgpa", "cola/kernel_asymmetric", "cola/scgpt-inducing-3"]
+    for line in lines:
+        program, module, name, *arguments = shlex.split(line)
+        assert (program, module, name) == ("python", "-m", "experiments")
+        values = parser("fit").parse_args(expanded(arguments)).fit
+        assert (values.training.epochs, values.seed, values.smoke) == (3, 4, True)
+        assert (values.data.max_length, str(values.out)) == (128, str(tmp_path))
+    assert values.method.options["num_inducing"] == 3
+
+
+def test_printed_commands_train_where_the_sweep_would(tmp_path, capsys):
+    where = ["--trainer.accelerator", "gpu", "--trainer.precision", "bf16-mixed"]
+    main(["sweep", "digits/softmax", "--seeds", "0", "--print", "--out", str(tmp_path), *where])
+    (line,) = capsys.readouterr().out.splitlines()
+    values = parser("fit").parse_args(expanded(shlex.split(line)[3:]))["fit"]
+    assert (values["trainer"]["accelerator"], values["trainer"]["precision"]) == ("gpu", "bf16-mixed")
+
+
+def test_one_seed_needs_no_brackets(tmp_path, capsys):
+    for seeds in ("1", "[1]"):
+        main(["sweep", "digits/softmax", "--seeds", seeds, "--print", "--out", str(tmp_path)])
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == second
+    assert "--seed 1 " in first
+
+
+def test_a_run_that_fails_says_why_and_the_others_go_on(tmp_path, capsys):
+    options = ["--settings", "[method.options.num_inducing=4]"]
+    with pytest.raises(SystemExit) as stop:
+        main(["sweep", "digits/softmax", "digits/sgpa", "--seeds", "0", "--smoke", "--out", str(tmp_path), *options])
+    assert stop.value.code == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "softmax/seed-0: ValueError: options of Softmax: softmax does not take 'num_inducing'" in said
+    assert (tmp_path / "digits" / "sgpa" / "seed-0" / "run.json").exists()
+    assert "Traceback" in (tmp_path / "digits" / "softmax" / "seed-0" / "error.txt").read_text()
+
+
+def test_the_whole_configuration_is_printed(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["fit", "--config", "cifar10/cgpt-alpha-0.7", "--training.epochs", "3", "--print_config"])
+    assert stop.value.code == 0
+    said = capsys.readouterr().out
+    for value in ("name: cifar10/cgpt-alpha-0.7", "epochs: 3", "alpha: 0.7", "alpha_start: 0.7", "embed_dim: 128"):
+        assert value in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        (["fit"], "a row has them all: --config digits/softmax"),
+        (["fit", "--config", "digits/sofmax"], "did you mean digits/softmax"),
+        (["fit", "--config", "digits/softmax", "--training.epoch", "3"], "did you mean 'training.epochs'?"),
+        (
+            ["fit", "--config", "digits/softmax", "--training.epochs", "0"],
+            "training.epochs: expected at least 1",
+        ),
+        (["fit", "--config", "digits/softmax", "--evaluation.draws", "0"], "evaluation.draws: expected at least 1"),
+        (["fit", "--config", "digits/softmax", "--trainer.threads", "0"], "trainer.threads: expected at least 1"),
+        (["fit", "--config", "digits/softmax", "--model.dropout", "1"], "model.dropout: expected a probability"),
+        (["fit", "--config", "digits/softmax", "--data.image_size", "32"], "data.image_size: expected none with the"),
+        (["fit", "--config", "{bad}"], "did you mean 'training.epochs'?"),
+        (["fit", "--config", "digits/softmax", "--training.epochs", "many"], 'Parser key "training.epochs"'),
+        (["fit", "--config", "digits/softmax", "--name", "flowers"], "name: expected <data>/<method>, got 'flowers'"),
+        (["fit", "--config", "digits/sgpa", "--method.options.num_inducin", "8"], "did you mean 'num_inducing'?"),
+        (["fit", "--config", "digits/cgpt"], "by the same command with --config digits/kernel_asymmetric"),
+        (["fit", "--config", "cola/softmax"], "set it, or the environment variable CGP_DATA"),
+        (
+            ["fit", "--config", "digits/softmax", "--trainer.devices", "2"],
+            "trainer.strategy: expected ddp on 2 devices",
+        ),
+        (["sweep", "digits/softmaxx"], "did you mean digits/softmax?"),
+        (["sweep", "digits/softmax", "--training.epochs", "3"], """goes into --settings '["training.epochs=..."]'"""),
+        (["sweep", "digits/softmax", "--settings", "[training.epoch=3]"], "did you mean 'training.epochs'?"),
+        (["predict", "{out}"], "run: expected a complete run (<data>/<method>/seed-<n>)"),
+        (["test", "{out}"], "runs: expected folders with complete runs"),
+        (["list", "--rows", "colla"], "did you mean cola?"),
+        (["tabel", "cgpt-I"], "did you mean 'table'?"),
+        (["figure", "kep-figure-4", "--runs", "{out}"], "(other runs: --data, --methods)"),
+    ],
+)
+def test_a_mistake_is_answered_with_what_to_do(arguments, answer, tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("CGP_DATA", raising=False)
+    (tmp_path / "bad.yaml").write_text("training:\n  epoch: 3\n")
+    filled = [part.format(bad=tmp_path / "bad.yaml", out=tmp_path) for part in arguments]
+    filled += ["--out", str(tmp_path / "runs"), *QUIET] if filled[0] == "fit" else []
+    assert answer in stopped(filled, capsys)
+
+
+def test_after_a_mistake_the_same_folder_takes_the_corrected_command(tmp_path, capsys, monkeypatch):
+    """No run of another configuration is there where nothing was trained."""
+    monkeypatch.delenv("CGP_DATA", raising=False)
+    out = ["--out", str(tmp_path), *QUIET]
+    assert "CGP_DATA" in stopped(["fit", "--config", "cola/softmax", *out], capsys)
+    assert "/nowhere, which is not there" in stopped(
+        ["fit", "--config", "cola/softmax", "--data.root", "/nowhere", "--training.epochs", "3", *out], capsys
+    )

@@ -1,0 +1,193 @@
+"""A run keeps to the data it was trained on, and to the row it is called after."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from experiments.cli import main
+from experiments.data import load
+from experiments.data.configuration import DataConfig
+from experiments.runs.prediction import load_predictions
+from experiments.runs.folder import RunFolder
+from tests.experiments.runs.test_commands import DIGITS, QUIET, stopped, write_images
+
+
+def write_classes(folder, first):
+    """Two classes of twenty digits each, from the given one on."""
+    for label in range(2):
+        write_images(folder / f"digit {label}", np.flatnonzero(DIGITS.target == label)[first : first + 20])
+
+
+def command(out, folder, row="softmax", *more):
+    own = ["--name", f"own/{row}", "--data.name", "own", "--data.folder", str(folder), "--data.image_size", "8"]
+    rest = ["--data.unfamiliar", "[]", "--smoke", "--out", str(out)]
+    return ["fit", "--config", f"digits/{row}", *own, *rest, *QUIET, *more]
+
+
+@pytest.fixture
+def trained(tmp_path):
+    write_classes(tmp_path / "images", 0)
+    main(command(tmp_path / "runs", tmp_path / "images"))
+    return RunFolder(tmp_path / "runs" / "own" / "softmax" / "seed-0")
+
+
+def test_a_folder_of_images_may_move_but_not_become_another(trained, tmp_path, capsys):
+    before = trained.config.read_text()
+    write_classes(tmp_path / "others", 20)
+    said = stopped(command(tmp_path / "runs", tmp_path / "others"), capsys)
+    assert said.startswith(
+        f"data: expected the examples of {trained.path} (16 train, 4 validation, 8 test), got others"
+    )
+    assert trained.config.read_text() == before
+    shutil.move(tmp_path / "images", tmp_path / "moved")
+    main(command(tmp_path / "runs", tmp_path / "moved"))
+    assert trained.plain_config()["data"]["folder"] == str(tmp_path / "moved")
+
+
+def test_nor_does_what_is_derived_go_on_with_others(trained, tmp_path, capsys):
+    main(command(tmp_path / "runs", tmp_path / "images", "mc_dropout"))
+    write_classes(tmp_path / "others", 20)
+    said = stopped(command(tmp_path / "runs", tmp_path / "others", "mc_dropout"), capsys)
+    assert f"expected the examples of {trained.path}" in said
+
+
+def test_an_interrupted_training_does_not_go_on_with_others(trained, tmp_path, capsys):
+    trained.summary.unlink()
+    assert (trained.checkpoints / "last.ckpt").exists()
+    write_classes(tmp_path / "others", 20)
+    assert "expected the examples" in stopped(command(tmp_path / "runs", tmp_path / "others"), capsys)
+
+
+def test_where_nothing_was_trained_other_data_may_come(tmp_path, capsys):
+    write_classes(tmp_path / "images", 0)
+    wrong = command(tmp_path / "runs", tmp_path / "images", "softmax", "--data.unfamiliar", "[nosuch.npz]")
+    assert "nosuch.npz" in stopped(wrong, capsys)
+    write_classes(tmp_path / "others", 20)
+    main(command(tmp_path / "runs", tmp_path / "others"))
+
+
+def test_further_sets_are_predicted_of_the_same_data(trained, tmp_path, capsys):
+    write_classes(tmp_path / "others", 20)
+    shutil.rmtree(tmp_path / "images")
+    shutil.move(tmp_path / "others", tmp_path / "images")
+    said = stopped(["predict", str(trained.path), "--unfamiliar", "[inverted]"], capsys)
+    assert "expected the examples" in said
+    assert not (trained.predictions / "unfamiliar-inverted.npz").exists()
+
+
+def test_the_fingerprint_is_that_of_the_contents():
+    splits = load(DataConfig(name="digits", limit_test=20), 0)
+    again = load(DataConfig(name="digits", limit_test=20), 0)
+    assert splits.fingerprint() == again.fingerprint()
+    assert splits.fingerprint() != load(DataConfig(name="digits", limit_test=20, split_seed=1), 0).fingerprint()
+    tokens = {"tokens": torch.arange(4)[:, None], "padding_mask": torch.zeros(4, 1, dtype=torch.bool)}
+    prints = set()
+    for value in (0, 1):
+        tokens["tokens"] = tokens["tokens"] + value
+        part = type(splits.test)(dict(tokens), torch.arange(4), torch.arange(4))
+        prints.add(type(splits)(part, part, part, splits.description).fingerprint())
+    assert len(prints) == 2
+
+
+def test_a_run_before_fingerprints_gets_one(trained, tmp_path):
+    there = json.loads(trained.data.read_text())
+    trained.data.unlink()
+    main(["predict", str(trained.path), "--unfamiliar", "[inverted]"])
+    assert json.loads(trained.data.read_text()) == there
+
+
+def test_a_run_on_other_data_needs_a_name_of_its_own(tmp_path, capsys):
+    values = ["--data.name", "own", "--data.folder", str(tmp_path / "images")]
+    for arguments in (
+        ["fit", "--config", "cifar10/softmax", *values, "--out", str(tmp_path / "runs")],
+        ["sweep", "cifar10/softmax", "--settings", '["data.name=own"]', "--out", str(tmp_path / "runs")],
+    ):
+        said = stopped(arguments, capsys)
+        assert "expected another one for a run on own, as --name own/softmax, got cifar10/softmax, a row on" in said
+    assert not (tmp_path / "runs").exists()
+
+
+def test_what_a_run_needs_is_made_by_the_same_command(tmp_path, capsys):
+    said = stopped(["fit", "--config", "digits/scgpt", "--smoke", "--out", str(tmp_path), *QUIET], capsys)
+    assert "by the same command with --config digits/kernel_asymmetric --seed 0" in said
+    main(["fit", "--config", "digits/kernel_asymmetric", "--seed", "0", "--smoke", "--out", str(tmp_path), *QUIET])
+    main(["fit", "--config", "digits/scgpt", "--smoke", "--out", str(tmp_path), *QUIET])
+    write_classes(tmp_path / "images", 0)
+    said = stopped(command(tmp_path, tmp_path / "images", "temperature"), capsys)
+    assert "with --config .../softmax --name own/softmax --seed 0" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["sweep", "digits/softmax", "--seed", "0"], "did you mean 'seeds'?"),
+        (["sweep", "digits/softmax", "--training.epochs", "0"], """--settings '["training.epochs=..."]'"""),
+        (["sweep", "digits/softmax", "--settings", '["seed=7"]'], "got seed=7 (seeds are given by --seeds)"),
+        (["sweep", "digits/softmax", "--settings", '["name=a/b"]'], "runs of a sweep are called after their rows"),
+        (
+            ["fit", "--config", "digits/softmax", "--seed", "-1"],
+            "seed: expected none or a positive whole number, got -1",
+        ),
+    ],
+)
+def test_arguments_that_mean_something_else(arguments, expected, tmp_path, capsys):
+    assert expected in stopped([*arguments, "--out", str(tmp_path / "runs")], capsys)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_images_of_another_folder_of_the_same_name_are_kept(trained, tmp_path, capsys):
+    one, other = tmp_path / "holiday", tmp_path / "elsewhere" / "holiday"
+    write_images(one, range(3))
+    write_images(other, range(2))
+    (one / "a.png").mkdir()  # a folder, whatever it is called
+    main(["predict", str(trained.path), "--images", str(one)])
+    main(["predict", str(trained.path), "--images", str(one)])
+    said = stopped(["predict", str(trained.path), "--images", str(other)], capsys)
+    assert f"images: expected a folder of another name than {one}, got {other}" in said
+    main(["predict", str(trained.path), "--unfamiliar", "[inverted]"])
+    assert len(load_predictions(trained.predictions / "images-holiday.npz").ids) == 3
+    shutil.move(one, tmp_path / "summer")  # the name is free
+    main(["predict", str(trained.path), "--images", str(other)])
+    assert len(load_predictions(trained.predictions / "images-holiday.npz").ids) == 2
+
+
+def test_all_corruptions_are_of_a_run_that_has_some(trained, capsys):
+    assert "full: expected a run that predicts corrupted images" in stopped(
+        ["predict", str(trained.path), "--full"], capsys
+    )
+
+
+def test_a_temperature_without_an_optimum_says_so(trained, tmp_path):
+    path = trained.predictions / "validation.npz"
+    found = load_predictions(path)
+    for right, word in ((True, "right"), (False, "wrong")):
+        logits = np.where((np.arange(2) == found.labels[:, None]) == right, 3.0, 0.0)[None].astype(np.float32)
+        np.savez(path, logits=logits, ids=found.ids, labels=found.labels)
+        main(command(tmp_path / "runs", tmp_path / "images", "temperature"))
+        folder = RunFolder(tmp_path / "runs" / "own" / "temperature" / "seed-0")
+        words = f"the temperature has no optimum: all 4 validation predictions are {word}"
+        assert words in folder.read_summary()["reduced"]
+        assert words in (folder.path / "report.html").read_text()
+        shutil.rmtree(folder.path)
+
+
+def test_runs_of_ones_own_are_listed(trained, tmp_path, capsys):
+    for rows in ([], ["--rows", "own"], ["--rows", "own/*"], ["--rows", "*/softmax"]):
+        main(["list", *rows, "--out", str(tmp_path / "runs")])
+        listed = capsys.readouterr().out
+        assert "own/softmax" in listed
+        assert ("digits/softmax" in listed) == (rows in ([], ["--rows", "*/softmax"]))
+    assert "expected rows such as" in stopped(["list", "--rows", "nosuch", "--out", str(tmp_path / "runs")], capsys)
+
+
+def test_a_summary_of_something_else_and_a_damaged_checkpoint_are_named(trained, tmp_path, capsys):
+    trained.summary.write_text('{"seconds": 1}')
+    assert f"{trained.summary}: expected what a run of a row writes" in stopped(["test", str(trained.path)], capsys)
+    trained.summary.unlink()
+    last = trained.checkpoints / "last.ckpt"
+    last.write_bytes(last.read_bytes()[:1000])
+    said = stopped(command(tmp_path / "runs", tmp_path / "images"), capsys)
+    assert f"{last}: expected a checkpoint, got a damaged file" in said

@@ -1,0 +1,82 @@
+"""Killed by the system, a run goes on and ends with the weights of an uninterrupted one."""
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from experiments import cli
+from experiments.runs.prediction import load_predictions
+from experiments.runs import experiment_from
+from experiments.runs.fitting import perform
+from experiments.training.fit import QUIET
+
+ROOT = Path(cli.__file__).parents[1]
+RUN = Path("digits") / "cgp_direct" / "seed-0"
+VALUES = {
+    "training.epochs": "8",
+    "training.batch_size": "10",
+    "data.limit_train": "300",
+    "data.corruptions.kinds": "[]",
+}
+"""A run of some seconds: draws, dropout and an annealed α are all in it."""
+SMALL = VALUES | {"data.limit_train": "60", "data.limit_test": "20", "data.unfamiliar": "[]"}
+
+
+def command(out, values):
+    quiet = ["--trainer.accelerator", "cpu", "--trainer.progress", "false", "--trainer.threads", "1"]
+    asked = [word for name, value in values.items() for word in (f"--{name}", value)]
+    return [
+        *(sys.executable, "-m", "experiments", "fit", "--config", "digits/cgp_direct", "--out", str(out)),
+        *asked,
+        *quiet,
+    ]
+
+
+def killed(out, values, *, after=0.0):
+    """Begin a run, and kill it some seconds after its first epoch."""
+    process = subprocess.Popen(command(out, values), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not (out / RUN / "checkpoints" / "last.ckpt").exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    time.sleep(after)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not (out / RUN / "weights.safetensors").exists()  # killed within the training
+
+
+def check_same(out, other):
+    one, two = (load_file(folder / RUN / "weights.safetensors") for folder in (out, other))
+    assert all(torch.equal(one[key], two[key]) for key in one)
+    one, two = (load_predictions(folder / RUN / "predictions" / "test.npz") for folder in (out, other))
+    assert (one.logits == two.logits).all()
+
+
+def test_killed_it_goes_on_and_ends_with_the_same_weights(tmp_path):
+    experiment = experiment_from(["digits/cgp_direct"], [f"{name}={value}" for name, value in SMALL.items()])
+    trainer = dataclasses.replace(QUIET, threads=1)
+    perform(experiment, out=tmp_path / "whole", trainer=trainer)
+    killed(tmp_path / "broken", SMALL)
+    done = torch.load(tmp_path / "broken" / RUN / "checkpoints" / "last.ckpt", weights_only=True)
+    (history,) = (state["rows"] for name, state in done["callbacks"].items() if name.startswith("History"))
+    folder = perform(experiment, out=tmp_path / "broken", trainer=trainer)
+    # Seconds of an epoch are never the same twice: what was done before the kill was not done again.
+    assert 1 <= len(history) < 8
+    assert folder.read_summary()["history"][: len(history)] == history
+    check_same(tmp_path / "whole", tmp_path / "broken")
+
+
+@pytest.mark.slow
+def test_so_it_does_on_the_command_line(tmp_path):
+    for name in ("whole", "broken"):
+        if name == "broken":
+            killed(tmp_path / name, VALUES, after=0.3)
+        subprocess.run(command(tmp_path / name, VALUES), cwd=ROOT, check=True, capture_output=True)
+    check_same(tmp_path / "whole", tmp_path / "broken")

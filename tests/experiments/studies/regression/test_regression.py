@@ -1,0 +1,191 @@
+import gzip
+import sys
+from functools import partial
+
+import numpy as np
+import pytest
+from scipy.stats import norm, sem
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+
+from experiments.studies.regression import jura as jura_module
+from experiments.studies.regression.jura import jura, jura_problem
+from experiments.studies.regression.methods import CORRELATED, SAMPLED, SPARSE, chosen
+from experiments.studies.regression.problems import Answer, Problem, scores
+from experiments.studies.regression.report import SITES, summary_table, with_pairs, with_peers
+from experiments.studies.regression.rows import cached_row, stored_row
+from experiments.studies.regression.uci import uci_problem
+from experiments.studies.regression.weather import STATIONS, _readings, weather_problem
+
+
+def problem(n=40, outputs=2):
+    generator = np.random.default_rng(0)
+    x = generator.uniform(0, 6, (n + 10, 1))
+    f = np.column_stack([np.sin(2 * x[:, 0]) * (1 + p) for p in range(outputs)])
+    y = f + 0.1 * generator.standard_normal(f.shape)
+    return Problem(x[:n], y[:n], x[n:], y[n:, 0])
+
+
+def test_scores_are_scipys():
+    asked = problem()
+    mean, sd = asked.test_targets + np.linspace(-1, 1, 10), np.full(10, 0.4)
+    found = scores(asked, Answer(mean, sd))
+    assert found["nll"] == pytest.approx(-norm(mean, sd).logpdf(asked.test_targets).mean())
+    assert found["rmse"] == pytest.approx(np.sqrt(np.mean(np.linspace(-1, 1, 10) ** 2)))
+    assert found["coverage"] == 0.8  # |error| <= 0.784 leaves out one at each end
+
+
+@pytest.mark.parametrize("name", [*CORRELATED, *SPARSE])
+def test_every_method_solves_an_easy_problem(name):
+    sparse = {} if "exact" in name.lower() or name in CORRELATED else {"num_inducing": 15}
+    asked = problem(outputs=1 if name in SPARSE else 2)
+    found = scores(asked, (CORRELATED | SPARSE)[name](asked, kernel="rbf", **sparse))
+    assert found["rmse"] < 0.3
+
+
+def test_the_exact_methods_agree_with_scikit_learn():
+    asked = problem(outputs=1)
+    kernel = ConstantKernel() * RBF() + WhiteKernel(0.1)
+    other = GaussianProcessRegressor(kernel, normalize_y=True).fit(asked.inputs, asked.targets[:, 0])
+    mean, sd = other.predict(asked.test_inputs, return_std=True)
+    for name in ("cgp exact", "GPyTorch ExactGP"):
+        answer = SPARSE[name](asked, kernel="rbf")
+        np.testing.assert_allclose(answer.mean, mean, atol=0.03)
+        np.testing.assert_allclose(answer.sd, sd, atol=0.03)
+
+
+def test_a_row_is_run_once_and_a_failure_is_kept(tmp_path):
+    row = cached_row(tmp_path, {"method": "a"}, lambda: {"rmse": 1.5})
+    assert row["rmse"] == 1.5
+    assert row["seconds"] >= 0
+    assert cached_row(tmp_path, {"method": "a"}, lambda: {"rmse": 9.0}) == row
+
+    def fails():
+        raise ValueError("no")
+
+    assert cached_row(tmp_path, {"method": "b"}, fails)["failed"] == "no"
+    assert cached_row(tmp_path, {"method": "a"}, lambda: {"rmse": 9.0}, minutes=30)["rmse"] == 9.0
+    assert stored_row(tmp_path, {"method": "a"}, minutes=30)["rmse"] == 9.0
+    assert stored_row(tmp_path, {"method": "a"}, minutes=60) is None
+
+
+def test_table_has_means_standard_errors_and_the_best():
+    rows = [
+        {"set": "s", "method": method, "nll": nll}
+        for method, values in {"a": (1, 3), "b": (4, 6)}.items()
+        for nll in values
+    ]
+    lines = summary_table(rows, ("set", "method"), ("nll",)).splitlines()
+    assert lines[2] == "| s | a | 2 | **2.0000 ± 1.0000** |"
+    assert lines[3] == "| s | b | 2 | 5.0000 ± 1.0000 |"
+
+
+def test_a_mean_over_fewer_runs_is_never_the_best():
+    rows = [{"set": "s", "method": m, "nll": v} for m, v in (("a", 1.0), ("a", 3.0), ("b", 0.5))]
+    lines = summary_table(rows, ("set", "method"), ("nll",)).splitlines()
+    assert "**" in lines[2]
+    assert "**" not in lines[3]
+
+
+@pytest.fixture
+def jura_folder(tmp_path):
+    generator = np.random.default_rng(0)
+    table = generator.uniform(1, 2, (300, 5))
+    (tmp_path / "multioutput").mkdir()
+    header = "X,Y,Cd,Ni,Zn"
+    np.savetxt(tmp_path / "multioutput" / "jura.csv", table, delimiter=",", header=header, comments="")
+    return tmp_path
+
+
+def test_jura_hides_cadmium_at_the_last_sites(jura_folder):
+    found = jura_problem(jura_folder)
+    assert np.isnan(found.targets).sum(axis=0).tolist() == [41, 0, 0]
+    assert found.test_inputs.shape == (41, 2)
+    assert not np.isnan(found.test_targets).any()
+    assert found.alone.inputs.shape == (259, 2)
+
+
+def test_jura_writes_its_table_without_naming_folders(jura_folder, tmp_path, monkeypatch):
+    methods = {"mean": lambda asked, kernel: Answer(np.full(41, 1.5), np.full(41, 0.3))}
+    monkeypatch.setattr(jura_module, "CORRELATED", methods)
+    monkeypatch.setattr(
+        jura_module,
+        "SAMPLED",
+        {"sampled": lambda asked, kernel: Answer(np.full(41, 1.6), np.full(41, 0.3), {"r_hat": 1.5})},
+    )
+    monkeypatch.setattr(sys, "argv", ["x", "jura", "--data", str(jura_folder), f"--out={tmp_path / 'out'}"])
+    jura(jura_folder, tmp_path / "out", kernels=["rbf"])
+    text = (tmp_path / "out" / "regression-jura.md").read_text()
+    assert "python -m experiments.studies.regression jura --data DATA --out=OUT" in text
+    assert str(tmp_path) not in text
+    table = (tmp_path / "out" / "regression-jura.csv").read_text().splitlines()
+    assert table[0].startswith("kernel,method,")
+    assert "site_losses" not in table[0]
+    assert table[0].endswith("r_hat")
+    assert [line.split(",")[-1] for line in table[1:]] == ["", "1.5"]
+
+
+def test_differences_are_taken_site_by_site():
+    losses = np.array([[1.0, 2.0, 3.0], [2.0, 3.5, 3.0]])
+    rows = [{"kernel": "rbf", "method": name, SITES: list(loss)} for name, loss in zip("ab", losses, strict=True)]
+    best, other = with_pairs([*rows, {"kernel": "other", "method": "c", SITES: [0.0, 0.0, 0.0]}], "kernel")[:2]
+    assert (best["behind"], best["behind_se"]) == (0.0, 0.0)
+    assert other["behind"] == pytest.approx(2.5 / 3)
+    assert other["behind_se"] == pytest.approx(sem(losses[1] - losses[0]))
+    assert "0.8333 ± 0.4410" in summary_table([best, other], ("kernel", "method"), ("behind",))
+
+
+def test_peers_are_compared_on_the_same_data():
+    losses = {("a", 0): 1.0, ("a", 1): 2.0, ("b", 0): 0.5, ("b", 1): 2.5, ("c", 0): 0.0}
+    rows = [{"set": "s", "split": split, "method": method, "nll": nll} for (method, split), nll in losses.items()]
+    found = with_peers([*rows, {"set": "s", "split": 2, "method": "a", "nll": 9.0}], ("set", "split"), {"a": "b"})
+    assert [row["ahead"] for row in found if "ahead" in row] == [0.5, -0.5]
+    lines = summary_table(found, ("set", "method"), ("nll", "ahead")).splitlines()
+    assert lines[2].endswith("0.0000 ± 0.5000 |")
+    assert lines[3].endswith("| – |")
+
+
+def test_only_methods_that_exist_are_chosen():
+    assert list(chosen(SPARSE, ["cgp exact"])) == ["cgp exact"]
+    assert chosen(SPARSE, None) == SPARSE
+    with pytest.raises(ValueError, match=r"methods: expected some of .*, got \['nothing'\]"):
+        chosen(SPARSE, ["nothing"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SAMPLED)
+def test_samplers_report_their_chains(name):
+    method = SAMPLED[name]
+    few = {"num_warmup": 20, "num_samples": 20, "num_chains": 1}
+    found = scores(problem(20), partial(method.func, **(method.keywords | few))(problem(20), kernel="rbf"))
+    assert found["rmse"] < 0.5
+    assert found["effective_size"] > 0
+
+
+def test_weather_hides_the_middle_of_one_station(tmp_path):
+    folder = tmp_path / "multioutput" / "weather_south_coast"
+    folder.mkdir(parents=True)
+    lines = [
+        '"Date","Time","ATMP"',
+        *(f'"{1 + h // 24:02d}/01/2020","{h % 24:02d}:00","{h}.5"' for h in range(240)),
+        '"11/01/2020","00:00","N/A"',
+    ]
+    for station in STATIONS:
+        with gzip.open(folder / f"{station}.csv.gz", "wt") as file:
+            file.write("\n".join(lines))
+    readings = {station: _readings(tmp_path, station, "ATMP") for station in STATIONS}
+    assert readings["chimet"].tolist()[:2] == [[0.0, 0.5], [1.0, 1.5]]
+    found = weather_problem(readings, 0, 91, 60)
+    assert found.targets.shape == (72, 4)
+    assert np.isnan(found.targets).sum(axis=0).tolist() == [11, 0, 0, 0]
+    np.testing.assert_allclose(found.test_targets, found.test_inputs[:, 0] + 0.5)
+    assert weather_problem(readings, 90, 91, 60) is None
+
+
+def test_uci_uses_the_mask(tmp_path):
+    (tmp_path / "uci").mkdir()
+    mask = np.array([[True, False, False], [False, True, False]])
+    np.savez(tmp_path / "uci" / "tiny.npz", X=np.eye(3), y=np.arange(3.0), test_mask=mask)
+    found = uci_problem(tmp_path, "tiny", 1)
+    assert found.test_targets.tolist() == [1]
+    assert found.targets[:, 0].tolist() == [0, 2]
