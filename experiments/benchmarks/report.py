@@ -100,7 +100,7 @@ library keeps memory for the next call: in a young process calls with large inte
 pages each time. Unless a column says otherwise: batches of {CENTRE.batch}, n = \
 {CENTRE.tokens}, d = {CENTRE.width}, h = {CENTRE.heads}, m = {CENTRE.inducing}, float32, eager. All rows with their \
 quartiles and minima are in [the CSV]({data}). What was tried, and what lost, is in \
-[the design notes](design/speed.md), what it means for larger machines in [scaling](scaling.md)."""
+[the note](notes/speed.md), what it means for larger machines in [scaling](scaling.md)."""
 
 
 def command() -> str:
