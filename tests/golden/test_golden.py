@@ -1,0 +1,89 @@
+"""The numbers of the code before the rebuild: same weights, same posteriors, objectives and gradients."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.golden.cases import (
+    BLOCKS,
+    REGRESSORS,
+    STRATEGIES,
+    build_block,
+    build_regressor,
+    build_strategy,
+    make_inputs,
+    measure_block,
+    measure_regressor,
+    measure_strategy,
+)
+
+RENAMED: dict[str, str] = {}  # parts of parameters' names, then and now
+
+
+@cache
+def golden() -> dict[str, Tensor]:
+    """Every array of the file by name."""
+    file = np.load(Path(__file__).with_name("blocks.npz"))
+    shapes = [tuple(int(size) for size in text.split(",") if size) for text in file["shapes"]]
+    parts = np.split(file["values"], np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1])
+    pairs = zip(file["names"], parts, shapes, strict=True)
+    return {_today(str(name)): torch.from_numpy(part.reshape(shape)) for name, part, shape in pairs}
+
+
+def _today(name: str) -> str:
+    for then, now in RENAMED.items():
+        name = name.replace(then, now)
+    return name
+
+
+def expected(prefix: str) -> dict[str, Tensor]:
+    """The arrays below a prefix."""
+    return {name.removeprefix(f"{prefix}/"): x for name, x in golden().items() if name.startswith(f"{prefix}/")}
+
+
+def compare(found: dict[str, Tensor], prefix: str) -> None:
+    """Everything that was measured then is what is measured now."""
+    wanted = expected(prefix)
+    missing = {name for name in wanted if name not in found and bool(wanted[name].any())}
+    assert not missing, f"{prefix}: not measured any more: {sorted(missing)}"
+    for name, value in found.items():
+        if name in wanted:
+            torch.testing.assert_close(
+                value.double(), wanted[name], rtol=1e-6, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}"
+            )
+
+
+def restore(module: nn.Module, prefix: str) -> None:
+    """Load the weights that were stored."""
+    state = {name: x.to(module.state_dict()[name].dtype) for name, x in expected(f"{prefix}/state").items()}
+    module.load_state_dict(state)
+
+
+@pytest.mark.parametrize(("name", "call"), [(name, call) for name, case in BLOCKS.items() for call in case.calls])
+def test_block(name: str, call: str) -> None:
+    options = {"conditional" if key == "approximation" else key: value for key, value in BLOCKS[name].options.items()}
+    options |= {"statistics": "bounded"} if options.get("mean") == "softmax" else {}
+    block = build_block(BLOCKS[name], options)
+    restore(block, name)
+    tokens, masks = make_inputs(call, list(BLOCKS).index(name))
+    compare(measure_block(block, tokens, masks), f"{name}/{call}")
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_strategy(name: str) -> None:
+    strategy = build_strategy(name)
+    restore(strategy, f"strategy_{name}")
+    compare(measure_strategy(strategy), f"strategy_{name}/found")
+
+
+@pytest.mark.parametrize("name", REGRESSORS)
+def test_regressor(name: str) -> None:
+    model = build_regressor(name)
+    restore(model, f"regressor_{name}")
+    compare(measure_regressor(model), f"regressor_{name}/found")
