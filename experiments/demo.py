@@ -114,7 +114,7 @@ def _conclude(runs: list[Run], config: dict[str, Any], output: OutputFolder, con
     origin = provenance() | {"seeds": sorted({run.seed for run in runs})}
     write_csv(output.path / "results.csv", results.runs)
     write_csv(output.path / "shifts.csv", results.shifts)
-    write_csv(output.path / "unfamiliar.csv", results.unfamiliar)
+    write_csv(output.path / "ood.csv", results.ood)
     write_text(output.path / "results.md", _markdown(runs, results.runs, labels, words))
     write_json(output.path / "provenance.json", origin)
     write_report(runs, results, output.path, title=_title(runs), verdict=words, config=config, provenance=origin)

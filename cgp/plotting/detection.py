@@ -1,4 +1,4 @@
-"""Do uncertain predictions and unfamiliar inputs stand out?"""
+"""Do uncertain predictions and OOD inputs stand out?"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -55,17 +55,17 @@ def uncertainty_histograms(
 def confidence_histograms(
     correct: Any,  # shape: (N,)
     wrong: Any,  # shape: (M,)
-    unfamiliar: Any = None,  # shape: (K,)
+    ood: Any = None,  # shape: (K,)
     *,
     bins: int = 20,
     ax: Axes | None = None,
 ) -> Axes:
-    """Histograms of confidence for right predictions, wrong ones and unfamiliar inputs, each summing to one.
+    """Histograms of confidence for right predictions, wrong ones and OOD inputs, each summing to one.
 
     Args:
         correct: Confidence of right predictions (N,), none if all are wrong.
         wrong: Confidence of wrong predictions (M,), none if all are right.
-        unfamiliar: Confidence on inputs from elsewhere (K,), if any.
+        ood: Confidence on inputs from elsewhere (K,), if any.
         bins: Number of bins over [0, 1].
         ax: Axes to draw in; without, a new figure of one column.
 
@@ -84,13 +84,13 @@ def confidence_histograms(
     groups = {"correct": correct, "misclassified": wrong}
     # All may be right, or all wrong; where there is neither, the check of the arrays says so.
     groups = {key: group for key, group in groups.items() if np.size(group)} or groups
-    values = as_groups(groups | ({} if unfamiliar is None else {"unfamiliar": unfamiliar}), "confidence")
+    values = as_groups(groups | ({} if ood is None else {"ood": ood}), "confidence")
     for key, confidence in values.items():
         if confidence.min() < 0 or confidence.max() > 1:
             raise ValueError(f"confidence of {key} inputs must lie in [0, 1]")
     outside = ax is None
     ax = new_axes(ax, height=2.2)
-    looks = {"correct": PALETTE[0], "misclassified": PALETTE[1], "unfamiliar": PALETTE[6]}
+    looks = {"correct": PALETTE[0], "misclassified": PALETTE[1], "ood": PALETTE[6]}
     _draw_histograms(ax, values, np.linspace(0, 1, bins + 1), tuple(looks[key] for key in values))
     ax.set(xlabel="Confidence", xlim=(0, 1))
     place_legend(ax, outside=outside)
@@ -112,11 +112,11 @@ def roc_curves(
     *,
     ax: Axes | None = None,
 ) -> Axes:
-    """ROC curves of detectors of unfamiliar inputs (positive), with the area under each in the legend.
+    """ROC curves of detectors of OOD inputs (positive), with the area under each in the legend.
 
     Args:
-        scores: For each detector, its scores of familiar inputs (N,) and of unfamiliar ones (M,); larger is more
-            unfamiliar.
+        scores: For each detector, its scores of familiar inputs (N,) and of OOD ones (M,); larger is more
+            ood.
         ax: Axes to draw in; without, a new figure of one column.
 
     Returns:
@@ -132,10 +132,10 @@ def roc_curves(
     groups = _pairs(scores, "scores")
     ax = new_axes(ax, height=3.1)
     ax.plot([0, 1], [0, 1], color=GREY, ls=(0, (4, 2)), lw=0.9)
-    for index, (key, (familiar, unfamiliar)) in enumerate(groups.items()):
-        familiar, unfamiliar = as_groups({"familiar": familiar, "unfamiliar": unfamiliar}, f"scores[{key!r}]").values()
-        positive = np.repeat([False, True], [len(familiar), len(unfamiliar)])
-        false, true, _ = roc_curve(positive, np.concatenate([familiar, unfamiliar]))
+    for index, (key, (familiar, ood)) in enumerate(groups.items()):
+        familiar, ood = as_groups({"familiar": familiar, "ood": ood}, f"scores[{key!r}]").values()
+        positive = np.repeat([False, True], [len(familiar), len(ood)])
+        false, true, _ = roc_curve(positive, np.concatenate([familiar, ood]))
         ax.plot(false, true, label=f"{key} (AUROC {auc(false, true):.3f})", **line_look(index) | {"marker": ""})
     ax.set(xlabel="False positive rate", ylabel="True positive rate", xlim=(0, 1), ylim=(0, 1.01), aspect="equal")
     place_legend(ax, outside=outside, loc="lower right")

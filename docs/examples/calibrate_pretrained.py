@@ -142,24 +142,22 @@ with style():
 risk_coverage({name: (p.amax(-1), right[name]) for name, p in hard.items()})
 
 # %%
-# Unfamiliar inputs
+# OOD inputs
 # -----------------
 # Digits with their pixels shuffled are no digits.
 
 order = torch.randperm(64, generator=torch.Generator().manual_seed(0))
-unfamiliar = probabilities(images[test].flatten(2)[..., order].unflatten(2, (8, 8)))
+ood = probabilities(images[test].flatten(2)[..., order].unflatten(2, (8, 8)))
 familiar = predicted[0]
-uncertainty_histograms(
-    {"digits": familiar[1].total, "shuffled": unfamiliar[1].total}, xlabel="Total uncertainty (nats)"
-)
+uncertainty_histograms({"digits": familiar[1].total, "shuffled": ood[1].total}, xlabel="Total uncertainty (nats)")
 
 # %%
 
 roc_curves(
     {
-        "softmax, entropy": tuple(torch.special.entr(p[0]["softmax"]).sum(-1) for p in (familiar, unfamiliar)),
-        "converted, total": (familiar[1].total, unfamiliar[1].total),
-        "converted, epistemic": (familiar[1].epistemic, unfamiliar[1].epistemic),
+        "softmax, entropy": tuple(torch.special.entr(p[0]["softmax"]).sum(-1) for p in (familiar, ood)),
+        "converted, total": (familiar[1].total, ood[1].total),
+        "converted, epistemic": (familiar[1].epistemic, ood[1].epistemic),
     }
 )
 
@@ -167,4 +165,4 @@ roc_curves(
 # Confidence of right answers, wrong answers and answers where there is none:
 
 p, answers = familiar[0]["converted"], familiar[0]["converted"].argmax(-1) == labels[test]
-confidence_histograms(p[answers].amax(-1), p[~answers].amax(-1), unfamiliar[0]["converted"].amax(-1))
+confidence_histograms(p[answers].amax(-1), p[~answers].amax(-1), ood[0]["converted"].amax(-1))

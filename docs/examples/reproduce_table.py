@@ -46,7 +46,7 @@ for path in sorted(out.glob("*/*/predictions/*.npz"))[:5]:
 
 
 def predictions(method, name):
-    """Logits (S, N, C) and labels (N,), which unfamiliar inputs have not."""
+    """Logits (S, N, C) and labels (N,), which OOD inputs have not."""
     (path,) = out.glob(f"**/{method}*/**/predictions/{name}.npz")
     with np.load(path) as saved:
         return saved["logits"].astype(float), saved.get("labels")
@@ -59,7 +59,7 @@ def row(method):
     confidence, right = p.max(-1), p.argmax(-1) == labels
     bins = np.ceil(15 * confidence).clip(1)
     ece = sum(abs((confidence - right)[bins == b].sum()) for b in range(1, 16)) / len(p)
-    strange = softmax(predictions(method, "unfamiliar-inverted")[0], -1).mean(0)
+    strange = softmax(predictions(method, "ood-inverted")[0], -1).mean(0)
     entropy = np.concatenate([entr(p).sum(-1), entr(strange).sum(-1)])
     auroc = roc_auc_score(np.repeat([0, 1], [len(p), len(strange)]), entropy)
     return right.mean(), -log_p[np.arange(len(p)), labels].mean(), ece, auroc

@@ -1,20 +1,20 @@
-"""Data sets, shifted inputs and unfamiliar inputs, as tensors."""
+"""Data sets, corrupted inputs and OOD inputs, as tensors."""
 
 from experiments.data.configuration import CorruptionConfig, DataConfig
 from experiments.data.digits import digits_splits
+from experiments.data.digits_corruption import DIGITS_CORRUPTIONS, STRENGTHS, corrupted_digits
 from experiments.data.examples import DataDescription, DataSplits, Examples, InputSet, batch
 from experiments.data.folders import folder_inputs, image_files
-from experiments.data.image_inputs import asked_unfamiliar, check_inputs, corruption_source
+from experiments.data.image_inputs import check_inputs, corruption_source, requested_ood
 from experiments.data.images import ImageSplits, LabelledImages
 from experiments.data.loading import input_sets, load
-from experiments.data.shifts import SHIFTS, STRENGTHS, shifted
+from experiments.data.ood import OOD_KINDS, ood_images
 from experiments.data.stand_ins import write_stand_in
-from experiments.data.unfamiliar import UNFAMILIAR, unfamiliar
 
 __all__ = [
-    "SHIFTS",
+    "DIGITS_CORRUPTIONS",
+    "OOD_KINDS",
     "STRENGTHS",
-    "UNFAMILIAR",
     "CorruptionConfig",
     "DataConfig",
     "DataDescription",
@@ -23,16 +23,16 @@ __all__ = [
     "ImageSplits",
     "InputSet",
     "LabelledImages",
-    "asked_unfamiliar",
     "batch",
     "check_inputs",
+    "corrupted_digits",
     "corruption_source",
     "digits_splits",
     "folder_inputs",
     "image_files",
     "input_sets",
     "load",
-    "shifted",
-    "unfamiliar",
+    "ood_images",
+    "requested_ood",
     "write_stand_in",
 ]

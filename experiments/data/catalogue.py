@@ -33,7 +33,7 @@ class ImageSet(NamedTuple):
         call: the library call that reads and downloads it.
         sign: what lies in the root where the library's files are there; "" if no library reads it.
         sizes: number of images of each part.
-        num_classes: number of classes; 0 if it only serves as unfamiliar images.
+        num_classes: number of classes; 0 if it only serves as OOD images.
         read: reads it by the library.
         classes: names of the classes, for files of arrays, which hold none.
     """
@@ -166,14 +166,14 @@ def _svhn(root: Path, split: Split, download: bool, shape: Shape) -> Pixels:
 
 
 def _textures(root: Path, split: Split, download: bool, shape: Shape) -> Pixels:
-    """Read all three parts: as unfamiliar images they are one set."""
+    """Read all three parts: as OOD images they are one set."""
     from torchvision import datasets
 
     datasets.DTD(root, download=download)
     return read_classes(root / "dtd" / "dtd" / "images", shape)._replace(source="torchvision DTD, resized and cropped")
 
 
-def _unfamiliar(kind: str) -> Reader:
+def _ood(kind: str) -> Reader:
     def read(root: Path, split: Split, download: bool, shape: Shape) -> Pixels:
         from pytorch_ood.dataset import img
 
@@ -186,7 +186,7 @@ def _unfamiliar(kind: str) -> Reader:
 
 
 def _benchmark(title: str, kind: str, archive: str) -> ImageSet:
-    return ImageSet(title, f"pytorch_ood.dataset.img.{kind}", archive, {"test": 10000}, 0, _unfamiliar(kind))
+    return ImageSet(title, f"pytorch_ood.dataset.img.{kind}", archive, {"test": 10000}, 0, _ood(kind))
 
 
 IMAGE_SETS: Mapping[str, ImageSet] = MappingProxyType(

@@ -53,13 +53,13 @@ class DataConfig:
             joined to an ensemble.
         validation: share of the training examples that is held out where a set has no validation part.
         unchecked: accept files that are not the published ones (number of examples, checksum): what differs is then
-            named in the description's departures instead of being an error.
+            named in the description's deviations instead of being an error.
         limit_train: how many training examples at most ("reduced").
         limit_validation: how many validation examples at most.
         limit_test: how many test examples at most.
-        limit_unfamiliar: how many inputs of each unfamiliar set at most; None for as many as the test part has.
+        limit_ood: how many inputs of each OOD set at most; None for as many as the test part has.
         image_size: side to which images are resized and cropped; None for the set's own (of `folder`: 32).
-        unfamiliar: names of image sets, folders of images or .npz files that hold images of no class, or kinds that
+        ood: names of image sets, folders of images or .npz files that hold images of no class, or kinds that
             are made from the test images (inverted, shuffled-patches, uniform-noise, gaussian-noise); None for the four
             kinds with the digits, and nothing with other sets.
         corruptions: the corrupted test images.
@@ -84,9 +84,9 @@ class DataConfig:
     limit_train: int | None = None
     limit_validation: int | None = None
     limit_test: int | None = None
-    limit_unfamiliar: int | None = None
+    limit_ood: int | None = None
     image_size: int | None = None
-    unfamiliar: tuple[str, ...] | None = None
+    ood: tuple[str, ...] | None = None
     corruptions: CorruptionConfig = field(default_factory=CorruptionConfig)
     encoder: str | None = None
     max_length: int | None = None
@@ -97,7 +97,7 @@ class DataConfig:
     def __post_init__(self) -> None:
         if not 0.0 < self.validation < 1.0:
             raise ValueError(f"data.validation: expected a share between 0 and 1, got {self.validation}")
-        limits = ("limit_train", "limit_validation", "limit_test", "limit_unfamiliar")
+        limits = ("limit_train", "limit_validation", "limit_test", "limit_ood")
         check_counts("data", self, *limits, "image_size", "max_length", "vocabulary_size", "min_count")
         if self.name == "digits" and self.folder is None and self.image_size is not None:
             raise ValueError(f"data.image_size: expected none with the digits, 8 x 8 images, got {self.image_size}")

@@ -42,7 +42,7 @@ def load_digits(data: DataConfig, seed: int) -> DataSplits:
         mean=(digits.MEAN,),
         deviation=(digits.STANDARD_DEVIATION,),
         class_names=tuple("0123456789"),
-        departures=reductions,
+        deviations=reductions,
     )
     return DataSplits(**parts, description=description)
 
@@ -73,7 +73,7 @@ def load_images(data: DataConfig, seed: int) -> DataSplits:
         mean=mean,
         deviation=deviation,
         class_names=classes,
-        departures=(*differences, *reductions),
+        deviations=(*differences, *reductions),
     )
     return DataSplits(**parts, description=description)
 
@@ -134,7 +134,7 @@ def _differences(data: DataConfig, found: Mapping[str, Pixels]) -> tuple[str, ..
 def _num_classes(data: DataConfig, found: Mapping[str, Pixels]) -> int:
     known = IMAGE_SETS.get(data.name)
     if known and not known.num_classes:
-        raise ValueError(f"data.name: {data.name} serves as unfamiliar images alone, it has no classes to learn")
+        raise ValueError(f"data.name: {data.name} serves as OOD images alone, it has no classes to learn")
     train, where = found["train"], data.folder or data.data_root
     num_classes = known.num_classes if known else len(train.classes) or int(train.labels.amax()) + 1
     for pixels in found.values():

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from experiments.data.catalogue import IMAGE_SETS
 from experiments.data.configuration import DataConfig
 from experiments.data.examples import DataSplits, InputSet
-from experiments.data.image_inputs import corrupted_sets, unfamiliar_sets
+from experiments.data.image_inputs import corrupted_sets, ood_sets
 from experiments.data.image_loading import load_digits, load_images
 from experiments.data.text_loading import TEXT_SETS, load_texts
 
@@ -47,10 +47,10 @@ def input_sets(data: DataConfig, splits: DataSplits, seed: int, *, full: bool = 
         full: corrupt all test images at all five severities.
 
     Yields:
-        "validation", "test", then "out-of-domain" for CoLA, or corrupted and unfamiliar images.
+        "validation", "test", then "out-of-domain" for CoLA, or corrupted and OOD images.
     """
     for name, part in {"validation": splits.validation, "test": splits.test, **splits.others}.items():
         yield InputSet(name, part.inputs, part.ids, part.labels)
     if splits.description.kind == "image":
         yield from corrupted_sets(data, splits, full=full)
-        yield from unfamiliar_sets(data, splits)
+        yield from ood_sets(data, splits)

@@ -41,7 +41,7 @@ def load_texts(data: DataConfig, seed: int) -> DataSplits:
     if len({train.labels[place] for place in places.tolist()}) < 2:
         raise ValueError(f"{data.data_root}: expected training texts of two classes of {data.name}, got one")
     parts, description = _embedded(chosen, data, max_length)
-    differences = {words: None for texts, _ in rows.values() for words in texts.departures}
+    differences = {words: None for texts, _ in rows.values() for words in texts.deviations}
     if data.name in _CONTEXTUAL:
         own = "learned" if data.encoder is None else f"frozen states of {Path(data.encoder).name}"
         differences[f"token embeddings are {own}; {_CONTEXTUAL[data.name]}"] = None
@@ -50,7 +50,7 @@ def load_texts(data: DataConfig, seed: int) -> DataSplits:
         parts["train"],
         parts["validation"],
         parts["test"],
-        replace(description, departures=(*differences, *reductions), class_names=_CLASSES[data.name]),
+        replace(description, deviations=(*differences, *reductions), class_names=_CLASSES[data.name]),
         others,
     )
 
@@ -62,7 +62,7 @@ def _cola(data: DataConfig, seed: int) -> _Rows:
         read_cola(root, part, unchecked=data.unchecked)
         for part in ("in_domain_train", "in_domain_dev", "out_of_domain_dev")
     )
-    both = Texts(train.texts + dev.texts, train.labels + dev.labels, train.departures + dev.departures)
+    both = Texts(train.texts + dev.texts, train.labels + dev.labels, train.deviations + dev.deviations)
     if data.split == "official":
         test = torch.arange(len(train.texts), len(both.texts))
         first, validation = partition(len(train.texts), [data.validation], "cola", "official", seed)

@@ -19,12 +19,12 @@ class Texts(NamedTuple):
     Attributes:
         texts: the texts.
         labels: the class of each.
-        departures: in words, what differs from the published files.
+        deviations: in words, what differs from the published files.
     """
 
     texts: tuple[str, ...]
     labels: tuple[int, ...]
-    departures: tuple[str, ...] = ()
+    deviations: tuple[str, ...] = ()
 
 
 class _Published(NamedTuple):
@@ -76,15 +76,15 @@ def read_cola(root: Path, part: str, *, unchecked: bool = False) -> Texts:
     for number, row in enumerate(rows, 1):
         if len(row) != 4 or row[1] not in ("0", "1") or not row[3].strip():
             raise ValueError(f"{path}, row {number}: expected four columns, got {row!r}. Expected {_COLA_LAYOUT}")
-    departures = _cola_departures(path, content, len(rows))
-    if departures and not unchecked:
+    deviations = _cola_deviations(path, content, len(rows))
+    if deviations and not unchecked:
         raise ValueError(
-            f"{root}: {departures[0]}. Expected {_COLA_LAYOUT}; or set data.unchecked=true to use the file as it is"
+            f"{root}: {deviations[0]}. Expected {_COLA_LAYOUT}; or set data.unchecked=true to use the file as it is"
         )
-    return Texts(tuple(row[3] for row in rows), tuple(int(row[1]) for row in rows), departures)
+    return Texts(tuple(row[3] for row in rows), tuple(int(row[1]) for row in rows), deviations)
 
 
-def _cola_departures(path: Path, content: bytes, rows: int) -> tuple[str, ...]:
+def _cola_deviations(path: Path, content: bytes, rows: int) -> tuple[str, ...]:
     public = COLA_FILES[path.stem]
     if rows != public.rows:
         return (f"cola/raw/{path.name} holds {rows:,} rows instead of the published {public.rows:,}",)
@@ -112,14 +112,14 @@ def read_imdb(root: Path, *, unchecked: bool = False) -> Texts:
     else:
         raise FileNotFoundError(f"{path} is not there. Expected {_IMDB_LAYOUT}")
     texts, labels = _columns(path, rows)
-    departures: tuple[str, ...] = ()
+    deviations: tuple[str, ...] = ()
     if len(texts) != _IMDB_REVIEWS:
-        departures = (f"{path.name} holds {len(texts):,} reviews instead of the published {_IMDB_REVIEWS:,}",)
-    if departures and not unchecked:
+        deviations = (f"{path.name} holds {len(texts):,} reviews instead of the published {_IMDB_REVIEWS:,}",)
+    if deviations and not unchecked:
         raise ValueError(
-            f"{root}: {departures[0]}. Expected {_IMDB_LAYOUT}; or set data.unchecked=true to use what is there"
+            f"{root}: {deviations[0]}. Expected {_IMDB_LAYOUT}; or set data.unchecked=true to use what is there"
         )
-    return Texts(texts, labels, departures)
+    return Texts(texts, labels, deviations)
 
 
 def _columns(path: Path, rows: Iterable[tuple[str, int]]) -> tuple[tuple[str, ...], tuple[int, ...]]:

@@ -38,7 +38,7 @@ def detector_scores(
     validation: tuple[Any, Any] | None = None,  # shapes: (S', M, C), (M,)
     protocol: str = "pooled",
 ) -> Array:  # shape: (N,)
-    """Scores of a detector by its name, larger = more unfamiliar.
+    """Scores of a detector by its name, larger = more likely OOD.
 
     Args:
         detector: One of ``DETECTOR_NAMES``.
@@ -73,18 +73,18 @@ def detector_scores(
 def detect(
     detector: str,
     familiar: Any,  # shape: (S, N, C) or (N, C)
-    unfamiliar: Any,  # shape: (S, M, C) or (M, C)
+    ood: Any,  # shape: (S, M, C) or (M, C)
     *,
     validation: tuple[Any, Any] | None = None,  # shapes: (S', K, C), (K,)
     protocol: str = "pooled",
     allow_undefined: bool = False,
 ) -> DetectionReport:
-    """How well a detector tells unfamiliar inputs (positive) from familiar ones, from saved logits.
+    """How well a detector tells OOD inputs (positive) from familiar ones, from saved logits.
 
     Args:
         detector: One of ``DETECTOR_NAMES``.
         familiar: Logits of inputs like the training data.
-        unfamiliar: Logits of other inputs.
+        ood: Logits of other inputs.
         validation: Logits and labels of validation samples, which both KLMatchings need.
         protocol: As of `detector_scores`. Scores are compared in the precision of the protocol.
         allow_undefined: Give NaN where the detector has no score for some input, instead of an error.
@@ -105,10 +105,10 @@ def detect(
     """
     if allow_undefined:
         labels = None if validation is None else validation[1]
-        if not has_templates(detector, familiar, unfamiliar, validation_labels=labels, protocol=protocol):
+        if not has_templates(detector, familiar, ood, validation_labels=labels, protocol=protocol):
             return DetectionReport(*[np.nan] * len(DetectionReport._fields))
     options: dict[str, Any] = {"validation": validation, "protocol": protocol}
-    scores = (detector_scores(detector, logits, **options) for logits in (familiar, unfamiliar))
+    scores = (detector_scores(detector, logits, **options) for logits in (familiar, ood))
     return detection_report(*(np.asarray(values).astype(rules(protocol).dtype) for values in scores))
 
 

@@ -1,4 +1,4 @@
-"""Detection of unfamiliar inputs: detectors give scores (larger = more unfamiliar), `detection_report` grades them.
+"""Detection of OOD inputs: detectors give scores (larger = more likely OOD), `detection_report` grades them.
 
 Detectors that look at a probability take the mean over the draws; the energy takes mean logits, since of normalised
 log-probabilities it is constant.
@@ -31,23 +31,23 @@ __all__ = [
 
 
 class DetectionReport(NamedTuple):
-    """Separation of unfamiliar (positive) from familiar inputs."""
+    """Separation of ood (positive) from familiar inputs."""
 
     auroc: float
     aupr_in: float  # positive: familiar, by the negated score
-    aupr_out: float  # positive: unfamiliar
-    fpr95: float  # at the first threshold that finds 95 % of the unfamiliar
+    aupr_out: float  # positive: ood
+    fpr95: float  # at the first threshold that finds 95 % of the ood
 
 
 def detection_auroc(
     familiar: Any,  # shape: (N,)
-    unfamiliar: Any,  # shape: (M,)
+    ood: Any,  # shape: (M,)
 ) -> float:
-    """AUROC of scores; the positive class is unfamiliar.
+    """AUROC of scores; the positive class is ood.
 
     Args:
         familiar: Scores of inputs like the training data (N,).
-        unfamiliar: Scores of other inputs (M,), larger if the detector works.
+        ood: Scores of other inputs (M,), larger if the detector works.
 
     Returns:
         A number in [0, 1].
@@ -56,27 +56,27 @@ def detection_auroc(
         >>> detection_auroc([0.1, 0.2], [0.8, 0.15])
         0.75
     """
-    return auroc(*_labelled(familiar, unfamiliar))
+    return auroc(*_labelled(familiar, ood))
 
 
-def _labelled(familiar: Any, unfamiliar: Any) -> tuple[Array, NDArray[np.bool_]]:
-    """All scores, and which of them are those of unfamiliar inputs."""
-    familiar, unfamiliar = as_vector(familiar, "familiar"), as_vector(unfamiliar, "unfamiliar")
-    scores = np.concatenate([familiar, unfamiliar])
+def _labelled(familiar: Any, ood: Any) -> tuple[Array, NDArray[np.bool_]]:
+    """All scores, and which of them are those of OOD inputs."""
+    familiar, ood = as_vector(familiar, "familiar"), as_vector(ood, "ood")
+    scores = np.concatenate([familiar, ood])
     return scores, np.arange(len(scores)) >= len(familiar)
 
 
 def detection_report(
     familiar: Any,  # shape: (N,)
-    unfamiliar: Any,  # shape: (M,)
+    ood: Any,  # shape: (M,)
 ) -> DetectionReport:
-    """AUROC, AUPR-IN, AUPR-OUT and FPR95 of scores; the positive class is unfamiliar.
+    """AUROC, AUPR-IN, AUPR-OUT and FPR95 of scores; the positive class is ood.
 
     Areas under precision-recall curves are trapezoidal, as in pytorch-ood.
 
     Args:
         familiar: Scores of inputs like the training data (N,).
-        unfamiliar: Scores of other inputs (M,), larger if the detector works.
+        ood: Scores of other inputs (M,), larger if the detector works.
 
     Returns:
         Four numbers in [0, 1].
@@ -85,7 +85,7 @@ def detection_report(
         >>> detection_report([0.1, 0.2], [0.8, 0.9])
         DetectionReport(auroc=1.0, aupr_in=1.0, aupr_out=1.0, fpr95=0.0)
     """
-    scores, positive = _labelled(familiar, unfamiliar)
+    scores, positive = _labelled(familiar, ood)
     return DetectionReport(
         auroc=auroc(scores, positive),
         aupr_in=aupr(-scores, ~positive),

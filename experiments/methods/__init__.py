@@ -15,13 +15,13 @@ model: modes, weights and the global generators are left as they were.
 - `sngp(model, *, num_features=1024, lengthscale=None, ridge=1.0, covariance="class", bound=2.0) -> model`, in place,
   before training; `fit_covariance(model, inputs, *, batch_size=256)` after it.
 - `joined(predictions) -> predictions`: an ensemble of saved predictions.
-- `DERIVED[kind](runs, Asked(data, evaluation, folder), **options) -> Made`: from trained runs to files of predictions.
+- `DERIVED[kind](runs, Request(data, evaluation, folder), **options) -> Result`: from runs to files of predictions.
 - `with drawing(model, num_samples, mode="marginal"): model(inputs) -> (S, N, C)` for mean-field layers, SNGP heads and
   attention blocks alike.
 """
 
 from experiments.evaluation import fit_temperature
-from experiments.methods.deriving import DERIVED, OF_PREDICTIONS, Asked, Made, Run
+from experiments.methods.deriving import DERIVED, OF_PREDICTIONS, Request, Result, Run
 from experiments.methods.drawing import StochasticLayer, drawing
 from experiments.methods.ensemble import joined
 from experiments.methods.last_layer import LastLayerPosterior, last_layer_laplace
@@ -34,11 +34,11 @@ from experiments.methods.spectral import SpectralBound, bound_spectral_norm
 __all__ = [
     "DERIVED",
     "OF_PREDICTIONS",
-    "Asked",
     "LastLayerPosterior",
-    "Made",
     "MeanFieldLinear",
     "RandomFeatureHead",
+    "Request",
+    "Result",
     "Run",
     "SpectralBound",
     "StochasticLayer",

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 __all__ = [
     "DERIVED",
     "OF_PREDICTIONS",
-    "Asked",
     "Batches",
-    "Made",
+    "Request",
+    "Result",
     "Run",
     "ensemble",
     "last_layer",
@@ -60,7 +60,7 @@ class Run(Protocol):
         ...
 
 
-class Asked(NamedTuple):
+class Request(NamedTuple):
     """What is asked of a derived method.
 
     Args:
@@ -76,7 +76,7 @@ class Asked(NamedTuple):
     sources: Mapping[str, str] = MappingProxyType({})
 
 
-class Made(NamedTuple):
+class Result(NamedTuple):
     """What a derived method made, beside the files of its predictions.
 
     Args:
@@ -125,7 +125,7 @@ class Batches:
         return logits[:, self.order.argsort()]
 
 
-def temperature(runs: Sequence[Run], asked: Asked) -> Made:
+def temperature(runs: Sequence[Run], asked: Request) -> Result:
     """Divide the logits of a run by the temperature that suits its validation predictions best.
 
     Args:
@@ -151,10 +151,10 @@ def temperature(runs: Sequence[Run], asked: Asked) -> Made:
     if right in (0, len(validation.ids)):
         what = "right" if right else "wrong"
         remarks = (f"the temperature has no optimum: all {len(validation.ids):,} validation predictions are {what}",)
-    return Made({"temperature": value}, dict(run.sources), remarks)
+    return Result({"temperature": value}, dict(run.sources), remarks)
 
 
-def mc_dropout(runs: Sequence[Run], asked: Asked) -> Made:
+def mc_dropout(runs: Sequence[Run], asked: Request) -> Result:
     """Predict everything again with the dropout of a run's model on.
 
     Args:
@@ -173,15 +173,15 @@ def mc_dropout(runs: Sequence[Run], asked: Asked) -> Made:
         draws = asked.evaluation.draws
         return mc_dropout_logits(model, batches, draws, seed=int(generator_for(name, seed).initial_seed()))
 
-    return Made({}, _predict(asked, load(asked.data, seed), seed, logits))
+    return Result({}, _predict(asked, load(asked.data, seed), seed, logits))
 
 
 def last_layer(
     runs: Sequence[Run],
-    asked: Asked,
+    asked: Request,
     *,
     prior_precision: float | Literal["marginal_likelihood", "validation"] = "validation",
-) -> Made:
+) -> Result:
     """Predict everything again with last layers drawn from their Laplace posterior.
 
     Args:
@@ -212,10 +212,10 @@ def last_layer(
         # The same last layers for every input set.
         return posterior.draw_logits(batches, asked.evaluation.draws, generator_for("kfllla", seed))
 
-    return Made({"prior_precision": posterior.prior_precision}, _predict(asked, splits, seed, logits))
+    return Result({"prior_precision": posterior.prior_precision}, _predict(asked, splits, seed, logits))
 
 
-def ensemble(runs: Sequence[Run], asked: Asked) -> Made:
+def ensemble(runs: Sequence[Run], asked: Request) -> Result:
     """Take the draws of several runs as the draws of one predictor: S is members times draws.
 
     Args:
@@ -238,10 +238,10 @@ def ensemble(runs: Sequence[Run], asked: Asked) -> Made:
         _check_sources(runs[0], run)
     for name in names[0]:
         _save(asked.folder, name, joined([run.predictions(name) for run in runs]))
-    return Made({"members": len(runs)}, dict(runs[0].sources))
+    return Result({"members": len(runs)}, dict(runs[0].sources))
 
 
-DERIVED: Mapping[str, Callable[..., Made]] = MappingProxyType(
+DERIVED: Mapping[str, Callable[..., Result]] = MappingProxyType(
     {"temperature": temperature, "mc_dropout": mc_dropout, "kfllla": last_layer, "ensemble": ensemble}
 )
 
@@ -249,7 +249,7 @@ OF_PREDICTIONS = ("ensemble", "temperature")
 """What is computed from the predictions of runs alone: there is no model to predict further sets."""
 
 
-def _predict(asked: Asked, splits: DataSplits, seed: int, logits: Callable[[Batches, str], Tensor]) -> dict[str, str]:
+def _predict(asked: Request, splits: DataSplits, seed: int, logits: Callable[[Batches, str], Tensor]) -> dict[str, str]:
     """Predict what is not predicted yet of everything that is asked for, and say what it is."""
     from experiments.data import input_sets
 

@@ -15,7 +15,7 @@ from experiments.storage import write_atomically
 __all__ = ["arrow", "cell", "console_of_width", "markdown", "table_cells", "terminal", "verdict", "write_csv"]
 
 _GOAL_POINTS = 2.0
-_COMPARED = {"nll": "NLL", "ece": "ECE", "shift_nll": "shifted NLL", "shift_ece": "shifted ECE"}
+_COMPARED = {"nll": "NLL", "ece": "ECE", "shift_nll": "corrupted NLL", "shift_ece": "corrupted ECE"}
 
 
 def console_of_width(width: int) -> Console:

@@ -21,11 +21,11 @@ from cgp.plotting import (
     uncertainty_histograms,
     variance_maps,
 )
-from experiments.data import SHIFTS, UNFAMILIAR, digits_splits
+from experiments.data import DIGITS_CORRUPTIONS, OOD_KINDS, digits_splits
 from experiments.evaluation import Uncertainty, mean_probabilities, uncertainty
 from experiments.reports.results import Results, Row, statistics
 from experiments.runs.demo_runs import Run
-from experiments.runs.prediction import Predictions, load_predictions, unfamiliar_name
+from experiments.runs.prediction import Predictions, load_predictions, ood_name
 
 __all__ = ["Picture", "pictures"]
 
@@ -87,9 +87,9 @@ def pictures(runs: Sequence[Run], results: Results, root: Path) -> Iterator[Pict
     material = _Material({name: [run for run in runs if run.name == name] for name in names}, root, results)
     yield _drawn("reliability", "Calibration on the test images", _reliability, material)
     yield _drawn("shift", "Accuracy and confidence under shift", _shift, material)
-    yield _drawn("total-uncertainty", "Total uncertainty, familiar and unfamiliar", _total, material)
+    yield _drawn("total-uncertainty", "Total uncertainty, familiar and ood", _total, material)
     if material.drawn():
-        yield _drawn("epistemic-uncertainty", "Epistemic uncertainty, familiar and unfamiliar", _epistemic, material)
+        yield _drawn("epistemic-uncertainty", "Epistemic uncertainty, familiar and ood", _epistemic, material)
     if _with_variance(material):
         yield _drawn("patch-variance", "Where the Gaussian processes are uncertain", _variance, material)
     yield _drawn("examples", "Most and least certain examples", _examples, material)
@@ -126,7 +126,7 @@ def _shift(material: _Material) -> tuple[Figure, str]:
     rows = material.results.shifts
     strengths = sorted({row["strength"] for row in rows})
     figure, axes = plt.subplots(2, 3, figsize=(1.25 * WIDE, 5.2), layout="constrained", sharey=True)
-    for ax, kind in zip(axes.flat, [*SHIFTS, None], strict=True):
+    for ax, kind in zip(axes.flat, [*DIGITS_CORRUPTIONS, None], strict=True):
         accuracy = {material.label(m): _curves(rows, m, kind, strengths, "accuracy") for m in material.runs}
         confidence = {material.label(m): _curves(rows, m, kind, strengths, "confidence") for m in material.runs}
         shift_curves(strengths, accuracy, confidence=confidence, ax=ax)
@@ -183,15 +183,13 @@ def _epistemic(material: _Material) -> tuple[Figure, str]:
 
 
 def _histograms(material: _Material, methods: list[str], part: str, xlabel: str) -> Figure:
-    """Draw one panel a method: test images, shifted and unfamiliar ones, all seeds together."""
+    """Draw one panel a method: test images, corrupted and OOD ones, all seeds together."""
     figure, axes = _panels(len(methods), 2.1, sharey=True)
     for ax, method in zip(axes, methods, strict=True):
         runs = material.runs[method]
         test = [getattr(_uncertainty(material, run, "test"), part) for run in runs]
-        strange = [
-            getattr(_uncertainty(material, run, unfamiliar_name(kind)), part) for run in runs for kind in UNFAMILIAR
-        ]
-        groups = {"test images": np.concatenate(test), "unfamiliar": np.concatenate(strange)}
+        strange = [getattr(_uncertainty(material, run, ood_name(kind)), part) for run in runs for kind in OOD_KINDS]
+        groups = {"test images": np.concatenate(test), "ood": np.concatenate(strange)}
         uncertainty_histograms(groups, xlabel=xlabel, ax=ax)
         ax.set_title(material.label(method))
         ax.set_ylabel(ax.get_ylabel() if _is_leftmost(ax) else "")
@@ -201,10 +199,10 @@ def _histograms(material: _Material, methods: list[str], part: str, xlabel: str)
 
 
 def _separation_sentence(material: _Material, methods: list[str], column: str, word: str) -> str:
-    """Say how well an uncertainty tells unfamiliar inputs apart."""
+    """Say how well an uncertainty tells OOD inputs apart."""
     ranked = sorted(methods, key=lambda method: -material.mean(method, column))
     parts = ", ".join(f"{material.label(method)} {100 * material.mean(method, column):.1f} %" for method in ranked)
-    return f"The {word} uncertainty tells unfamiliar inputs from test images with an AUROC of: {parts}."
+    return f"The {word} uncertainty tells OOD inputs from test images with an AUROC of: {parts}."
 
 
 def _with_variance(material: _Material) -> list[str]:

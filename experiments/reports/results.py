@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.configuration import EvaluationConfig
-from experiments.data import SHIFTS, UNFAMILIAR
+from experiments.data import DIGITS_CORRUPTIONS, OOD_KINDS
 from experiments.evaluation import classification_report, detection_auroc, mean_probabilities, uncertainty
 from experiments.runs.demo_runs import Run
-from experiments.runs.prediction import Predictions, load_predictions, shift_name, unfamiliar_name
+from experiments.runs.prediction import Predictions, corrupted_name, load_predictions, ood_name
 
 __all__ = ["COLUMNS", "Column", "Results", "Statistic", "collect", "statistics"]
 
@@ -43,11 +43,9 @@ COLUMNS = (
     Column("mce", "MCE %", "low", 100, 1, "maximum calibration error, 15 bins, in percent"),
     Column("brier", "Brier", "low", 1, 3, "Brier score"),
     Column("aurc", "AURC ‰", "low", 1000, 1, "area under the risk-coverage curve, in thousandths"),
-    Column("shift_nll", "shifted NLL", "low", 1, 3, "NLL on shifted inputs, mean over kinds and strengths"),
-    Column("shift_ece", "shifted ECE %", "low", 100, 1, "ECE on shifted inputs, mean over kinds and strengths"),
-    Column(
-        "ood_total", "AUROC total %", "high", 100, 1, "AUROC of total uncertainty, unfamiliar against test, in percent"
-    ),
+    Column("shift_nll", "corrupted NLL", "low", 1, 3, "NLL on corrupted inputs, mean over kinds and strengths"),
+    Column("shift_ece", "corrupted ECE %", "low", 100, 1, "ECE on corrupted inputs, mean over kinds and strengths"),
+    Column("ood_total", "AUROC total %", "high", 100, 1, "AUROC of total uncertainty, ood against test, in percent"),
     Column("ood_epistemic", "AUROC epist. %", "high", 100, 1, "AUROC of epistemic uncertainty; a single draw has none"),
     Column("seconds_per_epoch", "s/epoch", None, 1, 2, "seconds of training an epoch, median"),
 )
@@ -59,12 +57,12 @@ class Results(NamedTuple):
     Attributes:
         runs: one row a method and seed, with the columns of the table.
         shifts: one row a method, seed, kind and strength.
-        unfamiliar: one row a method, seed and kind.
+        ood: one row a method, seed and kind.
     """
 
     runs: list[Row]
     shifts: list[Row]
-    unfamiliar: list[Row]
+    ood: list[Row]
 
 
 class Statistic(NamedTuple):
@@ -87,10 +85,10 @@ def collect(runs: list[Run], root: Path) -> Results:
         key = {"method": run.name, "seed": run.seed}
         test = load_predictions(folder / "predictions" / "test.npz")
         shifts = [key | row for row in _shift_rows(folder, run.evaluation, test)]
-        unfamiliar = [key | row for row in _unfamiliar_rows(folder, test)]
-        results.runs.append(key | _run_row(run.summary(root), test, shifts, unfamiliar))
+        ood = [key | row for row in _ood_rows(folder, test)]
+        results.runs.append(key | _run_row(run.summary(root), test, shifts, ood))
         results.shifts.extend(shifts)
-        results.unfamiliar.extend(unfamiliar)
+        results.ood.extend(ood)
     return results
 
 
@@ -109,15 +107,15 @@ def statistics(rows: list[Row], method: str) -> dict[str, Statistic]:
     }
 
 
-def _run_row(summary: Row, test: Predictions, shifts: list[Row], unfamiliar: list[Row]) -> Row:
+def _run_row(summary: Row, test: Predictions, shifts: list[Row], ood: list[Row]) -> Row:
     """Return the columns of the table for one run."""
     report = classification_report(test.logits, test.labels)
     return {
         **{name: getattr(report, name) for name in ("accuracy", "nll", "ece", "mce", "brier", "aurc")},
         "shift_nll": float(np.mean([row["nll"] for row in shifts if row["strength"] > 0])),
         "shift_ece": float(np.mean([row["ece"] for row in shifts if row["strength"] > 0])),
-        "ood_total": float(np.mean([row["auroc_total"] for row in unfamiliar])),
-        "ood_epistemic": float(np.mean([row["auroc_epistemic"] for row in unfamiliar])),
+        "ood_total": float(np.mean([row["auroc_total"] for row in ood])),
+        "ood_epistemic": float(np.mean([row["auroc_epistemic"] for row in ood])),
         "seconds_per_epoch": summary["seconds_per_epoch"],
         "validation_nll": summary["validation_nll"],
         "best_epoch": summary["best_epoch"],
@@ -126,11 +124,11 @@ def _run_row(summary: Row, test: Predictions, shifts: list[Row], unfamiliar: lis
 
 
 def _shift_rows(folder: Path, evaluation: EvaluationConfig, test: Predictions) -> list[Row]:
-    """Score the shifted inputs; strength 0 is the test set itself."""
+    """Score the corrupted inputs; strength 0 is the test set itself."""
     rows = []
-    for kind in SHIFTS:
+    for kind in DIGITS_CORRUPTIONS:
         for strength in (0, *evaluation.strengths):
-            name = shift_name(kind, strength)
+            name = corrupted_name(kind, strength)
             predictions = test if strength == 0 else load_predictions(folder / "predictions" / f"{name}.npz")
             report = classification_report(predictions.logits, predictions.labels)
             confidence = float(mean_probabilities(predictions.logits).max(-1).mean())
@@ -139,12 +137,12 @@ def _shift_rows(folder: Path, evaluation: EvaluationConfig, test: Predictions) -
     return rows
 
 
-def _unfamiliar_rows(folder: Path, test: Predictions) -> list[Row]:
-    """Score how well uncertainty tells unfamiliar inputs from the test images."""
+def _ood_rows(folder: Path, test: Predictions) -> list[Row]:
+    """Score how well uncertainty tells OOD inputs from the test images."""
     rows = []
     familiar = uncertainty(test.logits)
-    for kind in UNFAMILIAR:
-        strange = uncertainty(load_predictions(folder / "predictions" / f"{unfamiliar_name(kind)}.npz").logits)
+    for kind in OOD_KINDS:
+        strange = uncertainty(load_predictions(folder / "predictions" / f"{ood_name(kind)}.npz").logits)
         draws = len(test.logits)
         rows.append(
             {

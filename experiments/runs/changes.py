@@ -15,7 +15,7 @@ _PARTS = ("data", "model", "method", "training", "evaluation")
 _WORDS = {"method.label"}
 # How many examples, which sets and which corruptions are read off the data and the predictions.
 _READ_OFF = re.compile(
-    r"data\.(root|folder|cache|download|name|unchecked|unfamiliar|limit_\w+|corruptions\..*)|evaluation\.(batch_size|full|strengths)"
+    r"data\.(root|folder|cache|download|name|unchecked|ood|limit_\w+|corruptions\..*)|evaluation\.(batch_size|full|strengths)"
 )
 
 

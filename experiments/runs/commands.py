@@ -26,7 +26,7 @@ def fit(
     evaluation: EvaluationConfig,
     trainer: TrainerConfig,
     seed: int = 0,
-    departures: list[str] | None = None,
+    deviations: list[str] | None = None,
     reduced: list[str] | None = None,
     out: Path = OUT,
     smoke: bool = False,
@@ -44,7 +44,7 @@ def fit(
         evaluation: draws and scope of the predictions.
         trainer: where to train: accelerator, devices, precision.
         seed: decides start, order of the examples and draws, and the split where the data say so.
-        departures: in words, what departs from the paper.
+        deviations: in words, what departs from the paper.
         reduced: in words, what was reduced besides.
         out: folder of all runs.
         smoke: a few steps on a handful of examples, to see whether the row works.
@@ -64,7 +64,7 @@ def fit(
         training=training,
         evaluation=evaluation,
         seed=seed,
-        departures=departures or [],
+        deviations=deviations or [],
         reduced=reduced or [],
     )
     folder = perform(smoked(experiment) if smoke else experiment, out=out, trainer=trainer)
@@ -136,7 +136,7 @@ def score(*, runs: list[Path], protocol: Literal["pooled", "cgpt", "kep", "sgpa"
         console.print(f"Report: {folder.path / 'report.html'}", highlight=False)
 
 
-def predict(run: Path, *, images: Path | None = None, unfamiliar: tuple[str, ...] = (), full: bool = False) -> None:
+def predict(run: Path, *, images: Path | None = None, ood: tuple[str, ...] = (), full: bool = False) -> None:
     """Predict a folder of images, or what is missing of a run's input sets, with a trained run.
 
     Writes `predictions/<set>.npz` and the report; of images, a CSV file with class and uncertainties of each, too.
@@ -144,7 +144,7 @@ def predict(run: Path, *, images: Path | None = None, unfamiliar: tuple[str, ...
     Args:
         run: folder of a complete run.
         images: folder of images, in sub-folders or not; None for the run's own input sets.
-        unfamiliar: further sets of no class, as `["svhn"]`: names, folders of images or .npz files.
+        ood: further sets of no class, as `["svhn"]`: names, folders of images or .npz files.
         full: corrupt all test images at all five severities.
 
     Raises:
@@ -156,10 +156,10 @@ def predict(run: Path, *, images: Path | None = None, unfamiliar: tuple[str, ...
     from experiments.runs.trained_run import TrainedRun
 
     trained = TrainedRun(run)
-    if images is not None and (unfamiliar or full):
-        raise ValueError("images: expected alone; unfamiliar and full are about the run's own input sets")
+    if images is not None and (ood or full):
+        raise ValueError("images: expected alone; ood and full are about the run's own input sets")
     if images is None:
-        asked = with_inputs(trained, unfamiliar=unfamiliar, full=full)
+        asked = with_inputs(trained, ood=ood, full=full)
         predict_again(asked, RunFolder(run), out=trained.out)
     else:
         console_of_width(160).print(predict_images(trained, images))

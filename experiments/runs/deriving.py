@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from experiments.methods import DERIVED, OF_PREDICTIONS, Asked
-from experiments.data import asked_unfamiliar
+from experiments.methods import DERIVED, OF_PREDICTIONS, Request
+from experiments.data import requested_ood
 from experiments.runs.provenance import provenance
 from experiments.runs.experiment import Experiment
 from experiments.runs.folder import RunFolder
@@ -30,11 +30,11 @@ def derive_run(experiment: Experiment, out: Path, folder: RunFolder) -> None:
             _check_inputs(experiment, run)
     options = {name: value for name, value in experiment.method.options.items() if name != "members"}
     before = folder.read_summary() if folder.is_complete else {}
-    asked = Asked(experiment.data, experiment.evaluation, folder.path, before.get("sources") or {})
+    asked = Request(experiment.data, experiment.evaluation, folder.path, before.get("sources") or {})
     made = DERIVED[experiment.method.kind](runs, asked, **options)
     first = runs[0].summary
     inherited = {name: first.get(name) for name in ("parameters", "data", "examples")}
-    words = [*experiment.departures, *experiment.reduced, *first["reduced"], *made.remarks]
+    words = [*experiment.deviations, *experiment.reduced, *first["reduced"], *made.remarks]
     folder.complete(
         {
             **({"images": before["images"]} if "images" in before else {}),
@@ -51,11 +51,11 @@ def derive_run(experiment: Experiment, out: Path, folder: RunFolder) -> None:
 
 def _check_inputs(experiment: Experiment, run: TrainedRun) -> None:
     """Fail where more is asked for than a run has predicted."""
-    there = asked_unfamiliar(run.config.data)
-    missing = [name for name in asked_unfamiliar(experiment.data) if name not in there]
+    there = requested_ood(run.config.data)
+    missing = [name for name in requested_ood(experiment.data) if name not in there]
     full = experiment.evaluation.full and not run.config.evaluation.full
     if missing or full:
-        wanted = [f"--unfamiliar '[{','.join(missing)}]'"] * bool(missing) + ["--full"] * full
+        wanted = [f"--ood '[{','.join(missing)}]'"] * bool(missing) + ["--full"] * full
         raise ValueError(
             f"{experiment.name}: expected to find what is asked for in {run.folder}, which has not predicted it; first "
             f"python -m experiments predict {run.folder} {' '.join(wanted)}"

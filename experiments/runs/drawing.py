@@ -66,14 +66,14 @@ def _pictures(folder: RunFolder) -> Iterator[RunPicture]:
         "Error rate among the most confident",
         lambda ax: risk_coverage({folder.read_summary()["label"]: (confidence, correct)}, ax=ax),
     )
-    strange = next((name for name in predicted_sets(folder) if name.startswith("unfamiliar-")), None)
-    unfamiliar = None
+    strange = next((name for name in predicted_sets(folder) if name.startswith("ood-")), None)
+    ood = None
     if strange is not None:
-        unfamiliar = mean_probabilities(load_predictions(folder.predictions / f"{strange}.npz").logits).max(-1)
+        ood = mean_probabilities(load_predictions(folder.predictions / f"{strange}.npz").logits).max(-1)
     yield _drawn(
         "confidence",
         f"Confidence on the test set{'' if strange is None else f' and on {strange}'}",
-        lambda ax: confidence_histograms(confidence[correct], confidence[~correct], unfamiliar, ax=ax),
+        lambda ax: confidence_histograms(confidence[correct], confidence[~correct], ood, ax=ax),
     )
 
 

@@ -26,7 +26,7 @@ class Experiment:
         training: the budget.
         evaluation: draws and scope of the predictions.
         seed: decides start, order of the examples and draws, and the split where the data say so.
-        departures: in words, what departs from the paper.
+        deviations: in words, what departs from the paper.
         reduced: in words, what was reduced besides.
     """
 
@@ -37,7 +37,7 @@ class Experiment:
     training: TrainingConfig
     evaluation: EvaluationConfig
     seed: int = 0
-    departures: list[str] = field(default_factory=list)
+    deviations: list[str] = field(default_factory=list)
     reduced: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:

@@ -211,7 +211,7 @@ def _summary(
 
 def _words(experiment: Experiment, out: Path, splits: DataSplits) -> list[str]:
     """What departs from the paper, in the run and in what it starts from."""
-    own = [*experiment.departures, *experiment.reduced, *changes(experiment), *splits.description.departures]
+    own = [*experiment.deviations, *experiment.reduced, *changes(experiment), *splits.description.deviations]
     starts = [RunFolder(out / name / f"seed-{seed}") for name, seed in experiment.needs()]
     begun = [word for start in starts if start.is_complete for word in start.read_summary()["reduced"]]
     return [*own, *(f"of what it starts from: {word}" for word in dict.fromkeys(begun) if word not in own)]

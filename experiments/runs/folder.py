@@ -13,11 +13,11 @@ from experiments.storage import read_json, write_json, write_text
 
 __all__ = ["RunFolder"]
 
-_WORDS = ("departures", "reduced")
+_WORDS = ("deviations", "reduced")
 _PLACES = ("root", "folder")
 _ASIDE = {"method": ("label",), "data": (*_PLACES, "cache", "download")}
 _PREDICTED = {
-    "data": ("unfamiliar", "limit_unfamiliar"),
+    "data": ("ood", "limit_ood"),
     "corruptions": ("kinds", "severities", "limit", "source"),
     "evaluation": ("draws", "strengths", "batch_size", "full"),
 }
@@ -52,7 +52,7 @@ class RunFolder:
     def claim(self, experiment: Experiment) -> None:
         """Write the configuration into a new folder, or check that it is the one that is there.
 
-        Its words (label, departures, reductions), the places of its data and what is predicted beside the test set may
+        Its words (label, deviations, reductions), the places of its data and what is predicted beside the test set may
         be others: the run takes them over. So may everything where nothing was trained yet.
 
         Args:
@@ -133,7 +133,7 @@ class RunFolder:
         return _completed(self.plain_config(), Experiment)
 
     def _say(self, there: dict[str, Any], wanted: dict[str, Any]) -> None:
-        """Take over what a row says in words today: a departure may be found out after a run."""
+        """Take over what a row says in words today: a deviation may be found out after a run."""
         write_text(self.config, yaml.safe_dump(wanted, sort_keys=False))
         if self.is_complete:
             summary = self.read_summary()

@@ -21,7 +21,7 @@ def row_table(rows: str, out: Path) -> Table:
         ValueError: if there is neither a row nor a run of this name.
     """
     table = Table(title=f"Rows, and their runs in {out}", title_justify="left")
-    for title in ("row", "seeds done", "begun", "s/epoch", "departures"):
+    for title in ("row", "seeds done", "begun", "s/epoch", "deviations"):
         table.add_column(title)
     for name in _names(rows, out):
         folders = [RunFolder(path) for path in sorted((out / name).glob("seed-*"))]

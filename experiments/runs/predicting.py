@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from experiments.methods import OF_PREDICTIONS
 from experiments.methods.drawing import stochastic_layers
-from experiments.data import asked_unfamiliar, corruption_source, input_sets, load
+from experiments.data import requested_ood, corruption_source, input_sets, load
 from experiments.data.examples import InputSet, batch
 from experiments.data.folders import folder_inputs, image_files
 from experiments.evaluation.inside import write_diagnostics
@@ -108,27 +108,27 @@ def recorded_inputs(sources: Mapping[str, str]) -> dict[str, Any]:
     return {"sources": dict(sources), "corruptions": origin}
 
 
-def with_inputs(run: TrainedRun, *, unfamiliar: Sequence[str] = (), full: bool = False) -> Experiment:
+def with_inputs(run: TrainedRun, *, ood: Sequence[str] = (), full: bool = False) -> Experiment:
     """Return the configuration of a run with more input sets.
 
     Args:
         run: a trained run.
-        unfamiliar: sets of no class beside its own.
+        ood: sets of no class beside its own.
         full: corrupt all test images at all five severities.
 
     Raises:
         ValueError: if the run has no such sets: it was trained on texts, or no kind of corruption was asked for.
     """
     config = run.config
-    if (unfamiliar or full) and run.description.kind != "image":
-        raise ValueError(f"unfamiliar, full: expected a run on images, got texts in {run.folder}")
+    if (ood or full) and run.description.kind != "image":
+        raise ValueError(f"ood, full: expected a run on images, got texts in {run.folder}")
     if full and corruption_source(config.data) is None:
         raise ValueError(
             f"full: expected a run that predicts corrupted images, got none in {run.folder}; name kinds first, by the "
             "row again with --data.corruptions.kinds"
         )
-    sets = tuple(dict.fromkeys((*asked_unfamiliar(config.data), *unfamiliar)))
-    data = dataclasses.replace(config.data, unfamiliar=sets) if unfamiliar else config.data
+    sets = tuple(dict.fromkeys((*requested_ood(config.data), *ood)))
+    data = dataclasses.replace(config.data, ood=sets) if ood else config.data
     evaluation = dataclasses.replace(config.evaluation, full=full or config.evaluation.full)
     return dataclasses.replace(config, data=data, evaluation=evaluation)
 

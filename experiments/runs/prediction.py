@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from cgp.model.blocks import attention_blocks
 from cgp.model.inputs import call_model, to_device
 from experiments.configuration import EvaluationConfig
-from experiments.data import SHIFTS, UNFAMILIAR, ImageSplits, LabelledImages, shifted, unfamiliar
+from experiments.data import DIGITS_CORRUPTIONS, OOD_KINDS, ImageSplits, LabelledImages, corrupted_digits, ood_images
 from experiments.data.seeding import generator_for
 from experiments.storage import read_arrays, write_atomically
 
@@ -28,8 +28,8 @@ __all__ = [
     "predictive_variance",
     "same_source",
     "save_predictions",
-    "shift_name",
-    "unfamiliar_name",
+    "corrupted_name",
+    "ood_name",
 ]
 
 _BATCH = 256
@@ -58,7 +58,7 @@ class Predictions(NamedTuple):
     Attributes:
         logits: `(S, N, C)` float32, one for each draw.
         ids: `(N,)` int64.
-        labels: `(N,)` int64, or nothing for unfamiliar inputs.
+        labels: `(N,)` int64, or nothing for OOD inputs.
     """
 
     logits: NDArray[np.float32]
@@ -66,33 +66,33 @@ class Predictions(NamedTuple):
     labels: NDArray[np.int64] | None
 
 
-def shift_name(kind: str, strength: int) -> str:
-    """Return the name of a shifted input set.
+def corrupted_name(kind: str, strength: int) -> str:
+    """Return the name of a corrupted input set.
 
     Example:
-        >>> shift_name("blur", 3)
-        'shift-blur-3'
+        >>> corrupted_name("blur", 3)
+        'corrupted-blur-3'
     """
-    return f"shift-{kind}-{strength}"
+    return f"corrupted-{kind}-{strength}"
 
 
-def unfamiliar_name(kind: str) -> str:
-    """Return the name of an unfamiliar input set.
+def ood_name(kind: str) -> str:
+    """Return the name of an OOD input set.
 
     Example:
-        >>> unfamiliar_name("inverted")
-        'unfamiliar-inverted'
+        >>> ood_name("inverted")
+        'ood-inverted'
     """
-    return f"unfamiliar-{kind}"
+    return f"ood-{kind}"
 
 
 def input_sets(splits: ImageSplits, evaluation: EvaluationConfig, seed: int) -> Iterator[InputSet]:
-    """Yield everything that is predicted: validation, test, shifted test, unfamiliar.
+    """Yield everything that is predicted: validation, test, corrupted test, ood.
 
     Args:
         splits: the data.
         evaluation: which strengths of shift.
-        seed: decides the random parts of shifts and unfamiliar inputs.
+        seed: decides the random parts of shifts and OOD inputs.
     """
 
     def of(part: LabelledImages, name: str) -> InputSet:
@@ -100,13 +100,13 @@ def input_sets(splits: ImageSplits, evaluation: EvaluationConfig, seed: int) -> 
 
     yield of(splits.validation, "validation")
     yield of(splits.test, "test")
-    for kind in SHIFTS:
+    for kind in DIGITS_CORRUPTIONS:
         for strength in evaluation.strengths:
-            images = shifted(splits.test.images, kind, strength, seed)
-            yield of(splits.test._replace(images=images), shift_name(kind, strength))
-    for kind in UNFAMILIAR:
-        images = unfamiliar(splits.test.images, kind, seed)
-        yield InputSet(unfamiliar_name(kind), images, splits.test.ids, None)
+            images = corrupted_digits(splits.test.images, kind, strength, seed)
+            yield of(splits.test._replace(images=images), corrupted_name(kind, strength))
+    for kind in OOD_KINDS:
+        images = ood_images(splits.test.images, kind, seed)
+        yield InputSet(ood_name(kind), images, splits.test.ids, None)
 
 
 def predict_logits(model: nn.Module, images: Tensor, *, num_samples: int, seed: int) -> Tensor:  # shape: (S, N, classes)

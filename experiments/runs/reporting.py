@@ -19,7 +19,7 @@ __all__ = ["report_run", "score_table"]
 
 
 def report_run(folder: RunFolder, protocol: str) -> list[dict[str, Any]]:
-    """Write `report.html`, `scores.csv`, `detection.csv` where there are unfamiliar inputs, and the pictures of a run.
+    """Write `report.html`, `scores.csv`, `detection.csv` where there are OOD inputs, and the pictures of a run.
 
     Args:
         folder: of a complete run.

@@ -35,7 +35,7 @@ COLUMNS = {
     "aurc": ("AURC ‰", 1000, 1),
     "auroc": ("AUROC of errors %", 100, 1),
     "confidence": ("confidence %", 100, 1),
-    "unfamiliar_auroc": ("AUROC against test %", 100, 1),
+    "ood_auroc": ("AUROC against test %", 100, 1),
 }
 """Title, factor and digits of each column."""
 
@@ -45,7 +45,7 @@ DETECTION_COLUMNS = {
     "aupr_out": ("AUPR-OUT %", 100, 1),
     "fpr95": ("FPR95 %", 100, 1),
 }
-"""The same of the detectors of unfamiliar inputs."""
+"""The same of the detectors of OOD inputs."""
 
 _FIRST = ("test", "validation")
 
@@ -132,4 +132,4 @@ def _scores(found: Predictions, test: Predictions | None, protocol: str) -> dict
     if test is None:
         return confidence
     familiar, strange = uncertainty(test.logits).total, uncertainty(found.logits).total
-    return confidence | {"unfamiliar_auroc": detection_auroc(familiar, strange)}
+    return confidence | {"ood_auroc": detection_auroc(familiar, strange)}

@@ -19,7 +19,7 @@ def smoked(experiment: Experiment) -> Experiment:
     Returns:
         The same row, marked as reduced.
     """
-    limits = {f"limit_{part}": _HELD_OUT for part in ("validation", "test", "unfamiliar")}
+    limits = {f"limit_{part}": _HELD_OUT for part in ("validation", "test", "ood")}
     corruptions = dataclasses.replace(experiment.data.corruptions, kinds=(), limit=_HELD_OUT)
     data = dataclasses.replace(experiment.data, limit_train=_TRAIN, corruptions=corruptions, **limits)
     training = dataclasses.replace(

@@ -39,7 +39,7 @@ def files(folder):
 
 def test_writes_what_it_promises(folder):
     names = {path.relative_to(folder).as_posix() for path in files(folder)}
-    assert {"config.yaml", "provenance.json", "results.csv", "results.md", "shifts.csv", "unfamiliar.csv"} <= names
+    assert {"config.yaml", "provenance.json", "results.csv", "results.md", "shifts.csv", "ood.csv"} <= names
     assert {"report.html", "complete.json", "pictures/reliability.png", "pictures/patch-variance.png"} <= names
     assert {
         f"runs/{name}/seed-0/{file}" for name in METHODS for file in ("weights.safetensors", "diagnostics.npz")

@@ -52,12 +52,12 @@ class Confidence(NamedTuple):
     Attributes:
         test: (N,) of test samples.
         correct: (N,) whether they are right.
-        unfamiliar: (M,) of unfamiliar inputs, empty if there are none.
+        ood: (M,) of OOD inputs, empty if there are none.
     """
 
     test: Array
     correct: Array
-    unfamiliar: Array
+    ood: Array
 
 
 def diagnostics(run: Run, name: str) -> Array | None:
@@ -109,19 +109,19 @@ def _number(path: Path, metric: str, meter: Meter) -> float:
     return meter.cache.numbers(f"report {meter.protocol}", [path], compute)[metric]
 
 
-def confidences(runs: Sequence[Run], unfamiliar: str, protocol: str) -> Confidence | None:
-    """Confidence on test samples and unfamiliar inputs; nothing if no run has test predictions.
+def confidences(runs: Sequence[Run], ood: str, protocol: str) -> Confidence | None:
+    """Confidence on test samples and OOD inputs; nothing if no run has test predictions.
 
     Args:
         runs: of one method.
-        unfamiliar: name of the unfamiliar set.
+        ood: name of the OOD set.
         protocol: how draws are averaged.
     """
     tested = [path for run in runs if (path := run.file("test")) is not None]
     if not tested:
         return None
     parts = [_confident(path, protocol) for path in tested]
-    strange = [path for run in runs if (path := run.file(f"unfamiliar-{unfamiliar}")) is not None]
+    strange = [path for run in runs if (path := run.file(f"ood-{ood}")) is not None]
     elsewhere = [_confident(path, protocol)[0] for path in strange]
     return Confidence(
         np.concatenate([confidence for confidence, _ in parts]),

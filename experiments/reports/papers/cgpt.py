@@ -38,7 +38,7 @@ def _cola(dataset: str, kind: str, samples: int) -> Block:
     )
 
 
-def _unfamiliar() -> tuple[Block, ...]:
+def _ood() -> tuple[Block, ...]:
     sets = ("textures", "lsun_crop", "lsun_resize", "tiny_imagenet_crop")
     four = ("KLMatching-predicted", "MaxSoftmax", "Entropy", "Energy")
     detectors = {
@@ -53,7 +53,7 @@ def _unfamiliar() -> tuple[Block, ...]:
         Block(
             "CIFAR-10",
             ("cifar10",),
-            Question("unfamiliar", sets, chosen),
+            Question("ood", sets, chosen),
             ("auroc", "aupr_in", "aupr_out", "fpr95"),
             only(_METHODS, "Kernel (sym)", "Kernel (asym)", "SGPA", "SCGPT (ours)"),
             shift="Avg(Textures+LSUNCrop+LSUNResize+TinyImageNetCrop)",
@@ -89,9 +89,9 @@ TABLES = (
         "cgpt-III",
         "cgpt",
         "Table III",
-        "Detection of unfamiliar images, CIFAR-10, mean over four sets",
+        "Detection of OOD images, CIFAR-10, mean over four sets",
         "cgpt",
-        _unfamiliar(),
+        _ood(),
         (
             "The four sets are Textures, LSUNCrop, LSUNResize and TinyImageNetCrop.",
             "The paper does not say which KLMatching it used: both published definitions stand beside its number.",

@@ -163,5 +163,5 @@ def _seeds(rows_: Sequence[Row]) -> str:
     seeds = max(row.seeds for row in rows_)
     missing = dict.fromkeys(name for row in rows_ for name in row.missing)
     without = f", without {', '.join(missing)}" if missing else ""
-    words = "".join(f"; {word}" for word in rows_[0].departures)
+    words = "".join(f"; {word}" for word in rows_[0].deviations)
     return f"{seeds} seed{'s' if seeds != 1 else ''}{without}{words}"

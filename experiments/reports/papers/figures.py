@@ -128,20 +128,20 @@ def _grid(runs: list[dict[int, float]], strengths: list[int]) -> Array:
 
 
 def _histograms(material: Material, metric: str) -> Figure | None:
-    """A panel a method: confidence of right and wrong predictions and of unfamiliar images."""
-    unfamiliar = _unfamiliar(material)
+    """A panel a method: confidence of right and wrong predictions and of OOD images."""
+    ood = _ood(material)
 
     def draw(found: Confidence, ax: Axes) -> None:
-        elsewhere = found.unfamiliar if found.unfamiliar.size else None
+        elsewhere = found.ood if found.ood.size else None
         confidence_histograms(found.test[found.correct], found.test[~found.correct], elsewhere, ax=ax)
 
-    return _panels(material, unfamiliar, draw, height=2.2)
+    return _panels(material, ood, draw, height=2.2)
 
 
-def _unfamiliar(material: Material) -> str:
-    """SVHN as in the paper if any run has it, else the first unfamiliar set."""
+def _ood(material: Material) -> str:
+    """SVHN as in the paper if any run has it, else the first OOD set."""
     paths = [path for runs in material.runs.values() for run in runs for path in run.files.values()]
-    names = sorted({path.stem.partition("-")[2] for path in paths if path.stem.startswith("unfamiliar-")})
+    names = sorted({path.stem.partition("-")[2] for path in paths if path.stem.startswith("ood-")})
     return next((name for name in names if plain(name) == "svhn"), next(iter(names), ""))
 
 
@@ -162,10 +162,8 @@ def _risk(material: Material, metric: str) -> Figure | None:
     return _figure(risk_coverage(pairs)) if pairs else None
 
 
-def _panels(
-    material: Material, unfamiliar: str, draw: Callable[[Confidence, Axes], None], *, height: float
-) -> Figure | None:
-    found = {method: confidences(runs, unfamiliar, material.meter.protocol) for method, runs in material.runs.items()}
+def _panels(material: Material, ood: str, draw: Callable[[Confidence, Axes], None], *, height: float) -> Figure | None:
+    found = {method: confidences(runs, ood, material.meter.protocol) for method, runs in material.runs.items()}
     kept = {method: one for method, one in found.items() if one and 0 < one.correct.sum() < len(one.correct)}
     if not kept:
         return None
@@ -182,7 +180,7 @@ def _panels(
     top = max(ax.get_ylim()[1] for ax in used)
     for ax in used:
         ax.set_ylim(top=top)
-    _share_legend(figure, used, {"unfamiliar": f"unfamiliar ({unfamiliar.replace('_', ' ')})"})
+    _share_legend(figure, used, {"ood": f"ood ({ood.replace('_', ' ')})"})
     return figure
 
 
@@ -257,7 +255,7 @@ FIGURES: Mapping[str, FigureSpec] = MappingProxyType(
         ),
         "kep-figure-3": FigureSpec(
             "Figure 3",
-            "Confidence of right and wrong predictions and of unfamiliar images, CIFAR-10",
+            "Confidence of right and wrong predictions and of OOD images, CIFAR-10",
             _KEP10,
             ("softmax", "mc_dropout", "kep_svgp", *_OURS),
             "predictions on test images",

@@ -41,7 +41,7 @@ def _in_distribution() -> tuple[Block, ...]:
     )
 
 
-def _shifted(dataset: str, folder: str) -> Block:
+def _corrupted(dataset: str, folder: str) -> Block:
     return Block(
         dataset,
         (f"{folder}-kep",),
@@ -55,11 +55,11 @@ def _shifted(dataset: str, folder: str) -> Block:
     )
 
 
-def _unfamiliar(dataset: str, folder: str, shift: str) -> Block:
+def _ood(dataset: str, folder: str, shift: str) -> Block:
     return Block(
         dataset,
         (f"{folder}-kep",),
-        Question("unfamiliar", (_SETS[shift],), ("MaxSoftmax",)),
+        Question("ood", (_SETS[shift],), ("MaxSoftmax",)),
         ("auroc", "aupr"),
         _SHIFTED,
         shift=shift,
@@ -108,17 +108,17 @@ TABLES = (
         "Table 2",
         "CIFAR-10-C and CIFAR-100-C, mean over 15 kinds and 5 severities",
         "kep",
-        (_shifted("CIFAR-10-C", "cifar10"), _shifted("CIFAR-100-C", "cifar100")),
+        (_corrupted("CIFAR-10-C", "cifar10"), _corrupted("CIFAR-100-C", "cifar100")),
         (_SCALES,),
     ),
     TableSpec(
         "kep-3",
         "kep-svgp",
         "Table 3",
-        "Detection of unfamiliar images by the largest probability",
+        "Detection of OOD images by the largest probability",
         "kep",
         tuple(
-            _unfamiliar(dataset, folder, shift)
+            _ood(dataset, folder, shift)
             for dataset, folder in (("CIFAR-10", "cifar10"), ("CIFAR-100", "cifar100"))
             for shift in _SETS
             if shift != dataset

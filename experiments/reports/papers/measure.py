@@ -50,7 +50,7 @@ class Meter(NamedTuple):
         """
         ways: dict[str, Callable[[Run, Question], Measured]] = {
             "corrupted": self._corrupted,
-            "unfamiliar": self._unfamiliar,
+            "ood": self._ood,
             "cost": lambda run, _: Measured(_cost(run)),
         }
         return ways.get(question.kind, self._tested)(run, question)
@@ -74,9 +74,9 @@ class Meter(NamedTuple):
         """Severities joined as in the official files, or apart as KEP-SVGP's tables and ours."""
         return [files] if self.protocol in ("cgpt", "sgpa") else [[path] for path in files]
 
-    def _unfamiliar(self, run: Run, question: Question) -> Measured:
+    def _ood(self, run: Run, question: Question) -> Measured:
         test, validation = run.file("test"), run.file("validation")
-        sets = {name: run.file(f"unfamiliar-{name}") for name in question.members}
+        sets = {name: run.file(f"ood-{name}") for name in question.members}
         missing = tuple(name for name, path in sets.items() if path is None)
         files = [path for path in sets.values() if path is not None]
         if test is None or not files:
@@ -96,8 +96,8 @@ class Meter(NamedTuple):
 
         return self.cache.numbers(f"report {self.protocol}", files, compute)
 
-    def _detected(self, detector: str, test: Path, unfamiliar: Path, validation: Path | None) -> Numbers:
-        files = [test, unfamiliar, *([validation] if validation else [])]
+    def _detected(self, detector: str, test: Path, ood: Path, validation: Path | None) -> Numbers:
+        files = [test, ood, *([validation] if validation else [])]
 
         def compute() -> Numbers:
             seen = [read_predictions([path]) for path in files]

@@ -74,7 +74,7 @@ def lines(rows: Sequence[Row]) -> tuple[list[Line], list[str]]:
 
 
 def _words(row: Row) -> tuple[str, ...]:
-    return row.departures if row.seeds else ()
+    return row.deviations if row.seeds else ()
 
 
 def _group_lines(rows: Sequence[Row], number: Mapping[str, int]) -> list[Line]:
@@ -231,7 +231,7 @@ def as_csv(_: TableSpec, rows: Sequence[Row]) -> str:
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     names = ("group", "metric", "method", "paper", "paper_sd", "ours", "ours_sd", "difference", "seeds", "protocol")
-    writer.writerow([*names, "scale", "departures"])
+    writer.writerow([*names, "scale", "deviations"])
     for row in rows:
         numbers = (row.paper, row.paper_sd, row.ours, row.ours_sd, row.difference)
         cells = ["" if math.isnan(value) else f"{value:.6g}" for value in numbers]

@@ -17,10 +17,10 @@ class Reported(NamedTuple):
     Attributes:
         paper: "cgpt" or "kep-svgp".
         table: its number as printed, "II" or "2".
-        dataset: what the model was trained on or, for shifted sets, what it was tested on.
-        shift: category of corruptions or unfamiliar set; empty otherwise.
+        dataset: what the model was trained on or, for corrupted sets, what it was tested on.
+        shift: category of corruptions or OOD set; empty otherwise.
         method: as printed.
-        detector: of unfamiliar inputs, where there are several.
+        detector: of OOD inputs, where there are several.
         metric: as `experiments.evaluation` calls it.
         mean: printed mean / scale.
         sd: printed standard deviation / scale, NaN where none is printed.

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.reports.papers.departures import departures
+from experiments.reports.papers.deviations import deviations
 from experiments.reports.papers.measure import Measured, Meter
 from experiments.reports.papers.names import LABELS, METRICS, method_label
 from experiments.reports.papers.reported import Reported, reported
@@ -34,7 +34,7 @@ class Row(NamedTuple):
         scale: what values are multiplied by for printing.
         digits: decimals then.
         missing: input sets that were to be predicted and were not.
-        departures: in words, what departs from the paper.
+        deviations: in words, what departs from the paper.
     """
 
     group: str
@@ -50,7 +50,7 @@ class Row(NamedTuple):
     scale: float
     digits: int
     missing: tuple[str, ...]
-    departures: tuple[str, ...]
+    deviations: tuple[str, ...]
 
     @property
     def difference(self) -> float:
@@ -148,5 +148,5 @@ def _row(
         scale=styles[0].scale if styles else METRICS[metric].scale,
         digits=max((one.digits for one in styles), default=METRICS[metric].digits),
         missing=tuple(dict.fromkeys(name for _, measured in results for name in measured.missing)),
-        departures=departures(block, used),
+        deviations=deviations(block, used),
     )

@@ -25,7 +25,7 @@ class Predictions(NamedTuple):
 
     Attributes:
         logits: (S, N, C), one for each draw.
-        labels: (N,), or nothing for unfamiliar inputs.
+        labels: (N,), or nothing for OOD inputs.
     """
 
     logits: NDArray[np.float32]

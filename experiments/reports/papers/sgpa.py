@@ -17,14 +17,14 @@ _METHODS = {
     "SGPAE": "ensemble_sgpa",
 }
 _TEXT = ("mcc", *CALIBRATION[1:])
-_UNFAMILIAR = {"CIFAR-100": "cifar100", "SVHN": "svhn", "Mini-ImageNet": "mini_imagenet"}
+_OOD = {"CIFAR-100": "cifar100", "SVHN": "svhn", "Mini-ImageNet": "mini_imagenet"}
 
 
-def _unfamiliar(shift: str) -> Block:
+def _ood(shift: str) -> Block:
     return Block(
         "CIFAR-10",
         ("cifar10",),
-        Question("unfamiliar", (_UNFAMILIAR[shift],), ("Entropy",)),
+        Question("ood", (_OOD[shift],), ("Entropy",)),
         ("auroc", "aupr_out"),
         _METHODS,
         shift=shift,
@@ -64,10 +64,10 @@ TABLES = (
         "sgpa-detection",
         "sgpa",
         "Out-of-distribution detection",
-        "Detection of unfamiliar images by predictive entropy, CIFAR-10",
+        "Detection of OOD images by predictive entropy, CIFAR-10",
         "sgpa",
-        tuple(_unfamiliar(shift) for shift in _UNFAMILIAR),
-        ("Unfamiliar images are the positive class, as the slides say.",),
+        tuple(_ood(shift) for shift in _OOD),
+        ("OOD images are the positive class, as the slides say.",),
     ),
     TableSpec(
         "sgpa-cost",

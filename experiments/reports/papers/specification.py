@@ -55,11 +55,11 @@ class Question:
 
     Args:
         kind: on which predictions, or (cost) in its record.
-        members: kinds of corruption or unfamiliar sets, whose mean is reported.
-        detectors: of unfamiliar inputs, whose mean is reported.
+        members: kinds of corruption or OOD sets, whose mean is reported.
+        detectors: of OOD inputs, whose mean is reported.
     """
 
-    kind: Literal["test", "out-of-domain", "corrupted", "unfamiliar", "cost"]
+    kind: Literal["test", "out-of-domain", "corrupted", "ood", "cost"]
     members: tuple[str, ...] = ()
     detectors: tuple[str, ...] = ()
 

@@ -51,7 +51,7 @@ def waiting_for(block: Block, row: Row, root: Path | None) -> str:
     if row.seeds and not math.isnan(row.ours):
         return ""
     if row.missing:
-        members = block.question.members if block.question.kind == "unfamiliar" and root is not None else ()
+        members = block.question.members if block.question.kind == "ood" and root is not None else ()
         there = [name for name in row.missing if name not in members or has_set(name, "test", root or Path())]
         return f"predictions: {', '.join(there)}" if there else f"data: {', '.join(row.missing)}"
     if row.seeds:
@@ -68,7 +68,7 @@ def _absent(block: Block, root: Path | None) -> tuple[list[str], str]:
         return list(block.data), ""
     absent = [name for name in block.data if not _trains(name, root)]
     question = block.question
-    if absent or question.kind not in ("unfamiliar", "corrupted"):
+    if absent or question.kind not in ("ood", "corrupted"):
         return absent, ""
     if question.kind == "corrupted":
         official = [PUBLISHED[name] for name in block.data if name in PUBLISHED]

@@ -23,7 +23,7 @@ from experiments.studies.conversion.training import trained
 __all__ = ["compare"]
 
 _CORRUPTIONS = CorruptionConfig()
-UNFAMILIAR = ("cifar100", "textures", "tiny_imagenet_resize")
+OOD_KINDS = ("cifar100", "textures", "tiny_imagenet_resize")
 
 
 def compare(
@@ -33,7 +33,7 @@ def compare(
     methods: Sequence[str] = tuple(METHODS),
     draws: int = 8,
     steps: int = 200,
-    unfamiliar: int = 2000,
+    ood: int = 2000,
     corruptions: CorruptionConfig = _CORRUPTIONS,
     limit: int | None = None,
     full: bool = False,
@@ -47,7 +47,7 @@ def compare(
         methods: which rows; those with a temperature alone follow from what they divide.
         draws: draws of a prediction.
         steps: of the calibration.
-        unfamiliar: images of each unfamiliar set at most.
+        ood: images of each OOD set at most.
         corruptions: which, and how many test images.
         limit: images of each part of CIFAR-10 at most.
         full: all corruptions, severities and test images instead of 1,000 images at severities 1, 3, 5.
@@ -56,7 +56,7 @@ def compare(
     unknown = [name for name in methods if name not in METHODS]
     if unknown:
         raise ValueError(f"methods: expected some of {', '.join(METHODS)}, got {', '.join(unknown)}")
-    sets = list(_input_sets(data, unfamiliar, corruptions, limit, full))
+    sets = list(_input_sets(data, ood, corruptions, limit, full))
     if not only_stored:
         task = Task(trained(out), cifar10_parts(data, limit), draws, steps)
         for name in methods:
@@ -69,15 +69,15 @@ def compare(
 
 
 def _input_sets(
-    data: Path, unfamiliar: int, corruptions: CorruptionConfig, limit: int | None, full: bool
+    data: Path, ood: int, corruptions: CorruptionConfig, limit: int | None, full: bool
 ) -> Iterator[InputSet]:
     """The test images, their corruptions, and images of no class."""
     config = DataConfig(
         name="cifar10",
         root=data,
         unchecked=True,
-        unfamiliar=UNFAMILIAR,
-        limit_unfamiliar=None if full else unfamiliar,
+        ood=OOD_KINDS,
+        limit_ood=None if full else ood,
         corruptions=corruptions,
         limit_test=limit,
     )

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import cgp
-from experiments.data import LabelledImages, shifted
+from experiments.data import LabelledImages, corrupted_digits
 from experiments.data.seeding import generator_for
 from experiments.methods import last_layer_laplace, mc_dropout_logits
 from experiments.studies.conversion.parts import CifarParts
@@ -78,7 +78,7 @@ def validation_part(parts: CifarParts, kind: str) -> LabelledImages:
     for number, (kind, strength) in enumerate(cells):
         chosen = order[number :: len(cells)]
         if len(chosen):
-            images[chosen] = shifted(images[chosen], kind, strength, seed=number)
+            images[chosen] = corrupted_digits(images[chosen], kind, strength, seed=number)
     return part._replace(images=images)
 
 

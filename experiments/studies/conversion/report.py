@@ -82,14 +82,12 @@ def _detection(familiar: Any, found: Predictions) -> dict[str, float]:
 
 
 def _row(name: str, scores: list[dict[str, Any]], folder: Path) -> dict[str, Any]:
-    """One row of the table: the test set, the mean over corruptions, each unfamiliar set."""
+    """One row of the table: the test set, the mean over corruptions, each OOD set."""
     by_name = {row["set"]: row for row in scores}
     corrupted = [row for row in scores if row["set"].startswith(_FOLDER)]
     keys = ("accuracy", "nll", "ece", "aurc")
     means = {f"corrupted_{key}": float(np.mean([row[key] for row in corrupted])) for key in keys}
-    strange = {
-        row["set"].removeprefix("unfamiliar-"): row["auroc"] for row in scores if row["set"].startswith("unfamiliar-")
-    }
+    strange = {row["set"].removeprefix("ood-"): row["auroc"] for row in scores if row["set"].startswith("ood-")}
     fit = json.loads((folder / "fit.json").read_text(encoding="utf-8"))
     return {
         "method": name,

@@ -1,4 +1,4 @@
-"""Does the variance of a layer know an unfamiliar input? By layer and by the statistics of the covariance."""
+"""Does the variance of a layer know an OOD input? By layer and by the statistics of the covariance."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 import cgp
-from experiments.data import shifted
+from experiments.data import corrupted_digits
 from experiments.data.arrays import load_arrays
 from experiments.evaluation import detection_auroc
 from experiments.reports.demo_tables import write_csv
@@ -22,7 +22,7 @@ _SETS = ("cifar100", "textures")
 
 
 def variance(*, data: Path, out: Path = Path("runs/conversion"), images: int = 500, strength: int = 4) -> None:
-    """AUROC of the mean token variance, disturbed or unfamiliar images against held-out ones, before any calibration.
+    """AUROC of the mean token variance, corrupted or OOD images against held-out ones, before any calibration.
 
     Args:
         data: folder with cifar10, cifar100 and textures.
@@ -33,7 +33,7 @@ def variance(*, data: Path, out: Path = Path("runs/conversion"), images: int = 5
     model = trained(out)
     clean = cifar10_parts(data).selection.images[:images]
     sets = {"": clean}
-    sets |= {kind: shifted(clean, kind, strength, seed=0) for kind in _SHIFTS}
+    sets |= {kind: corrupted_digits(clean, kind, strength, seed=0) for kind in _SHIFTS}
     sets |= {name: load_arrays(data, name, "test").images[:images] for name in _SETS}
     with torch.no_grad():
         entropies = {name: cgp.predict(model, x, 1, batch_size=250).total[None] for name, x in sets.items()}

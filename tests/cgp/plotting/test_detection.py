@@ -39,22 +39,22 @@ def test_confidence_histograms_cover_the_unit_interval():
     assert [stairs(ax, index)[0].tolist() for index in range(3)] == [[0, 1], [1, 0], [1, 0]]
     assert ax.get_xlim() == (0, 1)
     labels = [text.get_text() for text in ax.figure.legends[0].get_texts()]
-    assert labels == ["correct", "misclassified", "unfamiliar"]
+    assert labels == ["correct", "misclassified", "ood"]
     assert len(confidence_histograms([0.9], [0.4]).patches) == 4
 
 
 def test_roc_curve_is_that_of_the_metrics():
     generator = np.random.default_rng(0)
-    familiar, unfamiliar = generator.normal(size=50), 1 + generator.normal(size=40)
-    ax = roc_curves({"entropy": (familiar, unfamiliar)})
+    familiar, ood = generator.normal(size=50), 1 + generator.normal(size=40)
+    ax = roc_curves({"entropy": (familiar, ood)})
     chance, curve = ax.lines
     np.testing.assert_array_equal(chance.get_data(), [[0, 1], [0, 1]])
     false, true = curve.get_data()
-    assert curve.get_label() == f"entropy (AUROC {detection_report(familiar, unfamiliar).auroc:.3f})"
-    thresholds = np.sort(np.concatenate([familiar, unfamiliar]))
-    brute = {((familiar >= t).mean(), (unfamiliar >= t).mean()) for t in thresholds} | {(0.0, 0.0)}
+    assert curve.get_label() == f"entropy (AUROC {detection_report(familiar, ood).auroc:.3f})"
+    thresholds = np.sort(np.concatenate([familiar, ood]))
+    brute = {((familiar >= t).mean(), (ood >= t).mean()) for t in thresholds} | {(0.0, 0.0)}
     assert set(zip(false, true, strict=True)) <= brute
-    assert np.trapezoid(true, false) == pytest.approx(detection_report(familiar, unfamiliar).auroc)
+    assert np.trapezoid(true, false) == pytest.approx(detection_report(familiar, ood).auroc)
     assert ax.get_aspect() == 1
 
 

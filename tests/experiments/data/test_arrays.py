@@ -33,7 +33,7 @@ def test_floats_in_the_order_of_the_file(path):
     assert part.ids.tolist() == [0, 1, 2, 3]
 
 
-def test_unfamiliar_images_need_no_labels(path):
+def test_ood_images_need_no_labels(path):
     np.savez(path, images=IMAGES)
     assert read_arrays(path, labelled=False).labels.tolist() == [-1] * 4
     with pytest.raises(ValueError, match=r"train.npz cannot be read .*labels.*Expected <root>"):

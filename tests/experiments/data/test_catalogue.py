@@ -124,7 +124,7 @@ def test_names_an_altered_lsun_archive(lsun_root):
         read_set("lsun_resize", "test", root=lsun_root)
 
 
-def test_a_folder_of_images_is_an_unfamiliar_set(tmp_path):
+def test_a_folder_of_images_is_an_ood_set(tmp_path):
     (tmp_path / "lsun_crop").mkdir()
     Image.new("RGB", (50, 40), "white").save(tmp_path / "lsun_crop" / "a.png")
     assert read_set("lsun_crop", "test", root=tmp_path).images.shape == (1, 3, 32, 32)

@@ -11,12 +11,10 @@ from experiments.data import CorruptionConfig, DataConfig, load
 def test_is_read_by_the_command_line(tmp_path):
     parser = ArgumentParser()
     parser.add_argument("--data", type=DataConfig, default=DataConfig())
-    (tmp_path / "data.yaml").write_text("name: cifar10\nunfamiliar: [svhn, textures]\ncorruptions: {kinds: [fog]}\n")
+    (tmp_path / "data.yaml").write_text("name: cifar10\nood: [svhn, textures]\ncorruptions: {kinds: [fog]}\n")
     parsed = parser.instantiate(parser.parse_args([f"--data={tmp_path / 'data.yaml'}", "--data.limit_train=500"])).data
     corruptions = CorruptionConfig(kinds=("fog",))
-    assert parsed == DataConfig(
-        name="cifar10", unfamiliar=("svhn", "textures"), limit_train=500, corruptions=corruptions
-    )
+    assert parsed == DataConfig(name="cifar10", ood=("svhn", "textures"), limit_train=500, corruptions=corruptions)
 
 
 def test_the_root_comes_from_the_configuration_then_from_the_environment(tmp_path, monkeypatch):
@@ -41,7 +39,7 @@ def test_the_cache_comes_from_the_configuration_then_from_the_environment(tmp_pa
     assert DataConfig().cache_folder == Path.home() / ".cache" / "cgp"
 
 
-@pytest.mark.parametrize("name", ["limit_train", "limit_unfamiliar", "image_size", "max_length", "min_count"])
+@pytest.mark.parametrize("name", ["limit_train", "limit_ood", "image_size", "max_length", "min_count"])
 def test_refuses_counts_below_one(name):
     with pytest.raises(ValueError, match=f"data.{name}: expected at least 1, got 0"):
         DataConfig(**{name: 0})

@@ -38,7 +38,7 @@ def test_a_slice_cuts_what_its_positions_cut():
 
 
 def test_floats_stay_what_they_are():
-    examples = InputSet("unfamiliar-noise", torch.rand(3, 1, 2, 2), torch.arange(3))
+    examples = InputSet("ood-noise", torch.rand(3, 1, 2, 2), torch.arange(3))
     inputs, labels = batch(examples, torch.tensor([2, 0]))
     assert torch.equal(inputs, examples.inputs[[2, 0]])
     assert labels is None

@@ -1,4 +1,4 @@
-"""Corrupted and unfamiliar images to predict."""
+"""Corrupted and OOD images to predict."""
 
 import numpy as np
 import pytest
@@ -6,8 +6,8 @@ import torch
 from PIL import Image
 
 from experiments.data import (
-    SHIFTS,
-    UNFAMILIAR,
+    DIGITS_CORRUPTIONS,
+    OOD_KINDS,
     CorruptionConfig,
     DataConfig,
     corruption_source,
@@ -40,8 +40,8 @@ def sets(data, *, full=False, seed=0):
 
 def test_everything_of_the_digits():
     _, found = sets(DataConfig(limit_test=50))
-    corruptions = [f"corrupted-{kind}-{severity}" for kind in SHIFTS for severity in (1, 3, 5)]
-    assert list(found) == ["validation", "test", *corruptions, *(f"unfamiliar-{kind}" for kind in UNFAMILIAR)]
+    corruptions = [f"corrupted-{kind}-{severity}" for kind in DIGITS_CORRUPTIONS for severity in (1, 3, 5)]
+    assert list(found) == ["validation", "test", *corruptions, *(f"ood-{kind}" for kind in OOD_KINDS)]
     assert {len(part) for name, part in found.items() if name != "validation"} == {50}
     assert corruption_source(DataConfig()) == "generated"
 
@@ -66,7 +66,7 @@ def test_full_is_all_images_at_all_severities(root):
 
 def test_the_images_are_the_same_for_every_seed_and_kind_and_some_of_the_full_ones(root):
     kinds = CorruptionConfig(kinds=("gaussian_noise", "fog"), severities=(1, 5), limit=5)
-    data = config(root, corruptions=kinds, unfamiliar=("svhn",), limit_unfamiliar=6)
+    data = config(root, corruptions=kinds, ood=("svhn",), limit_ood=6)
     (_, first), (_, second), (_, full) = sets(data), sets(data, seed=7), sets(data, full=True)
     ids = {tuple(part.ids.tolist()) for name, part in first.items() if name.startswith("corrupted")}
     assert len(ids) == 1
@@ -116,39 +116,39 @@ def test_other_sets_are_corrupted_when_they_are_asked_to(root):
 
 @pytest.mark.parametrize(("name", "kind"), [("cifar10", "rotation"), ("digits", "fog"), ("cifar10", "hail")])
 def test_refuses_kinds_that_the_set_has_not(root, name, kind):
-    data = config(root, name=name, corruptions=CorruptionConfig(kinds=(kind,)), unfamiliar=())
+    data = config(root, name=name, corruptions=CorruptionConfig(kinds=(kind,)), ood=())
     with pytest.raises(ValueError, match=rf"data.corruptions.kinds: expected some of .*, got {kind}"):
         sets(data)
 
 
-def test_unfamiliar_sets_by_name_file_and_folder(root, tmp_path):
+def test_ood_sets_by_name_file_and_folder(root, tmp_path):
     (tmp_path / "holiday").mkdir()
     for number in range(3):
         Image.new("RGB", (40, 50), (number, 0, 0)).save(tmp_path / "holiday" / f"{number}.png")
     np.savez(tmp_path / "blobs.npz", images=np.full((5, 9, 9, 1), 7, np.uint8))
     asked = ("svhn", "tiny_imagenet_crop", str(tmp_path / "holiday"), str(tmp_path / "blobs.npz"), "inverted")
-    splits, found = sets(config(root, unfamiliar=asked))
-    unfamiliar = {name: part for name, part in found.items() if name.startswith("unfamiliar")}
-    assert {name: len(part) for name, part in unfamiliar.items()} == {
-        "unfamiliar-svhn": 20,
-        "unfamiliar-tiny_imagenet_crop": 20,
-        "unfamiliar-holiday": 3,
-        "unfamiliar-blobs": 5,
-        "unfamiliar-inverted": 20,
+    splits, found = sets(config(root, ood=asked))
+    ood = {name: part for name, part in found.items() if name.startswith("ood")}
+    assert {name: len(part) for name, part in ood.items()} == {
+        "ood-svhn": 20,
+        "ood-tiny_imagenet_crop": 20,
+        "ood-holiday": 3,
+        "ood-blobs": 5,
+        "ood-inverted": 20,
     }
-    assert all(part.inputs.shape[1:] == (3, 32, 32) and part.labels is None for part in unfamiliar.values())
-    assert found["unfamiliar-svhn"].source == "svhn/test.npz: 20 of 20 images (20 of the 26,032 that are public)"
-    assert found["unfamiliar-holiday"].inputs.amax((1, 2, 3)).tolist() == [0, 1, 2]
-    torch.testing.assert_close(found["unfamiliar-inverted"].inputs, 1 - splits.test.inputs.float() / 255)
+    assert all(part.inputs.shape[1:] == (3, 32, 32) and part.labels is None for part in ood.values())
+    assert found["ood-svhn"].source == "svhn/test.npz: 20 of 20 images (20 of the 26,032 that are public)"
+    assert found["ood-holiday"].inputs.amax((1, 2, 3)).tolist() == [0, 1, 2]
+    torch.testing.assert_close(found["ood-inverted"].inputs, 1 - splits.test.inputs.float() / 255)
 
 
-def test_unfamiliar_sets_are_limited(root):
-    _, found = sets(config(root, unfamiliar=("svhn", "cifar100"), limit_unfamiliar=6))
-    assert [len(found[f"unfamiliar-{name}"]) for name in ("svhn", "cifar100")] == [6, 6]
+def test_ood_sets_are_limited(root):
+    _, found = sets(config(root, ood=("svhn", "cifar100"), limit_ood=6))
+    assert [len(found[f"ood-{name}"]) for name in ("svhn", "cifar100")] == [6, 6]
 
 
 def test_refuses_one_name_for_two_sets_and_what_is_not_there(root):
-    with pytest.raises(ValueError, match="data.unfamiliar: expected sets of different names, got svhn, svhn"):
-        sets(config(root, unfamiliar=("svhn", "/some/where/svhn")))
+    with pytest.raises(ValueError, match="data.ood: expected sets of different names, got svhn, svhn"):
+        sets(config(root, ood=("svhn", "/some/where/svhn")))
     with pytest.raises(FileNotFoundError, match="LSUN, cropped: .* is not there"):
-        sets(config(root, unfamiliar=("lsun_crop",)))
+        sets(config(root, ood=("lsun_crop",)))

@@ -36,7 +36,7 @@ def test_the_digits_are_those_of_the_demo():
         assert torch.equal(part.ids, known.ids)
     following = load(DataConfig(split_seed=None, limit_train=100), seed=5)
     assert torch.equal(following.test.ids, digits_splits(5).test.ids)
-    assert following.description.departures == ("100 of 1,077 train examples",)
+    assert following.description.deviations == ("100 of 1,077 train examples",)
 
 
 def test_a_known_set_keeps_bytes_and_its_own_test_part(tmp_path):
@@ -65,8 +65,8 @@ def test_fewer_images_than_are_public_are_an_error_unless_it_is_agreed_to(tmp_pa
     )
     with pytest.raises(ValueError, match=message):
         load(DataConfig(name="cifar10", root=tmp_path), seed=0)
-    departures = load(DataConfig(name="cifar10", root=tmp_path, unchecked=True), seed=0).description.departures
-    assert departures[1] == "cifar10/test.npz holds 40 of the 10,000 test images of CIFAR-10"
+    deviations = load(DataConfig(name="cifar10", root=tmp_path, unchecked=True), seed=0).description.deviations
+    assert deviations[1] == "cifar10/test.npz holds 40 of the 10,000 test images of CIFAR-10"
 
 
 def test_a_known_set_needs_its_test_part(tmp_path):
@@ -84,7 +84,7 @@ def test_arrays_of_ones_own(tmp_path):
     assert splits.test.labels.bincount().tolist() == [2] * 5
     assert splits.description.image_shape == (1, 10, 10)
     assert splits.description.class_names == tuple("abcde")
-    assert splits.description.departures == ()
+    assert splits.description.deviations == ()
     write_arrays(tmp_path, "mine", "test", random_images(4, 30, 30, 1), np.arange(4))
     write_arrays(tmp_path, "mine", "validation", random_images(3, 10, 10, 1), np.arange(3))
     splits = load(DataConfig(name="mine", root=tmp_path, image_size=6), seed=0)
@@ -144,5 +144,5 @@ def test_refuses_a_folder_that_is_not_there_or_bears_a_known_name(tmp_path):
 @pytest.mark.parametrize("name", ["lsun_crop", "textures"])
 def test_sets_without_classes_are_not_trained_on(tmp_path, name):
     write_stand_in(tmp_path, name)
-    with pytest.raises(ValueError, match=f"{name} serves as unfamiliar images alone"):
+    with pytest.raises(ValueError, match=f"{name} serves as OOD images alone"):
         load(DataConfig(name=name, root=tmp_path, unchecked=True), seed=0)

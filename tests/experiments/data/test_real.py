@@ -21,7 +21,7 @@ def test_cifar10_is_whole(cgp_data, tmp_path):
     data = DataConfig(name="cifar10", root=cgp_data, cache=tmp_path, corruptions=corruptions)
     splits = load(data, seed=0)
     assert [len(part) for part in (splits.train, splits.validation, splits.test)] == [45000, 5000, 10000]
-    assert splits.description.departures == ()
+    assert splits.description.deviations == ()
     # The published mean and deviation of the 50,000 training images.
     assert splits.description.mean == pytest.approx((0.4914, 0.4822, 0.4465), abs=1e-3)
     assert splits.description.deviation == pytest.approx((0.2470, 0.2435, 0.2616), abs=1e-3)
@@ -35,12 +35,12 @@ def test_cifar10_is_whole(cgp_data, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["cifar100", "textures", "tiny_imagenet_crop", "tiny_imagenet_resize"])
-def test_unfamiliar_sets(cgp_data, name):
+def test_ood_sets(cgp_data, name):
     whole = name.removesuffix("_crop").removesuffix("_resize")
     present(cgp_data, f"{whole}/test.npz")
-    data = DataConfig(name="digits", root=cgp_data, unfamiliar=(name,), limit_unfamiliar=500)
+    data = DataConfig(name="digits", root=cgp_data, ood=(name,), limit_ood=500)
     found = {part.name: part for part in input_sets(data, load(data, seed=0), seed=0)}
-    assert found[f"unfamiliar-{name}"].inputs.shape == (500, 1, 8, 8)
+    assert found[f"ood-{name}"].inputs.shape == (500, 1, 8, 8)
     assert IMAGE_SETS[whole].sizes["test"] >= 500
 
 
@@ -53,7 +53,7 @@ def test_cola_is_the_published_corpus(cgp_data, split, sizes):
     splits = load(DataConfig(name="cola", root=cgp_data, split=split), seed=0)
     assert [len(part) for part in (splits.train, splits.validation, splits.test)] == sizes
     own = "token embeddings are learned; the papers' ELMo is no longer obtainable"
-    assert splits.description.departures == (own,)  # nothing is missing of the corpus
+    assert splits.description.deviations == (own,)  # nothing is missing of the corpus
     assert splits.others["out-of-domain"].labels.bincount().tolist() == [162, 354]
     lengths = (~splits.train.inputs["padding_mask"]).sum(-1)
     assert lengths.amax() < splits.description.max_length
@@ -66,7 +66,7 @@ def test_imdb_is_whole(cgp_data):
         present(cgp_data, "aclImdb")
     data = DataConfig(name="imdb", root=cgp_data, limit_train=500, limit_validation=50, limit_test=100, max_length=64)
     splits = load(data, seed=0)
-    assert splits.description.departures == (
+    assert splits.description.deviations == (
         "500 of 35,000 train texts",
         "50 of 5,000 validation texts",
         "100 of 10,000 test texts",

@@ -77,7 +77,7 @@ def test_description_and_what_is_predicted(root):
     assert (description.kind, description.num_classes, description.max_length) == ("text", 2, 4)
     assert description.input_dim is None
     assert description.class_names == ("unacceptable", "acceptable")
-    assert description.departures == (
+    assert description.deviations == (
         *(
             f"cola/raw/{part}.tsv holds 50 rows instead of the published {COLA_FILES[part].rows:,}"
             for part in COLA_FILES

@@ -25,7 +25,7 @@ def test_reads_sentences_and_labels(root):
     texts = read_cola(root, "in_domain_train", unchecked=True)
     assert texts.texts == ("She said “no”.", "Said no she.")
     assert texts.labels == (1, 0)
-    assert texts.departures == ("cola/raw/in_domain_train.tsv holds 2 rows instead of the published 8,551",)
+    assert texts.deviations == ("cola/raw/in_domain_train.tsv holds 2 rows instead of the published 8,551",)
 
 
 def write_imdb(root, *lines):
@@ -76,7 +76,7 @@ def test_another_text_of_the_same_length_is_an_error(root):
     cola_file(root, "in_domain_dev").write_text(rows, encoding="utf-8")
     with pytest.raises(ValueError, match=r"in_domain_dev.tsv is not the published file \(another checksum\)"):
         read_cola(root, "in_domain_dev")
-    assert len(read_cola(root, "in_domain_dev", unchecked=True).departures) == 1
+    assert len(read_cola(root, "in_domain_dev", unchecked=True).deviations) == 1
 
 
 def test_line_ends_do_not_matter(root, monkeypatch):

@@ -69,7 +69,7 @@ def test_other_inputs_are_refused_at_the_door():
         area_under_risk_coverage([], [])
     with pytest.raises(ValueError, match="both groups"):
         auroc([0.1, 0.2], [True, True])
-    with pytest.raises(ValueError, match="unfamiliar must be finite"):
+    with pytest.raises(ValueError, match="ood must be finite"):
         detection_report([0.1], [np.nan])
     with pytest.raises(ValueError, match="predictions must have shape"):
         matthews_correlation([0, 1], [0, 1, 1])

@@ -26,16 +26,16 @@ VALIDATION = draws(samples=300, seed=5)
 @pytest.mark.parametrize("name", ["MaxSoftmax", "Entropy", "Energy", "KLMatching-nearest"])
 def test_report_is_pytorch_oods_on_one_draw(name):
     familiar, labels = draws(samples=200, num_samples=1, scale=3.0)
-    unfamiliar = draws(samples=150, num_samples=1, seed=1, scale=1.0)[0]
+    ood = draws(samples=150, num_samples=1, seed=1, scale=1.0)[0]
     oracle = {"MaxSoftmax": MaxSoftmax, "Entropy": Entropy, "Energy": EnergyBased, "KLMatching-nearest": KLMatching}
     detector = oracle[name](None)
     if name == "KLMatching-nearest":
         detector.fit_logits(torch.tensor(VALIDATION[0][0]))
     metrics = OODMetrics()
     metrics.update(detector.predict_logits(torch.tensor(familiar[0])), torch.tensor(labels))
-    metrics.update(detector.predict_logits(torch.tensor(unfamiliar[0])), torch.full((150,), -1))
+    metrics.update(detector.predict_logits(torch.tensor(ood[0])), torch.full((150,), -1))
     expected = metrics.compute()
-    report = detect(name, familiar, unfamiliar, validation=(VALIDATION[0][:1], VALIDATION[1]))
+    report = detect(name, familiar, ood, validation=(VALIDATION[0][:1], VALIDATION[1]))
     np.testing.assert_allclose(
         report, [expected[key] for key in ("AUROC", "AUPR-IN", "AUPR-OUT", "FPR95TPR")], atol=1e-5
     )
@@ -44,11 +44,11 @@ def test_report_is_pytorch_oods_on_one_draw(name):
 @pytest.mark.parametrize("name", DETECTOR_NAMES)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_auroc_is_scikit_learns_of_the_scores(name, protocol):
-    familiar, unfamiliar = draws(scale=3.0)[0], draws(seed=1, scale=1.0)[0]
+    familiar, ood = draws(scale=3.0)[0], draws(seed=1, scale=1.0)[0]
     options = {"validation": VALIDATION, "protocol": protocol}
-    scores = [detector_scores(name, logits, **options) for logits in (familiar, unfamiliar)]
+    scores = [detector_scores(name, logits, **options) for logits in (familiar, ood)]
     expected = roc_auc_score(np.repeat([0, 1], [len(s) for s in scores]), np.concatenate(scores))
-    assert detect(name, familiar, unfamiliar, **options).auroc == pytest.approx(expected, abs=1e-6)
+    assert detect(name, familiar, ood, **options).auroc == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("name", DETECTOR_NAMES)
@@ -84,9 +84,9 @@ def test_one_sample_of_each():
 
 
 def test_single_precision_ties_what_it_cannot_tell_apart():
-    familiar, unfamiliar = [[25.0, 0.0]], [[20.0, 0.0]]  # 1 − p is 1e-11 and 2e-9
-    assert detect("MaxSoftmax", familiar, unfamiliar).auroc == 1
-    assert detect("MaxSoftmax", familiar, unfamiliar, protocol="cgpt").auroc == 0.5
+    familiar, ood = [[25.0, 0.0]], [[20.0, 0.0]]  # 1 − p is 1e-11 and 2e-9
+    assert detect("MaxSoftmax", familiar, ood).auroc == 1
+    assert detect("MaxSoftmax", familiar, ood, protocol="cgpt").auroc == 0.5
 
 
 def test_refuses_what_it_cannot_do():

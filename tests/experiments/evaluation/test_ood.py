@@ -26,10 +26,10 @@ SCORES = st.lists(st.integers(0, 6), min_size=1, max_size=25)
 
 
 @given(SCORES, SCORES)
-def test_report_matches_pytorch_ood(familiar, unfamiliar):
-    report = detection_report(familiar, unfamiliar)
-    scores = torch.tensor(familiar + unfamiliar, dtype=torch.float64)
-    labels = torch.tensor([0] * len(familiar) + [-1] * len(unfamiliar))
+def test_report_matches_pytorch_ood(familiar, ood):
+    report = detection_report(familiar, ood)
+    scores = torch.tensor(familiar + ood, dtype=torch.float64)
+    labels = torch.tensor([0] * len(familiar) + [-1] * len(ood))
     assert report.auroc == pytest.approx(oracle.auroc(scores, labels).item())
     assert report.aupr_in == pytest.approx(oracle.aupr(scores, labels, "id").item())
     assert report.aupr_out == pytest.approx(oracle.aupr(scores, labels, "ood").item())
@@ -40,17 +40,17 @@ def test_report_matches_pytorch_ood(familiar, unfamiliar):
 
 
 @given(SCORES, SCORES)
-def test_auroc_is_the_probability_of_the_right_order(familiar, unfamiliar):
-    pairs = np.subtract.outer(unfamiliar, familiar)
-    assert detection_report(familiar, unfamiliar).auroc == pytest.approx(((pairs > 0) + (pairs == 0) / 2).mean())
+def test_auroc_is_the_probability_of_the_right_order(familiar, ood):
+    pairs = np.subtract.outer(ood, familiar)
+    assert detection_report(familiar, ood).auroc == pytest.approx(((pairs > 0) + (pairs == 0) / 2).mean())
 
 
 def test_swapped_groups_swap_what_they_must():
     familiar = np.random.default_rng(0).normal(size=40)
-    unfamiliar = 1 + np.random.default_rng(1).normal(size=40)
-    report, swapped = detection_report(familiar, unfamiliar), detection_report(-unfamiliar, -familiar)
+    ood = 1 + np.random.default_rng(1).normal(size=40)
+    report, swapped = detection_report(familiar, ood), detection_report(-ood, -familiar)
     assert report[:3] == pytest.approx((swapped.auroc, swapped.aupr_out, swapped.aupr_in))
-    assert detection_report(unfamiliar, familiar).auroc == pytest.approx(1 - report.auroc)
+    assert detection_report(ood, familiar).auroc == pytest.approx(1 - report.auroc)
 
 
 def test_average_precision_is_scikit_learns():
@@ -118,5 +118,5 @@ def test_energy_needs_logits_not_probabilities():
 def test_detectors_find_samples_on_which_draws_disagree(name):
     generator = np.random.default_rng(0)
     familiar = 8 * np.eye(4)[generator.integers(4, size=100)] + generator.normal(size=(10, 100, 4))
-    unfamiliar = 3 * generator.normal(size=(10, 100, 4))
-    assert detection_report(DETECTORS[name](familiar), DETECTORS[name](unfamiliar)).auroc > 0.9
+    ood = 3 * generator.normal(size=(10, 100, 4))
+    assert detection_report(DETECTORS[name](familiar), DETECTORS[name](ood)).auroc > 0.9

@@ -12,7 +12,7 @@ from experiments.data import input_sets, load
 from experiments.data.configuration import DataConfig
 from experiments.data.examples import Examples
 from experiments.evaluation import fit_temperature, mean_log_probabilities, negative_log_likelihood
-from experiments.methods import DERIVED, Asked, joined, last_layer_laplace, mc_dropout_logits
+from experiments.methods import DERIVED, Request, joined, last_layer_laplace, mc_dropout_logits
 from experiments.methods.deriving import Batches
 from experiments.runs.prediction import Predictions, load_predictions
 from experiments.storage import write_atomically
@@ -26,9 +26,9 @@ C = 10
 class FakeRun:
     """A run whose model is untrained and whose predictions are random."""
 
-    def __init__(self, folder, seed=0, names=("validation", "test", "unfamiliar-x"), draws=2, source="10 images of x"):
+    def __init__(self, folder, seed=0, names=("validation", "test", "ood-x"), draws=2, source="10 images of x"):
         self.folder, self.config = folder, SimpleNamespace(seed=seed)
-        self.sources = {"unfamiliar-x": source}
+        self.sources = {"ood-x": source}
         generator = np.random.default_rng(seed)
         for name in names:
             arrays = {
@@ -36,7 +36,7 @@ class FakeRun:
                 "ids": np.arange(20),
                 "labels": np.arange(20) % C,
             }
-            if name.startswith("unfamiliar"):
+            if name.startswith("ood"):
                 del arrays["labels"]
             path = folder / "predictions" / f"{name}.npz"
             write_atomically(path, lambda aside, arrays=arrays: np.savez_compressed(aside, **arrays))
@@ -53,7 +53,7 @@ class FakeRun:
 
 
 def derived(kind, runs, folder, **options):
-    made = DERIVED[kind](runs, Asked(DATA, EVALUATION, folder), **options)
+    made = DERIVED[kind](runs, Request(DATA, EVALUATION, folder), **options)
     return made.chosen, lambda name: load_predictions(folder / "predictions" / f"{name}.npz")
 
 
@@ -65,7 +65,7 @@ def test_temperature(tmp_path):
     np.testing.assert_allclose(after.logits, before.logits / chosen["temperature"], rtol=1e-6)
     losses = [negative_log_likelihood(mean_log_probabilities(p.logits), p.labels) for p in (before, after)]
     assert losses[1] < losses[0]
-    assert predictions("unfamiliar-x").labels is None
+    assert predictions("ood-x").labels is None
     np.testing.assert_array_equal(predictions("test").ids, np.arange(20))
 
 
@@ -92,16 +92,16 @@ def test_mc_dropout_and_last_layer_predict_every_input_set(tmp_path):
 def test_they_say_what_they_predicted(tmp_path):
     runs = [FakeRun(tmp_path / str(seed), seed, source=f"{seed + 1} images of x") for seed in range(2)]
     for kind, count in (("temperature", 1), ("ensemble", 2)):
-        made = DERIVED[kind](runs[:count], Asked(DATA, EVALUATION, tmp_path / kind))
-        assert made.sources == {"unfamiliar-x": "1 images of x"}
+        made = DERIVED[kind](runs[:count], Request(DATA, EVALUATION, tmp_path / kind))
+        assert made.sources == {"ood-x": "1 images of x"}
     folder = tmp_path / "mc_dropout"
     sources = {inputs.name: inputs.source for inputs in input_sets(DATA, load(DATA, 0), 0) if inputs.source}
     assert sources
-    found = DERIVED["mc_dropout"](runs[:1], Asked(DATA, EVALUATION, folder)).sources
+    found = DERIVED["mc_dropout"](runs[:1], Request(DATA, EVALUATION, folder)).sources
     assert found == sources
     changed = next(iter(sources))
     stamps = {path.stem: path.stat().st_mtime_ns for path in (folder / "predictions").iterdir()}
-    DERIVED["mc_dropout"](runs[:1], Asked(DATA, EVALUATION, folder, sources | {changed: "something else"}))
+    DERIVED["mc_dropout"](runs[:1], Request(DATA, EVALUATION, folder, sources | {changed: "something else"}))
     again = {path.stem: path.stat().st_mtime_ns for path in (folder / "predictions").iterdir()}
     assert {name for name in stamps if stamps[name] != again[name]} == {changed}
 
@@ -119,7 +119,7 @@ def test_ensembles_average_the_probabilities_of_all_members(tmp_path):
     assert found.logits.shape == (10, 20, C)
     wanted = np.mean([softmax(run.predictions("test").logits.astype(float), -1).mean(0) for run in runs], 0)
     np.testing.assert_allclose(np.exp(mean_log_probabilities(found.logits)), wanted, rtol=1e-6)
-    assert predictions("unfamiliar-x").labels is None
+    assert predictions("ood-x").labels is None
 
 
 def test_texts_come_by_length_and_go_back_into_order():
@@ -155,12 +155,10 @@ def test_runs_that_do_not_fit(tmp_path):
     one, other = FakeRun(tmp_path / "one"), FakeRun(tmp_path / "other", names=("validation", "test"))
     with pytest.raises(ValueError, match="runs: expected at least two members of an ensemble, got 1"):
         derived("ensemble", [one], tmp_path / "out")
-    with pytest.raises(ValueError, match=r"runs: expected the same predictions in .*not so: \['unfamiliar-x'\]"):
+    with pytest.raises(ValueError, match=r"runs: expected the same predictions in .*not so: \['ood-x'\]"):
         derived("ensemble", [one, other], tmp_path / "out")
     other = FakeRun(tmp_path / "other", source="20 images of y")
-    with pytest.raises(
-        ValueError, match=r"the same unfamiliar-x in .*, got 10 images of x and 20 images of y; predict"
-    ):
+    with pytest.raises(ValueError, match=r"the same ood-x in .*, got 10 images of x and 20 images of y; predict"):
         derived("ensemble", [one, other], tmp_path / "out")
     assert not (tmp_path / "out").exists()
     for kind in ("temperature", "mc_dropout", "kfllla"):

@@ -59,7 +59,7 @@ def test_verdict_names_what_is_not_better():
     (sentence,) = verdict(ROWS, LABELS, baseline="softmax", challengers=["cgp"])
     assert sentence == (
         "CGP: accuracy −1.5 points against Softmax (within 2); "
-        "better in NLL, ECE; not better in shifted NLL, shifted ECE."
+        "better in NLL, ECE; not better in corrupted NLL, corrupted ECE."
     )
     worse = [row("softmax", 0, accuracy=0.99), row("cgp", 0, accuracy=0.9)]
     (sentence,) = verdict(worse, LABELS, baseline="softmax", challengers=["cgp"])

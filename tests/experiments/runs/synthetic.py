@@ -15,10 +15,10 @@ def load(data, seed):
 
 
 def input_sets(data, splits, seed, *, full=False):
-    """Validation, test, and unfamiliar inputs."""
+    """Validation, test, and OOD inputs."""
     for name, part in (("validation", splits.validation), ("test", splits.test)):
         yield InputSet(name, part.inputs, part.ids, part.labels)
-    yield InputSet("unfamiliar-noise", splits.test.inputs, splits.test.ids)
+    yield InputSet("ood-noise", splits.test.inputs, splits.test.ids)
 
 
 def _part(name, count, generator):

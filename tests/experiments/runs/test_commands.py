@@ -82,7 +82,7 @@ def test_training_on_a_folder_of_ones_own_ends_in_the_same_report(tmp_path, caps
         "--data.image_size",
         "8",
     ]
-    fit(tmp_path / "runs", "--config", "digits/softmax", *own, "--data.unfamiliar", "[]")
+    fit(tmp_path / "runs", "--config", "digits/softmax", *own, "--data.ood", "[]")
     run = tmp_path / "runs" / "own" / "softmax" / "seed-0"
     summary = json.loads((run / "run.json").read_text())
     assert summary["data"]["class_names"] == ["digit 0", "digit 1", "digit 2"]
@@ -94,7 +94,7 @@ def test_training_on_a_folder_of_ones_own_ends_in_the_same_report(tmp_path, caps
 
 
 def test_the_report_says_that_attention_tells_no_tokens_apart(tmp_path):
-    fit(tmp_path, "--config", "digits/softmax", "--data.unfamiliar", "[]")
+    fit(tmp_path, "--config", "digits/softmax", "--data.ood", "[]")
     folder = RunFolder(tmp_path / "digits" / "softmax" / "seed-0")
     words = "ttention returns the same to every token (mean cosine similarity above 0.995) in layer 2"
     for similarity, expected in (([0.2, 0.9], False), ([0.2, 0.999], True)):

@@ -85,7 +85,7 @@ def test_the_command_line_writes_one_run(tmp_path, how):
 def test_killed_together_they_go_on_and_end_with_the_same_weights(tmp_path):
     """With draws and dropout, which differ between the processes."""
     sizes = ["--training.epochs", "8", "--data.limit_train", "240", "--training.batch_size", "10"]
-    few = ["--data.corruptions.kinds", "[]", "--data.unfamiliar", "[]", "--data.limit_test", "40"]
+    few = ["--data.corruptions.kinds", "[]", "--data.ood", "[]", "--data.limit_test", "40"]
     quiet = ["--trainer.accelerator", "cpu", "--trainer.progress", "false", "--trainer.threads", "1"]
     ddp = ["--trainer.devices", "2", "--trainer.strategy", "ddp"]
     row = ["-m", "experiments", "fit", "--config", "digits/cgp_direct"]

@@ -12,15 +12,15 @@ def complete(path, experiment):
     """A folder of a complete run whose data say one thing more."""
     folder = RunFolder(path)
     folder.claim(experiment)
-    said = [*experiment.departures, *experiment.reduced, "100 of 1,077 train examples"]
+    said = [*experiment.deviations, *experiment.reduced, "100 of 1,077 train examples"]
     folder.complete({"label": experiment.method.label, "reduced": said, "seconds_per_epoch": 2.5})
     return folder
 
 
-def test_a_departure_found_out_after_a_run_is_taken_over(tmp_path):
+def test_a_deviation_found_out_after_a_run_is_taken_over(tmp_path):
     experiment = experiment_from(["cola/softmax"])
     folder = complete(tmp_path, experiment)
-    told = dataclasses.replace(experiment, departures=["found out later"], reduced=["8 epochs"])
+    told = dataclasses.replace(experiment, deviations=["found out later"], reduced=["8 epochs"])
     told = dataclasses.replace(told, method=dataclasses.replace(told.method, label="Soft"))
     RunFolder(tmp_path).claim(told)
     summary = folder.read_summary()
@@ -35,7 +35,7 @@ def test_words_do_not_hide_another_configuration(tmp_path):
     experiment = experiment_from(["cola/softmax"])
     folder = complete(tmp_path, experiment)
     before = folder.config.read_text(), folder.summary.read_text()
-    other = dataclasses.replace(experiment, departures=["other"], seed=1)
+    other = dataclasses.replace(experiment, deviations=["other"], seed=1)
     with pytest.raises(ValueError, match=r"another configuration \(seed: 0 there, 1 asked for\)"):
         folder.claim(other)
     assert (folder.config.read_text(), folder.summary.read_text()) == before

@@ -23,7 +23,7 @@ def write_classes(folder, first):
 
 def command(out, folder, row="softmax", *more):
     own = ["--name", f"own/{row}", "--data.name", "own", "--data.folder", str(folder), "--data.image_size", "8"]
-    rest = ["--data.unfamiliar", "[]", "--smoke", "--out", str(out)]
+    rest = ["--data.ood", "[]", "--smoke", "--out", str(out)]
     return ["fit", "--config", f"digits/{row}", *own, *rest, *QUIET, *more]
 
 
@@ -63,7 +63,7 @@ def test_an_interrupted_training_does_not_go_on_with_others(trained, tmp_path, c
 
 def test_where_nothing_was_trained_other_data_may_come(tmp_path, capsys):
     write_classes(tmp_path / "images", 0)
-    wrong = command(tmp_path / "runs", tmp_path / "images", "softmax", "--data.unfamiliar", "[nosuch.npz]")
+    wrong = command(tmp_path / "runs", tmp_path / "images", "softmax", "--data.ood", "[nosuch.npz]")
     assert "nosuch.npz" in stopped(wrong, capsys)
     write_classes(tmp_path / "others", 20)
     main(command(tmp_path / "runs", tmp_path / "others"))
@@ -73,9 +73,9 @@ def test_further_sets_are_predicted_of_the_same_data(trained, tmp_path, capsys):
     write_classes(tmp_path / "others", 20)
     shutil.rmtree(tmp_path / "images")
     shutil.move(tmp_path / "others", tmp_path / "images")
-    said = stopped(["predict", str(trained.path), "--unfamiliar", "[inverted]"], capsys)
+    said = stopped(["predict", str(trained.path), "--ood", "[inverted]"], capsys)
     assert "expected the examples" in said
-    assert not (trained.predictions / "unfamiliar-inverted.npz").exists()
+    assert not (trained.predictions / "ood-inverted.npz").exists()
 
 
 def test_the_fingerprint_is_that_of_the_contents():
@@ -95,7 +95,7 @@ def test_the_fingerprint_is_that_of_the_contents():
 def test_a_run_before_fingerprints_gets_one(trained, tmp_path):
     there = json.loads(trained.data.read_text())
     trained.data.unlink()
-    main(["predict", str(trained.path), "--unfamiliar", "[inverted]"])
+    main(["predict", str(trained.path), "--ood", "[inverted]"])
     assert json.loads(trained.data.read_text()) == there
 
 
@@ -147,7 +147,7 @@ def test_images_of_another_folder_of_the_same_name_are_kept(trained, tmp_path, c
     main(["predict", str(trained.path), "--images", str(one)])
     said = stopped(["predict", str(trained.path), "--images", str(other)], capsys)
     assert f"images: expected a folder of another name than {one}, got {other}" in said
-    main(["predict", str(trained.path), "--unfamiliar", "[inverted]"])
+    main(["predict", str(trained.path), "--ood", "[inverted]"])
     assert len(load_predictions(trained.predictions / "images-holiday.npz").ids) == 3
     shutil.move(one, tmp_path / "summer")  # the name is free
     main(["predict", str(trained.path), "--images", str(other)])

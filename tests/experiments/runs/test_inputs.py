@@ -20,9 +20,9 @@ from tests.experiments.runs.test_commands import stopped, write_images
 
 SMALL = [
     *("training.epochs=1", "training.warmup_epochs=0", "training.validation_draws=1", "evaluation.draws=2"),
-    *("data.limit_train=40", "data.limit_validation=20", "data.limit_test=30", "data.limit_unfamiliar=10"),
+    *("data.limit_train=40", "data.limit_validation=20", "data.limit_test=30", "data.limit_ood=10"),
     *("data.corruptions.kinds=[blur]", "data.corruptions.severities=[1]", "data.corruptions.limit=6"),
-    "data.unfamiliar=[inverted]",
+    "data.ood=[inverted]",
 ]
 
 
@@ -47,8 +47,8 @@ def record(folder):
 @pytest.mark.parametrize(
     ("value", "error"),
     [
-        ("data.unfamiliar=[nosuch.npz]", FileNotFoundError),
-        ("data.unfamiliar=[inverted,inverted]", ValueError),
+        ("data.ood=[nosuch.npz]", FileNotFoundError),
+        ("data.ood=[inverted,inverted]", ValueError),
         ("data.corruptions.kinds=[fog]", ValueError),
     ],
 )
@@ -63,13 +63,13 @@ def test_what_is_missing_is_found_before_the_training(tmp_path, value, error):
 
 def test_other_inputs_are_added_to_a_trained_model(tmp_path):
     folder = made(tmp_path)
-    assert sizes(folder) == {"corrupted-blur-1": (1, 6), "unfamiliar-inverted": (1, 10)}
+    assert sizes(folder) == {"corrupted-blur-1": (1, 6), "ood-inverted": (1, 10)}
     weights, before = folder.weights.stat().st_mtime_ns, (folder.predictions / "test.npz").stat().st_mtime_ns
-    more = ("data.unfamiliar=[inverted,uniform-noise]", "data.corruptions.severities=[1,2]")
+    more = ("data.ood=[inverted,uniform-noise]", "data.corruptions.severities=[1,2]")
     made(tmp_path, "digits/softmax", *more)
     assert set(sizes(folder)) == {
         *("corrupted-blur-1", "corrupted-blur-2"),
-        *("unfamiliar-inverted", "unfamiliar-uniform-noise"),
+        *("ood-inverted", "ood-uniform-noise"),
     }
     assert folder.weights.stat().st_mtime_ns == weights
     assert (folder.predictions / "test.npz").stat().st_mtime_ns == before
@@ -79,10 +79,10 @@ def test_other_inputs_are_added_to_a_trained_model(tmp_path):
 
 def test_predict_adds_sets_and_all_corruptions(tmp_path, capsys):
     folder = made(tmp_path)
-    main(["predict", str(folder.path), "--unfamiliar", "[uniform-noise]", "--full"])
+    main(["predict", str(folder.path), "--ood", "[uniform-noise]", "--full"])
     blurred = {f"corrupted-blur-{severity}": (1, 30) for severity in range(1, 6)}  # the six of before again, too
-    assert sizes(folder) == blurred | {"unfamiliar-inverted": (1, 10), "unfamiliar-uniform-noise": (1, 10)}
-    assert "unfamiliar-uniform-noise" in (folder.path / "report.html").read_text()
+    assert sizes(folder) == blurred | {"ood-inverted": (1, 10), "ood-uniform-noise": (1, 10)}
+    assert "ood-uniform-noise" in (folder.path / "report.html").read_text()
     stamps = {path: path.stat().st_mtime_ns for path in folder.predictions.glob("*.npz")}
     made(tmp_path)  # the row asks for less: what is there stays
     assert {path: path.stat().st_mtime_ns for path in folder.predictions.glob("*.npz")} == stamps
@@ -96,29 +96,29 @@ def test_other_draws_are_drawn_again(tmp_path):
     folder = made(tmp_path, "digits/cgp_direct")
     assert sizes(folder)["corrupted-blur-1"] == (2, 6)
     made(tmp_path, "digits/cgp_direct", "evaluation.draws=3")
-    assert sizes(folder) == {"corrupted-blur-1": (3, 6), "unfamiliar-inverted": (3, 10)}
+    assert sizes(folder) == {"corrupted-blur-1": (3, 6), "ood-inverted": (3, 10)}
     assert len(load_predictions(folder.predictions / "test.npz").logits) == 3
 
 
 def test_a_derived_row_follows(tmp_path):
     made(tmp_path)
     folder = made(tmp_path, "digits/mc_dropout")
-    more = ("data.unfamiliar=[inverted,uniform-noise]", "evaluation.draws=3")
+    more = ("data.ood=[inverted,uniform-noise]", "evaluation.draws=3")
     made(tmp_path, "digits/softmax", *more)
     made(tmp_path, "digits/mc_dropout", *more)
-    assert sizes(folder)["unfamiliar-uniform-noise"] == (3, 10)
-    assert sizes(folder)["unfamiliar-inverted"] == (3, 10)
+    assert sizes(folder)["ood-uniform-noise"] == (3, 10)
+    assert sizes(folder)["ood-inverted"] == (3, 10)
     assert set(record(folder)["sources"]) == set(sizes(folder))
 
 
 def test_predict_takes_a_derived_row_too(tmp_path, capsys):
     base = made(tmp_path)
     temperature, dropout = made(tmp_path, "digits/temperature"), made(tmp_path, "digits/mc_dropout")
-    more = ["--unfamiliar", "[uniform-noise]", "--full"]
+    more = ["--ood", "[uniform-noise]", "--full"]
     main(["predict", str(dropout.path), *more])  # it has the model of its base
-    assert {"unfamiliar-uniform-noise", "corrupted-blur-5"} <= set(sizes(dropout)) - set(sizes(base))
+    assert {"ood-uniform-noise", "corrupted-blur-5"} <= set(sizes(dropout)) - set(sizes(base))
     refused = stopped(["predict", str(temperature.path), *more], capsys)
-    first = f"python -m experiments predict {base.path} --unfamiliar '[uniform-noise]' --full"
+    first = f"python -m experiments predict {base.path} --ood '[uniform-noise]' --full"
     assert first in " ".join(refused.split())
     main(["predict", str(base.path), *more])
     main(["predict", str(temperature.path), *more])
@@ -130,7 +130,7 @@ def test_a_derived_row_of_other_data_is_refused(tmp_path):
     made(tmp_path)
     with pytest.raises(ValueError, match=r"digits/mc_dropout: expected the data of .*limit_train 40 there, 50 here"):
         made(tmp_path, "digits/mc_dropout", "data.limit_train=50")
-    made(tmp_path, "digits/temperature", "data.limit_unfamiliar=5")  # which inputs are predicted may differ
+    made(tmp_path, "digits/temperature", "data.limit_ood=5")  # which inputs are predicted may differ
 
 
 def test_what_a_start_was_reduced_to_is_said(tmp_path):
@@ -145,7 +145,7 @@ def test_published_corruptions_are_called_published(tmp_path):
     write_stand_in(root, "cifar10", count=40)
     values = [
         *SMALL,
-        *(f"data.root={root}", f"data.cache={tmp_path / 'cache'}", "data.unchecked=true", "data.unfamiliar=[]"),
+        *(f"data.root={root}", f"data.cache={tmp_path / 'cache'}", "data.unchecked=true", "data.ood=[]"),
         *("data.corruptions.kinds=[fog]", "model.depth=1", "model.embed_dim=16", "model.mlp_dim=16"),
     ]
     experiment = experiment_from(["cifar10/softmax"], values)
@@ -210,7 +210,7 @@ def test_every_detector_is_in_the_report_of_any_data(tmp_path):
     rows = list(csv.DictReader((folder.path / "detection.csv").read_text().splitlines()))
     assert [row["detector"] for row in rows] == list(DETECTOR_NAMES)
     test, strange = (
-        load_predictions(folder.predictions / f"{n}.npz").logits[0] for n in ("test", "unfamiliar-inverted")
+        load_predictions(folder.predictions / f"{n}.npz").logits[0] for n in ("test", "ood-inverted")
     )
     positive = np.repeat([0, 1], [len(test), len(strange)])
     confidence = np.concatenate([softmax(test, -1).max(-1), softmax(strange, -1).max(-1)])

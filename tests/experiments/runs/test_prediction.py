@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from cgp.model.blocks import attention_blocks
-from experiments.data import SHIFTS, UNFAMILIAR, digits_splits
+from experiments.data import DIGITS_CORRUPTIONS, OOD_KINDS, digits_splits
 from experiments.methods.build import build
 from experiments.runs.prediction import (
     input_sets,
@@ -81,14 +81,14 @@ def test_variance_of_patches_is_that_of_the_blocks():
 def test_every_input_set_once():
     sets = list(input_sets(SPLITS, EVALUATION, seed=0))
     names = [inputs.name for inputs in sets]
-    assert len(set(names)) == len(names) == 2 + len(SHIFTS) + len(UNFAMILIAR)
-    assert all((inputs.labels is None) == inputs.name.startswith("unfamiliar") for inputs in sets)
+    assert len(set(names)) == len(names) == 2 + len(DIGITS_CORRUPTIONS) + len(OOD_KINDS)
+    assert all((inputs.labels is None) == inputs.name.startswith("ood") for inputs in sets)
     assert all(len(inputs.images) == len(inputs.ids) == 360 for inputs in sets)
 
 
 def test_saved_predictions_come_back(tmp_path):
     labelled, unlabelled = (
-        next(s for s in input_sets(SPLITS, EVALUATION, 0) if s.name == n) for n in ("test", "unfamiliar-inverted")
+        next(s for s in input_sets(SPLITS, EVALUATION, 0) if s.name == n) for n in ("test", "ood-inverted")
     )
     logits = torch.randn(2, 360, 10)
     save_predictions(tmp_path / "test.npz", logits, labelled)

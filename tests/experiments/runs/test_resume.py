@@ -27,7 +27,7 @@ VALUES = {
     "data.corruptions.kinds": "[]",
 }
 """A run of some seconds: draws, dropout and an annealed α are all in it."""
-SMALL = VALUES | {"data.limit_train": "60", "data.limit_test": "20", "data.unfamiliar": "[]"}
+SMALL = VALUES | {"data.limit_train": "60", "data.limit_test": "20", "data.ood": "[]"}
 
 
 def command(out, values):

@@ -63,7 +63,7 @@ def check(folder, name):
     assert any(words.startswith("not as in the row: training.epochs 2 (") for words in summary["reduced"])
     assert len(set(summary["reduced"])) == len(summary["reduced"])
     names = {path.stem for path in folder.predictions.glob("*.npz")}
-    assert {"validation", "test", "unfamiliar-noise"} <= names
+    assert {"validation", "test", "ood-noise"} <= names
     with np.load(folder.predictions / "test.npz") as saved:
         draws, count, _ = saved["logits"].shape
         assert saved["logits"].dtype == np.float32
@@ -92,7 +92,7 @@ def test_every_row_runs(name, tmp_path):
 def test_every_row_of_the_small_sets_is_a_configuration(name):
     experiment = experiment_from([name])
     assert experiment.name == name
-    assert experiment.departures
+    assert experiment.deviations
     if experiment.method.base is not None:
         return  # derived: it has no network of its own
     description = synthetic._description(experiment.data.name)

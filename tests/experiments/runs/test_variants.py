@@ -17,7 +17,7 @@ def test_a_variant_is_its_row_with_other_values():
     assert (row.method.options["num_inducing"], variant.method.options["num_inducing"]) == (32, 8)
     assert variant.method.options == row.method.options | {"num_inducing": 8}
     assert variant.method.label == "SGPA, inducing 8"
-    assert (variant.data, variant.training, variant.departures) == (row.data, row.training, row.departures)
+    assert (variant.data, variant.training, variant.deviations) == (row.data, row.training, row.deviations)
 
 
 def test_alpha_is_held_or_rises():
@@ -47,7 +47,7 @@ def test_a_temperature_for_any_row_is_derived_from_its_run():
     assert (cooled.method.kind, cooled.method.base, cooled.method.options) == ("temperature", "cgpt-alpha-0.1", {})
     assert cooled.needs() == [("cola/cgpt-alpha-0.1", 2)]
     assert cooled.method.label == "CGPT, alpha 0.1, temperature"
-    assert cooled.departures == experiment_from(["cola/cgpt-alpha-0.1"]).departures
+    assert cooled.deviations == experiment_from(["cola/cgpt-alpha-0.1"]).deviations
     both = experiment_from(["cola/ensemble_temperature_sgpa"])
     assert (both.method.kind, both.method.base) == ("ensemble", "temperature_sgpa")
     assert both.method.label == "Ensemble of SGPA, temperature"
@@ -98,16 +98,16 @@ def test_every_listed_variant_is_a_network(name):
 @pytest.mark.parametrize("data", ["cola", "imdb", "cifar10", "cifar100", "cola-official"])
 def test_rows_say_what_departs_from_the_papers(data):
     said = {
-        name: " ".join(experiment_from([f"{data}/{name}"]).departures) for name in ("softmax", "sgpa", "cgpt", "scgpt")
+        name: " ".join(experiment_from([f"{data}/{name}"]).deviations) for name in ("softmax", "sgpa", "cgpt", "scgpt")
     }
     assert "the divergence of a sequence weighs 1e-3" in said["sgpa"]
     assert ("5 global keys" in said["sgpa"]) == data.startswith("cola")
     for name in ("cgpt", "scgpt"):
         assert "alpha weighs the log-density in nats a token and column" in said[name]
-    shared = experiment_from([f"{data}/softmax"]).departures
+    shared = experiment_from([f"{data}/softmax"]).deviations
     assert shared
     assert all(word in said[name] for word in shared for name in said)  # a row adds, it does not replace
-    assert "norms" in " ".join(experiment_from([f"{data}/sngp"]).departures)
+    assert "norms" in " ".join(experiment_from([f"{data}/sngp"]).deviations)
 
 
 def test_values_that_are_not_the_rows_are_said():

@@ -32,15 +32,15 @@ def made(method="sgpa", metric="mcc", **values):
         "scale": 100.0,
         "digits": 2,
         "missing": (),
-        "departures": (),
+        "deviations": (),
     }
     return Row(method=method, metric=metric, **(defaults | values))
 
 
 NAN = math.nan
 THREE = [
-    made("sgpa", departures=("5 epochs",)),
-    made("cgpt", ours=0.2, ours_sd=NAN, seeds=1, departures=("5 epochs", "100 samples")),
+    made("sgpa", deviations=("5 epochs",)),
+    made("cgpt", ours=0.2, ours_sd=NAN, seeds=1, deviations=("5 epochs", "100 samples")),
     made("scgpt", paper_sd=NAN, ours=NAN, ours_sd=NAN, seeds=0),
     made("sgpa", "ece", paper=0.2, ours=0.15, scale=1.0, digits=3, paper_sd=NAN),
     made("cgpt", "ece", paper=NAN, paper_sd=NAN, ours=0.15, scale=1.0, digits=3),
@@ -71,7 +71,7 @@ def test_one_number_is_not_the_best_of_anything_and_undefined_is_said():
 
 def test_many_notes_are_a_range_and_minus_is_a_minus():
     words = tuple(f"note {index}" for index in range(1, 7))
-    rows = [made(departures=words), made("cgpt", ours=-0.1, departures=words[:3] + words[5:])]
+    rows = [made(deviations=words), made("cgpt", ours=-0.1, deviations=words[:3] + words[5:])]
     text = RENDERERS["markdown"](SPEC, rows)
     assert "| 3 | cgpt | 1–6 |" in text
     assert "| −10.00 ± 2.00 | −35.00 | 3 | cgpt | 1–3,6 |" in text
@@ -90,7 +90,7 @@ def test_markdown():
 
 
 def test_latex_escapes_what_latex_would_read():
-    text = RENDERERS["latex"](SPEC, [made(label="a_b & 5 %", departures=("50 % of it",))])
+    text = RENDERERS["latex"](SPEC, [made(label="a_b & 5 %", deviations=("50 % of it",))])
     assert r"CoLA $\cdot$ MCC $\times$100 $\uparrow$ & a\_b \& 5 \% & 25.00 $\pm$ 1.00" in text
     assert r"50 \% of it" in text
     assert text.count(r"\begin{longtable}") == text.count(r"\end{longtable}") == 1
@@ -114,7 +114,7 @@ NUMBERS = st.floats(-10, 10) | st.just(NAN)
 def test_csv_is_read_back_as_it_was(values):
     given_rows = [
         made(
-            f"m{index}", paper=paper, ours=ours if seeds else NAN, ours_sd=sd, seeds=seeds, departures=("a, b", 'c "d"')
+            f"m{index}", paper=paper, ours=ours if seeds else NAN, ours_sd=sd, seeds=seeds, deviations=("a, b", 'c "d"')
         )
         for index, (paper, ours, sd, seeds) in enumerate(values)
     ]
@@ -124,7 +124,7 @@ def test_csv_is_read_back_as_it_was(values):
             value = getattr(row, name)
             assert float(line[name] or "nan") == pytest.approx(value, rel=1e-5, nan_ok=True)
         assert int(line["seeds"]) == row.seeds
-        assert line["departures"] == ('a, b; c "d"' if row.seeds else "")
+        assert line["deviations"] == ('a, b; c "d"' if row.seeds else "")
 
 
 @settings(max_examples=30)

@@ -84,13 +84,13 @@ def test_all_kinds_and_severities_are_not_partial(tmp_path):
     assert measure(tmp_path, Question("corrupted", ("snow",))) == ({}, ("corrupted images",), ())
 
 
-def test_unfamiliar_sets_are_averaged_over_sets_and_detectors(tmp_path):
+def test_ood_sets_are_averaged_over_sets_and_detectors(tmp_path):
     test = random_logits(signal=4.0)
     strange = {name: random_logits(seed=seed, signal=0.5)[0] for seed, name in enumerate(("textures", "svhn"), start=1)}
     sets = {"test": test, "validation": random_logits(seed=9, signal=4.0)}
-    sets |= {f"unfamiliar-{name}": (logits, None) for name, logits in strange.items()}
+    sets |= {f"ood-{name}": (logits, None) for name, logits in strange.items()}
     write_run(tmp_path, "cifar10", "cgpt", sets=sets)
-    question = Question("unfamiliar", ("textures", "svhn", "lsun"), ("Entropy", "Energy"))
+    question = Question("ood", ("textures", "svhn", "lsun"), ("Entropy", "Energy"))
     measured = measure(tmp_path, question)
     expected = [detect(name, test[0], logits) for name in ("Entropy", "Energy") for logits in strange.values()]
     assert measured.numbers["auroc"] == pytest.approx(np.mean([report.auroc for report in expected]))
@@ -101,8 +101,8 @@ def test_unfamiliar_sets_are_averaged_over_sets_and_detectors(tmp_path):
 
 def test_largest_probability_under_kep_by_scikit_learn(tmp_path):
     test, strange = random_logits(signal=4.0), random_logits(seed=1, signal=0.5)[0]
-    write_run(tmp_path, "cifar10", "cgpt", sets={"test": test, "unfamiliar-svhn": (strange, None)})
-    measured = measure(tmp_path, Question("unfamiliar", ("svhn",), ("MaxSoftmax",)), "kep")
+    write_run(tmp_path, "cifar10", "cgpt", sets={"test": test, "ood-svhn": (strange, None)})
+    measured = measure(tmp_path, Question("ood", ("svhn",), ("MaxSoftmax",)), "kep")
     means = [logits.astype(float).mean(0) for logits in (test[0], strange)]
     confidence = [np.exp(m - np.logaddexp.reduce(m, axis=-1, keepdims=True)).max(-1) for m in means]
     positive = np.repeat([1, 0], [len(c) for c in confidence])
@@ -110,8 +110,8 @@ def test_largest_probability_under_kep_by_scikit_learn(tmp_path):
 
 
 def test_kl_matching_needs_validation_predictions_and_templates(tmp_path):
-    question = Question("unfamiliar", ("svhn",), ("KLMatching-predicted",))
-    sets = {"test": random_logits(), "unfamiliar-svhn": (random_logits(seed=1)[0], None)}
+    question = Question("ood", ("svhn",), ("KLMatching-predicted",))
+    sets = {"test": random_logits(), "ood-svhn": (random_logits(seed=1)[0], None)}
     write_run(tmp_path, "cifar10", "without", sets=sets)
     assert measure(tmp_path, question) == ({}, ("validation",), ())
     few = rightly(3, 1.0)  # three classes only: others are predicted

@@ -30,7 +30,7 @@ def runs(tmp_path):
             sets = {"test": random_logits(seed=10 * index + seed)}
             for severity in (1, 5):
                 sets[f"corrupted-fog-{severity}"] = random_logits(seed=severity, signal=2 / severity)
-            sets["unfamiliar-SVHN"] = (random_logits(seed=3, signal=0.5)[0], None)
+            sets["ood-SVHN"] = (random_logits(seed=3, signal=0.5)[0], None)
             inside = {
                 "token_similarity": LAYERS + 0.1 * seed,
                 "attention_spectrum": np.exp(-np.outer([1, 2], range(6))),
@@ -70,8 +70,8 @@ def test_confidence_by_hand(runs):
     p = np.exp(logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True)).mean(0)
     np.testing.assert_allclose(found.test[:200], p.max(-1), rtol=1e-5)
     np.testing.assert_array_equal(found.correct[:200], p.argmax(-1) == labels)
-    assert (len(found.test), len(found.unfamiliar)) == (400, 400)
-    assert confidences(own, "lsun", "pooled").unfamiliar.size == 0
+    assert (len(found.test), len(found.ood)) == (400, 400)
+    assert confidences(own, "lsun", "pooled").ood.size == 0
     assert confidences([], "svhn", "pooled") is None
 
 
@@ -120,7 +120,7 @@ def test_panels_have_one_scale_and_one_legend(runs):
     assert len({ax.get_ylim() for ax in figure.axes}) == 1
     assert all(ax.get_legend() is None for ax in figure.axes)
     (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["correct", "misclassified", "unfamiliar (SVHN)"]
+    assert [text.get_text() for text in legend.get_texts()] == ["correct", "misclassified", "ood (SVHN)"]
 
 
 @pytest.mark.parametrize(("ending", "magic"), [("png", b"\x89PNG"), ("pdf", b"%PDF")])

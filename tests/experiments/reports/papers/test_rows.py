@@ -41,7 +41,7 @@ def test_mean_and_deviation_over_seeds_beside_the_paper(tmp_path):
     assert one.ours_sd == pytest.approx(np.std(mccs, ddof=1))
     assert (one.paper, one.paper_sd, one.scale, one.digits) == pytest.approx((0.28826, 0.00982, 100, 3))
     assert one.difference == pytest.approx(np.mean(mccs) - 0.28826)
-    assert (one.seeds, one.protocol, one.departures, one.missing) == (3, "cgpt", (), ())
+    assert (one.seeds, one.protocol, one.deviations, one.missing) == (3, "cgpt", (), ())
     away = row(found, "sgpa", "mcc", "CoLA-OOD")
     assert math.isnan(away.ours)
     assert away.missing == ("out-of-domain",)
@@ -93,21 +93,21 @@ def test_ablations_show_the_papers_rows_alone(tmp_path):
 def test_the_papers_setting_comes_first_and_a_substitute_is_named(tmp_path):
     write_run(tmp_path, "cifar10", "softmax", sets={"test": random_logits(samples=10_000, num_samples=1)})
     substitute = row(table("kep-1", tmp_path), "softmax", "accuracy", "CIFAR-10")
-    assert substitute.departures == ("the setting cifar10, the paper's is cifar10-kep",)
+    assert substitute.deviations == ("the setting cifar10, the paper's is cifar10-kep",)
     write_run(tmp_path, "cifar10-kep", "softmax", sets={"test": random_logits(samples=10_000, num_samples=1, seed=1)})
     own = row(table("kep-1", tmp_path), "softmax", "accuracy", "CIFAR-10")
-    assert own.departures == ()
+    assert own.deviations == ()
     assert own.ours != substitute.ours
 
 
-def test_every_departure_is_named(tmp_path):
+def test_every_deviation_is_named(tmp_path):
     record = {"reduced": ["5 epochs of 600", "5,000 images"], "corruptions": "generated"}
     sets = {
         f"corrupted-{kind}-3": random_logits(samples=300, num_samples=8) for kind in ("shot_noise", "gaussian_noise")
     }
     write_run(tmp_path, "cifar10", "cgpt", sets=sets, record=record)
     one = row(table("cgpt-II", tmp_path), "cgpt", "accuracy", "CIFAR-10-C · Noise")
-    assert one.departures == (
+    assert one.deviations == (
         "5 epochs of 600",
         "5,000 images",
         "generated corruptions, not the published files",
@@ -119,15 +119,15 @@ def test_every_departure_is_named(tmp_path):
     assert one.missing == ("impulse_noise", "speckle_noise")
 
 
-def test_what_unfamiliar_images_are_is_named(tmp_path):
-    sets = {name: random_logits(samples=200) for name in ("test", "unfamiliar-svhn", "unfamiliar-lsun_resize")}
-    record = {"sources": {"unfamiliar-lsun-resize": "made from tiny_imagenet", "unfamiliar-svhn": "", "test": "x"}}
+def test_what_ood_images_are_is_named(tmp_path):
+    sets = {name: random_logits(samples=200) for name in ("test", "ood-svhn", "ood-lsun_resize")}
+    record = {"sources": {"ood-lsun-resize": "made from tiny_imagenet", "ood-svhn": "", "test": "x"}}
     write_run(tmp_path, "cifar10-kep", "softmax", sets=sets, record=record)
     found = table("kep-3", tmp_path)
     samples = "200 test samples, the paper's 10,000"
     made = row(found, "softmax", "auroc", "CIFAR-10 · LSUN")
-    assert made.departures == ("lsun_resize: made from tiny_imagenet", samples)
-    assert row(found, "softmax", "auroc", "CIFAR-10 · SVHN").departures == (samples,)
+    assert made.deviations == ("lsun_resize: made from tiny_imagenet", samples)
+    assert row(found, "softmax", "auroc", "CIFAR-10 · SVHN").deviations == (samples,)
 
 
 def test_another_split_of_cola_is_named(tmp_path):
@@ -137,15 +137,15 @@ def test_another_split_of_cola_is_named(tmp_path):
     )
     one = row(table("cgpt-I", tmp_path), "cgpt", "mcc", "CoLA")
     split = "CoLA split 70 : 10 : 20 of train and dev together, selected on the 10 %"
-    assert one.departures == ("5 epochs", f"{split}, the paper's is 80 : 20 of train and dev together")
+    assert one.deviations == ("5 epochs", f"{split}, the paper's is 80 : 20 of train and dev together")
     official = row(table("kep-1", tmp_path), "cgpt", "mcc", "CoLA")
-    assert f"{split}, the paper's is 8,551 : 527" in official.departures
-    assert "1,816 test samples, the paper's 527" in official.departures
+    assert f"{split}, the paper's is 8,551 : 527" in official.deviations
+    assert "1,816 test samples, the paper's 527" in official.deviations
 
 
 def test_ensembles_may_have_any_number_of_draws(tmp_path):
     write_run(tmp_path, "cola-official", "ensemble_softmax", sets={"test": random_logits(samples=527, num_samples=5)})
-    assert row(table("kep-1", tmp_path), "ensemble_softmax", "mcc", "CoLA").departures == ()
+    assert row(table("kep-1", tmp_path), "ensemble_softmax", "mcc", "CoLA").deviations == ()
 
 
 def test_quality_and_cost_share_a_table(tmp_path):
@@ -185,7 +185,7 @@ def test_what_the_rest_waits_for(tmp_path):
     assert status(images, table("cgpt-V", tmp_path / "runs"), root).waits == {"a run on a GPU": 40}
 
 
-def test_unfamiliar_sets_that_are_not_there_are_named(tmp_path):
+def test_ood_sets_that_are_not_there_are_named(tmp_path):
     root, runs = tmp_path / "data", tmp_path / "runs"
     runs.mkdir()
     for file in ("cifar10/train.npz", "textures/test.npz", "tiny_imagenet/test.npz"):
@@ -204,7 +204,7 @@ def test_unfamiliar_sets_that_are_not_there_are_named(tmp_path):
 
 
 def test_partial_and_undefined_numbers(tmp_path):
-    sets = {"test": random_logits(), "unfamiliar-textures": (random_logits(seed=1)[0], None)}
+    sets = {"test": random_logits(), "ood-textures": (random_logits(seed=1)[0], None)}
     write_run(tmp_path, "cifar10", "sgpa", sets=sets | {"validation": (random_logits()[0][:, :1], np.array([0]))})
     found = table("cgpt-III", tmp_path)
     spec = TABLES["cgpt-III"]
@@ -223,7 +223,7 @@ def test_attention_that_tells_no_tokens_apart_is_said(tmp_path):
     for method, similarity in (("sgpa", [0.3, 0.99]), ("cgpt", [0.2, 1.0]), ("scgpt", [0.999, 1.0])):
         write_run(tmp_path, "cola-pooled", method, sets=sets, diagnostics={"attention_similarity": similarity})
     said = {
-        method: [word for word in row(table("cgpt-I", tmp_path), method, "mcc", "CoLA").departures if "same" in word]
+        method: [word for word in row(table("cgpt-I", tmp_path), method, "mcc", "CoLA").deviations if "same" in word]
         for method in ("sgpa", "cgpt", "scgpt")
     }
     words = "attention returns the same to every token (mean cosine similarity above 0.995) in"

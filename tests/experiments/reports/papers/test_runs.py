@@ -26,14 +26,14 @@ def test_runs_are_found_in_order_and_unfinished_ones_are_not(tmp_path):
 def test_input_sets_are_found_whatever_their_spelling(tmp_path):
     logits, labels = random_logits(samples=5)
     names = (
-        "unfamiliar-TinyImageNet-Crop",
+        "ood-TinyImageNet-Crop",
         "corrupted-Gaussian-Noise-3",
         "corrupted-jpeg-1",
         "corrupted-gaussian_noise-1",
     )
     write_run(tmp_path, "cifar10", "cgpt", sets=dict.fromkeys(names, (logits, labels)))
     (run,) = find_runs(tmp_path)
-    assert run.file("unfamiliar-tiny_imagenet_crop").stem == names[0]
+    assert run.file("ood-tiny_imagenet_crop").stem == names[0]
     assert run.file("test") is None
     assert {kind: list(files) for kind, files in run.corrupted().items()} == {
         "gaussian_noise": [1, 3],

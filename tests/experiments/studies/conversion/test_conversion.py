@@ -79,7 +79,7 @@ def test_conversion_and_calibration_leave_the_model_alone(data, out, name):
 
 def test_rows_are_kept_and_the_tables_follow_from_them(data, out, monkeypatch):
     monkeypatch.setenv("CGP_CACHE", str(out / "cache"))
-    options = {"data": data, "out": out, "corruptions": FEW, "unfamiliar": 10, "limit": 40, "draws": 2, "steps": 1}
+    options = {"data": data, "out": out, "corruptions": FEW, "ood": 10, "limit": 40, "draws": 2, "steps": 1}
     compare(methods=["softmax, as trained", "GP in the last layer"], **options)
     with (out / "conversion.csv").open() as file:
         rows = {row["method"]: row for row in csv.DictReader(file)}

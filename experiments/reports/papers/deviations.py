@@ -10,7 +10,7 @@ from experiments.reports.papers.runs import Run, logits_shape
 from experiments.reports.papers.specification import Block
 from experiments.runs.derived import derivation
 
-__all__ = ["departures"]
+__all__ = ["deviations"]
 
 _DRAWS = 10
 _SPLITS = {"cola-pooled": "pooled", "cola-official": "official"}
@@ -21,7 +21,7 @@ _SPLIT_WORDS = {
 }
 
 
-def departures(block: Block, results: Sequence[tuple[Run, Measured]]) -> tuple[str, ...]:
+def deviations(block: Block, results: Sequence[tuple[Run, Measured]]) -> tuple[str, ...]:
     """Everything that departs from the paper in the runs behind a number.
 
     Args:
@@ -46,7 +46,7 @@ def _seen(block: Block, run: Run) -> list[str]:
     words = [] if run.data in block.folders else [f"the setting {run.data}, the paper's is {block.folders[0]}"]
     if block.question.kind == "corrupted" and _generated(run):
         words.append("generated corruptions, not the published files")
-    if block.question.kind == "unfamiliar":
+    if block.question.kind == "ood":
         words += _sources(block, run)
     words += _split(block, run)
     if block.question.kind != "cost":
@@ -60,9 +60,9 @@ def _generated(run: Run) -> bool:
 
 
 def _sources(block: Block, run: Run) -> list[str]:
-    """What the unfamiliar images are, where the run says that they are not simply what their name says."""
+    """What the OOD images are, where the run says that they are not simply what their name says."""
     said = {plain(name): words for name, words in (run.record.get("sources") or {}).items()}
-    found = {name: said.get(plain(f"unfamiliar-{name}")) for name in block.question.members}
+    found = {name: said.get(plain(f"ood-{name}")) for name in block.question.members}
     return [f"{name}: {words}" for name, words in found.items() if words]
 
 
@@ -98,7 +98,7 @@ def _first_file(block: Block, run: Run) -> Any:
     if kind == "corrupted":
         found = run.corrupted()
         return next((path for name in block.question.members for path in found.get(name, {}).values()), None)
-    return run.file("test" if kind == "unfamiliar" else kind)
+    return run.file("test" if kind == "ood" else kind)
 
 
 def _nested(config: Mapping[str, Any], *keys: str) -> Any:

@@ -1,18 +1,18 @@
-"""Unfamiliar inputs."""
+"""OOD inputs."""
 
 import pytest
 import torch
 
-from experiments.data import UNFAMILIAR, digits_splits, unfamiliar
+from experiments.data import OOD_KINDS, digits_splits, ood_images
 
 IMAGES = digits_splits(seed=0).test.images[:40]
 
 
-@pytest.mark.parametrize("kind", UNFAMILIAR)
+@pytest.mark.parametrize("kind", OOD_KINDS)
 def test_same_seed_same_images_and_all_in_range(kind):
-    first = unfamiliar(IMAGES, kind, seed=5)
+    first = ood_images(IMAGES, kind, seed=5)
     torch.rand(17)
-    assert torch.equal(unfamiliar(IMAGES, kind, seed=5), first)
+    assert torch.equal(ood_images(IMAGES, kind, seed=5), first)
     assert first.shape == IMAGES.shape
     assert first.amin() >= 0
     assert first.amax() <= 1
@@ -20,7 +20,7 @@ def test_same_seed_same_images_and_all_in_range(kind):
 
 def test_shuffling_keeps_the_patches_and_moves_them():
     image = torch.arange(64.0).reshape(1, 1, 8, 8) / 64
-    mixed = unfamiliar(image.expand(20, -1, -1, -1), "shuffled-patches", seed=0)
+    mixed = ood_images(image.expand(20, -1, -1, -1), "shuffled-patches", seed=0)
 
     def tiles(x):
         return sorted(x[i : i + 2, j : j + 2].flatten().tolist() for i in range(0, 8, 2) for j in range(0, 8, 2))
@@ -31,11 +31,11 @@ def test_shuffling_keeps_the_patches_and_moves_them():
 
 
 def test_gaussian_noise_has_the_brightness_of_the_images():
-    noise = unfamiliar(torch.full((500, 1, 8, 8), 0.5) + 0.1 * torch.randn(500, 1, 8, 8), "gaussian-noise", seed=0)
+    noise = ood_images(torch.full((500, 1, 8, 8), 0.5) + 0.1 * torch.randn(500, 1, 8, 8), "gaussian-noise", seed=0)
     assert abs(noise.mean() - 0.5) < 0.005
     assert abs(noise.std() - 0.1) < 0.005
 
 
 def test_refuses_what_it_does_not_know():
     with pytest.raises(ValueError, match="kind: expected one of inverted, .* got 'cats'"):
-        unfamiliar(IMAGES, "cats", seed=0)
+        ood_images(IMAGES, "cats", seed=0)

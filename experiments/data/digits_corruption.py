@@ -1,4 +1,4 @@
-"""Shifted inputs: the test images, disturbed in five ways at five strengths.
+"""Shifted inputs: the test images, corrupted in five ways at five strengths.
 
 The strengths suit 8 x 8 images: at strength 1 a reader hardly notices, at strength 5 some images are lost to a reader
 too.
@@ -13,7 +13,7 @@ from torchvision.transforms.v2 import functional as transforms
 
 from experiments.data.seeding import generator_for
 
-__all__ = ["SHIFTS", "STRENGTHS", "shifted"]
+__all__ = ["DIGITS_CORRUPTIONS", "STRENGTHS", "corrupted_digits"]
 
 STRENGTHS = (1, 2, 3, 4, 5)
 _GREY = 0.5
@@ -55,17 +55,17 @@ def _occlusion(images: Tensor, strength: int, generator: torch.Generator) -> Ten
     return torch.where(covered.unsqueeze(1), torch.tensor(_GREY), images)
 
 
-SHIFTS: Mapping[str, Callable[[Tensor, int, torch.Generator], Tensor]] = MappingProxyType(
+DIGITS_CORRUPTIONS: Mapping[str, Callable[[Tensor, int, torch.Generator], Tensor]] = MappingProxyType(
     {"rotation": _rotation, "blur": _blur, "noise": _noise, "contrast": _contrast, "occlusion": _occlusion}
 )
 
 
-def shifted(images: Tensor, kind: str, strength: int, seed: int) -> Tensor:
-    """Disturb images.
+def corrupted_digits(images: Tensor, kind: str, strength: int, seed: int) -> Tensor:
+    """Corrupt images.
 
     Args:
         images: `(N, C, H, W)` in [0, 1].
-        kind: one of `SHIFTS`.
+        kind: one of `DIGITS_CORRUPTIONS`.
         strength: 0 (the images as they are) to 5.
         seed: decides directions, places and noise.
 
@@ -76,13 +76,13 @@ def shifted(images: Tensor, kind: str, strength: int, seed: int) -> Tensor:
         ValueError: if there is no such kind or strength.
 
     Example:
-        >>> shifted(torch.zeros(2, 1, 8, 8), "contrast", 5, seed=0).amax()
+        >>> corrupted_digits(torch.zeros(2, 1, 8, 8), "contrast", 5, seed=0).amax()
         tensor(0.3750)
     """
-    if kind not in SHIFTS:
-        raise ValueError(f"kind: expected one of {', '.join(SHIFTS)}, got {kind!r}")
+    if kind not in DIGITS_CORRUPTIONS:
+        raise ValueError(f"kind: expected one of {', '.join(DIGITS_CORRUPTIONS)}, got {kind!r}")
     if strength not in (0, *STRENGTHS):
         raise ValueError(f"strength: expected 0 to {STRENGTHS[-1]}, got {strength!r}")
     if strength == 0:
         return images
-    return SHIFTS[kind](images, strength, generator_for(kind, strength, seed)).clamp(0.0, 1.0)
+    return DIGITS_CORRUPTIONS[kind](images, strength, generator_for(kind, strength, seed)).clamp(0.0, 1.0)

@@ -1,4 +1,4 @@
-"""Unfamiliar inputs: images that belong to none of the classes."""
+"""OOD inputs: images that belong to none of the classes."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from experiments.data.seeding import generator_for
 
-__all__ = ["UNFAMILIAR", "unfamiliar"]
+__all__ = ["OOD_KINDS", "ood_images"]
 
 _PATCH = 2
 
@@ -38,7 +38,7 @@ def _gaussian_noise(images: Tensor, generator: torch.Generator) -> Tensor:
     return (images.mean() + images.std() * torch.randn(images.shape, generator=generator)).clamp(0.0, 1.0)
 
 
-UNFAMILIAR: Mapping[str, Callable[[Tensor, torch.Generator], Tensor]] = MappingProxyType(
+OOD_KINDS: Mapping[str, Callable[[Tensor, torch.Generator], Tensor]] = MappingProxyType(
     {
         "inverted": _inverted,
         "shuffled-patches": _shuffled,
@@ -48,12 +48,12 @@ UNFAMILIAR: Mapping[str, Callable[[Tensor, torch.Generator], Tensor]] = MappingP
 )
 
 
-def unfamiliar(images: Tensor, kind: str, seed: int) -> Tensor:
-    """Make as many unfamiliar images as there are familiar ones.
+def ood_images(images: Tensor, kind: str, seed: int) -> Tensor:
+    """Make as many OOD images as there are familiar ones.
 
     Args:
         images: familiar images, `(N, C, H, W)` in [0, 1].
-        kind: one of `UNFAMILIAR`.
+        kind: one of `OOD_KINDS`.
         seed: decides orders and noise.
 
     Returns:
@@ -63,9 +63,9 @@ def unfamiliar(images: Tensor, kind: str, seed: int) -> Tensor:
         ValueError: if there is no such kind.
 
     Example:
-        >>> unfamiliar(torch.zeros(2, 1, 8, 8), "inverted", seed=0).amin()
+        >>> ood_images(torch.zeros(2, 1, 8, 8), "inverted", seed=0).amin()
         tensor(1.)
     """
-    if kind not in UNFAMILIAR:
-        raise ValueError(f"kind: expected one of {', '.join(UNFAMILIAR)}, got {kind!r}")
-    return UNFAMILIAR[kind](images, generator_for(kind, seed))
+    if kind not in OOD_KINDS:
+        raise ValueError(f"kind: expected one of {', '.join(OOD_KINDS)}, got {kind!r}")
+    return OOD_KINDS[kind](images, generator_for(kind, seed))
