@@ -13,6 +13,7 @@ from cgp.functional import kernel_eigen
 from cgp.functional.cholesky import cholesky
 from cgp.functional.column_gaussians import ColumnGaussian, ColumnMarginals, MappedMarginals
 from cgp.functional.kernel_eigen import BRANCHES
+from cgp.functional.noise import standard_normal
 from cgp.functional.padding import mask_tokens
 from cgp.variational import EigenVariables, column_normal
 
@@ -271,7 +272,7 @@ class KEPSVGPAttention(Pair, GaussianProcessAttention):
         u = variables.mean.to(features.dtype)  # (h, J, r)
         if self.sampling == "joint":
             batch = (*shape, *features.shape[:-3])
-            epsilon = torch.randn(*u.shape, math.prod(batch), dtype=u.dtype, device=u.device)
+            epsilon = standard_normal(u.new_empty(()).expand(*u.shape, math.prod(batch)))
             deviations = variables.root.to(u.dtype) @ epsilon  # one product a head and output for the whole batch
             u = u + deviations.movedim(-1, 0).reshape(*batch, *u.shape)
         return u.mT @ head_map

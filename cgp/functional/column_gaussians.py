@@ -13,8 +13,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .draws import marginal_draw, safe_sqrt, standard_normal
+from .draws import marginal_draw, safe_sqrt
 from .gaussians import check_sampling
+from .noise import standard_normal
 from .products import column_quadratic_forms
 
 __all__ = ["ColumnGaussian", "ColumnMarginals", "MappedMarginals"]

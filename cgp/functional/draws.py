@@ -9,25 +9,7 @@ from torch import Tensor
 
 from .differentiation import may_own_backward
 
-__all__ = ["marginal_draw", "safe_sqrt", "standard_normal"]
-
-
-def standard_normal(like: Tensor, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
-    """Standard normal numbers for draws of something.
-
-    Args:
-        like: what one draw looks like.
-        sample_shape: shape of the draws.
-        generator: source of randomness; None is torch's global one.
-
-    Returns:
-        ``(*sample_shape, *like.shape)``.
-
-    Example:
-        >>> standard_normal(torch.zeros(3, 2), torch.Size([5]), None).shape
-        torch.Size([5, 3, 2])
-    """
-    return torch.randn((*sample_shape, *like.shape), dtype=like.dtype, device=like.device, generator=generator)
+__all__ = ["marginal_draw", "safe_sqrt"]
 
 
 def safe_sqrt(variance: Tensor) -> Tensor:

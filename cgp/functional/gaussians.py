@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from .cholesky import cholesky, log_determinant, solve_lower
-from .draws import marginal_draw, safe_sqrt, standard_normal
+from .draws import marginal_draw, safe_sqrt
+from .noise import standard_normal
 from .padding import add_noise, as_vector, count_tokens, mask_gram, mask_tokens
 
 __all__ = [

@@ -1,0 +1,45 @@
+"""Noise from a source of the thread's own."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+
+from cgp.functional.noise import noise, standard_normal
+
+
+def draw(seed: int) -> torch.Tensor:
+    with noise(seed):
+        return torch.stack([standard_normal(torch.zeros(50)) for _ in range(20)])
+
+
+def test_threads_draw_what_they_draw_alone():
+    alone = [draw(seed) for seed in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(draw, list(range(8)) * 20))
+    assert all(torch.equal(alone[i % 8], got) for i, got in enumerate(together))
+
+
+def test_global_generator_is_left_alone_within_and_used_without():
+    torch.manual_seed(0)
+    expected = torch.randn(3)
+    torch.manual_seed(0)
+    with noise(1), noise(2, sign=-1.0):
+        inner = standard_normal(torch.zeros(3))
+    assert torch.equal(standard_normal(torch.zeros(3)), expected)
+    with noise(2):
+        assert torch.equal(standard_normal(torch.zeros(3)), -inner)
+    generator = torch.Generator().manual_seed(7)
+    with noise(1):
+        given = standard_normal(torch.zeros(3), (), generator)
+    assert torch.equal(given, torch.randn(3, generator=torch.Generator().manual_seed(7)))
+
+
+def test_compiled_code_draws_from_the_global_generator():
+    compiled = torch.compile(lambda x: x + standard_normal(x), backend="eager", fullgraph=True)
+    torch.manual_seed(0)
+    expected = torch.randn(3)
+    torch.manual_seed(0)
+    with noise(1):
+        assert torch.equal(compiled(torch.zeros(3)), expected)
