@@ -1,6 +1,6 @@
 """Data sets, corrupted inputs and OOD inputs, as tensors."""
 
-from experiments.data.configuration import CorruptionConfig, DataConfig
+from experiments.configuration import CorruptionConfig, DataConfig
 from experiments.data.digits import digits_splits
 from experiments.data.digits_corruption import DIGITS_CORRUPTIONS, STRENGTHS, corrupted_digits
 from experiments.data.examples import DataDescription, DataSplits, Examples, InputSet, batch

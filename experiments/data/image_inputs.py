@@ -9,9 +9,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from experiments.configuration import DataConfig
 from experiments.data.arrays import read_arrays
 from experiments.data.catalogue import IMAGE_SETS, read_set
-from experiments.data.configuration import DataConfig
 from experiments.data.corruption import CORRUPTIONS
 from experiments.data.digits_corruption import DIGITS_CORRUPTIONS, STRENGTHS, corrupted_digits
 from experiments.data.examples import DataSplits, Examples, InputSet

@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from experiments.configuration import DataConfig
 from experiments.data import digits
 from experiments.data.arrays import read_arrays
 from experiments.data.catalogue import IMAGE_SETS, read_set
-from experiments.data.configuration import DataConfig
 from experiments.data.examples import DataDescription, DataSplits, Examples
 from experiments.data.folders import read_classes
 from experiments.data.partition import limited, stratified_partition

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from experiments.configuration import DataConfig
 from experiments.data.catalogue import IMAGE_SETS
-from experiments.data.configuration import DataConfig
 from experiments.data.examples import DataSplits, InputSet
 from experiments.data.image_inputs import corrupted_sets, ood_sets
 from experiments.data.image_loading import load_digits, load_images

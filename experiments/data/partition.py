@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from experiments.data.configuration import DataConfig
+from experiments.configuration import DataConfig
 from experiments.data.examples import Examples
 from experiments.data.seeding import generator_for
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from experiments.data.configuration import DataConfig
+from experiments.configuration import DataConfig
 from experiments.data.contextual import contextual_states
 from experiments.data.examples import DataDescription, DataSplits, Examples
 from experiments.data.partition import partition, some

@@ -22,8 +22,7 @@ from experiments.runs.prediction import Predictions, is_predicted, same_source
 from experiments.storage import write_atomically
 
 if TYPE_CHECKING:
-    from experiments.configuration import EvaluationConfig
-    from experiments.data.configuration import DataConfig
+    from experiments.configuration import DataConfig, EvaluationConfig
 
 __all__ = [
     "DERIVED",

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from experiments.configuration import EvaluationConfig, MethodConfig, ModelConfig, TrainerConfig, TrainingConfig
-from experiments.data.configuration import DataConfig
+from experiments.configuration import DataConfig
 from experiments.runs.experiment import Experiment
 from experiments.runs.smoke import smoked
 from experiments.reports.demo_tables import console_of_width

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.configuration import EvaluationConfig, MethodConfig, ModelConfig, TrainingConfig
-from experiments.data.configuration import DataConfig
+from experiments.configuration import DataConfig
 
 __all__ = ["CONFIGS", "Experiment", "as_plain"]
 

@@ -8,8 +8,8 @@ import torch
 from scipy.special import softmax
 
 from cgp import SoftmaxAttention
+from experiments.configuration import DataConfig
 from experiments.data import input_sets, load
-from experiments.data.configuration import DataConfig
 from experiments.data.examples import Examples
 from experiments.evaluation import fit_temperature, mean_log_probabilities, negative_log_likelihood
 from experiments.methods import DERIVED, Request, joined, last_layer_laplace, mc_dropout_logits

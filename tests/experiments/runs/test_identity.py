@@ -9,7 +9,7 @@ import torch
 
 from experiments.cli import main
 from experiments.data import load
-from experiments.data.configuration import DataConfig
+from experiments.configuration import DataConfig
 from experiments.runs.prediction import load_predictions
 from experiments.runs.folder import RunFolder
 from tests.experiments.runs.test_commands import DIGITS, QUIET, stopped, write_images
