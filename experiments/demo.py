@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from experiments.configuration import EvaluationConfig, MethodConfig, ModelConfig, TrainingConfig
-from experiments.evaluation.collapse import DIAGNOSTICS, collapse_of_runs
+from experiments.evaluation.diagnostics import DIAGNOSTICS, collapse_of_runs
 from experiments.methods.build import ATTENTION
 from experiments.reports.demo_report import write_report
 from experiments.reports.demo_tables import console_of_width, markdown, terminal, verdict, write_csv

@@ -1,4 +1,4 @@
-"""Inputs checked once, at the door: everything behind it may rely on shapes, ranges and float64."""
+"""Inputs checked once: everything behind it may rely on shapes, ranges and float64."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-__all__ = ["Array", "as_labels", "as_logits", "as_mask", "as_probabilities", "as_scores", "as_vector"]
+__all__ = ["Array", "as_labels", "as_logits", "as_mask", "as_rows", "as_vector"]
 
 Array = NDArray[Any]
 
@@ -34,26 +34,19 @@ def as_logits(
     return _finite(array, name)
 
 
-def as_scores(
+def as_rows(
     values: Any,  # shape: (N, C)
     name: str,
+    *,
+    sum_to_one: bool = False,
 ) -> Array:  # shape: (N, C)
-    """One finite row of numbers a sample."""
+    """Finite rows, one per sample; distributions to the precision of float32 where they must be."""
     array = as_array(values)
     if array.ndim != 2 or 0 in array.shape:
         raise ValueError(f"{name} must have shape (samples, classes), got {array.shape}")
-    return _finite(array, name)
-
-
-def as_probabilities(
-    values: Any,  # shape: (N, C)
-    name: str = "probabilities",
-) -> Array:  # shape: (N, C)
-    """Rows that are distributions, to the precision of float32."""
-    array = as_scores(values, name)
-    if array.min() < 0 or np.abs(array.sum(axis=-1) - 1).max() > 1e-4:
+    if sum_to_one and (array.min() < 0 or np.abs(array.sum(axis=-1) - 1).max() > 1e-4):
         raise ValueError(f"{name} must have non-negative rows that sum to one (are these logits?)")
-    return array
+    return _finite(array, name)
 
 
 def as_labels(
@@ -76,7 +69,7 @@ def as_vector(
     values: Any,  # shape: (N,)
     name: str,
 ) -> Array:  # shape: (N,)
-    """At least one finite number a sample; the precision of float32 input is kept, as its ties are."""
+    """At least one finite number; the precision of float32 input is kept, as its ties are."""
     array = values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)
     array = array if array.dtype == np.float32 else as_array(values)
     if array.ndim != 1 or array.size == 0:
@@ -89,7 +82,7 @@ def as_mask(
     samples: int,
     name: str,
 ) -> NDArray[np.bool_]:  # shape: (N,)
-    """One truth value a sample, given as bool or as 0 and 1."""
+    """One truth value per sample, given as bool or as 0 and 1."""
     array = as_array(values)
     if array.shape != (samples,):
         raise ValueError(f"{name} must have shape ({samples},), got {array.shape}")

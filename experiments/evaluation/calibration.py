@@ -1,36 +1,16 @@
-r"""Calibration error: one binning core, four protocols.
-
-========  ============================  ========================  ==================================
-protocol  averaged over                 what is binned            bins
-========  ============================  ========================  ==================================
-pooled    whole set                     top label                 15, (lo, hi], 1.0 in the last
-cgpt      batches of 1000               top label                 10, [lo, hi), 1.0 in one of its own
-cgpt,     batches of 32, weighted by    P(y = 1)                  10, [lo, hi), 1.0 in one of its own
-C = 2     size
-kep       whole set                     top label, mean logits    15, (lo, hi]
-sgpa      whole set                     every class, flattened    10, [lo, hi), 1.0 dropped
-========  ============================  ========================  ==================================
-
-The papers' protocols see confidences in single precision, in which a saturated prediction is exactly 1. Small batches
-inflate the error: perfectly calibrated predictions score an ECE of about 0.03 by ``cgpt`` on ten classes, 0.16 on two.
-"""
+"""The binning core of every calibration error, and temperature scaling."""
 
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from scipy.optimize import minimize
+from scipy.special import log_softmax, softmax
 
-from experiments.evaluation._checks import Array, as_labels, as_mask, as_vector
-from experiments.evaluation.protocols import batches, predictive_log_probabilities, rules
+from experiments.evaluation._checks import Array, as_labels, as_logits, as_mask, as_vector
 
-__all__ = [
-    "CalibrationError",
-    "ReliabilityBins",
-    "calibration_bins",
-    "calibration_error",
-    "expected_calibration_error",
-    "maximum_calibration_error",
-    "reliability_bins",
-]
+__all__ = ["ReliabilityBins", "fit_temperature", "reliability_bins"]
+
+_LOG_BOUND = float(np.log(1e4))
 
 
 class ReliabilityBins(NamedTuple):
@@ -41,12 +21,19 @@ class ReliabilityBins(NamedTuple):
     confidence: Array  # (M,) mean confidence
     accuracy: Array  # (M,) fraction of outcomes that are true
 
+    @property
+    def expected_error(self) -> float:
+        r"""Mean gap between confidence and accuracy, :math:`\sum_m \frac{n_m}{N} |c_m - a_m|`; 0 without samples."""
+        return float(np.nansum(self._gaps * self.counts) / max(self.counts.sum(), 1))
 
-class CalibrationError(NamedTuple):
-    """Expected and maximum calibration error, both in [0, 1]."""
+    @property
+    def maximum_error(self) -> float:
+        r"""Largest gap of a bin that is not empty, :math:`\max_m |c_m - a_m|`; 0 without samples."""
+        return float(np.nanmax(self._gaps, initial=0.0))
 
-    ece: float
-    mce: float
+    @property
+    def _gaps(self) -> Array:
+        return np.abs(self.confidence - self.accuracy)
 
 
 def reliability_bins(
@@ -57,25 +44,23 @@ def reliability_bins(
     closed: Literal["right", "left"] = "right",
     ones: Literal["last", "own", "dropped"] = "last",
 ) -> ReliabilityBins:
-    """Bins of equal width over [0, 1]: the core of every calibration error.
+    """Bins of equal width over [0, 1].
 
     Args:
         confidence: Probabilities (N,) in [0, 1]; compared with the edges in their own precision.
         outcome: Whether what was predicted with that probability came true (N,).
         bins: Number of bins M.
         closed: Which edge of a bin belongs to it. A confidence of 0 always falls in the first bin.
-        ones: Where a confidence of exactly 1 goes: in the last bin, in a bin of its own (then there are M + 1), or
-            nowhere.
-
-    Returns:
-        Edges, counts, mean confidence and accuracy of each bin.
+        ones: Where a confidence of exactly 1 goes: in the last bin, in a bin of its own as torchmetrics puts it (then
+            there are M + 1), or nowhere.
 
     Raises:
         ValueError: If shapes disagree or a confidence lies outside [0, 1].
 
     Example:
-        >>> reliability_bins([0.2, 0.5, 0.9], [0, 1, 1], bins=2).counts.tolist()
-        [2, 1]
+        >>> bins = reliability_bins([0.2, 0.5, 0.9], [0, 1, 1], bins=2)
+        >>> bins.counts.tolist(), round(bins.expected_error, 4)
+        ([2, 1], 0.1333)
     """
     confidence = as_vector(confidence, "confidence")
     outcome = as_mask(outcome, len(confidence), "outcome")
@@ -89,10 +74,6 @@ def reliability_bins(
     index = np.clip(np.searchsorted(edges, confidence, side="left" if closed == "right" else "right") - 1, 0, bins - 1)
     if ones == "own":
         index, edges = np.where(confidence == 1, bins, index), np.append(edges, edges[-1])
-    return _bin_means(index, edges, confidence, outcome)
-
-
-def _bin_means(index: Array, edges: Array, confidence: Array, outcome: Array) -> ReliabilityBins:
     size = len(edges) - 1
     counts = np.bincount(index, minlength=size)
     # 0 / 0 = NaN marks an empty bin: it has no mean, and a picture must not draw one.
@@ -101,104 +82,54 @@ def _bin_means(index: Array, edges: Array, confidence: Array, outcome: Array) ->
     return ReliabilityBins(edges, counts, *means)
 
 
-def expected_calibration_error(bins: ReliabilityBins) -> float:
-    r"""Mean gap between confidence and accuracy, :math:`\sum_m \frac{n_m}{N} |c_m - a_m|`.
-
-    Args:
-        bins: Binned confidences.
-
-    Returns:
-        A number in [0, 1]; 0 if every bin is empty.
-
-    Example:
-        >>> round(expected_calibration_error(reliability_bins([0.6, 0.8], [1, 0])), 4)
-        0.6
-    """
-    filled = bins.counts > 0
-    if not filled.any():
-        return 0.0
-    return float(np.average(np.abs(bins.confidence - bins.accuracy)[filled], weights=bins.counts[filled]))
-
-
-def maximum_calibration_error(bins: ReliabilityBins) -> float:
-    r"""Largest gap between confidence and accuracy of a bin that is not empty, :math:`\max_m |c_m - a_m|`.
-
-    Args:
-        bins: Binned confidences.
-
-    Returns:
-        A number in [0, 1]; 0 if every bin is empty.
-    """
-    filled = bins.counts > 0
-    return float(np.abs(bins.confidence - bins.accuracy)[filled].max()) if filled.any() else 0.0
-
-
-def calibration_bins(
+def fit_temperature(
     logits: Any,  # shape: (S, N, C) or (N, C)
     labels: Any,  # shape: (N,)
-    *,
-    protocol: str = "pooled",
-) -> list[tuple[float, ReliabilityBins]]:
-    """Bins of each batch over which a protocol averages, with the weight of the batch.
+) -> float:
+    r"""Temperature that minimises the negative log-likelihood of validation predictions; divide logits by it.
 
-    Args:
-        logits: Logits per draw, (S, N, C) or (N, C).
-        labels: Classes (N,).
-        protocol: One of ``pooled``, ``cgpt``, ``kep``, ``sgpa``.
+    .. math::
+        \min_T -\frac1N \sum_i \log \frac1S \sum_s \mathrm{softmax}(l_{si} / T)_{y_i}
 
-    Returns:
-        Pairs of weight and bins; the weights sum to one. ``pooled``, ``kep`` and ``sgpa`` give one pair.
+    Solved for :math:`\log T` by L-BFGS with the exact gradient, so T is positive; it is kept in [1e-4, 1e4], where it
+    ends if the likelihood has no optimum: small if all are right, large if confidence says nothing.
+
+    Raises:
+        RuntimeError: If the gradient at the solution is not zero.
+
+    Source:
+        Guo et al. (2017), On Calibration of Modern Neural Networks, section 4.2.
 
     Example:
-        >>> [(weight, bins)] = calibration_bins([[2.0, 0.0], [0.0, 1.0]], [0, 0])
-        >>> bins.counts.sum().item()
-        2
+        Half of the confident predictions are wrong: they should say one half.
+
+        >>> fit_temperature([[3.0, 0.0], [3.0, 0.0]], [0, 1]) > 100
+        True
     """
-    probabilities = np.exp(predictive_log_probabilities(logits, protocol=protocol)).astype(rules(protocol).dtype)
-    labels = as_labels(labels, *probabilities.shape)
-    if protocol == "cgpt":
-        return _cgpt_bins(probabilities, labels)
-    if protocol == "sgpa":
-        outcome = np.eye(probabilities.shape[-1], dtype=bool)[labels]
-        return [(1.0, reliability_bins(probabilities.ravel(), outcome.ravel(), bins=10, closed="left", ones="dropped"))]
-    return [(1.0, reliability_bins(probabilities.max(axis=-1), probabilities.argmax(axis=-1) == labels))]
+    values = as_logits(logits)
+    target = as_labels(labels, *values.shape[1:])
+    bounds = [(-_LOG_BOUND, _LOG_BOUND)]
+    options = {"ftol": 0.0, "gtol": 1e-10, "maxiter": 500}
+    result = minimize(_loss, np.zeros(1), (values, target), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    # The line search may stop at rounding before the gradient's tolerance: what counts is the gradient that is left.
+    outward = abs(result.x[0]) >= _LOG_BOUND and result.jac[0] * result.x[0] <= 0
+    if not outward and abs(result.jac[0]) > 1e-6:
+        raise RuntimeError(
+            f"temperature did not converge: gradient {result.jac[0]:.2e} at T = {np.exp(result.x[0]):.4g}"
+        )
+    return float(np.exp(result.x[0]))
 
 
-def _cgpt_bins(
-    probabilities: Array,  # shape: (N, C)
+def _loss(
+    log_temperature: Array,  # shape: (1,)
+    logits: Array,  # shape: (S, N, C)
     labels: Array,  # shape: (N,)
-) -> list[tuple[float, ReliabilityBins]]:
-    binary = probabilities.shape[-1] == 2
-    confidence = probabilities[:, 1] if binary else probabilities.max(axis=-1)
-    outcome = labels == 1 if binary else probabilities.argmax(axis=-1) == labels
-    parts = batches(len(labels), 32 if binary else 1000)
-    # Batches of ten classes count alike in the published code, whatever their size; those of two by their size.
-    weights = [(part.stop - part.start) / len(labels) if binary else 1 / len(parts) for part in parts]
-    binned = [reliability_bins(confidence[part], outcome[part], bins=10, closed="left", ones="own") for part in parts]
-    return list(zip(weights, binned, strict=True))
-
-
-def calibration_error(
-    logits: Any,  # shape: (S, N, C) or (N, C)
-    labels: Any,  # shape: (N,)
-    *,
-    protocol: str = "pooled",
-) -> CalibrationError:
-    """Expected and maximum calibration error by a protocol.
-
-    Args:
-        logits: Logits per draw, (S, N, C) or (N, C).
-        labels: Classes (N,).
-        protocol: One of ``pooled``, ``cgpt``, ``kep``, ``sgpa``; see the table of this module.
-
-    Returns:
-        ECE and MCE, averaged over the protocol's batches.
-
-    Example:
-        >>> calibration_error([[1000.0, 0.0], [0.0, 1000.0]], [0, 0])
-        CalibrationError(ece=0.5, mce=0.5)
-    """
-    parts = calibration_bins(logits, labels, protocol=protocol)
-    ece = sum(weight * expected_calibration_error(bins) for weight, bins in parts)
-    mce = sum(weight * maximum_calibration_error(bins) for weight, bins in parts)
-    return CalibrationError(float(ece), float(mce))
+) -> tuple[float, Array]:
+    scaled = logits * np.exp(-log_temperature)
+    index = labels[None, :, None]
+    log_p = np.take_along_axis(log_softmax(scaled, axis=-1), index, -1)[..., 0]  # (S, N)
+    mean_logit = (softmax(scaled, axis=-1) * scaled).sum(-1)
+    slope = np.take_along_axis(scaled, index, -1)[..., 0] - mean_logit  # -d log_p / d log T
+    weights = softmax(log_p, axis=0)  # how much each draw contributes to the mean probability of the label
+    mean_log_p = np.logaddexp.reduce(log_p, axis=0) - np.log(len(log_p))
+    return float(-mean_log_p.mean()), np.array([(weights * slope).sum(0).mean()])

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from safetensors.torch import save_model
 
-from experiments.evaluation.collapse import DIAGNOSTICS
+from experiments.evaluation.diagnostics import DIAGNOSTICS
 from experiments.configuration import EvaluationConfig, MethodConfig, ModelConfig, TrainingConfig
 from experiments.data import ImageSplits, digits, digits_splits
 from experiments.data.examples import DataDescription, Examples
-from experiments.evaluation.inside import write_diagnostics
+from experiments.evaluation.diagnostics import write_diagnostics
 from experiments.methods.build import build
 from experiments.runs.prediction import InputSet, input_sets, predict_logits, predictive_variance, save_predictions
 from experiments.storage import write_atomically, write_json

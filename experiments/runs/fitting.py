@@ -15,7 +15,7 @@ from experiments.methods.deriving import Batches
 from experiments.configuration import TrainerConfig
 from experiments.data import check_inputs, input_sets, load
 from experiments.data.examples import DataSplits
-from experiments.evaluation.inside import write_diagnostics
+from experiments.evaluation.diagnostics import write_diagnostics
 from experiments.runs.memory import forget_peak, peak_bytes
 from experiments.methods.build import build
 from experiments.runs.provenance import provenance

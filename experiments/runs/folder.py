@@ -6,7 +6,7 @@ from typing import Any, get_type_hints
 
 import yaml
 
-from experiments.evaluation.collapse import DIAGNOSTICS
+from experiments.evaluation.diagnostics import DIAGNOSTICS
 from experiments.data.examples import DataSplits
 from experiments.runs.experiment import Experiment, as_plain
 from experiments.storage import read_json, write_json, write_text

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from rich.table import Table
 
-from experiments.evaluation.collapse import collapse_of_runs
+from experiments.evaluation.diagnostics import collapse_of_runs
 from experiments.reports.pages import write_page
 from experiments.runs.drawing import draw_run
 from experiments.runs.folder import RunFolder

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.evaluation import (
-    DETECTOR_NAMES,
+    DETECTORS,
     classification_report,
     detect,
     detection_auroc,
@@ -112,7 +112,7 @@ def detection_rows(sets: Mapping[str, Predictions], protocol: str) -> list[dict[
     if not {"test", "validation"} <= set(sets):
         return []
     test, validation = sets["test"].logits, (sets["validation"].logits, sets["validation"].labels)
-    options: dict[str, Any] = {"validation": validation, "protocol": protocol, "allow_undefined": True}
+    options: dict[str, Any] = {"validation": validation, "protocol": protocol}
     return [
         {
             "set": name,
@@ -120,7 +120,7 @@ def detection_rows(sets: Mapping[str, Predictions], protocol: str) -> list[dict[
             **detect(detector, test, found.logits, **options)._asdict(),
         }
         for name, found in sets.items()
-        for detector in DETECTOR_NAMES
+        for detector in DETECTORS
         if found.labels is None
     ]
 

@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.evaluation import classification_report, predictive_log_probabilities
-from experiments.evaluation.collapse import DIAGNOSTICS, read_diagnostics
+from experiments.evaluation.diagnostics import DIAGNOSTICS
 from experiments.reports.papers.measure import Meter
 from experiments.reports.papers.names import method_label
 from experiments.reports.papers.runs import Run, read_predictions
 from experiments.reports.papers.specification import Question
+from experiments.storage import read_arrays
 
 __all__ = ["Array", "Confidence", "Material", "confidences", "cost_curves", "diagnostics", "severity_curves"]
 
@@ -67,7 +68,8 @@ def diagnostics(run: Run, name: str) -> Array | None:
         run: the run.
         name: of the array.
     """
-    return read_diagnostics(run.folder / DIAGNOSTICS, name)
+    path = run.folder / DIAGNOSTICS
+    return read_arrays(path, name).get(name) if path.exists() else None
 
 
 def cost_curves(runs: Sequence[Run], method: str, sizes: Sequence[int], metric: str, meter: Meter) -> Array | None:

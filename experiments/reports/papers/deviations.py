@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.evaluation.collapse import DIAGNOSTICS, collapse_of_runs
+from experiments.evaluation.diagnostics import DIAGNOSTICS, collapse_of_runs
 from experiments.reports.papers.measure import Measured
 from experiments.reports.papers.names import plain
 from experiments.reports.papers.runs import Run, logits_shape

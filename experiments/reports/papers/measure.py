@@ -107,7 +107,6 @@ class Meter(NamedTuple):
                 seen[1].logits,
                 validation=seen[2] if len(seen) > 2 else None,
                 protocol=self.protocol,
-                allow_undefined=True,
             )
             # KEP-SVGP's AUPR counts the familiar images as positive.
             return report._asdict() | {"aupr": report.aupr_in}

@@ -4,7 +4,6 @@ import torch
 
 from experiments.evaluation import (
     area_under_risk_coverage,
-    auroc,
     brier_score,
     classification_report,
     detection_report,
@@ -13,6 +12,7 @@ from experiments.evaluation import (
     mean_probabilities,
     negative_log_likelihood,
     reliability_bins,
+    separation,
 )
 from tests.experiments.evaluation.simulated import draws
 
@@ -68,7 +68,7 @@ def test_other_inputs_are_refused_at_the_door():
     with pytest.raises(ValueError, match="at least one sample"):
         area_under_risk_coverage([], [])
     with pytest.raises(ValueError, match="both groups"):
-        auroc([0.1, 0.2], [True, True])
+        separation([0.1, 0.2], [True, True])
     with pytest.raises(ValueError, match="ood must be finite"):
         detection_report([0.1], [np.nan])
     with pytest.raises(ValueError, match="predictions must have shape"):

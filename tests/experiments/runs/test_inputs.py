@@ -10,7 +10,7 @@ from sklearn.metrics import roc_auc_score
 
 from experiments.cli import main
 from experiments.data import load, write_stand_in
-from experiments.evaluation import DETECTOR_NAMES
+from experiments.evaluation import DETECTORS
 from experiments.runs.prediction import load_predictions
 from experiments.runs import RunFolder, experiment_from
 from experiments.runs.fitting import perform
@@ -208,7 +208,7 @@ def test_every_detector_is_in_the_report_of_any_data(tmp_path):
     folder = made(tmp_path)
     report_run(folder, "pooled")
     rows = list(csv.DictReader((folder.path / "detection.csv").read_text().splitlines()))
-    assert [row["detector"] for row in rows] == list(DETECTOR_NAMES)
+    assert [row["detector"] for row in rows] == list(DETECTORS)
     test, strange = (
         load_predictions(folder.predictions / f"{n}.npz").logits[0] for n in ("test", "ood-inverted")
     )

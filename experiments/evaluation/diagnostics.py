@@ -1,6 +1,6 @@
-"""What goes on inside a trained model, as arrays for the figures that show it."""
+"""What goes on inside a trained model: similarity of tokens, spectra and variances of the attention, collapse."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,16 +11,21 @@ from torch import Tensor, nn
 
 from cgp.attention import Attention
 from cgp.model.blocks import freeze, sampling
-from cgp.model.diagnostics import attention_matrix, layer_outputs, spectrum, token_similarity
+from cgp.model.diagnostics import attention_matrix, layer_outputs, spectrum, token_similarity, variance_by_layer
 from cgp.model.inputs import model_device, to_device
 from experiments.data.examples import Examples, InputSet, batch
-from experiments.storage import write_atomically
+from experiments.storage import read_arrays, write_atomically
 from models.transformer_layer import TransformerLayer
 
-__all__ = ["diagnose", "write_diagnostics"]
+__all__ = ["DIAGNOSTICS", "collapse_of_runs", "collapse_sentence", "diagnose", "write_diagnostics"]
+
+DIAGNOSTICS = "diagnostics.npz"
+"""Name of the file in the folder of a run that `write_diagnostics` writes."""
 
 _INPUTS = 128  # the mean of a similarity over so many has a standard error of a hundredth; a spectrum costs O(n³)
 _TOGETHER = 32
+_EXAMPLES = 5
+_SAME = 0.995
 
 
 class _Measured(NamedTuple):
@@ -32,26 +37,18 @@ class _Measured(NamedTuple):
 
 
 def write_diagnostics(model: nn.Module, examples: Examples | InputSet, path: Path) -> None:
-    """Write what goes on inside a model to an npz file, unless that was done.
-
-    Args:
-        model: a trained transformer.
-        examples: the test part.
-        path: `diagnostics.npz` of the run.
-    """
+    """Write the diagnostics of a trained transformer on its test part to an npz file, unless it exists."""
     if not path.exists():
-        arrays = diagnose(model, examples)
+        arrays = diagnose(model, examples) | _token_variance(model, examples)
         write_atomically(path, lambda aside: np.savez_compressed(aside, **arrays))
 
 
 @torch.no_grad()
-def diagnose(
-    model: nn.Module, examples: Examples | InputSet, *, count: int = _INPUTS
-) -> dict[str, NDArray[np.float32]]:
+def diagnose(model: nn.Module, examples: Examples | InputSet, *, count: int = _INPUTS) -> dict[str, NDArray[Any]]:
     """Look at tokens and attention of some inputs, evenly spaced among the examples; no layer draws.
 
-    A text counts with its own tokens alone: the spectrum of its n x n matrix is followed by zeros up to the length of
-    the longest.
+    Only a text's own tokens count: the spectrum of its n x n matrix is followed by zeros up to the length of the
+    longest.
 
     Args:
         model: a transformer of L layers; put into eval mode.
@@ -75,6 +72,53 @@ def diagnose(
         "attention_similarity": torch.cat([part.after_attention for part in measured], -1).nanmean(-1).numpy(),
         "attention_spectrum": torch.cat(spectra, 1).mean(1).numpy(),
     }
+
+
+@torch.no_grad()
+def _token_variance(model: nn.Module, examples: Examples | InputSet) -> dict[str, NDArray[Any]]:
+    """`token_variance` (G, N, n) of G Gaussian-process layers, mean over heads, on images `variance_ids` (N,)."""
+    if not isinstance(examples.inputs, Tensor) or examples.labels is None:
+        return {}
+    # One image of each of the first classes.
+    chosen = torch.from_numpy(np.unique(examples.labels.cpu().numpy(), return_index=True)[1][:_EXAMPLES])
+    images = examples.inputs[chosen].to(model_device(model))
+    variance = [layer.mean(-2).cpu() for layer in variance_by_layer(model.eval(), images)]
+    if not variance:
+        return {}
+    return {"token_variance": torch.stack(variance).numpy(), "variance_ids": examples.ids[chosen].cpu().numpy()}
+
+
+def collapse_of_runs(diagnostics: Iterable[Path]) -> str | None:
+    """State in which layers attention has collapsed, on average over the runs of one method; None where in none.
+
+    Args:
+        diagnostics: `diagnostics.npz` of each run; what is not there is left out.
+    """
+    read = [read_arrays(path, "attention_similarity") for path in diagnostics if path.exists()]
+    found = [arrays["attention_similarity"] for arrays in read if arrays]
+    return collapse_sentence(np.mean(found, 0)) if found else None
+
+
+def collapse_sentence(
+    similarity: Sequence[float] | NDArray[Any],  # shape: (L,)
+) -> str | None:
+    """State in which layers attention returns the same to every token: such layers see a bag of tokens.
+
+    Args:
+        similarity: mean cosine similarity of what attention returns to the tokens of an input, per layer.
+
+    Returns:
+        A sentence without its full stop; None if no layer's similarity is above 0.995.
+
+    Example:
+        >>> collapse_sentence([0.4, 0.999])
+        'attention returns the same to every token (mean cosine similarity above 0.995) in layer 2'
+    """
+    layers = [str(place) for place, value in enumerate(similarity, 1) if value > _SAME]
+    if not layers:
+        return None
+    where = f"layer {layers[0]}" if len(layers) == 1 else f"layers {', '.join(layers)}"
+    return f"attention returns the same to every token (mean cosine similarity above {_SAME}) in {where}"
 
 
 def _of_one_length(examples: Examples | InputSet, count: int) -> Iterator[Any]:

@@ -5,9 +5,8 @@ import pytest
 import torch
 
 from cgp.model.diagnostics import attention_matrix
-from experiments.evaluation.inside import diagnose
+from experiments.evaluation.diagnostics import collapse_of_runs, collapse_sentence, diagnose
 from experiments.methods.build import network
-from experiments.reports.papers import plot
 from experiments.runs import experiment_from
 from experiments.runs.fitting import perform
 from experiments.runs.predicting import predict_sets
@@ -108,7 +107,7 @@ def test_it_looks_at_inputs_all_over_the_test_part():
         np.testing.assert_allclose(values, chosen[name], rtol=1e-5)
 
 
-def test_a_run_writes_them_and_the_figures_show_them(tmp_path, monkeypatch):
+def test_a_run_writes_them(tmp_path, monkeypatch):
     from experiments.runs import fitting, predicting
 
     for module in (fitting, predicting):
@@ -120,12 +119,32 @@ def test_a_run_writes_them_and_the_figures_show_them(tmp_path, monkeypatch):
     with np.load(folder.diagnostics) as arrays:
         written = dict(arrays)
     run = TrainedRun(folder.path)
-    check(diagnose(run.model(), synthetic.load(experiment.data, 0).test), written.values())
+    test = synthetic.load(experiment.data, 0).test
+    check(diagnose(run.model(), test), list(written.values())[:3])
+    assert written["token_variance"].shape[1] == len(written["variance_ids"]) == len(test.labels.unique()[:5])
+    assert (written["token_variance"] > 0).all()
     before = load_predictions(folder.predictions / "test.npz").logits
     folder.diagnostics.unlink()
     predict_sets(run, run.config)
     assert folder.diagnostics.exists()
     assert (load_predictions(folder.predictions / "test.npz").logits == before).all()
-    for name in ("cgpt-figure-III", "cgpt-figure-IV", "kep-figure-4"):
-        plot(name, runs=tmp_path, out=tmp_path / "figures", data="digits", methods=["cgp_direct"])
-    assert len(list((tmp_path / "figures").glob("*.png"))) == 3
+
+
+@pytest.mark.parametrize(
+    ("similarity", "where"),
+    [([0.9, 0.99], None), ([1.0], "layer 1"), ([0.999, 0.1, 1.0], "layers 1, 3"), ([float("nan"), 0.2], None)],
+)
+def test_layers_are_named(similarity, where):
+    words = collapse_sentence(similarity)
+    assert words is None if where is None else words.endswith(f"in {where}")
+
+
+def test_runs_are_averaged_and_need_not_have_been_looked_into(tmp_path):
+    first, second, third = paths = [tmp_path / f"{number}.npz" for number in range(3)]
+    assert collapse_of_runs(paths) is None
+    np.savez(first, token_similarity=[1.0, 1.0])
+    assert collapse_of_runs(paths) is None
+    np.savez(second, attention_similarity=[1.0, 0.999])
+    assert collapse_of_runs(paths).endswith("layers 1, 2")
+    np.savez(third, attention_similarity=[0.999, 0.5])
+    assert collapse_of_runs(paths).endswith("layer 1")

@@ -1,11 +1,14 @@
-"""What every protocol says where a metric has nothing to go by."""
+"""What each protocol computes, and what it says where a metric has nothing to go by."""
 
 import math
 
 import numpy as np
 import pytest
 
-from experiments.evaluation import PROTOCOLS, classification_report
+from experiments.evaluation import (
+    PROTOCOLS,
+    classification_report,
+)
 
 SEPARATION = ("auroc", "aupr_success", "aupr_error", "fpr95")
 

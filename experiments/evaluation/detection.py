@@ -1,0 +1,186 @@
+"""Detection of out-of-distribution (OOD) inputs: detectors give scores, larger = more likely OOD.
+
+Detectors that look at a probability take the mean over the draws; the energy takes mean logits, since of normalised
+log-probabilities it is constant. The two KLMatchings are the published definitions: ``nearest`` is the paper's, and
+pytorch-ood's since 0.4.0; ``predicted`` is pytorch-ood's before.
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import logsumexp
+from sklearn.metrics import roc_auc_score
+
+from experiments.evaluation._checks import Array, as_labels, as_vector
+from experiments.evaluation.metrics import (
+    mean_log_probabilities,
+    mean_logits,
+    mean_probabilities,
+    separation,
+    uncertainty,
+)
+from experiments.evaluation.protocols import rules
+
+__all__ = ["DETECTORS", "DetectionReport", "detect", "detection_auroc", "detection_report", "detector_scores"]
+
+
+class DetectionReport(NamedTuple):
+    """Separation of OOD (positive) from in-distribution inputs."""
+
+    auroc: float
+    aupr_in: float  # positive: in distribution, by the negated score
+    aupr_out: float  # positive: OOD
+    fpr95: float  # at the first threshold that finds 95 % of the OOD inputs
+
+
+def detection_auroc(
+    test: Any,  # shape: (N,)
+    ood: Any,  # shape: (M,)
+) -> float:
+    """AUROC of scores of test inputs and of OOD inputs, which are the positive class.
+
+    Example:
+        >>> detection_auroc([0.1, 0.2], [0.8, 0.15])
+        0.75
+    """
+    scores, positive = _labelled(test, ood)
+    return float(roc_auc_score(positive, scores))
+
+
+def detection_report(
+    test: Any,  # shape: (N,)
+    ood: Any,  # shape: (M,)
+) -> DetectionReport:
+    """AUROC, AUPR-IN, AUPR-OUT (trapezoidal, as in pytorch-ood) and FPR95 of scores.
+
+    Example:
+        >>> detection_report([0.1, 0.2], [0.8, 0.9])
+        DetectionReport(auroc=1.0, aupr_in=1.0, aupr_out=1.0, fpr95=0.0)
+    """
+    found = separation(*_labelled(test, ood))
+    return DetectionReport(found.auroc, found.aupr_negative, found.aupr, found.fpr95)
+
+
+def _labelled(test: Any, ood: Any) -> tuple[Array, Array]:
+    test, ood = as_vector(test, "test"), as_vector(ood, "ood")
+    return np.concatenate([test, ood]), np.repeat([False, True], [len(test), len(ood)])
+
+
+def _nearest(logits: Any, validation: tuple[Any, Any]) -> Array:
+    r""":math:`\min_k \mathrm{KL}[\bar p \,\|\, d_k]`, d_k the mean of the validation predictions that predict k."""
+    log_p, log_v = _same_classes(logits, validation[0])
+    return _divergences(log_p, _templates(log_v, log_v.argmax(axis=-1))[1]).min(axis=-1)
+
+
+def _predicted(logits: Any, validation: tuple[Any, Any]) -> Array:
+    r""":math:`\mathrm{KL}[\bar p \,\|\, d_{\hat y}]`, d_k the mean of the validation predictions labelled k.
+
+    NaN where a class is predicted that no validation sample is labelled with.
+    """
+    log_p, log_v = _same_classes(logits, validation[0])
+    known, templates = _templates(log_v, as_labels(validation[1], *log_v.shape, "validation labels"))
+    predicted = log_p.argmax(axis=-1)
+    place = np.searchsorted(known, predicted).clip(max=len(known) - 1)
+    scores = _divergences(log_p, templates)[np.arange(len(log_p)), place]
+    return np.where(known[place] == predicted, scores, np.nan)
+
+
+def _same_classes(logits: Any, validation: Any) -> tuple[Array, Array]:
+    log_p, log_v = mean_log_probabilities(logits), mean_log_probabilities(validation)
+    if log_p.shape[-1] != log_v.shape[-1]:
+        raise ValueError(f"validation must have {log_p.shape[-1]} classes like logits, got {log_v.shape[-1]}")
+    return log_p, log_v
+
+
+def _templates(
+    log_p: Array,  # shape: (M, C)
+    groups: Array,  # shape: (M,)
+) -> tuple[Array, Array]:  # shapes: (K,), (K, C)
+    """Groups that occur, ascending, and the logarithm of their mean prediction, which stays finite."""
+    classes = np.unique(groups)
+    means = [logsumexp(log_p[groups == k], axis=0) - np.log((groups == k).sum()) for k in classes]
+    return classes, np.stack(means)
+
+
+def _divergences(
+    log_p: Array,  # shape: (N, C)
+    log_d: Array,  # shape: (K, C)
+) -> Array:  # shape: (N, K)
+    p = np.exp(log_p)
+    return (p * log_p).sum(axis=-1, keepdims=True) - p @ log_d.T
+
+
+DETECTORS: Mapping[str, Callable[[Any, tuple[Any, Any]], Array]] = MappingProxyType(
+    {
+        "MaxSoftmax": lambda logits, _: -mean_probabilities(logits).max(axis=-1),
+        "Entropy": lambda logits, _: uncertainty(logits).total,
+        "Energy": lambda logits, _: -np.asarray(logsumexp(mean_logits(logits), axis=-1)),
+        "Epistemic": lambda logits, _: uncertainty(logits).epistemic,
+        "KLMatching-nearest": _nearest,
+        "KLMatching-predicted": _predicted,
+    }
+)
+"""Scores (N,) of logits (S, N, C), by the names of the tables; the KLMatchings need validation logits and labels."""
+
+
+def detector_scores(
+    detector: str,
+    logits: Any,  # shape: (S, N, C) or (N, C)
+    *,
+    validation: tuple[Any, Any] | None = None,  # shapes: (S', M, C), (M,)
+    protocol: str = "pooled",
+) -> Array:  # shape: (N,)
+    """Scores of a detector; NaN where it has none: a class that no validation sample is labelled with.
+
+    Args:
+        detector: One of ``DETECTORS``.
+        logits: Logits of each draw, (S, N, C) or (N, C).
+        validation: Logits and labels of validation samples, which both KLMatchings need.
+        protocol: ``kep`` averages logits over the draws before anything else, the others as the detector says.
+
+    Raises:
+        ValueError: If there is no such detector, or it lacks the validation predictions that it needs.
+
+    Example:
+        >>> detector_scores("MaxSoftmax", [[[0.0, 0.0]], [[1000.0, 0.0]]]).tolist()
+        [-0.75]
+        >>> detector_scores("MaxSoftmax", [[[0.0, 0.0]], [[1000.0, 0.0]]], protocol="kep").tolist()
+        [-1.0]
+    """
+    if detector not in DETECTORS:
+        raise ValueError(f"detector must be one of {', '.join(DETECTORS)}, got {detector!r}")
+    if validation is None and detector.startswith("KLMatching"):
+        raise ValueError(f"validation must hold logits and labels for {detector}, got None")
+    # One draw is all that a protocol of mean logits leaves to be seen.
+    reduce = mean_logits if rules(protocol).average == "logits" else lambda values: values
+    seen = (None, None) if validation is None else (reduce(validation[0]), validation[1])
+    return DETECTORS[detector](reduce(logits), seen)
+
+
+def detect(
+    detector: str,
+    test: Any,  # shape: (S, N, C) or (N, C)
+    ood: Any,  # shape: (S, M, C) or (M, C)
+    *,
+    validation: tuple[Any, Any] | None = None,  # shapes: (S', K, C), (K,)
+    protocol: str = "pooled",
+) -> DetectionReport:
+    """How well a detector tells OOD inputs from test inputs, from logits; NaN where it has no score for some input.
+
+    Scores are compared in the precision of the protocol; arguments as of `detector_scores`.
+
+    Example:
+        >>> detect("Entropy", [[9.0, 0.0], [0.0, 8.0]], [[0.1, 0.0]]).auroc
+        1.0
+
+        No validation sample is of the class that is predicted:
+
+        >>> detect("KLMatching-predicted", [[0.0, 1.0]], [[1.0, 0.0]], validation=([[3.0, 0.0]], [0])).auroc
+        nan
+    """
+    scores = [detector_scores(detector, part, validation=validation, protocol=protocol) for part in (test, ood)]
+    if any(np.isnan(values).any() for values in scores):
+        return DetectionReport(*[np.nan] * len(DetectionReport._fields))
+    return detection_report(*(values.astype(rules(protocol).dtype) for values in scores))

@@ -1,0 +1,185 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from pytorch_ood.detector import EnergyBased, Entropy, KLMatching, MaxSoftmax
+from pytorch_ood.metrics import OODMetrics
+from pytorch_ood.metrics import functional as oracle
+from sklearn.metrics import roc_auc_score
+from torch_uncertainty.metrics.classification import FPR95
+
+from experiments.evaluation import (
+    DETECTORS,
+    PROTOCOLS,
+    detect,
+    detection_report,
+    detector_scores,
+    mean_logits,
+    mean_probabilities,
+)
+from tests.experiments.evaluation.simulated import draws
+
+# Few distinct values: ties are the rule.
+SCORES = st.lists(st.integers(0, 6), min_size=1, max_size=25)
+VALIDATION = draws(samples=300, seed=5)
+
+
+def score(which, logits, validation, labels):
+    return detector_scores(f"KLMatching-{which}", logits, validation=(validation, labels))
+
+
+@given(SCORES, SCORES)
+def test_report_matches_pytorch_ood(test, ood):
+    report = detection_report(test, ood)
+    scores = torch.tensor(test + ood, dtype=torch.float64)
+    labels = torch.tensor([0] * len(test) + [-1] * len(ood))
+    assert report.auroc == pytest.approx(oracle.auroc(scores, labels).item())
+    assert report.aupr_in == pytest.approx(oracle.aupr(scores, labels, "id").item())
+    assert report.aupr_out == pytest.approx(oracle.aupr(scores, labels, "ood").item())
+    assert report.fpr95 == pytest.approx(oracle.fpr_at_tpr(scores, labels).item())
+    fpr = FPR95(pos_label=1)
+    fpr.update(scores, (labels < 0).long())
+    assert report.fpr95 == pytest.approx(fpr.compute().item())
+
+
+@given(SCORES, SCORES)
+def test_auroc_is_the_probability_of_the_right_order(test, ood):
+    pairs = np.subtract.outer(ood, test)
+    assert detection_report(test, ood).auroc == pytest.approx(((pairs > 0) + (pairs == 0) / 2).mean())
+
+
+def test_swapped_groups_swap_what_they_must():
+    test = np.random.default_rng(0).normal(size=40)
+    ood = 1 + np.random.default_rng(1).normal(size=40)
+    report, swapped = detection_report(test, ood), detection_report(-ood, -test)
+    assert report[:3] == pytest.approx((swapped.auroc, swapped.aupr_out, swapped.aupr_in))
+    assert detection_report(ood, test).auroc == pytest.approx(1 - report.auroc)
+
+
+def test_kl_matching_by_predicted_class_by_hand():
+    logits, _ = draws(classes=3, samples=20)
+    validation, labels = draws(classes=3, samples=60, seed=1)
+    probabilities = [torch.tensor(values).softmax(-1).mean(0) for values in (logits, validation)]
+    typical = [probabilities[1][labels == k].mean(0) for k in range(3)]
+    expected = [(p * (p / typical[p.argmax()]).log()).sum().item() for p in probabilities[0]]
+    np.testing.assert_allclose(score("predicted", logits, validation, labels), expected, rtol=1e-9)
+
+
+def test_the_two_kl_matchings_differ_and_the_nearest_is_smaller_with_the_same_templates():
+    logits, _ = draws(samples=100)
+    validation, labels = draws(samples=300, seed=1)
+    nearest = score("nearest", logits, validation, labels)
+    assert not np.allclose(score("predicted", logits, validation, labels), nearest)
+    same_templates = score("predicted", logits, validation, torch.tensor(validation).softmax(-1).mean(0).argmax(-1))
+    assert (nearest <= same_templates + 1e-12).all()
+
+
+def test_kl_matching_needs_validation_samples_of_every_class():
+    logits, labels = draws(classes=3)
+    scores = score("predicted", logits, logits, np.minimum(labels, 1))
+    np.testing.assert_array_equal(np.isnan(scores), mean_probabilities(logits).argmax(-1) == 2)
+    validation = (logits, np.minimum(labels, 1))
+    assert np.isnan(detect("KLMatching-predicted", logits, logits, validation=validation)).all()
+    assert np.isfinite(detect("KLMatching-nearest", logits, logits, validation=validation)).all()
+    with pytest.raises(ValueError, match="validation must have 3 classes"):
+        score("nearest", logits, draws(classes=4)[0], labels)
+
+
+def test_kl_matching_of_saturated_predictions_is_finite():
+    logits = np.array([[900.0, 0.0], [0.0, 900.0]])
+    assert np.isfinite(score("predicted", logits, logits[:1].repeat(2, 0), [0, 1])).all()
+
+
+def test_energy_needs_logits_not_probabilities():
+    logits, _ = draws()
+    moved = logits + np.arange(logits.shape[1])[:, None]  # moves no probability
+    before, after = ([detector_scores(name, x) for name in ("MaxSoftmax", "Energy")] for x in (logits, moved))
+    np.testing.assert_allclose(after[0], before[0], rtol=1e-9)
+    assert np.ptp(after[1] - before[1]) > 100
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_detectors_find_samples_on_which_draws_disagree(name):
+    generator = np.random.default_rng(0)
+    labels = generator.integers(4, size=100)
+    test = 8 * np.eye(4)[labels] + generator.normal(size=(10, 100, 4))
+    ood = 3 * generator.normal(size=(10, 100, 4))
+    assert detect(name, test, ood, validation=(test, labels)).auroc > 0.9
+
+
+@pytest.mark.parametrize("name", ["MaxSoftmax", "Entropy", "Energy", "KLMatching-nearest"])
+def test_scores_and_report_are_pytorch_oods_on_one_draw(name):
+    test, labels = draws(samples=200, num_samples=1, scale=3.0)
+    ood = draws(samples=150, num_samples=1, seed=1, scale=1.0)[0]
+    oracles = {"MaxSoftmax": MaxSoftmax, "Entropy": Entropy, "Energy": EnergyBased, "KLMatching-nearest": KLMatching}
+    detector = oracles[name](None)
+    if name == "KLMatching-nearest":
+        detector.fit_logits(torch.tensor(VALIDATION[0][0]))
+    expected = [detector.predict_logits(torch.tensor(part[0])) for part in (test, ood)]
+    validation = (VALIDATION[0][:1], VALIDATION[1])
+    np.testing.assert_allclose(detector_scores(name, test, validation=validation), expected[0], rtol=1e-9, atol=1e-5)
+    metrics = OODMetrics()
+    metrics.update(expected[0], torch.tensor(labels))
+    metrics.update(expected[1], torch.full((150,), -1))
+    found = metrics.compute()
+    np.testing.assert_allclose(
+        detect(name, test, ood, validation=validation),
+        [found[key] for key in ("AUROC", "AUPR-IN", "AUPR-OUT", "FPR95TPR")],
+        atol=1e-5,
+    )
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_auroc_is_scikit_learns_of_the_scores(name, protocol):
+    test, ood = draws(scale=3.0)[0], draws(seed=1, scale=1.0)[0]
+    options = {"validation": VALIDATION, "protocol": protocol}
+    scores = [detector_scores(name, logits, **options) for logits in (test, ood)]
+    expected = roc_auc_score(np.repeat([0, 1], [len(s) for s in scores]), np.concatenate(scores))
+    assert detect(name, test, ood, **options).auroc == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_kep_sees_mean_logits_only(name):
+    logits, _ = draws()
+    seen = detector_scores(name, logits, validation=VALIDATION, protocol="kep")
+    expected = detector_scores(name, mean_logits(logits), validation=(mean_logits(VALIDATION[0]), VALIDATION[1]))
+    np.testing.assert_array_equal(seen, expected)
+
+
+def test_templates_are_asked_for_by_the_class_that_the_protocol_predicts():
+    # Three draws of 0.7 for the first class, one of nearly 0: mean probability 0.525, but the smaller mean logit.
+    logits = np.log([[[0.7, 0.3]]] * 3 + [[[1e-9, 1.0]]])
+    for protocol, known in (("pooled", 0), ("kep", 1)):
+        for label in (0, 1):
+            validation = ([[1.0, 0.0]], [label])
+            scores = detector_scores("KLMatching-predicted", logits, validation=validation, protocol=protocol)
+            assert np.isnan(scores[0]) == (label != known)
+
+
+@given(st.integers(0, 1000))
+def test_one_group_against_itself_is_not_separated(seed):
+    logits, _ = draws(samples=30, seed=seed)
+    for name in DETECTORS:
+        assert detect(name, logits, logits, validation=VALIDATION).auroc == pytest.approx(0.5)
+
+
+def test_one_sample_of_each():
+    assert detect("Entropy", [[9.0, 0.0]], [[0.1, 0.0]]) == (1, 1, 1, 0)
+    assert detect("Entropy", [[0.1, 0.0]], [[9.0, 0.0]]).auroc == 0
+
+
+def test_single_precision_ties_what_it_cannot_tell_apart():
+    test, ood = [[25.0, 0.0]], [[20.0, 0.0]]  # 1 − p is 1e-11 and 2e-9
+    assert detect("MaxSoftmax", test, ood).auroc == 1
+    assert detect("MaxSoftmax", test, ood, protocol="cgpt").auroc == 0.5
+
+
+def test_refuses_what_it_cannot_do():
+    with pytest.raises(ValueError, match="detector must be one of MaxSoftmax, .*, got 'KLMatching'"):
+        detector_scores("KLMatching", [[0.0, 1.0]])
+    with pytest.raises(ValueError, match="validation must hold logits and labels for KLMatching-nearest"):
+        detector_scores("KLMatching-nearest", [[0.0, 1.0]])
+    with pytest.raises(ValueError, match="protocol must be one of"):
+        detector_scores("Entropy", [[0.0, 1.0]], protocol="papers")
