@@ -76,16 +76,19 @@ def diagnose(model: nn.Module, examples: Examples | InputSet, *, count: int = _I
 
 @torch.no_grad()
 def _token_variance(model: nn.Module, examples: Examples | InputSet) -> dict[str, NDArray[Any]]:
-    """`token_variance` (G, N, n) of G Gaussian-process layers, mean over heads, on images `variance_ids` (N,)."""
+    """`token_variance` (G, N, n) of G Gaussian-process layers, mean over heads, on N images that lie beside it."""
     if not isinstance(examples.inputs, Tensor) or examples.labels is None:
         return {}
     # One image of each of the first classes.
     chosen = torch.from_numpy(np.unique(examples.labels.cpu().numpy(), return_index=True)[1][:_EXAMPLES])
-    images = examples.inputs[chosen].to(model_device(model))
-    variance = [layer.mean(-2).cpu() for layer in variance_by_layer(model.eval(), images)]
+    images = batch(examples, chosen)[0]
+    variance = [
+        layer.mean(-2).cpu() for layer in variance_by_layer(model.eval(), to_device(images, model_device(model)))
+    ]
     if not variance:
         return {}
-    return {"token_variance": torch.stack(variance).numpy(), "variance_ids": examples.ids[chosen].cpu().numpy()}
+    ids = examples.ids[chosen].cpu().numpy()
+    return {"token_variance": torch.stack(variance).numpy(), "variance_ids": ids, "variance_images": images.numpy()}
 
 
 def collapse_of_runs(diagnostics: Iterable[Path]) -> str | None:
