@@ -3,6 +3,7 @@
 from .base import Attention
 from .correlated import CGPAttention
 from .gaussian_process import GaussianProcessAttention
+from .heads import StochasticHeads
 from .inputs import AttentionInputs
 from .kep_svgp import KEPSVGPAttention
 from .kernel import KernelAttention
@@ -26,4 +27,5 @@ __all__ = [
     "SharedInducingPoints",
     "SoftmaxAttention",
     "SparseCGPAttention",
+    "StochasticHeads",
 ]

@@ -1,0 +1,205 @@
+r"""The bounded covariance around softmax attention where each query sees keys of its own.
+
+.. math:: v_i = 1 - r_i^\top (R_{S_i} + \sigma^2 I)^{-1} r_i, \qquad r_i = R(q_i, k_{S_i})
+
+S_i are the keys that query i attends to. They are the same for every query (padding), grow with it (a causal mask), or
+are any set (sliding windows, packed sequences); then each query has a factorisation of its own.
+
+A finite bias b added to the scores (relative positions, ALiBi) multiplies the cross-covariance of the scaled processes
+by :math:`e^{b_{ij}}` and so belongs to the mean. Given the keys, any positive semi-definite matrix can be the
+covariance (it is a Schur complement of a prior that is free otherwise), and this one compares contents only: biases
+leave it as it is, and a key with a bias of minus infinity is no key.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .cholesky import cholesky, inverse_factor, solve_lower
+from .covariances import squared_exponential
+from .padding import add_noise, as_matrix, mask_gram
+
+__all__ = ["Visibility", "exact_covariance", "exact_variance", "read_visibility", "sparse_root", "sparse_variance"]
+
+_PIECE = 2**24  # numbers in the Gram matrices of a piece of the queries
+
+
+class Visibility(NamedTuple):
+    """The keys that each query sees.
+
+    Attributes:
+        hidden: keys that no query sees, ``(*batch, Nk)``, or None.
+        offset: query i sees the keys up to i + offset; None: all.
+        pairs: whether query i sees key j, ``(*batch, Nq, Nk)``, where it is neither of the two; or None.
+    """
+
+    hidden: Tensor | None = None
+    offset: int | None = None
+    pairs: Tensor | None = None
+
+    @property
+    def is_common(self) -> bool:
+        """Whether every query sees the same keys: only then is there a joint covariance."""
+        return self.offset is None and self.pairs is None
+
+
+def read_visibility(mask: Tensor | None, num_queries: int, num_keys: int, *, is_causal: bool = False) -> Visibility:
+    """What a mask of ``scaled_dot_product_attention`` lets each query see.
+
+    Args:
+        mask: broadcastable to ``(*batch, Nq, Nk)``; True = attended, or an additive bias of which minus infinity (or
+            half of the least number there is) hides a key; or None.
+        num_queries: Nq.
+        num_keys: Nk.
+        is_causal: whether query i sees the keys up to i.
+
+    Returns:
+        The sets of keys.
+
+    Example:
+        >>> read_visibility(torch.ones(3, 3).tril().bool(), 3, 3)
+        Visibility(hidden=None, offset=0, pairs=None)
+    """
+    if mask is None:
+        return Visibility(offset=0 if is_causal and num_queries > 1 else None)
+    seen = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
+    if is_causal:
+        seen = seen & _up_to(num_queries, num_keys, 0, seen.device)
+    if torch.compiler.is_compiling():  # a compiler cannot look
+        return Visibility(pairs=seen)
+    if seen.shape[-2] == 1 or bool((seen == seen[..., :1, :]).all()):
+        return Visibility(hidden=_unless_none(~seen[..., 0, :]))
+    offset, real = num_keys - num_queries, seen.any(-2)
+    if bool((seen == (real[..., None, :] & _up_to(num_queries, num_keys, offset, seen.device))).all()):
+        return Visibility(hidden=_unless_none(~real), offset=offset)
+    return Visibility(pairs=seen)
+
+
+def exact_variance(q: Tensor, k: Tensor, noise: Tensor | float, visible: Visibility) -> Tensor:
+    """Variance of each query given the keys it sees.
+
+    Args:
+        q: ``(*batch, Nq, s)``.
+        k: ``(*batch, Nk, s)``.
+        noise: variance of the keys, a number or ``(h,)``.
+        visible: the keys that each query sees.
+
+    Returns:
+        ``(*batch, Nq)``, in [0, 1].
+
+    Example:
+        >>> exact_variance(torch.zeros(1, 2), torch.zeros(1, 2), 1.0, Visibility())
+        tensor([0.5000])
+    """
+    if visible.pairs is not None:
+        return _one_by_one(q, k, noise, visible.pairs)
+    explained = _whitened(q, k, noise, visible.hidden).square()  # (*batch, Nk, Nq)
+    if visible.offset is not None:
+        explained = explained * _up_to(q.shape[-2], k.shape[-2], visible.offset, q.device).mT
+    return (1.0 - explained.sum(-2)).clamp(min=0.0)
+
+
+def exact_covariance(q: Tensor, k: Tensor, noise: Tensor | float, hidden: Tensor | None = None) -> Tensor:
+    """Covariance of queries that see the same keys, :math:`R_q - R_{qk}(R_k + σ²I)^{-1}R_{kq}`.
+
+    Args:
+        q: ``(*batch, Nq, s)``.
+        k: ``(*batch, Nk, s)``.
+        noise: variance of the keys, a number or ``(h,)``.
+        hidden: keys that no query sees, ``(*batch, Nk)``, or None.
+
+    Returns:
+        ``(*batch, Nq, Nq)``.
+    """
+    whitened = _whitened(q, k, noise, hidden)
+    return squared_exponential(q) - whitened.mT @ whitened
+
+
+def sparse_variance(A_q: Tensor, A_k: Tensor, noise: Tensor | float, visible: Visibility) -> Tensor:
+    r"""The same through inducing inputs.
+
+    .. math:: 1 - \|a_i\|^2 + a_i^\top\big(I + \sigma^{-2}\textstyle\sum_{j \in S_i}a_ja_j^\top\big)^{-1}a_i
+
+    Args:
+        A_q: whitened features of the queries, ``(*batch, m, Nq)``.
+        A_k: whitened features of the keys, ``(*batch, m, Nk)``.
+        noise: variance of the keys, a number or ``(h,)``.
+        visible: the keys that each query sees.
+
+    Returns:
+        ``(*batch, Nq)``, in [0, 1].
+    """
+    own = (1.0 - A_q.square().sum(-2)).clamp(min=0.0)
+    if visible.is_common:
+        return own + (_inverse_capacitance(A_k, noise, visible.hidden) @ A_q).square().sum(-2)
+    b = A_k.mT / as_matrix(noise) ** 0.5  # (*batch, Nk, m)
+    if visible.offset is not None:
+        outer = mask_gram(b, visible.hidden)[..., :, None] * b[..., None, :]
+        last = torch.arange(A_q.shape[-1], device=b.device) + visible.offset
+        sums = outer.cumsum(-3)[..., last.clamp(min=0), :, :] * (last >= 0)[:, None, None]
+    else:
+        assert visible.pairs is not None
+        outer = b[..., :, None] * b[..., None, :]
+        sums = (visible.pairs.to(b.dtype) @ outer.flatten(-2)).unflatten(-1, (b.shape[-1],) * 2)
+    factor = cholesky(_identity(b) + sums, name="I + bb' of each query", jitter=0.0)
+    return own + solve_lower(factor, A_q.mT[..., None])[..., 0].square().sum(-1)
+
+
+def sparse_root(A_q: Tensor, A_k: Tensor, noise: Tensor | float, hidden: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Covariance through inducing inputs of queries that see the same keys: low rank plus diagonal.
+
+    Args:
+        A_q: whitened features of the queries, ``(*batch, m, Nq)``.
+        A_k: whitened features of the keys, ``(*batch, m, Nk)``.
+        noise: variance of the keys, a number or ``(h,)``.
+        hidden: keys that no query sees, ``(*batch, Nk)``, or None.
+
+    Returns:
+        Root ``(*batch, Nq, m)`` and diagonal ``(*batch, Nq)``.
+    """
+    root = (_inverse_capacitance(A_k, noise, hidden) @ A_q).mT
+    return root, (1.0 - A_q.square().sum(-2)).clamp(min=0.0)
+
+
+def _whitened(q: Tensor, k: Tensor, noise: Tensor | float, hidden: Tensor | None) -> Tensor:
+    """Cholesky-whitened cross-covariance, ``(*batch, Nk, Nq)``."""
+    R_k = mask_gram(squared_exponential(k), hidden, hidden)
+    L_k = cholesky(add_noise(R_k, noise, hidden), name="R_k + noise", jitter=0.0)
+    return solve_lower(L_k, mask_gram(squared_exponential(k, q), hidden))
+
+
+def _inverse_capacitance(A_k: Tensor, noise: Tensor | float, hidden: Tensor | None) -> Tensor:
+    """:math:`C^{-1}` with :math:`CC^T = I + A_kA_k^T/σ²`, ``(*batch, m, m)``."""
+    b = mask_gram(A_k, None, hidden) / as_matrix(noise) ** 0.5
+    return inverse_factor(cholesky(_identity(b.mT) + b @ b.mT, name="I + A A' / noise", jitter=0.0))
+
+
+def _one_by_one(q: Tensor, k: Tensor, noise: Tensor | float, pairs: Tensor) -> Tensor:
+    """Each query with the keys it sees, in pieces of the queries."""
+    most = max(int(pairs.sum(-1).max()), 1)
+    pairs = pairs.expand(*torch.broadcast_shapes(pairs.shape[:-2], q.shape[:-2]), *pairs.shape[-2:])
+    noise = noise[..., None] if isinstance(noise, Tensor) else noise
+    size = max(_PIECE // (q.shape[:-2].numel() * most**2), 1)
+    pieces = []
+    for start in range(0, q.shape[-2], size):
+        seen, own = pairs[..., start : start + size, :], q[..., start : start + size, None, :]
+        real, index = seen.to(torch.uint8).topk(most, dim=-1, sorted=False)  # (*batch, Nq, most)
+        flat = index.flatten(-2)[..., None].expand(*index.shape[:-2], -1, k.shape[-1])
+        keys = k.expand(*index.shape[:-2], *k.shape[-2:]).gather(-2, flat).unflatten(-2, index.shape[-2:])
+        pieces.append(exact_variance(own, keys, noise, Visibility(hidden=real == 0))[..., 0])
+    return torch.cat(pieces, -1)
+
+
+def _up_to(num_queries: int, num_keys: int, offset: int, device: torch.device) -> Tensor:
+    return torch.ones(num_queries, num_keys, dtype=torch.bool, device=device).tril(offset)
+
+
+def _unless_none(hidden: Tensor) -> Tensor | None:
+    return hidden if bool(hidden.any()) else None
+
+
+def _identity(features: Tensor) -> Tensor:
+    return torch.eye(features.shape[-1], dtype=features.dtype, device=features.device)

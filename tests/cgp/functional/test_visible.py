@@ -1,0 +1,131 @@
+"""The covariance of queries that see keys of their own, against one dense conditional per query."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cgp.functional.cholesky import solve_lower
+from cgp.functional.covariances import squared_exponential
+from cgp.functional.visible import (
+    Visibility,
+    exact_covariance,
+    exact_variance,
+    read_visibility,
+    sparse_root,
+    sparse_variance,
+)
+
+NOISE = torch.tensor([0.05, 0.4], dtype=torch.float64)
+
+
+def points(num_queries: int, num_keys: int) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randn(3, 2, num_queries, 4).double(), torch.randn(3, 2, num_keys, 4).double()
+
+
+def windows(n: int, width: int) -> torch.Tensor:
+    distance = torch.arange(n)[:, None] - torch.arange(n)
+    return (distance >= 0) & (distance < width)
+
+
+def packed(n: int) -> torch.Tensor:
+    which = torch.arange(n) // 3
+    return which[:, None] == which
+
+
+def padding(n: int) -> torch.Tensor:
+    return (torch.arange(n) < torch.tensor([n, n - 2, 1])[:, None])[:, None, None, :]
+
+
+MASKS = {
+    "none": (lambda n: None, Visibility()),
+    "padding": (lambda n: padding(n).expand(3, 1, n, n), "hidden"),
+    "causal": (lambda n: torch.ones(n, n, dtype=torch.bool).tril(), "offset"),
+    "causal with padding": (lambda n: torch.ones(n, n, dtype=torch.bool).tril() & padding(n), "offset"),
+    "windows": (lambda n: windows(n, 3), "pairs"),
+    "packed": (lambda n: packed(n), "pairs"),
+    "per head": (lambda n: torch.stack([windows(n, 2), packed(n)])[None], "pairs"),
+    "bias": (lambda n: torch.randn(n, n).masked_fill(~windows(n, 3), -torch.inf), "pairs"),
+}
+
+
+def one_by_one(q, k, mask):
+    """Condition each query on the keys it sees, by a dense solve."""
+    n, m = q.shape[-2], k.shape[-2]
+    seen = torch.ones(n, m, dtype=torch.bool) if mask is None else mask
+    seen = (seen if seen.dtype == torch.bool else seen > -1e30).expand(3, 2, n, m)
+    found = torch.ones(3, 2, n).double()
+    for b in range(3):
+        for h in range(2):
+            for i in range(n):
+                keys = k[b, h, seen[b, h, i]]
+                cross = squared_exponential(q[b, h, i : i + 1], keys)
+                factor = torch.linalg.cholesky(squared_exponential(keys) + NOISE[h] * torch.eye(len(keys)).double())
+                found[b, h, i] -= (cross @ torch.cholesky_solve(cross.mT, factor)).squeeze() if len(keys) else 0.0
+    return found
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_every_query_is_conditioned_on_the_keys_it_sees(name):
+    make, expected = MASKS[name]
+    q, k = points(7, 7)
+    mask = make(7)
+    visible = read_visibility(mask, 7, 7)
+    if isinstance(expected, str):
+        assert getattr(visible, expected) is not None
+        assert (visible.pairs is not None) == (expected == "pairs")
+    torch.testing.assert_close(exact_variance(q, k, NOISE, visible), one_by_one(q, k, mask), atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_inducing_inputs_at_all_keys_give_the_exact_variance(name):
+    q, k = points(6, 6)
+    k, q = k[:1, :1].expand(3, 2, 6, 4), k[:1, :1].expand(3, 2, 6, 4)
+    mask = MASKS[name][0](6)
+    A = solve_lower(torch.linalg.cholesky(squared_exponential(k)), squared_exponential(k, q))
+    visible = read_visibility(mask, 6, 6)
+    expected = exact_variance(q, k, NOISE, visible)
+    torch.testing.assert_close(sparse_variance(A, A, NOISE, visible), expected, atol=1e-8, rtol=0)
+
+
+@pytest.mark.parametrize("name", [name for name in MASKS if name not in ("none", "windows", "per head")])
+def test_a_shortcut_equals_the_general_form(name):
+    q, k = points(6, 6)
+    A_q, A_k = 0.3 * torch.randn(3, 2, 5, 6).double(), 0.3 * torch.randn(3, 2, 5, 6).double()
+    mask = MASKS[name][0](6)
+    seen = mask if mask.dtype == torch.bool else mask > -1e30
+    short, general = read_visibility(mask, 6, 6), Visibility(pairs=seen.expand(3, 1, 6, 6))
+    for variance, pair in ((exact_variance, (q, k)), (sparse_variance, (A_q, A_k))):
+        torch.testing.assert_close(variance(*pair, NOISE, short), variance(*pair, NOISE, general), atol=1e-10, rtol=0)
+
+
+def test_new_queries_see_all_cached_keys():
+    q, k = points(6, 6)
+    causal = torch.ones(6, 6, dtype=torch.bool).tril()
+    whole = exact_variance(q, k, NOISE, read_visibility(causal, 6, 6))
+    A_q, A_k = 0.3 * torch.randn(3, 2, 5, 6).double(), 0.3 * torch.randn(3, 2, 5, 6).double()
+    sparse = sparse_variance(A_q, A_k, NOISE, read_visibility(causal, 6, 6))
+    for new in (1, 2):
+        visible = read_visibility(causal[-new:], new, 6)
+        torch.testing.assert_close(exact_variance(q[..., -new:, :], k, NOISE, visible), whole[..., -new:])
+        torch.testing.assert_close(sparse_variance(A_q[..., -new:], A_k, NOISE, visible), sparse[..., -new:])
+
+
+def test_a_query_without_keys_has_the_prior_variance():
+    q, k = points(4, 4)
+    mask = windows(4, 2)
+    mask[2] = False
+    assert exact_variance(q, k, NOISE, read_visibility(mask, 4, 4))[..., 2].eq(1.0).all()
+
+
+def test_joint_covariances_have_the_marginals_on_their_diagonal():
+    q, k = points(5, 7)
+    hidden = ~padding(7)[:, :, 0]
+    covariance = exact_covariance(q, k, NOISE, hidden)
+    variance = exact_variance(q, k, NOISE, Visibility(hidden=hidden))
+    torch.testing.assert_close(covariance.diagonal(dim1=-2, dim2=-1), variance)
+    assert torch.linalg.eigvalsh(covariance).min() > -1e-12
+    A_q, A_k = 0.3 * torch.randn(3, 2, 4, 5).double(), 0.3 * torch.randn(3, 2, 4, 7).double()
+    root, diagonal = sparse_root(A_q, A_k, NOISE, hidden)
+    expected = sparse_variance(A_q, A_k, NOISE, Visibility(hidden=hidden))
+    torch.testing.assert_close(root.square().sum(-1) + diagonal, expected)
