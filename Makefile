@@ -13,14 +13,21 @@ UNFINISHED := $(VENV)/.unfinished
 # One thread a process: the matrices are small, and the processes share the cores.
 TEST_ENV := OMP_NUM_THREADS=1 MPLBACKEND=Agg
 
+# $(1): name of the environment, $(2): uv's resolution. Bytecode is compiled at once: a warning of a library's syntax is not ours.
+define test_resolved
+	$(BIN)/uv venv -q --clear --python $(BIN)/python $(VENV)-$(1)
+	$(BIN)/uv pip install -q --compile-bytecode --python $(VENV)-$(1)/bin/python --resolution $(2) '.[experiments,vision,text,test]'
+	$(TEST_ENV) $(VENV)-$(1)/bin/python -m pytest -n $(JOBS) $(TEST_ARGS)
+endef
+
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-quick test lint docs clean
+.PHONY: help install demo demo-quick test test-lowest test-latest mutants lint docs clean
 
 help: ## Say what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 install: $(INSTALLED) ## Create the virtual environment and install the pinned versions (the targets below do so themselves)
 
@@ -33,6 +40,15 @@ demo-quick: $(INSTALLED) ## The same in under a minute into runs/demo-quick, to 
 test: $(INSTALLED) ## Run the default tests and the doctests (TEST_ARGS="-m slow" for others)
 	$(TEST_ENV) $(BIN)/python -m pytest -n $(JOBS) $(TEST_ARGS)
 
+test-lowest: $(INSTALLED) ## Run the default tests on the lowest versions that setup.cfg allows, in an environment of their own
+	$(call test_resolved,lowest,lowest-direct)
+
+test-latest: $(INSTALLED) ## Run the default tests on the newest versions that setup.cfg allows
+	$(call test_resolved,latest,highest)
+
+mutants: $(INSTALLED) ## Change the library in MUTANTS small ways (200) and count the changes that no test notices
+	$(TEST_ENV) $(BIN)/python -m tests.mutants --sample $(or $(MUTANTS),200) --jobs $(JOBS)
+
 lint: $(INSTALLED) ## Check style, docstrings, types and the direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -44,7 +60,7 @@ docs: $(INSTALLED) ## Build the documentation into docs/_build/html; a warning i
 	$(TEST_ENV) $(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
 clean: ## Remove what was built, but neither the environment nor any run
-	rm -rf build dist cgp.egg-info docs/_build docs/api docs/gallery .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf build dist cgp.egg-info $(VENV)-lowest $(VENV)-latest docs/_build docs/api docs/gallery .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find cgp models experiments tests docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp comes last, so that a half-finished install is never taken for done. An environment that was cut off while
