@@ -86,12 +86,6 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "Print a table of a paper with our numbers beside the printed ones.",
             positional=_REQUIRED,
         ),
-        "tables": Command(
-            "experiments.reports.papers:list_tables", "List which numbers are measured, and what the others wait for."
-        ),
-        "figure": Command(
-            "experiments.reports.papers:plot", "Draw a figure of a paper from runs.", positional=_REQUIRED
-        ),
         "benchmark": Command(
             "experiments.benchmarks:benchmark",
             "Measure time and memory of the blocks.",

@@ -1,9 +1,6 @@
 """Tables of "Revisiting Kernel Attention with Correlated Gaussian Process Representation"."""
 
-from dataclasses import replace
-
-from experiments.reports.papers.blocks import by_category, cost, only
-from experiments.reports.papers.specification import Block, Question, TableSpec
+from experiments.reports.papers.specification import Block, Question, TableSpec, by_category, cost, only
 
 __all__ = ["TABLES"]
 
@@ -25,17 +22,9 @@ _CATEGORIES = (
 )
 
 
-def _cola(dataset: str, kind: str, samples: int) -> Block:
-    return Block(
-        dataset,
-        ("cola-pooled", "cola"),
-        Question("out-of-domain" if kind else "test"),
-        ("mcc", "nll", "mce", "ece"),
-        only(_METHODS, "SGPA", "CGPT (ours)", "SCGPT (ours)"),
-        samples=samples,
-        data=("cola",),
-        gpu=False,
-    )
+def _cola(dataset: str, question: Question, samples: int) -> Block:
+    methods = only(_METHODS, "SGPA", "CGPT (ours)", "SCGPT (ours)")
+    return Block(dataset, ("cola-pooled", "cola"), methods, ("mcc", "nll", "mce", "ece"), question, samples=samples)
 
 
 def _ood() -> tuple[Block, ...]:
@@ -53,18 +42,19 @@ def _ood() -> tuple[Block, ...]:
         Block(
             "CIFAR-10",
             ("cifar10",),
-            Question("ood", sets, chosen),
-            ("auroc", "aupr_in", "aupr_out", "fpr95"),
             only(_METHODS, "Kernel (sym)", "Kernel (asym)", "SGPA", "SCGPT (ours)"),
+            ("auroc", "aupr_in", "aupr_out", "fpr95"),
+            Question("ood", sets, chosen),
             shift="Avg(Textures+LSUNCrop+LSUNResize+TinyImageNetCrop)",
             detector=printed,
             label=label,
             samples=10_000,
-            data=("cifar10",),
         )
         for label, (printed, chosen) in detectors.items()
     )
 
+
+_SIZES = {f"{run}-{m}": f"{run}-inducing-{m}" for run in ("sgpa", "scgpt") for m in (8, 16, 32)}
 
 TABLES = (
     TableSpec(
@@ -73,7 +63,7 @@ TABLES = (
         "Table I",
         "CoLA in and out of domain",
         "cgpt",
-        (_cola("CoLA", "", 1816), _cola("CoLA-OOD", "out", 516)),
+        (_cola("CoLA", Question(), 1816), _cola("CoLA-OOD", Question("out-of-domain"), 516)),
         ("The paper's CGPT is better out of domain than in domain in all four metrics.",),
     ),
     TableSpec(
@@ -89,7 +79,7 @@ TABLES = (
         "cgpt-III",
         "cgpt",
         "Table III",
-        "Detection of OOD images, CIFAR-10, mean over four sets",
+        "OOD detection, CIFAR-10, mean over four sets",
         "cgpt",
         _ood(),
         (
@@ -106,7 +96,7 @@ TABLES = (
         "Table IV",
         "CIFAR-10-C, two settings of alpha",
         "cgpt",
-        tuple(replace(block, others=False) for block in by_category("CIFAR-10-C", "cifar10", _ALPHA)),
+        by_category("CIFAR-10-C", "cifar10", _ALPHA, others=False),
         _CATEGORIES,
     ),
     TableSpec(
@@ -124,7 +114,7 @@ TABLES = (
         "Figure II",
         "Time and memory against inducing inputs, CIFAR-10",
         "cgpt",
-        (cost({f"{run}-{m}": f"{run}-inducing-{m}" for run in ("sgpa", "scgpt") for m in (8, 16, 32)}),),
+        (cost(_SIZES),),
         ("The figure prints no numbers.",),
     ),
 )

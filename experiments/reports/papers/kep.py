@@ -1,10 +1,7 @@
 """Tables of "Self-Attention through Kernel-Eigen Pair Sparse Variational Gaussian Processes"."""
 
-from dataclasses import replace
-
-from experiments.reports.papers.blocks import on_test_set, only
 from experiments.reports.papers.names import STANDARD_KINDS
-from experiments.reports.papers.specification import Block, Question, TableSpec
+from experiments.reports.papers.specification import Block, Question, TableSpec, only
 
 __all__ = ["TABLES"]
 
@@ -30,61 +27,35 @@ _COLA = "The paper's published code selects its CoLA checkpoint on the test spli
 _SCALES = (
     "The paper's captions are lost in our copy of its text: the scales of its numbers are inferred, see their README."
 )
+_OFFICIAL = ("cola-official", "cola")
 
 
-def _in_distribution() -> tuple[Block, ...]:
+def _four_sets(
+    folder: str, vision: dict[str, str], text: dict[str, str], metrics: tuple[str, ...]
+) -> tuple[Block, ...]:
+    """Return rows in distribution; `folder` is the setting of the CIFAR models."""
     return (
-        on_test_set("CIFAR-10", ("cifar10-kep",), _VISION, ("accuracy", *_METRICS), 10_000, ("cifar10",)),
-        on_test_set("CIFAR-100", ("cifar100-kep",), _VISION, ("accuracy", *_METRICS), 10_000, ("cifar100",)),
-        on_test_set("IMDB", ("imdb",), _TEXT, ("accuracy", *_METRICS), 10_000),
-        on_test_set("CoLA", ("cola-official", "cola"), _TEXT, ("mcc", *_METRICS), 527),
+        Block("CIFAR-10", (f"cifar10-{folder}", "cifar10"), vision, ("accuracy", *metrics), samples=10_000),
+        Block("CIFAR-100", (f"cifar100-{folder}", "cifar100"), vision, ("accuracy", *metrics), samples=10_000),
+        Block("IMDB", ("imdb",), text, ("accuracy", *metrics), samples=10_000),
+        Block("CoLA", _OFFICIAL, text, ("mcc", *metrics), samples=527),
     )
 
 
 def _corrupted(dataset: str, folder: str) -> Block:
-    return Block(
-        dataset,
-        (f"{folder}-kep",),
-        Question("corrupted", STANDARD_KINDS),
-        ("accuracy", *_METRICS),
-        _SHIFTED,
-        shift="Avg",
-        samples=10_000,
-        substitutes=(folder,),
-        data=(folder,),
-    )
+    folders, question = (f"{folder}-kep", folder), Question("corrupted", STANDARD_KINDS)
+    return Block(dataset, folders, _SHIFTED, ("accuracy", *_METRICS), question, shift="Avg", samples=10_000)
 
 
 def _ood(dataset: str, folder: str, shift: str) -> Block:
-    return Block(
-        dataset,
-        (f"{folder}-kep",),
-        Question("ood", (_SETS[shift],), ("MaxSoftmax",)),
-        ("auroc", "aupr"),
-        _SHIFTED,
-        shift=shift,
-        samples=10_000,
-        substitutes=(folder,),
-        data=(folder,),
-    )
-
-
-def _cost() -> tuple[Block, ...]:
-    rows = ("MSP", "SGPA", "KEP-SVGP (ours)")
-    vision, text = only(_VISION | {"SGPA": "sgpa"}, *rows), only(_TEXT, *rows)
-    metrics = ("nll", "seconds_per_epoch")
-    return (
-        on_test_set("CIFAR-10", ("cifar10-small",), vision, ("accuracy", *metrics), 10_000, ("cifar10",)),
-        on_test_set("CIFAR-100", ("cifar100-small",), vision, ("accuracy", *metrics), 10_000, ("cifar100",)),
-        on_test_set("IMDB", ("imdb",), text, ("accuracy", *metrics), 10_000),
-        on_test_set("CoLA", ("cola-official", "cola"), text, ("mcc", *metrics), 527),
-    )
+    folders, question = (f"{folder}-kep", folder), Question("ood", (_SETS[shift],), ("MaxSoftmax",))
+    return Block(dataset, folders, _SHIFTED, ("auroc", "aupr"), question, shift=shift, samples=10_000)
 
 
 def _pairing() -> Block:
     rows = ("softmax", "kep_svgp_add-all-layers-e", "kep_svgp_add-all-layers-r", "kep_svgp_add-all-layers")
     methods = dict(zip(("MSP", "row2", "row3", "row4 (pair)"), rows, strict=True))
-    return replace(on_test_set("CoLA", ("cola-official", "cola"), methods, ("mcc", *_METRICS), 527), others=False)
+    return Block("CoLA", _OFFICIAL, methods, ("mcc", *_METRICS), samples=527, others=False)
 
 
 def _merge() -> Block:
@@ -94,13 +65,21 @@ def _merge() -> Block:
         for merge, run in (("concatenation", "kep_svgp"), ("addition", "kep_svgp_add"))
         for eta in ("10", "1", "0.1", "0.01")
     }
-    block = on_test_set("CIFAR-10", ("cifar10-kep",), methods, ("accuracy", *_METRICS), 10_000, ("cifar10",))
-    return replace(block, others=False)
+    folders = ("cifar10-kep", "cifar10")
+    return Block("CIFAR-10", folders, methods, ("accuracy", *_METRICS), samples=10_000, others=False)
 
+
+_COST_ROWS = ("MSP", "SGPA", "KEP-SVGP (ours)")
 
 TABLES = (
     TableSpec(
-        "kep-1", "kep-svgp", "Table 1", "Four data sets in distribution", "kep", _in_distribution(), (_SCALES, _COLA)
+        "kep-1",
+        "kep-svgp",
+        "Table 1",
+        "Four data sets in distribution",
+        "kep",
+        _four_sets("kep", _VISION, _TEXT, _METRICS),
+        (_SCALES, _COLA),
     ),
     TableSpec(
         "kep-2",
@@ -115,7 +94,7 @@ TABLES = (
         "kep-3",
         "kep-svgp",
         "Table 3",
-        "Detection of OOD images by the largest probability",
+        "OOD detection by the largest probability",
         "kep",
         tuple(
             _ood(dataset, folder, shift)
@@ -124,7 +103,7 @@ TABLES = (
             if shift != dataset
         ),
         (
-            "The paper's AUPR counts familiar images as positive: inferred, see the README of the numbers.",
+            "The paper's AUPR counts in-distribution images as positive: inferred, see the README of the numbers.",
             "The paper does not say which cut of LSUN it takes: ours is the resized one.",
         ),
     ),
@@ -134,7 +113,12 @@ TABLES = (
         "Table 4",
         "Cost and quality",
         "kep",
-        _cost(),
+        _four_sets(
+            "small",
+            only(_VISION | {"SGPA": "sgpa"}, *_COST_ROWS),
+            only(_TEXT, *_COST_ROWS),
+            ("nll", "seconds_per_epoch"),
+        ),
         (
             "The paper's CIFAR models of this table have 5 (CIFAR-10) and 6 layers (CIFAR-100), as SGPA's.",
             "Seconds an epoch are on an RTX 2070 SUPER in the paper; our machine is named in each run.",
@@ -145,7 +129,7 @@ TABLES = (
         "kep-5",
         "kep-svgp",
         "Table 5",
-        "Pairing: one branch alone or both, CoLA, all layers",
+        "Pairing: one branch or both, CoLA, all layers",
         "kep",
         (_pairing(),),
         ("The paper's row labels are lost in our copy: which row is which single branch is not known.", _COLA),

@@ -1,19 +1,30 @@
-"""Metrics of one run for one question, recomputed from its predictions; and what departs from the paper."""
+"""Metrics of one run for one question, recomputed from its predictions, and how the run deviates from the paper."""
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from experiments.evaluation import classification_report, detect
-from experiments.reports.papers.cache import Cache, Numbers
-from experiments.reports.papers.runs import Run, read_predictions
-from experiments.reports.papers.specification import Question
+from experiments.evaluation.diagnostics import collapse_of_runs
+from experiments.reports.papers.specification import Block, Question
+from experiments.reports.saved import Run
+from experiments.runs.derived import derivation
+from experiments.runs.prediction import Predictions
 
-__all__ = ["Measured", "Meter"]
+__all__ = ["Measured", "deviations", "measure"]
+
+Numbers = dict[str, float]
+
+_DRAWS = 10
+_SPLITS = {"cola-pooled": "pooled", "cola-official": "official"}
+_SPLIT_WORDS = {
+    "pooled": "80 : 20 of train and dev together",
+    "selected": "70 : 10 : 20 of train and dev together, selected on the 10 %",
+    "official": "8,551 : 527",
+}
 
 
 class Measured(NamedTuple):
@@ -21,97 +32,92 @@ class Measured(NamedTuple):
 
     Attributes:
         numbers: metrics in natural units by name; empty if nothing could be measured.
-        missing: names of the input sets without predictions.
-        partial: in words, what the numbers leave out.
+        partial: what the numbers leave out.
+        shape: draws and samples of the predictions.
     """
 
     numbers: Numbers
-    missing: tuple[str, ...] = ()
     partial: tuple[str, ...] = ()
+    shape: tuple[int, int] | None = None
 
 
-class Meter(NamedTuple):
-    """Measures runs by a protocol.
+def measure(run: Run, question: Question, protocol: str) -> Measured:
+    """Answer a question about a complete run by a protocol."""
+    if question.kind == "cost":
+        return Measured(_cost(run))
+    if question.kind == "corrupted":
+        return _corrupted(run, question, protocol)
+    if question.kind == "ood":
+        return _ood(run, question, protocol)
+    if question.kind not in run.predicted:
+        return Measured({})
+    found = run.predictions(question.kind)
+    return Measured(_report(run, found, protocol) | _cost(run), shape=found.logits.shape[:2])
 
-    Attributes:
-        protocol: one of `experiments.evaluation.PROTOCOLS`.
-        cache: remembers what was computed.
-    """
 
-    protocol: str
-    cache: Cache
+def _corrupted(run: Run, question: Question, protocol: str) -> Measured:
+    found = _severities(run)
+    kinds = [kind for kind in question.members if kind in found]
+    if not kinds:
+        return Measured({})
+    # cgpt and sgpa join the severities of a kind, as in the official files.
+    joined = protocol in ("cgpt", "sgpa")
+    groups = [group for kind in kinds for group in ([found[kind]] if joined else [[level] for level in found[kind]])]
+    severities = sorted({level for kind in kinds for level in map(_severity, found[kind])})
+    partial = [] if len(kinds) == len(question.members) else [f"{len(kinds)} of {len(question.members)} corruptions"]
+    if severities != [1, 2, 3, 4, 5]:
+        partial.append(f"severities {', '.join(map(str, severities))} of 1 to 5")
+    shape = run.predictions(found[kinds[0]][0]).logits.shape[:2]
+    return Measured(_mean([_report(run, _joined(run, group), protocol) for group in groups]), tuple(partial), shape)
 
-    def measure(self, run: Run, question: Question) -> Measured:
-        """Answer a question about a run.
 
-        Args:
-            run: a complete run.
-            question: what is asked.
-        """
-        ways: dict[str, Callable[[Run, Question], Measured]] = {
-            "corrupted": self._corrupted,
-            "ood": self._ood,
-            "cost": lambda run, _: Measured(_cost(run)),
-        }
-        return ways.get(question.kind, self._tested)(run, question)
+def _severities(run: Run) -> dict[str, list[str]]:
+    """Input sets of each kind of corruption, ascending in severity."""
+    names = sorted((name for name in run.predicted if name.startswith("corrupted-")), key=_severity)
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(name.removeprefix("corrupted-").rpartition("-")[0], []).append(name)
+    return found
 
-    def _tested(self, run: Run, question: Question) -> Measured:
-        path = run.file(question.kind)
-        if path is None:
-            return Measured({}, (question.kind,))
-        return Measured(self._report([path]) | _cost(run))
 
-    def _corrupted(self, run: Run, question: Question) -> Measured:
-        found = run.corrupted()
-        missing = tuple(kind for kind in question.members if kind not in found)
-        kinds = [kind for kind in question.members if kind in found]
-        if not kinds:
-            return Measured({}, ("corrupted images",))
-        groups = [group for kind in kinds for group in self._groups(list(found[kind].values()))]
-        return Measured(_mean([self._report(group) for group in groups]), missing, _partial(question, found))
+def _severity(name: str) -> int:
+    return int(name.rpartition("-")[2])
 
-    def _groups(self, files: list[Path]) -> list[list[Path]]:
-        """Severities joined as in the official files, or apart as KEP-SVGP's tables and ours."""
-        return [files] if self.protocol in ("cgpt", "sgpa") else [[path] for path in files]
 
-    def _ood(self, run: Run, question: Question) -> Measured:
-        test, validation = run.file("test"), run.file("validation")
-        sets = {name: run.file(f"ood-{name}") for name in question.members}
-        missing = tuple(name for name, path in sets.items() if path is None)
-        files = [path for path in sets.values() if path is not None]
-        if test is None or not files:
-            return Measured({}, missing or ("test",))
-        if validation is None and any(detector.startswith("KLMatching") for detector in question.detectors):
-            return Measured({}, ("validation",))
-        numbers = [self._detected(name, test, path, validation) for name in question.detectors for path in files]
-        partial = (f"mean over {', '.join(name for name in sets if name not in missing)} only",) if missing else ()
-        return Measured(_mean(numbers), missing, partial)
+def _joined(run: Run, names: Sequence[str]) -> Predictions:
+    parts = [run.predictions(name) for name in names]
+    shapes = {(len(part.logits), part.logits.shape[-1], part.labels is None) for part in parts}
+    if len(shapes) > 1 or parts[0].labels is None:
+        raise ValueError(f"{run.folder}: expected labels and as many draws and classes in {', '.join(names)}")
+    logits = np.concatenate([part.logits for part in parts], axis=1)
+    ids, labels = (np.concatenate([getattr(part, name) for part in parts]) for name in ("ids", "labels"))
+    return Predictions(logits, ids, labels)
 
-    def _report(self, files: Sequence[Path]) -> Numbers:
-        def compute() -> Numbers:
-            predictions = read_predictions(files)
-            if predictions.labels is None:
-                raise ValueError(f"{files[0]}: expected labels beside the logits, got none")
-            return classification_report(*predictions, protocol=self.protocol)._asdict()
 
-        return self.cache.numbers(f"report {self.protocol}", files, compute)
+def _ood(run: Run, question: Question, protocol: str) -> Measured:
+    names = [name for name in question.members if f"ood-{name}" in run.predicted]
+    if "test" not in run.predicted or not names:
+        return Measured({})
+    needs_validation = any(detector.startswith("KLMatching") for detector in question.detectors)
+    if needs_validation and "validation" not in run.predicted:
+        return Measured({})
+    test, seen = run.predictions("test"), run.predictions("validation") if needs_validation else None
+    validation = None if seen is None else (seen.logits, seen.labels)
+    strange = [run.predictions(f"ood-{name}").logits for name in names]
+    reports = [
+        detect(detector, test.logits, logits, validation=validation, protocol=protocol)
+        for detector, logits in itertools.product(question.detectors, strange)
+    ]
+    partial = (f"mean over {', '.join(names)} only",) if len(names) < len(question.members) else ()
+    # KEP-SVGP's AUPR counts the in-distribution images as positive.
+    numbers = [report._asdict() | {"aupr": report.aupr_in} for report in reports]
+    return Measured(_mean(numbers), partial, test.logits.shape[:2])
 
-    def _detected(self, detector: str, test: Path, ood: Path, validation: Path | None) -> Numbers:
-        files = [test, ood, *([validation] if validation else [])]
 
-        def compute() -> Numbers:
-            seen = [read_predictions([path]) for path in files]
-            report = detect(
-                detector,
-                seen[0].logits,
-                seen[1].logits,
-                validation=seen[2] if len(seen) > 2 else None,
-                protocol=self.protocol,
-            )
-            # KEP-SVGP's AUPR counts the familiar images as positive.
-            return report._asdict() | {"aupr": report.aupr_in}
-
-        return self.cache.numbers(f"detect {detector} {self.protocol}", files, compute)
+def _report(run: Run, found: Predictions, protocol: str) -> Numbers:
+    if found.labels is None:
+        raise ValueError(f"{run.folder}: expected labels beside the logits, got none")
+    return classification_report(found.logits, found.labels, protocol=protocol)._asdict()
 
 
 def _mean(numbers: Sequence[Numbers]) -> Numbers:
@@ -124,10 +130,44 @@ def _cost(run: Run) -> Numbers:
     return {name: float(value) for name, value in found.items() if value is not None and math.isfinite(value)}
 
 
-def _partial(question: Question, found: dict[str, dict[int, Path]]) -> tuple[str, ...]:
-    kinds = [kind for kind in question.members if kind in found]
-    severities = sorted(set(itertools.chain.from_iterable(found[kind] for kind in kinds)))
-    words = [] if len(kinds) == len(question.members) else [f"{len(kinds)} of {len(question.members)} corruptions"]
-    if severities != [1, 2, 3, 4, 5]:
-        words.append(f"severities {', '.join(map(str, severities))} of 1 to 5")
-    return tuple(words)
+def deviations(block: Block, run: Run, measured: Measured) -> Iterator[str]:
+    """Yield everything in which the run behind a number deviates from the paper."""
+    kind, config = block.question.kind, run.config.plain()
+    yield from run.record.get("deviations") or []
+    # Settings of CoLA differ in their split, which is named below.
+    if run.setting != block.folders[0] and block.folders[0] not in _SPLITS:
+        yield f"the setting {run.setting}, the paper's is {block.folders[0]}"
+    if kind == "corrupted" and "generated" in (
+        run.record.get("corruptions"),
+        _nested(config, "data", "corruptions", "source"),
+    ):
+        yield "generated corruptions, not the published files"
+    if kind == "ood":
+        said = {name: (run.record.get("sources") or {}).get(f"ood-{name}") for name in block.question.members}
+        yield from (f"{name}: {words}" for name, words in said.items() if words)
+    expected, split = _SPLITS.get(block.folders[0]), _nested(config, "data", "split")
+    if expected is not None and split not in (None, expected):
+        yield f"CoLA split {_SPLIT_WORDS.get(split, split)}, the paper's is {_SPLIT_WORDS[expected]}"
+    yield from _counts(block, run, measured)
+    collapse = collapse_of_runs([run.diagnostics])
+    if collapse is not None:
+        yield collapse
+    yield from measured.partial
+
+
+def _counts(block: Block, run: Run, measured: Measured) -> Iterator[str]:
+    if measured.shape is None:
+        return
+    draws, samples = measured.shape
+    # One draw where more were asked for, or nobody noted how many: there is nothing to draw.
+    deterministic = draws == 1 and _nested(run.config.plain(), "evaluation", "draws") != 1
+    if draws != _DRAWS and not deterministic and derivation(run.method)[0] != "ensemble":
+        yield f"{draws} draws, the paper's {_DRAWS}"
+    if block.samples is not None and samples != block.samples:
+        yield f"{samples:,} test samples, the paper's {block.samples:,}"
+
+
+def _nested(config: Any, *keys: str) -> Any:
+    for key in keys:
+        config = config.get(key) if isinstance(config, dict) else None
+    return config

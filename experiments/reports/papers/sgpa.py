@@ -1,7 +1,6 @@
 """Comparisons of "Calibrating Transformers via Sparse Gaussian Processes", as its slides show them."""
 
-from experiments.reports.papers.blocks import CALIBRATION, by_category, cost, on_test_set
-from experiments.reports.papers.specification import Block, Question, TableSpec
+from experiments.reports.papers.specification import CALIBRATION, Block, Question, TableSpec, by_category, cost
 
 __all__ = ["TABLES"]
 
@@ -17,27 +16,14 @@ _METHODS = {
     "SGPAE": "ensemble_sgpa",
 }
 _TEXT = ("mcc", *CALIBRATION[1:])
+_COLA = ("cola-pooled", "cola")
 _OOD = {"CIFAR-100": "cifar100", "SVHN": "svhn", "Mini-ImageNet": "mini_imagenet"}
 
 
 def _ood(shift: str) -> Block:
-    return Block(
-        "CIFAR-10",
-        ("cifar10",),
-        Question("ood", (_OOD[shift],), ("Entropy",)),
-        ("auroc", "aupr_out"),
-        _METHODS,
-        shift=shift,
-        detector="Entropy",
-        samples=10_000,
-        data=("cifar10",),
-    )
-
-
-def _cola_out_of_domain() -> Block:
-    question = Question("out-of-domain")
-    folders = ("cola-pooled", "cola")
-    return Block("CoLA-OOD", folders, question, _TEXT, _METHODS, samples=516, data=("cola",), gpu=False)
+    question = Question("ood", (_OOD[shift],), ("Entropy",))
+    metrics = ("auroc", "aupr_out")
+    return Block("CIFAR-10", ("cifar10",), _METHODS, metrics, question, shift, "Entropy", samples=10_000)
 
 
 TABLES = (
@@ -48,8 +34,8 @@ TABLES = (
         "Calibration in distribution, CIFAR-10 and CoLA",
         "sgpa",
         (
-            on_test_set("CIFAR-10", ("cifar10",), _METHODS, CALIBRATION, 10_000),
-            on_test_set("CoLA", ("cola-pooled", "cola"), _METHODS, _TEXT, 1816),
+            Block("CIFAR-10", ("cifar10",), _METHODS, CALIBRATION, samples=10_000),
+            Block("CoLA", _COLA, _METHODS, _TEXT, samples=1816),
         ),
     ),
     TableSpec(
@@ -58,13 +44,16 @@ TABLES = (
         "Out-of-distribution robustness",
         "Calibration under shift, CIFAR-10-C and CoLA out of domain",
         "sgpa",
-        (*by_category("CIFAR-10-C", "cifar10", _METHODS), _cola_out_of_domain()),
+        (
+            *by_category("CIFAR-10-C", "cifar10", _METHODS),
+            Block("CoLA-OOD", _COLA, _METHODS, _TEXT, Question("out-of-domain"), samples=516),
+        ),
     ),
     TableSpec(
         "sgpa-detection",
         "sgpa",
         "Out-of-distribution detection",
-        "Detection of OOD images by predictive entropy, CIFAR-10",
+        "OOD detection by predictive entropy, CIFAR-10",
         "sgpa",
         tuple(_ood(shift) for shift in _OOD),
         ("OOD images are the positive class, as the slides say.",),

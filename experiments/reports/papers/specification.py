@@ -1,33 +1,28 @@
 """What a table of a paper asks of our runs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from experiments.evaluation import Protocol
+from experiments.reports.papers.names import CATEGORIES
 
-__all__ = ["PAPERS", "Block", "Paper", "Question", "TableSpec"]
+__all__ = ["CALIBRATION", "PAPERS", "Block", "Paper", "Question", "TableSpec", "by_category", "cost", "only"]
+
+CALIBRATION = ("accuracy", "nll", "mce", "ece")
 
 
 @dataclass(frozen=True)
 class Paper:
-    """Where numbers come from.
-
-    Args:
-        title: of the paper.
-        authors: with the year.
-        settings: what any comparison with it must know.
-    """
+    """Title of a paper, and what any comparison with it must know."""
 
     title: str
-    authors: str
-    settings: tuple[str, ...] = ()
+    remarks: tuple[str, ...]
 
 
 PAPERS: Mapping[str, Paper] = {
     "cgpt": Paper(
         "Revisiting Kernel Attention with Correlated Gaussian Process Representation",
-        "Bui, Tran Huu, Dinh, Nguyen and Hoang",
         (
             "Protocol cgpt: calibration errors are means over batches, of 1,000 images or of 32 texts.",
             "Small batches inflate them: perfectly calibrated predictions score an ECE of 0.03 and 0.16.",
@@ -35,12 +30,10 @@ PAPERS: Mapping[str, Paper] = {
     ),
     "kep-svgp": Paper(
         "Self-Attention through Kernel-Eigen Pair Sparse Variational Gaussian Processes",
-        "Chen, Tao, Tonin and Suykens (2024)",
         ("Protocol kep: the logits of 10 draws are averaged, not their probabilities.",),
     ),
     "sgpa": Paper(
         "Calibrating Transformers via Sparse Gaussian Processes",
-        "Chen and Li (ICLR 2023), as presented in slides",
         (
             "Protocol sgpa: every class is binned, and probabilities of exactly 1 are dropped.",
             "The slides print no numbers for this comparison; their figures show it.",
@@ -59,7 +52,7 @@ class Question:
         detectors: of OOD inputs, whose mean is reported.
     """
 
-    kind: Literal["test", "out-of-domain", "corrupted", "ood", "cost"]
+    kind: Literal["test", "out-of-domain", "corrupted", "ood", "cost"] = "test"
     members: tuple[str, ...] = ()
     detectors: tuple[str, ...] = ()
 
@@ -70,37 +63,31 @@ class Block:
 
     Args:
         dataset: as in `reported.csv`.
-        folders: names of data folders of runs in the paper's setting.
-        question: what is measured.
-        metrics: columns of the paper.
+        folders: data folders of runs: the paper's setting first, then what replaces it where it has no run.
         methods: folders of runs by the names that the paper prints.
+        metrics: columns of the paper.
+        question: what is measured.
         shift: as in `reported.csv`.
         detector: as in `reported.csv`.
         label: of the detector in our table, where it needs another.
         samples: number of test samples of the paper, where known.
-        data: what must be there to measure it, beside runs.
-        substitutes: data folders of another setting, taken and named where there is no run in the paper's.
-        gpu: whether the paper's setting takes a GPU.
         others: whether methods that only we have are shown too.
     """
 
     dataset: str
     folders: tuple[str, ...]
-    question: Question
-    metrics: tuple[str, ...]
     methods: Mapping[str, str]
+    metrics: tuple[str, ...]
+    question: Question = Question()
     shift: str = ""
     detector: str = ""
     label: str = ""
     samples: int | None = None
-    data: tuple[str, ...] = ()
-    substitutes: tuple[str, ...] = ()
-    gpu: bool = True
     others: bool = True
 
     @property
     def title(self) -> str:
-        """Data set, shift and detector in words."""
+        """Data set, shift and detector."""
         sets = self.shift.count("+") + 1
         shift = f"mean of {sets} sets" if sets > 1 else self.shift
         return " · ".join(part for part in (self.dataset, shift, self.label or self.detector) if part)
@@ -117,7 +104,7 @@ class TableSpec:
         title: what it shows.
         protocol: how the paper computes its metrics.
         blocks: its rows.
-        notes: what is inferred or doubtful, or departs from the paper in every run.
+        notes: what is inferred or doubtful, or deviates from the paper in every run.
     """
 
     name: str
@@ -126,4 +113,24 @@ class TableSpec:
     title: str
     protocol: Protocol
     blocks: tuple[Block, ...]
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
+
+
+def only(methods: Mapping[str, str], *names: str) -> dict[str, str]:
+    """Return some of the methods, in the order of the names."""
+    return {name: methods[name] for name in names}
+
+
+def by_category(dataset: str, folder: str, methods: Mapping[str, str], *, others: bool = True) -> tuple[Block, ...]:
+    """Return a block for each category of corruption, and one for the mean over all 19 kinds."""
+    groups = dict(CATEGORIES) | {"Avg": tuple(kind for kinds in CATEGORIES.values() for kind in kinds)}
+    options = {"samples": 10_000, "others": others}
+    return tuple(
+        Block(dataset, (folder,), methods, CALIBRATION, Question("corrupted", kinds), shift, **options)
+        for shift, kinds in groups.items()
+    )
+
+
+def cost(methods: Mapping[str, str]) -> Block:
+    """Return rows of time and memory on CIFAR-10."""
+    return Block("CIFAR-10", ("cifar10",), methods, ("seconds_per_epoch", "peak_memory"), Question("cost"))

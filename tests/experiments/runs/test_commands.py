@@ -186,7 +186,6 @@ def test_the_whole_configuration_is_printed(capsys):
         (["test", "{out}"], "runs: expected folders with complete runs"),
         (["list", "--rows", "colla"], "did you mean cola?"),
         (["tabel", "cgpt-I"], "did you mean 'table'?"),
-        (["figure", "kep-figure-4", "--runs", "{out}"], "(other runs: --data, --methods)"),
     ],
 )
 def test_a_mistake_is_answered_with_what_to_do(arguments, answer, tmp_path, capsys, monkeypatch):

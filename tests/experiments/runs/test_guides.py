@@ -32,6 +32,6 @@ def test_a_shown_command_is_one(line):
 
 
 def test_the_guides_show_commands():
-    assert {"fit", "sweep", "test", "predict", "plot", "table", "tables", "figure", "list"} <= {
+    assert {"fit", "sweep", "test", "predict", "plot", "table", "list"} <= {
         line.split()[0] for line in SHOWN
     }

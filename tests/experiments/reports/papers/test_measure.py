@@ -9,23 +9,16 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from experiments.evaluation import PROTOCOLS, classification_report, detect
-from experiments.reports.papers.cache import Cache
-from experiments.reports.papers.measure import Meter
-from experiments.reports.papers.runs import find_runs
+from experiments.reports.papers.measure import measure
 from experiments.reports.papers.specification import Question
+from experiments.reports.saved import find_runs
 from tests.experiments.reports.papers.folders import confident, random_logits, write_run
 
 TEST = Question("test")
-NOTHING = Cache(None)
 
 
-def only_run(root):
-    (run,) = find_runs(root)
-    return run
-
-
-def measure(root, question, protocol="pooled"):
-    return Meter(protocol, NOTHING).measure(only_run(root), question)
+def measured(root, question, protocol="pooled", place=0):
+    return measure(find_runs([root])[place], question, protocol)
 
 
 def rightly(samples, share):
@@ -38,7 +31,7 @@ def test_numbers_of_a_test_set_are_those_of_its_predictions(tmp_path, protocol):
     logits, labels = random_logits()
     write_run(tmp_path, "cifar10", "cgpt", sets={"test": (logits, labels)})
     expected = classification_report(logits, labels, protocol=protocol)._asdict()
-    assert measure(tmp_path, TEST, protocol).numbers == expected
+    assert measured(tmp_path, TEST, protocol).numbers == expected
 
 
 @settings(max_examples=10)
@@ -46,17 +39,17 @@ def test_numbers_of_a_test_set_are_those_of_its_predictions(tmp_path, protocol):
 def test_accuracy_is_what_was_drawn(tmp_path_factory, percent):
     root = tmp_path_factory.mktemp("runs")
     write_run(root, "cifar10", "cgpt", sets={"test": rightly(100, percent / 100)})
-    numbers = measure(root, TEST).numbers
+    numbers = measured(root, TEST).numbers
     confidence = math.exp(4) / (math.exp(4) + 9)
     assert numbers["accuracy"] == pytest.approx(percent / 100)
     assert numbers["ece"] == pytest.approx(abs(confidence - percent / 100), abs=1e-6)
     assert numbers["mce"] == pytest.approx(numbers["ece"])
 
 
-def test_out_of_domain_and_nothing_to_measure(tmp_path):
+def test_out_of_domain_and_nothing_to_measured(tmp_path):
     write_run(tmp_path, "cola", "cgpt", sets={"out-of-domain": rightly(10, 0.3)})
-    assert measure(tmp_path, Question("out-of-domain")).numbers["accuracy"] == pytest.approx(0.3)
-    assert measure(tmp_path, TEST) == ({}, ("test",), ())
+    assert measured(tmp_path, Question("out-of-domain")).numbers["accuracy"] == pytest.approx(0.3)
+    assert measured(tmp_path, TEST) == ({}, (), None)
 
 
 def test_corruptions_are_averaged_over_kinds_by_hand(tmp_path):
@@ -68,20 +61,19 @@ def test_corruptions_are_averaged_over_kinds_by_hand(tmp_path):
     }
     write_run(tmp_path, "cifar10", "cgpt", sets=sets)
     question = Question("corrupted", ("fog", "snow", "frost"))
-    apart, joined = (measure(tmp_path, question, protocol) for protocol in ("kep", "cgpt"))
+    apart, joined = (measured(tmp_path, question, protocol) for protocol in ("kep", "cgpt"))
     assert apart.numbers["accuracy"] == pytest.approx((1.0 + 0.5 + 0.2) / 3)
     assert joined.numbers["accuracy"] == pytest.approx(((20 + 20) / 60 + 0.2) / 2)
-    assert measure(tmp_path, question, "pooled").numbers["accuracy"] == apart.numbers["accuracy"]
-    assert measure(tmp_path, question, "sgpa").numbers["accuracy"] == joined.numbers["accuracy"]
-    assert apart.missing == ("frost",)
+    assert measured(tmp_path, question, "pooled").numbers["accuracy"] == apart.numbers["accuracy"]
+    assert measured(tmp_path, question, "sgpa").numbers["accuracy"] == joined.numbers["accuracy"]
     assert apart.partial == ("2 of 3 corruptions", "severities 1, 3 of 1 to 5")
 
 
 def test_all_kinds_and_severities_are_not_partial(tmp_path):
     write_run(tmp_path, "cifar10", "cgpt", sets={f"corrupted-fog-{s}": rightly(10, 0.5) for s in range(1, 6)})
-    measured = measure(tmp_path, Question("corrupted", ("fog",)))
-    assert (measured.missing, measured.partial) == ((), ())
-    assert measure(tmp_path, Question("corrupted", ("snow",))) == ({}, ("corrupted images",), ())
+    found = measured(tmp_path, Question("corrupted", ("fog",)))
+    assert (found.partial, found.shape) == ((), (1, 10))
+    assert measured(tmp_path, Question("corrupted", ("snow",))) == ({}, (), None)
 
 
 def test_ood_sets_are_averaged_over_sets_and_detectors(tmp_path):
@@ -91,66 +83,41 @@ def test_ood_sets_are_averaged_over_sets_and_detectors(tmp_path):
     sets |= {f"ood-{name}": (logits, None) for name, logits in strange.items()}
     write_run(tmp_path, "cifar10", "cgpt", sets=sets)
     question = Question("ood", ("textures", "svhn", "lsun"), ("Entropy", "Energy"))
-    measured = measure(tmp_path, question)
+    found = measured(tmp_path, question)
     expected = [detect(name, test[0], logits) for name in ("Entropy", "Energy") for logits in strange.values()]
-    assert measured.numbers["auroc"] == pytest.approx(np.mean([report.auroc for report in expected]))
-    assert measured.numbers["aupr"] == measured.numbers["aupr_in"] != measured.numbers["aupr_out"]
-    assert measured.missing == ("lsun",)
-    assert measured.partial == ("mean over textures, svhn only",)
+    assert found.numbers["auroc"] == pytest.approx(np.mean([report.auroc for report in expected]))
+    assert found.numbers["aupr"] == found.numbers["aupr_in"] != found.numbers["aupr_out"]
+    assert found.partial == ("mean over textures, svhn only",)
 
 
 def test_largest_probability_under_kep_by_scikit_learn(tmp_path):
     test, strange = random_logits(signal=4.0), random_logits(seed=1, signal=0.5)[0]
     write_run(tmp_path, "cifar10", "cgpt", sets={"test": test, "ood-svhn": (strange, None)})
-    measured = measure(tmp_path, Question("ood", ("svhn",), ("MaxSoftmax",)), "kep")
+    found = measured(tmp_path, Question("ood", ("svhn",), ("MaxSoftmax",)), "kep")
     means = [logits.astype(float).mean(0) for logits in (test[0], strange)]
     confidence = [np.exp(m - np.logaddexp.reduce(m, axis=-1, keepdims=True)).max(-1) for m in means]
     positive = np.repeat([1, 0], [len(c) for c in confidence])
-    assert measured.numbers["auroc"] == pytest.approx(roc_auc_score(positive, np.concatenate(confidence)), abs=1e-4)
+    assert found.numbers["auroc"] == pytest.approx(roc_auc_score(positive, np.concatenate(confidence)), abs=1e-4)
 
 
 def test_kl_matching_needs_validation_predictions_and_templates(tmp_path):
     question = Question("ood", ("svhn",), ("KLMatching-predicted",))
     sets = {"test": random_logits(), "ood-svhn": (random_logits(seed=1)[0], None)}
     write_run(tmp_path, "cifar10", "without", sets=sets)
-    assert measure(tmp_path, question) == ({}, ("validation",), ())
+    assert measured(tmp_path, question) == ({}, (), None)
     few = rightly(3, 1.0)  # three classes only: others are predicted
     write_run(tmp_path, "cifar100", "few", sets=sets | {"validation": few})
-    run = next(run for run in find_runs(tmp_path) if run.method == "few")
-    assert all(math.isnan(value) for value in Meter("cgpt", NOTHING).measure(run, question).numbers.values())
+    assert all(math.isnan(value) for value in measured(tmp_path, question, "cgpt", place=1).numbers.values())
 
 
 def test_cost_is_read_from_the_record(tmp_path):
     write_run(tmp_path, "cifar10", "sgpa", record={"seconds_per_epoch": 12.5, "peak_memory_bytes": 3 * 2**30})
-    assert measure(tmp_path, Question("cost")).numbers == {"seconds_per_epoch": 12.5, "peak_memory": 3.0}
+    assert measured(tmp_path, Question("cost")).numbers == {"seconds_per_epoch": 12.5, "peak_memory": 3.0}
     write_run(tmp_path, "cifar100", "sgpa", record={"seconds_per_epoch": None})
-    run = find_runs(tmp_path)[1]
-    assert Meter("cgpt", NOTHING).measure(run, Question("cost")).numbers == {}
+    assert measured(tmp_path, Question("cost"), place=1).numbers == {}
 
 
 def test_labels_must_be_there(tmp_path):
     write_run(tmp_path, "cifar10", "sgpa", sets={"test": (random_logits()[0], None)})
-    with pytest.raises(ValueError, match=r"test\.npz: expected labels"):
-        measure(tmp_path, TEST)
-
-
-def test_what_was_computed_is_remembered_by_content(tmp_path, monkeypatch):
-    path = write_run(tmp_path / "runs", "cifar10", "sgpa", sets={"test": rightly(10, 0.5)}) / "predictions" / "test.npz"
-    meter = Meter("pooled", Cache(tmp_path / "cache"))
-    first = meter.measure(only_run(tmp_path / "runs"), TEST).numbers
-    monkeypatch.setattr("experiments.reports.papers.measure.read_predictions", None)  # would fail if called
-    assert meter.measure(only_run(tmp_path / "runs"), TEST).numbers == first
-    monkeypatch.undo()
-    logits, labels = rightly(10, 0.9)
-    np.savez(path, logits=logits, labels=labels, ids=np.arange(10))
-    assert meter.measure(only_run(tmp_path / "runs"), TEST).numbers["accuracy"] == pytest.approx(0.9)
-    other = Meter("kep", meter.cache).measure(only_run(tmp_path / "runs"), TEST).numbers
-    assert other["accuracy"] == pytest.approx(0.9)
-    assert len(list((tmp_path / "cache").iterdir())) == 3
-
-
-def test_undefined_numbers_survive_the_cache(tmp_path):
-    write_run(tmp_path / "runs", "cifar10", "sgpa", sets={"test": rightly(10, 1.0)})
-    meter = Meter("pooled", Cache(tmp_path / "cache"))
-    values = [meter.measure(only_run(tmp_path / "runs"), TEST).numbers["auroc"] for _ in range(2)]
-    assert all(math.isnan(value) for value in values)
+    with pytest.raises(ValueError, match="seed-0: expected labels"):
+        measured(tmp_path, TEST)

@@ -1,0 +1,222 @@
+"""`table`: a table of a paper with our numbers beside the printed ones, in the terminal, as Markdown or as CSV."""
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal, get_args
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from experiments.evaluation import PROTOCOLS, Protocol
+from experiments.reports.papers import cgpt, kep, sgpa
+from experiments.reports.papers.names import METRICS
+from experiments.reports.papers.specification import PAPERS, TableSpec
+from experiments.reports.papers.tidy import Row, rows
+from experiments.reports.saved import find_runs
+from experiments.reports.tables import Cell, Grid, as_markdown, as_rich, console_of_width, write_csv
+from experiments.storage import write_text
+
+__all__ = ["TABLES", "find_tables", "table", "table_rows"]
+
+Format = Literal["terminal", "markdown", "csv"]
+TABLES: Mapping[str, TableSpec] = MappingProxyType(
+    {spec.name: spec for spec in (*cgpt.TABLES, *kep.TABLES, *sgpa.TABLES)}
+)
+_NOTHING = "–"
+_LEGEND = (
+    "Printed by the paper above ours; mean ± standard deviation over seeds; bold: best of ours. Numbers in the last "
+    "column name the deviations from the paper."
+)
+
+
+def find_tables(name: str) -> list[TableSpec]:
+    """Return the table of that name, the tables of that paper, or all; case does not matter.
+
+    Raises:
+        ValueError: If there is no such table.
+
+    Example:
+        >>> [spec.number for spec in find_tables("CGPT-ii")]
+        ['Table II']
+    """
+    asked = name.lower()
+    exact = [spec for key, spec in TABLES.items() if key.lower() == asked]
+    found = exact or [spec for key, spec in TABLES.items() if asked in ("all", key.partition("-")[0])]
+    if not found:
+        raise ValueError(f"name: expected all, cgpt, kep, sgpa or one of {', '.join(TABLES)}, got {name!r}")
+    return found
+
+
+def table_rows(name: str, *, runs: Path, protocol: Protocol | None = None) -> dict[str, list[Row]]:
+    """Measure tables: the tidy rows behind `table` by the name of the table, for use in Python.
+
+    Args:
+        name: of a table, "cgpt", "kep", "sgpa", or "all".
+        runs: folder of runs.
+        protocol: how our numbers are computed; without, as the paper's.
+
+    Raises:
+        ValueError: If there is no such table, protocol or folder.
+    """
+    if protocol is not None and protocol not in PROTOCOLS:
+        raise ValueError(f"protocol: expected one of {', '.join(PROTOCOLS)}, got {protocol!r}")
+    specs, found = find_tables(name), find_runs([runs])
+    return {spec.name: rows(spec, found, protocol or spec.protocol) for spec in specs}
+
+
+def table(
+    name: str,
+    *,
+    runs: Path = Path("runs"),
+    out: Path | None = None,
+    format: Format = "terminal",  # noqa: A002 - the name of the option
+    protocol: Protocol | None = None,
+) -> None:
+    """Print a table of a paper with our numbers beside the printed ones, recomputed from saved predictions.
+
+    Args:
+        name: of a table, or "cgpt", "kep", "sgpa" or "all"; "list" names all tables and how much of them is measured.
+        runs: folder of runs, `<data>/<method>/seed-<n>/` beneath.
+        out: a file, or a folder for one file per table; without, the table is printed.
+        format: terminal, markdown (a pivot: methods by metrics) or csv (tidy: one row per number, natural units).
+        protocol: how our numbers are computed: pooled, cgpt, kep or sgpa; without, as the table's paper does.
+
+    Raises:
+        ValueError: If there is no such table, format, protocol or folder.
+    """
+    if format not in get_args(Format):
+        raise ValueError(f"format: expected one of {', '.join(get_args(Format))}, got {format!r}")
+    console = console_of_width(160)
+    if name == "list":
+        console.print(_overview(table_rows("all", runs=runs, protocol=protocol), console.width))
+        return
+    measured = [(TABLES[key], found) for key, found in table_rows(name, runs=runs, protocol=protocol).items()]
+    if out is None and format != "csv":
+        for spec, found in measured:
+            console.print(as_terminal(spec, found, console.width) if format == "terminal" else markdown(spec, found))
+        return
+    for spec, found in measured:
+        print(_write(spec, found, out or Path(), format, one=len(measured) == 1))
+
+
+def _write(spec: TableSpec, found: Sequence[Row], out: Path, kind: Format, *, one: bool) -> Path:
+    ending = {"terminal": "txt", "markdown": "md", "csv": "csv"}[kind]
+    path = out if one and out.suffix[1:].isalpha() else out / f"{spec.name}.{ending}"
+    if kind == "csv":
+        write_csv(path, [row._asdict() | {"deviations": "; ".join(row.deviations)} for row in found])
+    else:
+        write_text(path, markdown(spec, found))
+    return path
+
+
+def _overview(measured: Mapping[str, Sequence[Row]], width: int) -> RenderableType:
+    """How many of the printed numbers have ours beside them."""
+    lines = []
+    for name, found in measured.items():
+        asked = {method for block in TABLES[name].blocks for method in block.methods.values()}
+        numbers = [row for row in found if row.method in asked]
+        done = sum(not math.isnan(row.ours) for row in numbers)
+        lines.append([Cell(name), Cell(f"{done} of {len(numbers)}"), Cell(TABLES[name].title)])
+    hint = "One table: python -m experiments table cgpt-I; `list` shows the rows and their runs."
+    return as_rich(Grid(("Table", "Measured", "Shows"), lines, notes=(hint,), left=("Shows",)), width=width)
+
+
+def pivots(found: Sequence[Row]) -> Iterator[Grid]:
+    """Yield the pivot of each setting: methods by metrics, the printed line above ours; and the notes it refers to."""
+    notes = list(dict.fromkeys(word for row in found for word in row.deviations))
+    number = {word: index for index, word in enumerate(notes, start=1)}
+    for setting, part in itertools.groupby(found, key=lambda row: row.setting):
+        yield _pivot(setting, list(part), number)
+
+
+def _pivot(setting: str, found: Sequence[Row], number: Mapping[str, int]) -> Grid:
+    by_method = {name: list(part) for name, part in itertools.groupby(found, key=lambda row: row.method)}
+    metrics = next(iter(by_method.values()))
+    best = {row.metric: _best([other for other in found if other.metric == row.metric]) for row in metrics}
+    lines: list[list[Cell]] = []
+    for of_method in by_method.values():
+        printed = [_value(row.printed, row.printed_sd, row) for row in of_method]
+        ours = [Cell(_ours(row), row.method in best[row.metric]) for row in of_method]
+        seeds = max(row.seeds for row in of_method)
+        words = dict.fromkeys(word for row in of_method for word in row.deviations)
+        label = of_method[0].label
+        if any(text != _NOTHING for text in printed):
+            lines.append([Cell(f"{label}, printed"), *map(Cell, printed), Cell(""), Cell("")])
+            label = f"{label}, ours"
+        elif not seeds:
+            label = f"{label}, to be measured"
+        lines.append(
+            [Cell(label), *ours, Cell(str(seeds or _NOTHING)), Cell(_ranges([number[word] for word in words]))]
+        )
+    return Grid(["Method", *map(_title, metrics), "Seeds", "Notes"], lines, title=setting)
+
+
+def _best(found: Sequence[Row]) -> list[str]:
+    """Methods with the best of our numbers, to the digits shown; none where there is one number only."""
+    sign = 1 if METRICS[found[0].metric].better == "high" else -1
+    shown = {row.method: round(sign * row.ours * row.scale, row.digits) for row in found if not math.isnan(row.ours)}
+    return [name for name, value in shown.items() if len(shown) > 1 and value == max(shown.values())]
+
+
+def _title(row: Row) -> str:
+    metric = METRICS[row.metric]
+    scale = f" ×{row.scale:g}" if row.scale != 1 else ""
+    unit = f" ({metric.unit})" if metric.unit else ""
+    return f"{metric.label}{unit}{scale} {'↑' if metric.better == 'high' else '↓'}"
+
+
+def _ours(row: Row) -> str:
+    return "undefined" if row.seeds and math.isnan(row.ours) else _value(row.ours, row.ours_sd, row)
+
+
+def _value(mean: float, sd: float, row: Row) -> str:
+    if math.isnan(mean):
+        return _NOTHING
+    text = f"{mean * row.scale:.{row.digits}f}".replace("-", "−")
+    return text if math.isnan(sd) else f"{text} ± {sd * row.scale:.{row.digits}f}"
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Numbers of notes, three or more in a row as a range.
+
+    Example:
+        >>> _ranges([1, 2, 3, 5, 6])
+        '1–3,5,6'
+    """
+    groups = itertools.groupby(enumerate(sorted(numbers)), key=lambda pair: pair[1] - pair[0])
+    runs = [[number for _, number in group] for _, group in groups]
+    return ",".join(f"{run[0]}–{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs)
+
+
+def _caption(spec: TableSpec) -> str:
+    return f"{spec.number} of {PAPERS[spec.paper].title}: {spec.title}"
+
+
+def _remarks(spec: TableSpec, found: Sequence[Row]) -> tuple[list[str], list[str]]:
+    """Numbered notes, and what else a reader must know."""
+    notes = list(dict.fromkeys(word for row in found for word in row.deviations))
+    protocol = found[0].protocol
+    own = [] if protocol == spec.protocol else [f"Ours follows the protocol {protocol}, the paper {spec.protocol}."]
+    return notes, [*own, *spec.notes, *PAPERS[spec.paper].remarks]
+
+
+def as_terminal(spec: TableSpec, found: Sequence[Row], width: int) -> Group:
+    """Lay a table out for the terminal."""
+    notes, remarks = _remarks(spec, found)
+    numbered = [f"[{number}] {note}" for number, note in enumerate(notes, start=1)]
+    grids = [part for grid in pivots(found) for part in (as_rich(grid, width=width, more="--format csv"), "")]
+    return Group(Text(_caption(spec), style="bold"), "", *grids, Text("\n".join([*numbered, *remarks]), style="dim"))
+
+
+def markdown(spec: TableSpec, found: Sequence[Row]) -> str:
+    """Return a table as a page of Markdown."""
+    notes, remarks = _remarks(spec, found)
+    body = [part for grid in pivots(found) for part in (f"## {grid.title}", "", as_markdown(grid))]
+    numbered = [f"{number}. {note}" for number, note in enumerate(notes, start=1)]
+    deviating = ["Deviations from the paper:", "", *numbered, ""] if numbered else []
+    # Sphinx warns of pages in no table of contents that do not say so.
+    head = ["---", "orphan: true", "---", f"# {_caption(spec)}", "", _LEGEND, ""]
+    return "\n".join([*head, *body, *deviating, *(f"- {note}" for note in remarks)]) + "\n"

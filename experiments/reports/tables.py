@@ -1,0 +1,125 @@
+"""Tables for the terminal, as Markdown and as CSV: columns drop before digits do, and names cannot do harm."""
+
+import csv
+import html
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from experiments.storage import write_atomically
+
+__all__ = ["Cell", "Grid", "as_markdown", "as_rich", "console_of_width", "escape", "write_csv"]
+
+_MARKDOWN = re.compile(r"([\\`*_\[\]|~$])")
+_HARMFUL = ("C", "Zl", "Zp")
+"""Unicode categories without a visible form: controls, line ends, marks that turn the direction of writing."""
+
+
+def escape(text: str, to: Literal["terminal", "markdown", "csv", "html"]) -> str:
+    r"""Make a name from outside safe to stand in one line of a terminal, of Markdown, of CSV, or in HTML.
+
+    What has no visible form is written as its number, everywhere; a cell of CSV never begins as a formula.
+
+    Example:
+        >>> escape("a\n\u202eb|<i>", "terminal"), escape("a|<i>", "markdown"), escape("=1+0.png", "csv")
+        ('a\\n\\u202eb|<i>', 'a\\|&lt;i&gt;', "'=1+0.png")
+    """
+    line = "".join(_visible(letter) for letter in text)
+    if to == "csv":
+        return f"'{line}" if line.startswith(("=", "+", "-", "@")) else line
+    if to == "markdown":
+        return _MARKDOWN.sub(r"\\\1", html.escape(line, quote=False))
+    return html.escape(line) if to == "html" else line
+
+
+def _visible(letter: str) -> str:
+    harmful = unicodedata.category(letter).startswith(_HARMFUL)
+    return letter.encode("unicode_escape").decode("ascii") if harmful else letter
+
+
+class Cell(NamedTuple):
+    """Text of a cell, and whether it is the best of its column."""
+
+    text: str
+    best: bool = False
+
+
+class Grid(NamedTuple):
+    """A table as it is printed: the first column holds names, the others are ordered by importance."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    title: str = ""
+    notes: Sequence[str] = ()
+    left: Sequence[str] = ()  # columns of words beside the first
+
+
+def as_rich(grid: Grid, *, width: int, more: str = "") -> RenderableType:
+    """Lay a table out for the terminal; the last columns go where there is no room, digits never do.
+
+    Args:
+        grid: the table.
+        width: of the terminal, in characters.
+        more: where the columns are that did not fit.
+    """
+    shown = _fitting(grid, width)
+    table = Table(title=Text(grid.title), title_justify="left", title_style="bold", show_edge=False, box=None)
+    for place, name in enumerate(grid.header[:shown]):
+        # A name is cut rather than a number.
+        justify: Literal["left", "right"] = "right" if place and name not in grid.left else "left"
+        table.add_column(Text(name), justify=justify, no_wrap=True, overflow="ellipsis", ratio=None if place else 1)
+    for row in grid.rows:
+        table.add_row(*(Text(escape(cell.text, "terminal"), "bold" if cell.best else "") for cell in row[:shown]))
+    left = ", ".join(grid.header[shown:])
+    dropped = [f"Not shown at {width} columns: {left}{f' ({more})' if more else ''}."] if left else []
+    return Group(table, *(Text(escape(note, "terminal"), style="dim") for note in [*dropped, *grid.notes]))
+
+
+def _fitting(grid: Grid, width: int) -> int:
+    """Number of columns that fit whole."""
+    columns = list(zip(*[[Cell(name) for name in grid.header], *grid.rows], strict=True))
+    widths = [max(len(escape(cell.text, "terminal")) for cell in column) + 2 for column in columns]
+    shown = len(widths)
+    while shown > 2 and sum(widths[:shown]) > width:
+        shown -= 1
+    return shown
+
+
+def as_markdown(grid: Grid) -> str:
+    """Return a table as Markdown, without its title."""
+    rows = [
+        [f"**{text}**" if cell.best else text for cell in row for text in [escape(cell.text, "markdown")]]
+        for row in grid.rows
+    ]
+    rule = ["---", *("---" if name in grid.left else "---:" for name in grid.header[1:])]
+    header = [escape(name, "markdown") for name in grid.header]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [header, rule, *rows]) + "\n"
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows to a CSV file; a column that a row lacks is empty there."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+
+    def write(aside: Path) -> None:
+        with aside.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, fieldnames=names)
+            writer.writeheader()
+            writer.writerows({name: _csv_value(value) for name, value in row.items()} for row in rows)
+
+    write_atomically(path, write)
+
+
+def _csv_value(value: Any) -> Any:
+    return escape(value, "csv") if isinstance(value, str) else value
+
+
+def console_of_width(width: int) -> Console:
+    """Return the console; lines may have the given width where the output is no terminal."""
+    console = Console()
+    return console if console.is_terminal else Console(width=width)

@@ -1,0 +1,165 @@
+"""What the user types: tables in three formats, the overview, and errors."""
+
+import csv
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from experiments.reports.papers import TABLES, table
+from experiments.reports.papers.tables import as_terminal, markdown, pivots
+from experiments.reports.papers.tidy import Row
+from tests.experiments.reports.papers.folders import confident, write_run
+
+SPEC = TABLES["cgpt-I"]
+NAN = math.nan
+
+
+def made(method="sgpa", metric="mcc", **values):
+    """A row with a printed number and ours."""
+    defaults = {"setting": "CoLA", "label": method.upper(), "printed": 0.25, "printed_sd": 0.01, "ours": 0.3}
+    defaults |= {"ours_sd": 0.02, "seeds": 3, "protocol": "cgpt", "scale": 100.0, "digits": 2, "deviations": ()}
+    return Row(method=method, metric=metric, **(defaults | values))
+
+
+ECE = {"metric": "ece", "scale": 1.0, "digits": 3}
+FOUR = [
+    made("sgpa", deviations=("5 epochs",)),
+    made("sgpa", printed=0.2, printed_sd=NAN, ours=0.15, **ECE),
+    made("cgpt", ours=0.2, ours_sd=NAN, seeds=1, deviations=("5 epochs", "100 samples")),
+    made("cgpt", printed=NAN, printed_sd=NAN, ours=-0.15, seeds=1, **ECE),
+    made("scgpt", printed_sd=NAN, ours=NAN, ours_sd=NAN, seeds=0),
+    made("scgpt", printed=NAN, printed_sd=NAN, ours=NAN, ours_sd=NAN, seeds=0, **ECE),
+    made("mine", printed=NAN, printed_sd=NAN, ours=NAN, ours_sd=NAN),
+    made("mine", printed=NAN, printed_sd=NAN, ours=0.1, **ECE),
+]
+
+
+def texts(found):
+    (grid,) = pivots(found)
+    return grid.header, [[cell.text for cell in row] for row in grid.rows]
+
+
+def test_pivot_by_hand():
+    header, rows = texts(FOUR)
+    assert header == ["Method", "MCC ×100 ↑", "ECE ↓", "Seeds", "Notes"]
+    assert rows == [
+        ["SGPA, printed", "25.00 ± 1.00", "0.200", "", ""],
+        ["SGPA, ours", "30.00 ± 2.00", "0.150 ± 0.020", "3", "1"],
+        ["CGPT, printed", "25.00 ± 1.00", "–", "", ""],
+        ["CGPT, ours", "20.00", "−0.150 ± 0.020", "1", "1,2"],
+        ["SCGPT, printed", "25.00", "–", "", ""],
+        ["SCGPT, ours", "–", "–", "–", ""],
+        ["MINE", "undefined", "0.100 ± 0.020", "3", ""],
+    ]
+
+
+def test_settings_have_tables_of_their_own():
+    assert [grid.title for grid in pivots([*FOUR, made(setting="CoLA-OOD")])] == ["CoLA", "CoLA-OOD"]
+
+
+def test_many_notes_are_a_range():
+    words = tuple(f"note {index}" for index in range(1, 7))
+    _, rows = texts([made(deviations=words), made("cgpt", deviations=words[:3] + words[5:])])
+    assert [row[-1] for row in rows] == ["", "1–6", "", "1–3,6"]
+
+
+def test_markdown():
+    text = markdown(SPEC, FOUR)
+    assert "| SGPA, ours | **30.00 ± 2.00** | 0.150 ± 0.020 | 3 | 1 |" in text
+    assert "1. 5 epochs\n2. 100 samples" in text
+    assert text.startswith("---\norphan: true\n---\n# Table I of Revisiting Kernel Attention")
+    rule = next(line for line in text.splitlines() if line.startswith("| ---"))
+    assert {line.count("|") for line in text.splitlines() if line.startswith("|")} == {rule.count("|")}
+    pooled = markdown(SPEC, [row._replace(protocol="pooled") for row in FOUR])
+    assert "Ours follows the protocol pooled, the paper cgpt." in pooled
+
+
+@pytest.mark.parametrize("width", [60, 100, 160])
+def test_terminal_drops_columns_before_digits(width):
+    console = Console(width=width, color_system=None, record=True)
+    with console.capture() as captured:
+        console.print(as_terminal(SPEC, FOUR, width))
+    words = [" ".join(line.split()) for line in captured.get().splitlines()]
+    assert "[2] 100 samples" in words
+    shown = "SGPA, ours 30.00 ± 2.00 0.150 ± 0.020"
+    assert shown + " 3 1" in words
+    narrow = Console(width=35, color_system=None)
+    with narrow.capture() as captured:
+        narrow.print(as_terminal(SPEC, FOUR, 35))
+    words = [" ".join(line.split()) for line in captured.get().splitlines()]
+    assert "SGPA, ours 30.00 ± 2.00" in words
+    assert any("Not shown at 35 columns: ECE" in word for word in words)
+
+
+NUMBERS = st.floats(-10, 10) | st.just(NAN)
+
+
+@settings(max_examples=30)
+@given(st.lists(NUMBERS, min_size=1, max_size=6), st.sampled_from(["mcc", "ece"]))
+def test_the_best_is_the_best(values, metric):
+    found = [made(f"m{index}", metric, ours=value, printed=NAN) for index, value in enumerate(values)]
+    (grid,) = pivots(found)
+    marked = [row[1].best for row in grid.rows]
+    finite = [round(value * 100, 2) for value in values if not math.isnan(value)]
+    top = None if len(finite) < 2 else max(finite) if metric == "mcc" else min(finite)
+    assert marked == [not math.isnan(value) and round(value * 100, 2) == top for value in values]
+
+
+@pytest.fixture
+def runs(tmp_path):
+    labels = np.arange(1816) % 2
+    for seed, right in enumerate((1300, 1400)):
+        logits = confident(labels, np.arange(1816) < right, classes=2)
+        write_run(tmp_path / "runs", "cola-pooled", "cgpt", seed, sets={"test": (logits, labels)})
+    return tmp_path / "runs"
+
+
+@pytest.mark.parametrize(("style", "ending"), [("markdown", "md"), ("csv", "csv")])
+def test_files_are_written_whole_and_named(runs, tmp_path, capsys, style, ending):
+    out = tmp_path / "tables"
+    table("cgpt-I", runs=runs, out=out, format=style)
+    assert [path.name for path in out.iterdir()] == [f"cgpt-I.{ending}"]
+    assert capsys.readouterr().out.strip() == str(out / f"cgpt-I.{ending}")
+    assert "CGPT" in (out / f"cgpt-I.{ending}").read_text(encoding="utf-8")
+
+
+def test_a_file_may_be_named_and_all_tables_asked_for(runs, tmp_path):
+    table("cgpt-I", runs=runs, out=tmp_path / "mine.md", format="markdown")
+    assert (tmp_path / "mine.md").read_text(encoding="utf-8").count("\n") > 20
+    table("all", runs=runs, out=tmp_path / "all", format="csv")
+    assert {path.stem for path in (tmp_path / "all").iterdir()} == set(TABLES)
+
+
+def test_csv_is_the_tidy_table_in_natural_units(runs, tmp_path):
+    table("cgpt-I", runs=runs, out=tmp_path / "one.csv", format="csv")
+    with (tmp_path / "one.csv").open(newline="") as file:
+        read = list(csv.DictReader(file))
+    (line,) = [line for line in read if (line["seeds"], line["metric"]) == ("2", "mcc")]
+    expected = np.mean([2 * right / 1816 - 1 for right in (1300, 1400)])
+    assert float(line["ours"]) == pytest.approx(expected)
+    assert float(line["printed"]) == pytest.approx(0.26471)
+    assert len(read) == 24
+
+
+def test_printed(runs, capsys):
+    table("cgpt-I", runs=runs)
+    assert "26.471 ± 0.387" in capsys.readouterr().out
+    table("list", runs=runs)
+    text = capsys.readouterr().out
+    assert "4 of 24" in text
+    assert all(name in text for name in TABLES)
+
+
+def test_bad_input_is_refused(runs, tmp_path):
+    with pytest.raises(ValueError, match="format: expected one of terminal, markdown, csv, got 'html'"):
+        table("cgpt-I", runs=runs, format="html")
+    with pytest.raises(ValueError, match="protocol: expected one of pooled, cgpt, kep, sgpa, got 'papers'"):
+        table("cgpt-I", runs=runs, protocol="papers")
+    with pytest.raises(ValueError, match="name: expected"):
+        table("cgpt-VI", runs=runs)
+    with pytest.raises(ValueError, match="runs: expected folders"):
+        table("cgpt-I", runs=tmp_path / "nowhere")
