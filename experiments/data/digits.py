@@ -1,36 +1,206 @@
-"""scikit-learn's digits: 1,797 real scans of handwritten digits, 8 x 8, nothing to download."""
+"""scikit-learn's digits: 1,797 real scans of handwritten digits, 8 x 8, nothing to download.
+
+Beside them: corruptions whose strengths suit 8 x 8 images (at strength 1 a reader hardly notices, at strength 5 some
+images are lost to a reader too), and images of no class that are made of others.
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
+from torch import Tensor
+from torchvision.transforms.v2 import functional as transforms
 
-from experiments.data.images import ImageSplits, LabelledImages
+from experiments.data.examples import Examples
+from experiments.data.partition import generator_for
 
-__all__ = ["MEAN", "STANDARD_DEVIATION", "digits_splits"]
+__all__ = [
+    "DIGITS_CORRUPTIONS",
+    "MEAN",
+    "OOD_KINDS",
+    "STANDARD_DEVIATION",
+    "corrupted_digits",
+    "digits_parts",
+    "ood_images",
+]
 
 MEAN, STANDARD_DEVIATION = 0.305, 0.376
 """Of all pixels; what a model subtracts and divides by."""
+_GREY = 0.5
+_PATCH = 2
 
 
-def digits_splits(seed: int) -> ImageSplits:
+def digits_parts(seed: int) -> dict[str, Examples]:
     """Split the digits 60 : 20 : 20 into train, validation and test, stratified by class.
 
     Args:
         seed: decides the split.
 
     Returns:
-        1,077, 360 and 360 images of shape (1, 8, 8).
+        1,077, 360 and 360 images of shape (1, 8, 8), float in [0, 1].
 
     Example:
-        >>> [len(part.labels) for part in digits_splits(seed=0)]
-        [1077, 360, 360]
+        >>> {name: len(part) for name, part in digits_parts(seed=0).items()}
+        {'train': 1077, 'validation': 360, 'test': 360}
     """
-    digits = load_digits()
-    ids = np.arange(len(digits.target))
-    train, held_out = train_test_split(ids, test_size=720, stratify=digits.target, random_state=seed)
-    validation, test = train_test_split(held_out, test_size=360, stratify=digits.target[held_out], random_state=seed)
-    images = torch.from_numpy(digits.images).float().unsqueeze(1) / 16.0  # the scans have 17 grey levels
-    labels = torch.from_numpy(digits.target).long()
-    parts = (torch.from_numpy(np.sort(part)) for part in (train, validation, test))
-    return ImageSplits(*(LabelledImages(images[part], labels[part], part) for part in parts))
+    scans = load_digits()
+    ids = np.arange(len(scans.target))
+    train, held_out = train_test_split(ids, test_size=720, stratify=scans.target, random_state=seed)
+    validation, test = train_test_split(held_out, test_size=360, stratify=scans.target[held_out], random_state=seed)
+    images = torch.from_numpy(scans.images).float().unsqueeze(1) / 16.0  # the scans have 17 grey levels
+    whole = Examples(images, torch.from_numpy(scans.target).long(), torch.from_numpy(ids))
+    parts = {"train": train, "validation": validation, "test": test}
+    return {name: whole.chosen(torch.from_numpy(np.sort(part))) for name, part in parts.items()}
+
+
+class LabelledImages(NamedTuple):
+    """Images with their labels, as the demo reads them."""
+
+    images: Tensor
+    labels: Tensor
+    ids: Tensor
+
+
+class ImageSplits(NamedTuple):
+    """Three disjoint parts, as the demo reads them."""
+
+    train: LabelledImages
+    validation: LabelledImages
+    test: LabelledImages
+
+
+def digits_splits(seed: int) -> ImageSplits:
+    """The parts of the digits, as the demo reads them."""
+    parts = digits_parts(seed).values()
+    return ImageSplits(*(LabelledImages(part.images, part.labels, part.ids) for part in parts))
+
+
+def _rotation(images: Tensor, strength: int, generator: torch.Generator) -> Tensor:
+    """Rotate by 9 degrees per strength, half of the images each way."""
+    signs = torch.randint(0, 2, (len(images),), generator=generator) * 2 - 1
+    bilinear = transforms.InterpolationMode.BILINEAR
+    turned = [
+        transforms.rotate(image, 9.0 * strength * int(sign), interpolation=bilinear)
+        for image, sign in zip(images, signs, strict=True)
+    ]
+    return torch.stack(turned)
+
+
+def _blur(images: Tensor, strength: int, generator: torch.Generator) -> Tensor:
+    """Blur by a Gaussian of standard deviation 0.3 pixels per strength."""
+    return transforms.gaussian_blur(images, kernel_size=[7, 7], sigma=[0.3 * strength] * 2)
+
+
+def _noise(images: Tensor, strength: int, generator: torch.Generator) -> Tensor:
+    """Add Gaussian noise of standard deviation 0.1 per strength."""
+    return images + 0.1 * strength * torch.randn(images.shape, generator=generator)
+
+
+def _contrast(images: Tensor, strength: int, generator: torch.Generator) -> Tensor:
+    """Pull every pixel towards mid-grey, down to a quarter of the contrast."""
+    return _GREY + (images - _GREY) * (1.0 - 0.15 * strength)
+
+
+def _occlusion(images: Tensor, strength: int, generator: torch.Generator) -> Tensor:
+    """Cover a square of 1 to 5 eighths of the side with mid-grey, somewhere."""
+    size = images.shape[-1]
+    side = strength * size // 8
+    corners = torch.randint(0, size - side + 1, (2, len(images), 1), generator=generator)
+    inside = (torch.arange(size) >= corners) & (torch.arange(size) < corners + side)  # (2, N, size)
+    covered = inside[0, :, :, None] & inside[1, :, None, :]
+    return torch.where(covered.unsqueeze(1), torch.tensor(_GREY), images)
+
+
+DIGITS_CORRUPTIONS: Mapping[str, Callable[[Tensor, int, torch.Generator], Tensor]] = MappingProxyType(
+    {"rotation": _rotation, "blur": _blur, "noise": _noise, "contrast": _contrast, "occlusion": _occlusion}
+)
+
+
+def corrupted_digits(images: Tensor, kind: str, strength: int, seed: int) -> Tensor:
+    """Corrupt images.
+
+    Args:
+        images: `(N, C, H, W)` in [0, 1].
+        kind: one of `DIGITS_CORRUPTIONS`.
+        strength: 0 (the images as they are) to 5.
+        seed: decides directions, places and noise.
+
+    Returns:
+        `(N, C, H, W)` in [0, 1].
+
+    Raises:
+        ValueError: if there is no such kind or strength.
+
+    Example:
+        >>> corrupted_digits(torch.zeros(2, 1, 8, 8), "contrast", 5, seed=0).amax()
+        tensor(0.3750)
+    """
+    if kind not in DIGITS_CORRUPTIONS:
+        raise ValueError(f"kind: expected one of {', '.join(DIGITS_CORRUPTIONS)}, got {kind!r}")
+    if strength not in range(6):
+        raise ValueError(f"strength: expected 0 to 5, got {strength!r}")
+    if strength == 0:
+        return images
+    return DIGITS_CORRUPTIONS[kind](images, strength, generator_for(kind, strength, seed)).clamp(0.0, 1.0)
+
+
+def _inverted(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Swap ink and paper."""
+    return 1.0 - images
+
+
+def _shuffled(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Put the 2 x 2 patches of each image in a random order."""
+    count, _, height, width = images.shape
+    tiled = images.unflatten(-1, (-1, _PATCH)).unflatten(-3, (-1, _PATCH)).transpose(-3, -2)  # (N, C, h, w, p, p)
+    tiles = tiled.flatten(2, 3)  # (N, C, h w, p, p)
+    order = torch.rand(count, tiles.shape[2], generator=generator).argsort(-1)
+    mixed = torch.stack([image[:, permutation] for image, permutation in zip(tiles, order, strict=True)])
+    return mixed.unflatten(2, (height // _PATCH, width // _PATCH)).transpose(-3, -2).reshape(images.shape)
+
+
+def _uniform_noise(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Draw every pixel evenly from [0, 1]."""
+    return torch.rand(images.shape, generator=generator)
+
+
+def _gaussian_noise(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Draw every pixel from a Gaussian with the mean and spread of the images' pixels."""
+    return (images.mean() + images.std() * torch.randn(images.shape, generator=generator)).clamp(0.0, 1.0)
+
+
+OOD_KINDS: Mapping[str, Callable[[Tensor, torch.Generator], Tensor]] = MappingProxyType(
+    {
+        "inverted": _inverted,
+        "shuffled-patches": _shuffled,
+        "uniform-noise": _uniform_noise,
+        "gaussian-noise": _gaussian_noise,
+    }
+)
+
+
+def ood_images(images: Tensor, kind: str, seed: int) -> Tensor:
+    """Make as many images of no class as there are familiar ones.
+
+    Args:
+        images: familiar images, `(N, C, H, W)` in [0, 1].
+        kind: one of `OOD_KINDS`.
+        seed: decides orders and noise.
+
+    Returns:
+        `(N, C, H, W)` in [0, 1].
+
+    Raises:
+        ValueError: if there is no such kind.
+
+    Example:
+        >>> ood_images(torch.zeros(2, 1, 8, 8), "inverted", seed=0).amin()
+        tensor(1.)
+    """
+    if kind not in OOD_KINDS:
+        raise ValueError(f"kind: expected one of {', '.join(OOD_KINDS)}, got {kind!r}")
+    return OOD_KINDS[kind](images, generator_for(kind, seed))

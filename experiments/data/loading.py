@@ -1,15 +1,28 @@
 """From a configuration to examples in memory."""
 
-from collections.abc import Iterator
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import torch
 
 from experiments.configuration import DataConfig
-from experiments.data.catalogue import IMAGE_SETS
-from experiments.data.examples import DataSplits, InputSet
-from experiments.data.image_inputs import corrupted_sets, ood_sets
-from experiments.data.image_loading import load_digits, load_images
+from experiments.data.catalogue import IMAGE_SETS, read_set
+from experiments.data.corrupted_sets import check_published, corrupted_sets
+from experiments.data.digits import MEAN, STANDARD_DEVIATION, digits_parts
+from experiments.data.examples import DataDescription, DataSplits, Examples, InputSet
+from experiments.data.images import Pixels, fitted, pixel_statistics, read_arrays, read_classes
+from experiments.data.ood import ood_sets
+from experiments.data.partition import limited, stratified_partition
 from experiments.data.text_loading import TEXT_SETS, load_texts
 
-__all__ = ["input_sets", "load"]
+__all__ = ["check_inputs", "input_sets", "load"]
+
+PARTS = ("train", "validation", "test")
+_SPELLINGS = {"train": ("train",), "validation": ("validation", "val", "valid"), "test": ("test",)}
+_HELD_OUT_TEST = 0.2
+_SIDE = 32
 
 
 def load(data: DataConfig, seed: int) -> DataSplits:
@@ -30,11 +43,9 @@ def load(data: DataConfig, seed: int) -> DataSplits:
     """
     if data.folder and data.name in ("digits", *TEXT_SETS, *IMAGE_SETS):
         raise ValueError(f"data.name: expected a name of your own for data.folder={data.folder}, got {data.name!r}")
-    if data.name == "digits":
-        return load_digits(data, seed)
     if data.name in TEXT_SETS:
         return load_texts(data, seed)
-    return load_images(data, seed)
+    return _load_digits(data, seed) if data.name == "digits" else _load_images(data, seed)
 
 
 def input_sets(data: DataConfig, splits: DataSplits, seed: int, *, full: bool = False) -> Iterator[InputSet]:
@@ -47,10 +58,151 @@ def input_sets(data: DataConfig, splits: DataSplits, seed: int, *, full: bool = 
         full: corrupt all test images at all five severities.
 
     Yields:
-        "validation", "test", then "out-of-domain" for CoLA, or corrupted and OOD images.
+        "validation", "test", then "out-of-domain" or "ood-<set>" of texts, or corrupted and OOD images.
     """
     for name, part in {"validation": splits.validation, "test": splits.test, **splits.others}.items():
-        yield InputSet(name, part.inputs, part.ids, part.labels)
+        yield InputSet(name, part.inputs, part.ids, None if name.startswith("ood-") else part.labels)
     if splits.description.kind == "image":
         yield from corrupted_sets(data, splits, full=full)
         yield from ood_sets(data, splits)
+
+
+def check_inputs(data: DataConfig, splits: DataSplits) -> None:
+    """Fail before a training rather than after it where something that is to be predicted is not there.
+
+    Args:
+        data: the configuration.
+        splits: what `load` returned.
+
+    Raises:
+        FileNotFoundError: if a file is missing.
+        ValueError: if a file is damaged or a name unknown.
+    """
+    if splits.description.kind == "image":
+        check_published(data, splits.test)
+        for _ in ood_sets(data, splits):
+            pass
+
+
+def _load_digits(data: DataConfig, seed: int) -> DataSplits:
+    parts, reductions = limited(digits_parts(seed if data.split_seed is None else data.split_seed), data)
+    description = DataDescription(
+        kind="image",
+        num_classes=10,
+        image_shape=(1, 8, 8),
+        mean=(MEAN,),
+        deviation=(STANDARD_DEVIATION,),
+        class_names=tuple("0123456789"),
+        deviations=reductions,
+    )
+    return DataSplits(**parts, description=description)
+
+
+def _load_images(data: DataConfig, seed: int) -> DataSplits:
+    """Read an image set, from a folder of classes or by its name."""
+    found = _in_folder(data.folder.expanduser(), data) if data.folder else _by_name(data)
+    differences = () if data.folder else _differences(data, found)
+    num_classes = _num_classes(data, found)
+    parts, reductions = limited(_three_parts(found, data, seed), data)
+    images = found["train"].images
+    side = data.image_size or min(images.shape[-2:])
+    shape = images.shape[1], side, side
+    parts = {name: Examples(fitted(part.images, shape), part.labels, part.ids) for name, part in parts.items()}
+    mean, deviation = pixel_statistics(parts["train"].images)
+    description = DataDescription(
+        kind="image",
+        num_classes=num_classes,
+        image_shape=shape,
+        mean=mean,
+        deviation=deviation,
+        class_names=found["train"].classes,
+        deviations=(*differences, *reductions),
+    )
+    return DataSplits(**parts, description=description)
+
+
+def _by_name(data: DataConfig) -> dict[str, Pixels]:
+    """Read what there is of a set: train, test, and validation if it is kept apart."""
+    root, name = data.data_root, data.name
+    found = {"train": read_set(name, "train", root=root, download=data.download)}
+    for part in ("validation", "test"):
+        path = root / name / f"{part}.npz"
+        if path.exists():
+            found[part] = read_arrays(path)
+    if "test" not in found and name in IMAGE_SETS:
+        found["test"] = read_set(name, "test", root=root, download=data.download)
+    return found
+
+
+def _in_folder(folder: Path, data: DataConfig) -> dict[str, Pixels]:
+    """Read a folder of classes, or of parts that hold classes."""
+    if not folder.is_dir():
+        raise FileNotFoundError(f"data.folder: expected a folder with one sub-folder a class, {folder} is not there")
+    side = data.image_size or _SIDE
+    parts = {
+        part: folder / spelling
+        for part, spellings in _SPELLINGS.items()
+        for spelling in spellings
+        if (folder / spelling).is_dir()
+    }
+    if "train" not in parts:
+        return {"train": read_classes(folder, (3, side, side))}
+    found = {part: read_classes(path, (3, side, side)) for part, path in parts.items()}
+    classes = found["train"].classes
+    for part, pixels in found.items():
+        if pixels.classes != classes:
+            raise ValueError(
+                f"{parts[part]}: expected the classes of {parts['train']}, {classes}; got {pixels.classes}"
+            )
+    return found
+
+
+def _differences(data: DataConfig, found: Mapping[str, Pixels]) -> tuple[str, ...]:
+    """Compare with what is public about the set; a difference is an error unless it was agreed to."""
+    known = IMAGE_SETS.get(data.name)
+    if known is None:
+        return ()
+    differences = tuple(
+        f"{found[part].source} holds {len(found[part].labels):,} of the {size:,} {part} images of {known.title}"
+        for part, size in known.sizes.items()
+        if part in found and len(found[part].labels) != size
+    )
+    if differences and not data.unchecked:
+        raise ValueError(
+            f"{data.data_root}: {'; '.join(differences)}. Get the whole set by {known.call}, or set "
+            "data.unchecked=true to use what is there"
+        )
+    return differences
+
+
+def _num_classes(data: DataConfig, found: Mapping[str, Pixels]) -> int:
+    known = IMAGE_SETS.get(data.name)
+    if known and not known.num_classes:
+        raise ValueError(f"data.name: {data.name} serves as OOD images only, it has no classes to learn")
+    train, where = found["train"], data.folder or data.data_root
+    num_classes = known.num_classes if known else len(train.classes) or int(train.labels.amax()) + 1
+    for pixels in found.values():
+        wrong = (pixels.labels < 0) | (pixels.labels >= num_classes)
+        if wrong.any():
+            label = int(pixels.labels[wrong][0])
+            raise ValueError(f"{where}: {pixels.source}: expected labels from 0 to {num_classes - 1}, got {label}")
+    if num_classes < 2:
+        raise ValueError(f"{where}: {train.source}: expected at least two classes, got {num_classes}")
+    return num_classes
+
+
+def _three_parts(found: Mapping[str, Pixels], data: DataConfig, seed: int) -> dict[str, Examples]:
+    """Hold out of the training part what is not kept apart."""
+    parts = {
+        name: Examples(pixels.images, pixels.labels, torch.arange(len(pixels.labels))) for name, pixels in found.items()
+    }
+    shares = {"validation": data.validation, "test": _HELD_OUT_TEST}
+    missing = {name: share for name, share in shares.items() if name not in parts}
+    split_seed = seed if data.split_seed is None else data.split_seed
+    whole = parts["train"]
+    divided = stratified_partition(whole.labels, list(missing.values()), data.name, split_seed)
+    parts |= {name: whole.chosen(part) for name, part in zip(("train", *missing), divided, strict=True)}
+    for name, part in parts.items():
+        if not len(part):
+            raise ValueError(f"{found['train'].source}: expected enough images to hold some out for {name}, got none")
+    return {name: parts[name] for name in PARTS}

@@ -1,71 +1,104 @@
-"""OOD inputs: images that belong to none of the classes."""
+"""Images of no class, to predict beside the test images."""
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
 
 import torch
-from torch import Tensor
 
-from experiments.data.seeding import generator_for
+from experiments.configuration import DataConfig
+from experiments.data.catalogue import IMAGE_SETS, read_set
+from experiments.data.digits import OOD_KINDS, ood_images
+from experiments.data.examples import DataDescription, DataSplits, Examples, InputSet
+from experiments.data.images import Pixels, Shape, fitted, image_files, read_arrays, read_images
+from experiments.data.partition import some
 
-__all__ = ["OOD_KINDS", "ood_images"]
+__all__ = ["OWN_IMAGES", "folder_inputs", "ood_sets", "requested_ood"]
 
-_PATCH = 2
-
-
-def _inverted(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Swap ink and paper."""
-    return 1.0 - images
-
-
-def _shuffled(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Put the 2 x 2 patches of each image in a random order."""
-    count, _, height, width = images.shape
-    tiled = images.unflatten(-1, (-1, _PATCH)).unflatten(-3, (-1, _PATCH)).transpose(-3, -2)  # (N, C, h, w, p, p)
-    tiles = tiled.flatten(2, 3)  # (N, C, h w, p, p)
-    order = torch.rand(count, tiles.shape[2], generator=generator).argsort(-1)
-    mixed = torch.stack([image[:, permutation] for image, permutation in zip(tiles, order, strict=True)])
-    return mixed.unflatten(2, (height // _PATCH, width // _PATCH)).transpose(-3, -2).reshape(images.shape)
+OWN_IMAGES = "images-"
+"""What the names of a user's own folders begin with, so that none is that of an input set."""
 
 
-def _uniform_noise(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Draw every pixel evenly from [0, 1]."""
-    return torch.rand(images.shape, generator=generator)
+def requested_ood(data: DataConfig) -> tuple[str, ...]:
+    """Name the requested images of no class: unless told otherwise, four kinds with the digits."""
+    if data.ood is None:
+        return tuple(OOD_KINDS) if data.name == "digits" else ()
+    return data.ood
 
 
-def _gaussian_noise(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Draw every pixel from a Gaussian with the mean and spread of the images' pixels."""
-    return (images.mean() + images.std() * torch.randn(images.shape, generator=generator)).clamp(0.0, 1.0)
-
-
-OOD_KINDS: Mapping[str, Callable[[Tensor, torch.Generator], Tensor]] = MappingProxyType(
-    {
-        "inverted": _inverted,
-        "shuffled-patches": _shuffled,
-        "uniform-noise": _uniform_noise,
-        "gaussian-noise": _gaussian_noise,
-    }
-)
-
-
-def ood_images(images: Tensor, kind: str, seed: int) -> Tensor:
-    """Make as many OOD images as there are familiar ones.
+def ood_sets(data: DataConfig, splits: DataSplits) -> Iterator[InputSet]:
+    """Yield images of no class.
 
     Args:
-        images: familiar images, `(N, C, H, W)` in [0, 1].
-        kind: one of `OOD_KINDS`.
-        seed: decides orders and noise.
+        data: the configuration.
+        splits: what `load` returned.
 
-    Returns:
-        `(N, C, H, W)` in [0, 1].
+    Yields:
+        Sets named "ood-<set>", of as many images as the test part has unless a limit is set.
 
     Raises:
-        ValueError: if there is no such kind.
-
-    Example:
-        >>> ood_images(torch.zeros(2, 1, 8, 8), "inverted", seed=0).amin()
-        tensor(1.)
+        ValueError: if two of the sets bear one name.
     """
-    if kind not in OOD_KINDS:
-        raise ValueError(f"kind: expected one of {', '.join(OOD_KINDS)}, got {kind!r}")
-    return OOD_KINDS[kind](images, generator_for(kind, seed))
+    items = requested_ood(data)
+    names = [_name(item) for item in items]
+    if len(set(names)) < len(names):
+        raise ValueError(f"data.ood: expected sets of different names, got {', '.join(names)}")
+    shape = splits.description.image_shape
+    assert shape is not None
+    for item, name in zip(items, names, strict=True):
+        pixels = _read(item, data, splits.test, shape)
+        limit = data.limit_ood or len(splits.test)
+        ids = some(len(pixels.images), limit, "unfamiliar", name)  # the word decides which images are taken
+        images = pixels.images[ids]
+        images = fitted(images, shape) if images.dtype == torch.uint8 else images
+        yield InputSet(f"ood-{name}", images, ids, None, _words(name, pixels, len(ids)))
+
+
+def folder_inputs(folder: Path, description: DataDescription) -> InputSet:
+    """Read a folder of images for a model that was trained on other data.
+
+    Args:
+        folder: images, in sub-folders or not; `image_files` lists them in the order of the ids.
+        description: of the data that the model was trained on.
+
+    Returns:
+        The images under the name "images-<folder>", without labels.
+
+    Raises:
+        ValueError: if the model was not trained on images.
+    """
+    if description.image_shape is None:
+        raise ValueError("description: expected data of images, got texts")
+    images = read_images(image_files(folder), description.image_shape)
+    name = f"{OWN_IMAGES}{folder.resolve().name}"
+    return InputSet(name, images, torch.arange(len(images)), source=f"images in {folder.name}")
+
+
+def _read(item: str, data: DataConfig, test: Examples, shape: Shape) -> Pixels:
+    """Read a file, a folder or a set, or make images from the test images."""
+    if item in OOD_KINDS:
+        made = ood_images(
+            test.images.float() / (255 if test.images.dtype == torch.uint8 else 1), item, data.corruptions.seed
+        )
+        return Pixels.unlabelled(made, "made by cgp from the test images")
+    path = Path(item).expanduser()
+    if path.suffix == ".npz":
+        return read_arrays(path, labelled=False)
+    if path.is_dir() and item not in IMAGE_SETS:
+        return Pixels.unlabelled(read_images(image_files(path), shape), f"images in {path.name}")
+    return read_set(item, "test", root=data.data_root, shape=shape, download=data.download)
+
+
+def _name(item: str) -> str:
+    path = Path(item)
+    if item in OOD_KINDS or (path.suffix != ".npz" and len(path.parts) == 1):
+        return item
+    return path.stem if path.suffix == ".npz" else path.name
+
+
+def _words(name: str, pixels: Pixels, taken: int) -> str:
+    known = IMAGE_SETS.get(name)
+    there, public = len(pixels.images), known.sizes.get("test", 0) if known else 0
+    partial = f" ({there:,} of the {public:,} that are public)" if known and there != public else ""
+    return f"{pixels.source}: {taken:,} of {there:,} images{partial}"

@@ -1,17 +1,30 @@
-"""Disjoint parts of a set, the same for the same names."""
+"""Disjoint parts of a set, and random generators: the same for the same names."""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
+from scipy.optimize import linprog
 from torch import Tensor
 
 from experiments.configuration import DataConfig
 from experiments.data.examples import Examples
-from experiments.data.seeding import generator_for
 
-__all__ = ["limited", "partition", "some", "stratified_partition"]
+__all__ = ["generator_for", "limited", "partition", "some", "stratified_partition"]
+
+
+def generator_for(*names: str | int) -> torch.Generator:
+    """Return a CPU generator that depends on the names only (what is drawn, and its seed), whatever was drawn before.
+
+    Example:
+        >>> first, second = generator_for("noise", 3), generator_for("noise", 3)
+        >>> torch.equal(torch.rand(4, generator=first), torch.rand(4, generator=second))
+        True
+    """
+    return torch.Generator().manual_seed(zlib.crc32(repr(names).encode()))
 
 
 def partition(count: int, shares: Sequence[float], *names: str | int) -> tuple[Tensor, ...]:
@@ -23,7 +36,7 @@ def partition(count: int, shares: Sequence[float], *names: str | int) -> tuple[T
         names: what it is for, and its seed.
 
     Returns:
-        Sorted positions, int64, a tensor a part.
+        Sorted positions, int64, one tensor per part.
 
     Example:
         >>> [len(part) for part in partition(10, [0.1, 0.2], "example", 0)]
@@ -43,7 +56,7 @@ def stratified_partition(labels: Tensor, shares: Sequence[float], *names: str | 
         names: what it is for, and its seed.
 
     Returns:
-        Sorted positions, int64, a tensor a part.
+        Sorted positions, int64, one tensor per part.
 
     Example:
         >>> parts = stratified_partition(torch.tensor([0, 1] * 10), [0.1, 0.2], "example", 0)
@@ -51,15 +64,32 @@ def stratified_partition(labels: Tensor, shares: Sequence[float], *names: str | 
         [[7, 7], [1, 1], [2, 2]]
     """
     generator = generator_for("stratified partition", *names)
-    # Each class is laid out evenly over [0, 1); any stretch of it then holds its share of every class.
-    place = torch.empty(len(labels), dtype=torch.float64)
-    for label in labels.unique():
-        members = (labels == label).nonzero()[:, 0]
-        first = torch.rand((), generator=generator, dtype=torch.float64)
-        place[members] = (torch.randperm(len(members), generator=generator) + first) / len(members)
     sizes = [round(len(labels) * share) for share in shares]
-    *held_out, rest = place.argsort().split([*sizes, len(labels) - sum(sizes)])
-    return tuple(part.sort().values for part in (rest, *held_out))
+    classes, counts = labels.unique(return_counts=True)
+    parts: list[list[Tensor]] = [[] for _ in range(len(sizes) + 1)]
+    for label, cuts in zip(classes, _rounded(counts, [*sizes, len(labels) - sum(sizes)]), strict=True):
+        members = (labels == label).nonzero()[:, 0]
+        torch.rand((), generator=generator, dtype=torch.float64)  # keeps the splits that were made before
+        order = torch.randperm(len(members), generator=generator).argsort()
+        for part, chosen in zip(parts, members[order].split(cuts), strict=True):
+            part.append(chosen)
+    *held_out, rest = (torch.cat(part).sort().values for part in parts)
+    return rest, *held_out
+
+
+def _rounded(counts: Tensor, sizes: Sequence[int]) -> list[list[int]]:
+    """Round each class's share of each part to one of its neighbours, so that rows and columns keep their sums.
+
+    The vertices of such a transport polytope are whole numbers, so that a linear programme finds them.
+    """
+    rows, columns = counts.numpy(), np.array(sizes)
+    exact = np.outer(rows, columns) / rows.sum()
+    low, high = np.floor(exact + 1e-9), np.ceil(exact - 1e-9)
+    sums = np.vstack([np.kron(np.eye(len(rows)), np.ones(len(sizes))), np.kron(np.ones(len(rows)), np.eye(len(sizes)))])
+    bounds = np.stack([low, np.maximum(low, high)], -1).reshape(-1, 2)
+    found = linprog((low - exact).ravel(), A_eq=sums, b_eq=[*rows, *columns], bounds=bounds, method="highs-ds")
+    assert found.status == 0  # the exact shares themselves are feasible
+    return [[int(value) for value in row] for row in found.x.round().reshape(exact.shape)]
 
 
 def some(count: int, limit: int | None, *names: str | int) -> Tensor:
@@ -84,18 +114,10 @@ def some(count: int, limit: int | None, *names: str | int) -> Tensor:
 
 
 def limited(parts: Mapping[str, Examples], data: DataConfig) -> tuple[dict[str, Examples], tuple[str, ...]]:
-    """Cut parts down to the limits of a configuration.
-
-    Args:
-        parts: by the names train, validation, test; others are left as they are.
-        data: the configuration.
-
-    Returns:
-        The parts, and in words what was left out.
-    """
+    """Cut parts down to the limits of a configuration; returns them, and what was left out, to be reported."""
     small, left_out = {}, []
     for name, part in parts.items():
-        limit = getattr(data, f"limit_{name}", None)
+        limit = getattr(data, f"limit_{name}", data.limit_test)  # further sets are cut as the test part is
         small[name] = part.chosen(some(len(part), limit, data.name, name))
         if len(small[name]) < len(part):
             left_out.append(f"{len(small[name]):,} of {len(part):,} {name} examples")

@@ -1,9 +1,8 @@
-"""Text sets in three parts."""
+"""Text sets in three parts, their words as numbers or as an encoder's states."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -14,13 +13,15 @@ from experiments.configuration import DataConfig
 from experiments.data.contextual import contextual_states
 from experiments.data.examples import DataDescription, DataSplits, Examples
 from experiments.data.partition import partition, some
-from experiments.data.texts import Texts, read_cola, read_imdb
+from experiments.data.texts import Texts, read_clinc150, read_cola, read_imdb, read_sst2
 from experiments.data.vocabulary import Vocabulary
 
 __all__ = ["TEXT_SETS", "load_texts"]
 
 _Rows = dict[str, tuple[Texts, Tensor]]
 """The texts of each part, by name: a set of texts and the positions in it."""
+
+_MAX_LENGTH = {"cola": 64, "imdb": 512, "sst2": 64, "clinc150": 32}
 
 
 def load_texts(data: DataConfig, seed: int) -> DataSplits:
@@ -36,33 +37,33 @@ def load_texts(data: DataConfig, seed: int) -> DataSplits:
     """
     rows = TEXT_SETS[data.name](data, seed if data.split_seed is None else data.split_seed)
     chosen, reductions = _limited(rows, data)
-    max_length = data.max_length or _MAX_LENGTH[data.name]
     train, places = chosen["train"]
     if len({train.labels[place] for place in places.tolist()}) < 2:
         raise ValueError(f"{data.data_root}: expected training texts of two classes of {data.name}, got one")
-    parts, description = _embedded(chosen, data, max_length)
+    max_length = data.max_length or _MAX_LENGTH[data.name]
+    parts, sizes = _embedded(chosen, data, max_length)
     differences = {words: None for texts, _ in rows.values() for words in texts.deviations}
-    if data.name in _CONTEXTUAL:
+    if data.name == "cola":
         own = "learned" if data.encoder is None else f"frozen states of {Path(data.encoder).name}"
-        differences[f"token embeddings are {own}; {_CONTEXTUAL[data.name]}"] = None
-    others = {name: part for name, part in parts.items() if name not in ("train", "validation", "test")}
-    return DataSplits(
-        parts["train"],
-        parts["validation"],
-        parts["test"],
-        replace(description, deviations=(*differences, *reductions), class_names=_CLASSES[data.name]),
-        others,
+        differences[f"token embeddings are {own}; the papers' ELMo is no longer obtainable"] = None
+    description = DataDescription(
+        kind="text",
+        num_classes=len(train.classes),
+        max_length=max_length,
+        class_names=train.classes,
+        deviations=(*differences, *reductions),
+        **sizes,
     )
+    return DataSplits(parts.pop("train"), parts.pop("validation"), parts.pop("test"), description, parts)
 
 
 def _cola(data: DataConfig, seed: int) -> _Rows:
     """Split CoLA: `split` names the protocol."""
-    root = data.data_root
     train, dev, out = (
-        read_cola(root, part, unchecked=data.unchecked)
+        read_cola(data.data_root, part, unchecked=data.unchecked)
         for part in ("in_domain_train", "in_domain_dev", "out_of_domain_dev")
     )
-    both = Texts(train.texts + dev.texts, train.labels + dev.labels, train.deviations + dev.deviations)
+    both = Texts(train.texts + dev.texts, train.labels + dev.labels, train.deviations + dev.deviations, train.classes)
     if data.split == "official":
         test = torch.arange(len(train.texts), len(both.texts))
         first, validation = partition(len(train.texts), [data.validation], "cola", "official", seed)
@@ -83,12 +84,36 @@ def _imdb(data: DataConfig, seed: int) -> _Rows:
     return {name: (texts, part) for name, part in zip(("train", "validation", "test"), parts, strict=True)}
 
 
-TEXT_SETS: Mapping[str, Callable[[DataConfig, int], _Rows]] = MappingProxyType({"cola": _cola, "imdb": _imdb})
-"""The text sets by name, and how each is split."""
+def _sst2(data: DataConfig, seed: int) -> _Rows:
+    """The published parts; out of domain, IMDB's reviews that are no longer than the longest test sentence."""
+    root = data.data_root
+    names = {"train": "train", "validation": "dev", "test": "test"}
+    rows = {name: _whole(read_sst2(root, part, unchecked=data.unchecked)) for name, part in names.items()}
+    if not ((root / "imdb" / "imdb.jsonl.xz").exists() or (root / "aclImdb").is_dir()):
+        return rows
+    reviews = read_imdb(root, unchecked=data.unchecked)
+    longest = max(len(text.split()) for text in rows["test"][0].texts)
+    short = torch.tensor(
+        [place for place, text in enumerate(reviews.texts) if len(text.split()) <= longest], dtype=torch.long
+    )
+    return rows | {"out-of-domain": (reviews, short)}
 
-_CONTEXTUAL = {"cola": "the papers' ELMo is no longer obtainable"}
-_MAX_LENGTH = {"cola": 64, "imdb": 512}
-_CLASSES = {"cola": ("unacceptable", "acceptable"), "imdb": ("negative", "positive")}
+
+def _clinc150(data: DataConfig, seed: int) -> _Rows:
+    """The published parts; the sentences out of scope belong to no class."""
+    found = read_clinc150(data.data_root, unchecked=data.unchecked)
+    names = {"train": "train", "validation": "val", "test": "test", "ood-out-of-scope": "oos_test"}
+    return {name: _whole(found[part]) for name, part in names.items()}
+
+
+def _whole(texts: Texts) -> tuple[Texts, Tensor]:
+    return texts, torch.arange(len(texts.texts))
+
+
+TEXT_SETS: Mapping[str, Callable[[DataConfig, int], _Rows]] = MappingProxyType(
+    {"cola": _cola, "imdb": _imdb, "sst2": _sst2, "clinc150": _clinc150}
+)
+"""The text sets by name, and how each is split."""
 
 
 def _limited(rows: _Rows, data: DataConfig) -> tuple[_Rows, tuple[str, ...]]:
@@ -104,18 +129,18 @@ def _limited(rows: _Rows, data: DataConfig) -> tuple[_Rows, tuple[str, ...]]:
     return small, tuple(left_out)
 
 
-def _embedded(rows: _Rows, data: DataConfig, max_length: int) -> tuple[dict[str, Examples], DataDescription]:
+def _embedded(rows: _Rows, data: DataConfig, max_length: int) -> tuple[dict[str, Examples], dict[str, int]]:
+    """The examples of each part, and the size of the vocabulary or of the states."""
     texts = {name: [part.texts[place] for place in places.tolist()] for name, (part, places) in rows.items()}
-    labels = {name: torch.tensor(part.labels)[places] for name, (part, places) in rows.items()}
     encode, sizes = _encoder(texts["train"], data, max_length)
     parts = {}
-    for name, (_, places) in rows.items():
+    for name, (part, places) in rows.items():
         tokens, padding_mask = encode(texts[name])
-        parts[name] = Examples({"tokens": tokens, "padding_mask": padding_mask}, labels[name], places)
-    if data.encoder is not None:
-        tokens = parts["train"].inputs["tokens"]  # type: ignore[index]
-        sizes = {"input_dim": tokens.shape[-1]}
-    return parts, DataDescription(kind="text", num_classes=2, max_length=max_length, **sizes)
+        labels = torch.tensor(part.labels)[places]
+        parts[name] = Examples({"tokens": tokens, "padding_mask": padding_mask}, labels, places)
+        if data.encoder is not None:
+            sizes = {"input_dim": tokens.shape[-1]}
+    return parts, sizes
 
 
 def _encoder(

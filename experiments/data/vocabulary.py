@@ -1,4 +1,4 @@
-"""Words to numbers, learned from the training part alone."""
+"""Words to numbers, learned from the training part only."""
 
 from __future__ import annotations
 
@@ -18,10 +18,7 @@ _WORD = re.compile(r"\w+(?=n't)|n't|'\w+|\w+|[^\w\s]")
 
 
 def words(text: str) -> list[str]:
-    """Split a text into lower-case words and signs.
-
-    Args:
-        text: any text; mark-up such as line breaks is dropped.
+    """Split a text into lower-case words and signs; mark-up such as line breaks is dropped.
 
     Example:
         >>> words("They didn't win,<br />did they?")

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from experiments.data.examples import DataSplits, Examples, InputSet, batch
-from experiments.data.folders import OWN_IMAGES
-from experiments.data.seeding import generator_for
+from experiments.data.ood import OWN_IMAGES
+from experiments.data.partition import generator_for
 from experiments.evaluation import fit_temperature, mean_probabilities
 from experiments.methods.ensemble import joined
 from experiments.methods.last_layer import last_layer_laplace

@@ -10,7 +10,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from cgp.model.circumstances import eval_mode, seeded
 from cgp.model.inputs import model_device
-from experiments.data.seeding import generator_for
+from experiments.data.partition import generator_for
 from experiments.methods.batches import batches, called
 
 __all__ = ["active_dropout", "mc_dropout_logits"]

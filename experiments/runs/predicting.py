@@ -14,7 +14,8 @@ from experiments.methods import OF_PREDICTIONS
 from experiments.methods.drawing import stochastic_layers
 from experiments.data import requested_ood, corruption_source, input_sets, load
 from experiments.data.examples import InputSet, batch
-from experiments.data.folders import folder_inputs, image_files
+from experiments.data.images import image_files
+from experiments.data.ood import folder_inputs
 from experiments.evaluation.diagnostics import write_diagnostics
 from experiments.evaluation import mean_probabilities, uncertainty
 from experiments.runs.prediction import drawn_logits, is_predicted, save_predictions

@@ -14,7 +14,7 @@ from cgp.model.blocks import attention_blocks
 from cgp.model.inputs import call_model, to_device
 from experiments.configuration import EvaluationConfig
 from experiments.data import DIGITS_CORRUPTIONS, OOD_KINDS, ImageSplits, LabelledImages, corrupted_digits, ood_images
-from experiments.data.seeding import generator_for
+from experiments.data.partition import generator_for
 from experiments.storage import read_arrays, write_atomically
 
 __all__ = [

@@ -19,7 +19,7 @@ from torch import nn
 
 from cgp import CategoricalLikelihood, Objective, SoftmaxAttention, SparseCGPAttention, freeze, predict
 from cgp.plotting import text_uncertainties
-from experiments.data.seeding import generator_for
+from experiments.data.partition import generator_for
 from experiments.reports.demo_tables import console_of_width
 from experiments.runs.provenance import provenance
 from experiments.storage import OutputFolder, open_output, write_atomically, write_json

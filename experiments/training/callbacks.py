@@ -8,7 +8,7 @@ import lightning
 import torch
 from typing_extensions import override
 
-from experiments.data.seeding import generator_for
+from experiments.data.partition import generator_for
 
 __all__ = ["History", "SeedEveryStep"]
 

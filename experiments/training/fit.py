@@ -16,8 +16,8 @@ from lightning.pytorch.strategies import DDPStrategy
 from torch.utils.data import DataLoader
 
 from experiments.configuration import TrainerConfig, TrainingConfig
+from experiments.data.digits import ImageSplits, LabelledImages
 from experiments.data.examples import DataSplits, Examples
-from experiments.data.images import ImageSplits, LabelledImages
 from experiments.training.batches import Batch, train_loader, validation_loader
 from experiments.training.callbacks import History, SeedEveryStep
 from experiments.training.classification import ClassificationModule

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import cgp
 from experiments.data import LabelledImages, corrupted_digits
-from experiments.data.seeding import generator_for
+from experiments.data.partition import generator_for
 from experiments.methods import last_layer_laplace, mc_dropout_logits
 from experiments.studies.conversion.parts import CifarParts
 

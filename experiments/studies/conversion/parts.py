@@ -6,8 +6,8 @@ from typing import NamedTuple
 import torch
 
 from experiments.data import LabelledImages
-from experiments.data.arrays import load_arrays
-from experiments.data.seeding import generator_for
+from experiments.data.images import read_arrays
+from experiments.data.partition import generator_for
 
 __all__ = ["CifarParts", "cifar10_parts"]
 
@@ -35,10 +35,10 @@ def cifar10_parts(root: Path, limit: int | None = None) -> CifarParts:
         root: folder with `cifar10/train.npz` and `cifar10/test.npz`.
         limit: images of each part at most.
     """
-    whole = load_arrays(root, "cifar10", "train")
+    whole = _floats(root / "cifar10" / "train.npz")
     order = torch.randperm(len(whole.labels), generator=generator_for("cifar10", "split"))
     train, selection, calibration = order[:-5000], order[-5000:-1000], order[-1000:]
-    test = load_arrays(root, "cifar10", "test")
+    test = _floats(root / "cifar10" / "test.npz")
     parts = (chosen(whole, part[:limit].sort().values) for part in (train, selection, calibration))
     return CifarParts(*parts, chosen(test, torch.arange(len(test.labels))[:limit]))
 
@@ -51,3 +51,8 @@ def chosen(part: LabelledImages, which: torch.Tensor) -> LabelledImages:
         which: their positions.
     """
     return LabelledImages(part.images[which], part.labels[which], part.ids[which])
+
+
+def _floats(path: Path) -> LabelledImages:
+    images, labels, *_ = read_arrays(path)
+    return LabelledImages(images.float().div_(255.0), labels, torch.arange(len(labels)))

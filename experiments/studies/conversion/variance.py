@@ -8,7 +8,7 @@ import torch
 
 import cgp
 from experiments.data import corrupted_digits
-from experiments.data.arrays import load_arrays
+from experiments.data.images import read_arrays
 from experiments.evaluation import detection_auroc
 from experiments.reports.demo_tables import write_csv
 from experiments.storage import write_text
@@ -34,7 +34,7 @@ def variance(*, data: Path, out: Path = Path("runs/conversion"), images: int = 5
     clean = cifar10_parts(data).selection.images[:images]
     sets = {"": clean}
     sets |= {kind: corrupted_digits(clean, kind, strength, seed=0) for kind in _SHIFTS}
-    sets |= {name: load_arrays(data, name, "test").images[:images] for name in _SETS}
+    sets |= {name: read_arrays(data / name / "test.npz").images[:images] / 255 for name in _SETS}
     with torch.no_grad():
         entropies = {name: cgp.predict(model, x, 1, batch_size=250).total[None] for name, x in sets.items()}
     rows = [{"statistics": "entropy of the prediction", "layer": "", "spread": ""} | _row(entropies, 0)]

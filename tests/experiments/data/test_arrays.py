@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from experiments.data.arrays import load_arrays, read_arrays
+from experiments.data.images import read_arrays
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (4, 5, 6, 3), dtype=np.uint8)
 LABELS = np.array([2, 0, 1, 2], dtype=np.uint8)
@@ -24,13 +24,6 @@ def test_reads_what_was_written(path):
     assert pixels.labels.dtype == torch.int64
     assert pixels.classes == ("a", "b", "c")
     assert pixels.source == "mine/train.npz"
-
-
-def test_floats_in_the_order_of_the_file(path):
-    np.savez(path, images=IMAGES, labels=LABELS)
-    part = load_arrays(path.parents[1], "mine", "train")
-    np.testing.assert_allclose(part.images.numpy(), IMAGES.transpose(0, 3, 1, 2) / 255.0, rtol=1e-6)
-    assert part.ids.tolist() == [0, 1, 2, 3]
 
 
 def test_ood_images_need_no_labels(path):

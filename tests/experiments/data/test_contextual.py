@@ -1,5 +1,7 @@
 """Frozen contextual states."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -95,9 +97,21 @@ def test_says_what_an_encoder_is(encoder, tmp_path, monkeypatch):
     ):
         states_of(str(tmp_path / "empty"), tmp_path)
     with pytest.raises(
-        FileNotFoundError, match="data.encoder: expected a folder or the hub name .* got '/no/where/at/all'"
+        FileNotFoundError, match="data.encoder: expected a folder, an installed package .* got '/no/where/at/all'"
     ):
         states_of("/no/where/at/all", tmp_path)
+
+
+def test_an_installed_package_brings_its_weights(encoder, tmp_path, monkeypatch):
+    package = tmp_path / "site" / "tiny_encoder"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    Path(encoder).rename(package / "model")
+    monkeypatch.syspath_prepend(package.parent)
+    states, _ = states_of("tiny-encoder", tmp_path)
+    assert states.shape == (3, 9, 8)
+    (kept,) = (tmp_path / "cache").rglob("*.states.npy")
+    assert kept.name.startswith("tiny-encoder-")
 
 
 def test_an_interrupted_run_leaves_no_states(encoder, tmp_path, monkeypatch):

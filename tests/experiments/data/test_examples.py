@@ -83,3 +83,9 @@ def test_refuses_lengths_that_differ():
         Examples(torch.zeros(3, 1, 2, 2), torch.zeros(2), torch.zeros(3))
     with pytest.raises(ValueError, match="expected one length"):
         InputSet("test", torch.zeros(3, 1, 2, 2), torch.zeros(2))
+
+
+@pytest.mark.parametrize("name", ["ood-\u202egnp.exe", "images-a\nb", "ood-\x1b[2J"])
+def test_refuses_names_with_signs_that_do_not_print(name):
+    with pytest.raises(ValueError, match="name: expected signs that print, got"):
+        InputSet(name, torch.zeros(1, 1, 2, 2), torch.arange(1))

@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 from experiments.data import DataDescription, folder_inputs, image_files
-from experiments.data.folders import read_classes
+from experiments.data.images import read_classes
 
 SHAPE = (3, 8, 8)
 

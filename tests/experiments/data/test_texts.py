@@ -6,12 +6,12 @@ import lzma
 import pytest
 
 from experiments.data import write_stand_in
-from experiments.data.texts import COLA_FILES, read_cola, read_imdb
+from experiments.data.texts import COLA_FILES, read_clinc150, read_cola, read_imdb, read_sst2
 
 
 @pytest.fixture
 def root(tmp_path):
-    for name in ("cola", "imdb"):
+    for name in ("cola", "imdb", "sst2", "clinc150"):
         write_stand_in(tmp_path, name)
     return tmp_path
 
@@ -172,3 +172,54 @@ def test_refuses_other_labels(root):
         lines.write(json.dumps({"text": "so-so", "label": 2}) + "\n")
     with pytest.raises(ValueError, match=r"imdb.jsonl.xz: expected labels 0 and 1, got \[2\]"):
         read_imdb(root, unchecked=True)
+
+
+def test_reads_sentences_of_sst2_plain_or_compressed(root):
+    path = root / "sst2" / "train.tsv"
+    plain = read_sst2(root, "train", unchecked=True)
+    assert all(("splendid" in text) == bool(label) for text, label in zip(plain.texts, plain.labels, strict=True))
+    path.with_name("train.tsv.xz").write_bytes(lzma.compress(path.read_bytes()))
+    path.unlink()
+    assert read_sst2(root, "train", unchecked=True) == plain
+    with pytest.raises(ValueError, match=r"sst2/train.tsv holds 40 rows instead of the published 6,920"):
+        read_sst2(root, "train")
+    path.with_name("train.tsv.xz").write_bytes(b"damaged")
+    with pytest.raises(ValueError, match=r"train.tsv.xz cannot be read .* Expected <root>/sst2"):
+        read_sst2(root, "train", unchecked=True)
+
+
+@pytest.mark.parametrize("row", ["a film", "a film\t2", "\t1", "a film\t1\t1"])
+def test_names_a_row_of_sst2_that_is_not_one(root, row):
+    (root / "sst2" / "dev.tsv").write_text(f"fine\t1\n{row}\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="dev.tsv, row 2: expected two columns"):
+        read_sst2(root, "dev", unchecked=True)
+
+
+def test_reads_intents_and_what_is_out_of_their_scope(root):
+    parts = read_clinc150(root, unchecked=True)
+    assert {name: len(part.texts) for name, part in parts.items()} == {
+        "train": 40,
+        "val": 40,
+        "test": 40,
+        "oos_test": 40,
+    }
+    for name in ("train", "val", "test"):
+        part = parts[name]
+        assert all(part.classes[label] in text for text, label in zip(part.texts, part.labels, strict=True))
+    assert set(parts["oos_test"].labels) == {-1}
+    with pytest.raises(ValueError, match="holds 40 train sentences instead of the published 15,000"):
+        read_clinc150(root)
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"train": [["a", "b", "c"]]}', "no json", '{"train": 3}'])
+def test_refuses_intents_of_another_layout(root, content):
+    (root / "clinc150" / "data_full.json").write_text(content, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"data_full.json cannot be read .* Expected <root>/clinc150"):
+        read_clinc150(root, unchecked=True)
+
+
+def test_an_intent_that_was_not_trained_is_an_error(root):
+    rows = {name: [["a", "b"]] for name in ("train", "val", "oos_test")} | {"test": [["a", "c"]]}
+    (root / "clinc150" / "data_full.json").write_text(json.dumps(rows), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"data_full.json cannot be read \('c'\)"):
+        read_clinc150(root, unchecked=True)

@@ -12,7 +12,7 @@ from transformers import ViTConfig, ViTForImageClassification
 
 from cgp import SoftmaxAttention, SparseCGPAttention
 from cgp.model.inputs import logits_of
-from experiments.data.seeding import generator_for
+from experiments.data.partition import generator_for
 from experiments.methods import active_dropout, mc_dropout_logits
 from models import TextTransformer, VisionTransformer
 

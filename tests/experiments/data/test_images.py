@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from experiments.data.pixels import fitted, pixel_statistics
+from experiments.data.images import fitted, pixel_statistics
 
 
 @given(

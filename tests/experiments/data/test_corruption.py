@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from PIL import Image
 from torchvision.transforms.v2 import functional as transforms
 
-from experiments.data.corruption import CATEGORIES, CORRUPTIONS, EXTRA, blur, corrupted, digital, noise, weather
-from experiments.data.corruption.draws import Draws
+from experiments.data import corruption
+from experiments.data.corruption import CATEGORIES, CORRUPTIONS, EXTRA, corrupted
+from experiments.data.filters import Draws
 
 RANDOM = (
     *("gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise", "glass_blur", "motion_blur", "snow"),
@@ -125,24 +126,26 @@ class TestNoise:
     grey = torch.full((40, 3, 32, 32), 0.4)
 
     def test_gaussian_has_its_moments(self):
-        added = noise.gaussian_noise(self.grey, draws(), 0.1) - self.grey
+        added = corruption.gaussian_noise(self.grey, draws(), 0.1) - self.grey
         assert abs(added.mean()) < 5 * 0.1 / added.numel() ** 0.5
         assert abs(added.std() - 0.1) < 5 * 0.1 / (2 * added.numel()) ** 0.5
 
     def test_shot_has_the_variance_of_counts(self):
-        counted = noise.shot_noise(self.grey, draws(), 50)
+        counted = corruption.shot_noise(self.grey, draws(), 50)
         assert abs(counted.mean() - 0.4) < 5 * (0.4 / 50 / counted.numel()) ** 0.5
         assert abs(counted.var() * 50 / 0.4 - 1) < 0.03
         torch.testing.assert_close(counted * 50, (counted * 50).round(), atol=1e-4, rtol=0)
 
     def test_impulses_are_half_salt_half_pepper(self):
-        changed = noise.impulse_noise(self.grey, draws(), 0.1)
+        changed = corruption.impulse_noise(self.grey, draws(), 0.1)
         shares = [(changed == value).double().mean().item() for value in (0.0, 1.0)]
         assert shares == pytest.approx([0.05, 0.05], abs=5 * (0.05 / changed.numel()) ** 0.5)
         assert ((changed == 0) | (changed == 1) | (changed == 0.4)).all()
 
     def test_speckle_grows_with_the_value(self):
-        dark, light = (noise.speckle_noise(level * self.grey, draws(), 0.2) - level * self.grey for level in (1, 2))
+        dark, light = (
+            corruption.speckle_noise(level * self.grey, draws(), 0.2) - level * self.grey for level in (1, 2)
+        )
         torch.testing.assert_close(light, 2 * dark, atol=1e-6, rtol=1e-5)
         assert abs(dark.std() - 0.08) < 0.001
 
@@ -157,14 +160,14 @@ class TestBlur:
     def test_defocus_is_a_disc(self):
         point = torch.zeros(1, 1, 15, 15)
         point[..., 7, 7] = 1.0
-        spread = blur.defocus_blur(point, draws(1), 3, 0.01)[0, 0]
+        spread = corruption.defocus_blur(point, draws(1), 3, 0.01)[0, 0]
         rows, columns = torch.meshgrid(torch.arange(15) - 7, torch.arange(15) - 7, indexing="ij")
         disc = ((rows**2 + columns**2) <= 9).float()
         torch.testing.assert_close(spread, disc / disc.sum())
 
     def test_glass_shows_neighbours_alone(self):
         places = torch.arange(32 * 32.0).reshape(1, 1, 32, 32)
-        shown = blur.glass_blur(places, draws(1), 0.0, 1, 1)[0, 0]
+        shown = corruption.glass_blur(places, draws(1), 0.0, 1, 1)[0, 0]
         down, right = shown // 32 - torch.arange(32)[:, None], shown % 32 - torch.arange(32)
         assert set(down.flatten().tolist()) == set(right.flatten().tolist()) == {-1.0, 0.0}
 
@@ -172,47 +175,47 @@ class TestBlur:
         ramp = torch.linspace(-1, 1, 33).expand(1, 1, 33, 33)
         factors = [1.0, 1.0, 1.01, 1.02, 1.03, 1.04, 1.05]
         expected = ramp * sum(1 / factor for factor in factors) / len(factors)
-        torch.testing.assert_close(blur.zoom_blur(ramp, draws(1), 1.05), expected, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(corruption.zoom_blur(ramp, draws(1), 1.05), expected, atol=1e-5, rtol=1e-4)
 
 
 class TestWeather:
     def test_brightness_equals_colorsys(self):
-        changed = weather.brightness(FLOATS[:2], draws(2), 0.2)
+        changed = corruption.brightness(FLOATS[:2], draws(2), 0.2)
         for pixel, result in zip(FLOATS[0].flatten(1).T.tolist(), changed[0].flatten(1).T.tolist(), strict=True):
             hue, saturation, value = colorsys.rgb_to_hsv(*pixel)
             assert result == pytest.approx(colorsys.hsv_to_rgb(hue, saturation, min(value + 0.2, 1.0)), abs=1e-5)
 
     def test_black_becomes_grey(self):
         black = torch.zeros(1, 3, 2, 2)
-        torch.testing.assert_close(weather.brightness(black, draws(1), 0.2), black + 0.2)
+        torch.testing.assert_close(corruption.brightness(black, draws(1), 0.2), black + 0.2)
 
     def test_fog_keeps_the_brightest_value_below_what_it_was(self):
-        foggy = weather.fog(FLOATS, draws(), 1.0, 2.0)
+        foggy = corruption.fog(FLOATS, draws(), 1.0, 2.0)
         assert (foggy.amax((1, 2, 3)) <= FLOATS.amax((1, 2, 3)) + 1e-6).all()
         assert (foggy.amin((1, 2, 3)) >= 0).all()
 
     def test_snow_whitens(self):
         for constants in CORRUPTIONS["snow"].constants:
-            assert (weather.snow(FLOATS, draws(), *constants).clamp(0, 1).mean() > FLOATS.mean()).item()
+            assert (corruption.snow(FLOATS, draws(), *constants).clamp(0, 1).mean() > FLOATS.mean()).item()
 
     def test_mud_hides_and_water_lights(self):
-        mud = weather.spatter(FLOATS, draws(), *CORRUPTIONS["spatter"].constants[4])
+        mud = corruption.spatter(FLOATS, draws(), *CORRUPTIONS["spatter"].constants[4])
         hidden = ((mud - torch.tensor([63.0, 42.0, 20.0])[:, None, None] / 255).abs() < 0.06).all(1)
         assert 0.01 < hidden.float().mean() < 0.4
-        water = weather.spatter(FLOATS, draws(), *CORRUPTIONS["spatter"].constants[0])
+        water = corruption.spatter(FLOATS, draws(), *CORRUPTIONS["spatter"].constants[0])
         assert (water >= FLOATS).all()
         assert 0.005 < (water > FLOATS).any(1).float().mean() < 0.5
 
 
 class TestDigital:
     def test_contrast_keeps_the_mean_of_each_channel(self):
-        changed = digital.contrast(FLOATS, draws(), 0.3)
+        changed = corruption.contrast(FLOATS, draws(), 0.3)
         torch.testing.assert_close(changed.mean((-2, -1)), FLOATS.mean((-2, -1)))
         torch.testing.assert_close(changed.std((-2, -1)), 0.3 * FLOATS.std((-2, -1)))
 
     @pytest.mark.parametrize("share", [0.95, 0.9, 0.85, 0.75, 0.65])
     def test_pixelate_equals_pillow(self, share):
-        changed = digital.pixelate(FLOATS[:3], draws(3), share)
+        changed = corruption.pixelate(FLOATS[:3], draws(3), share)
         for image, result in zip(IMAGES, changed, strict=False):
             whole, small = Image.fromarray(image.permute(1, 2, 0).numpy()), (int(32 * share),) * 2
             box = Image.Resampling.BOX
@@ -222,7 +225,7 @@ class TestDigital:
 
     @pytest.mark.parametrize("quality", [80, 40])
     def test_jpeg_equals_pillow(self, quality):
-        changed = digital.jpeg_compression(FLOATS[:3], draws(3), quality)
+        changed = corruption.jpeg_compression(FLOATS[:3], draws(3), quality)
         for image, result in zip(IMAGES, changed, strict=False):
             stored = io.BytesIO()
             Image.fromarray(image.permute(1, 2, 0).numpy()).save(stored, "JPEG", quality=quality)
@@ -233,7 +236,7 @@ class TestDigital:
     def test_saturate_equals_colorsys(self, factor, shift):
         images = FLOATS[:1].clone()
         images[:, :, 0] = 0.7  # a grey row
-        changed = digital.saturate(images, draws(1), factor, shift)
+        changed = corruption.saturate(images, draws(1), factor, shift)
         for pixel, result in zip(images[0].flatten(1).T.tolist(), changed[0].flatten(1).T.tolist(), strict=True):
             hue, saturation, value = colorsys.rgb_to_hsv(*pixel)
             wanted = min(saturation * factor + shift, 1.0)
@@ -242,7 +245,7 @@ class TestDigital:
     def test_elastic_moves_the_middle_no_farther_than_was_asked(self):
         side = 33
         places = torch.stack(torch.meshgrid(torch.arange(side), torch.arange(side), indexing="ij")).float()
-        moved = digital.elastic_transform(places.expand(40, -1, -1, -1), draws(), 0, 0, 0.08)
+        moved = corruption.elastic_transform(places.expand(40, -1, -1, -1), draws(), 0, 0, 0.08)
         middle = moved[:, :, side // 2, side // 2]
         assert (middle - side // 2).abs().amax() <= 0.08 * side
         # Without stretching, the map is affine: equal steps between neighbours, away from the mirrored edge.
@@ -252,7 +255,7 @@ class TestDigital:
     def test_elastic_moves_three_points_within_the_square(self):
         side = 33
         places = torch.stack(torch.meshgrid(torch.arange(side), torch.arange(side), indexing="ij")).float()
-        moved = digital.elastic_transform(places.expand(40, -1, -1, -1), draws(), 0, 0, 0.08)
+        moved = corruption.elastic_transform(places.expand(40, -1, -1, -1), draws(), 0, 0, 0.08)
         for row, column in ((27, 27), (5, 27), (5, 5)):
             shift = moved[:, :, row, column] - torch.tensor([row, column])
             assert shift.abs().amax() <= 0.08 * side + 1e-3
