@@ -86,12 +86,6 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "Print a table of a paper with our numbers beside the printed ones.",
             positional=_REQUIRED,
         ),
-        "benchmark": Command(
-            "experiments.benchmarks:benchmark",
-            "Measure time and memory of the blocks.",
-            flags=("quick",),
-            positional=_REQUIRED,
-        ),
     }
 )
 

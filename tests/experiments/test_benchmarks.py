@@ -1,0 +1,42 @@
+"""The benchmark runs at tiny sizes, and its numbers are what they say."""
+
+import pytest
+import torch
+from torch import nn
+
+from experiments import benchmarks
+from experiments.benchmarks import BLOCKS, benchmark, interleaved, saved_bytes
+
+
+def test_the_page_has_a_row_for_every_block_and_model(tmp_path, monkeypatch):
+    chosen = {name: BLOCKS[name] for name in ("softmax attention", "sparse correlated GP, direct")}
+    monkeypatch.setattr(benchmarks, "BLOCKS", chosen)
+    benchmark(tmp_path / "page.md", lengths=(4,), models=("digits", "CoLA"), rounds=2)
+    rows = [line.split(" | ") for line in (tmp_path / "page.md").read_text().splitlines() if line.startswith("| s")]
+    assert [row[0].removeprefix("| ") for row in rows] == 2 * list(chosen)
+    assert [cell.split(" ")[0] for cell in rows[0][1:]] == ["1.00", "1.00", "1.00"]
+    assert float(rows[1][3].strip(" |")) > 1  # a Gaussian process keeps more than softmax attention
+    assert all(cell.strip(" |").endswith("s") for cell in rows[2][1:])
+    assert all(float(cell.strip(" |")) > 0 for cell in rows[3][1:])
+
+
+def test_ratios_are_to_the_first_call_of_the_same_round():
+    calls: list[str] = []
+    timings = interleaved(
+        {"a": lambda: calls.append("a"), "b": lambda: [calls.append("b"), torch.randn(10**6).sort()]},
+        threads=1,
+        rounds=2,
+    )
+    assert [call for call in calls if call in "ab"][:2] == ["a", "b"]
+    assert timings["a"][1:] == (1.0, 0.0)
+    assert timings["b"][1] > 1
+
+
+def test_bytes_of_what_is_known():
+    squares = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+    assert saved_bytes(squares, torch.randn(2, 4, requires_grad=True)) == (2 * 4 + 2 * 4) * 4  # tokens, tanh's output
+
+
+def test_refuses_an_unknown_model(tmp_path):
+    with pytest.raises(ValueError, match="models: expected some of digits, CoLA, CIFAR-10, got ImageNet"):
+        benchmark(tmp_path / "page.md", models=["ImageNet"])
