@@ -9,12 +9,13 @@ from torch import Tensor, nn
 
 from cgp.functional.gaussians import SAMPLING, DenseGaussian, LowRankGaussian, MarginalGaussian, check_sampling
 
+from .freezing import FreezableModule
 from .inputs import full_precision
 
 __all__ = ["StochasticHeads"]
 
 
-class StochasticHeads(nn.Module):
+class StochasticHeads(FreezableModule):
     """Base of modules that add a Gaussian-process posterior to attention which a host model computes.
 
     They draw as :class:`~cgp.attention.gaussian_process.GaussianProcessAttention` does: the mean in eval mode, marginal
@@ -24,6 +25,7 @@ class StochasticHeads(nn.Module):
     stochastic = True
     draws_from_gaussian = True
     draw_shape = torch.Size()  # a host cannot carry a leading dimension of draws
+    __call__ = nn.Module.__call__  # GPyTorch's own skips forward hooks
 
     def __init__(self) -> None:
         super().__init__()

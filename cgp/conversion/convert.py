@@ -1,158 +1,172 @@
-"""Gaussian-process attention in place of a model's own."""
+"""Gaussian-process posteriors put around the attention of a model."""
 
 from __future__ import annotations
 
-import copy as copying
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import nn
 
-from .adapter import ConvertedAttention
-from .blocks import AttentionChoice, build_block
-from .inducing import initialize_inducing
-from .registry import Site, attention_sites
+from cgp.model.twin import twin
 
-__all__ = ["RECORD", "convert"]
+from .heads import ConvertedHeads
+from .hooks import attach
+from .inducing import choose_inducing
+from .sites import Site, attention_sites
 
-RECORD = "cgp_conversions"
-"""Attribute of a converted model: a list of what was done to it, as JSON has it."""
+__all__ = ["METHODS", "convert"]
+
+METHODS = ("cgp", "sparse_cgp")
 
 
 def convert(
     model: nn.Module,
-    attention: AttentionChoice = "cgp",
+    method: str = "cgp",
     layers: str | Sequence[int] = "last",
     *,
-    copy: bool = True,
+    strict: bool = True,
+    amplitude: float = 0.1,
+    noise: float = 0.01,
+    lengthscale: float = 3.0,
+    num_inducing: int | None = None,
     inputs: Any = None,
-    **options: Any,
 ) -> nn.Module:
     r"""Give attention layers of an existing model a Gaussian-process posterior.
 
-    The projections are kept. With "cgp" and "scgp" the posterior's mean is softmax attention exactly,
+    Attention is intercepted where it is computed: projections, norms, rotary positions, caches and adapters stay the
+    host's. The posterior's mean is the host's own attention and its covariance
 
-    .. math:: \operatorname{softmax}(QK^\top/\sqrt s)\,V, \qquad
-        \tau^2\,b\,[R_q - R_{qk}(R_k + \sigma^2I)^{-1}R_{kq}]\,b
+    .. math:: \tau^2\,[R_q - R_{qk}(R_k + \sigma^2I)^{-1}R_{kq}]
 
     so that in eval mode the converted model predicts as the original does, and draws (``cgp.predict``) vary around it.
-    The host's dropout of attention weights is left out: thinned weights are not the posterior's mean.
 
     Args:
-        model: torchvision, timm or transformers encoders, anything with ``nn.MultiheadAttention``, a model with this
-            package's deterministic blocks, or one whose family was registered.
-        attention: "cgp", "scgp", "sgpa", "kep_svgp", or a factory ``(embed_dim, num_heads, **options) -> block``.
-        layers: "last", "all", or indices into the model's attention layers (negative ones count from the end).
-        copy: whether to leave ``model`` as it is and convert a copy.
-        inputs: what the model takes (a tensor, a tuple or a dict), a batch from which inducing inputs are chosen; None
-            leaves them random.
-        **options: of the block: ``statistics``, ``num_inducing``, ``noise``, ``amplitude``, ``mean``, ...
+        model: any module whose attention calls ``F.scaled_dot_product_attention`` (timm, transformers with
+            ``attn_implementation="sdpa"``, one's own) or is ``nn.MultiheadAttention`` (torch, torchvision).
+        method: "cgp" (exact) or "sparse_cgp" (through inducing inputs, which are chosen from ``inputs``).
+        layers: "last", "all", or indices into the model's attention layers as :func:`cgp.describe` numbers them
+            (negative ones count from the end).
+        strict: whether a layer that cannot be converted is an error; False leaves it as it is.
+        amplitude: where :math:`\tau` starts; learned per head.
+        noise: where :math:`\sigma^2` starts; learned per head.
+        lengthscale: where the lengthscale of R starts; learned per head.
+        num_inducing: inducing inputs per head of "sparse_cgp"; None is 16.
+        inputs: what the model takes (a tensor, a tuple or a dict), a batch from which inducing inputs are chosen.
 
     Returns:
-        The converted model.
+        The converted model: new modules around the same parameters and buffers. ``model`` is left as it was; training
+        one trains the other (``copy.deepcopy`` separates them).
 
     Raises:
-        ValueError: if there is no attention that can be converted, it is converted already, or an argument is off.
+        ValueError: if a layer cannot be converted, or an argument is off.
 
     Note:
-        The posterior around softmax attention is this package's own; see :mod:`cgp.functional.softmax`.
+        The posterior around softmax attention is this package's own; see :mod:`cgp.functional.visible`.
 
     Example:
-        >>> import torch
         >>> encoder = nn.TransformerEncoderLayer(8, 2, batch_first=True).eval()
-        >>> converted = convert(encoder, "scgp", num_inducing=4)
+        >>> converted = convert(encoder)
         >>> x = torch.randn(3, 5, 8)
         >>> torch.allclose(converted(x), encoder(x), atol=1e-5)
         True
     """
-    chosen = _chosen(model, layers)  # refuse before copying
-    host = f"{type(model).__module__}.{type(model).__qualname__}"
-    if copy:
-        model = copying.deepcopy(model)
-    sites = attention_sites(model)
-    replacements = {index: _replacement(sites[index], attention, options) for index in chosen}
-    for index, new in replacements.items():
-        model = _replace(model, sites[index].module, new)
-    for adapter in {id(sites[i].adapter): sites[i].adapter for i in chosen}.values():
-        if adapter is not None:
-            adapter.finish(model)
-    record = {
-        "host": host,
-        "attention": attention if isinstance(attention, str) else None,
-        "layers": chosen,
-        "options": options,
-    }
-    setattr(model, RECORD, [*getattr(model, RECORD, []), record])
-    if inputs is not None:
-        initialize_inducing(model, inputs)
-    return model
+    _check_method(method, num_inducing, inputs)
+    copy = twin(model)
+    chosen = chosen_sites(copy, layers, strict=strict)
+    heads = [
+        put_heads(site, ConvertedHeads(site.num_heads, amplitude=amplitude, noise=noise, lengthscale=lengthscale))
+        for site in chosen
+    ]
+    leave_nested_tensors(copy)
+    if method == "sparse_cgp":
+        choose_inducing(copy, heads, num_inducing or 16, inputs)
+    return copy
 
 
-def _chosen(model: nn.Module, layers: str | Sequence[int]) -> list[int]:
-    """Indices of the layers to convert, in order."""
+def _check_method(method: str, num_inducing: int | None, inputs: Any) -> None:
+    if method not in METHODS:
+        raise ValueError(f"method: expected one of {METHODS}, got {method!r}")
+    if method == "cgp" and num_inducing is not None:
+        raise ValueError(f"num_inducing: expected None for 'cgp', which has no inducing inputs, got {num_inducing}")
+    if num_inducing is not None and num_inducing < 1:
+        raise ValueError(f"num_inducing: expected at least 1, got {num_inducing}")
+    if method == "sparse_cgp" and inputs is None:
+        raise ValueError("inputs: expected a batch from which 'sparse_cgp' chooses its inducing inputs, got None")
+
+
+def chosen_sites(model: nn.Module, layers: str | Sequence[int], *, strict: bool) -> list[Site]:
+    """The attention layers of a model that are to be converted.
+
+    Args:
+        model: any module.
+        layers: "last", "all" or indices.
+        strict: whether a layer that cannot be converted is an error.
+
+    Returns:
+        Sites whose attention can be intercepted.
+
+    Raises:
+        ValueError: if there are none, or one of them cannot be converted and ``strict`` is set.
+    """
     sites = attention_sites(model)
-    if not sites:
+    asked = [sites[index] for index in _indices(layers, len(sites))]
+    able = [site for site in asked if site.state == "softmax"]
+    if strict and len(able) < len(asked):
+        unable = (site for site in asked if site not in able)
+        left = "\n".join(f"  {site.path or 'the model'} ({_kind(site)}): {_why(site)}" for site in unable)
         raise ValueError(
-            f"model: expected attention that can be converted, got none in {type(model).__name__}{_found(model)}"
+            f"layers: expected attention that can be converted, got {len(asked) - len(able)} of {len(asked)} that "
+            f"cannot (strict=False leaves them as they are):\n{left}"
         )
-    count = len(sites)
+    if not able:
+        raise ValueError(f"model: expected attention that can be converted, got none in {type(model).__name__}")
+    return able
+
+
+def _indices(layers: str | Sequence[int], count: int) -> list[int]:
     if isinstance(layers, str):
         if layers not in ("last", "all"):
             raise ValueError(f"layers: expected 'last', 'all' or indices, got {layers!r}")
-        chosen = [count - 1] if layers == "last" else list(range(count))
-    else:
-        chosen = sorted({index + count if index < 0 else index for index in layers})
+        return list(range(count)) if layers == "all" else list(range(count))[-1:]
+    chosen = sorted({index + count if index < 0 else index for index in layers})
     if not chosen or not 0 <= chosen[0] <= chosen[-1] < count:
         raise ValueError(f"layers: expected indices of the model's {count} attention layers, got {layers!r}")
-    converted = [sites[index].path or "the model" for index in chosen if sites[index].adapter is None]
-    if converted:
-        raise ValueError(f"model: expected deterministic attention, but {', '.join(converted)} is converted already")
     return chosen
 
 
-def _found(model: nn.Module) -> str:
-    """What looks like attention in a model that has none we know."""
-    names = [
-        f"{path or 'the model'} ({type(module).__module__}.{type(module).__qualname__}{_feature(module)})"
-        for path, module in model.named_modules()
-        if any("attention" in kind.__name__.lower() for kind in type(module).__mro__)
-    ]
-    if not names:
-        return ""
-    shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-    return f"; not supported: {shown}; register_adapter makes a family of one's own convertible"
+def put_heads(site: Site, heads: ConvertedHeads) -> ConvertedHeads:
+    """Convert one attention layer in place.
+
+    Args:
+        site: where; its module becomes converted.
+        heads: the posterior, put on the module's device in its mode.
+
+    Returns:
+        The same heads.
+    """
+    parameter = next(site.module.parameters(), torch.zeros(()))
+    dtype = parameter.dtype if parameter.dtype == torch.float64 else torch.float32
+    heads.path = site.path or type(site.module).__name__
+    heads.layer.fill_(site.number)
+    attach(site.module, heads.to(parameter.device, dtype).train(site.module.training))
+    return heads
 
 
-def _feature(module: nn.Module) -> str:
-    """Why such attention has no Gaussian process here, as far as its attributes say."""
-    names = {name.lower() for name in (*vars(module), *module._parameters, *module._buffers, *module._modules)}
-    if any("rel_pos" in name or "relative_position" in name or "relative_attention" in name for name in names):
-        return ", with a relative position bias"
-    return ", in windows" if any("window" in name for name in names) else ""
+def leave_nested_tensors(model: nn.Module) -> None:
+    """Keep nested tensors, which only the fused path understands, out of encoders with converted layers.
+
+    Args:
+        model: converted, changed in place.
+    """
+    for module in model.modules():
+        if isinstance(module, nn.TransformerEncoder) and any(s.state == "converted" for s in attention_sites(module)):
+            module.use_nested_tensor = False
 
 
-def _replacement(site: Site, attention: AttentionChoice, options: dict[str, Any]) -> nn.Module:
-    """The module that takes a site's place."""
-    host, adapter = site.module, site.adapter
-    assert adapter is not None
-    try:
-        block = build_block(
-            attention, adapter.read(host), defaults=adapter.defaults(host), plain=adapter.plain(host), options=options
-        )
-    except ValueError as error:
-        raise ValueError(f"{site.path or type(host).__name__}: {error}") from error
-    new = adapter.wrap(host, block)
-    if isinstance(new, ConvertedAttention):
-        new.path = site.path
-    return new.train(host.training)
+def _kind(site: Site) -> str:
+    return f"{type(site.module).__module__}.{type(site.module).__qualname__}"
 
 
-def _replace(model: nn.Module, host: nn.Module, new: nn.Module) -> nn.Module:
-    """Put a module wherever another stands: shared layers stay shared."""
-    if model is host:
-        return new
-    for parent in list(model.modules()):
-        for name, child in parent._modules.items():
-            if child is host:
-                setattr(parent, name, new)
-    return model
+def _why(site: Site) -> str:
+    return {"converted": "converted already", "native": "a Gaussian-process block already"}.get(site.state, site.reason)

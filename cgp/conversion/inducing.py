@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterable
 from typing import Any, cast
 
 import torch
@@ -11,15 +11,69 @@ from torch import Tensor, nn
 from cgp.attention import AttentionInputs, SparseCGPAttention
 from cgp.attention.inducing import LearnedInducing
 from cgp.attention.inputs import full_precision
-from cgp.functional.covariances import Canonical
-from cgp.model.blocks import attention_blocks, sampling
-from cgp.model.circumstances import eval_mode
+from cgp.functional.covariances import Canonical, canonical
+from cgp.model.blocks import attention_blocks
 from cgp.model.inputs import call_model, model_device, to_device
-from cgp.model.replay import replaced
+from cgp.model.twin import twin
 
-__all__ = ["initialize_inducing", "most_informative"]
+from .heads import ConvertedHeads, HostAttention, query_padding
+
+__all__ = ["choose_inducing", "initialize_inducing", "most_informative"]
 
 _MAX_CANDIDATES = 1024  # a head; the choice costs their number times m squared
+
+
+@torch.no_grad()
+def choose_inducing(model: nn.Module, heads: list[ConvertedHeads], num_inducing: int, inputs: Any) -> None:
+    """Give converted heads inducing inputs, chosen among the queries and keys of a batch.
+
+    Args:
+        model: which holds the heads; they are changed, nothing else is.
+        heads: of its converted layers.
+        num_inducing: m per head.
+        inputs: what the model takes.
+
+    Raises:
+        ValueError: if a layer does not attend in a call of the model.
+    """
+    seen = _seen(model, heads, inputs)
+    for own in heads:
+        if own not in seen:
+            raise ValueError(f"inputs: expected a batch for which {own.path} attends, got one for which it does not")
+        attended: HostAttention = seen[own]
+        with full_precision(attended.q.device):
+            q, k = own.points(attended)
+            visible = own.visible(attended)
+            real = torch.cat([_real(q, query_padding(attended, visible)), _real(k, visible.hidden)])
+            real = real if own.num_heads > 1 else real.flatten(0, 1)[:, None]
+            chosen = most_informative(_some(real), num_inducing, canonical("rbf"))
+            lengthscale = own.log_lengthscale.exp()[:, None, None].to(chosen.dtype)
+            own.inducing = nn.Parameter((chosen * lengthscale).to(own.log_lengthscale.dtype))
+
+
+def _seen(model: nn.Module, blocks: Iterable[nn.Module], inputs: Any) -> dict[nn.Module, Any]:
+    """What blocks of a model attend with in one call; a twin of the model is run."""
+    copy = twin(model)
+    names = {module: name for name, module in model.named_modules()}
+    seen: dict[nn.Module, Any] = {}
+    for module in copy.modules():
+        module.training = False  # stochastic blocks give their mean then
+    for block in blocks:
+        own: Any = copy.get_submodule(names[block])
+        vars(own)["attend"] = _Watch(block, own.attend, seen)
+    call_model(copy, to_device(inputs, model_device(model)))
+    return seen
+
+
+class _Watch:
+    """Stands for a block's ``attend`` and keeps what came in."""
+
+    def __init__(self, block: nn.Module, attend: Any, seen: dict[nn.Module, Any]) -> None:
+        self.block, self.attend, self.seen = block, attend, seen
+
+    def __call__(self, inputs: Any) -> Tensor:
+        self.seen[self.block] = inputs
+        return self.attend(inputs)
 
 
 @torch.no_grad()
@@ -49,28 +103,10 @@ def initialize_inducing(model: nn.Module, inputs: Any) -> nn.Module:
     blocks = [
         b for b in attention_blocks(model) if isinstance(b, SparseCGPAttention) and not b.inducing.depends_on_tokens
     ]
-    seen: dict[SparseCGPAttention, AttentionInputs] = {}
-    with ExitStack() as stack:
-        for block in blocks:
-            stack.enter_context(replaced(block, "attend", _Watch(block, seen)))
-        stack.enter_context(eval_mode(model))
-        stack.enter_context(sampling(model, "mean"))
-        call_model(model, to_device(inputs, model_device(model)))
-    for block, tokens in seen.items():
-        _choose(block, tokens)
+    for block, tokens in _seen(model, blocks, inputs).items():
+        _choose(cast(SparseCGPAttention, block), tokens)
         block.train(block.training)  # drops factors frozen with the old points
     return model
-
-
-class _Watch:
-    """Stands for a block's ``attend`` and keeps what came in."""
-
-    def __init__(self, block: SparseCGPAttention, seen: dict[SparseCGPAttention, AttentionInputs]) -> None:
-        self.block, self.seen, self.attend = block, seen, block.attend
-
-    def __call__(self, tokens: AttentionInputs) -> Tensor:
-        self.seen[self.block] = tokens
-        return self.attend(tokens)
 
 
 def _choose(block: SparseCGPAttention, tokens: AttentionInputs) -> None:
@@ -93,8 +129,13 @@ def _candidates(block: SparseCGPAttention, tokens: AttentionInputs) -> Tensor:
         latent = [] if tokens.o is None else [(tokens.o, tokens.key_padding)]
         pairs = [(tokens.q, tokens.query_padding), (tokens.k, tokens.key_padding), *latent]
     real = torch.cat([_real(z, padding) for z, padding in pairs])  # (N, h, s)
-    order = torch.randperm(len(real), device=real.device)[:_MAX_CANDIDATES]
-    return real[order].transpose(0, 1)
+    return _some(real)
+
+
+def _some(points: Tensor) -> Tensor:
+    """(N, h, s) → at most so many of them by chance, (h, N, s)."""
+    order = torch.randperm(len(points), device=points.device)[:_MAX_CANDIDATES]
+    return points[order].transpose(0, 1)
 
 
 def _real(z: Tensor, padding: Tensor | None) -> Tensor:

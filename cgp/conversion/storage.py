@@ -1,100 +1,164 @@
-"""Converted models on disk: tensors as safetensors, what was done as JSON, no pickle."""
+"""Converted models on disk, in the host's own layout where it has one: safetensors and JSON, no pickle."""
 
 from __future__ import annotations
 
+import copy
+import importlib
 import json
 import os
-import tempfile
-from collections.abc import Callable
+import sys
 from pathlib import Path
 from typing import Any
 
+from safetensors import safe_open
 from safetensors.torch import load_model, save_model
-from torch import nn
+from torch import Tensor, nn
 
 from cgp.model.temperature import logit_temperature, set_logit_temperature
+from cgp.model.twin import twin
 
-from .blocks import AttentionChoice
-from .convert import RECORD, convert
+from .convert import leave_nested_tensors, put_heads
+from .heads import ConvertedHeads
+from .sites import attention_sites
 
 __all__ = ["from_pretrained", "save_pretrained"]
 
 _CONFIG, _WEIGHTS = "cgp_config.json", "model.safetensors"
-_VERSION = 1
+_VERSION = 2
 
 
 def save_pretrained(model: nn.Module, folder: str | os.PathLike[str]) -> None:
-    """Write a converted model to a folder: ``model.safetensors`` and ``cgp_config.json``.
+    """Write a converted model to a folder.
 
-    Each file is written aside and renamed, the configuration last, so that a folder with one is whole.
+    A model of transformers writes itself (``model.save_pretrained`` does, too, and so does its Trainer): the folder is
+    its own, with some more tensors. Any other model is written to ``model.safetensors``. ``cgp_config.json`` has the
+    temperature, and what else a host of timm is built from.
 
     Args:
         model: what :func:`cgp.convert` returned, trained or not.
         folder: is created if need be.
 
     Raises:
-        ValueError: if the model is not a converted one, or an option is nothing that JSON has.
+        ValueError: if the model has no converted layer.
     """
-    records = getattr(model, RECORD, None)
-    if not records:
+    if not any(isinstance(module, ConvertedHeads) for module in model.modules()):
         raise ValueError(f"model: expected one that cgp.convert returned, got {type(model).__name__}")
-    config = {"format_version": _VERSION, "conversions": records, "temperature": logit_temperature(model)}
-    try:
-        text = json.dumps(config, indent=2) + "\n"
-    except TypeError as error:
-        raise ValueError(f"options: expected values that JSON has, got {records}") from error
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
-    _write_aside(path / _WEIGHTS, lambda aside: save_model(model, str(aside)))
-    _write_aside(path / _CONFIG, lambda aside: aside.write_text(text, encoding="utf-8"))
+    if _is_transformers(model):
+        model.save_pretrained(str(path))  # type: ignore[operator]
+    else:
+        aside = path / f".{_WEIGHTS}.{os.getpid()}"  # a folder with weights has whole ones
+        try:
+            save_model(model, str(aside))
+            aside.replace(path / _WEIGHTS)
+        finally:
+            aside.unlink(missing_ok=True)
+    config = {
+        "format_version": _VERSION,
+        "host": f"{type(model).__module__}.{type(model).__qualname__}",
+        "timm": _timm_arguments(model),
+        "temperature": logit_temperature(model),
+    }
+    (path / _CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
-def from_pretrained(
-    folder: str | os.PathLike[str], model: nn.Module, *, attention: AttentionChoice | None = None
-) -> nn.Module:
-    """Read a converted model: the host is converted as it was, then every tensor is loaded.
+def from_pretrained(folder: str | os.PathLike[str], model: nn.Module | None = None) -> nn.Module:
+    """Read a converted model.
 
     Args:
-        folder: what :func:`save_pretrained` wrote.
-        model: the host, not converted, with any weights; it is copied.
-        attention: the factory, for a model that was converted by one; None takes the saved name.
+        folder: what :func:`save_pretrained` wrote, or a converted model of transformers itself, or a checkpoint of its
+            Trainer.
+        model: the host, with any weights; it is copied. None where the folder says what the host is: models of
+            transformers, and those of ``timm.create_model`` that were built with no other option than their number of
+            classes.
 
     Returns:
         The model, equal to the saved one to the bit, in eval mode.
 
     Raises:
         FileNotFoundError: if a file is missing.
-        ValueError: if the configuration is of another version, the host of another class, or a factory is missing.
+        ValueError: if the configuration is of another version, the folder does not say what the host is, or it has no
+            converted layer.
     """
     path = Path(folder)
-    config = json.loads((path / _CONFIG).read_text(encoding="utf-8"))
+    config = _config(path)
+    heads = _saved_heads(path)
+    if (path / "config.json").exists():
+        converted = twin(_from_transformers(path, model))
+        _put_saved(converted, heads)
+    else:
+        converted = twin(copy.deepcopy(model) if model is not None else _from_timm(config))
+        _put_saved(converted, heads)
+        load_model(converted, str(path / _WEIGHTS))
+    set_logit_temperature(converted, config.get("temperature", 1.0))
+    return converted.eval()
+
+
+def _config(path: Path) -> dict[str, Any]:
+    if not (path / _CONFIG).exists():  # the host wrote the folder itself
+        return {}
+    config: dict[str, Any] = json.loads((path / _CONFIG).read_text(encoding="utf-8"))
     if config.get("format_version") != _VERSION:
         raise ValueError(f"{_CONFIG}: expected format_version {_VERSION}, got {config.get('format_version')!r}")
-    host, given = config["conversions"][0]["host"], f"{type(model).__module__}.{type(model).__qualname__}"
-    if host != given:
-        raise ValueError(f"model: expected a {host}, as was saved, got a {given}")
-    for index, record in enumerate(config["conversions"]):
-        model = convert(model, _choice(record, attention), record["layers"], copy=index == 0, **record["options"])
-    load_model(model, str(path / _WEIGHTS))
-    set_logit_temperature(model, config.get("temperature", 1.0))
-    return model.eval()
+    return config
 
 
-def _choice(record: dict[str, Any], attention: AttentionChoice | None) -> AttentionChoice:
-    choice = record["attention"] if attention is None or record["attention"] is not None else attention
-    if choice is None:
-        raise ValueError("attention: expected the factory that the model was converted by, got None")
-    return choice
+def _saved_heads(path: Path) -> list[dict[str, Tensor]]:
+    """Tensors of every converted layer."""
+    found: dict[str, dict[str, Tensor]] = {}
+    for file in sorted(path.glob("*.safetensors")):
+        with safe_open(str(file), "pt") as tensors:
+            for key in tensors.keys():  # noqa: SIM118 (no dict)
+                place, _, name = key.rpartition(".")
+                if f".{place}".endswith(".gp"):
+                    found.setdefault(place, {})[name] = tensors.get_tensor(key)
+    if not found:
+        raise ValueError(f"folder: expected safetensors of a converted model, got none in {path}")
+    return list(found.values())
 
 
-def _write_aside(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file under another name in its folder, then rename it."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    aside = Path(name)
+def _put_saved(model: nn.Module, heads: list[dict[str, Tensor]]) -> None:
+    sites = attention_sites(model)
+    for tensors in heads:
+        index = int(tensors["layer"])
+        if index >= len(sites) or sites[index].state != "softmax":
+            raise ValueError(f"model: expected the host that was converted, whose attention layer {index} can be")
+        own = ConvertedHeads(len(tensors["log_amplitude"]), inducing=tensors.get("inducing"))
+        put_heads(sites[index], own)
+        own.load_state_dict(tensors)
+    leave_nested_tensors(model)
+
+
+def _is_transformers(model: nn.Module) -> bool:
+    library = sys.modules.get("transformers")
+    return library is not None and isinstance(model, library.PreTrainedModel)
+
+
+def _from_transformers(path: Path, model: nn.Module | None) -> nn.Module:
+    library = importlib.import_module("transformers")
+    names = json.loads((path / "config.json").read_text(encoding="utf-8")).get("architectures") or ["?"]
+    kind: Any = getattr(library, names[0], None) if model is None else type(model)
+    if kind is None:
+        raise ValueError(f"model: expected the host, whose class {names[0]} is not in transformers, got None")
+    level = library.logging.get_verbosity()
+    library.logging.set_verbosity_error()  # it would warn of the tensors that are the heads'
     try:
-        write(aside)
-        aside.chmod(0o644)
-        aside.replace(path)
+        host: nn.Module = kind.from_pretrained(str(path))
     finally:
-        aside.unlink(missing_ok=True)
+        library.logging.set_verbosity(level)
+    return host
+
+
+def _timm_arguments(model: Any) -> dict[str, Any] | None:
+    architecture = (getattr(model, "pretrained_cfg", None) or {}).get("architecture")
+    return None if architecture is None else {"model_name": architecture, "num_classes": model.num_classes}
+
+
+def _from_timm(config: dict[str, Any]) -> nn.Module:
+    if not config.get("timm"):
+        raise ValueError(
+            f"model: expected the host ({config.get('host', 'unknown')}), which the folder does not hold, got None"
+        )
+    created: nn.Module = importlib.import_module("timm").create_model(**config["timm"])
+    return created

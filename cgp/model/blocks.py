@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cgp.attention import Attention, LossTerm, SharedInducingPoints
+from cgp.attention import Attention, LossTerm, SharedInducingPoints, StochasticHeads
 
 __all__ = ["added_losses", "attention_blocks", "clear_added_losses", "draws", "freeze", "global_kl", "sampling"]
 
@@ -29,7 +29,7 @@ def attention_blocks(model: nn.Module, *, stochastic: bool = False) -> list[Atte
         >>> len(attention_blocks(nn.Sequential(SoftmaxAttention(8, 2), CGPAttention(8, 2)), stochastic=True))
         1
     """
-    blocks = [module for module in model.modules() if isinstance(module, Attention)]
+    blocks = [module for module in model.modules() if isinstance(module, Attention | StochasticHeads)]
     return [b for b in blocks if b.stochastic and b.sampling != "mean"] if stochastic else blocks
 
 

@@ -9,7 +9,7 @@ import torch
 from gpytorch.likelihoods import Likelihood
 from torch import Tensor, nn
 
-from cgp.conversion.convert import RECORD
+from cgp.attention import StochasticHeads
 
 from .blocks import added_losses, attention_blocks, clear_added_losses, draws, global_kl
 from .inputs import call_model, logits_of
@@ -81,7 +81,7 @@ class Objective(nn.Module):
             raise ValueError(f"num_data, num_samples: expected at least 1, got {num_data} and {num_samples}")
         self.model, self.likelihood = model, likelihood
         self.num_data, self.num_samples = num_data, num_samples
-        converted = any(hasattr(module, RECORD) for module in model.modules())
+        converted = any(isinstance(module, StochasticHeads) for module in model.modules())
         self.carries_draws, self.output = not converted if carries_draws is None else carries_draws, output
         self.register_buffer("alpha", torch.tensor(float(alpha)), persistent=False)  # tensors: no recompilation
         self.register_buffer("beta", torch.tensor(float(beta)), persistent=False)

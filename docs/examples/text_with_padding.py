@@ -91,7 +91,7 @@ for _ in range(120):
 bert.eval()
 
 test = encode(test_words)
-model = cgp.convert(bert, "cgp", layers="all", statistics="learned", amplitude=0.5)
+model = cgp.convert(bert, "cgp", layers="all", amplitude=0.5)
 with torch.no_grad():
     change = (model(**test).logits - bert(**test).logits).abs().max()
 print(f"largest change of a logit: {change:.1e}")

@@ -30,10 +30,7 @@ for _ in range(4):
 vit.eval()
 
 # %%
-# What the variance is measured against, ``statistics`` says: ``"bounded"``, the default of conversion, keeps it
-# between zero and the amplitude squared; the other two are the covariance of the derivation, whose scale spans many
-# orders of magnitude in a trained model, with the median of each image divided out (``"sequence"``) or not
-# (``"learned"``).
+# The variance lies between zero and the amplitude squared: it grows as queries leave the keys of their image.
 
 model = cgp.convert(vit, "cgp", layers="all")
 
@@ -88,7 +85,7 @@ variance_map(covered, relative(0)[1], label="Variance / its median\non familiar 
 # -------------------------------------
 # A token's variance is that of its heads' outputs *given* the tokens below. It is large where queries lie far from
 # the keys of the same image, in the geometry that the head has learned. It is not the probability of an error, and a
-# head that ignores a region is certain about it. Over 100 images, with each of the statistics:
+# head that ignores a region is certain about it. Over 100 images:
 
 changes = {
     "as it was": images[test[:100]],
@@ -99,14 +96,11 @@ changes = {
 changes["half covered"][:, :, 4:] = 0.5
 
 print(f"{'median variance':16}" + "".join(f"{name:>14}" for name in changes))
-for statistics in ("bounded", "sequence", "learned"):
-    host = cgp.convert(vit, "cgp", layers="all", statistics=statistics)
-    medians = [
-        torch.stack([cgp.predict(host, x, 1, seed=0).patch_variance(layer).mean(1).median() for x in changes.values()])
-        for layer in range(3)
-    ]
-    for layer, row in enumerate(medians):
-        print(f"{statistics:9}layer {layer + 1}" + "".join(f"{float(value):14.2f}" for value in row / row[0]))
+for layer in range(3):
+    row = torch.stack(
+        [cgp.predict(model, x, 1, seed=0).patch_variance(layer).mean(1).median() for x in changes.values()]
+    )
+    print(f"{'layer':9}{layer + 1:7}" + "".join(f"{float(value):14.2f}" for value in row / row[0]))
 
 # %%
 # More in :doc:`/uncertainty`.

@@ -118,14 +118,13 @@ def _gaussian_process(
     *,
     attention: str,
     layers: str | Sequence[int],
-    statistics: str,
     sampling: str,
     validation: str,
     temperature: bool = False,
 ) -> Fitted:
     """Convert, calibrate, predict."""
-    inputs = task.parts.train.images[:64] if attention == "scgp" else None
-    converted = cgp.convert(task.model, attention, layers, inputs=inputs, statistics=statistics)
+    inputs = task.parts.train.images[:64] if attention == "sparse_cgp" else None
+    converted = cgp.convert(task.model, attention, layers, inputs=inputs)
     part = validation_part(task.parts, validation)
     order = torch.randperm(len(part.labels), generator=generator_for("batches"))
     loader = [(part.images[rows], part.labels[rows]) for rows in order.split(_CALIBRATION_BATCH)]
@@ -151,7 +150,7 @@ def _draws(model: nn.Module, sampling: str, num_samples: int, images: Tensor) ->
     return prediction.draws.clamp(min=torch.finfo(torch.float32).tiny).log()
 
 
-_bounded = partial(_gaussian_process, attention="cgp", statistics="bounded", sampling="joint")
+_bounded = partial(_gaussian_process, attention="cgp", sampling="joint")
 _second = partial(_bounded, layers=[1], temperature=True)
 
 METHODS: Mapping[str, Callable[[Task], Fitted]] = {
@@ -160,9 +159,8 @@ METHODS: Mapping[str, Callable[[Task], Fitted]] = {
     "last-layer Laplace": _laplace,
     "GP in the last layer": partial(
         _gaussian_process,
-        attention="scgp",
+        attention="sparse_cgp",
         layers="last",
-        statistics="sequence",
         sampling="marginal",
         validation="clean",
     ),
@@ -170,7 +168,9 @@ METHODS: Mapping[str, Callable[[Task], Fitted]] = {
     "GP in the second layer and temperature, a fifth disturbed": partial(_second, validation="fifth"),
     "GP in the first layer, a fifth disturbed": partial(_bounded, layers=[0], validation="fifth"),
     "GP in the first layer, disturbed": partial(_bounded, layers=[0], validation="disturbed"),
-    "sparse GP in the first layer, disturbed": partial(_bounded, attention="scgp", layers=[0], validation="disturbed"),
+    "sparse GP in the first layer, disturbed": partial(
+        _bounded, attention="sparse_cgp", layers=[0], validation="disturbed"
+    ),
 }
 
 TEMPERED: Mapping[str, Tempered] = {

@@ -16,14 +16,14 @@ from experiments.studies.conversion.training import trained
 
 __all__ = ["timing"]
 
-_VARIANTS: dict[str, tuple[str, str | list[int], str, str]] = {
-    "GP in the last layer (sparse, sequence)": ("scgp", "last", "sequence", "marginal"),
-    "GP in the last layer (exact, bounded)": ("cgp", "last", "bounded", "joint"),
-    "GP in the first layer (exact, bounded)": ("cgp", [0], "bounded", "joint"),
-    "sparse GP in the first layer (bounded)": ("scgp", [0], "bounded", "joint"),
-    "GP in the second layer (exact, bounded)": ("cgp", [1], "bounded", "joint"),
-    "GP in all layers (exact, bounded)": ("cgp", "all", "bounded", "joint"),
-    "sparse GP in all layers (bounded)": ("scgp", "all", "bounded", "joint"),
+_VARIANTS: dict[str, tuple[str, str | list[int], str]] = {
+    "sparse GP in the last layer": ("sparse_cgp", "last", "marginal"),
+    "GP in the last layer": ("cgp", "last", "joint"),
+    "GP in the first layer": ("cgp", [0], "joint"),
+    "sparse GP in the first layer": ("sparse_cgp", [0], "joint"),
+    "GP in the second layer": ("cgp", [1], "joint"),
+    "GP in all layers": ("cgp", "all", "joint"),
+    "sparse GP in all layers": ("sparse_cgp", "all", "joint"),
 }
 
 
@@ -49,8 +49,9 @@ def timing(
     torch.set_num_threads(threads)
     model, images = trained(out), cifar10_parts(data, limit=batch_size).test.images
     calls: dict[tuple[str, int], Callable[[], object]] = {("softmax, one pass", 1): lambda: model(images)}
-    for name, (attention, layers, kind, sampling) in _VARIANTS.items():
-        converted = cgp.convert(model, attention, layers, statistics=kind)
+    for name, (method, layers, sampling) in _VARIANTS.items():
+        inputs = images[:64] if method == "sparse_cgp" else None
+        converted = cgp.convert(model, method, layers, inputs=inputs)
         for count in draws:
             calls[name, count] = _predicting(converted, images, count, sampling)
     seconds: dict[tuple[str, int], list[float]] = {key: [] for key in calls}

@@ -1,4 +1,4 @@
-"""Does the variance of a layer know an OOD input? By layer and by the statistics of the covariance."""
+"""Does the variance of a layer know an OOD input? By layer."""
 
 from __future__ import annotations
 
@@ -37,21 +37,20 @@ def variance(*, data: Path, out: Path = Path("runs/conversion"), images: int = 5
     sets |= {name: read_arrays(data / name / "test.npz").images[:images] / 255 for name in _SETS}
     with torch.no_grad():
         entropies = {name: cgp.predict(model, x, 1, batch_size=250).total[None] for name, x in sets.items()}
-    rows = [{"statistics": "entropy of the prediction", "layer": "", "spread": ""} | _row(entropies, 0)]
-    for statistics in ("sequence", "learned", "bounded"):
-        converted = cgp.convert(model, "cgp", "all", statistics=statistics)
-        scores = {name: _variances(converted, x) for name, x in sets.items()}
-        for layer in range(len(scores[""])):
-            tokens = scores[""][layer]
-            spread = float(tokens.quantile(0.99) / tokens.median())
-            rows.append({"statistics": statistics, "layer": layer + 1, "spread": spread} | _row(scores, layer))
+    rows = [{"layer": "entropy of the prediction", "spread": ""} | _row(entropies, 0)]
+    converted = cgp.convert(model, "cgp", "all")
+    scores = {name: _variances(converted, x) for name, x in sets.items()}
+    for layer in range(len(scores[""])):
+        tokens = scores[""][layer]
+        spread = float(tokens.quantile(0.99) / tokens.median())
+        rows.append({"layer": layer + 1, "spread": spread} | _row(scores, layer))
     write_csv(out / "variance.csv", rows)
     names = [name for name in sets if name]
-    lines = [f"| statistics | layer | q99 / median | {' | '.join(names)} |", "| --- |" + " ---: |" * (len(names) + 2)]
+    lines = [f"| layer | q99 / median | {' | '.join(names)} |", "| --- |" + " ---: |" * (len(names) + 1)]
     for row in rows:
         spread = f"{row['spread']:.3g}" if row["spread"] != "" else ""
         cells = " | ".join(f"{row[name]:.2f}" for name in names)
-        lines.append(f"| {row['statistics']} | {row['layer']} | {spread} | {cells} |")
+        lines.append(f"| {row['layer']} | {spread} | {cells} |")
     write_text(out / "variance.md", "\n".join(lines) + "\n")
     print("\n".join(lines), flush=True)
 

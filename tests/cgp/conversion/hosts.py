@@ -166,8 +166,112 @@ def torch_attention() -> Host:
     return Host(model, inputs, lambda out: out[0])
 
 
-HOSTS = (
+def decoder(name: str, **options: Any) -> Host:
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    sizes = {
+        "vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32,
+        "max_position_embeddings": 64, "bos_token_id": 1, "eos_token_id": None, "pad_token_id": 0,
+    }  # fmt: skip
+    config = getattr(transformers, f"{name}Config")(**{**sizes, **options}, attn_implementation="sdpa")
+    model = getattr(transformers, {"GPT2": "GPT2LMHeadModel"}.get(name, f"{name}ForCausalLM"))(config)
+    inputs = _text_inputs(9)
+    inputs["attention_mask"] = inputs["attention_mask"].flip(1)  # decoders are padded on the left
+    inputs["attention_mask"][:, -2:] = 1
+    real = inputs["attention_mask"].bool()
+    return Host(spread(model), inputs, lambda out: out.logits[real])
+
+
+def llama() -> Host:
+    """Grouped heads."""
+    return decoder("Llama", num_key_value_heads=2)
+
+
+def mistral() -> Host:
+    """Grouped heads in windows."""
+    return decoder("Mistral", num_key_value_heads=2, sliding_window=3)
+
+
+def gemma() -> Host:
+    """Heads wider than the model divided by their number."""
+    return decoder("Gemma", num_key_value_heads=1, head_dim=8)
+
+
+def gpt2() -> Host:
+    return decoder("GPT2")
+
+
+def encoder_decoder(name: str, **options: Any) -> Host:
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    config = getattr(transformers, f"{name}Config")(
+        vocab_size=40, d_model=16, decoder_start_token_id=0, **options, attn_implementation="sdpa"
+    )
+    model = getattr(transformers, f"{name}ForConditionalGeneration")(config)
+    inputs = {**_text_inputs(), "decoder_input_ids": torch.randint(3, 40, (BATCH, 5))}
+    return Host(spread(model), inputs, logits)
+
+
+def bart() -> Host:
+    sizes = {"encoder_layers": 1, "decoder_layers": 2, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    return encoder_decoder("Bart", **sizes, **heads, max_position_embeddings=32)
+
+
+def t5() -> Host:
+    """A bias by relative position."""
+    return encoder_decoder("T5", d_ff=32, d_kv=8, num_layers=1, num_decoder_layers=2, num_heads=2)
+
+
+def timm_swin() -> Host:
+    """Windows with a bias by relative position."""
+    timm = pytest.importorskip("timm", reason="timm is not installed")
+    sizes = {"img_size": 16, "patch_size": 2, "embed_dim": 8, "depths": (1, 2), "num_heads": (2, 4), "window_size": 4}
+    model = timm.models.SwinTransformer(**sizes, num_classes=5)
+    for module in model.modules():
+        if hasattr(module, "fused_attn"):
+            module.fused_attn = True
+    return Host(spread(model), images(), tensor)
+
+
+class Own(nn.Module):
+    """Somebody's own attention: values of another width, a scale, a helper function."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_heads = 2
+        self.maps = nn.ModuleList([nn.Linear(16, 16), nn.Linear(16, 16), nn.Linear(16, 6), nn.Linear(6, 16)])
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        q, k, v = (m(tokens).unflatten(-1, (2, -1)).transpose(1, 2) for m in list(self.maps)[:3])
+        return tokens + self.maps[3](_attend(q, k, v).transpose(1, 2).flatten(-2))
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return nn.functional.scaled_dot_product_attention(q, k, v, scale=0.1)
+
+
+def own() -> Host:
+    return Host(spread(nn.Sequential(Own(), Own())), torch.randn(BATCH, 7, 16), tensor)
+
+
+def torch_transformer() -> Host:
+    model = spread(nn.Transformer(16, 2, 1, 2, 32, batch_first=True))
+    inputs = {"src": torch.randn(BATCH, 7, 16), "tgt": torch.randn(BATCH, 5, 16)}
+    inputs |= {"src_key_padding_mask": ~padding(7, 7, 4, 2), "memory_key_padding_mask": ~padding(7, 7, 4, 2)}
+    inputs |= {"tgt_mask": torch.ones(5, 5).triu(1).bool(), "tgt_is_causal": True}
+    return Host(model, inputs, tensor)
+
+
+def wide_attention() -> Host:
+    """Keys and values of widths of their own."""
+    model = spread(nn.MultiheadAttention(16, 2, kdim=6, vdim=10, batch_first=True))
+    inputs = {"query": torch.randn(BATCH, 7, 16), "key": torch.randn(BATCH, 5, 6), "value": torch.randn(BATCH, 5, 10)}
+    return Host(model, inputs, lambda out: out[0])
+
+
+ENCODERS = (
     torchvision_vit, timm_vit, timm_qk_norm, timm_deit, timm_eva, timm_eva_separate, timm_rope, transformers_vit,
-    transformers_dinov2, transformers_dinov2_with_registers, transformers_bert, transformers_bert_eager,
-    transformers_roberta, torch_encoder, torch_encoder_sequence_first, torch_encoder_norm_first, torch_attention,
+    transformers_dinov2, transformers_dinov2_with_registers, transformers_bert, transformers_roberta, torch_encoder,
+    torch_encoder_sequence_first, torch_encoder_norm_first, torch_attention, timm_swin, own, wide_attention,
 )  # fmt: skip
+DECODERS = (llama, mistral, gemma, gpt2)
+HOSTS = (*ENCODERS, *DECODERS, bart, t5, torch_transformer)

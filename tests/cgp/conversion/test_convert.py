@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import copy
+import pickle
 
 import pytest
 import torch
 from torch import nn
 
-from cgp import (
-    CategoricalLikelihood,
-    CGPAttention,
-    Objective,
-    SoftmaxAttention,
-    SparseCGPAttention,
-    describe,
-    predict,
-)
-from cgp.attention import Attention, KernelAttention
-from cgp.conversion import Adapter, ConvertedAttention, Projections, convert, register_adapter, registry
-from cgp.conversion.registry import attention_sites
-from cgp.model.blocks import attention_blocks, sampling
+from cgp import CategoricalLikelihood, CGPAttention, Objective, SoftmaxAttention
+from cgp.conversion import ConvertedHeads, attention_sites, convert
+from cgp.conversion.hooks import is_attached
 from cgp.model.inputs import call_model
 from tests.cgp.conversion import hosts
-from tests.cgp.conversion.hosts import HOSTS, Host
+from tests.cgp.conversion.hosts import DECODERS, ENCODERS, HOSTS, Host
 
 
 def run(host: Host, model: nn.Module) -> torch.Tensor:
@@ -31,316 +22,335 @@ def run(host: Host, model: nn.Module) -> torch.Tensor:
         return host.output(call_model(model, host.inputs))
 
 
+def heads_of(model: nn.Module) -> list[ConvertedHeads]:
+    return [module for module in model.modules() if isinstance(module, ConvertedHeads)]
+
+
+def draw(host: Host, model: nn.Module, mode: str | None = "marginal") -> torch.Tensor:
+    for heads in heads_of(model):
+        heads.sampling = mode
+    return run(host, model)
+
+
+def sparse(host: Host) -> dict:
+    return {"method": "sparse_cgp", "num_inducing": 5, "inputs": host.inputs}
+
+
 @pytest.mark.parametrize("layers", ["last", "all"])
-@pytest.mark.parametrize("attention", ["cgp", "scgp"])
 @pytest.mark.parametrize("make", HOSTS)
-def test_in_mean_mode_a_converted_model_predicts_as_the_original(make, attention, layers):
+def test_in_mean_mode_a_converted_model_predicts_as_the_original(make, layers):
     host = make()
     expected = run(host, host.model)
-    converted = convert(host.model, attention, layers)
-    assert (run(host, converted) - expected).abs().max() < 1e-5
-    assert len(attention_blocks(converted)) == (len(attention_sites(host.model)) if layers == "all" else 1)
-    assert not attention_blocks(host.model)  # a copy was converted
+    converted = convert(host.model, layers=layers)
+    torch.testing.assert_close(run(host, converted), expected, atol=1e-5, rtol=0)
+    assert len(heads_of(converted)) == (len(attention_sites(host.model)) if layers == "all" else 1)
 
 
-@pytest.mark.parametrize("attention", ["cgp", "scgp"])
+@pytest.mark.parametrize("method", ["cgp", "sparse_cgp"])
 @pytest.mark.parametrize("make", HOSTS)
-def test_draws_vary_around_the_original(make, attention):
+def test_draws_vary_around_the_original(make, method):
     host = make()
-    expected, converted = run(host, host.model), convert(host.model, attention, amplitude=0.3)
-    with sampling(converted, "marginal"):
-        first, second = run(host, converted), run(host, converted)
+    expected = run(host, host.model)
+    converted = convert(host.model, layers="all", amplitude=0.3, **(sparse(host) if method == "sparse_cgp" else {}))
+    first, second = draw(host, converted), draw(host, converted)
     assert torch.isfinite(first).all()
     assert not torch.allclose(first, second, atol=1e-4)
     assert not torch.allclose(first, expected, atol=1e-4)
+    assert torch.equal(draw(host, converted, "mean"), run(host, convert(host.model, layers="all")))
 
 
-@pytest.mark.parametrize("attention", ["sgpa", "kep_svgp", lambda d, h: CGPAttention(d, h, coupling="latent")])
-@pytest.mark.parametrize("make", [hosts.torchvision_vit, hosts.transformers_bert, hosts.torch_encoder])
-def test_methods_with_means_of_their_own_run_and_train(make, attention):
+@pytest.mark.parametrize("make", HOSTS)
+def test_the_host_is_left_as_it_was(make):
     host = make()
-    converted = convert(host.model, attention).train()
-    host.output(call_model(converted, host.inputs)).sum().backward()
-    block = attention_blocks(converted)[0]
-    assert all(torch.isfinite(p.grad).all() for p in block.parameters() if p.grad is not None)
-    assert block.in_proj.weight.grad.any()
+    before = {name: (type(m), dict(vars(m)), m.training) for name, m in host.model.named_modules()}
+    state = {name: value.clone() for name, value in host.model.state_dict().items()}
+    draw(host, convert(host.model, layers="all", **sparse(host)))
+    for name, module in host.model.named_modules():
+        kind, attributes, training = before[name]
+        assert type(module) is kind
+        assert module.training == training
+        assert vars(module).keys() == attributes.keys()
+    assert host.model.state_dict().keys() == state.keys()
+    assert all(torch.equal(value, state[name]) for name, value in host.model.state_dict().items())
 
 
-def test_projections_are_the_hosts_own():
-    host = hosts.transformers_bert().model
-    source = host.bert.encoder.layer[-1].attention.self
-    block = attention_blocks(convert(host, "cgp"))[0]
-    query, key, value = block.in_proj.weight.chunk(3)
-    for mine, linear in ((query, source.query), (key, source.key), (value, source.value)):
-        assert torch.equal(mine, linear.weight)
-    vit = hosts.timm_vit().model
-    converted = convert(vit, "cgp", copy=False)
-    assert converted is vit
-    assert isinstance(converted.blocks[-1].attn, ConvertedAttention)
+def test_parameters_are_shared_and_keys_only_gain():
+    host = hosts.transformers_bert()
+    converted = convert(host.model, layers="all")
+    mine, theirs = dict(converted.named_parameters()), dict(host.model.named_parameters())
+    assert all(mine[name] is parameter for name, parameter in theirs.items())
+    assert set(converted.state_dict()) - set(host.model.state_dict()) == {
+        f"bert.encoder.layer.{i}.attention.self.gp.{name}"
+        for i in range(3)
+        for name in ("raw_noise", "log_amplitude", "log_lengthscale", "layer")
+    }
 
 
-def test_frozen_projections_stay_frozen():
-    host = hosts.timm_vit().model.requires_grad_(False)
-    block = attention_blocks(convert(host, "scgp"))[0]
-    assert not block.in_proj.weight.requires_grad
-    assert not block.out_proj.weight.requires_grad
-    assert block.softmax.log_amplitude.requires_grad
+def test_the_covariance_is_of_the_hosts_queries_and_keys():
+    """Against the projections by hand, dense, one sequence."""
+    host = nn.MultiheadAttention(16, 2, batch_first=True).double()
+    x = torch.randn(1, 5, 16, dtype=torch.float64)
+    heads = heads_of(convert(host, amplitude=0.7, noise=0.05, lengthscale=1.3))[0]
+    seen = []
+    gaussian = heads.gaussian
+    heads.gaussian = lambda inputs: seen.append(gaussian(inputs)) or seen[-1]
+    model = nn.MultiheadAttention(16, 2, batch_first=True)
+    model = convert(host, amplitude=0.7, noise=0.05, lengthscale=1.3)
+    own = heads_of(model)[0]
+    for mode in ("marginal", "joint"):
+        own.sampling = mode
+        vars(own)["gaussian"] = lambda inputs: seen.append(type(own).gaussian(own, inputs)) or seen[-1]
+        model(x, x, x)
+    Q, K, _ = (x @ host.in_proj_weight.T + host.in_proj_bias).chunk(3, -1)
+    for h in range(2):
+        q, k = (z[0, :, 8 * h : 8 * h + 8] / 8**0.25 / 1.3 for z in (Q, K))
+
+        def R(a, b):
+            return torch.exp(-0.5 * torch.cdist(a, b).square())
+
+        factor = torch.linalg.cholesky(R(k, k) + 0.05 * torch.eye(5).double())
+        expected = 0.7**2 * (R(q, q) - R(q, k) @ torch.cholesky_solve(R(k, q), factor))
+        torch.testing.assert_close(seen[0].variance[0, h], expected.diagonal())
+        torch.testing.assert_close(seen[1].covariance[0, h], expected)
 
 
-@pytest.mark.parametrize("make", [hosts.transformers_bert, hosts.transformers_bert_eager, hosts.transformers_roberta])
-def test_what_padded_text_holds_does_not_matter(make):
+def test_scales_of_the_scores_are_the_hosts():
+    """Queries that a host has multiplied already count as those that it has not."""
+    q, k = torch.randn(2, 1, 2, 5, 4).unbind()
+    heads = ConvertedHeads(2)
+    from cgp.conversion import HostAttention
+
+    plain = heads.marginals(HostAttention(lambda: q, q, k)).variance
+    ready = heads.marginals(HostAttention(lambda: q, q * 4**-0.5, k, scale=1.0)).variance
+    torch.testing.assert_close(ready, plain)
+
+
+def test_with_every_query_and_key_among_them_the_sparse_variance_is_exact():
+    host = hosts.own()
+    host = Host(host.model.double(), host.inputs[:1].double(), host.output)
+    seen = {}
+    for name, options in (("exact", {}), ("sparse", {**sparse(host), "num_inducing": 14})):
+        model = convert(host.model, **options)
+        own = heads_of(model)[0]
+        vars(own)["gaussian"] = lambda inputs, own=own, name=name: seen.setdefault(name, own.marginals(inputs))
+        draw(host, model)
+    torch.testing.assert_close(seen["sparse"].variance, seen["exact"].variance, rtol=1e-3, atol=1e-6)
+
+
+# Masks and caches
+
+
+@pytest.mark.parametrize("method", ["cgp", "sparse_cgp"])
+@pytest.mark.parametrize("make", [hosts.transformers_bert, hosts.transformers_roberta])
+def test_what_padded_text_holds_does_not_matter(make, method):
     host = make()
-    converted = convert(host.model, "cgp", "all", amplitude=0.3)
+    converted = convert(host.model, layers="all", amplitude=0.3, **(sparse(host) if method == "sparse_cgp" else {}))
     ids = host.inputs["input_ids"].clone()
     ids[host.inputs["attention_mask"] == 0] = 5
-    changed = {**host.inputs, "input_ids": ids}
-    one, other = (predict(converted, inputs, 4, seed=1) for inputs in (host.inputs, changed))
-    real = host.inputs["attention_mask"].bool()
-    for name, variance in one.token_variance.items():
-        torch.testing.assert_close(variance, other.token_variance[name], rtol=1e-3, atol=1e-6)
-        assert not variance.transpose(-1, -2)[~real].any()
-        assert (variance.transpose(-1, -2)[real] > 0).all()
-    # Padding moves the dimension along which noise is drawn in no way: the draws are the same.
-    torch.testing.assert_close(one.probabilities, other.probabilities, rtol=1e-3, atol=1e-4)
+    other = Host(host.model, {**host.inputs, "input_ids": ids}, host.output)
+    outputs = []
+    for one in (host, other):
+        torch.manual_seed(1)
+        outputs.append(draw(one, converted))
+    torch.testing.assert_close(*outputs, rtol=1e-3, atol=1e-4)
 
 
-def test_outputs_at_padded_tokens_are_the_hosts_too():
+def test_padded_queries_have_no_variance():
     host = hosts.transformers_bert()
-    inputs, output = host.inputs, lambda out: out.last_hidden_state
-    model = host.model.bert
+    model = convert(host.model, amplitude=0.3)
+    own, real = heads_of(model)[0], host.inputs["attention_mask"].bool()
+    vars(own)["gaussian"] = lambda inputs: seen.append(own.marginals(inputs)) or seen[-1]
+    seen = []
+    draw(host, model)
+    variance = seen[0].variance.transpose(-1, -2)
+    assert (variance[real] > 0).all()
+    assert not variance[~real].any()
+
+
+@pytest.mark.parametrize("make", DECODERS)
+def test_no_token_looks_ahead(make):
+    host = make()
+    model = convert(host.model, layers="all", amplitude=0.3)
+    ids = host.inputs["input_ids"]
+    outputs = []
+    for changed in (ids, torch.cat([ids[:, :-2], ids[:, -2:] + 1], 1) % 40):
+        torch.manual_seed(1)
+        outputs.append(draw(Host(model, {"input_ids": changed}, hosts.logits), model)[:, :-2])
+    torch.testing.assert_close(*outputs)
+
+
+@pytest.mark.parametrize("make", DECODERS)
+def test_new_tokens_see_all_cached_ones(make):
+    """Variances of the last layer token by token, against one pass."""
+    host = make()
+    model = convert(host.model)
+    own, ids = heads_of(model)[0], host.inputs["input_ids"]
+    own.sampling = "marginal"
+    seen = []
+
+    def gaussian(inputs):
+        seen.append(own.marginals(inputs))
+        return seen[-1]
+
+    vars(own)["gaussian"] = gaussian
     with torch.no_grad():
-        expected, got = (output(call_model(m, inputs)) for m in (model, convert(model, "cgp", "all")))
-    torch.testing.assert_close(got, expected, atol=1e-5, rtol=0)
+        model(ids)
+        whole = seen.pop().variance
+        past = None
+        for t in range(ids.shape[1]):
+            past = model(ids[:, t : t + 1], past_key_values=past, use_cache=True).past_key_values
+    by_token = torch.cat([posterior.variance for posterior in seen], -1)
+    torch.testing.assert_close(by_token, whole, rtol=1e-3, atol=1e-6)
 
 
-def test_flash_masks_of_two_dimensions_are_padding():
-    host = hosts.transformers_bert()
-    module = convert(host.model, "cgp").bert.encoder.layer[-1].attention.self
-    x = torch.randn(3, 7, 16)
-    real = hosts.padding(7, 7, 4, 2)
-    pairs = real[:, None, None, :].expand(3, 1, 7, 7)
-    torch.testing.assert_close(module(x, real.long())[0], module(x, pairs)[0])
-    assert not torch.allclose(module(x, None)[0][1:], module(x, pairs)[0][1:])
+@pytest.mark.parametrize("make", DECODERS)
+def test_generation_with_a_cache(make):
+    host = make()
+    model = convert(host.model, layers="all", amplitude=2.0)
+    options = {"max_new_tokens": 6, "do_sample": False}
+    expected = host.model.generate(**host.inputs, **options)
+    assert torch.equal(model.generate(**host.inputs, **options), expected)
+    for heads in heads_of(model):
+        heads.sampling = "marginal"
+    drawn = [model.generate(**host.inputs, **options) for _ in range(4)]
+    assert any(not torch.equal(one, expected) for one in drawn)
 
 
-def test_causal_decoders_keep_their_order():
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    config = transformers.BertConfig(
-        vocab_size=40, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
-        max_position_embeddings=32, is_decoder=True, use_cache=False,
-    )  # fmt: skip
-    model = hosts.spread(transformers.BertLMHeadModel(config))
-    converted = convert(model, "scgp", "all", statistics="learned")
-    ids = torch.randint(3, 40, (2, 6))
-    for inputs in ({"input_ids": ids}, {"input_ids": ids, "attention_mask": hosts.padding(6, 6, 4).long()}):
-        with torch.no_grad():
-            torch.testing.assert_close(converted(**inputs).logits, model(**inputs).logits, atol=1e-5, rtol=0)
-    with pytest.raises(ValueError, match=r"layer.0.attention.self: is_causal"):
-        convert(model, "scgp", "all", statistics="sequence")(input_ids=ids)
-    with pytest.raises(ValueError, match=r"layer.0.attention.self: past_key_values"):
-        converted(input_ids=ids, use_cache=True)
+def test_windows_leave_earlier_keys_out():
+    """Beyond the window the variance is that of the window's keys alone."""
+    host = hosts.mistral()
+    wide = hosts.decoder("Mistral", num_key_value_heads=2, sliding_window=None)
+    wide.model.load_state_dict(host.model.state_dict())
+    variances = []
+    for one in (host, wide):
+        model = convert(one.model, layers=[0])
+        own = heads_of(model)[0]
+        vars(own)["gaussian"] = lambda inputs, own=own: variances.append(own.marginals(inputs)) or variances[-1]
+        draw(Host(model, {"input_ids": host.inputs["input_ids"]}, hosts.logits), model)
+    narrow, full = (posterior.variance for posterior in variances)
+    torch.testing.assert_close(narrow[..., :3], full[..., :3])
+    assert (narrow[..., 3:] > full[..., 3:]).all()
 
 
+@pytest.mark.parametrize("make", [hosts.torch_attention, hosts.torch_encoder])
+def test_joint_draws_where_all_queries_see_the_same_keys(make):
+    host = make()
+    model = convert(host.model, amplitude=0.3)
+    assert not torch.allclose(draw(host, model, "joint"), run(host, host.model), atol=1e-4)
+
+
+def test_joint_draws_under_a_causal_mask_are_refused():
+    host = hosts.llama()
+    with pytest.raises(ValueError, match=r"layers.1.self_attn: sampling 'joint' is not defined"):
+        draw(host, convert(host.model), "joint")
+
+
+PADDING = ~hosts.padding(7, 7, 4, 2)
+CAUSAL = torch.ones(7, 7).triu(1).bool()
+MASKS = {
+    "padding": {"key_padding_mask": PADDING},
+    "pairs": {"attn_mask": CAUSAL},
+    "both": {"key_padding_mask": PADDING, "attn_mask": CAUSAL},
+    "float pairs": {"key_padding_mask": PADDING, "attn_mask": torch.zeros(7, 7).masked_fill(CAUSAL, -torch.inf)},
+    "bias": {"attn_mask": torch.linspace(-1, 1, 49).view(7, 7)},
+    "float padding": {"key_padding_mask": torch.zeros(3, 7).masked_fill(PADDING, -torch.inf)},
+    "by head": {"attn_mask": torch.stack([CAUSAL, CAUSAL.T] * 3), "key_padding_mask": PADDING & False},
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
 @pytest.mark.parametrize("batch_first", [True, False])
-def test_torch_encoders_take_causal_masks(batch_first):
-    host = hosts.torch_encoder(batch_first=batch_first)
-    converted = convert(host.model, "cgp", "all", statistics="learned")
-    mask = nn.Transformer.generate_square_subsequent_mask(7)
+def test_multihead_attention_takes_every_mask(name, batch_first):
+    host = hosts.spread(nn.MultiheadAttention(16, 2, batch_first=batch_first))
     x = torch.randn(3, 7, 16) if batch_first else torch.randn(7, 3, 16)
     with torch.no_grad():
-        torch.testing.assert_close(converted(x, mask=mask), host.model(x, mask=mask), atol=1e-5, rtol=0)
-
-
-def test_torch_decoders_attend_across():
-    layer = hosts.spread(nn.TransformerDecoderLayer(16, 2, 32, batch_first=True))
-    converted = convert(layer, "scgp", "all")
-    x, memory, pad = torch.randn(3, 4, 16), torch.randn(3, 7, 16), ~hosts.padding(7, 7, 4, 2)
-    with torch.no_grad():
-        expected = layer(x, memory, memory_key_padding_mask=pad)
-        torch.testing.assert_close(converted(x, memory, memory_key_padding_mask=pad), expected, atol=1e-5, rtol=0)
+        expected, weights = host(x, x, x, **MASKS[name])
+        got, same = convert(host)(x, x, x, **MASKS[name])
+    torch.testing.assert_close(got, expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(same, weights)
 
 
 def test_multihead_attention_takes_every_shape():
     host = hosts.spread(nn.MultiheadAttention(16, 2))
-    converted = convert(host, "cgp")
+    converted = convert(host)
     x, y = torch.randn(5, 3, 16), torch.randn(6, 3, 16)
-    pairs = torch.zeros(3, 1, 5, 5, dtype=torch.bool)
-    pairs[1, ..., 3:] = True
     with torch.no_grad():
-        for args, options in (
-            ((x, x, x), {}),
-            ((x, y, y), {}),
-            ((x[:, 0], x[:, 0], x[:, 0]), {}),
-            ((x, x, x), {"attn_mask": pairs.expand(3, 2, 5, 5).flatten(0, 1)}),
-        ):
-            expected = host(*args, **options, need_weights=False)[0]
-            torch.testing.assert_close(converted(*args, **options)[0], expected, atol=1e-5, rtol=0)
+        for args in ((x, x, x), (x, y, y), (x[:, 0], y[:, 0], y[:, 0])):
+            expected = host(*args, need_weights=False)[0]
+            torch.testing.assert_close(converted(*args, need_weights=False)[0], expected, atol=1e-5, rtol=0)
 
 
-def test_timm_masks_that_are_padding_are_read_as_padding():
-    host = hosts.timm_vit()
-    converted = convert(host.model, "cgp", "all", statistics="learned")
-    keep = torch.ones(1, 1, 1, 17, dtype=torch.bool)
-    keep[..., 12:] = False
-    with torch.no_grad():
-        for mask in (keep.expand(3, 1, 17, 17), torch.zeros(17, 17).masked_fill(~keep[0, 0], -torch.inf)):
-            x = torch.randn(3, 17, 16)
-            expected = host.model.blocks[0](x, attn_mask=mask)
-            torch.testing.assert_close(converted.blocks[0](x, attn_mask=mask), expected, atol=1e-5, rtol=0)
-        torch.testing.assert_close(
-            converted.blocks[0](x, is_causal=True), host.model.blocks[0](x, is_causal=True), atol=1e-5, rtol=0
-        )
-
-
-class Reference(nn.Module):
-    """As the reference models: blocks of this package."""
-
-    def __init__(self, attention) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(attention(16, 2) for _ in range(2))
-        self.head = nn.Linear(16, 3)
-
-    def forward(self, x):
-        for layer in self.layers:
-            x = x + layer(x)
-        return self.head(x.mean(-2))
-
-
-@pytest.mark.parametrize("attention", ["cgp", "scgp"])
-def test_reference_models_keep_softmax(attention):
-    model, x = Reference(SoftmaxAttention).eval(), torch.randn(3, 5, 16)
-    converted = convert(model, attention, "all")
-    torch.testing.assert_close(converted(x), model(x), atol=1e-5, rtol=0)
-    assert all(isinstance(layer, CGPAttention | SparseCGPAttention) for layer in converted.layers)
-
-
-@pytest.mark.parametrize("kernel", ["rbf", "exponential"])
-@pytest.mark.parametrize("symmetric", [False, True])
-def test_reference_models_keep_kernel_attention(kernel, symmetric):
-    model = Reference(lambda d, h: KernelAttention(d, h, kernel=kernel, symmetric=symmetric)).eval()
-    x = 0.1 * torch.randn(3, 5, 16)  # not normalised: the exponential kernel grows from layer to layer
-    torch.testing.assert_close(convert(model, "cgp", "all")(x), model(x), atol=1e-5, rtol=0)
-
-
-def test_kernel_means_start_at_the_hosts_scores():
-    """A squared exponential of q s^(-1/4), k s^(-1/4) has the host's dot products."""
-    host = hosts.torch_attention().model
-    block = attention_blocks(convert(host, "cgp", mean="kernel"))[0]
-    query, key, _ = block.in_proj.weight.chunk(3)
-    host_query, host_key, _ = host.in_proj_weight.chunk(3)
-    torch.testing.assert_close(query.T @ key, host_query.T @ host_key / block.head_dim**0.5)
-
-
-class Scaled(nn.Module):
-    """Somebody's own attention, with a scale of its own."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.maps = nn.ModuleList(nn.Linear(16, 16) for _ in range(4))
-
-    def forward(self, tokens, *, mask=None):
-        q, k, v = (m(tokens).unflatten(-1, (2, 8)).transpose(-2, -3) for m in self.maps[:3])
-        out = nn.functional.scaled_dot_product_attention(q, k, v, scale=0.1)
-        return {"out": self.maps[3](out.transpose(-2, -3).flatten(-2))}
-
-
-class ConvertedScaled(ConvertedAttention):
-    def forward(self, tokens, *, mask=None):
-        return {"out": self.attend(tokens)}
-
-
-class ScaledAdapter(Adapter):
-    hosts = (Scaled,)
-
-    def read(self, host):
-        names = ("query", "key", "value")
-        weights = {n: m.weight for n, m in zip(names, host.maps, strict=False)}
-        biases = {n: m.bias for n, m in zip(names, host.maps, strict=False)}
-        return Projections(2, weights, biases, host.maps[3], scale=0.1)
-
-    def wrap(self, host, block):
-        return ConvertedScaled(block)
-
-
-@pytest.fixture
-def own_family(monkeypatch):
-    monkeypatch.setattr(registry, "_ADAPTERS", list(registry._ADAPTERS))
-    register_adapter(ScaledAdapter())
-
-
-@pytest.mark.parametrize("options", [{}, {"statistics": "learned"}])
-def test_a_family_of_ones_own(own_family, options):
-    model, x = nn.Sequential(Scaled()).eval(), torch.randn(3, 5, 16)
-    converted = convert(model, "cgp", **options)
-    torch.testing.assert_close(converted(x)["out"], model(x)["out"], atol=1e-5, rtol=0)
-    assert "ConvertedScaled" not in describe(model)
-
-
-def test_only_adapters_are_registered():
-    with pytest.raises(ValueError, match="adapter: expected an instance"):
-        register_adapter(ScaledAdapter)
-
-
-def test_subclasses_are_not_taken_for_their_parents():
-    class Other(nn.MultiheadAttention):
-        pass
-
-    with pytest.raises(ValueError, match=r"got none in Sequential; not supported: 0 \(.*Other"):
-        convert(nn.Sequential(Other(16, 2)))
-
-
-def test_shared_layers_stay_shared():
-    layer = nn.MultiheadAttention(16, 2, batch_first=True)
-    model = nn.ModuleDict({"a": nn.ModuleList([layer]), "b": nn.ModuleList([layer])})
-    converted = convert(model, "cgp", "all")
-    assert converted["a"][0] is converted["b"][0]
-    assert isinstance(converted["a"][0], ConvertedAttention)
+# What else a model is put through
 
 
 @pytest.mark.parametrize(
     ("layers", "expected"), [("last", [2]), ("all", [0, 1, 2]), ([0], [0]), ([-1, 0], [0, 2]), ((1, 1), [1])]
 )
 def test_layers(layers, expected):
-    converted = convert(hosts.timm_vit().model, "cgp", layers)
-    is_converted = [site.adapter is None for site in attention_sites(converted)]
-    assert [i for i, done in enumerate(is_converted) if done] == expected
+    converted = convert(hosts.timm_vit().model, layers=layers)
+    assert [i for i, site in enumerate(attention_sites(converted)) if site.state == "converted"] == expected
 
 
 def test_layers_can_be_converted_one_after_another():
     host = hosts.timm_vit()
-    converted = convert(convert(host.model, "cgp", [0]), "scgp", [2])
-    assert [type(b) for b in attention_blocks(converted)] == [CGPAttention, SparseCGPAttention]
-    torch.testing.assert_close(run(host, converted), run(host, host.model), atol=1e-5, rtol=0)
+    converted = convert(convert(host.model, layers=[0]), layers=[2], **sparse(host))
+    assert [heads.inducing is None for heads in heads_of(converted)] == [True, False]
+    assert torch.equal(run(host, converted), run(host, host.model))
+
+
+def test_shared_layers_stay_shared():
+    layer = nn.MultiheadAttention(16, 2, batch_first=True)
+    model = nn.ModuleDict({"a": nn.ModuleList([layer]), "b": nn.ModuleList([layer])})
+    converted = convert(model, layers="all")
+    assert converted["a"][0] is converted["b"][0]
+    assert is_attached(converted["a"][0])
 
 
 def test_mode_precision_and_device_are_the_hosts():
     model = hosts.timm_vit().model.double().train()
-    block = attention_blocks(convert(model, "scgp"))[0]
-    assert block.training
-    assert {p.dtype for p in block.parameters()} == {torch.float64}
+    heads = heads_of(convert(model))[0]
+    assert heads.training
+    assert {p.dtype for p in heads.parameters()} == {torch.float64}
 
 
-@pytest.mark.parametrize("make", [hosts.timm_qk_norm, hosts.timm_eva_separate, hosts.torchvision_vit])
+@pytest.mark.parametrize("make", [hosts.timm_qk_norm, hosts.timm_eva_separate, hosts.torchvision_vit, hosts.llama])
 def test_bfloat16_models_run(make):
     host = make()
-    model = convert(host.model, "scgp", "all").bfloat16()
-    out = call_model(model, host.inputs.bfloat16())
+    expected = run(host, host.model)
+    inputs = host.inputs.bfloat16() if isinstance(host.inputs, torch.Tensor) else host.inputs
+    half = Host(host.model.bfloat16(), inputs, host.output)
+    out = draw(half, convert(half.model, layers="all", amplitude=0.01))
     assert out.dtype == torch.bfloat16
-    assert (out.float() - run(host, host.model)).abs().mean() < 0.1 * run(host, host.model).std()
+    assert (out.float() - expected).abs().mean() < 0.1 * expected.std()
 
 
-def test_converted_models_train_by_every_parameter():
-    host = hosts.timm_eva()
-    model = convert(host.model, "scgp", "all").train()
-    call_model(model, host.inputs).square().sum().backward()
-    without = [n for n, p in model.named_parameters() if "block" in n and (p.grad is None or not p.grad.any())]
-    assert not without
+@pytest.mark.parametrize("make", [hosts.timm_eva, hosts.torchvision_vit, hosts.llama])
+def test_converted_models_train_by_every_parameter(make):
+    host = make()
+    model = convert(host.model, layers="all", **sparse(host)).train()
+    host.output(call_model(model, host.inputs)).square().sum().backward()
+    assert not [n for n, p in model.named_parameters() if ".gp." in n and (p.grad is None or not p.grad.any())]
 
 
-@pytest.mark.parametrize("attention", ["cgp", "scgp"])
-def test_converted_models_are_finetuned_through_the_bound(attention):
+def test_recomputed_activations_draw_the_same_noise():
+    host = hosts.transformers_bert()
+    gradients = []
+    for checkpointing in (False, True):
+        model = convert(host.model, layers="all").train()
+        for module in model.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = 0.0
+        if checkpointing:
+            model.gradient_checkpointing_enable()
+        torch.manual_seed(0)
+        loss = host.output(call_model(model, host.inputs)).square().sum()
+        gradients.append(torch.autograd.grad(loss, heads_of(model)[0].log_amplitude)[0])
+    torch.testing.assert_close(*gradients)
+
+
+def test_converted_models_are_finetuned_through_the_bound():
     host, labels = hosts.torchvision_vit(), torch.tensor([0, 1, 2])
-    model = convert(host.model, attention, "all").train()
+    model = convert(host.model, layers="all").train()
     objective = Objective(model, CategoricalLikelihood(5), num_data=3)
     optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
     losses = []
@@ -352,87 +362,150 @@ def test_converted_models_are_finetuned_through_the_bound(attention):
     assert losses[-1] < 0.5 * losses[0]
 
 
-@pytest.mark.parametrize("layers", ["last", "all"])
-@pytest.mark.parametrize("make", [hosts.transformers_bert_eager, hosts.transformers_vit])
-def test_attention_weights_are_those_of_the_layers_that_have_some(make, layers):
-    host = make()
-    host.model.set_attn_implementation("eager")
-    with torch.no_grad():
-        out = call_model(convert(host.model, "cgp", layers), {**host.inputs, "output_attentions": True})
-    assert len(out.attentions) == (2 if layers == "last" else 0)
-
-
-@pytest.mark.parametrize("make", [hosts.torchvision_vit, hosts.timm_eva, hosts.transformers_vit])
+@pytest.mark.parametrize(
+    "make", [hosts.torchvision_vit, hosts.timm_eva, hosts.transformers_vit, hosts.transformers_bert, hosts.llama]
+)
 def test_converted_models_compile_without_a_graph_break(make):
     torch._dynamo.reset()
     host = make()
-    model = convert(host.model, "scgp", "all")
+    model = convert(host.model, layers="all")
     compiled = torch.compile(model, fullgraph=True, backend="eager")
     torch.testing.assert_close(run(host, compiled), run(host, model))
 
 
-def test_deepcopies_and_state_dicts():
+def test_sparse_draws_compile_without_a_graph_break():
+    torch._dynamo.reset()
+    host = hosts.transformers_bert()
+    model = convert(host.model, layers="all", **sparse(host))
+    expected = draw(host, model, "mean")
+    out = draw(host, torch.compile(model, fullgraph=True, backend="eager"))
+    assert torch.isfinite(out).all()
+    assert not torch.allclose(out, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("make", [hosts.torchvision_vit, hosts.timm_vit, hosts.transformers_bert])
+def test_converted_models_are_exported_in_mean_mode(make):
+    host = make()
+    model = convert(host.model, layers="all")
+    args, options = ((), host.inputs) if isinstance(host.inputs, dict) else ((host.inputs,), {})
+    with torch.no_grad():
+        exported = torch.export.export(model, args, options).module()
+    torch.testing.assert_close(run(host, exported), run(host, host.model), atol=1e-5, rtol=0)
+
+
+def test_copies_pickles_and_state_dicts():
     host = hosts.timm_vit()
-    model = convert(host.model, "scgp", "all")
-    twin = copy.deepcopy(model)
-    other = convert(hosts.timm_vit().model, "scgp", "all")
+    model = convert(host.model, layers="all", **sparse(host))
+    other = convert(hosts.timm_vit().model, layers="all", **sparse(host))
     other.load_state_dict(model.state_dict())
-    for candidate in (twin, other):
+    for candidate in (copy.deepcopy(model), pickle.loads(pickle.dumps(model)), other):
         assert torch.equal(run(host, candidate), run(host, model))
+        assert len(heads_of(candidate)) == 3
+        assert not torch.equal(draw(host, candidate), run(host, model))
+
+
+def test_forwards_that_were_replaced_on_the_module_are_kept():
+    """As accelerate replaces them."""
+    host = hosts.timm_vit()
+    attention, calls = host.model.blocks[2].attn, []
+    attention._old_forward = attention.forward
+
+    def forward(module, *args, **options):
+        calls.append(module)
+        return module._old_forward(*args, **options)
+
+    import functools
+
+    attention.forward = functools.partial(forward, attention)
+    converted = convert(host.model, amplitude=0.3)
+    assert torch.equal(run(host, converted), run(host, host.model))
+    assert calls[0] is converted.blocks[2].attn
+    assert not torch.equal(draw(host, converted), run(host, host.model))
+
+
+def test_reference_models_are_hosts_too():
+    model, x = nn.Sequential(SoftmaxAttention(16, 2), SoftmaxAttention(16, 2)).eval(), torch.randn(3, 5, 16)
+    torch.testing.assert_close(convert(model, layers="all")(x), model(x), atol=1e-5, rtol=0)
 
 
 # What cannot be converted
+
+
+class ByHand(nn.Module):
+    """Named after nothing, but with attention in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = Attention()
+        self.softmax = nn.MultiheadAttention(16, 2)
+
+
+class Attention(nn.Module):
+    def forward(self, x):
+        return (x @ x.mT).softmax(-1) @ x
+
+
+class OwnForward(nn.MultiheadAttention):
+    def forward(self, x):
+        return super().forward(x, x, x)[0]
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: nn.Linear(2, 2), "got none in Linear$"),
-        (
-            lambda: pytest.importorskip("timm").create_model("swin_tiny_patch4_window7_224"),
-            "WindowAttention, with a rel",
-        ),
-        (lambda: pytest.importorskip("timm").create_model("beit_base_patch16_224", depth=1), r"blocks.0.attn \(timm"),
-        (lambda: nn.MultiheadAttention(16, 2, kdim=8), "MultiheadAttention: kdim, vdim"),
-        (lambda: nn.MultiheadAttention(16, 2, add_zero_attn=True), "MultiheadAttention: add_bias_kv, add_zero"),
-        (lambda: nn.Sequential(nn.MultiheadAttention(16, 2, add_bias_kv=True)), "^0: add_bias_kv"),
+        (lambda: nn.Sequential(Attention()), r"0 \(.*Attention\): computes attention by hand"),
+        (lambda: nn.MultiheadAttention(16, 2, add_zero_attn=True), "the model .*appends keys that are no tokens"),
+        (lambda: nn.Sequential(nn.MultiheadAttention(16, 2, add_bias_kv=True)), "0 .*add_bias_kv"),
+        (lambda: OwnForward(16, 2), "OwnForward.*in a forward of its own"),
+        (lambda: CGPAttention(8, 2), "a Gaussian-process block already"),
+        (lambda: convert(nn.MultiheadAttention(16, 2)), "converted already"),
     ],
 )
-def test_models_without_attention_that_could_be_converted_are_refused(make, message):
+def test_attention_that_cannot_be_reached_is_refused_by_name(make, message):
     with pytest.raises(ValueError, match=message):
         convert(make())
 
 
-def test_odd_head_sizes_are_refused():
-    layers = pytest.importorskip("timm").layers
-    with pytest.raises(ValueError, match="0: projections: expected heads of the width divided by their number"):
-        convert(nn.Sequential(layers.Attention(16, 2, attn_head_dim=6)))
+def test_timm_has_to_fuse_its_attention():
+    host = hosts.timm_vit()
+    host.model.blocks[1].attn.fused_attn = False
+    with pytest.raises(ValueError, match=r"got 1 of 3 .*\n  blocks.1.attn .*fused_attn = True"):
+        convert(host.model, layers="all")
+    assert len(heads_of(convert(host.model, layers="all", strict=False))) == 2
+    assert len(heads_of(convert(host.model, layers=[0, 2]))) == 2
+    with pytest.raises(ValueError, match="got none in VisionTransformer"):
+        convert(host.model, layers=[1], strict=False)
 
 
-def test_gated_and_grouped_attention_are_refused():
-    layers = pytest.importorskip("timm").layers
-    with pytest.raises(ValueError, match="0: gate"):
-        convert(nn.Sequential(layers.Attention(16, 2, gated=True)))
-    grouped = layers.AttentionRope(16, 4, num_kv_heads=2, qkv_fused=False)
-    with pytest.raises(ValueError, match="0: num_kv_heads"):
-        convert(nn.Sequential(grouped))
+def test_a_host_that_turns_to_attention_by_hand_says_so_when_it_draws():
+    host = hosts.timm_vit()
+    model = convert(host.model)
+    model.blocks[2].attn.fused_attn = False
+    torch.testing.assert_close(run(host, model), run(host, host.model), atol=1e-5, rtol=0)
+    with pytest.raises(ValueError, match=r"blocks.2.attn: expected a call of scaled_dot_product_attention"):
+        draw(host, model)
 
 
-def test_methods_that_know_no_rotations_are_refused():
-    with pytest.raises(ValueError, match=r"blocks.2.attn: attention: SGPAttention is not defined for a host"):
-        convert(hosts.timm_eva().model, "sgpa")
+def test_wrong_numbers_of_heads_are_named():
+    model = convert(hosts.own().model)
+    heads_of(model)[0].num_heads = 3
+    with pytest.raises(ValueError, match=r"1: expected queries of 3 heads, got shape \(3, 2, 7, 8\)"):
+        draw(hosts.own(), model)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"attention": "gp"}, "attention: expected a factory or one of"),
-        ({"attention": lambda d, h: nn.Linear(d, d)}, "expected a factory of cgp.attention.Attention"),
+        ({"method": "gp"}, "method: expected one of"),
         ({"layers": "first"}, "layers: expected 'last', 'all' or indices"),
         ({"layers": [3]}, "layers: expected indices of the model's 3"),
         ({"layers": [-4]}, "layers: expected indices"),
         ({"layers": []}, "layers: expected indices"),
-        ({"statistics": "none"}, "blocks.2.attn: statistics"),
+        ({"amplitude": 0.0}, "amplitude: expected a number above"),
+        ({"num_inducing": 3}, "num_inducing: expected None for 'cgp'"),
+        ({"method": "sparse_cgp"}, "inputs: expected a batch"),
+        ({"method": "sparse_cgp", "num_inducing": 0}, "num_inducing: expected at least 1"),
     ],
 )
 def test_bad_arguments_are_refused(options, message):
@@ -440,60 +513,6 @@ def test_bad_arguments_are_refused(options, message):
         convert(hosts.timm_vit().model, **options)
 
 
-def test_converted_layers_are_not_converted_again():
-    model = convert(hosts.timm_vit().model, "cgp")
-    with pytest.raises(ValueError, match=r"blocks.2.attn is converted already"):
-        convert(model, "scgp")
-    with pytest.raises(ValueError, match="the model is converted already"):
-        convert(CGPAttention(8, 2))
-
-
-@pytest.mark.parametrize(
-    ("make", "call", "path"),
-    [
-        (hosts.timm_vit, lambda m, mask: m.blocks[2](torch.randn(1, 5, 16), attn_mask=~mask), "blocks.2.attn"),
-        (
-            hosts.torch_encoder,
-            lambda m, mask: m(torch.randn(1, 5, 16), mask=mask),
-            "layers.2.self_attn",
-        ),
-        (
-            hosts.transformers_bert,
-            lambda m, mask: m.bert.encoder.layer[2](torch.randn(1, 5, 16), ~mask[None, None]),
-            "bert.encoder.layer.2.attention.self",
-        ),
-    ],
-)
-def test_masks_that_are_neither_padding_nor_causal_are_refused(make, call, path):
-    model = convert(make().model, "cgp")
-    with pytest.raises(ValueError, match=f"^{path}: attention mask: expected a mask that is padding, causal"):
-        call(model, torch.eye(5, dtype=torch.bool))
-
-
-def test_the_hosts_dropout_of_weights_is_left_out():
-    host = nn.MultiheadAttention(16, 2, dropout=0.9, batch_first=True)
-    x = torch.randn(3, 5, 16)
-    model = convert(host, "cgp").train()
-    with sampling(model, "mean"):
-        torch.testing.assert_close(model(x, x, x)[0], host.eval()(x, x, x)[0], atol=1e-5, rtol=0)
-
-
-def test_the_seam_for_tokens():
-    """What the conversion needs of every block: a map between projection and attention, and queries at padding."""
-    block, x = SparseCGPAttention(8, 2, mean="softmax").eval(), torch.randn(3, 5, 8)
-    doubled = block(x, token_map=lambda tokens: tokens._replace(q=2 * tokens.q))
-    with torch.no_grad():
-        block.in_proj.weight[:8] *= 2
-        block.in_proj.bias[:8] *= 2
-    torch.testing.assert_close(doubled, block(x))
-    variance = block.token_variance(x, token_map=lambda tokens: tokens._replace(q=0.5 * tokens.q))
-    assert not torch.allclose(variance, block.token_variance(x))
-    mask = ~hosts.padding(5, 5, 3, 1)
-    cleared = block(x, key_padding_mask=mask)
-    block.clears_padding = False
-    kept = block(x, key_padding_mask=mask)
-    torch.testing.assert_close(kept[~mask], cleared[~mask])
-    assert not torch.allclose(kept[mask], cleared[mask])
-    across = block(x, x, x, key_padding_mask=mask)
-    torch.testing.assert_close(kept, across)
-    assert isinstance(block, Attention)
+@pytest.mark.parametrize("make", ENCODERS)
+def test_every_site_of_an_encoder_is_convertible(make):
+    assert {site.state for site in attention_sites(make().model)} == {"softmax"}

@@ -6,73 +6,98 @@ import json
 
 import pytest
 import torch
+from torch import nn
 
-from cgp import CGPAttention
 from cgp.conversion import convert, from_pretrained, save_pretrained
 from cgp.model.inputs import call_model
-from cgp.model.temperature import logit_temperature, set_logit_temperature
 from tests.cgp.conversion import hosts
-from tests.cgp.conversion.hosts import HOSTS
+from tests.cgp.conversion.hosts import HOSTS, Host
 
 
-@pytest.mark.parametrize("make", HOSTS)
-def test_reloading_is_equal_to_the_bit(make, tmp_path):
-    host = make()
-    model = convert(host.model, "scgp", "all", num_inducing=3, statistics="learned")
+def converted(host: Host, layers="all") -> nn.Module:
+    """With every parameter moved, so that nothing is found again by chance."""
+    model = convert(host.model, "sparse_cgp", layers, num_inducing=3, inputs=host.inputs)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.01 * torch.randn_like(parameter))
-    save_pretrained(model, tmp_path / "model")
-    again = from_pretrained(tmp_path / "model", make().model)
+    return model
+
+
+def assert_equal(host: Host, again: nn.Module, model: nn.Module) -> None:
     state, other = model.state_dict(), again.state_dict()
     assert state.keys() == other.keys()
     assert all(torch.equal(state[name], other[name]) for name in state)
     with torch.no_grad():
         got, expected = (host.output(call_model(m, host.inputs)) for m in (again, model.eval()))
     assert torch.equal(got, expected)
-    assert sorted(p.name for p in (tmp_path / "model").iterdir()) == ["cgp_config.json", "model.safetensors"]
+    assert not again.training
 
 
-def test_several_conversions_and_factories(tmp_path):
-    host = hosts.timm_vit()
-    model = convert(convert(host.model, "cgp", [0]), lambda d, h: CGPAttention(d, h, coupling="latent"), [1])
+@pytest.mark.parametrize("make", HOSTS)
+def test_reloading_is_equal_to_the_bit(make, tmp_path):
+    host, other = make(), make().model
+    model, before = converted(host), {name: value.clone() for name, value in other.state_dict().items()}
+    save_pretrained(model, tmp_path / "model")
+    assert_equal(host, from_pretrained(tmp_path / "model", other), model)
+    assert all(torch.equal(value, before[name]) for name, value in other.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    "make", [hosts.transformers_bert, hosts.transformers_vit, hosts.llama, hosts.bart, hosts.t5, hosts.gpt2]
+)
+@pytest.mark.parametrize("own", [True, False])
+def test_models_of_transformers_come_back_without_the_host(make, own, tmp_path):
+    host = make()
+    model = converted(host, [0, -1])
+    model.save_pretrained(tmp_path) if own else save_pretrained(model, tmp_path)
+    assert_equal(host, from_pretrained(tmp_path), model)
+    plain = type(host.model).from_pretrained(tmp_path).eval()
+    with torch.no_grad():
+        predictions = [host.output(call_model(m, host.inputs)) for m in (plain, model.eval())]
+    torch.testing.assert_close(*predictions, atol=1e-5, rtol=0)
+
+
+def test_files_in_pieces(tmp_path):
+    host = hosts.transformers_bert()
+    model = converted(host)
+    model.save_pretrained(tmp_path, max_shard_size="20KB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 1
+    assert_equal(host, from_pretrained(tmp_path), model)
+
+
+def test_checkpoints_of_the_trainer(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    host = hosts.transformers_bert()
+    model = convert(host.model)
+    rows = [{"input_ids": row, "labels": torch.tensor(1)} for row in host.inputs["input_ids"]]
+    options = transformers.TrainingArguments(
+        str(tmp_path), max_steps=2, save_steps=2, report_to=[], use_cpu=True, disable_tqdm=True
+    )
+    transformers.Trainer(model, options, train_dataset=rows).train()
+    assert_equal(host, from_pretrained(tmp_path / "checkpoint-2"), model)
+    assert model.bert.encoder.layer[-1].attention.self.gp.log_amplitude.grad is not None
+
+
+def test_models_of_timm_come_back_without_the_host(tmp_path):
+    timm = pytest.importorskip("timm")
+    model = convert(timm.create_model("vit_tiny_patch16_224", num_classes=3).eval())
     save_pretrained(model, tmp_path)
-    with pytest.raises(ValueError, match="attention: expected the factory"):
-        from_pretrained(tmp_path, host.model)
-    again = from_pretrained(tmp_path, host.model, attention=lambda d, h: CGPAttention(d, h, coupling="latent"))
-    assert torch.equal(again(host.inputs), model(host.inputs))
-
-
-def test_a_temperature_is_kept(tmp_path):
-    host = hosts.timm_vit()
-    model = convert(host.model, "cgp")
-    set_logit_temperature(model, 1.1 / 0.7)
-    save_pretrained(model, tmp_path)
-    assert logit_temperature(from_pretrained(tmp_path, host.model)) == 1.1 / 0.7
-    config = json.loads((tmp_path / "cgp_config.json").read_text())
-    del config["temperature"]  # as it was before there were any
-    (tmp_path / "cgp_config.json").write_text(json.dumps(config))
-    assert logit_temperature(from_pretrained(tmp_path, host.model)) == 1.0
-
-
-def test_attention_alone(tmp_path):
-    host = hosts.torch_attention()
-    save_pretrained(convert(host.model, "cgp"), tmp_path)
-    again = from_pretrained(tmp_path, host.model)
-    assert torch.equal(call_model(again, host.inputs)[0], call_model(convert(host.model, "cgp"), host.inputs)[0])
+    again, x = from_pretrained(tmp_path), torch.randn(1, 3, 224, 224)
+    assert torch.equal(again(x), model(x))
 
 
 def test_saving_over_an_older_model_leaves_nothing_behind(tmp_path):
     host = hosts.timm_vit()
-    save_pretrained(convert(host.model, "cgp"), tmp_path)
-    save_pretrained(convert(host.model, "scgp"), tmp_path)
-    assert len(list(tmp_path.iterdir())) == 2
-    assert json.loads((tmp_path / "cgp_config.json").read_text())["conversions"][0]["attention"] == "scgp"
+    save_pretrained(convert(host.model), tmp_path)
+    save_pretrained(converted(host), tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["cgp_config.json", "model.safetensors"]
+    assert from_pretrained(tmp_path, host.model).blocks[0].attn.gp.inducing.shape == (2, 3, 8)
 
 
 def test_a_write_that_fails_leaves_the_older_model(tmp_path, monkeypatch):
     host = hosts.timm_vit()
-    save_pretrained(convert(host.model, "cgp"), tmp_path)
+    save_pretrained(convert(host.model), tmp_path)
     before = (tmp_path / "model.safetensors").read_bytes()
 
     def fail(model, name):
@@ -80,7 +105,7 @@ def test_a_write_that_fails_leaves_the_older_model(tmp_path, monkeypatch):
 
     monkeypatch.setattr("cgp.conversion.storage.save_model", fail)
     with pytest.raises(OSError, match="disk full"):
-        save_pretrained(convert(host.model, "scgp"), tmp_path)
+        save_pretrained(converted(host), tmp_path)
     assert (tmp_path / "model.safetensors").read_bytes() == before
     assert len(list(tmp_path.iterdir())) == 2
 
@@ -89,13 +114,14 @@ def test_what_cannot_be_saved_or_loaded(tmp_path):
     host = hosts.timm_vit()
     with pytest.raises(ValueError, match="model: expected one that cgp.convert returned"):
         save_pretrained(host.model, tmp_path)
-    odd = convert(host.model, lambda d, h, kind: CGPAttention(d, h), kind=torch.zeros(1))
-    with pytest.raises(ValueError, match="options: expected values that JSON has"):
-        save_pretrained(odd, tmp_path)
-    save_pretrained(convert(host.model, "cgp"), tmp_path)
-    with pytest.raises(ValueError, match="model: expected a timm.models"):
-        from_pretrained(tmp_path, hosts.torchvision_vit().model)
+    with pytest.raises(ValueError, match="folder: expected safetensors of a converted model"):
+        from_pretrained(tmp_path, host.model)
+    save_pretrained(convert(host.model), tmp_path)
+    with pytest.raises(ValueError, match="model: expected the host that was converted, whose attention layer 2"):
+        from_pretrained(tmp_path, hosts.torch_attention().model)
+    with pytest.raises(ValueError, match="model: expected the host"):
+        from_pretrained(tmp_path)
     config = tmp_path / "cgp_config.json"
-    config.write_text(config.read_text().replace('"format_version": 1', '"format_version": 2'))
-    with pytest.raises(ValueError, match="expected format_version 1, got 2"):
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"format_version": 1}))
+    with pytest.raises(ValueError, match="expected format_version 2, got 1"):
         from_pretrained(tmp_path, host.model)

@@ -1,0 +1,219 @@
+"""The posterior around the attention of a host model: its scales, one set per head."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from cgp.attention import StochasticHeads
+from cgp.attention.inputs import full_precision
+from cgp.functional.cholesky import cholesky, inverse_factor
+from cgp.functional.covariances import squared_exponential
+from cgp.functional.gaussians import DenseGaussian, LowRankGaussian, MarginalGaussian
+from cgp.functional.padding import mask_gram, mask_tokens
+from cgp.functional.visible import (
+    Visibility,
+    exact_covariance,
+    exact_variance,
+    read_visibility,
+    sparse_root,
+    sparse_variance,
+)
+
+__all__ = ["ConvertedHeads", "HostAttention", "query_padding"]
+
+_MIN_NOISE = 1e-6
+
+
+class HostAttention(NamedTuple):
+    """One call of attention in a host model.
+
+    Attributes:
+        call: computes it as the host does, ``() -> (*batch, h, Nq, s_v)``.
+        q: queries, ``(*batch, h, Nq, s)``.
+        k: keys, ``(*batch, h or a divisor of it, Nk, s)``.
+        mask: as of ``scaled_dot_product_attention``: True = attended, or an additive bias; or None.
+        is_causal: whether query i sees the keys up to i.
+        scale: of the scores; None is :math:`s^{-1/2}`.
+        is_self: whether the queries are the last of the keys' tokens.
+    """
+
+    call: Callable[[], Tensor]
+    q: Tensor
+    k: Tensor
+    mask: Tensor | None = None
+    is_causal: bool = False
+    scale: float | None = None
+    is_self: bool = True
+
+
+class ConvertedHeads(StochasticHeads):
+    r"""Gaussian-process posterior whose mean is the attention that a host model computes.
+
+    .. math:: \tau^2\,[R_q - R_{qk}(R_k + \sigma^2I)^{-1}R_{kq}]
+
+    R is the squared exponential of :math:`Q\,c\,s^{1/4}/\ell` and :math:`K s^{-1/4}/\ell`, c the scale of the scores.
+    Each query is conditioned on the keys that the mask lets it see (:mod:`cgp.functional.visible`).
+
+    Args:
+        num_heads: h; 1 means one set of scales for any number of heads.
+        amplitude: where :math:`\tau` starts; learned per head.
+        noise: where :math:`\sigma^2` starts; learned per head.
+        lengthscale: where :math:`\ell` starts; learned per head.
+        inducing: inducing inputs ``(h, m, s)``, in units of :math:`K s^{-1/4}`; None is the exact posterior.
+
+    Raises:
+        ValueError: if a scale is not positive.
+
+    Example:
+        >>> heads, x = ConvertedHeads(2), torch.randn(3, 2, 5, 4)
+        >>> attention = HostAttention(lambda: nn.functional.scaled_dot_product_attention(x, x, x), x, x)
+        >>> heads.marginals(attention).variance.shape
+        torch.Size([3, 2, 5])
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        *,
+        amplitude: float = 0.1,
+        noise: float = 0.01,
+        lengthscale: float = 3.0,
+        inducing: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        for name, value in (("amplitude", amplitude), ("noise", noise), ("lengthscale", lengthscale)):
+            if not value > _MIN_NOISE:
+                raise ValueError(f"{name}: expected a number above {_MIN_NOISE:g}, got {value!r}")
+        self.num_heads = num_heads
+        self.path = ""  # in the model, for messages
+        self.register_buffer("layer", torch.tensor(0))  # among the model's attention layers: names change on disk
+        self.raw_noise = nn.Parameter(torch.full((num_heads,), math.log(math.expm1(noise - 0.5 * _MIN_NOISE))))
+        self.log_amplitude = nn.Parameter(torch.full((num_heads,), math.log(amplitude)))
+        self.log_lengthscale = nn.Parameter(torch.full((num_heads,), math.log(lengthscale)))
+        self.inducing = None if inducing is None else nn.Parameter(inducing)
+
+    @property
+    def noise(self) -> Tensor:
+        """Variance of the keys, ``(h,)``."""
+        return nn.functional.softplus(self.raw_noise) + 0.5 * _MIN_NOISE
+
+    def scales(self) -> list[nn.Parameter]:
+        """Noise, amplitude and lengthscale, each ``(h,)``; the mean depends on none of them."""
+        return [self.raw_noise, self.log_amplitude, self.log_lengthscale]
+
+    def points(self, inputs: HostAttention) -> tuple[Tensor, Tensor]:
+        """Queries and keys of every head in units of the lengthscale, in float32 at least.
+
+        Args:
+            inputs: what the host attends with.
+
+        Returns:
+            ``(*batch, h, Nq, s)`` and ``(*batch, h, Nk, s)``.
+        """
+        q, k = (x if x.dtype == torch.float64 else x.float() for x in (inputs.q, inputs.k))
+        if q.dim() > 3 and k.shape[-3] != q.shape[-3]:
+            k = k.repeat_interleave(q.shape[-3] // k.shape[-3], -3)
+        quarter = q.shape[-1] ** 0.25
+        scale = quarter**-2 if inputs.scale is None else inputs.scale
+        inverse = self._inverse_lengthscale(q)
+        return q * (scale * quarter * inverse), k * (inverse / quarter)
+
+    def marginals(self, inputs: HostAttention) -> MarginalGaussian:
+        """Mean and variance of each token.
+
+        Args:
+            inputs: what the host attends with.
+
+        Returns:
+            Mean ``(*batch, h, Nq, s_v)``, variance ``(*batch, h, Nq)``.
+        """
+        mean, visible = inputs.call(), self.visible(inputs)
+        with full_precision(inputs.q.device):
+            q, k = self.points(inputs)
+            if self.inducing is None:
+                bracket = exact_variance(q, k, self.noise.to(q.dtype), visible)
+            else:
+                bracket = sparse_variance(*self._features(q, k), self.noise.to(q.dtype), visible)
+            variance = self._amplitude(q).square() * bracket
+            padding = query_padding(inputs, visible)
+            return MarginalGaussian(
+                mean.to(q.dtype), variance if padding is None else variance.masked_fill(padding, 0.0)
+            )
+
+    def joint(self, inputs: HostAttention) -> DenseGaussian | LowRankGaussian:
+        """Posterior with its covariance over the queries.
+
+        Args:
+            inputs: what the host attends with.
+
+        Returns:
+            Mean ``(*batch, h, Nq, s_v)`` and a covariance over Nq tokens.
+
+        Raises:
+            ValueError: if queries see different keys.
+        """
+        mean, visible = inputs.call(), self.visible(inputs)
+        if not visible.is_common:
+            raise ValueError(
+                f"{self.path}: sampling 'joint' is not defined where each query sees keys of its own (a causal mask, "
+                "a window); expected 'mean' or 'marginal'"
+            )
+        with full_precision(inputs.q.device):
+            q, k = self.points(inputs)
+            noise, amplitude = self.noise.to(q.dtype), self._amplitude(q)
+            padding = query_padding(inputs, visible)
+            if self.inducing is None:
+                covariance = amplitude.square()[..., None] * exact_covariance(q, k, noise, visible.hidden)
+                return DenseGaussian(mean.to(q.dtype), mask_gram(covariance, padding, padding), padding)
+            root, diagonal = sparse_root(*self._features(q, k), noise, visible.hidden)
+            root, diagonal = amplitude[..., None] * root, amplitude.square() * diagonal
+            if padding is not None:
+                root, diagonal = mask_tokens(root, padding), diagonal.masked_fill(padding, 0.0)
+            return LowRankGaussian(mean.to(q.dtype), root, diagonal, padding)
+
+    def weight_factors(self) -> dict[str, Tensor]:
+        """The inverse factor of the inducing inputs, which depends on weights alone."""
+        if self.inducing is None:
+            return {}
+        points = self.inducing * self._inverse_lengthscale(self.inducing)
+        factor = cholesky(squared_exponential(points), name="covariance of the inducing inputs")
+        return {"whitening": inverse_factor(factor)}
+
+    def _features(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """Whitened features of queries and keys, ``(*batch, h, m, N)``."""
+        assert self.inducing is not None
+        frozen = self.frozen_factor("whitening")
+        whitening = (self.weight_factors()["whitening"] if frozen is None else frozen).to(q.dtype)
+        points = self.inducing.to(q.dtype) * self._inverse_lengthscale(q)
+        return whitening @ squared_exponential(points, q), whitening @ squared_exponential(points, k)
+
+    def visible(self, inputs: HostAttention) -> Visibility:
+        """The keys that each query sees."""
+        return read_visibility(inputs.mask, inputs.q.shape[-2], inputs.k.shape[-2], is_causal=inputs.is_causal)
+
+    def _inverse_lengthscale(self, like: Tensor) -> Tensor:
+        return (-self.log_lengthscale).exp()[:, None, None].to(like.dtype)
+
+    def _amplitude(self, like: Tensor) -> Tensor:
+        return self.log_amplitude.exp()[:, None].to(like.dtype)
+
+
+def query_padding(inputs: HostAttention, visible: Visibility) -> Tensor | None:
+    """Queries that are padding, as far as the keys' mask says.
+
+    Args:
+        inputs: what the host attends with.
+        visible: its mask.
+
+    Returns:
+        ``(*batch, Nq)``, or None where queries and keys are not the same tokens.
+    """
+    count = inputs.q.shape[-2]
+    if visible.hidden is None or not inputs.is_self or count > visible.hidden.shape[-1]:
+        return None
+    return visible.hidden[..., -count:]

@@ -1,0 +1,303 @@
+"""A structural copy of a model that shares its tensors, and runs of it that share what no draw changes."""
+
+from __future__ import annotations
+
+import functools
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import MethodType
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from .blocks import attention_blocks
+
+__all__ = ["KeptPosterior", "SharedPrefix", "twin", "uncompiled"]
+
+T = TypeVar("T")
+
+
+def uncompiled(model: nn.Module) -> nn.Module:
+    """The model inside the wrappers of ``torch.compile`` and of data-parallel training.
+
+    Args:
+        model: any module.
+
+    Returns:
+        The module that is wrapped, or the model itself.
+
+    Example:
+        >>> inner = nn.Linear(1, 1)
+        >>> uncompiled(torch.compile(inner)) is inner
+        True
+    """
+    while True:
+        parallel = isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel)
+        inner = model.module if parallel else getattr(model, "_orig_mod", None)
+        if not isinstance(inner, nn.Module):
+            return model
+        model = inner
+
+
+def twin(model: nn.Module) -> nn.Module:
+    """Copy the modules of a model, and share its parameters, buffers and everything else.
+
+    What is done to the copy's modules (attributes, modes, hooks, replaced methods) does not reach the model; what is
+    done to its tensors does. References among the modules (lists, bound methods, partial functions) are kept within
+    the copy. Compiled modules come out uncompiled. TorchScript modules are shared, not copied.
+
+    Args:
+        model: any module.
+
+    Returns:
+        The copy, in the model's own mode.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(2, 2), nn.Dropout())
+        >>> copy = twin(model).eval()
+        >>> copy[0].weight is model[0].weight, model.training
+        (True, True)
+    """
+    model = uncompiled(model)
+    originals = {id(module): uncompiled(module) for module in model.modules()}
+    twins: dict[int, nn.Module] = {}
+    for original in originals.values():
+        if id(original) not in twins:
+            scripted = isinstance(original, torch.jit.ScriptModule)
+            twins[id(original)] = original if scripted else object.__new__(type(original))
+    twins.update({key: twins[id(original)] for key, original in originals.items()})
+    for original in originals.values():
+        copy = twins[id(original)]
+        if copy is not original:
+            attributes = {name: _mapped(value, twins) for name, value in vars(original).items()}
+            attributes.pop("_compiled_call_impl", None)
+            vars(copy).update(attributes)
+    return twins[id(model)]
+
+
+def _mapped(value: Any, twins: dict[int, nn.Module]) -> Any:
+    """A value with modules exchanged for their twins; containers are copied, other values shared."""
+    kind = type(value)
+    if kind in (dict, OrderedDict):
+        return kind((key, _mapped(item, twins)) for key, item in value.items()) if value else kind()
+    if kind in (list, tuple, set):
+        return kind(_mapped(item, twins) for item in value)
+    if kind is MethodType and id(value.__self__) in twins:
+        return MethodType(value.__func__, twins[id(value.__self__)])
+    if kind is functools.partial:
+        function, arguments, options = (_mapped(part, twins) for part in (value.func, value.args, value.keywords))
+        return functools.partial(function, *arguments, **options)
+    return twins.get(id(value), value)
+
+
+class SharedPrefix:
+    """Runs of a model that share what comes before its first stochastic block.
+
+    The modules that finish before the first stochastic block attends give the same in every draw. They are found
+    during the first run, whatever the model; their outputs are kept, and later runs take them instead of computing
+    them again. So is the first block's posterior.
+
+    It acts on a twin of the model. The inputs must be the same in every run. If a kept output is changed in place
+    later in the run, nothing is shared (``shares`` is False).
+
+    Args:
+        model: any module.
+        training: whether the runs are of a model in training: its modes are kept. Otherwise all modules are in eval
+            mode.
+
+    Example:
+        >>> from cgp import SparseCGPAttention
+        >>> prefix = SharedPrefix(nn.Sequential(nn.Linear(8, 8), SparseCGPAttention(8, 2)))
+        >>> x = torch.zeros(1, 3, 8)
+        >>> expected = prefix.record(lambda model: model(x))
+        >>> torch.equal(prefix.again(lambda model: model(x)), expected)
+        True
+    """
+
+    def __init__(self, model: nn.Module, *, training: bool = False) -> None:
+        self.model = twin(model)
+        self.shares = False
+        self.first: Any = None  # the first stochastic block, if its posterior can be kept
+        self._queues: list[_Replay] = []
+        for module in self.model.modules():
+            # Not .eval(): libraries override it to rewrite weights, which the twin shares.
+            if not training and not isinstance(module, torch.jit.ScriptModule):
+                module.training = False
+        stochastic = {block for block in attention_blocks(self.model) if block.stochastic}
+        self.blocks: dict[str, Any] = {n: m for n, m in self.model.named_modules() if m in stochastic}
+        for block in self.blocks.values():
+            block.num_samples = None
+
+    def set_sampling(self, mode: str | None) -> None:
+        """Set how every stochastic block draws: "mean", "marginal", "joint", or None for its default."""
+        for block in self.blocks.values():
+            block.sampling = mode
+
+    def record(self, run: Callable[[nn.Module], T]) -> T:
+        """Run the model and keep what comes before the first stochastic block attends.
+
+        Args:
+            run: calls the model that it is given.
+
+        Returns:
+            What ``run`` returned.
+        """
+        recorder = _Recorder(self.model, list(self.blocks.values()))
+        with recorder.watching():
+            result = run(self.model)
+        self.shares = recorder.first is not None and all(call.untouched() for call in recorder.finished)
+        if self.shares:
+            self._replay(recorder)
+        return result
+
+    def again(self, run: Callable[[nn.Module], T]) -> T:
+        """Run the model on the same inputs, from the first stochastic block on.
+
+        Args:
+            run: as for :meth:`record`.
+
+        Returns:
+            What ``run`` returned.
+        """
+        for replay in self._queues:
+            replay.restart()
+        return run(self.model)
+
+    def keep_posterior(self) -> KeptPosterior | None:
+        """Compute the first block's posterior in the next run only, and draw from it from then on.
+
+        Its scales must not change meanwhile; gradients of draws from it are to be taken in one backward pass.
+
+        Returns:
+            What stands for the block's ``gaussian``; None if the block attends to something else each time.
+        """
+        first = self.first
+        if first is None or not getattr(first, "draws_from_gaussian", False):
+            return None
+        kept = KeptPosterior(type(first).gaussian.__get__(first))
+        _override(first, "gaussian", kept)
+        return kept
+
+    def _replay(self, recorder: _Recorder) -> None:
+        outputs: dict[nn.Module, list[Any]] = {}
+        for call in recorder.finished:
+            outputs.setdefault(call.module, []).append(call.output)
+        for module, kept in outputs.items():
+            replay = _Replay(module.forward, kept)
+            self._queues.append(replay)
+            _override(module, "forward", replay)
+        if len(recorder.seen) == 1:  # a shared block attends to something else the second time
+            self.first, (tokens,) = recorder.first, recorder.seen
+            if hasattr(self.first, "project"):
+                _override(recorder.first, "project", lambda *args, **options: tokens)
+
+
+class _Call:
+    """A module call that has finished, with what it returned."""
+
+    def __init__(self, module: nn.Module, output: Any) -> None:
+        self.module, self.output = module, output
+        self.versions = [(leaf, _version(leaf)) for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor)]
+
+    def untouched(self) -> bool:
+        return all(_version(tensor) == version for tensor, version in self.versions)
+
+
+class _Recorder:
+    """Follows the calls of a twin until its first stochastic block is called, or attends without being called."""
+
+    def __init__(self, model: nn.Module, blocks: list[Any]) -> None:
+        self.modules = [m for m in model.modules() if not isinstance(m, torch.jit.ScriptModule)]
+        self.blocks = blocks
+        self.open: list[list[_Call]] = [[]]  # the finished calls inside each call that is under way
+        self.finished: list[_Call] = []
+        self.first: nn.Module | None = None
+        self.seen: list[Any] = []  # what the first block attends to, one a call
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        wrapped: list[tuple[Any, str, Callable[..., Any]]] = [(m, "forward", self._call) for m in self.modules]
+        wrapped += [(b, name, self._attend) for b in self.blocks for name in ("attend", "project") if hasattr(b, name)]
+        before = [(module, name, vars(module).get(name)) for module, name, _ in wrapped]
+        for module, name, wrapper in wrapped:
+            _override(module, name, functools.partial(wrapper, module, name, getattr(module, name)))
+        try:
+            yield
+        finally:
+            for module, name, own in before:
+                vars(module).pop(name)
+                if own is not None:
+                    _override(module, name, own)
+
+    def _call(self, module: nn.Module, _: str, forward: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        if module in self.blocks:
+            self._start(module)
+        if self.first is not None:
+            return forward(*args, **options)
+        self.open.append([])
+        output = forward(*args, **options)
+        if self.first is None:
+            self.open.pop()
+            self.open[-1].append(_Call(module, output))
+        return output
+
+    def _attend(self, block: Any, name: str, method: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        self._start(block)
+        result = method(*args, **options)
+        if block is self.first and (name == "project" or not hasattr(block, "project")):
+            self.seen.append(result)
+        return result
+
+    def _start(self, block: nn.Module) -> None:
+        if self.first is None:
+            self.first = block
+            self.finished = [call for calls in self.open for call in calls]
+
+
+class _Replay:
+    """A module's ``forward`` that returns what was kept, as often as it was called before the first block."""
+
+    def __init__(self, forward: Callable[..., Any], kept: list[Any]) -> None:
+        self.forward, self.kept = forward, kept
+        self.left: deque[Any] = deque()
+
+    def restart(self) -> None:
+        self.left = deque(self.kept)
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return self.left.popleft() if self.left else self.forward(*args, **options)
+
+
+class KeptPosterior:
+    """A block's ``gaussian`` that is computed once; its deviations may be scaled afterwards.
+
+    Attributes:
+        factor: by which the standard deviations are multiplied; draws are those of an amplitude so much larger.
+    """
+
+    def __init__(self, compute: Callable[..., Any]) -> None:
+        self.compute, self.posterior, self.factor = compute, None, 1.0
+
+    def __call__(self, tokens: Any) -> Any:
+        """The posterior of the first call, whatever the tokens."""
+        if self.posterior is None:
+            self.posterior = self.compute(tokens)
+        return self.posterior if self.factor == 1.0 else _scaled(self.posterior, self.factor)
+
+
+def _scaled(posterior: Any, factor: float) -> Any:
+    powers = {"variances": 2, "covariance": 2, "root": 1, "diagonal": 2}
+    return posterior._replace(
+        **{n: getattr(posterior, n) * factor ** powers[n] for n in posterior._fields if n in powers}
+    )
+
+
+def _override(module: Any, name: str, value: Callable[..., Any]) -> None:
+    vars(module)[name] = value  # not setattr: nn.Module and GPyTorch's Module have their own
+
+
+def _version(tensor: Tensor) -> int:
+    return -1 if tensor.is_inference() else tensor._version
