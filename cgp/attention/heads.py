@@ -24,7 +24,6 @@ class StochasticHeads(FreezableModule):
 
     stochastic = True
     draws_from_gaussian = True
-    draw_shape = torch.Size()  # a host cannot carry a leading dimension of draws
     __call__ = nn.Module.__call__  # GPyTorch's own skips forward hooks
 
     def __init__(self) -> None:
@@ -43,8 +42,13 @@ class StochasticHeads(FreezableModule):
             check_sampling(value, SAMPLING)
         self._sampling = value
 
+    @property
+    def draw_shape(self) -> torch.Size:
+        """Shape of what draws have in front: ``num_samples``, which few hosts carry, if that is set."""
+        return torch.Size() if self.num_samples is None or self.sampling == "mean" else torch.Size([self.num_samples])
+
     def attend(self, inputs: Any) -> Tensor:
-        """The mean of the heads, or a draw of them.
+        """The mean of the heads, or a draw of them; with ``num_samples`` set, as many in front.
 
         Args:
             inputs: what the host attends with; its ``call()`` is the host's own attention.
@@ -55,7 +59,7 @@ class StochasticHeads(FreezableModule):
         if self.sampling == "mean":
             return self.mean(inputs)
         with full_precision(inputs.q.device):
-            return self.gaussian(inputs).rsample(self.sampling).to(inputs.q.dtype)
+            return self.gaussian(inputs).rsample(self.sampling, self.draw_shape).to(inputs.q.dtype)
 
     def mean(self, inputs: Any) -> Tensor:
         """The host's own attention, untouched."""
