@@ -12,7 +12,7 @@ from experiments.data.digits import (
     digits_splits,
     ood_images,
 )
-from experiments.data.examples import DataDescription, DataSplits, Examples, Inputs, InputSet, batch
+from experiments.data.examples import Batches, DataDescription, DataSplits, Examples, Inputs, InputSet, batch
 from experiments.data.images import image_files
 from experiments.data.loading import check_inputs, input_sets, load
 from experiments.data.ood import OWN_IMAGES, folder_inputs, requested_ood
@@ -25,6 +25,7 @@ __all__ = [
     "OOD_KINDS",
     "OWN_IMAGES",
     "PUBLISHED",
+    "Batches",
     "CorruptionConfig",
     "DataConfig",
     "DataDescription",

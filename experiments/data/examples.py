@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-__all__ = ["DataDescription", "DataSplits", "Examples", "InputSet", "Inputs", "batch"]
+__all__ = ["Batches", "DataDescription", "DataSplits", "Examples", "InputSet", "Inputs", "batch"]
 
 Inputs = Tensor | Mapping[str, Tensor]
 """Images `(N, C, H, W)`, uint8 or float in [0, 1]; or texts: "tokens" `(N, n)` int64 or `(N, n, e)` float, and
@@ -185,6 +185,40 @@ def batch(examples: Examples | InputSet, indices: Tensor | slice) -> tuple[Input
     if tokens.is_floating_point():
         tokens = tokens.float()
     return {"tokens": tokens, "padding_mask": padding[:, :length]}, labels
+
+
+class Batches:
+    """Batches of inputs that can be run through twice; texts of about one length come together.
+
+    Args:
+        examples: what to cut.
+        batch_size: examples per batch.
+
+    Example:
+        >>> images = torch.zeros(5, 1, 2, 2, dtype=torch.uint8)
+        >>> [part.shape[0] for part in Batches(Examples(images, torch.arange(5), torch.arange(5)), 2)]
+        [2, 2, 1]
+    """
+
+    def __init__(self, examples: Examples | InputSet, batch_size: int) -> None:
+        self.examples, self.batch_size = examples, batch_size
+        self.order = torch.arange(len(examples.ids))
+        if not isinstance(examples.inputs, Tensor):
+            self.order = (~examples.inputs["padding_mask"]).sum(-1).cpu().argsort(stable=True)
+
+    def __iter__(self) -> Iterator[Inputs]:
+        for part in self.order.split(self.batch_size):
+            yield batch(self.examples, part)[0]
+
+    @property
+    def labels(self) -> Tensor:
+        """The labels in the order of the batches, `(N,)`."""
+        assert self.examples.labels is not None
+        return self.examples.labels[self.order]
+
+    def in_order(self, logits: Tensor) -> Tensor:  # shape: (S, N, C)
+        """Put logits back into the order of the examples."""
+        return logits[:, self.order.argsort()]
 
 
 def _pixels(images: Tensor) -> Tensor:

@@ -1,35 +1,21 @@
-"""The methods that the papers compare with, on any torch model.
+"""The methods that are compared: what is trained, and what is derived from trained runs.
 
-`inputs` is a tensor, a tuple or dict of arguments, or any iterable of such batches that can be run through twice (a
-loader); draws come back as logits `(S, N, C)` float32 on the CPU, as predictions are saved. Nothing here changes the
-model: modes, weights and the global generators are left as they were.
-
-- `fit_temperature(logits, labels) -> float`: divide logits by it.
-- `mc_dropout_logits(model, inputs, num_samples=10, *, seed=0, batch_size=256) -> (S, N, C)`.
-- `last_layer_laplace(model, inputs, labels, *, prior_precision="marginal_likelihood", validation=None,
-  batch_size=256) -> LastLayerPosterior`, whose `.draw_logits(inputs, num_samples=10, generator=None, *,
-  batch_size=256) -> (S, N, C)`; `prior_precision` is a number, "marginal_likelihood", or "validation" with
-  `validation=(inputs, labels)`.
-- `mean_field(model, *, prior_deviation=0.1, initial_deviation=0.01, estimator="flipout", kl_weight=1.0) -> model`, in
-  place, before training; `cgp.model.objective.Objective` collects the divergences.
-- `sngp(model, *, num_features=1024, lengthscale=None, ridge=1.0, covariance="class", bound=2.0) -> model`, in place,
-  before training; `fit_covariance(model, inputs, *, batch_size=256)` after it.
-- `joined(predictions) -> predictions`: an ensemble of saved predictions.
-- `DERIVED[kind](runs, Request(data, evaluation, folder), **options) -> Result`: from runs to files of predictions.
+- `build`, `network`: from a row's configuration to a model and its objective; `ATTENTION` names the blocks.
+- `mean_field(model)` and `sngp(model)` change a transformer in place before training; `fit_covariance(model, batches)`
+  after it completes SNGP.
+- `DERIVED[kind](runs, Request(data, evaluation, folder), **options) -> Result`: temperature, MC dropout, last-layer
+  Laplace and ensembles, from runs to files of predictions; as functions of a model `mc_dropout_logits` and
+  `last_layer_laplace`. Batches are any iterable that can be run through twice.
 - `with drawing(model, num_samples, mode="marginal"): model(inputs) -> (S, N, C)` for mean-field layers, SNGP heads and
   attention blocks alike.
 """
 
-from experiments.evaluation import fit_temperature
-from experiments.methods.deriving import DERIVED, OF_PREDICTIONS, Request, Result, Run
+from experiments.methods.deriving import DERIVED, OF_PREDICTIONS, Request, Result, Run, joined
 from experiments.methods.drawing import StochasticLayer, drawing
-from experiments.methods.ensemble import joined
 from experiments.methods.last_layer import LastLayerPosterior, last_layer_laplace
 from experiments.methods.mc_dropout import active_dropout, mc_dropout_logits
 from experiments.methods.mean_field import MeanFieldLinear, mean_field
-from experiments.methods.random_feature_head import RandomFeatureHead
-from experiments.methods.sngp import fit_covariance, sngp
-from experiments.methods.spectral import SpectralBound, bound_spectral_norm
+from experiments.methods.sngp import RandomFeatureHead, SpectralBound, fit_covariance, sngp
 
 __all__ = [
     "DERIVED",
@@ -43,10 +29,8 @@ __all__ = [
     "SpectralBound",
     "StochasticLayer",
     "active_dropout",
-    "bound_spectral_norm",
     "drawing",
     "fit_covariance",
-    "fit_temperature",
     "joined",
     "last_layer_laplace",
     "mc_dropout_logits",

@@ -1,16 +1,20 @@
 """Draws of layers that are no attention blocks, in the same words as those of blocks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from cgp.attention import Attention
 from cgp.functional.gaussians import SAMPLING, check_sampling
 from cgp.model.blocks import draws
 from cgp.model.blocks import sampling as block_sampling
+from cgp.model.circumstances import eval_mode
+from cgp.model.inputs import call_model, logits_of, model_device, to_device
 
-__all__ = ["StochasticLayer", "drawing", "stochastic_layers"]
+__all__ = ["StochasticLayer", "called", "drawing", "means", "stochastic_layers"]
 
 
 class StochasticLayer(nn.Module):
@@ -38,24 +42,13 @@ class StochasticLayer(nn.Module):
             check_sampling(value, SAMPLING)
         self._sampling = value
 
-    def expanded(self, x: Tensor) -> Tensor:
-        """Put the draws in front of the input, where this layer is the first that makes them.
-
-        Args:
-            x: `(*batch, d)`.
-
-        Returns:
-            `(S, *batch, d)`, or `x` itself.
-        """
+    def expanded(self, x: Tensor) -> Tensor:  # shape: (S, *batch, d), or that of x
+        """Put the draws in front of the input, where this layer is the first that makes them."""
         return x if self.num_samples is None or self.sampling == "mean" else x.expand(self.num_samples, *x.shape)
 
 
 def stochastic_layers(model: nn.Module) -> list[StochasticLayer | Attention]:
-    """List the blocks and layers of a model that can draw; without any, it gives one draw whatever is asked for.
-
-    Args:
-        model: holds its layers in the order in which they run.
-    """
+    """List the blocks and layers of a model that can draw; a model without any gives one draw, however many are due."""
     return [m for m in model.modules() if isinstance(m, StochasticLayer | Attention) and m.stochastic]
 
 
@@ -101,3 +94,24 @@ def drawing(model: nn.Module, num_samples: int, mode: str = "marginal") -> Itera
     finally:
         for layer, mode_before in zip(layers, before, strict=True):
             layer.sampling, layer.num_samples = mode_before, None
+
+
+@torch.no_grad()
+def called(model: nn.Module, inputs: Any) -> Tensor:
+    """Call a model on one batch (a tensor, or a tuple or dict of arguments); returns its logits on the CPU."""
+    return logits_of(call_model(model, to_device(inputs, model_device(model)))).cpu()
+
+
+def means(model: nn.Module, batches: Iterable[Any]) -> Iterator[Tensor]:
+    """Yield the logits of each batch, in eval mode and with the mean of every stochastic block.
+
+    Raises:
+        ValueError: if there is no batch.
+    """
+    empty = True
+    with eval_mode(model), block_sampling(model, "mean"):
+        for part in batches:
+            empty = False
+            yield called(model, part)
+    if empty:
+        raise ValueError("batches: expected at least one, and something that can be run through twice, got none")

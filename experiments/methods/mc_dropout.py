@@ -1,6 +1,6 @@
 """MC dropout: the dropout of the training stays on, and its masks are draws of a posterior."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,8 +10,8 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from cgp.model.circumstances import eval_mode, seeded
 from cgp.model.inputs import model_device
-from experiments.data.partition import generator_for
-from experiments.methods.batches import batches, called
+from experiments.data import generator_for
+from experiments.methods.drawing import called
 
 __all__ = ["active_dropout", "mc_dropout_logits"]
 
@@ -47,20 +47,19 @@ def active_dropout(model: nn.Module) -> Iterator[None]:
 
 
 def mc_dropout_logits(
-    model: nn.Module, inputs: Any, num_samples: int = 10, *, seed: int = 0, batch_size: int = 256
+    model: nn.Module, batches: Iterable[Any], num_samples: int = 10, *, seed: int = 0
 ) -> Tensor:  # shape: (S, N, C)
     r"""Logits under S random dropout masks.
 
     .. math:: p(y \mid x) \approx \frac1S \sum_s \mathrm{softmax}(f(x; m_s)), \qquad m_s \sim \mathrm{Bernoulli}(1 - p)
 
-    The same seed and batch size give the same draws, and fewer draws the first of more.
+    The same seed and batches give the same draws, and fewer draws the first of more.
 
     Args:
-        model: from inputs to logits.
-        inputs: a tensor, a tuple or dict of arguments, or an iterable of batches.
+        model: from inputs to logits; modes and the global generators are left as they were.
+        batches: of inputs.
         num_samples: number S of draws.
-        seed: of the masks; the global generators are left as they were.
-        batch_size: examples at a time.
+        seed: of the masks.
 
     Returns:
         Logits `(S, N, C)` float32, on the CPU.
@@ -73,15 +72,14 @@ def mc_dropout_logits(
 
     Example:
         >>> model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
-        >>> mc_dropout_logits(model, torch.zeros(5, 4), 6).shape
+        >>> mc_dropout_logits(model, torch.zeros(5, 4).split(2), 6).shape
         torch.Size([6, 5, 3])
     """
     if num_samples < 1:
         raise ValueError(f"num_samples: expected at least 1, got {num_samples}")
-    device = model_device(model)
     parts = []
-    with eval_mode(model), active_dropout(model), seeded(0, device):
-        for number, part in enumerate(batches(inputs, batch_size)):
+    with eval_mode(model), active_dropout(model), seeded(0, model_device(model)):
+        for number, part in enumerate(batches):
             draws = []
             for draw in range(num_samples):
                 torch.manual_seed(generator_for("mc-dropout", seed, number, draw).initial_seed())

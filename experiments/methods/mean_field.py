@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.distributions import Normal, kl_divergence
 from torch.nn import functional as F
 
 from experiments.methods.drawing import StochasticLayer
@@ -14,7 +15,6 @@ from experiments.methods.drawing import StochasticLayer
 __all__ = ["MeanFieldLinear", "mean_field"]
 
 Module = TypeVar("Module", bound=nn.Module)
-_ESTIMATORS = ("flipout", "local")
 
 
 class MeanFieldLinear(StochasticLayer):
@@ -22,20 +22,19 @@ class MeanFieldLinear(StochasticLayer):
 
     .. math:: q(W) = \prod_{ij} N(W_{ij};\, \mu_{ij}, \sigma_{ij}^2), \qquad p(W) = \prod_{ij} N(W_{ij};\, 0, s^2)
 
+    All tokens of a sequence share their weights: random signs of one draw for each sequence (flipout).
+
     Args:
         linear: whose weights are the means to start from; they are taken over, not copied.
         prior_deviation: s.
         initial_deviation: σ to start from.
-        estimator: "flipout" draws weights that all tokens of a sequence share, by random signs of one draw for each
-            sequence; "local" draws each token's output from its own distribution, as if it had weights of its own.
-        kl_weight: of the divergence from the prior; 1 is the evidence lower bound, less a cold posterior.
 
     Raises:
-        ValueError: if a number is not positive or the estimator unknown.
+        ValueError: if a number is not positive.
 
     Source:
         Blundell et al. (2015), Weight Uncertainty in Neural Networks, section 3.2; Wen et al. (2018), Flipout,
-        equation (4); Kingma et al. (2015), Variational Dropout and the Local Reparameterization Trick, equation (6).
+        equation (4).
 
     Example:
         >>> layer = MeanFieldLinear(nn.Linear(4, 3))
@@ -43,24 +42,13 @@ class MeanFieldLinear(StochasticLayer):
         (torch.Size([5, 3]), tensor(True))
     """
 
-    def __init__(
-        self,
-        linear: nn.Linear,
-        *,
-        prior_deviation: float = 0.1,
-        initial_deviation: float = 0.01,
-        estimator: Literal["flipout", "local"] = "flipout",
-        kl_weight: float = 1.0,
-    ) -> None:
+    def __init__(self, linear: nn.Linear, *, prior_deviation: float = 0.1, initial_deviation: float = 0.01) -> None:
         super().__init__()
-        positive = {"prior_deviation": prior_deviation, "initial_deviation": initial_deviation, "kl_weight": kl_weight}
-        for name, value in positive.items():
+        for name, value in {"prior_deviation": prior_deviation, "initial_deviation": initial_deviation}.items():
             if not value > 0:
                 raise ValueError(f"{name}: expected above 0, got {value}")
-        if estimator not in _ESTIMATORS:
-            raise ValueError(f"estimator: expected one of {_ESTIMATORS}, got {estimator!r}")
         self.in_features, self.out_features = linear.in_features, linear.out_features
-        self.prior_deviation, self.estimator, self.kl_weight = prior_deviation, estimator, kl_weight
+        self.prior_deviation = prior_deviation
         self.weight, self.bias = linear.weight, linear.bias
         raw = math.log(math.expm1(initial_deviation))  # the inverse of softplus
         self.raw_weight_deviation = nn.Parameter(torch.full_like(linear.weight, raw))
@@ -82,17 +70,12 @@ class MeanFieldLinear(StochasticLayer):
         return self
 
     def kl_divergence(self) -> Tensor:
-        r"""Divergence of the posterior from the prior, times its weight.
-
-        .. math:: \sum_{ij} \log\frac{s}{\sigma_{ij}} + \frac{\sigma_{ij}^2 + \mu_{ij}^2}{2 s^2} - \frac12
-
-        Returns:
-            `()`, in nats.
-        """
-        total = _divergence(self.weight, self.weight_deviation, self.prior_deviation)
+        """Divergence of the posterior from the prior, `()`, in nats."""
+        prior = Normal(self.weight.new_zeros(()), self.weight.new_tensor(self.prior_deviation))
+        total = kl_divergence(Normal(self.weight, self.weight_deviation), prior).sum()
         if self.bias_deviation is not None:
-            total = total + _divergence(self.bias, self.bias_deviation, self.prior_deviation)
-        return self.kl_weight * total
+            total = total + kl_divergence(Normal(self.bias, self.bias_deviation), prior).sum()
+        return total
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the layer.
@@ -107,36 +90,20 @@ class MeanFieldLinear(StochasticLayer):
         mean = F.linear(x, self.weight, self.bias)
         if self.sampling == "mean":
             return mean
-        return mean + (self._shared_noise(x) if self.estimator == "flipout" else self._local_noise(x))
-
-    def _shared_noise(self, x: Tensor) -> Tensor:
         rows = x.shape[:-1] if x.dim() < 3 else (*x.shape[:-2], 1)  # one draw of the weights for each of these
-        signs_in = _signs(rows, self.in_features, x)
-        signs_out = _signs(rows, self.out_features, x)
+        signs_in, signs_out = _signs(rows, self.in_features, x), _signs(rows, self.out_features, x)
         perturbation = self.weight_deviation * torch.randn_like(self.weight)
         noise = F.linear(x * signs_in, perturbation) * signs_out
-        if self.bias_deviation is None:
-            return noise
-        return noise + self.bias_deviation * torch.randn(*rows, self.out_features, device=x.device, dtype=x.dtype)
-
-    def _local_noise(self, x: Tensor) -> Tensor:
-        bias = None if self.bias_deviation is None else self.bias_deviation.square()
-        variance = F.linear(x.square(), self.weight_deviation.square(), bias)
-        return (variance + torch.finfo(variance.dtype).tiny).sqrt() * torch.randn_like(variance)
+        if self.bias_deviation is not None:
+            noise = noise + self.bias_deviation * torch.randn(*rows, self.out_features, device=x.device, dtype=x.dtype)
+        return mean + noise
 
     def extra_repr(self) -> str:
-        """Sizes and options, for printing."""
-        return f"{self.in_features}, {self.out_features}, estimator={self.estimator!r}"
+        """Sizes, for printing."""
+        return f"{self.in_features}, {self.out_features}"
 
 
-def mean_field(
-    model: Module,
-    *,
-    prior_deviation: float = 0.1,
-    initial_deviation: float = 0.01,
-    estimator: Literal["flipout", "local"] = "flipout",
-    kl_weight: float = 1.0,
-) -> Module:
+def mean_field(model: Module, *, prior_deviation: float = 0.1, initial_deviation: float = 0.01) -> Module:
     """Put a mean-field layer in the place of every linear layer, in place.
 
     Embeddings of symbols, positions and normalisations keep their weights.
@@ -145,8 +112,6 @@ def mean_field(
         model: any module whose linear layers are called, as those of the reference models are.
         prior_deviation: of every weight.
         initial_deviation: of every weight.
-        estimator: "flipout" or "local", as for `MeanFieldLinear`.
-        kl_weight: of the divergences; 1 is the evidence lower bound.
 
     Returns:
         The same model.
@@ -170,20 +135,10 @@ def mean_field(
     if not places:
         raise ValueError("model: expected linear layers inside, got none")
     for parent, name in places:
-        layer = MeanFieldLinear(
-            getattr(parent, name),
-            prior_deviation=prior_deviation,
-            initial_deviation=initial_deviation,
-            estimator=estimator,
-            kl_weight=kl_weight,
-        )
+        linear = getattr(parent, name)
+        layer = MeanFieldLinear(linear, prior_deviation=prior_deviation, initial_deviation=initial_deviation)
         setattr(parent, name, layer.train(parent.training))
     return model
-
-
-def _divergence(mean: Tensor, deviation: Tensor, prior_deviation: float) -> Tensor:
-    ratio = deviation / prior_deviation
-    return (0.5 * (ratio.square() + (mean / prior_deviation).square() - 1.0) - ratio.log()).sum()
 
 
 def _signs(rows: tuple[int, ...], width: int, like: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from safetensors.torch import save_model
 
 from experiments.methods import fit_covariance
-from experiments.methods.deriving import Batches
+from experiments.data.examples import Batches
 from experiments.configuration import TrainerConfig
 from experiments.data import check_inputs, input_sets, load
 from experiments.data.examples import DataSplits

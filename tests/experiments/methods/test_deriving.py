@@ -10,10 +10,9 @@ from scipy.special import softmax
 from cgp import SoftmaxAttention
 from experiments.configuration import DataConfig
 from experiments.data import input_sets, load
-from experiments.data.examples import Examples
+from experiments.data.examples import Batches, Examples
 from experiments.evaluation import fit_temperature, mean_log_probabilities, negative_log_likelihood
 from experiments.methods import DERIVED, Request, joined, last_layer_laplace, mc_dropout_logits
-from experiments.methods.deriving import Batches
 from experiments.runs.prediction import Predictions, load_predictions
 from experiments.storage import write_atomically
 from models import VisionTransformer
@@ -171,11 +170,11 @@ def test_plain_functions_take_the_same_batches():
     splits, model = load(DATA, 0), FakeRun.model(None)
     part = splits.test.chosen(torch.arange(50))
     batches = Batches(part, 100)
-    assert torch.equal(mc_dropout_logits(model, batches, 2), mc_dropout_logits(model, part.inputs.float(), 2))
+    assert torch.equal(mc_dropout_logits(model, batches, 2), mc_dropout_logits(model, [part.inputs.float()], 2))
     draws = [
         last_layer_laplace(model, inputs, part.labels, prior_precision=1.0).draw_logits(
             inputs, 2, torch.Generator().manual_seed(0)
         )
-        for inputs in (batches, part.inputs.float())
+        for inputs in (batches, [part.inputs.float()])
     ]
     torch.testing.assert_close(*draws)

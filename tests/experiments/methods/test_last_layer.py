@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import minimize_scalar
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torchvision.models.vision_transformer import VisionTransformer as TorchvisionTransformer
@@ -11,7 +10,7 @@ from torchvision.models.vision_transformer import VisionTransformer as Torchvisi
 from cgp import CGPAttention, SoftmaxAttention
 from experiments.evaluation import mean_log_probabilities, negative_log_likelihood
 from experiments.methods import last_layer_laplace
-from experiments.methods.features import last_features, last_linear
+from experiments.methods.last_layer import last_features, last_linear
 from models import TextTransformer, VisionTransformer
 
 N, D, C = 60, 4, 3
@@ -36,26 +35,17 @@ def dense_blocks(model, inputs):
     return np.kron(curvature, phi.T @ phi / len(phi)), curvature, phi
 
 
-def dense_log_marginal_likelihood(model, inputs, labels, precision):
-    """Laplace's evidence: likelihood, prior at the mode, and half the log-determinants."""
-    weight, bias, _ = dense_blocks(model, inputs)
-    theta = np.concatenate([parameter.detach().double().numpy().ravel() for parameter in model[2].parameters()])
-    log_det = sum(np.linalg.slogdet(block + precision * np.eye(len(block)))[1] for block in (weight, bias))
-    likelihood = -cross_entropy(model(inputs).double(), labels, reduction="sum").item()
-    return likelihood - 0.5 * (precision * theta @ theta + log_det - len(theta) * np.log(precision))
-
-
 @pytest.mark.parametrize("bias", [True, False])
 def test_logits_have_the_covariance_of_the_dense_posterior(bias):
     model, (inputs, labels) = network(bias), problem()
-    posterior = last_layer_laplace(model, inputs, labels, prior_precision=0.7)
+    posterior = last_layer_laplace(model, [inputs], labels, prior_precision=0.7)
     weight, offset, _ = dense_blocks(model, inputs)
     new = torch.randn(5, 2)
     phi = model[:2](new).detach().double().numpy()
     jacobian = np.concatenate([np.kron(np.eye(C), row)[None] for row in phi])  # (5, C, C D)
     covariance = jacobian @ np.linalg.inv(weight + 0.7 * np.eye(C * D)) @ jacobian.transpose(0, 2, 1)
     covariance = covariance + bias * np.linalg.inv(offset + 0.7 * np.eye(C))
-    draws = posterior.draw_logits(new, 40_000, torch.Generator().manual_seed(0)).double()
+    draws = posterior.draw_logits([new], 40_000, torch.Generator().manual_seed(0)).double()
     centred = draws - model(new).detach()
     spread = np.einsum("snc,snd->ncd", centred.numpy(), centred.numpy()) / len(draws)
     scale = np.sqrt(np.einsum("nc,nd->ncd", *[np.diagonal(covariance, axis1=1, axis2=2)] * 2))
@@ -68,7 +58,7 @@ def test_exact_generalised_gauss_newton_where_the_factorisation_is_exact():
     """With the same features for every example, the Kronecker product is the whole curvature of the weights."""
     model = network(bias=False)
     inputs, labels = torch.randn(1, 2).expand(20, 2), torch.arange(20) % C
-    posterior = last_layer_laplace(model, inputs, labels, prior_precision=1.0)
+    posterior = last_layer_laplace(model, [inputs], labels, prior_precision=1.0)
     weight = model[2].weight.detach().double()
     phi = model[:2](inputs).detach().double()
 
@@ -79,25 +69,14 @@ def test_exact_generalised_gauss_newton_where_the_factorisation_is_exact():
     torch.testing.assert_close(posterior.laplace.posterior_precision.to_matrix(), hessian + torch.eye(C * D).double())
 
 
-def test_prior_precision_maximises_the_dense_marginal_likelihood():
-    model, (inputs, labels) = network(), problem()
-    oracle = minimize_scalar(
-        lambda tau: -dense_log_marginal_likelihood(model, inputs, labels, np.exp(tau)), bounds=(-11, 13),
-        method="bounded", options={"xatol": 1e-8},
-    )  # fmt: skip
-    posterior = last_layer_laplace(model, inputs, labels)
-    assert np.log(posterior.prior_precision) == pytest.approx(oracle.x, abs=1e-3)
-    assert float(posterior.laplace.log_marginal_likelihood()) == pytest.approx(-oracle.fun, rel=1e-6)
-
-
 def test_prior_precision_by_validation_is_the_best_of_a_grid():
     model, (inputs, labels) = network(), problem()
     validation = problem()
-    chosen = last_layer_laplace(model, inputs, labels, prior_precision="validation", validation=validation)
+    chosen = last_layer_laplace(model, [inputs], labels, validation=([validation[0]], validation[1]))
 
     def loss(precision):
-        posterior = last_layer_laplace(model, inputs, labels, prior_precision=precision)
-        logits = posterior.draw_logits(validation[0], 32, torch.Generator().manual_seed(0))
+        posterior = last_layer_laplace(model, [inputs], labels, prior_precision=precision)
+        logits = posterior.draw_logits([validation[0]], 32, torch.Generator().manual_seed(0))
         return negative_log_likelihood(mean_log_probabilities(logits), validation[1])
 
     best = loss(chosen.prior_precision)
@@ -107,18 +86,18 @@ def test_prior_precision_by_validation_is_the_best_of_a_grid():
 
 def test_no_doubt_is_left_of_a_firm_prior():
     model, (inputs, labels) = network(), problem()
-    draws = last_layer_laplace(model, inputs, labels, prior_precision=1e12).draw_logits(inputs, 3)
+    draws = last_layer_laplace(model, [inputs], labels, prior_precision=1e12).draw_logits([inputs], 3)
     torch.testing.assert_close(draws, model(inputs).detach().expand(3, N, C), rtol=1e-4, atol=1e-4)
 
 
 def test_draws_are_reproducible_and_do_not_depend_on_batches():
     model, (inputs, labels) = network(), problem()
-    posterior = last_layer_laplace(model, inputs, labels, batch_size=7)
-    first = posterior.draw_logits(inputs, 4, torch.Generator().manual_seed(1), batch_size=11)
+    posterior = last_layer_laplace(model, inputs.split(7), labels, prior_precision=1.0)
+    first = posterior.draw_logits(inputs.split(11), 4, torch.Generator().manual_seed(1))
     assert first.dtype == torch.float32
-    again = posterior.draw_logits(inputs, 4, torch.Generator().manual_seed(1))
+    again = posterior.draw_logits([inputs], 4, torch.Generator().manual_seed(1))
     torch.testing.assert_close(first, again, rtol=1e-5, atol=1e-6)
-    assert not torch.equal(first, posterior.draw_logits(inputs, 4, torch.Generator().manual_seed(2)))
+    assert not torch.equal(first, posterior.draw_logits([inputs], 4, torch.Generator().manual_seed(2)))
 
 
 def torchvision_host():
@@ -145,9 +124,9 @@ def text_host():
 def test_hosts(host):
     model, inputs = host()
     weights = {name: value.clone() for name, value in model.state_dict().items()}
-    posterior = last_layer_laplace(model.train(), inputs, torch.arange(12) % C, batch_size=5)
+    posterior = last_layer_laplace(model.train(), [inputs], torch.arange(12) % C, prior_precision=1.0)
     assert posterior.layer in ("heads.head", "head")
-    draws = posterior.draw_logits(inputs, 2000, torch.Generator().manual_seed(0))
+    draws = posterior.draw_logits([inputs], 2000, torch.Generator().manual_seed(0))
     mean = model.eval()(**inputs) if isinstance(inputs, dict) else model.eval()(inputs)
     error = (draws.mean(0) - mean.detach()) / (draws.std(0) / 2000**0.5)
     assert error.abs().max() < 5
@@ -156,9 +135,9 @@ def test_hosts(host):
 
 def test_the_layer_below_the_logits_is_found():
     model, images = torchvision_host()
-    name, layer = last_linear(model, images)
+    name, layer = last_linear(model, [images])
     assert name == "heads.head"
-    features = last_features(model, name, images, batch_size=5)
+    features = last_features(model, name, images.split(5))
     torch.testing.assert_close(layer(features.float()), model.eval()(images))
 
 
@@ -172,22 +151,25 @@ REFUSED = {
     "no last layer": (nn.Sequential(nn.Linear(2, C), nn.Tanh()), {}, "model: expected a linear layer"),
     "random": (nn.Sequential(Draws(), nn.Linear(2, C)), {}, "model: expected the same logits in two passes"),
     "tokens": (nn.Sequential(nn.Unflatten(1, (2, 1)), nn.Linear(1, C)), {}, "layer: expected one vector an example"),
-    "word": (network(), {"prior_precision": "evidence"}, "prior_precision: expected a number"),
     "negative": (network(), {"prior_precision": -1.0}, "prior_precision: expected above 0"),
-    "no validation": (network(), {"prior_precision": "validation"}, "validation: expected with"),
-    "validation": (network(), {"validation": (INPUTS, LABELS)}, "validation: expected with"),
+    "no validation": (network(), {"prior_precision": None}, "validation, prior_precision: expected one of the two"),
+    "validation": (network(), {"validation": ([INPUTS], LABELS)}, "validation, prior_precision: expected one"),
     "labels": (network(), {"labels": LABELS[:3]}, r"labels: expected \(6,\)"),
     "classes": (network(), {"labels": LABELS + 1}, "labels: expected classes 0 to 2, got 1 to 3"),
-    "iterator": (network(), {"inputs": iter([INPUTS])}, "inputs: expected something that can be run through twice"),
+    "iterator": (
+        network(),
+        {"batches": iter([INPUTS])},
+        "batches: expected at least one, and something that can be run through twice",
+    ),
 }
 
 
 @pytest.mark.parametrize(("model", "changes", "message"), REFUSED.values(), ids=REFUSED)
 def test_refusals(model, changes, message):
     with pytest.raises(ValueError, match=message):
-        last_layer_laplace(model, **({"inputs": INPUTS, "labels": LABELS} | changes))
+        last_layer_laplace(model, **({"batches": [INPUTS], "labels": LABELS, "prior_precision": 1.0} | changes))
 
 
 def test_no_draws_are_refused():
     with pytest.raises(ValueError, match="num_samples: expected at least 1, got 0"):
-        last_layer_laplace(network(), INPUTS, LABELS).draw_logits(INPUTS, 0)
+        last_layer_laplace(network(), [INPUTS], LABELS, prior_precision=1.0).draw_logits([INPUTS], 0)

@@ -51,7 +51,9 @@ def test_draws_are_the_masks_one_by_one_with_their_frequencies(probability):
     masks = torch.tensor(list(itertools.product([0.0, 1.0], repeat=4)), dtype=torch.double)
     outcomes = above(below(x) * masks.float() / (1 - probability)).detach()  # (16, 3)
     weights = probability ** (4 - masks.sum(-1)) * (1 - probability) ** masks.sum(-1)
-    draws = mc_dropout_logits(nn.Sequential(below, nn.Dropout(probability), above), x.expand(400, 2), 10).flatten(0, 1)
+    draws = mc_dropout_logits(nn.Sequential(below, nn.Dropout(probability), above), [x.expand(400, 2)], 10).flatten(
+        0, 1
+    )
     distances = (draws[:, None] - outcomes).abs().amax(-1)  # (4000, 16)
     assert distances.min(-1).values.max() < 1e-5
     counts = distances.argmin(-1).bincount(minlength=16)
@@ -60,22 +62,10 @@ def test_draws_are_the_masks_one_by_one_with_their_frequencies(probability):
 
 def test_same_seed_same_draws_and_the_first_of_more():
     model = torchvision_host(0.3, 0.3)
-    first = mc_dropout_logits(model, IMAGES, 4, seed=1, batch_size=2)
-    assert torch.equal(first, mc_dropout_logits(model, IMAGES, 6, seed=1, batch_size=2)[:4])
-    assert not torch.equal(first, mc_dropout_logits(model, IMAGES, 4, seed=2, batch_size=2))
+    first = mc_dropout_logits(model, IMAGES.split(2), 4, seed=1)
+    assert torch.equal(first, mc_dropout_logits(model, IMAGES.split(2), 6, seed=1)[:4])
+    assert not torch.equal(first, mc_dropout_logits(model, IMAGES.split(2), 4, seed=2))
     assert first[:, 0].std(0).min() > 0  # draws differ
-
-
-class Loader:
-    """A loader of batches of two."""
-
-    def __iter__(self):
-        return iter(IMAGES.split(2))
-
-
-def test_a_loader_is_as_good_as_a_tensor():
-    model = torchvision_host(0.3, 0.3)
-    assert torch.equal(mc_dropout_logits(model, Loader(), 4), mc_dropout_logits(model, IMAGES, 4, batch_size=2))
 
 
 def test_model_and_generator_are_left_as_they_were():
@@ -83,7 +73,7 @@ def test_model_and_generator_are_left_as_they_were():
     model.encoder.layers[0].eval()
     modes = [module.training for module in model.modules()]
     state = torch.get_rng_state()
-    mc_dropout_logits(model, IMAGES, 2)
+    mc_dropout_logits(model, [IMAGES], 2)
     assert modes == [module.training for module in model.modules()]
     assert torch.equal(state, torch.get_rng_state())
 
@@ -104,7 +94,7 @@ HOSTS = {
 @pytest.mark.parametrize("host", HOSTS.values(), ids=HOSTS)
 def test_masks_are_those_of_the_training_mode(host):
     model = host()
-    draws = mc_dropout_logits(model, IMAGES, 2, seed=3)
+    draws = mc_dropout_logits(model, [IMAGES], 2, seed=3)
     assert (draws[0] - draws[1]).abs().max() > 1e-4
     for number, draw in enumerate(draws):  # nothing in these hosts but dropout depends on the mode
         torch.manual_seed(generator_for("mc-dropout", 3, 0, number).initial_seed())
@@ -116,8 +106,8 @@ def test_text_transformers_take_their_masks():
     sizes = {"depth": 1, "embed_dim": 8, "mlp_dim": 16, "num_heads": 2, "max_length": 20, "dropout": 0.3}
     model = TextTransformer(vocabulary_size=9, num_classes=2, attention=SoftmaxAttention, **sizes)
     tokens, padding = torch.arange(12).reshape(2, 6) % 9, torch.tensor([[False] * 6, [False] * 4 + [True] * 2])
-    draws = mc_dropout_logits(model, {"tokens": tokens, "padding_mask": padding}, 3)
-    changed = mc_dropout_logits(model, {"tokens": tokens.masked_fill(padding, 0), "padding_mask": padding}, 3)
+    draws = mc_dropout_logits(model, [{"tokens": tokens, "padding_mask": padding}], 3)
+    changed = mc_dropout_logits(model, [{"tokens": tokens.masked_fill(padding, 0), "padding_mask": padding}], 3)
     torch.testing.assert_close(draws, changed)
 
 
@@ -133,9 +123,9 @@ def test_stochastic_blocks_and_everything_else_keep_their_mode():
 )
 def test_a_model_without_dropout_is_refused(model):
     with pytest.raises(ValueError, match="model: expected dropout"):
-        mc_dropout_logits(model, IMAGES, 2)
+        mc_dropout_logits(model, [IMAGES], 2)
 
 
 def test_no_draws_are_refused():
     with pytest.raises(ValueError, match="num_samples: expected at least 1, got 0"):
-        mc_dropout_logits(nn.Dropout(0.5), IMAGES, 0)
+        mc_dropout_logits(nn.Dropout(0.5), [IMAGES], 0)

@@ -44,12 +44,6 @@ def test_divergence(bias):
     torch.testing.assert_close(layer.kl_divergence(), expected)
 
 
-def test_weight_of_the_divergence():
-    linear = nn.Linear(3, 2)
-    cold, whole = MeanFieldLinear(linear, kl_weight=0.1), MeanFieldLinear(linear)
-    torch.testing.assert_close(cold.kl_divergence(), 0.1 * whole.kl_divergence())
-
-
 def test_objective_collects_the_divergence_of_every_layer():
     model = mean_field(vision())
     layers = [module for module in model.modules() if isinstance(module, MeanFieldLinear)]
@@ -68,10 +62,9 @@ def test_the_means_are_the_weights_that_were_there():
 
 
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("estimator", ["flipout", "local"])
-def test_outputs_have_the_moments_of_independent_gaussian_weights(estimator, bias):
-    """Two tokens of a sequence: covariance x_i' diag(var W) x_j + var b if they share weights, none if not."""
-    layer = layer_of(bias, estimator=estimator)
+def test_outputs_have_the_moments_of_independent_gaussian_weights(bias):
+    """Two tokens of a sequence: covariance x_i' diag(var W) x_j + var b, as they share weights."""
+    layer = layer_of(bias)
     tokens = torch.randn(2, 3)
     with torch.no_grad():
         noise = torch.stack(
@@ -81,16 +74,13 @@ def test_outputs_have_the_moments_of_independent_gaussian_weights(estimator, bia
         expected = torch.einsum("id,od,jd->ijo", tokens, layer.weight_deviation.square(), tokens)
         if bias:
             expected = expected + layer.bias_deviation.square()
-        if estimator == "local":
-            expected = expected * torch.eye(2)[..., None]
     for draws, wanted in ((products, expected), (noise.mean(1), torch.zeros(2, 2))):
         errors = (draws.mean(0) - wanted) / (draws.std(0) / math.sqrt(2000))
         assert errors.abs().max() < 5
 
 
-@pytest.mark.parametrize("estimator", ["flipout", "local"])
-def test_gradients(estimator):
-    layer = layer_of(estimator=estimator).double()
+def test_gradients():
+    layer = layer_of().double()
     x = torch.randn(2, 3, 3, dtype=torch.double, requires_grad=True)
 
     def output(x, *parameters):
@@ -101,15 +91,14 @@ def test_gradients(estimator):
     assert torch.autograd.gradcheck(output, (x, *parameters))
 
 
-@pytest.mark.parametrize("estimator", ["flipout", "local"])
-def test_exact_optimum_of_linear_regression_is_stationary(estimator):
+def test_exact_optimum_of_linear_regression_is_stationary():
     """Best mean field of a Gaussian posterior: its mean, and the inverse of the precision's diagonal."""
     torch.set_default_dtype(torch.double)
     x, noise, prior = torch.randn(20, 3), 0.25, 0.7
     y = x @ torch.tensor([[1.0], [-1.0], [0.5]]) + noise**0.5 * torch.randn(20, 1)
     precision = x.T @ x / noise + torch.eye(3) / prior**2
     mean = torch.cholesky_solve(x.T @ y / noise, torch.linalg.cholesky(precision))
-    layer = MeanFieldLinear(nn.Linear(3, 1, bias=False), prior_deviation=prior, estimator=estimator)
+    layer = MeanFieldLinear(nn.Linear(3, 1, bias=False), prior_deviation=prior)
     with torch.no_grad():
         layer.weight.copy_(mean.T)
         layer.raw_weight_deviation.copy_((precision.diagonal() ** -0.5).expm1().log()[None])
@@ -125,10 +114,9 @@ def test_exact_optimum_of_linear_regression_is_stationary(estimator):
     assert gradient.abs().min() > 10 * (gradients[:, 1].std(0) / math.sqrt(1500)).max()  # the test can see a lost term
 
 
-@pytest.mark.parametrize("estimator", ["flipout", "local"])
-def test_draws_of_reference_models(estimator):
+def test_draws_of_reference_models():
     images = torch.randn(4, 1, 8, 8)
-    model = mean_field(vision(), estimator=estimator, initial_deviation=0.1).eval()
+    model = mean_field(vision(), initial_deviation=0.1).eval()
     assert model(images).shape == (4, 3)
     with drawing(model, 5):
         draws = model(images)
@@ -136,7 +124,7 @@ def test_draws_of_reference_models(estimator):
     assert draws.std(0).min() > 1e-3
     assert torch.equal(model(images), model(images))  # as before
 
-    words = mean_field(text(), estimator=estimator).eval()
+    words = mean_field(text()).eval()
     tokens, padding = torch.arange(10).reshape(2, 5) % 9, torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
     with drawing(words, 5):
         assert words(tokens, padding).shape == (5, 2, 2)
@@ -177,8 +165,6 @@ def test_global_divergence_of_a_model_without_layers_is_nothing():
 REFUSED = {
     "prior": ({"prior_deviation": 0.0}, "prior_deviation: expected above 0, got 0.0"),
     "initial": ({"initial_deviation": -1.0}, "initial_deviation: expected above 0"),
-    "weight": ({"kl_weight": 0.0}, "kl_weight: expected above 0"),
-    "estimator": ({"estimator": "whole"}, "estimator: expected one of"),
 }
 
 

@@ -7,24 +7,30 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel
 from torch import nn
+from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import spectral_norm
 
 from cgp import SoftmaxAttention
-from experiments.methods import RandomFeatureHead, SpectralBound, bound_spectral_norm, drawing, fit_covariance, sngp
+from experiments.methods import RandomFeatureHead, SpectralBound, drawing, fit_covariance, sngp
 from models import TextTransformer, VisionTransformer
 
 N, D, C, M = 30, 4, 3, 16
 SIZES = {"depth": 1, "embed_dim": 8, "mlp_dim": 16, "num_heads": 2, "dropout": 0.1}
 
 
-def fitted(covariance="class", ridge=1.0):
+def bounded(layer, bound):
+    parametrize.register_parametrization(layer, "weight", SpectralBound(layer.weight, bound))
+    return layer
+
+
+def fitted(ridge=1.0):
     """A head with its training inputs."""
-    model = sngp(nn.Sequential(nn.Identity(), nn.Linear(D, C)), num_features=M, covariance=covariance, ridge=ridge)
+    model = sngp(nn.Sequential(nn.Identity(), nn.Linear(D, C)), num_features=M, ridge=ridge)
     model = model.double().eval()
     with torch.no_grad():
         model[-1].output.weight.mul_(5)
     inputs = torch.randn(N, D, dtype=torch.double)
-    fit_covariance(model, inputs, batch_size=7)
+    fit_covariance(model, inputs.split(7))
     return model, inputs
 
 
@@ -40,13 +46,11 @@ def curvatures_of(head, inputs):
     return p * (1 - p)
 
 
-@pytest.mark.parametrize("covariance", ["class", "shared"])
 @pytest.mark.parametrize("ridge", [1.0, 0.2])
-def test_variance_is_that_of_the_dense_process(covariance, ridge):
-    model, inputs = fitted(covariance, ridge)
+def test_variance_is_that_of_the_dense_process(ridge):
+    model, inputs = fitted(ridge)
     head, new = model[-1], torch.randn(6, D, dtype=torch.double)
     weights = curvatures_of(head, inputs)
-    weights = weights.max(-1, keepdims=True) if covariance == "shared" else weights
     expected = np.diagonal(dense_covariance(head, inputs, new, weights), axis1=1, axis2=2).T
     variance = head.variance(head.features(new)).detach().numpy()
     np.testing.assert_allclose(variance, expected, rtol=1e-8)
@@ -74,7 +78,7 @@ def test_draws_have_the_covariance_of_the_dense_process(mode):
 
 def test_the_adjusted_logits_approximate_the_average_over_draws():
     head = RandomFeatureHead(D, 2, num_features=M).eval()
-    head.set_precision(head.prior_precision())
+    head.set_precision(torch.eye(M, dtype=torch.double).repeat(2, 1, 1))
     x = torch.randn(200, D)
     with torch.no_grad():
         head.output.weight.mul_(20)
@@ -86,7 +90,7 @@ def test_the_adjusted_logits_approximate_the_average_over_draws():
 
 
 def test_features_approximate_the_squared_exponential_kernel():
-    head = RandomFeatureHead(D, C, num_features=2000, lengthscale=1.7, covariance="shared")
+    head = RandomFeatureHead(D, C, num_features=2000, lengthscale=1.7)
     x = torch.randn(10, D)
     kernel = RBFKernel()
     kernel.lengthscale = 1.7
@@ -98,7 +102,7 @@ def test_variance_returns_to_the_prior_far_from_the_data():
     torch.manual_seed(1)
     model = sngp(nn.Sequential(nn.Identity(), nn.Linear(2, 2)), num_features=256, lengthscale=1.0).eval()
     near = 0.1 * torch.randn(200, 2)
-    fit_covariance(model, near)
+    fit_covariance(model, [near])
     head = model[-1]
     assert head.variance(head.features(near)).max() < 0.1
     assert head.variance(head.features(near + 20)).min() > 0.5
@@ -110,7 +114,7 @@ def test_deterministic_until_fitted_and_in_training():
     before = model.eval()(x)
     with drawing(model, 5):
         assert torch.equal(model(x), before)
-    fit_covariance(model, x)
+    fit_covariance(model, [x])
     assert not torch.equal(model(x), before)
     torch.testing.assert_close(model[-1].train()(model[:-1](x)), before)
 
@@ -119,20 +123,12 @@ def test_the_covariance_travels_with_the_weights_and_a_second_fit_is_the_first()
     model = sngp(nn.Sequential(nn.Linear(D, 8), nn.GELU(), nn.Linear(8, C)), num_features=M).eval()
     x = torch.randn(N, D)
     other = copy.deepcopy(model)
-    fit_covariance(model, x)
+    fit_covariance(model, [x])
     other.load_state_dict(model.state_dict())
     torch.testing.assert_close(other(x), model(x))
     before = model(x)
-    fit_covariance(model, Loader(x))
+    fit_covariance(model, x.split(7))
     torch.testing.assert_close(model(x), before, rtol=1e-4, atol=1e-5)
-
-
-class Loader:
-    def __init__(self, x):
-        self.parts = x.split(7)
-
-    def __iter__(self):
-        return iter(self.parts)
 
 
 def test_reference_models():
@@ -143,7 +139,7 @@ def test_reference_models():
     sngp(vision, num_features=M, bound=0.95)
     nn.functional.cross_entropy(vision(images), torch.arange(6) % C).backward()
     assert all(parameter.grad is not None for parameter in vision.parameters())
-    fit_covariance(vision, images, batch_size=4)
+    fit_covariance(vision, images.split(4))
     for layer in vision.modules():
         if isinstance(layer, nn.Linear) and layer is not vision.head.output:
             assert np.linalg.norm(layer.weight.detach().numpy(), 2) < 0.95 * 1.05
@@ -152,7 +148,7 @@ def test_reference_models():
 
     text = TextTransformer(vocabulary_size=9, max_length=8, num_classes=2, attention=SoftmaxAttention, **SIZES)
     words = {"tokens": torch.arange(10).reshape(2, 5) % 9, "padding_mask": torch.zeros(2, 5, dtype=torch.bool)}
-    fit_covariance(sngp(text, num_features=M), words)
+    fit_covariance(sngp(text, num_features=M), [words])
     with drawing(text.eval(), 5):
         assert text(**words).shape == (5, 2, 2)
 
@@ -164,7 +160,7 @@ def test_spectral_bound_is_torchs_normalisation_times_the_bound(bound):
     with torch.no_grad():
         ours.weight.copy_(weight)
         theirs.weight.copy_(weight)
-    bound_spectral_norm(ours, bound)
+    bounded(ours, bound)
     spectral_norm(theirs, n_power_iterations=300)
     for _ in range(300):
         ours(torch.randn(2, 4, dtype=torch.double))
@@ -183,7 +179,7 @@ def test_spectral_bound_is_torchs_normalisation_times_the_bound(bound):
 
 
 def test_two_passes_before_a_backward_pass():
-    layer = bound_spectral_norm(nn.Linear(4, 6), 0.1)
+    layer = bounded(nn.Linear(4, 6), 0.1)
     (layer(torch.randn(2, 4)).sum() + layer(torch.randn(2, 4)).sum()).backward()
 
 
@@ -191,7 +187,6 @@ REFUSED = {
     "features": ({"num_features": 0}, "num_features: expected above 0, got 0"),
     "lengthscale": ({"lengthscale": -1.0}, "lengthscale: expected above 0"),
     "ridge": ({"ridge": 0.0}, "ridge: expected above 0"),
-    "covariance": ({"covariance": "full"}, "covariance: expected 'class' or 'shared'"),
     "bound": ({"bound": 0.0}, "bound: expected above 0"),
 }
 
@@ -206,6 +201,6 @@ def test_models_that_do_not_fit():
     with pytest.raises(ValueError, match="model: expected linear layers inside, got none"):
         sngp(nn.Sequential(nn.ReLU()))
     with pytest.raises(ValueError, match="model: expected one random-feature head, got 0"):
-        fit_covariance(nn.Linear(2, 2), torch.zeros(2, 2))
+        fit_covariance(nn.Linear(2, 2), [torch.zeros(2, 2)])
     with pytest.raises(ValueError, match="bound: expected above 0"):
         SpectralBound(torch.eye(2), 0.0)
