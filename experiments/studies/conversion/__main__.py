@@ -1,11 +1,10 @@
-"""`python -m experiments.studies.conversion train|compare|timing|variance --data DIR --out DIR`."""
+"""`python -m experiments.studies.conversion train|compare|timing --data DIR --out DIR`."""
 
 from jsonargparse import auto_cli
 
 from experiments.studies.conversion.compare import compare
 from experiments.studies.conversion.timing import timing
 from experiments.studies.conversion.training import train
-from experiments.studies.conversion.variance import variance
 
 if __name__ == "__main__":
-    auto_cli([train, compare, timing, variance], as_positional=False, prog="python -m experiments.studies.conversion")
+    auto_cli([train, compare, timing], as_positional=False, prog="python -m experiments.studies.conversion")

@@ -1,29 +1,116 @@
 """Every method on every input set: predictions kept as they are made, and a table of them."""
 
-from __future__ import annotations
-
-import json
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from torch import Tensor, nn
 
-from experiments.data import CorruptionConfig, DataConfig, InputSet, input_sets, load
-from experiments.evaluation import fit_temperature
-from experiments.runs.prediction import load_predictions, save_predictions
-from experiments.storage import write_json
-from experiments.studies.conversion.methods import METHODS, TEMPERED, Task, Tempered, timed, validation_part
-from experiments.studies.conversion.parts import CifarParts, cifar10_parts
-from experiments.studies.conversion.report import write_report
-from experiments.studies.conversion.training import trained
+import cgp
+from experiments.configuration import CorruptionConfig, DataConfig
+from experiments.data import DIGITS_CORRUPTIONS, Examples, InputSet, batch, corrupted_digits, generator_for, input_sets
+from experiments.evaluation import classification_report, detection_auroc, fit_temperature, uncertainty
+from experiments.methods import last_layer_laplace, mc_dropout_logits
+from experiments.storage import write_atomically, write_text
+from experiments.studies.conversion.training import cifar10, trained
 
-__all__ = ["compare"]
+__all__ = ["METHODS", "Task", "calibration_images", "compare"]
 
+_BATCH = 250
+_OOD = ("cifar100", "textures", "tiny_imagenet_resize")
 _CORRUPTIONS = CorruptionConfig()
-OOD_KINDS = ("cifar100", "textures", "tiny_imagenet_resize")
+_SCORES = ("accuracy", "nll", "ece", "aurc")
+
+
+class Task(NamedTuple):
+    """What a method has to work with.
+
+    Attributes:
+        model: the trained transformer, in eval mode; not to be changed.
+        train: the training images.
+        calibration: what scales, temperatures and prior precisions are fitted on.
+        draws: number S of draws.
+        steps: of the calibration.
+    """
+
+    model: nn.Module
+    train: Examples
+    calibration: Examples
+    draws: int
+    steps: int
+
+
+def calibration_images(part: Examples, share: float) -> tuple[Tensor, Tensor]:
+    """Images in [0, 1] and labels; a share is corrupted in the ways of the digits, at strengths 1 to 5."""
+    images, labels = batch(part, slice(None))
+    assert isinstance(images, Tensor)
+    assert labels is not None
+    order = torch.randperm(len(images), generator=generator_for("corrupted", len(images)))[: round(share * len(images))]
+    cells = [(kind, strength) for kind in DIGITS_CORRUPTIONS for strength in range(1, 6)]
+    for number, (kind, strength) in enumerate(cells):
+        chosen = order[number :: len(cells)]
+        if len(chosen):
+            images[chosen] = corrupted_digits(images[chosen], kind, strength, seed=number)
+    return images, labels
+
+
+@torch.no_grad()
+def _softmax(task: Task, *, share: float | None = None) -> Callable[[Tensor], Tensor]:
+    """The model as it is; with a share, divided by the temperature of so corrupted calibration images."""
+    plain = lambda images: torch.cat([task.model(part) for part in images.split(_BATCH)])[None]  # noqa: E731
+    if share is None:
+        return plain
+    images, labels = calibration_images(task.calibration, share)
+    temperature = fit_temperature(plain(images), labels)
+    return lambda images: plain(images) / temperature
+
+
+def _mc_dropout(task: Task) -> Callable[[Tensor], Tensor]:
+    return lambda images: mc_dropout_logits(task.model, images.split(_BATCH), task.draws)
+
+
+def _laplace(task: Task) -> Callable[[Tensor], Tensor]:
+    images, labels = batch(task.train, slice(None))
+    held_out, classes = calibration_images(task.calibration, 0.0)
+    parts = [images[rows] for rows in torch.arange(len(images)).split(_BATCH)]
+    posterior = last_layer_laplace(task.model, parts, labels, validation=(held_out.split(_BATCH), classes))
+    return lambda images: posterior.draw_logits(images.split(_BATCH), task.draws, torch.Generator().manual_seed(0))
+
+
+def _gaussian_process(
+    task: Task, *, method: str = "cgp", layer: int = 0, share: float = 0.2, temperature: bool = False
+) -> Callable[[Tensor], Tensor]:
+    """Convert one layer, calibrate on images of which a share is corrupted, predict by joint draws."""
+    images, labels = calibration_images(task.calibration, share)
+    inputs = images[:64] if method == "sparse_cgp" else None
+    converted = cgp.convert(task.model, method, [layer], inputs=inputs)
+    order = torch.randperm(len(labels), generator=generator_for("batches"))
+    loader = [(images[rows], labels[rows]) for rows in order.split(_BATCH // 2)]
+    options = {"steps": task.steps, "num_samples": 4, "sampling": "joint", "temperature": temperature}
+    cgp.calibrate(converted, loader, **options)
+    settings = {"sampling": "joint", "seed": 0, "batch_size": _BATCH, "keep_draws": True, "keep_variance": False}
+
+    def logits(images: Tensor) -> Tensor:
+        draws = cgp.predict(converted, images, task.draws, **settings).draws
+        return draws.clamp(min=torch.finfo(torch.float32).tiny).log()  # logits up to a constant per draw
+
+    return logits
+
+
+METHODS: Mapping[str, Callable[[Task], Callable[[Tensor], Tensor]]] = {
+    "softmax, as trained": _softmax,
+    "temperature": partial(_softmax, share=0.0),
+    "temperature, a fifth corrupted": partial(_softmax, share=0.2),
+    "temperature, half corrupted": partial(_softmax, share=0.5),
+    "MC dropout": _mc_dropout,
+    "last-layer Laplace": _laplace,
+    "GP in the second layer and temperature, a fifth corrupted": partial(_gaussian_process, layer=1, temperature=True),
+    "GP in the first layer, a fifth corrupted": _gaussian_process,
+    "sparse GP in the first layer, a fifth corrupted": partial(_gaussian_process, method="sparse_cgp"),
+}
 
 
 def compare(
@@ -32,107 +119,64 @@ def compare(
     out: Path = Path("runs/conversion"),
     methods: Sequence[str] = tuple(METHODS),
     draws: int = 8,
-    steps: int = 200,
-    ood: int = 2000,
+    steps: int = 120,
+    ood: int | None = 2000,
     corruptions: CorruptionConfig = _CORRUPTIONS,
     limit: int | None = None,
     full: bool = False,
-    only_stored: bool = False,
 ) -> None:
     """Compare what can be made of the trained transformer; what is predicted already is not predicted again.
 
     Args:
         data: folder with cifar10, cifar100, textures and tiny_imagenet, each `<name>/<split>.npz`.
         out: the folder that `train` wrote.
-        methods: which rows; those with a temperature alone follow from what they divide.
+        methods: which rows.
         draws: draws of a prediction.
         steps: of the calibration.
         ood: images of each OOD set at most.
         corruptions: which, and how many test images.
-        limit: images of each part of CIFAR-10 at most.
+        limit: training and test images at most.
         full: all corruptions, severities and test images instead of 1,000 images at severities 1, 3, 5.
-        only_stored: write the report of what is there and predict nothing.
     """
     unknown = [name for name in methods if name not in METHODS]
     if unknown:
         raise ValueError(f"methods: expected some of {', '.join(METHODS)}, got {', '.join(unknown)}")
-    sets = list(_input_sets(data, ood, corruptions, limit, full))
-    if not only_stored:
-        task = Task(trained(out), cifar10_parts(data, limit), draws, steps)
-        for name in methods:
-            _perform(name, task, [*_validations(name, task.parts), *sets], out / "rows" / _slug(name))
-    original, *others = METHODS
-    folders = {name: out / "rows" / _slug(name) for name in (original, *TEMPERED, *others)}
-    for name, tempered in TEMPERED.items():
-        _temper(name, tempered, folders, sets)
-    write_report(out, folders, [entry.name for entry in sets])
+    cut = {"limit_train": limit, "limit_test": limit, "limit_ood": ood}
+    config = DataConfig(name="cifar10", root=data, unchecked=True, ood=_OOD, corruptions=corruptions, **cut)
+    splits, calibration = cifar10(config)
+    task = Task(trained(out), splits.train, calibration, draws, steps)
+    sets = [entry for entry in input_sets(config, splits, seed=0, full=full) if entry.name != "validation"]
+    rows = {name: _scores(dict(_predicted(name, task, sets, out / "rows")), sets) for name in methods}
+    columns = list(next(iter(rows.values())))
+    lines = [f"| method | {' | '.join(columns)} |", f"| --- |{' ---: |' * len(columns)}"]
+    lines += [f"| {name} | {' | '.join(f'{row[key]:.4g}' for key in columns)} |" for name, row in rows.items()]
+    write_text(out / "conversion.md", "\n".join(lines) + "\n")
 
 
-def _input_sets(
-    data: Path, ood: int, corruptions: CorruptionConfig, limit: int | None, full: bool
-) -> Iterator[InputSet]:
-    """The test images, their corruptions, and images of no class."""
-    config = DataConfig(
-        name="cifar10",
-        root=data,
-        unchecked=True,
-        ood=OOD_KINDS,
-        limit_ood=None if full else ood,
-        corruptions=corruptions,
-        limit_test=limit,
-    )
-    splits = load(config, seed=0)
-    for entry in input_sets(config, splits, seed=0, full=full):
-        if entry.name != "validation":
-            yield entry
-
-
-def _validations(name: str, parts: CifarParts) -> Iterator[InputSet]:
-    """The validation images on which a temperature of this row is to be fitted."""
-    for tempered in TEMPERED.values():
-        if tempered.base == name:
-            part = validation_part(parts, tempered.validation)
-            yield InputSet(_fitting(tempered), part.images, part.ids, part.labels)
-
-
-def _fitting(tempered: Tempered) -> str:
-    return f"calibration-{tempered.validation}"
-
-
-def _perform(name: str, task: Task, sets: Sequence[InputSet], folder: Path) -> None:
-    """Predict what is not there yet."""
-    missing = [entry for entry in sets if not (folder / f"{entry.name}.npz").exists()]
-    if not missing:
-        return
-    fitted, seconds = timed(METHODS[name], task)
-    write_json(folder / "fit.json", {"method": name, "seconds": seconds, "note": fitted.note, "draws": task.draws})
-    for entry in missing:
-        images = _floats(entry.inputs)
-        save_predictions(folder / f"{entry.name}.npz", fitted.logits(images), replace(entry, inputs=images))
-        print(f"{name}: {entry.name}", flush=True)
-
-
-def _temper(name: str, tempered: Tempered, folders: Mapping[str, Path], sets: Sequence[InputSet]) -> None:
-    """Divide the saved logits of a complete row."""
-    base, folder, fitting = folders[tempered.base], folders[name], _fitting(tempered)
-    if not all((base / f"{each}.npz").exists() for each in (fitting, *(entry.name for entry in sets))):
-        return
-    validation, start = load_predictions(base / f"{fitting}.npz"), time.perf_counter()
-    temperature = float(fit_temperature(validation.logits, validation.labels))
-    seconds = time.perf_counter() - start
+def _predicted(name: str, task: Task, sets: Sequence[InputSet], folder: Path) -> Iterator[tuple[str, Any]]:
+    """Logits (S, N, C) of every input set, from the files of a former call where there are some."""
+    predict = None
     for entry in sets:
-        logits = torch.from_numpy(load_predictions(base / f"{entry.name}.npz").logits)
-        save_predictions(folder / f"{entry.name}.npz", logits / temperature, entry)
-    fit = json.loads((base / "fit.json").read_text(encoding="utf-8"))
-    write_json(
-        folder / "fit.json",
-        fit | {"method": name, "seconds": fit["seconds"] + seconds, "note": f"T = {temperature:.3f}; {fit['note']}"},
-    )
+        path = folder / name.replace(",", "").replace(" ", "-") / f"{entry.name}.npy"
+        if not path.exists():
+            predict = predict or METHODS[name](task)
+            images, _ = batch(entry, slice(None))
+            logits = predict(images).numpy()
+            write_atomically(path, lambda aside, logits=logits: np.save(aside, logits))
+        yield entry.name, np.load(path)
 
 
-def _slug(name: str) -> str:
-    return name.replace(",", "").replace(" ", "-")
-
-
-def _floats(images: Any) -> torch.Tensor:
-    return images.float() / 255 if images.dtype == torch.uint8 else images
+def _scores(logits: Mapping[str, Any], sets: Sequence[InputSet]) -> dict[str, float]:
+    """One row of the table: the test set, the mean over corruptions, each OOD set."""
+    reports = {s.name: classification_report(logits[s.name], s.labels.numpy()) for s in sets if s.labels is not None}
+    corrupted = [report for name, report in reports.items() if name.startswith("corrupted-")]
+    familiar = uncertainty(logits["test"]).total
+    return {
+        **{key: getattr(reports["test"], key) for key in _SCORES},
+        **{f"corrupted {key}": float(np.mean([getattr(report, key) for report in corrupted])) for key in _SCORES},
+        **{
+            f"AUROC {s.name}": detection_auroc(familiar, uncertainty(logits[s.name]).total)
+            for s in sets
+            if s.labels is None
+        },
+    }

@@ -1,6 +1,6 @@
 """A small torchvision vision transformer with softmax attention on CIFAR-10: what is converted later."""
 
-import time
+import dataclasses
 from pathlib import Path
 
 import torch
@@ -11,18 +11,25 @@ from torchvision.transforms.v2 import Normalize
 
 from cgp.model.likelihoods import CategoricalLikelihood
 from cgp.model.objective import Objective
-from experiments.configuration import MethodConfig, TrainingConfig
-from experiments.data import ImageSplits
-from experiments.runs.provenance import provenance
+from experiments.configuration import DataConfig, MethodConfig, TrainingConfig
+from experiments.data import DataSplits, Examples, load
+from experiments.data.partition import partition
 from experiments.storage import write_atomically, write_json
-from experiments.studies.conversion.parts import cifar10_parts
 from experiments.training import ClassificationModule, fit
 from experiments.training.augmentation import CropAndFlip
 
-__all__ = ["network", "train", "trained"]
+__all__ = ["cifar10", "network", "train", "trained"]
 
-MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.247, 0.2435, 0.2616)
+_MEAN, _DEVIATION = (0.4914, 0.4822, 0.4465), (0.247, 0.2435, 0.2616)
 _WEIGHTS = "softmax.safetensors"
+
+
+def cifar10(data: DataConfig) -> tuple[DataSplits, Examples]:
+    """Read CIFAR-10; a fifth of the validation images is for fitting scales, temperatures and prior precisions."""
+    splits = load(data, seed=0)
+    selection, calibration = partition(len(splits.validation), [0.2], "conversion")
+    chosen = splits.validation.chosen(selection)
+    return dataclasses.replace(splits, validation=chosen), splits.validation.chosen(calibration)
 
 
 def network() -> nn.Sequential:
@@ -38,7 +45,7 @@ def network() -> nn.Sequential:
         num_classes=10,
         conv_stem_configs=[ConvStemConfig(32, 3, 2), ConvStemConfig(64, 3, 2)],
     )
-    return nn.Sequential(CropAndFlip(4), Normalize(MEAN, DEVIATION), transformer)
+    return nn.Sequential(CropAndFlip(4), Normalize(_MEAN, _DEVIATION), transformer)
 
 
 def train(
@@ -51,7 +58,7 @@ def train(
         out: folder to write.
         epochs: passes over 45,000 images.
         seed: of start, order and draws.
-        limit: images of each part at most.
+        limit: training images at most.
 
     Returns:
         The file of the weights.
@@ -59,21 +66,21 @@ def train(
     weights = out / _WEIGHTS
     if weights.exists():
         return weights
-    start = time.perf_counter()
-    parts = cifar10_parts(data, limit)
+    splits, _ = cifar10(DataConfig(name="cifar10", root=data, unchecked=True, limit_train=limit))
     torch.manual_seed(seed)
     model = network()
-    objective = Objective(model, CategoricalLikelihood(10), len(parts.train.labels))
-    method = MethodConfig(label="Softmax", attention="softmax", learning_rate=2e-3, weight_decay=0.05)
-    budget = TrainingConfig(epochs=epochs, batch_size=128, warmup_epochs=2, gradient_clip=1.0, validation_draws=1)
-    module = ClassificationModule(model=model, objective=objective, method=method, training=budget)
-    splits = ImageSplits(parts.train, parts.selection, parts.test)
-
-    def report(done: int) -> None:
-        print(f"epoch {done} of {epochs}, {time.perf_counter() - start:.0f} s", flush=True)
-
-    summary = fit(module, splits, training=budget, seed=seed, folder=out / "checkpoints", report=report)._asdict()
-    write_json(out / "training.json", summary | {"threads": torch.get_num_threads(), "provenance": provenance()})
+    module = ClassificationModule(
+        model=model,
+        objective=Objective(model, CategoricalLikelihood(10), len(splits.train)),
+        method=MethodConfig(label="Softmax", attention="softmax", learning_rate=2e-3, weight_decay=0.05),
+        training=(
+            budget := TrainingConfig(
+                epochs=epochs, batch_size=128, warmup_epochs=2, gradient_clip=1.0, validation_draws=1
+            )
+        ),
+    )
+    summary = fit(module, splits, training=budget, seed=seed, folder=out / "checkpoints")
+    write_json(out / "training.json", summary._asdict())
     write_atomically(weights, lambda aside: save_model(model, str(aside)))
     return weights
 
@@ -81,11 +88,8 @@ def train(
 def trained(out: Path) -> nn.Sequential:
     """Return the trained transformer in eval mode.
 
-    Args:
-        out: folder that `train` wrote.
-
     Raises:
-        FileNotFoundError: if it did not.
+        FileNotFoundError: if `train` did not write it.
     """
     weights = out / _WEIGHTS
     if not weights.exists():

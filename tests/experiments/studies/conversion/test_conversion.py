@@ -1,22 +1,15 @@
-"""The proof of conversion in small: random images, one step, a few rows."""
-
-from __future__ import annotations
-
-import csv
-import json
+"""The study of conversion in small: random images, one step, a few rows."""
 
 import numpy as np
 import pytest
 import torch
 
-from experiments.data import CorruptionConfig
-from experiments.runs.prediction import load_predictions
-from experiments.studies.conversion.compare import compare
-from experiments.studies.conversion.methods import METHODS, Task, validation_part
-from experiments.studies.conversion.parts import cifar10_parts
-from experiments.studies.conversion.training import train, trained
+from experiments.configuration import CorruptionConfig, DataConfig
+from experiments.studies.conversion.compare import METHODS, Task, calibration_images, compare
+from experiments.studies.conversion.timing import timing
+from experiments.studies.conversion.training import cifar10, train, trained
 
-SIZES = {"cifar10/train": 5064, "cifar10/test": 30, "cifar100/test": 20, "textures/test": 20, "tiny_imagenet/test": 20}
+SIZES = {"cifar10/train": 500, "cifar10/test": 30, "cifar100/test": 20, "textures/test": 20, "tiny_imagenet/test": 20}
 FEW = CorruptionConfig(kinds=("gaussian_noise", "contrast"), severities=(1, 5), limit=20)
 
 
@@ -38,23 +31,29 @@ def out(data, tmp_path_factory):
     return folder
 
 
+def parts_of(data, **options):
+    return cifar10(DataConfig(name="cifar10", root=data, unchecked=True, **options))
+
+
 def test_the_parts_do_not_meet_and_are_all_of_it(data):
-    parts = cifar10_parts(data)
-    ids = torch.cat([part.ids for part in parts[:3]])
-    assert [len(part.ids) for part in parts] == [64, 4000, 1000, 30]
-    assert torch.equal(ids.sort().values, torch.arange(5064))
+    splits, calibration = parts_of(data)
+    ids = torch.cat([splits.train.ids, splits.validation.ids, calibration.ids])
+    assert [len(part) for part in (splits.train, splits.validation, calibration)] == [450, 40, 10]
+    assert torch.equal(ids.sort().values, torch.arange(500))
 
 
-@pytest.mark.parametrize(("kind", "count"), [("clean", 0), ("tenth", 100), ("fifth", 200), ("disturbed", 500)])
-def test_some_images_are_disturbed_and_nothing_else_changes(data, kind, count):
-    parts = cifar10_parts(data)
-    part = validation_part(parts, kind)
-    assert (part.images != parts.calibration.images).flatten(1).any(1).sum() == count
-    assert torch.equal(part.labels, parts.calibration.labels)
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.5])
+def test_a_share_of_the_images_is_corrupted_and_nothing_else_changes(data, share):
+    splits, _ = parts_of(data)
+    clean, labels = calibration_images(splits.train, 0.0)
+    images, same = calibration_images(splits.train, share)
+    assert (images != clean).flatten(1).any(1).sum() == round(share * 450)
+    assert torch.equal(labels, same)
+    torch.testing.assert_close(clean, splits.train.images.float() / 255)
 
 
 def test_a_trained_transformer_is_read_again(data, out):
-    images = cifar10_parts(data, 5).test.images
+    images = parts_of(data)[0].test.images.float() / 255
     model = trained(out)
     assert not model.training
     torch.testing.assert_close(trained(out)(images), model(images), rtol=0, atol=0)
@@ -62,41 +61,52 @@ def test_a_trained_transformer_is_read_again(data, out):
 
 
 def test_nothing_was_trained(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"experiments\.conversion train"):
+    with pytest.raises(FileNotFoundError, match=r"experiments\.studies\.conversion train"):
         trained(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["GP in the second layer and temperature, a fifth disturbed", "GP in the last layer"])
-def test_conversion_and_calibration_leave_the_model_alone(data, out, name):
-    task = Task(trained(out), cifar10_parts(data, 40), draws=3, steps=2)
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_leave_the_model_alone(data, out, name):
+    splits, calibration = parts_of(data, limit_train=40, limit_test=8)
+    task = Task(trained(out), splits.train, calibration, draws=3, steps=1)
     before = {key: value.clone() for key, value in task.model.state_dict().items()}
-    logits = METHODS[name](task).logits(task.parts.test.images)
-    assert logits.shape == (3, 30, 10)
-    assert not torch.equal(logits[0], logits[1])
+    images = splits.test.images.float() / 255
+    logits = METHODS[name](task)(images)
+    assert logits.shape == (1 if name.startswith(("softmax", "temperature")) else 3, 8, 10)
+    assert len(logits) == 1 or not torch.equal(logits[0], logits[1])
     for key, value in task.model.state_dict().items():
         assert torch.equal(value, before[key]), key
+    if name.startswith("temperature"):
+        ratio = task.model(images).detach() / logits[0]
+        torch.testing.assert_close(ratio, ratio.median().expand_as(ratio), rtol=1e-4, atol=0.0)
 
 
-def test_rows_are_kept_and_the_tables_follow_from_them(data, out, monkeypatch):
+def test_predictions_are_kept_and_the_table_follows_from_them(data, out, monkeypatch):
     monkeypatch.setenv("CGP_CACHE", str(out / "cache"))
     options = {"data": data, "out": out, "corruptions": FEW, "ood": 10, "limit": 40, "draws": 2, "steps": 1}
-    compare(methods=["softmax, as trained", "GP in the last layer"], **options)
-    with (out / "conversion.csv").open() as file:
-        rows = {row["method"]: row for row in csv.DictReader(file)}
-    assert list(rows)[:2] == ["softmax, as trained", "temperature"]
-    assert len(rows) == 6  # and three further temperatures, from the same predictions
-    assert rows["temperature"]["accuracy"] == rows["softmax, as trained"]["accuracy"]
-    original, divided = (load_predictions(out / "rows" / n / "test.npz") for n in ("softmax-as-trained", "temperature"))
-    note = json.loads((out / "rows" / "temperature" / "fit.json").read_text())["note"]
-    ratio = torch.from_numpy(original.logits).double() / torch.from_numpy(divided.logits).double()
-    assert note.startswith(f"T = {ratio.median():.3f};")
-    torch.testing.assert_close(ratio, ratio.median().expand_as(ratio), rtol=1e-5, atol=0.0)
-    stamp = (out / "rows" / "softmax-as-trained" / "test.npz").stat().st_mtime_ns
-    compare(methods=["softmax, as trained"], **options)
-    assert (out / "rows" / "softmax-as-trained" / "test.npz").stat().st_mtime_ns == stamp
-    assert (out / "conversion.md").read_text().count("\n") == 8
+    rows = ["softmax, as trained", "temperature", "GP in the first layer, a fifth corrupted"]
+    compare(methods=rows, **options)
+    lines = [line.strip("| ").split(" | ") for line in (out / "conversion.md").read_text().splitlines()]
+    assert [line[0] for line in lines] == ["method", "---", *rows] or [line[0] for line in lines][2:] == rows
+    assert lines[0][1:] == [
+        *("accuracy", "nll", "ece", "aurc"),
+        *("corrupted accuracy", "corrupted nll", "corrupted ece", "corrupted aurc"),
+        *("AUROC ood-cifar100", "AUROC ood-textures", "AUROC ood-tiny_imagenet_resize"),
+    ]
+    assert lines[2][1] == lines[3][1]  # a temperature changes no answer
+    kept = out / "rows" / "softmax-as-trained" / "test.npy"
+    stamp = kept.stat().st_mtime_ns
+    compare(methods=rows[:1], **options)
+    assert kept.stat().st_mtime_ns == stamp
 
 
 def test_unknown_rows_are_refused(data, out):
     with pytest.raises(ValueError, match="methods: expected some of"):
         compare(data=data, out=out, methods=["magic"])
+
+
+def test_timing_writes_a_row_for_every_conversion(data, out):
+    timing(data=data, out=out, draws=(1,), batch_size=4, rounds=2)
+    rows = (out / "timing.md").read_text().splitlines()[2:]
+    assert len(rows) == 8
+    assert all(float(row.split(" | ")[1].strip(" |")) > 0 for row in rows)
