@@ -101,7 +101,7 @@ class SharedInducingPoints(nn.Module):
 
     def _blocks(self) -> list[SGPAttention]:
         modules = (module for layer in self._path for module in layer.modules())
-        return [m for m in modules if isinstance(m, SGPAttention) and m.mode == "decoupled" and m.inducing == "travel"]
+        return [m for m in modules if isinstance(m, SGPAttention) and m.inducing == "travel"]
 
 
 @contextmanager

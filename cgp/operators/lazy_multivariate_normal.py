@@ -76,5 +76,5 @@ class LazyMultivariateNormal(MultivariateNormal):
             return super().variance
         smallest = settings.min_variance.value(self._marginal.dtype)
         if bool((self._marginal < smallest).any()):
-            warnings.warn(f"Variances below {smallest:g} are lifted to it.", NumericalWarning, stacklevel=2)
+            warnings.warn(f"variances below {smallest:g} are lifted to it", NumericalWarning, stacklevel=2)
         return self._marginal.clamp(min=smallest).expand(self.loc.shape)
