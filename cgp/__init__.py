@@ -6,10 +6,10 @@ from .attention import (
     KernelAttention,
     PrimalAttention,
     SGPAttention,
-    StandardSGPAttention,
     SharedInducingPoints,
     SoftmaxAttention,
     SparseCGPAttention,
+    StandardSGPAttention,
 )
 from .conversion import convert, describe
 from .model.blocks import freeze
@@ -31,10 +31,10 @@ __all__ = [
     "Prediction",
     "PrimalAttention",
     "SGPAttention",
-    "StandardSGPAttention",
     "SharedInducingPoints",
     "SoftmaxAttention",
     "SparseCGPAttention",
+    "StandardSGPAttention",
     "__version__",
     "calibrate",
     "convert",

@@ -36,6 +36,8 @@ class KSVD(nn.Module):
         ValueError: if a size is not positive, the weight is negative, or ``reaches`` is unknown.
     """
 
+    log_singular_values: nn.Parameter | None
+
     def __init__(
         self, num_heads: int, *, rank: int, num_landmarks: int | None, weight: float, reaches: str, **factory: Any
     ) -> None:
@@ -95,6 +97,7 @@ class KSVD(nn.Module):
             phi_q, phi_k = features
             projected = self.project(phi_q.detach(), phi_k.detach(), tokens._replace(v=tokens.v.detach()))
         count = count_tokens(tokens.k[..., 0], tokens.key_padding).clamp(min=1.0)
+        assert self.log_singular_values is not None
         loss = kep_svgp.ksvd_loss(projected, self.log_singular_values.exp().to(projected.e.dtype))
         return self.weight * (loss / count.square()).sum(-1).mean()
 

@@ -226,9 +226,7 @@ class SGPAttention(SymmetricAttention):
         )
         values = mask_tokens(tokens.v, tokens.key_padding)
         features = kernel.features(keys.points, keys.whitening, tokens.q)
-        gathered = product(
-            features if is_self else kernel.features(keys.points, keys.whitening, tokens.k), values
-        )
+        gathered = product(features if is_self else kernel.features(keys.points, keys.whitening, tokens.k), values)
         attended = kernel.attend(tokens.q, None if is_self else tokens.k, values)
         if with_loss:
             of_keys = attended if is_self else kernel.attend(tokens.k, None, values)

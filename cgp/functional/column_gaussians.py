@@ -88,12 +88,11 @@ class ColumnGaussian(NamedTuple):
         if sampling == "marginal":
             return marginal_draw(self.mean, self.variances, standard_normal(self.mean, sample_shape))
         draw = self.mean + self.features @ self._coefficients(sample_shape)
-        if self.residual_root is None and self.diagonal is None:
-            return draw
-        epsilon = standard_normal(self.mean, sample_shape)
         if self.residual_root is not None:
-            return draw + self.residual_root() @ epsilon
-        return torch.addcmul(draw, safe_sqrt(self.diagonal), epsilon)
+            return draw + self.residual_root() @ standard_normal(self.mean, sample_shape)
+        if self.diagonal is None:
+            return draw
+        return torch.addcmul(draw, safe_sqrt(self.diagonal), standard_normal(self.mean, sample_shape))
 
     def _coefficients(self, sample_shape: torch.Size) -> Tensor:
         r"""Draws of what the features are multiplied with, :math:`L_c\epsilon_c`, ``(*sample_shape, *batch, m, s)``."""

@@ -11,8 +11,8 @@ and are the features of two sparse Gaussian processes that share the inducing va
 
 .. math:: F^e = E\Lambda^{-1}u, \qquad F^r = R\Lambda^{-1}u
 
-Nothing n × n is formed: O(n r (s + r)). In units of the singular values, :math:`u = \Lambda\tilde u`, the features are E and R
-themselves, the prior is :math:`N(0, I)`, and Λ enters the loss of the decomposition only.
+Nothing n × n is formed: O(n r (s + r)). In units of the singular values, :math:`u = \Lambda\tilde u`, the features are
+E and R themselves, the prior is :math:`N(0, I)`, and Λ enters the loss of the decomposition only.
 """
 
 from __future__ import annotations

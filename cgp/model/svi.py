@@ -9,7 +9,7 @@ import pyro
 import pyro.distributions as dist
 import torch
 from pyro import poutine
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call
 
 from cgp.model.blocks import added_losses, clear_added_losses

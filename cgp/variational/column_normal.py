@@ -28,9 +28,7 @@ def column_normal(posterior: ColumnGaussian) -> LazyMultivariateNormal:
         >>> column_normal(gaussian).covariance_matrix.shape
         torch.Size([2, 3, 3])
     """
-    return LazyMultivariateNormal(
-        posterior.mean.mT, partial(_covariance, posterior), variance=posterior.variances.mT
-    )
+    return LazyMultivariateNormal(posterior.mean.mT, partial(_covariance, posterior), variance=posterior.variances.mT)
 
 
 def single_normal(posterior: ColumnGaussian) -> LazyMultivariateNormal:

@@ -93,10 +93,11 @@ class KernelEigenVariationalStrategy(gpytorch.Module):
         diagonal = None
         if self.residual:
             diagonal = kep_svgp.merge_branches(*kep_svgp.residual_variances(phi_q, phi_k, projected), self.branches)
-        mean, root = self.variables.variational_mean, self.variables.root
         if prior:
-            mean, root = torch.zeros_like(mean), torch.eye(root.shape[-1]).to(root).expand_as(root)
-        return single_normal(ColumnGaussian(features @ mean.mT, features, root, diagonal))
+            identity = torch.eye(features.shape[-1]).to(features)[None]
+            return single_normal(ColumnGaussian(torch.zeros_like(features[..., :1]), features, identity, diagonal))
+        mean = features @ self.variables.variational_mean.mT
+        return single_normal(ColumnGaussian(mean, features, self.variables.root, diagonal))
 
     def kl_divergence(self) -> Tensor:
         """Divergence of the inducing variables from their prior, ``()``, in nats."""

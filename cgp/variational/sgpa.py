@@ -109,7 +109,7 @@ class SGPAVariationalStrategy(gpytorch.Module):
         return (self.values[..., None, :] @ K_zx)[..., 0, :]
 
     def _whitened(self, factor: Tensor) -> Tensor:
-        """The mean of the whitened variables, :math:`L^\top v`, ``(*batch_shape, m)``."""
+        r"""The mean of the whitened variables, :math:`L^\top v`, ``(*batch_shape, m)``."""
         return (self.values[..., None, :] @ factor)[..., 0, :]
 
     def _factor(self) -> Tensor:

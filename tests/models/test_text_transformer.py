@@ -17,9 +17,9 @@ from cgp import (
     Objective,
     PrimalAttention,
     SGPAttention,
-    StandardSGPAttention,
     SoftmaxAttention,
     SparseCGPAttention,
+    StandardSGPAttention,
 )
 from cgp.model.blocks import draws, sampling
 from models.text_transformer import TextTransformer

@@ -41,7 +41,7 @@ class TestStandard(GaussianProcessContract):
 
 def travelling_stack(depth: int = 2) -> SharedInducingPoints:
     layers = nn.ModuleList(Residual() for _ in range(depth))
-    return SharedInducingPoints(nn.Sequential(*layers), layers, num_inducing=4, embed_dim=8).double()
+    return SharedInducingPoints(nn.Sequential(*layers), layers).double()
 
 
 class Residual(nn.Module):
@@ -202,7 +202,7 @@ def test_points_travel_through_the_vision_transformer():
         return SGPAttention(d, h, num_inducing=4, inducing="travel")
 
     model = VisionTransformer(**DIGITS, num_classes=10, attention=attention)
-    model = SharedInducingPoints(model, model.layers, num_inducing=4, embed_dim=DIGITS["embed_dim"])
+    model = SharedInducingPoints(model, model.layers)
     objective = Objective(model, CategoricalLikelihood(10), num_data=100, num_samples=2)
     objective(torch.rand(3, 1, 8, 8), torch.arange(3)).backward()
     assert model.inducing_points.grad.any()
@@ -213,9 +213,10 @@ def test_points_that_should_travel_and_do_not_are_missed():
     with pytest.raises(ValueError, match="inducing: 'travel' expects the model inside SharedInducingPoints"):
         block(torch.zeros(1, 5, 8))
     with pytest.raises(ValueError, match="layers: expected an SGPAttention"):
-        SharedInducingPoints(nn.Linear(8, 8), [nn.Linear(8, 8)], num_inducing=4, embed_dim=8)
-    with pytest.raises(ValueError, match=r"num_inducing: expected that of the blocks, \[4\], got 5"):
-        SharedInducingPoints(block, [block], num_inducing=5, embed_dim=8)
+        SharedInducingPoints(nn.Linear(8, 8), [nn.Linear(8, 8)])
+    other = SGPAttention(8, 2, num_inducing=5, inducing="travel")
+    with pytest.raises(ValueError, match=r"layers: expected blocks of one num_inducing .* \[\(4, 8\), \(5, 8\)\]"):
+        SharedInducingPoints(nn.Sequential(block, other), [block, other])
 
 
 def test_without_weight_no_divergence_is_computed():

@@ -14,9 +14,9 @@ from cgp import (
     KEPSVGPAttention,
     KernelAttention,
     SGPAttention,
-    StandardSGPAttention,
     SoftmaxAttention,
     SparseCGPAttention,
+    StandardSGPAttention,
 )
 from cgp.model.diagnostics import (
     attention_matrix,

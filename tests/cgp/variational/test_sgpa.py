@@ -199,7 +199,8 @@ def test_marginals_do_not_build_the_covariance():
 
 @pytest.mark.parametrize("name", ["standard", "decoupled"])
 @pytest.mark.parametrize(
-    ("x_batch", "batch_shape", "points_batch"), [((4,), (), ()), ((4, 1), (3,), ()), ((4, 1), (3,), (3,)), ((), (), (2,))]
+    ("x_batch", "batch_shape", "points_batch"),
+    [((4,), (), ()), ((4, 1), (3,), ()), ((4, 1), (3,), (3,)), ((), (), (2,))],
 )
 def test_batches_broadcast_as_in_gpytorch(name, x_batch, batch_shape, points_batch):
     """Each member as by itself; shapes as of GPyTorch's own strategy."""
@@ -214,7 +215,8 @@ def test_batches_broadcast_as_in_gpytorch(name, x_batch, batch_shape, points_bat
             parameter.add_(0.3 * torch.randn_like(parameter))
     x = torch.randn(*x_batch, 5, 7, dtype=torch.float64)
     posterior, batch = strategy(x), torch.broadcast_shapes(x_batch, batch_shape, points_batch)
-    theirs = VariationalStrategy(_Zero(kernel), beta, CholeskyVariationalDistribution(3, batch_shape=size)).eval()(x)
+    theirs = VariationalStrategy(_Zero(kernel), beta, CholeskyVariationalDistribution(3, batch_shape=size))
+    theirs = theirs.double().eval()(x)
     assert posterior.batch_shape == theirs.batch_shape == batch
     assert posterior.covariance_matrix.shape == (*batch, 5, 5)
     torch.testing.assert_close(posterior.covariance_matrix.diagonal(dim1=-2, dim2=-1), posterior.variance)
