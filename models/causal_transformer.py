@@ -99,6 +99,6 @@ class CausalTransformer(nn.Module):
             probabilities = self(prompt[..., -self.embedding.max_length :])[..., -1, :].softmax(-1)
             if probabilities.dim() > prompt.dim():
                 probabilities = probabilities.mean(0)
-            drawn = torch.multinomial(probabilities.flatten(0, -2), 1, generator=generator)
+            drawn = torch.multinomial(probabilities.reshape(-1, probabilities.shape[-1]), 1, generator=generator)
             prompt = torch.cat([prompt, drawn.view(*prompt.shape[:-1], 1)], -1)
         return prompt

@@ -54,6 +54,7 @@ def to_pyro(objective: Objective) -> PyroProgram:
         ValueError: if no block has global inducing variables.
 
     Example:
+        >>> from torch import nn
         >>> from cgp import CategoricalLikelihood, SGPAttention
         >>> network = nn.Sequential(SGPAttention(8, 2, num_inducing=4), nn.Flatten(), nn.Linear(40, 3))
         >>> program = to_pyro(Objective(network, CategoricalLikelihood(3), num_data=100))
