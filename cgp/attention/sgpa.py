@@ -10,6 +10,7 @@ from gpytorch.distributions import MultivariateNormal
 from torch import Tensor, nn
 
 from cgp.functional import sgpa
+from cgp.functional.cholesky import solve_lower
 from cgp.functional.column_gaussians import ColumnGaussian
 from cgp.functional.padding import mask_tokens
 from cgp.functional.products import product
@@ -232,7 +233,7 @@ class SGPAttention(SymmetricAttention):
             of_keys = attended if is_self else kernel.attend(tokens.k, None, values)
             self._add_divergence(sgpa.decoupled_divergence(values, of_keys, gathered))
         mean = sgpa.decoupled_mean(attended, features, gathered, variables.variational_mean.to(values.dtype).mT)
-        residual_root = partial(_residual_root, kernel, keys.points, tokens.q, tokens.query_padding)
+        residual_root = partial(_residual_root, kernel, keys, tokens.q, tokens.query_padding)
         roots = variables.root.to(values.dtype)
         return sgpa.decoupled_posterior(
             mean, features, roots, kernel.diagonal(tokens.q), residual_root, tokens.query_padding
@@ -242,8 +243,8 @@ class SGPAttention(SymmetricAttention):
         return column_normal(self.joint(tokens))
 
 
-def _residual_root(kernel: HeadKernel, points: Tensor, queries: Tensor, padding: Tensor | None) -> Tensor:
-    """What joint draws need besides the global variables: one Cholesky of m + n rows per head."""
+def _residual_root(kernel: HeadKernel, keys: GlobalKeys, queries: Tensor, padding: Tensor | None) -> Tensor:
+    """What joint draws need besides the global variables: one n × n Cholesky per head."""
     with full_precision(queries.device):
-        points = points.expand(*queries.shape[:-3], *points.shape)
-        return sgpa.unexplained_root(kernel.gram(torch.cat([points, queries], -2)), points.shape[-2], padding)
+        features = solve_lower(keys.factor, kernel.gram(keys.points, queries))
+        return sgpa.unexplained_root(kernel.gram(queries), features, padding)

@@ -41,6 +41,9 @@ __all__ = [
 ]
 
 
+_JITTER = {torch.float32: 1e-5, torch.float64: 1e-8}  # relative to the prior
+
+
 class GlobalKeys(NamedTuple):
     r"""Global keys of the decoupled form; they depend on weights only.
 
@@ -129,32 +132,28 @@ def decoupled_posterior(
     )
 
 
-def unexplained_root(joint: Tensor, num_global: int, padding: Tensor | None = None) -> Tensor:
+def unexplained_root(K_qq: Tensor, features: Tensor, padding: Tensor | None = None) -> Tensor:
     r"""Cholesky factor of what the global keys leave unexplained, :math:`K_{qq} - T_q^\top T_q`.
 
-    It is the last block of the factor of the joint covariance of global keys and queries. The difference itself may
-    vanish, and rounding then makes it indefinite; the joint covariance has the scale of the prior.
+    It may vanish, so the prior, not the difference, sets the scale of its jitter. The features must come from
+    substitution, ``solve_lower(L_b, K_bq)``: their rounding is then far below the jitter (an explicit inverse's is not).
 
     Args:
-        joint: covariance of the global keys and, after them, the queries, ``(*batch, m + Nq, m + Nq)``.
-        num_global: m.
+        K_qq: ``(*batch, Nq, Nq)``.
+        features: :math:`T_q`, ``(*batch, m, Nq)``.
         padding: of the queries, ``(*batch, Nq)``, or None.
 
     Returns:
         ``(*batch, Nq, Nq)``, zero at padded tokens.
 
     Example:
-        >>> unexplained_root(torch.tensor([[1.0, 0.6], [0.6, 1.0]]).double(), 1)
+        >>> unexplained_root(torch.ones(1, 1).double(), torch.full((1, 1), 0.6).double())
         tensor([[0.8000]], dtype=torch.float64)
     """
-    parts = joint.detach().diagonal(dim1=-2, dim2=-1).split([num_global, joint.shape[-1] - num_global], -1)
-    scale = torch.cat([part.mean(-1, keepdim=True).sqrt().expand_as(part) for part in parts], -1)
-    correlation = joint / (scale[..., :, None] * scale[..., None, :])  # jitter is then relative to each part's prior
-    if padding is not None:
-        padded = torch.nn.functional.pad(padding, (num_global, 0), value=False)
-        correlation = add_noise(mask_gram(correlation, padded, padded), 0.0, padded)
-    factor = cholesky(correlation, name="covariance of global keys and queries")[..., num_global:, num_global:]
-    return mask_gram(scale[..., num_global:, None] * factor, padding, padding)
+    jitter = _JITTER[K_qq.dtype] * K_qq.detach().diagonal(dim1=-2, dim2=-1).mean(-1)
+    residual = mask_gram(K_qq - features.mT @ features, padding, padding)
+    factor = cholesky(add_noise(residual, jitter, padding), name="K_qq - T'T", jitter=0.0)
+    return mask_gram(factor, padding, padding)
 
 
 def decoupled_divergence(values: Tensor, attended: Tensor, gathered: Tensor) -> Tensor:

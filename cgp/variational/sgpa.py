@@ -83,8 +83,7 @@ class SGPAVariationalStrategy(gpytorch.Module):
             covariance = self.covar_module(x).to_dense()
             mean = self.mean_module(x).expand(*self._batch(covariance), -1)
             return MultivariateNormal(mean, DenseCovarianceLinearOperator(covariance.expand(*mean.shape, -1)))
-        z = self.inducing_points
-        factor, K_zx = self._factor(), self._covariance(z, x)
+        factor, K_zx = self._factor(), self._covariance(self.inducing_points, x)
         features = solve_lower(factor, K_zx).expand(*self._batch(K_zx), -1, -1)
         mean = self.mean_module(x) + self._shift(x, factor, K_zx, features)
         posterior = sgpa.decoupled_posterior(
@@ -92,7 +91,7 @@ class SGPAVariationalStrategy(gpytorch.Module):
             features,
             self.root[..., None, :, :],
             self.covar_module(x, diag=True),
-            lambda: sgpa.unexplained_root(self._joint_covariance(x), z.shape[-2]),
+            lambda: sgpa.unexplained_root(self.covar_module(x).to_dense(), features),
         )
         return single_normal(posterior)
 
@@ -116,10 +115,8 @@ class SGPAVariationalStrategy(gpytorch.Module):
         return cholesky(self.covar_module(self.inducing_points).to_dense(), name="K_zz (inducing inputs)")
 
     def _covariance(self, z: Tensor, x: Tensor) -> Tensor:
-        return self.covar_module(*_with_one_batch(z, x)).to_dense()
-
-    def _joint_covariance(self, x: Tensor) -> Tensor:
-        return self.covar_module(torch.cat(_with_one_batch(self.inducing_points, x), -2)).to_dense()
+        batch = torch.broadcast_shapes(z.shape[:-2], x.shape[:-2])
+        return self.covar_module(*(points.expand(*batch, *points.shape[-2:]) for points in (z, x))).to_dense()
 
     def _batch(self, covariance: Tensor) -> torch.Size:
         return torch.broadcast_shapes(self.batch_shape, covariance.shape[:-2])
@@ -135,8 +132,3 @@ def as_points(x: Tensor) -> Tensor:
         ``(*batch, N, D)``.
     """
     return x[:, None] if x.dim() == 1 else x
-
-
-def _with_one_batch(z: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-    batch = torch.broadcast_shapes(z.shape[:-2], x.shape[:-2])
-    return z.expand(*batch, *z.shape[-2:]), x.expand(*batch, *x.shape[-2:])
