@@ -9,7 +9,6 @@ from .attention import (
     SharedInducingPoints,
     SoftmaxAttention,
     SparseCGPAttention,
-    StandardSGPAttention,
 )
 from .conversion import convert, describe
 from .model.blocks import freeze
@@ -34,7 +33,6 @@ __all__ = [
     "SharedInducingPoints",
     "SoftmaxAttention",
     "SparseCGPAttention",
-    "StandardSGPAttention",
     "__version__",
     "calibrate",
     "convert",

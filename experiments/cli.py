@@ -1,146 +1,360 @@
-"""The command line: typed, an unknown key is an error with a hint, defaults come from `experiments/configs`."""
+"""The command line: rows by name, any of their values by its dotted name; an unknown key is an error with a hint."""
 
-import importlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
-import docstring_parser
-from docstring_parser import DocstringStyle
+from experiments.configuration import RunConfig, TrainerConfig
 
-from experiments.runs.experiment import CONFIGS
-from experiments.runs.parsing import HintingParser, expanded
+__all__ = ["COMMANDS", "Command", "main", "parsed_of", "parser"]
 
-__all__ = ["COMMANDS", "Command", "main", "parser"]
+_OUT = Path("runs")
+_DEMO_ROWS = (
+    *("digits/softmax", "digits/kernel_asymmetric", "digits/cgp_direct", "digits/scgp_direct", "digits/cgp_softmax"),
+    *("digits/sgpa", "digits/kep_svgp_add"),
+)
+_PARTS = ("data", "model", "method", "training", "evaluation")
+_OVER_ROWS = "--config NAME and values such as --training.epochs 3 go over every row."
+
+
+def fit(config: RunConfig, *, trainer: TrainerConfig, out: Path = _OUT, smoke: bool = False) -> None:
+    """Train one row with one seed, predict every input set, and report; `--config cola/softmax` names a row.
+
+    Killed at any moment and started again, it goes on where it was, and ends with the weights of an uninterrupted run.
+
+    Args:
+        config: the row with its values.
+        trainer: where to train.
+        out: folder of all runs.
+        smoke: a few steps on a handful of examples, to see whether the row works.
+    """
+    from lightning.pytorch.utilities import rank_zero_only
+
+    from experiments.runs.fitting import perform
+
+    run = perform(_smoked(config) if smoke else config, out=out, trainer=trainer)
+    if not rank_zero_only.rank:
+        report([run.folder])
+
+
+def sweep(
+    rows: list[str],
+    *,
+    trainer: TrainerConfig,
+    over: tuple[Sequence[str], Sequence[str]] = ((), ()),
+    seeds: int | tuple[int, ...] = (0, 1, 2),
+    out: Path = _OUT,
+    workers: int = 1,
+    print: bool = False,  # noqa: A002 - the name of the option
+    smoke: bool = False,
+) -> None:
+    """Train rows × seeds, with the rows that they need; skip what is done.
+
+    Args:
+        rows: a data set ("cola"), rows ("cola/softmax"), patterns ("cola/*cgp*").
+        trainer: where to train.
+        over: names of configurations and values over every row.
+        seeds: of each row, one or several, as `[0,1,2]`.
+        out: folder of all runs.
+        workers: number of processes that train at the same time, each with one thread.
+        print: write one command a line instead, for a cluster.
+        smoke: a few steps on a handful of examples of each.
+    """
+    from experiments.runs.parsing import resolve_rows
+    from experiments.runs.sweeping import Sweep, commands
+
+    configs = resolve_rows(rows, (seeds,) if isinstance(seeds, int) else seeds, *over)
+    configs = [_smoked(config) for config in configs] if smoke else configs
+    if print:
+        more = [part for name in over[0] for part in ("--config", name)]
+        rest = [*more, *(f"--{value}" for value in over[1]), *_changed(trainer), *(["--smoke"] if smoke else [])]
+        sys.stdout.write("".join(f"{line}\n" for line in commands(configs, out, rest)))
+        return
+    failed = Sweep(out, trainer, workers).perform(configs)
+    for folder, error in failed.items():
+        sys.stdout.write(f"failed: {folder}: {error}\n")
+    if failed:
+        raise SystemExit(1)
+
+
+def demo(
+    *,
+    trainer: TrainerConfig,
+    over: tuple[Sequence[str], Sequence[str]] = ((), ()),
+    out: Path = Path("runs/demo"),
+    quick: bool = False,
+    seeds: int = 3,
+    workers: int = 2,
+) -> None:
+    """Train one small vision transformer with seven kinds of attention on real digits, and report.
+
+    Killed midway and started again, it goes on where it was.
+
+    Args:
+        trainer: where to train.
+        over: names of configurations and values over every row.
+        out: folder to write.
+        quick: one seed, few epochs: under a minute, for a first look.
+        seeds: number of seeds; each has its own split of the data.
+        workers: number of processes that train at the same time, each with one thread.
+
+    Raises:
+        ValueError: if there is no seed.
+    """
+    if seeds < 1:
+        raise ValueError(f"seeds: expected at least 1, got {seeds}")
+    configs = ("demo", *(["demo-quick"] if quick else []), *over[0])
+    options: dict[str, Any] = {"trainer": trainer, "over": (configs, over[1]), "out": out, "workers": workers}
+    sweep(list(_DEMO_ROWS), **options, seeds=tuple(range(1 if quick else seeds)))
+    report([out / row for row in _DEMO_ROWS], out=out)
+
+
+def tune(
+    rows: list[str],
+    *,
+    trainer: TrainerConfig,
+    over: tuple[Sequence[str], Sequence[str]] = ((), ()),
+    seeds: int | tuple[int, ...] = (0, 1),
+    out: Path = Path("runs/tune"),
+    workers: int = 2,
+) -> None:
+    """Search learning rate, objective and α of rows on validation NLL; the space is `configs/tune.yaml`.
+
+    Args:
+        rows: rows that the space has variants of, such as digits/softmax.
+        trainer: where to train.
+        over: names of configurations and values over every row.
+        seeds: of each trial.
+        out: folder to write: `trials.csv`, and a configuration for each row.
+        workers: number of processes that train at the same time, each with one thread.
+    """
+    from experiments.reports.tables import console_of_width
+    from experiments.runs.parsing import resolve_rows
+    from experiments.runs.tuning import tune as search
+
+    configs = resolve_rows(rows, (seeds,) if isinstance(seeds, int) else seeds, *over)
+    table, uses = search(configs, out=out, trainer=trainer, workers=workers)
+    console = console_of_width(160)
+    console.print(table)
+    for use in uses:
+        console.print(f"Use it: python -m experiments fit {use}", highlight=False, soft_wrap=True)
+
+
+def predict(run: Path, *, images: Path | None = None, ood: tuple[str, ...] = (), full: bool = False) -> None:
+    """Predict a folder of images, or what is missing of a run's input sets, with a trained run.
+
+    Writes `predictions/<set>.npz` and the report; of images, a CSV file with class and uncertainties of each, too.
+
+    Args:
+        run: folder of a complete run.
+        images: folder of images, in sub-folders or not; None for the run's own input sets.
+        ood: further sets of no class, as `["svhn"]`: names, folders of images or .npz files.
+        full: corrupt all test images at all five severities.
+
+    Raises:
+        ValueError: if images are asked for, and further input sets of the run's own too.
+    """
+    from experiments.reports.tables import console_of_width
+    from experiments.runs.fitting import predict_again
+    from experiments.runs.predicting import predict_images, with_inputs
+    from experiments.runs.run import Run
+
+    trained = Run(run)
+    _ = trained.record  # whether it is complete
+    if images is not None and (ood or full):
+        raise ValueError("images: expected alone; ood and full are about the run's own input sets")
+    with trained.locked(wait=False):
+        if images is None:
+            predict_again(with_inputs(trained, ood=ood, full=full), trained)
+        else:
+            console_of_width(160).print(predict_images(trained, images))
+    report([run])
+
+
+def report(
+    runs: list[Path],
+    *,
+    out: Path | None = None,
+    protocol: Literal["pooled", "cgpt", "kep", "sgpa"] = "pooled",
+) -> None:
+    """Score the saved predictions of runs: a table, what it says, `report.html`, CSV files and pictures.
+
+    Args:
+        runs: folders of runs, or folders that hold some, such as `runs/cola`.
+        out: folder to write; the run's own, or of several the folder that holds them all.
+        protocol: of the classification metrics.
+    """
+    import os
+
+    from experiments.reports import report as written
+    from experiments.reports.tables import console_of_width
+    from experiments.runs import find_runs
+
+    found = find_runs(runs)
+    place = out or Path(os.path.commonpath([run.folder for run in found]))
+    console = console_of_width(160)
+    for part in written(found, place, protocol):
+        console.print(part, highlight=False)
+    console.print(f"Report: {place / 'report.html'}", highlight=False, soft_wrap=True)
+
+
+def list_rows(*, rows: str = "*/*", out: Path = _OUT) -> None:
+    """List the rows, and which of their runs are done.
+
+    Args:
+        rows: a data set ("cola") or a pattern ("*/sgpa").
+        out: folder of all runs.
+    """
+    from experiments.reports.tables import console_of_width
+    from experiments.runs.listing import row_table
+
+    console_of_width(160).print(row_table(rows, out))
 
 
 class Command(NamedTuple):
     """A command.
 
     Attributes:
-        path: `module:function`; the module is imported when the command is used.
-        summary: one line of help.
-        defaults: files of `experiments/configs` with its default values.
+        function: what it does, or `module:function` that is imported when it is used.
         flags: parameters that are flags without a value: jsonargparse would ask for `--quick true`.
-        positional: what needs no name: "required" parameters, or the one of this name, which takes several values.
+        positional: the parameter that needs no name.
     """
 
-    path: str
+    function: Callable[..., None] | str
     summary: str
-    defaults: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     positional: str | None = None
 
-    def function(self) -> Callable[..., object]:
-        """Import the function."""
-        module, name = self.path.split(":")
+    def imported(self) -> Callable[..., None]:
+        """Return the function."""
+        if not isinstance(self.function, str):
+            return self.function
+        import importlib
+
+        module, name = self.function.split(":")
         return getattr(importlib.import_module(module), name)
 
 
-_REQUIRED = "required"
-
-COMMANDS: Mapping[str, Command] = MappingProxyType(
-    {
-        "demo": Command(
-            "experiments.demo:demo",
-            "Train one small vision transformer with every method on real digits, and write a report.",
-            defaults=("demo.yaml",),
-            flags=("quick",),
-        ),
-        "select": Command(
-            "experiments.select:select",
-            "Search learning rate, objective and α of every method on validation NLL.",
-            defaults=("demo.yaml", "select.yaml"),
-        ),
-        "fit": Command(
-            "experiments.runs.commands:fit",
-            "Train one row of a table with one seed, and predict every input set.",
-            flags=("smoke",),
-        ),
-        "sweep": Command(
-            "experiments.runs.commands:sweep",
-            "Train rows x seeds; skip what is done.",
-            flags=("print", "smoke"),
-            positional="rows",
-        ),
-        "test": Command(
-            "experiments.runs.commands:score",
-            "Score the saved predictions of runs, and write their reports.",
-            positional="runs",
-        ),
-        "predict": Command(
-            "experiments.runs.commands:predict",
-            "Predict input sets, or a folder of images, with a trained run.",
-            flags=("full",),
-            positional=_REQUIRED,
-        ),
-        "list": Command("experiments.runs.commands:list_rows", "List rows, and which of their runs are done."),
-        "plot": Command(
-            "experiments.runs.commands:plot",
-            "Draw training curves, reliability and risk-coverage of runs.",
-            positional="runs",
-        ),
-        "table": Command(
-            "experiments.reports.papers:table",
-            "Print a table of a paper with our numbers beside the printed ones.",
-            positional=_REQUIRED,
-        ),
-    }
-)
+COMMANDS: dict[str, Command] = {
+    "demo": Command(demo, "Train seven kinds of attention on real digits, and report.", ("quick",)),
+    "fit": Command(fit, "Train one row of a table with one seed, predict every input set, report.", ("smoke",)),
+    "sweep": Command(sweep, "Train rows x seeds; skip what is done.", ("print", "smoke"), "rows"),
+    "predict": Command(predict, "Predict input sets, or a folder of images, with a trained run.", ("full",), "run"),
+    "report": Command(report, "Score the saved predictions of runs; write a report.", (), "runs"),
+    "table": Command(
+        "experiments.reports.papers:table", "Print a table of a paper beside the printed one, or list them.", (), "name"
+    ),
+    "tune": Command(tune, "Search learning rate, objective and alpha of rows on validation NLL.", (), "rows"),
+    "list": Command(list_rows, "List rows, and which of their runs are done."),
+}
 
 
-def parser(chosen: str | None = None) -> HintingParser:
+def parser(chosen: str | None = None) -> Any:
     """Build the parser with its subcommands.
 
     Args:
-        chosen: the command that will be used; the others are then known by name alone, and not imported.
+        chosen: the command that will be used; of the others only names and summaries are known.
     """
+    from experiments.runs.parsing import HintingParser
+
     top = HintingParser(allow_abbrev=False, prog="python -m experiments", description="Train, compare, report.")
     subcommands = top.add_subcommands(required=True, dest="command")
     for name, command in COMMANDS.items():
-        sub = _parser_of(command) if name == chosen else HintingParser(allow_abbrev=False)
+        sub = HintingParser(allow_abbrev=False) if name != chosen else _parser_of(command)
         subcommands.add_subcommand(name, sub, help=command.summary)
     return top
 
 
-def _parser_of(command: Command) -> HintingParser:
-    function = command.function()
-    described = docstring_parser.parse(function.__doc__ or "", style=DocstringStyle.GOOGLE)
+def _parser_of(command: Command) -> Any:
+    from docstring_parser import DocstringStyle, parse
+
+    from experiments.runs.parsing import HintingParser
+
+    function = command.imported()
+    described = parse(function.__doc__ or "", style=DocstringStyle.GOOGLE)
     meaning = {parameter.arg_name: parameter.description for parameter in described.params}
-    sub = HintingParser(
-        allow_abbrev=False,
-        description=described.description,
-        default_config_files=[str(CONFIGS / file) for file in command.defaults],
-    )
-    sub.add_argument(
-        "--config", action="config", help="A YAML file, or a row such as cola/softmax; several are merged."
-    )
-    several = [command.positional] if command.positional not in (None, _REQUIRED) else []
-    for name in several:
-        sub.add_argument(name, nargs="+", help=meaning[name])
-    skipped = {*command.flags, *several}
-    sub.add_function_arguments(function, skip=skipped, as_positional=command.positional == _REQUIRED)
+    epilogue = f" {_OVER_ROWS}" if "over" in meaning else ""
+    sub = HintingParser(allow_abbrev=False, description=f"{described.description}{epilogue}")
+    skipped = {"over", "config", *command.flags}
+    if command.positional:
+        several = meaning and function.__annotations__[command.positional] in (list[str], list[Path])
+        kind = {"type": Path} if "Path" in str(function.__annotations__[command.positional]) else {}
+        count = "+" if several else "?" if "None" in str(function.__annotations__[command.positional]) else None
+        sub.add_argument(command.positional, help=meaning[command.positional], nargs=count, **kind)
+        skipped.add(command.positional)
+    if "config" in meaning:
+        sub.add_argument(
+            "--config", action="config", help="A row such as cola/softmax, or a YAML file; several are merged."
+        )
+        sub.add_class_arguments(RunConfig)
+    sub.add_function_arguments(function, skip=skipped)
     for flag in command.flags:
         sub.add_argument(f"--{flag}", action="store_true", help=meaning[flag])
     return sub
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command.
+    """Run a command; what cannot be done is one line on the standard error, and exit status 2.
 
     Args:
         arguments: the command line; by default that of the process.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        _run(arguments)
+    except (ValueError, OSError, ImportError) as error:
+        sys.stderr.write(f"error: {' '.join(str(error).split())}\n")
+        raise SystemExit(2) from error
+
+
+def parsed_of(arguments: Sequence[str]) -> tuple[Any, dict[str, Any]]:
+    """Parse a command line.
+
+    Args:
+        arguments: the command line.
+
+    Returns:
+        The command with its values, and what goes over the rows of a command that takes several.
+
+    Raises:
+        ValueError: if there is no such row or file.
+    """
+    from experiments.runs.parsing import expanded, split_off
+
     chosen = next((argument for argument in arguments if not argument.startswith("-")), None)
+    over: dict[str, Any] = {}
+    if chosen in ("sweep", "demo", "tune"):
+        found, arguments = split_off(arguments, lambda name: name == "config" or name.partition(".")[0] in _PARTS)
+        configs = [value for name, value in found if name == "config"]
+        over = {"over": (configs, [f"{name}={value}" for name, value in found if name != "config"])}
     top = parser(chosen)
-    try:
-        parsed = top.instantiate(top.parse_args(expanded(arguments)))
-    except ValueError as error:
-        top.error(str(error))
+    return top.instantiate(top.parse_args(expanded(arguments))), over
+
+
+def _run(arguments: Sequence[str]) -> None:
+    parsed, over = parsed_of(arguments)
     values = {key: value for key, value in parsed[parsed.command].as_dict().items() if key != "config"}
-    try:
-        COMMANDS[parsed.command].function()(**values)
-    except (ValueError, FileNotFoundError, ImportError) as error:
-        raise SystemExit(f"error: {error}") from error
+    if parsed.command == "fit":
+        over = {"config": RunConfig(**{name: values.pop(name) for name in RunConfig.__dataclass_fields__})}
+    COMMANDS[parsed.command].imported()(**values, **over)
+
+
+def _smoked(config: RunConfig) -> RunConfig:
+    """Cap what takes time: two epochs of four steps, two draws, a handful of examples."""
+    limits = {f"limit_{part}": 8 for part in ("validation", "test", "ood")}
+    corruptions = replace(config.data.corruptions, kinds=(), limit=8)
+    return replace(
+        config,
+        data=replace(config.data, limit_train=16, corruptions=corruptions, **limits),
+        training=replace(config.training, epochs=2, share=1.0, batch_size=4, warmup_epochs=0, validation_draws=2),
+        evaluation=replace(config.evaluation, draws=2, full=False),
+        reduced=[*config.reduced, "smoke test: a few steps on a handful of examples"],
+    )
+
+
+def _changed(trainer: TrainerConfig) -> list[str]:
+    """The command line of what is not as it is unless told otherwise."""
+    values = {part.name: (getattr(trainer, part.name), part.default) for part in fields(trainer)}
+    return [f"--trainer.{name}={value}" for name, (value, usual) in values.items() if value != usual]

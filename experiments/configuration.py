@@ -1,7 +1,8 @@
-"""The typed configuration of a training run; `experiments/configs` holds the values."""
+"""The typed configuration of a run; `experiments/configs` holds the values."""
 
 import os
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,9 +12,10 @@ __all__ = [
     "EvaluationConfig",
     "MethodConfig",
     "ModelConfig",
+    "RunConfig",
     "TrainerConfig",
     "TrainingConfig",
-    "check_counts",
+    "flattened",
 ]
 
 
@@ -38,8 +40,9 @@ class CorruptionConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _check_severities(self.severities)
-        check_counts("data.corruptions", self, "limit")
+        if not set(self.severities) <= {1, 2, 3, 4, 5}:
+            raise ValueError(f"data.corruptions.severities: expected some of 1 to 5, got {self.severities}")
+        _check_counts("data.corruptions", self, "limit")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +51,8 @@ class DataConfig:
 
     Args:
         name: digits, cifar10, cifar100, svhn, textures, lsun_crop, lsun_resize, tiny_imagenet, tiny_imagenet_crop,
-            tiny_imagenet_resize, cola or imdb; or a name of your own, with `folder` or `<root>/<name>/<split>.npz`.
+            tiny_imagenet_resize, cola, imdb, sst2 or clinc150; or a name of your own, with `folder` or
+            `<root>/<name>/<split>.npz`.
         root: folder of the data sets; None for the environment variable CGP_DATA.
         folder: your own images, in one sub-folder a class (or in train/, validation/ and test/ of such).
         download: let torchvision or pytorch-ood download what is missing into `root`.
@@ -103,7 +107,7 @@ class DataConfig:
         if not 0.0 < self.validation < 1.0:
             raise ValueError(f"data.validation: expected a share between 0 and 1, got {self.validation}")
         limits = ("limit_train", "limit_validation", "limit_test", "limit_ood")
-        check_counts("data", self, *limits, "image_size", "max_length", "vocabulary_size", "min_count")
+        _check_counts("data", self, *limits, "image_size", "max_length", "vocabulary_size", "min_count")
         if self.name == "digits" and self.folder is None and self.image_size is not None:
             raise ValueError(f"data.image_size: expected none with the digits, 8 x 8 images, got {self.image_size}")
 
@@ -157,7 +161,7 @@ class ModelConfig:
     pooling: Literal["mean", "sequence"] = "mean"
 
     def __post_init__(self) -> None:
-        check_counts("model", self, "depth", "embed_dim", "mlp_dim", "num_heads", "patch_size")
+        _check_counts("model", self, "depth", "embed_dim", "mlp_dim", "num_heads", "patch_size")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"model.dropout: expected a probability in [0, 1), got {self.dropout}")
 
@@ -174,11 +178,10 @@ class TrainingConfig:
         validation_draws: draws of the predictions on which the best epoch is selected.
         optimizer: "adamw" decouples the weight decay, "adam" adds it to the gradient.
         schedule: of the learning rate after the warm-up: "one_cycle" (a cosine to nearly 0, its warm-up a cosine too),
-            "cosine" or "linear" to `final_learning_rate`, or "constant".
+            "cosine" or "linear" to `final_learning_rate`.
         final_learning_rate: where "cosine" and "linear" end.
-        monitor: decides the best epoch, on validation data alone; "last" takes the last epoch.
+        monitor: decides the best epoch, on validation data alone.
         augmentation: of training images: "crop_and_flip" pads by four pixels, crops at random, mirrors every second.
-        bucket: batches whose texts are sorted by length together, so that a batch holds texts of about one length.
         share: of the epochs and the warm-up that is trained: 0.02 makes 12 of 600 epochs, and 4 of the 200 of a row
             that another one starts from.
     """
@@ -189,15 +192,14 @@ class TrainingConfig:
     gradient_clip: float | None
     validation_draws: int
     optimizer: Literal["adamw", "adam"] = "adamw"
-    schedule: Literal["one_cycle", "cosine", "linear", "constant"] = "one_cycle"
+    schedule: Literal["one_cycle", "cosine", "linear"] = "one_cycle"
     final_learning_rate: float = 1e-5
-    monitor: Literal["validation_nll", "validation_accuracy", "validation_mcc", "last"] = "validation_nll"
+    monitor: Literal["validation_nll", "validation_accuracy", "validation_mcc"] = "validation_nll"
     augmentation: Literal["none", "crop_and_flip"] = "none"
-    bucket: int = 50
     share: float = 1.0
 
     def __post_init__(self) -> None:
-        check_counts("training", self, "epochs", "batch_size", "validation_draws", "bucket")
+        _check_counts("training", self, "epochs", "batch_size", "validation_draws")
         if self.warmup_epochs < 0:
             raise ValueError(f"training.warmup_epochs: expected none or more, got {self.warmup_epochs}")
         if not 0 < self.share <= 1:
@@ -219,7 +221,7 @@ class TrainerConfig:
         num_nodes: number of machines.
         strategy: "auto" for one device, "ddp" for several.
         precision: of the arithmetic outside Gaussian-process algebra, which stays in float32.
-        progress: whether to show a progress bar.
+        progress: whether to show a progress bar, or a line per epoch where the output is no terminal.
         logs: whether to write CSV and TensorBoard logs.
         threads: of each process on the CPU; None leaves torch's choice.
     """
@@ -234,7 +236,7 @@ class TrainerConfig:
     threads: int | None = None
 
     def __post_init__(self) -> None:
-        check_counts("trainer", self, "devices", "num_nodes", "threads")
+        _check_counts("trainer", self, "devices", "num_nodes", "threads")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,18 +245,16 @@ class EvaluationConfig:
 
     Args:
         draws: draws of a prediction.
-        strengths: of the demo: strengths of shift, of 1 to 5.
         batch_size: examples that are predicted at a time.
         full: predict all corrupted test images at all severities, not a fixed part of them.
     """
 
     draws: int
-    strengths: tuple[int, ...] = (1, 2, 3, 4, 5)
     batch_size: int = 256
     full: bool = False
 
     def __post_init__(self) -> None:
-        check_counts("evaluation", self, "draws", "batch_size")
+        _check_counts("evaluation", self, "draws", "batch_size")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -271,8 +271,7 @@ class MethodConfig:
         alpha_start: their weight at the beginning.
         alpha_annealing: share of the training over which it rises linearly.
         layers: which layers have this attention, "all" or "last"; the others have softmax.
-        warm_up: share of the training in which stochastic layers return their means and divergences do not count.
-        annealing: share of the training, after that, over which the weight of the divergences rises from 0 to 1.
+        annealing: share of the training over which the weight of the divergences rises from 0 to 1.
         init_from: row of the same data and seed whose weights the training starts from.
         kind: "attention", or a change of the softmax transformer of that name ("mfvi", "sngp"), or a method derived
             from trained runs of `base` without training ("temperature", "mc_dropout", "kfllla", "ensemble").
@@ -280,7 +279,7 @@ class MethodConfig:
     """
 
     label: str
-    attention: Literal["softmax", "kernel", "cgp", "sparse_cgp", "sgpa", "sgpa_standard", "kep_svgp", "primal"] = "softmax"
+    attention: Literal["softmax", "kernel", "cgp", "sparse_cgp", "sgpa", "kep_svgp", "primal"] = "softmax"
     options: dict[str, Any] = field(default_factory=dict)
     learning_rate: float
     weight_decay: float = 0.0
@@ -288,30 +287,102 @@ class MethodConfig:
     alpha_start: float = 0.0
     alpha_annealing: float = 0.5
     layers: Literal["all", "last"] = "all"
-    warm_up: float = 0.0
     annealing: float = 0.0
     init_from: str | None = None
     kind: Literal["attention", "mfvi", "sngp", "temperature", "mc_dropout", "kfllla", "ensemble"] = "attention"
     base: str | None = None
 
 
-def check_counts(part: str, configuration: object, *names: str) -> None:
-    """Refuse counts below one; None is no limit.
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """One row of a table with a seed: what is trained on what, and what is predicted.
 
     Args:
-        part: of the command line that the configuration is.
-        configuration: holds the counts.
-        *names: of them.
-
-    Raises:
-        ValueError: if one is below one.
+        name: `<data>/<method>`, the folder of its runs.
+        data: the data set and what is predicted beside its test part.
+        model: sizes of the transformer.
+        method: the attention, or what is derived from another row.
+        training: the budget.
+        evaluation: draws and scope of the predictions.
+        seed: decides start, order of the examples and draws, and the split where the data say so.
+        deviations: in words, what deviates from the paper.
+        reduced: in words, what was reduced besides.
     """
+
+    name: str
+    data: DataConfig
+    model: ModelConfig
+    method: MethodConfig
+    training: TrainingConfig
+    evaluation: EvaluationConfig
+    seed: int = 0
+    deviations: list[str] = field(default_factory=list)
+    reduced: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        parts = self.name.split("/")
+        if len(parts) != 2 or not all(_is_plain(part) for part in parts):
+            raise ValueError(f"name: expected <data>/<method> of letters, digits and ._-+=, got {self.name!r}")
+        if self.seed < 0:
+            raise ValueError(f"seed: expected none or a positive whole number, got {self.seed}")
+
+    @property
+    def epochs(self) -> int:
+        """Number of epochs of the training; what is derived counts as one."""
+        return self.training.passes if self.method.base is None else 1
+
+    def folder(self, out: Path) -> Path:
+        """Return the folder of the run."""
+        return out / self.name / f"seed-{self.seed}"
+
+    def needs(self) -> list[tuple[str, int]]:
+        """Return name and seed of every run that must be complete before this one begins."""
+        other = self.method.init_from if self.method.base is None else self.method.base
+        if other is None:
+            return []
+        count = int(self.method.options.get("members", 5)) if self.method.kind == "ensemble" else 1
+        beside = f"{self.name.partition('/')[0]}/{other}"
+        return [(beside, count * self.seed + member) for member in range(count)]
+
+    def plain(self) -> dict[str, Any]:
+        """Return the values as YAML reads them back: no tuples, no paths."""
+        return _plain(asdict(self))
+
+
+def flattened(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of a nested mapping by their dotted names.
+
+    Args:
+        values: such as those of a configuration.
+        prefix: of the names.
+
+    Example:
+        >>> dict(flattened({"seed": 1, "data": {"root": "here"}}))
+        {'seed': 1, 'data.root': 'here'}
+    """
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from flattened(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def _is_plain(name: str) -> bool:
+    """Names go into paths, tables and pages: no formula, no markup, no control character gets into them."""
+    return name[:1].isalnum() and all(character.isalnum() or character in "._-+=" for character in name)
+
+
+def _check_counts(part: str, configuration: object, *names: str) -> None:
+    """Refuse counts below one; None is no limit."""
     for name in names:
         count = getattr(configuration, name)
         if count is not None and count < 1:
             raise ValueError(f"{part}.{name}: expected at least 1, got {count}")
-
-
-def _check_severities(severities: tuple[int, ...]) -> None:
-    if not set(severities) <= {1, 2, 3, 4, 5}:
-        raise ValueError(f"data.corruptions.severities: expected some of 1 to 5, got {severities}")

@@ -1,24 +1,18 @@
-"""Files and folders that survive a kill at any moment, and are never destroyed by a later run."""
+"""Files that survive a kill at any moment: written beside and renamed, checked when they are read."""
 
-import contextlib
-import itertools
 import json
 import os
+import re
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import yaml
-from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
-__all__ = ["OutputFolder", "open_output", "read_arrays", "read_json", "write_atomically", "write_json", "write_text"]
-
-_CONFIG = "config.yaml"
-_COMPLETE = "complete.json"
-_LOCK = ".lock"
+__all__ = ["read_arrays", "read_json", "read_yaml", "write_atomically", "write_json", "write_text"]
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
@@ -74,9 +68,46 @@ def read_json(path: Path) -> dict[str, Any]:
         ValueError: if it is damaged; names it.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{path}: expected JSON, got a damaged file ({error})") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path}: expected an object, got {type(found).__name__}")
+    return found
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read settings by name.
+
+    Args:
+        path: a YAML file.
+
+    Raises:
+        ValueError: if it cannot be read, holds something else, or names one setting twice; names it.
+    """
+    try:
+        found = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        words = " ".join(str(error).split())
+        raise ValueError(f"config: {path} cannot be read ({words}). Expected YAML") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"config: expected settings by name in {path}, got {found!r}")
+    return found
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads 1e-3 as a number, and refuses a key that is there twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = [key.value for key, _ in node.value]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise yaml.constructor.ConstructorError(None, None, f"{', '.join(twice)} twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
+)
 
 
 def read_arrays(path: Path, *names: str) -> dict[str, NDArray[Any]]:
@@ -100,90 +131,3 @@ def read_arrays(path: Path, *names: str) -> dict[str, NDArray[Any]]:
         raise ValueError(
             f"{path}: expected arrays, got a damaged file ({error}); remove it and predict again"
         ) from error
-
-
-class OutputFolder(NamedTuple):
-    """A folder that one run at a time may write.
-
-    Attributes:
-        path: the folder.
-        message: in words, what became of the folder that was asked for.
-    """
-
-    path: Path
-    message: str
-
-    def complete(self, content: Mapping[str, Any]) -> None:
-        """Mark the run as complete: no later run writes here.
-
-        Args:
-            content: what to note in the mark.
-        """
-        write_json(self.path / _COMPLETE, content)
-
-
-@contextlib.contextmanager
-def open_output(asked: Path, config: Mapping[str, Any]) -> Iterator[OutputFolder]:
-    """Open a folder to write: new, or an interrupted run of the same configuration to go on with.
-
-    A folder that holds a complete run, a run of another configuration, a run that is being written, or
-    anything else is left alone; the first free `NAME-2`, `NAME-3`, … beside it is taken instead.
-
-    Args:
-        asked: the folder to write if possible.
-        config: the resolved configuration, of plain values.
-
-    Yields:
-        The folder, locked.
-    """
-    resolved = yaml.safe_dump(dict(config), sort_keys=False)
-    reasons: list[str] = []
-    for path in _candidates(asked):
-        obstacle = _obstacle(path, resolved)
-        lock = None if obstacle else _lock(path)
-        if lock is not None:
-            break
-        reasons.append(f"{path} {obstacle or 'is being written by another process'} and is left as it is")
-    with lock:
-        action = f"going on with the interrupted run in {path}" if _content(path) else f"writing to {path}"
-        write_text(path / _CONFIG, resolved)
-        yield OutputFolder(path, "; ".join([*reasons, action]))
-
-
-def _candidates(asked: Path) -> Iterator[Path]:
-    """Yield the folder asked for, then its siblings without end."""
-    yield asked
-    for number in itertools.count(2):
-        yield asked.with_name(f"{asked.name}-{number}")
-
-
-def _lock(path: Path) -> FileLock | None:
-    """Make the folder and lock it, or return nothing if another process holds it."""
-    path.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path / _LOCK)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        return None
-    return lock
-
-
-def _content(path: Path) -> set[str]:
-    """Return the names in a folder, its lock apart."""
-    return {entry.name for entry in path.iterdir()} - {_LOCK}
-
-
-def _obstacle(path: Path, resolved: str) -> str | None:
-    """Say why a folder may not be written, if so."""
-    if not path.exists():
-        return None
-    if not path.is_dir():
-        return "is a file"
-    content = _content(path)
-    if _COMPLETE in content:
-        return "holds a complete run"
-    if content and _CONFIG not in content:
-        return "holds something else"
-    if content and (path / _CONFIG).read_text(encoding="utf-8") != resolved:
-        return "holds a run of another configuration"
-    return None

@@ -72,7 +72,7 @@ class PatchEmbedding(nn.Module):
             images: `(*batch, C, H, W)`.
 
         Returns:
-            Tokens `(*batch, n, d)`.
+            AttentionInputs `(*batch, n, d)`.
 
         Raises:
             ValueError: if the images have another shape.

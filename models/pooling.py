@@ -1,4 +1,4 @@
-"""One vector per image from its tokens."""
+"""AttentionInputs to one vector an image."""
 
 from typing import Literal
 
@@ -20,7 +20,14 @@ class MeanPooling(nn.Module):
         self,
         x: torch.Tensor,  # shape: (*batch, n, d)
     ) -> torch.Tensor:  # shape: (*batch, d)
-        """Average the tokens."""
+        """Average the tokens.
+
+        Args:
+            x: tokens, `(*batch, n, d)`.
+
+        Returns:
+            `(*batch, d)`.
+        """
         return x.mean(-2)
 
 
@@ -47,20 +54,27 @@ class SequencePooling(nn.Module):
         self,
         x: torch.Tensor,  # shape: (*batch, n, d)
     ) -> torch.Tensor:  # shape: (*batch, d)
-        """Average the tokens by their weights."""
+        """Average the tokens by their weights.
+
+        Args:
+            x: tokens, `(*batch, n, d)`.
+
+        Returns:
+            `(*batch, d)`.
+        """
         weights = self.score(x).softmax(-2)  # (*batch, n, 1)
         return (weights * x).sum(-2)
 
 
 def pooling_layer(pooling: Literal["mean", "sequence"], embed_dim: int) -> nn.Module:
-    """The pooling of a name, a module from `(*batch, n, d)` to `(*batch, d)`.
+    """Look a pooling up by name.
 
     Args:
         pooling: "mean" or "sequence".
         embed_dim: width d of the tokens.
 
     Returns:
-        The module.
+        A module from `(*batch, n, d)` to `(*batch, d)`.
 
     Raises:
         ValueError: if there is no such pooling.
@@ -69,6 +83,8 @@ def pooling_layer(pooling: Literal["mean", "sequence"], embed_dim: int) -> nn.Mo
         >>> pooling_layer("mean", 8)
         MeanPooling()
     """
-    if pooling not in ("mean", "sequence"):
-        raise ValueError(f"pooling: expected 'mean' or 'sequence', got {pooling!r}")
-    return MeanPooling() if pooling == "mean" else SequencePooling(embed_dim)
+    if pooling == "mean":
+        return MeanPooling()
+    if pooling == "sequence":
+        return SequencePooling(embed_dim)
+    raise ValueError(f"pooling: expected 'mean' or 'sequence', got {pooling!r}")

@@ -19,7 +19,6 @@ from cgp.attention import (
     SharedInducingPoints,
     SoftmaxAttention,
     SparseCGPAttention,
-    StandardSGPAttention,
 )
 from cgp.model.likelihoods import CategoricalLikelihood
 from cgp.model.objective import Objective
@@ -39,7 +38,6 @@ ATTENTION: Mapping[str, Callable[..., nn.Module]] = MappingProxyType(
         "cgp": CGPAttention,
         "sparse_cgp": SparseCGPAttention,
         "sgpa": SGPAttention,
-        "sgpa_standard": StandardSGPAttention,
         "kep_svgp": KEPSVGPAttention,
         "primal": PrimalAttention,
     }
@@ -94,7 +92,7 @@ def network(
     change = _CHANGES.get(method.kind)
     if change is not None:
         return change(whole, **method.options)
-    return _with_travelling_points(whole, transformer, method)
+    return _with_travelling_points(whole, transformer, method, model)
 
 
 def _transformer(
@@ -137,20 +135,18 @@ def _attention_of_layers(method: MethodConfig, depth: int) -> list[Callable[...,
         return [SoftmaxAttention] * depth
     chosen = ATTENTION[method.attention]
     _check_options(method, chosen)
-    chosen = partial(chosen, **_given(method))
+    chosen = partial(chosen, **method.options)
     return [SoftmaxAttention if method.layers == "last" and layer < depth - 1 else chosen for layer in range(depth)]
 
 
-def _with_travelling_points(whole: nn.Module, transformer: nn.Module, method: MethodConfig) -> nn.Module:
+def _with_travelling_points(
+    whole: nn.Module, transformer: nn.Module, method: MethodConfig, model: ModelConfig
+) -> nn.Module:
     """SGPA's global keys go through the layers, where the row says so."""
     if method.attention != "sgpa" or method.options.get("inducing") != "travel":
         return whole
-    return SharedInducingPoints(whole, transformer.layers)
-
-
-def _given(method: MethodConfig) -> dict[str, Any]:
-    """The options, without those that are null: these are left to the block (a variant takes one back so)."""
-    return {name: value for name, value in method.options.items() if value is not None}
+    count = method.options.get("num_inducing", inspect.signature(SGPAttention).parameters["num_inducing"].default)
+    return SharedInducingPoints(whole, transformer.layers, num_inducing=count, embed_dim=model.embed_dim)
 
 
 def _check_options(method: MethodConfig, block: Callable[..., nn.Module]) -> None:
@@ -163,7 +159,7 @@ def _check_options(method: MethodConfig, block: Callable[..., nn.Module]) -> Non
                 for name, parameter in inspect.signature(kind.__init__).parameters.items()
                 if parameter.kind is inspect.Parameter.KEYWORD_ONLY
             }
-    for name in _given(method):
+    for name in method.options:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {close[0]!r}?" if close else f"; known are {sorted(known)}"

@@ -1,4 +1,4 @@
-"""`fit`: one row with one seed, from data to saved predictions, resumable at any moment."""
+"""One row with one seed, from data to saved predictions, resumable at any moment."""
 
 import dataclasses
 from collections.abc import Callable
@@ -6,225 +6,233 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock, Timeout
 from lightning.pytorch.utilities import rank_zero_only
+from safetensors import SafetensorError
 from safetensors.torch import save_model
 
-from experiments.methods import fit_covariance
-from experiments.data.examples import Batches
-from experiments.configuration import TrainerConfig
-from experiments.data import check_inputs, input_sets, load
-from experiments.data.examples import DataSplits
+from experiments.configuration import RunConfig, TrainerConfig
+from experiments.data import check_inputs, input_sets, load, requested_ood
+from experiments.data.examples import Batches, DataSplits
 from experiments.evaluation.diagnostics import write_diagnostics
-from experiments.runs.memory import forget_peak, peak_bytes
+from experiments.methods import DERIVED, OF_PREDICTIONS, Request, fit_covariance
 from experiments.methods.build import build
-from experiments.runs.provenance import provenance
-from experiments.runs.changes import changes, check_name
-from experiments.runs.deriving import derive_run
-from experiments.runs.experiment import Experiment
-from experiments.runs.folder import RunFolder
+from experiments.runs.identity import check_name
 from experiments.runs.initial import start_from
 from experiments.runs.predicting import predict_set, predict_sets, recorded_inputs
-from experiments.runs.trained_run import TrainedRun, needed_runs
+from experiments.runs.provenance import forget_peak, peak_bytes, provenance
+from experiments.runs.run import Run, needed_runs
 from experiments.storage import write_atomically
 from experiments.training import ClassificationModule, FitSummary
 from experiments.training import fit as train
 
-__all__ = ["perform", "perform_alone", "predict_again"]
+__all__ = ["perform", "predict_again"]
 
 
 def perform(
-    experiment: Experiment,
+    config: RunConfig,
     *,
     out: Path,
     trainer: TrainerConfig,
     report: Callable[[int], None] = lambda epochs: None,
-) -> RunFolder:
+    wait: bool = False,
+    predict: bool = True,
+) -> Run:
     """Do what is not done yet of a run, while no other process does.
 
     Killed at any moment and called again, it goes on where it was. On several processes only the first one writes.
 
     Args:
-        experiment: the row.
+        config: the row.
         out: folder of all runs.
         trainer: where to train.
         report: called with the number of epochs done.
+        wait: for another process that does the run; without, that is an error.
+        predict: whether to predict the input sets; a trial of a search needs none.
 
     Returns:
-        The run's folder.
+        The run.
 
     Raises:
         ValueError: if the folder belongs to another configuration or process, the run is called after a row on other
             data, a run that it needs is missing, or there are no such devices.
     """
-    check_name(experiment)
+    check_name(config)
     _check_devices(trainer)
-    folder = RunFolder(experiment.folder(out))
+    run = Run(config.folder(out))
     if rank_zero_only.rank:
-        if experiment.method.base is None and not folder.is_complete:
-            _train(experiment, out, folder, trainer, report)
-        return folder
-    folder.path.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(folder.path / ".lock", timeout=0):
-            perform_alone(experiment, out=out, trainer=trainer, report=report)
-    except Timeout as error:
-        raise ValueError(f"out: {folder.path} is being written by another process") from error
-    return folder
+        if config.method.base is None and not run.is_complete:
+            _train(config, out, run, trainer, report)
+        return run
+    run.check(config)
+    with run.locked(wait):
+        run.check(config)
+        if run.is_complete:
+            _bring_up_to_date(config, out, run)
+        else:
+            run.claim(config)
+            _perform(config, out, run, trainer, report, predict)
+    report(config.epochs)
+    return run
 
 
-def perform_alone(experiment: Experiment, *, out: Path, trainer: TrainerConfig, report: Callable[[int], None]) -> None:
-    """Do what is not done yet of a run, where the caller holds its lock.
-
-    Args:
-        experiment: the row.
-        out: folder of all runs.
-        trainer: where to train.
-        report: called with the number of epochs done.
-
-    Raises:
-        ValueError: if the folder belongs to another configuration, or a run that this one needs is missing.
-    """
-    folder = RunFolder(experiment.folder(out))
-    folder.check(experiment)
-    if not folder.is_complete:
-        folder.claim(experiment)
-        _perform(experiment, out, folder, trainer, report)
-        return
-    if folder.lacks(experiment):
-        predict_again(experiment, folder, out=out)
-    else:
-        _check_moved(experiment, out, folder)
-        folder.claim(experiment)
-    report(experiment.epochs)
-
-
-def predict_again(experiment: Experiment, folder: RunFolder, *, out: Path) -> None:
+def predict_again(config: RunConfig, run: Run) -> None:
     """Predict what a complete run lacks of what is asked for, with its model or from the runs that it is derived from.
 
     Args:
-        experiment: the configuration of the run, perhaps with other input sets or draws, which the run takes over.
-        folder: of the run.
-        out: folder of all runs.
+        config: the configuration of the run, perhaps with other input sets or draws, which the run takes over.
+        run: what is to predict.
 
     Raises:
         ValueError: if a run that is needed is missing, or has not predicted what is to be taken from it.
     """
-    if experiment.method.base is None:
-        predict_sets(TrainedRun(folder.path), experiment)
+    if config.method.base is None:
+        predict_sets(run, config)
     else:
-        derive_run(experiment, out, folder)
-    folder.claim(experiment)
+        _derive(config, run.out, run)
+    run.claim(config)
+
+
+def _bring_up_to_date(config: RunConfig, out: Path, run: Run) -> None:
+    """Predict what a complete run lacks; check data that have moved."""
+    if run.lacks(config):
+        predict_again(config, run)
+    elif run.is_moved(config):
+        if config.method.base is None:
+            run.check_data(load(config.data, config.seed))
+        else:
+            needed_runs(config, out)
+    run.claim(config)
 
 
 def _perform(
-    experiment: Experiment,
-    out: Path,
-    folder: RunFolder,
-    trainer: TrainerConfig,
-    report: Callable[[int], None],
+    config: RunConfig, out: Path, run: Run, trainer: TrainerConfig, report: Callable[[int], None], predict: bool
 ) -> None:
-    """Train, predict and summarise, or derive."""
-    if experiment.method.base is not None:
-        derive_run(experiment, out, folder)
-        report(experiment.epochs)
+    """Train, predict and record, or derive."""
+    if config.method.base is not None:
+        _derive(config, out, run)
         return
     device = _device(trainer)
     forget_peak(device)
-    splits, module, fitted = _train(experiment, out, folder, trainer, report)
-    peak = peak_bytes(device)
-    if experiment.method.kind == "sngp":
-        fit_covariance(module.model, Batches(splits.train, experiment.evaluation.batch_size))
-    write_atomically(folder.weights, lambda aside: save_model(module.model, str(aside)))
-    module.model.to(device)
+    splits, module, fitted = _train(config, out, run, trainer, report)
+    record = fitted._asdict() | {"peak_memory_bytes": peak_bytes(device)}
+    if predict:
+        if config.method.kind == "sngp":
+            fit_covariance(module.model, Batches(splits.train, config.evaluation.batch_size))
+        write_atomically(run.weights, lambda aside: _save_model(module.model, aside))
+        record |= _predict(config, run, module.model.to(device), splits)
+    starts = [word for start in _starts(config, out) for word in start.deviations]
+    run.complete(
+        record
+        | {
+            "label": config.method.label,
+            "epochs": len(fitted.history),
+            "parameters": sum(parameter.numel() for parameter in module.model.parameters()),
+            "data": dataclasses.asdict(splits.description),
+            "examples": {name: len(getattr(splits, name)) for name in ("train", "validation", "test")},
+            "deviations": [
+                *splits.description.deviations,
+                *(f"of what it starts from: {word}" for word in starts if word not in config.deviations),
+            ],
+            **provenance(),
+        }
+    )
+
+
+def _predict(config: RunConfig, run: Run, model: torch.nn.Module, splits: DataSplits) -> dict[str, Any]:
+    """Predict every input set, look inside the model, and return what to record of the inputs."""
     sources = {}
-    sets = input_sets(experiment.data, splits, experiment.seed, full=experiment.evaluation.full)
-    for inputs in sets:
+    for inputs in input_sets(config.data, splits, config.seed, full=config.evaluation.full):
         if inputs.source:
             sources[inputs.name] = inputs.source
-        predict_set(module.model, inputs, experiment, folder)
-    write_diagnostics(module.model, splits.test, folder.diagnostics)
-    made = {
-        **fitted._asdict(),
-        "peak_memory_bytes": peak,
-        "reduced": _words(experiment, out, splits),
-        **recorded_inputs(sources),
-    }
-    folder.complete(_summary(experiment, splits, module, made))
+        predict_set(model, inputs, config, run)
+    write_diagnostics(model, splits.test, run.diagnostics)
+    return recorded_inputs(sources)
 
 
 def _train(
-    experiment: Experiment,
-    out: Path,
-    folder: RunFolder,
-    trainer: TrainerConfig,
-    report: Callable[[int], None],
+    config: RunConfig, out: Path, run: Run, trainer: TrainerConfig, report: Callable[[int], None]
 ) -> tuple[DataSplits, ClassificationModule, FitSummary]:
     """Build and train, leaving the weights of the best epoch."""
     if trainer.threads is not None:
         torch.set_num_threads(trainer.threads)
-    splits = load(experiment.data, experiment.seed)
+    splits = load(config.data, config.seed)
     if not rank_zero_only.rank:
-        folder.check_data(splits)
-    check_inputs(experiment.data, splits)
-    torch.manual_seed(experiment.seed)
+        run.check_data(splits)
+    check_inputs(config.data, splits)
+    torch.manual_seed(config.seed)
     module = build(
-        experiment.method,
-        model=experiment.model,
-        training=experiment.training,
+        config.method,
+        model=config.model,
+        training=config.training,
         description=splits.description,
         num_data=len(splits.train),
     )
-    if experiment.method.init_from is not None and not (folder.checkpoints / "last.ckpt").exists():
-        (source,) = needed_runs(experiment, out)
-        start_from(module.model, source.model(), splits.train)
+    begun = any(run.checkpoints.glob("*.ckpt"))
+    if begun and trainer.progress and not rank_zero_only.rank:
+        print(f"{run.folder}: going on with an interrupted training", flush=True)
+    for start in [] if begun else _starts(config, out):
+        start_from(module.model, start.model(), splits.train)
     summary = train(
         module,
         splits,
-        training=experiment.training,
-        seed=experiment.seed,
-        folder=folder.checkpoints,
+        training=config.training,
+        seed=config.seed,
+        folder=run.checkpoints,
         report=report,
         trainer=trainer,
-        logs=folder.logs,
+        logs=run.logs,
     )
     return splits, module, summary
 
 
-def _summary(
-    experiment: Experiment,
-    splits: DataSplits,
-    module: ClassificationModule,
-    made: dict[str, Any],
-) -> dict[str, Any]:
-    """Return what `run.json` holds."""
-    return {
-        "label": experiment.method.label,
-        **made,
-        "epochs": len(made["history"]),
-        "parameters": sum(parameter.numel() for parameter in module.model.parameters()),
-        "data": dataclasses.asdict(splits.description),
-        "examples": {name: len(getattr(splits, name)) for name in ("train", "validation", "test")},
-        **provenance(),
-    }
+def _starts(config: RunConfig, out: Path) -> list[Run]:
+    """The run whose weights a training starts from, if there is one."""
+    return [] if config.method.init_from is None else needed_runs(config, out)
 
 
-def _words(experiment: Experiment, out: Path, splits: DataSplits) -> list[str]:
-    """What departs from the paper, in the run and in what it starts from."""
-    own = [*experiment.deviations, *experiment.reduced, *changes(experiment), *splits.description.deviations]
-    starts = [RunFolder(out / name / f"seed-{seed}") for name, seed in experiment.needs()]
-    begun = [word for start in starts if start.is_complete for word in start.read_summary()["reduced"]]
-    return [*own, *(f"of what it starts from: {word}" for word in dict.fromkeys(begun) if word not in own)]
+def _derive(config: RunConfig, out: Path, run: Run) -> None:
+    """Write the predictions and the record of a row that is derived from trained runs of another."""
+    bases = needed_runs(config, out)
+    if config.method.kind in OF_PREDICTIONS:
+        for base in bases:
+            _check_predicted(config, base)
+    options = {name: value for name, value in config.method.options.items() if name != "members"}
+    before = run.record if run.is_complete else {}
+    request = Request(config.data, config.evaluation, run.folder, before.get("sources") or {})
+    made = DERIVED[config.method.kind](bases, request, **options)
+    first = bases[0].record
+    run.complete(
+        {
+            **({"images": before["images"]} if "images" in before else {}),
+            "label": config.method.label,
+            **{name: first.get(name) for name in ("parameters", "data", "examples")},
+            "deviations": [*bases[0].deviations, *made.remarks],
+            "derived_from": [str(base.folder) for base in bases],
+            "chosen": made.chosen,
+            **recorded_inputs(made.sources),
+            **provenance(),
+        }
+    )
 
 
-def _check_moved(experiment: Experiment, out: Path, folder: RunFolder) -> None:
-    """Fail where data that lie elsewhere now are not those of a run, or of what it is derived from."""
-    if not folder.is_moved(experiment):
-        return
-    if experiment.method.base is None:
-        folder.check_data(load(experiment.data, experiment.seed))
-    else:
-        needed_runs(experiment, out)
+def _check_predicted(config: RunConfig, base: Run) -> None:
+    """Fail where more is asked for than a run has predicted."""
+    there = base.config
+    missing = [name for name in requested_ood(config.data) if name not in requested_ood(there.data)]
+    full = config.evaluation.full and not there.evaluation.full
+    if missing or full:
+        wanted = [f"--ood '[{','.join(missing)}]'"] * bool(missing) + ["--full"] * full
+        raise ValueError(
+            f"{config.name}: expected to find what is asked for in {base.folder}, which has not predicted it; first "
+            f"python -m experiments predict {base.folder} {' '.join(wanted)}"
+        )
+
+
+def _save_model(model: torch.nn.Module, path: Path) -> None:
+    try:
+        save_model(model, str(path))
+    except SafetensorError as error:
+        raise OSError(f"{path}: {error}") from error
 
 
 def _check_devices(trainer: TrainerConfig) -> None:

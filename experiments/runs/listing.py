@@ -1,11 +1,12 @@
 """`list`: rows, and how far their runs are."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.table import Table
 
-from experiments.runs.folder import RunFolder
 from experiments.runs.rows import is_row, row_names
+from experiments.runs.run import Run
 
 __all__ = ["row_table"]
 
@@ -24,25 +25,19 @@ def row_table(rows: str, out: Path) -> Table:
     for title in ("row", "seeds done", "begun", "s/epoch", "deviations"):
         table.add_column(title)
     for name in _names(rows, out):
-        folders = [RunFolder(path) for path in sorted((out / name).glob("seed-*"))]
-        done = [folder for folder in folders if folder.is_complete]
-        begun = [folder for folder in folders if not folder.is_complete and folder.config.exists()]
-        summaries = [folder.read_summary() for folder in done]
-        seconds = [summary["seconds_per_epoch"] for summary in summaries if "seconds_per_epoch" in summary]
-        table.add_row(
-            name,
-            _seeds(done),
-            _seeds(begun),
-            f"{sum(seconds) / len(seconds):.1f}" if seconds else "",
-            str(len(summaries[0]["reduced"])) if summaries else "",
-        )
+        runs = [Run(path) for path in sorted((out / name).glob("seed-*"))]
+        done = [run for run in runs if run.is_complete]
+        begun = [run for run in runs if not run.is_complete and run.config_file.exists()]
+        seconds = [run.record["seconds_per_epoch"] for run in done if "seconds_per_epoch" in run.record]
+        mean = f"{sum(seconds) / len(seconds):.1f}" if seconds else ""
+        table.add_row(name, _seeds(done), _seeds(begun), mean, str(len(done[0].deviations)) if done else "")
     return table
 
 
 def _names(pattern: str, out: Path) -> list[str]:
     """Runs that are called after no row, then the rows."""
-    runs = out.glob(pattern if "/" in pattern else f"{pattern}/*")
-    names = ("/".join(path.parts[-2:]) for path in runs if any(path.glob("seed-*/config.yaml")))
+    found = out.glob(pattern if "/" in pattern else f"{pattern}/*")
+    names = ("/".join(path.parts[-2:]) for path in found if any(path.glob("seed-*/config.yaml")))
     own = sorted(name for name in names if not is_row(name))
     try:
         return [*own, *row_names(pattern)]
@@ -52,5 +47,5 @@ def _names(pattern: str, out: Path) -> list[str]:
         return own
 
 
-def _seeds(folders: list[RunFolder]) -> str:
-    return " ".join(folder.path.name.removeprefix("seed-") for folder in folders)
+def _seeds(runs: Sequence[Run]) -> str:
+    return " ".join(run.folder.name.removeprefix("seed-") for run in runs)

@@ -1,17 +1,19 @@
-"""From YAML files and command-line values to a typed experiment."""
+"""From names of rows and command-line values to a typed configuration."""
 
 import dataclasses
 import difflib
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, NoReturn
 
 from jsonargparse import ArgumentParser
 
-from experiments.runs.experiment import Experiment
-from experiments.runs.rows import config_arguments
+from experiments.configuration import RunConfig
+from experiments.runs.rows import composed, row_names
 
-__all__ = ["HintingParser", "expanded", "experiment_from", "experiment_of"]
+__all__ = ["HintingParser", "config_of", "expanded", "resolve", "resolve_rows"]
 
 _OFFENDERS = (
     re.compile(r"[Uu]nrecognized arguments: --([\w.-]+)"),
@@ -19,7 +21,7 @@ _OFFENDERS = (
     re.compile(r"invalid choice: '([\w.-]+)'"),
     re.compile(r"[Kk]ey '([\w.-]+)' is not expected"),
 )
-_PARTS = {part.name for part in dataclasses.fields(Experiment)}
+_OWN = {"seed": "seeds are given by --seeds", "name": "runs of several rows are called after them"}
 
 
 class HintingParser(ArgumentParser):
@@ -32,8 +34,7 @@ class HintingParser(ArgumentParser):
             message: what is wrong.
             ex: why.
         """
-        hint = _hint(message, self._known_keys())
-        super().error(message + hint, ex)
+        super().error(message + _hint(message, self._known_keys()), ex)
 
     def _known_keys(self) -> list[str]:
         """Every key of this parser and of its subcommands."""
@@ -48,22 +49,17 @@ class HintingParser(ArgumentParser):
 
 
 def _hint(message: str, known: Sequence[str]) -> str:
-    if "arguments are required: fit.name" in message:
+    if "required: fit.name" in message or 'Key "name" is required' in message:
         return " (a row has them all: --config digits/softmax; `python -m experiments list` shows the rows)"
     for pattern in _OFFENDERS:
-        found = pattern.search(message)
-        if not found:
-            continue
-        of_rows = "settings" in known and found.group(1).partition(".")[0] in _PARTS
-        close = difflib.get_close_matches(found.group(1), known, n=1, cutoff=0.8 if of_rows else 0.5)
-        if of_rows and not close:
-            return f""" (a value of the rows goes into --settings '["{found.group(1)}=..."]')"""
-        return f" (did you mean '{close[0]}'?)" if close else ""
+        if found := pattern.search(message):
+            close = difflib.get_close_matches(found.group(1), known, n=1, cutoff=0.5)
+            return f" (did you mean '{close[0]}'?)" if close else ""
     return ""
 
 
 def expanded(arguments: Sequence[str]) -> list[str]:
-    """Replace the names of rows after `--config` by their files.
+    """Replace what follows each `--config` by one composed configuration in front of all other values.
 
     Args:
         arguments: a command line.
@@ -72,18 +68,42 @@ def expanded(arguments: Sequence[str]) -> list[str]:
         ValueError: if there is no such row or file.
 
     Example:
-        >>> [part.rsplit("/", 1)[-1] for part in expanded(["fit", "--config", "cola/softmax", "--seed", "1"])]
-        ['fit', '--config', 'common.yaml', '--config', 'softmax.yaml', '--name', 'softmax', '--seed', '1']
+        >>> found = expanded(["fit", "--config", "cola/softmax", "--seed", "1"])
+        >>> found[0], found[1][:9], found[2:]
+        ('fit', '--config=', ['--seed', '1'])
     """
-    result: list[str] = []
-    parts = iter(argument for whole in arguments for argument in _split(whole))
+    configs, rest = split_off(arguments, lambda name: name == "config")
+    values = composed([value for _, value in configs])
+    return [*rest[:1], *([f"--config={json.dumps(values)}"] if configs else []), *rest[1:]]
+
+
+def split_off(arguments: Sequence[str], wanted: Callable[[str], bool]) -> tuple[list[tuple[str, str]], list[str]]:
+    """Take options with their values out of a command line.
+
+    Args:
+        arguments: the command line.
+        wanted: says of the name of an option whether it is taken.
+
+    Returns:
+        Names and values of what was taken, and the rest.
+
+    Example:
+        >>> split_off(["sweep", "cola", "--seed=1", "--out", "here"], lambda name: name == "out")
+        ([('out', 'here')], ['sweep', 'cola', '--seed=1'])
+    """
+    taken, rest = [], []
+    parts = iter(arguments)
     for part in parts:
-        result += config_arguments(next(parts, "")) if part == "--config" else [part]
-    return result
+        name, equals, value = part.removeprefix("--").partition("=")
+        if part.startswith("--") and wanted(name):
+            taken.append((name, value if equals else next(parts, "")))
+        else:
+            rest.append(part)
+    return taken, rest
 
 
-def experiment_from(configs: Sequence[str], values: Sequence[str] = ()) -> Experiment:
-    """Read rows and overrides.
+def resolve(configs: Sequence[str], values: Sequence[str] = ()) -> RunConfig:
+    """Return the configuration of a run.
 
     Args:
         configs: names or files, merged in this order.
@@ -92,36 +112,69 @@ def experiment_from(configs: Sequence[str], values: Sequence[str] = ()) -> Exper
     Raises:
         ValueError: if a file is missing, or a key unknown.
     """
-    arguments = expanded([part for config in configs for part in ("--config", config)])
-    settings = [f"--{value}" for value in values]
-    return _instantiate([*arguments, *settings])
+    parser = _parser()
+    return _typed(
+        parser.instantiate(
+            parser.parse_args([f"--config={json.dumps(composed(configs))}", *(f"--{value}" for value in values)])
+        )
+    )
 
 
-def experiment_of(plain: Mapping[str, Any]) -> Experiment:
-    """Return the experiment of plain values, such as those of a run's `config.yaml`.
+def resolve_rows(
+    rows: Sequence[str], seeds: Sequence[int], configs: Sequence[str] = (), values: Sequence[str] = ()
+) -> list[RunConfig]:
+    """Return every row with every seed, each after the runs that it needs.
+
+    Args:
+        rows: patterns of rows.
+        seeds: of each row; an ensemble counts its own.
+        configs: merged over each row.
+        values: `key=value` over that.
+
+    Raises:
+        ValueError: if there is no such row or value, or a value makes a row another one.
+    """
+    for value in values:
+        if (key := value.partition("=")[0]) in _OWN:
+            raise ValueError(f"{key}: expected a value of the rows, as training.epochs=3, got {value} ({_OWN[key]})")
+    found: dict[tuple[str, int], RunConfig] = {}
+
+    def add(name: str, seed: int) -> None:
+        if (name, seed) not in found:
+            config = resolve([name, *configs], [*values, f"seed={seed}"])
+            for needed in config.needs():
+                add(*needed)
+            found[name, seed] = config
+
+    for seed in seeds:
+        for name in dict.fromkeys(name for pattern in rows for name in row_names(pattern)):
+            add(name, seed)
+    return list(found.values())
+
+
+def config_of(plain: Mapping[str, Any]) -> RunConfig:
+    """Return the configuration of plain values, such as those of a run's `config.yaml`.
 
     Args:
         plain: the values.
+
+    Raises:
+        ValueError: if they are not those of a configuration.
     """
-    parser = _experiment_parser()
-    return _typed(parser.instantiate(parser.parse_object(dict(plain))))
+    parser = _parser(exit_on_error=False)
+    try:
+        return _typed(parser.instantiate(parser.parse_object(dict(plain))))
+    except Exception as error:
+        raise ValueError(" ".join(str(error).split())) from error
 
 
-def _instantiate(arguments: Sequence[str]) -> Experiment:
-    parser = _experiment_parser()
-    return _typed(parser.instantiate(parser.parse_args(list(arguments))))
-
-
-def _experiment_parser() -> HintingParser:
-    parser = HintingParser(allow_abbrev=False)
+@cache
+def _parser(**options: Any) -> HintingParser:
+    parser = HintingParser(allow_abbrev=False, **options)
     parser.add_argument("--config", action="config")
-    parser.add_class_arguments(Experiment)
+    parser.add_class_arguments(RunConfig)
     return parser
 
 
-def _typed(values: Any) -> Experiment:
-    return Experiment(**{part.name: getattr(values, part.name) for part in dataclasses.fields(Experiment)})
-
-
-def _split(argument: str) -> list[str]:
-    return argument.split("=", 1) if argument.startswith("--config=") else [argument]
+def _typed(values: Any) -> RunConfig:
+    return RunConfig(**{part.name: getattr(values, part.name) for part in dataclasses.fields(RunConfig)})

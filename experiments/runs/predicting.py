@@ -1,30 +1,33 @@
 """Predictions of a run on an input set, made once."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import torch
 from rich.table import Table
 from torch import Tensor, nn
 
-from experiments.methods import OF_PREDICTIONS
-from experiments.methods.drawing import stochastic_layers
-from experiments.data import requested_ood, corruption_source, input_sets, load
+from cgp.model.inputs import call_model, to_device
+from experiments.configuration import RunConfig
+from experiments.data import corruption_source, input_sets, load, requested_ood
 from experiments.data.examples import InputSet, batch
 from experiments.data.images import image_files
 from experiments.data.ood import folder_inputs
-from experiments.evaluation.diagnostics import write_diagnostics
+from experiments.data.partition import generator_for
 from experiments.evaluation import mean_probabilities, uncertainty
-from experiments.runs.prediction import drawn_logits, is_predicted, save_predictions
-from experiments.runs.experiment import Experiment
-from experiments.runs.folder import RunFolder
-from experiments.runs.trained_run import TrainedRun, needed_runs
-from experiments.reports.demo_tables import write_csv
+from experiments.evaluation.diagnostics import write_diagnostics
+from experiments.methods import OF_PREDICTIONS
+from experiments.methods.drawing import drawing, stochastic_layers
+from experiments.reports.tables import write_csv
+from experiments.runs.prediction import Predictions, is_predicted, save_predictions
+from experiments.runs.run import Run, needed_runs
 
 __all__ = [
+    "drawn_logits",
     "logits_of_set",
     "predict_images",
     "predict_set",
@@ -39,8 +42,8 @@ _SHOWN = 20  # rows of images in the terminal
 def predict_set(
     model: nn.Module,
     inputs: InputSet,
-    experiment: Experiment,
-    folder: RunFolder,
+    config: RunConfig,
+    run: Run,
     recorded: Mapping[str, str] = MappingProxyType({}),
 ) -> bool:
     """Predict an input set and save the logits, unless that was done.
@@ -48,53 +51,74 @@ def predict_set(
     Args:
         model: a trained model.
         inputs: what to predict.
-        experiment: how many draws, and their seed.
-        folder: of the run.
+        config: how many draws, and their seed.
+        run: whose folder it is.
         recorded: what the inputs were that were predicted before, by the name of their set.
 
     Returns:
         Whether they were predicted now.
     """
-    path = folder.predictions / f"{inputs.name}.npz"
-    draws = experiment.evaluation.draws if stochastic_layers(model) else 1
+    path = run.prediction_file(inputs.name)
+    draws = config.evaluation.draws if stochastic_layers(model) else 1
     if is_predicted(path, inputs.ids, draws=draws, source=inputs.source, recorded=recorded.get(inputs.name)):
         return False
-    save_predictions(path, logits_of_set(model, inputs, experiment), inputs)
+    save_predictions(path, Predictions(logits_of_set(model, inputs, config), inputs.ids, inputs.labels))
     return True
 
 
-def logits_of_set(model: nn.Module, inputs: InputSet, experiment: Experiment) -> Tensor:  # shape: (S, N, classes)
+def logits_of_set(model: nn.Module, inputs: InputSet, config: RunConfig) -> Tensor:  # shape: (S, N, classes)
     """Draw logits in the order of the inputs; texts of about one length are predicted together.
 
     Args:
         model: from inputs to logits; put into eval mode.
         inputs: what to predict.
-        experiment: draws and their seed, and how many inputs at a time.
+        config: draws and their seed, and how many inputs at a time.
     """
     order = torch.arange(len(inputs))
     if not isinstance(inputs.inputs, Tensor):
         order = (~inputs.inputs["padding_mask"]).sum(-1).cpu().argsort(stable=True)
-    batches = (batch(inputs, part)[0] for part in order.split(experiment.evaluation.batch_size))
-    drawn = drawn_logits(model, batches, num_samples=experiment.evaluation.draws, seed=experiment.seed)
+    batches = (batch(inputs, part)[0] for part in order.split(config.evaluation.batch_size))
+    drawn = drawn_logits(model, batches, num_samples=config.evaluation.draws, seed=config.seed)
     return drawn[:, order.argsort()]
 
 
-def predict_sets(run: TrainedRun, asked: Experiment) -> None:
+@torch.no_grad()
+def drawn_logits(
+    model: nn.Module, batches: Iterable[Any], *, num_samples: int, seed: int
+) -> Tensor:  # shape: (S, N, classes)
+    """Draw logits of batches; the global generator is left as it was.
+
+    Args:
+        model: from inputs to logits; put into eval mode.
+        batches: of what the model takes.
+        num_samples: number S of draws; a deterministic model gives one.
+        seed: seed of the draws.
+    """
+    device = next(model.parameters()).device
+    model.eval()
+    with torch.random.fork_rng(), drawing(model, num_samples):
+        torch.manual_seed(generator_for("predict", seed).initial_seed())
+        parts = [call_model(model, to_device(part, device)).cpu() for part in batches]
+    logits = torch.cat(parts, dim=-2)
+    return logits if logits.ndim == 3 else logits.unsqueeze(0)
+
+
+def predict_sets(run: Run, config: RunConfig) -> None:
     """Predict what is missing of a run's input sets, and look inside the model where that was not done.
 
     Args:
         run: a trained run.
-        asked: its configuration, perhaps with other input sets or draws.
+        config: its configuration, perhaps with other input sets or draws.
     """
-    splits, folder = load(asked.data, asked.seed), RunFolder(run.folder)
-    folder.check_data(splits)
-    model = run.model().to(_device())
+    splits = load(config.data, config.seed)
+    run.check_data(splits)
+    model, record = run.model().to(_device()), run.record
     sources = run.sources
-    for inputs in input_sets(asked.data, splits, asked.seed, full=asked.evaluation.full):
-        if predict_set(model, inputs, asked, folder, sources) and inputs.source:
+    for inputs in input_sets(config.data, splits, config.seed, full=config.evaluation.full):
+        if predict_set(model, inputs, config, run, sources) and inputs.source:
             sources[inputs.name] = inputs.source
-    write_diagnostics(model, splits.test, folder.diagnostics)
-    folder.complete(run.summary | recorded_inputs(sources))
+    write_diagnostics(model, splits.test, run.diagnostics)
+    run.complete(record | recorded_inputs(sources))
 
 
 def recorded_inputs(sources: Mapping[str, str]) -> dict[str, Any]:
@@ -109,7 +133,7 @@ def recorded_inputs(sources: Mapping[str, str]) -> dict[str, Any]:
     return {"sources": dict(sources), "corruptions": origin}
 
 
-def with_inputs(run: TrainedRun, *, ood: Sequence[str] = (), full: bool = False) -> Experiment:
+def with_inputs(run: Run, *, ood: Sequence[str] = (), full: bool = False) -> RunConfig:
     """Return the configuration of a run with more input sets.
 
     Args:
@@ -134,7 +158,7 @@ def with_inputs(run: TrainedRun, *, ood: Sequence[str] = (), full: bool = False)
     return dataclasses.replace(config, data=data, evaluation=evaluation)
 
 
-def predict_images(run: TrainedRun, folder: Path) -> Table:
+def predict_images(run: Run, folder: Path) -> Table:
     """Predict a folder of images anew, and note the class and the uncertainties of each file.
 
     Args:
@@ -147,15 +171,15 @@ def predict_images(run: TrainedRun, folder: Path) -> Table:
     Raises:
         ValueError: if the model was not trained on images, or another folder of this name was predicted before.
     """
-    inputs, files = folder_inputs(folder, run.description), RunFolder(run.folder)
-    place, before = str(folder.resolve()), dict(run.summary.get("images") or {})
+    inputs, record = folder_inputs(folder, run.description), run.record
+    place, before = str(folder.resolve()), dict(record.get("images") or {})
     other = before.get(inputs.name, place)
     if other != place and Path(other).is_dir():
         raise ValueError(f"images: expected a folder of another name than {other}, got {place}; rename one of them")
-    logits = _logits_of_images(run, inputs)
-    path = files.predictions / f"{inputs.name}.npz"
-    save_predictions(path, logits, inputs)
-    files.complete(run.summary | {"images": before | {inputs.name: place}})
+    logits = _logits_of_images(run, inputs).numpy()
+    path = run.prediction_file(inputs.name)
+    save_predictions(path, Predictions(logits, inputs.ids.numpy(), None))
+    run.complete(record | {"images": before | {inputs.name: place}})
     rows = _image_rows(run, logits, [str(file.relative_to(folder)) for file in image_files(folder)])
     write_csv(path.with_suffix(".csv"), rows)
     table = Table(*rows[0], title=f"{len(rows):,} images of {folder}, all in {path.with_suffix('.csv')}")
@@ -164,22 +188,22 @@ def predict_images(run: TrainedRun, folder: Path) -> Table:
     return table
 
 
-def _logits_of_images(run: TrainedRun, inputs: InputSet) -> Tensor:  # shape: (S, N, classes)
-    """The logits of a trained model, or of what is derived from some by their logits alone."""
-    method = run.config.method
-    if method.base is None:
-        return logits_of_set(run.model().to(_device()), inputs, run.config)
-    bases = needed_runs(run.config, run.out)
-    if method.kind not in OF_PREDICTIONS:
+def _logits_of_images(run: Run, inputs: InputSet) -> Tensor:  # shape: (S, N, classes)
+    """The logits of a trained model, or of what is derived from some only by their logits."""
+    config = run.config
+    if config.method.base is None:
+        return logits_of_set(run.model().to(_device()), inputs, config)
+    bases = needed_runs(config, run.out)
+    if config.method.kind not in OF_PREDICTIONS:
         raise ValueError(
-            f"run: expected a trained model, an ensemble or a temperature, got {method.kind} in {run.folder}; "
+            f"run: expected a trained model, an ensemble or a temperature, got {config.method.kind} in {run.folder}; "
             f"predict the images with {bases[0].folder}"
         )
     logits = torch.cat([_logits_of_images(base, inputs) for base in bases])
-    return logits / run.summary["chosen"]["temperature"] if method.kind == "temperature" else logits
+    return logits / run.record["chosen"]["temperature"] if config.method.kind == "temperature" else logits
 
 
-def _image_rows(run: TrainedRun, logits: Tensor, files: list[str]) -> list[dict[str, Any]]:
+def _image_rows(run: Run, logits: np.ndarray[Any, Any], files: list[str]) -> list[dict[str, Any]]:
     """Class, its probability, and both uncertainties of each file."""
     probabilities, unsure = mean_probabilities(logits), uncertainty(logits)
     names = run.description.class_names or tuple(str(label) for label in range(logits.shape[-1]))

@@ -1,81 +1,69 @@
-"""Where the rows lie: files, settings that share the rows of another folder, variants by their names."""
+"""Rows of the tables by name: `<data>/<method>[-variant]`, composed of `configs/data`, `configs/method` and variants."""
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatch
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from experiments.runs.derived import derivation, derived_label
-from experiments.runs.experiment import CONFIGS
+from experiments.storage import read_yaml
 
-__all__ = ["config_arguments", "config_files", "is_row", "row_names"]
+__all__ = ["CONFIGS", "composed", "derivation", "is_row", "label_of", "merged", "row_names"]
 
-_COMMON = "common.yaml"
-_NOT_ROWS = {"reduced"}
-_DERIVED_OPTIONS = {"ensemble": '{"members": 5}', "temperature": "{}"}
-_NUMBER = r"(\d+(?:\.\d+)?)"
-
-
-def config_arguments(config: str) -> list[str]:
-    """Return the command line that a name stands for.
-
-    Args:
-        config: a row ("cola/softmax"), a variant of one ("cifar10/sgpa-inducing-8"), an ensemble of one
-            ("cola/ensemble_softmax"), a temperature for one ("cola/temperature_sgpa"), an override
-            ("reduced/cifar10"), or the path of a file.
-
-    Raises:
-        ValueError: if there is no such row or file.
-
-    Example:
-        >>> config_arguments("cifar10/sgpa-inducing-8")[4:]
-        ['--method.options.num_inducing=8', '--method.label=SGPA, inducing 8', '--name', 'cifar10/sgpa-inducing-8']
-    """
-    named = ["--name", config] if is_row(config) else []
-    return [*_arguments(config), *named]
+CONFIGS = Path(__file__).parents[1] / "configs"
+_LABELS = {"ensemble": "Ensemble of {}", "temperature": "{}, temperature"}
+_OPTIONS: Mapping[str, dict[str, Any]] = {"ensemble": {"members": 5}, "temperature": {}}
+_OF_ROWS = ("extends", "rows", "variants", "where")
 
 
-def config_files(config: str) -> list[Path]:
-    """Find the files that a name stands for, in the order in which they are merged.
+def merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values with others over them; `key+` adds to a list, `key=` replaces all that is there.
 
     Args:
-        config: a row ("cola/softmax"), an override ("reduced/cifar10"), or the path of a file. What the rows of a
-            folder share (`common.yaml`) comes before a row of it. A folder without rows, such as `cola-official`, has
-            those of the folder that its name begins with.
-
-    Raises:
-        ValueError: if there is no such row or file, or it holds no settings.
+        values: nested values.
+        over: what replaces some of them.
 
     Example:
-        >>> [file.name for file in config_files("cola/softmax")]
-        ['common.yaml', 'softmax.yaml']
-        >>> ["/".join(file.parts[-2:]) for file in config_files("cola-official/softmax")]
-        ['cola/common.yaml', 'cola-official/common.yaml', 'cola/softmax.yaml']
+        >>> merged({"a": {"b": 1, "c": 2}, "d": [1]}, {"a": {"b": 3}, "d+": [2]})
+        {'a': {'b': 3, 'c': 2}, 'd': [1, 2]}
+        >>> merged({"a": {"b": 1, "c": 2}}, {"a=": {"b": 3}})
+        {'a': {'b': 3}}
     """
-    path = _file(config)
-    if not path.is_file():
-        near = get_close_matches(config, row_names(), n=3)
-        hint = f"did you mean {' or '.join(near)}?" if near else "`python -m experiments list` shows them"
-        raise ValueError(f"config: expected a file or a row ({hint}), got {config!r}")
-    _check_settings(path)
-    own = path.parent if path == Path(config) else (CONFIGS / config).parent
-    common = [folder / _COMMON for folder in dict.fromkeys([path.parent, own])]
-    return [*(file for file in common if file.is_file() and file != path), path]
+    result = dict(values)
+    for key, value in over.items():
+        if key.endswith("+"):
+            result[key[:-1]] = [*result.get(key[:-1], []), *value]
+        elif key.endswith("="):
+            result[key[:-1]] = value
+        elif isinstance(value, Mapping) and isinstance(result.get(key), Mapping):
+            result[key] = merged(result[key], value)
+        else:
+            result[key] = value
+    return result
 
 
-def _check_settings(path: Path) -> None:
-    """Fail with the name of the file where it holds no settings: the parser would not name it."""
-    try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ValueError(f"config: {path} cannot be read ({error}). Expected YAML") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"config: expected settings by name in {path}, got {found!r}")
+def composed(configs: Sequence[str]) -> dict[str, Any]:
+    """Merge configurations in their order.
+
+    Args:
+        configs: each a row ("cola/softmax", "cifar10/sgpa-inducing-8", "cola/ensemble_softmax"), something to go over
+            one ("reduced/cola"), or the path of a file.
+
+    Raises:
+        ValueError: if there is no such row or file, or it cannot be read.
+
+    Example:
+        >>> found = composed(["cifar10/sgpa-inducing-8", "reduced/cifar10"])
+        >>> found["name"], found["method"]["options"]["num_inducing"], found["training"]["share"]
+        ('cifar10/sgpa-inducing-8', 8, 0.02)
+    """
+    values: dict[str, Any] = {}
+    for config in configs:
+        values = merged(values, _row(config) if is_row(config) else _file(config))
+    return values
 
 
 def row_names(pattern: str = "*/*") -> list[str]:
@@ -94,101 +82,134 @@ def row_names(pattern: str = "*/*") -> list[str]:
         >>> len(row_names("cola")) < len(row_names("cola/*"))
         True
     """
-    names = _written()
-    if "/" in pattern:
-        names |= {f"{data}/{method}" for data, listed in _variants()["listed"].items() for method in listed}
-        names |= {pattern} if is_row(pattern) else set()
+    parts = ("rows", "variants") if "/" in pattern else ("rows",)
+    names = [f"{data}/{row}" for data in _settings() for part in parts for row in _setting(data).get(part, [])]
+    names += [pattern] if is_row(pattern) and pattern not in names else []
     found = sorted(name for name in names if fnmatch(name, pattern if "/" in pattern else f"{pattern}/*"))
     if not found:
-        near = get_close_matches(pattern, [*names, *(name.partition("/")[0] for name in names)], n=1)
+        near = get_close_matches(pattern, [*names, *_settings()], n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise ValueError(f"rows: expected rows such as cola, cola/softmax or '*/sgpa', got {pattern!r}{hint}")
     return found
 
 
-def is_row(config: str) -> bool:
-    """Say whether a name is that of a row, a variant or a derived row; overrides and files are none.
+def is_row(name: str) -> bool:
+    """Say whether a name is that of a row, a variant or a derived row.
 
     Args:
-        config: the name.
+        name: such as "cola/softmax".
 
     Example:
         >>> is_row("cola/softmax"), is_row("cola/ensemble_sgpa-inducing-3"), is_row("reduced/imdb")
         (True, True, False)
     """
-    folder, _, method = config.rpartition("/")
-    # An absolute folder joined to that of the rows would be itself.
-    if Path(config).is_absolute() or folder in {"", *_NOT_ROWS} or method == Path(_COMMON).stem:
-        return False
-    if not (CONFIGS / folder).is_dir():
-        return False
-    _, base = _changes(method)
-    return _file(config).is_file() or (base is not None and is_row(f"{folder}/{base}"))
+    data, _, method = name.partition("/")
+    return data in _settings() and _layers(data, method) is not None
 
 
-def _written() -> set[str]:
-    """The rows that have a file, and those of the settings."""
-    names = {f"{file.parent.name}/{file.stem}" for file in _rows(CONFIGS.iterdir())}
-    for setting, folder in _settings().items():
-        names |= {f"{setting}/{file.stem}" for file in _rows([folder])}
-    return names
+def derivation(method: str) -> tuple[str | None, str]:
+    """Say how a method is derived from the runs of another, and from which.
+
+    Args:
+        method: its name.
+
+    Returns:
+        "ensemble" or "temperature", None if it is not derived; and the name of the other method.
+
+    Example:
+        >>> derivation("ensemble_kep_svgp"), derivation("kep_svgp"), derivation("temperature")
+        (('ensemble', 'kep_svgp'), (None, 'kep_svgp'), (None, 'temperature'))
+    """
+    kind, separator, base = method.partition("_")
+    return (kind, base) if separator and kind in _LABELS else (None, method)
 
 
-def _arguments(config: str) -> list[str]:
-    """The files of a row, and what makes a variant of it or a row derived from it."""
-    folder, _, method = config.rpartition("/")
-    values, base = _changes(method)
-    if _file(config).is_file() or base is None or not is_row(f"{folder}/{base}"):
-        return [part for file in config_files(config) for part in ("--config", str(file))]
-    changed = [f"--{key}={value}" for key, value in (values | {"method.label": _label(config)}).items()]
-    return [*_arguments(f"{folder}/{base}"), *changed]
+def label_of(method: str) -> str:
+    """Return the name of a method in tables and pictures.
 
+    Args:
+        method: its name in the folders of runs.
 
-def _changes(method: str) -> tuple[dict[str, str], str | None]:
-    """The values of a variant or a derived row, and the method that has them; without, no method."""
-    kind, derived_from = derivation(method)
+    Example:
+        >>> label_of("cgpt-alpha-0.7"), label_of("ensemble_temperature_sgpa"), label_of("mine")
+        ('CGPT, alpha 0.7', 'Ensemble of SGPA, temperature', 'mine')
+    """
+    kind, base = derivation(method)
     if kind is not None:
-        options = _DERIVED_OPTIONS[kind]
-        return {"method.kind": kind, "method.options": options, "method.base": derived_from}, derived_from
-    base, _, variant = method.partition("-")
-    for pattern, values in _variants()["variants"].items():
-        numbers = re.fullmatch(re.escape(pattern).replace(r"\{\}", _NUMBER), variant)
-        if numbers:
-            return {key: value.format(*numbers.groups()) for key, value in values.items()}, base
-    return {}, None
+        return _LABELS[kind].format(label_of(base))
+    name, _, variant = method.partition("-")
+    label = _methods()[name]["method"]["label"] if name in _methods() else name
+    return f"{label}, {variant.replace('-', ' ')}" if variant else label
 
 
-def _label(config: str) -> str:
-    folder, _, method = config.rpartition("/")
-    if _file(config).is_file():
-        return yaml.safe_load(_file(config).read_text(encoding="utf-8"))["method"]["label"]
-    kind, derived_from = derivation(method)
+def _row(name: str) -> dict[str, Any]:
+    data, _, method = name.partition("/")
+    values = reduce(merged, _layers(data, method) or [], _setting(data))
+    return {key: value for key, value in values.items() if key not in _OF_ROWS} | {"name": name}
+
+
+def _layers(data: str, method: str) -> list[Mapping[str, Any]] | None:
+    """What a method puts over the values of a data set; None if there is no such method."""
+    label = {"method": {"label": label_of(method)}}
+    kind, base = derivation(method)
     if kind is not None:
-        return derived_label(kind, _label(f"{folder}/{derived_from}"))
-    base, _, variant = method.partition("-")
-    return f"{_label(f'{folder}/{base}')}, {variant.replace('-', ' ')}"
+        below = _layers(data, base)
+        derived = {"method": {"kind": kind, "base": base, "options=": _OPTIONS[kind]}}
+        return None if below is None else [*below, derived, label]
+    name, _, variant = method.partition("-")
+    values, changes = _methods().get(name), _variant(variant)
+    if values is None or changes is None:
+        return None
+    places = values.get("where", {}).items()
+    here = [own for pattern, own in places if any(fnmatch(setting, pattern) for setting in _lineage(data))]
+    return [values, *here, changes, label]
 
 
-def _file(config: str) -> Path:
-    """The file of a row or an override, or the path itself."""
-    if Path(config).suffix == ".yaml":
-        return Path(config)
-    folder, _, method = config.rpartition("/")
-    return _settings().get(folder, CONFIGS / folder) / f"{method}.yaml"
+def _variant(name: str) -> dict[str, Any] | None:
+    """The values of a variant, with the numbers of its name; None if there is no such variant."""
+    numbers = [part for part in name.split("-") if part.replace(".", "", 1).isdigit()]
+    pattern = "-".join("{}" if part in numbers else part for part in name.split("-"))
+    values = _read(CONFIGS / "variants.yaml").get(pattern) if name else {}
+    return None if values is None else _filled(values, numbers)
 
 
-def _rows(folders: Iterable[Path]) -> list[Path]:
-    """The files of rows in folders."""
-    inside = [file for folder in folders if folder.name not in _NOT_ROWS for file in folder.glob("*.yaml")]
-    return [file for file in inside if file.name != _COMMON]
+def _filled(values: Any, numbers: Sequence[str]) -> Any:
+    if isinstance(values, Mapping):
+        return {key: _filled(value, numbers) for key, value in values.items()}
+    return yaml.safe_load(values.format(*numbers)) if isinstance(values, str) else values
 
 
-def _settings() -> dict[str, Path]:
-    """The folders without rows, with the folder whose rows they have."""
-    lone = [file.parent for file in CONFIGS.glob(f"*/{_COMMON}") if not _rows([file.parent])]
-    return {folder.name: CONFIGS / folder.name.rpartition("-")[0] for folder in lone}
+def _lineage(data: str) -> list[str]:
+    """A data set's setting, and those that it extends."""
+    parent = _read(CONFIGS / "data" / f"{data}.yaml").get("extends")
+    return [data, *(_lineage(parent) if parent else [])]
+
+
+def _setting(data: str) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name in reversed(_lineage(data)):
+        values = merged(values, _read(CONFIGS / "data" / f"{name}.yaml"))
+    return values
+
+
+def _file(config: str) -> dict[str, Any]:
+    """What goes over rows: one of `configs`, or a file of one's own."""
+    own = Path(config) if Path(config).suffix == ".yaml" else CONFIGS / f"{config}.yaml"
+    if not own.is_file():
+        near = get_close_matches(config, row_names(), n=3)
+        hint = f"did you mean {' or '.join(near)}?" if near else "`python -m experiments list` shows them"
+        raise ValueError(f"config: expected a file or a row ({hint}), got {config!r}")
+    return read_yaml(own)
 
 
 @cache
-def _variants() -> Mapping[str, Any]:
-    return yaml.safe_load((CONFIGS / "variants.yaml").read_text(encoding="utf-8"))
+def _settings() -> tuple[str, ...]:
+    return tuple(sorted(file.stem for file in (CONFIGS / "data").glob("*.yaml")))
+
+
+@cache
+def _methods() -> Mapping[str, Any]:
+    return {file.stem: _read(file) for file in (CONFIGS / "method").glob("*.yaml")}
+
+
+_read = cache(read_yaml)

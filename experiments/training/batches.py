@@ -12,6 +12,8 @@ from experiments.data.examples import Examples, Inputs, batch
 
 __all__ = ["Batch", "BatchOrder", "Share", "train_loader", "validation_loader"]
 
+_BUCKET = 50  # batches whose texts are sorted by length together, so that a batch holds texts of about one length
+
 
 class Batch(NamedTuple):
     """What a step is given.
@@ -49,7 +51,6 @@ class BatchOrder(Sampler[Share]):
         batch_size: of the batches, over all processes together.
         seed: of the run.
         lengths: `(N,)` of the texts; None where all examples have one size.
-        bucket: batches whose texts are sorted by length together.
         shuffle: whether to shuffle at all.
         rank: number of this process.
         world: number of processes.
@@ -67,7 +68,6 @@ class BatchOrder(Sampler[Share]):
         batch_size: int,
         seed: int,
         lengths: Tensor | None = None,
-        bucket: int = 1,
         shuffle: bool = True,
         rank: int = 0,
         world: int = 1,
@@ -75,7 +75,7 @@ class BatchOrder(Sampler[Share]):
         if count < 1 or batch_size < 1:
             raise ValueError(f"count, batch_size: expected at least 1, got {count} and {batch_size}")
         self.count, self.batch_size, self.seed = count, batch_size, seed
-        self.lengths, self.bucket, self.shuffle = lengths, bucket, shuffle
+        self.lengths, self.shuffle = lengths, shuffle
         self.rank, self.world = rank, world
         self.epoch = 0
 
@@ -104,7 +104,7 @@ class BatchOrder(Sampler[Share]):
         order = torch.randperm(self.count, generator=generator)
         if self.lengths is None:
             return list(order.split(self.batch_size))
-        pools = order.split(self.batch_size * self.bucket)
+        pools = order.split(self.batch_size * _BUCKET)
         batches = [part for pool in pools for part in self._by_length(pool).split(self.batch_size)]
         return [batches[place] for place in torch.randperm(len(batches), generator=generator).tolist()]
 
@@ -124,28 +124,18 @@ class _Cut(Dataset[Batch]):
         return Batch(inputs, labels, share.weight, share.indices)
 
 
-def train_loader(
-    examples: Examples, *, batch_size: int, bucket: int, seed: int, rank: int = 0, world: int = 1
-) -> DataLoader[Batch]:
+def train_loader(examples: Examples, *, batch_size: int, seed: int, rank: int = 0, world: int = 1) -> DataLoader[Batch]:
     """Shuffled batches.
 
     Args:
         examples: the training set.
         batch_size: over all processes together.
-        bucket: batches whose texts are sorted by length together.
         seed: of the run.
         rank: number of this process.
         world: number of processes.
     """
-    order = BatchOrder(
-        len(examples),
-        batch_size=batch_size,
-        seed=seed,
-        lengths=_lengths(examples),
-        bucket=bucket,
-        rank=rank,
-        world=world,
-    )
+    lengths = _lengths(examples)
+    order = BatchOrder(len(examples), batch_size=batch_size, seed=seed, lengths=lengths, rank=rank, world=world)
     return DataLoader(_Cut(examples), sampler=order, batch_size=None, collate_fn=_as_it_is)
 
 

@@ -1,4 +1,4 @@
-"""Lightning callbacks: one random stream a step, and the history of a run."""
+"""Lightning callbacks: one random stream per step, and the history of a run."""
 
 import time
 from collections.abc import Callable
@@ -30,7 +30,6 @@ class SeedEveryStep(lightning.Callback):
     def on_train_batch_start(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Seed by run and step, and by process where there are several."""
         names = ("step", self.seed, trainer.global_step, *([trainer.global_rank] if trainer.global_rank else []))
         torch.manual_seed(generator_for(*names).initial_seed())
 
@@ -40,44 +39,41 @@ class History(lightning.Callback):
 
     Args:
         report: called with the number of epochs done, for progress bars.
+        lines: whether to print a line per epoch.
     """
 
-    def __init__(self, report: Callable[[int], None]) -> None:
+    def __init__(self, report: Callable[[int], None], lines: bool = False) -> None:
         self.rows: list[dict[str, float]] = []
-        self.report = report
+        self.report, self.lines = report, lines
         self._start = 0.0
         self._seconds = 0.0
 
     @override
     def on_train_epoch_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
-        """Start the clock."""
         self._start = time.perf_counter()
 
     @override
     def on_validation_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
-        """Stop the clock: validation is not training."""
-        self._seconds = time.perf_counter() - self._start
+        self._seconds = time.perf_counter() - self._start  # validation is not training
 
     @override
     def on_train_epoch_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
-        """Add the row of the epoch."""
         logged = {name: float(value) for name, value in trainer.callback_metrics.items()}
         self.rows.append({"epoch": trainer.current_epoch, **logged, "seconds": self._seconds})
         self.report(len(self.rows))
+        if self.lines and not trainer.global_rank:
+            print(
+                f"epoch {len(self.rows)} of {trainer.max_epochs}: training loss {logged['train_loss']:.4g}, validation "
+                f"NLL {logged['validation_nll']:.4f}, accuracy {100 * logged['validation_accuracy']:.1f} %, "
+                f"{self._seconds:.1f} s",
+                flush=True,
+            )
 
+    @override
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps.
-
-        Returns:
-            The rows so far.
-        """
         return {"rows": list(self.rows)}
 
+    @override
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on where a checkpoint was written.
-
-        Args:
-            state_dict: from `state_dict`.
-        """
         self.rows = list(state_dict["rows"])
         self.report(len(self.rows))

@@ -9,15 +9,13 @@ import torch.distributed
 from torch import Tensor, nn
 from typing_extensions import override
 
-from cgp.model.blocks import sampling
 from cgp.model.inputs import call_model
 from cgp.model.objective import Objective
-from cgp.model.schedules import linear
 from experiments.configuration import MethodConfig, TrainingConfig
 from experiments.evaluation import matthews_correlation, mean_log_probabilities, negative_log_likelihood
 from experiments.methods.drawing import drawing
 from experiments.training.batches import Batch
-from experiments.training.rates import optimizer, rate_schedule
+from experiments.training.rates import linear, optimizer, rate_schedule
 
 __all__ = ["ClassificationModule"]
 
@@ -35,7 +33,7 @@ class ClassificationModule(lightning.LightningModule):
         model: from inputs to logits `(B, classes)`, or `(S, B, classes)` where it draws.
         objective: what is minimised.
         method: learning rate, weight decay, α, β.
-        training: epochs, warm-up, draws of the validation.
+        training: epochs, draws of the validation.
     """
 
     def __init__(
@@ -60,11 +58,10 @@ class ClassificationModule(lightning.LightningModule):
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Set the weights of this step."""
         method, step = self.method, self.trainer.global_step
-        warm_up, annealing = (round(share * self._total) for share in (method.warm_up, method.annealing))
         rising = int(method.alpha_annealing * self._total)
         self.objective.set_weights(
             alpha=linear(step, rising, method.alpha_start, method.alpha),
-            beta=linear(step - warm_up, annealing) if step >= warm_up else 0.0,
+            beta=linear(step, round(method.annealing * self._total)),
         )
 
     @override
@@ -77,9 +74,7 @@ class ClassificationModule(lightning.LightningModule):
         Returns:
             The loss; its mean over the processes is that of the joined batch.
         """
-        warming_up = self.trainer.global_step < round(self.method.warm_up * self._total)
-        with sampling(self.model, "mean" if warming_up else None):
-            parts = self.objective.parts(batch.inputs, batch.labels)
+        parts = self.objective.parts(batch.inputs, batch.labels)
         count = len(batch.labels)
         for name, value in parts.items():  # Lightning's own log, step by step, costs as much as a small layer
             self._sums[name] = self._sums.get(name, 0.0) + count * value.detach()

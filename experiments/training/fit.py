@@ -2,8 +2,8 @@
 
 import contextlib
 import logging
+import sys
 import warnings
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,17 +16,25 @@ from lightning.pytorch.strategies import DDPStrategy
 from torch.utils.data import DataLoader
 
 from experiments.configuration import TrainerConfig, TrainingConfig
-from experiments.data.digits import ImageSplits, LabelledImages
-from experiments.data.examples import DataSplits, Examples
+from experiments.data.examples import DataSplits
 from experiments.training.batches import Batch, train_loader, validation_loader
 from experiments.training.callbacks import History, SeedEveryStep
+from experiments.training.checkpoints import BEST, LAST, AtomicCheckpoints, read_checkpoint, sound_checkpoint
 from experiments.training.classification import ClassificationModule
 
 __all__ = ["QUIET", "FitSummary", "fit"]
 
 QUIET = TrainerConfig(accelerator="cpu", progress=False, logs=False)
 """One CPU process that shows and logs nothing."""
-_LAST = "last"
+
+_EXPECTED = (
+    # Data in memory need no worker processes, and a checkpoint folder that is not empty is a resumed run.
+    ".*does not have many workers.*",
+    ".*LeafSpec.* is deprecated",
+    "Checkpoint directory .* exists and is not empty",
+    ".*smaller than the logging interval.*",
+    ".*sync_dist=True.*",  # the validation scores are pooled before they are logged
+)
 
 
 class FitSummary(NamedTuple):
@@ -47,7 +55,7 @@ class FitSummary(NamedTuple):
 
 def fit(
     module: ClassificationModule,
-    splits: DataSplits | ImageSplits,
+    splits: DataSplits,
     *,
     training: TrainingConfig,
     seed: int,
@@ -66,7 +74,7 @@ def fit(
         splits: training and validation examples.
         training: the budget.
         seed: decides the order of the examples and all draws.
-        folder: keeps `last.ckpt` and `best.ckpt`.
+        folder: keeps `last.ckpt`, the one before, and `best.ckpt`.
         report: called with the number of epochs done.
         trainer: where to train.
         logs: folder of CSV and TensorBoard logs, where the trainer shall write some.
@@ -77,49 +85,32 @@ def fit(
     Raises:
         ValueError: if a checkpoint to go on from is damaged.
     """
-    history = History(report)
+    bar = trainer.progress and sys.stdout.isatty()
+    history = History(report, lines=trainer.progress and not bar)
     module.train()  # GPyTorch's constraints share one softplus, which the model before has left in eval mode
     with _quiet():
-        lightning_trainer = _trainer(
-            trainer, training, folder, logs, [SeedEveryStep(seed), history, *_checkpoints(training, folder)]
-        )
-        last = folder / f"{_LAST}.ckpt"
-        _check_readable(last)
+        callbacks = [SeedEveryStep(seed), history, *_checkpoints(training, folder)]
+        callbacks += [RichProgressBar(leave=False)] if bar else []
+        lightning_trainer = _trainer(trainer, training, folder, logs, callbacks)
+        last = sound_checkpoint(folder)
         loaders = _loaders(splits, training, seed, lightning_trainer)
-        lightning_trainer.fit(module, *loaders, ckpt_path=last if last.exists() else None, weights_only=True)
+        lightning_trainer.fit(module, *loaders, ckpt_path=last, weights_only=True)
+    module.load_state_dict(read_checkpoint(folder / BEST)["state_dict"])
     best = _best(history.rows, training.monitor)
-    state = torch.load(folder / "best.ckpt", weights_only=True, map_location="cpu")["state_dict"]
-    module.load_state_dict(state)
     seconds = torch.tensor([row["seconds"] for row in history.rows]).median().item()
     return FitSummary(history.rows, int(best["epoch"]), best["validation_nll"], seconds)
 
 
-def _check_readable(checkpoint: Path) -> None:
-    """Fail where a checkpoint is damaged; that there is none is no fault."""
-    if checkpoint.exists() and not zipfile.is_zipfile(checkpoint):
-        raise ValueError(f"{checkpoint}: expected a checkpoint, got a damaged file; remove it to train from the start")
-
-
 def _checkpoints(training: TrainingConfig, folder: Path) -> list[ModelCheckpoint]:
     """Write the best epoch, then the last one, which knows of the best: killed in between, the epoch is done again."""
-    last = training.monitor == "last"
-    best = ModelCheckpoint(
-        dirpath=folder,
-        filename="best",
-        monitor="epoch" if last else training.monitor,
-        mode="min" if training.monitor == "validation_nll" else "max",
-        save_on_train_epoch_end=True,
-        enable_version_counter=False,
-    )
-    # `save_last` would write nothing after an epoch that is not the best.
-    every = ModelCheckpoint(dirpath=folder, filename=_LAST, save_on_train_epoch_end=True, enable_version_counter=False)
-    return [best, every]
+    options: dict[str, Any] = {"dirpath": folder, "save_on_train_epoch_end": True, "enable_version_counter": False}
+    mode = "min" if training.monitor == "validation_nll" else "max"
+    best = ModelCheckpoint(filename=Path(BEST).stem, monitor=training.monitor, mode=mode, **options)
+    return [best, ModelCheckpoint(filename=Path(LAST).stem, **options)]  # `save_last` would skip what is not the best
 
 
 def _best(rows: list[dict[str, float]], monitor: str) -> dict[str, float]:
     """The row that the checkpoint callback took for the best: of equal ones the first."""
-    if monitor == "last":
-        return rows[-1]
     sign = 1.0 if monitor == "validation_nll" else -1.0
     return min(rows, key=lambda row: sign * row[monitor])
 
@@ -132,29 +123,24 @@ def _trainer(
     callbacks: list[lightning.Callback],
 ) -> lightning.Trainer:
     """Build a Lightning trainer that writes nothing of its own beside checkpoints and logs."""
-    if trainer.progress:
-        callbacks = [*callbacks, RichProgressBar(leave=False)]
     return lightning.Trainer(
         max_epochs=training.passes,
         accelerator=trainer.accelerator,
         devices=trainer.devices,
         num_nodes=trainer.num_nodes,
-        strategy=_strategy(trainer),
+        # Blocks that return their means leave the parameters of their variance without a gradient.
+        strategy=DDPStrategy(find_unused_parameters=True) if trainer.strategy == "ddp" else trainer.strategy,
         precision=trainer.precision,
+        plugins=[AtomicCheckpoints()],
         use_distributed_sampler=False,
         gradient_clip_val=training.gradient_clip,
         callbacks=callbacks,
         default_root_dir=folder,
         logger=_loggers(logs) if trainer.logs and logs is not None else False,
-        enable_progress_bar=trainer.progress,
+        enable_progress_bar=any(isinstance(callback, RichProgressBar) for callback in callbacks),
         enable_model_summary=False,
         num_sanity_val_steps=0,
     )
-
-
-def _strategy(trainer: TrainerConfig) -> Any:
-    """Blocks that return their means in a warm-up leave the parameters of their variance without a gradient."""
-    return DDPStrategy(find_unused_parameters=True) if trainer.strategy == "ddp" else trainer.strategy
 
 
 def _loggers(logs: Path) -> list[Logger]:
@@ -163,22 +149,18 @@ def _loggers(logs: Path) -> list[Logger]:
 
 
 def _loaders(
-    splits: DataSplits | ImageSplits, training: TrainingConfig, seed: int, trainer: lightning.Trainer
+    splits: DataSplits, training: TrainingConfig, seed: int, trainer: lightning.Trainer
 ) -> tuple[DataLoader[Batch], DataLoader[Batch]]:
     """Batches of this process; on a GPU they are cut there."""
     device = trainer.strategy.root_device
-    train, validation = (_examples(part) for part in (splits.train, splits.validation))
-    if device.type != "cpu":
-        train, validation = train.to(device), validation.to(device)
+    train, validation = (
+        part if device.type == "cpu" else part.to(device) for part in (splits.train, splits.validation)
+    )
     process = {"rank": trainer.global_rank, "world": trainer.world_size}
     return (
-        train_loader(train, batch_size=training.batch_size, bucket=training.bucket, seed=seed, **process),
+        train_loader(train, batch_size=training.batch_size, seed=seed, **process),
         validation_loader(validation, **process),
     )
-
-
-def _examples(part: Examples | LabelledImages) -> Examples:
-    return part if isinstance(part, Examples) else Examples(part.images, part.labels, part.ids)
 
 
 @contextlib.contextmanager
@@ -188,13 +170,8 @@ def _quiet() -> Iterator[None]:
     level = logger.level
     logger.setLevel(logging.ERROR)
     with warnings.catch_warnings():
-        # Data in memory need no worker processes, and a checkpoint folder that is not empty is a resumed run.
-        warnings.filterwarnings("ignore", message=".*does not have many workers.*")
-        warnings.filterwarnings("ignore", message=".*LeafSpec.* is deprecated")
-        warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
-        warnings.filterwarnings("ignore", message=".*smaller than the logging interval.*")
-        # The validation scores are pooled before they are logged.
-        warnings.filterwarnings("ignore", message=".*sync_dist=True.*")
+        for message in _EXPECTED:
+            warnings.filterwarnings("ignore", message=message)
         try:
             yield
         finally:

@@ -1,15 +1,15 @@
-"""Optimisers and the schedules of their learning rate."""
+"""Optimisers and the schedules of their learning rate, and of the weights of the objective's terms."""
 
+import math
 from collections.abc import Iterable
 
 import torch
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
 
-from cgp.model.schedules import cosine, linear
 from experiments.configuration import MethodConfig, TrainingConfig
 
-__all__ = ["learning_rate_factor", "optimizer", "rate_schedule"]
+__all__ = ["learning_rate_factor", "linear", "optimizer", "rate_schedule"]
 
 _OPTIMISERS = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}
 
@@ -63,7 +63,7 @@ def learning_rate_factor(step: int, total: int, *, warmup: int, end: float, sche
         total: number of steps.
         warmup: steps over which it rises.
         end: its value at the end.
-        schedule: "cosine", "linear" or "constant".
+        schedule: "cosine" or "linear".
 
     Example:
         >>> [round(learning_rate_factor(t, 6, warmup=2, end=0.0, schedule="linear"), 2) for t in range(7)]
@@ -71,7 +71,21 @@ def learning_rate_factor(step: int, total: int, *, warmup: int, end: float, sche
     """
     if step < warmup:
         return (step + 1) / warmup
-    if schedule == "constant":
-        return 1.0
-    falls = cosine if schedule == "cosine" else linear
-    return falls(step - warmup, max(0, total - warmup), 1.0, end)
+    fallen = linear(step - warmup, total - warmup)
+    return 1.0 + (end - 1.0) * (fallen if schedule == "linear" else 0.5 * (1.0 - math.cos(math.pi * fallen)))
+
+
+def linear(step: int, num_steps: int, start: float = 0.0, end: float = 1.0) -> float:
+    """Linear from start to end, then constant: CGPT's annealing of alpha, SGPA's of the divergence.
+
+    Args:
+        step: from 0.
+        num_steps: steps until the end; none gives it at once.
+        start: at the first step.
+        end: what it reaches.
+
+    Example:
+        >>> [linear(t, 4, 0.5, 1.0) for t in (0, 2, 4, 9)]
+        [0.5, 0.75, 1.0, 1.0]
+    """
+    return start + (end - start) * (min(step / num_steps, 1.0) if num_steps > 0 else 1.0)

@@ -1,7 +1,7 @@
-"""The command line."""
+"""The command line: what it takes, what it says, and that it says it quickly."""
 
 import os
-import signal
+import resource
 import subprocess
 import sys
 import time
@@ -9,53 +9,12 @@ from pathlib import Path
 
 import docstring_parser
 import pytest
-import torch
-from safetensors.torch import load_file
+import yaml
 
 from experiments import cli
-from experiments.cli import main, parser
-from experiments.methods.build import ATTENTION, build
-from tests.experiments.tiny import DIGITS
+from experiments.cli import main, parsed_of
 
 ROOT = Path(cli.__file__).parents[1]
-
-
-def test_defaults_come_from_the_configuration_file():
-    values = parser("demo").parse_args(["demo"]).demo
-    assert {method.attention for method in values.methods.values()} < set(ATTENTION)
-    assert values.seeds == 3
-    assert not values.quick
-
-
-def test_every_configured_method_can_be_built():
-    top = parser("select")
-    values = top.instantiate(top.parse_args(["select"])).select
-    variants = [(values.methods[name], variant) for name in values.methods for variant in values.search.variants[name]]
-    counts = {len(values.search.variants[name]) for name in values.methods}
-    assert len(counts) == 1  # the same effort for every method
-    for method, variant in variants:
-        options = method.options | variant.options
-        build(
-            cli_replace(method, options=options),
-            model=values.model,
-            training=values.training,
-            description=DIGITS,
-            num_data=1077,
-        )
-
-
-def cli_replace(method, **changes):
-    """A method with other values."""
-    return type(method)(**(vars(method) | changes))
-
-
-def test_values_of_the_command_line_replace_them():
-    arguments = ["demo", "--quick", "--training.epochs", "7", "--methods.cgp.alpha", "0.7", "--out", "elsewhere"]
-    values = parser("demo").parse_args(arguments).demo
-    assert values.quick
-    assert values.training.epochs == 7
-    assert values.methods["cgp"].alpha == 0.7
-    assert str(values.out) == "elsewhere"
 
 
 @pytest.mark.parametrize(
@@ -64,16 +23,19 @@ def test_values_of_the_command_line_replace_them():
         ["demo", "--epochs", "3"],
         ["demo", "--training.epoch", "3"],
         ["demo", "--training.epochs", "many"],
-        ["demo", "--methods.cgp.alhpa", "1"],
-        ["demo", "--methods.cgp.attention", "linear"],
+        ["demo", "--seeds", "0"],
+        ["demo", "--workers", "0"],
+        ["fit", "--config", "digits/softmax", "--method.alhpa", "1"],
+        ["fit", "--config", "digits/softmax", "--method.attention", "linear"],
         ["dem"],
     ],
 )
-def test_unknown_keys_and_wrong_types_are_errors(arguments, capsys):
+def test_unknown_keys_and_wrong_values_are_errors(arguments, tmp_path, capsys):
     with pytest.raises(SystemExit) as stopped:
-        main(arguments)
+        main([*arguments, "--out", str(tmp_path / "runs")])
     assert stopped.value.code == 2
-    assert "error" in capsys.readouterr().err
+    assert "error: " in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)
@@ -83,32 +45,129 @@ def test_help_says_what_it_does_and_explains_every_argument(command, capsys):
     written = "".join(capsys.readouterr().out.split())
     assert "Args:" not in written
     assert "Raises:" not in written
-    documented = docstring_parser.parse(cli.COMMANDS[command].function().__doc__)
-    meanings = [documented.description, *(parameter.description for parameter in documented.params)]
+    documented = docstring_parser.parse(cli.COMMANDS[command].imported().__doc__)
+    parameters = [one.description for one in documented.params if one.arg_name not in ("over", "config")]
     # argparse breaks lines where it likes, after hyphens too
+    meanings = [documented.description, *parameters]
     assert [meaning for meaning in meanings if "".join(meaning.split()).rstrip(".") not in written] == []
 
 
-def _command(out, epochs):
-    sizes = ["--model.embed_dim", "8", "--model.mlp_dim", "8", "--model.depth", "1", "--training.batch_size", "200"]
-    scope = ["--seeds", "1", "--training.epochs", str(epochs), "--evaluation.strengths", "[3]"]
-    return [sys.executable, "-m", "experiments", "demo", "--out", str(out), *sizes, *scope]
+@pytest.mark.parametrize("arguments", [["--help"], ["fit", "--help"], ["sweep", "--help"], ["demo", "--help"]])
+def test_help_is_quick(arguments):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-m", "experiments", *arguments], cwd=ROOT, check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 2
+
+
+def test_values_go_over_the_rows_of_a_sweep():
+    _, found = parsed_of(["sweep", "cola", "--config", "reduced/cola", "--training.epochs=3", "--model.depth", "1"])
+    assert found == {"over": (["reduced/cola"], ["training.epochs=3", "model.depth=1"])}
+
+
+def test_a_file_of_ones_own_goes_over_a_row(tmp_path):
+    (tmp_path / "mine.yaml").write_text("training: {epochs: 3}\nmethod: {learning_rate: 1e-3}\n")
+    parsed, _ = parsed_of(["fit", "--config", "cola/sgpa", "--config", str(tmp_path / "mine.yaml"), "--seed", "2"])
+    assert (parsed.fit.training.epochs, parsed.fit.seed, parsed.fit.name) == (3, 2, "cola/sgpa")
+    assert (parsed.fit.method.learning_rate, parsed.fit.method.options["num_inducing"]) == (1e-3, 5)
+
+
+SMALL = [
+    *("--training.epochs", "1", "--data.limit_train", "16", "--data.limit_test", "8", "--data.limit_validation", "8"),
+    *("--data.corruptions.kinds", "[]", "--data.ood", "[]", "--trainer.accelerator", "cpu"),
+]
+
+
+def failing(arguments, *, limit=None):
+    """Run a command that cannot be done; its one line."""
+
+    def limited():
+        if limit is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    command = [sys.executable, "-m", "experiments", *arguments]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, preexec_fn=limited
+    )
+    assert done.returncode == 2, done.stderr[-2000:]
+    assert "Traceback" not in done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if "error: " in line]
+    return line
+
+
+def test_a_full_disk_is_one_line_and_nothing_is_half_written(tmp_path):
+    """No file may be longer than the limit: what a full disk does to a write."""
+    out = ["--out", str(tmp_path), "--trainer.logs", "false"]
+    line = failing(["fit", "--config", "digits/softmax", *SMALL, *out], limit=100_000)
+    assert "File too large" in line
+    folder = tmp_path / "digits" / "softmax" / "seed-0"
+    assert {path.name for path in folder.iterdir()} <= {".lock", "config.yaml", "data.json", "checkpoints"}
+    assert list((folder / "checkpoints").iterdir()) == []
+    assert yaml.safe_load((folder / "config.yaml").read_text())["name"] == "digits/softmax"
+    main(["fit", "--config", "digits/softmax", *SMALL, *out])  # once there is space, it goes on
+
+
+@pytest.mark.parametrize(
+    ("out", "said"),
+    [
+        ("{file}", "File exists|Not a directory"),
+        ("{file}/below", "Not a directory"),
+        ("/proc/nowhere", "No such file or directory|Permission denied"),
+        ("{folder}/" + 300 * "x", "File name too long"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_one_line(out, said, tmp_path, capsys):
+    (tmp_path / "file").write_text("mine")
+    place = out.format(file=tmp_path / "file", folder=tmp_path)
+    for arguments in (["fit", "--config", "digits/softmax", "--smoke"], ["sweep", "digits/softmax", "--seeds", "0"]):
+        with pytest.raises(SystemExit) as stopped:
+            main([*arguments, "--out", place, "--trainer.accelerator", "cpu", "--trainer.progress", "false"])
+        captured = capsys.readouterr()
+        if arguments[0] == "fit":
+            assert stopped.value.code == 2
+            assert any(part in captured.err for part in said.split("|"))
+            assert captured.err.count("\n") == 1
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_name_that_is_too_long_is_one_line(tmp_path, capsys):
+    for arguments in (
+        ["--config", "digits/softmax", "--name", f"own/{300 * 'x'}"],
+        ["--config", f"digits/{5000 * 'x'}"],
+    ):
+        with pytest.raises(SystemExit) as stopped:
+            main(["fit", *arguments, "--smoke", "--out", str(tmp_path)])
+        assert stopped.value.code == 2
+        assert "File name too long" in capsys.readouterr().err
+
+
+def test_an_interrupted_fit_says_that_it_goes_on_and_a_line_per_epoch(tmp_path, capsys, monkeypatch):
+    from experiments.runs import fitting
+
+    arguments = ["fit", "--config", "digits/softmax", *SMALL, "--out", str(tmp_path), "--trainer.logs", "false"]
+    monkeypatch.setattr(fitting, "_predict", lambda *_: sys.exit("killed"))
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert capsys.readouterr().out.count("epoch 1 of 1: training loss ") == 1
+    monkeypatch.undo()
+    main(arguments)
+    said = capsys.readouterr().out
+    assert f"{tmp_path}/digits/softmax/seed-0: going on with an interrupted training" in said
+    assert "epoch 1 of 1" not in said
 
 
 @pytest.mark.slow
-def test_killed_by_the_system_it_goes_on_and_ends_with_the_same_weights(tmp_path):
-    epochs = 25
-    subprocess.run(_command(tmp_path / "whole", epochs), cwd=ROOT, check=True, capture_output=True)
-    process = subprocess.Popen(_command(tmp_path / "broken", epochs), cwd=ROOT, stdout=subprocess.DEVNULL)
-    while not list((tmp_path / "broken").rglob("last.ckpt")):
+def test_a_demo_that_is_killed_goes_on(tmp_path):
+    sizes = ["--model.embed_dim", "8", "--model.mlp_dim", "8", "--model.depth", "1", "--training.batch_size", "200"]
+    command = [sys.executable, "-m", "experiments", "demo", "--quick", "--out", str(tmp_path), *sizes]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
+    while not list(tmp_path.rglob("last.ckpt")):
         assert process.poll() is None
         time.sleep(0.02)
-    time.sleep(0.5)
-    os.kill(process.pid, signal.SIGKILL)
+    process.kill()
     process.wait()
-    assert list((tmp_path / "broken").rglob("last.ckpt"))  # killed within a run
-    done = subprocess.run(_command(tmp_path / "broken", epochs), cwd=ROOT, check=True, capture_output=True, text=True)
-    assert "going on with the interrupted run" in done.stdout
-    for path in (tmp_path / "whole").rglob("weights.safetensors"):
-        one, other = load_file(path), load_file(tmp_path / "broken" / path.relative_to(tmp_path / "whole"))
-        assert all(torch.equal(one[key], other[key]) for key in one)
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    assert "Report: " in done.stdout
+    assert {"report.html", "pictures"} <= {path.name for path in tmp_path.iterdir()}
+    assert len(list(tmp_path.rglob("run.json"))) == len(cli._DEMO_ROWS)

@@ -19,7 +19,6 @@ from cgp import (
     SGPAttention,
     SoftmaxAttention,
     SparseCGPAttention,
-    StandardSGPAttention,
 )
 from cgp.model.blocks import draws, sampling
 from models.text_transformer import TextTransformer
@@ -31,7 +30,7 @@ BLOCKS = {
     "cgp": CGPAttention,
     "sparse": partial(SparseCGPAttention, num_inducing=4),
     "sgpa": partial(SGPAttention, num_inducing=4),
-    "sgpa standard": StandardSGPAttention,
+    "sgpa standard": partial(SGPAttention, mode="standard"),
     "kep-svgp": partial(KEPSVGPAttention, rank=4),
     "primal": partial(PrimalAttention, rank=4),
 }

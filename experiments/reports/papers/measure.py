@@ -11,8 +11,8 @@ from experiments.evaluation import classification_report, detect
 from experiments.evaluation.diagnostics import collapse_of_runs
 from experiments.reports.papers.specification import Block, Question
 from experiments.reports.saved import Run
-from experiments.runs.derived import derivation
 from experiments.runs.prediction import Predictions
+from experiments.runs.rows import derivation
 
 __all__ = ["Measured", "deviations", "measure"]
 

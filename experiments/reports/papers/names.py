@@ -5,9 +5,8 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from experiments.data import corruption
-from experiments.runs.derived import derivation, derived_label
 
-__all__ = ["CATEGORIES", "LABELS", "METRICS", "STANDARD_KINDS", "Metric", "method_label"]
+__all__ = ["CATEGORIES", "METRICS", "ORDER", "STANDARD_KINDS", "Metric"]
 
 
 class Metric(NamedTuple):
@@ -39,46 +38,14 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
     }
 )
 
-LABELS: Mapping[str, str] = MappingProxyType(
-    {
-        "softmax": "Softmax (MSP)",
-        "temperature": "Temperature scaling",
-        "mc_dropout": "MC dropout",
-        "kfllla": "KFLLLA",
-        "mfvi": "Mean-field VI",
-        "sngp": "SNGP",
-        "kernel_symmetric": "Kernel (symmetric)",
-        "kernel_asymmetric": "Kernel (asymmetric)",
-        "kernel_start": "Kernel (asymmetric), as CGPT starts",
-        "sgpa": "SGPA",
-        "kep_svgp": "KEP-SVGP (concat.)",
-        "kep_svgp_add": "KEP-SVGP (add.)",
-        "cgpt": "CGPT",
-        "scgpt": "SCGPT",
-        "cgp_direct": "CGP, direct",
-        "scgp_direct": "SCGP, direct",
-        "cgp_softmax": "CGP, softmax kept",
-    }
+ORDER = (
+    *("softmax", "temperature", "mc_dropout", "kfllla", "mfvi", "sngp", "kernel_symmetric", "kernel_asymmetric"),
+    *("kernel_start", "sgpa", "kep_svgp", "kep_svgp_add", "cgpt", "scgpt", "cgp_direct", "scgp_direct", "cgp_softmax"),
 )
-"""Names of the methods in the papers' tables, in the order of the tables, by the names of their folders."""
+"""Methods in the order of the tables, by the names of their folders."""
 
 CATEGORIES: Mapping[str, tuple[str, ...]] = {name.capitalize(): kinds for name, kinds in corruption.CATEGORIES.items()}
 """The 19 corruptions of CIFAR-10-C by category."""
 
 STANDARD_KINDS: tuple[str, ...] = tuple(kind for kind in corruption.CORRUPTIONS if kind not in corruption.EXTRA)
 """The 15 that are not extras."""
-
-
-def method_label(name: str) -> str:
-    """Return the name of a method in a table from the name of its folder.
-
-    Example:
-        >>> method_label("cgpt-alpha-0.7"), method_label("ensemble_kep_svgp"), method_label("mine")
-        ('CGPT, alpha 0.7', 'Ensemble of KEP-SVGP (concat.)', 'mine')
-    """
-    kind, derived_from = derivation(name)
-    if kind is not None:
-        return derived_label(kind, method_label(derived_from))
-    base, _, variant = name.partition("-")
-    label = LABELS.get(base, base)
-    return f"{label}, {variant.replace('-', ' ')}" if variant else label

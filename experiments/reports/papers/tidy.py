@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments.reports.papers.measure import Measured, deviations, measure
-from experiments.reports.papers.names import LABELS, METRICS, method_label
+from experiments.reports.papers.names import METRICS, ORDER
 from experiments.reports.papers.specification import Block, TableSpec
 from experiments.reports.saved import Run
-from experiments.runs.derived import derivation
+from experiments.runs.rows import derivation, label_of
 
 __all__ = ["REPORTED", "Reported", "Row", "reported", "rows"]
 
@@ -128,7 +128,7 @@ def _block_rows(spec: TableSpec, block: Block, runs: Sequence[Run], protocol: st
 
 def _block_runs(block: Block, runs: Sequence[Run]) -> dict[str, list[Run]]:
     """Runs of each method, the paper's first; of several settings the first that has the method."""
-    known = list(LABELS)
+    known = list(ORDER)
 
     def position(name: str) -> tuple[bool, int, str]:
         kind, base = derivation(name)
@@ -163,7 +163,7 @@ def _row(
     return Row(
         block.title,
         method,
-        method_label(method),
+        label_of(method),
         metric,
         ours=float(np.mean(values)) if values else math.nan,
         ours_sd=float(np.std(values, ddof=1)) if len(values) > 1 else math.nan,

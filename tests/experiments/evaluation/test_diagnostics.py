@@ -5,21 +5,20 @@ import pytest
 import torch
 
 from cgp.model.diagnostics import attention_matrix
+from experiments.cli import _smoked as smoked
 from experiments.evaluation.diagnostics import collapse_of_runs, collapse_sentence, diagnose
 from experiments.methods.build import network
-from experiments.runs import experiment_from
 from experiments.runs.fitting import perform
+from experiments.runs.parsing import resolve
 from experiments.runs.predicting import predict_sets
 from experiments.runs.prediction import load_predictions
-from experiments.runs.smoke import smoked
-from experiments.runs.trained_run import TrainedRun
 from experiments.training.fit import QUIET
 from tests.experiments.runs import synthetic
 
 
 def built(row, seed=0):
     """An untrained model of a row with its test part."""
-    experiment = experiment_from([row])
+    experiment = resolve([row])
     torch.manual_seed(seed)
     splits = synthetic.load(experiment.data, seed)
     sizes = {"model": experiment.model, "training": experiment.training, "description": splits.description}
@@ -114,20 +113,19 @@ def test_a_run_writes_them(tmp_path, monkeypatch):
         for name in ("load", "input_sets", "check_inputs"):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, getattr(synthetic, name))
-    experiment = smoked(experiment_from(["digits/cgp_direct"]))
-    folder = perform(experiment, out=tmp_path, trainer=QUIET)
-    with np.load(folder.diagnostics) as arrays:
+    experiment = smoked(resolve(["digits/cgp_direct"]))
+    run = perform(experiment, out=tmp_path, trainer=QUIET)
+    with np.load(run.diagnostics) as arrays:
         written = dict(arrays)
-    run = TrainedRun(folder.path)
     test = synthetic.load(experiment.data, 0).test
     check(diagnose(run.model(), test), list(written.values())[:3])
     assert written["token_variance"].shape[1] == len(written["variance_ids"]) == len(test.labels.unique()[:5])
     assert (written["token_variance"] > 0).all()
-    before = load_predictions(folder.predictions / "test.npz").logits
-    folder.diagnostics.unlink()
+    before = load_predictions(run.prediction_file("test")).logits
+    run.diagnostics.unlink()
     predict_sets(run, run.config)
-    assert folder.diagnostics.exists()
-    assert (load_predictions(folder.predictions / "test.npz").logits == before).all()
+    assert run.diagnostics.exists()
+    assert (load_predictions(run.prediction_file("test")).logits == before).all()
 
 
 @pytest.mark.parametrize(

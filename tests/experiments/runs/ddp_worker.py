@@ -7,10 +7,10 @@ from pathlib import Path
 
 import torch
 
-from cgp.model.blocks import sampling
+from cgp.model.blocks import attention_blocks, sampling
 from experiments.configuration import TrainerConfig
 from experiments.methods.build import build
-from experiments.runs import experiment_from
+from experiments.runs.parsing import resolve
 from experiments.training import classification, fit
 from tests.experiments.runs import synthetic
 
@@ -21,15 +21,17 @@ def main():
     folder, world = Path(sys.argv[1]), int(os.environ.get("WORLD_SIZE", "1"))
     # No draws, of the validation either: dropout and sampling differ between processes on purpose.
     classification.drawing = lambda model, num_samples: sampling(model, "mean")
-    experiment = experiment_from(
+    experiment = resolve(
         ["cola/cgp_direct"], ["model.dropout=0", "training.epochs=2", "training.batch_size=6", "method.alpha_start=0.5"]
     )
-    method = dataclasses.replace(experiment.method, alpha=0.5, warm_up=1.0)
+    method = dataclasses.replace(experiment.method, alpha=0.5)
     splits = synthetic.load(experiment.data, 0)
     torch.manual_seed(0)
     module = build(
         method, model=experiment.model, training=experiment.training, description=splits.description, num_data=16
     )
+    for block in attention_blocks(module.model):
+        block.sampling = "mean"
     gradients = []
 
     def keep_first():

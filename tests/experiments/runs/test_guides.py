@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from experiments import cli
-from experiments.cli import parser
-from experiments.runs.parsing import expanded
+from experiments.cli import parsed_of
 
 GUIDES = Path(cli.__file__).parents[1] / "docs" / "guides"
 
@@ -27,11 +26,9 @@ SHOWN = list(dict.fromkeys([*commands("experiments.md"), *commands("tables.md")]
 @pytest.mark.parametrize("line", SHOWN)
 def test_a_shown_command_is_one(line):
     arguments = [part for part in shlex.split(line) if part != "--print_config"]
-    values = parser(arguments[0]).parse_args(expanded(arguments))
-    assert values.command == arguments[0]
+    parsed, _ = parsed_of(arguments)
+    assert parsed.command == arguments[0]
 
 
 def test_the_guides_show_commands():
-    assert {"fit", "sweep", "test", "predict", "plot", "table", "list"} <= {
-        line.split()[0] for line in SHOWN
-    }
+    assert {"fit", "sweep", "report", "predict", "table", "list"} <= {line.split()[0] for line in SHOWN}

@@ -11,7 +11,7 @@ from experiments.cli import main
 from experiments.data import load
 from experiments.configuration import DataConfig
 from experiments.runs.prediction import load_predictions
-from experiments.runs.folder import RunFolder
+from experiments.runs import Run
 from tests.experiments.runs.test_commands import DIGITS, QUIET, stopped, write_images
 
 
@@ -31,31 +31,31 @@ def command(out, folder, row="softmax", *more):
 def trained(tmp_path):
     write_classes(tmp_path / "images", 0)
     main(command(tmp_path / "runs", tmp_path / "images"))
-    return RunFolder(tmp_path / "runs" / "own" / "softmax" / "seed-0")
+    return Run(tmp_path / "runs" / "own" / "softmax" / "seed-0")
 
 
 def test_a_folder_of_images_may_move_but_not_become_another(trained, tmp_path, capsys):
-    before = trained.config.read_text()
+    before = trained.config_file.read_text()
     write_classes(tmp_path / "others", 20)
     said = stopped(command(tmp_path / "runs", tmp_path / "others"), capsys)
     assert said.startswith(
-        f"data: expected the examples of {trained.path} (16 train, 4 validation, 8 test), got others"
+        f"data: expected the examples of {trained.folder} (16 train, 4 validation, 8 test), got others"
     )
-    assert trained.config.read_text() == before
+    assert trained.config_file.read_text() == before
     shutil.move(tmp_path / "images", tmp_path / "moved")
     main(command(tmp_path / "runs", tmp_path / "moved"))
-    assert trained.plain_config()["data"]["folder"] == str(tmp_path / "moved")
+    assert str(trained.config.data.folder) == str(tmp_path / "moved")
 
 
 def test_nor_does_what_is_derived_go_on_with_others(trained, tmp_path, capsys):
     main(command(tmp_path / "runs", tmp_path / "images", "mc_dropout"))
     write_classes(tmp_path / "others", 20)
     said = stopped(command(tmp_path / "runs", tmp_path / "others", "mc_dropout"), capsys)
-    assert f"expected the examples of {trained.path}" in said
+    assert f"expected the examples of {trained.folder}" in said
 
 
 def test_an_interrupted_training_does_not_go_on_with_others(trained, tmp_path, capsys):
-    trained.summary.unlink()
+    trained.record_file.unlink()
     assert (trained.checkpoints / "last.ckpt").exists()
     write_classes(tmp_path / "others", 20)
     assert "expected the examples" in stopped(command(tmp_path / "runs", tmp_path / "others"), capsys)
@@ -73,9 +73,9 @@ def test_further_sets_are_predicted_of_the_same_data(trained, tmp_path, capsys):
     write_classes(tmp_path / "others", 20)
     shutil.rmtree(tmp_path / "images")
     shutil.move(tmp_path / "others", tmp_path / "images")
-    said = stopped(["predict", str(trained.path), "--ood", "[inverted]"], capsys)
+    said = stopped(["predict", str(trained.folder), "--ood", "[inverted]"], capsys)
     assert "expected the examples" in said
-    assert not (trained.predictions / "ood-inverted.npz").exists()
+    assert not (trained.prediction_file("ood-inverted")).exists()
 
 
 def test_the_fingerprint_is_that_of_the_contents():
@@ -93,17 +93,17 @@ def test_the_fingerprint_is_that_of_the_contents():
 
 
 def test_a_run_before_fingerprints_gets_one(trained, tmp_path):
-    there = json.loads(trained.data.read_text())
-    trained.data.unlink()
-    main(["predict", str(trained.path), "--ood", "[inverted]"])
-    assert json.loads(trained.data.read_text()) == there
+    there = json.loads(trained._data.read_text())
+    trained._data.unlink()
+    main(["predict", str(trained.folder), "--ood", "[inverted]"])
+    assert json.loads(trained._data.read_text()) == there
 
 
 def test_a_run_on_other_data_needs_a_name_of_its_own(tmp_path, capsys):
     values = ["--data.name", "own", "--data.folder", str(tmp_path / "images")]
     for arguments in (
         ["fit", "--config", "cifar10/softmax", *values, "--out", str(tmp_path / "runs")],
-        ["sweep", "cifar10/softmax", "--settings", '["data.name=own"]', "--out", str(tmp_path / "runs")],
+        ["sweep", "cifar10/softmax", "--data.name", "own", "--out", str(tmp_path / "runs")],
     ):
         said = stopped(arguments, capsys)
         assert "expected another one for a run on own, as --name own/softmax, got cifar10/softmax, a row on" in said
@@ -124,9 +124,7 @@ def test_what_a_run_needs_is_made_by_the_same_command(tmp_path, capsys):
     ("arguments", "expected"),
     [
         (["sweep", "digits/softmax", "--seed", "0"], "did you mean 'seeds'?"),
-        (["sweep", "digits/softmax", "--training.epochs", "0"], """--settings '["training.epochs=..."]'"""),
-        (["sweep", "digits/softmax", "--settings", '["seed=7"]'], "got seed=7 (seeds are given by --seeds)"),
-        (["sweep", "digits/softmax", "--settings", '["name=a/b"]'], "runs of a sweep are called after their rows"),
+        (["sweep", "digits/softmax", "--training.epochs", "0"], "training.epochs: expected at least 1, got 0"),
         (
             ["fit", "--config", "digits/softmax", "--seed", "-1"],
             "seed: expected none or a positive whole number, got -1",
@@ -143,35 +141,34 @@ def test_images_of_another_folder_of_the_same_name_are_kept(trained, tmp_path, c
     write_images(one, range(3))
     write_images(other, range(2))
     (one / "a.png").mkdir()  # a folder, whatever it is called
-    main(["predict", str(trained.path), "--images", str(one)])
-    main(["predict", str(trained.path), "--images", str(one)])
-    said = stopped(["predict", str(trained.path), "--images", str(other)], capsys)
+    main(["predict", str(trained.folder), "--images", str(one)])
+    main(["predict", str(trained.folder), "--images", str(one)])
+    said = stopped(["predict", str(trained.folder), "--images", str(other)], capsys)
     assert f"images: expected a folder of another name than {one}, got {other}" in said
-    main(["predict", str(trained.path), "--ood", "[inverted]"])
-    assert len(load_predictions(trained.predictions / "images-holiday.npz").ids) == 3
+    main(["predict", str(trained.folder), "--ood", "[inverted]"])
+    assert len(load_predictions(trained.prediction_file("images-holiday")).ids) == 3
     shutil.move(one, tmp_path / "summer")  # the name is free
-    main(["predict", str(trained.path), "--images", str(other)])
-    assert len(load_predictions(trained.predictions / "images-holiday.npz").ids) == 2
+    main(["predict", str(trained.folder), "--images", str(other)])
+    assert len(load_predictions(trained.prediction_file("images-holiday")).ids) == 2
 
 
 def test_all_corruptions_are_of_a_run_that_has_some(trained, capsys):
     assert "full: expected a run that predicts corrupted images" in stopped(
-        ["predict", str(trained.path), "--full"], capsys
+        ["predict", str(trained.folder), "--full"], capsys
     )
 
 
 def test_a_temperature_without_an_optimum_says_so(trained, tmp_path):
-    path = trained.predictions / "validation.npz"
+    path = trained.prediction_file("validation")
     found = load_predictions(path)
     for right, word in ((True, "right"), (False, "wrong")):
         logits = np.where((np.arange(2) == found.labels[:, None]) == right, 3.0, 0.0)[None].astype(np.float32)
         np.savez(path, logits=logits, ids=found.ids, labels=found.labels)
         main(command(tmp_path / "runs", tmp_path / "images", "temperature"))
-        folder = RunFolder(tmp_path / "runs" / "own" / "temperature" / "seed-0")
+        folder = Run(tmp_path / "runs" / "own" / "temperature" / "seed-0")
         words = f"the temperature has no optimum: all 4 validation predictions are {word}"
-        assert words in folder.read_summary()["reduced"]
-        assert words in (folder.path / "report.html").read_text()
-        shutil.rmtree(folder.path)
+        assert words in folder.deviations
+        shutil.rmtree(folder.folder)
 
 
 def test_runs_of_ones_own_are_listed(trained, tmp_path, capsys):
@@ -184,10 +181,12 @@ def test_runs_of_ones_own_are_listed(trained, tmp_path, capsys):
 
 
 def test_a_summary_of_something_else_and_a_damaged_checkpoint_are_named(trained, tmp_path, capsys):
-    trained.summary.write_text('{"seconds": 1}')
-    assert f"{trained.summary}: expected what a run of a row writes" in stopped(["test", str(trained.path)], capsys)
-    trained.summary.unlink()
-    last = trained.checkpoints / "last.ckpt"
-    last.write_bytes(last.read_bytes()[:1000])
+    trained.record_file.write_text('{"seconds": 1}')
+    said = stopped(["predict", str(trained.folder)], capsys)
+    assert f"{trained.record_file}: expected what a run of this version writes" in said
+    trained.record_file.unlink()
+    last, before = (trained.checkpoints / name for name in ("last.ckpt", "previous.ckpt"))
+    for path in (last, before):
+        path.write_bytes(path.read_bytes()[:1000])
     said = stopped(command(tmp_path / "runs", tmp_path / "images"), capsys)
     assert f"{last}: expected a checkpoint, got a damaged file" in said

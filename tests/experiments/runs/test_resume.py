@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from experiments import cli
 from experiments.runs.prediction import load_predictions
-from experiments.runs import experiment_from
+from experiments.runs.parsing import resolve
 from experiments.runs.fitting import perform
 from experiments.training.fit import QUIET
 
@@ -60,7 +60,7 @@ def check_same(out, other):
 
 
 def test_killed_it_goes_on_and_ends_with_the_same_weights(tmp_path):
-    experiment = experiment_from(["digits/cgp_direct"], [f"{name}={value}" for name, value in SMALL.items()])
+    experiment = resolve(["digits/cgp_direct"], [f"{name}={value}" for name, value in SMALL.items()])
     trainer = dataclasses.replace(QUIET, threads=1)
     perform(experiment, out=tmp_path / "whole", trainer=trainer)
     killed(tmp_path / "broken", SMALL)

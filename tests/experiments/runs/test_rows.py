@@ -1,17 +1,14 @@
 """Rows: every file is a typed configuration, and runs for a few steps."""
 
-import json
-
 import numpy as np
 import pytest
 
 from experiments.methods.build import network
-from experiments.runs import experiment_from, fitting, predicting, row_names
+from experiments.runs import fitting, predicting
+from experiments.runs.parsing import resolve, resolve_rows
 from experiments.runs.fitting import perform
-from experiments.runs.rows import config_arguments, config_files, is_row
-from experiments.runs.smoke import smoked
-from experiments.runs.sweeping import experiments_of
-from experiments.runs.trained_run import TrainedRun
+from experiments.runs.rows import composed, is_row, row_names
+from experiments.cli import _smoked as smoked
 from experiments.training.fit import QUIET
 from tests.experiments.runs import synthetic
 
@@ -50,21 +47,19 @@ def synthetic_data(monkeypatch):
 
 def run_with_needs(name, out):
     """Run a row for a few steps, after those that it needs."""
-    for experiment in experiments_of([name], [0], [], []):  # what is needed comes first
-        folder = perform(smoked(experiment), out=out, trainer=QUIET)
-    return folder
+    for experiment in resolve_rows([name], [0], [], []):  # what is needed comes first
+        run = perform(smoked(experiment), out=out, trainer=QUIET)
+    return run
 
 
-def check(folder, name):
+def check(run, name):
     """A complete run has everything that the tables read."""
-    summary = json.loads(folder.summary.read_text())
-    assert summary["reduced"]
-    assert "smoke test: a few steps on a handful of examples" in summary["reduced"]
-    assert any(words.startswith("not as in the row: training.epochs 2 (") for words in summary["reduced"])
-    assert len(set(summary["reduced"])) == len(summary["reduced"])
-    names = {path.stem for path in folder.predictions.glob("*.npz")}
-    assert {"validation", "test", "ood-noise"} <= names
-    with np.load(folder.predictions / "test.npz") as saved:
+    words = run.deviations
+    assert "smoke test: a few steps on a handful of examples" in words
+    assert any(word.startswith("not as in the row: training.epochs 2 (") for word in words)
+    assert len(set(words)) == len(words)
+    assert {"validation", "test", "ood-noise"} <= set(run.predicted)
+    with np.load(run.prediction_file("test")) as saved:
         draws, count, _ = saved["logits"].shape
         assert saved["logits"].dtype == np.float32
         assert np.isfinite(saved["logits"]).all()
@@ -90,7 +85,7 @@ def test_every_row_runs(name, tmp_path):
 
 @pytest.mark.parametrize("name", row_names("cola") + row_names("digits"))
 def test_every_row_of_the_small_sets_is_a_configuration(name):
-    experiment = experiment_from([name])
+    experiment = resolve([name])
     assert experiment.name == name
     assert experiment.deviations
     if experiment.method.base is not None:
@@ -101,8 +96,7 @@ def test_every_row_of_the_small_sets_is_a_configuration(name):
 
 @pytest.mark.usefixtures("synthetic_data")
 def test_a_trained_run_predicts_what_was_saved(tmp_path):
-    folder = run_with_needs("digits/cgp_direct", tmp_path)
-    run = TrainedRun(folder.path)
+    run = run_with_needs("digits/cgp_direct", tmp_path)
     inputs = next(iter(synthetic.input_sets(None, synthetic.load(run.config.data, run.config.seed), 0)))
     again = predicting.logits_of_set(run.model(), inputs, run.config)
     assert np.allclose(again.numpy(), run.predictions("validation").logits, atol=1e-5)
@@ -110,12 +104,12 @@ def test_a_trained_run_predicts_what_was_saved(tmp_path):
 
 @pytest.mark.usefixtures("synthetic_data")
 def test_a_complete_run_is_left_alone_and_another_configuration_refused(tmp_path):
-    experiment = smoked(experiment_from(["digits/softmax"]))
-    folder = perform(experiment, out=tmp_path, trainer=QUIET)
-    stamp = folder.weights.stat().st_mtime_ns
+    experiment = smoked(resolve(["digits/softmax"]))
+    run = perform(experiment, out=tmp_path, trainer=QUIET)
+    stamp = run.weights.stat().st_mtime_ns
     perform(experiment, out=tmp_path, trainer=QUIET)
-    assert folder.weights.stat().st_mtime_ns == stamp
-    other = smoked(experiment_from(["digits/softmax"], ["method.learning_rate=0.5"]))
+    assert run.weights.stat().st_mtime_ns == stamp
+    other = smoked(resolve(["digits/softmax"], ["method.learning_rate=0.5"]))
     with pytest.raises(ValueError, match="another configuration .method.learning_rate: 0.004 there, 0.5 asked for"):
         perform(other, out=tmp_path, trainer=QUIET)
 
@@ -125,24 +119,24 @@ def test_a_missing_run_is_named(tmp_path):
     with pytest.raises(
         ValueError, match="cola/cgpt: expected a complete run .*command with --config cola/kernel_asymmetric"
     ):
-        perform(smoked(experiment_from(["cola/cgpt"])), out=tmp_path, trainer=QUIET)
+        perform(smoked(resolve(["cola/cgpt"])), out=tmp_path, trainer=QUIET)
 
 
 def test_a_misspelt_row_is_answered_with_the_nearest():
     with pytest.raises(ValueError, match=r"did you mean cola/softmax .*got 'cola/sofmax'"):
-        config_files("cola/sofmax")
+        composed(["cola/sofmax"])
 
 
-@pytest.mark.parametrize("content", ["", "- 1", "training:\n\tepochs: 3", "\xff"])
+@pytest.mark.parametrize("content", ["", "- 1", "training:\n\tepochs: 3", "\xff", "seed: 1\nseed: 2"])
 def test_a_file_without_settings_is_named(tmp_path, content):
     path = tmp_path / "mine.yaml"
     path.write_bytes(content.encode("latin-1"))
     with pytest.raises(ValueError, match=rf"config: .*{path}"):
-        config_files(str(path))
+        composed([str(path)])
 
 
 def test_a_file_of_ones_own_is_no_row(tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text("seed: 1\n")
     assert not is_row(str(path))
-    assert config_arguments(str(path)) == ["--config", str(path)]
+    assert composed(["cola/softmax", str(path)])["seed"] == 1

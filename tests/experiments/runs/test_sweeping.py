@@ -1,10 +1,15 @@
 """Rows x seeds: what needs what, what is done, what is printed."""
 
+from pathlib import Path
+
 import pytest
 
-from experiments.runs import experiment_from, experiment_of, row_names
-from experiments.runs.parsing import HintingParser
-from experiments.runs.sweeping import commands, experiments_of, waves
+from experiments.configuration import TrainerConfig
+from experiments.runs import Run
+from experiments.runs.parsing import HintingParser, config_of, resolve, resolve_rows
+from experiments.runs.rows import row_names
+from experiments.runs.sweeping import Sweep, commands
+from experiments.training.fit import QUIET
 
 
 def names(experiments):
@@ -12,30 +17,47 @@ def names(experiments):
 
 
 def test_rows_bring_those_that_they_need():
-    found = names(experiments_of(["cola/cgpt", "cola/temperature"], [0, 1], [], []))
+    found = names(resolve_rows(["cola/cgpt", "cola/temperature"], [0, 1], [], []))
     needed = ["kernel_asymmetric", "cgpt", "softmax", "temperature"]
     assert found == [(f"cola/{name}", seed) for seed in (0, 1) for name in needed]
 
 
 def test_an_ensemble_needs_its_members():
-    found = names(experiments_of(["cola/ensemble_softmax"], [1], [], ["method.options.members=2"]))
+    found = names(resolve_rows(["cola/ensemble_softmax"], [1], [], ["method.options.members=2"]))
     assert found == [("cola/softmax", 2), ("cola/softmax", 3), ("cola/ensemble_softmax", 1)]
 
 
-def test_what_is_needed_comes_in_an_earlier_wave():
-    ordered = waves(experiments_of(["cola/cgpt", "cola/softmax"], [0], [], []))
-    assert [names(wave) for wave in ordered] == [
-        [("cola/kernel_asymmetric", 0), ("cola/softmax", 0)],
-        [("cola/cgpt", 0)],
-    ]
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_is_needed_is_done_first_and_what_fails_leaves_the_others_alone(workers, tmp_path, capsys):
+    values = ["training.epochs=1", "data.limit_train=16", "data.limit_test=8", "data.limit_validation=8", "data.ood=[]"]
+    values.append("data.corruptions.kinds=[]")
+    configs = resolve_rows(["digits/temperature_kernel_asymmetric"], [0], [], values)
+    configs += resolve_rows(["digits/softmax"], [0], [], [*values, "method.options.symmetric=false"])
+    failed = Sweep(tmp_path, TrainerConfig(accelerator="cpu", logs=False), workers).perform(configs[::-1])
+    (folder,) = failed
+    assert folder.endswith("digits/softmax/seed-0")
+    assert "softmax does not take 'symmetric'" in failed[folder]
+    assert "Traceback" in (Path(folder) / "error.txt").read_text()
+    for name in ("kernel_asymmetric", "temperature_kernel_asymmetric"):
+        assert Run(tmp_path / "digits" / name / "seed-0").is_complete
+    said = capsys.readouterr().out
+    assert "of 3: digits/temperature_kernel_asymmetric seed 0 done" in said
+    assert "digits/softmax seed 0 FAILED" in said
+    assert Sweep(tmp_path, QUIET).perform(configs[:2]) == {}
+    assert capsys.readouterr().out == ""
+
+
+def test_refuses_no_worker(tmp_path):
+    with pytest.raises(ValueError, match="workers: expected at least 1, got 0"):
+        Sweep(tmp_path, QUIET, workers=0)
 
 
 def test_commands_leave_out_what_is_done(tmp_path):
-    runs = experiments_of(["cola/softmax", "cola/sgpa"], [0, 1], [], ["training.epochs=3"])
-    done = tmp_path / "cola" / "softmax" / "seed-1"
-    done.mkdir(parents=True)
-    (done / "run.json").write_text("{}")
-    lines = commands(runs, tmp_path, [], ["--training.epochs=3"])
+    runs = resolve_rows(["cola/softmax", "cola/sgpa"], [0, 1], [], ["training.epochs=3"])
+    done = Run(tmp_path / "cola" / "softmax" / "seed-1")
+    done.claim(next(config for config in runs if (config.name, config.seed) == ("cola/softmax", 1)))
+    done.complete({})
+    lines = commands(runs, tmp_path, ["--training.epochs=3"])
     assert [line.split("--config ")[1] for line in lines] == [
         f"cola/{name} --training.epochs=3 --seed {seed} --out {tmp_path}"
         for seed, name in ((0, "softmax"), (0, "sgpa"), (1, "sgpa"))
@@ -43,14 +65,14 @@ def test_commands_leave_out_what_is_done(tmp_path):
 
 
 def test_overrides_are_merged_over_a_row():
-    experiment = experiment_from(["imdb/sgpa", "reduced/imdb"], ["training.epochs=3", "seed=4"])
+    experiment = resolve(["imdb/sgpa", "reduced/imdb"], ["training.epochs=3", "seed=4"])
     assert (experiment.data.max_length, experiment.training.epochs, experiment.seed) == (128, 3, 4)
     assert experiment.method.options["num_inducing"] == 50
     assert experiment.reduced == ["5,000 reviews of at most 128 tokens"]
 
 
 def test_a_folder_without_rows_has_those_of_the_folder_it_is_named_after():
-    one, other = experiment_from(["cola/sgpa"]), experiment_from(["cola-official/sgpa"])
+    one, other = resolve(["cola/sgpa"]), resolve(["cola-official/sgpa"])
     assert (other.name, other.data.split) == ("cola-official/sgpa", "official")
     assert other.method == one.method
     assert "cola-pooled/scgpt" in row_names("cola*/scgpt")
@@ -58,8 +80,8 @@ def test_a_folder_without_rows_has_those_of_the_folder_it_is_named_after():
 
 
 def test_a_configuration_is_what_its_plain_values_say():
-    experiment = experiment_from(["cifar10-kep/kep_svgp"])
-    assert experiment_of(experiment.plain()) == experiment
+    experiment = resolve(["cifar10-kep/kep_svgp"])
+    assert config_of(experiment.plain()) == experiment
 
 
 def test_an_unknown_row_is_refused():

@@ -11,9 +11,7 @@ LENGTHS = torch.randint(1, 30, (203,), generator=torch.Generator().manual_seed(0
 
 def order(rank=0, world=1, **options):
     """An order of 203 texts in batches of 8."""
-    return BatchOrder(
-        203, **{"batch_size": 8, "seed": 5, "lengths": LENGTHS, "bucket": 10} | options, rank=rank, world=world
-    )
+    return BatchOrder(203, **{"batch_size": 8, "seed": 5, "lengths": LENGTHS} | options, rank=rank, world=world)
 
 
 def test_every_example_comes_once_an_epoch():
@@ -62,7 +60,7 @@ def test_batches_are_trimmed_to_their_longest_text():
     padding = torch.arange(30) >= LENGTHS[:, None]
     texts = {"tokens": torch.zeros(203, 30, dtype=torch.long), "padding_mask": padding}
     examples = Examples(texts, torch.zeros(203, dtype=torch.long), torch.arange(203))
-    for item in train_loader(examples, batch_size=8, bucket=10, seed=0):
+    for item in train_loader(examples, batch_size=8, seed=0):
         assert item.inputs["tokens"].shape[1] == LENGTHS[item.positions].max()
     held_out = [item.positions for item in validation_loader(examples, batch_size=50)]
     assert torch.equal(torch.cat(held_out), torch.arange(203))

@@ -42,10 +42,6 @@ def test_cosine_after_a_warm_up_agrees_with_torch():
         annealing.step()
 
 
-def test_constant_stays():
-    assert set(rates("constant")[0]) == {1e-2}
-
-
 def test_a_single_step_has_a_rate():
     assert learning_rate_factor(0, 1, warmup=0, end=0.1, schedule="linear") == 1.0
 

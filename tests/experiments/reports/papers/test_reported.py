@@ -6,9 +6,10 @@ from collections import Counter
 
 import pytest
 
-from experiments.reports.papers.names import CATEGORIES, METRICS, STANDARD_KINDS, method_label
+from experiments.reports.papers.names import CATEGORIES, METRICS, STANDARD_KINDS
 from experiments.reports.papers.tables import TABLES, find_tables
 from experiments.reports.papers.tidy import REPORTED, reported, rows
+from experiments.runs.rows import label_of
 
 SIZES = {
     ("cgpt", "I"): 24,
@@ -91,8 +92,8 @@ def test_nineteen_corruptions_fifteen_standard():
 
 
 def test_labels():
-    assert method_label("ensemble_softmax") == "Ensemble of Softmax (MSP)"
-    assert method_label("kep_svgp_add-eta-0.1") == "KEP-SVGP (add.), eta 0.1"
+    assert label_of("ensemble_softmax") == "Ensemble of Softmax"
+    assert label_of("kep_svgp_add-eta-0.1") == "KEP-SVGP (addition), eta 0.1"
 
 
 def test_tables_are_found_by_name_paper_or_all():

@@ -1,0 +1,345 @@
+"""A run: its folder, its configuration, and its record once it is complete."""
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from experiments.configuration import RunConfig, flattened
+from experiments.runs.identity import PLACES, PREDICTED, changes, differences, identity
+from experiments.runs.parsing import config_of
+from experiments.runs.prediction import Predictions, load_predictions
+from experiments.runs.rows import is_row
+from experiments.storage import read_json, read_yaml, write_json, write_text
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from experiments.data.examples import DataDescription, DataSplits
+
+__all__ = ["Run", "find_runs", "needed_runs"]
+
+_FIRST = ("test", "validation")
+_SPLIT = (
+    *("name", "split", "split_seed", "validation", "unchecked", "limit_train", "image_size"),
+    *("encoder", "max_length", "vocabulary_size", "min_count"),
+)
+"""What decides which examples a run learns from, and in what form; which are predicted may differ."""
+
+
+class Run:
+    """A run in its folder, `<out>/<data>/<method>/seed-<n>`; nothing is read until it is asked for.
+
+    Args:
+        folder: of the run, whether it is there yet or not.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = Path(folder)
+        self.config_file, self.record_file = self.folder / "config.yaml", self.folder / "run.json"
+        self.weights, self.diagnostics = self.folder / "weights.safetensors", self.folder / "diagnostics.npz"
+        self.checkpoints, self.logs = self.folder / "checkpoints", self.folder / "logs"
+        self._predictions, self._data = self.folder / "predictions", self.folder / "data.json"
+
+    @property
+    def out(self) -> Path:
+        """The folder of all runs, in which it lies."""
+        return self.folder.resolve().parents[2]
+
+    @property
+    def setting(self) -> str:
+        """The first part of its name: data and sizes."""
+        return self.folder.resolve().parts[-3]
+
+    @property
+    def method(self) -> str:
+        """The second part of its name."""
+        return self.folder.resolve().parts[-2]
+
+    @property
+    def name(self) -> str:
+        """`<data>/<method>`."""
+        return f"{self.setting}/{self.method}"
+
+    @property
+    def seed(self) -> int:
+        """The seed."""
+        return self.config.seed
+
+    @property
+    def label(self) -> str:
+        """The name of its method in tables and pictures."""
+        return self.config.method.label
+
+    @property
+    def config(self) -> RunConfig:
+        """Its configuration.
+
+        Raises:
+            ValueError: if there is none, or it is damaged or that of another version; names the file.
+        """
+        if not self.config_file.exists():
+            raise ValueError(f"run: expected a run (<data>/<method>/seed-<n>), got {self.folder} without config.yaml")
+        values = read_yaml(self.config_file)
+        try:
+            return config_of(values)
+        except ValueError as error:
+            raise ValueError(
+                f"{self.config_file}: expected the configuration of a run of this version, got another ({error}); "
+                "choose another --out, or remove that folder"
+            ) from error
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything of the run is done."""
+        return self.record_file.exists()
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What `run.json` holds.
+
+        Raises:
+            ValueError: if the run is not complete.
+        """
+        if not self.is_complete:
+            raise ValueError(f"run: expected a complete run (<data>/<method>/seed-<n>), got {self.folder}")
+        found = read_json(self.record_file)
+        if "deviations" not in found:
+            raise ValueError(f"{self.record_file}: expected what a run of this version writes, got something else")
+        return found
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """What the inputs were that it predicted, in words, by the name of their set."""
+        return dict(self.record.get("sources") or {})
+
+    @property
+    def deviations(self) -> list[str]:
+        """In words, what deviates from the paper: by the row, by other values, by the data, by what it starts from."""
+        config = self.config
+        words = [*config.deviations, *config.reduced, *changes(config), *self.record["deviations"]]
+        return list(dict.fromkeys(words))
+
+    @property
+    def description(self) -> "DataDescription":
+        """What the model knows of its data."""
+        from experiments.data.examples import DataDescription
+
+        return DataDescription(
+            **{key: tuple(value) if isinstance(value, list) else value for key, value in self.record["data"].items()}
+        )
+
+    @property
+    def predicted(self) -> list[str]:
+        """Names of the input sets that were predicted, test and validation first."""
+        names = {path.stem for path in self._predictions.glob("[!.]*.npz")}
+        return [name for name in _FIRST if name in names] + sorted(names - set(_FIRST))
+
+    def prediction_file(self, name: str) -> Path:
+        """Return where the predictions on an input set lie.
+
+        Args:
+            name: of the input set, such as "test".
+        """
+        return self._predictions / f"{name}.npz"
+
+    def predictions(self, name: str) -> Predictions:
+        """Read the predictions on an input set.
+
+        Args:
+            name: of the input set, such as "test".
+
+        Raises:
+            FileNotFoundError: if it was not predicted.
+            ValueError: if the file is damaged.
+        """
+        return load_predictions(self.prediction_file(name))
+
+    def model(self) -> "nn.Module":
+        """Build the model with its weights, in eval mode, on the CPU.
+
+        Raises:
+            ValueError: if the run has no weights, as a derived method has none of its own, or they are damaged.
+        """
+        from safetensors import SafetensorError
+        from safetensors.torch import load_model
+
+        from experiments.methods.build import network
+
+        if not self.weights.exists():
+            bases = self.record.get("derived_from")
+            hint = f"; predict with {bases[0]}" if bases else ""
+            raise ValueError(f"run: expected a trained model, got {self.folder} without weights{hint}")
+        config = self.config
+        model = network(config.method, model=config.model, training=config.training, description=self.description)
+        try:
+            load_model(model, str(self.weights))
+        except SafetensorError as error:
+            raise ValueError(f"{self.weights}: expected weights, got a damaged file ({error})") from error
+        return model.eval()
+
+    @contextlib.contextmanager
+    def locked(self, wait: bool) -> Iterator[None]:
+        """Hold the folder, which is made, while no other process does.
+
+        Args:
+            wait: for the other process, such as the last worker of a command that was killed.
+
+        Yields:
+            Nothing.
+
+        Raises:
+            ValueError: if another process holds it and this one does not wait.
+        """
+        from filelock import FileLock, Timeout
+
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with FileLock(self.folder / ".lock", timeout=-1 if wait else 0):
+                yield
+        except Timeout as error:
+            raise ValueError(f"out: {self.folder} is being written by another process") from error
+
+    def check(self, config: RunConfig) -> None:
+        """Check that the folder is free for a configuration, or holds a run of it; nothing is written.
+
+        Args:
+            config: the configuration.
+
+        Raises:
+            ValueError: if the folder holds a run of another configuration; names what differs.
+        """
+        if not self._is_begun:
+            return
+        found = differences(identity(self.config.plain()), identity(config.plain()))
+        if found:
+            raise ValueError(
+                f"out: {self.folder} holds a run of another configuration ({'; '.join(found)}). Choose another --out, "
+                "or remove that folder"
+            )
+
+    def claim(self, config: RunConfig) -> None:
+        """Write the configuration; words, places of the data and what is predicted may be others than before.
+
+        Args:
+            config: the configuration.
+
+        Raises:
+            ValueError: if the folder holds a run of another configuration.
+        """
+        self.check(config)
+        if not self._is_begun:
+            self._data.unlink(missing_ok=True)  # nothing has been learned from them
+        write_text(self.config_file, yaml.safe_dump(config.plain(), sort_keys=False))
+
+    def check_data(self, splits: "DataSplits") -> None:
+        """Check that data are those of the run, wherever they lie now; note which they are where nobody did.
+
+        Args:
+            splits: what was read.
+
+        Raises:
+            ValueError: if the run has seen others.
+        """
+        parts = {name: len(getattr(splits, name)) for name in ("train", "validation", "test")}
+        found = {"examples": parts, "fingerprint": splits.fingerprint()}
+        if not self._data.exists():
+            write_json(self._data, found)
+            return
+        there = read_json(self._data)
+        if there != found:
+            sizes = [", ".join(f"{size:,} {name}" for name, size in one["examples"].items()) for one in (there, found)]
+            raise ValueError(
+                f"data: expected the examples of {self.folder} ({sizes[0]}), got others ({sizes[1]}). Choose another "
+                "--name or --out, or remove that folder"
+            )
+
+    def is_moved(self, config: RunConfig) -> bool:
+        """Say whether a configuration has its data elsewhere than the run."""
+        return self._differs(config, PLACES)
+
+    def lacks(self, config: RunConfig) -> bool:
+        """Say whether a configuration asks for other predictions than the run's."""
+        return self._is_begun and self._differs(config, PREDICTED)
+
+    def complete(self, record: dict[str, Any]) -> None:
+        """Mark the run as complete.
+
+        Args:
+            record: what `run.json` shall hold.
+        """
+        write_json(self.record_file, record)
+
+    def _differs(self, config: RunConfig, names: Iterable[str]) -> bool:
+        there, wanted = dict(flattened(self.config.plain())), dict(flattened(config.plain()))
+        return any(there.get(name) != wanted.get(name) for name in names)
+
+    @property
+    def _is_begun(self) -> bool:
+        """Whether there is something of the configuration's own in the folder."""
+        made = (self.checkpoints, self.weights, self._predictions, self.record_file)
+        return self.config_file.exists() and any(path.exists() for path in made)
+
+
+def find_runs(folders: Iterable[Path]) -> list[Run]:
+    """Find the complete runs in folders.
+
+    Args:
+        folders: of runs, or folders that hold some, such as `runs/cola`.
+
+    Returns:
+        The runs, by name and seed.
+
+    Raises:
+        ValueError: if a folder holds none.
+    """
+    found: dict[Path, Run] = {}
+    for folder in folders:
+        records = [path for depth in range(4) for path in Path(folder).glob("*/" * depth + "run.json")]
+        here = {path.parent.resolve(): Run(path.parent) for path in records if path.with_name("config.yaml").exists()}
+        if not here:
+            raise ValueError(f"runs: expected folders with complete runs, got {folder}")
+        found |= here
+    return sorted(found.values(), key=lambda run: (run.name, run.seed))
+
+
+def needed_runs(config: RunConfig, out: Path) -> list[Run]:
+    """Return the runs that a run starts from or is derived from.
+
+    Args:
+        config: of the run.
+        out: folder of all runs.
+
+    Raises:
+        ValueError: if one is not complete, and says how to make it; or if it has other data.
+    """
+    runs = []
+    for name, seed in config.needs():
+        run = Run(out / name / f"seed-{seed}")
+        if not run.is_complete:
+            row = f"--config {name}" if is_row(name) else f"--config .../{name.split('/')[1]} --name {name}"
+            raise ValueError(
+                f"{config.name}: expected a complete run in {run.folder}; make it first, by the same command with "
+                f"{row} --seed {seed} (a sweep makes what its rows need)"
+            )
+        _check_data(config, run)
+        runs.append(run)
+    return runs
+
+
+def _check_data(config: RunConfig, run: Run) -> None:
+    """Fail where a run saw other examples: its test examples may be among the training examples here."""
+    own, there = config.data, run.config.data
+    other = [
+        f"data.{name} {getattr(there, name)} there, {getattr(own, name)} here"
+        for name in _SPLIT
+        if getattr(there, name) != getattr(own, name)
+    ]
+    if other:
+        raise ValueError(f"{config.name}: expected the data of {run.folder}, got others ({'; '.join(other)})")
+    if run.is_moved(config):
+        from experiments.data import load
+
+        run.check_data(load(own, run.config.seed))

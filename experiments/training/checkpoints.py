@@ -1,0 +1,83 @@
+"""Checkpoints: written beside and renamed, the one before kept, every byte checked when they are read."""
+
+import io
+import os
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch.plugins.io import TorchCheckpointIO
+from typing_extensions import override
+
+from experiments.storage import write_atomically
+
+__all__ = ["BEST", "LAST", "AtomicCheckpoints", "read_checkpoint", "sound_checkpoint"]
+
+LAST, BEST = "last.ckpt", "best.ckpt"
+_PREVIOUS = "previous.ckpt"
+
+
+class AtomicCheckpoints(TorchCheckpointIO):
+    """Writes beside the file and renames, where Lightning would copy from another file system."""
+
+    @override
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        path = Path(path)
+        buffer = io.BytesIO()
+        torch.save(checkpoint, buffer)
+        if path.name == LAST and path.exists():
+            write_atomically(path.with_name(_PREVIOUS), lambda aside: os.link(path, aside))
+        write_atomically(path, lambda aside: aside.write_bytes(buffer.getbuffer()))
+
+    @override
+    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = True) -> dict[str, Any]:
+        return read_checkpoint(Path(path), map_location)
+
+
+def read_checkpoint(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
+    """Read a checkpoint of plain values and tensors.
+
+    Args:
+        path: the file.
+        map_location: where its tensors go.
+
+    Raises:
+        ValueError: if it is damaged or holds something else.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:  # PyTorch writes check sums, and does not read them
+            damaged = archive.testzip()
+        if damaged is None:
+            return torch.load(path, map_location=map_location, weights_only=True)
+    except (zipfile.BadZipFile, pickle.UnpicklingError, EOFError, RuntimeError, NotImplementedError) as error:
+        raise _damaged(path) from error
+    raise _damaged(path)
+
+
+def sound_checkpoint(folder: Path) -> Path | None:
+    """Return the checkpoint to go on from: the last one, or the one before if that is damaged.
+
+    Args:
+        folder: of the checkpoints.
+
+    Raises:
+        ValueError: if there are some and none is sound.
+    """
+    found = [folder / name for name in (LAST, _PREVIOUS) if (folder / name).exists()]
+    for path in found:
+        try:
+            read_checkpoint(path)
+        except ValueError:
+            continue
+        return path
+    if found:
+        raise _damaged(found[0])
+    return None
+
+
+def _damaged(path: Path) -> ValueError:
+    return ValueError(
+        f"{path}: expected a checkpoint, got a damaged file; remove {path.parent} to train from the start"
+    )

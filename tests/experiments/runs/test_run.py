@@ -1,0 +1,139 @@
+"""A run's folder: whose it is, and what is said of it."""
+
+import dataclasses
+
+import pytest
+
+from experiments.runs import Run, find_runs
+from experiments.runs.parsing import resolve
+
+
+def complete(path, config):
+    """The folder of a complete run whose data say one thing more."""
+    run = Run(path / config.name / f"seed-{config.seed}")
+    run.claim(config)
+    run.complete({"deviations": ["100 of 1,077 train examples"], "seconds_per_epoch": 2.5})
+    return run
+
+
+def test_a_run_is_known_by_its_folder(tmp_path):
+    run = complete(tmp_path, resolve(["cola/softmax"], ["seed=3"]))
+    assert (run.name, run.setting, run.method, run.seed, run.label) == ("cola/softmax", "cola", "softmax", 3, "Softmax")
+    assert (run.out, run.is_complete, run.predicted) == (tmp_path.resolve(), True, [])
+    assert run.config == resolve(["cola/softmax"], ["seed=3"])
+
+
+def test_runs_are_found_in_folders_of_any_depth(tmp_path):
+    runs = [
+        complete(tmp_path, resolve([name], [f"seed={seed}"]))
+        for name in ("cola/sgpa", "cola/softmax")
+        for seed in (0, 1)
+    ]
+    Run(tmp_path / "cola" / "cgpt" / "seed-0").claim(resolve(["cola/cgpt"]))  # begun
+    for folders in (
+        [tmp_path],
+        [tmp_path / "cola"],
+        [run.folder for run in reversed(runs)],
+        [tmp_path, tmp_path / "cola"],
+    ):
+        assert [run.folder for run in find_runs(folders)] == [run.folder for run in runs]
+    with pytest.raises(ValueError, match="runs: expected folders with complete runs, got .*cgpt"):
+        find_runs([tmp_path, tmp_path / "cola" / "cgpt"])
+
+
+def test_a_deviation_found_out_after_a_run_is_taken_over(tmp_path):
+    config = resolve(["cola/softmax"])
+    run = complete(tmp_path, config)
+    told = dataclasses.replace(config, deviations=["found out later"], reduced=["8 epochs"])
+    run.claim(dataclasses.replace(told, method=dataclasses.replace(told.method, label="Soft")))
+    assert run.deviations == ["found out later", "8 epochs", "100 of 1,077 train examples"]
+    assert (run.label, run.record["seconds_per_epoch"]) == ("Soft", 2.5)
+
+
+def test_words_do_not_hide_another_configuration(tmp_path):
+    config = resolve(["cola/softmax"])
+    run = complete(tmp_path, config)
+    before = run.config_file.read_text(), run.record_file.read_text()
+    other = dataclasses.replace(config, deviations=["other"], seed=1)
+    with pytest.raises(ValueError, match=r"another configuration \(seed: 0 there, 1 asked for\)"):
+        run.claim(other)
+    assert (run.config_file.read_text(), run.record_file.read_text()) == before
+
+
+def test_data_may_have_moved(tmp_path):
+    config = resolve(["cola/softmax"])
+    run = complete(tmp_path, config)
+    moved = dataclasses.replace(config, data=dataclasses.replace(config.data, root=tmp_path / "elsewhere"))
+    assert run.is_moved(moved)
+    run.claim(moved)
+    assert not run.is_moved(moved)
+    with pytest.raises(ValueError, match=r"another configuration \(data.split: 'selected' there, 'pooled' asked for\)"):
+        run.claim(dataclasses.replace(config, data=dataclasses.replace(config.data, split="pooled")))
+
+
+def test_where_nothing_was_trained_any_configuration_may_come(tmp_path):
+    run = Run(tmp_path / "cola" / "softmax" / "seed-0")
+    run.claim(resolve(["cola/softmax"]))
+    other = resolve(["cola/softmax"], ["training.epochs=3"])
+    run.claim(other)
+    assert run.config == other
+    run.checkpoints.mkdir()
+    with pytest.raises(ValueError, match="another configuration"):
+        run.claim(resolve(["cola/softmax"]))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "- 1",
+        "\x00",
+        "seed: 0\nseed: 1\n",
+        "data: {name: cola, name: imdb}",
+        "model: [1",
+        "method: {warm_up: 1.0}",
+        "seed: much",
+    ],
+)
+def test_a_configuration_that_cannot_be_read_is_named_and_left_alone(tmp_path, content):
+    config = resolve(["cola/softmax"])
+    run = complete(tmp_path, config)
+    run.config_file.write_text(content)
+    for do in (lambda: run.config, lambda: run.check(config), lambda: run.claim(config)):
+        with pytest.raises(ValueError, match="config.yaml") as raised:
+            do()
+        assert "\n" not in str(raised.value)
+    assert run.config_file.read_text() == content
+
+
+def test_a_run_of_another_version_is_refused(tmp_path):
+    config = resolve(["cola/softmax"])
+    run = complete(tmp_path, config)
+    run.config_file.write_text(run.config_file.read_text().replace("deviations:", "departures:"))
+    with pytest.raises(ValueError, match="expected the configuration of a run of this version.*choose another --out"):
+        run.check(config)
+    run.record_file.write_text('{"label": "Softmax", "reduced": []}')
+    with pytest.raises(ValueError, match="expected what a run of this version writes"):
+        _ = run.record
+
+
+def test_one_process_at_a_time(tmp_path):
+    run = Run(tmp_path / "cola" / "softmax" / "seed-0")
+    with run.locked(wait=False), pytest.raises(ValueError, match="is being written by another process"):  # noqa: SIM117
+        with run.locked(wait=False):
+            pass
+
+
+@pytest.mark.parametrize(
+    "name", ["flowers", "a/b/c", "a/", "../b", "a/=1+0", "a/b|c", "a/<script>", "a/b\nc", "a/\u202eb", "a/.b"]
+)
+def test_names_are_such_that_tables_and_pages_can_hold_them(name):
+    with pytest.raises(ValueError, match="name: expected <data>/<method> of letters"):
+        dataclasses.replace(resolve(["cola/softmax"]), name=name)
+
+
+def test_a_share_of_the_epochs_is_trained():
+    rows = ("softmax", "kernel_start", "cgpt")
+    assert [resolve([f"cifar10/{row}", "reduced/cifar10"]).epochs for row in rows] == [12, 4, 8]
+    with pytest.raises(ValueError, match=r"training.share: expected a share of the epochs in \(0, 1\], got 0"):
+        dataclasses.replace(resolve(["cola/softmax"]).training, share=0)
