@@ -9,6 +9,7 @@ from .attention import (
     SharedInducingPoints,
     SoftmaxAttention,
     SparseCGPAttention,
+    StandardSGPAttention,
 )
 from .conversion import convert, describe
 from .model.blocks import freeze
@@ -33,6 +34,7 @@ __all__ = [
     "SharedInducingPoints",
     "SoftmaxAttention",
     "SparseCGPAttention",
+    "StandardSGPAttention",
     "__version__",
     "calibrate",
     "convert",

@@ -72,7 +72,7 @@ class PatchEmbedding(nn.Module):
             images: `(*batch, C, H, W)`.
 
         Returns:
-            AttentionInputs `(*batch, n, d)`.
+            Tokens `(*batch, n, d)`.
 
         Raises:
             ValueError: if the images have another shape.

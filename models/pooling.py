@@ -1,4 +1,4 @@
-"""AttentionInputs to one vector an image."""
+"""One vector per image from its tokens."""
 
 from typing import Literal
 
@@ -20,14 +20,7 @@ class MeanPooling(nn.Module):
         self,
         x: torch.Tensor,  # shape: (*batch, n, d)
     ) -> torch.Tensor:  # shape: (*batch, d)
-        """Average the tokens.
-
-        Args:
-            x: tokens, `(*batch, n, d)`.
-
-        Returns:
-            `(*batch, d)`.
-        """
+        """Average the tokens."""
         return x.mean(-2)
 
 
@@ -54,27 +47,20 @@ class SequencePooling(nn.Module):
         self,
         x: torch.Tensor,  # shape: (*batch, n, d)
     ) -> torch.Tensor:  # shape: (*batch, d)
-        """Average the tokens by their weights.
-
-        Args:
-            x: tokens, `(*batch, n, d)`.
-
-        Returns:
-            `(*batch, d)`.
-        """
+        """Average the tokens by their weights."""
         weights = self.score(x).softmax(-2)  # (*batch, n, 1)
         return (weights * x).sum(-2)
 
 
 def pooling_layer(pooling: Literal["mean", "sequence"], embed_dim: int) -> nn.Module:
-    """Look a pooling up by name.
+    """The pooling of a name, a module from `(*batch, n, d)` to `(*batch, d)`.
 
     Args:
         pooling: "mean" or "sequence".
         embed_dim: width d of the tokens.
 
     Returns:
-        A module from `(*batch, n, d)` to `(*batch, d)`.
+        The module.
 
     Raises:
         ValueError: if there is no such pooling.
@@ -83,8 +69,6 @@ def pooling_layer(pooling: Literal["mean", "sequence"], embed_dim: int) -> nn.Mo
         >>> pooling_layer("mean", 8)
         MeanPooling()
     """
-    if pooling == "mean":
-        return MeanPooling()
-    if pooling == "sequence":
-        return SequencePooling(embed_dim)
-    raise ValueError(f"pooling: expected 'mean' or 'sequence', got {pooling!r}")
+    if pooling not in ("mean", "sequence"):
+        raise ValueError(f"pooling: expected 'mean' or 'sequence', got {pooling!r}")
+    return MeanPooling() if pooling == "mean" else SequencePooling(embed_dim)

@@ -28,7 +28,7 @@ class TextTransformer(nn.Module):
         embed_dim: width d of the tokens.
         mlp_dim: width of the hidden layer of the perceptrons.
         num_heads: number of attention heads.
-        attention: factory `(embed_dim, num_heads) -> module`, or a sequence of them, one a layer; the module takes
+        attention: factory `(embed_dim, num_heads) -> module`, or a sequence of them, one per layer; the module takes
             `key_padding_mask`.
         dropout: probability of dropping an entry of the embedding and of each branch.
 

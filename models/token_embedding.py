@@ -9,7 +9,7 @@ _SCALE = 0.5
 
 
 class TokenEmbedding(nn.Module):
-    r"""A learned vector a symbol, or a linear map of an embedding that came from elsewhere, plus a learned position.
+    r"""A learned vector per symbol, or a linear map of a precomputed embedding, plus a learned position.
 
     .. math:: x_i = E_{t_i} + e_i \quad\text{or}\quad x_i = W t_i + b + e_i
 
@@ -50,13 +50,11 @@ class TokenEmbedding(nn.Module):
     def forward(
         self,
         tokens: torch.Tensor,  # shape: (*batch, n) int64, or (*batch, n, input_dim)
-        start: int = 0,
     ) -> torch.Tensor:  # shape: (*batch, n, d)
         """Embed the tokens.
 
         Args:
             tokens: symbols `(*batch, n)` int64, or precomputed embeddings `(*batch, n, input_dim)`.
-            start: position of the first of them.
 
         Returns:
             `(*batch, n, d)`.
@@ -64,15 +62,14 @@ class TokenEmbedding(nn.Module):
         Raises:
             ValueError: if the tokens are of the other kind, or longer than `max_length`.
         """
-        whole = not tokens.is_floating_point()
-        if whole != (self.input_dim is None) or (not whole and tokens.shape[-1] != self.input_dim):
+        symbolic = not tokens.is_floating_point()
+        if symbolic != (self.input_dim is None) or (not symbolic and tokens.shape[-1] != self.input_dim):
             kind = (
                 "symbols (*batch, n) int64" if self.input_dim is None else f"embeddings (*batch, n, {self.input_dim})"
             )
             raise ValueError(f"tokens: expected {kind}, got {tokens.dtype} of shape {tuple(tokens.shape)}")
         embedded = self.symbols(tokens)
         length = embedded.shape[-2]
-        if start < 0 or not 1 <= length <= self.max_length - start:
-            after = f" from position {start} on" if start else ""
-            raise ValueError(f"tokens: expected 1 to {self.max_length - start} of them{after}, got {length}")
-        return embedded + self.positions[start : start + length]
+        if not 1 <= length <= self.max_length:
+            raise ValueError(f"tokens: expected 1 to {self.max_length} of them, got {length}")
+        return embedded + self.positions[:length]

@@ -76,7 +76,7 @@ class TransformerLayer(nn.Module):
             **masks: what the attention takes besides: `key_padding_mask`, `attn_mask`, `is_causal`.
 
         Returns:
-            AttentionInputs `(*batch, n, d)`, or `(S, *batch, n, d)` where the attention draws S samples.
+            Tokens `(*batch, n, d)`, or `(S, *batch, n, d)` where the attention draws S samples.
 
         Raises:
             ValueError: if the attention changes the shape of the tokens.
@@ -97,7 +97,7 @@ def transformer_layers(
     """A stack of layers.
 
     Args:
-        attention: factory `(embed_dim, num_heads) -> module`, or a sequence of them, one a layer.
+        attention: factory `(embed_dim, num_heads) -> module`, or a sequence of them, one per layer.
         depth: number of layers.
         **sizes: `embed_dim`, `mlp_dim`, `num_heads`, `dropout`.
 

@@ -27,7 +27,7 @@ class VisionTransformer(nn.Module):
         embed_dim: width d of the tokens.
         mlp_dim: width of the hidden layer of the perceptrons.
         num_heads: number of attention heads.
-        attention: factory `(embed_dim, num_heads) -> module`, or a sequence of them, one a layer.
+        attention: factory `(embed_dim, num_heads) -> module`, or a sequence of them, one per layer.
         pooling: "mean", or "sequence" for a learned weighted mean.
         dropout: probability of dropping an entry of the embedding and of each branch.
 

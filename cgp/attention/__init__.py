@@ -10,6 +10,7 @@ from .kernel import KernelAttention
 from .loss_terms import LossTerm
 from .primal import PrimalAttention
 from .sgpa import SGPAttention
+from .sgpa_standard import StandardSGPAttention
 from .shared_inducing import SharedInducingPoints
 from .softmax import SoftmaxAttention
 from .sparse_correlated import SparseCGPAttention
@@ -27,5 +28,6 @@ __all__ = [
     "SharedInducingPoints",
     "SoftmaxAttention",
     "SparseCGPAttention",
+    "StandardSGPAttention",
     "StochasticHeads",
 ]

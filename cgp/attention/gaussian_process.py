@@ -8,7 +8,6 @@ import torch
 from gpytorch.distributions import MultivariateNormal
 from torch import Tensor
 
-from cgp.functional.column_gaussians import MappedMarginals
 from cgp.functional.covariances import canonical
 from cgp.functional.gaussians import DenseGaussian, LowRankGaussian, MarginalGaussian
 from cgp.operators import multivariate_normal
@@ -147,7 +146,7 @@ class GaussianProcessAttention(Attention):
         """
         raise NotImplementedError
 
-    def gaussian(self, tokens: AttentionInputs) -> MarginalGaussian | DenseGaussian | LowRankGaussian | MappedMarginals:
+    def gaussian(self, tokens: AttentionInputs) -> MarginalGaussian | DenseGaussian | LowRankGaussian:
         """The posterior that ``sampling`` needs; registers the loss terms in training.
 
         Args:

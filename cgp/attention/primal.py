@@ -9,13 +9,13 @@ from torch import Tensor, nn
 
 from .base import Attention
 from .inputs import AttentionInputs, full_precision
-from .ksvd import KSVD, Pair
+from .ksvd import KSVD, PairMixin
 from .loss_terms import LossTerm
 
 __all__ = ["PrimalAttention"]
 
 
-class PrimalAttention(Pair, Attention):
+class PrimalAttention(PairMixin, Attention):
     r"""Attention by its learned singular vectors, the deterministic baseline of KEP-SVGP.
 
     .. math:: [E \;|\; R]\,W, \qquad E = \varphi_q(X)f(X)^\top W_e, \quad R = \varphi_k(X)f(X)^\top W_r
@@ -28,11 +28,11 @@ class PrimalAttention(Pair, Attention):
         num_heads: h, which divides d.
         rank: r of the decomposition.
         num_landmarks: p, tokens in f(X); None is 2 r.
-        feature_map: "cosine", "elu" or "identity".
-        ksvd_loss: "mean", "exact", "published" or None, see :class:`~cgp.attention.ksvd.KSVD`.
-        ksvd_weight: :math:`\eta`.
+        ksvd_weight: :math:`\eta`, weight of the KSVD loss; 0 is none.
         ksvd_reaches: "tokens" (the paper's), or "projections", where the loss leaves the attention matrix alone.
-        **options: ``bias``, ``device``, ``dtype``.
+        bias: whether the projections have biases.
+        device: of the parameters.
+        dtype: of the parameters.
 
     Raises:
         ValueError: if a size is not positive or a string is not of its closed set.
@@ -52,41 +52,22 @@ class PrimalAttention(Pair, Attention):
         *,
         rank: int = 10,
         num_landmarks: int | None = None,
-        feature_map: str = "cosine",
-        ksvd_loss: str | None = "mean",
         ksvd_weight: float = 1.0,
         ksvd_reaches: str = "tokens",
-        **options: Any,
+        bias: bool = True,
+        device: torch.device | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(embed_dim, num_heads, processes=("query", "key"), **options)
-        factory: dict[str, Any] = {"device": self.in_proj.weight.device, "dtype": self.in_proj.weight.dtype}
-        self.ksvd = KSVD(
-            num_heads,
-            rank=rank,
-            num_landmarks=num_landmarks,
-            feature_map=feature_map,
-            loss=ksvd_loss,
-            weight=ksvd_weight,
-            reaches=ksvd_reaches,
-            **factory,
-        )
-        self.log_singular_values = nn.Parameter(torch.zeros(num_heads, rank, **factory))
+        factory: dict[str, Any] = {"device": device, "dtype": dtype}
+        super().__init__(embed_dim, num_heads, processes=("query", "key"), bias=bias, **factory)
+        loss: dict[str, Any] = {"weight": ksvd_weight, "reaches": ksvd_reaches}
+        self.ksvd = KSVD(num_heads, rank=rank, num_landmarks=num_landmarks, **loss, **factory)
         start = torch.randn(num_heads, 2 * rank, self.head_dim, **factory)
         self.head_map = nn.Parameter(start * (2 * rank) ** -0.5)
         self.register_added_loss_term("ksvd")
 
     def attend(self, tokens: AttentionInputs) -> Tensor:
-        """Head outputs; registers the KSVD loss in training.
-
-        Args:
-            tokens: the projected tokens.
-
-        Returns:
-            ``(*batch, h, Nq, s)``.
-
-        Raises:
-            ValueError: if there are more or fewer queries than keys.
-        """
+        """Head outputs ``(*batch, h, Nq, s)``; registers the KSVD loss in training."""
         if tokens.q.shape[-2] != tokens.k.shape[-2]:
             raise ValueError(
                 f"query: expected as many tokens as key to put both branches side by side, {tokens.k.shape[-2]}, "
@@ -95,8 +76,7 @@ class PrimalAttention(Pair, Attention):
         with full_precision(tokens.q.device):
             features = self.ksvd.features(tokens)
             projected = self.ksvd.project(*features, tokens)
-            if self.training and self.ksvd.loss_form is not None:
-                loss = self.ksvd.loss(features, projected, tokens, self.log_singular_values.exp())
-                self.update_added_loss_term("ksvd", LossTerm(loss, "ksvd"))
+            if self.training and self.ksvd.weight:
+                self.update_added_loss_term("ksvd", LossTerm(self.ksvd.loss(features, projected, tokens), "ksvd"))
             both = torch.cat([projected.e, projected.r], dim=-1)
             return both @ self.head_map.to(both.dtype)

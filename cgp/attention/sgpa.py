@@ -2,64 +2,117 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 from gpytorch.distributions import MultivariateNormal
 from torch import Tensor, nn
 
-from cgp.functional.column_gaussians import ColumnGaussian, ColumnMarginals
-from cgp.functional.gaussians import DenseGaussian, MarginalGaussian
-from cgp.functional.sparse_gp import GlobalKeys, global_keys
-from cgp.functional.sparse_gp_standard import StandardTerms
-from cgp.operators import LazyMultivariateNormal
+from cgp.functional import sgpa
+from cgp.functional.cholesky import solve_lower
+from cgp.functional.column_gaussians import ColumnGaussian
+from cgp.functional.padding import mask_tokens
+from cgp.functional.products import product
+from cgp.functional.sgpa import GlobalKeys
 from cgp.variational import InducingVariables
+from cgp.variational.column_normal import column_normal
 
 from .gaussian_process import GaussianProcessAttention
 from .head_kernel import HeadKernel
 from .inputs import AttentionInputs, full_precision
-from .sgpa_decoupled import DecoupledForm, DecoupledTerms
-from .sgpa_standard import StandardForm
 
-__all__ = ["SGPAttention"]
+__all__ = ["SGPAttention", "SymmetricAttention"]
 
-_CHOICES = {
-    "mode": ("decoupled", "standard"),
-    "inducing": ("own", "travel"),
-    "kernel": ("rbf", "exponential"),
-}
+_KERNELS = ("rbf", "exponential")
+_INDUCING = ("own", "travel")
+_INITIAL_SCALE = 0.3  # of the whitened inducing variables: at the prior's own scale attention starts as noise
 
 
-class SGPAttention(GaussianProcessAttention):
-    r"""Attention as a sparse variational Gaussian process whose inducing inputs are the keys (SGPA).
-
-    Queries and keys share one map and one kernel :math:`a^2\kappa(z, z')`, whose lengthscales live in the map. Values
-    are variational parameters, so the mean is kernel attention.
-
-    .. math:: \text{decoupled:}\quad & K_{qk}V + T_q^\top(w - T_kV), \quad
-        K_{qq} - T_q^\top T_q + T_q^\top R_cR_c^\top T_q \\
-        \text{standard:}\quad & K_{qk}V, \quad K_{qq} + K_{qk}(K_{kk}^{-1}SK_{kk}^{-1} - K_{kk}^{-1})K_{kq}
-
-    with :math:`T = L_\beta^{-1}K_{\beta\cdot}` of m global keys :math:`\beta`. The divergence has two channels: of the
-    global variables (``variational_strategy``, divided by the size of the data set) and of each sequence's values
-    (a loss term of kind "kl").
+class SymmetricAttention(GaussianProcessAttention):
+    r"""Base of both forms of SGPA: one map and one kernel :math:`a^2\kappa(z, z')` for queries and keys.
 
     Args:
         embed_dim: width d of the tokens.
         num_heads: h, which divides d.
-        mode: "decoupled" (global keys carry the covariance) or "standard" (the sequence's own keys carry it; O(n³)).
-        num_inducing: m, global keys of the decoupled mode.
-        inducing: whose the global keys are: "own", a learned set in this layer's input space, or "travel", a set that
+        kernel: "rbf" or "exponential" (of the scaled dot product).
+        initial_outputscale: start of :math:`a^2`, which is learned per head.
+        sequence_weight: weight of the sequences' divergence.
+        bias: whether the projections have biases.
+        device: of the parameters.
+        dtype: of the parameters.
+
+    Raises:
+        ValueError: if a number is out of range or the kernel is unknown.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        kernel: str,
+        initial_outputscale: float,
+        sequence_weight: float,
+        bias: bool,
+        device: torch.device | None,
+        dtype: torch.dtype | None,
+    ) -> None:
+        if kernel not in _KERNELS:
+            raise ValueError(f"kernel: expected one of {_KERNELS}, got {kernel!r}")
+        if not initial_outputscale > 0:
+            raise ValueError(f"initial_outputscale: expected a positive number, got {initial_outputscale!r}")
+        if not sequence_weight >= 0:
+            raise ValueError(f"sequence_weight: expected at least 0, got {sequence_weight!r}")
+        factory: dict[str, Any] = {"device": device, "dtype": dtype}
+        super().__init__(embed_dim, num_heads, kernel=kernel, processes=("key", "value"), bias=bias, **factory)
+        self.sequence_weight = sequence_weight
+        self.log_outputscale = nn.Parameter(torch.full((num_heads,), float(initial_outputscale), **factory).log())
+        if kernel == "exponential":  # start at a diagonal of e: at unit variance it would be exp(√s)
+            with torch.no_grad():
+                self.in_proj.weight[:embed_dim] *= self.head_dim**-0.25
+        self.register_added_loss_term("kl")
+
+    @property
+    def kernel(self) -> HeadKernel:
+        """The kernel with the variances of this moment."""
+        return HeadKernel(self.canonical, self.log_outputscale.exp())
+
+    def _wants_loss(self) -> bool:
+        return self.training and self.sequence_weight > 0
+
+    def _add_divergence(self, divergence: Tensor) -> None:
+        """Register the sequences' divergence ``(*batch, h)``: summed over heads, averaged over the batch."""
+        self._add_loss("kl", self.sequence_weight * divergence.sum(-1).mean(), "kl")
+
+
+class SGPAttention(SymmetricAttention):
+    r"""Attention as a sparse variational Gaussian process whose inducing inputs are the keys (decoupled SGPA).
+
+    Queries and keys share one map and one kernel :math:`a^2\kappa(z, z')`, whose lengthscales live in the map. Values
+    are variational parameters, so the mean is kernel attention, corrected by m global keys :math:`\beta`, which carry
+    the covariance:
+
+    .. math:: K_{qk}V + T_q^\top(w - T_kV), \quad K_{qq} - T_q^\top T_q + T_q^\top R_cR_c^\top T_q, \qquad
+        T = L_\beta^{-1}K_{\beta\cdot}
+
+    The divergence has two channels: of the global variables (``variational_strategy``, divided by the size of the
+    data set) and of each sequence's values (a loss term of kind "kl"). O(n² s + n m² s) per head.
+
+    Args:
+        embed_dim: width d of the tokens.
+        num_heads: h, which divides d.
+        num_inducing: m.
+        inducing: "own", a learned set in this layer's input space, or "travel", a set that
             :class:`~cgp.attention.shared_inducing.SharedInducingPoints` carries through the layers below (the paper's).
         kernel: "rbf" or "exponential" (of the scaled dot product).
-        amortisation: how the standard mode finds S: "sites" or "triangular" (the paper's; it depends on the order of
-            the tokens), see :class:`~cgp.attention.sgpa_standard.StandardForm`.
-        initial_outputscale: :math:`a^2` to start from; one is learned a head.
-        initial_scale: standard deviation of the whitened inducing variables to start from.
-        sequence_weight: weight of the sequences' own divergence; one is the evidence lower bound, under which one
-            label rarely pays for the values of a whole sequence and attention may switch itself off; see the note on
+        initial_outputscale: start of :math:`a^2`, which is learned per head.
+        sequence_weight: weight of the sequences' divergence; one is the evidence lower bound, under which one label
+            rarely pays for the values of a whole sequence and attention may switch itself off; see the note on
             training SGPA.
-        **options: ``bias``, ``device``, ``dtype``.
+        bias: whether the projections have biases.
+        device: of the parameters.
+        dtype: of the parameters.
 
     Raises:
         ValueError: if a size is not positive or a string is not of its closed set.
@@ -78,108 +131,57 @@ class SGPAttention(GaussianProcessAttention):
         embed_dim: int,
         num_heads: int,
         *,
-        mode: str = "decoupled",
         num_inducing: int = 16,
         inducing: str = "own",
         kernel: str = "rbf",
-        amortisation: str = "sites",
         initial_outputscale: float = 0.3,
-        initial_scale: float = 0.3,
         sequence_weight: float = 1.0,
-        **options: Any,
+        bias: bool = True,
+        device: torch.device | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
-        if not sequence_weight >= 0:
-            raise ValueError(f"sequence_weight: expected at least 0, got {sequence_weight!r}")
-        for name, value in (("mode", mode), ("inducing", inducing), ("kernel", kernel)):
-            if value not in _CHOICES[name]:
-                raise ValueError(f"{name}: expected one of {_CHOICES[name]}, got {value!r}")
-        super().__init__(embed_dim, num_heads, kernel=kernel, processes=("key", "value"), **options)
-        factory: dict[str, Any] = {"device": self.in_proj.weight.device, "dtype": self.in_proj.weight.dtype}
-        self.mode, self.inducing, self.num_inducing = mode, inducing, num_inducing
-        self.sequence_weight = sequence_weight
-        self.kernel = HeadKernel(self.canonical, num_heads, initial_outputscale=initial_outputscale, **factory)
-        self._shrink_exponential_map()
-        form: dict[str, Any] = {"initial_scale": initial_scale, **factory}
-        self.form: DecoupledForm | StandardForm
-        if mode == "decoupled":
-            self.form = DecoupledForm(num_inducing, num_heads, self.head_dim, **form)
-        else:
-            self.form = StandardForm(num_heads, self.head_dim, amortisation=amortisation, **form)
-        owns_points = mode == "decoupled" and inducing == "own"
-        points = nn.Parameter(torch.randn(num_inducing, embed_dim, **factory)) if owns_points else None
+        if inducing not in _INDUCING:
+            raise ValueError(f"inducing: expected one of {_INDUCING}, got {inducing!r}")
+        factory: dict[str, Any] = {"device": device, "dtype": dtype}
+        super().__init__(
+            embed_dim,
+            num_heads,
+            kernel=kernel,
+            initial_outputscale=initial_outputscale,
+            sequence_weight=sequence_weight,
+            bias=bias,
+            **factory,
+        )
+        self.num_inducing, self.inducing = num_inducing, inducing
+        batch = torch.Size([num_heads, self.head_dim])
+        self.variational_strategy = InducingVariables(num_inducing, batch, initial_scale=_INITIAL_SCALE, **factory)
+        points = nn.Parameter(torch.randn(num_inducing, embed_dim, **factory)) if inducing == "own" else None
         self.register_parameter("inducing_points", points)
-        self._travelled: GlobalKeys | None = None  # for the time of a forward pass of SharedInducingPoints
+        self._travelled: GlobalKeys | None = None  # during a forward pass of SharedInducingPoints
         self._carries_points = False
-        self.register_added_loss_term("kl")
-
-    @property
-    def variational_strategy(self) -> InducingVariables | None:
-        """The global inducing variables, whose divergence the whole data set shares; None in the standard mode."""
-        return self.form.variables if isinstance(self.form, DecoupledForm) else None
 
     def forward(self, query: Tensor, *args: Any, **options: Any) -> Tensor:
-        """Attend, as every block does; while global keys travel through it, pass them on by their mean.
-
-        Args:
-            query: tokens, ``(*batch, Nq, d)``.
-            *args: key and value, as for :meth:`~cgp.attention.base.Attention.forward`.
-            **options: masks, likewise.
-
-        Returns:
-            AttentionInputs ``(*batch, Nq, d)``; ``(S, *batch, Nq, d)`` if ``num_samples`` is S and the block draws.
-        """
+        """Attend, as every block does; while global keys travel through it, pass them on by their mean."""
         return self._carry(query) if self._carries_points else super().forward(query, *args, **options)
 
     def mean(self, tokens: AttentionInputs) -> Tensor:
-        """Posterior mean alone.
+        """Posterior mean."""
+        return self.marginals(tokens).mean
 
-        Args:
-            tokens: the projected tokens.
+    def marginals(self, tokens: AttentionInputs) -> ColumnGaussian:  # type: ignore[override]
+        """Posterior, with one covariance per column."""
+        return self._posterior(tokens, with_loss=False)
 
-        Returns:
-            ``(*batch, h, Nq, s)``.
-        """
-        return self.form.mean(tokens, self.kernel, self.global_keys())  # type: ignore[arg-type]
+    def joint(self, tokens: AttentionInputs) -> ColumnGaussian:  # type: ignore[override]
+        """Posterior, with one covariance per column."""
+        return self._posterior(tokens, with_loss=False)
 
-    def marginals(self, tokens: AttentionInputs) -> ColumnMarginals | MarginalGaussian:  # type: ignore[override]
-        """Mean and variances; the decoupled form has a variance a column.
+    def gaussian(self, tokens: AttentionInputs) -> ColumnGaussian:  # type: ignore[override]
+        """Posterior; registers the sequences' divergence in training."""
+        return self._posterior(tokens, with_loss=self._wants_loss())
 
-        Args:
-            tokens: the projected tokens.
-
-        Returns:
-            Mean ``(*batch, h, Nq, s)`` and variances.
-        """
-        return self.form.marginals(self._terms(tokens), tokens, self.kernel)  # type: ignore[arg-type]
-
-    def joint(self, tokens: AttentionInputs) -> ColumnGaussian | DenseGaussian:  # type: ignore[override]
-        """Posterior with its covariance over the queries; the decoupled form has one a column.
-
-        Args:
-            tokens: the projected tokens.
-
-        Returns:
-            Mean ``(*batch, h, Nq, s)`` and covariances.
-        """
-        return self.form.joint(self._terms(tokens), tokens, self.kernel)  # type: ignore[arg-type]
-
-    def gaussian(self, tokens: AttentionInputs) -> Any:
-        """The posterior that ``sampling`` needs; registers the sequences' divergence in training.
-
-        Args:
-            tokens: the projected tokens.
-
-        Returns:
-            Joint if draws are joint, marginals otherwise.
-        """
-        terms = self._terms(tokens)
-        if self._wants_loss():
-            self._add_loss("kl", self.sequence_weight * terms.divergence.sum(-1).mean(), "kl")
-        posterior = self.form.joint if self.sampling == "joint" else self.form.marginals
-        return posterior(terms, tokens, self.kernel)  # type: ignore[arg-type]
-
-    def global_keys(self) -> GlobalKeys | None:
-        """The projected global keys and their factor, from weights alone; None in the standard mode.
+    def global_keys(self) -> GlobalKeys:
+        """The projected global keys and their factor, from weights only.
 
         Returns:
             Points ``(h, m, s)`` and factors ``(h, m, m)``: those that travel or were frozen, else of the block's own
@@ -188,7 +190,7 @@ class SGPAttention(GaussianProcessAttention):
         Raises:
             ValueError: if the keys are to travel and none have come.
         """
-        if self.mode == "standard" or self._travelled is not None:
+        if self._travelled is not None:
             return self._travelled
         if self._frozen:
             return GlobalKeys(**self._frozen)
@@ -200,21 +202,13 @@ class SGPAttention(GaussianProcessAttention):
         return self._locate(self.inducing_points)
 
     def weight_factors(self) -> dict[str, Tensor]:
-        """The projected global keys and their factors.
-
-        Returns:
-            By name; empty in the standard mode, and where the keys travel but none have come.
-        """
-        if self.inducing_points is None and self._travelled is None:
-            return {}
-        keys = self.global_keys()
-        return {} if keys is None else keys._asdict()
+        """The projected global keys and their factors; empty where the keys travel but none have come."""
+        return {} if self.inducing_points is None and self._travelled is None else self.global_keys()._asdict()
 
     def _carry(self, points: Tensor) -> Tensor:
         # The posterior mean at the global keys is K_bb v_b: no sequence's values move it, weights alone do.
         self._travelled = keys = self._locate(points)
-        assert isinstance(self.form, DecoupledForm)
-        mean = keys.factor @ self.form.variables.variational_mean.to(keys.factor.dtype).mT
+        mean = keys.factor @ self.variational_strategy.variational_mean.to(keys.factor.dtype).mT
         return self.merge(mean, points.dtype)
 
     def _locate(self, points: Tensor) -> GlobalKeys:
@@ -222,25 +216,35 @@ class SGPAttention(GaussianProcessAttention):
         with full_precision(points.device):
             projected = self.in_proj(points.to(self.in_proj.weight.dtype))  # "key" comes first
             located = self._split(projected[..., : self.embed_dim])
-            return global_keys(located, self.kernel.gram(located))
+            return sgpa.global_keys(located, self.kernel.gram(located))
 
-    def _terms(self, tokens: AttentionInputs) -> DecoupledTerms | StandardTerms:
-        return self.form.terms(tokens, self.kernel, self.global_keys())  # type: ignore[arg-type]
+    def _posterior(self, tokens: AttentionInputs, *, with_loss: bool) -> ColumnGaussian:
+        kernel, keys, variables, is_self = (
+            self.kernel,
+            self.global_keys(),
+            self.variational_strategy,
+            tokens.q is tokens.k,
+        )
+        values = mask_tokens(tokens.v, tokens.key_padding)
+        features = kernel.features(keys.points, keys.whitening, tokens.q)
+        gathered = product(features if is_self else kernel.features(keys.points, keys.whitening, tokens.k), values)
+        attended = kernel.attend(tokens.q, None if is_self else tokens.k, values)
+        if with_loss:
+            of_keys = attended if is_self else kernel.attend(tokens.k, None, values)
+            self._add_divergence(sgpa.decoupled_divergence(values, of_keys, gathered))
+        mean = sgpa.decoupled_mean(attended, features, gathered, variables.variational_mean.to(values.dtype).mT)
+        residual_root = partial(_residual_root, kernel, keys, tokens.q, tokens.query_padding)
+        roots = variables.root.to(values.dtype)
+        return sgpa.decoupled_posterior(
+            mean, features, roots, kernel.diagonal(tokens.q), residual_root, tokens.query_padding
+        )
 
     def _distribution(self, tokens: AttentionInputs) -> MultivariateNormal:
-        """In the decoupled form each channel has a covariance of its own."""
-        terms = self._terms(tokens)
-        if isinstance(self.form, DecoupledForm) and isinstance(terms, DecoupledTerms):
-            marginals = self.form.marginals(terms, tokens, self.kernel)
-            build = self.form.later(terms, tokens, self.kernel)
-            return LazyMultivariateNormal(marginals.mean.mT, build, variance=marginals.variances.mT)
-        return super()._distribution(tokens)
+        return column_normal(self.joint(tokens))
 
-    def _wants_loss(self) -> bool:
-        return self.training
 
-    def _shrink_exponential_map(self) -> None:
-        """Start the exponential kernel at a diagonal of e: at unit variance its diagonal would be exp(√s)."""
-        if not self.canonical.stationary:
-            with torch.no_grad():
-                self.in_proj.weight[: self.embed_dim] *= self.head_dim**-0.25
+def _residual_root(kernel: HeadKernel, keys: GlobalKeys, queries: Tensor, padding: Tensor | None) -> Tensor:
+    """What joint draws need besides the global variables: one n × n Cholesky per head."""
+    with full_precision(queries.device):
+        features = solve_lower(keys.factor, kernel.gram(keys.points, queries))
+        return sgpa.unexplained_root(kernel.gram(queries), features, padding)

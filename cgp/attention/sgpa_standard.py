@@ -1,121 +1,115 @@
-"""The standard form of sparse Gaussian process attention: the sequence's keys carry mean and covariance."""
+"""Standard SGPA: the sequence's own keys carry mean and covariance."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from cgp.functional import sparse_gp_standard
+from cgp.functional import sgpa
 from cgp.functional.gaussians import DenseGaussian, MarginalGaussian
-from cgp.functional.padding import mask_tokens
-from cgp.functional.sparse_gp_standard import StandardTerms
-from cgp.variational import positive_triangle
+from cgp.functional.padding import mask_gram, mask_tokens
+from cgp.functional.sgpa import Sites
 
-from .head_kernel import HeadKernel
 from .inputs import AttentionInputs
+from .sgpa import SymmetricAttention
 
-__all__ = ["AMORTISATIONS", "StandardForm"]
+__all__ = ["StandardSGPAttention"]
 
-AMORTISATIONS = ("sites", "triangular")
-_TRIANGLE_RANK = 4
+_INITIAL_PRECISION = 0.3**-2
 
 
-class StandardForm(nn.Module):
-    r"""The sequence's keys carry mean and covariance, S amortised from the tokens: O(n³) a head.
+class StandardSGPAttention(SymmetricAttention):
+    r"""Attention as a sparse variational Gaussian process on the sequence's own keys (standard SGPA), O(n³) per head.
+
+    .. math:: K_{qk}V, \qquad K_{qq} + K_{qk}(K_{kk}^{-1}SK_{kk}^{-1} - K_{kk}^{-1})K_{kq}, \qquad
+        S = (K_{kk}^{-1} + \Pi)^{-1}
+
+    The precision :math:`\Pi` of each token is read off its key, so that S does not depend on the order of the tokens
+    (the paper's triangle does). The divergence is a loss term of kind "kl".
 
     Args:
-        num_heads: h.
-        head_dim: s.
-        amortisation: "sites", :math:`S = (K^{-1} + \Pi)^{-1}` with the precision of a token read off its key, or
-            "triangular", :math:`S = LMM^\top L^\top` with M a triangle of rank 4 plus a diagonal, read off the keys.
-        initial_scale: start of M's diagonal, and of :math:`\Pi^{-1/2}`.
-        **factory: device and dtype of the parameters.
+        embed_dim: width d of the tokens.
+        num_heads: h, which divides d.
+        kernel: "rbf" or "exponential" (of the scaled dot product).
+        initial_outputscale: start of :math:`a^2`, which is learned per head.
+        sequence_weight: weight of the divergence; see :class:`~cgp.attention.sgpa.SGPAttention`.
+        bias: whether the projections have biases.
+        device: of the parameters.
+        dtype: of the parameters.
 
     Raises:
-        ValueError: if the amortisation is unknown.
+        ValueError: if a number is out of range or the kernel is unknown.
+
+    Note:
+        Chen & Li, Calibrating Transformers via Sparse Gaussian Processes (ICLR 2023).
+
+    Example:
+        >>> StandardSGPAttention(8, 2)(torch.zeros(3, 5, 8)).shape
+        torch.Size([3, 5, 8])
     """
 
     def __init__(
-        self, num_heads: int, head_dim: int, *, amortisation: str, initial_scale: float, **factory: Any
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        kernel: str = "rbf",
+        initial_outputscale: float = 0.3,
+        sequence_weight: float = 1.0,
+        bias: bool = True,
+        device: torch.device | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
-        if amortisation not in AMORTISATIONS:
-            raise ValueError(f"amortisation: expected one of {AMORTISATIONS}, got {amortisation!r}")
-        self.amortisation = amortisation
-        start = initial_scale if amortisation == "triangular" else initial_scale**-2
-        self.diagonal_map = nn.Parameter(torch.zeros(num_heads, head_dim, 1, **factory))
-        offset = torch.full((num_heads, 1), float(start), **factory).expm1().log()  # softplus backwards
-        self.diagonal_offset = nn.Parameter(offset)
-        if amortisation == "triangular":
-            shape = (num_heads, head_dim, _TRIANGLE_RANK)
-            self.row_map, self.column_map = (
-                nn.Parameter(0.1 * torch.randn(shape, **factory) * head_dim**-0.5) for _ in range(2)
-            )
+        super().__init__(
+            embed_dim,
+            num_heads,
+            kernel=kernel,
+            initial_outputscale=initial_outputscale,
+            sequence_weight=sequence_weight,
+            bias=bias,
+            device=device,
+            dtype=dtype,
+        )
+        start = self.log_outputscale.new_full((num_heads, 1), _INITIAL_PRECISION).expm1().log()  # softplus backwards
+        self.precision_offset = nn.Parameter(start)
+        self.precision_map = nn.Parameter(start.new_zeros(num_heads, self.head_dim, 1))
 
-    def mean(self, tokens: AttentionInputs, kernel: HeadKernel, keys: None = None) -> Tensor:
-        """Kernel attention.
+    def mean(self, tokens: AttentionInputs) -> Tensor:
+        """Posterior mean, which is kernel attention."""
+        attended = self._gram(tokens) @ mask_tokens(tokens.v, tokens.key_padding)
+        return mask_tokens(attended, tokens.query_padding)
 
-        Args:
-            tokens: the projected tokens.
-            kernel: the kernel.
-            keys: None; this form has no global keys.
+    def marginals(self, tokens: AttentionInputs) -> MarginalGaussian:
+        """Mean and variance of each token."""
+        return self._marginals(self._sites(tokens), tokens)
 
-        Returns:
-            ``(*batch, h, Nq, s)``.
-        """
-        values = mask_tokens(tokens.v, tokens.key_padding)
-        return mask_tokens(_self_gram(tokens, kernel) @ values, tokens.query_padding)
+    def joint(self, tokens: AttentionInputs) -> DenseGaussian:
+        """Posterior with its covariance over the queries."""
+        return self._joint(self._sites(tokens), tokens)
 
-    def terms(self, tokens: AttentionInputs, kernel: HeadKernel, keys: None = None) -> StandardTerms:
-        """Factors and the sequence's divergence.
+    def gaussian(self, tokens: AttentionInputs) -> MarginalGaussian | DenseGaussian:
+        """The posterior that ``sampling`` needs; registers the divergence in training."""
+        found = self._sites(tokens)
+        if self._wants_loss():
+            self._add_divergence(found.divergence)
+        return self._joint(found, tokens) if self.sampling == "joint" else self._marginals(found, tokens)
 
-        Args:
-            tokens: the projected tokens.
-            kernel: the kernel.
-            keys: None; this form has no global keys.
-
-        Returns:
-            What posterior and divergence share.
-        """
-        K_qk = _self_gram(tokens, kernel)
-        K_kk = K_qk if tokens.q is tokens.k else kernel.gram(tokens.k)
-        diagonal = (tokens.k @ self.diagonal_map.to(K_qk.dtype))[..., 0] + self.diagonal_offset.to(K_qk.dtype)
+    def _sites(self, tokens: AttentionInputs) -> Sites:
+        K_qk = self._gram(tokens)
+        K_kk = K_qk if tokens.q is tokens.k else self.kernel.gram(tokens.k)
+        offset, slope = (x.to(K_qk.dtype) for x in (self.precision_offset, self.precision_map))
+        precision = nn.functional.softplus((tokens.k @ slope)[..., 0] + offset)
         padding = {"query_padding": tokens.query_padding, "key_padding": tokens.key_padding}
-        if self.amortisation == "sites":
-            return sparse_gp_standard.site_terms(K_qk, K_kk, tokens.v, nn.functional.softplus(diagonal), **padding)
-        rows, columns = (tokens.k @ x.to(K_qk.dtype) for x in (self.row_map, self.column_map))
-        triangle = positive_triangle((rows @ columns.mT).tril(-1) + torch.diag_embed(diagonal))
-        return sparse_gp_standard.triangular_terms(K_qk, K_kk, tokens.v, triangle, **padding)
+        return sgpa.sites(K_qk, K_kk, tokens.v, precision, **padding)
 
-    def marginals(self, terms: StandardTerms, tokens: AttentionInputs, kernel: HeadKernel) -> MarginalGaussian:
-        """Mean and a variance a token.
+    def _gram(self, tokens: AttentionInputs) -> Tensor:
+        return self.kernel.gram(tokens.q, None if tokens.q is tokens.k else tokens.k)
 
-        Args:
-            terms: what :meth:`terms` gives.
-            tokens: the projected tokens.
-            kernel: the kernel.
+    def _marginals(self, found: Sites, tokens: AttentionInputs) -> MarginalGaussian:
+        variance = (self.kernel.diagonal(tokens.q) - found.explained.square().sum(-2)).clamp(min=0.0)
+        return MarginalGaussian(found.mean, mask_tokens(variance[..., None], tokens.query_padding)[..., 0])
 
-        Returns:
-            The marginals.
-        """
-        return sparse_gp_standard.standard_marginals(terms, kernel.diagonal(tokens.q))
-
-    def joint(self, terms: StandardTerms, tokens: AttentionInputs, kernel: HeadKernel) -> DenseGaussian:
-        """Posterior with its covariance over the queries.
-
-        Args:
-            terms: what :meth:`terms` gives.
-            tokens: the projected tokens.
-            kernel: the kernel.
-
-        Returns:
-            The posterior.
-        """
-        return sparse_gp_standard.standard_joint(terms, kernel.gram(tokens.q))
-
-
-def _self_gram(tokens: AttentionInputs, kernel: HeadKernel) -> Tensor:
-    """K_qk; of one set of tokens with an exact diagonal."""
-    return kernel.gram(tokens.q) if tokens.q is tokens.k else kernel.gram(tokens.q, tokens.k)
+    def _joint(self, found: Sites, tokens: AttentionInputs) -> DenseGaussian:
+        covariance = self.kernel.gram(tokens.q) - found.explained.mT @ found.explained
+        padding = tokens.query_padding
+        return DenseGaussian(found.mean, mask_gram(covariance, padding, padding), padding)

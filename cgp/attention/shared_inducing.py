@@ -29,35 +29,31 @@ class SharedInducingPoints(nn.Module):
         model: any module; what it takes and returns is what this module takes and returns.
         layers: its layers, in the order in which tokens pass through them; each maps ``(n, d)`` to ``(n, d)`` and may
             hold an :class:`~cgp.attention.sgpa.SGPAttention` with ``inducing="travel"``.
-        num_inducing: m, the number the blocks were built with.
-        embed_dim: width d of the tokens.
 
     Raises:
-        ValueError: if no layer takes travelling points, or the numbers differ.
+        ValueError: if no layer takes travelling points, or their numbers differ.
 
     Note:
         Chen & Li, Calibrating Transformers via Sparse Gaussian Processes (ICLR 2023), section 3.3.
 
     Example:
         >>> layers = nn.Sequential(*(SGPAttention(8, 2, num_inducing=4, inducing="travel") for _ in range(2)))
-        >>> model = SharedInducingPoints(layers, layers, num_inducing=4, embed_dim=8)
+        >>> model = SharedInducingPoints(layers, layers)
         >>> model(torch.zeros(3, 5, 8)).shape
         torch.Size([3, 5, 8])
     """
 
-    def __init__(self, model: nn.Module, layers: Iterable[nn.Module], *, num_inducing: int, embed_dim: int) -> None:
+    def __init__(self, model: nn.Module, layers: Iterable[nn.Module]) -> None:
         super().__init__()
         self.model = model
         self._path = tuple(layers)  # a tuple: registered once already, inside the model
         blocks = self._blocks()
         if not blocks:
             raise ValueError("layers: expected an SGPAttention with inducing='travel' among them, got none")
-        found = {block.num_inducing for block in blocks}
-        if found != {num_inducing}:
-            raise ValueError(f"num_inducing: expected that of the blocks, {sorted(found)}, got {num_inducing}")
-        weight = blocks[0].in_proj.weight
-        points = torch.randn(num_inducing, embed_dim, device=weight.device, dtype=weight.dtype)
-        self.inducing_points = nn.Parameter(points)
+        sizes = {(block.num_inducing, block.embed_dim) for block in blocks}
+        if len(sizes) > 1:
+            raise ValueError(f"layers: expected blocks of one num_inducing and embed_dim, got {sorted(sizes)}")
+        self.inducing_points = nn.Parameter(torch.randn(*sizes.pop()).to(blocks[0].in_proj.weight))
 
     def forward(self, *args: Any, **options: Any) -> Any:
         """Let the points travel, then run the model.
@@ -101,7 +97,7 @@ class SharedInducingPoints(nn.Module):
 
     def _blocks(self) -> list[SGPAttention]:
         modules = (module for layer in self._path for module in layer.modules())
-        return [m for m in modules if isinstance(m, SGPAttention) and m.mode == "decoupled" and m.inducing == "travel"]
+        return [m for m in modules if isinstance(m, SGPAttention) and m.inducing == "travel"]
 
 
 @contextmanager

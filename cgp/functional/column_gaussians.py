@@ -8,6 +8,7 @@ residual, and differ in a small root:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -18,125 +19,35 @@ from .gaussians import check_sampling
 from .noise import standard_normal
 from .products import column_quadratic_forms
 
-__all__ = ["ColumnGaussian", "ColumnMarginals", "MappedMarginals"]
-
-
-class ColumnMarginals(NamedTuple):
-    """Independent marginals: a variance for each token and column.
-
-    Attributes:
-        mean: ``(*batch, n, s)``.
-        variances: ``(*batch, n, s)``.
-    """
-
-    mean: Tensor
-    variances: Tensor
-
-    @property
-    def variance(self) -> Tensor:
-        """Variance of each token, averaged over its columns, ``(*batch, n)``."""
-        return self.variances.mean(-1)
-
-    def rsample(
-        self,
-        sampling: str = "marginal",
-        sample_shape: torch.Size = torch.Size(),
-        generator: torch.Generator | None = None,
-    ) -> Tensor:
-        r"""Reparametrised draw, :math:`\mu + \sqrt{v}\,\epsilon`.
-
-        Args:
-            sampling: "mean" or "marginal"; "joint" needs a covariance and is refused.
-            sample_shape: shape of the draws.
-            generator: source of randomness; None is torch's global one.
-
-        Returns:
-            ``(*sample_shape, *batch, n, s)``.
-
-        Raises:
-            ValueError: if ``sampling`` is "joint" or unknown.
-
-        Example:
-            >>> ColumnMarginals(torch.zeros(3, 2), torch.ones(3, 2)).rsample(sample_shape=torch.Size([5])).shape
-            torch.Size([5, 3, 2])
-        """
-        check_sampling(sampling, ("mean", "marginal"))
-        if sampling == "mean":
-            return self.mean.expand(*sample_shape, *self.mean.shape)
-        return marginal_draw(self.mean, self.variances, standard_normal(self.mean, sample_shape, generator))
-
-
-class MappedMarginals(NamedTuple):
-    """Independent outputs and a map from them to the columns of a head.
-
-    Attributes:
-        outputs: of J columns, ``(*batch, n, J)``.
-        head_map: W, ``(J, s)`` or broadcastable.
-    """
-
-    outputs: ColumnMarginals
-    head_map: Tensor
-
-    @property
-    def mean(self) -> Tensor:
-        """Mean of the columns, ``(*batch, n, s)``."""
-        return self.outputs.mean @ self.head_map
-
-    def rsample(
-        self,
-        sampling: str = "marginal",
-        sample_shape: torch.Size = torch.Size(),
-        generator: torch.Generator | None = None,
-    ) -> Tensor:
-        """Draws of the outputs, mapped.
-
-        Args:
-            sampling: "mean" or "marginal".
-            sample_shape: shape of the draws.
-            generator: source of randomness; None is torch's global one.
-
-        Returns:
-            ``(*sample_shape, *batch, n, s)``.
-
-        Example:
-            >>> outputs = ColumnMarginals(torch.ones(3, 2), torch.zeros(3, 2))
-            >>> MappedMarginals(outputs, torch.ones(2, 1)).rsample()[0]
-            tensor([2.])
-        """
-        return self.outputs.rsample(sampling, sample_shape, generator) @ self.head_map
+__all__ = ["ColumnGaussian"]
 
 
 class ColumnGaussian(NamedTuple):
-    r"""A covariance a column: features times a root of the column's own, plus a residual shared by the columns.
+    r"""One covariance per column: features times the column's own root, plus a residual that all columns share.
 
     Attributes:
         mean: ``(*batch, n, s)``.
         features: A, ``(*batch, n, m)``, zero at padded tokens.
         roots: :math:`L_c`, lower triangular, ``(*batch, s, m, m)`` or broadcastable.
-        diagonal: diagonal of the residual, ``(*batch, n, s)`` or ``(*batch, n, 1)``, zero at padded tokens.
-        residual_root: Cholesky factor of the residual where it is dense, ``(*batch, n, n)``, or None where it is
-            diagonal.
+        diagonal: diagonal of the residual, ``(*batch, n, 1)`` or ``(*batch, n, s)``, zero at padded tokens, or None.
+        residual_root: builds the Cholesky factor of a dense residual, ``(*batch, n, n)``; None where it is diagonal.
     """
 
     mean: Tensor
     features: Tensor
     roots: Tensor
-    diagonal: Tensor
-    residual_root: Tensor | None = None
+    diagonal: Tensor | None = None
+    residual_root: Callable[[], Tensor] | None = None
 
     @property
     def variances(self) -> Tensor:
         """Variance of each token and column, ``(*batch, n, s)``."""
-        features, columns, rank = self.features, self.roots.shape[-3], self.roots.shape[-1]
-        if self.roots.dim() == 4 and features.dim() >= 3:  # roots that the whole batch shares, a set a head
-            explained = column_quadratic_forms(features, self.roots @ self.roots.mT).clamp(min=0.0)
-        elif rank <= columns:  # quadratic forms by one product with all products of two features
-            products = (features[..., :, None] * features[..., None, :]).flatten(-2)  # (*batch, n, m²)
-            explained = (products @ (self.roots @ self.roots.mT).flatten(-2).mT).clamp(min=0.0)
-        else:  # all columns' roots side by side
-            side_by_side = self.roots.transpose(-3, -2).flatten(-2)  # (*batch, m, s m)
-            explained = (features @ side_by_side).unflatten(-1, (columns, rank)).square().sum(-1)
-        return explained + self.diagonal
+        if self.roots.dim() == 4 and self.features.dim() >= 3:  # one set of roots per head, shared by the batch
+            explained = column_quadratic_forms(self.features, self.roots @ self.roots.mT).clamp(min=0.0)
+        else:
+            side_by_side = self.features @ self.roots.transpose(-3, -2).flatten(-2)  # (*batch, n, s m)
+            explained = side_by_side.unflatten(-1, self.roots.shape[-3::2]).square().sum(-1)
+        return explained if self.diagonal is None else explained + self.diagonal
 
     @property
     def variance(self) -> Tensor:
@@ -145,21 +56,20 @@ class ColumnGaussian(NamedTuple):
 
     @property
     def covariance(self) -> Tensor:
-        """The dense covariance of each column, ``(*batch, s, n, n)``."""
+        """Dense covariance of each column, ``(*batch, s, n, n)``."""
         projected = self.features[..., None, :, :] @ self.roots
-        root = self.residual_root
-        residual = torch.diag_embed(self.diagonal.mT) if root is None else (root @ root.mT)[..., None, :, :]
-        return projected @ projected.mT + residual
+        covariance = projected @ projected.mT
+        if self.residual_root is not None:
+            root = self.residual_root()
+            return covariance + (root @ root.mT)[..., None, :, :]
+        return covariance if self.diagonal is None else covariance + torch.diag_embed(self.diagonal.mT)
 
-    def rsample(
-        self, sampling: str = "joint", sample_shape: torch.Size = torch.Size(), generator: torch.Generator | None = None
-    ) -> Tensor:
-        r"""Reparametrised draw, :math:`\mu_c + AL_c\epsilon_c + \Sigma_{\text{residual}}^{1/2}\epsilon'_c` (joint).
+    def rsample(self, sampling: str = "joint", sample_shape: torch.Size = torch.Size()) -> Tensor:
+        r"""Reparametrised draw; jointly :math:`\mu_c + AL_c\epsilon_c + \Sigma_{\text{residual}}^{1/2}\epsilon'_c`.
 
         Args:
             sampling: "mean", "marginal" or "joint".
             sample_shape: shape of the draws.
-            generator: source of randomness; None is torch's global one.
 
         Returns:
             ``(*sample_shape, *batch, n, s)``.
@@ -173,12 +83,23 @@ class ColumnGaussian(NamedTuple):
             torch.Size([3, 2])
         """
         check_sampling(sampling)
-        if sampling != "joint":
-            return ColumnMarginals(self.mean, self.variances).rsample(sampling, sample_shape, generator)
-        shape = (*self.mean.shape[:-2], self.mean.shape[-1], self.roots.shape[-1], 1)
-        coefficients = self.roots @ standard_normal(self.mean.new_empty(()).expand(shape), sample_shape, generator)
-        low_rank = self.features @ coefficients[..., 0].mT  # (*sample_shape, *batch, n, s)
-        epsilon = standard_normal(self.mean, sample_shape, generator)
-        if self.residual_root is None:
-            return self.mean + low_rank + safe_sqrt(self.diagonal) * epsilon
-        return self.mean + low_rank + self.residual_root @ epsilon
+        if sampling == "mean":
+            return self.mean.expand(*sample_shape, *self.mean.shape)
+        if sampling == "marginal":
+            return marginal_draw(self.mean, self.variances, standard_normal(self.mean, sample_shape))
+        draw = self.mean + self.features @ self._coefficients(sample_shape)
+        if self.residual_root is not None:
+            return draw + self.residual_root() @ standard_normal(self.mean, sample_shape)
+        if self.diagonal is None:
+            return draw
+        return torch.addcmul(draw, safe_sqrt(self.diagonal), standard_normal(self.mean, sample_shape))
+
+    def _coefficients(self, sample_shape: torch.Size) -> Tensor:
+        r"""Draws of what the features are multiplied with, :math:`L_c\epsilon_c`, ``(*sample_shape, *batch, m, s)``."""
+        batch, (*own, columns, rank, _) = self.mean.shape[:-2], self.roots.shape
+        if len(own) == 1 and batch:  # one product per head and column for the whole batch
+            leading = torch.Size((*sample_shape, *batch[:-1]))
+            epsilon = standard_normal(self.mean.new_empty(()).expand(*own, columns, rank, leading.numel()))
+            return (self.roots @ epsilon).movedim(-1, 0).reshape(*leading, *own, columns, rank).mT
+        like = self.mean.new_empty(()).expand(*batch, columns, rank, 1)
+        return (self.roots @ standard_normal(like, sample_shape))[..., 0].mT

@@ -9,12 +9,12 @@ import pyro
 import pyro.distributions as dist
 import torch
 from pyro import poutine
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call
 
 from cgp.model.blocks import added_losses, clear_added_losses
 from cgp.model.objective import Objective
-from cgp.variational import EigenVariables, InducingVariables
+from cgp.variational import InducingVariables
 
 __all__ = ["PyroProgram", "to_pyro"]
 
@@ -31,20 +31,6 @@ class PyroProgram(NamedTuple):
 
     model: Callable[..., None]
     guide: Callable[..., None]
-
-
-class _Site(NamedTuple):
-    """Inducing variables of one block, and whose singular values scale their prior."""
-
-    name: str
-    variables: InducingVariables
-    owner: EigenVariables | None
-
-    def prior_scale(self) -> Tensor:
-        like = self.variables.variational_mean
-        if self.owner is None or self.owner.whiten:
-            return torch.ones_like(like)
-        return self.owner.singular_values[..., None, :].expand_as(like)
 
 
 def to_pyro(objective: Objective) -> PyroProgram:
@@ -68,28 +54,28 @@ def to_pyro(objective: Objective) -> PyroProgram:
         ValueError: if no block has global inducing variables.
 
     Example:
+        >>> from torch import nn
         >>> from cgp import CategoricalLikelihood, SGPAttention
         >>> network = nn.Sequential(SGPAttention(8, 2, num_inducing=4), nn.Flatten(), nn.Linear(40, 3))
         >>> program = to_pyro(Objective(network, CategoricalLikelihood(3), num_data=100))
         >>> svi = pyro.infer.SVI(*program, pyro.optim.Adam({"lr": 0.01}), pyro.infer.TraceMeanField_ELBO())
         >>> loss = svi.step(torch.zeros(4, 5, 8), torch.zeros(4, dtype=torch.long))
     """
-    sites = _sites(objective.model)
+    sites = [(name, m) for name, m in objective.model.named_modules() if isinstance(m, InducingVariables)]
     if not sites:
         raise ValueError("objective: expected a model with global inducing variables (SGPA, KEP-SVGP), got one without")
 
     def model(inputs: Any, targets: Tensor, **options: Any) -> None:
         pyro.module("objective", objective)
         replaced: dict[str, Tensor] = {}
-        for site in sites:
-            scale = site.prior_scale()
+        for name, variables in sites:
+            like = variables.variational_mean
             # A normal with a triangle, as the guide's is: only of two alike is the divergence in closed form.
-            prior = dist.MultivariateNormal(torch.zeros_like(scale), scale_tril=torch.diag_embed(scale))
-            prior = prior.to_event(scale.dim() - 1)
+            prior = dist.MultivariateNormal(torch.zeros_like(like), scale_tril=torch.diag_embed(torch.ones_like(like)))
             with poutine.scale(scale=objective.beta):
-                u = pyro.sample(site.name, prior)
-            replaced[f"{site.name}.variational_mean"] = u
-            replaced[f"{site.name}.raw_root"] = torch.diag_embed(torch.full_like(u, _NO_SPREAD))
+                u = pyro.sample(name, prior.to_event(like.dim() - 1))
+            replaced[f"{name}.variational_mean"] = u
+            replaced[f"{name}.raw_root"] = torch.diag_embed(torch.full_like(u, _NO_SPREAD))
         clear_added_losses(objective.model)
         function = functional_call(objective.model, replaced, (inputs,), options)
         log_likelihood = objective.likelihood.expected_log_prob(targets, function).mean()
@@ -101,16 +87,10 @@ def to_pyro(objective: Objective) -> PyroProgram:
 
     def guide(*_inputs: Any, **_options: Any) -> None:
         pyro.module("objective", objective)
-        for site in sites:
-            mean, root = site.variables.variational_mean, site.variables.root
+        for name, variables in sites:
+            mean, root = variables.variational_mean, variables.root
             posterior = dist.MultivariateNormal(mean, scale_tril=root).to_event(mean.dim() - 1)
             with poutine.scale(scale=objective.beta):
-                pyro.sample(site.name, posterior)
+                pyro.sample(name, posterior)
 
     return PyroProgram(model, guide)
-
-
-def _sites(model: nn.Module) -> list[_Site]:
-    owners = {id(m.variables): m for m in model.modules() if isinstance(m, EigenVariables)}
-    found = [(name, m) for name, m in model.named_modules() if isinstance(m, InducingVariables)]
-    return [_Site(name, variables, owners.get(id(variables))) for name, variables in found]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import torch
 from gpytorch import settings
 from gpytorch.distributions import MultivariateNormal
 from linear_operator import LinearOperator
+from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 from torch.distributions import Distribution
 
@@ -70,7 +72,9 @@ class LazyMultivariateNormal(MultivariateNormal):
     @property
     def variance(self) -> Tensor:
         """Variance of each token, ``(*batch, n)``; as GPyTorch's, at least its ``min_variance``."""
-        own = self._marginal
-        if own is None or bool((own < settings.min_variance.value(own.dtype)).any()):
-            return super().variance  # which warns, and lifts them
-        return own.expand(self.loc.shape)
+        if self._marginal is None:
+            return super().variance
+        smallest = settings.min_variance.value(self._marginal.dtype)
+        if bool((self._marginal < smallest).any()):
+            warnings.warn(f"variances below {smallest:g} are lifted to it", NumericalWarning, stacklevel=2)
+        return self._marginal.clamp(min=smallest).expand(self.loc.shape)

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from gpytorch.distributions import MultivariateNormal
+from functools import partial
+
 from linear_operator import LinearOperator
 
 from cgp.functional.column_gaussians import ColumnGaussian
-from cgp.operators import DenseCovarianceLinearOperator, LowRankPlusDiagonalLinearOperator
+from cgp.operators import DenseCovarianceLinearOperator, LazyMultivariateNormal, LowRankPlusDiagonalLinearOperator
 
-__all__ = ["column_covariance", "column_normal"]
+__all__ = ["column_normal", "single_normal"]
 
 
-def column_normal(posterior: ColumnGaussian) -> MultivariateNormal:
-    """GPyTorch's distribution of a posterior with a covariance a column.
+def column_normal(posterior: ColumnGaussian) -> LazyMultivariateNormal:
+    """GPyTorch's distribution of a posterior with one covariance per column.
 
     Args:
         posterior: mean ``(*batch, n, s)`` and the covariance of each column.
 
     Returns:
-        Batch shape ``(*batch, s)``, event shape ``(n,)``; of low rank plus a diagonal where the residual is diagonal.
+        Batch shape ``(*batch, s)``, event shape ``(n,)``; the covariance, of low rank plus a diagonal where the
+        residual is diagonal, is built when it is asked for.
 
     Example:
         >>> import torch
@@ -26,25 +28,33 @@ def column_normal(posterior: ColumnGaussian) -> MultivariateNormal:
         >>> column_normal(gaussian).covariance_matrix.shape
         torch.Size([2, 3, 3])
     """
-    return MultivariateNormal(posterior.mean.mT, column_covariance(posterior))
+    return LazyMultivariateNormal(posterior.mean.mT, partial(_covariance, posterior), variance=posterior.variances.mT)
 
 
-def column_covariance(posterior: ColumnGaussian) -> LinearOperator:
-    """The covariance of each column.
+def single_normal(posterior: ColumnGaussian) -> LazyMultivariateNormal:
+    """The same of a posterior of one column, without the dimension of the columns.
 
     Args:
-        posterior: mean ``(*batch, n, s)`` and the covariance of each column.
+        posterior: mean ``(*batch, n, 1)`` and the covariance of the column.
 
     Returns:
-        ``(*batch, s, n, n)``, of low rank plus a diagonal where the residual is diagonal.
+        Batch shape ``batch``, event shape ``(n,)``.
 
     Example:
         >>> import torch
-        >>> gaussian = ColumnGaussian(torch.zeros(3, 2), torch.ones(3, 1), torch.ones(2, 1, 1), torch.ones(3, 1))
-        >>> column_covariance(gaussian).shape
-        torch.Size([2, 3, 3])
+        >>> single_normal(ColumnGaussian(*torch.ones(4, 1, 1, 1))).batch_shape
+        torch.Size([1])
     """
+
+    def build() -> LinearOperator:
+        return _covariance(posterior)[..., 0, :, :]
+
+    return LazyMultivariateNormal(posterior.mean[..., 0], build, variance=posterior.variances[..., 0])
+
+
+def _covariance(posterior: ColumnGaussian) -> LinearOperator:
     if posterior.residual_root is not None:
         return DenseCovarianceLinearOperator(posterior.covariance)
     root = posterior.features[..., None, :, :] @ posterior.roots  # (*batch, s, n, m)
-    return LowRankPlusDiagonalLinearOperator(root, posterior.diagonal.mT.expand(root.shape[:-1]))
+    diagonal = root.new_zeros(()) if posterior.diagonal is None else posterior.diagonal.mT
+    return LowRankPlusDiagonalLinearOperator(root, diagonal.expand(root.shape[:-1]))

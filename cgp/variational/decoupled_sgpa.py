@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+import torch
 from gpytorch.kernels import Kernel
+from gpytorch.means import Mean
 from torch import Tensor, nn
 
-from cgp.functional import sparse_gp
+from cgp.functional import sgpa
+from cgp.functional.cholesky import solve_lower
 
-from .sgpa import SGPAVariationalStrategy
+from .sgpa import SGPAVariationalStrategy, as_points
 
 __all__ = ["DecoupledSGPAVariationalStrategy"]
 
@@ -24,19 +25,19 @@ class DecoupledSGPAVariationalStrategy(SGPAVariationalStrategy):
 
     Args:
         covar_module: the kernel.
-        inducing_points: :math:`\beta` to start from, ``(m, D)``; they carry the covariance.
-        mean_inducing_points: :math:`\gamma` to start from, ``(l, D)``; they refine the mean.
-        **options: ``mean_module``, ``batch_shape``.
+        inducing_points: :math:`\beta` to start from, as for the standard strategy; they carry the covariance.
+        mean_inducing_points: :math:`\gamma` to start from, ``(*batch, l, D)`` or ``(l,)``; they refine the mean.
+        mean_module: the prior mean; None is zero.
+        batch_shape: of independent outputs.
 
     Raises:
-        ValueError: if inducing points are not matrices of one width.
+        ValueError: if the inducing points differ in width.
 
     Note:
         Chen & Li (ICLR 2023), section 3.2; Salimbeni et al., Orthogonally Decoupled Variational Gaussian Processes
         (2018).
 
     Example:
-        >>> import torch
         >>> from gpytorch.kernels import RBFKernel
         >>> strategy = DecoupledSGPAVariationalStrategy(RBFKernel(), torch.zeros(1, 1), torch.ones(2, 1))
         >>> strategy(torch.zeros(3, 1)).event_shape
@@ -44,16 +45,20 @@ class DecoupledSGPAVariationalStrategy(SGPAVariationalStrategy):
     """
 
     def __init__(
-        self, covar_module: Kernel, inducing_points: Tensor, mean_inducing_points: Tensor, **options: Any
+        self,
+        covar_module: Kernel,
+        inducing_points: Tensor,
+        mean_inducing_points: Tensor,
+        *,
+        mean_module: Mean | None = None,
+        batch_shape: torch.Size = torch.Size(),
     ) -> None:
-        super().__init__(covar_module, inducing_points, **options)
-        if mean_inducing_points.dim() != 2 or mean_inducing_points.shape[-1] != inducing_points.shape[-1]:
-            raise ValueError(
-                f"mean_inducing_points: expected (l, {inducing_points.shape[-1]}), "
-                f"got shape {tuple(mean_inducing_points.shape)}"
-            )
-        self.mean_inducing_points = nn.Parameter(mean_inducing_points.clone())
-        self.mean_values = nn.Parameter(inducing_points.new_zeros(*self.batch_shape, mean_inducing_points.shape[0]))
+        super().__init__(covar_module, inducing_points, mean_module=mean_module, batch_shape=batch_shape)
+        gamma, width = as_points(mean_inducing_points), self.inducing_points.shape[-1]
+        if gamma.shape[-1] != width:
+            raise ValueError(f"mean_inducing_points: expected (*batch, l, {width}), got shape {tuple(gamma.shape)}")
+        self.mean_inducing_points = nn.Parameter(gamma.clone())
+        self.mean_values = nn.Parameter(gamma.new_zeros(*batch_shape, gamma.shape[-2]))
 
     def kl_divergence(self) -> Tensor:
         r"""Divergence from the prior: the global variables', and that of the mean's own part.
@@ -63,16 +68,17 @@ class DecoupledSGPAVariationalStrategy(SGPAVariationalStrategy):
         Returns:
             ``batch_shape``, in nats.
         """
-        gamma = self.mean_inducing_points
-        K_gg = self.covar_module(gamma).to_dense()
-        features = self._keys().whitening @ self.covar_module(self.inducing_points, gamma).to_dense()
-        own = sparse_gp.orthogonal_divergence(K_gg, features, self.mean_values[..., None])
+        values = self.mean_values[..., None]
+        attended = self.covar_module(self.mean_inducing_points).to_dense() @ values
+        own = sgpa.decoupled_divergence(values, attended, self._gathered(self._factor()))
         return super().kl_divergence() + own
 
-    def _shift(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        beta, gamma, keys = self.inducing_points, self.mean_inducing_points, self._keys()
-        features_x, features_g = (keys.whitening @ self.covar_module(beta, z).to_dense() for z in (x, gamma))
-        whitened = (self.values @ keys.factor)[..., None]  # Lᵀ v_β
-        K_xg = self.covar_module(x, gamma).to_dense()
-        mean = sparse_gp.decoupled_mean(K_xg, features_x, features_g, self.mean_values[..., None], whitened)
-        return mean[..., 0], features_x
+    def _shift(self, x: Tensor, factor: Tensor, K_zx: Tensor, features: Tensor) -> Tensor:
+        attended = self._covariance(x, self.mean_inducing_points) @ self.mean_values[..., None]
+        gathered, whitened = self._gathered(factor), self._whitened(factor)[..., None]
+        return sgpa.decoupled_mean(attended, features, gathered, whitened)[..., 0]
+
+    def _gathered(self, factor: Tensor) -> Tensor:
+        r""":math:`T_\gamma v_\gamma`, ``(*batch_shape, m, 1)``."""
+        K_bg = self._covariance(self.inducing_points, self.mean_inducing_points)
+        return solve_lower(factor, K_bg @ self.mean_values[..., None])

@@ -1,4 +1,4 @@
-"""Gaussian inducing variables with independent prior components, whose divergence depends on themselves alone."""
+"""Gaussian inducing variables with a unit prior, whose divergence depends on themselves only."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import gpytorch
 import torch
 from torch import Tensor, nn
 
-from cgp.functional.sparse_gp import whitened_divergence
+from cgp.functional.sgpa import whitened_divergence
 
 __all__ = ["InducingVariables", "positive_triangle"]
 
 
 def positive_triangle(raw: Tensor) -> Tensor:
-    """A lower triangle with a positive diagonal: the strict lower part as it is, the diagonal by softplus.
+    """Lower triangle with a positive diagonal, by softplus.
 
     Args:
         raw: ``(*batch, m, m)``; what is above the diagonal is not read.
@@ -30,23 +30,22 @@ def positive_triangle(raw: Tensor) -> Tensor:
 
 
 class InducingVariables(gpytorch.Module):
-    r"""Variational distribution of inducing variables, :math:`u \sim N(m, LL^\top)`, of prior :math:`N(0, \Lambda^2)`.
+    r"""Variational distribution of whitened inducing variables, :math:`u \sim N(m, LL^\top)`, of prior :math:`N(0, I)`.
 
-    .. math:: \mathrm{KL} = \tfrac12\big[\operatorname{tr}\Lambda^{-2}LL^\top + m^\top\Lambda^{-2}m - r
-        + \log|\Lambda^2| - \log|LL^\top|\big]
+    .. math:: \mathrm{KL} = \tfrac12\big[\operatorname{tr}LL^\top + m^\top m - r - \log|LL^\top|\big]
 
     Args:
-        num_inducing: number of variables of each batch member.
+        num_inducing: number r of variables of each batch member.
         batch_shape: batch shape, as heads and output dimensions.
-        initial_scale: standard deviation to start from, in units of the prior's.
+        initial_scale: standard deviation to start from.
         device: of the parameters.
         dtype: of the parameters.
 
     Raises:
-        ValueError: if a size is not positive, or the scale is not.
+        ValueError: if there is no variable.
 
     Example:
-        >>> InducingVariables(3, torch.Size([2]), initial_scale=1.0).kl_divergence()
+        >>> InducingVariables(3, torch.Size([2])).kl_divergence()
         tensor([0., 0.], grad_fn=<...>)
     """
 
@@ -60,12 +59,8 @@ class InducingVariables(gpytorch.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if num_inducing < 1 or not initial_scale > 0:
-            raise ValueError(
-                "num_inducing, initial_scale: expected at least 1 and a positive number, "
-                f"got {num_inducing} and {initial_scale}"
-            )
-        self.batch_shape, self.num_inducing = batch_shape, num_inducing
+        if num_inducing < 1:
+            raise ValueError(f"num_inducing: expected at least 1, got {num_inducing}")
         shape = (*batch_shape, num_inducing)
         self.variational_mean = nn.Parameter(torch.zeros(shape, device=device, dtype=dtype))
         start = torch.tensor(float(initial_scale), device=device, dtype=dtype).expm1().log()  # softplus backwards
@@ -76,15 +71,6 @@ class InducingVariables(gpytorch.Module):
         """L, lower triangular with a positive diagonal, ``(*batch_shape, r, r)``."""
         return positive_triangle(self.raw_root)
 
-    def kl_divergence(self, prior_scale: Tensor | None = None) -> Tensor:
-        """Divergence from the prior.
-
-        Args:
-            prior_scale: the diagonal of Λ, broadcastable to ``(*batch_shape, r)``; None is one.
-
-        Returns:
-            ``batch_shape``, in nats.
-        """
-        if prior_scale is None:
-            return whitened_divergence(self.variational_mean, self.root)
-        return whitened_divergence(self.variational_mean / prior_scale, self.root / prior_scale[..., None])
+    def kl_divergence(self) -> Tensor:
+        """Divergence from the prior, ``batch_shape``, in nats."""
+        return whitened_divergence(self.variational_mean, self.root)

@@ -11,11 +11,11 @@ from gpytorch.kernels import Kernel
 from gpytorch.means import Mean, ZeroMean
 from torch import Tensor, nn
 
-from cgp.functional import sparse_gp
-from cgp.functional.sparse_gp import GlobalKeys
+from cgp.functional import sgpa
+from cgp.functional.cholesky import cholesky, solve_lower
 from cgp.operators import DenseCovarianceLinearOperator
 
-from .column_normal import column_normal
+from .column_normal import single_normal
 from .inducing_variables import positive_triangle
 
 __all__ = ["SGPAVariationalStrategy"]
@@ -27,25 +27,22 @@ class SGPAVariationalStrategy(gpytorch.Module):
     .. math:: \mu = K_{xz}v, \qquad \Sigma = K_{xx} - T^\top T + T^\top RR^\top T, \qquad T = L^{-1}K_{zx}
 
     the values v and the whitened triangle R being the variational parameters (:math:`S = LRR^\top L^\top`). For use as
-    the ``variational_strategy`` of an ``ApproximateGP``, whose own kernel it replaces. Covariances are exact, in
-    training as in eval.
+    the ``variational_strategy`` of an ``ApproximateGP``, whose own kernel it replaces. With :math:`v = L^{-\top}w` it
+    is GPyTorch's whitened ``VariationalStrategy``. Marginals are computed without the covariance over the inputs.
 
     Args:
         covar_module: the kernel.
-        inducing_points: z to start from, ``(m, D)``.
+        inducing_points: z to start from, ``(*batch, m, D)``, or ``(m,)`` for D = 1.
         mean_module: the prior mean; None is zero.
         batch_shape: of independent outputs.
-
-    Raises:
-        ValueError: if the inducing points are not a matrix.
 
     Note:
         Chen & Li, Calibrating Transformers via Sparse Gaussian Processes (ICLR 2023), section 3.1.
 
     Example:
-        >>> strategy = SGPAVariationalStrategy(gpytorch.kernels.RBFKernel(), torch.linspace(0, 1, 4)[:, None])
-        >>> strategy(torch.zeros(3, 1)).event_shape, strategy.kl_divergence().shape
-        (torch.Size([3]), torch.Size([]))
+        >>> strategy = SGPAVariationalStrategy(gpytorch.kernels.RBFKernel(), torch.linspace(0, 1, 4))
+        >>> strategy(torch.zeros(2, 3, 1)).batch_shape, strategy.kl_divergence().shape
+        (torch.Size([2]), torch.Size([]))
     """
 
     def __init__(
@@ -57,13 +54,11 @@ class SGPAVariationalStrategy(gpytorch.Module):
         batch_shape: torch.Size = torch.Size(),
     ) -> None:
         super().__init__()
-        if inducing_points.dim() != 2:
-            raise ValueError(f"inducing_points: expected (m, D), got shape {tuple(inducing_points.shape)}")
         self.covar_module = covar_module
         self.mean_module = ZeroMean() if mean_module is None else mean_module
         self.batch_shape = batch_shape
-        self.inducing_points = nn.Parameter(inducing_points.clone())
-        shape = (*batch_shape, inducing_points.shape[0])
+        self.inducing_points = nn.Parameter(as_points(inducing_points).clone())
+        shape = (*batch_shape, self.inducing_points.shape[-2])
         self.values = nn.Parameter(inducing_points.new_zeros(shape))
         self.raw_root = nn.Parameter(torch.diag_embed(inducing_points.new_full(shape, 0.54)))  # softplus: near one
 
@@ -76,21 +71,29 @@ class SGPAVariationalStrategy(gpytorch.Module):
         """The distribution of the function at some inputs.
 
         Args:
-            x: ``(N, D)``.
+            x: ``(*batch, N, D)``, or ``(N,)`` for D = 1; ``batch`` broadcasts with ``batch_shape``.
             prior: whether to return the prior.
             **_: ignored, for GPyTorch's signature.
 
         Returns:
-            Batch shape ``batch_shape``, event shape ``(N,)``.
+            Batch shape the broadcast one, event shape ``(N,)``.
         """
-        K_xx = self.covar_module(x).to_dense()
-        mean = self.mean_module(x).expand(*self.batch_shape, x.shape[-2])
+        x = as_points(x)
         if prior:
-            covariance = K_xx.expand(*self.batch_shape, *K_xx.shape[-2:])
-            return MultivariateNormal(mean, DenseCovarianceLinearOperator(covariance))
-        shift, features = self._shift(x)
-        posterior = sparse_gp.decoupled_joint((mean + shift)[..., None], features, self.root[..., None, :, :], K_xx)
-        return MultivariateNormal(mean + shift, column_normal(posterior).lazy_covariance_matrix[..., 0, :, :])
+            covariance = self.covar_module(x).to_dense()
+            mean = self.mean_module(x).expand(*self._batch(covariance), -1)
+            return MultivariateNormal(mean, DenseCovarianceLinearOperator(covariance.expand(*mean.shape, -1)))
+        factor, K_zx = self._factor(), self._covariance(self.inducing_points, x)
+        features = solve_lower(factor, K_zx).expand(*self._batch(K_zx), -1, -1)
+        mean = self.mean_module(x) + self._shift(x, factor, K_zx, features)
+        posterior = sgpa.decoupled_posterior(
+            mean.expand(*features.shape[:-2], -1)[..., None],
+            features,
+            self.root[..., None, :, :],
+            self.covar_module(x, diag=True),
+            lambda: sgpa.unexplained_root(self.covar_module(x).to_dense(), features),
+        )
+        return single_normal(posterior)
 
     def kl_divergence(self) -> Tensor:
         r"""Divergence from the prior, :math:`\tfrac12[\operatorname{tr}RR^\top - m - \log|RR^\top| + v^\top K_{zz}v]`.
@@ -98,14 +101,34 @@ class SGPAVariationalStrategy(gpytorch.Module):
         Returns:
             ``batch_shape``, in nats.
         """
-        keys = self._keys()
-        whitened = self.values @ keys.factor  # (Lᵀ v)ᵀ
-        return sparse_gp.whitened_divergence(whitened, self.root)
+        return sgpa.whitened_divergence(self._whitened(self._factor()), self.root)
 
-    def _keys(self) -> GlobalKeys:
-        return sparse_gp.global_keys(self.inducing_points, self.covar_module(self.inducing_points).to_dense())
+    def _shift(self, x: Tensor, factor: Tensor, K_zx: Tensor, features: Tensor) -> Tensor:
+        """What the values add to the mean, ``(*batch, N)``."""
+        return (self.values[..., None, :] @ K_zx)[..., 0, :]
 
-    def _shift(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """What the values add to the mean, and the whitened features, both at x."""
-        K_zx = self.covar_module(self.inducing_points, x).to_dense()
-        return self.values @ K_zx, self._keys().whitening @ K_zx
+    def _whitened(self, factor: Tensor) -> Tensor:
+        r"""The mean of the whitened variables, :math:`L^\top v`, ``(*batch_shape, m)``."""
+        return (self.values[..., None, :] @ factor)[..., 0, :]
+
+    def _factor(self) -> Tensor:
+        return cholesky(self.covar_module(self.inducing_points).to_dense(), name="K_zz (inducing inputs)")
+
+    def _covariance(self, z: Tensor, x: Tensor) -> Tensor:
+        batch = torch.broadcast_shapes(z.shape[:-2], x.shape[:-2])
+        return self.covar_module(*(points.expand(*batch, *points.shape[-2:]) for points in (z, x))).to_dense()
+
+    def _batch(self, covariance: Tensor) -> torch.Size:
+        return torch.broadcast_shapes(self.batch_shape, covariance.shape[:-2])
+
+
+def as_points(x: Tensor) -> Tensor:
+    """Inputs as rows: a vector is a column of numbers.
+
+    Args:
+        x: ``(*batch, N, D)`` or ``(N,)``.
+
+    Returns:
+        ``(*batch, N, D)``.
+    """
+    return x[:, None] if x.dim() == 1 else x

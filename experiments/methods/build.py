@@ -19,6 +19,7 @@ from cgp.attention import (
     SharedInducingPoints,
     SoftmaxAttention,
     SparseCGPAttention,
+    StandardSGPAttention,
 )
 from cgp.model.likelihoods import CategoricalLikelihood
 from cgp.model.objective import Objective
@@ -38,6 +39,7 @@ ATTENTION: Mapping[str, Callable[..., nn.Module]] = MappingProxyType(
         "cgp": CGPAttention,
         "sparse_cgp": SparseCGPAttention,
         "sgpa": SGPAttention,
+        "sgpa_standard": StandardSGPAttention,
         "kep_svgp": KEPSVGPAttention,
         "primal": PrimalAttention,
     }
@@ -92,7 +94,7 @@ def network(
     change = _CHANGES.get(method.kind)
     if change is not None:
         return change(whole, **method.options)
-    return _with_travelling_points(whole, transformer, method, model)
+    return _with_travelling_points(whole, transformer, method)
 
 
 def _transformer(
@@ -135,18 +137,20 @@ def _attention_of_layers(method: MethodConfig, depth: int) -> list[Callable[...,
         return [SoftmaxAttention] * depth
     chosen = ATTENTION[method.attention]
     _check_options(method, chosen)
-    chosen = partial(chosen, **method.options)
+    chosen = partial(chosen, **_given(method))
     return [SoftmaxAttention if method.layers == "last" and layer < depth - 1 else chosen for layer in range(depth)]
 
 
-def _with_travelling_points(
-    whole: nn.Module, transformer: nn.Module, method: MethodConfig, model: ModelConfig
-) -> nn.Module:
+def _with_travelling_points(whole: nn.Module, transformer: nn.Module, method: MethodConfig) -> nn.Module:
     """SGPA's global keys go through the layers, where the row says so."""
     if method.attention != "sgpa" or method.options.get("inducing") != "travel":
         return whole
-    count = method.options.get("num_inducing", inspect.signature(SGPAttention).parameters["num_inducing"].default)
-    return SharedInducingPoints(whole, transformer.layers, num_inducing=count, embed_dim=model.embed_dim)
+    return SharedInducingPoints(whole, transformer.layers)
+
+
+def _given(method: MethodConfig) -> dict[str, Any]:
+    """The options, without those that are null: these are left to the block (a variant takes one back so)."""
+    return {name: value for name, value in method.options.items() if value is not None}
 
 
 def _check_options(method: MethodConfig, block: Callable[..., nn.Module]) -> None:
@@ -159,7 +163,7 @@ def _check_options(method: MethodConfig, block: Callable[..., nn.Module]) -> Non
                 for name, parameter in inspect.signature(kind.__init__).parameters.items()
                 if parameter.kind is inspect.Parameter.KEYWORD_ONLY
             }
-    for name in method.options:
+    for name in _given(method):
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {close[0]!r}?" if close else f"; known are {sorted(known)}"

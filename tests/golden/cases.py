@@ -53,7 +53,7 @@ BLOCKS: dict[str, BlockCase] = {
     ),
     "kernel_rbf": BlockCase("KernelAttention", {"kernel": "rbf"}, _CAUSAL),
     "kernel_exponential": BlockCase("KernelAttention", {"kernel": "exponential", "symmetric": True}, _CAUSAL),
-    "sgpa_standard": BlockCase("SGPAttention", {"mode": "standard"}),
+    "sgpa_standard": BlockCase("StandardSGPAttention", {}),
     "sgpa_decoupled": BlockCase("SGPAttention", {"num_inducing": 4}, _CROSS),
     "sgpa_exponential": BlockCase("SGPAttention", {"num_inducing": 4, "kernel": "exponential"}),
     "kep_addition": BlockCase("KEPSVGPAttention", {"rank": 3}),

@@ -23,7 +23,17 @@ from tests.golden.cases import (
     measure_strategy,
 )
 
-RENAMED: dict[str, str] = {}  # parts of parameters' names, then and now
+RENAMED = {  # parts of parameters' names, then and now
+    "form.variables.": "variational_strategy.",
+    "form.diagonal_": "precision_",
+    "kernel.log_outputscale": "log_outputscale",
+    "variational_strategy.log_singular_values": "ksvd.log_singular_values",
+    "primal/state/log_singular_values": "primal/state/ksvd.log_singular_values",
+    "gradient/log_singular_values": "gradient/ksvd.log_singular_values",
+    "variables.log_singular_values": "log_singular_values",
+    "variational_strategy.variables.": "variational_strategy.",
+    "variables.variables.": "variables.",
+}
 
 
 @cache

@@ -35,65 +35,17 @@ def test_each_row_sees_its_prefix_alone(name):
         torch.testing.assert_close(whole[:, t - 1], model(tokens[:, :t])[:, -1])
 
 
-def decoded(model, tokens, start):
-    """Logits and variances of every row: a prefix at once, the rest step by step."""
-    parts = [model.prefill(tokens[..., :start])] if start else []
-    state = parts[0].state if start else model.initial_state()
-    for t in range(start, tokens.shape[-1]):
-        parts.append(model.decode_step(tokens[..., t : t + 1], state))
-        state = parts[-1].state
-    assert state.length == tokens.shape[-1]
-    variances = zip(*(part.variances for part in parts), strict=True)
-    return torch.cat([part.logits for part in parts], -2), list(variances)
-
-
-@pytest.mark.parametrize("start", [0, 6])
-@pytest.mark.parametrize("name", BLOCKS)
-def test_decoding_equals_the_full_forward(name, start):
-    model, tokens = build(BLOCKS[name], depth=3).double().eval(), torch.randint(0, 9, (2, 20))
-    logits, variances = decoded(model, tokens, start)
-    torch.testing.assert_close(logits, model(tokens), rtol=1e-9, atol=1e-9)
-    assert len(variances) == 3
-    x = model.embedding(tokens)
-    for layer, rows in zip(model.layers, variances, strict=True):
-        if layer.attention.stochastic:
-            whole = layer.attention.token_variance(layer.attention_norm(x), is_causal=True)
-            torch.testing.assert_close(torch.cat(rows, -1), whole, rtol=1e-9, atol=1e-9)
-        x = layer(x, is_causal=True)
-
-
-def test_draws_carry_on_from_step_to_step():
-    model, tokens = build(BLOCKS["sparse"]).eval(), torch.randint(0, 9, (2, 8))
-    with torch.no_grad(), sampling(model, "marginal"), draws(model, 400):
-        torch.manual_seed(1)
-        stepwise = decoded(model, tokens, 3)[0]
-        whole = model(tokens)
-    assert stepwise.shape == whole.shape == (400, 2, 8, 9)
-    error = (stepwise.mean(0) - whole.mean(0)) / (2 * whole.var(0) / 400).sqrt()
-    assert error.abs().max() < 5
-    torch.testing.assert_close(stepwise.std(0), whole.std(0), rtol=0.25, atol=0.01)
-
-
-def test_generation_steps_where_it_can_and_runs_in_full_where_it_must(monkeypatch):
-    prompt, seeds = torch.zeros(1, 3, dtype=torch.long), partial(torch.Generator().manual_seed, 3)
-    model = build(BLOCKS["sparse"], max_length=12).double().eval()
-    stepped = model.generate(prompt, 15, generator=seeds())
+def test_generation_moves_its_window_where_the_text_is_longer():
+    prompt, model = torch.zeros(1, 3, dtype=torch.long), build(BLOCKS["sparse"], max_length=12).double().eval()
     lengths = []
-    monkeypatch.setattr(type(model), "can_decode", False)
     model.register_forward_hook(lambda _, inputs, __: lengths.append(inputs[0].shape[-1]))
-    assert torch.equal(stepped, model.generate(prompt, 15, generator=seeds()))
+    assert model.generate(prompt, 15).shape == (1, 18)
     assert lengths == [*range(3, 13), *[12] * 5]
-    lengths.clear()
-    monkeypatch.undo()
-    model.generate(prompt, 15, generator=seeds())
-    assert lengths == [12] * 5
 
 
-def test_decoding_refuses_what_is_too_long():
-    model = build(BLOCKS["sparse"], max_length=4).eval()
-    step = model.prefill(torch.zeros(1, 4, dtype=torch.long))
-    with pytest.raises(ValueError, match="tokens: expected 1 to 0 of them from position 4 on, got 1"):
-        model.decode_step(torch.zeros(1, 1, dtype=torch.long), step.state)
+def test_sequences_that_are_too_long_are_refused():
+    with pytest.raises(ValueError, match="tokens: expected 1 to 4 of them, got 5"):
+        build(BLOCKS["sparse"], max_length=4)(torch.zeros(1, 5, dtype=torch.long))
 
 
 def symbols() -> tuple[torch.Tensor, list[str]]:

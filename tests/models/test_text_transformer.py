@@ -19,6 +19,7 @@ from cgp import (
     SGPAttention,
     SoftmaxAttention,
     SparseCGPAttention,
+    StandardSGPAttention,
 )
 from cgp.model.blocks import draws, sampling
 from models.text_transformer import TextTransformer
@@ -30,7 +31,7 @@ BLOCKS = {
     "cgp": CGPAttention,
     "sparse": partial(SparseCGPAttention, num_inducing=4),
     "sgpa": partial(SGPAttention, num_inducing=4),
-    "sgpa standard": partial(SGPAttention, mode="standard"),
+    "sgpa standard": StandardSGPAttention,
     "kep-svgp": partial(KEPSVGPAttention, rank=4),
     "primal": partial(PrimalAttention, rank=4),
 }

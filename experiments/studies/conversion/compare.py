@@ -161,7 +161,8 @@ def _predicted(name: str, task: Task, sets: Sequence[InputSet], folder: Path) ->
         if not path.exists():
             predict = predict or METHODS[name](task)
             images, _ = batch(entry, slice(None))
-            logits = predict(images).numpy()
+            with torch.no_grad():
+                logits = predict(images).numpy()
             write_atomically(path, lambda aside, logits=logits: np.save(aside, logits))
         yield entry.name, np.load(path)
 

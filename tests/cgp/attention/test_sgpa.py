@@ -7,10 +7,12 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch.distributions import MultivariateNormal, kl_divergence
 
 from cgp import CategoricalLikelihood, Objective
 from cgp.attention import KernelAttention, SparseCGPAttention
 from cgp.attention.sgpa import SGPAttention
+from cgp.attention.sgpa_standard import StandardSGPAttention
 from cgp.attention.shared_inducing import SharedInducingPoints
 from cgp.model.blocks import added_losses, clear_added_losses, freeze, global_kl, sampling
 from models import DIGITS, VisionTransformer
@@ -32,21 +34,14 @@ class TestDecoupledExponential(ColumnwiseContract):
             super().check_finite(x)
 
 
-class TestStandardSites(GaussianProcessContract):
+class TestStandard(GaussianProcessContract):
     def make(self, embed_dim=12, num_heads=3, **options):
-        return SGPAttention(embed_dim, num_heads, mode="standard", **options)
-
-
-class TestStandardTriangular(GaussianProcessContract):
-    is_equivariant = True  # of the mean, which eval returns
-
-    def make(self, embed_dim=12, num_heads=3, **options):
-        return SGPAttention(embed_dim, num_heads, mode="standard", amortisation="triangular", **options)
+        return StandardSGPAttention(embed_dim, num_heads, **options)
 
 
 def travelling_stack(depth: int = 2) -> SharedInducingPoints:
     layers = nn.ModuleList(Residual() for _ in range(depth))
-    return SharedInducingPoints(nn.Sequential(*layers), layers, num_inducing=4, embed_dim=8).double()
+    return SharedInducingPoints(nn.Sequential(*layers), layers).double()
 
 
 class Residual(nn.Module):
@@ -62,35 +57,65 @@ class Residual(nn.Module):
         return hidden + self.mlp(hidden)
 
 
-def test_mean_in_the_standard_mode_is_symmetric_kernel_attention():
-    block = SGPAttention(8, 2, mode="standard", initial_outputscale=1.0).eval()
+def test_mean_of_the_standard_form_is_symmetric_kernel_attention():
+    block = StandardSGPAttention(8, 2, initial_outputscale=1.0).eval()
     plain = KernelAttention(8, 2, symmetric=True)
     plain.load_state_dict({k: v for k, v in block.state_dict().items() if "proj" in k})
     x = torch.randn(3, 5, 8)
     torch.testing.assert_close(block(x), plain(x))
 
 
-@pytest.mark.parametrize("mode", ["decoupled", "standard"])
-def test_the_two_channels_of_the_divergence_scale_as_they_should(mode):
+@pytest.mark.parametrize("make", [SGPAttention, StandardSGPAttention])
+def test_the_two_channels_of_the_divergence_scale_as_they_should(make):
     """Doubling the data set halves the global channel and leaves the sequences' as it is."""
-    block = SGPAttention(8, 2, mode=mode, num_inducing=4)
+    block = make(8, 2)
     model = nn.Sequential(block, nn.Flatten(), nn.Linear(40, 3))
     x, y = torch.randn(6, 5, 8), torch.arange(6) % 3
     block.sampling = "mean"  # the likelihood is the same in both
     parts = [Objective(model, CategoricalLikelihood(3), num_data=n).parts(x, y) for n in (10, 20)]
     torch.testing.assert_close(parts[0]["kl"], parts[1]["kl"])
-    assert (parts[0]["global_kl"] > 0) == (mode == "decoupled")
+    assert (parts[0]["global_kl"] > 0) == (make is SGPAttention)
     torch.testing.assert_close(parts[0]["loss"] - parts[1]["loss"], parts[0]["global_kl"] / 20)
 
 
-def test_the_sequences_divergence_is_averaged_over_the_batch_and_summed_over_heads():
-    block, x = SGPAttention(8, 2, num_inducing=4).double(), torch.randn(3, 5, 8, dtype=torch.float64)
-    values = []
-    for batch in (x, x[:1], x[1:2], x[2:]):
-        block(batch)
-        values.append(added_losses(block)["kl"])
-        clear_added_losses(block)
-    torch.testing.assert_close(values[0], torch.stack(values[1:]).mean())
+def divergence_at(heads: torch.Tensor, block: SGPAttention | StandardSGPAttention) -> torch.Tensor:
+    """KL of one head's posterior at the points that carry it, by torch's divergence of explicit normals."""
+    K = block.kernel.gram(heads.k)[0, 0]
+    prior = MultivariateNormal(torch.zeros(len(K), dtype=K.dtype), K)
+    if isinstance(block, StandardSGPAttention):
+        posterior, v = block.joint(heads), heads.v[0, 0]
+        return sum(kl_divergence(MultivariateNormal(K @ c, posterior.covariance[0, 0]), prior) for c in v.mT)
+    keys = block.global_keys()
+    T = keys.whitening @ block.kernel.gram(keys.points, heads.k)[0, 0]
+    return 0.5 * torch.einsum("ic,ij,jc->", heads.v[0, 0], K - (T.mT @ T)[0], heads.v[0, 0])
+
+
+@pytest.mark.parametrize("make", [SGPAttention, StandardSGPAttention])
+def test_the_sequences_divergence_is_averaged_over_the_batch_and_summed_over_heads(make):
+    """Against explicit divergences of each head of each sequence."""
+    block, x = make(8, 2).double(), torch.randn(3, 5, 8, dtype=torch.float64)
+    block(x)
+    total = 0.0
+    for sequence in x:
+        tokens = block.project(sequence[None])
+        for head in range(2):
+            one = one_head(block, head)
+            total = total + divergence_at(tokens._replace(**{n: getattr(tokens, n)[:, [head]] for n in "qkv"}), one)
+    torch.testing.assert_close(added_losses(block)["kl"], total / 3, rtol=1e-6, atol=1e-8)
+
+
+def one_head(block, head):
+    """The block's posterior of one head: parameters of the others left out."""
+    twin = copy.deepcopy(block)
+    clear_added_losses(twin)
+    with torch.no_grad():
+        for name, parameter in twin.named_parameters():
+            if "proj" not in name and name != "inducing_points":
+                parameter.data = parameter.data[[head]]
+    if isinstance(twin, SGPAttention):
+        keys = block.global_keys()
+        twin._travelled = type(keys)(*(x[[head]] for x in keys))
+    return twin
 
 
 def test_the_sequences_divergence_can_be_weighted_alone():
@@ -103,7 +128,9 @@ def test_the_sequences_divergence_can_be_weighted_alone():
 
 
 def test_the_global_divergence_is_summed_over_heads_and_columns():
-    block = SGPAttention(8, 2, num_inducing=4, initial_scale=1.0)
+    block = SGPAttention(8, 2, num_inducing=4)
+    with torch.no_grad():
+        block.variational_strategy.raw_root.copy_(torch.diag_embed(torch.ones(2, 4, 4).expm1().log()))  # softplus: one
     torch.testing.assert_close(global_kl(block), torch.zeros(()), atol=1e-5, rtol=0)
     with torch.no_grad():
         block.variational_strategy.variational_mean.fill_(1.0)
@@ -175,7 +202,7 @@ def test_points_travel_through_the_vision_transformer():
         return SGPAttention(d, h, num_inducing=4, inducing="travel")
 
     model = VisionTransformer(**DIGITS, num_classes=10, attention=attention)
-    model = SharedInducingPoints(model, model.layers, num_inducing=4, embed_dim=DIGITS["embed_dim"])
+    model = SharedInducingPoints(model, model.layers)
     objective = Objective(model, CategoricalLikelihood(10), num_data=100, num_samples=2)
     objective(torch.rand(3, 1, 8, 8), torch.arange(3)).backward()
     assert model.inducing_points.grad.any()
@@ -186,24 +213,51 @@ def test_points_that_should_travel_and_do_not_are_missed():
     with pytest.raises(ValueError, match="inducing: 'travel' expects the model inside SharedInducingPoints"):
         block(torch.zeros(1, 5, 8))
     with pytest.raises(ValueError, match="layers: expected an SGPAttention"):
-        SharedInducingPoints(nn.Linear(8, 8), [nn.Linear(8, 8)], num_inducing=4, embed_dim=8)
-    with pytest.raises(ValueError, match=r"num_inducing: expected that of the blocks, \[4\], got 5"):
-        SharedInducingPoints(block, [block], num_inducing=5, embed_dim=8)
+        SharedInducingPoints(nn.Linear(8, 8), [nn.Linear(8, 8)])
+    other = SGPAttention(8, 2, num_inducing=5, inducing="travel")
+    with pytest.raises(ValueError, match=r"layers: expected blocks of one num_inducing .* \[\(4, 8\), \(5, 8\)\]"):
+        SharedInducingPoints(nn.Sequential(block, other), [block, other])
+
+
+def test_without_weight_no_divergence_is_computed():
+    for block in (SGPAttention(8, 2, sequence_weight=0.0), StandardSGPAttention(8, 2, sequence_weight=0.0)):
+        block(torch.randn(3, 5, 8))
+        assert not added_losses(block)
+
+
+def test_a_precision_of_zero_has_a_finite_gradient():
+    """Steps of size one drove it there: the loss stayed finite, and the gradient of its square root was NaN."""
+    block, x = StandardSGPAttention(8, 2), torch.randn(3, 5, 8)
+    with torch.no_grad():
+        block.precision_offset.fill_(-200.0)
+    (block(x).square().sum() + added_losses(block)["kl"]).backward()
+    assert all(torch.isfinite(p.grad).all() for p in block.parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize("make", [SGPAttention, StandardSGPAttention])
+@pytest.mark.parametrize("option", ["noise", "mode", "amortisation", "objective"])
+def test_options_of_other_blocks_are_type_errors(make, option):
+    with pytest.raises(TypeError, match=option):
+        make(8, 2, **{option: 1})
+
+
+def test_the_standard_form_has_no_global_keys():
+    for option in ("num_inducing", "inducing"):
+        with pytest.raises(TypeError, match=option):
+            StandardSGPAttention(8, 2, **{option: 4})
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("make", "options", "message"),
     [
-        ({"mode": "sparse"}, "mode: expected one of"),
-        ({"inducing": "random"}, "inducing: expected one of"),
-        ({"kernel": "matern12"}, "kernel: expected one of"),
-        ({"mode": "standard", "amortisation": "none"}, "amortisation: expected one of"),
-        ({"num_inducing": 0}, "num_inducing, initial_scale: expected at least 1"),
-        ({"initial_scale": 0.0}, "num_inducing, initial_scale: expected"),
-        ({"sequence_weight": -1.0}, "sequence_weight: expected at least 0"),
-        ({"initial_outputscale": -1.0}, "initial_outputscale: expected a positive number"),
+        (SGPAttention, {"inducing": "random"}, "inducing: expected one of"),
+        (SGPAttention, {"num_inducing": 0}, "num_inducing: expected at least 1"),
+        (SGPAttention, {"kernel": "matern12"}, "kernel: expected one of"),
+        (StandardSGPAttention, {"kernel": "matern12"}, "kernel: expected one of"),
+        (StandardSGPAttention, {"sequence_weight": -1.0}, "sequence_weight: expected at least 0"),
+        (SGPAttention, {"initial_outputscale": -1.0}, "initial_outputscale: expected a positive number"),
     ],
 )
-def test_bad_options_are_refused(options, message):
+def test_bad_options_are_refused(make, options, message):
     with pytest.raises(ValueError, match=message):
-        SGPAttention(8, 2, **options)
+        make(8, 2, **options)

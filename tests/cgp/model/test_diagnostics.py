@@ -16,6 +16,7 @@ from cgp import (
     SGPAttention,
     SoftmaxAttention,
     SparseCGPAttention,
+    StandardSGPAttention,
 )
 from cgp.model.diagnostics import (
     attention_matrix,
@@ -35,7 +36,7 @@ BLOCKS = {
     "latent": partial(CGPAttention, coupling="latent"),
     "sparse": partial(SparseCGPAttention, num_inducing=4),
     "sgpa": partial(SGPAttention, num_inducing=4),
-    "sgpa standard": partial(SGPAttention, mode="standard"),
+    "sgpa standard": StandardSGPAttention,
 }
 
 

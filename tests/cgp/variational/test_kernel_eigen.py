@@ -28,27 +28,23 @@ def make(**options):
 
 
 @pytest.mark.parametrize("branches", ["both", "e", "r"])
-@pytest.mark.parametrize("whiten", [True, False])
-def test_posterior_is_its_formula(branches, whiten):
-    strategy = make(branches=branches, whiten=whiten).eval()
-    e = strategy.query_features(X) @ strategy.weight_e
-    r = strategy.key_features(X) @ strategy.weight_r
+@pytest.mark.parametrize("batch", [(), (4, 1)])
+def test_posterior_is_its_formula(branches, batch):
+    strategy, x = make(branches=branches).eval(), X + torch.rand(*batch, 1, 1, dtype=torch.float64)
+    e = strategy.query_features(x) @ strategy.weight_e
+    r = strategy.key_features(x) @ strategy.weight_r
     A = {"both": e + r, "e": e, "r": r}[branches]
-    raw, values = strategy.variables.variables, strategy.variables.singular_values
-    scale = torch.ones(3).double() if whiten else 1 / values
-    A = A * scale
-    posterior, prior = strategy(X), strategy(X, prior=True)
-    torch.testing.assert_close(posterior.mean, A @ raw.variational_mean[0])
-    S = raw.root[0] @ raw.root[0].mT
-    torch.testing.assert_close(posterior.covariance_matrix, A @ S @ A.mT)
-    prior_scale = A if whiten else A * values
-    torch.testing.assert_close(prior.covariance_matrix, prior_scale @ prior_scale.mT)
+    posterior, prior = strategy(x), strategy(x, prior=True)
+    assert posterior.batch_shape == prior.batch_shape == batch
+    torch.testing.assert_close(posterior.mean, A @ strategy.variables.variational_mean[0])
+    root = strategy.variables.root[0]
+    torch.testing.assert_close(posterior.covariance_matrix, A @ root @ root.mT @ A.mT)
+    torch.testing.assert_close(prior.covariance_matrix, A @ A.mT)
 
 
-@pytest.mark.parametrize("whiten", [True, False])
-def test_divergence_is_that_of_the_function_at_as_many_points_as_features(whiten):
+def test_divergence_is_that_of_the_function_at_as_many_points_as_features():
     """At r points the function fixes u, so both divergences are one."""
-    strategy, points = make(whiten=whiten).eval(), X[:3]
+    strategy, points = make().eval(), X[:3]
     q, p = strategy(points), strategy(points, prior=True)
     explicit = kl_divergence(
         MultivariateNormal(q.mean, q.covariance_matrix), MultivariateNormal(p.mean, p.covariance_matrix)
@@ -67,14 +63,11 @@ def test_residual_returns_what_the_projections_leave():
     assert difference.any()
 
 
-@pytest.mark.parametrize("whiten", [True, False])
-def test_trains_alone(whiten):
+def test_trains_alone():
     torch.manual_seed(0)
     x = torch.linspace(-2, 2, 40)[:, None]
     y = (2 * x[:, 0]).sin() + 0.1 * torch.randn(40)
-    strategy = KernelEigenVariationalStrategy(
-        features(), features(), num_features=6, rank=4, whiten=whiten, ksvd_weight=0.1
-    )
+    strategy = KernelEigenVariationalStrategy(features(), features(), num_features=6, rank=4, ksvd_weight=0.1)
     model, likelihood = ApproximateGP(strategy), GaussianLikelihood()
     mll = VariationalELBO(likelihood, model, num_data=40)
     optimiser = torch.optim.Adam([*model.parameters(), *likelihood.parameters()], lr=0.03)
@@ -90,11 +83,17 @@ def test_trains_alone(whiten):
 
 
 def test_every_parameter_gets_a_gradient_and_the_loss_is_added():
-    model = ApproximateGP(make(whiten=False))
+    model = ApproximateGP(make())
     likelihood = GaussianLikelihood().double()
     (-VariationalELBO(likelihood, model, num_data=5)(model(X), X[:, 0])).backward()
     assert not [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()]
     assert len(list(model.added_loss_terms())) == 1
+
+
+def test_without_weight_no_loss_is_left():
+    strategy = make(ksvd_weight=0.0)
+    strategy(X)
+    assert not [term for term in strategy.added_loss_terms() if term is not None]
 
 
 def test_unknown_branch_is_refused():

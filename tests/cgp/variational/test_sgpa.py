@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gpytorch
+import numpy as np
 import pytest
 import torch
 from gpytorch.distributions import MultivariateNormal as GPyTorchNormal
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
-from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.likelihoods import BernoulliLikelihood, GaussianLikelihood
 from gpytorch.means import ConstantMean
-from gpytorch.mlls import VariationalELBO
+from gpytorch.mlls import PredictiveLogLikelihood, VariationalELBO
 from gpytorch.models import ApproximateGP, ExactGP
+from gpytorch.variational import CholeskyVariationalDistribution, VariationalStrategy
 from torch.distributions import MultivariateNormal, kl_divergence
 
 from cgp.variational import DecoupledSGPAVariationalStrategy, SGPAVariationalStrategy
@@ -122,8 +125,123 @@ def test_every_parameter_gets_a_gradient():
     assert not [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()]
 
 
-def test_bad_points_are_refused():
-    with pytest.raises(ValueError, match=r"inducing_points: expected \(m, D\)"):
-        SGPAVariationalStrategy(RBFKernel(), torch.zeros(3))
-    with pytest.raises(ValueError, match=r"mean_inducing_points: expected \(l, 1\)"):
+def test_standard_sgpa_is_gpytorchs_whitened_strategy():
+    """With v = L^-T w: the same posterior and divergence as of the strategy that natural gradients train."""
+    kernel, L = RBFKernel().double(), None
+    beta = torch.linspace(-2, 2, 6, dtype=torch.float64)[:, None]
+    distribution = CholeskyVariationalDistribution(6).double()
+    with torch.no_grad():
+        for parameter in distribution.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    theirs = VariationalStrategy(_Zero(kernel), beta, distribution, jitter_val=1e-8)
+    theirs.variational_params_initialized.fill_(1)
+    ours = SGPAVariationalStrategy(kernel, beta)
+    with torch.no_grad():
+        L = torch.linalg.cholesky(kernel(beta).to_dense() + 1e-8 * torch.eye(6))
+        w = distribution.variational_mean
+        ours.values.copy_(torch.linalg.solve_triangular(L.mT, w[:, None], upper=True)[:, 0])
+        root = distribution.chol_variational_covar.tril()
+        signs = root.diagonal().sign()  # only positive diagonals here; the covariance does not see a column's sign
+        root = root * signs
+        ours.raw_root.copy_(root.tril(-1) + torch.diag(root.diagonal().expm1().log()))
+        a, b = ours(X), theirs.eval()(X)
+    torch.testing.assert_close(a.mean, b.mean, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(a.covariance_matrix, b.covariance_matrix, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(ours.kl_divergence(), theirs.kl_divergence(), rtol=1e-5, atol=1e-6)
+
+
+class _Zero(ApproximateGP):
+    def __init__(self, kernel):
+        gpytorch.Module.__init__(self)
+        self.kernel = kernel
+
+    def forward(self, x):
+        return GPyTorchNormal(torch.zeros(x.shape[:-1]).to(x), self.kernel(x))
+
+
+@pytest.mark.parametrize("objective", [VariationalELBO, PredictiveLogLikelihood])
+@pytest.mark.parametrize("likelihood", [GaussianLikelihood, BernoulliLikelihood])
+@pytest.mark.parametrize(("name", "m", "lr"), [("standard", 10, 0.05), ("standard", 15, 0.01), ("decoupled", 15, 0.05)])
+def test_trains_in_float32(name, m, lr, likelihood, objective):
+    """K_xx - T'T of inputs that the inducing ones explain is indefinite by rounding; marginals do not factorise it."""
+    torch.manual_seed(0)
+    x = torch.rand(100) * 4 - 2
+    y = (2 * x).sin() + 0.1 * torch.randn(100)
+    beta, kernel, likelihood = torch.linspace(-2, 2, m), ScaleKernel(RBFKernel()), likelihood()
+    if isinstance(likelihood, BernoulliLikelihood):
+        y = (y > 0).float()
+    if name == "standard":
+        strategy = SGPAVariationalStrategy(kernel, beta)
+    else:
+        strategy = DecoupledSGPAVariationalStrategy(kernel, beta, beta + 0.1)
+    model = ApproximateGP(strategy)
+    mll = objective(likelihood, model, num_data=100)
+    optimiser = torch.optim.Adam([*model.parameters(), *likelihood.parameters()], lr=lr)
+    losses = []
+    for _ in range(40):
+        optimiser.zero_grad()
+        loss = -mll(model(x), y)
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] - 0.05
+    model.eval()
+    posterior = model(torch.linspace(-2, 2, 50))
+    assert torch.isfinite(posterior.rsample(torch.Size([3]))).all()
+    torch.testing.assert_close(posterior.covariance_matrix.diagonal(), posterior.variance, rtol=0.05, atol=2e-4)
+
+
+def test_marginals_do_not_build_the_covariance():
+    posterior = make("decoupled")(X)
+    assert posterior.variance.shape == (3,)
+    assert not posterior.is_built
+
+
+@pytest.mark.parametrize("name", ["standard", "decoupled"])
+@pytest.mark.parametrize(
+    ("x_batch", "batch_shape", "points_batch"),
+    [((4,), (), ()), ((4, 1), (3,), ()), ((4, 1), (3,), (3,)), ((), (), (2,))],
+)
+def test_batches_broadcast_as_in_gpytorch(name, x_batch, batch_shape, points_batch):
+    """Each member as by itself; shapes as of GPyTorch's own strategy."""
+    torch.manual_seed(0)
+    kernel, size = MaternKernel(nu=1.5).double(), torch.Size(batch_shape)
+    beta, gamma = (torch.randn(*points_batch, m, 7, dtype=torch.float64) for m in (3, 2))
+    arguments = (beta,) if name == "standard" else (beta, gamma)
+    kind = SGPAVariationalStrategy if name == "standard" else DecoupledSGPAVariationalStrategy
+    strategy = kind(kernel, *arguments, batch_shape=size)
+    with torch.no_grad():
+        for parameter in (p for n, p in strategy.named_parameters() if "points" not in n and "covar" not in n):
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    x = torch.randn(*x_batch, 5, 7, dtype=torch.float64)
+    posterior, batch = strategy(x), torch.broadcast_shapes(x_batch, batch_shape, points_batch)
+    theirs = VariationalStrategy(_Zero(kernel), beta, CholeskyVariationalDistribution(3, batch_shape=size))
+    theirs = theirs.double().eval()(x)
+    assert posterior.batch_shape == theirs.batch_shape == batch
+    assert posterior.covariance_matrix.shape == (*batch, 5, 5)
+    torch.testing.assert_close(posterior.covariance_matrix.diagonal(dim1=-2, dim2=-1), posterior.variance)
+    assert strategy(x, prior=True).batch_shape == torch.broadcast_shapes(x_batch, batch_shape)
+    for index in np.ndindex(*batch):
+        alone = kind(kernel, *(_member(z, 2, index, batch) for z in arguments))
+        with torch.no_grad():
+            own = {n: p for n, p in strategy.named_parameters() if n in ("values", "raw_root", "mean_values")}
+            for n, p in own.items():
+                getattr(alone, n).copy_(_member(p, 2 if n == "raw_root" else 1, index, batch))
+        single = alone(_member(x, 2, index, batch))
+        torch.testing.assert_close(posterior.mean[index], single.mean)
+        torch.testing.assert_close(posterior.covariance_matrix[index], single.covariance_matrix)
+
+
+def _member(x, kept, index, batch):
+    return x.detach().expand(*batch, *x.shape[x.dim() - kept :])[index]
+
+
+def test_a_vector_is_a_column_of_inputs():
+    strategy = SGPAVariationalStrategy(RBFKernel(), torch.linspace(0, 1, 7))
+    assert strategy(torch.zeros(4, 1, 1)).batch_shape == (4,)
+    torch.testing.assert_close(strategy(torch.ones(3)).variance, strategy(torch.ones(3, 1)).variance)
+
+
+def test_widths_that_differ_are_refused():
+    with pytest.raises(ValueError, match=r"mean_inducing_points: expected \(\*batch, l, 1\)"):
         DecoupledSGPAVariationalStrategy(RBFKernel(), torch.zeros(3, 1), torch.zeros(3, 2))

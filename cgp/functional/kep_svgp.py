@@ -11,38 +11,34 @@ and are the features of two sparse Gaussian processes that share the inducing va
 
 .. math:: F^e = E\Lambda^{-1}u, \qquad F^r = R\Lambda^{-1}u
 
-Nothing n × n is formed: O(n r (s + r)).
+Nothing n × n is formed: O(n r (s + r)). In units of the singular values, :math:`u = \Lambda\tilde u`, the features are
+E and R themselves, the prior is :math:`N(0, I)`, and Λ enters the loss of the decomposition only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from .cholesky import cholesky
+from .column_gaussians import ColumnGaussian
 from .padding import mask_tokens
 
 __all__ = [
     "BRANCHES",
-    "FEATURE_MAPS",
-    "KSVD_LOSSES",
+    "MappedGaussian",
     "Projections",
-    "cosine",
-    "elu",
-    "identity",
     "ksvd_loss",
     "landmarks",
     "merge_branches",
     "primal_weights",
     "projections",
-    "published_ksvd_loss",
     "residual_variances",
 ]
 
 BRANCHES = ("both", "e", "r")
-KSVD_LOSSES = ("exact", "published")
 
 
 class Projections(NamedTuple):
@@ -59,59 +55,8 @@ class Projections(NamedTuple):
     trace: Tensor
 
 
-def cosine(x: Tensor) -> Tensor:
-    r"""Feature map of the cosine kernel, :math:`x/\|x\|`.
-
-    Args:
-        x: ``(*batch, n, s)``.
-
-    Returns:
-        ``(*batch, n, s)``; a token of length zero stays zero.
-
-    Example:
-        >>> cosine(torch.tensor([[3.0, 4.0]]))
-        tensor([[0.6000, 0.8000]])
-    """
-    return torch.nn.functional.normalize(x, dim=-1)
-
-
-def elu(x: Tensor) -> Tensor:
-    r"""Positive feature map of linear attention, :math:`\operatorname{elu}(x) + 1`.
-
-    Args:
-        x: ``(*batch, n, s)``.
-
-    Returns:
-        ``(*batch, n, s)``, positive.
-
-    Example:
-        >>> elu(torch.tensor([[0.0, 2.0]]))
-        tensor([[1., 3.]])
-    """
-    return torch.nn.functional.elu(x) + 1.0
-
-
-def identity(x: Tensor) -> Tensor:
-    r"""Feature map of the scaled dot product, :math:`x\,s^{-1/4}`.
-
-    Args:
-        x: ``(*batch, n, s)``.
-
-    Returns:
-        ``(*batch, n, s)``.
-
-    Example:
-        >>> identity(torch.ones(1, 16))[0, 0]
-        tensor(0.5000)
-    """
-    return x * x.shape[-1] ** -0.25
-
-
-FEATURE_MAPS: dict[str, Callable[[Tensor], Tensor]] = {"cosine": cosine, "elu": elu, "identity": identity}
-
-
 def landmarks(tokens: Tensor, count: int, padding: Tensor | None = None) -> Tensor:
-    """AttentionInputs at even distances along the real ones, the first and the last among them.
+    """Tokens at even distances along the real ones, the first and the last among them.
 
     Args:
         tokens: ``(*batch, n, d)``.
@@ -137,43 +82,8 @@ def landmarks(tokens: Tensor, count: int, padding: Tensor | None = None) -> Tens
     return mask_tokens(tokens, padding).gather(-2, index)
 
 
-def projections(
-    phi_q: Tensor,
-    phi_k: Tensor,
-    landmark_tokens: Tensor,
-    weight_e: Tensor,
-    weight_r: Tensor,
-    *,
-    query_padding: Tensor | None = None,
-    key_padding: Tensor | None = None,
-) -> Projections:
-    r"""Projections of queries and keys, :math:`E = \varphi_q f(X)^\top W_e`, :math:`R = \varphi_k f(X)^\top W_r`.
-
-    Args:
-        phi_q: features of the queries, ``(*batch, Nq, s)``.
-        phi_k: features of the keys, ``(*batch, Nk, s)``.
-        landmark_tokens: f(X), ``(*batch, p, s)``.
-        weight_e: ``(*batch, p, r)``.
-        weight_r: ``(*batch, p, r)``.
-        query_padding: ``(*batch, Nq)`` or None.
-        key_padding: ``(*batch, Nk)`` or None.
-
-    Returns:
-        The projections and the trace that couples them.
-
-    Example:
-        >>> one = torch.ones(1, 1)
-        >>> projections(2 * one, 3 * one, one, one, one)
-        Projections(e=tensor([[2.]]), r=tensor([[3.]]), trace=tensor(1.))
-    """
-    primal_e, primal_r = primal_weights(landmark_tokens, weight_e, weight_r)
-    e = mask_tokens(phi_q, query_padding) @ primal_e
-    r = mask_tokens(phi_k, key_padding) @ primal_r
-    return Projections(e, r, (primal_e * primal_r).sum((-2, -1)))
-
-
 def primal_weights(landmark_tokens: Tensor, weight_e: Tensor, weight_r: Tensor) -> tuple[Tensor, Tensor]:
-    r"""What turns feature maps into projections, :math:`W_{e|X} = f(X)^\top W_e` and :math:`W_{r|X} = f(X)^\top W_r`.
+    r"""Maps from features to projections, :math:`W_{e|X} = f(X)^\top W_e` and :math:`W_{r|X} = f(X)^\top W_r`.
 
     Args:
         landmark_tokens: f(X), ``(*batch, p, s)``.
@@ -193,8 +103,28 @@ def primal_weights(landmark_tokens: Tensor, weight_e: Tensor, weight_r: Tensor) 
     return of_e, of_r
 
 
+def projections(phi_q: Tensor, phi_k: Tensor, primal_e: Tensor, primal_r: Tensor) -> Projections:
+    r"""Projections of queries and keys, :math:`E = \varphi_qW_{e|X}`, :math:`R = \varphi_kW_{r|X}`.
+
+    Args:
+        phi_q: features of the queries, zero at padded tokens, ``(*batch, Nq, s)``.
+        phi_k: features of the keys, zero at padded tokens, ``(*batch, Nk, s)``.
+        primal_e: ``(*batch, s, r)``.
+        primal_r: ``(*batch, s, r)``.
+
+    Returns:
+        The projections and the trace that couples them.
+
+    Example:
+        >>> one = torch.ones(1, 1)
+        >>> projections(2 * one, 3 * one, one, one)
+        Projections(e=tensor([[2.]]), r=tensor([[3.]]), trace=tensor(1.))
+    """
+    return Projections(phi_q @ primal_e, phi_k @ primal_r, (primal_e * primal_r).sum((-2, -1)))
+
+
 def merge_branches(e: Tensor, r: Tensor, branches: str = "both", merge_map: Tensor | None = None) -> Tensor:
-    r"""Both branches in one: :math:`E + R`, or :math:`W_m[E; R]` along the tokens, or one of them alone.
+    r"""Both branches in one: :math:`E + R`, or :math:`W_m[E; R]` along the tokens, or one of them.
 
     The branches share the inducing variables, so merging the features merges the processes.
 
@@ -233,11 +163,11 @@ def residual_variances(phi_q: Tensor, phi_k: Tensor, projected: Projections) -> 
         projected: the projections.
 
     Returns:
-        ``(*batch, Nq)`` and ``(*batch, Nk)``, O(n s²).
+        ``(*batch, Nq, 1)`` and ``(*batch, Nk, 1)``, O(n s²).
     """
     second_q, second_k = phi_q.mT @ phi_q, phi_k.mT @ phi_k  # (*batch, s, s)
-    of_e = ((phi_q @ second_k) * phi_q).sum(-1) - projected.e.square().sum(-1)
-    of_r = ((phi_k @ second_q) * phi_k).sum(-1) - projected.r.square().sum(-1)
+    of_e = ((phi_q @ second_k) * phi_q).sum(-1, keepdim=True) - projected.e.square().sum(-1, keepdim=True)
+    of_r = ((phi_k @ second_q) * phi_k).sum(-1, keepdim=True) - projected.r.square().sum(-1, keepdim=True)
     return of_e.clamp(min=0.0), of_r.clamp(min=0.0)
 
 
@@ -266,26 +196,57 @@ def ksvd_loss(projected: Projections, singular_values: Tensor) -> Tensor:
     return (0.5 * variance.sum(-1) - projected.trace).square()
 
 
-def published_ksvd_loss(
-    projected: Projections, singular_values: Tensor, weight_e: Tensor, weight_r: Tensor, num_tokens: Tensor
-) -> Tensor:
-    r"""KSVD loss as the authors' code has it: averages in place of sums, one square of the whole.
+class MappedGaussian(NamedTuple):
+    r"""Independent outputs and a linear map from them to the columns of a head, :math:`F = [f_1, \dots, f_J]W`.
 
-    .. math:: \Big(\tfrac12\,\overline{\|e_i\Lambda^{-1/2}\|^2} + \tfrac12\,\overline{\|r_i\Lambda^{-1/2}\|^2}
-        - \overline{\operatorname{tr}W_e^\top W_r}\Big)^2
+    The columns depend on each other through W; ``columns`` is the distribution of each by itself.
 
-    with the averages over tokens, heads and sequences, the last over heads. It is not zero at the decomposition.
-
-    Args:
-        projected: the projections, ``(*batch, h, n, r)``.
-        singular_values: the diagonal of Λ, ``(h, r)``.
-        weight_e: ``(h, p, r)``.
-        weight_r: ``(h, p, r)``.
-        num_tokens: number of real tokens, ``()`` or broadcastable to ``(*batch, h)``.
-
-    Returns:
-        ``()``.
+    Attributes:
+        outputs: J columns, ``(*batch, n, J)``.
+        head_map: W, ``(J, s)`` or broadcastable.
     """
-    variance = (projected.e.square().sum(-2) + projected.r.square().sum(-2)) / singular_values
-    per_token = 0.5 * variance.sum(-1) / num_tokens.clamp(min=1.0)
-    return (per_token.mean() - (weight_e * weight_r).sum((-2, -1)).mean()).square()
+
+    outputs: ColumnGaussian
+    head_map: Tensor
+
+    @property
+    def mean(self) -> Tensor:
+        """``(*batch, n, s)``."""
+        return self.outputs.mean @ self.head_map
+
+    @property
+    def variances(self) -> Tensor:
+        """Variance of each token and column, ``(*batch, n, s)``."""
+        return self.outputs.variances @ self.head_map.square()
+
+    @property
+    def variance(self) -> Tensor:
+        """Variance of each token, averaged over its columns, ``(*batch, n)``."""
+        return self.variances.mean(-1)
+
+    @property
+    def columns(self) -> ColumnGaussian:
+        r"""Each column by itself, of covariance :math:`A\big(\sum_j W_{jc}^2S_j\big)A^\top`."""
+        outputs, weights = self.outputs, self.head_map.square()
+        covariances = (outputs.roots @ outputs.roots.mT).flatten(-2)  # (*batch, J, r²)
+        mixed = (weights.mT @ covariances).unflatten(-1, outputs.roots.shape[-2:])
+        roots = cholesky(mixed, name="covariance of u under the head's map", jitter=0.0)
+        diagonal = None if outputs.diagonal is None else outputs.diagonal * weights.sum(-2, keepdim=True)
+        return ColumnGaussian(self.mean, outputs.features, roots, diagonal)
+
+    def rsample(self, sampling: str = "joint", sample_shape: torch.Size = torch.Size()) -> Tensor:
+        """Draws of the outputs, mapped.
+
+        Args:
+            sampling: "mean", "marginal" or "joint".
+            sample_shape: shape of the draws.
+
+        Returns:
+            ``(*sample_shape, *batch, n, s)``.
+
+        Example:
+            >>> outputs = ColumnGaussian(torch.ones(3, 2), torch.zeros(3, 1), torch.zeros(2, 1, 1))
+            >>> MappedGaussian(outputs, torch.ones(2, 1)).rsample()[0]
+            tensor([2.])
+        """
+        return self.outputs.rsample(sampling, sample_shape) @ self.head_map

@@ -1,0 +1,251 @@
+r"""Sparse Gaussian process attention: kernel attention as the mean of a sparse variational Gaussian process.
+
+Chen & Li, Calibrating Transformers via Sparse Gaussian Processes (2023). Queries are inputs, keys inducing inputs,
+values variational parameters; one kernel and one map serve queries and keys.
+
+Decoupled: m global keys :math:`\beta` carry the covariance, the tokens' keys :math:`\gamma` the mean. With the
+features :math:`T_x = L_\beta^{-1}K_{\beta x}`, :math:`L_\beta = \operatorname{chol}K_{\beta\beta}`, and the whitened
+global variables :math:`N(w_c, R_cR_c^\top)`, :math:`w = L_\beta^\top v_\beta`:
+
+.. math:: \mu = K_{q\gamma}V + T_q^\top(w - T_\gamma V), \qquad
+    \Sigma_c = K_{qq} - T_q^\top T_q + T_q^\top R_cR_c^\top T_q
+
+Standard: the tokens' keys carry both, with Gaussian sites of precision :math:`\Pi`, :math:`S = (K^{-1} + \Pi)^{-1}`:
+
+.. math:: \mu = K_{qk}V, \qquad \Sigma = K_{qq} + K_{qk}(K^{-1}SK^{-1} - K^{-1})K_{kq}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .cholesky import cholesky, inverse_factor, log_determinant
+from .column_gaussians import ColumnGaussian
+from .draws import safe_sqrt
+from .padding import add_noise, mask_gram, mask_tokens
+
+__all__ = [
+    "GlobalKeys",
+    "Sites",
+    "decoupled_divergence",
+    "decoupled_mean",
+    "decoupled_posterior",
+    "global_keys",
+    "sites",
+    "unexplained_root",
+    "whitened_divergence",
+]
+
+
+_JITTER = {torch.float32: 1e-5, torch.float64: 1e-8}  # relative to the prior
+
+
+class GlobalKeys(NamedTuple):
+    r"""Global keys of the decoupled form; they depend on weights only.
+
+    Attributes:
+        points: :math:`\beta`, ``(*batch, m, s)``.
+        factor: :math:`L_\beta`, ``(*batch, m, m)``.
+        whitening: :math:`L_\beta^{-1}`, ``(*batch, m, m)``.
+    """
+
+    points: Tensor
+    factor: Tensor
+    whitening: Tensor
+
+
+def global_keys(points: Tensor, K_bb: Tensor) -> GlobalKeys:
+    r"""Factorise the covariance of the global keys.
+
+    Args:
+        points: :math:`\beta`, ``(*batch, m, s)``.
+        K_bb: their covariance, ``(*batch, m, m)``.
+
+    Returns:
+        The keys with their factor and its inverse.
+
+    Example:
+        >>> global_keys(torch.zeros(2, 1), torch.eye(2, dtype=torch.float64) * 4.0).factor
+        tensor([[2.0000, 0.0000],
+                [0.0000, 2.0000]], dtype=torch.float64)
+    """
+    factor = cholesky(K_bb, name="K_bb (global keys)")
+    return GlobalKeys(points, factor, inverse_factor(factor))
+
+
+def decoupled_mean(attended: Tensor, features: Tensor, gathered: Tensor, global_mean: Tensor) -> Tensor:
+    r"""Posterior mean, :math:`K_{q\gamma}V + T_q^\top(w - T_\gamma V)`.
+
+    At the global keys it is :math:`L_\beta w = K_{\beta\beta}v_\beta`, whatever the tokens are.
+
+    Args:
+        attended: :math:`K_{q\gamma}V`, ``(*batch, Nq, s)``.
+        features: :math:`T_q`, ``(*batch, m, Nq)``.
+        gathered: :math:`T_\gamma V`, ``(*batch, m, s)``.
+        global_mean: :math:`w`, ``(*batch, m, s)``.
+
+    Returns:
+        ``(*batch, Nq, s)``.
+
+    Example:
+        >>> one = torch.ones(1, 1)
+        >>> decoupled_mean(5.0 * one, one, 5.0 * one, 2.0 * one)
+        tensor([[2.]])
+    """
+    return attended + features.mT @ (global_mean - gathered)
+
+
+def decoupled_posterior(
+    mean: Tensor,
+    features: Tensor,
+    roots: Tensor,
+    prior_variance: Tensor,
+    residual_root: Callable[[], Tensor],
+    padding: Tensor | None = None,
+) -> ColumnGaussian:
+    r"""Posterior of the decoupled form, of variances :math:`k_{ii} - \|T_i\|^2 + \|R_c^\top T_i\|^2`.
+
+    Args:
+        mean: ``(*batch, Nq, s)``.
+        features: :math:`T_q`, ``(*batch, m, Nq)``.
+        roots: :math:`R_c`, ``(*batch, s, m, m)`` or broadcastable.
+        prior_variance: the diagonal of :math:`K_{qq}`, ``(*batch, Nq)``.
+        residual_root: builds what joint draws need besides, see :func:`unexplained_root`.
+        padding: of the queries, ``(*batch, Nq)``, or None.
+
+    Returns:
+        One covariance per column.
+
+    Example:
+        >>> one = torch.ones(1, 1)
+        >>> decoupled_posterior(one, one, 0.5 * one[None], one[0], lambda: 0.0 * one).variances
+        tensor([[0.2500]])
+    """
+    features = mask_gram(features, None, padding)
+    unexplained = (prior_variance - features.square().sum(-2)).clamp(min=0.0)[..., None]
+    return ColumnGaussian(
+        mask_tokens(mean, padding), features.mT, roots, mask_tokens(unexplained, padding), residual_root
+    )
+
+
+def unexplained_root(K_qq: Tensor, features: Tensor, padding: Tensor | None = None) -> Tensor:
+    r"""Cholesky factor of what the global keys leave unexplained, :math:`K_{qq} - T_q^\top T_q`.
+
+    It may vanish, so the prior, not the difference, sets the scale of its jitter. The features must come from
+    substitution, ``solve_lower(L_b, K_bq)``: their rounding is then far below the jitter (an explicit inverse's is not).
+
+    Args:
+        K_qq: ``(*batch, Nq, Nq)``.
+        features: :math:`T_q`, ``(*batch, m, Nq)``.
+        padding: of the queries, ``(*batch, Nq)``, or None.
+
+    Returns:
+        ``(*batch, Nq, Nq)``, zero at padded tokens.
+
+    Example:
+        >>> unexplained_root(torch.ones(1, 1).double(), torch.full((1, 1), 0.6).double())
+        tensor([[0.8000]], dtype=torch.float64)
+    """
+    jitter = _JITTER[K_qq.dtype] * K_qq.detach().diagonal(dim1=-2, dim2=-1).mean(-1)
+    residual = mask_gram(K_qq - features.mT @ features, padding, padding)
+    factor = cholesky(add_noise(residual, jitter, padding), name="K_qq - T'T", jitter=0.0)
+    return mask_gram(factor, padding, padding)
+
+
+def decoupled_divergence(values: Tensor, attended: Tensor, gathered: Tensor) -> Tensor:
+    r"""The tokens' part of the divergence, :math:`\tfrac12\operatorname{tr}V^\top(K_{\gamma\gamma} - T^\top T)V`.
+
+    Args:
+        values: V, zero at padded tokens, ``(*batch, Nk, s)``.
+        attended: :math:`K_{\gamma\gamma}V`, ``(*batch, Nk, s)``.
+        gathered: :math:`T_\gamma V`, ``(*batch, m, s)``.
+
+    Returns:
+        ``(*batch,)``, in nats, summed over the columns.
+
+    Example:
+        >>> decoupled_divergence(torch.ones(1, 1), torch.ones(1, 1), torch.full((1, 1), 0.6))
+        tensor(0.3200)
+    """
+    return 0.5 * ((values * attended).sum((-2, -1)) - gathered.square().sum((-2, -1)))
+
+
+def whitened_divergence(mean: Tensor, root: Tensor) -> Tensor:
+    r"""Divergence of whitened variables, :math:`\mathrm{KL}[N(w, RR^\top) \,\|\, N(0, I)]`.
+
+    .. math:: \tfrac12\big[\operatorname{tr}RR^\top + w^\top w - m\big] - \log|R|
+
+    Args:
+        mean: w, ``(*batch, m)``.
+        root: R, lower triangular with a positive diagonal, ``(*batch, m, m)``.
+
+    Returns:
+        ``(*batch,)``, in nats.
+
+    Example:
+        >>> whitened_divergence(torch.tensor([2.0]), torch.ones(1, 1))
+        tensor(2.)
+    """
+    squares = root.square().sum((-2, -1)) + mean.square().sum(-1) - mean.shape[-1]
+    return 0.5 * (squares - log_determinant(root))
+
+
+class Sites(NamedTuple):
+    r"""Factors of the standard form.
+
+    Attributes:
+        mean: :math:`K_{qk}V`, ``(*batch, Nq, s)``.
+        explained: :math:`B^{-1/2}\Pi^{1/2}K_{kq}`, a root of what the sites take from the prior, ``(*batch, Nk, Nq)``.
+        divergence: KL from the prior, summed over the columns, ``(*batch,)``, in nats.
+    """
+
+    mean: Tensor
+    explained: Tensor
+    divergence: Tensor
+
+
+def sites(
+    K_qk: Tensor,
+    K_kk: Tensor,
+    values: Tensor,
+    precision: Tensor,
+    *,
+    query_padding: Tensor | None = None,
+    key_padding: Tensor | None = None,
+) -> Sites:
+    r"""Standard form, whose inducing covariance comes from Gaussian sites, :math:`S = (K^{-1} + \Pi)^{-1}`.
+
+    With :math:`B = I + \Pi^{1/2}K\Pi^{1/2}`, the only matrix that is factorised (its eigenvalues are at least one):
+
+    .. math:: \Sigma = K_{qq} - K_{qk}\Pi^{1/2}B^{-1}\Pi^{1/2}K_{kq}, \qquad
+        \mathrm{KL} = \tfrac12\big[s(\operatorname{tr}B^{-1} - n + \log|B|) + \operatorname{tr}V^\top KV\big]
+
+    The family holds the exact posterior of any Gaussian likelihood; unlike the paper's triangle it does not depend on
+    the order of the tokens.
+
+    Args:
+        K_qk: ``(*batch, Nq, Nk)``.
+        K_kk: ``(*batch, Nk, Nk)``.
+        values: V, ``(*batch, Nk, s)``.
+        precision: the diagonal of :math:`\Pi`, at least zero, ``(*batch, Nk)``.
+        query_padding: ``(*batch, Nq)`` or None.
+        key_padding: ``(*batch, Nk)`` or None.
+
+    Returns:
+        The factors; one n × n Cholesky.
+    """
+    values = mask_tokens(values, key_padding)
+    root = mask_tokens(safe_sqrt(precision)[..., None], key_padding)  # (*batch, Nk, 1)
+    factor = cholesky(add_noise(root * K_kk * root.mT, 1.0), name="B (sites)", jitter=0.0)
+    inverse = inverse_factor(factor)
+    own = inverse.square().sum((-2, -1)) - K_kk.shape[-1] + log_determinant(factor)
+    quadratic = (values * (K_kk @ values)).sum((-2, -1))
+    return Sites(
+        mean=mask_tokens(K_qk @ values, query_padding),
+        explained=mask_gram(inverse @ (root * K_qk.mT), None, query_padding),
+        divergence=0.5 * (values.shape[-1] * own + quadratic),
+    )

@@ -1,0 +1,150 @@
+"""Kernel-eigen features: the KSVD loss at the exact decomposition, even landmarks, residuals, merging."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn.functional import normalize
+
+from cgp.functional import kep_svgp
+from cgp.functional.column_gaussians import ColumnGaussian
+from cgp.functional.kep_svgp import MappedGaussian, Projections
+
+
+def features(n=7, width=4, seed=0, batch=()):
+    generator = torch.Generator().manual_seed(seed)
+    return [normalize(torch.randn(*batch, n, width, dtype=torch.float64, generator=generator), dim=-1) for _ in "qk"]
+
+
+def decomposition(phi_q, phi_k, rank):
+    """Projections at the exact singular value decomposition of φ_q φ_k', by numpy."""
+    q, k = phi_q.numpy(), phi_k.numpy()
+    H_e, singular, H_r = np.linalg.svd(q @ k.T)
+    H_e, singular, H_r = H_e[:, :rank], singular[:rank], H_r[:rank].T
+    weight_e, weight_r = k.T @ H_r, q.T @ H_e  # primal weights, (s, r)
+    projected = Projections(
+        *(torch.from_numpy(x) for x in (q @ weight_e, k @ weight_r)), torch.tensor((weight_e * weight_r).sum())
+    )
+    return projected, torch.from_numpy(singular.copy()), torch.from_numpy(H_e.copy()), torch.from_numpy(H_r.copy())
+
+
+@pytest.mark.parametrize("rank", [1, 2, 4])
+def test_ksvd_loss_is_zero_at_the_exact_decomposition(rank):
+    projected, singular, H_e, H_r = decomposition(*features(), rank)
+    torch.testing.assert_close(projected.e, H_e * singular)
+    torch.testing.assert_close(projected.r, H_r * singular)
+    assert kep_svgp.ksvd_loss(projected, singular) < 1e-24
+    assert kep_svgp.ksvd_loss(projected, 1.5 * singular) > 1e-3
+    off = projected._replace(e=projected.e + 0.1)
+    assert kep_svgp.ksvd_loss(off, singular) > 1e-6
+
+
+def test_ksvd_loss_is_its_formula():
+    e, r = torch.randn(2, 3, 5, 4).double().unbind(0)
+    trace, values = torch.randn(3).double(), torch.rand(3, 4).double() + 0.5
+    expected = []
+    for b in range(3):
+        total = sum(
+            (e[b, i] / values[b].sqrt()).square().sum() + (r[b, i] / values[b].sqrt()).square().sum() for i in range(5)
+        )
+        expected.append((0.5 * total - trace[b]) ** 2)
+    torch.testing.assert_close(kep_svgp.ksvd_loss(Projections(e, r, trace), values), torch.stack(expected))
+
+
+def test_residual_is_what_the_decomposition_leaves_and_never_negative():
+    phi_q, phi_k = features()
+    for rank in (1, 2, 4):
+        projected, _, _, _ = decomposition(phi_q, phi_k, rank)
+        of_e, of_r = kep_svgp.residual_variances(phi_q, phi_k, projected)
+        A = phi_q @ phi_k.mT
+        torch.testing.assert_close(of_e, (A @ A.mT - projected.e @ projected.e.mT).diagonal().clamp(min=0)[:, None])
+        torch.testing.assert_close(of_r, (A.mT @ A - projected.r @ projected.r.mT).diagonal().clamp(min=0)[:, None])
+        assert (A @ A.mT - projected.e @ projected.e.mT).diagonal().min() > -1e-12
+    assert of_e.max() < 1e-12  # full rank explains everything
+    larger = projected._replace(e=10 * projected.e)
+    assert not kep_svgp.residual_variances(phi_q, phi_k, larger)[0].any()
+
+
+@given(n=st.integers(1, 12), count=st.integers(1, 9), offset=st.integers(0, 3))
+def test_landmarks_of_padded_sequences_are_those_of_the_real_tokens(n, count, offset):
+    tokens = torch.arange(1.0, n + 1)[:, None]
+    expected = kep_svgp.landmarks(tokens, count)
+    scattered = torch.zeros(2 * n + offset, 1)
+    scattered[offset::2] = tokens
+    padding = (scattered == 0)[:, 0]
+    assert torch.equal(kep_svgp.landmarks(scattered, count, padding), expected)
+    chosen = expected[:, 0]
+    assert chosen[0] == 1
+    assert count == 1 or chosen[-1] == n
+    assert (chosen.diff() >= 0).all()
+    if count >= n:
+        assert set(chosen.tolist()) == set(tokens[:, 0].tolist())
+    else:
+        assert len(set(chosen.tolist())) == count
+
+
+def test_landmarks_of_no_token_are_zero():
+    chosen = kep_svgp.landmarks(torch.ones(2, 3, 1), 2, torch.tensor([[True] * 3, [False] * 3]))
+    assert not chosen[0].any()
+    assert chosen[1].all()
+
+
+def test_projections_are_their_formula_and_batch_equals_loop():
+    phi_q, phi_k = features(batch=(2, 3))
+    chosen = torch.randn(2, 3, 5, 4).double()
+    weights = torch.randn(2, 3, 5, 2).double().unbind(0)
+    together = kep_svgp.projections(phi_q, phi_k, *kep_svgp.primal_weights(chosen, *weights))
+    for b, h in np.ndindex(2, 3):
+        primal = [chosen[b, h].mT @ w[h] for w in weights]
+        torch.testing.assert_close(together.e[b, h], phi_q[b, h] @ primal[0])
+        torch.testing.assert_close(together.r[b, h], phi_k[b, h] @ primal[1])
+        torch.testing.assert_close(together.trace[b, h], torch.trace(primal[0].mT @ primal[1]))
+
+
+def test_branches_alone_and_together():
+    e, r, merge_map = torch.randn(2, 3, 4), torch.randn(2, 3, 4), torch.randn(3, 6)
+    assert kep_svgp.merge_branches(e, r, "e") is e
+    assert kep_svgp.merge_branches(e, r, "r") is r
+    assert torch.equal(kep_svgp.merge_branches(e, r), e + r)
+    merged = kep_svgp.merge_branches(e, r, merge_map=merge_map)
+    torch.testing.assert_close(merged, merge_map[:, :3] @ e + merge_map[:, 3:] @ r)
+
+
+def test_gradients():
+    phi, chosen, weights = torch.randn(2, 4, 3).double(), torch.randn(5, 3).double(), torch.randn(2, 5, 2).double()
+    values = torch.rand(2).double() + 0.5
+
+    def value(phi_q, phi_k, chosen, weight_e, weight_r, values):
+        projected = kep_svgp.projections(phi_q, phi_k, *kep_svgp.primal_weights(chosen, weight_e, weight_r))
+        return (*projected, kep_svgp.ksvd_loss(projected, values))
+
+    inputs = [t.clone().requires_grad_() for t in (*phi, chosen, *weights, values)]
+    assert torch.autograd.gradcheck(value, inputs)
+
+
+@pytest.mark.parametrize("residual", [True, False])
+@pytest.mark.parametrize("sampling", ["marginal", "joint"])
+def test_mapped_draws_have_the_moments_of_the_columns(sampling, residual):
+    """Column c is Σ_j W_jc f_j, of covariance A (Σ_j W_jc² S_j) A', each token's own draw of u apart in "marginal"."""
+    generator = torch.Generator().manual_seed(0)
+    A, W, m = (torch.randn(*shape, dtype=torch.float64, generator=generator) for shape in ((4, 2), (3, 2), (3, 2)))
+    roots = torch.randn(3, 2, 2, dtype=torch.float64, generator=generator).tril()
+    diagonal = torch.rand(4, 1, dtype=torch.float64, generator=generator) if residual else None
+    mapped, count = MappedGaussian(ColumnGaussian(A @ m.mT, A, roots, diagonal), W), 50_000
+    torch.manual_seed(0)
+    draws = mapped.rsample(sampling, torch.Size([count]))
+    torch.testing.assert_close(mapped.mean, A @ m.mT @ W)
+    for c in range(2):
+        S = sum(W[j, c] ** 2 * roots[j] @ roots[j].mT for j in range(3))
+        covariance = A @ S @ A.mT
+        if residual:
+            covariance = covariance + torch.diag(diagonal[:, 0]) * W[:, c].square().sum()
+        torch.testing.assert_close(mapped.columns.covariance[c], covariance)
+        torch.testing.assert_close(mapped.variances[:, c], covariance.diagonal())
+        expected = covariance if sampling == "joint" else torch.diag(covariance.diagonal())
+        assert (draws[..., c].T.cov() - expected).abs().max() < 8 * covariance.diagonal().max() / count**0.5
+    assert ((draws.mean(0) - mapped.mean).abs() < 5 * (mapped.variances / count).sqrt()).all()
+    torch.testing.assert_close(mapped.variance, mapped.variances.mean(-1))
