@@ -11,12 +11,13 @@ from .attention import (
     SparseCGPAttention,
     StandardSGPAttention,
 )
-from .conversion import convert, describe
+from .conversion import convert, describe, from_pretrained, save_pretrained
 from .model.blocks import freeze
 from .model.calibrate import Calibration, calibrate
 from .model.likelihoods import CategoricalLikelihood, HomoscedasticLikelihood
 from .model.objective import Objective
-from .model.predict import Prediction, predict
+from .model.predict import predict
+from .model.prediction import Prediction
 
 __version__ = "0.1.0"
 
@@ -40,5 +41,7 @@ __all__ = [
     "convert",
     "describe",
     "freeze",
+    "from_pretrained",
     "predict",
+    "save_pretrained",
 ]

@@ -14,7 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 
-from cgp.model.temperature import logit_temperature, set_logit_temperature
+from cgp.model.predict import logit_temperature, set_logit_temperature
 from cgp.model.twin import twin
 
 from .convert import leave_nested_tensors, put_heads

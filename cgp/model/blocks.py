@@ -11,7 +11,17 @@ from torch import Tensor, nn
 
 from cgp.attention import Attention, LossTerm, SharedInducingPoints, StochasticHeads
 
-__all__ = ["added_losses", "attention_blocks", "clear_added_losses", "draws", "freeze", "global_kl", "sampling"]
+__all__ = [
+    "added_losses",
+    "attention_blocks",
+    "clear_added_losses",
+    "draws",
+    "eval_mode",
+    "freeze",
+    "global_kl",
+    "sampling",
+    "seeded",
+]
 
 
 def attention_blocks(model: nn.Module, *, stochastic: bool = False) -> list[Attention]:
@@ -107,6 +117,41 @@ def draws(model: nn.Module, num_samples: int) -> Iterator[None]:
     finally:
         for block in first:
             block.num_samples = None
+
+
+@contextmanager
+def eval_mode(model: nn.Module) -> Iterator[None]:
+    """Eval mode for the time of a ``with``; each module gets its own mode back.
+
+    Args:
+        model: any module; one that is in eval mode already keeps its frozen factors.
+    """
+    before = {module: module.training for module in model.modules()}
+    if any(before.values()):
+        model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in before.items():
+            if module.training != mode:
+                module.training = mode
+
+
+@contextmanager
+def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
+    """A seed of the global generators for the time of a ``with``; they are left as they were.
+
+    Args:
+        seed: None leaves them alone.
+        device: whose generator is meant besides the CPU's.
+    """
+    if seed is None:
+        yield
+        return
+    forked = "cuda" if device.type == "cpu" else device.type
+    with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=forked):
+        torch.manual_seed(seed)
+        yield
 
 
 def clear_added_losses(model: nn.Module) -> None:

@@ -1,14 +1,31 @@
-"""What models take: a tensor, a tuple of arguments or a dict of them; in batches, on a device."""
+"""Inputs of models: tensors, arrays, tuples, dicts, lists of examples, data sets and loaders, in batches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
-__all__ = ["call_model", "logits_of", "model_device", "split_inputs", "to_device"]
+__all__ = ["Batch", "batches", "call_model", "logits_of", "model_device", "split_inputs", "to_device"]
+
+_LABELS = ("labels", "label")
+_DEFAULT_BATCH = 32
+
+
+class Batch(NamedTuple):
+    """Inputs of a batch of examples.
+
+    Attributes:
+        inputs: what the model takes.
+        labels: its labels where the source has them, or None.
+    """
+
+    inputs: Any
+    labels: Tensor | None
 
 
 def call_model(model: nn.Module, inputs: Any, **options: Any) -> Any:
@@ -51,32 +68,54 @@ def logits_of(output: Any) -> Tensor:
 
 
 def model_device(model: nn.Module) -> torch.device:
-    """Where a model's parameters are.
-
-    Args:
-        model: any module.
-
-    Returns:
-        The device of the first of them; the CPU if there are none.
-    """
+    """The device of a model's first parameter; the CPU if it has none."""
     return next((p.device for p in model.parameters()), torch.device("cpu"))
 
 
 def to_device(inputs: Any, device: torch.device) -> Any:
-    """Inputs with every tensor on a device.
+    """Move every tensor in a tensor, tuple, list or dict to a device."""
+    return _each(inputs, lambda tensor: tensor.to(device))
+
+
+def batches(data: Any, batch_size: int | None = None, *, dtype: torch.dtype | None = None) -> Iterator[Batch]:
+    """Read batches of inputs, and labels where there are any.
 
     Args:
-        inputs: a tensor, tuple, list or dict.
-        device: where to.
+        data: one of
 
-    Returns:
-        The like.
+            - a tensor, an array, a tuple of arguments or a dict of them: split along the first dimension,
+            - a list of dicts, one per example: stacked; sequences of several lengths are padded by zeros,
+            - a data set or loader (or other iterator) of ``(inputs, labels)``, of dicts with or without "labels", or of
+              inputs.
+        batch_size: examples per batch. None is all at once for tensors, and 32 for a list or data set; loaders have
+            their own.
+        dtype: of floating-point NumPy arrays; None leaves them as they are.
+
+    Yields:
+        The batches in order.
+
+    Raises:
+        ValueError: if the batch size is not positive, or examples cannot be put together.
+
+    Example:
+        >>> [len(batch.inputs) for batch in batches(np.zeros((5, 2)), 2)]
+        [2, 2, 1]
+        >>> next(batches([{"ids": [1, 2], "labels": 0}, {"ids": [3, 4], "labels": 1}])).labels
+        tensor([0, 1])
     """
-    if isinstance(inputs, Mapping):
-        return {name: to_device(value, device) for name, value in inputs.items()}
-    if isinstance(inputs, tuple | list):
-        return tuple(to_device(value, device) for value in inputs)
-    return inputs.to(device) if isinstance(inputs, Tensor) else inputs
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"batch_size: expected at least 1, got {batch_size}")
+    loader: Iterable[Any] = data
+    if _are_examples(data) or isinstance(data, Dataset) or _looks_like_dataset(data):
+        own = torch.Generator()  # a loader without one draws from the global generator
+        loader = DataLoader(data, batch_size or _DEFAULT_BATCH, collate_fn=_collate, generator=own)
+    elif isinstance(data, Tensor | np.ndarray | Mapping | tuple | list):
+        inputs = _tensors_for_arrays(data, dtype)
+        yield from (Batch(part, None) for part in split_inputs(inputs, batch_size))
+        return
+    for batch in loader:
+        inputs, labels = _without_labels(batch)
+        yield Batch(_tensors_for_arrays(inputs, dtype), labels)
 
 
 def split_inputs(inputs: Any, batch_size: int | None) -> Iterator[Any]:
@@ -101,27 +140,76 @@ def split_inputs(inputs: Any, batch_size: int | None) -> Iterator[Any]:
         return
     if batch_size < 1:
         raise ValueError(f"batch_size: expected at least 1, got {batch_size}")
-    sizes = {tensor.shape[0] if tensor.dim() else 0 for tensor in _tensors(inputs)}
+    sizes: set[int] = set()
+    _each(inputs, lambda tensor: sizes.add(tensor.shape[0] if tensor.dim() else 0))
     if len(sizes) != 1:
         raise ValueError(
             f"inputs: expected tensors with one first dimension to split, got sizes {sorted(sizes)} "
             "(batch_size=None passes them whole)"
         )
     for start in range(0, sizes.pop(), batch_size):
-        yield _slice(inputs, slice(start, start + batch_size))
+        part = slice(start, start + batch_size)
+        yield _each(inputs, lambda tensor, part=part: tensor[part])
 
 
-def _tensors(inputs: Any) -> list[Tensor]:
-    if isinstance(inputs, Mapping):
-        return [tensor for value in inputs.values() for tensor in _tensors(value)]
-    if isinstance(inputs, tuple | list):
-        return [tensor for value in inputs for tensor in _tensors(value)]
-    return [inputs] if isinstance(inputs, Tensor) else []
+def _each(value: Any, change: Any) -> Any:
+    """A tensor, tuple, list or dict with every tensor in it changed."""
+    if isinstance(value, Mapping):
+        return {name: _each(item, change) for name, item in value.items()}
+    if isinstance(value, tuple | list):
+        return tuple(_each(item, change) for item in value)
+    return change(value) if isinstance(value, Tensor) else value
 
 
-def _slice(inputs: Any, part: slice) -> Any:
-    if isinstance(inputs, Mapping):
-        return {name: _slice(value, part) for name, value in inputs.items()}
-    if isinstance(inputs, tuple | list):
-        return tuple(_slice(value, part) for value in inputs)
-    return inputs[part] if isinstance(inputs, Tensor) else inputs
+def _tensors_for_arrays(value: Any, dtype: torch.dtype | None) -> Any:
+    if isinstance(value, np.ndarray):
+        tensor = torch.from_numpy(np.ascontiguousarray(value))
+        return tensor.to(dtype) if dtype is not None and tensor.is_floating_point() else tensor
+    if isinstance(value, Mapping):
+        return {name: _tensors_for_arrays(item, dtype) for name, item in value.items()}
+    if type(value) in (tuple, list):
+        return type(value)(_tensors_for_arrays(item, dtype) for item in value)
+    return value
+
+
+def _are_examples(data: Any) -> bool:
+    return isinstance(data, list) and bool(data) and all(isinstance(item, Mapping) for item in data)
+
+
+def _looks_like_dataset(data: Any) -> bool:
+    known = isinstance(data, Tensor | np.ndarray | Mapping | tuple | list | DataLoader)
+    return not known and hasattr(data, "__getitem__") and hasattr(data, "__len__")
+
+
+def _without_labels(batch: Any) -> tuple[Any, Tensor | None]:
+    if isinstance(batch, Mapping):
+        found = next((name for name in _LABELS if name in batch), None)
+        labels = None if found is None else torch.as_tensor(batch[found])
+        return {name: value for name, value in batch.items() if name not in _LABELS}, labels
+    if isinstance(batch, tuple | list) and len(batch) == 2:
+        return batch[0], torch.as_tensor(batch[1])
+    return (batch[0] if isinstance(batch, tuple | list) and len(batch) == 1 else batch), None
+
+
+def _collate(examples: list[Any]) -> Any:
+    """Examples stacked; in dicts, sequences of several lengths padded by zeros."""
+    if not isinstance(examples[0], Mapping):
+        return torch.utils.data.default_collate(examples)
+    columns = {name: [example[name] for example in examples] for name in examples[0]}
+    return {name: _stacked(name, values, "attention_mask" in columns) for name, values in columns.items()}
+
+
+def _stacked(name: str, values: list[Any], has_mask: bool) -> Any:
+    if any(isinstance(value, str | bytes) or value is None for value in values):
+        raise ValueError(
+            f"data: expected numbers in {name!r}, got {type(values[0]).__name__} (tokenise the text first)"
+        )
+    tensors = [torch.as_tensor(value) for value in values]
+    if len({tensor.shape for tensor in tensors}) == 1:
+        return torch.stack(tensors)
+    if not has_mask or any(tensor.dim() != 1 for tensor in tensors):
+        raise ValueError(
+            f"data: expected {name!r} of one shape, or sequences with an 'attention_mask', "
+            f"got shapes {sorted({tuple(tensor.shape) for tensor in tensors})}"
+        )
+    return nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=-100 if name in _LABELS else 0)

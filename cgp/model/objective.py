@@ -13,7 +13,7 @@ from cgp.attention import StochasticHeads
 
 from .blocks import added_losses, attention_blocks, clear_added_losses, draws, global_kl
 from .inputs import call_model, logits_of
-from .replay import SharedPrefix
+from .twin import SharedPrefix
 
 __all__ = ["Objective"]
 
@@ -137,24 +137,23 @@ class Objective(nn.Module):
     def _draws(self, inputs: Any, options: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
         """Function values (S, *batch, C), or (*batch, C), and the per-sequence terms."""
 
-        def run() -> Tensor:
-            return self.output(call_model(self.model, inputs, **options))
+        def run(model: nn.Module) -> tuple[Tensor, dict[str, Tensor]]:
+            return self.output(call_model(model, inputs, **options)), added_losses(model)
 
         one_pass = self.carries_draws or self.num_samples == 1 or not attention_blocks(self.model, stochastic=True)
         if one_pass:
             with draws(self.model, self.num_samples):
-                return run(), added_losses(self.model)
-        passes = [(function, added_losses(self.model)) for function in self._passes(run)]
-        functions, terms = zip(*passes, strict=True)
+                return run(self.model)
+        functions, terms = zip(*self._passes(run), strict=True)
         return torch.stack(functions), {kind: torch.stack([t[kind] for t in terms]).mean() for kind in terms[0]}
 
-    def _passes(self, run: Callable[[], Tensor]) -> Iterator[Tensor]:
-        """One draw after the other; the terms of the last one lie in the model each time."""
+    def _passes(self, run: Callable[[nn.Module], Any]) -> Iterator[Any]:
+        """One draw after the other."""
         recomputes = any(getattr(module, name, False) for module in self.model.modules() for name in _RECOMPUTES)
         if recomputes or torch.compiler.is_compiling():
-            yield from (run() for _ in range(self.num_samples))
+            yield from (run(self.model) for _ in range(self.num_samples))
             return
-        prefix = SharedPrefix(self.model)
+        prefix = SharedPrefix(self.model, training=True)
         yield prefix.record(run)
-        with prefix.replaying(posterior=True):
-            yield from (run() for _ in range(self.num_samples - 1))
+        prefix.keep_posterior()
+        yield from (prefix.again(run) for _ in range(self.num_samples - 1))

@@ -2,150 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
-from functools import cached_property
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from cgp.attention import AttentionInputs, GaussianProcessAttention
 from cgp.attention.inputs import full_precision
-from cgp.conversion.layout import TokenLayout, token_layout
-from cgp.functional.gaussians import DenseGaussian
+from cgp.functional.noise import noise as noise_source
 
-from .antithetic import antithetic_draws
-from .blocks import attention_blocks
-from .blocks import sampling as sampling_mode
-from .circumstances import eval_mode, seeded, uncompiled
-from .inputs import call_model, logits_of, model_device, split_inputs, to_device
-from .linearised import linearise
-from .replay import SharedPrefix, replaced
-from .temperature import logit_temperature
+from .inputs import batches, call_model, logits_of, model_device, to_device
+from .layout import token_layout
+from .prediction import Prediction
+from .twin import SharedPrefix, uncompiled
 
-__all__ = ["Prediction", "predict", "uncertainties"]
+__all__ = ["TASKS", "draw_noises", "logit_temperature", "predict", "set_logit_temperature"]
 
-PROPAGATIONS = ("sampling", "linearised")
+TASKS = ("classification", "multilabel", "regression", None)
+
+_TEMPERATURE = "cgp_temperature"
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """What a model predicts, and how sure it is.
-
-    Attributes:
-        probabilities: averaged over the draws, ``(N, ..., C)``.
-        logits: averaged over the draws, ``(N, ..., C)``.
-        total: entropy of ``probabilities``, ``(N, ...)``, in nats.
-        aleatoric: average of the entropies of the draws, ``(N, ...)``, in nats.
-        epistemic: their difference, the mutual information of label and draw, ``(N, ...)``, in nats.
-        draws: probabilities of each draw, ``(S, N, ..., C)``, or None unless asked for.
-        token_variance: for each stochastic layer, by its name in the model, the predictive variance of each head and
-            token given the mean of the layers below, ``(N, h, n)``, in units of the head outputs squared; empty if it
-            was not kept.
-        layout: which tokens are patches, and where.
-    """
-
-    probabilities: Tensor
-    logits: Tensor
-    total: Tensor
-    aleatoric: Tensor
-    epistemic: Tensor
-    draws: Tensor | None
-    token_variance: dict[str, Tensor]
-    layout: TokenLayout
-
-    def patch_variance(self, layer: int | str = -1, grid: tuple[int, int] | None = None) -> Tensor:
-        """The variance of the patches of an image, one map a head.
-
-        Args:
-            layer: name of a stochastic layer, or its position among them.
-            grid: rows and columns of the patches; None is the model's, or a square.
-
-        Returns:
-            ``(N, h, rows, columns)``; class and register tokens are left out.
-
-        Raises:
-            ValueError: if there is no such layer, or the patches do not fill the grid.
-        """
-        names = list(self.token_variance)
-        if isinstance(layer, int) and -len(names) <= layer < len(names):
-            layer = names[layer]
-        if layer not in self.token_variance:
-            raise ValueError(f"layer: expected one of {names} or its position, got {layer!r}")
-        return self.layout.patches(self.token_variance[layer], grid)
-
-
-def uncertainties(draws: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Total, aleatoric and epistemic uncertainty of probabilities under several draws.
-
-    .. math:: H\big[\tfrac1S\textstyle\sum_s p_s\big], \qquad \tfrac1S\sum_s H[p_s], \qquad \text{their difference}
-
-    Args:
-        draws: ``(S, ..., C)``.
-
-    Returns:
-        Each ``(...)``, in nats.
-
-    Example:
-        >>> total, aleatoric, epistemic = uncertainties(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
-        >>> round(total.item(), 4), aleatoric.item(), round(epistemic.item(), 4)
-        (0.6931, 0.0, 0.6931)
-    """
-    total = torch.special.entr(draws.mean(0)).sum(-1)
-    aleatoric = torch.special.entr(draws).sum(-1).mean(0)
-    return total, aleatoric, (total - aleatoric).clamp(min=0.0)  # below zero by rounding alone: entropy is concave
-
-
+@torch.inference_mode(False)
 @torch.no_grad()
 def predict(
     model: nn.Module,
     inputs: Any,
     num_samples: int = 16,
     *,
+    task: str | None = "classification",
+    noise: Tensor | float = 0.0,
     sampling: str = "marginal",
-    propagation: str = "sampling",
     antithetic: bool = True,
     batch_size: int | None = None,
     seed: int | None = None,
-    generator: torch.Generator | None = None,
     autocast: torch.dtype | None = None,
     keep_draws: bool = False,
     keep_variance: bool = True,
-    output: Callable[[Any], Tensor] = logits_of,
+    output: Callable[[Any], Tensor] | None = None,
 ) -> Prediction:
     r"""Predict by S draws of the stochastic layers.
 
     .. math:: p(y \mid x) = \tfrac1S\textstyle\sum_s \operatorname{softmax}(f_s(x) / T)
 
-    T is 1 unless a calibration fitted a temperature; what is returned is made of the divided logits. What lies below
-    the first stochastic layer is computed once for all draws, and so is that layer's posterior; the model is put into
-    eval mode meanwhile. A model without stochastic layers makes one draw.
+    T is 1 unless :func:`cgp.calibrate` fitted a temperature. What lies below the first stochastic layer is computed
+    once for all draws, and so is that layer's posterior. The model runs in eval mode, as a copy that shares its
+    tensors: the model itself is not changed, not even meanwhile, and any number of threads may predict at once.
 
     Args:
-        model: any module from inputs to logits.
-        inputs: a tensor, a tuple of arguments, or a dict of them (masks included).
+        model: any module.
+        inputs: a tensor, a NumPy array, a tuple of arguments, a dict of them (masks included), a list of dicts (one
+            per example), a data set or a loader (see :func:`cgp.model.inputs.batches`).
         num_samples: S draws.
+        task: "classification" of inputs or of tokens (softmax over the last dimension), "multilabel" (a sigmoid for
+            each), "regression", or None for embeddings.
+        noise: variance of the observations around the function, for "regression": a number or ``(C,)``.
         sampling: "marginal" (each token on its own) or "joint" (tokens of a sequence together).
-        propagation: "sampling", or "linearised": the logits are drawn from the Gaussian that
-            :func:`~cgp.model.linearised.linearised_logits` gives, and the network above the one stochastic layer runs once.
-        antithetic: whether the draws come in pairs of opposite noise (:mod:`cgp.model.antithetic`), 0 with 1, 2 with 3; the
-            last of an odd number stands alone. The same distribution, an average with less noise, at the same cost.
-        batch_size: how many examples at a time; None is all at once.
-        seed: of the draws; the global generators are left as they were. The same seed and ``batch_size`` give the same
+        antithetic: whether the draws come in pairs of opposite noise, 0 with 1, 2 with 3; the last of an odd number
+            stands alone. The same distribution, an average with less noise, at the same cost.
+        batch_size: examples at a time; None is all at once for tensors, 32 for lists and data sets.
+        seed: of the draws; None takes one from torch's global generator. The same seed and batches give the same
             draws.
-        generator: from which a seed is drawn, instead.
         autocast: precision inside, such as ``torch.bfloat16``; None leaves it.
-        keep_draws: whether to keep the probabilities of each draw.
+        keep_draws: whether to keep the probabilities (or outputs) of each draw.
         keep_variance: whether to keep the variance of each token in each stochastic layer.
-        output: takes the logits ``(N, ..., C)`` from what the model returns.
+        output: takes the tensor ``(N, ..., C)`` from what the model returns; None finds a tensor or ``.logits``, for
+            embeddings also ``.pooler_output`` or ``.last_hidden_state``.
 
     Returns:
         The prediction, on the model's device.
 
     Raises:
-        ValueError: if an argument is off, or the model has fewer than two classes.
+        ValueError: if an argument is off, or the model's outputs do not fit the task.
+
+    Note:
+        Antithetic pairs: Hammersley & Morton, A new Monte Carlo technique: antithetic variates (1956).
 
     Example:
         >>> from cgp import SparseCGPAttention
@@ -154,115 +88,239 @@ def predict(
         >>> prediction.probabilities.shape, prediction.patch_variance().shape
         (torch.Size([5, 3]), torch.Size([5, 2, 2, 2]))
     """
-    _check(num_samples, sampling, propagation, seed, generator)
-    model = uncompiled(model)
-    device = model_device(model)
-    if generator is not None:
-        seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
-    run = _Run(model, num_samples, sampling, propagation, antithetic, keep_variance, output)
+    _check(num_samples, sampling, task)
+    model, device = uncompiled(model), model_device(model)
+    temperature = logit_temperature(model) if task in ("classification", "multilabel") else 1.0
+    take = output or (_embedding_of if task is None else logits_of)
     precision = torch.autocast(device.type, dtype=autocast) if autocast is not None else nullcontext()
-    with eval_mode(model), seeded(seed, device), precision:
-        parts = [run.batch(to_device(part, device)) for part in split_inputs(inputs, batch_size)]
-    logits = torch.cat([part[0] for part in parts], 1)
-    variances = {name: torch.cat([part[1][name] for part in parts]) for name in (parts[0][1] if parts else {})}
-    probabilities = logits.softmax(-1)
-    return Prediction(
-        probabilities.mean(0),
-        logits.mean(0),
-        *uncertainties(probabilities),
-        probabilities if keep_draws else None,
-        variances,
-        token_layout(model),
-    )
+    seeds = _seeds(seed)
+    parts: list[_Moments] = []
+    with precision:
+        for batch in batches(inputs, batch_size, dtype=_dtype(model)):
+            noises = list(draw_noises(num_samples, seeds, antithetic=antithetic))
+            parts.append(_Moments(task, temperature, take, keep_draws, keep_variance, batch.labels))
+            _draw(model, to_device(batch.inputs, device), noises, sampling, parts[-1])
+    if not parts:
+        raise ValueError("inputs: expected at least one batch, got none")
+    if parts[0].count == 1:
+        warnings.warn(
+            "predict: one draw tells no epistemic uncertainty from the rest (epistemic is None); "
+            + ("the model has no stochastic layer" if not parts[0].is_stochastic else "raise num_samples"),
+            stacklevel=2,
+        )
+    return _together(parts, noise, model)
 
 
-@dataclass(frozen=True)
-class _Run:
-    """The draws of one batch after another."""
+def draw_noises(num_samples: int, seeds: Callable[[], int], *, antithetic: bool = True) -> Iterator[tuple[int, float]]:
+    """Seeds and signs of the noise of S draws (:func:`cgp.functional.noise.noise`), in antithetic pairs or not.
 
-    model: nn.Module
-    num_samples: int
-    mode: str
-    propagation: str
-    antithetic: bool
+    Args:
+        num_samples: S.
+        seeds: gives the next seed.
+        antithetic: whether each seed is used twice, the second time reflected.
+
+    Yields:
+        ``(seed, sign)`` for each draw.
+
+    Example:
+        >>> list(draw_noises(3, iter([7, 8]).__next__))
+        [(7, 1.0), (7, -1.0), (8, 1.0)]
+    """
+    for index in range(num_samples):
+        if not antithetic or index % 2 == 0:
+            seed = seeds()
+        yield seed, -1.0 if antithetic and index % 2 else 1.0
+
+
+def logit_temperature(model: nn.Module) -> float:
+    """The temperature by which :func:`cgp.predict` divides the logits of a model.
+
+    Args:
+        model: any module.
+
+    Returns:
+        The temperature; 1 unless one was set.
+
+    Example:
+        >>> logit_temperature(nn.Linear(2, 2))
+        1.0
+    """
+    return float(getattr(uncompiled(model), _TEMPERATURE, 1.0))
+
+
+def set_logit_temperature(model: nn.Module, temperature: float) -> None:
+    r"""Let :func:`cgp.predict` divide the logits of a model, :math:`p = \operatorname{softmax}(f / T)`.
+
+    What the model itself returns stays as it is. Copies keep the temperature, and so does
+    :func:`cgp.conversion.save_pretrained`; a bare ``state_dict`` does not.
+
+    Args:
+        model: any module.
+        temperature: T, positive.
+
+    Raises:
+        ValueError: if the temperature is not positive and finite.
+
+    Example:
+        >>> model = nn.Linear(2, 2)
+        >>> set_logit_temperature(model, 1.5)
+        >>> logit_temperature(model)
+        1.5
+    """
+    if not 0.0 < temperature < float("inf"):
+        raise ValueError(f"temperature: expected a positive number, got {temperature!r}")
+    setattr(uncompiled(model), _TEMPERATURE, float(temperature))
+
+
+@dataclass
+class _Moments:
+    """Sums over the draws of one batch, so that draws of large outputs need not be kept."""
+
+    task: str | None
+    temperature: float
+    take: Callable[[Any], Tensor]
+    keep_draws: bool
     keep_variance: bool
-    output: Callable[[Any], Tensor]
+    labels: Tensor | None
+    variances: dict[str, Tensor] = field(default_factory=dict)
+    is_stochastic: bool = False
+    count: int = 0
+    mean: Tensor = field(default_factory=lambda: torch.zeros(()))
+    squares: Tensor = field(default_factory=lambda: torch.zeros(()))  # of deviations from the running mean
+    probabilities: Tensor = field(default_factory=lambda: torch.zeros(()))
+    entropy: Tensor = field(default_factory=lambda: torch.zeros(()))
+    kept: list[Tensor] = field(default_factory=list)
 
-    @cached_property
-    def temperature(self) -> float:
-        """By which the logits are divided."""
-        return logit_temperature(self.model)
+    def add(self, returned: Any) -> None:
+        outputs = self.take(returned)
+        outputs = outputs.float() if outputs.dtype in (torch.float16, torch.bfloat16) else outputs
+        self._check(outputs)
+        outputs = outputs if self.temperature == 1.0 else outputs / self.temperature
+        self.count += 1
+        step = outputs - self.mean
+        self.mean = self.mean + step / self.count
+        if self.task in ("classification", "multilabel"):
+            p = outputs.softmax(-1) if self.task == "classification" else outputs.sigmoid()
+            self.probabilities = self.probabilities + p
+            self.entropy = self.entropy + self._entropy(p)
+        else:
+            p, self.squares = outputs, self.squares + step * (outputs - self.mean)
+        if self.keep_draws:
+            self.kept.append(p)
 
-    @cached_property
-    def blocks(self) -> dict[str, nn.Module]:
-        """The stochastic blocks, by their names in the model."""
-        blocks = {id(b) for b in attention_blocks(self.model) if b.stochastic}
-        return {name: m for name, m in self.model.named_modules() if id(m) in blocks}
+    def results(self, noise: Tensor | float) -> dict[str, Tensor | None]:
+        """What :class:`Prediction` has of this batch, by name."""
+        several, found = self.count > 1, dict[str, Tensor | None](mean=self.mean)
+        found["draws"] = torch.stack(self.kept) if self.keep_draws else None
+        if self.task in ("classification", "multilabel"):
+            p = self.probabilities / self.count
+            total, aleatoric = self._entropy(p), self.entropy / self.count
+            epistemic = (total - aleatoric).clamp(min=0.0)  # below zero by rounding only: entropy is concave
+            found |= {"probabilities": p, "total": total}
+            return found | {"aleatoric": aleatoric if several else None, "epistemic": epistemic if several else None}
+        spread = self.squares / (self.count - 1) if several else None
+        if self.task is None:
+            return found | {"epistemic": spread}
+        aleatoric = torch.as_tensor(noise).to(self.mean).expand_as(self.mean)
+        total = aleatoric if spread is None else aleatoric + spread
+        return found | {"aleatoric": aleatoric, "total": total, "epistemic": spread}
 
-    def batch(self, inputs: Any) -> tuple[Tensor, dict[str, Tensor]]:
-        """Logits (S, N, ..., C) and the variances of each stochastic layer."""
-        prefix = SharedPrefix(self.model)
-        variances: dict[str, Tensor] = {}
-        with ExitStack() as stack:
-            stack.enter_context(sampling_mode(self.model, "mean"))
-            for name, block in self.blocks.items() if self.keep_variance else ():
-                stack.enter_context(replaced(block, "attend", _Measured(block, name, variances)))
-            mean = self._logits(prefix.record(lambda: call_model(self.model, inputs)))
-        if not self.blocks:
-            return mean[None], variances
-        ordered = {name: variances[name] for name in self.blocks if name in variances}
-        if self.propagation == "linearised":
-            gaussian = linearise(self.model, prefix, lambda: self._logits(call_model(self.model, inputs)), self.mode)
-            return _gaussian_draws(gaussian, self.num_samples, self.antithetic), ordered
-        with sampling_mode(self.model, self.mode), prefix.replaying(posterior=True):
-            draws = self._draws(lambda: self._logits(call_model(self.model, inputs)))
-        return torch.stack(draws), ordered
+    def _entropy(self, p: Tensor) -> Tensor:
+        entropy = torch.special.entr(p)
+        return entropy.sum(-1) if self.task == "classification" else entropy + torch.special.entr(1.0 - p)
 
-    def _draws(self, run: Callable[[], Tensor]) -> list[Tensor]:
-        if self.antithetic:
-            return antithetic_draws(self.model, run, self.num_samples)
-        return [run() for _ in range(self.num_samples)]
+    def _check(self, outputs: Tensor) -> None:
+        least = 2 if self.task == "classification" else 1
+        if outputs.dim() < 2 or outputs.shape[-1] < least:
+            what = "logits" if self.task in ("classification", "multilabel") else "outputs"
+            raise ValueError(f"model: expected {what} (N, ..., C >= {least}), got shape {tuple(outputs.shape)}")
 
-    def _logits(self, output: Any) -> Tensor:
-        logits = self.output(output)
-        if logits.dim() < 2 or logits.shape[-1] < 2:
-            raise ValueError(f"model: expected logits (N, ..., C >= 2), got shape {tuple(logits.shape)}")
-        logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
-        return logits if self.temperature == 1.0 else logits / self.temperature
+
+def _draw(model: nn.Module, inputs: Any, noises: list[tuple[int, float]], mode: str, moments: _Moments) -> None:
+    """Run the draws of one batch."""
+    prefix = SharedPrefix(model)
+    moments.is_stochastic = bool(prefix.blocks)
+    prefix.set_sampling("mean")
+    for name, block in prefix.blocks.items() if moments.keep_variance else ():
+        vars(block)["attend"] = _Measured(block, name, moments.variances)
+    mean = prefix.record(lambda m: call_model(m, inputs))
+    if not prefix.blocks:
+        moments.add(mean)
+        return
+    for block in prefix.blocks.values():
+        vars(block).pop("attend", None)
+    moments.variances = {name: moments.variances[name] for name in prefix.blocks if name in moments.variances}
+    prefix.set_sampling(mode)
+    prefix.keep_posterior()
+    for seed, sign in noises:
+        with noise_source(seed, sign):
+            moments.add(prefix.again(lambda m: call_model(m, inputs)))
 
 
 class _Measured:
     """A block's ``attend`` that returns the mean and keeps the variance beside it."""
 
-    def __init__(self, block: nn.Module, name: str, variances: dict[str, Tensor]) -> None:
-        assert isinstance(block, GaussianProcessAttention)
+    def __init__(self, block: Any, name: str, variances: dict[str, Tensor]) -> None:
         self.block, self.name, self.variances = block, name, variances
 
-    def __call__(self, tokens: AttentionInputs) -> Tensor:
-        with full_precision(tokens.q.device):
+    def __call__(self, tokens: Any) -> Tensor:
+        with full_precision(next(self.block.parameters()).device):
             posterior = self.block.marginals(tokens)
             self.variances[self.name] = posterior.variance
-            return posterior.mean
+            return posterior.mean.to(tokens.q.dtype)
 
 
-def _gaussian_draws(gaussian: DenseGaussian, num_samples: int, antithetic: bool) -> Tensor:
-    """Draws (S, N, C) by an eigenvalue root: where the layer moves no logit, the covariance has no Cholesky factor."""
-    with full_precision(gaussian.covariance.device):
-        values, vectors = torch.linalg.eigh(gaussian.covariance)
-        root = vectors * values.clamp(min=0.0).sqrt()[..., None, :]
-        count = (num_samples + 1) // 2 if antithetic else num_samples
-        noise = torch.randn((count, *gaussian.mean.shape), dtype=root.dtype, device=root.device)
-        if antithetic:
-            noise = torch.stack([noise, -noise], 1).flatten(0, 1)[:num_samples]
-        return (gaussian.mean + root @ noise)[..., 0]
+def _together(parts: list[_Moments], noise: Tensor | float, model: nn.Module) -> Prediction:
+    results = [part.results(noise) for part in parts]
+    if len({result["mean"].shape[1:] for result in results if result["mean"] is not None}) > 1:
+        shapes = [tuple(part.mean.shape) for part in parts]
+        raise ValueError(f"inputs: expected batches with outputs of one shape, got {shapes} (pad to one length)")
+
+    def whole(name: str) -> Tensor | None:
+        found = [result.get(name) for result in results]
+        kept = [value for value in found if value is not None]
+        return torch.cat(kept, 1 if name == "draws" else 0) if kept else None
+
+    mean = whole("mean")
+    assert mean is not None
+    labels = [part.labels for part in parts if part.labels is not None]
+    return Prediction(
+        task=parts[0].task,
+        mean=mean,
+        probabilities=whole("probabilities"),
+        total=whole("total"),
+        aleatoric=whole("aleatoric"),
+        epistemic=whole("epistemic"),
+        draws=whole("draws"),
+        token_variance={name: torch.cat([part.variances[name] for part in parts]) for name in parts[0].variances},
+        layout=token_layout(model),
+        num_samples=parts[0].count,
+        labels=torch.cat(labels) if len(labels) == len(parts) else None,
+    )
 
 
-def _check(num_samples: int, mode: str, propagation: str, seed: int | None, generator: torch.Generator | None) -> None:
+def _embedding_of(output: Any) -> Tensor:
+    for name in ("pooler_output", "last_hidden_state"):
+        if isinstance(found := getattr(output, name, None), Tensor):
+            return found
+    return logits_of(output)
+
+
+def _seeds(seed: int | None) -> Callable[[], int]:
+    """Seeds of one draw after another, from a generator of their own."""
+    generator = torch.Generator()
+    generator.manual_seed(int(torch.randint(2**62, ())) if seed is None else seed)
+    return lambda: int(torch.randint(2**62, (), generator=generator))
+
+
+def _dtype(model: nn.Module) -> torch.dtype | None:
+    return next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
+
+
+def _check(num_samples: int, mode: str, task: str | None) -> None:
     if num_samples < 1:
         raise ValueError(f"num_samples: expected at least 1, got {num_samples}")
     if mode not in ("marginal", "joint"):
         raise ValueError(f"sampling: expected 'marginal' or 'joint', got {mode!r}")
-    if propagation not in PROPAGATIONS:
-        raise ValueError(f"propagation: expected one of {PROPAGATIONS}, got {propagation!r}")
-    if seed is not None and generator is not None:
-        raise ValueError("seed, generator: expected one of them, got both")
+    if task not in TASKS:
+        raise ValueError(f"task: expected one of {TASKS}, got {task!r}")

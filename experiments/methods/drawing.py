@@ -9,9 +9,8 @@ from torch import Tensor, nn
 
 from cgp.attention import Attention
 from cgp.functional.gaussians import SAMPLING, check_sampling
-from cgp.model.blocks import draws
+from cgp.model.blocks import draws, eval_mode
 from cgp.model.blocks import sampling as block_sampling
-from cgp.model.circumstances import eval_mode
 from cgp.model.inputs import call_model, logits_of, model_device, to_device
 
 __all__ = ["StochasticLayer", "called", "drawing", "means", "stochastic_layers"]

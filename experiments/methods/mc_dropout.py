@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from cgp.model.circumstances import eval_mode, seeded
+from cgp.model.blocks import eval_mode, seeded
 from cgp.model.inputs import model_device
 from experiments.data import generator_for
 from experiments.methods.drawing import called

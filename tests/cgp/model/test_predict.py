@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import copy
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from cgp import CGPAttention, Prediction, SGPAttention, SoftmaxAttention, SparseCGPAttention, predict
+from cgp import (
+    CategoricalLikelihood,
+    CGPAttention,
+    KEPSVGPAttention,
+    Objective,
+    SGPAttention,
+    SoftmaxAttention,
+    SparseCGPAttention,
+    predict,
+)
 from cgp.conversion import convert
+from cgp.functional.noise import noise
 from cgp.model.blocks import attention_blocks, sampling
 from cgp.model.inputs import call_model
-from cgp.model.predict import uncertainties
-from cgp.model.temperature import set_logit_temperature
+from cgp.model.predict import draw_noises, set_logit_temperature
+from cgp.model.prediction import uncertainties
 from tests.cgp.conversion import hosts
 from tests.cgp.conversion.hosts import HOSTS
 
@@ -43,6 +57,17 @@ def classify(out):
     return out.mean(1) if out.dim() == 3 else out
 
 
+def whole_passes(model, inputs, num_samples, mode, *, seed, antithetic):
+    """Logits of draws, each of a whole forward pass of the model itself."""
+    generator = torch.Generator().manual_seed(seed)
+    seeds = iter(lambda: int(torch.randint(2**62, (), generator=generator)), None)
+    draws = []
+    for draw_seed, sign in draw_noises(num_samples, seeds.__next__, antithetic=antithetic):
+        with torch.no_grad(), sampling(model, mode), noise(draw_seed, sign):
+            draws.append(classify(call_model(model, inputs)))
+    return torch.stack(draws)
+
+
 @pytest.mark.parametrize("layers", ["last", "all"])
 @pytest.mark.parametrize("mode", ["marginal", "joint"])
 @pytest.mark.parametrize("make", HOSTS)
@@ -52,9 +77,7 @@ def test_sharing_changes_nothing(make, mode, layers):
     model = convert(host.model, "cgp", layers, amplitude=0.3)
     options = {"sampling": mode, "antithetic": False, "output": classify, "keep_draws": True}
     got = predict(model, host.inputs, 3, seed=5, **options)
-    torch.manual_seed(5)
-    with torch.no_grad(), sampling(model, mode):
-        expected = torch.stack([classify(call_model(model, host.inputs)) for _ in range(3)])
+    expected = whole_passes(model, host.inputs, 3, mode, seed=5, antithetic=False)
     torch.testing.assert_close(got.draws, expected.softmax(-1), atol=2e-5, rtol=1e-3)
     torch.testing.assert_close(got.logits, expected.mean(0), atol=2e-5, rtol=1e-3)
     assert not torch.allclose(got.draws[0], got.draws[1], atol=1e-4)
@@ -68,13 +91,11 @@ def test_layers_below_run_once(make):
     norms = [m for m in model.modules() if isinstance(m, nn.LayerNorm)]
 
     def count(norm, where):
-        original = norm.forward
-
-        def forward(x):
+        def forward(self, x):
             calls[where] += 1
-            return original(x)
+            return nn.LayerNorm.forward(self, x)
 
-        norm.forward = forward
+        norm.__class__ = type("LayerNorm", (nn.LayerNorm,), {"forward": forward})
 
     count(norms[0], "below")
     count(norms[-1], "above")
@@ -109,7 +130,7 @@ def test_token_variance_is_the_blocks_on_the_mean_path():
         prediction.patch_variance(2)
 
 
-@given(st.integers(1, 6), st.integers(1, 7), st.integers(0, 99))
+@given(st.integers(2, 6), st.integers(1, 7), st.integers(0, 99))
 def test_what_every_prediction_keeps(num_samples, batch_size, seed):
     torch.manual_seed(seed)
     model, x = classifier(noise=0.1), 3 * torch.randn(5, 4, 4)
@@ -132,13 +153,9 @@ def test_what_every_prediction_keeps(num_samples, batch_size, seed):
         torch.testing.assert_close(variance, whole.token_variance[name], rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("propagation", ["sampling", "linearised"])
-def test_variances_need_not_be_kept(propagation):
+def test_variances_need_not_be_kept():
     model, x = Classifier(SoftmaxAttention(8, 2), SparseCGPAttention(8, 2)), torch.randn(4, 5, 4)
-    kept, left = (
-        predict(model, x, 3, seed=0, batch_size=3, propagation=propagation, keep_variance=keep)
-        for keep in (True, False)
-    )
+    kept, left = (predict(model, x, 3, seed=0, batch_size=3, keep_variance=keep) for keep in (True, False))
     assert left.token_variance == {}
     torch.testing.assert_close(left.probabilities, kept.probabilities)
     with pytest.raises(ValueError, match=r"layer: expected one of \[\]"):
@@ -155,17 +172,20 @@ def test_batches_agree_in_distribution():
     assert ((whole.probabilities - parts.probabilities).abs() < 5 * error).all()
 
 
-def test_seeds_and_generators_leave_the_global_generator_alone():
+def test_seeds_leave_the_global_generator_alone_and_it_seeds_otherwise():
     model, x = classifier(), torch.randn(2, 5, 4)
     torch.manual_seed(3)
     expected = torch.rand(3)
     torch.manual_seed(3)
     first = predict(model, x, 2, seed=1)
-    second = predict(model, x, 2, generator=torch.Generator().manual_seed(4))
     assert torch.equal(torch.rand(3), expected)
-    third = predict(model, x, 2, generator=torch.Generator().manual_seed(4))
-    assert torch.equal(second.probabilities, third.probabilities)
-    assert not torch.equal(first.probabilities, second.probabilities)
+    runs = []
+    for seed in (4, 4, 5):
+        torch.manual_seed(seed)
+        runs.append(predict(model, x, 2).probabilities)
+    assert torch.equal(runs[0], runs[1])
+    assert not torch.equal(runs[0], runs[2])
+    assert not torch.equal(runs[0], first.probabilities)
 
 
 def test_inputs_of_every_form_and_masks():
@@ -200,10 +220,16 @@ def test_frozen_factors_are_kept():
 
 
 def test_a_deterministic_model_makes_one_draw():
-    prediction = predict(Classifier(SoftmaxAttention(8, 2)), torch.randn(2, 5, 4), 7, keep_draws=True)
+    with pytest.warns(UserWarning, match="the model has no stochastic layer"):
+        prediction = predict(Classifier(SoftmaxAttention(8, 2)), torch.randn(2, 5, 4), 7, keep_draws=True)
     assert prediction.draws.shape == (1, 2, 3)
-    assert not prediction.epistemic.any()
+    assert prediction.epistemic is None
+    assert prediction.aleatoric is None
     assert prediction.token_variance == {}
+    with pytest.warns(UserWarning, match="raise num_samples"):
+        single = predict(classifier(), torch.randn(2, 5, 4), 1)
+    assert single.epistemic is None
+    torch.testing.assert_close(single.total, torch.special.entr(single.probabilities).sum(-1))
 
 
 def test_dropout_is_off():
@@ -211,7 +237,9 @@ def test_dropout_is_off():
     model.blocks[0] = SoftmaxAttention(8, 2)
     model.embed = nn.Sequential(model.embed, nn.Dropout(0.9))
     x = torch.randn(2, 5, 4)
-    assert torch.equal(predict(model.train(), x).logits, predict(model, x).logits)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert torch.equal(predict(model.train(), x).logits, predict(model, x).logits)
 
 
 @pytest.mark.parametrize("make", [hosts.timm_eva, hosts.transformers_bert])
@@ -230,10 +258,8 @@ def test_layers_that_are_shared_are_run_each_time():
     model = Classifier(block, SoftmaxAttention(8, 2), block).eval()
     x = torch.randn(2, 5, 4)
     got = predict(model, x, 3, antithetic=False, seed=0, keep_draws=True)
-    torch.manual_seed(0)
-    with torch.no_grad(), sampling(model, "marginal"):
-        expected = torch.stack([model(x) for _ in range(3)]).softmax(-1)
-    torch.testing.assert_close(got.draws, expected)
+    expected = whole_passes(model, x, 3, "marginal", seed=0, antithetic=False)
+    torch.testing.assert_close(got.draws, expected.softmax(-1))
 
 
 def test_columns_with_covariances_of_their_own_are_drawn_too():
@@ -259,10 +285,9 @@ def test_compiled_models_predict_the_same(compiled):
     torch.testing.assert_close(got.patch_variance(), expected.patch_variance())
 
 
-@pytest.mark.parametrize("propagation", ["sampling", "linearised"])
-def test_logits_are_divided_by_the_temperature(propagation):
+def test_logits_are_divided_by_the_temperature():
     model, x = Classifier(SoftmaxAttention(8, 2), SparseCGPAttention(8, 2)).eval(), torch.randn(4, 5, 4)
-    options = {"seed": 0, "propagation": propagation, "keep_draws": True}
+    options = {"seed": 0, "keep_draws": True}
     plain, mean = predict(model, x, 3, **options), model(x)
     set_logit_temperature(model, 2.5)
     divided = predict(torch.compile(model, backend="eager"), x, 3, **options)
@@ -280,19 +305,13 @@ def test_per_token_predictions():
     assert prediction.epistemic.shape == (2, 5)
 
 
-def test_uncertainties_of_agreeing_draws_are_aleatoric():
-    total, aleatoric, epistemic = uncertainties(torch.tensor([0.25, 0.75]).expand(6, 2, 2))
-    torch.testing.assert_close(total, aleatoric)
-    assert epistemic.max() < 1e-6
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"num_samples": 0}, "num_samples: expected at least 1"),
         ({"sampling": "mean"}, "sampling: expected 'marginal' or 'joint'"),
-        ({"propagation": "exact"}, "propagation: expected one of"),
-        ({"seed": 1, "generator": torch.Generator()}, "seed, generator: expected one of them"),
+        ({"task": "regresion"}, "task: expected one of"),
+        ({"task": "regression", "output": lambda out: out[:, 0]}, r"model: expected outputs \(N"),
         ({"batch_size": 0}, "batch_size: expected at least 1"),
         ({"output": lambda out: out[:, :1]}, "model: expected logits"),
         ({"output": lambda out: out.sum()}, "model: expected logits"),
@@ -316,8 +335,188 @@ def test_tensors_that_cannot_be_split_are_refused():
         predict(classifier(), (torch.randn(2, 5, 4), torch.zeros(3, 5)), batch_size=1)
 
 
-def test_a_prediction_cannot_be_changed():
-    prediction = predict(classifier(), torch.randn(2, 5, 4), 2)
-    assert isinstance(prediction, Prediction)
-    with pytest.raises(AttributeError):
-        prediction.logits = prediction.logits
+def snapshot(model: nn.Module) -> list[dict]:
+    return [{name: copy.copy(value) for name, value in vars(module).items()} for module in model.modules()]
+
+
+def native() -> tuple[nn.Module, torch.Tensor]:
+    blocks = (
+        SparseCGPAttention(8, 2),
+        CGPAttention(8, 2),
+        SGPAttention(8, 2, num_inducing=3),
+        KEPSVGPAttention(8, 2, rank=3),
+    )
+    return Classifier(*blocks), torch.randn(8, 5, 4)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: (convert(hosts.timm_vit().model, "cgp", "all", amplitude=0.3), torch.randn(8, 3, 16, 16)), native]
+)
+def test_threads_predict_as_one_after_the_other(make):
+    """8 threads and 50 calls each give the same bits as calls in turn, and the model is as it was."""
+    model, x = make()
+    with torch.no_grad():
+        plain = model.eval()(x)
+    model.train()  # modes are to be left alone
+    attributes = snapshot(model)
+    labels = torch.arange(8) % plain.shape[-1]
+    objective = Objective(model, CategoricalLikelihood(plain.shape[-1]), num_data=8, num_samples=2)
+
+    def call(index):
+        return predict(model, x[index % 8][None], 2, seed=index % 5, keep_variance=index % 5 > 2).probabilities
+
+    alone = [call(index) for index in range(40)]
+    # PyTorch counts its own threads in each Python thread anew: as many as here, or sums round differently.
+    with ThreadPoolExecutor(9, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        together = list(pool.map(call, range(400)))
+        loss = pool.submit(objective, x, labels)  # training goes on beside
+        together += pool.map(call, range(40))
+    different = [index for index, got in enumerate(together) if not torch.equal(got, alone[index % 40])]
+    assert different == []
+    assert loss.result().isfinite()
+    model.eval()
+    with torch.no_grad():
+        assert torch.equal(model(x), plain)
+    model.train()
+    for before, after in zip(attributes, snapshot(model), strict=True):
+        assert before.keys() == after.keys()
+        assert all(
+            before[name] is after[name] or name.startswith("_") or before[name] == after[name] for name in before
+        )
+
+
+BLOCKS = {
+    "cgp": lambda: CGPAttention(8, 2),
+    "cgp, softmax mean": lambda: CGPAttention(8, 2, mean="softmax", amplitude=1.0),
+    "sparse": lambda: SparseCGPAttention(8, 2),
+    "sparse, softmax mean": lambda: SparseCGPAttention(8, 2, mean="softmax", amplitude=1.0),
+    "sgpa": lambda: SGPAttention(8, 2, num_inducing=3),
+    "kep_svgp": lambda: KEPSVGPAttention(8, 2, rank=3),
+}
+
+
+@pytest.mark.parametrize("mode", ["marginal", "joint"])
+@pytest.mark.parametrize("name", BLOCKS)
+def test_a_pair_averages_to_the_posterior_mean(name, mode):
+    """With one block and an affine map above, opposite noise cancels."""
+    model, x = Classifier(BLOCKS[name]()).eval(), torch.randn(4, 5, 4)
+    with torch.no_grad():
+        expected = model(x)
+    draws = predict(model, x, 4, seed=0, sampling=mode, task=None, keep_draws=True).draws
+    assert (draws - expected).abs().max() > 1e-2
+    torch.testing.assert_close(draws[::2] + draws[1::2], 2 * expected.expand(2, 4, 3), atol=1e-5, rtol=1e-5)
+    assert not torch.allclose(draws[0], draws[2], atol=1e-3)
+
+
+def test_the_first_of_a_pair_is_the_draw_of_that_seed_and_an_odd_one_stands_alone():
+    model, x = convert(hosts.timm_vit().model, "cgp", "all", amplitude=0.5), torch.randn(3, 3, 16, 16)
+    options = {"seed": 4, "keep_draws": True, "sampling": "joint"}
+    plain = predict(model, x, 2, antithetic=False, **options).draws
+    four = predict(model, x, 4, antithetic=True, **options).draws
+    three = predict(model, x, 3, antithetic=True, **options).draws
+    for drawn, expected in ((four[0], plain[0]), (four[2], plain[1])):
+        torch.testing.assert_close(drawn, expected)
+    assert torch.equal(three, four[:3])
+    assert not torch.allclose(four[1], plain[1], atol=1e-4)
+
+
+def test_averages_have_less_noise():
+    model, x = convert(hosts.timm_vit().model, "cgp", [0], amplitude=0.3), torch.randn(6, 3, 16, 16)
+    truth = predict(model, x, 2000, seed=99).logits
+    errors = {
+        antithetic: torch.stack([predict(model, x, 8, seed=s, antithetic=antithetic).logits for s in range(10)]) - truth
+        for antithetic in (False, True)
+    }
+    assert errors[True].square().mean() < 0.5 * errors[False].square().mean()
+
+
+def test_batches_have_noise_of_their_own():
+    model, x = classifier(), torch.randn(2, 5, 4)
+    twice = predict(model, torch.cat([x, x]), 3, seed=0, batch_size=2, keep_draws=True).draws
+    assert not torch.allclose(twice[:, :2], twice[:, 2:], atol=1e-3)
+
+
+class Examples(torch.utils.data.Dataset):
+    def __init__(self, x, y):
+        self.x, self.y = x, y
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, index):
+        return self.x[index], self.y[index]
+
+
+def test_every_source_of_inputs_gives_the_same_prediction():
+    model, x, y = classifier(), torch.randn(7, 5, 4), torch.arange(7) % 3
+    examples = Examples(x, y)
+    expected = predict(model, x, 2, seed=0, batch_size=3)
+    sources = {
+        "array": predict(model, x.double().numpy(), 2, seed=0, batch_size=3),
+        "data set": predict(model, examples, 2, seed=0, batch_size=3),
+        "loader": predict(model, torch.utils.data.DataLoader(examples, 3), 2, seed=0),
+        "dicts": predict(model, [{"x": one.numpy(), "labels": int(c)} for one, c in examples], 2, seed=0, batch_size=3),
+        "batches": predict(model, iter([x[:3], x[3:6], x[6:]]), 2, seed=0),
+    }
+    for source, got in sources.items():
+        torch.testing.assert_close(got.probabilities, expected.probabilities, msg=source)
+    for source in ("data set", "loader", "dicts"):
+        assert torch.equal(sources[source].labels, y)
+    assert expected.labels is None
+
+
+def test_sums_over_draws_are_those_of_the_draws():
+    model, x = classifier(noise=0.1), torch.randn(5, 4, 4)
+    for task in ("classification", "multilabel", "regression", None):
+        p = predict(model, x, 6, seed=0, task=task, keep_draws=True, noise=torch.tensor([0.1, 0.2, 0.3]))
+        if task == "classification":
+            expected = uncertainties(p.draws)
+        elif task == "multilabel":
+            expected = uncertainties(torch.stack([p.draws, 1 - p.draws], -1))
+        else:
+            spread = p.draws.var(0)
+            of_noise = torch.tensor([0.1, 0.2, 0.3]).expand_as(spread)
+            expected = (spread + of_noise, of_noise, spread) if task else (None, None, spread)
+            torch.testing.assert_close(p.mean, p.draws.mean(0))
+            assert p.probabilities is None
+        for got, value in zip((p.total, p.aleatoric, p.epistemic), expected, strict=True):
+            assert (got is None) == (value is None)
+            if value is not None:
+                torch.testing.assert_close(got, value, atol=2e-6, rtol=1e-4)
+        if p.probabilities is not None:
+            torch.testing.assert_close(p.probabilities, p.draws.mean(0))
+
+
+def test_draws_of_large_outputs_are_not_kept():
+    """Token probabilities over a vocabulary are summed: the largest tensor that lives on is one draw."""
+    model = nn.Sequential(SparseCGPAttention(8, 2), nn.Linear(8, 5000)).eval()
+    alive: list[int] = []
+
+    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            out = function(*args, **(kwargs or {}))
+            alive.extend([out.numel()] if isinstance(out, torch.Tensor) else [])
+            return out
+
+    with Watch():
+        prediction = predict(model, torch.randn(2, 6, 8), 16, seed=0)
+    assert prediction.probabilities.shape == (2, 6, 5000)
+    assert max(alive) == 2 * 6 * 5000
+
+
+def test_embeddings_are_found_in_outputs():
+    host = hosts.transformers_bert()
+    model = convert(host.model.bert, "cgp")
+    prediction = predict(model, host.inputs, 4, task=None, seed=0)
+    with torch.no_grad():
+        out = model(**host.inputs)
+    found = out.last_hidden_state if out.pooler_output is None else out.pooler_output
+    assert prediction.mean.shape == prediction.epistemic.shape == found.shape
+    assert (prediction.mean - found).abs().max() < 0.5
+
+
+def test_a_caller_in_inference_mode_is_served():
+    model, x = classifier(), torch.randn(2, 5, 4)
+    with torch.inference_mode():
+        got = predict(model, x, 2, seed=0)
+    torch.testing.assert_close(got.probabilities, predict(model, x, 2, seed=0).probabilities)

@@ -11,7 +11,7 @@ from torch import nn
 
 from cgp import CategoricalLikelihood, KEPSVGPAttention, Objective, SGPAttention, SoftmaxAttention
 from cgp.model.blocks import sampling
-from cgp.model.svi import to_pyro
+from cgp.model.pyro import to_pyro
 
 BLOCKS = {
     "sgpa": lambda: SGPAttention(8, 2, num_inducing=4),

@@ -1,0 +1,265 @@
+"""What :func:`cgp.predict` returns: a prediction with its uncertainty, and what one does with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from .layout import TokenLayout
+from .metrics import classification_scores
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+__all__ = ["Prediction", "uncertainties"]
+
+
+@dataclass(frozen=True, repr=False)
+class Prediction:
+    r"""What a model predicts, and how sure it is.
+
+    Attributes:
+        task: as given to :func:`cgp.predict`.
+        mean: outputs averaged over the draws, ``(N, ..., C)``: logits (divided by the temperature), values or
+            embeddings.
+        probabilities: averaged over the draws, ``(N, ..., C)``; None without classes.
+        total: uncertainty of the prediction. With classes, the entropy of ``probabilities`` in nats, ``(N, ...)``
+            (multi-label: of each label, ``(N, ..., C)``); for regression, the variance ``(N, ..., C)``; None for
+            embeddings.
+        aleatoric: what a single draw leaves open: the average entropy of the draws, or the noise variance. None where
+            the draws do not tell.
+        epistemic: what the draws disagree about: the mutual information of label and draw in nats, or the variance of
+            the draws. None for a single draw and for models without stochastic layers.
+        draws: probabilities or outputs of each draw, ``(S, N, ..., C)``, or None unless asked for.
+        token_variance: for each stochastic layer, by its name in the model, the predictive variance of each head and
+            token given the mean of the layers below, ``(N, h, n)``, in units of the head outputs squared; empty if it
+            was not kept.
+        layout: which tokens are patches, and where.
+        num_samples: S.
+        labels: those that came with the inputs, or None.
+
+    Example:
+        >>> from torch import nn
+        >>> from cgp import SparseCGPAttention, predict
+        >>> model = nn.Sequential(SparseCGPAttention(8, 2), nn.Flatten(), nn.Linear(32, 3))
+        >>> with torch.random.fork_rng():
+        ...     prediction = predict(model, torch.zeros(5, 4, 8), 8, seed=0)
+        >>> prediction.abstain(coverage=0.8).sum()
+        tensor(1)
+    """
+
+    task: str | None
+    mean: Tensor
+    probabilities: Tensor | None
+    total: Tensor | None
+    aleatoric: Tensor | None
+    epistemic: Tensor | None
+    draws: Tensor | None
+    token_variance: dict[str, Tensor]
+    layout: TokenLayout
+    num_samples: int
+    labels: Tensor | None = field(default=None)
+
+    def __repr__(self) -> str:
+        """One line."""
+        shape = " × ".join(map(str, self.mean.shape))
+        parts = [f"{self.task or 'embedding'}", f"{shape} outputs", f"{self.num_samples} draws"]
+        named = ("total", self.total), ("epistemic", self.epistemic)
+        parts += [f"{name} {float(values.float().mean()):.3g}" for name, values in named if values is not None]
+        return f"Prediction({', '.join(parts)})"
+
+    @property
+    def logits(self) -> Tensor:
+        """Logits averaged over the draws, ``(N, ..., C)``."""
+        self._classes("logits")
+        return self.mean
+
+    @property
+    def classes(self) -> Tensor:
+        """The most probable class, ``(N, ...)``."""
+        return self._classes("classes").argmax(-1)
+
+    @property
+    def confidence(self) -> Tensor:
+        """The largest probability, ``(N, ...)``."""
+        return self._classes("confidence").amax(-1)
+
+    def patch_variance(self, layer: int | str = -1, grid: tuple[int, int] | None = None) -> Tensor:
+        """The variance of the patches of an image, one map per head.
+
+        Args:
+            layer: name of a stochastic layer, or its position among them.
+            grid: rows and columns of the patches; None is the model's, or a square.
+
+        Returns:
+            ``(N, h, rows, columns)``; class and register tokens are left out.
+
+        Raises:
+            ValueError: if there is no such layer, or the patches do not fill the grid.
+        """
+        names = list(self.token_variance)
+        if isinstance(layer, int) and -len(names) <= layer < len(names):
+            layer = names[layer]
+        if layer not in self.token_variance:
+            raise ValueError(f"layer: expected one of {names} or its position, got {layer!r}")
+        return self.layout.patches(self.token_variance[layer], grid)
+
+    def abstain(self, *, risk: float | None = None, coverage: float | None = None) -> Tensor:
+        r"""Which answers to withhold: those with the smallest largest probability.
+
+        By ``coverage``, as many are kept as that share of all. By ``risk``, as many as the model itself expects to be
+        wrong at that rate: the largest set whose average of :math:`1 - \max_c p_c` is at most the risk. That holds as
+        far as the model is calibrated (:func:`cgp.calibrate`).
+
+        Args:
+            risk: error rate to keep to, in [0, 1].
+            coverage: share of the answers to keep, in [0, 1].
+
+        Returns:
+            ``(N, ...)`` bool, True = withhold.
+
+        Raises:
+            ValueError: unless exactly one of them is given, in [0, 1].
+        """
+        given = [value for value in (risk, coverage) if value is not None]
+        if len(given) != 1 or not 0.0 <= given[0] <= 1.0:
+            raise ValueError(f"risk, coverage: expected one of them in [0, 1], got {risk!r} and {coverage!r}")
+        confidence = self.confidence
+        order = confidence.flatten().argsort(descending=True, stable=True)
+        if coverage is not None:
+            kept = round(coverage * len(order))
+        else:
+            expected = (1.0 - confidence.flatten()[order]).cumsum(0) / torch.arange(1, len(order) + 1).to(order.device)
+            kept = int((expected <= given[0]).sum())  # the average rises with every answer
+        withheld = torch.ones(len(order), dtype=torch.bool, device=order.device)
+        withheld[order[:kept]] = False
+        return withheld.view(confidence.shape)
+
+    def score(self, labels: Any = None) -> dict[str, float]:
+        """Compare the prediction with the truth.
+
+        Args:
+            labels: ``(N, ...)`` int, where −100 is left out; for several labels ``(N, ..., C)`` in {0, 1}; values
+                ``(N, ..., C)`` for regression. None takes those that came with the inputs.
+
+        Returns:
+            With classes, :func:`cgp.model.metrics.classification_scores` (multi-label: of every label by itself);
+            for regression "rmse" and, where there is a variance, "nll" per output and "coverage90", the share of the
+            values inside the central 90 % interval.
+
+        Raises:
+            ValueError: if there are no labels, or their shape does not fit.
+        """
+        labels = self.labels if labels is None else torch.as_tensor(labels)
+        if labels is None:
+            raise ValueError("labels: expected the true labels, got None (the inputs came without)")
+        labels = labels.to(self.mean.device)
+        if self.task == "regression":
+            return self._regression_scores(labels)
+        p, expected = self._classes("score"), self.mean.shape if self.task == "multilabel" else self.mean.shape[:-1]
+        if labels.shape != expected:
+            raise ValueError(f"labels: expected shape {tuple(expected)}, got {tuple(labels.shape)}")
+        if self.task == "multilabel":
+            p = torch.stack([1.0 - p, p], -1)
+        real = labels.flatten() != -100
+        scored = p.flatten(0, -2)[real], labels.flatten()[real].long()
+        return classification_scores(scored[0].cpu(), scored[1].cpu())
+
+    def to_frame(self) -> pd.DataFrame:
+        """A table with one row per prediction; needs pandas.
+
+        Returns:
+            The index counts inputs (and tokens). Columns "class", "confidence", "total", "aleatoric", "epistemic";
+            for several labels, regression and embeddings one column for each output instead.
+
+        Raises:
+            ImportError: if pandas is not installed.
+        """
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise ImportError("to_frame: expected pandas to be installed (pip install pandas)") from error
+        columns = self._columns()
+        shape = next(iter(columns.values())).shape
+        names = ["input", *(f"position {i}" for i in range(1, len(shape)))] if len(shape) != 2 else ["input", "token"]
+        index = pd.MultiIndex.from_product([range(size) for size in shape], names=names)
+        index = index.get_level_values(0) if len(shape) == 1 else index
+        return pd.DataFrame({name: values.flatten().cpu().numpy() for name, values in columns.items()}, index=index)
+
+    def plot(self, labels: Any = None, *, ax: Axes | None = None) -> Axes:
+        """Draw a reliability diagram where there are labels, or else a histogram of the uncertainty.
+
+        Args:
+            labels: as for :meth:`score`.
+            ax: axes to draw in; None makes a figure.
+
+        Returns:
+            The axes.
+
+        Raises:
+            ValueError: if there is no uncertainty to draw.
+        """
+        from cgp import plotting
+
+        labels = self.labels if labels is None else torch.as_tensor(labels)
+        if labels is not None and self.task == "classification":
+            real = (labels != -100).to(self.mean.device)
+            right = self.classes == labels.to(self.mean.device)
+            return plotting.reliability_diagram(self.confidence[real].cpu(), right[real].cpu(), ax=ax)
+        named = {"total": self.total, "epistemic": self.epistemic}
+        groups = {name: values.flatten().cpu() for name, values in named.items() if values is not None}
+        if not groups:
+            raise ValueError("plot: expected a prediction with an uncertainty, got one without")
+        unit = "nats" if self.probabilities is not None else "variance"
+        return plotting.uncertainty_histograms(groups, xlabel=f"Uncertainty ({unit})", ax=ax)
+
+    def _columns(self) -> dict[str, Tensor]:
+        named = {"total": self.total, "aleatoric": self.aleatoric, "epistemic": self.epistemic}
+        kept = {name: values for name, values in named.items() if values is not None}
+        if self.task == "classification":
+            return {"class": self.classes, "confidence": self.confidence, **kept}
+        what = {"multilabel": "probability", "regression": "mean"}.get(str(self.task), "output")
+        values = self.mean if self.probabilities is None else self.probabilities
+        columns = {f"{what} {i}": values[..., i] for i in range(values.shape[-1])}
+        return columns | {f"{name} {i}": v[..., i] for name, v in kept.items() for i in range(v.shape[-1])}
+
+    def _classes(self, name: str) -> Tensor:
+        if self.probabilities is None:
+            raise ValueError(f"{name}: expected a prediction of classes, got task={self.task!r}")
+        return self.probabilities
+
+    def _regression_scores(self, values: Tensor) -> dict[str, float]:
+        if values.shape != self.mean.shape:
+            raise ValueError(f"labels: expected shape {tuple(self.mean.shape)}, got {tuple(values.shape)}")
+        errors = values - self.mean
+        scores = {"rmse": float(errors.square().mean().sqrt())}
+        if self.total is None or not bool((self.total > 0).all()):
+            return scores
+        normal = torch.distributions.Normal(0.0, self.total.sqrt())
+        inside = (normal.cdf(errors) - 0.5).abs() <= 0.45
+        return scores | {"nll": float(-normal.log_prob(errors).mean()), "coverage90": float(inside.float().mean())}
+
+
+def uncertainties(draws: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Total, aleatoric and epistemic uncertainty of probabilities under several draws.
+
+    .. math:: H\big[\tfrac1S\textstyle\sum_s p_s\big], \qquad \tfrac1S\sum_s H[p_s], \qquad \text{their difference}
+
+    Args:
+        draws: ``(S, ..., C)``.
+
+    Returns:
+        Each ``(...)``, in nats.
+
+    Example:
+        >>> total, aleatoric, epistemic = uncertainties(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
+        >>> round(total.item(), 4), aleatoric.item(), round(epistemic.item(), 4)
+        (0.6931, 0.0, 0.6931)
+    """
+    total = torch.special.entr(draws.mean(0)).sum(-1)
+    aleatoric = torch.special.entr(draws).sum(-1).mean(0)
+    return total, aleatoric, (total - aleatoric).clamp(min=0.0)  # below zero by rounding alone: entropy is concave

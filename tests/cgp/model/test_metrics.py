@@ -1,0 +1,63 @@
+"""Scores against scikit-learn, torchmetrics and torch-uncertainty."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import log_loss
+from torchmetrics.functional.classification import multiclass_auroc, multiclass_calibration_error
+
+from cgp.model import metrics
+
+
+def predictions(seed: int, count: int = 200, classes: int = 4) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return rng.dirichlet(np.full(classes, 0.5), count), rng.integers(0, classes, count)
+
+
+@given(st.integers(0, 999))
+def test_scores_are_those_of_the_libraries(seed):
+    p, y = predictions(seed)
+    scores = metrics.classification_scores(p, y)
+    assert scores["nll"] == pytest.approx(log_loss(y, p, labels=range(4)))
+    assert scores["brier"] == pytest.approx(np.square(p - np.eye(4)[y]).sum(-1).mean())
+    expected = multiclass_calibration_error(torch.tensor(p), torch.tensor(y), 4, n_bins=15, norm="l1")
+    assert scores["ece"] == pytest.approx(float(expected), abs=1e-6)
+    assert scores["accuracy"] == pytest.approx((p.argmax(-1) == y).mean())
+
+
+def test_selection_is_that_of_torch_uncertainty():
+    functional = pytest.importorskip("torch_uncertainty.metrics.classification")
+    p, y = predictions(3, 500)
+    scores = metrics.classification_scores(p, y)
+    area, at_80 = functional.AURC(), functional.RiskAt80Cov()
+    for metric in (area, at_80):
+        metric.update(torch.tensor(p), torch.tensor(y))
+    assert scores["aurc"] == pytest.approx(float(area.compute()), abs=2e-3)
+    assert scores["risk80"] == pytest.approx(float(at_80.compute()), abs=2e-3)
+
+
+@given(st.integers(0, 999), st.integers(1, 30), st.integers(1, 30))
+def test_detection_is_that_of_torchmetrics(seed, inside, outside):
+    rng = np.random.default_rng(seed)
+    a, b = rng.normal(size=inside).round(1), rng.normal(0.5, size=outside).round(1)
+    scores = torch.tensor(np.concatenate([a, b]))
+    labels = torch.tensor([0] * inside + [1] * outside)
+    expected = multiclass_auroc(torch.stack([-scores, scores], -1).softmax(-1), labels, 2)
+    assert metrics.auroc(a, b) == pytest.approx(float(expected), abs=1e-5)
+    threshold = np.sort(b)[len(b) - int(np.ceil(0.95 * len(b) - 1e-9))]  # 95 % of those outside reach it
+    assert metrics.fpr95(a, b) == pytest.approx((a >= threshold).mean())
+
+
+def test_calibrated_predictions_are_at_the_level_of_chance_and_debiasing_takes_it_off():
+    rng = np.random.default_rng(0)
+    confidence = rng.uniform(0.3, 1.0, 400)
+    found = [metrics.calibration_error(confidence, rng.random(400) < confidence) for _ in range(100)]
+    assert metrics.chance_calibration_error(confidence) == pytest.approx(np.mean(found), rel=0.1)
+    squared = [metrics.debiased_calibration_error(confidence, rng.random(400) < confidence) for _ in range(100)]
+    off = [metrics.debiased_calibration_error(confidence, rng.random(400) < confidence - 0.2) for _ in range(100)]
+    assert np.mean(squared) < 0.6 * np.mean(found)
+    assert np.mean(off) == pytest.approx(0.2, abs=0.01)

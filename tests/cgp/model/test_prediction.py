@@ -1,0 +1,135 @@
+"""What one does with a prediction."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from cgp import SparseCGPAttention, predict
+from cgp.model.metrics import classification_scores
+from cgp.model.prediction import uncertainties
+
+
+def prediction(task="classification", tokens=False, **options):
+    torch.manual_seed(0)
+    head = nn.Linear(8, 3) if tokens else nn.Sequential(nn.Flatten(), nn.Linear(32, 3))
+    with torch.no_grad():
+        (head if tokens else head[1]).weight.mul_(4)
+    return predict(
+        nn.Sequential(SparseCGPAttention(8, 2), head), torch.randn(10, 4, 8), 6, seed=0, task=task, **options
+    )
+
+
+def test_repr_is_one_short_line():
+    assert repr(prediction()).startswith("Prediction(classification, 10 × 3 outputs, 6 draws, total ")
+    assert len(repr(prediction())) < 120
+    assert "\n" not in repr(prediction(None))
+
+
+def test_coverage_keeps_the_most_confident():
+    p = prediction()
+    for coverage, kept in ((0.0, 0), (0.5, 5), (1.0, 10)):
+        withheld = p.abstain(coverage=coverage)
+        assert int((~withheld).sum()) == kept
+        if 0 < kept < 10:
+            assert p.confidence[~withheld].min() >= p.confidence[withheld].max()
+
+
+def test_risk_keeps_as_many_as_the_model_expects_to_answer_at_that_rate():
+    p = prediction()
+    ranked = (1 - p.confidence).sort().values
+    for risk in (0.0, 0.1, float((1 - p.confidence).mean()) + 1e-6, 1.0):
+        withheld = p.abstain(risk=risk)
+        kept = int((~withheld).sum())
+        assert kept == max((k for k in range(1, 11) if float(ranked[:k].mean()) <= risk), default=0)
+    assert prediction(tokens=True).abstain(risk=0.2).shape == (10, 4)
+
+
+def test_scores():
+    p, labels = prediction(), torch.arange(10) % 3
+    assert p.score(labels) == classification_scores(p.probabilities, labels)
+    tokens, marked = prediction(tokens=True), torch.randint(0, 3, (10, 4))
+    marked[:, 2:] = -100
+    expected = classification_scores(tokens.probabilities[:, :2].flatten(0, 1), marked[:, :2].flatten())
+    assert tokens.score(marked) == expected
+    several = prediction("multilabel")
+    truth = torch.randint(0, 2, (10, 3))
+    right = ((several.probabilities > 0.5) == truth.bool()).float().mean()
+    assert several.score(truth)["accuracy"] == pytest.approx(float(right))
+    assert dataclasses.replace(p, labels=labels).score() == p.score(labels)
+    with pytest.raises(ValueError, match="labels: expected the true labels"):
+        p.score()
+    with pytest.raises(ValueError, match=r"labels: expected shape \(10,\)"):
+        p.score(labels[:3])
+
+
+def test_scores_of_a_regression():
+    p, values = prediction("regression", noise=0.5), torch.randn(10, 3)
+    scores = p.score(values)
+    assert scores["rmse"] == pytest.approx(float((values - p.mean).square().mean().sqrt()))
+    normal = torch.distributions.Normal(p.mean, p.total.sqrt())
+    assert scores["nll"] == pytest.approx(float(-normal.log_prob(values).mean()), rel=1e-5)
+    bounds = normal.icdf(torch.tensor(0.05)), normal.icdf(torch.tensor(0.95))
+    inside = (values >= bounds[0]) & (values <= bounds[1])
+    assert scores["coverage90"] == pytest.approx(float(inside.float().mean()))
+    with pytest.raises(ValueError, match="confidence: expected a prediction of classes"):
+        p.abstain(coverage=0.5)
+
+
+@pytest.mark.parametrize(
+    ("task", "columns"),
+    [
+        ("classification", ["class", "confidence", "total", "aleatoric", "epistemic"]),
+        ("regression", ["mean 0", "mean 1", "mean 2", "total 0"]),
+        ("multilabel", ["probability 0"]),
+        (None, ["output 0", "output 1", "output 2", "epistemic 0"]),
+    ],
+)
+def test_tables(task, columns):
+    p = prediction(task)
+    frame = p.to_frame()
+    assert len(frame) == 10
+    assert list(frame.columns)[: len(columns)] == columns
+    np.testing.assert_array_equal(
+        frame["epistemic" if task == "classification" else "epistemic 0"].to_numpy(),
+        (p.epistemic if task == "classification" else p.epistemic[:, 0]).numpy(),
+    )
+    frame = prediction(tokens=True).to_frame()
+    assert frame.index.names == ["input", "token"]
+    assert len(frame) == 40
+
+
+def test_without_pandas_the_error_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match="to_frame: expected pandas"):
+        prediction().to_frame()
+
+
+def test_pictures():
+    p, labels = prediction(), torch.arange(10) % 3
+    assert p.plot(labels).get_ylabel() == "Accuracy"
+    assert p.plot().get_xlabel() == "Uncertainty (nats)"
+    assert prediction("regression").plot().get_xlabel() == "Uncertainty (variance)"
+
+
+@pytest.mark.parametrize("options", [{}, {"risk": 0.1, "coverage": 0.5}, {"risk": 1.5}, {"coverage": -0.1}])
+def test_abstaining_takes_one_number(options):
+    with pytest.raises(ValueError, match="risk, coverage: expected one of them"):
+        prediction().abstain(**options)
+
+
+def test_a_prediction_cannot_be_changed():
+    p = prediction()
+    with pytest.raises(AttributeError):
+        p.mean = p.mean
+
+
+def test_uncertainties_of_agreeing_draws_are_aleatoric():
+    total, aleatoric, epistemic = uncertainties(torch.tensor([0.25, 0.75]).expand(6, 2, 2))
+    torch.testing.assert_close(total, aleatoric)
+    assert epistemic.max() < 1e-6
