@@ -110,7 +110,7 @@ def test_wrappers_come_off():
 
 def test_travelling_points_travel_in_the_copy():
     layers = nn.Sequential(*(SGPAttention(8, 2, num_inducing=4, inducing="travel") for _ in range(2)))
-    model, x = SharedInducingPoints(layers, layers, num_inducing=4, embed_dim=8).eval(), torch.randn(2, 3, 8)
+    model, x = SharedInducingPoints(layers, layers).eval(), torch.randn(2, 3, 8)
     with torch.no_grad():
         assert torch.equal(twin(model)(x), model(x))
         prefix, expected = record(model, x)
@@ -149,8 +149,8 @@ def test_without_a_stochastic_block_everything_runs():
     assert calls(model[0]) == [2]
 
 
-@pytest.mark.parametrize(("mode", "expected"), [("marginal", 1), ("joint", 0)])
-def test_draws_share_the_posterior_of_the_first_block(mode, expected):
+@pytest.mark.parametrize("mode", ["marginal", "joint"])
+def test_draws_share_the_posterior_of_the_first_block(mode):
     torch.manual_seed(0)
     block, x = KEPSVGPAttention(8, 2, rank=3).eval(), torch.randn(2, 7, 8)
     prefix, _ = record(nn.Sequential(block), x)
@@ -165,7 +165,7 @@ def test_draws_share_the_posterior_of_the_first_block(mode, expected):
     with torch.no_grad():
         together = [prefix.again(lambda m: m(x)) for _ in range(2)]
     torch.testing.assert_close(together, apart)
-    assert (kept is not None and kept.posterior is not None) == bool(expected)
+    assert kept.posterior is not None
 
 
 @pytest.mark.parametrize("mode", ["marginal", "joint"])
