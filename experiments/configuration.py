@@ -279,7 +279,9 @@ class MethodConfig:
     """
 
     label: str
-    attention: Literal["softmax", "kernel", "cgp", "sparse_cgp", "sgpa", "sgpa_standard", "kep_svgp", "primal"] = "softmax"
+    attention: Literal["softmax", "kernel", "cgp", "sparse_cgp", "sgpa", "sgpa_standard", "kep_svgp", "primal"] = (
+        "softmax"
+    )
     options: dict[str, Any] = field(default_factory=dict)
     learning_rate: float
     weight_decay: float = 0.0

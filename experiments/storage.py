@@ -18,10 +18,6 @@ __all__ = ["read_arrays", "read_json", "read_yaml", "write_atomically", "write_j
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Write a file aside and rename it: readers see the old file or the whole new one.
 
-    Args:
-        path: the file to write; its folder is made if need be.
-        write: writes to the path that it is given.
-
     Example:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -39,30 +35,17 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically.
-
-    Args:
-        path: the file to write.
-        text: what it shall hold.
-    """
+    """Write a text file atomically."""
     write_atomically(path, lambda aside: aside.write_text(text, encoding="utf-8"))
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON file atomically.
-
-    Args:
-        path: the file to write.
-        content: what it shall hold.
-    """
+    """Write a JSON file atomically."""
     write_text(path, json.dumps(content, indent=2) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read what `write_json` wrote.
-
-    Args:
-        path: the file.
 
     Raises:
         ValueError: if it is damaged; names it.
@@ -78,9 +61,6 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """Read settings by name.
-
-    Args:
-        path: a YAML file.
 
     Raises:
         ValueError: if it cannot be read, holds something else, or names one setting twice; names it.
@@ -112,10 +92,6 @@ _Loader.add_implicit_resolver(
 
 def read_arrays(path: Path, *names: str) -> dict[str, NDArray[Any]]:
     """Read arrays of an npz file.
-
-    Args:
-        path: the file.
-        names: which; those that are not there are left out.
 
     Raises:
         FileNotFoundError: if there is no such file.

@@ -39,15 +39,8 @@ def perform(
 ) -> Run:
     """Do what is not done yet of a run, while no other process does.
 
-    Killed at any moment and called again, it goes on where it was. On several processes only the first one writes.
-
-    Args:
-        config: the row.
-        out: folder of all runs.
-        trainer: where to train.
-        report: called with the number of epochs done.
-        wait: for another process that does the run; without, that is an error.
-        predict: whether to predict the input sets; a trial of a search needs none.
+    Killed at any moment and called again, it goes on where it was. On several processes only the first one writes. A
+    search needs no predictions; a sweep waits for the last worker of a command that was killed.
 
     Returns:
         The run.
@@ -77,10 +70,6 @@ def perform(
 
 def predict_again(config: RunConfig, run: Run) -> None:
     """Predict what a complete run lacks of what is asked for, with its model or from the runs that it is derived from.
-
-    Args:
-        config: the configuration of the run, perhaps with other input sets or draws, which the run takes over.
-        run: what is to predict.
 
     Raises:
         ValueError: if a run that is needed is missing, or has not predicted what is to be taken from it.

@@ -32,30 +32,18 @@ _READ_OFF = (
 
 
 def identity(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what decides the weights of a run, by dotted names.
-
-    Args:
-        plain: the values of its configuration.
-    """
+    """Return what decides the weights of a run, by dotted names."""
     return _without(plain, (*WORDS, *PLACES, *PREDICTED))
 
 
 def differences(there: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    """Name the values in which two runs differ.
-
-    Args:
-        there: values by dotted names.
-        wanted: other values.
-    """
+    """Name the values in which two runs differ."""
     changed = [key for key in sorted({*there, *wanted}) if there.get(key) != wanted.get(key)]
     return [f"{key}: {there.get(key)!r} there, {wanted.get(key)!r} asked for" for key in changed]
 
 
 def changes(config: RunConfig) -> list[str]:
     """Name the values that the command line or a configuration over the row changed.
-
-    Args:
-        config: of a run; nothing is said of one that is called after no row.
 
     Returns:
         One sentence, or nothing.
@@ -74,9 +62,6 @@ def changes(config: RunConfig) -> list[str]:
 
 def check_name(config: RunConfig) -> None:
     """Check that a run that is called after a row is trained on the row's data: tables go by the name.
-
-    Args:
-        config: of a run.
 
     Raises:
         ValueError: if it is trained on others.

@@ -21,11 +21,6 @@ def start_from(model: nn.Module, source: nn.Module, examples: Examples) -> None:
     A process that the source lacks starts as its keys' map. Inducing inputs are chosen among the tokens of a few
     training examples.
 
-    Args:
-        model: what is to be trained.
-        source: a trained network of the same sizes.
-        examples: the training set.
-
     Raises:
         ValueError: if the networks have other sizes.
     """

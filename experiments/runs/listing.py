@@ -14,10 +14,6 @@ __all__ = ["row_table"]
 def row_table(rows: str, out: Path) -> Table:
     """Return the rows with the seeds that are done and those that were begun; runs on data of one's own, too.
 
-    Args:
-        rows: pattern of rows.
-        out: folder of all runs.
-
     Raises:
         ValueError: if there is neither a row nor a run of this name.
     """

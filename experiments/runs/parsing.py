@@ -28,12 +28,7 @@ class HintingParser(ArgumentParser):
     """A parser that names the nearest known key when it meets an unknown one."""
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        """Fail with a hint.
-
-        Args:
-            message: what is wrong.
-            ex: why.
-        """
+        """Fail with a hint."""
         super().error(message + _hint(message, self._known_keys()), ex)
 
     def _known_keys(self) -> list[str]:
@@ -61,9 +56,6 @@ def _hint(message: str, known: Sequence[str]) -> str:
 def expanded(arguments: Sequence[str]) -> list[str]:
     """Replace what follows each `--config` by one composed configuration in front of all other values.
 
-    Args:
-        arguments: a command line.
-
     Raises:
         ValueError: if there is no such row or file.
 
@@ -79,10 +71,6 @@ def expanded(arguments: Sequence[str]) -> list[str]:
 
 def split_off(arguments: Sequence[str], wanted: Callable[[str], bool]) -> tuple[list[tuple[str, str]], list[str]]:
     """Take options with their values out of a command line.
-
-    Args:
-        arguments: the command line.
-        wanted: says of the name of an option whether it is taken.
 
     Returns:
         Names and values of what was taken, and the rest.
@@ -105,10 +93,6 @@ def split_off(arguments: Sequence[str], wanted: Callable[[str], bool]) -> tuple[
 def resolve(configs: Sequence[str], values: Sequence[str] = ()) -> RunConfig:
     """Return the configuration of a run.
 
-    Args:
-        configs: names or files, merged in this order.
-        values: `key=value`, after that.
-
     Raises:
         ValueError: if a file is missing, or a key unknown.
     """
@@ -124,12 +108,6 @@ def resolve_rows(
     rows: Sequence[str], seeds: Sequence[int], configs: Sequence[str] = (), values: Sequence[str] = ()
 ) -> list[RunConfig]:
     """Return every row with every seed, each after the runs that it needs.
-
-    Args:
-        rows: patterns of rows.
-        seeds: of each row; an ensemble counts its own.
-        configs: merged over each row.
-        values: `key=value` over that.
 
     Raises:
         ValueError: if there is no such row or value, or a value makes a row another one.
@@ -154,9 +132,6 @@ def resolve_rows(
 
 def config_of(plain: Mapping[str, Any]) -> RunConfig:
     """Return the configuration of plain values, such as those of a run's `config.yaml`.
-
-    Args:
-        plain: the values.
 
     Raises:
         ValueError: if they are not those of a configuration.

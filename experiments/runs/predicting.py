@@ -48,13 +48,6 @@ def predict_set(
 ) -> bool:
     """Predict an input set and save the logits, unless that was done.
 
-    Args:
-        model: a trained model.
-        inputs: what to predict.
-        config: how many draws, and their seed.
-        run: whose folder it is.
-        recorded: what the inputs were that were predicted before, by the name of their set.
-
     Returns:
         Whether they were predicted now.
     """
@@ -67,13 +60,7 @@ def predict_set(
 
 
 def logits_of_set(model: nn.Module, inputs: InputSet, config: RunConfig) -> Tensor:  # shape: (S, N, classes)
-    """Draw logits in the order of the inputs; texts of about one length are predicted together.
-
-    Args:
-        model: from inputs to logits; put into eval mode.
-        inputs: what to predict.
-        config: draws and their seed, and how many inputs at a time.
-    """
+    """Draw logits in the order of the inputs; texts of about one length are predicted together."""
     order = torch.arange(len(inputs))
     if not isinstance(inputs.inputs, Tensor):
         order = (~inputs.inputs["padding_mask"]).sum(-1).cpu().argsort(stable=True)
@@ -86,14 +73,7 @@ def logits_of_set(model: nn.Module, inputs: InputSet, config: RunConfig) -> Tens
 def drawn_logits(
     model: nn.Module, batches: Iterable[Any], *, num_samples: int, seed: int
 ) -> Tensor:  # shape: (S, N, classes)
-    """Draw logits of batches; the global generator is left as it was.
-
-    Args:
-        model: from inputs to logits; put into eval mode.
-        batches: of what the model takes.
-        num_samples: number S of draws; a deterministic model gives one.
-        seed: seed of the draws.
-    """
+    """Draw logits of batches; the global generator is left as it was."""
     device = next(model.parameters()).device
     model.eval()
     with torch.random.fork_rng(), drawing(model, num_samples):
@@ -104,12 +84,7 @@ def drawn_logits(
 
 
 def predict_sets(run: Run, config: RunConfig) -> None:
-    """Predict what is missing of a run's input sets, and look inside the model where that was not done.
-
-    Args:
-        run: a trained run.
-        config: its configuration, perhaps with other input sets or draws.
-    """
+    """Predict what is missing of a run's input sets, and look inside the model where that was not done."""
     splits = load(config.data, config.seed)
     run.check_data(splits)
     model, record = run.model().to(_device()), run.record
@@ -122,11 +97,7 @@ def predict_sets(run: Run, config: RunConfig) -> None:
 
 
 def recorded_inputs(sources: Mapping[str, str]) -> dict[str, Any]:
-    """Return what `run.json` says of the inputs that were predicted.
-
-    Args:
-        sources: what they are, in words, by the name of their set.
-    """
+    """Return what `run.json` says of the inputs that were predicted."""
     corrupted = [source for name, source in sources.items() if name.startswith("corrupted-")]
     generated = any(source.startswith("generated") for source in corrupted)
     origin = ("generated" if generated else "official") if corrupted else None
@@ -135,11 +106,6 @@ def recorded_inputs(sources: Mapping[str, str]) -> dict[str, Any]:
 
 def with_inputs(run: Run, *, ood: Sequence[str] = (), full: bool = False) -> RunConfig:
     """Return the configuration of a run with more input sets.
-
-    Args:
-        run: a trained run.
-        ood: sets of no class beside its own.
-        full: corrupt all test images at all five severities.
 
     Raises:
         ValueError: if the run has no such sets: it was trained on texts, or no kind of corruption was asked for.
@@ -160,10 +126,6 @@ def with_inputs(run: Run, *, ood: Sequence[str] = (), full: bool = False) -> Run
 
 def predict_images(run: Run, folder: Path) -> Table:
     """Predict a folder of images anew, and note the class and the uncertainties of each file.
-
-    Args:
-        run: a run that was trained on images.
-        folder: images, in sub-folders or not.
 
     Returns:
         The first of them, for the terminal; all are in `predictions/images-<folder>.csv`.

@@ -51,9 +51,6 @@ def forget_peak(device: torch.device) -> None:
     """Let what is in use now be the peak, so that an earlier run in this process does not count.
 
     Systems other than Linux cannot forget that of a CPU.
-
-    Args:
-        device: whose memory.
     """
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
@@ -63,9 +60,6 @@ def forget_peak(device: torch.device) -> None:
 
 def peak_bytes(device: torch.device) -> int:
     """Return the peak in bytes: of the GPU's tensors, or of the whole process, the libraries' code included.
-
-    Args:
-        device: whose memory.
 
     Example:
         >>> peak_bytes(torch.device("cpu")) > 2**20

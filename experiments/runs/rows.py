@@ -22,10 +22,6 @@ _OF_ROWS = ("extends", "rows", "variants", "where")
 def merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Return values with others over them; `key+` adds to a list, `key=` replaces all that is there.
 
-    Args:
-        values: nested values.
-        over: what replaces some of them.
-
     Example:
         >>> merged({"a": {"b": 1, "c": 2}, "d": [1]}, {"a": {"b": 3}, "d+": [2]})
         {'a': {'b': 3, 'c': 2}, 'd': [1, 2]}
@@ -46,11 +42,7 @@ def merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
 
 
 def composed(configs: Sequence[str]) -> dict[str, Any]:
-    """Merge configurations in their order.
-
-    Args:
-        configs: each a row ("cola/softmax", "cifar10/sgpa-inducing-8", "cola/ensemble_softmax"), something to go over
-            one ("reduced/cola"), or the path of a file.
+    """Merge rows, what goes over rows ("reduced/cola"), and files of one's own, in their order.
 
     Raises:
         ValueError: if there is no such row or file, or it cannot be read.
@@ -67,11 +59,7 @@ def composed(configs: Sequence[str]) -> dict[str, Any]:
 
 
 def row_names(pattern: str = "*/*") -> list[str]:
-    """List the rows.
-
-    Args:
-        pattern: of a data set ("cola"), which means its rows without variants and ensembles, or of rows ("cola/*",
-            "*/sgpa"); the name of any variant or ensemble means itself.
+    """List the rows of a pattern; a data set alone means its rows without variants and ensembles.
 
     Raises:
         ValueError: if none fits.
@@ -96,9 +84,6 @@ def row_names(pattern: str = "*/*") -> list[str]:
 def is_row(name: str) -> bool:
     """Say whether a name is that of a row, a variant or a derived row.
 
-    Args:
-        name: such as "cola/softmax".
-
     Example:
         >>> is_row("cola/softmax"), is_row("cola/ensemble_sgpa-inducing-3"), is_row("reduced/imdb")
         (True, True, False)
@@ -109,9 +94,6 @@ def is_row(name: str) -> bool:
 
 def derivation(method: str) -> tuple[str | None, str]:
     """Say how a method is derived from the runs of another, and from which.
-
-    Args:
-        method: its name.
 
     Returns:
         "ensemble" or "temperature", None if it is not derived; and the name of the other method.
@@ -126,9 +108,6 @@ def derivation(method: str) -> tuple[str | None, str]:
 
 def label_of(method: str) -> str:
     """Return the name of a method in tables and pictures.
-
-    Args:
-        method: its name in the folders of runs.
 
     Example:
         >>> label_of("cgpt-alpha-0.7"), label_of("ensemble_temperature_sgpa"), label_of("mine")

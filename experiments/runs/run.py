@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +67,7 @@ class Run:
     @property
     def seed(self) -> int:
         """The seed."""
-        return self.config.seed
+        return int(self.folder.resolve().name.removeprefix("seed-"))
 
     @property
     def label(self) -> str:
@@ -82,14 +83,8 @@ class Run:
         """
         if not self.config_file.exists():
             raise ValueError(f"run: expected a run (<data>/<method>/seed-<n>), got {self.folder} without config.yaml")
-        values = read_yaml(self.config_file)
-        try:
-            return config_of(values)
-        except ValueError as error:
-            raise ValueError(
-                f"{self.config_file}: expected the configuration of a run of this version, got another ({error}); "
-                "choose another --out, or remove that folder"
-            ) from error
+        found = self.config_file.stat()
+        return _read_config(self.config_file, (found.st_ino, found.st_mtime_ns, found.st_size))
 
     @property
     def is_complete(self) -> bool:
@@ -138,18 +133,11 @@ class Run:
         return [name for name in _FIRST if name in names] + sorted(names - set(_FIRST))
 
     def prediction_file(self, name: str) -> Path:
-        """Return where the predictions on an input set lie.
-
-        Args:
-            name: of the input set, such as "test".
-        """
+        """Return where the predictions on an input set lie."""
         return self._predictions / f"{name}.npz"
 
     def predictions(self, name: str) -> Predictions:
         """Read the predictions on an input set.
-
-        Args:
-            name: of the input set, such as "test".
 
         Raises:
             FileNotFoundError: if it was not predicted.
@@ -184,9 +172,6 @@ class Run:
     def locked(self, wait: bool) -> Iterator[None]:
         """Hold the folder, which is made, while no other process does.
 
-        Args:
-            wait: for the other process, such as the last worker of a command that was killed.
-
         Yields:
             Nothing.
 
@@ -205,9 +190,6 @@ class Run:
     def check(self, config: RunConfig) -> None:
         """Check that the folder is free for a configuration, or holds a run of it; nothing is written.
 
-        Args:
-            config: the configuration.
-
         Raises:
             ValueError: if the folder holds a run of another configuration; names what differs.
         """
@@ -223,9 +205,6 @@ class Run:
     def claim(self, config: RunConfig) -> None:
         """Write the configuration; words, places of the data and what is predicted may be others than before.
 
-        Args:
-            config: the configuration.
-
         Raises:
             ValueError: if the folder holds a run of another configuration.
         """
@@ -236,9 +215,6 @@ class Run:
 
     def check_data(self, splits: "DataSplits") -> None:
         """Check that data are those of the run, wherever they lie now; note which they are where nobody did.
-
-        Args:
-            splits: what was read.
 
         Raises:
             ValueError: if the run has seen others.
@@ -265,11 +241,7 @@ class Run:
         return self._is_begun and self._differs(config, PREDICTED)
 
     def complete(self, record: dict[str, Any]) -> None:
-        """Mark the run as complete.
-
-        Args:
-            record: what `run.json` shall hold.
-        """
+        """Mark the run as complete."""
         write_json(self.record_file, record)
 
     def _differs(self, config: RunConfig, names: Iterable[str]) -> bool:
@@ -283,11 +255,21 @@ class Run:
         return self.config_file.exists() and any(path.exists() for path in made)
 
 
+@lru_cache
+def _read_config(path: Path, version: tuple[int, ...]) -> RunConfig:
+    """Read and check once what is asked for again and again."""
+    values = read_yaml(path)
+    try:
+        return config_of(values)
+    except ValueError as error:
+        raise ValueError(
+            f"{path}: expected the configuration of a run of this version, got another ({error}); choose another --out, "
+            "or remove that folder"
+        ) from error
+
+
 def find_runs(folders: Iterable[Path]) -> list[Run]:
     """Find the complete runs in folders.
-
-    Args:
-        folders: of runs, or folders that hold some, such as `runs/cola`.
 
     Returns:
         The runs, by name and seed.
@@ -307,10 +289,6 @@ def find_runs(folders: Iterable[Path]) -> list[Run]:
 
 def needed_runs(config: RunConfig, out: Path) -> list[Run]:
     """Return the runs that a run starts from or is derived from.
-
-    Args:
-        config: of the run.
-        out: folder of all runs.
 
     Raises:
         ValueError: if one is not complete, and says how to make it; or if it has other data.

@@ -57,9 +57,6 @@ class Sweep:
     def perform(self, configs: Sequence[RunConfig]) -> dict[str, str]:
         """Do every run that is not done, and show how far it is.
 
-        Args:
-            configs: the runs, with those that they need.
-
         Returns:
             What went wrong, by the folder of the run.
 
@@ -202,11 +199,6 @@ def _start(reports: Any) -> None:
 
 def commands(configs: Sequence[RunConfig], out: Path, rest: Sequence[str]) -> list[str]:
     """Return one command a run that is not done, in an order in which they can be run.
-
-    Args:
-        configs: the runs, each after those that it needs.
-        out: folder of all runs.
-        rest: further arguments.
 
     Raises:
         ValueError: if a folder holds a run of another configuration.

@@ -34,12 +34,6 @@ def tune(configs: Sequence[RunConfig], *, out: Path, trainer: TrainerConfig, wor
     Writes every trial (`trials.csv`) and, for each row, `<row>.yaml` with what was selected. The test set is not
     predicted. Killed midway and started again, it goes on where it was.
 
-    Args:
-        configs: rows with their seeds.
-        out: folder to write.
-        trainer: where to train.
-        workers: number of processes that train at the same time.
-
     Returns:
         What was selected, and the files that say so.
 

@@ -80,11 +80,7 @@ class BatchOrder(Sampler[Share]):
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch, as Lightning does at the start of each.
-
-        Args:
-            epoch: from 0.
-        """
+        """Set the epoch, as Lightning does at the start of each."""
         self.epoch = epoch
 
     def __len__(self) -> int:
@@ -125,29 +121,14 @@ class _Cut(Dataset[Batch]):
 
 
 def train_loader(examples: Examples, *, batch_size: int, seed: int, rank: int = 0, world: int = 1) -> DataLoader[Batch]:
-    """Shuffled batches.
-
-    Args:
-        examples: the training set.
-        batch_size: over all processes together.
-        seed: of the run.
-        rank: number of this process.
-        world: number of processes.
-    """
+    """Shuffled batches."""
     lengths = _lengths(examples)
     order = BatchOrder(len(examples), batch_size=batch_size, seed=seed, lengths=lengths, rank=rank, world=world)
     return DataLoader(_Cut(examples), sampler=order, batch_size=None, collate_fn=_as_it_is)
 
 
 def validation_loader(examples: Examples, *, batch_size: int = 512, rank: int = 0, world: int = 1) -> DataLoader[Batch]:
-    """Batches in the order of the examples.
-
-    Args:
-        examples: the validation set.
-        batch_size: over all processes together.
-        rank: number of this process.
-        world: number of processes.
-    """
+    """Batches in the order of the examples."""
     order = BatchOrder(len(examples), batch_size=batch_size, seed=0, shuffle=False, rank=rank, world=world)
     return DataLoader(_Cut(examples), sampler=order, batch_size=None, collate_fn=_as_it_is)
 

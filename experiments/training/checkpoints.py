@@ -39,10 +39,6 @@ class AtomicCheckpoints(TorchCheckpointIO):
 def read_checkpoint(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
     """Read a checkpoint of plain values and tensors.
 
-    Args:
-        path: the file.
-        map_location: where its tensors go.
-
     Raises:
         ValueError: if it is damaged or holds something else.
     """
@@ -58,9 +54,6 @@ def read_checkpoint(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
 
 def sound_checkpoint(folder: Path) -> Path | None:
     """Return the checkpoint to go on from: the last one, or the one before if that is damaged.
-
-    Args:
-        folder: of the checkpoints.
 
     Raises:
         ValueError: if there are some and none is sound.

@@ -68,9 +68,6 @@ class ClassificationModule(lightning.LightningModule):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Evaluate the objective.
 
-        Args:
-            batch: this process' share.
-
         Returns:
             The loss; its mean over the processes is that of the joined batch.
         """
@@ -83,11 +80,7 @@ class ClassificationModule(lightning.LightningModule):
 
     @override
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        """Collect the predictions.
-
-        Args:
-            batch: this process' share.
-        """
+        """Collect the predictions."""
         with drawing(self.model, self.training_config.validation_draws):
             logits = call_model(self.model, batch.inputs)
         logits = logits if logits.ndim == 3 else logits.unsqueeze(0)

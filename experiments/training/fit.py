@@ -69,16 +69,6 @@ def fit(
     Killed at any moment and called again, it ends with the weights of an uninterrupted training: each epoch ends with
     a checkpoint, and each step has its own seed.
 
-    Args:
-        module: what to train.
-        splits: training and validation examples.
-        training: the budget.
-        seed: decides the order of the examples and all draws.
-        folder: keeps `last.ckpt`, the one before, and `best.ckpt`.
-        report: called with the number of epochs done.
-        trainer: where to train.
-        logs: folder of CSV and TensorBoard logs, where the trainer shall write some.
-
     Returns:
         The history and the best epoch.
 

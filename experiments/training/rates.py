@@ -17,27 +17,14 @@ _OPTIMISERS = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}
 def optimizer(
     parameters: Iterable[nn.Parameter], method: MethodConfig, training: TrainingConfig
 ) -> torch.optim.Optimizer:
-    """Build the optimiser.
-
-    Args:
-        parameters: what is trained.
-        method: its learning rate and weight decay.
-        training: which optimiser.
-    """
+    """Build the optimiser."""
     return _OPTIMISERS[training.optimizer](parameters, lr=method.learning_rate, weight_decay=method.weight_decay)
 
 
 def rate_schedule(
     optimiser: torch.optim.Optimizer, method: MethodConfig, training: TrainingConfig, total: int
 ) -> LRScheduler:
-    """Build the schedule of the learning rate, one value a step.
-
-    Args:
-        optimiser: whose rate it is.
-        method: the largest rate.
-        training: which schedule, and its warm-up.
-        total: number of steps of the whole training.
-    """
+    """Build the schedule of the learning rate, one value a step."""
     warmup = total * training.warmup_epochs / training.epochs
     if training.schedule == "one_cycle":
         warmup = min(warmup, total - 1)
@@ -58,13 +45,6 @@ def rate_schedule(
 def learning_rate_factor(step: int, total: int, *, warmup: int, end: float, schedule: str) -> float:
     """Learning rate of a step over the largest one: rises linearly, then falls.
 
-    Args:
-        step: from 0.
-        total: number of steps.
-        warmup: steps over which it rises.
-        end: its value at the end.
-        schedule: "cosine" or "linear".
-
     Example:
         >>> [round(learning_rate_factor(t, 6, warmup=2, end=0.0, schedule="linear"), 2) for t in range(7)]
         [0.5, 1.0, 1.0, 0.75, 0.5, 0.25, 0.0]
@@ -77,12 +57,6 @@ def learning_rate_factor(step: int, total: int, *, warmup: int, end: float, sche
 
 def linear(step: int, num_steps: int, start: float = 0.0, end: float = 1.0) -> float:
     """Linear from start to end, then constant: CGPT's annealing of alpha, SGPA's of the divergence.
-
-    Args:
-        step: from 0.
-        num_steps: steps until the end; none gives it at once.
-        start: at the first step.
-        end: what it reaches.
 
     Example:
         >>> [linear(t, 4, 0.5, 1.0) for t in (0, 2, 4, 9)]
