@@ -63,16 +63,7 @@ def corruption_source(data: DataConfig) -> Literal["official", "generated"] | No
 
 
 def corrupted_sets(data: DataConfig, splits: DataSplits, *, full: bool) -> Iterator[InputSet]:
-    """Yield the corrupted test images, kind by kind and severity by severity.
-
-    Args:
-        data: the configuration.
-        splits: what `load` returned.
-        full: all test images and all severities.
-
-    Yields:
-        Sets named "corrupted-<kind>-<severity>".
-    """
+    """Yield the corrupted test images, "corrupted-<kind>-<severity>", kind by kind; `full` means all of everything."""
     limit = None if full else data.corruptions.limit
     chosen = splits.test.chosen(some(len(splits.test), limit, "corrupted", data.name))
     source = corruption_source(data)

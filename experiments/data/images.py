@@ -110,16 +110,7 @@ def pixel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ..
 
 
 def read_arrays(path: Path, *, labelled: bool = True) -> Pixels:
-    """Read a file of arrays, as `LAYOUT` says; it may hold `classes`, their names, too.
-
-    Args:
-        path: the .npz file.
-        labelled: whether labels must be there; without them each is -1.
-
-    Raises:
-        FileNotFoundError: if there is no such file; says what was expected.
-        ValueError: if the file is truncated or holds something else.
-    """
+    """Read a file of arrays, as `LAYOUT` says; without `labelled`, labels may be missing and are then -1."""
     if not path.exists():
         raise FileNotFoundError(f"{path} is not there. Expected {LAYOUT}")
     try:
@@ -143,11 +134,7 @@ def _check(path: Path, images: NDArray[Any], labels: NDArray[Any]) -> None:
 
 
 def image_files(folder: Path) -> list[Path]:
-    """List the images in a folder and all folders in it, in the order of their names.
-
-    Raises:
-        FileNotFoundError: if there is no such folder, or no image in it.
-    """
+    """List the images in a folder and all folders in it, in the order of their names."""
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "is not there"
         raise FileNotFoundError(f"{folder} {what}. Expected a folder of images")
@@ -170,20 +157,12 @@ def _images(folder: Path) -> Iterator[Path]:
 
 
 def read_images(files: Sequence[Path], shape: Shape) -> Tensor:
-    """Read images, resized and cropped to (C, H, W), as uint8.
-
-    Raises:
-        ValueError: if a file cannot be decoded; names it.
-    """
+    """Read images, resized and cropped to (C, H, W), as uint8; an error names the file that cannot be decoded."""
     return torch.cat([fitted(_decoded(path), shape) for path in files])
 
 
 def read_classes(folder: Path, shape: Shape) -> Pixels:
-    """Read a folder with one sub-folder per class, in the order of their names.
-
-    Raises:
-        FileNotFoundError: if there are fewer than two sub-folders, or one without images.
-    """
+    """Read a folder with one sub-folder per class, in the order of their names."""
     classes = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     if len(classes) < 2:
         raise FileNotFoundError(f"{folder} holds {len(classes)} sub-folders. Expected one a class, at least two")

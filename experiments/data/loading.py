@@ -68,16 +68,7 @@ def input_sets(data: DataConfig, splits: DataSplits, seed: int, *, full: bool = 
 
 
 def check_inputs(data: DataConfig, splits: DataSplits) -> None:
-    """Fail before a training rather than after it where something that is to be predicted is not there.
-
-    Args:
-        data: the configuration.
-        splits: what `load` returned.
-
-    Raises:
-        FileNotFoundError: if a file is missing.
-        ValueError: if a file is damaged or a name unknown.
-    """
+    """Fail before a training rather than after it where something that is to be predicted is not there."""
     if splits.description.kind == "image":
         check_published(data, splits.test)
         for _ in ood_sets(data, splits):

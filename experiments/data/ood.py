@@ -28,18 +28,7 @@ def requested_ood(data: DataConfig) -> tuple[str, ...]:
 
 
 def ood_sets(data: DataConfig, splits: DataSplits) -> Iterator[InputSet]:
-    """Yield images of no class.
-
-    Args:
-        data: the configuration.
-        splits: what `load` returned.
-
-    Yields:
-        Sets named "ood-<set>", of as many images as the test part has unless a limit is set.
-
-    Raises:
-        ValueError: if two of the sets bear one name.
-    """
+    """Yield images of no class, "ood-<set>", as many as the test part has unless a limit is set."""
     items = requested_ood(data)
     names = [_name(item) for item in items]
     if len(set(names)) < len(names):

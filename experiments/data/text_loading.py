@@ -25,16 +25,7 @@ _MAX_LENGTH = {"cola": 64, "imdb": 512, "sst2": 64, "clinc150": 32}
 
 
 def load_texts(data: DataConfig, seed: int) -> DataSplits:
-    """Read a text set, and turn its words into numbers or contextual states.
-
-    Args:
-        data: the configuration.
-        seed: of the run; it decides the split where `data.split_seed` is None.
-
-    Raises:
-        FileNotFoundError: if a file is missing.
-        ValueError: if a file is truncated or altered, and `data.unchecked` is not set.
-    """
+    """Read a text set, and turn its words into numbers or contextual states."""
     rows = TEXT_SETS[data.name](data, seed if data.split_seed is None else data.split_seed)
     chosen, reductions = _limited(rows, data)
     train, places = chosen["train"]

@@ -101,17 +101,7 @@ def _table(name: str, path: Path, columns: int) -> tuple[bytes, list[list[str]]]
 
 
 def read_cola(root: Path, part: str, *, unchecked: bool = False) -> Texts:
-    """Read one file of the Corpus of Linguistic Acceptability.
-
-    Args:
-        root: folder of the sets.
-        part: one of `COLA_FILES`.
-        unchecked: accept a file that is not the published one, and say so.
-
-    Raises:
-        FileNotFoundError: if the file is missing.
-        ValueError: if it is truncated or altered.
-    """
+    """Read one file of the Corpus of Linguistic Acceptability, one of `COLA_FILES`."""
     path = root / "cola" / "raw" / f"{part}.tsv"
     content, rows = _table("cola", path, 4)
     deviations = _accepted("cola", root, _cola_deviations(path, content, len(rows)), unchecked)
@@ -129,17 +119,7 @@ def _cola_deviations(path: Path, content: bytes, rows: int) -> tuple[str, ...]:
 
 
 def read_sst2(root: Path, part: str, *, unchecked: bool = False) -> Texts:
-    """Read a part of the binary sentences of the Stanford Sentiment Treebank.
-
-    Args:
-        root: folder of the sets.
-        part: "train", "dev" or "test".
-        unchecked: accept another number of sentences, and say so.
-
-    Raises:
-        FileNotFoundError: if the file is missing.
-        ValueError: if it is truncated or altered.
-    """
+    """Read a part ("train", "dev" or "test") of the binary sentences of the Stanford Sentiment Treebank."""
     _, rows = _table("sst2", root / "sst2" / f"{part}.tsv", 2)
     differs = (f"sst2/{part}.tsv holds {len(rows):,} rows instead of the published {_SST2_ROWS[part]:,}",)
     deviations = _accepted("sst2", root, differs if len(rows) != _SST2_ROWS[part] else (), unchecked)
@@ -148,19 +128,7 @@ def read_sst2(root: Path, part: str, *, unchecked: bool = False) -> Texts:
 
 
 def read_clinc150(root: Path, *, unchecked: bool = False) -> dict[str, Texts]:
-    """Read the intents of CLINC150, and its sentences out of their scope.
-
-    Args:
-        root: folder of the sets.
-        unchecked: accept other numbers of sentences, and say so.
-
-    Returns:
-        The parts "train", "val", "test" and "oos_test" (labels -1: no intent).
-
-    Raises:
-        FileNotFoundError: if the file is missing.
-        ValueError: if it is truncated or altered.
-    """
+    """Read CLINC150: the parts "train", "val", "test" and "oos_test", whose labels are -1 (no intent)."""
     path = root / "clinc150" / "data_full.json"
     try:
         content = json.loads(_content("clinc150", path))
@@ -183,16 +151,7 @@ def read_clinc150(root: Path, *, unchecked: bool = False) -> dict[str, Texts]:
 
 
 def read_imdb(root: Path, *, unchecked: bool = False) -> Texts:
-    """Read the reviews of IMDB, train and test part together.
-
-    Args:
-        root: folder of the sets.
-        unchecked: accept another number of reviews, and say so.
-
-    Raises:
-        FileNotFoundError: if they are not there.
-        ValueError: if a file is truncated or altered.
-    """
+    """Read the reviews of IMDB, train and test part together."""
     path, folder = root / "imdb" / "imdb.jsonl.xz", root / "aclImdb"
     if path.exists():
         rows = _json_rows(path)

@@ -1,20 +1,26 @@
-"""The splits of the digits."""
+"""The digits: their parts, their corruptions, and images of no class."""
 
+import numpy as np
+import pytest
+import scipy.ndimage
 import torch
 from sklearn.datasets import load_digits
 
-from experiments.data import digits_splits
+from experiments.data import DIGITS_CORRUPTIONS, OOD_KINDS, corrupted_digits, ood_images
+from experiments.data.digits import digits_parts
+
+IMAGES = digits_parts(seed=0)["test"].images[:40]
 
 
 def test_parts_are_disjoint_and_cover_everything():
-    parts = digits_splits(seed=3)
+    parts = digits_parts(seed=3).values()
     ids = torch.cat([part.ids for part in parts])
     assert torch.equal(ids.sort().values, torch.arange(1797))
 
 
 def test_images_and_labels_belong_to_their_ids():
     digits = load_digits()
-    for part in digits_splits(seed=1):
+    for part in digits_parts(seed=1).values():
         assert torch.equal(part.labels, torch.from_numpy(digits.target)[part.ids])
         assert torch.equal(part.images[:, 0].double() * 16, torch.from_numpy(digits.images)[part.ids])
         assert part.images.amin() == 0
@@ -23,12 +29,114 @@ def test_images_and_labels_belong_to_their_ids():
 
 def test_every_class_is_in_every_part_by_its_share():
     everything = torch.bincount(torch.from_numpy(load_digits().target)) / 1797
-    for part in digits_splits(seed=2):
+    for part in digits_parts(seed=2).values():
         share = torch.bincount(part.labels, minlength=10) / len(part.labels)
         assert (share - everything).abs().max() < 1.5 / len(part.labels)
 
 
 def test_the_seed_decides_the_split():
-    first, again, other = (digits_splits(seed=seed).test.ids for seed in (0, 0, 1))
+    first, again, other = (digits_parts(seed)["test"].ids for seed in (0, 0, 1))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
+
+
+@pytest.mark.parametrize("kind", DIGITS_CORRUPTIONS)
+def test_strength_zero_changes_nothing(kind):
+    assert torch.equal(corrupted_digits(IMAGES, kind, 0, seed=0), IMAGES)
+
+
+@pytest.mark.parametrize("kind", DIGITS_CORRUPTIONS)
+def test_same_seed_same_images_whatever_was_drawn_before(kind):
+    first = corrupted_digits(IMAGES, kind, 3, seed=5)
+    torch.rand(17)
+    assert torch.equal(corrupted_digits(IMAGES, kind, 3, seed=5), first)
+
+
+@pytest.mark.parametrize("kind", ["rotation", "noise", "occlusion"])
+def test_other_seed_other_images(kind):
+    assert not torch.equal(corrupted_digits(IMAGES, kind, 3, seed=5), corrupted_digits(IMAGES, kind, 3, seed=6))
+
+
+@pytest.mark.parametrize("kind", DIGITS_CORRUPTIONS)
+def test_stronger_is_farther(kind):
+    distances = [
+        (corrupted_digits(IMAGES, kind, strength, seed=0) - IMAGES).square().mean().item() for strength in range(6)
+    ]
+    assert distances == sorted(distances)
+    assert len(set(distances)) == 6
+
+
+@pytest.mark.parametrize("kind", DIGITS_CORRUPTIONS)
+@pytest.mark.parametrize("strength", range(1, 6))
+def test_stays_an_image(kind, strength):
+    images = corrupted_digits(IMAGES, kind, strength, seed=0)
+    assert images.shape == IMAGES.shape
+    assert images.dtype == torch.float32
+    assert images.amin() >= 0
+    assert images.amax() <= 1
+
+
+def test_blur_equals_scipy():
+    blurred = corrupted_digits(IMAGES, "blur", 3, seed=0)[:, 0].double().numpy()
+    expected = [
+        scipy.ndimage.gaussian_filter(image, 0.9, mode="mirror", radius=3) for image in IMAGES[:, 0].double().numpy()
+    ]
+    np.testing.assert_allclose(blurred, np.stack(expected), atol=1e-6)
+
+
+def test_rotation_keeps_the_middle_and_turns_both_ways():
+    ring = torch.zeros(64, 1, 9, 9)
+    ring[:, :, 4, 4] = 1.0
+    ring[:, :, 4, 8] = 1.0
+    turned = corrupted_digits(ring, "rotation", 3, seed=0)
+    torch.testing.assert_close(turned[:, 0, 4, 4], torch.ones(64))
+    right = turned[:, 0, :4].sum((-2, -1)) - turned[:, 0, 5:].sum((-2, -1))
+    assert (right > 0).any()
+    assert (right < 0).any()
+
+
+@pytest.mark.parametrize("strength", range(1, 6))
+def test_occlusion_covers_one_square(strength):
+    covered = corrupted_digits(torch.zeros(30, 1, 8, 8), "occlusion", strength, seed=0)[:, 0] == 0.5
+    assert (covered.sum((-2, -1)) == strength**2).all()
+    assert (covered.any(-1).sum(-1) == strength).all()
+
+
+def test_refuses_what_it_does_not_know():
+    with pytest.raises(ValueError, match="kind: expected one of rotation, .* got 'fog'"):
+        corrupted_digits(IMAGES, "fog", 1, seed=0)
+    with pytest.raises(ValueError, match="strength: expected 0 to 5, got 6"):
+        corrupted_digits(IMAGES, "blur", 6, seed=0)
+
+
+@pytest.mark.parametrize("kind", OOD_KINDS)
+def test_ood_images_are_repeatable_and_in_range(kind):
+    first = ood_images(IMAGES, kind, seed=5)
+    torch.rand(17)
+    assert torch.equal(ood_images(IMAGES, kind, seed=5), first)
+    assert first.shape == IMAGES.shape
+    assert first.amin() >= 0
+    assert first.amax() <= 1
+
+
+def test_shuffling_keeps_the_patches_and_moves_them():
+    image = torch.arange(64.0).reshape(1, 1, 8, 8) / 64
+    mixed = ood_images(image.expand(20, -1, -1, -1), "shuffled-patches", seed=0)
+
+    def tiles(x):
+        return sorted(x[i : i + 2, j : j + 2].flatten().tolist() for i in range(0, 8, 2) for j in range(0, 8, 2))
+
+    assert all(tiles(one[0]) == tiles(image[0, 0]) for one in mixed)
+    assert all(not torch.equal(one, image[0]) for one in mixed)
+    assert not torch.equal(mixed[0], mixed[1])
+
+
+def test_gaussian_noise_has_the_brightness_of_the_images():
+    noise = ood_images(torch.full((500, 1, 8, 8), 0.5) + 0.1 * torch.randn(500, 1, 8, 8), "gaussian-noise", seed=0)
+    assert abs(noise.mean() - 0.5) < 0.005
+    assert abs(noise.std() - 0.1) < 0.005
+
+
+def test_refuses_what_it_does_not_know():
+    with pytest.raises(ValueError, match="kind: expected one of inverted, .* got 'cats'"):
+        ood_images(IMAGES, "cats", seed=0)

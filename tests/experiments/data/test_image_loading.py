@@ -6,6 +6,7 @@ import torch
 from PIL import Image
 
 from experiments.data import DataConfig, batch, load, write_stand_in
+from experiments.data.digits import digits_parts
 
 
 def parts(splits):
@@ -26,16 +27,14 @@ def paint(path, colour):
     Image.new("RGB", (20, 10), colour).save(path)
 
 
-def test_the_digits_are_those_of_the_demo():
-    from experiments.data import digits_splits
-
+def test_the_digits_are_a_data_set():
     splits = load(DataConfig(), seed=5)
-    for part, known in zip(parts(splits), digits_splits(0), strict=True):
+    for part, known in zip(parts(splits), digits_parts(0).values(), strict=True):
         assert torch.equal(part.inputs, known.images)
         assert torch.equal(part.labels, known.labels)
         assert torch.equal(part.ids, known.ids)
     following = load(DataConfig(split_seed=None, limit_train=100), seed=5)
-    assert torch.equal(following.test.ids, digits_splits(5).test.ids)
+    assert torch.equal(following.test.ids, digits_parts(5)["test"].ids)
     assert following.description.deviations == ("100 of 1,077 train examples",)
 
 
