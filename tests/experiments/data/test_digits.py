@@ -137,6 +137,6 @@ def test_gaussian_noise_has_the_brightness_of_the_images():
     assert abs(noise.std() - 0.1) < 0.005
 
 
-def test_refuses_what_it_does_not_know():
+def test_refuses_an_unknown_kind_of_ood_images():
     with pytest.raises(ValueError, match="kind: expected one of inverted, .* got 'cats'"):
         ood_images(IMAGES, "cats", seed=0)
