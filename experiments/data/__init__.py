@@ -6,10 +6,7 @@ from experiments.data.corrupted_sets import PUBLISHED, corruption_source
 from experiments.data.digits import (
     DIGITS_CORRUPTIONS,
     OOD_KINDS,
-    ImageSplits,
-    LabelledImages,
     corrupted_digits,
-    digits_splits,
     ood_images,
 )
 from experiments.data.examples import Batches, DataDescription, DataSplits, Examples, Inputs, InputSet, batch
@@ -31,15 +28,12 @@ __all__ = [
     "DataDescription",
     "DataSplits",
     "Examples",
-    "ImageSplits",
     "InputSet",
     "Inputs",
-    "LabelledImages",
     "batch",
     "check_inputs",
     "corrupted_digits",
     "corruption_source",
-    "digits_splits",
     "folder_inputs",
     "generator_for",
     "has_set",

@@ -6,7 +6,6 @@ images are lost to a reader too), and images of no class that are made of others
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -55,28 +54,6 @@ def digits_parts(seed: int) -> dict[str, Examples]:
     whole = Examples(images, torch.from_numpy(scans.target).long(), torch.from_numpy(ids))
     parts = {"train": train, "validation": validation, "test": test}
     return {name: whole.chosen(torch.from_numpy(np.sort(part))) for name, part in parts.items()}
-
-
-class LabelledImages(NamedTuple):
-    """Images with their labels, as the demo reads them."""
-
-    images: Tensor
-    labels: Tensor
-    ids: Tensor
-
-
-class ImageSplits(NamedTuple):
-    """Three disjoint parts, as the demo reads them."""
-
-    train: LabelledImages
-    validation: LabelledImages
-    test: LabelledImages
-
-
-def digits_splits(seed: int) -> ImageSplits:
-    """The parts of the digits, as the demo reads them."""
-    parts = digits_parts(seed).values()
-    return ImageSplits(*(LabelledImages(part.images, part.labels, part.ids) for part in parts))
 
 
 def _rotation(images: Tensor, strength: int, generator: torch.Generator) -> Tensor:
