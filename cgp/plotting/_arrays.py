@@ -1,4 +1,4 @@
-"""Inputs of pictures, checked at the door."""
+"""Inputs of pictures, checked once."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-__all__ = ["Array", "as_array", "as_curves", "as_groups", "as_image", "as_mask", "as_matching"]
+__all__ = ["Array", "as_array", "as_fractions", "as_image", "as_mask", "as_matching", "named"]
 
 Array = NDArray[Any]
 
@@ -49,34 +49,29 @@ def as_mask(
     name: str,
     samples: int,
 ) -> NDArray[np.bool_]:  # shape: (N,)
-    """One truth value a sample, as bool or as 0 and 1."""
+    """One truth value per sample, as bool or as 0 and 1."""
     array = as_matching(values, name, (samples,))
     if not np.isin(array, (0, 1)).all():
         raise ValueError(f"{name} must hold booleans, or 0 and 1, only")
     return array.astype(bool)
 
 
-def as_curves(
-    curves: Mapping[str, Any],  # each of shape (K,) or (R, K)
+def as_fractions(
+    values: Any,  # shape: (N,)
     name: str,
-    points: int,
-) -> dict[str, Array]:  # each of shape (R, K)
-    """Named curves, each over the same points, as one or several runs; NaN marks a missing value."""
-    _named(curves, name)
-    arrays = {key: np.atleast_2d(as_array(v, f"{name}[{key!r}]", (1, 2), finite=False)) for key, v in curves.items()}
-    for key, array in arrays.items():
-        if array.shape[-1] != points:
-            raise ValueError(f"{name}[{key!r}] must have {points} values along its last axis, got shape {array.shape}")
-    return arrays
+) -> Array:  # shape: (N,)
+    """Numbers in [0, 1]."""
+    array = as_array(values, name, 1)
+    if array.min() < 0 or array.max() > 1:
+        raise ValueError(f"{name} must lie in [0, 1], got [{array.min():.3g}, {array.max():.3g}]")
+    return array
 
 
-def as_groups(
-    groups: Mapping[str, Any],  # each of shape (N,)
-    name: str,
-) -> dict[str, Array]:  # each of shape (N,)
-    """Named samples of one number each."""
-    _named(groups, name)
-    return {key: as_array(values, f"{name}[{key!r}]", 1) for key, values in groups.items()}
+def named(values: Any, name: str) -> Mapping[str, Any]:
+    """A non-empty mapping from names to what is drawn under them."""
+    if not isinstance(values, Mapping) or not values:
+        raise ValueError(f"{name} must be a non-empty mapping from names to arrays, got {type(values).__name__}")
+    return values
 
 
 def as_image(
@@ -98,8 +93,3 @@ def as_image(
             f"{name} must have colours in [0, 1], got [{array.min():.3g}, {array.max():.3g}]; undo its scaling"
         )
     return array.clip(0, 1)
-
-
-def _named(values: Any, name: str) -> None:
-    if not isinstance(values, Mapping) or not values:
-        raise ValueError(f"{name} must be a non-empty mapping from names to arrays, got {type(values).__name__}")

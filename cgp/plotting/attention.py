@@ -1,6 +1,5 @@
-"""Inside the attention: the matrix, its asymmetry, its uncertainty, its spectrum."""
+"""Inside the attention: the matrix, its asymmetry, its uncertainty."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,10 +8,10 @@ from matplotlib.figure import FigureBase
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from cgp.plotting._arrays import Array, as_array, as_groups, as_matching
-from cgp.plotting.style import DIVERGING, PALE, PALETTE, SEQUENTIAL, WIDE, line_look, new_figure, styled
+from cgp.plotting._arrays import Array, as_array, as_matching
+from cgp.plotting.style import DIVERGING, PALETTE, SEQUENTIAL, WIDE, new_figure, styled
 
-__all__ = ["attention_matrix", "spectrum"]
+__all__ = ["attention_matrix"]
 
 
 @styled
@@ -77,52 +76,3 @@ def _deviations_beside(matrix: Axes, sd: Array) -> Axes:
     ax.tick_params(labelleft=False)
     ax.xaxis.set_major_locator(MaxNLocator(2))
     return ax
-
-
-@styled
-def spectrum(
-    singular_values: Mapping[str, Any],  # each of shape (k,)
-    *,
-    figure: FigureBase | None = None,
-) -> NDArray[np.object_]:  # shape: (2,)
-    r"""Singular values relative to the largest, and the share of the squared norm that the first ones explain.
-
-    .. math::
-        \sum_{i \le r} \sigma_i^2 \Big/ \sum_i \sigma_i^2
-
-    Args:
-        singular_values: For each matrix, its singular values (k,) in any order.
-        figure: Figure or subfigure to draw in; without, a new one of two columns' width.
-
-    Returns:
-        Axes of the values and of the explained share.
-
-    Raises:
-        ValueError: If a value is negative, or all of one matrix are zero.
-
-    Example:
-        >>> from matplotlib.figure import Figure
-        >>> axes = spectrum({"layer 1": [1.0, 2.0, 1.0]}, figure=Figure())
-        >>> axes[0].lines[0].get_ydata().tolist(), axes[1].lines[0].get_ydata().round(3).tolist()
-        ([1.0, 0.5, 0.5], [0.667, 0.833, 1.0])
-    """
-    values = {key: np.sort(v)[::-1] for key, v in as_groups(singular_values, "singular_values").items()}
-    for key, ordered in values.items():
-        if ordered[-1] < 0 or ordered[0] <= 0:
-            raise ValueError(f"singular_values[{key!r}] must be non-negative and not all zero")
-    figure = new_figure(figure, width=WIDE, height=2.6)
-    axes = np.asarray(figure.subplots(1, 2), dtype=np.object_)
-    for index, (key, ordered) in enumerate(values.items()):
-        rank = np.arange(1, len(ordered) + 1)
-        look = line_look(index) | ({"marker": ""} if len(ordered) > 20 else {})
-        axes[0].plot(rank, ordered / ordered[0], label=key, **look)
-        axes[1].plot(rank, np.cumsum(ordered**2) / np.sum(ordered**2), label=key, **look)
-    axes[0].set(ylabel="Singular value / largest", yscale="log")
-    axes[1].set(ylabel="Explained share", ylim=(None, 1.02))
-    for ax in axes:
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.grid(axis="y", color=PALE, lw=0.6)
-        ax.set_xlabel("Rank")
-        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes[1].legend(loc="lower right")
-    return axes

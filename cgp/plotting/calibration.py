@@ -1,15 +1,28 @@
-"""Is a probability of 0.8 right eight times in ten?"""
+"""Pictures of whether probabilities, intervals and confidences are honest."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from cgp.plotting._arrays import Array, as_array, as_mask
-from cgp.plotting.style import GREY, INK, OVER, PALETTE, UNDER, new_axes, styled
+from cgp.plotting._arrays import Array, as_array, as_fractions, as_mask, named
+from cgp.plotting.style import (
+    GREY,
+    INK,
+    OVER,
+    PALE,
+    PALETTE,
+    UNDER,
+    line_look,
+    new_axes,
+    percent,
+    place_legend,
+    styled,
+)
 
-__all__ = ["reliability_diagram"]
+__all__ = ["interval_coverage", "pit_histogram", "reliability_diagram", "risk_coverage"]
 
 
 @styled
@@ -47,12 +60,10 @@ def reliability_diagram(
         >>> from matplotlib.figure import Figure
         >>> ax = reliability_diagram([0.9, 0.8, 0.6, 0.7], [1, 1, 0, 1], bins=2, ax=Figure().add_subplot())
         >>> ax.texts[0].get_text()
-        'ECE 0.000'
+        'ECE 0.0 %'
     """
-    confidence = as_array(confidence, "confidence", 1)
+    confidence = as_fractions(confidence, "confidence")
     correct = as_mask(correct, "correct", len(confidence))
-    if confidence.min() < 0 or confidence.max() > 1:
-        raise ValueError(f"confidence must lie in [0, 1], got [{confidence.min():.3g}, {confidence.max():.3g}]")
     if bins < 1:
         raise ValueError(f"bins must be at least 1, got {bins}")
     ax = new_axes(ax, height=3.6)
@@ -60,9 +71,11 @@ def reliability_diagram(
     ece = float(np.average(np.abs(mean - accuracy), weights=counts))
     _gaps(ax, centres, mean, accuracy, 1 / bins)
     ax.plot([0, 1], [0, 1], color=GREY, ls=(0, (4, 2)), lw=0.9)
-    ax.text(0.03, 0.68, f"ECE {ece:.3f}", transform=ax.transAxes, weight="bold")
+    clear = {"facecolor": "white", "alpha": 0.85, "lw": 0, "pad": 1}  # bars may stand behind the words
+    ax.text(0.03, 0.66, f"ECE {100 * ece:.1f} %", transform=ax.transAxes, weight="bold", bbox=clear)
     ax.set(ylabel="Accuracy", xlim=(0, 1), ylim=(0, 1))
-    ax.legend(loc="upper left", borderaxespad=0.1)
+    percent(ax.yaxis)
+    ax.legend(loc="upper left", borderaxespad=0.1, frameon=True, framealpha=0.85, edgecolor="none")
     _counts_beneath(ax, centres, counts, 1 / bins)
     return ax
 
@@ -97,3 +110,145 @@ def _counts_beneath(ax: Axes, centres: Array, counts: Array, width: float) -> No
     strip.spines[["top", "right"]].set_visible(False)
     strip.bar(centres, counts, width, color=GREY, edgecolor="white", lw=0.6)
     strip.set(xlabel="Confidence", ylabel="Count", yscale="log", ylim=(0.5, 2 * counts.max()))
+    percent(strip.xaxis)
+
+
+@styled
+def risk_coverage(
+    predictions: Mapping[str, tuple[Any, Any]],  # each of shapes (N,), (N,)
+    *,
+    highlight: str | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Error rate among the most confident fraction of inputs, with its mean over all coverages (AURC) in the legend.
+
+    Args:
+        predictions: For each method, confidence (N,) and whether the prediction was right (N,).
+        highlight: The method that stands out and that the caption is to name; the others are pale.
+        ax: Axes to draw in; without, a new figure of one column.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ValueError: If a method is no pair of arrays of one length.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> ax = risk_coverage({"softmax": ([0.9, 0.6], [True, False])}, ax=Figure().add_subplot())
+        >>> ax.lines[0].get_ydata().tolist()
+        [0.0, 0.5]
+    """
+    outside = ax is None
+    groups = named(predictions, "predictions")
+    ax = new_axes(ax, height=2.2)
+    ax.grid(axis="y", color=PALE, lw=0.6)
+    for index, (key, pair) in enumerate(groups.items()):
+        if len(pair) != 2:
+            raise ValueError(f"predictions[{key!r}] must be a pair of arrays, got {len(pair)} items")
+        confidence = as_array(pair[0], f"predictions[{key!r}][0]", 1)
+        wrong = ~as_mask(pair[1], f"predictions[{key!r}][1]", len(confidence))
+        kept = np.arange(1, len(wrong) + 1)
+        risk = np.cumsum(wrong[np.argsort(-confidence, kind="stable")]) / kept
+        area = f"AURC {1000 * risk.mean():.1f} ‰"
+        label = area if highlight else f"{key} ({area})"
+        look = line_look(0 if highlight else index) | {"marker": "", "label": label}
+        if highlight not in (None, key):
+            look |= {"color": PALE, "lw": 0.9, "label": None, "zorder": 1}
+        ax.plot(kept / len(wrong), risk, **look)
+    ax.set(xlabel="Coverage", ylabel="Error rate", xlim=(0, 1), ylim=(0, None))
+    percent(ax.xaxis, ax.yaxis)
+    place_legend(ax, outside=outside, loc="upper left")
+    return ax
+
+
+@styled
+def interval_coverage(
+    cumulative: Mapping[str, Any],  # each of shape (N,)
+    *,
+    ax: Axes | None = None,
+) -> Axes:
+    r"""Share of observations inside central intervals against the share that was promised.
+
+    .. math:: c(q) = \frac1N \sum_i [\,|2F_i(y_i) - 1| \le q\,]
+
+    Above the diagonal intervals are too wide, below it too narrow.
+
+    Args:
+        cumulative: For each method, the predictive distribution function at the observation, F(y), (N,).
+        ax: Axes to draw in; without, a new figure of one column.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ValueError: If there is no method, or a value lies outside [0, 1].
+
+    Source:
+        Kuleshov, Fenner & Ermon (2018), Accurate uncertainties for deep learning using calibrated regression.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> ax = interval_coverage({"gp": [0.1, 0.4, 0.6, 0.9]}, ax=Figure().add_subplot())
+        >>> ax.lines[1].get_ydata()[-1].item()
+        1.0
+    """
+    given = named(cumulative, "cumulative")
+    values = {name: as_fractions(one, f"cumulative[{name!r}]") for name, one in given.items()}
+    outside = ax is None
+    ax = new_axes(ax, height=2.8)
+    promised = np.linspace(0, 1, 101)
+    ax.plot([0, 1], [0, 1], color=GREY, ls=(0, (4, 2)), lw=0.9)
+    for index, (name, one) in enumerate(values.items()):
+        inside = np.sort(np.abs(2 * one - 1))
+        covered = np.searchsorted(inside, promised + 1e-12, side="right") / len(inside)
+        ax.plot(promised, covered, label=name, **(line_look(index) | {"marker": ""}))
+    ax.set(xlabel="Promised share", ylabel="Share inside the interval", xlim=(0, 1), ylim=(0, 1.005))
+    percent(ax.xaxis, ax.yaxis)
+    place_legend(ax, outside=outside)
+    return ax
+
+
+@styled
+def pit_histogram(
+    cumulative: Any,  # shape: (N,)
+    *,
+    bins: int = 10,
+    ax: Axes | None = None,
+) -> Axes:
+    """Histogram of the probability-integral transform: flat if the predictive distribution is right.
+
+    A hump means too wide, a valley too narrow, a slope a bias. The shade holds 95 % of the bars of a flat one.
+
+    Args:
+        cumulative: The predictive distribution function at the observation, F(y), (N,).
+        bins: Number of bars.
+        ax: Axes to draw in; without, a new figure of one column.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ValueError: If there is no bar, or a value lies outside [0, 1].
+
+    Source:
+        Gneiting, Balabdaoui & Raftery (2007), Probabilistic forecasts, calibration and sharpness, section 3.1.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> ax = pit_histogram([0.1, 0.4, 0.6, 0.9], bins=2, ax=Figure().add_subplot())
+        >>> [bar.get_height().item() for bar in ax.patches[-2:]]
+        [1.0, 1.0]
+    """
+    if bins < 1:
+        raise ValueError(f"bins must be at least 1, got {bins}")
+    cumulative = as_fractions(cumulative, "cumulative")
+    ax = new_axes(ax)
+    density = np.histogram(cumulative, bins, (0, 1))[0] * bins / len(cumulative)
+    # Two standard deviations of a binomial count, the normal approximation of its central 95 %.
+    spread = 1.96 * np.sqrt((1 - 1 / bins) * bins / len(cumulative))
+    ax.axhspan(max(0.0, 1 - spread), 1 + spread, color=PALE, lw=0, zorder=0)
+    ax.axhline(1, color=GREY, ls=(0, (4, 2)), lw=0.9)
+    ax.bar((np.arange(bins) + 0.5) / bins, density, 1 / bins, color=PALETTE[0], edgecolor="white", lw=0.6, zorder=2)
+    ax.set(xlabel="F(y)", ylabel="Density", xlim=(0, 1))
+    return ax

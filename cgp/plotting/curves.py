@@ -1,157 +1,149 @@
-"""Curves over strength of shift, epochs or layers: mean and standard deviation over runs."""
+"""Lines over a common axis, and histograms of groups."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from cgp.plotting._arrays import Array, as_array, as_curves
-from cgp.plotting.style import GREY, PALE, line_look, new_axes, place_legend, styled
+from cgp.plotting._arrays import Array, as_array, named
+from cgp.plotting.style import PALE, PALETTE, line_look, new_axes, place_legend, styled
 
-__all__ = ["shift_curves", "similarity_by_layer", "training_curves"]
-
-
-@styled
-def shift_curves(
-    strengths: Any,  # shape: (K,)
-    curves: Mapping[str, Any],  # each of shape (K,) or (R, K)
-    *,
-    confidence: Mapping[str, Any] | None = None,  # each of shape (K,) or (R, K)
-    ylabel: str = "Accuracy",
-    ax: Axes | None = None,
-) -> Axes:
-    """A metric against the strength of a shift, a line a method, with a band of one standard deviation over runs.
-
-    With ``confidence``, each method gets a second, dashed line of its colour: honest confidence falls with accuracy.
-
-    Args:
-        strengths: Strengths of the shift (K,), e.g. 0 for clean inputs, then 1 to 5.
-        curves: For each method, values (K,), or (R, K) over R runs.
-        confidence: For the same methods, mean confidence in the same shapes.
-        ylabel: Name of the metric.
-        ax: Axes to draw in; without, a new figure of one column.
-
-    Returns:
-        The axes.
-
-    Raises:
-        ValueError: If shapes disagree, or ``confidence`` names a method that ``curves`` does not.
-
-    Example:
-        >>> from matplotlib.figure import Figure
-        >>> ax = shift_curves([0, 1, 2], {"softmax": [0.9, 0.8, 0.5]}, ax=Figure().add_subplot())
-        >>> ax.lines[0].get_ydata().tolist()
-        [0.9, 0.8, 0.5]
-    """
-    strengths = as_array(strengths, "strengths", 1)
-    solid = as_curves(curves, "curves", len(strengths))
-    dashed = {} if confidence is None else as_curves(confidence, "confidence", len(strengths))
-    if not set(dashed) <= set(solid):
-        raise ValueError(f"confidence must name methods of curves, got {sorted(set(dashed) - set(solid))} besides")
-    outside = ax is None
-    ax = new_axes(ax, height=2.4)
-    _draw(ax, strengths, solid)
-    for index, key in enumerate(solid):
-        if key in dashed:
-            look = line_look(index) | {"ls": (0, (3, 2)), "marker": "", "lw": 1.1}
-            ax.plot(strengths, np.nanmean(dashed[key], axis=0), **look)
-    if dashed:
-        ax.add_line(Line2D([], [], color=GREY, ls=(0, (3, 2)), lw=1.1, label="mean confidence"))
-    ax.set(xlabel="Strength of shift", ylabel=ylabel)
-    ax.set_xticks(strengths)
-    place_legend(ax, outside=outside)
-    return ax
+__all__ = ["curves", "uncertainty_histograms"]
 
 
 @styled
-def training_curves(
-    steps: Any,  # shape: (K,)
-    parts: Mapping[str, Any],  # each of shape (K,) or (R, K)
+def curves(
+    x: Any,  # shape: (K,)
+    values: Mapping[str, Any],  # each of shape (K,) or (R, K)
     *,
-    xlabel: str = "Epoch",
-    ylabel: str = "Nats per sample",
+    xlabel: str = "",
+    ylabel: str = "",
     yscale: str = "linear",
     ax: Axes | None = None,
 ) -> Axes:
-    """Parts of the objective during training: expected log-likelihood, divergences, validation loss.
+    """Named lines: a metric against severity, parts of a loss over epochs, a similarity by layer.
 
     Args:
-        steps: Epochs or steps (K,).
-        parts: For each part, values (K,), or (R, K) over R runs. NaN, as of a run that broke off, leaves a gap.
-        xlabel: Name of the steps.
-        ylabel: Name and unit of the parts.
+        x: Severities, epochs or layers (K,).
+        values: For each name, values (K,), or (R, K) over R runs: their mean in a band of one standard deviation. NaN,
+            as of a run that broke off, leaves a gap.
+        xlabel: Name of the horizontal axis.
+        ylabel: Name and unit of the values.
         yscale: A scale of matplotlib, ``"linear"``, ``"log"`` or ``"symlog"``.
         ax: Axes to draw in; without, a new figure of one column.
 
     Returns:
         The axes.
 
+    Raises:
+        ValueError: If shapes disagree.
+
     Example:
         >>> from matplotlib.figure import Figure
-        >>> ax = training_curves([1, 2], {"NLL": [2.0, 1.0], "KL": [0.1, 0.3]}, ax=Figure().add_subplot())
-        >>> [line.get_label() for line in ax.lines]
-        ['NLL', 'KL']
+        >>> ax = curves([0, 1, 2], {"softmax": [0.9, 0.8, 0.5]}, ylabel="Accuracy", ax=Figure().add_subplot())
+        >>> ax.lines[0].get_ydata().tolist()
+        [0.9, 0.8, 0.5]
     """
-    steps = as_array(steps, "steps", 1)
-    values = as_curves(parts, "parts", len(steps))
+    x = as_array(x, "x", 1)
+    lines = {key: _runs(line, f"values[{key!r}]", len(x)) for key, line in named(values, "values").items()}
     outside = ax is None
     ax = new_axes(ax, height=2.4)
-    _draw(ax, steps, values, markers=len(steps) <= 12)
+    ax.grid(axis="y", color=PALE, lw=0.6)
+    for index, (key, runs) in enumerate(lines.items()):
+        look = line_look(index) | ({} if len(x) <= 12 else {"marker": ""})
+        mean = np.ma.masked_invalid(runs).mean(axis=0).filled(np.nan)
+        ax.plot(x, mean, label=key, **look)
+        if len(runs) > 1:
+            sd = np.ma.masked_invalid(runs).std(axis=0, ddof=1).filled(np.nan)
+            ax.fill_between(x, mean - sd, mean + sd, color=look["color"], alpha=0.18, lw=0)
     ax.set(xlabel=xlabel, ylabel=ylabel, yscale=yscale)
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if (x == x.round()).all():
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     place_legend(ax, outside=outside)
     return ax
 
 
+def _runs(values: Any, name: str, points: int) -> Array:  # shape: (R, K)
+    array = np.atleast_2d(as_array(values, name, (1, 2), finite=False))
+    if array.shape[-1] != points:
+        raise ValueError(f"{name} must have {points} values along its last axis, got shape {array.shape}")
+    return array
+
+
 @styled
-def similarity_by_layer(
-    curves: Mapping[str, Any],  # each of shape (L,) or (R, L)
+def uncertainty_histograms(
+    groups: Mapping[str, Any],  # each of shape (N,)
     *,
-    ylabel: str = "Mean cosine similarity of tokens",
+    bins: int = 30,
+    xlabel: str = "Epistemic uncertainty (nats)",
+    xscale: str | None = None,
+    limits: tuple[float, float] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """How alike the tokens of an input have become after each layer: at 1 they are all one (over-smoothing).
+    """Histograms of a score over groups of inputs, e.g. in distribution and out of it, each summing to one.
+
+    Scores below the axis share the first bin: a logarithmic one spans four decades at most.
 
     Args:
-        curves: For each method, the mean similarity after each of L layers, (L,) or (R, L) over R runs.
-        ylabel: Name of the measure.
+        groups: For each group, one number per input (N,); the groups may differ in size.
+        bins: Number of bins, the same for all groups.
+        xlabel: Name and unit of the score.
+        xscale: ``"linear"`` or ``"log"``; without, logarithmic where most scores of a group would crowd into the first
+            bins of a linear axis.
+        limits: Range of the axis, as (0, 1) of a confidence; without, that of the scores.
         ax: Axes to draw in; without, a new figure of one column.
 
     Returns:
         The axes.
 
     Raises:
-        ValueError: If the curves differ in the number of layers.
+        ValueError: If the scale is unknown, or a score lies above the limits, or below those of a linear axis.
 
     Example:
         >>> from matplotlib.figure import Figure
-        >>> ax = similarity_by_layer({"softmax": [0.4, 0.7, 0.95]}, ax=Figure().add_subplot())
-        >>> ax.lines[0].get_xdata().tolist()
-        [1, 2, 3]
+        >>> ax = uncertainty_histograms({"test": [0.0, 0.1], "noise": [0.5, 0.9, 1.0]}, ax=Figure().add_subplot())
+        >>> ax.get_ylabel()
+        'Share of inputs'
     """
-    if not curves:
-        raise ValueError("curves must be a non-empty mapping from names to arrays")
-    layers = np.arange(1, as_array(next(iter(curves.values())), "curves", (1, 2), finite=False).shape[-1] + 1)
-    values = as_curves(curves, "curves", len(layers))
+    values = {key: as_array(group, f"groups[{key!r}]", 1) for key, group in named(groups, "groups").items()}
+    pooled = np.concatenate(list(values.values()))
+    if xscale is None:
+        xscale = "log" if limits is None and _is_crowded(values, pooled, bins) else "linear"
+    if xscale not in ("linear", "log"):
+        raise ValueError(f"xscale must be 'linear' or 'log', got {xscale!r}")
+    low, high = limits or _range(pooled, xscale)
+    if pooled.max() > high or (xscale == "linear" and pooled.min() < low):
+        raise ValueError(f"groups must lie in {[low, high]}, got [{pooled.min():.3g}, {pooled.max():.3g}]")
+    edges = np.geomspace(low, high, bins + 1) if xscale == "log" else np.linspace(low, high, bins + 1)
     outside = ax is None
-    ax = new_axes(ax, height=2.4)
-    _draw(ax, layers, values)
-    ax.set(xlabel="Layer", ylabel=ylabel, xticks=layers)
-    ax.set_ylim(top=max(1.0, ax.get_ylim()[1]) if max(v.max() for v in values.values()) > 0.5 else None)
+    ax = new_axes(ax, height=2.2)
+    for index, (key, group) in enumerate(values.items()):
+        colour, dashes = PALETTE[index % len(PALETTE)], ("-", (0, (4, 1.5)), (0, (1, 1)))[index % 3]
+        share = np.histogram(group.clip(edges[0], edges[-1]), edges)[0] / len(group)
+        ax.stairs(share, edges, fill=True, color=colour, alpha=0.2)
+        ax.stairs(share, edges, color=colour, ls=dashes, lw=1.2, label=key)
+    ax.set(xlabel=xlabel, ylabel="Share of inputs", xscale=xscale)
+    ax.set(xlim=(edges[0], edges[-1]), ylim=(0, None))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.3g} %"))
+    if xscale == "log":
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda score, _: f"{score:g}"))
     place_legend(ax, outside=outside)
     return ax
 
 
-def _draw(ax: Axes, x: Array, curves: Mapping[str, Array], *, markers: bool = True) -> None:
-    """One line a curve through the mean over its runs, in a band of one standard deviation where there are several."""
-    ax.grid(axis="y", color=PALE, lw=0.6)
-    for index, (key, values) in enumerate(curves.items()):
-        look = line_look(index) | ({} if markers else {"marker": ""})
-        mean = np.where(np.isnan(values).all(axis=0), np.nan, np.ma.masked_invalid(values).mean(axis=0).filled(np.nan))
-        ax.plot(x, mean, label=key, **look)
-        if len(values) > 1:
-            sd = np.ma.masked_invalid(values).std(axis=0, ddof=1).filled(np.nan)
-            ax.fill_between(x, mean - sd, mean + sd, color=look["color"], alpha=0.18, lw=0)
+def _is_crowded(values: Mapping[str, Array], pooled: Array, bins: int) -> bool:
+    """Whether the median of a group falls into the first two bins of a linear axis: it could not be read there."""
+    low, high = float(pooled.min()), float(pooled.max())
+    return 0 <= low < high and min(float(np.median(group)) for group in values.values()) < low + 2 * (high - low) / bins
+
+
+def _range(pooled: Array, xscale: str) -> tuple[float, float]:
+    low, high = float(pooled.min()), float(pooled.max())
+    if xscale == "log" and high > 0:
+        # Rounding of the last edge must not exclude the largest score.
+        return max(min(float(np.quantile(pooled, 0.01)), 0.1 * high), 1e-4 * high), high * (1 + 1e-9)
+    if 0 <= low < 0.1 * high:
+        low = 0.0  # a scale that starts near zero starts at zero
+    return low, high if high > low else low + 1

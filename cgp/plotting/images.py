@@ -10,7 +10,7 @@ from matplotlib.figure import FigureBase
 from matplotlib.image import AxesImage
 from numpy.typing import NDArray
 
-from cgp.plotting._arrays import Array, as_array, as_image, as_matching
+from cgp.plotting._arrays import Array, as_array, as_image
 from cgp.plotting.style import INK, PALETTE, SEQUENTIAL, WIDE, new_axes, new_figure, styled
 
 __all__ = ["example_gallery", "variance_map", "variance_maps"]
@@ -79,7 +79,7 @@ def variance_maps(
     Layers of one image, heads of each layer, or the layers of several images: R rows and K columns are what you say.
 
     Args:
-        images: One image, shown in the first row, or R images, one a row; each as in `variance_map`.
+        images: One image, shown in the first row, or R images, one per row; each as in `variance_map`.
         variance: Variances of the patches, (K, h, w) for one row or (R, K, h, w).
         rows: Names of the rows.
         columns: Names of the K columns after the first; by default layers.
@@ -135,7 +135,6 @@ def example_gallery(
     *,
     labels: Any = None,  # shape: (N,)
     probabilities: Any = None,  # shape: (N,)
-    class_names: Sequence[str] | None = None,
     count: int = 6,
     figure: FigureBase | None = None,
 ) -> NDArray[np.object_]:  # shape: (2, count)
@@ -143,11 +142,10 @@ def example_gallery(
 
     Args:
         images: Images (N, ...), each as in `variance_map`.
-        uncertainty: One number an image (N,), by which they are sorted.
-        predictions: Predicted classes (N,).
-        labels: True classes (N,), if known.
+        uncertainty: One number per image (N,), by which they are sorted.
+        predictions: Predicted classes (N,), as numbers or names.
+        labels: True classes (N,), likewise, if known.
         probabilities: Probability of the predicted class (N,).
-        class_names: Names of the classes; without, their numbers.
         count: Number of examples of each kind, at most N.
         figure: Figure or subfigure to draw in; without, a new one of two columns' width.
 
@@ -165,9 +163,10 @@ def example_gallery(
     """
     uncertainty = as_array(uncertainty, "uncertainty", 1)
     samples = len(uncertainty)
-    if len(images) != samples:
-        raise ValueError(f"images must hold {samples} images, one for each uncertainty, got {len(images)}")
-    captions = _Captions(samples, predictions, labels, probabilities, class_names)
+    given = {"images": images, "predictions": predictions, "labels": labels, "probabilities": probabilities}
+    for name, values in given.items():
+        if values is not None and len(values) != samples:
+            raise ValueError(f"{name} must hold {samples} entries, one for each uncertainty, got {len(values)}")
     if count < 1:
         raise ValueError(f"count must be at least 1, got {count}")
     count = min(count, samples)
@@ -176,41 +175,19 @@ def example_gallery(
     figure = new_figure(figure, width=cell * (count + 0.3), height=2 * (cell + 0.3))
     axes = np.asarray(figure.subplots(2, count, squeeze=False), dtype=np.object_)
     for row, name, indices in ((0, "most certain", order[:count]), (1, "least certain", order[::-1][:count])):
-        for ax, index in zip(axes[row], indices, strict=True):
+        for ax, index in zip(axes[row], indices.tolist(), strict=True):
             _show_input(ax, as_image(images[index], f"images[{index}]"))
-            text, wrong = captions.of(int(index))
-            ax.set_title(text, color=PALETTE[1] if wrong else INK, pad=3, linespacing=1.1)
+            wrong = labels is not None and bool(labels[index] != predictions[index])
+            sure = "" if probabilities is None else f" ({float(probabilities[index]):.2f})"
+            true = "" if labels is None else f"\ntrue: {_name(labels[index])}"
+            title = f"{_name(predictions[index])}{sure}{true}"
+            ax.set_title(title, color=PALETTE[1] if wrong else INK, pad=3, linespacing=1.1, parse_math=False)
         axes[row, 0].set_ylabel(name)
     return axes
 
 
-class _Captions:
-    """What stands above each example."""
-
-    def __init__(
-        self, samples: int, predictions: Any, labels: Any, probabilities: Any, names: Sequence[str] | None
-    ) -> None:
-        shape = (samples,)
-        self.predictions = as_matching(predictions, "predictions", shape).astype(int)
-        self.labels = None if labels is None else as_matching(labels, "labels", shape).astype(int)
-        self.probabilities = None if probabilities is None else as_matching(probabilities, "probabilities", shape)
-        self.names = names
-        largest = max(self.predictions.max(), -1 if self.labels is None else self.labels.max())
-        if names is not None and largest >= len(names):
-            raise ValueError(f"class_names must name class {largest}, got {len(names)} names")
-
-    def of(self, index: int) -> tuple[str, bool]:
-        predicted = self.predictions[index]
-        text = self._name(predicted)
-        if self.probabilities is not None:
-            text += f" ({self.probabilities[index]:.2f})"
-        if self.labels is None:
-            return text, False
-        wrong = bool(self.labels[index] != predicted)
-        return f"{text}\ntrue: {self._name(self.labels[index])}", wrong
-
-    def _name(self, label: int) -> str:
-        return str(label) if self.names is None else self.names[label]
+def _name(label: Any) -> str:
+    return str(label.item() if hasattr(label, "item") else label)
 
 
 def _as_variance(values: Any, ndim: int | tuple[int, ...]) -> Array:
@@ -227,7 +204,7 @@ def _as_images(images: Any, rows: int) -> list[Array]:
     if len(shape) == 2 or channels_first or (len(shape) == 3 and shape[-1] in (1, 3)):
         return [as_image(images, "images")]
     if len(shape) not in (3, 4) or shape[0] != rows:
-        raise ValueError(f"images must be one image or {rows} of them, one a row, got shape {shape}")
+        raise ValueError(f"images must be one image or {rows} of them, one per row, got shape {shape}")
     return [as_image(image, f"images[{index}]") for index, image in enumerate(images)]
 
 

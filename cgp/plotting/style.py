@@ -9,9 +9,11 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 from cycler import cycler
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure, FigureBase
+from matplotlib.ticker import PercentFormatter
 
-__all__ = ["COLUMN", "PALETTE", "RC", "WIDE", "style"]
+__all__ = ["COLUMN", "PALETTE", "WIDE", "style"]
 
 COLUMN = 3.4
 """Width of a column in inches."""
@@ -64,8 +66,6 @@ RC: Mapping[Any, Any] = {
     "pdf.fonttype": 42,  # text stays text: searchable, and accepted by publishers
     "svg.fonttype": "none",
 }
-"""Settings of the style, for ``matplotlib.rc_context`` or ``matplotlib.rcParams.update``."""
-
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -111,6 +111,12 @@ def new_axes(ax: Axes | None, *, width: float = COLUMN, height: float = 2.5) -> 
 def new_figure(figure: FigureBase | None, *, width: float, height: float) -> FigureBase:
     """The given figure, or a new one."""
     return plt.figure(figsize=(width, height), layout="constrained") if figure is None else figure
+
+
+def percent(*axes: Axis) -> None:
+    """Label fractions as percent."""
+    for axis in axes:
+        axis.set_major_formatter(PercentFormatter(1.0, decimals=None, symbol=" %"))
 
 
 def line_look(index: int) -> dict[str, Any]:

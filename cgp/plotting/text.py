@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from cgp.plotting._arrays import Array, as_array
 from cgp.plotting.style import GREY, INK, PALE, PALETTE, WIDE, new_axes, new_figure, styled
 
-__all__ = ["text_uncertainties", "text_uncertainty"]
+__all__ = ["text_uncertainties"]
 
 # Light enough everywhere that the letters keep a contrast of 7 to 1.
 _COLOURS = LinearSegmentedColormap.from_list("paper to orange", ["#FFFFFF", "#F7D58B", PALETTE[5]])
@@ -23,47 +23,6 @@ _ADVANCE = 0.602  # width of a monospaced letter, in units of its size
 _LEADING = 1.5
 _LARGEST = 9.0
 _RETURN, _UNPRINTABLE = "↵", "�"
-
-
-@styled
-def text_uncertainty(
-    characters: Sequence[str],
-    values: Any,  # shape: (n,)
-    *,
-    width: int = 72,
-    limits: tuple[float, float] | None = None,
-    label: str = "Epistemic uncertainty (nats)",
-    ax: Axes | None = None,
-) -> Axes:
-    """A text in which the background of each character tells how uncertain it is.
-
-    Args:
-        characters: The text, n characters; its line breaks are kept and marked.
-        values: Uncertainty of each character (n,); NaN, left white, where there is none.
-        width: Columns after which lines are wrapped, between words where possible.
-        limits: Range of the colours, larger values in the last; without, from zero to the largest value.
-        label: Name of the colour bar.
-        ax: Axes to draw in; without, a new figure of two columns' width.
-
-    Returns:
-        The axes.
-
-    Raises:
-        ValueError: If there is not one non-negative value a character, or the width is below one.
-
-    Example:
-        >>> from matplotlib.figure import Figure
-        >>> ax = text_uncertainty("so it is", range(8), width=5, ax=Figure().add_subplot())
-        >>> ["".join(text.get_text() for text in ax.texts), ax.images[0].get_array().tolist()]
-        ['soitis', [[0.0, 1.0, 2.0, 3.0, 4.0, 5.0], [6.0, 7.0, None, None, None, None]]]
-    """
-    passage = _Passage(characters, values, width)
-    height = len(passage.lines) * _line_height(width) + 0.65
-    ax = new_axes(ax, width=WIDE, height=height)
-    limits = limits or passage.limits
-    shown = passage.draw(ax, limits)
-    _bar(ax.figure, shown, [ax], label, beyond=passage.limits[1] > limits[1])
-    return ax
 
 
 @styled
@@ -75,12 +34,13 @@ def text_uncertainties(
     label: str = "Epistemic uncertainty (nats)",
     figure: FigureBase | None = None,
 ) -> NDArray[np.object_]:  # shape: (number of passages,)
-    """Several texts, one below the other, on one scale of colours.
+    """Texts, one below the other, in which the background of each character tells how uncertain it is.
 
     Args:
-        passages: For each title, characters and values as in `text_uncertainty`.
-        width: Columns after which lines are wrapped.
-        limits: Range of the colours, the same for all; without, from zero to the largest value of all.
+        passages: For each title, n characters, whose line breaks are kept and marked, and their uncertainties (n,);
+            NaN, left white, where there is none.
+        width: Columns after which lines are wrapped, between words where possible.
+        limits: Range of the colours, larger values in the last; without, from zero to the largest value of all.
         label: Name of the colour bar.
         figure: Figure or subfigure to draw in; without, a new one of two columns' width.
 
@@ -88,7 +48,7 @@ def text_uncertainties(
         Axes of the passages.
 
     Raises:
-        ValueError: If there is no passage, or one of them is not as `text_uncertainty` takes it.
+        ValueError: If there is no passage, one has not one non-negative value per character, or the width is below one.
 
     Example:
         >>> from matplotlib.figure import Figure

@@ -18,11 +18,9 @@ from torchvision.transforms.v2.functional import rotate
 import cgp
 from cgp.plotting import (
     WIDE,
-    confidence_histograms,
+    curves,
     reliability_diagram,
     risk_coverage,
-    roc_curves,
-    shift_curves,
     style,
     uncertainty_histograms,
 )
@@ -113,14 +111,15 @@ def ece(p):
     return torch.stack(gaps).sum() / len(p)
 
 
-confidence = curve(lambda p: p.amax(-1).mean())
+metrics = {
+    "Negative log-likelihood (nats)": nll,
+    "Expected calibration error": ece,
+    "Accuracy minus confidence": lambda p: accuracy(p) - p.amax(-1).mean(),
+}
 with style():
     figure, axes = plt.subplots(1, 3, figsize=(WIDE, 2.3), layout="constrained")
-    shift_curves(angles, curve(nll), ylabel="Negative log-likelihood (nats)", ax=axes[0])
-    shift_curves(angles, curve(ece), ylabel="Expected calibration error", ax=axes[1])
-    shift_curves(angles, curve(accuracy), confidence=confidence, ax=axes[2])
-    for ax in axes:
-        ax.set_xlabel("Rotation (degrees)")
+    for ax, (name, metric) in zip(axes, metrics.items(), strict=True):
+        curves(angles, curve(metric), xlabel="Rotation (degrees)", ylabel=name, ax=ax)
 
 # %%
 # Reliability
@@ -148,21 +147,15 @@ risk_coverage({name: (p.amax(-1), right[name]) for name, p in hard.items()})
 
 order = torch.randperm(64, generator=torch.Generator().manual_seed(0))
 ood = probabilities(images[test].flatten(2)[..., order].unflatten(2, (8, 8)))
-familiar = predicted[0]
-uncertainty_histograms({"digits": familiar[1].total, "shuffled": ood[1].total}, xlabel="Total uncertainty (nats)")
-
-# %%
-
-roc_curves(
-    {
-        "softmax, entropy": tuple(torch.special.entr(p[0]["softmax"]).sum(-1) for p in (familiar, ood)),
-        "converted, total": (familiar[1].total, ood[1].total),
-        "converted, epistemic": (familiar[1].epistemic, ood[1].epistemic),
-    }
-)
+digits_seen = predicted[0]
+uncertainty_histograms({"digits": digits_seen[1].total, "shuffled": ood[1].total}, xlabel="Total uncertainty (nats)")
 
 # %%
 # Confidence of right answers, wrong answers and answers where there is none:
 
-p, answers = familiar[0]["converted"], familiar[0]["converted"].argmax(-1) == labels[test]
-confidence_histograms(p[answers].amax(-1), p[~answers].amax(-1), ood[0]["converted"].amax(-1))
+p, answers = digits_seen[0]["converted"], digits_seen[0]["converted"].argmax(-1) == labels[test]
+uncertainty_histograms(
+    {"right": p[answers].amax(-1), "wrong": p[~answers].amax(-1), "no digit": ood[0]["converted"].amax(-1)},
+    xlabel="Confidence",
+    limits=(0, 1),
+)

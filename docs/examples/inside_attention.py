@@ -13,9 +13,7 @@ from sklearn.datasets import load_digits
 import cgp
 from cgp.model.diagnostics import attention_matrix, layer_outputs, similarity_by_layer, spectrum
 from cgp.plotting import attention_matrix as draw_attention_matrix
-from cgp.plotting import similarity_by_layer as draw_similarity
-from cgp.plotting import spectrum as draw_spectrum
-from cgp.plotting import training_curves
+from cgp.plotting import curves
 from models import DIGITS, VisionTransformer
 
 digits = load_digits()
@@ -26,8 +24,8 @@ train, test = torch.arange(1300), torch.arange(1300, 1797)
 # %%
 # Train by the bound
 # ------------------
-# :meth:`cgp.model.objective.Objective.parts` returns what the loss is made of: the expected negative log-likelihood, and
-# of the terms that the blocks leave those there are. Here that is minus the log-density of outputs and keys under the
+# :meth:`cgp.model.objective.Objective.parts` returns what the loss is made of: the expected negative log-likelihood,
+# and of the terms that the blocks leave those there are. Here that is minus the log-density of outputs and keys under the
 # model, weighted by ``alpha``; the "marginal" form keeps the variance from collapsing.
 
 
@@ -53,13 +51,14 @@ def fit(attention, epochs=6):
 softmax, _ = fit(cgp.SoftmaxAttention)
 correlated, history = fit(cgp.CGPAttention)
 
-training_curves(
+curves(
     range(1, len(history) + 1),
     {
         "expected NLL": [parts["nll"] for parts in history],
         "minus log-density": [parts["log_density"] for parts in history],
         "loss": [parts["loss"] for parts in history],
     },
+    xlabel="Epoch",
     ylabel="Nats",
 )
 
@@ -81,11 +80,14 @@ draw_attention_matrix(matrix, deviation)
 # --------------
 # Mean cosine similarity of the tokens of an image after each layer. At 1 they are all one.
 
-draw_similarity(
+curves(
+    range(1, len(softmax.layers) + 1),
     {
         name: similarity_by_layer(model, model.layers, images[test[:200]])
         for name, model in (("softmax", softmax), ("correlated GP", correlated))
-    }
+    },
+    xlabel="Layer",
+    ylabel="Mean cosine similarity of tokens",
 )
 
 # %%
@@ -98,7 +100,10 @@ draw_similarity(
 def singular_values(model):
     tokens = layer_outputs(model, [model.layers[-2]], images[test[:50]])[0]
     last = model.layers[-1]
-    return spectrum(attention_matrix(last.attention, last.attention_norm(tokens))).mean((0, 1))
+    values = spectrum(attention_matrix(last.attention, last.attention_norm(tokens))).mean((0, 1))
+    return values / values[0]
 
 
-draw_spectrum({"softmax": singular_values(softmax), "correlated GP": singular_values(correlated)})
+spectra = {"softmax": singular_values(softmax), "correlated GP": singular_values(correlated)}
+ranks = range(1, len(spectra["softmax"]) + 1)
+curves(ranks, spectra, xlabel="Rank", ylabel="Singular value / largest", yscale="log")

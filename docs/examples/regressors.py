@@ -9,20 +9,13 @@ market; where the quotations of one are missing, the other says something about 
 import csv
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from matplotlib import cbook
 from scipy.stats import norm
 
-from cgp.plotting import (
-    covariance_map,
-    inducing_inputs,
-    interval_coverage,
-    pit_histogram,
-    posterior_bands,
-    rank_plot,
-    trace_plot,
-)
+from cgp.plotting import curves, interval_coverage, pit_histogram, posterior_bands
 from cgp.regression import CorrelatedGPRegressor
 
 # %%
@@ -85,7 +78,11 @@ steps = torch.linspace(-1.5, 1.5, 60, dtype=torch.float64)[:, None]
 rows = [torch.cat([steps, torch.full_like(steps, p)], -1) for p in (0, 1)]
 with torch.no_grad():
     cross = regressor.model_.covar_module(*rows).to_dense()
-covariance_map(cross, rows="S&P 500, time (standardised)", columns="NASDAQ, time (standardised)")
+figure, ax = plt.subplots(figsize=(3.4, 2.9), layout="constrained")
+largest = cross.abs().amax().item()
+image = ax.imshow(cross, cmap="RdBu_r", vmin=-largest, vmax=largest, origin="lower", extent=(-1.5, 1.5, -1.5, 1.5))
+figure.colorbar(image, label="covariance")
+ax.set(xlabel="NASDAQ, time (standardised)", ylabel="S&P 500, time (standardised)")
 
 # %%
 # Inducing inputs
@@ -99,26 +96,23 @@ component = model.covar_module.kernels[0]
 with torch.no_grad():
     mapped = component.points(model.train_inputs[0]).inputs
     places = model.inducing_inputs()[0]
-inducing_inputs(
-    mapped[:, :2],
-    places[:, :2],
-    process=model.train_inputs[0][:, -1],
-    names=["S&P 500", "NASDAQ"],
-    labels=("time, mapped", "process, mapped"),
-)
+figure, ax = plt.subplots(figsize=(3.4, 2.9), layout="constrained")
+for p, label in enumerate(("S&P 500", "NASDAQ")):
+    here = mapped[model.train_inputs[0][:, -1] == p]
+    ax.scatter(here[:, 0], here[:, 1], s=7, alpha=0.5, label=label)
+ax.scatter(places[:, 0], places[:, 1], s=26, marker="X", color="black", label="inducing inputs")
+ax.set(xlabel="time, mapped", ylabel="process, mapped")
+ax.legend()
 
 # %%
 # Few observations
 # ----------------
 # Then the parameters themselves are uncertain. ``inference="nuts"`` samples them; the intervals become wider, and
-# honest. Chains should look like one band, and their ranks should be flat.
+# honest. Chains should look like one band.
 
 few = CorrelatedGPRegressor(inference="nuts", num_chains=2, num_warmup=60, num_samples=60, random_state=0)
 few.fit(x[::9], complete[::9, 0])
 chains = {name: value.flatten(2) for name, value in few.samples_.chains.items()}
 name = next(key for key in chains if "noise" in key)
-trace_plot(chains[name][..., 0], name="noise")
-
-# %%
-
-rank_plot(chains[name][..., 0], bins=10, name="noise")
+samples = {f"chain {number}": chain for number, chain in enumerate(chains[name][..., 0], 1)}
+curves(range(1, 61), samples, xlabel="Sample", ylabel="noise")

@@ -44,6 +44,14 @@ class Run:
     def label(self) -> str:
         return self.record.get("label", self.method)
 
+    @property
+    def deviations(self) -> list[str]:
+        return list(self.record.get("deviations") or [])
+
+    @property
+    def sources(self) -> dict[str, str]:
+        return dict(self.record.get("sources") or {})
+
     @cached_property
     def predicted(self) -> list[str]:
         names = {path.stem for path in (self.folder / "predictions").glob("*.npz")}

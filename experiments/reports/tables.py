@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
 from experiments.storage import write_atomically
 
-__all__ = ["Cell", "Grid", "as_markdown", "as_rich", "console_of_width", "escape", "write_csv"]
+__all__ = ["Cell", "Fitted", "Grid", "as_markdown", "console_of_width", "escape", "write_csv"]
 
 _MARKDOWN = re.compile(r"([\\`*_\[\]|~$])")
 _HARMFUL = ("C", "Zl", "Zp")
@@ -60,25 +60,34 @@ class Grid(NamedTuple):
     left: Sequence[str] = ()  # columns of words beside the first
 
 
-def as_rich(grid: Grid, *, width: int, more: str = "") -> RenderableType:
-    """Lay a table out for the terminal; the last columns go where there is no room, digits never do.
+class Fitted:
+    """A table that fits the terminal it is printed to: the last columns go where there is no room, digits never do.
 
     Args:
         grid: the table.
-        width: of the terminal, in characters.
         more: where the columns are that did not fit.
     """
-    shown = _fitting(grid, width)
-    table = Table(title=Text(grid.title), title_justify="left", title_style="bold", show_edge=False, box=None)
-    for place, name in enumerate(grid.header[:shown]):
-        # A name is cut rather than a number.
-        justify: Literal["left", "right"] = "right" if place and name not in grid.left else "left"
-        table.add_column(Text(name), justify=justify, no_wrap=True, overflow="ellipsis", ratio=None if place else 1)
-    for row in grid.rows:
-        table.add_row(*(Text(escape(cell.text, "terminal"), "bold" if cell.best else "") for cell in row[:shown]))
-    left = ", ".join(grid.header[shown:])
-    dropped = [f"Not shown at {width} columns: {left}{f' ({more})' if more else ''}."] if left else []
-    return Group(table, *(Text(escape(note, "terminal"), style="dim") for note in [*dropped, *grid.notes]))
+
+    def __init__(self, grid: Grid, *, more: str = "") -> None:
+        self.grid, self.more = grid, more
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Lay out for the width at hand."""
+        grid, shown = self.grid, _fitting(self.grid, options.max_width)
+        if grid.title:
+            yield Text(grid.title, style="bold")
+        table = Table(show_edge=False, box=None)
+        for place, name in enumerate(grid.header[:shown]):
+            left = not place or name in grid.left
+            table.add_column(Text(name), justify="left" if left else "right", no_wrap=bool(place), overflow="fold")
+        for row in grid.rows:
+            table.add_row(*(Text(escape(cell.text, "terminal"), "bold" if cell.best else "") for cell in row[:shown]))
+        yield table
+        left_out = ", ".join(grid.header[shown:])
+        where = f" ({self.more})" if self.more else ""
+        dropped = [f"Not shown at {options.max_width} columns: {left_out}{where}."] if left_out else []
+        for note in [*dropped, *grid.notes]:
+            yield Text(escape(note, "terminal"), style="dim")
 
 
 def _fitting(grid: Grid, width: int) -> int:

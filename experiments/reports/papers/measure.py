@@ -133,7 +133,7 @@ def _cost(run: Run) -> Numbers:
 def deviations(block: Block, run: Run, measured: Measured) -> Iterator[str]:
     """Yield everything in which the run behind a number deviates from the paper."""
     kind, config = block.question.kind, run.config.plain()
-    yield from run.record.get("deviations") or []
+    yield from run.deviations
     # Settings of CoLA differ in their split, which is named below.
     if run.setting != block.folders[0] and block.folders[0] not in _SPLITS:
         yield f"the setting {run.setting}, the paper's is {block.folders[0]}"
@@ -143,7 +143,7 @@ def deviations(block: Block, run: Run, measured: Measured) -> Iterator[str]:
     ):
         yield "generated corruptions, not the published files"
     if kind == "ood":
-        said = {name: (run.record.get("sources") or {}).get(f"ood-{name}") for name in block.question.members}
+        said = {name: run.sources.get(f"ood-{name}") for name in block.question.members}
         yield from (f"{name}: {words}" for name, words in said.items() if words)
     expected, split = _SPLITS.get(block.folders[0]), _nested(config, "data", "split")
     if expected is not None and split not in (None, expected):

@@ -16,7 +16,7 @@ from experiments.reports.papers.names import METRICS
 from experiments.reports.papers.specification import PAPERS, TableSpec
 from experiments.reports.papers.tidy import Row, rows
 from experiments.reports.saved import find_runs
-from experiments.reports.tables import Cell, Grid, as_markdown, as_rich, console_of_width, write_csv
+from experiments.reports.tables import Cell, Fitted, Grid, as_markdown, console_of_width, write_csv
 from experiments.storage import write_text
 
 __all__ = ["TABLES", "find_tables", "table", "table_rows"]
@@ -91,12 +91,12 @@ def table(
         raise ValueError(f"format: expected one of {', '.join(get_args(Format))}, got {format!r}")
     console = console_of_width(160)
     if name == "list":
-        console.print(_overview(table_rows("all", runs=runs, protocol=protocol), console.width))
+        console.print(_overview(table_rows("all", runs=runs, protocol=protocol)))
         return
     measured = [(TABLES[key], found) for key, found in table_rows(name, runs=runs, protocol=protocol).items()]
     if out is None and format != "csv":
         for spec, found in measured:
-            console.print(as_terminal(spec, found, console.width) if format == "terminal" else markdown(spec, found))
+            console.print(as_terminal(spec, found) if format == "terminal" else markdown(spec, found))
         return
     for spec, found in measured:
         print(_write(spec, found, out or Path(), format, one=len(measured) == 1))
@@ -112,7 +112,7 @@ def _write(spec: TableSpec, found: Sequence[Row], out: Path, kind: Format, *, on
     return path
 
 
-def _overview(measured: Mapping[str, Sequence[Row]], width: int) -> RenderableType:
+def _overview(measured: Mapping[str, Sequence[Row]]) -> RenderableType:
     """How many of the printed numbers have ours beside them."""
     lines = []
     for name, found in measured.items():
@@ -121,7 +121,7 @@ def _overview(measured: Mapping[str, Sequence[Row]], width: int) -> RenderableTy
         done = sum(not math.isnan(row.ours) for row in numbers)
         lines.append([Cell(name), Cell(f"{done} of {len(numbers)}"), Cell(TABLES[name].title)])
     hint = "One table: python -m experiments table cgpt-I; `list` shows the rows and their runs."
-    return as_rich(Grid(("Table", "Measured", "Shows"), lines, notes=(hint,), left=("Shows",)), width=width)
+    return Fitted(Grid(("Table", "Measured", "Shows"), lines, notes=(hint,), left=("Shows",)))
 
 
 def pivots(found: Sequence[Row]) -> Iterator[Grid]:
@@ -203,11 +203,11 @@ def _remarks(spec: TableSpec, found: Sequence[Row]) -> tuple[list[str], list[str
     return notes, [*own, *spec.notes, *PAPERS[spec.paper].remarks]
 
 
-def as_terminal(spec: TableSpec, found: Sequence[Row], width: int) -> Group:
+def as_terminal(spec: TableSpec, found: Sequence[Row]) -> Group:
     """Lay a table out for the terminal."""
     notes, remarks = _remarks(spec, found)
     numbered = [f"[{number}] {note}" for number, note in enumerate(notes, start=1)]
-    grids = [part for grid in pivots(found) for part in (as_rich(grid, width=width, more="--format csv"), "")]
+    grids = [part for grid in pivots(found) for part in (Fitted(grid, more="--format csv"), "")]
     return Group(Text(_caption(spec), style="bold"), "", *grids, Text("\n".join([*numbered, *remarks]), style="dim"))
 
 

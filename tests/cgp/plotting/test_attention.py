@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from cgp.plotting import attention_matrix, spectrum
+from cgp.plotting import attention_matrix
 
 MATRIX = np.random.default_rng(0).dirichlet(np.ones(5), size=5)
 
@@ -28,16 +28,6 @@ def test_symmetric_matrix_has_no_asymmetry_and_negative_ones_are_centred():
     assert low == -high == -np.abs(symmetric).max()
 
 
-def test_spectrum_is_relative_and_sorted():
-    values = np.array([1.0, 4.0, 2.0])
-    sizes, share = spectrum({"layer 1": values, "layer 2": [3.0]})
-    assert sizes.lines[0].get_ydata().tolist() == [1, 0.5, 0.25]
-    np.testing.assert_allclose(share.lines[0].get_ydata(), np.cumsum([16, 4, 1]) / 21)
-    assert share.lines[1].get_ydata().tolist() == [1]
-    assert sizes.get_yscale() == "log"
-    assert [text.get_text() for text in share.get_legend().get_texts()] == ["layer 1", "layer 2"]
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -45,9 +35,6 @@ def test_spectrum_is_relative_and_sorted():
         (lambda: attention_matrix(np.ones(3)), "matrix must be a non-empty array with 2 axes"),
         (lambda: attention_matrix(MATRIX, np.ones(4)), r"sd must have shape \(5,\), got \(4,\)"),
         (lambda: attention_matrix(MATRIX, -np.ones(5)), "sd must not be negative"),
-        (lambda: spectrum({"a": [0.0, 0.0]}), r"singular_values\['a'\] must be non-negative and not all zero"),
-        (lambda: spectrum({"a": [1.0, -1.0]}), "must be non-negative"),
-        (lambda: spectrum({}), "singular_values must be a non-empty mapping"),
     ],
 )
 def test_refuses(call, message):

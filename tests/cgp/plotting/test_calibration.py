@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from cgp.plotting import reliability_diagram
-from experiments.evaluation import reliability_bins
+from cgp.plotting import interval_coverage, pit_histogram, reliability_diagram, risk_coverage
+from experiments.evaluation import area_under_risk_coverage, reliability_bins, risk_coverage_curve
 
 
 def heights(container):
@@ -28,7 +28,7 @@ def test_draws_the_bins():
         "over-confident",
         "under-confident",
     ]
-    assert ax.texts[0].get_text() == "ECE 0.400"  # (0.35 + 0.45 + 2 * 0.4) / 4
+    assert ax.texts[0].get_text() == "ECE 40.0 %"  # (0.35 + 0.45 + 2 * 0.4) / 4
     (strip,) = ax.child_axes
     assert heights(strip.containers[0]) == [1, 1, 2]
     assert strip.get_xlabel() == "Confidence"
@@ -44,7 +44,7 @@ def test_bins_are_those_of_the_metrics(pairs):
     filled = bins.counts > 0
     np.testing.assert_allclose(heights(ax.containers[0]), bins.accuracy[filled])
     assert heights(ax.child_axes[0].containers[0]) == bins.counts[filled].tolist()
-    assert ax.texts[0].get_text() == f"ECE {bins.expected_error:.3f}"
+    assert ax.texts[0].get_text() == f"ECE {100 * bins.expected_error:.1f} %"
 
 
 def test_takes_tensors_that_need_gradients():
@@ -72,3 +72,55 @@ def test_refuses(confidence, correct, message):
 def test_refuses_no_bins():
     with pytest.raises(ValueError, match="bins must be at least 1"):
         reliability_diagram([0.5], [1], bins=0)
+
+
+def test_risk_coverage_is_that_of_the_metrics():
+    generator = np.random.default_rng(0)
+    confidence = generator.random(30).round(1)  # with ties
+    correct = generator.random(30) < confidence
+    ax = risk_coverage({"CGP": (confidence, correct), "all right": (confidence, np.ones(30))})
+    curve = risk_coverage_curve(confidence, correct)
+    np.testing.assert_allclose(ax.lines[0].get_data(), (curve.coverage, curve.risk))
+    assert ax.lines[0].get_label() == f"CGP (AURC {1000 * area_under_risk_coverage(confidence, correct):.1f} ‰)"
+    assert not ax.lines[1].get_ydata().any()
+    assert (ax.get_xlim(), ax.get_ylim()[0]) == ((0, 1), 0)
+
+
+def test_one_method_stands_out():
+    pair = ([0.9, 0.6], [True, False])
+    ax = risk_coverage({"a": pair, "b": pair, "c": pair}, highlight="b", ax=Figure().add_subplot())
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["AURC 250.0 ‰"]
+    a, b, c = (line.get_color() for line in ax.lines)
+    assert a == c != b
+
+
+def test_coverage_counts_what_lies_inside():
+    ax = interval_coverage({"right": np.linspace(0.005, 0.995, 100), "sure": [0.0, 1.0]})
+    diagonal, right, sure = ax.lines
+    assert list(diagonal.get_ydata()) == [0, 1]
+    np.testing.assert_allclose(right.get_ydata(), right.get_xdata(), atol=0.011)
+    assert sure.get_ydata()[:-1].max() == 0
+    assert sure.get_ydata()[-1] == 1
+
+
+def test_pit_bars_are_densities():
+    ax = pit_histogram([0.05, 0.1, 0.3, 0.9], bins=4)
+    assert [bar.get_height() for bar in ax.patches[-4:]] == [2, 1, 0, 1]
+    flat = ax.patches[0].get_extents().transformed(ax.transData.inverted())
+    assert flat.y1 == pytest.approx(1 + 1.96 * np.sqrt(0.75 * 4 / 4))
+
+
+@pytest.mark.parametrize(
+    ("draw", "message"),
+    [
+        (lambda: risk_coverage({"a": ([0.1],)}), r"predictions\['a'\] must be a pair of arrays, got 1"),
+        (lambda: risk_coverage({}), "predictions must be a non-empty mapping"),
+        (lambda: risk_coverage({"a": ([0.1, 0.2], [1])}), r"predictions\['a'\]\[1\] must have shape \(2,\)"),
+        (lambda: interval_coverage({}), "cumulative must be a non-empty mapping"),
+        (lambda: interval_coverage({"a": [1.2]}), r"must lie in \[0, 1\], got \[1.2, 1.2\]"),
+        (lambda: pit_histogram([0.5], bins=0), "bins must be at least 1, got 0"),
+    ],
+)
+def test_other_pictures_refuse(draw, message):
+    with pytest.raises(ValueError, match=message):
+        draw()

@@ -1,14 +1,17 @@
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 
-from cgp.plotting import shift_curves, similarity_by_layer, training_curves
+from cgp.plotting import curves, uncertainty_histograms
 
 RUNS = np.array([[0.9, 0.8, 0.4], [0.8, 0.6, 0.6]])
 
 
-def test_shift_curves_draw_mean_and_one_standard_deviation():
-    ax = shift_curves([0, 1, 3], {"a": RUNS, "b": [0.5, 0.4, 0.3]}, ylabel="NLL")
+def test_mean_and_one_standard_deviation():
+    ax = curves([0, 1, 3], {"a": RUNS, "b": [0.5, 0.4, 0.3]}, xlabel="Severity", ylabel="NLL")
     a, b = ax.lines
     np.testing.assert_allclose(a.get_ydata(), [0.85, 0.7, 0.5])
     np.testing.assert_allclose(a.get_xdata(), [0, 1, 3])
@@ -19,57 +22,75 @@ def test_shift_curves_draw_mean_and_one_standard_deviation():
     for x, mean, width in zip([0, 1, 3], RUNS.mean(0), sd, strict=True):
         at = np.unique(vertices[vertices[:, 0] == x, 1])
         np.testing.assert_allclose((at.min(), at.max()), (mean - width, mean + width))
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("Strength of shift", "NLL")
-    assert ax.get_xticks().tolist() == [0, 1, 3]
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("Severity", "NLL")
     assert [text.get_text() for text in ax.figure.legends[0].get_texts()] == ["a", "b"]
 
 
-def test_confidence_is_dashed_in_the_colour_of_its_method():
-    ax = shift_curves([0, 1, 3], {"a": RUNS, "b": RUNS}, confidence={"b": RUNS + 0.1})
-    dashed = ax.lines[2]
-    np.testing.assert_allclose(dashed.get_ydata(), RUNS.mean(0) + 0.1)
-    assert dashed.is_dashed()
-    assert dashed.get_color() == ax.lines[1].get_color() != ax.lines[0].get_color()
-    labels = [text.get_text() for text in ax.figure.legends[0].get_texts()]
-    assert labels == ["a", "b", "mean confidence"]
-
-
-def test_training_curves_leave_gaps_and_keep_their_scale():
-    ax = training_curves([1, 2, 3], {"NLL": [2.0, np.nan, 1.0], "KL": RUNS}, yscale="log", ylabel="nats")
+def test_gaps_and_scale():
+    ax = curves([1, 2, 3], {"NLL": [2.0, np.nan, 1.0], "KL": RUNS}, yscale="log")
     assert np.isnan(ax.lines[0].get_ydata()[1])
     np.testing.assert_allclose(ax.lines[1].get_ydata(), RUNS.mean(0))
-    assert (ax.get_yscale(), ax.get_ylabel(), ax.get_xlabel()) == ("log", "nats", "Epoch")
+    assert ax.get_yscale() == "log"
 
 
 def test_a_run_that_broke_off_does_not_break_the_mean_of_the_others():
-    ax = training_curves([1, 2, 3], {"NLL": [[2.0, np.nan, np.nan], [4.0, 3.0, np.nan]]})
+    ax = curves([1, 2, 3], {"NLL": [[2.0, np.nan, np.nan], [4.0, 3.0, np.nan]]})
     np.testing.assert_allclose(ax.lines[0].get_ydata(), [3, 3, np.nan])
 
 
-def test_similarity_counts_layers_from_one_and_shows_the_limit():
-    ax = similarity_by_layer({"softmax": [0.6, 0.8, 0.9], "CGP": RUNS})
-    assert ax.lines[0].get_xdata().tolist() == [1, 2, 3]
-    np.testing.assert_allclose(ax.lines[1].get_ydata(), RUNS.mean(0))
-    assert ax.get_ylim()[1] >= 1
-    assert ax.get_xticks().tolist() == [1, 2, 3]
-
-
 def test_eleven_methods_look_different():
-    ax = shift_curves([0, 1], {f"method {i}": [i, i + 1] for i in range(11)})
+    ax = curves([0, 1], {f"method {i}": [i, i + 1] for i in range(11)})
     looks = {(to_rgb(line.get_color()), line.get_linestyle(), line.get_marker()) for line in ax.lines}
     assert len(looks) == 11
+
+
+def stairs(ax, index):
+    """Values and edges of the outline of a group (each has a filled twin before it)."""
+    data = ax.patches[2 * index + 1].get_data()
+    return data.values, data.edges
+
+
+def test_histograms_are_shares_on_common_edges():
+    test, noise = np.array([0.0, 0.55, 0.6, 0.9]), np.array([0.95, 1.0])
+    ax = uncertainty_histograms({"test": test, "noise": noise}, bins=4, xlabel="Entropy")
+    for index, values in enumerate((test, noise)):
+        share, edges = stairs(ax, index)
+        assert edges.tolist() == [0, 0.25, 0.5, 0.75, 1]
+        assert share.tolist() == (np.histogram(values, edges)[0] / len(values)).tolist()
+    assert (ax.get_xlabel(), ax.get_xlim(), ax.get_xscale()) == ("Entropy", (0, 1), "linear")
+    assert [text.get_text() for text in ax.figure.legends[0].get_texts()] == ["test", "noise"]
+
+
+def test_scores_that_would_crowd_into_one_bin_are_spread_over_a_logarithmic_axis():
+    test, noise = np.geomspace(1e-9, 1e-2, 200), np.linspace(0.5, 2, 100)
+    ax = uncertainty_histograms({"test": test, "noise": noise}, bins=20)
+    assert ax.get_xscale() == "log"
+    share, edges = stairs(ax, 0)
+    assert share.sum() == pytest.approx(1)
+    assert edges[0] >= 1e-4 * noise.max() * (1 - 1e-9)
+    assert (stairs(ax, 1)[0] > 0).sum() > 2
+    assert uncertainty_histograms({"test": test}, limits=(0, 1)).get_xscale() == "linear"
+
+
+@given(st.lists(st.floats(-5, 5), min_size=1, max_size=20), st.lists(st.floats(0, 5), min_size=1, max_size=20))
+@settings(max_examples=30)
+def test_no_input_falls_out_of_the_histograms(one, other):
+    for groups in ({"one": one, "other": other}, {"one": other, "other": np.square(other)}):
+        ax = uncertainty_histograms(groups, ax=Figure().add_subplot())
+        for index in range(2):
+            assert stairs(ax, index)[0].sum() == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: shift_curves([0, 1], {"a": [1, 2, 3]}), r"curves\['a'\] must have 2 values along its last axis"),
-        (lambda: shift_curves([0, 1], {}), "curves must be a non-empty mapping"),
-        (lambda: shift_curves([0, 1], [1, 2]), "curves must be a non-empty mapping .* got list"),
-        (lambda: shift_curves([0, 1], {"a": [1, 2]}, confidence={"b": [1, 2]}), r"confidence .* got \['b'\]"),
-        (lambda: training_curves([1, 2], {"a": np.ones((1, 1, 2))}), r"parts\['a'\] must be a non-empty array"),
-        (lambda: similarity_by_layer({"a": [1, 2], "b": [1]}), r"curves\['b'\] must have 2 values"),
-        (lambda: similarity_by_layer({}), "curves must be a non-empty mapping"),
+        (lambda: curves([0, 1], {"a": [1, 2, 3]}), r"values\['a'\] must have 2 values along its last axis"),
+        (lambda: curves([0, 1], {}), "values must be a non-empty mapping"),
+        (lambda: curves([0, 1], [1, 2]), "values must be a non-empty mapping .* got list"),
+        (lambda: curves([1, 2], {"a": np.ones((1, 1, 2))}), r"values\['a'\] must be a non-empty array"),
+        (lambda: uncertainty_histograms({}), "groups must be a non-empty mapping"),
+        (lambda: uncertainty_histograms({"a": [np.inf]}), r"groups\['a'\] must be finite"),
+        (lambda: uncertainty_histograms({"a": [1.2]}, limits=(0, 1)), r"groups must lie in \[0, 1\], got \[1.2, 1.2\]"),
     ],
 )
 def test_refuses(call, message):

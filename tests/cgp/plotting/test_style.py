@@ -10,15 +10,14 @@ from matplotlib.colors import to_rgb
 from cgp.plotting import (
     COLUMN,
     PALETTE,
-    RC,
     WIDE,
+    curves,
     reliability_diagram,
     risk_coverage,
-    shift_curves,
     style,
     variance_maps,
 )
-from cgp.plotting.style import line_look
+from cgp.plotting.style import RC, line_look
 
 
 def luminance(colour):
@@ -43,7 +42,7 @@ def test_lines_are_legible_on_white_and_told_apart_without_colour():
     assert len({(look["marker"], str(look["ls"])) for look in looks}) == len(looks)
 
 
-@pytest.mark.parametrize("draw", [lambda: reliability_diagram([0.5], [1]), lambda: shift_curves([0, 1], {"a": [1, 2]})])
+@pytest.mark.parametrize("draw", [lambda: reliability_diagram([0.5], [1]), lambda: curves([0, 1], {"a": [1, 2]})])
 def test_new_figure_has_the_width_of_a_column(draw):
     figure = draw().figure
     assert figure.get_figwidth() == COLUMN
@@ -58,7 +57,7 @@ def test_table_of_maps_has_the_width_of_a_page():
 def test_given_axes_are_used_and_their_figure_is_not_resized():
     figure, axes = plt.subplots(1, 2)
     size = tuple(figure.get_size_inches())
-    ax = shift_curves([0, 1], {f"method {i}": [1, 2] for i in range(9)}, ax=axes[1])
+    ax = curves([0, 1], {f"method {i}": [1, 2] for i in range(9)}, ax=axes[1])
     assert ax is axes[1]
     assert tuple(figure.get_size_inches()) == size
     assert len(ax.get_legend().get_texts()) == 9
@@ -66,7 +65,7 @@ def test_given_axes_are_used_and_their_figure_is_not_resized():
 
 
 def test_legend_of_a_new_figure_covers_no_data_and_is_not_clipped():
-    ax = shift_curves(
+    ax = curves(
         [0, 1], {f"a method of a rather long name {i}": [1, 2] for i in range(9)}, ylabel="Negative log-likelihood"
     )
     figure = ax.figure

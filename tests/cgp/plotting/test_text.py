@@ -5,11 +5,15 @@ import torch
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from cgp.plotting import text_uncertainties, text_uncertainty
+from cgp.plotting import text_uncertainties
 from cgp.plotting.style import INK, WIDE
 from cgp.plotting.text import _COLOURS, _wrapped
 
 TEXT = "The data set contains images of hand-written digits:\n10 classes where each class refers to a digit."
+
+
+def text_uncertainty(characters, values, **options):
+    return text_uncertainties({"": (characters, values)}, **options)[0]
 
 
 def rows(text, width):
@@ -100,7 +104,7 @@ def test_several_texts_share_one_scale():
 
 
 def test_characters_without_a_glyph_are_marked():
-    ax = text_uncertainty(["a", "\x00", "\t"], [0, 0, 0], ax=Figure().add_subplot())
+    ax = text_uncertainty(["a", "\x00", "\t"], [0, 0, 0], figure=Figure())
     assert [text.get_text() for text in ax.texts] == ["a", "�"]
 
 

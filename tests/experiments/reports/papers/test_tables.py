@@ -82,14 +82,14 @@ def test_markdown():
 def test_terminal_drops_columns_before_digits(width):
     console = Console(width=width, color_system=None, record=True)
     with console.capture() as captured:
-        console.print(as_terminal(SPEC, FOUR, width))
+        console.print(as_terminal(SPEC, FOUR))
     words = [" ".join(line.split()) for line in captured.get().splitlines()]
     assert "[2] 100 samples" in words
     shown = "SGPA, ours 30.00 ± 2.00 0.150 ± 0.020"
     assert shown + " 3 1" in words
     narrow = Console(width=35, color_system=None)
     with narrow.capture() as captured:
-        narrow.print(as_terminal(SPEC, FOUR, 35))
+        narrow.print(as_terminal(SPEC, FOUR))
     words = [" ".join(line.split()) for line in captured.get().splitlines()]
     assert "SGPA, ours 30.00 ± 2.00" in words
     assert any("Not shown at 35 columns: ECE" in word for word in words)

@@ -1,0 +1,196 @@
+"""The pictures of a report: sections of small panels, one per method."""
+
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+from numpy.typing import NDArray
+
+from cgp.plotting import curves, reliability_diagram, risk_coverage, style, uncertainty_histograms, variance_maps
+from experiments.evaluation import mean_probabilities, uncertainty
+from experiments.reports.scores import Result
+from experiments.storage import read_arrays
+
+__all__ = ["Panel", "Section", "sections"]
+
+Methods = Mapping[str, Sequence[Result]]
+
+_WIDTH = 2.8
+_DOTS = 180
+_CROWDED = 0.07  # two of thirty bins
+
+
+class Panel(NamedTuple):
+    """One picture: the name of its file, its caption, and the PNG."""
+
+    name: str
+    caption: str
+    png: bytes
+
+
+class Section(NamedTuple):
+    """Pictures of one kind."""
+
+    name: str
+    title: str
+    sentence: str
+    panels: list[Panel]
+
+
+def sections(methods: Methods) -> Iterator[Section]:
+    """Draw what the runs have predictions for; runs of one method are drawn together."""
+    for name, title, sentence, draw in (
+        (
+            "reliability",
+            "Is confidence right?",
+            "Accuracy in bins of confidence on the test inputs; seeds are pooled, which lowers ECE a little.",
+            _reliability,
+        ),
+        (
+            "corrupted",
+            "Does confidence fall with accuracy?",
+            "Mean over the kinds of corruption; 0 is clean.",
+            _corrupted,
+        ),
+        ("uncertainty", "Do OOD inputs stand out?", "Total uncertainty of test and of OOD inputs.", _uncertainty),
+        ("risk-coverage", "Which answers to withhold?", "Error among the most confident; others grey.", _withhold),
+        ("variance", "Where is attention uncertain?", "Variance of the attention in each layer.", _variance),
+        ("training", "Training", "Negative log-likelihood by epoch.", _training),
+    ):
+        panels = []
+        for key, found in methods.items():
+            figure = draw(key, methods)
+            if figure is not None:
+                panels.append(Panel(f"{name}-{key.replace('/', '-')}", found[0].run.label, _png(figure)))
+        if panels:
+            yield Section(name, title, sentence, panels)
+
+
+def _drawn(draw: Callable[[Axes], object], height: float) -> Figure:
+    with style():
+        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+        draw(figure.add_subplot())
+    return figure
+
+
+def _png(figure: Figure) -> bytes:
+    with style():
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png", dpi=_DOTS)
+    return buffer.getvalue()
+
+
+def _confidence(found: Sequence[Result]) -> tuple[NDArray[np.float64], NDArray[np.bool_]] | None:
+    """Confidence and correctness on the test inputs, all seeds together."""
+    tests = [result.run.predictions("test") for result in found if "test" in result.run.predicted]
+    tests = [test for test in tests if test.labels is not None]
+    if not tests:
+        return None
+    probabilities = [mean_probabilities(test.logits) for test in tests]
+    confidence = np.concatenate([p.max(-1) for p in probabilities]).clip(0, 1)
+    correct = np.concatenate([p.argmax(-1) == test.labels for p, test in zip(probabilities, tests, strict=True)])
+    return confidence, correct
+
+
+def _reliability(key: str, methods: Methods) -> Figure | None:
+    pair = _confidence(methods[key])
+    return None if pair is None else _drawn(lambda ax: reliability_diagram(*pair, ax=ax), 3.2)
+
+
+def _withhold(key: str, methods: Methods) -> Figure | None:
+    pairs = {name: _confidence(found) for name, found in methods.items()}
+    if pairs[key] is None:
+        return None
+    labels = {name: methods[name][0].run.label for name in methods}
+    # Two rows may bear one label: the name keeps them apart.
+    shown = {labels[name] if name == key else name: pair for name, pair in pairs.items() if pair is not None}
+    return _drawn(lambda ax: risk_coverage(shown, highlight=labels[key], ax=ax), 2.2)
+
+
+def _corrupted(key: str, methods: Methods) -> Figure | None:
+    rows = [_by_severity(result) for result in methods[key]]
+    severities = sorted(set.intersection(*(set(one) for one in rows)))
+    if len(severities) < 2:
+        return None
+    lines = {
+        name: np.array([[one[severity][place] for severity in severities] for one in rows])
+        for place, name in enumerate(("accuracy", "confidence"))
+    }
+
+    def draw(ax: Axes) -> None:
+        curves(severities, lines, xlabel="Severity", ax=ax)
+        ax.set(ylim=(0, 1), xticks=severities)
+        ax.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+
+    return _drawn(draw, 2.2)
+
+
+def _by_severity(result: Result) -> dict[int, tuple[float, float]]:
+    """Accuracy and confidence, means over the kinds of corruption; severity 0 is the test set."""
+    found: dict[int, list[tuple[float, float]]] = {}
+    for row in result.sets:
+        kind, _, severity = row["set"].rpartition("-")
+        if "accuracy" in row and (kind.startswith("corrupted-") or row["set"] == "test"):
+            place = int(severity) if kind else 0
+            found.setdefault(place, []).append((row["accuracy"], row["confidence"]))
+    return {
+        place: (float(np.mean([a for a, _ in all_])), float(np.mean([c for _, c in all_])))
+        for place, all_ in found.items()
+    }
+
+
+def _uncertainty(key: str, methods: Methods) -> Figure | None:
+    groups = {name: _totals(found) for name, found in methods.items()}
+    if "OOD" not in groups[key]:
+        return None
+    # One axis for all panels, logarithmic where one of them needs it.
+    values = {name: own for name, own in groups.items() if "OOD" in own}
+    high = max(float(group.max()) for own in values.values() for group in own.values()) or 1.0
+    low = min(float(np.median(own["test"])) for own in values.values() if "test" in own)
+    scale, limits = ("log", (1e-4 * high, high)) if low < _CROWDED * high else ("linear", (0.0, high))
+    options = {"xlabel": "Total uncertainty (nats)", "xscale": scale, "limits": limits}
+    return _drawn(lambda ax: uncertainty_histograms(values[key], ax=ax, **options), 2.2)
+
+
+def _totals(found: Sequence[Result]) -> dict[str, NDArray[np.float64]]:
+    """Total uncertainty of test and of OOD inputs, all seeds and OOD sets together."""
+    groups: dict[str, list[NDArray[np.float64]]] = {}
+    for result in found:
+        for name in result.run.predicted:
+            group = "test" if name == "test" else "OOD" if name.startswith("ood-") else None
+            if group is not None:
+                groups.setdefault(group, []).append(uncertainty(result.run.predictions(name).logits).total)
+    return {name: np.concatenate(parts) for name, parts in groups.items()}
+
+
+def _variance(key: str, methods: Methods) -> Figure | None:
+    path = next((result.run.diagnostics for result in methods[key] if result.run.diagnostics.exists()), None)
+    found = {} if path is None else read_arrays(path, "token_variance", "variance_images")
+    if len(found) < 2:
+        return None
+    variance, images = found["token_variance"], found["variance_images"]
+    side = round(variance.shape[-1] ** 0.5)
+    if side**2 != variance.shape[-1]:
+        return None
+    maps = variance.reshape(*variance.shape[:2], side, side).swapaxes(0, 1)
+    with style():
+        cell = _WIDTH / (maps.shape[1] + 1.6)
+        figure = Figure(figsize=(_WIDTH, (cell + 0.05) * len(maps) + 0.3), layout="constrained")
+        # Variances around softmax's mean differ by orders of magnitude.
+        scale = "log" if maps.max() > 100 * np.median(maps) else "linear"
+        variance_maps(images, maps, scale=scale, label="variance", figure=figure)
+    return figure
+
+
+def _training(key: str, methods: Methods) -> Figure | None:
+    history = methods[key][0].run.record.get("history") or []
+    names = {"train_nll": "training", "validation_nll": "validation"}
+    lines = {title: [row[name] for row in history] for name, title in names.items() if history and name in history[0]}
+    if len(history) < 2 or not lines:
+        return None
+    epochs = [row["epoch"] + 1 for row in history]
+    return _drawn(lambda ax: curves(epochs, lines, xlabel="Epoch", ylabel="NLL (nats)", ax=ax), 2.2)

@@ -1,0 +1,194 @@
+"""The report of runs: an answer, tables and pictures in one page that needs nothing but itself."""
+
+import base64
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import yaml
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from experiments.evaluation import DETECTORS
+from experiments.reports.answer import answer
+from experiments.reports.figures import Section, sections
+from experiments.reports.saved import Run
+from experiments.reports.scores import COLUMNS, Column, Result, Statistic, methods, score, statistic
+from experiments.reports.tables import Cell, Fitted, Grid, as_markdown, escape, write_csv
+from experiments.storage import write_atomically, write_text
+
+__all__ = ["report"]
+
+_SETS = ("accuracy", "nll", "ece", "brier", "ood_total", "ood_epistemic")
+_DETECTION = {"auroc": "AUROC %", "aupr_in": "AUPR-IN %", "aupr_out": "AUPR-OUT %", "fpr95": "FPR95 %"}
+_BY_KEY = {column.key: column for column in COLUMNS}
+_MINOR = 4  # columns after these are hidden on a narrow screen
+
+
+def report(runs: Sequence[Run], out: Path, protocol: str = "pooled") -> RenderableType:
+    """Write `report.html`, `results.csv`, `results.md`, `sets.csv`, `detection.csv` and `pictures/` of complete runs.
+
+    Args:
+        runs: one, or several to compare: rows of the table are methods, seeds give the spread.
+        out: folder to write to.
+        protocol: of the metrics, one of `experiments.evaluation.PROTOCOLS`.
+
+    Returns:
+        The answer and the table for the terminal.
+    """
+    results = [score(run, protocol) for run in runs]
+    found = methods(results)
+    title, sentences, grid = _title(found, protocol), list(_answers(found)), _compared(found)
+    key = [{"method": result.run.name, "seed": result.run.seed} for result in results]
+    write_csv(out / "results.csv", [one | result.numbers for one, result in zip(key, results, strict=True)])
+    for name in ("sets", "detection"):
+        rows = [one | row for one, result in zip(key, results, strict=True) for row in getattr(result, name)]
+        if rows:
+            write_csv(out / f"{name}.csv", rows)
+    drawn = list(sections(found))
+    for panel in (panel for section in drawn for panel in section.panels):
+        path = out / "pictures" / f"{panel.name}.png"
+        write_atomically(path, lambda aside, png=panel.png: aside.write_bytes(png))
+    write_text(out / "results.md", _markdown(title, sentences, grid))
+    write_text(out / "report.html", _page(title, sentences, grid, found, drawn))
+    words = Text("\n".join(escape(sentence, "terminal") for sentence in sentences))
+    return Group(Fitted(grid._replace(title=title), more="report.html"), "", words)
+
+
+def _title(found: Mapping[str, Sequence[Result]], protocol: str) -> str:
+    settings = ", ".join(dict.fromkeys(results[0].run.setting for results in found.values()))
+    seeds = {len(results) for results in found.values()}
+    most = max(seeds)
+    spread = "one seed" if most == 1 else f"mean ± sd over {most if len(seeds) == 1 else f'up to {most}'} seeds"
+    what = f"{len(found)} methods" if len(found) > 1 else next(iter(found.values()))[0].run.label
+    return f"{settings}: {what}, {spread}, {protocol} protocol"
+
+
+def _answers(found: Mapping[str, Sequence[Result]]) -> Iterator[str]:
+    """Yield five sentences for each setting."""
+    settings = dict.fromkeys(results[0].run.setting for results in found.values())
+    for setting in settings:
+        own = {name: results for name, results in found.items() if results[0].run.setting == setting}
+        sentences = answer(own)
+        yield from [f"On {setting}: {sentences[0]}", *sentences[1:]] if len(settings) > 1 else sentences
+
+
+def _compared(found: Mapping[str, Sequence[Result]]) -> Grid:
+    """Methods by the columns that some run has a number for."""
+    table = {name: {key: statistic(results, key) for key in _BY_KEY} for name, results in found.items()}
+    shown = [
+        column for column in COLUMNS if any(row[column.key].mean == row[column.key].mean for row in table.values())
+    ]
+    settings = {results[0].run.setting for results in found.values()}
+    rows = [
+        [
+            Cell(results[0].run.label if len(settings) == 1 else f"{results[0].run.label} on {results[0].run.setting}"),
+            *(
+                Cell(table[name][column.key].text(column.scale, column.digits), _is_best(column, name, table))
+                for column in shown
+            ),
+        ]
+        for name, results in found.items()
+    ]
+    return Grid(["", *(column.heading for column in shown)], rows)
+
+
+def _is_best(column: Column, name: str, table: Mapping[str, Mapping[str, Statistic]]) -> bool:
+    """Whether a method has the best mean of a column, to the digits shown."""
+    if column.better is None or len(table) < 2:
+        return False
+    sign = 1 if column.better == "high" else -1
+    shown = {key: round(sign * row[column.key].mean * column.scale, column.digits) for key, row in table.items()}
+    finite = [value for value in shown.values() if value == value]
+    return bool(finite) and shown[name] == max(finite)
+
+
+def _sets(results: Sequence[Result]) -> Grid:
+    """Input sets of a method by metrics, means over seeds."""
+    names = list(dict.fromkeys(row["set"] for result in results for row in result.sets))
+    columns = [_BY_KEY[key] for key in _SETS if any(key in row for result in results for row in result.sets)]
+    rows = []
+    for name in names:
+        own = [row for result in results for row in result.sets if row["set"] == name]
+        numbers = [[row[column.key] for row in own if column.key in row] for column in columns]
+        texts = [
+            Statistic(sum(values) / len(values), float("nan")).text(column.scale, column.digits) if values else "–"
+            for column, values in zip(columns, numbers, strict=True)
+        ]
+        rows.append([Cell(name), Cell(f"{own[0]['n']:,}"), *map(Cell, texts)])
+    return Grid(["input set", "n", *(column.heading for column in columns)], rows)
+
+
+def _detectors(results: Sequence[Result]) -> Grid | None:
+    """Detectors of a method, means over OOD sets and seeds."""
+    found = [row for result in results for row in result.detection]
+    if not found:
+        return None
+    rows = []
+    for detector in DETECTORS:
+        own = [row for row in found if row["detector"] == detector]
+        means = [sum(row[key] for row in own) / len(own) for key in _DETECTION]
+        rows.append([Cell(detector), *(Cell(Statistic(mean, float("nan")).text(100, 1)) for mean in means)])
+    return Grid(["detector", *_DETECTION.values()], rows)
+
+
+def _markdown(title: str, sentences: Sequence[str], grid: Grid) -> str:
+    meanings = "\n".join(
+        f"- **{column.title}**: {column.meaning}." for column in COLUMNS if column.heading in grid.header
+    )
+    words = "\n".join(f"- {escape(sentence, 'markdown')}" for sentence in sentences)
+    return f"# {escape(title, 'markdown')}\n\n{words}\n\n{as_markdown(grid)}\n{meanings}\n"
+
+
+def _page(
+    title: str, sentences: Sequence[str], grid: Grid, found: Mapping[str, Sequence[Result]], drawn: Sequence[Section]
+) -> str:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    # Not jinja's own escape: names also lose what has no visible form.
+    environment.filters["safe_text"] = lambda value: escape(str(value), "html")
+    # A number keeps its deviation and its unit on its line.
+    environment.filters["whole"] = lambda text: text.replace(" ± ", "&nbsp;±&nbsp;").replace(" %", "&nbsp;%")
+    details = [
+        {
+            "label": results[0].run.label,
+            "name": name,
+            "seeds": ", ".join(str(result.run.seed) for result in results),
+            "deviations": results[0].run.deviations,
+            "sets": _sets(results),
+            "detectors": _detectors(results),
+            "config": yaml.safe_dump(results[0].run.config.plain(), sort_keys=False),
+        }
+        for name, results in found.items()
+    ]
+    return environment.get_template("answer.html").render(
+        title=title,
+        sentences=sentences,
+        grid=grid,
+        minor=_MINOR,
+        meanings=[column for column in COLUMNS if column.heading in grid.header],
+        sections=[section._replace(panels=[_embedded(panel) for panel in section.panels]) for section in drawn],
+        details=details,
+        record=_origin(next(iter(found.values()))[0].run),
+    )
+
+
+def _embedded(panel: Any) -> dict[str, str]:
+    return {"caption": panel.caption, "data": base64.b64encode(panel.png).decode("ascii")}
+
+
+def _origin(run: Run) -> dict[str, str]:
+    """Where the numbers come from, as the first run recorded it."""
+    machine, versions = run.record.get("machine") or {}, run.record.get("versions") or {}
+    found = {
+        "Command": run.record.get("command"),
+        "Commit": run.record.get("commit"),
+        "Machine": ", ".join(str(value) for value in machine.values()) if isinstance(machine, dict) else machine,
+        "Versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
+    }
+    return {name: str(value) for name, value in found.items() if value}

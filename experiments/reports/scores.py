@@ -1,0 +1,221 @@
+"""Every number of the report, recomputed from the saved predictions."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.evaluation import (
+    DETECTORS,
+    classification_report,
+    detect,
+    detection_auroc,
+    fit_temperature,
+    mean_log_probabilities,
+    mean_probabilities,
+    uncertainty,
+)
+from experiments.reports.saved import Run
+from experiments.runs.prediction import Predictions
+
+__all__ = ["BASELINE", "COLUMNS", "Column", "Result", "Statistic", "label_logs", "methods", "score", "statistic"]
+
+Numbers = dict[str, float]
+
+BASELINE = "softmax"
+"""The method that the others are compared with."""
+
+
+class Column(NamedTuple):
+    """A column of the table: its key, title, which direction is better, factor, digits and meaning."""
+
+    key: str
+    title: str
+    better: str | None  # "high" or "low"; None where it is no contest
+    scale: float
+    digits: int
+    meaning: str
+
+    @property
+    def heading(self) -> str:
+        """Title with the direction in which the column is better."""
+        return self.title + {"high": " ↑", "low": " ↓", None: ""}[self.better]
+
+
+COLUMNS = (
+    Column("accuracy", "Acc %", "high", 100, 1, "accuracy on the test inputs"),
+    Column("mcc", "MCC %", "high", 100, 1, "Matthews correlation, of two classes"),
+    Column("nll", "NLL", "low", 1, 3, "negative log-likelihood of the test labels, in nats"),
+    Column("ece", "ECE %", "low", 100, 1, "expected calibration error"),
+    Column("nll_cooled", "NLL at T", "low", 1, 3, "NLL after a temperature that was fitted on validation inputs"),
+    Column("ece_cooled", "ECE at T %", "low", 100, 1, "ECE after that temperature"),
+    Column(
+        "ood_total", "OOD AUROC %", "high", 100, 1, "total uncertainty tells OOD from test inputs, mean over OOD sets"
+    ),
+    Column(
+        "ood_epistemic", "OOD epist. %", "high", 100, 1, "the same by epistemic uncertainty; a single draw has none"
+    ),
+    Column("corrupted_nll", "corrupted NLL", "low", 1, 3, "NLL on corrupted inputs, mean over kinds and severities"),
+    Column("corrupted_ece", "corrupted ECE %", "low", 100, 1, "ECE on corrupted inputs, the same mean"),
+    Column("aurc", "AURC ‰", "low", 1000, 1, "area under the risk-coverage curve"),
+    Column("brier", "Brier", "low", 1, 3, "Brier score, summed over classes"),
+    Column("temperature", "T", None, 1, 2, "that temperature; above 1 where the model is over-confident"),
+    Column("seconds_per_epoch", "s/epoch", None, 1, 2, "seconds of training for an epoch"),
+)
+
+
+class Result(NamedTuple):
+    """What a report says of one run.
+
+    Attributes:
+        run: the run.
+        numbers: its columns; NaN where the run lacks the predictions.
+        sets: a row per input set.
+        detection: a row per OOD set and detector.
+    """
+
+    run: Run
+    numbers: Numbers
+    sets: list[dict[str, Any]]
+    detection: list[dict[str, Any]]
+
+
+class Statistic(NamedTuple):
+    """Mean over seeds, and their standard deviation (NaN for one seed)."""
+
+    mean: float
+    sd: float
+
+    def text(self, scale: float = 1.0, digits: int = 3) -> str:
+        """Mean ± standard deviation.
+
+        Example:
+            >>> Statistic(0.9666, 0.0123).text(100, 1), Statistic(float("nan"), float("nan")).text()
+            ('96.7 ± 1.2', '–')
+        """
+        if math.isnan(self.mean):
+            return "–"
+        mean = f"{self.mean * scale:.{digits}f}".replace("-", "−")
+        return mean if math.isnan(self.sd) else f"{mean} ± {self.sd * scale:.{digits}f}"
+
+
+def methods(results: Iterable[Result]) -> dict[str, list[Result]]:
+    """Group results by the name of their row, `<setting>/<method>`; of each setting the baseline comes first."""
+    found: dict[str, list[Result]] = {}
+    for result in results:
+        found.setdefault(result.run.name, []).append(result)
+    return dict(sorted(found.items(), key=lambda item: (item[1][0].run.setting, item[1][0].run.method != BASELINE)))
+
+
+def statistic(results: Sequence[Result], key: str) -> Statistic:
+    """Return mean and standard deviation of a column over runs that have a number there."""
+    values = [result.numbers[key] for result in results if not math.isnan(result.numbers[key])]
+    if not values:
+        return Statistic(math.nan, math.nan)
+    return Statistic(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else math.nan)
+
+
+def score(run: Run, protocol: str) -> Result:
+    """Score every input set of a complete run by a protocol."""
+    sets = {name: run.predictions(name) for name in run.predicted}
+    rows = [{"set": name, "n": len(found.ids)} | _scores(found, protocol) for name, found in sets.items()]
+    test = sets.get("test")
+    if test is not None:
+        for row, found in zip(rows, sets.values(), strict=True):
+            row |= _against_test(found, test) if found.labels is None else {}
+    numbers = dict.fromkeys((column.key for column in COLUMNS), math.nan)
+    numbers |= _cooled(sets, protocol) | _means(rows) | _recorded(run)
+    return Result(run, numbers, rows, _detection(sets, protocol))
+
+
+def _scores(found: Predictions, protocol: str) -> Numbers:
+    confidence = {"confidence": float(mean_probabilities(found.logits).max(-1).mean())}
+    if found.labels is None:
+        return confidence
+    report = classification_report(found.logits, found.labels, protocol=protocol)._asdict() | confidence
+    return report if found.logits.shape[-1] == 2 else report | {"mcc": math.nan}
+
+
+def _against_test(found: Predictions, test: Predictions) -> Numbers:
+    """How well uncertainty tells inputs without labels from the test inputs."""
+    ours, strange = uncertainty(test.logits), uncertainty(found.logits)
+    total = detection_auroc(ours.total, strange.total)
+    drawn = len(test.logits) > 1
+    return {"ood_total": total} | (
+        {"ood_epistemic": detection_auroc(ours.epistemic, strange.epistemic)} if drawn else {}
+    )
+
+
+def _cooled(sets: Mapping[str, Predictions], protocol: str) -> Numbers:
+    """Numbers on the test inputs, with and without the temperature that suits the validation inputs."""
+    test, validation = sets.get("test"), sets.get("validation")
+    if test is None or test.labels is None:
+        return {}
+    numbers = _scores(test, protocol)
+    if validation is None or validation.labels is None:
+        return numbers
+    temperature = _temperature(validation.logits, validation.labels)
+    cooled = classification_report(test.logits / temperature, test.labels, protocol=protocol)
+    return numbers | {
+        "temperature": temperature,
+        "nll_cooled": cooled.nll,
+        "ece_cooled": cooled.ece,
+        "validation_nll": float(-label_logs(validation).mean()),
+        "validation_nll_cooled": _crossed(validation),
+    }
+
+
+def _temperature(logits: NDArray[Any], labels: NDArray[Any]) -> float:
+    """Fit the temperature; 1 where every input is right, since the likelihood then has no optimum."""
+    right = mean_probabilities(logits).argmax(-1) == labels
+    return 1.0 if right.all() else fit_temperature(logits, labels)
+
+
+def _crossed(validation: Predictions) -> float:
+    """Validation NLL in which each half has the temperature of the other: comparable with that of no temperature."""
+    assert validation.labels is not None
+    losses = []
+    for half in (0, 1):
+        other = 1 - half
+        temperature = _temperature(validation.logits[:, other::2], validation.labels[other::2])
+        losses.append(-label_logs(validation, temperature)[half::2])
+    return float(np.concatenate(losses).mean())
+
+
+def label_logs(found: Predictions, temperature: float = 1.0) -> NDArray[np.float64]:  # shape: (N,)
+    """Logarithm of the mean probability of each label."""
+    assert found.labels is not None
+    return mean_log_probabilities(found.logits / temperature)[np.arange(len(found.labels)), found.labels]
+
+
+def _means(rows: Sequence[Mapping[str, Any]]) -> Numbers:
+    """Means over corrupted and over OOD sets."""
+    corrupted = [row for row in rows if row["set"].startswith("corrupted-") and "nll" in row]
+    ood = [row for row in rows if row["set"].startswith("ood-")]
+    return {
+        f"corrupted_{key}": float(np.mean([row[key] for row in corrupted])) for key in ("nll", "ece") if corrupted
+    } | {
+        key: float(np.mean([row[key] for row in ood]))
+        for key in ("ood_total", "ood_epistemic")
+        if ood and all(key in row for row in ood)
+    }
+
+
+def _recorded(run: Run) -> Numbers:
+    seconds = run.record.get("seconds_per_epoch")
+    return {} if seconds is None else {"seconds_per_epoch": float(seconds)}
+
+
+def _detection(sets: Mapping[str, Predictions], protocol: str) -> list[dict[str, Any]]:
+    if not {"test", "validation"} <= set(sets):
+        return []
+    test, validation = sets["test"].logits, (sets["validation"].logits, sets["validation"].labels)
+    return [
+        {"set": name, "detector": detector}
+        | detect(detector, test, found.logits, validation=validation, protocol=protocol)._asdict()
+        for name, found in sets.items()
+        if found.labels is None
+        for detector in DETECTORS
+    ]

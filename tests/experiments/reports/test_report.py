@@ -1,0 +1,147 @@
+"""The report of runs: its numbers, its five sentences, its page."""
+
+import csv
+import math
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from experiments.evaluation import classification_report, detection_auroc, fit_temperature, uncertainty
+from experiments.reports.answer import answer
+from experiments.reports.page import report
+from experiments.reports.saved import find_runs
+from experiments.reports.scores import methods, score, statistic
+from tests.experiments.reports.papers.folders import random_logits, write_run
+
+
+def sets(seed, *, scale=1.0, signal=2.5, num_samples=10):
+    """Predictions of a model that is over-confident by a factor."""
+    made = {
+        name: random_logits(samples=150, seed=10 * seed + place, signal=own, num_samples=num_samples)
+        for place, (name, own) in enumerate(
+            {
+                "test": signal,
+                "validation": signal,
+                "corrupted-blur-1": 0.8 * signal,
+                "corrupted-blur-2": 0.4 * signal,
+            }.items()
+        )
+    }
+    made = {name: (scale * logits, labels) for name, (logits, labels) in made.items()}
+    strange = random_logits(samples=100, seed=seed + 99, signal=0.5, num_samples=num_samples)[0]
+    return made | {"ood-letters": (scale * strange, None)}
+
+
+@pytest.fixture
+def root(tmp_path):
+    for seed in range(2):
+        record = {
+            "label": "Softmax",
+            "seconds_per_epoch": 0.5,
+            "history": [{"epoch": e, "train_nll": 1 / (e + 1)} for e in range(3)],
+        }
+        write_run(tmp_path, "digits", "softmax", seed, sets=sets(seed, scale=6.0, num_samples=1), record=record)
+        variance = {
+            "token_variance": np.ones((2, 3, 16)),
+            "variance_images": np.zeros((3, 1, 8, 8)),
+            "variance_ids": [0, 1, 2],
+        }
+        write_run(
+            tmp_path, "digits", "cgp", seed, sets=sets(seed, signal=4.0), record={"label": "<b>|CGP\u202e"},
+            diagnostics={"attention_similarity": [0.1, 0.999], **variance},
+        )  # fmt: skip
+    return tmp_path
+
+
+def test_numbers_are_those_of_the_predictions(root):
+    (run,) = [run for run in find_runs([root]) if (run.method, run.seed) == ("softmax", 1)]
+    numbers = score(run, "pooled").numbers
+    made = sets(1, scale=6.0, num_samples=1)
+    expected = classification_report(*made["test"])
+    assert (numbers["accuracy"], numbers["nll"], numbers["ece"]) == (expected.accuracy, expected.nll, expected.ece)
+    temperature = fit_temperature(*made["validation"])
+    assert numbers["temperature"] == temperature
+    cooled = classification_report(made["test"][0] / temperature, made["test"][1])
+    assert numbers["nll_cooled"] == pytest.approx(cooled.nll)
+    totals = [uncertainty(made[name][0]).total for name in ("test", "ood-letters")]
+    assert numbers["ood_total"] == detection_auroc(*totals)
+    assert math.isnan(numbers["ood_epistemic"])  # a single draw has none
+    corrupted = [classification_report(*made[f"corrupted-blur-{severity}"]).nll for severity in (1, 2)]
+    assert numbers["corrupted_nll"] == pytest.approx(np.mean(corrupted))
+
+
+def test_a_temperature_of_nothing_but_right_answers_is_one(tmp_path):
+    labels = np.arange(40) % 10
+    logits = 3 * np.eye(10, dtype=np.float32)[labels][None]
+    write_run(tmp_path, "digits", "softmax", sets={"test": (logits, labels), "validation": (logits, labels)})
+    assert score(find_runs([tmp_path])[0], "pooled").numbers["temperature"] == 1.0
+
+
+def test_statistics_over_seeds(root):
+    found = methods(score(run, "pooled") for run in find_runs([root]))
+    assert list(found) == ["digits/softmax", "digits/cgp"]  # the baseline first
+    mean, sd = statistic(found["digits/cgp"], "nll")
+    values = [result.numbers["nll"] for result in found["digits/cgp"]]
+    assert (mean, sd) == pytest.approx((np.mean(values), np.std(values, ddof=1)))
+    assert math.isnan(statistic(found["digits/cgp"][:1], "nll").sd)
+
+
+def test_the_answer_says_what_to_take(root):
+    first, second, third, fourth, fifth = answer(methods(score(run, "pooled") for run in find_runs([root])))
+    assert first.startswith("Softmax is right on")
+    assert "over-confident by" in first
+    assert "brings its NLL from" in second
+    assert third.startswith("Take <b>|CGP")
+    assert "a temperature does not suffice" in third
+    assert "OOD from test inputs with an AUROC of" in fourth
+    assert fifth.startswith("Warning")
+    assert fifth.endswith("in layer 2.")
+
+
+def test_where_methods_do_not_differ_a_temperature_suffices(tmp_path):
+    for method in ("softmax", "cgp"):
+        for seed in range(3):
+            write_run(
+                tmp_path, "digits", method, seed, sets=sets(seed + 10 * (method == "cgp"), scale=6.0, num_samples=1)
+            )
+    words = answer(methods(score(run, "pooled") for run in find_runs([tmp_path])))[2]
+    assert words.startswith(("A temperature for softmax suffices", "Take softmax with a temperature"))
+
+
+def test_one_run_and_runs_with_little(tmp_path):
+    write_run(tmp_path, "digits", "softmax", sets={"test": sets(0)["test"]})
+    words = answer(methods(score(run, "pooled") for run in find_runs([tmp_path])))
+    assert words[1].startswith("Take softmax as it is")
+    write_run(tmp_path / "b", "digits", "softmax", sets={"ood-letters": sets(0)["ood-letters"]})
+    assert answer(methods(score(run, "pooled") for run in find_runs([tmp_path / "b"])))[0].startswith("No run has")
+
+
+def test_files_and_page(root, tmp_path):
+    out = tmp_path / "out"
+    console = Console(width=100, color_system=None, record=True)
+    with console.capture() as captured:
+        console.print(report(find_runs([root]), out))
+    assert "\u202e" not in captured.get()
+    names = {path.name for path in out.iterdir()}
+    assert names == {"report.html", "results.csv", "results.md", "sets.csv", "detection.csv", "pictures"}
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "&lt;b&gt;|CGP\\u202e" in page
+    assert "<b>" not in page
+    assert "\u202e" not in page
+    drawn = {path.stem.rpartition("-digits-")[0] for path in (out / "pictures").iterdir()}
+    assert drawn == {"reliability", "corrupted", "uncertainty", "risk-coverage", "variance", "training"}
+    assert page.count("<img") == len(list((out / "pictures").iterdir()))
+    with (out / "results.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {(row["method"], row["seed"]) for row in rows} == {
+        (f"digits/{m}", s) for m in ("softmax", "cgp") for s in "01"
+    }
+    assert "\\|CGP" in (out / "results.md").read_text(encoding="utf-8")
+    assert "http" not in page.replace("http-equiv", "")  # needs nothing but itself
+
+
+def test_one_run_is_reported_into_its_folder(root):
+    run = find_runs([root])[0]
+    report([run], run.folder, "cgpt")
+    assert "cgpt protocol" in (run.folder / "report.html").read_text(encoding="utf-8")
