@@ -188,7 +188,7 @@ def report(
     """
     import os
 
-    from experiments.reports import report as written
+    from experiments.reports.page import report as written
     from experiments.reports.tables import console_of_width
     from experiments.runs import find_runs
 

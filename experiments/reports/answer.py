@@ -101,8 +101,8 @@ def _take(best: Sequence[Result], baseline: Sequence[Result], *, cooled: bool, a
 
 def _gain(best: Sequence[Result], baseline: Sequence[Result], *, cooled: bool) -> Statistic:
     """Test NLL gained over the baseline with a temperature, and its standard error, paired over seeds or samples."""
-    other = {result.run.seed: result for result in baseline}
-    pairs = [(result, other[result.run.seed]) for result in best if result.run.seed in other]
+    other = {result.seed: result for result in baseline}
+    pairs = [(result, other[result.seed]) for result in best if result.seed in other]
     if len(pairs) > 1:
         key = "nll_cooled" if cooled else "nll"
         gains = np.array([theirs.numbers["nll_cooled"] - ours.numbers[key] for ours, theirs in pairs])
@@ -156,4 +156,4 @@ def _collapse(tested: Mapping[str, Sequence[Result]]) -> str:
 
 
 def _label(found: Sequence[Result]) -> str:
-    return found[0].run.label
+    return found[0].label

@@ -65,7 +65,7 @@ def sections(methods: Methods) -> Iterator[Section]:
         for key, found in methods.items():
             figure = draw(key, methods)
             if figure is not None:
-                panels.append(Panel(f"{name}-{key.replace('/', '-')}", found[0].run.label, _png(figure)))
+                panels.append(Panel(f"{name}-{key.replace('/', '-')}", found[0].label, _png(figure)))
         if panels:
             yield Section(name, title, sentence, panels)
 
@@ -105,7 +105,7 @@ def _withhold(key: str, methods: Methods) -> Figure | None:
     pairs = {name: _confidence(found) for name, found in methods.items()}
     if pairs[key] is None:
         return None
-    labels = {name: methods[name][0].run.label for name in methods}
+    labels = {name: methods[name][0].label for name in methods}
     # Two rows may bear one label: the name keeps them apart.
     shown = {labels[name] if name == key else name: pair for name, pair in pairs.items() if pair is not None}
     return _drawn(lambda ax: risk_coverage(shown, highlight=labels[key], ax=ax), 2.2)

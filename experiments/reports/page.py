@@ -7,15 +7,15 @@ from typing import Any
 
 import jinja2
 import yaml
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from experiments.evaluation import DETECTORS
 from experiments.reports.answer import answer
 from experiments.reports.figures import Section, sections
-from experiments.reports.saved import Run
 from experiments.reports.scores import COLUMNS, Column, Result, Statistic, methods, score, statistic
 from experiments.reports.tables import Cell, Fitted, Grid, as_markdown, escape, write_csv
+from experiments.runs import Run
 from experiments.storage import write_atomically, write_text
 
 __all__ = ["report"]
@@ -26,7 +26,7 @@ _BY_KEY = {column.key: column for column in COLUMNS}
 _MINOR = 4  # columns after these are hidden on a narrow screen
 
 
-def report(runs: Sequence[Run], out: Path, protocol: str = "pooled") -> RenderableType:
+def report(runs: Sequence[Run], out: Path, protocol: str = "pooled") -> list[RenderableType]:
     """Write `report.html`, `results.csv`, `results.md`, `sets.csv`, `detection.csv` and `pictures/` of complete runs.
 
     Args:
@@ -40,7 +40,7 @@ def report(runs: Sequence[Run], out: Path, protocol: str = "pooled") -> Renderab
     results = [score(run, protocol) for run in runs]
     found = methods(results)
     title, sentences, grid = _title(found, protocol), list(_answers(found)), _compared(found)
-    key = [{"method": result.run.name, "seed": result.run.seed} for result in results]
+    key = [{"method": result.run.name, "seed": result.seed} for result in results]
     write_csv(out / "results.csv", [one | result.numbers for one, result in zip(key, results, strict=True)])
     for name in ("sets", "detection"):
         rows = [one | row for one, result in zip(key, results, strict=True) for row in getattr(result, name)]
@@ -53,7 +53,7 @@ def report(runs: Sequence[Run], out: Path, protocol: str = "pooled") -> Renderab
     write_text(out / "results.md", _markdown(title, sentences, grid))
     write_text(out / "report.html", _page(title, sentences, grid, found, drawn))
     words = Text("\n".join(escape(sentence, "terminal") for sentence in sentences))
-    return Group(Fitted(grid._replace(title=title), more="report.html"), "", words)
+    return [Fitted(grid._replace(title=title), more="report.html"), "", words]
 
 
 def _title(found: Mapping[str, Sequence[Result]], protocol: str) -> str:
@@ -61,7 +61,7 @@ def _title(found: Mapping[str, Sequence[Result]], protocol: str) -> str:
     seeds = {len(results) for results in found.values()}
     most = max(seeds)
     spread = "one seed" if most == 1 else f"mean ± sd over {most if len(seeds) == 1 else f'up to {most}'} seeds"
-    what = f"{len(found)} methods" if len(found) > 1 else next(iter(found.values()))[0].run.label
+    what = f"{len(found)} methods" if len(found) > 1 else next(iter(found.values()))[0].label
     return f"{settings}: {what}, {spread}, {protocol} protocol"
 
 
@@ -83,7 +83,7 @@ def _compared(found: Mapping[str, Sequence[Result]]) -> Grid:
     settings = {results[0].run.setting for results in found.values()}
     rows = [
         [
-            Cell(results[0].run.label if len(settings) == 1 else f"{results[0].run.label} on {results[0].run.setting}"),
+            Cell(results[0].label if len(settings) == 1 else f"{results[0].label} on {results[0].run.setting}"),
             *(
                 Cell(table[name][column.key].text(column.scale, column.digits), _is_best(column, name, table))
                 for column in shown
@@ -156,9 +156,9 @@ def _page(
     environment.filters["whole"] = lambda text: text.replace(" ± ", "&nbsp;±&nbsp;").replace(" %", "&nbsp;%")
     details = [
         {
-            "label": results[0].run.label,
+            "label": results[0].label,
             "name": name,
-            "seeds": ", ".join(str(result.run.seed) for result in results),
+            "seeds": ", ".join(str(result.seed) for result in results),
             "deviations": results[0].run.deviations,
             "sets": _sets(results),
             "detectors": _detectors(results),
@@ -166,7 +166,7 @@ def _page(
         }
         for name, results in found.items()
     ]
-    return environment.get_template("answer.html").render(
+    return environment.get_template("report.html").render(
         title=title,
         sentences=sentences,
         grid=grid,

@@ -17,7 +17,7 @@ from experiments.evaluation import (
     mean_probabilities,
     uncertainty,
 )
-from experiments.reports.saved import Run
+from experiments.runs import Run
 from experiments.runs.prediction import Predictions
 
 __all__ = ["BASELINE", "COLUMNS", "Column", "Result", "Statistic", "label_logs", "methods", "score", "statistic"]
@@ -71,12 +71,16 @@ class Result(NamedTuple):
 
     Attributes:
         run: the run.
+        label: the name of its method in tables.
+        seed: of the run.
         numbers: its columns; NaN where the run lacks the predictions.
         sets: a row per input set.
         detection: a row per OOD set and detector.
     """
 
     run: Run
+    label: str
+    seed: int
     numbers: Numbers
     sets: list[dict[str, Any]]
     detection: list[dict[str, Any]]
@@ -127,7 +131,7 @@ def score(run: Run, protocol: str) -> Result:
             row |= _against_test(found, test) if found.labels is None else {}
     numbers = dict.fromkeys((column.key for column in COLUMNS), math.nan)
     numbers |= _cooled(sets, protocol) | _means(rows) | _recorded(run)
-    return Result(run, numbers, rows, _detection(sets, protocol))
+    return Result(run, run.label, run.seed, numbers, rows, _detection(sets, protocol))
 
 
 def _scores(found: Predictions, protocol: str) -> Numbers:

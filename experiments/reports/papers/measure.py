@@ -10,7 +10,7 @@ import numpy as np
 from experiments.evaluation import classification_report, detect
 from experiments.evaluation.diagnostics import collapse_of_runs
 from experiments.reports.papers.specification import Block, Question
-from experiments.reports.saved import Run
+from experiments.runs import Run
 from experiments.runs.prediction import Predictions
 from experiments.runs.rows import derivation
 

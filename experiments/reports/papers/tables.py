@@ -15,8 +15,8 @@ from experiments.reports.papers import cgpt, kep, sgpa
 from experiments.reports.papers.names import METRICS
 from experiments.reports.papers.specification import PAPERS, TableSpec
 from experiments.reports.papers.tidy import Row, rows
-from experiments.reports.saved import find_runs
 from experiments.reports.tables import Cell, Fitted, Grid, as_markdown, console_of_width, write_csv
+from experiments.runs import find_runs
 from experiments.storage import write_text
 
 __all__ = ["TABLES", "find_tables", "table", "table_rows"]
@@ -68,7 +68,7 @@ def table_rows(name: str, *, runs: Path, protocol: Protocol | None = None) -> di
 
 
 def table(
-    name: str,
+    name: str = "list",
     *,
     runs: Path = Path("runs"),
     out: Path | None = None,

@@ -12,7 +12,7 @@ import numpy as np
 from experiments.reports.papers.measure import Measured, deviations, measure
 from experiments.reports.papers.names import METRICS, ORDER
 from experiments.reports.papers.specification import Block, TableSpec
-from experiments.reports.saved import Run
+from experiments.runs import Run
 from experiments.runs.rows import derivation, label_of
 
 __all__ = ["REPORTED", "Reported", "Row", "reported", "rows"]
@@ -111,19 +111,25 @@ def _block_rows(spec: TableSpec, block: Block, runs: Sequence[Run], protocol: st
         if (one.dataset, one.shift, one.detector) == (block.dataset, block.shift, block.detector)
     }
     measured = {
-        method: [(run, measure(run, block.question, protocol)) for run in chosen]
+        method: [_answered(block, run, protocol) for run in chosen]
         for method, chosen in _block_runs(block, runs).items()
     }
     if block.question.kind == "cost":  # what is derived from another run took no training of its own
         asked = set(block.methods.values())
         measured = {
-            name: found for name, found in measured.items() if name in asked or any(one.numbers for _, one in found)
+            name: found for name, found in measured.items() if name in asked or any(one.numbers for one, _ in found)
         }
     return [
         _row(block, protocol, method, metric, printed, results)
         for method, results in measured.items()
         for metric in block.metrics
     ]
+
+
+def _answered(block: Block, run: Run, protocol: str) -> tuple[Measured, tuple[str, ...]]:
+    """The numbers of a run, and how it deviates from the paper."""
+    found = measure(run, block.question, protocol)
+    return found, tuple(deviations(block, run, found)) if found.numbers else ()
 
 
 def _block_runs(block: Block, runs: Sequence[Run]) -> dict[str, list[Run]]:
@@ -154,12 +160,12 @@ def _row(
     method: str,
     metric: str,
     printed: dict[tuple[str, str], Reported],
-    results: Sequence[tuple[Run, Measured]],
+    results: Sequence[tuple[Measured, tuple[str, ...]]],
 ) -> Row:
     paper = printed.get((method, metric))
     styles = [one for (_, name), one in printed.items() if name == metric]
-    used = [(run, measured) for run, measured in results if metric in measured.numbers]
-    values = [measured.numbers[metric] for _, measured in used]
+    used = [(measured, words) for measured, words in results if metric in measured.numbers]
+    values = [measured.numbers[metric] for measured, _ in used]
     return Row(
         block.title,
         method,
@@ -173,5 +179,5 @@ def _row(
         protocol=protocol,
         scale=styles[0].scale if styles else METRICS[metric].scale,
         digits=max((one.digits for one in styles), default=METRICS[metric].digits),
-        deviations=tuple(dict.fromkeys(word for run, measured in used for word in deviations(block, run, measured))),
+        deviations=tuple(dict.fromkeys(word for _, words in used for word in words)),
     )

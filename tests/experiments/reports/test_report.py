@@ -10,9 +10,9 @@ from rich.console import Console
 from experiments.evaluation import classification_report, detection_auroc, fit_temperature, uncertainty
 from experiments.reports.answer import answer
 from experiments.reports.page import report
-from experiments.reports.saved import find_runs
 from experiments.reports.scores import methods, score, statistic
 from tests.experiments.reports.papers.folders import random_logits, write_run
+from tests.experiments.reports.saved import find_runs
 
 
 def sets(seed, *, scale=1.0, signal=2.5, num_samples=10):

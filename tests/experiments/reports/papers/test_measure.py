@@ -11,8 +11,8 @@ from sklearn.metrics import roc_auc_score
 from experiments.evaluation import PROTOCOLS, classification_report, detect
 from experiments.reports.papers.measure import measure
 from experiments.reports.papers.specification import Question
-from experiments.reports.saved import find_runs
 from tests.experiments.reports.papers.folders import confident, random_logits, write_run
+from tests.experiments.reports.saved import find_runs
 
 TEST = Question("test")
 

@@ -148,7 +148,7 @@ def test_csv_is_the_tidy_table_in_natural_units(runs, tmp_path):
 def test_printed(runs, capsys):
     table("cgpt-I", runs=runs)
     assert "26.471 ± 0.387" in capsys.readouterr().out
-    table("list", runs=runs)
+    table(runs=runs)
     text = capsys.readouterr().out
     assert "4 of 24" in text
     assert all(name in text for name in TABLES)

@@ -1,4 +1,4 @@
-"""Runs as the reports see them, until `experiments.runs.Run` takes over."""
+"""Runs as the reports see them: `experiments.runs.Run` without a whole configuration."""
 
 import re
 from collections.abc import Iterable
