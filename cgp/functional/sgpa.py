@@ -136,7 +136,8 @@ def unexplained_root(K_qq: Tensor, features: Tensor, padding: Tensor | None = No
     r"""Cholesky factor of what the global keys leave unexplained, :math:`K_{qq} - T_q^\top T_q`.
 
     It may vanish, so the prior, not the difference, sets the scale of its jitter. The features must come from
-    substitution, ``solve_lower(L_b, K_bq)``: their rounding is then far below the jitter (an explicit inverse's is not).
+    substitution, ``solve_lower(L_b, K_bq)``: rounding is then far below the jitter, which it is not after an explicit
+    inverse.
 
     Args:
         K_qq: ``(*batch, Nq, Nq)``.
