@@ -73,6 +73,31 @@ def test_concatenation_merges_along_the_tokens():
     torch.testing.assert_close(block.mean(tokens), expected)
 
 
+def test_concatenation_merges_the_residual_by_squares_and_leaves_padding_out():
+    block, x = concatenating(residual=True).eval(), torch.randn(1, NUM_TOKENS, 12, dtype=torch.float64)
+    with torch.no_grad():
+        block.merge_map.normal_()
+        block.ksvd.weight_e.mul_(0.1)  # so that the projections leave something
+        block.ksvd.weight_r.mul_(0.1)
+    padding = torch.arange(NUM_TOKENS)[None] >= 5
+    tokens = block.project(x, key_padding_mask=padding)
+    phi_q, phi_k = (z[0] for z in block.ksvd.features(tokens))
+    projected = block.ksvd.project(phi_q[None], phi_k[None], tokens)
+    matrix = phi_q @ phi_k.mT  # (h, n, n)
+    left = [
+        (a - b[0] @ b[0].mT).diagonal(dim1=-2, dim2=-1)
+        for a, b in ((matrix @ matrix.mT, projected.e), (matrix.mT @ matrix, projected.r))
+    ]
+    assert min(z.min() for z in left) > -1e-12
+    residual = torch.cat(left, -1) @ block.merge_map.square().mT  # (h, n)
+    merged = block.merge_map @ torch.cat([projected.e[0], projected.r[0]], -2)
+    spread = torch.einsum("hir,hjrs->hjis", merged, block.variational_strategy.root).square().sum(-1)  # (h, j, n)
+    expected = ((spread + residual[:, None]).mT @ block.head_map.square()).mean(-1)
+    variance = block.token_variance(x, key_padding_mask=padding)[0]
+    torch.testing.assert_close(variance[:, :5], expected[:, :5])
+    assert not variance[:, 5:].any()
+
+
 def test_concatenation_is_for_one_length():
     with pytest.raises(ValueError, match=r"query: expected 7 tokens, .* got 6 \(merge='addition' takes any length\)"):
         concatenating()(torch.zeros(1, 6, 12, dtype=torch.float64))
