@@ -137,7 +137,7 @@ def _attention_of_layers(method: MethodConfig, depth: int) -> list[Callable[...,
         return [SoftmaxAttention] * depth
     chosen = ATTENTION[method.attention]
     _check_options(method, chosen)
-    chosen = partial(chosen, **_given(method))
+    chosen = partial(chosen, **method.options)
     return [SoftmaxAttention if method.layers == "last" and layer < depth - 1 else chosen for layer in range(depth)]
 
 
@@ -146,11 +146,6 @@ def _with_travelling_points(whole: nn.Module, transformer: nn.Module, method: Me
     if method.attention != "sgpa" or method.options.get("inducing") != "travel":
         return whole
     return SharedInducingPoints(whole, transformer.layers)
-
-
-def _given(method: MethodConfig) -> dict[str, Any]:
-    """The options, without those that are null: these are left to the block (a variant takes one back so)."""
-    return {name: value for name, value in method.options.items() if value is not None}
 
 
 def _check_options(method: MethodConfig, block: Callable[..., nn.Module]) -> None:
@@ -163,7 +158,7 @@ def _check_options(method: MethodConfig, block: Callable[..., nn.Module]) -> Non
                 for name, parameter in inspect.signature(kind.__init__).parameters.items()
                 if parameter.kind is inspect.Parameter.KEYWORD_ONLY
             }
-    for name in _given(method):
+    for name in method.options:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {close[0]!r}?" if close else f"; known are {sorted(known)}"
