@@ -33,14 +33,12 @@ class Task(NamedTuple):
         train: the training images.
         calibration: what scales, temperatures and prior precisions are fitted on.
         draws: number S of draws.
-        steps: of the calibration.
     """
 
     model: nn.Module
     train: Examples
     calibration: Examples
     draws: int
-    steps: int
 
 
 def calibration_images(part: Examples, share: float) -> tuple[Tensor, Tensor]:
@@ -81,16 +79,14 @@ def _laplace(task: Task) -> Callable[[Tensor], Tensor]:
 
 
 def _gaussian_process(
-    task: Task, *, method: str = "cgp", layer: int = 0, share: float = 0.2, temperature: bool = False
+    task: Task, *, method: str = "cgp", layer: int = 1, share: float = 0.0, criterion: str = "widest"
 ) -> Callable[[Tensor], Tensor]:
     """Convert one layer, calibrate on images of which a share is corrupted, predict by joint draws."""
     images, labels = calibration_images(task.calibration, share)
     inputs = images[:64] if method == "sparse_cgp" else None
     converted = cgp.convert(task.model, method, [layer], inputs=inputs)
-    order = torch.randperm(len(labels), generator=generator_for("batches"))
-    loader = [(images[rows], labels[rows]) for rows in order.split(_BATCH // 2)]
-    options = {"steps": task.steps, "num_samples": 4, "sampling": "joint", "temperature": temperature}
-    cgp.calibrate(converted, loader, **options)
+    parts = zip(images.split(_BATCH), labels.split(_BATCH), strict=True)
+    cgp.calibrate(converted, parts, criterion=criterion, num_samples=task.draws, sampling="joint")
     settings = {"sampling": "joint", "seed": 0, "batch_size": _BATCH, "keep_draws": True, "keep_variance": False}
 
     def logits(images: Tensor) -> Tensor:
@@ -104,12 +100,14 @@ METHODS: Mapping[str, Callable[[Task], Callable[[Tensor], Tensor]]] = {
     "softmax, as trained": _softmax,
     "temperature": partial(_softmax, share=0.0),
     "temperature, a fifth corrupted": partial(_softmax, share=0.2),
-    "temperature, half corrupted": partial(_softmax, share=0.5),
     "MC dropout": _mc_dropout,
     "last-layer Laplace": _laplace,
-    "GP in the second layer and temperature, a fifth corrupted": partial(_gaussian_process, layer=1, temperature=True),
-    "GP in the first layer, a fifth corrupted": _gaussian_process,
-    "sparse GP in the first layer, a fifth corrupted": partial(_gaussian_process, method="sparse_cgp"),
+    "GP in the second layer": _gaussian_process,
+    "GP in the second layer, a fifth corrupted, by likelihood": partial(
+        _gaussian_process, share=0.2, criterion="likelihood"
+    ),
+    "GP in the first layer": partial(_gaussian_process, layer=0),
+    "sparse GP in the first layer": partial(_gaussian_process, method="sparse_cgp", layer=0),
 }
 
 
@@ -119,7 +117,6 @@ def compare(
     out: Path = Path("runs/conversion"),
     methods: Sequence[str] = tuple(METHODS),
     draws: int = 8,
-    steps: int = 120,
     ood: int | None = 2000,
     corruptions: CorruptionConfig = _CORRUPTIONS,
     limit: int | None = None,
@@ -132,7 +129,6 @@ def compare(
         out: the folder that `train` wrote.
         methods: which rows.
         draws: draws of a prediction.
-        steps: of the calibration.
         ood: images of each OOD set at most.
         corruptions: which, and how many test images.
         limit: training and test images at most.
@@ -144,7 +140,7 @@ def compare(
     cut = {"limit_train": limit, "limit_test": limit, "limit_ood": ood}
     config = DataConfig(name="cifar10", root=data, unchecked=True, ood=_OOD, corruptions=corruptions, **cut)
     splits, calibration = cifar10(config)
-    task = Task(trained(out), splits.train, calibration, draws, steps)
+    task = Task(trained(out), splits.train, calibration, draws)
     sets = [entry for entry in input_sets(config, splits, seed=0, full=full) if entry.name != "validation"]
     rows = {name: _scores(dict(_predicted(name, task, sets, out / "rows")), sets) for name in methods}
     columns = list(next(iter(rows.values())))

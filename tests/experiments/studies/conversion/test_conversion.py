@@ -68,12 +68,13 @@ def test_nothing_was_trained(tmp_path):
 @pytest.mark.parametrize("name", METHODS)
 def test_methods_leave_the_model_alone(data, out, name):
     splits, calibration = parts_of(data, limit_train=40, limit_test=8)
-    task = Task(trained(out), splits.train, calibration, draws=3, steps=1)
+    task = Task(trained(out), splits.train, calibration, draws=3)
     before = {key: value.clone() for key, value in task.model.state_dict().items()}
     images = splits.test.images.float() / 255
     logits = METHODS[name](task)(images)
     assert logits.shape == (1 if name.startswith(("softmax", "temperature")) else 3, 8, 10)
-    assert len(logits) == 1 or not torch.equal(logits[0], logits[1])
+    # The best likelihood on labels at random is that of no variance at all.
+    assert len(logits) == 1 or name.endswith("likelihood") or not torch.equal(logits[0], logits[1])
     for key, value in task.model.state_dict().items():
         assert torch.equal(value, before[key]), key
     if name.startswith("temperature"):
@@ -83,11 +84,11 @@ def test_methods_leave_the_model_alone(data, out, name):
 
 def test_predictions_are_kept_and_the_table_follows_from_them(data, out, monkeypatch):
     monkeypatch.setenv("CGP_CACHE", str(out / "cache"))
-    options = {"data": data, "out": out, "corruptions": FEW, "ood": 10, "limit": 40, "draws": 2, "steps": 1}
-    rows = ["softmax, as trained", "temperature", "GP in the first layer, a fifth corrupted"]
+    options = {"data": data, "out": out, "corruptions": FEW, "ood": 10, "limit": 40, "draws": 2}
+    rows = ["softmax, as trained", "temperature", "GP in the first layer"]
     compare(methods=rows, **options)
     lines = [line.strip("| ").split(" | ") for line in (out / "conversion.md").read_text().splitlines()]
-    assert [line[0] for line in lines] == ["method", "---", *rows] or [line[0] for line in lines][2:] == rows
+    assert [line[0] for line in lines][2:] == rows
     assert lines[0][1:] == [
         *("accuracy", "nll", "ece", "aurc"),
         *("corrupted accuracy", "corrupted nll", "corrupted ece", "corrupted aurc"),
