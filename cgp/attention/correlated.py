@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from cgp.functional import correlated
 from cgp.functional.causal import prefix_posterior
-from cgp.functional.correlated import ExactTerms
-from cgp.functional.correlated_objective import OBJECTIVES, log_density
-from cgp.functional.differentiation import may_own_backward
-from cgp.functional.gaussians import DenseGaussian, MarginalGaussian
+from cgp.functional.correlated import ExactPosterior, check_objective, latent_coupling, latent_mean
+from cgp.functional.gaussians import Gaussian
 from cgp.functional.padding import count_tokens, mask_tokens
 
 from .gaussian_process import GaussianProcessAttention
@@ -24,31 +22,33 @@ from .softmax_posterior import SoftmaxPosterior
 __all__ = ["CGPAttention", "CorrelatedAttention"]
 
 COUPLINGS = ("direct", "latent")
-_PIECE = 2**21  # bytes of one covariance of a piece of the batch: where nothing is kept, what fits the cache is faster
 
 
 class CorrelatedAttention(GaussianProcessAttention):
-    """What exact and sparse correlated attention share: coupling, objective, its normalisation.
+    """Base of exact and sparse correlated attention: coupling, mean, regulariser.
 
     Args:
         embed_dim: width d of the tokens.
         num_heads: h, which divides d.
         coupling: "direct" (one hop) or "latent" (two hops over a latent process, the paper's).
         mean: "kernel", or "softmax": the mean is softmax attention exactly, with the covariance of
-            :class:`~cgp.attention.softmax_posterior.SoftmaxPosterior` (direct coupling, squared exponential).
-        objective: the regulariser, one of "marginal", "joint", "elbo", "paper_mc", or None for none; "auto" is
-            "marginal", and None with softmax's mean. Under a causal mask there is no joint model of the rows, and no
-            regulariser is added.
-        objective_reduction: "mean" (nats per real token and column, so that alpha means the same at every size) or
-            "sum" (the paper's scale).
-        objective_draws: draws of "paper_mc".
-        amplitude: where the standard deviation of softmax's mean starts; learned per head.
-        statistics: of softmax's mean, "sequence", "learned" or "bounded".
-        lengthscale: where the lengthscale of "bounded" statistics starts; learned per head.
-        **options: of :class:`~cgp.attention.gaussian_process.GaussianProcessAttention`.
+            :class:`~cgp.attention.softmax_posterior.SoftmaxPosterior` around it (direct coupling, squared exponential,
+            no regulariser).
+        kernel: name of the canonical covariance.
+        noise: the observation variance, at least 1e-6; fixed with the kernel mean, with softmax's the start of a
+            learned one per head.
+        objective: the regulariser, "marginal" or "joint", see
+            :meth:`~cgp.functional.correlated.ExactPosterior.log_density`; None for none. Under a causal mask there is
+            no joint model of the rows, and no regulariser is added.
+        amplitude: only with softmax's mean: start of the standard deviation, learned per head; None is 0.1.
+        lengthscale: only with softmax's mean: start of the lengthscale of the covariance, learned per head; None is 3.
+        bias: whether the projections have biases.
+        device: of the parameters.
+        dtype: of the parameters.
 
     Raises:
-        ValueError: if a string is not of its closed set.
+        TypeError: if ``amplitude`` or ``lengthscale`` comes with the kernel mean.
+        ValueError: if a string is not of its closed set, or options exclude each other.
     """
 
     def __init__(
@@ -58,63 +58,62 @@ class CorrelatedAttention(GaussianProcessAttention):
         *,
         coupling: str = "direct",
         mean: str = "kernel",
-        objective: str | None = "auto",
-        objective_reduction: str = "mean",
-        objective_draws: int = 1,
-        amplitude: float = 0.1,
-        statistics: str = "sequence",
-        lengthscale: float = 3.0,
-        **options: Any,
+        kernel: str = "rbf",
+        noise: float = 0.01,
+        objective: str | None = None,
+        amplitude: float | None = None,
+        lengthscale: float | None = None,
+        bias: bool = True,
+        device: torch.device | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
-        if coupling not in COUPLINGS:
-            raise ValueError(f"coupling: expected one of {COUPLINGS}, got {coupling!r}")
-        if objective == "auto":
-            objective = "marginal" if mean == "kernel" else None
-        if objective is not None and objective not in OBJECTIVES:
-            raise ValueError(f"objective: expected None or one of {OBJECTIVES}, got {objective!r}")
-        _check_mean(mean, coupling, objective, options.get("kernel", "rbf"))
-        if objective_reduction not in ("mean", "sum"):
-            raise ValueError(f"objective_reduction: expected 'mean' or 'sum', got {objective_reduction!r}")
+        _check_options(coupling, mean, kernel, objective, amplitude=amplitude, lengthscale=lengthscale)
         processes = ("query", "key", "value") + (("latent",) if coupling == "latent" else ())
-        super().__init__(embed_dim, num_heads, processes=processes, **options)
-        self.coupling = coupling
-        self.objective = objective
-        self.objective_reduction = objective_reduction
-        self.objective_draws = objective_draws
+        super().__init__(
+            embed_dim, num_heads, processes=processes, kernel=kernel, noise=noise, bias=bias, device=device, dtype=dtype
+        )
+        self.coupling, self.objective = coupling, objective
+        self.takes_causal = coupling == "direct"
         self.register_added_loss_term("log_density")
         self.softmax: SoftmaxPosterior | None = None
-        self.takes_causal = coupling == "direct"
         if mean == "softmax":
             self._reset_projections()
-            self.softmax = SoftmaxPosterior(
-                num_heads,
-                self.head_dim,
-                noise=self.noise,
-                amplitude=amplitude,
-                statistics=statistics,
-                lengthscale=lengthscale,
-            ).to(self.in_proj.weight)
-            self.takes_causal = statistics != "sequence"
+            start = {"amplitude": amplitude, "lengthscale": lengthscale}
+            given = {name: value for name, value in start.items() if value is not None}
+            self.softmax = SoftmaxPosterior(num_heads, self.head_dim, noise=noise, **given).to(self.in_proj.weight)
+
+    def attend(self, tokens: AttentionInputs) -> Tensor:
+        """As every Gaussian-process block; joint draws are refused under a causal mask."""
+        if tokens.is_causal and self.sampling == "joint":
+            raise ValueError(
+                "sampling: 'joint' (and posterior) is not defined under a causal mask, where each row conditions on "
+                "its own prefix; expected 'mean' or 'marginal'"
+            )
+        return super().attend(tokens)
+
+    @property
+    def draws_from_gaussian(self) -> bool:
+        """A draw is one of :meth:`gaussian`, which several draws can share."""
+        return True
 
     def _wants_loss(self) -> bool:
         return self.training and self.objective is not None
 
-    def _refuse_joint_if_causal(self, tokens: AttentionInputs) -> None:
+    def _add_losses(self, posterior: Any, tokens: AttentionInputs) -> None:
+        """Minus the log-density in nats per real token and column, summed over heads, averaged over the batch."""
         if tokens.is_causal:
-            raise ValueError(
-                "sampling: 'joint' (and posterior) is not defined under a causal mask, where each row conditions on "
-                "its own prefix; expected 'mean' or 'marginal' (or token_variance)"
-            )
-
-    def _add_log_density(self, density: Tensor, tokens: AttentionInputs) -> None:
-        """Minus the log-density: summed over heads, averaged over the batch, per token and column unless "sum"."""
-        if self.objective_reduction == "mean":
-            real = count_tokens(tokens.q[..., 0], tokens.query_padding)
-            density = density / (real.clamp(min=1.0) * self.head_dim)
+            return
+        density = posterior.log_density(self.objective)
+        real = count_tokens(tokens.q[..., 0], tokens.query_padding)
+        density = density / (real.clamp(min=1.0) * self.head_dim)
         self._add_loss("log_density", -density.sum(-1).mean(), "log_density")
 
 
-def _check_mean(mean: str, coupling: str, objective: str | None, kernel: str) -> None:
+def _check_options(coupling: str, mean: str, kernel: str, objective: str | None, **softmax: float | None) -> None:
+    if coupling not in COUPLINGS:
+        raise ValueError(f"coupling: expected one of {COUPLINGS}, got {coupling!r}")
+    if objective is not None:
+        check_objective(objective)
     if mean not in ("kernel", "softmax"):
         raise ValueError(f"mean: expected 'kernel' or 'softmax', got {mean!r}")
     if mean == "softmax" and (coupling, objective, kernel) != ("direct", None, "rbf"):
@@ -122,34 +121,22 @@ def _check_mean(mean: str, coupling: str, objective: str | None, kernel: str) ->
             f"mean: 'softmax' needs coupling='direct', objective=None and kernel='rbf', "
             f"got {coupling!r}, {objective!r} and {kernel!r}"
         )
-
-
-def _in_pieces(tokens: AttentionInputs) -> bool:
-    """Whether the batch may be cut: no graph is kept, and small products cost no launches."""
-    return tokens.q.dim() == 4 and tokens.q.device.type == "cpu" and not torch.is_grad_enabled() and may_own_backward()
+    given = [name for name, value in softmax.items() if value is not None]
+    if mean == "kernel" and given:
+        raise TypeError(f"{', '.join(given)}: only with mean='softmax', got mean='kernel'")
 
 
 class CGPAttention(CorrelatedAttention):
     r"""Attention as the posterior of an exact correlated Gaussian process.
 
-    Queries and keys are two scaled-and-mapped views of one canonical process, so the output has the mean :math:`CV`
-    and the covariance
+    Queries and keys are two mapped views of one canonical process, so the output has the mean :math:`CV` and the
+    covariance
 
     .. math:: K_q - C(K_k + \sigma^2I)^{-1}C^\top, \qquad C = K_{qk} \;\text{(direct)}\quad\text{or}\quad
         K_{qo}(K_o + \sigma^2I)^{-1}K_{ok} \;\text{(latent)}
 
-    Cost: one Cholesky of n rows (direct), two (latent); a further one for the objective.
-
-    Args:
-        embed_dim: width d of the tokens.
-        num_heads: h, which divides d.
-        coupling: "direct" or "latent".
-        covariance: "coherent" or "paper" (CGPT appendix B; latent coupling only).
-        **options: ``kernel``, ``noise``, ``mean``, ``objective``, ``objective_reduction``, ``objective_draws``,
-            ``amplitude``, ``statistics``, ``lengthscale``, ``bias``, ``device``, ``dtype``.
-
-    Raises:
-        ValueError: if a string is not of its closed set, or the paper's covariance is asked of the direct coupling.
+    Cost: one Cholesky of n rows (direct), two (latent); a further one for the regulariser. Its options are those of
+    :class:`CorrelatedAttention`.
 
     Example:
         >>> import torch
@@ -158,104 +145,48 @@ class CGPAttention(CorrelatedAttention):
         (torch.Size([3, 5, 8]), torch.Size([3, 2, 4]))
     """
 
-    def __init__(
-        self, embed_dim: int, num_heads: int, *, coupling: str = "direct", covariance: str = "coherent", **options: Any
-    ) -> None:
-        super().__init__(embed_dim, num_heads, coupling=coupling, **options)
-        if covariance not in ("coherent", "paper") or (covariance == "paper" and coupling == "direct"):
-            raise ValueError(f"covariance: expected 'coherent', or 'paper' with coupling='latent', got {covariance!r}")
-        if coupling == "direct" and self.objective in ("elbo", "paper_mc"):
-            raise ValueError(f"objective: {self.objective!r} needs coupling='latent', got 'direct'")
-        self.covariance = covariance
-
     def mean(self, tokens: AttentionInputs) -> Tensor:
-        """Posterior mean alone: no Cholesky (direct), one (latent).
-
-        Args:
-            tokens: the projected tokens.
-
-        Returns:
-            ``(*batch, h, Nq, s)``.
-        """
+        """Posterior mean: no Cholesky (direct), one (latent)."""
         if self.softmax is not None:
             return softmax_heads(tokens)
         if tokens.o is None:
             return mask_tokens(kernel_heads(tokens, self.canonical), tokens.query_padding)
         gram, padding = self.canonical.gram, tokens.key_padding
-        K_qo, K_o, K_ko = gram(tokens.q, tokens.o), gram(tokens.o), gram(tokens.k, tokens.o)
-        mean = correlated.latent_mean(
-            K_qo, K_o, K_ko, tokens.v, noise=self.noise, key_padding=padding, latent_padding=padding
-        )
+        grams = gram(tokens.q, tokens.o), gram(tokens.o), gram(tokens.k, tokens.o)
+        mean = latent_mean(*grams, tokens.v, noise=self.noise, key_padding=padding, latent_padding=padding)
         return mask_tokens(mean, tokens.query_padding)
 
-    def marginals(self, tokens: AttentionInputs) -> MarginalGaussian:
-        """Mean and variance of each token.
-
-        Args:
-            tokens: the projected tokens.
-
-        Returns:
-            Mean ``(*batch, h, Nq, s)``, variance ``(*batch, h, Nq)``.
-        """
+    def gaussian(self, tokens: AttentionInputs) -> Gaussian:
+        """The posterior; of marginals only under a causal mask."""
         if self.softmax is not None:
-            return self.softmax.exact_marginals(tokens, softmax_heads(tokens))
-        size = tokens.q.shape[-3:-1].numel() * tokens.k.shape[-2] * tokens.q.element_size()
-        if size * tokens.q.shape[:-3].numel() > _PIECE and _in_pieces(tokens):
-            pieces = [self._marginals(piece) for piece in tokens.pieces(max(_PIECE // size, 1))]
-            return MarginalGaussian(*(torch.cat(parts) for parts in zip(*pieces, strict=True)))
-        return self._marginals(tokens)
-
-    def _marginals(self, tokens: AttentionInputs) -> MarginalGaussian:
-        prior_variance = self.canonical.diagonal(tokens.q)
-        if tokens.is_causal:
-            K_qk, K_k = self.canonical.gram(tokens.q, tokens.k), self.canonical.gram(tokens.k)
-            return prefix_posterior(K_qk, K_k, tokens.v, prior_variance, noise=self.noise, padding=tokens.key_padding)
-        return correlated.marginal_posterior(self._terms(tokens), prior_variance)
-
-    def joint(self, tokens: AttentionInputs) -> DenseGaussian:
-        """Posterior with its covariance over the queries.
-
-        Args:
-            tokens: the projected tokens.
-
-        Returns:
-            Mean ``(*batch, h, Nq, s)``, covariance ``(*batch, h, Nq, Nq)``.
-        """
-        self._refuse_joint_if_causal(tokens)
-        if self.softmax is not None:
-            return self.softmax.exact_joint(tokens, softmax_heads(tokens))
-        return correlated.joint_posterior(self._terms(tokens), self.canonical.gram(tokens.q))
-
-    def gaussian(self, tokens: AttentionInputs) -> MarginalGaussian | DenseGaussian:
-        """The posterior that ``sampling`` needs; registers the regulariser in training.
-
-        Args:
-            tokens: the projected tokens.
-
-        Returns:
-            Joint if draws are joint, marginals otherwise.
-        """
-        is_marginal = self.sampling != "joint" and not self._wants_loss()
-        if tokens.is_causal or self.softmax is not None or is_marginal:
-            return self.joint(tokens) if self.sampling == "joint" else self.marginals(tokens)
-        terms = self._terms(tokens)
-        K_q = self.canonical.gram(tokens.q) if self._wants_loss() or self.sampling == "joint" else None
-        if self._wants_loss() and K_q is not None and self.objective is not None:
-            self._add_log_density(log_density(terms, K_q, self.objective, draws=self.objective_draws), tokens)
-        if self.sampling == "joint" and K_q is not None:
-            return correlated.joint_posterior(terms, K_q)
-        return correlated.marginal_posterior(terms, self.canonical.diagonal(tokens.q))
-
-    def _terms(self, tokens: AttentionInputs) -> ExactTerms:
+            return self.softmax.around(softmax_heads(tokens), tokens)
         gram, padding = self.canonical.gram, tokens.key_padding
-        common: dict[str, Any] = {
-            "noise": self.noise,
-            "query_padding": tokens.query_padding,
-            "key_padding": padding,
-        }
+        prior_variance, K_k = self.canonical.diagonal(tokens.q), gram(tokens.k)
+        if tokens.is_causal:
+            K_qk = gram(tokens.q, tokens.k)
+            return prefix_posterior(K_qk, K_k, tokens.v, prior_variance, noise=self.noise, padding=padding)
+        return ExactPosterior(
+            self._coupling(tokens),
+            K_k,
+            prior_variance,
+            noise=self.noise,
+            values=tokens.v,
+            K_q=partial(gram, tokens.q),
+            query_padding=tokens.query_padding,
+            key_padding=padding,
+        )
+
+    def _coupling(self, tokens: AttentionInputs) -> Tensor:
+        """Cross-covariance of queries and keys."""
+        gram, padding = self.canonical.gram, tokens.key_padding
         if tokens.o is None:
-            return correlated.direct_terms(gram(tokens.q, tokens.k), gram(tokens.k), tokens.v, **common)
-        K_qo, K_o, K_ko = gram(tokens.q, tokens.o), gram(tokens.o), gram(tokens.k, tokens.o)
-        return correlated.latent_terms(
-            K_qo, K_o, K_ko, gram(tokens.k), tokens.v, latent_padding=padding, covariance=self.covariance, **common
+            return gram(tokens.q, tokens.k)
+        return latent_coupling(
+            gram(tokens.q, tokens.o),
+            gram(tokens.o),
+            gram(tokens.k, tokens.o),
+            noise=self.noise,
+            query_padding=tokens.query_padding,
+            key_padding=padding,
+            latent_padding=padding,
         )

@@ -1,16 +1,18 @@
-"""What the Gaussian-process blocks share: posterior, draws, variance per token, loss terms."""
+"""Base of the Gaussian-process blocks: posterior, draws, variance per token, loss terms."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 from gpytorch.distributions import MultivariateNormal
+from linear_operator import LinearOperator
 from torch import Tensor
 
-from cgp.functional.covariances import canonical
-from cgp.functional.gaussians import DenseGaussian, LowRankGaussian, MarginalGaussian
-from cgp.operators import multivariate_normal
+from cgp.functional.gaussians import Gaussian
+from cgp.functional.kernels import canonical
+from cgp.operators import LazyMultivariateNormal, shared_covariance
 
 from .base import Attention
 from .inputs import AttentionInputs, full_precision
@@ -24,20 +26,42 @@ MIN_NOISE = 1e-6
 class GaussianProcessAttention(Attention):
     """Base of the blocks whose head outputs are Gaussian-process posteriors.
 
-    A subclass gives the mean alone, the marginals, the joint posterior, and its loss terms; this class draws.
+    A subclass gives :meth:`gaussian`, a posterior that computes what it is asked for, and its loss terms.
 
     Args:
         embed_dim: width d of the tokens.
         num_heads: h, which divides d.
+        processes: names of the projections, see :class:`~cgp.attention.base.Attention`.
         kernel: name of the canonical covariance.
         noise: the observation variance, at least 1e-6; fixed.
-        **options: of :class:`~cgp.attention.base.Attention`.
+        bias: whether the projections have biases.
+        device: of the parameters.
+        dtype: of the parameters.
 
     Raises:
         ValueError: if the kernel is unknown or the noise is below its floor.
     """
 
     stochastic = True
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        processes: tuple[str, ...] = ("query", "key", "value"),
+        kernel: str = "rbf",
+        noise: float = 0.01,
+        bias: bool = True,
+        device: torch.device | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(embed_dim, num_heads, processes=processes, bias=bias, device=device, dtype=dtype)
+        if not noise >= MIN_NOISE:
+            raise ValueError(f"noise: expected a variance of at least {MIN_NOISE:g}, got {noise!r}")
+        self.canonical = canonical(kernel)
+        self.noise = float(noise)
+        self._reset_process_maps(stationary=self.canonical.stationary)
 
     @property
     def draws_from_gaussian(self) -> bool:
@@ -46,21 +70,11 @@ class GaussianProcessAttention(Attention):
 
     @property
     def draw_shape(self) -> torch.Size:
-        """Shape of what draws have in front: ``num_samples`` if that is set and the block draws."""
+        """Leading shape of draws: ``num_samples`` if that is set and the block draws."""
         return torch.Size() if self.num_samples is None or self.sampling == "mean" else torch.Size([self.num_samples])
 
-    def __init__(
-        self, embed_dim: int, num_heads: int, *, kernel: str = "rbf", noise: float = 0.01, **options: Any
-    ) -> None:
-        super().__init__(embed_dim, num_heads, **options)
-        if not noise >= MIN_NOISE:
-            raise ValueError(f"noise: expected a variance of at least {MIN_NOISE:g}, got {noise!r}")
-        self.canonical = canonical(kernel)
-        self.noise = float(noise)
-        self._reset_process_maps(stationary=self.canonical.stationary)
-
     def attend(self, tokens: AttentionInputs) -> Tensor:
-        """The mean of the heads, or a draw of them.
+        """The mean of the heads, or a draw of them; registers the loss terms in training.
 
         Args:
             tokens: the projected tokens.
@@ -69,12 +83,66 @@ class GaussianProcessAttention(Attention):
             ``(*batch, h, Nq, s)``, with ``num_samples`` draws in front if that is set and the block draws.
         """
         with full_precision(tokens.q.device):
-            if self.sampling == "mean" and not self._wants_loss():
+            wants_loss = self._wants_loss()
+            if self.sampling == "mean" and not wants_loss:
                 return self.mean(tokens)
             posterior = self.gaussian(tokens)
-            if self.sampling == "mean":
-                return posterior.mean
+            if wants_loss:
+                self._add_losses(posterior, tokens)
             return posterior.rsample(self.sampling, self.draw_shape)
+
+    def gaussian(self, tokens: AttentionInputs) -> Gaussian:
+        """The posterior of the heads, lazily evaluated.
+
+        Args:
+            tokens: the projected tokens.
+
+        Returns:
+            Mean ``(*batch, h, Nq, s)``, variance ``(*batch, h, Nq)``, draws, and the covariance where it is defined.
+        """
+        raise NotImplementedError
+
+    def mean(self, tokens: AttentionInputs) -> Tensor:
+        """Posterior mean, without what only the covariance needs.
+
+        Args:
+            tokens: the projected tokens.
+
+        Returns:
+            ``(*batch, h, Nq, s)``.
+        """
+        return self.gaussian(tokens).mean
+
+    def marginals(self, tokens: AttentionInputs) -> Gaussian:
+        """The posterior, of which means and variances are wanted.
+
+        Args:
+            tokens: the projected tokens.
+
+        Returns:
+            As :meth:`gaussian`.
+        """
+        return self.gaussian(tokens)
+
+    def joint(self, tokens: AttentionInputs) -> Gaussian:
+        """The posterior, of which the covariance over tokens is wanted.
+
+        Args:
+            tokens: the projected tokens.
+
+        Returns:
+            As :meth:`gaussian`.
+
+        Raises:
+            ValueError: if no covariance over tokens is defined.
+        """
+        posterior = self.gaussian(tokens)
+        if "joint" not in posterior.sampling:
+            raise ValueError(
+                "posterior: it is not defined under a causal mask, where each row conditions on its own prefix; "
+                "expected token_variance, or sampling 'mean' or 'marginal'"
+            )
+        return posterior
 
     def posterior(
         self, query: Tensor, key: Tensor | None = None, value: Tensor | None = None, **masks: Any
@@ -89,7 +157,7 @@ class GaussianProcessAttention(Attention):
 
         Returns:
             Batch shape ``(*batch, h, s)``, event shape ``(Nq,)``; the s channels of a head are independent with one
-            covariance (in the decoupled SGPA form each with its own).
+            covariance (in the decoupled SGPA form each with its own), built when it is asked for.
         """
         tokens = self.project(query, key, value, **masks)
         with full_precision(tokens.q.device):
@@ -99,6 +167,8 @@ class GaussianProcessAttention(Attention):
         self, query: Tensor, key: Tensor | None = None, value: Tensor | None = None, **masks: Any
     ) -> Tensor:
         """Predictive variance of each token, shared by the s columns of a head.
+
+        Below about 1e-5 of the prior in float32, the variance of an exact posterior is rounding.
 
         Args:
             query: tokens, ``(*batch, Nq, d)``.
@@ -113,57 +183,23 @@ class GaussianProcessAttention(Attention):
         with full_precision(tokens.q.device):
             return self.marginals(tokens).variance
 
-    def mean(self, tokens: AttentionInputs) -> Tensor:
-        """Posterior mean alone, without what only the covariance needs.
-
-        Args:
-            tokens: the projected tokens.
-
-        Returns:
-            ``(*batch, h, Nq, s)``.
-        """
-        raise NotImplementedError
-
-    def marginals(self, tokens: AttentionInputs) -> MarginalGaussian | LowRankGaussian:
-        """Posterior with at least its marginals.
-
-        Args:
-            tokens: the projected tokens.
-
-        Returns:
-            Mean ``(*batch, h, Nq, s)``, variance ``(*batch, h, Nq)``.
-        """
-        raise NotImplementedError
-
-    def joint(self, tokens: AttentionInputs) -> DenseGaussian | LowRankGaussian:
-        """Posterior with the covariance over tokens.
-
-        Args:
-            tokens: the projected tokens.
-
-        Returns:
-            Mean ``(*batch, h, Nq, s)`` and a covariance over Nq tokens.
-        """
-        raise NotImplementedError
-
-    def gaussian(self, tokens: AttentionInputs) -> MarginalGaussian | DenseGaussian | LowRankGaussian:
-        """The posterior that ``sampling`` needs; registers the loss terms in training.
-
-        Args:
-            tokens: the projected tokens.
-
-        Returns:
-            Joint if draws are joint, marginals otherwise.
-        """
-        raise NotImplementedError
-
     def _distribution(self, tokens: AttentionInputs) -> MultivariateNormal:
         """What :meth:`posterior` returns of projected tokens."""
-        return multivariate_normal(self.joint(tokens))
+        posterior = self.joint(tokens)
+        variance = posterior.variance[..., None, :]  # of each column the same
+        return LazyMultivariateNormal(posterior.mean.mT, partial(_covariance, posterior), variance=variance)
 
     def _wants_loss(self) -> bool:
         return False
 
+    def _add_losses(self, posterior: Any, tokens: AttentionInputs) -> None:
+        """Register the loss terms of a posterior: all that a forward pass writes."""
+
     def _add_loss(self, name: str, value: Tensor, kind: str) -> None:
-        """Leave a per-sequence term for the objective: the one thing a forward pass writes."""
+        """Leave a term per sequence for the objective."""
         self.update_added_loss_term(name, LossTerm(value, kind))
+
+
+def _covariance(posterior: Gaussian) -> LinearOperator:
+    with full_precision(posterior.mean.device):
+        return shared_covariance(posterior.joint())

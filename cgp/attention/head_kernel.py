@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from cgp.functional.covariances import Canonical
-from cgp.functional.products import product
+from cgp.functional.kernel_attention import kernel_attention
+from cgp.functional.kernels import Canonical
+from cgp.functional.linalg import product
 
 __all__ = ["HeadKernel"]
 
@@ -51,7 +52,7 @@ class HeadKernel(NamedTuple):
         values = self.outputscale[:, None, None] * values  # smaller than the covariance
         if x2 is None and x1.shape[-2] <= _SMALL:  # one set of points: half the products backwards
             return product(self.canonical.gram(x1), values)
-        return self.canonical.attend(x1, x1 if x2 is None else x2, values)
+        return kernel_attention(self.canonical, x1, x1 if x2 is None else x2, values)
 
     def features(self, points: Tensor, whitening: Tensor, x: Tensor) -> Tensor:
         """Whitened features, ``whitening @ gram(points, x)``.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+import torch
 from torch import Tensor
 
-from cgp.functional.covariances import Canonical, canonical
+from cgp.functional.kernel_attention import kernel_attention
+from cgp.functional.kernels import Canonical, canonical
+from cgp.functional.linalg import product
 from cgp.functional.padding import mask_tokens
-from cgp.functional.products import product
 
 from .base import Attention
 from .inputs import AttentionInputs, full_precision
@@ -35,7 +35,6 @@ class KernelAttention(Attention):
         ValueError: if the kernel is unknown.
 
     Example:
-        >>> import torch
         >>> KernelAttention(8, 2, symmetric=True)(torch.zeros(3, 5, 8)).shape
         torch.Size([3, 5, 8])
     """
@@ -43,10 +42,18 @@ class KernelAttention(Attention):
     takes_causal = True
 
     def __init__(
-        self, embed_dim: int, num_heads: int, *, kernel: str = "rbf", symmetric: bool = False, **options: Any
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        kernel: str = "rbf",
+        symmetric: bool = False,
+        bias: bool = True,
+        device: torch.device | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         processes = ("key", "value") if symmetric else ("query", "key", "value")
-        super().__init__(embed_dim, num_heads, processes=processes, **options)
+        super().__init__(embed_dim, num_heads, processes=processes, bias=bias, device=device, dtype=dtype)
         self.symmetric = symmetric
         self.canonical = canonical(kernel)
         self._reset_process_maps(stationary=self.canonical.stationary)
@@ -78,4 +85,4 @@ def kernel_heads(tokens: AttentionInputs, kernel: Canonical) -> Tensor:
     if tokens.is_causal:
         gram = kernel.gram(tokens.q, tokens.k)
         return product(gram.masked_fill(causal_mask(gram.shape[-2], gram.shape[-1], gram.device), 0.0), values)
-    return kernel.attend(tokens.q, tokens.k, values)
+    return kernel_attention(kernel, tokens.q, tokens.k, values)

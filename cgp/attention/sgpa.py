@@ -10,10 +10,9 @@ from gpytorch.distributions import MultivariateNormal
 from torch import Tensor, nn
 
 from cgp.functional import sgpa
-from cgp.functional.cholesky import solve_lower
 from cgp.functional.column_gaussians import ColumnGaussian
+from cgp.functional.linalg import product, solve_lower
 from cgp.functional.padding import mask_tokens
-from cgp.functional.products import product
 from cgp.functional.sgpa import GlobalKeys
 from cgp.variational import InducingVariables
 from cgp.variational.column_normal import column_normal

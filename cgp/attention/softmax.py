@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor, nn
-
-from cgp.functional.normalised_softmax import has_normaliser, normalised_softmax
 
 from .base import Attention
 from .inputs import AttentionInputs
 from .masks import causal_mask
 
-__all__ = ["NormalisedHeads", "SoftmaxAttention", "normalised_heads", "softmax_heads"]
+__all__ = ["SoftmaxAttention", "softmax_heads"]
 
 
 class SoftmaxAttention(Attention):
@@ -46,33 +42,6 @@ class SoftmaxAttention(Attention):
             ``(*batch, h, Nq, s)``.
         """
         return softmax_heads(tokens)
-
-
-class NormalisedHeads(NamedTuple):
-    """Softmax attention with what it knows of its normaliser.
-
-    Attributes:
-        mean: ``(*batch, h, Nq, s)``.
-        log_normaliser: ``(*batch, h, Nq)``, or None where it is not to be had for nothing.
-    """
-
-    mean: Tensor
-    log_normaliser: Tensor | None
-
-
-def normalised_heads(tokens: AttentionInputs) -> NormalisedHeads:
-    """Softmax attention of every head with the logarithm of its normaliser where PyTorch's kernel gives it out.
-
-    Args:
-        tokens: the projected tokens.
-
-    Returns:
-        Mean and normaliser.
-    """
-    is_plain = tokens.key_padding is None and tokens.attn_mask is None and not tokens.is_causal
-    if is_plain and has_normaliser(tokens.q):
-        return NormalisedHeads(*normalised_softmax(tokens.q, tokens.k, tokens.v))
-    return NormalisedHeads(softmax_heads(tokens), None)
 
 
 def softmax_heads(tokens: AttentionInputs) -> Tensor:

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from cgp.attention import StochasticHeads
 from cgp.attention.inputs import full_precision
-from cgp.functional.cholesky import cholesky, inverse_factor
-from cgp.functional.covariances import squared_exponential
 from cgp.functional.gaussians import DenseGaussian, LowRankGaussian, MarginalGaussian
+from cgp.functional.kernels import squared_exponential
+from cgp.functional.linalg import cholesky, inverse_factor
 from cgp.functional.padding import mask_gram, mask_tokens
 from cgp.functional.visible import (
     Visibility,

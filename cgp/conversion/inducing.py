@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from cgp.attention import AttentionInputs, SparseCGPAttention
-from cgp.attention.inducing import LearnedInducing
 from cgp.attention.inputs import full_precision
-from cgp.functional.covariances import Canonical, canonical
+from cgp.functional.kernels import Canonical, canonical
 from cgp.model.blocks import attention_blocks
 from cgp.model.inputs import call_model, model_device, to_device
 from cgp.model.twin import twin
@@ -97,12 +96,10 @@ def initialize_inducing(model: nn.Module, inputs: Any) -> nn.Module:
     Example:
         >>> block = SparseCGPAttention(8, 2, num_inducing=3, mean="softmax").eval()
         >>> _ = initialize_inducing(block, torch.randn(4, 5, 8))
-        >>> block.inducing.points.shape
+        >>> block.inducing_points.shape
         torch.Size([2, 3, 4])
     """
-    blocks = [
-        b for b in attention_blocks(model) if isinstance(b, SparseCGPAttention) and not b.inducing.depends_on_tokens
-    ]
+    blocks = [block for block in attention_blocks(model) if isinstance(block, SparseCGPAttention)]
     for block, tokens in _seen(model, blocks, inputs).items():
         _choose(cast(SparseCGPAttention, block), tokens)
         block.train(block.training)  # drops factors frozen with the old points
@@ -110,21 +107,19 @@ def initialize_inducing(model: nn.Module, inputs: Any) -> nn.Module:
 
 
 def _choose(block: SparseCGPAttention, tokens: AttentionInputs) -> None:
-    assert isinstance(block.inducing, LearnedInducing)
     with full_precision(tokens.q.device):
         candidates = _candidates(block, tokens)
         chosen = most_informative(candidates, block.num_inducing, block.canonical)
-        block.inducing.points.copy_(chosen if block.softmax is None else block.softmax.grown(chosen))
-        if block.key_inducing is not None:
-            others = cast(LearnedInducing, block.key_inducing).points
-            others.copy_(most_informative(candidates, others.shape[-2], block.canonical))
+        if block.softmax is not None:
+            chosen = chosen * block.softmax.log_lengthscale.exp()[:, None, None]
+        block.inducing_points.copy_(chosen)
 
 
 def _candidates(block: SparseCGPAttention, tokens: AttentionInputs) -> Tensor:
     """Real queries and keys of every sequence, ``(h, N, s)``, in the coordinates of the inducing inputs."""
     if block.softmax is not None:
-        points = block.softmax.points(tokens)
-        pairs = [(points.q, tokens.query_padding), (points.k, tokens.key_padding)]
+        q, k = block.softmax.points(tokens)
+        pairs = [(q, tokens.query_padding), (k, tokens.key_padding)]
     else:
         latent = [] if tokens.o is None else [(tokens.o, tokens.key_padding)]
         pairs = [(tokens.q, tokens.query_padding), (tokens.k, tokens.key_padding), *latent]
@@ -158,7 +153,7 @@ def most_informative(candidates: Tensor, count: int, canonical: Canonical) -> Te
         ``(h, m, s)``.
 
     Example:
-        >>> from cgp.functional.covariances import canonical
+        >>> from cgp.functional.kernels import canonical
         >>> most_informative(torch.tensor([[[0.0], [0.1], [9.0]]]), 2, canonical("rbf")).flatten()
         tensor([0., 9.])
     """

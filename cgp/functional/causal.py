@@ -10,14 +10,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .cholesky import cholesky, solve_lower
 from .gaussians import MarginalGaussian
-from .padding import add_noise, as_matrix, as_vector, mask_gram, mask_tokens
+from .linalg import cholesky, solve_lower
+from .padding import add_noise, mask_gram, mask_tokens
 
 __all__ = [
     "causal_product",
     "explained_variance",
-    "own_variance",
     "prefix_posterior",
     "sparse_prefix_posterior",
     "up_to",
@@ -119,27 +118,6 @@ def causal_product(features_q: Tensor, features_k: Tensor, values: Tensor) -> Te
     return (q @ before + within @ v).flatten(-3, -2)[..., :n, :]
 
 
-def own_variance(features_q: Tensor, prior_variance: Tensor, noise: Tensor | float, conditional: str) -> Tensor:
-    r"""The part of the sparse variance that no key reduces.
-
-    Args:
-        features_q: :math:`A_q`, ``(*batch, m, n)``.
-        prior_variance: the diagonal of K_q, ``(*batch, n)``.
-        noise: :math:`\sigma^2`.
-        conditional: "dtc" or "sor".
-
-    Returns:
-        What the inducing inputs do not explain ("dtc") or the noise ("sor"), ``(*batch, n)``.
-
-    Example:
-        >>> own_variance(torch.full((2, 1), 0.5), torch.ones(1), 0.1, "dtc")
-        tensor([0.5000])
-    """
-    if conditional == "dtc":
-        return (prior_variance - features_q.square().sum(-2)).clamp(min=0.0)
-    return as_vector(noise) * torch.ones_like(features_q[..., 0, :])
-
-
 def sparse_prefix_posterior(
     features_q: Tensor,
     features_k: Tensor,
@@ -148,7 +126,7 @@ def sparse_prefix_posterior(
     *,
     noise: Tensor | float,
     padding: Tensor | None = None,
-    conditional: str = "dtc",
+    approximation: str = "dtc",
 ) -> MarginalGaussian:
     r"""Marginals of sparse causal correlated attention.
 
@@ -166,16 +144,17 @@ def sparse_prefix_posterior(
         prior_variance: the diagonal of K_q, ``(*batch, n)``.
         noise: :math:`\sigma^2`.
         padding: ``(*batch, n)`` or None.
-        conditional: "dtc" or "sor".
+        approximation: "dtc" or "sor".
 
     Returns:
         Mean ``(*batch, n, s)`` and variances ``(*batch, n)``.
     """
     features_q, features_k = mask_gram(features_q, None, padding), mask_gram(features_k, None, padding)
     mean = causal_product(features_q, features_k, mask_tokens(values, padding))
-    deviation = as_matrix(noise) ** 0.5
+    deviation = (noise[..., None] if isinstance(noise, Tensor) else noise) ** 0.5
     remaining = _prefix_quadratic(features_q.mT, features_k.mT / deviation)
-    variance = own_variance(features_q, prior_variance, noise, conditional) + remaining
+    own = (prior_variance - features_q.square().sum(-2)).clamp(min=0.0) if approximation == "dtc" else noise
+    variance = own + remaining
     return MarginalGaussian(mean, variance if padding is None else variance.masked_fill(padding, 0.0))
 
 

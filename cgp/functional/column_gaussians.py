@@ -14,8 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .draws import marginal_draw, safe_sqrt
-from .gaussians import check_sampling
+from .gaussians import check_sampling, marginal_draw, safe_sqrt
 from .noise import standard_normal
 from .products import column_quadratic_forms
 

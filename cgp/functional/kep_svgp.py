@@ -22,8 +22,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .cholesky import cholesky
 from .column_gaussians import ColumnGaussian
+from .linalg import cholesky
 from .padding import mask_tokens
 
 __all__ = [

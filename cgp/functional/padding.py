@@ -11,39 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["add_noise", "as_matrix", "as_vector", "count_tokens", "mask_gram", "mask_tokens"]
-
-
-def as_matrix(scale: Tensor | float) -> Tensor | float:
-    """A number, or one number a batch member, shaped to multiply matrices.
-
-    Args:
-        scale: a number or ``(*batch,)``.
-
-    Returns:
-        The number, or ``(*batch, 1, 1)``.
-
-    Example:
-        >>> as_matrix(torch.ones(3)).shape
-        torch.Size([3, 1, 1])
-    """
-    return scale[..., None, None] if isinstance(scale, Tensor) else scale
-
-
-def as_vector(scale: Tensor | float) -> Tensor | float:
-    """A number, or one number a batch member, shaped to multiply values per token.
-
-    Args:
-        scale: a number or ``(*batch,)``.
-
-    Returns:
-        The number, or ``(*batch, 1)``.
-
-    Example:
-        >>> as_vector(torch.ones(3)).shape
-        torch.Size([3, 1])
-    """
-    return scale[..., None] if isinstance(scale, Tensor) else scale
+__all__ = ["add_noise", "count_tokens", "mask_gram", "mask_tokens"]
 
 
 def mask_tokens(values: Tensor, padding: Tensor | None) -> Tensor:
@@ -92,7 +60,7 @@ def add_noise(covariance: Tensor, noise: Tensor | float, padding: Tensor | None 
 
     Args:
         covariance: ``(*batch, n, n)``; zero in the rows and columns of padded tokens, but for their diagonal.
-        noise: the variance :math:`\sigma^2`, a number or ``(*batch,)``.
+        noise: the variance :math:`\sigma^2`, a number or broadcastable to ``(*batch, n)``.
         padding: ``(*batch, n)`` or None.
 
     Returns:
@@ -105,7 +73,7 @@ def add_noise(covariance: Tensor, noise: Tensor | float, padding: Tensor | None 
     """
     n = covariance.shape[-1]
     identity = torch.eye(n, dtype=covariance.dtype, device=covariance.device)
-    noisy = covariance + as_matrix(noise) * identity
+    noisy = covariance + (noise[..., None] if isinstance(noise, Tensor) else noise) * identity
     if padding is None:
         return noisy
     return torch.where(padding[..., None] & identity.bool(), torch.ones_like(noisy), noisy)

@@ -1,8 +1,4 @@
-r"""Products whose backward pass keeps their factors as they lie.
-
-``a @ b`` keeps contiguous copies of operands that are views (as heads of one projection are), and a quadratic form
-keeps the product in its middle. Here the operands are kept, and what is cheap is computed again.
-"""
+"""Quadratic forms of each row in several matrices, by products of pairs of features."""
 
 from __future__ import annotations
 
@@ -12,45 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .differentiation import may_own_backward, open_backward
+from .linalg import may_own_backward, open_backward
 
-__all__ = ["column_quadratic_forms", "product", "quadratic_forms"]
+__all__ = ["column_quadratic_forms"]
 
 _CACHED = 2**18  # products of two features at a time on a CPU; elsewhere more, lest there be many small launches
-
-
-def product(a: Tensor, b: Tensor) -> Tensor:
-    """Matrix product, ``a @ b``.
-
-    Args:
-        a: ``(*batch, n, k)``.
-        b: ``(*batch, k, m)``.
-
-    Returns:
-        ``(*batch, n, m)``.
-
-    Example:
-        >>> product(torch.ones(1, 2), torch.ones(2, 1))
-        tensor([[2.]])
-    """
-    return _Product.apply(a, b) if may_own_backward() else a @ b
-
-
-def quadratic_forms(columns: Tensor, matrix: Tensor) -> Tensor:
-    r"""Quadratic form of each column, :math:`a_i^\top M a_i`.
-
-    Args:
-        columns: ``(*batch, m, n)``.
-        matrix: M, ``(*batch, m, m)``.
-
-    Returns:
-        ``(*batch, n)``.
-
-    Example:
-        >>> quadratic_forms(torch.ones(2, 1), 3.0 * torch.eye(2))
-        tensor([6.])
-    """
-    return _QuadraticForms.apply(columns, matrix) if may_own_backward() else ((matrix @ columns) * columns).sum(-2)
 
 
 def column_quadratic_forms(rows: Tensor, matrices: Tensor) -> Tensor:
@@ -123,39 +85,3 @@ class _PairForms(torch.autograd.Function):
             slopes = doubled[head].reshape(size * size, -1) @ given.mT
             torch.sum(slopes.unflatten(0, (size, size)).mul_(own), 1, out=of_columns[head, :, part])
         return of_columns, of_weights, None, None
-
-
-class _Product(torch.autograd.Function):
-    """Matrix product that keeps its operands, not copies of them."""
-
-    @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
-        ctx.save_for_backward(a, b)
-        return a @ b
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        a, b = ctx.saved_tensors
-        of_a = (gradients[0] @ b.mT).sum_to_size(a.shape) if ctx.needs_input_grad[0] else None
-        of_b = (a.mT @ gradients[0]).sum_to_size(b.shape) if ctx.needs_input_grad[1] else None
-        return of_a, of_b
-
-
-class _QuadraticForms(torch.autograd.Function):
-    """Quadratic forms that keep columns and matrix alone."""
-
-    @staticmethod
-    def forward(ctx: Any, columns: Tensor, matrix: Tensor) -> Tensor:
-        ctx.save_for_backward(columns, matrix)
-        return ((matrix @ columns) * columns).sum(-2)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        columns, matrix = ctx.saved_tensors
-        weighted = columns * gradients[0][..., None, :]
-        of_columns = of_matrix = None
-        if ctx.needs_input_grad[0]:
-            of_columns = ((matrix + matrix.mT) @ weighted).sum_to_size(columns.shape)
-        if ctx.needs_input_grad[1]:
-            of_matrix = (weighted @ columns.mT).sum_to_size(matrix.shape)
-        return of_columns, of_matrix

@@ -23,9 +23,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .cholesky import cholesky, inverse_factor, log_determinant
 from .column_gaussians import ColumnGaussian
-from .draws import safe_sqrt
+from .gaussians import safe_sqrt
+from .linalg import cholesky, inverse_factor, log_determinant
 from .padding import add_noise, mask_gram, mask_tokens
 
 __all__ = [
@@ -153,7 +153,7 @@ def unexplained_root(K_qq: Tensor, features: Tensor, padding: Tensor | None = No
     """
     jitter = _JITTER[K_qq.dtype] * K_qq.detach().diagonal(dim1=-2, dim2=-1).mean(-1)
     residual = mask_gram(K_qq - features.mT @ features, padding, padding)
-    factor = cholesky(add_noise(residual, jitter, padding), name="K_qq - T'T", jitter=0.0)
+    factor = cholesky(add_noise(residual, jitter[..., None], padding), name="K_qq - T'T", jitter=0.0)
     return mask_gram(factor, padding, padding)
 
 

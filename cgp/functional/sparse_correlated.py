@@ -1,280 +1,417 @@
-r"""Sparse correlated Gaussian process by the deterministic training conditional.
+r"""Sparse correlated Gaussian process by the deterministic training conditional (DTC).
 
-CGPT section 4.2, (30)-(35), appendices C-E. All Gram matrices enter whitened by the inducing inputs,
-:math:`A_p = L^{-1}K_{mp}` with
-:math:`L = \operatorname{chol}(K_{mm})`, so that
-the only matrices that are factorised are :math:`D_p = I + A_pA_p^\top/\sigma^2`, whose eigenvalues are at least one.
-Then, with
-:math:`J` the hop from the latent process,
+CGPT section 4.2, (30)-(35), appendices C-E. All covariances enter whitened by the inducing inputs, as features
+:math:`A_p = L^{-1}K_{mp}`, :math:`L = \operatorname{chol}(K_{mm})`, under which the inducing variables are
+:math:`u \sim N(0, I)` and :math:`z_p = A_p^\top u` plus what they do not explain. Keys observed as
+:math:`Z = A_k^\top u + N(0, \Sigma)` make it
 
-* direct (one hop): mean :math:`A_q^\top A_kV`, covariance :math:`D + A_q^\top D_k^{-1}A_q`;
-* latent (two hops): mean :math:`\sigma^{-2}A_q^\top J D_k^{-1}A_kV`, covariance :math:`D + A_q^\top MA_q`,
+.. math:: u \mid Z \sim N(D^{-1}A_k\Sigma^{-1}Z,\; D^{-1}), \qquad D = I + A_k\Sigma^{-1}A_k^\top
 
-D being the diagonal of the conditional: what the inducing inputs do not explain ("dtc") or the noise ("sor", the
-paper's).
-Nothing n × n is ever formed: time O(n m (m + s)), memory O(n m).
+(eigenvalues of D are at least one), and queries :math:`N(A_q^\top m,\; A_q^\top SA_q + \delta)` for
+:math:`u \sim N(m, S)`, with :math:`\delta = \operatorname{diag}(K_q - A_q^\top A_q)`. Attention has targets
+:math:`Z = (A_k^\top A_k + \sigma^2I)V`, for which :math:`m = A_kV`: attention of rank m.
+Nothing n × n is formed: time O(n m (m + s)), memory O(n m).
 """
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
-from .gaussians import LowRankGaussian, MarginalGaussian
-from .padding import as_matrix, as_vector, mask_gram, mask_tokens
-from .products import product, quadratic_forms
-from .sparse_terms import LatentFeatures, SparseTerms, capacitance, factored_capacitance, features, features_of, whiten
+from .correlated import check_objective
+from .gaussians import Gaussian, LowRankGaussian, log_normal
+from .kernels import Canonical
+from .lazy import lazy
+from .linalg import cholesky, inverse, inverse_factor, log_determinant, product, quadratic_forms
+from .padding import add_noise, count_tokens, mask_gram, mask_tokens
 
 __all__ = [
-    "CONDITIONALS",
-    "LatentFeatures",
-    "SparseTerms",
-    "capacitance",
-    "direct_terms",
+    "APPROXIMATIONS",
+    "InducingGaussian",
+    "InducingPosterior",
+    "SparseCorrelatedPosterior",
+    "SparsePosterior",
     "features",
-    "features_of",
-    "latent_mean",
-    "latent_terms",
-    "marginal_posterior",
-    "posterior",
-    "whiten",
 ]
 
-CONDITIONALS = ("dtc", "sor")
+APPROXIMATIONS = ("dtc", "sor")
 
 
-def direct_terms(
-    features_q: Tensor,
-    features_k: Tensor,
-    values: Tensor,
-    prior_variance: Tensor,
-    *,
-    noise: Tensor | float,
-    conditional: str = "dtc",
-    query_padding: Tensor | None = None,
-    key_padding: Tensor | None = None,
-) -> SparseTerms:
-    r"""Factors of the one-hop coupling: queries and keys share one inducing set.
-
-    Mean :math:`A_q^\top(A_kV)`, attention of rank m.
+def features(kernel: Canonical, points: Tensor, whitening: Tensor, x: Tensor) -> Tensor:
+    r"""Whitened features, :math:`A = L^{-1}K_{mx}`.
 
     Args:
-        features_q: :math:`L^{-1}K_{mq}`, ``(*batch, m, Nq)``.
-        features_k: :math:`L^{-1}K_{mk}`, ``(*batch, m, Nk)``.
-        values: V, ``(*batch, Nk, s)``.
-        prior_variance: the diagonal of K_q, ``(*batch, Nq)``.
-        noise: the observation variance.
-        conditional: "dtc" or "sor".
-        query_padding: ``(*batch, Nq)`` or None.
-        key_padding: ``(*batch, Nk)`` or None.
+        kernel: the canonical covariance.
+        points: inducing inputs, ``(*batch, m, s)``, or ``(h, m, s)`` where the whole batch shares them.
+        whitening: :math:`L^{-1}`, see :func:`~cgp.functional.linalg.whiten`, of the same batch shape.
+        x: points of a process, ``(*batch, h, N, s)``.
 
     Returns:
-        The factors; one m × m Cholesky.
-
-    Raises:
-        ValueError: if the conditional is unknown.
+        ``(*batch, h, m, N)``, its transpose contiguous.
 
     Example:
-        >>> A = torch.ones(1, 1)
-        >>> posterior(direct_terms(A, A, A, torch.ones(1), noise=1.0)).variance
-        tensor([0.5000])
+        >>> from cgp.functional.kernels import canonical
+        >>> features(canonical("rbf"), torch.zeros(1, 1, 2), torch.ones(1, 1, 1), torch.zeros(5, 1, 3, 2)).shape
+        torch.Size([5, 1, 1, 3])
     """
-    _check_conditional(conditional)
-    features_q, features_k = mask_gram(features_q, None, query_padding), mask_gram(features_k, None, key_padding)
-    values = mask_tokens(values, key_padding)
-    key_factored = factored_capacitance(features_k, noise)
-    gathered = product(features_k, values)  # (*batch, m, s)
-    return SparseTerms(
-        mean=features_q.mT @ gathered,
-        features_q=features_q,
-        features_k=features_k,
-        inner_covariance=key_factored.inverse.mT @ key_factored.inverse,
-        residual=_residual(features_q, prior_variance, conditional, query_padding),
-        values=values,
-        gathered=gathered,
-        key_factored=key_factored,
-        noise=noise,
-        conditional=conditional,
-        query_padding=query_padding,
-        key_padding=key_padding,
-    )
+    return (kernel.gram(x, points) @ whitening.mT).mT
 
 
-def latent_terms(
-    features_q: Tensor,
-    features_o: Tensor,
-    features_k: Tensor,
-    values: Tensor,
-    prior_variance: Tensor,
-    *,
-    noise: Tensor | float,
-    conditional: str = "dtc",
-    query_padding: Tensor | None = None,
-    key_padding: Tensor | None = None,
-    latent_padding: Tensor | None = None,
-    key_set_features_o: Tensor | None = None,
-    latent_variance: Tensor | None = None,
-) -> SparseTerms:
-    r"""Factors of the two-hop coupling (CGPT (33)-(35), appendix D with the outer products of means cancelled).
-
-    .. math::
-        \bar V = \sigma^{-2} A_q^\top J D_k^{-1} A_k V, \qquad J = \sigma^{-2} D_o^{-1} A_o A_o'^\top, \qquad
-        M = D_o^{-1} + \sigma^{-4} D_o^{-1} A_o \Delta A_o^\top D_o^{-1} + J D_k^{-1} J^\top
-
-    With one inducing set for both hops (the default) :math:`J = I - D_o^{-1}` and :math:`\Delta = \sigma^2 I`, so the
-    variance returns to the
-    prior exactly for far queries and for far keys. With two sets and "dtc",
-    :math:`\Delta = \sigma^2I + \operatorname{diag}(K_o - Q_o)` and the
-    variance at far keys is understated.
+class InducingGaussian:
+    r"""A Gaussian of the whitened inducing variables, N(location, covariance); one of root and covariance is given.
 
     Args:
-        features_q: :math:`L^{-1}K_{mq}`, ``(*batch, m, Nq)``.
-        features_o: :math:`L^{-1}K_{mo}`, ``(*batch, m, No)``.
-        features_k: of the keys in their inducing set, ``(*batch, l, Nk)``.
-        values: V, ``(*batch, Nk, s)``.
-        prior_variance: the diagonal of K_q, ``(*batch, Nq)``.
-        noise: the observation variance of both hops.
-        conditional: "dtc" or "sor".
-        query_padding: ``(*batch, Nq)`` or None.
-        key_padding: ``(*batch, Nk)`` or None.
-        latent_padding: ``(*batch, No)`` or None.
-        key_set_features_o: features of the latent inputs in the keys' inducing set, ``(*batch, l, No)``; None: one
-            set serves both hops.
-        latent_variance: the diagonal of K_o, ``(*batch, No)``; needed with two sets.
+        location: m, ``(*batch, m, s)``.
+        covariance: S, ``(*batch, m, m)``, or None.
+        root: N with :math:`NN^\top = S`, ``(*batch, m, r)``, or None.
+    """
 
-    Returns:
-        The factors; three m × m Cholesky decompositions.
+    def __init__(self, location: Tensor, covariance: Tensor | None = None, root: Tensor | None = None) -> None:
+        self.location, self._covariance, self._root = location, covariance, root
+
+    @lazy
+    def covariance(self) -> Tensor:
+        """S, ``(*batch, m, m)``."""
+        if self._covariance is not None:
+            return self._covariance
+        return self.root @ self.root.mT
+
+    @lazy
+    def root(self) -> Tensor:
+        """N, ``(*batch, m, r)``."""
+        if self._root is not None:
+            return self._root
+        return cholesky(self.covariance, name="covariance of the inducing variables", jitter=0.0)
+
+
+class InducingPosterior(InducingGaussian):
+    r"""The whitened inducing variables given observations, :math:`N(D^{-1}A\Sigma^{-1}Z,\; D^{-1})`.
+
+    Args:
+        gram: :math:`A\Sigma^{-1}A^\top`, ``(*batch, m, m)``: a sum over observations, which may come in parts.
+        projection: :math:`A\Sigma^{-1}Z`, ``(*batch, m, s)``, likewise; or None where ``location`` is given.
+        location: the mean, where it is known without solving, as :math:`A_kV` is.
+
+    Example:
+        >>> posterior = InducingPosterior(torch.ones(1, 1), torch.ones(1, 1))
+        >>> posterior.location, posterior.covariance
+        (tensor([[0.5000]]), tensor([[0.5000]]))
+    """
+
+    def __init__(self, gram: Tensor, projection: Tensor | None = None, *, location: Tensor | None = None) -> None:
+        self.gram, self.projection, self._location = gram, projection, location
+
+    @classmethod
+    def of_targets(cls, features: Tensor, targets: Tensor, noise: Tensor | float) -> InducingPosterior:
+        r"""Condition on observations.
+
+        Args:
+            features: A, ``(*batch, m, n)``, zero at padded tokens.
+            targets: Z, ``(*batch, n, s)``.
+            noise: the observation variance, a number or broadcastable to ``(*batch, n)``.
+
+        Returns:
+            The posterior.
+        """
+        if isinstance(noise, Tensor) and noise.dim() and noise.shape[-1] != 1:  # each observation has its own
+            weighted = features / noise[..., None, :]
+            return cls(weighted @ features.mT, weighted @ targets)
+        scale = _columns(noise)
+        return cls(product(features, features.mT) / scale, product(features, targets) / scale)
+
+    @classmethod
+    def of_values(cls, features: Tensor, values: Tensor | None, noise: Tensor | float) -> InducingPosterior:
+        r"""Condition on the targets of attention, :math:`Z = (A^\top A + \sigma^2I)V`.
+
+        Args:
+            features: A, ``(*batch, m, n)``, zero at padded tokens.
+            values: V, ``(*batch, n, s)``; None: only the covariance is asked for.
+            noise: :math:`\sigma^2`, a number or broadcastable to ``(*batch, 1)``.
+
+        Returns:
+            The posterior.
+        """
+        location = None if values is None else product(features, values)
+        return cls(product(features, features.mT) / _columns(noise), location=location)
+
+    @lazy
+    def precision(self) -> Tensor:
+        """D, ``(*batch, m, m)``."""
+        return add_noise(self.gram, 1.0)
+
+    @lazy
+    def factor(self) -> Tensor:
+        r""":math:`\operatorname{chol}D`, ``(*batch, m, m)``."""
+        return cholesky(self.precision, name="I + AA'/noise", jitter=0.0)
+
+    @lazy
+    def whitening(self) -> Tensor:
+        r"""W, the inverse of the factor: :math:`D^{-1} = W^\top W`, ``(*batch, m, m)``."""
+        return inverse_factor(self.factor)
+
+    @lazy
+    def location(self) -> Tensor:
+        """Mean, ``(*batch, m, s)``."""
+        if self._location is not None:
+            return self._location
+        assert self.projection is not None, "neither projection nor location was given"
+        return self.covariance @ self.projection
+
+    @lazy
+    def covariance(self) -> Tensor:
+        """Covariance, ``(*batch, m, m)``."""
+        return inverse(self.precision, self.whitening)
+
+    @property
+    def root(self) -> Tensor:
+        """Root of the covariance, ``(*batch, m, m)``."""
+        return self.whitening.mT
+
+    @lazy
+    def log_det(self) -> Tensor:
+        """Log-determinant of D, ``(*batch,)``."""
+        return log_determinant(self.factor)
+
+    def log_evidence(self, squares: Tensor, log_noise: Tensor | float, count: Tensor | int) -> Tensor:
+        r"""Log-density of the observations, :math:`\log N(Z; 0, A^\top A + \Sigma)`, from sums over them.
+
+        Args:
+            squares: :math:`\operatorname{tr}Z^\top\Sigma^{-1}Z`, ``(*batch,)``.
+            log_noise: :math:`\log|\Sigma|`, ``(*batch,)``.
+            count: their number.
+
+        Returns:
+            ``(*batch,)``, in nats.
+        """
+        assert self.projection is not None, "projection was not given"
+        explained = (self.whitening @ self.projection).square().sum((-2, -1))
+        return log_normal(squares - explained, self.log_det + log_noise, count, self.projection.shape[-1])
+
+    def kl_divergence(self) -> Tensor:
+        r"""Divergence from the prior N(0, I), :math:`\tfrac12[\operatorname{tr}D^{-1} + m^\top m - M + \log|D|]`.
+
+        Returns:
+            ``(*batch,)``, in nats, summed over the columns.
+        """
+        size, columns = self.location.shape[-2:]
+        spread = columns * (self.whitening.square().sum((-2, -1)) - size + self.log_det)
+        return 0.5 * (spread + self.location.square().sum((-2, -1)))
+
+
+class SparsePosterior(Gaussian):
+    r"""Posterior of queries through inducing variables; everything is computed when it is first asked for, and kept.
+
+    .. math:: \mu = A_q^\top m, \qquad V = \delta + A_q^\top SA_q, \qquad u \sim N(m, S)
+
+    with :math:`\delta = \operatorname{diag}(K_q - A_q^\top A_q)` ("dtc": far from the inducing inputs the variance
+    returns to the prior's) or :math:`\delta = \sigma^2` ("sor", the paper's, which is blind there).
+
+    Args:
+        features: :math:`A_q`, ``(*batch, m, Nq)``.
+        inducing: the Gaussian of the inducing variables.
+        prior_variance: the diagonal of K_q, ``(*batch, Nq)``.
+        noise: the observation variance, which "sor" adds.
+        approximation: "dtc" or "sor".
+        padding: of the queries, ``(*batch, Nq)`` or None.
 
     Raises:
-        ValueError: if the conditional is unknown, or two sets come without ``latent_variance``.
+        ValueError: if the approximation is unknown.
+
+    Note:
+        :math:`\delta` is a difference: below about 1e-5 of the prior in float32 it is rounding. The other part is a
+        quadratic form and keeps its digits.
+
+    Example:
+        >>> one = torch.ones(1, 1)
+        >>> posterior = SparsePosterior(one, InducingPosterior.of_values(one, one, 1.0), torch.ones(1))
+        >>> posterior.mean, posterior.variance
+        (tensor([[1.]]), tensor([0.5000]))
     """
-    _check_conditional(conditional)
-    features_q, features_o = mask_gram(features_q, None, query_padding), mask_gram(features_o, None, latent_padding)
-    features_k, values = mask_gram(features_k, None, key_padding), mask_tokens(values, key_padding)
-    if key_set_features_o is not None and latent_variance is None:
-        raise ValueError("latent_variance: expected the diagonal of K_o with key_set_features_o, got None")
-    key_factored = factored_capacitance(features_k, noise)
-    other = features_o if key_set_features_o is None else mask_gram(key_set_features_o, None, latent_padding)
-    latent = LatentFeatures(features_o, other, latent_padding)
-    hop, latent_covariance = _hop(
-        latent, noise, conditional, latent_variance if key_set_features_o is not None else None
-    )
-    carried = hop @ key_factored.inverse.mT  # J W_kᵀ, (*batch, m, l)
-    gathered = product(features_k, values)
-    inner_mean = carried @ (key_factored.inverse @ gathered) / as_matrix(noise)  # (*batch, m, s)
-    return SparseTerms(
-        mean=features_q.mT @ inner_mean,
-        features_q=features_q,
-        features_k=features_k,
-        inner_covariance=latent_covariance + carried @ carried.mT,
-        residual=_residual(features_q, prior_variance, conditional, query_padding),
-        values=values,
-        gathered=gathered,
-        key_factored=key_factored,
-        noise=noise,
-        conditional=conditional,
-        query_padding=query_padding,
-        key_padding=key_padding,
-        latent=latent,
-    )
+
+    def __init__(
+        self,
+        features: Tensor,
+        inducing: InducingGaussian,
+        prior_variance: Tensor,
+        *,
+        noise: Tensor | float = 0.0,
+        approximation: str = "dtc",
+        padding: Tensor | None = None,
+    ) -> None:
+        if approximation not in APPROXIMATIONS:
+            raise ValueError(f"approximation: expected one of {APPROXIMATIONS}, got {approximation!r}")
+        self.features_q, self.inducing = mask_gram(features, None, padding), inducing
+        self.prior_variance, self.noise = prior_variance, noise
+        self.approximation, self.query_padding = approximation, padding
+
+    @lazy
+    def mean(self) -> Tensor:
+        """Mean of each query, ``(*batch, Nq, s)``."""
+        return product(self.features_q.mT, self.inducing.location)
+
+    @lazy
+    def variance(self) -> Tensor:
+        """Variance of each query, ``(*batch, Nq)``."""
+        explained = quadratic_forms(self.features_q, self.inducing.covariance).clamp(min=0.0)
+        return explained + self.diagonal
+
+    @lazy
+    def root(self) -> Tensor:
+        r"""Root of the part that the inducing variables carry, :math:`A_q^\top N`, ``(*batch, Nq, r)``."""
+        return self.features_q.mT @ self.inducing.root
+
+    @lazy
+    def diagonal(self) -> Tensor:
+        r""":math:`\delta`, the part of the variance that the inducing variables do not carry, ``(*batch, Nq)``."""
+        diagonal = self.residual if self.approximation == "dtc" else self.residual + self.noise
+        return diagonal if self.query_padding is None else diagonal.masked_fill(self.query_padding, 0.0)
+
+    @lazy
+    def residual(self) -> Tensor:
+        r"""Prior variance that the inducing inputs do not explain ("dtc"), zero for "sor", ``(*batch, Nq)``."""
+        if self.approximation == "sor":
+            return torch.zeros_like(self.features_q[..., 0, :])
+        return (self.prior_variance - self.features_q.square().sum(-2)).clamp(min=0.0)
+
+    def joint(self) -> LowRankGaussian:
+        """The posterior with its covariance of low rank plus a diagonal."""
+        return LowRankGaussian(self.mean, self.root, self.diagonal, self.query_padding)
 
 
-def posterior(terms: SparseTerms) -> LowRankGaussian:
-    r"""Predictive distribution, :math:`D + A_q^\top NN^\top A_q`.
+class SparseCorrelatedPosterior(SparsePosterior):
+    r"""Posterior of attention through inducing inputs, with the regulariser of its keys and outputs.
+
+    Direct: queries and keys share the inducing variables, :math:`\mu = A_q^\top A_kV`. Latent: the hop from the keys
+    ends in the latent process, which is observed again with noise,
+
+    .. math:: m = \sigma^{-2}JD_k^{-1}A_kV, \quad S = D_o^{-1} + J(D_o^{-1} + D_k^{-1}J), \quad J = I - D_o^{-1}
+
+    (CGPT (33)-(35), appendix D with the outer products of means cancelled).
 
     Args:
-        terms: the factors.
+        features_q: :math:`A_q`, ``(*batch, m, Nq)``.
+        features_k: :math:`A_k`, ``(*batch, m, Nk)``.
+        values: V, ``(*batch, Nk, s)``; None: only variances are asked for.
+        prior_variance: the diagonal of K_q, ``(*batch, Nq)``.
+        features_o: :math:`A_o` of the latent process, ``(*batch, m, No)``; None for the direct coupling.
+        noise: the observation variance of every hop, a number or broadcastable to ``(*batch, 1)``.
+        approximation: "dtc" or "sor".
+        query_padding: ``(*batch, Nq)`` or None.
+        key_padding: of keys and latent inputs, ``(*batch, Nk)`` or None.
 
-    Returns:
-        Mean ``(*batch, Nq, s)``, root ``(*batch, Nq, m)`` and diagonal ``(*batch, Nq)``: the unexplained variance
-        ("dtc", noise-free)
-        or the noise ("sor", noise included as in the paper).
+    Raises:
+        ValueError: if the approximation is unknown.
     """
-    root = terms.features_q.mT @ terms.inner_root
-    noiseless = LowRankGaussian(terms.mean, root, terms.residual, terms.query_padding)
-    return noiseless.with_noise(terms.noise) if terms.conditional == "sor" else noiseless
+
+    def __init__(
+        self,
+        features_q: Tensor,
+        features_k: Tensor,
+        values: Tensor | None,
+        prior_variance: Tensor,
+        *,
+        features_o: Tensor | None = None,
+        noise: Tensor | float,
+        approximation: str = "dtc",
+        query_padding: Tensor | None = None,
+        key_padding: Tensor | None = None,
+    ) -> None:
+        self.features_k = mask_gram(features_k, None, key_padding)
+        self.values = None if values is None else mask_tokens(values, key_padding)
+        self.key_padding = key_padding
+        self.is_latent = features_o is not None
+        self.keys: InducingPosterior
+        inducing: InducingGaussian
+        if features_o is None:
+            self.keys = inducing = InducingPosterior.of_values(self.features_k, self.values, noise)
+        else:
+            assert self.values is not None, "the latent coupling needs values"
+            self.keys = InducingPosterior.of_targets(self.features_k, self.values, noise)
+            inducing = _LatentHop(self.keys, mask_gram(features_o, None, key_padding), noise)
+        super().__init__(
+            features_q,
+            inducing,
+            prior_variance,
+            noise=noise,
+            approximation=approximation,
+            padding=query_padding,
+        )
+
+    @lazy
+    def targets(self) -> Tensor:
+        r"""Z, ``(*batch, Nk, s)``: :math:`(Q_k + \sigma^2I)V` (direct), V itself (latent, as CGPT's)."""
+        assert self.values is not None, "values were not given"
+        if self.is_latent:
+            return self.values
+        return self.features_k.mT @ self.keys.location + _columns(self.noise) * self.values
+
+    @lazy
+    def log_evidence(self) -> Tensor:
+        r"""Log-density of the targets, :math:`\log N(Z; 0, Q_k + \sigma^2I)`, ``(*batch,)`` in nats."""
+        assert self.values is not None, "values were not given"
+        count = count_tokens(self.features_k[..., 0, :], self.key_padding)
+        log_noise = self.noise.log() if isinstance(self.noise, Tensor) else math.log(self.noise)
+        log_noise = log_noise[..., 0] if isinstance(log_noise, Tensor) and log_noise.dim() else log_noise
+        if self.is_latent:
+            squares = (self.values.square() / _columns(self.noise)).sum((-2, -1))
+            return self.keys.log_evidence(squares, count * log_noise, count)
+        quadratic = (self.values * self.targets).sum((-2, -1))  # VᵀZ: no solve
+        return log_normal(quadratic, self.keys.log_det + count * log_noise, count, self.values.shape[-1])
+
+    def log_density(self, objective: str = "marginal") -> Tensor:
+        r"""Log-density of the attention output and the keys' targets, in O(n m²): CGPT (36)-(44), errors mended.
+
+        With :math:`\nu` the predictive mean, observed with noise :math:`\sigma^2`, which bounds it:
+
+        * "marginal": :math:`\log N(\nu; 0, Q_q + \delta + \sigma^2I) + \log N(Z; 0, Q_k + \sigma^2I)`;
+        * "joint": :math:`-\tfrac12\log|2\pi(V + \sigma^2I)| + \log N(Z; 0, Q_k + \sigma^2I)`.
+
+        Args:
+            objective: "marginal" or "joint".
+
+        Returns:
+            ``(*batch,)``, in nats, summed over tokens and columns.
+
+        Raises:
+            ValueError: if the objective is unknown.
+        """
+        check_objective(objective)
+        is_joint = objective == "joint"
+        root = self.root if is_joint else self.features_q.mT
+        centre = self.mean if is_joint else torch.zeros_like(self.mean)
+        query = LowRankGaussian(centre, root, self.residual, self.query_padding).with_noise(self.noise)
+        return query.log_prob(self.mean) + self.log_evidence
 
 
-def marginal_posterior(terms: SparseTerms) -> MarginalGaussian:
-    r"""Marginals of the predictive distribution, :math:`v_i = D_{ii} + a_i^\top NN^\top a_i`: no root is formed.
-
-    Args:
-        terms: the factors.
-
-    Returns:
-        Mean ``(*batch, Nq, s)`` and variances ``(*batch, Nq)``.
-    """
-    variance = quadratic_forms(terms.features_q, terms.inner_covariance).clamp(min=0.0) + terms.residual
-    if terms.conditional == "sor":
-        variance = variance + as_vector(terms.noise)
-        variance = variance if terms.query_padding is None else variance.masked_fill(terms.query_padding, 0.0)
-    return MarginalGaussian(terms.mean, variance)
+def _columns(noise: Tensor | float) -> Tensor | float:
+    """Noise shaped to multiply ``(*batch, n, s)``."""
+    return noise[..., None] if isinstance(noise, Tensor) else noise
 
 
-def latent_mean(
-    features_q: Tensor,
-    features_o: Tensor,
-    features_k: Tensor,
-    values: Tensor,
-    *,
-    noise: Tensor | float,
-    key_padding: Tensor | None = None,
-    latent_padding: Tensor | None = None,
-    key_set_features_o: Tensor | None = None,
-) -> Tensor:
-    r"""Mean alone of the two-hop coupling, :math:`\sigma^{-2}A_q^\top J D_k^{-1}(A_kV)`, contracted right to left.
+class _LatentHop(InducingGaussian):
+    """The inducing variables after the second hop, over the latent process."""
 
-    Args:
-        features_q: :math:`L^{-1}K_{mq}`, ``(*batch, m, Nq)``.
-        features_o: :math:`L^{-1}K_{mo}`, ``(*batch, m, No)``.
-        features_k: of the keys in their inducing set, ``(*batch, l, Nk)``.
-        values: V, ``(*batch, Nk, s)``.
-        noise: the observation variance of both hops.
-        key_padding: ``(*batch, Nk)`` or None.
-        latent_padding: ``(*batch, No)`` or None.
-        key_set_features_o: features of the latent inputs in the keys' inducing set, ``(*batch, l, No)``, or None.
+    def __init__(self, keys: InducingPosterior, features_o: Tensor, noise: Tensor | float) -> None:
+        self.keys, self.latent = keys, InducingPosterior.of_values(features_o, None, noise)
 
-    Returns:
-        ``(*batch, Nq, s)``.
-    """
-    scale = 1.0 / as_matrix(noise)
-    features_o = mask_gram(features_o, None, latent_padding)
-    features_k, values = mask_gram(features_k, None, key_padding), mask_tokens(values, key_padding)
-    inverse_k, inverse_o = (factored_capacitance(x, noise).inverse for x in (features_k, features_o))
-    seen = inverse_k.mT @ (inverse_k @ product(features_k, values))  # D_k⁻¹A_kV, (*batch, l, s)
-    if key_set_features_o is None:
-        return scale * (features_q.mT @ (seen - inverse_o.mT @ (inverse_o @ seen)))  # J = I − D_o⁻¹
-    hopped = features_o @ (mask_gram(key_set_features_o, None, latent_padding).mT @ seen)
-    return scale**2 * (features_q.mT @ (inverse_o.mT @ (inverse_o @ hopped)))
+    @lazy
+    def hop(self) -> Tensor:
+        """J, ``(*batch, m, m)``."""
+        latent = self.latent.covariance
+        return torch.eye(latent.shape[-1], dtype=latent.dtype, device=latent.device) - latent
 
+    @lazy
+    def location(self) -> Tensor:
+        return self.hop @ self.keys.location
 
-def _check_conditional(conditional: str) -> None:
-    if conditional not in CONDITIONALS:
-        raise ValueError(f"conditional: expected one of {CONDITIONALS}, got {conditional!r}")
+    @lazy
+    def covariance(self) -> Tensor:
+        # A sum of positive semi-definite terms: what is small is no difference of what is large.
+        latent = self.latent.covariance
+        return latent + self.hop @ (latent + self.keys.covariance @ self.hop)
 
-
-def _residual(features: Tensor, prior_variance: Tensor, conditional: str, padding: Tensor | None) -> Tensor:
-    """diag(K − Q), cut at rounding below zero; nothing for "sor", which has no such term."""
-    if conditional == "sor":
-        return torch.zeros_like(features[..., 0, :])
-    residual = (prior_variance - features.square().sum(-2)).clamp(min=0.0)
-    return residual if padding is None else residual.masked_fill(padding, 0.0)
-
-
-def _hop(
-    latent: LatentFeatures, noise: Tensor | float, conditional: str, latent_variance: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """J, and the covariance of the inducing variables given an exactly known z_o observed with noise."""
-    A_o, other = latent.by_query_set, latent.by_key_set
-    W_o = factored_capacitance(A_o, noise).inverse
-    inverse = W_o.mT @ W_o  # D_o⁻¹
-    identity = torch.eye(inverse.shape[-1], dtype=inverse.dtype, device=inverse.device)
-    if latent_variance is None:
-        hop = identity - inverse
-        return hop, identity - hop @ hop  # 2 D⁻¹ − D⁻²
-    gain = inverse @ A_o / as_matrix(noise)
-    unexplained = (
-        latent_variance - other.square().sum(-2) if conditional == "dtc" else torch.zeros_like(other[..., 0, :])
-    )
-    delta = unexplained.clamp(min=0.0) + as_vector(noise)
-    return gain @ other.mT, inverse + (gain * delta[..., None, :]) @ gain.mT
+    @lazy
+    def root(self) -> Tensor:
+        return cholesky(self.covariance, name="covariance of the inducing variables", jitter=0.0)

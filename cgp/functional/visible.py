@@ -18,9 +18,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .cholesky import cholesky, inverse_factor, solve_lower
-from .covariances import squared_exponential
-from .padding import add_noise, as_matrix, mask_gram
+from .kernels import squared_exponential
+from .linalg import cholesky, inverse_factor, solve_lower
+from .padding import add_noise, mask_gram
 
 __all__ = ["Visibility", "exact_covariance", "exact_variance", "read_visibility", "sparse_root", "sparse_variance"]
 
@@ -135,7 +135,7 @@ def sparse_variance(A_q: Tensor, A_k: Tensor, noise: Tensor | float, visible: Vi
     own = (1.0 - A_q.square().sum(-2)).clamp(min=0.0)
     if visible.is_common:
         return own + (_inverse_capacitance(A_k, noise, visible.hidden) @ A_q).square().sum(-2)
-    b = A_k.mT / as_matrix(noise) ** 0.5  # (*batch, Nk, m)
+    b = A_k.mT / _spread(noise, 2) ** 0.5  # (*batch, Nk, m)
     if visible.offset is not None:
         outer = mask_gram(b, visible.hidden)[..., :, None] * b[..., None, :]
         last = torch.arange(A_q.shape[-1], device=b.device) + visible.offset
@@ -167,13 +167,13 @@ def sparse_root(A_q: Tensor, A_k: Tensor, noise: Tensor | float, hidden: Tensor 
 def _whitened(q: Tensor, k: Tensor, noise: Tensor | float, hidden: Tensor | None) -> Tensor:
     """Cholesky-whitened cross-covariance, ``(*batch, Nk, Nq)``."""
     R_k = mask_gram(squared_exponential(k), hidden, hidden)
-    L_k = cholesky(add_noise(R_k, noise, hidden), name="R_k + noise", jitter=0.0)
+    L_k = cholesky(add_noise(R_k, _spread(noise, 1), hidden), name="R_k + noise", jitter=0.0)
     return solve_lower(L_k, mask_gram(squared_exponential(k, q), hidden))
 
 
 def _inverse_capacitance(A_k: Tensor, noise: Tensor | float, hidden: Tensor | None) -> Tensor:
     """:math:`C^{-1}` with :math:`CC^T = I + A_kA_k^T/σ²`, ``(*batch, m, m)``."""
-    b = mask_gram(A_k, None, hidden) / as_matrix(noise) ** 0.5
+    b = mask_gram(A_k, None, hidden) / _spread(noise, 2) ** 0.5
     return inverse_factor(cholesky(_identity(b.mT) + b @ b.mT, name="I + A A' / noise", jitter=0.0))
 
 
@@ -203,3 +203,8 @@ def _unless_none(hidden: Tensor) -> Tensor | None:
 
 def _identity(features: Tensor) -> Tensor:
     return torch.eye(features.shape[-1], dtype=features.dtype, device=features.device)
+
+
+def _spread(noise: Tensor | float, dims: int) -> Tensor | float:
+    """Noise per batch member with dimensions behind."""
+    return noise[(..., *(None,) * dims)] if isinstance(noise, Tensor) else noise

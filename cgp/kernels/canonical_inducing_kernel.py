@@ -17,7 +17,7 @@ from linear_operator.operators import (
 )
 from torch import Tensor, nn
 
-from cgp.functional.cholesky import cholesky, solve_lower
+from cgp.functional.linalg import cholesky, solve_lower
 
 from ._batching import BatchIndexedKernel
 from .canonical_kernel import CanonicalKernel, CanonicalPoints, scaled_diagonal, scaled_gram

@@ -14,7 +14,7 @@ from linear_operator.utils.getitem import IndexType
 from linear_operator.utils.memoize import cached
 from torch import Tensor
 
-from cgp.functional.cholesky import cholesky
+from cgp.functional.linalg import cholesky
 
 from ._exact import ExactLinearOperator, check_positive
 

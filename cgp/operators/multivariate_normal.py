@@ -6,7 +6,7 @@ import torch
 from gpytorch.distributions import MultivariateNormal
 from linear_operator import LinearOperator
 
-from cgp.functional.gaussians import DenseGaussian, LowRankGaussian, MarginalGaussian
+from cgp.functional.gaussians import DenseGaussian, Gaussian, LowRankGaussian, MarginalGaussian
 
 from .dense_covariance import DenseCovarianceLinearOperator
 from .low_rank_plus_diagonal import LowRankPlusDiagonalLinearOperator
@@ -15,7 +15,7 @@ from .shared_covariance import SharedCovarianceLinearOperator
 __all__ = ["multivariate_normal", "shared_covariance"]
 
 
-def multivariate_normal(posterior: DenseGaussian | LowRankGaussian | MarginalGaussian) -> MultivariateNormal:
+def multivariate_normal(posterior: Gaussian) -> MultivariateNormal:
     r"""GPyTorch's distribution of a posterior whose s columns share a covariance.
 
     Its batch shape is ``(*batch, s)`` and its event shape ``(n,)``; the s channels are independent. The covariance is
@@ -41,7 +41,7 @@ def multivariate_normal(posterior: DenseGaussian | LowRankGaussian | MarginalGau
     return MultivariateNormal(posterior.mean.mT, shared_covariance(posterior))
 
 
-def shared_covariance(posterior: DenseGaussian | LowRankGaussian | MarginalGaussian) -> LinearOperator:
+def shared_covariance(posterior: Gaussian) -> LinearOperator:
     """The covariance of a posterior's s columns, factorised once for all of them.
 
     Args:
@@ -64,14 +64,16 @@ def shared_covariance(posterior: DenseGaussian | LowRankGaussian | MarginalGauss
     return SharedCovarianceLinearOperator(covariance, torch.Size(repeats))
 
 
-def _covariance(posterior: DenseGaussian | LowRankGaussian | MarginalGaussian) -> LinearOperator:
+def _covariance(posterior: Gaussian) -> LinearOperator:
     """The covariance over tokens, ``(*batch, n, n)``."""
-    if isinstance(posterior, LowRankGaussian):
-        return LowRankPlusDiagonalLinearOperator(posterior.root, posterior.diagonal)
-    if isinstance(posterior, DenseGaussian):
-        return DenseCovarianceLinearOperator(posterior.covariance)
     if isinstance(posterior, MarginalGaussian):
         # A root of zeros: the same operator, with the same care for variances that are zero.
         variances = posterior.variances
         return LowRankPlusDiagonalLinearOperator(torch.zeros_like(variances).unsqueeze(-1), variances)
-    raise TypeError(f"posterior: expected one of the Gaussians of cgp.functional, got {type(posterior).__name__}")
+    if not isinstance(posterior, Gaussian):
+        raise TypeError(f"posterior: expected one of the Gaussians of cgp.functional, got {type(posterior).__name__}")
+    joint = posterior.joint()
+    if isinstance(joint, DenseGaussian):
+        return DenseCovarianceLinearOperator(joint.covariance)
+    assert isinstance(joint, LowRankGaussian)
+    return LowRankPlusDiagonalLinearOperator(joint.root, joint.diagonal)

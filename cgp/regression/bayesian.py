@@ -19,7 +19,7 @@ from pyro.infer.autoguide.initialization import init_to_value
 from torch import Tensor
 from torch.distributions import constraints
 
-from cgp.functional.cholesky import NotPositiveDefiniteError
+from cgp.functional.linalg import NotPositiveDefiniteError
 from cgp.kernels import AffineMap
 
 from .base import ProcessRegression

@@ -12,7 +12,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from cgp.functional.cholesky import NotPositiveDefiniteError
+from cgp.functional.linalg import NotPositiveDefiniteError
 
 from .base import ProcessRegression
 from .process_map import ProcessMap

@@ -10,7 +10,7 @@ from gpytorch.kernels import AdditiveKernel
 from sklearn.cluster import KMeans
 from torch import Tensor, nn
 
-from cgp.functional.cholesky import cholesky, solve_lower
+from cgp.functional.linalg import cholesky, solve_lower
 from cgp.kernels import CanonicalPoints, HadamardCorrelatedKernel
 
 from .process_map import ProcessMap

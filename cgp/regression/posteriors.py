@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from cgp.functional.cholesky import cholesky, log_determinant, solve_lower
+from cgp.functional.linalg import cholesky, log_determinant, solve_lower
 
 __all__ = [
     "ExactCondition",

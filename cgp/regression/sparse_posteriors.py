@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cgp.functional.cholesky import cholesky, log_determinant, solve_lower
+from cgp.functional.linalg import cholesky, log_determinant, solve_lower
 
 from .posteriors import Moments
 from .whitened import whitened_sums

@@ -8,7 +8,7 @@ from gpytorch.means import Mean
 from torch import Tensor, nn
 
 from cgp.functional import sgpa
-from cgp.functional.cholesky import solve_lower
+from cgp.functional.linalg import solve_lower
 
 from .sgpa import SGPAVariationalStrategy, as_points
 

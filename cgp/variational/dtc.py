@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from gpytorch import Module
@@ -12,21 +12,13 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import Mean, ZeroMean
 from torch import Tensor, nn
 
-from cgp.functional.cholesky import inverse_factor, log_determinant
 from cgp.functional.gaussians import LowRankGaussian
-from cgp.functional.sparse_correlated import capacitance, whiten
+from cgp.functional.linalg import whiten
+from cgp.functional.sparse_correlated import InducingGaussian, InducingPosterior, SparsePosterior
 from cgp.kernels.canonical_kernel import CanonicalKernel, CanonicalPoints, scaled_diagonal, scaled_gram
 from cgp.operators import multivariate_normal
 
 __all__ = ["DTCVariationalStrategy"]
-
-
-class _Optimum(NamedTuple):
-    """The best Gaussian over the whitened inducing variables, N(location, WᵀW)."""
-
-    location: Tensor  # (m,)
-    root: Tensor  # W, (m, m)
-    log_det: Tensor  # log|I + AAᵀ/noise|, ()
 
 
 class DTCVariationalStrategy(Module):
@@ -49,7 +41,7 @@ class DTCVariationalStrategy(Module):
         inducing_points: the first ones, ``(m, d)``, or ``(m, s)`` in the canonical space; they are learned.
         train_inputs: X, ``(n, d)``.
         train_targets: y, ``(n,)``.
-        likelihood: whose noise the observations have.
+        likelihood: the noise of the observations; not a submodule, so pass its parameters to the optimiser.
         mean_module: the prior mean; zero if None.
 
     Raises:
@@ -85,11 +77,17 @@ class DTCVariationalStrategy(Module):
                 f"inducing_points, train_inputs, train_targets: expected (m, d), (n, d) and (n,), got "
                 f"{tuple(inducing_points.shape)}, {tuple(train_inputs.shape)} and {tuple(train_targets.shape)}"
             )
-        self.covar_module, self.likelihood = covar_module, likelihood
+        self.covar_module = covar_module
+        self._likelihood = (likelihood,)  # not a submodule: objectives hold it, too, and would count its priors twice
         self.mean_module = ZeroMean() if mean_module is None else mean_module
         self.inducing_points = nn.Parameter(inducing_points.clone())
         self.register_buffer("train_inputs", train_inputs)
         self.register_buffer("train_targets", train_targets)
+
+    @property
+    def likelihood(self) -> GaussianLikelihood:
+        """The noise of the observations; its parameters are trained beside those of the model."""
+        return self._likelihood[0]
 
     def __call__(self, x: Tensor, prior: bool = False, **kwargs: Any) -> MultivariateNormal:
         """The posterior of the function, or its low-rank prior.
@@ -102,15 +100,10 @@ class DTCVariationalStrategy(Module):
         Returns:
             Event shape ``(n',)``, covariance of low rank plus a diagonal.
         """
-        whitening = self._whitening()
-        a = whitening @ self._cross(x)  # (m, n')
-        residual = (self._prior_variance(x) - a.square().sum(-2)).clamp(min=0.0)
-        mean = self.mean_module(x)
-        if prior:
-            return _single_output(LowRankGaussian(mean[..., None], a.mT, residual))
-        best = self._optimum(whitening)
-        mean = mean + a.mT @ best.location
-        return _single_output(LowRankGaussian(mean[..., None], (best.root @ a).mT, residual))
+        whitening, mean = self._whitening(), self.mean_module(x)
+        inducing: InducingGaussian = self._inducing_prior() if prior else self._optimum(whitening)
+        posterior = SparsePosterior(whitening @ self._cross(x), inducing, self._prior_variance(x)).joint()
+        return _single_output(LowRankGaussian(mean[..., None] + posterior.mean, posterior.root, posterior.diagonal))
 
     def kl_divergence(self) -> Tensor:
         r"""Divergence of the best distribution from the prior.
@@ -120,17 +113,17 @@ class DTCVariationalStrategy(Module):
         Returns:
             ``()``, in nats.
         """
-        best = self._optimum(self._whitening())
-        size = self.inducing_points.shape[-2]
-        return 0.5 * (best.root.square().sum() + best.location.square().sum() - size + best.log_det)
+        return self._optimum(self._whitening()).kl_divergence()
 
-    def _optimum(self, whitening: Tensor) -> _Optimum:
-        A = whitening @ self._cross(self.train_inputs)
-        noise = self.likelihood.noise.squeeze(-1)
-        factor = capacitance(A, noise)
-        root = inverse_factor(factor)
+    def _optimum(self, whitening: Tensor) -> InducingPosterior:
         residual = self.train_targets - self.mean_module(self.train_inputs)
-        return _Optimum(root.mT @ (root @ (A @ residual)) / noise, root, log_determinant(factor))
+        features = whitening @ self._cross(self.train_inputs)
+        return InducingPosterior.of_targets(features, residual[..., None], self.likelihood.noise)
+
+    def _inducing_prior(self) -> InducingGaussian:
+        points = self.inducing_points
+        root = torch.eye(points.shape[-2], dtype=points.dtype, device=points.device)
+        return InducingGaussian(torch.zeros_like(points[..., :1]), root=root)
 
     def _whitening(self) -> Tensor:
         if isinstance(self.covar_module, CanonicalKernel):

@@ -12,7 +12,7 @@ from gpytorch.means import Mean, ZeroMean
 from torch import Tensor, nn
 
 from cgp.functional import sgpa
-from cgp.functional.cholesky import cholesky, solve_lower
+from cgp.functional.linalg import cholesky, solve_lower
 from cgp.operators import DenseCovarianceLinearOperator
 
 from .column_normal import single_normal

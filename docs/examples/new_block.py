@@ -21,7 +21,7 @@ from sklearn.datasets import load_digits
 
 import cgp
 from cgp.attention import GaussianProcessAttention
-from cgp.functional.cholesky import cholesky, solve_lower
+from cgp.functional.linalg import cholesky, solve_lower
 from cgp.functional.gaussians import DenseGaussian, MarginalGaussian
 from cgp.functional.padding import add_noise, mask_gram, mask_tokens
 from cgp.plotting import variance_maps

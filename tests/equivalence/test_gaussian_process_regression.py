@@ -83,13 +83,13 @@ def test_latent_inputs_equal_to_keys_reduce_to_regression_as_the_noise_vanishes(
 def test_sparse_marginal_objective_is_the_density_of_its_generative_model(coupling):
     """Evidence of DTC, by GPyTorch's low-rank operator, on the keys' targets and the outputs."""
     block = SparseCGPAttention(
-        8, 1, num_inducing=4, coupling=coupling, conditional="sor", noise=NOISE, objective_reduction="sum"
+        8, 1, num_inducing=4, coupling=coupling, approximation="sor", noise=NOISE, objective="marginal"
     ).double()
     x, tokens = tokens_of(block)
     block.sampling = "mean"
     block(x)
-    value = -block._added_loss_terms["log_density"].loss()
-    S = block.inducing.points[0]
+    value = -block._added_loss_terms["log_density"].loss() * (6 * 8)  # it is per token and column
+    S = block.inducing_points[0]
     L = torch.linalg.cholesky(gram(S, S))
 
     def evidence(z, y):

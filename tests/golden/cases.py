@@ -153,7 +153,10 @@ def build_strategy(name: str) -> nn.Module:
             nn.Linear(2, 6), nn.Linear(2, 6), num_features=6, rank=3
         ),
     }
-    return builders[name]().double().eval()
+    strategy = builders[name]().double().eval()
+    if hasattr(strategy, "likelihood"):
+        strategy.likelihood.double()
+    return strategy
 
 
 def measure_strategy(strategy: Any) -> dict[str, Tensor]:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cgp import CGPAttention, SparseCGPAttention
-from cgp.functional.cholesky import NotPositiveDefiniteError
+from cgp.functional.linalg import NotPositiveDefiniteError
 from cgp.model.blocks import added_losses
 
 

@@ -9,7 +9,7 @@ from torch import nn
 from cgp import SparseCGPAttention
 from cgp.conversion import attention_sites, convert, describe, initialize_inducing
 from cgp.conversion.inducing import choose_inducing, most_informative
-from cgp.functional.covariances import canonical
+from cgp.functional.kernels import canonical
 from tests.cgp.conversion import hosts
 from tests.cgp.conversion.hosts import HOSTS
 

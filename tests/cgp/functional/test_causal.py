@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cgp.functional import correlated, sparse_correlated
 from cgp.functional.causal import CHUNK, causal_product, prefix_posterior, sparse_prefix_posterior
-from cgp.functional.covariances import squared_exponential as gram
-from cgp.functional.sparse_correlated import whiten
+from cgp.functional.correlated import ExactPosterior
+from cgp.functional.kernels import squared_exponential as gram
+from cgp.functional.linalg import whiten
+from cgp.functional.sparse_correlated import SparseCorrelatedPosterior
 
 NOISE = 0.05
 
@@ -23,25 +24,24 @@ def test_exact_rows_equal_conditioning_on_the_prefix():
     whole = prefix_posterior(gram(q, k), gram(k), v, torch.ones(9).double(), noise=NOISE)
     for t in range(9):
         row, prefix = slice(t, t + 1), slice(0, t + 1)
-        terms = correlated.direct_terms(gram(q[row], k[prefix]), gram(k[prefix]), v[prefix], noise=NOISE)
-        alone = correlated.marginal_posterior(terms, torch.ones(1).double())
+        one = torch.ones(1).double()
+        alone = ExactPosterior(gram(q[row], k[prefix]), gram(k[prefix]), one, noise=NOISE, values=v[prefix])
         torch.testing.assert_close(whole.mean[row], alone.mean)
         torch.testing.assert_close(whole.variance[row], alone.variance)
 
 
 @pytest.mark.parametrize("n", [5, CHUNK, 2 * CHUNK + 3])
-@pytest.mark.parametrize("conditional", ["dtc", "sor"])
-def test_sparse_rows_equal_conditioning_on_the_prefix_across_chunks(n, conditional):
+@pytest.mark.parametrize("approximation", ["dtc", "sor"])
+def test_sparse_rows_equal_conditioning_on_the_prefix_across_chunks(n, approximation):
     q, k, v, S = problem(n)
     W = whiten(gram(S))
     A_q, A_k = W @ gram(S, q), W @ gram(S, k)
-    whole = sparse_prefix_posterior(A_q, A_k, v, torch.ones(n).double(), noise=NOISE, conditional=conditional)
+    whole = sparse_prefix_posterior(A_q, A_k, v, torch.ones(n).double(), noise=NOISE, approximation=approximation)
     for t in range(n):
         row, prefix = slice(t, t + 1), slice(0, t + 1)
-        terms = sparse_correlated.direct_terms(
-            A_q[:, row], A_k[:, prefix], v[prefix], torch.ones(1).double(), noise=NOISE, conditional=conditional
-        )
-        alone = sparse_correlated.posterior(terms)
+        features = A_q[:, row], A_k[:, prefix]
+        one, options = torch.ones(1).double(), {"noise": NOISE, "approximation": approximation}
+        alone = SparseCorrelatedPosterior(*features, v[prefix], one, **options)
         torch.testing.assert_close(whole.mean[row], alone.mean)
         torch.testing.assert_close(whole.variance[row], alone.variance)
 
@@ -72,7 +72,7 @@ def test_gradients():
         W, one = whiten(gram(S)), torch.ones(4).double()
         sparse = sparse_prefix_posterior(W @ gram(S, q), W @ gram(S, k), v, one, noise=noise)
         exact = prefix_posterior(gram(q, k), gram(k), v, one, noise=noise)
-        return *sparse, *exact
+        return sparse.mean, sparse.variance, exact.mean, exact.variance
 
     assert torch.autograd.gradcheck(value, tuple(x.requires_grad_() for x in (q, k, v, S, noise)))
 

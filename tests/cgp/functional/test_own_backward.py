@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
-from cgp.functional import kernel_product, products
-from cgp.functional.cholesky import NotPositiveDefiniteError, cholesky, inverse_factor
-from cgp.functional.covariances import _log_squared_exponential, canonical, squared_exponential
-from cgp.functional.differentiation import may_own_backward
-from cgp.functional.draws import marginal_draw
-from cgp.functional.factored import factored, whitened
-from cgp.functional.normalised_softmax import normalised_softmax
-from cgp.functional.shared_features import shared_features
-from cgp.functional.sparse_correlated import direct_terms, features, features_of, latent_terms, marginal_posterior
-from cgp.functional.sparse_hop import sparse_hop
+from cgp.functional import kernel_attention as kernel_attention_module
+from cgp.functional.gaussians import marginal_draw
+from cgp.functional.kernel_attention import kernel_attention
+from cgp.functional.kernels import (
+    _log_squared_exponential,
+    _matern_value,
+    canonical,
+    squared_distance,
+    squared_exponential,
+)
+from cgp.functional.linalg import (
+    cholesky,
+    explained_variances,
+    inverse,
+    inverse_factor,
+    may_own_backward,
+    product,
+    quadratic_forms,
+    solve,
+)
+from cgp.functional.products import column_quadratic_forms
+from cgp.functional.sparse_correlated import features
 
 
 def normal(*shape, scale=1.0):
@@ -37,15 +51,6 @@ def plain_features(points, whitening, x):
     return whitening @ plain_gram(points, x)
 
 
-def plain_factored(matrix):
-    factor = cholesky(matrix, name="A", jitter=0.0)
-    return factor, inverse_factor(factor)
-
-
-def own_factored(matrix):
-    return tuple(factored(matrix, name="A", jitter=0.0))
-
-
 def symmetric(matrix):
     return 0.5 * (matrix + matrix.mT)
 
@@ -54,11 +59,19 @@ def attention_arguments():
     return normal(2, 3, 4, 2), normal(2, 3, 5, 2), normal(2, 3, 5, 3)
 
 
-def hop_arguments(*lengths):
-    """Prior variance, noise of each head, values, and features of queries, keys (and latent inputs)."""
-    prior, noise = torch.ones(2, 3, lengths[0]).double().requires_grad_(), torch.tensor([0.3, 0.5, 0.9]).double()
-    sets = [normal(2, 3, 4, n, scale=0.3 if i == 0 else 1.0) for i, n in enumerate(lengths)]
-    return prior, noise.requires_grad_(), normal(2, 3, lengths[1], 2), *sets
+def with_factor(function, invert=False):
+    """A function of a matrix, right-hand sides and the factor of the matrix, of the first two."""
+
+    def of_matrix(matrix, *rest):
+        matrix = symmetric(matrix)
+        factor = cholesky(matrix, name="A", jitter=0.0)
+        return function(matrix, *rest, inverse_factor(factor) if invert else factor)
+
+    return of_matrix
+
+
+def plain_solve(matrix, rhs):
+    return torch.cholesky_solve(rhs, torch.linalg.cholesky(symmetric(matrix)))
 
 
 RBF = canonical("rbf")
@@ -67,49 +80,45 @@ CASES = {
     "gram": (squared_exponential, plain_gram, lambda: (normal(2, 3, 4, 2), normal(3, 5, 2))),
     "gram of one set": (squared_exponential, plain_gram, lambda: (normal(2, 4, 3),)),
     "features": (
-        lambda p, w, x: features(RBF, p, w, x),
+        partial(features, RBF),
         plain_features,
         lambda: (normal(3, 4, 2), normal(3, 4, 4), normal(2, 3, 5, 2)),
     ),
-    "features of two sets": (
-        lambda p, w, x, y: features_of(RBF, p, w, x, y),
-        lambda p, w, x, y: (plain_features(p, w, x), plain_features(p, w, y)),
-        lambda: (normal(3, 4, 2), normal(3, 4, 4), normal(2, 3, 5, 2), normal(2, 3, 5, 2)),
+    "matern 5/2": (
+        canonical("matern52").gram,
+        lambda x, y: _matern_value(5.0 * squared_distance(x, y), 2),
+        lambda: (normal(2, 3, 4, 2), normal(3, 5, 2)),
     ),
-    "direct hop": (
-        lambda prior, noise, v, q, k: sparse_hop(q, k, None, v, prior, noise),
-        lambda prior, noise, v, q, k: tuple(marginal_posterior(direct_terms(q, k, v, prior, noise=noise))),
-        lambda: hop_arguments(5, 6),
+    "matern 3/2 of one set": (
+        canonical("matern32").gram,
+        lambda x: _matern_value(3.0 * squared_distance(x), 1),
+        lambda: (normal(2, 4, 3),),
     ),
-    "direct hop, variances alone": (
-        lambda prior, noise, q, k: sparse_hop(q, k, None, None, prior, noise)[1],
-        lambda prior, noise, q, k: marginal_posterior(direct_terms(q, k, k.mT, prior, noise=noise)).variance,
-        lambda: (lambda prior, noise, v, q, k: (prior, noise, q, k))(*hop_arguments(5, 6)),
+    "solve": (with_factor(solve), plain_solve, lambda: (definite(2), normal(2, 5, 3))),
+    "inverse": (
+        with_factor(inverse, invert=True),
+        lambda a: plain_solve(a, torch.eye(5, dtype=torch.float64).expand_as(a)),
+        lambda: (definite(2),),
     ),
-    "latent hop": (
-        lambda prior, noise, v, q, k, o: sparse_hop(q, k, o, v, prior, noise),
-        lambda prior, noise, v, q, k, o: tuple(marginal_posterior(latent_terms(q, o, k, v, prior, noise=noise))),
-        lambda: hop_arguments(5, 6, 7),
+    "explained variances": (
+        with_factor(explained_variances),
+        lambda a, c: (c * plain_solve(a, c)).sum(-2),
+        lambda: (definite(2), normal(2, 5, 3)),
     ),
     "marginal draw": (
         lambda mean, v, e: marginal_draw(mean, v.exp(), e.detach()),
         lambda mean, v, e: mean + v.exp().sqrt() * e.detach(),
         lambda: (normal(2, 5, 3), normal(2, 5, 1), torch.randn(4, 2, 5, 3, dtype=torch.float64)),
     ),
-    "factor and inverse": (
-        lambda a: own_factored(symmetric(a)),
-        lambda a: plain_factored(symmetric(a)),
-        lambda: (definite(2),),
-    ),
-    "kernel attention": (RBF.attend, lambda x, y, v: plain_gram(x, y) @ v, attention_arguments),
-    "product": (products.product, torch.matmul, lambda: (normal(2, 3, 4, 5), normal(3, 5, 2))),
+    "kernel attention": (partial(kernel_attention, RBF), lambda x, y, v: plain_gram(x, y) @ v, attention_arguments),
+    "product": (product, torch.matmul, lambda: (normal(2, 3, 4, 5), normal(3, 5, 2))),
     "quadratic forms": (
-        products.quadratic_forms,
+        quadratic_forms,
         lambda a, m: torch.einsum("...in,...ij,...jn->...n", a, m, a),
         lambda: (normal(2, 3, 4, 5), normal(3, 4, 4)),
     ),
     "column quadratic forms": (
-        lambda a, m: products.column_quadratic_forms(a, symmetric(m)),
+        lambda a, m: column_quadratic_forms(a, symmetric(m)),
         lambda a, m: torch.einsum("bhni,hcij,bhnj->bhnc", a, symmetric(m), a),
         lambda: (normal(2, 3, 5, 4), normal(3, 2, 4, 4)),
     ),
@@ -172,95 +181,12 @@ def test_the_diagonal_of_one_set_is_one_even_in_single_precision():
     assert (squared_exponential(100.0 * torch.randn(3, 20, 4)).diagonal(dim1=-2, dim2=-1) == 1.0).all()
 
 
-@pytest.mark.parametrize("n", [1, 15, 16, 17, 33, 64, 80])
-def test_the_inverse_by_blocks_is_the_inverse(n):
-    A = definite(3, n=n).detach()
-    pair = factored(A, name="A", jitter=0.0)
-    identity = torch.eye(n, dtype=torch.float64).expand(3, n, n)
-    torch.testing.assert_close(pair.factor @ pair.factor.mT, A)
-    torch.testing.assert_close(pair.inverse @ pair.factor, identity)
-    assert not pair.inverse.triu(1).any()
-    assert not pair.factor.triu(1).any()
-
-
-@pytest.mark.parametrize("n", [16, 48, 64])
-def test_in_single_precision_factors_are_as_good_as_lapacks(n):
-    """Kernel matrices with the noise that attention has: backward errors of the same size."""
-    K = squared_exponential(torch.randn(50, n, 8, dtype=torch.float64) * 0.3) + 0.01 * torch.eye(n)
-    pair, lapack = factored(K.float(), name="K", jitter=0.0), torch.linalg.cholesky(K.float()).double()
-    error = (pair.factor.double() @ pair.factor.double().mT - K).abs().max()
-    assert error <= 4 * (lapack @ lapack.mT - K).abs().max() + 1e-7
-    residual = pair.inverse.double() @ K @ pair.inverse.double().mT - torch.eye(n)
-    assert residual.abs().max() < 2e-3
-
-
-@pytest.mark.parametrize("n", [8, 100])
-def test_whitened_right_hand_sides_small_and_large(n):
-    A, B = definite(2, n=n), normal(2, n, 3)
-    factor, white = whitened(A, B, name="A", jitter=0.0)
-    expected = cholesky(A, name="A", jitter=0.0)
-    solved = torch.linalg.solve_triangular(expected, B, upper=False)
-    torch.testing.assert_close((factor, white), (expected, solved))
-    cotangent = torch.randn_like(white)
-    for own, plain in zip(
-        torch.autograd.grad(white, (A, B), cotangent), torch.autograd.grad(solved, (A, B), cotangent), strict=True
-    ):
-        torch.testing.assert_close(own, plain)
-
-
-def test_matrices_that_fail_climb_the_ladder_inside_as_well():
-    good, bad = torch.eye(40).double(), torch.eye(40).double()
-    bad[39, 39] = -2e-8
-    pair = factored(torch.stack([good, bad]), name="A", jitter=0.0)
-    torch.testing.assert_close(pair.factor[0], good)
-    assert pair.factor[1, 39, 39] > 0
-    with pytest.raises(NotPositiveDefiniteError, match="K is|K \\("):
-        factored(-good, name="K", jitter=0.0)
-
-
-def moved_features(points, whitening, scale, shift, x, y):
-    return shared_features(points, whitening, x, y, scale=scale, shift=shift)
-
-
-@pytest.mark.parametrize("lengths", [(5, 5), (5, 6)])
-def test_features_of_scaled_and_shifted_tokens(lengths):
-    points, whitening, scale, shift = normal(3, 4, 2), normal(3, 4, 4), normal(3, 1, 1), normal(2, 3, 1, 2)
-    x, y = (normal(2, 3, n, 2) for n in lengths)
-    arguments = points, whitening, scale, shift, x, y
-    expected = tuple(plain_features(points, whitening, scale * z + d) for z, d in zip((x, y), shift, strict=True))
-    features_of_both = moved_features(*arguments)
-    torch.testing.assert_close(features_of_both, expected)
-    cotangents = [torch.randn_like(rows) for rows in expected]
-    gradients = torch.autograd.grad(features_of_both, arguments, cotangents)
-    torch.testing.assert_close(gradients, torch.autograd.grad(expected, arguments, cotangents))
-    assert gradgradcheck(moved_features, arguments)
-    with torch.no_grad():
-        torch.testing.assert_close(moved_features(*arguments), expected)
-
-
-def test_where_a_variance_is_cut_at_zero_no_gradient_flows():
-    prior, noise, v, _, k = hop_arguments(5, 6)
-    q = normal(2, 3, 4, 5, scale=0.5)  # explained variances on both sides of the prior's
-    own, plain = sparse_hop(q, k, None, v, prior, noise), marginal_posterior(direct_terms(q, k, v, prior, noise=noise))
-    assert (q.square().sum(-2) > 1.0).any()
-    assert (q.square().sum(-2) < 1.0).any()
-    for a, b in zip(*(torch.autograd.grad(x[1].sum(), (q, prior)) for x in (own, plain)), strict=True):
-        torch.testing.assert_close(a, b)
-
-
 def test_a_draw_of_no_variance_is_its_mean_and_has_no_gradient_of_it():
     mean, variance = normal(3, 2), torch.tensor([[4.0], [0.0], [0.0]], dtype=torch.float64, requires_grad=True)
     draw = marginal_draw(mean, variance, torch.ones(3, 2, dtype=torch.float64))
     torch.testing.assert_close(draw, mean + torch.tensor([[2.0], [0.0], [0.0]]))
     (gradient,) = torch.autograd.grad(draw.sum(), variance)
     torch.testing.assert_close(gradient, torch.tensor([[0.5], [0.0], [0.0]], dtype=torch.float64))
-
-
-def test_without_a_graph_the_hop_is_the_same():
-    prior, noise, v, q, k, o = hop_arguments(5, 6, 7)
-    expected = sparse_hop(q, k, o, v, prior, noise)
-    with torch.no_grad():
-        torch.testing.assert_close(sparse_hop(q, k, o, v, prior, noise), expected)
 
 
 def test_what_is_kept_is_what_the_formula_needs():
@@ -273,27 +199,12 @@ def test_what_is_kept_is_what_the_formula_needs():
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):
         features(RBF, points, whitening, x)
     assert max(kept) <= max(x.numel(), 2 * 3 * 50 * 5)
-    assert len(kept) == 4  # points, whitening, tokens and covariance
-
-
-@pytest.mark.parametrize(("n", "m"), [(5, 5), (3, 7)])
-def test_softmax_gives_its_normaliser_with_gradients(n, m):
-    q, k, v = normal(2, 3, n, 4), normal(2, 3, m, 4), normal(2, 3, m, 4)
-    mean, normaliser = normalised_softmax(q, k, v)
-    scores = q @ k.mT / 2.0
-    expected = scores.softmax(-1) @ v, scores.logsumexp(-1)
-    torch.testing.assert_close((mean, normaliser), expected)
-    cotangents = torch.randn_like(mean), torch.randn_like(normaliser)
-    own = torch.autograd.grad((mean, normaliser), (q, k, v), cotangents)
-    torch.testing.assert_close(own, torch.autograd.grad(expected, (q, k, v), cotangents))
-    assert gradcheck(normalised_softmax, (q, k, v))
-    alone = torch.autograd.grad(normalised_softmax(q, k, v)[1].sum(), (q, k))
-    torch.testing.assert_close(alone, torch.autograd.grad((q @ k.mT / 2.0).logsumexp(-1).sum(), (q, k)))
+    assert len(kept) == 5  # points and their centre, whitening, tokens and covariance
 
 
 @pytest.mark.parametrize("columns", [1, 3, 6])
 def test_large_kernel_attention_is_the_same(columns, monkeypatch):
-    monkeypatch.setattr(kernel_product, "_KEPT", 0)
+    monkeypatch.setattr(kernel_attention_module, "_KEPT", 0)
     own, plain, _ = CASES["kernel attention"]
     arguments = *attention_arguments()[:2], normal(2, 3, 5, columns)
     attended, expected = own(*arguments), plain(*arguments)
@@ -310,5 +221,5 @@ def test_large_kernel_attention_keeps_no_covariance():
     q, k, v = (torch.randn(4, 800, 8).requires_grad_() for _ in range(3))
     kept = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):
-        RBF.attend(q, k, v)
+        kernel_attention(RBF, q, k, v)
     assert max(kept) < 2 * q.numel()

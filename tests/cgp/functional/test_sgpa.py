@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.distributions import MultivariateNormal, kl_divergence
 
 from cgp.functional import sgpa
-from cgp.functional.covariances import CANONICAL
+from cgp.functional.kernels import CANONICAL
 from cgp.functional.padding import mask_gram, mask_tokens
 from cgp.functional.sgpa import GlobalKeys
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cgp.functional.cholesky import solve_lower
-from cgp.functional.covariances import squared_exponential
+from cgp.functional.kernels import squared_exponential
+from cgp.functional.linalg import solve_lower
 from cgp.functional.visible import (
     Visibility,
     exact_covariance,

@@ -30,7 +30,7 @@ def test_joint_covariance_is_psd_for_any_stock_kernel(name):
 
 @pytest.mark.parametrize("name", BASE_KERNELS)
 def test_named_kernels_are_the_functional_ones(name):
-    covariances = pytest.importorskip("cgp.functional.covariances")
+    covariances = pytest.importorskip("cgp.functional.kernels")
     kernel = CorrelatedKernel(name, 2, 3).double()
     x1, x2 = torch.randn(5, 3).double(), torch.randn(4, 3).double()
     z1, z2 = kernel.input_maps[0](x1), kernel.input_maps[1](x2)

@@ -13,7 +13,7 @@ from cgp.operators import DenseCovarianceLinearOperator, LazyMultivariateNormal,
 BLOCKS = {
     "direct": lambda: SparseCGPAttention(8, 2, num_inducing=4),
     "latent": lambda: SparseCGPAttention(8, 2, num_inducing=4, coupling="latent"),
-    "sor": lambda: SparseCGPAttention(8, 2, num_inducing=4, conditional="sor"),
+    "sor": lambda: SparseCGPAttention(8, 2, num_inducing=4, approximation="sor"),
     "sgpa": lambda: SGPAttention(8, 2, num_inducing=4),
 }
 

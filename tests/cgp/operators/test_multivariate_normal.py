@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import gpytorch
 import numpy as np
@@ -13,8 +14,8 @@ from linear_operator.operators import (
 from scipy import stats
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from cgp.functional.cholesky import cholesky
 from cgp.functional.gaussians import DenseGaussian, LowRankGaussian, MarginalGaussian
+from cgp.functional.linalg import cholesky
 from cgp.operators import (
     LowRankPlusDiagonalLinearOperator,
     SharedCovarianceLinearOperator,
@@ -196,7 +197,7 @@ def test_exact_above_800_rows(kind):
 @pytest.mark.parametrize("batch", BATCHES)
 def test_padded_tokens_have_their_mean_and_leave_the_others_alone(kind, batch):
     posterior, covariance = make(kind, *batch, padded=2)
-    posterior = posterior._replace(mean=posterior.mean.detach().requires_grad_())
+    posterior = replace(posterior, mean=posterior.mean.detach().requires_grad_())
     distribution = multivariate_normal(posterior)
     draw = distribution.rsample(torch.Size([7]))
     assert torch.equal(draw[..., -2:], posterior.mean.mT[..., -2:].expand(7, *batch, S, 2))
@@ -213,8 +214,8 @@ def test_padded_tokens_have_their_mean_and_leave_the_others_alone(kind, batch):
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_at_padded_tokens_are_finite(kind):
     posterior, _ = make(kind, padded=2)
-    leaves = [t.clone().requires_grad_() for t in posterior if t is not None and t.is_floating_point()]
-    rest = [t for t in posterior if t is not None and not t.is_floating_point()]
+    leaves = [t.clone().requires_grad_() for t in vars(posterior).values() if t is not None and t.is_floating_point()]
+    rest = [t for t in vars(posterior).values() if t is not None and not t.is_floating_point()]
     multivariate_normal(type(posterior)(*leaves, *rest)).rsample().square().sum().backward()
     assert all(leaf.grad.isfinite().all() for leaf in leaves)
 
@@ -222,7 +223,7 @@ def test_gradients_at_padded_tokens_are_finite(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_of_draws_and_densities(kind):
     posterior, _ = make(kind, 2, n=4, s=2)
-    leaves = tuple(t.clone().requires_grad_() for t in posterior if t is not None)
+    leaves = tuple(t.clone().requires_grad_() for t in vars(posterior).values() if t is not None)
     value = torch.randn(2, 2, 4).double()
 
     def density(*leaves):
@@ -281,7 +282,7 @@ def test_operations_keep_the_structure(kind):
 
 def test_covariance_shared_over_heads_too():
     posterior, _ = make("low_rank", n=5, s=2)
-    wide = posterior._replace(mean=torch.randn(3, 4, 5, 2).double())
+    wide = replace(posterior, mean=torch.randn(3, 4, 5, 2).double())
     distribution = multivariate_normal(wide)
     assert distribution.batch_shape == (3, 4, 2) == distribution.lazy_covariance_matrix.batch_shape
     draws = distribution.rsample(torch.Size([2000])) - wide.mean.mT

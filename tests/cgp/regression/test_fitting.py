@@ -4,7 +4,7 @@ import pytest
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
-from cgp.functional.cholesky import NotPositiveDefiniteError
+from cgp.functional.linalg import NotPositiveDefiniteError
 from cgp.regression import CorrelatedGPRegression, SparseCorrelatedGPRegression, StochasticCorrelatedGPRegression
 from cgp.regression.adam import fit_adam, fit_minibatches
 from cgp.regression.fitting import ProgressLine, fit_lbfgs

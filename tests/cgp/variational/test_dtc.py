@@ -87,8 +87,8 @@ def test_one_layer_equals_gpytorch_svgp_at_its_best_distribution():
     best = strategy._optimum(strategy._whitening())
     with torch.no_grad():
         distribution = svgp.variational_strategy._variational_distribution
-        distribution.variational_mean.copy_(best.location)
-        distribution.chol_variational_covar.copy_(torch.linalg.cholesky(best.root.mT @ best.root))
+        distribution.variational_mean.copy_(best.location[:, 0])
+        distribution.chol_variational_covar.copy_(torch.linalg.cholesky(best.covariance))
         svgp.variational_strategy.variational_params_initialized.fill_(1)
         ours, theirs = ApproximateGP(strategy)(x), svgp(x)
         torch.testing.assert_close(ours.mean, theirs.mean, rtol=1e-4, atol=1e-4)
@@ -124,7 +124,7 @@ def test_correlated_processes_inform_each_other_through_one_inducing_set():
     likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
     strategy = DTCVariationalStrategy(kernel, torch.linspace(-3, 3, 12).double()[:, None], rows, targets, likelihood)
     model = ApproximateGP(strategy).double()
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.05)
+    optimiser = torch.optim.Adam([*model.parameters(), *likelihood.parameters()], lr=0.05)
     elbo = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=40)
     losses = []
     for _ in range(120):
@@ -144,3 +144,19 @@ def test_wrong_shapes_are_refused():
     x, y = data()
     with pytest.raises(ValueError, match=r"expected \(m, d\), \(n, d\) and \(n,\)"):
         DTCVariationalStrategy(gpytorch.kernels.RBFKernel(), x, x, y[:3], gpytorch.likelihoods.GaussianLikelihood())
+
+
+def test_priors_are_counted_once():
+    """GPyTorch adds the prior of every module below the objective, which holds the likelihood itself."""
+    x, y = data()
+    priors = [gpytorch.priors.GammaPrior(2.0, 3.0) for _ in range(2)]
+    kernel = gpytorch.kernels.RBFKernel(lengthscale_prior=priors[0])
+    likelihood = gpytorch.likelihoods.GaussianLikelihood(noise_prior=priors[1]).double()
+    strategy = DTCVariationalStrategy(kernel, x[:4], x, y, likelihood).double()
+    model = ApproximateGP(strategy)
+    without = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=len(y))
+    value = without(model(x), y)
+    expected = priors[0].log_prob(kernel.lengthscale).sum() + priors[1].log_prob(likelihood.noise).sum()
+    for module in (kernel, likelihood.noise_covar):
+        module._priors.clear()
+    torch.testing.assert_close(value - without(model(x), y), expected / len(y))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
-from cgp.functional.covariances import CANONICAL, canonical, squared_distance, squared_exponential
+from cgp.functional.kernels import CANONICAL, canonical, squared_distance, squared_exponential
 
 
 def with_unit_lengthscale(kernel):

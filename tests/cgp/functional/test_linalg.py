@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cgp.functional.cholesky import NotPositiveDefiniteError, cholesky, inverse_factor, log_determinant, solve_lower
-from cgp.functional.covariances import squared_exponential
+from cgp.functional.kernels import squared_exponential
+from cgp.functional.linalg import NotPositiveDefiniteError, cholesky, inverse_factor, log_determinant, solve_lower
 
 
 def definite(n=5, batch=(2,), dtype=torch.float64):

@@ -1,0 +1,399 @@
+r"""Canonical, parameter-free covariances of projected points.
+
+Each is :math:`\kappa_o(z, z')` of CGPT (13)-(16): unit lengthscale, and unit variance except for the exponential dot
+product. Lengthscales live in the maps that produce the points. All can be differentiated twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .linalg import in_functorch, may_own_backward
+
+__all__ = [
+    "CANONICAL",
+    "Canonical",
+    "canonical",
+    "exponential",
+    "matern12",
+    "matern32",
+    "matern52",
+    "rational_quadratic",
+    "robust_centre",
+    "squared_distance",
+    "squared_exponential",
+]
+
+
+class Canonical(NamedTuple):
+    """A named canonical covariance.
+
+    Attributes:
+        name: its key in :data:`CANONICAL`.
+        gram: ``(x1, x2=None) -> (*batch, N, M)``.
+        log_diagonal: ``(x) -> (*batch, N)``, the log of the covariance of each point with itself.
+        stationary: whether the covariance depends on differences only.
+    """
+
+    name: str
+    gram: Callable[..., Tensor]
+    log_diagonal: Callable[[Tensor], Tensor]
+    stationary: bool
+
+    def diagonal(self, x: Tensor) -> Tensor:
+        r"""Prior variance of each point, :math:`\kappa_o(z, z)`.
+
+        Args:
+            x: points, ``(*batch, N, D)``.
+
+        Returns:
+            ``(*batch, N)``.
+        """
+        return self.log_diagonal(x).exp()
+
+
+def canonical(name: str) -> Canonical:
+    """The canonical covariance of a name.
+
+    Args:
+        name: one of the keys of :data:`CANONICAL`.
+
+    Returns:
+        The covariance.
+
+    Raises:
+        ValueError: if the name is not known.
+
+    Example:
+        >>> canonical("rbf").gram is squared_exponential
+        True
+    """
+    if name not in CANONICAL:
+        raise ValueError(f"kernel: expected one of {sorted(CANONICAL)}, got {name!r}")
+    return CANONICAL[name]
+
+
+def squared_exponential(x1: Tensor, x2: Tensor | None = None) -> Tensor:
+    r"""Squared exponential covariance, :math:`\exp(-\tfrac12\|z - z'\|^2)`.
+
+    Args:
+        x1: ``(*batch, N, D)``.
+        x2: ``(*batch, M, D)``; None stands for ``x1``.
+
+    Returns:
+        ``(*batch, N, M)``, in [0, 1].
+
+    Example:
+        >>> squared_exponential(torch.tensor([[0.0], [1.0]]))
+        tensor([[1.0000, 0.6065],
+                [0.6065, 1.0000]])
+    """
+    if may_own_backward():
+        return _SelfGram.apply(x1) if x2 is None else _Gram.apply(x1, x2)
+    return _log_squared_exponential(x1, x2).exp()
+
+
+def matern12(x1: Tensor, x2: Tensor | None = None) -> Tensor:
+    r"""Matérn-1/2 covariance, :math:`\exp(-d)`.
+
+    Args:
+        x1: ``(*batch, N, D)``.
+        x2: ``(*batch, M, D)``; None stands for ``x1``.
+
+    Returns:
+        ``(*batch, N, M)``, in [0, 1].
+
+    Example:
+        >>> matern12(torch.tensor([[0.0]]), torch.tensor([[2.0]]))
+        tensor([[0.1353]])
+    """
+    return _matern(squared_distance(x1, x2), 0)
+
+
+def matern32(x1: Tensor, x2: Tensor | None = None) -> Tensor:
+    r"""Matérn-3/2 covariance, :math:`(1 + \sqrt3 d) \exp(-\sqrt3 d)`.
+
+    Args:
+        x1: ``(*batch, N, D)``.
+        x2: ``(*batch, M, D)``; None stands for ``x1``.
+
+    Returns:
+        ``(*batch, N, M)``, in [0, 1].
+
+    Example:
+        >>> matern32(torch.tensor([[0.0]]), torch.tensor([[2.0]]))
+        tensor([[0.1397]])
+    """
+    return _matern(3.0 * squared_distance(x1, x2), 1)
+
+
+def matern52(x1: Tensor, x2: Tensor | None = None) -> Tensor:
+    r"""Matérn-5/2 covariance, :math:`(1 + \sqrt5 d + \tfrac53 d^2) \exp(-\sqrt5 d)`.
+
+    Args:
+        x1: ``(*batch, N, D)``.
+        x2: ``(*batch, M, D)``; None stands for ``x1``.
+
+    Returns:
+        ``(*batch, N, M)``, in [0, 1].
+
+    Example:
+        >>> matern52(torch.tensor([[0.0]]), torch.tensor([[2.0]]))
+        tensor([[0.1387]])
+    """
+    return _matern(5.0 * squared_distance(x1, x2), 2)
+
+
+def rational_quadratic(x1: Tensor, x2: Tensor | None = None) -> Tensor:
+    r"""Rational quadratic covariance of unit shape, :math:`(1 + \tfrac12 d^2)^{-1}`.
+
+    Args:
+        x1: ``(*batch, N, D)``.
+        x2: ``(*batch, M, D)``; None stands for ``x1``.
+
+    Returns:
+        ``(*batch, N, M)``, in [0, 1].
+
+    Example:
+        >>> rational_quadratic(torch.tensor([[0.0]]), torch.tensor([[2.0]]))
+        tensor([[0.3333]])
+    """
+    return (1.0 - _log_squared_exponential(x1, x2)).reciprocal()
+
+
+def exponential(x1: Tensor, x2: Tensor | None = None) -> Tensor:
+    r"""Exponential of the scaled dot product, :math:`\exp(z^\top z' / \sqrt D)`.
+
+    Not stationary: its diagonal is :math:`\exp(\|z\|^2/\sqrt D)`.
+
+    Args:
+        x1: ``(*batch, N, D)``.
+        x2: ``(*batch, M, D)``; None stands for ``x1``.
+
+    Returns:
+        ``(*batch, N, M)``, positive.
+
+    Raises:
+        ValueError: if a covariance is beyond the largest number of the dtype.
+
+    Example:
+        >>> exponential(torch.tensor([[1.0]]), torch.tensor([[2.0]]))
+        tensor([[7.3891]])
+    """
+    other = x1 if x2 is None else x2
+    return _checked_exp(x1 @ other.mT * x1.shape[-1] ** -0.5)
+
+
+def squared_distance(x1: Tensor, x2: Tensor | None = None) -> Tensor:
+    r"""Squared Euclidean distances by one matrix product.
+
+    .. math:: d^2_{ij} = \|a_i\|^2 + \|b_j\|^2 - 2\, a_i^\top b_j, \qquad a = x_1 - c,\; b = x_2 - c
+
+    with :math:`c` a centre of the points that a few far ones do not move: the subtraction loses the digits of points
+    far from it.
+
+    Args:
+        x1: ``(*batch, N, D)``.
+        x2: ``(*batch, M, D)``; None stands for ``x1`` and makes the diagonal exactly zero.
+
+    Returns:
+        ``(*batch, N, M)``, at least zero.
+
+    Example:
+        >>> squared_distance(torch.tensor([[0.0, 0.0], [3.0, 4.0]]))
+        tensor([[ 0., 25.],
+                [25.,  0.]])
+    """
+    return 2.0 * _log_squared_exponential(x1, x2).abs()
+
+
+def robust_centre(x: Tensor) -> Tensor:
+    """Median of the means of five interleaved groups, which far points in two of them do not move.
+
+    Args:
+        x: ``(*batch, N, D)``.
+
+    Returns:
+        ``(*batch, 1, D)``, without a gradient: a common shift drops out of every distance.
+
+    Example:
+        >>> robust_centre(torch.tensor([[0.0], [1.0], [2.0], [3.0], [1e6]]))
+        tensor([[2.]])
+    """
+    x = x.detach()
+    if x.shape[-2] < 5:
+        return x.median(-2, keepdim=True).values
+    a, b, c, d, e = (x[..., start::5, :].mean(-2, keepdim=True) for start in range(5))
+    low = torch.maximum(torch.minimum(a, b), torch.minimum(c, d))
+    high = torch.minimum(torch.maximum(a, b), torch.maximum(c, d))
+    return torch.maximum(torch.minimum(low, high), torch.minimum(torch.maximum(low, high), e))
+
+
+def _log_squared_exponential(x1: Tensor, x2: Tensor | None) -> Tensor:
+    """Minus half the squared distances: one product of points augmented by their squared norms."""
+    centre = robust_centre(x1 if x2 is None else x2)
+    a = x1 - centre
+    b = a if x2 is None else x2 - centre
+    half_a, half_b = -0.5 * a.square().sum(-1, keepdim=True), -0.5 * b.square().sum(-1, keepdim=True)
+    left = torch.cat([a, half_a, torch.ones_like(half_a)], dim=-1)
+    right = torch.cat([b, torch.ones_like(half_b), half_b], dim=-1)
+    log_gram = (left @ right.mT).clamp(max=0.0)
+    if x2 is not None:
+        return log_gram
+    itself = torch.eye(x1.shape[-2], dtype=torch.bool, device=x1.device)
+    return log_gram.masked_fill(itself, 0.0)  # rounding would leave a distance of a point to itself
+
+
+def _relative(x: Tensor, centre: Tensor) -> Tensor:
+    """Points relative to a centre; nothing in place where a backward pass is differentiated again."""
+    if torch.is_grad_enabled():
+        return x - centre
+    room = x.new_empty(torch.broadcast_shapes(x.shape, centre.shape))  # contiguous: heads would be copied later
+    return torch.sub(x, centre, out=room)
+
+
+def _covariance_of_centred(a: Tensor, b: Tensor) -> Tensor:
+    """Squared exponential of points near the origin, in place from the first product on."""
+    half_a = torch.linalg.vector_norm(a, dim=-1, keepdim=True).square_().mul_(-0.5)
+    half_b = half_a if b is a else torch.linalg.vector_norm(b, dim=-1, keepdim=True).square_().mul_(-0.5)
+    if a.shape[:-2] == b.shape[:-2]:
+        logarithms = half_a + half_b.mT
+        logarithms.view(-1, *logarithms.shape[-2:]).baddbmm_(*(x.reshape(-1, *x.shape[-2:]) for x in (a, b.mT)))
+    else:
+        logarithms = (a @ b.mT).add_(half_a).add_(half_b.mT)
+    return logarithms.clamp_(max=0.0).exp_()
+
+
+class _Gram(torch.autograd.Function):
+    r"""Squared exponential of two sets of points; keeps only the points and the covariance.
+
+    .. math:: \frac{\partial \ell}{\partial a_i} = \sum_j G_{ij}(b_j - a_i), \quad
+        G = \frac{\partial \ell}{\partial K}\circ K
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x1: Tensor, x2: Tensor) -> Tensor:
+        centre = robust_centre(x2)
+        covariance = _covariance_of_centred(_relative(x1, centre), _relative(x2, centre))
+        ctx.save_for_backward(x1, x2, centre, covariance)
+        return covariance
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        x1, x2, centre, covariance = ctx.saved_tensors
+        weights = gradients[0] * covariance
+        a, b = _relative(x1, centre), _relative(x2, centre)
+        of_a = of_b = None
+        if ctx.needs_input_grad[0]:
+            of_a = (weights @ b - weights.sum(-1, keepdim=True) * a).sum_to_size(x1.shape)
+        if ctx.needs_input_grad[1]:
+            of_b = (weights.mT @ a - weights.sum(-2)[..., None] * b).sum_to_size(x2.shape)
+        return of_a, of_b
+
+
+class _SelfGram(torch.autograd.Function):
+    """Squared exponential of one set of points; the gradients of both sides in one product."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        centre = robust_centre(x)
+        a = _relative(x, centre)
+        covariance = _covariance_of_centred(a, a)
+        covariance.diagonal(dim1=-2, dim2=-1).fill_(1.0)  # rounding would leave a distance of a point to itself
+        ctx.save_for_backward(x, centre, covariance)
+        return covariance
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        x, centre, covariance = ctx.saved_tensors
+        weights = (gradients[0] + gradients[0].mT) * covariance
+        a = _relative(x, centre)
+        return weights @ a - weights.sum(-1, keepdim=True) * a
+
+
+def _matern(squared: Tensor, degree: int) -> Tensor:
+    """Half-integer Matérn covariance of the squared, scaled distance r."""
+    if torch.compiler.is_compiling():
+        return _matern_value(squared, degree)
+    return _Matern.apply(squared, degree)
+
+
+def _matern_value(squared: Tensor, degree: int) -> Tensor:
+    distance = squared.clamp(min=torch.finfo(squared.dtype).eps ** 2).sqrt()
+    decay = (-distance).exp()
+    return decay if degree == 0 else (1.0 + distance + (squared / 3.0 if degree == 2 else 0.0)) * decay
+
+
+class _Matern(torch.autograd.Function):
+    r"""Matérn covariance as a function of the squared distance u, whose derivative is the one of a degree less.
+
+    .. math:: f_2' = -\tfrac16 f_1, \quad f_1' = -\tfrac12 f_0, \quad f_0' = -\frac{f_0}{2\sqrt u}
+
+    Through the root, derivatives at coincident points would be lost.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(squared: Tensor, degree: int) -> Tensor:
+        return _matern_value(squared, degree)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[0], output)
+        ctx.save_for_forward(inputs[0], output)
+        ctx.degree = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        squared, value = ctx.saved_tensors
+        return gradients[0] * _matern_slope(squared, value, ctx.degree), None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
+        squared, value = ctx.saved_tensors
+        return tangents[0] * _matern_slope(squared, value, ctx.degree)
+
+
+def _matern_slope(squared: Tensor, value: Tensor, degree: int) -> Tensor:
+    if degree:
+        return _matern(squared, degree - 1) / (-2.0, -6.0)[degree - 1]
+    nearest = torch.finfo(squared.dtype).eps ** 2
+    return torch.where(squared > nearest, -0.5 * value * squared.clamp(min=nearest).rsqrt(), 0.0)
+
+
+def _checked_exp(logarithms: Tensor) -> Tensor:
+    """The exponential; a ValueError where it overflows, as far as values may be read."""
+    largest = math.log(torch.finfo(logarithms.dtype).max)
+    if logarithms.device.type == "cpu" and not (torch.compiler.is_compiling() or in_functorch()):
+        if bool((logarithms > largest).any()):
+            raise ValueError(
+                f"kernel: 'exponential' overflows {logarithms.dtype}: expected scaled dot products up to "
+                f"{largest:.1f}, got {float(logarithms.detach().max()):.1f}; shrink the inputs or the maps"
+            )
+    elif not in_functorch():
+        torch._assert_async((logarithms <= largest).all(), "kernel: 'exponential' overflows")
+    return logarithms.exp()
+
+
+def _zero(x: Tensor) -> Tensor:
+    return x.new_zeros(()).expand(x.shape[:-1])
+
+
+def _log_exponential_diagonal(x: Tensor) -> Tensor:
+    return x.square().sum(-1) * x.shape[-1] ** -0.5
+
+
+CANONICAL: dict[str, Canonical] = {
+    "rbf": Canonical("rbf", squared_exponential, _zero, stationary=True),
+    "matern12": Canonical("matern12", matern12, _zero, stationary=True),
+    "matern32": Canonical("matern32", matern32, _zero, stationary=True),
+    "matern52": Canonical("matern52", matern52, _zero, stationary=True),
+    "rq": Canonical("rq", rational_quadratic, _zero, stationary=True),
+    "exponential": Canonical("exponential", exponential, _log_exponential_diagonal, stationary=False),
+}

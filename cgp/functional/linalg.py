@@ -1,0 +1,426 @@
+r"""Linear algebra of batches of small covariances: one jittered Cholesky, and products that keep views.
+
+``a @ b`` keeps contiguous copies of operands that are views (as the heads of one projection are), and a quadratic form
+keeps the product in its middle. :func:`product` and :func:`quadratic_forms` keep only their operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+__all__ = [
+    "NotPositiveDefiniteError",
+    "cholesky",
+    "explained_variances",
+    "in_functorch",
+    "inverse",
+    "inverse_factor",
+    "log_determinant",
+    "may_own_backward",
+    "open_backward",
+    "product",
+    "quadratic_forms",
+    "solve",
+    "solve_lower",
+    "whiten",
+]
+
+_BASE_JITTER = {torch.float32: 1e-5, torch.float64: 1e-8}
+_RUNGS = (1.0, 10.0, 100.0)
+
+
+class NotPositiveDefiniteError(ValueError):
+    """A matrix stayed indefinite, or held NaN or infinity, at the largest jitter that is allowed."""
+
+
+def cholesky(matrix: Tensor, *, name: str, jitter: float | None = None) -> Tensor:
+    r"""Lower Cholesky factor with the smallest jitter of a fixed ladder that succeeds, chosen per matrix.
+
+    .. math:: L L^\top = A + \epsilon\,\overline{\operatorname{diag} A}\; I
+
+    The ladder is ``jitter``, then 1, 10 and 100 times the base (1e-5 in float32, 1e-8 in float64). Where the values
+    of a
+    tensor may be read without a synchronisation (on the CPU, outside a trace) it is climbed only by matrices that
+    fail; elsewhere the rung is chosen by ``torch.where`` and a failure is asserted asynchronously (under ``torch.func``
+    transforms, where nothing can be asserted, the factor of a failed matrix is NaN throughout).
+
+    Args:
+        matrix: symmetric positive (semi-)definite matrices, ``(*batch, n, n)``; the lower triangle is read.
+        name: what the matrix is, for the error message.
+        jitter: the first rung, relative to the mean of the diagonal. ``None`` starts at the base; 0 is right for
+            matrices whose smallest eigenvalue is known to be well above rounding (noise was added).
+
+    Returns:
+        The lower factor, ``(*batch, n, n)``.
+
+    Raises:
+        TypeError: if the matrix is neither float32 nor float64.
+        NotPositiveDefiniteError: if a matrix fails at the last rung.
+
+    Example:
+        >>> cholesky(torch.tensor([[4.0, 2.0], [2.0, 3.0]], dtype=torch.float64), name="K", jitter=0.0)
+        tensor([[2.0000, 0.0000],
+                [1.0000, 1.4142]], dtype=torch.float64)
+    """
+    if matrix.dtype not in _BASE_JITTER:
+        raise TypeError(f"cholesky of {name}: expected float32 or float64, got {matrix.dtype}")
+    base = _BASE_JITTER[matrix.dtype]
+    rungs = [r * base for r in _RUNGS]
+    ladder = rungs if jitter is None else [jitter, *(r for r in rungs if r > jitter)]
+    if _is_traced(matrix):
+        return _traced_cholesky(matrix, name, ladder)
+    return _eager_cholesky(matrix, name, ladder)
+
+
+def solve_lower(factor: Tensor, rhs: Tensor) -> Tensor:
+    r"""Solution of a lower triangular system, :math:`L^{-1} B`.
+
+    Args:
+        factor: lower triangular, ``(*batch, n, n)``.
+        rhs: ``(*batch, n, k)``.
+
+    Returns:
+        ``(*batch, n, k)``.
+
+    Example:
+        >>> solve_lower(torch.tensor([[2.0, 0.0], [1.0, 1.0]]), torch.tensor([[2.0], [3.0]]))
+        tensor([[1.],
+                [2.]])
+    """
+    return torch.linalg.solve_triangular(factor, rhs, upper=False)
+
+
+def inverse_factor(factor: Tensor) -> Tensor:
+    r"""Inverse of a small lower triangular factor, :math:`L^{-1}`, for repeated use by matrix products.
+
+    Meant for factors of a few dozen rows whose condition is bounded (jittered, or eigenvalues at least one): there it
+    is as
+    accurate as substitution and lets many right-hand sides be multiplied rather than solved.
+
+    Args:
+        factor: lower triangular, ``(*batch, m, m)``.
+
+    Returns:
+        Lower triangular, ``(*batch, m, m)``.
+
+    Example:
+        >>> inverse_factor(torch.tensor([[2.0, 0.0], [1.0, 1.0]]))
+        tensor([[ 0.5000,  0.0000],
+                [-0.5000,  1.0000]])
+    """
+    identity = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
+    return torch.linalg.solve_triangular(factor, identity.expand_as(factor), upper=False)
+
+
+def log_determinant(factor: Tensor) -> Tensor:
+    r"""Log-determinant of the factored matrix, :math:`\log|A| = 2 \sum_i \log L_{ii}`.
+
+    Args:
+        factor: its lower Cholesky factor, ``(*batch, n, n)``.
+
+    Returns:
+        ``(*batch,)``, in nats.
+
+    Example:
+        >>> log_determinant(torch.eye(3) * 2.0)
+        tensor(4.1589)
+    """
+    return 2.0 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+
+
+def whiten(covariance: Tensor) -> Tensor:
+    r"""Inverse factor of an inducing covariance, :math:`L^{-1}`, which turns Gram matrices into features.
+
+    It depends on the inducing inputs only: where they are weights, it can be computed once.
+
+    Args:
+        covariance: ``(*batch, m, m)``.
+
+    Returns:
+        Lower triangular, ``(*batch, m, m)``.
+
+    Example:
+        >>> whiten(torch.eye(2, dtype=torch.float64) * 4.0)
+        tensor([[0.5000, 0.0000],
+                [0.0000, 0.5000]], dtype=torch.float64)
+    """
+    return inverse_factor(cholesky(covariance, name="covariance of the inducing inputs"))
+
+
+def solve(matrix: Tensor, rhs: Tensor, factor: Tensor) -> Tensor:
+    r"""Solution of a positive definite system, :math:`A^{-1}B`, whose backward pass does not differentiate a Cholesky.
+
+    Args:
+        matrix: A, ``(*batch, n, n)``.
+        rhs: B, ``(*batch, n, k)``.
+        factor: its lower Cholesky factor, ``(*batch, n, n)``.
+
+    Returns:
+        ``(*batch, n, k)``.
+
+    Example:
+        >>> solve(torch.tensor([[4.0]]), torch.tensor([[8.0]]), torch.tensor([[2.0]]))
+        tensor([[2.]])
+    """
+    return _Solve.apply(matrix, rhs, factor) if may_own_backward() else torch.cholesky_solve(rhs, factor)
+
+
+def inverse(matrix: Tensor, whitening: Tensor) -> Tensor:
+    r"""Inverse of a small positive definite matrix, :math:`A^{-1} = W^\top W`, likewise.
+
+    Args:
+        matrix: A, ``(*batch, m, m)``.
+        whitening: W, the inverse of its lower Cholesky factor, ``(*batch, m, m)``.
+
+    Returns:
+        ``(*batch, m, m)``.
+
+    Example:
+        >>> inverse(torch.tensor([[4.0]]), torch.tensor([[0.5]]))
+        tensor([[0.2500]])
+    """
+    return _Inverse.apply(matrix, whitening) if may_own_backward() else whitening.mT @ whitening
+
+
+def explained_variances(matrix: Tensor, columns: Tensor, factor: Tensor) -> Tensor:
+    r"""Quadratic forms of the inverse, :math:`c_i^\top A^{-1}c_i = \|L^{-1}c_i\|^2`, likewise.
+
+    Args:
+        matrix: A, ``(*batch, n, n)``.
+        columns: c, ``(*batch, n, k)``.
+        factor: L, the lower Cholesky factor of A, ``(*batch, n, n)``.
+
+    Returns:
+        ``(*batch, k)``, not negative.
+
+    Example:
+        >>> explained_variances(torch.tensor([[4.0]]), torch.tensor([[6.0]]), torch.tensor([[2.0]]))
+        tensor([9.])
+    """
+    if may_own_backward():
+        return _ExplainedVariances.apply(matrix, columns, factor)
+    return solve_lower(factor, columns).square().sum(-2)
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """Matrix product, ``a @ b``.
+
+    Args:
+        a: ``(*batch, n, k)``.
+        b: ``(*batch, k, m)``.
+
+    Returns:
+        ``(*batch, n, m)``.
+
+    Example:
+        >>> product(torch.ones(1, 2), torch.ones(2, 1))
+        tensor([[2.]])
+    """
+    return _Product.apply(a, b) if may_own_backward() else a @ b
+
+
+def quadratic_forms(columns: Tensor, matrix: Tensor) -> Tensor:
+    r"""Quadratic form of each column, :math:`a_i^\top M a_i`.
+
+    Args:
+        columns: ``(*batch, m, n)``.
+        matrix: M, ``(*batch, m, m)``.
+
+    Returns:
+        ``(*batch, n)``.
+
+    Example:
+        >>> quadratic_forms(torch.ones(2, 1), 3.0 * torch.eye(2))
+        tensor([6.])
+    """
+    return _QuadraticForms.apply(columns, matrix) if may_own_backward() else ((matrix @ columns) * columns).sum(-2)
+
+
+def in_functorch() -> bool:
+    """Whether a ``torch.func`` transform is active.
+
+    Returns:
+        True inside ``vmap``, ``grad``, ``jvp`` and their kin.
+
+    Example:
+        >>> in_functorch()
+        False
+    """
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def may_own_backward() -> bool:
+    """Whether an ``autograd.Function`` is of use here: neither compiled, nor transformed, nor differentiated forwards.
+
+    A compiler fuses and recomputes by itself; ``torch.func`` and forward-mode differentiation need every step in the
+    open. The plain formula is taken there.
+
+    Returns:
+        True in ordinary eager execution.
+
+    Example:
+        >>> may_own_backward(), torch.func.vmap(lambda x: x * may_own_backward())(torch.ones(1))
+        (True, tensor([0.]))
+    """
+    return not (torch.compiler.is_compiling() or in_functorch() or forward_ad._current_level >= 0)
+
+
+def open_backward(
+    outputs: Sequence[Tensor | None],
+    arguments: Sequence[Any],
+    gradients: Sequence[Tensor | None],
+    needed: Sequence[bool],
+) -> tuple[Tensor | None, ...]:
+    """Gradients by the plain formula, with a graph: those of a backward pass that is differentiated again.
+
+    Args:
+        outputs: of the plain formula of the arguments; None where there is none.
+        arguments: what it was computed of.
+        gradients: of the outputs.
+        needed: which arguments need a gradient.
+
+    Returns:
+        One for each argument, None where it is not needed.
+
+    Example:
+        >>> x = torch.tensor(3.0, requires_grad=True)
+        >>> open_backward([x * x], [x, 1.0], [torch.tensor(1.0)], [True, False])[0]
+        tensor(6., grad_fn=<AddBackward0>)
+    """
+    wanted = [x for x, needs in zip(arguments, needed, strict=True) if needs]
+    pairs = [(y, g) for y, g in zip(outputs, gradients, strict=True) if y is not None]
+    found = iter(torch.autograd.grad([y for y, _ in pairs], wanted, [g for _, g in pairs], create_graph=True))
+    return tuple(next(found) if needs else None for needs in needed)
+
+
+class _Solve(torch.autograd.Function):
+    """The factor's own gradient is never asked for; it has a graph for backward passes that are differentiated."""
+
+    @staticmethod
+    def forward(ctx: Any, _: Tensor, rhs: Tensor, factor: Tensor) -> Tensor:
+        solution = torch.cholesky_solve(rhs, factor)
+        ctx.save_for_backward(factor, solution)
+        return solution
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+        factor, solution = ctx.saved_tensors
+        of_rhs = torch.cholesky_solve(gradients[0], factor)
+        return -of_rhs @ solution.mT, of_rhs, None
+
+
+class _Inverse(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, _: Tensor, whitening: Tensor) -> Tensor:
+        inverse = whitening.mT @ whitening
+        ctx.save_for_backward(inverse)
+        return inverse
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (inverse,) = ctx.saved_tensors
+        return -(inverse @ gradients[0] @ inverse), None
+
+
+class _ExplainedVariances(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, _: Tensor, columns: Tensor, factor: Tensor) -> Tensor:
+        ctx.save_for_backward(columns, factor)
+        return solve_lower(factor, columns).square_().sum(-2)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+        columns, factor = ctx.saved_tensors
+        solution = torch.cholesky_solve(columns, factor)
+        weighted = solution * gradients[0][..., None, :]
+        return -weighted @ solution.mT, 2.0 * weighted, None
+
+
+class _Product(torch.autograd.Function):
+    """Matrix product that keeps its operands, not copies of them."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+        ctx.save_for_backward(a, b)
+        return a @ b
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        a, b = ctx.saved_tensors
+        of_a = (gradients[0] @ b.mT).sum_to_size(a.shape) if ctx.needs_input_grad[0] else None
+        of_b = (a.mT @ gradients[0]).sum_to_size(b.shape) if ctx.needs_input_grad[1] else None
+        return of_a, of_b
+
+
+class _QuadraticForms(torch.autograd.Function):
+    """Quadratic forms that keep columns and matrix alone."""
+
+    @staticmethod
+    def forward(ctx: Any, columns: Tensor, matrix: Tensor) -> Tensor:
+        ctx.save_for_backward(columns, matrix)
+        return ((matrix @ columns) * columns).sum(-2)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        columns, matrix = ctx.saved_tensors
+        weighted = columns * gradients[0][..., None, :]
+        of_columns = of_matrix = None
+        if ctx.needs_input_grad[0]:
+            of_columns = ((matrix + matrix.mT) @ weighted).sum_to_size(columns.shape)
+        if ctx.needs_input_grad[1]:
+            of_matrix = (weighted @ columns.mT).sum_to_size(matrix.shape)
+        return of_columns, of_matrix
+
+
+def _is_traced(matrix: Tensor) -> bool:
+    """Whether values must not be read: under a compiler, under a functorch transform, or off the CPU."""
+    return torch.compiler.is_compiling() or matrix.device.type != "cpu" or in_functorch()
+
+
+def _add_jitter(matrix: Tensor, relative: Tensor | float) -> Tensor:
+    """The matrix with ``relative`` times the mean of its diagonal added to its diagonal."""
+    mean_diagonal = matrix.detach().diagonal(dim1=-2, dim2=-1).mean(-1)
+    identity = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+    return matrix + (relative * mean_diagonal)[..., None, None] * identity
+
+
+def _eager_cholesky(matrix: Tensor, name: str, ladder: list[float]) -> Tensor:
+    first = matrix if ladder[0] == 0.0 else _add_jitter(matrix, ladder[0])
+    factor, info = torch.linalg.cholesky_ex(first)
+    if not info.any():
+        return factor
+    chosen = torch.full(info.shape, ladder[0], dtype=matrix.dtype)
+    for rung in ladder[1:]:
+        chosen = torch.where(info > 0, rung, chosen)
+        factor, info = torch.linalg.cholesky_ex(_add_jitter(matrix, chosen))
+        if not info.any():
+            return factor
+    raise NotPositiveDefiniteError(_failure(matrix, name, info, ladder))
+
+
+def _traced_cholesky(matrix: Tensor, name: str, ladder: list[float]) -> Tensor:
+    trial = matrix.detach()
+    chosen = torch.full(matrix.shape[:-2], ladder[0], dtype=matrix.dtype, device=matrix.device)
+    for tried, following in pairwise(ladder):
+        info = torch.linalg.cholesky_ex(_add_jitter(trial, chosen)).info
+        chosen = torch.where((info > 0) & (chosen == tried), following, chosen)
+    factor, info = torch.linalg.cholesky_ex(_add_jitter(matrix, chosen))
+    if torch.compiler.is_compiling() or not in_functorch():
+        torch._assert_async((info == 0).all(), f"{name}: not positive definite up to relative jitter {ladder[-1]:g}")
+    return torch.where((info > 0)[..., None, None], torch.nan, factor)
+
+
+def _failure(matrix: Tensor, name: str, info: Tensor, ladder: list[float]) -> str:
+    size, failed, total = matrix.shape[-1], int((info > 0).sum()), info.numel()
+    finite = bool(torch.isfinite(matrix).all())
+    reason = "not positive definite" if finite else "not finite (NaN or infinity in it: check the scale of the inputs)"
+    return (
+        f"{name} ({size} x {size}, {matrix.dtype}) is {reason} in {failed} of {total} matrices; "
+        f"expected a positive definite matrix up to relative jitter {ladder[-1]:g}"
+    )
