@@ -1,0 +1,313 @@
+"""Which models `cgp.convert` reaches: families of timm, transformers, torchvision and torch, tiny or small, unrelated weights.
+
+Every attention layer is asked for (`layers="all"`). A family counts as converted if predictions in mean mode equal the
+host's to 1e-5 in float32, and draws and variances are finite.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from jsonargparse import auto_cli
+from torch import Tensor, nn
+
+import cgp
+from cgp.conversion import ConvertedHeads, attention_sites
+from experiments.reports.tables import write_csv
+from experiments.storage import write_text
+
+__all__ = ["coverage"]
+
+_TOLERANCE = 1e-5
+_MOST = 2.5e7  # parameters of a model that is run
+_WORDS = ("atto", "femto", "pico", "nano", "xxs", "xxt", "tiny", "mini", "xs", "_0", "_s0", "_m0", "b0", "b1", "small", "s")
+_SIZES: Mapping[str, int] = {
+    "hidden_size|d_model|n_embd|embed_dim|dim|hidden_dim|embedding_size|word_embed_dim|projection_dim|n_embed": 32,
+    "encoder_hidden_size|decoder_hidden_size|out_hidden_size|hidden_dimension|rnn_hidden_size": 32,
+    "num_hidden_layers|n_layers?|num_layers|encoder_layers|decoder_layers|depth|num_blocks": 2,
+    "num_encoder_layers|num_decoder_layers|num_hidden_groups|num_experts_per_tok|num_key_value_heads|num_kv_heads": 2,
+    "num_attention_heads|n_heads?|num_heads|encoder_attention_heads|decoder_attention_heads": 4,
+    "num_encoder_attention_heads|num_decoder_attention_heads|num_(local_)?experts|n_routed_experts": 4,
+    ".*(intermediate|ffn|feedforward|inner|mlp)_?(size|dim|hidden_size|embed_dims)?|d_ff|n_inner|ff_dim": 64,
+    "(encoder|decoder)_ffn_dim|max_position_embeddings|max_(source|target)_positions|n_positions": 64,
+    "head_dim|d_kv|attention_head_size|patch_size|kv_channels|qk_rope_head_dim|qk_nope_head_dim|v_head_dim": 8,
+    "q_lora_rank|kv_lora_rank": 16,
+    "(.*_)?vocab_size(_per_layer_input)?|.*codebook_size": 120,
+    "image_size": 32,
+    "n_shared_experts|n_group|topk_group|first_k_dense_replace|num_nextn_predict_layers": 1,
+}
+
+
+class Host(NamedTuple):
+    """A model that is asked, and what it takes.
+
+    Attributes:
+        name: its own.
+        build: makes it.
+        inputs: of the model.
+        kind: "encoder" or "decoder" where the library says so.
+    """
+
+    name: str
+    build: Callable[[], nn.Module]
+    inputs: Callable[[nn.Module], dict[str, Any] | tuple[Any, ...]]
+    kind: str = ""
+
+
+def coverage(*, library: str = "torch", part: int = 0, parts: int = 1, out: Path = Path("docs/results")) -> None:
+    """Convert a part of a library's families, and write what came of all that have been asked.
+
+    Args:
+        library: `timm`, `transformers` or `torch` (with torchvision).
+        part: which of the parts, from 0.
+        parts: into which the families are cut.
+        out: folder of `coverage.csv`, which keeps the rows of other parts, and `coverage.md`.
+    """
+    families = _LIBRARIES[library]()
+    table = out / "coverage.csv"
+    kept = _read(table)
+    for family in sorted(families)[part::parts]:
+        row = {"library": library, "family": family, **_asked(families[family])}
+        print(*row.values(), flush=True)
+        kept[library, family] = row
+    rows = [kept[key] for key in sorted(kept)]
+    write_csv(table, rows)
+    write_text(out / "coverage.md", _markdown(rows))
+
+
+def _asked(make: Callable[[], Host]) -> dict[str, Any]:
+    row: dict[str, Any] = dict.fromkeys(("model", "kind", "layers", "converted", "outcome", "error", "note"), "")
+    try:
+        host = make()
+        row |= {"model": host.name, "kind": host.kind}
+        torch.manual_seed(0)
+        model = host.build().eval()
+        inputs = host.inputs(model)
+        expected = _tensors(_call(model, inputs))
+    except Exception as error:  # noqa: BLE001 (a library's models fail in every way)
+        return row | {"outcome": "not run", "note": _short(error)}
+    sites = attention_sites(model)
+    row |= {"layers": len(sites), "converted": 0}
+    if not sites:
+        return row | {"outcome": "no attention"}
+    try:
+        converted = cgp.convert(model, layers="all")
+    except ValueError as error:
+        reached = sum(site.state == "softmax" for site in sites)
+        return row | {"converted": reached, "outcome": "partly" if reached else "refused", "note": _reason(error)}
+    try:
+        return row | {"converted": len(sites)} | _compared(converted, inputs, expected)
+    except Exception as error:  # noqa: BLE001
+        return row | {"outcome": "failed", "note": _short(error)}
+
+
+def _compared(model: nn.Module, inputs: Any, expected: list[Tensor]) -> dict[str, Any]:
+    pairs = zip(_tensors(_call(model, inputs)), expected, strict=True)
+    error = max((float((one - other).abs().nan_to_num().max()) for one, other in pairs if one.numel()), default=0.0)
+    finite: list[bool] = []
+    for heads in model.modules():
+        if isinstance(heads, ConvertedHeads):
+            heads.sampling = "marginal"
+            vars(heads)["gaussian"] = lambda asked, heads=heads: _watched(heads, asked, finite)
+    drawn = [bool(torch.isfinite(x).all()) for x in _tensors(_call(model, inputs))]
+    usual = [bool(torch.isfinite(x).all()) for x in expected]
+    good = error < _TOLERANCE and all(finite) and bool(finite) and drawn == usual
+    return {"outcome": "converted" if good else "failed", "error": f"{error:.1e}"}
+
+
+def _watched(heads: ConvertedHeads, asked: Any, finite: list[bool]) -> Any:
+    posterior = heads.marginals(asked)
+    finite.append(bool(torch.isfinite(posterior.variance).all()))
+    return posterior
+
+
+@torch.no_grad()
+def _call(model: nn.Module, inputs: Any) -> Any:
+    return model(**inputs) if isinstance(inputs, dict) else model(*inputs)
+
+
+def _tensors(output: Any) -> list[Tensor]:
+    if isinstance(output, Tensor):
+        return [output] if output.is_floating_point() else []
+    if isinstance(output, Mapping):
+        output = list(output.values())
+    return [x for one in output for x in _tensors(one)] if isinstance(output, list | tuple) else []
+
+
+def _short(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".split("\n")[0][:120].replace("|", "/")
+
+
+def _reason(error: ValueError) -> str:
+    """The first module that is not reached, and why."""
+    line = next((line for line in str(error).split("\n") if line.startswith("  ")), str(error))
+    return re.sub(r"\(\S*\.(\w+)\)", r"(\1)", line.strip()).replace("|", "/")
+
+
+# The libraries
+
+
+def _timm() -> dict[str, Callable[[], Host]]:
+    import timm
+    from timm.models._registry import _module_to_models
+
+    timm.layers.set_fused_attn(True, experimental=True)
+
+    def smallest(names: set[str]) -> Host:
+        ranked = sorted(names, key=lambda name: next((i for i, word in enumerate(_WORDS) if word in name), 99))[:4]
+        counts = {}
+        for name in ranked:
+            with torch.device("meta"):
+                counts[name] = sum(p.numel() for p in timm.create_model(name).parameters())
+        name = min(counts, key=lambda one: counts[one])
+        return Host(name, lambda: timm.create_model(name), _timm_inputs)
+
+    return {module: (lambda names=names: smallest(names)) for module, names in _module_to_models.items()}
+
+
+def _timm_inputs(model: Any) -> tuple[Any, ...]:
+    return (torch.randn(1, *model.default_cfg["input_size"]),)
+
+
+def _transformers() -> dict[str, Callable[[], Host]]:
+    import transformers
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
+    from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
+
+    def tiny(family: str, name: str) -> Host:
+        kind, config = getattr(transformers, name), CONFIG_MAPPING[family]()
+        _shrink(config, transformers.PretrainedConfig)
+        with torch.device("meta"):
+            count = sum(p.numel() for p in kind(config).parameters())
+        if count > _MOST:
+            raise ValueError(f"no tiny configuration ({count / 1e6:.0f} million parameters)")
+        role = "encoder-decoder" if config.is_encoder_decoder else "decoder" if family in CAUSAL else "encoder"
+        role += "" if kind._supports_sdpa else ", without sdpa"
+        return Host(name, lambda: kind(config), _transformers_inputs, role)
+
+    names = {family: one if isinstance(one, str) else one[0] for family, one in MODEL_MAPPING_NAMES.items()}
+    return {family: (lambda family=family, name=name: tiny(family, name)) for family, name in names.items()}
+
+
+def _shrink(config: Any, kind: type) -> None:
+    """Sizes of a configuration and those inside it, by their names."""
+    for name, value in list(vars(config).items()):
+        if isinstance(value, kind):
+            _shrink(value, kind)
+        elif isinstance(value, list) and name in ("layer_types", "mlp_layer_types"):
+            setattr(config, name, value[:2])
+        elif isinstance(value, int) and not isinstance(value, bool):
+            size = next((size for pattern, size in _SIZES.items() if re.fullmatch(pattern, name)), None)
+            if name.endswith("token_id") and value >= 120:
+                size = 1
+            if size is not None and size < value:
+                setattr(config, name, size)
+
+
+def _transformers_inputs(model: Any) -> dict[str, Any]:
+    names, batch = inspect.signature(model.forward).parameters, 2
+    inputs: dict[str, Any] = {}
+    if "input_ids" in names:
+        inputs["input_ids"] = torch.randint(3, 100, (batch, 9))
+        if "attention_mask" in names:
+            inputs["attention_mask"] = (torch.arange(9) < torch.tensor([9, 6])[:, None]).long()
+    if "pixel_values" in names and (not inputs or model.main_input_name == "pixel_values"):
+        inputs["pixel_values"] = torch.randn(batch, getattr(model.config, "num_channels", 3), 32, 32)
+    if "input_values" in names and not inputs:
+        inputs["input_values"] = torch.randn(batch, 2000)
+    if "input_features" in names and not inputs:
+        bins, count = getattr(model.config, "num_mel_bins", 80), getattr(model.config, "max_source_positions", 64)
+        inputs["input_features"] = torch.randn(batch, bins, 2 * count)
+    if "decoder_input_ids" in names:
+        inputs["decoder_input_ids"] = torch.randint(3, 100, (batch, 5))
+    return inputs
+
+
+def _torch() -> dict[str, Callable[[], Host]]:
+    from torchvision import models
+
+    def images(size: int, *extra: int) -> Callable[[nn.Module], tuple[Any, ...]]:
+        return lambda model: (torch.randn(1, 3, *extra, size, size),)
+
+    sequences = (torch.randn(2, 7, 16), torch.randn(2, 5, 16))
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    hosts = (
+        Host("nn.Transformer", lambda: nn.Transformer(16, 2, 2, 2, 32, batch_first=True), lambda m: sequences),
+        Host("nn.TransformerEncoder", lambda: nn.TransformerEncoder(layer, 2), lambda m: sequences[:1]),
+        Host("nn.MultiheadAttention", lambda: nn.MultiheadAttention(16, 2), lambda m: sequences[:1] * 3),
+        Host("vit_b_16", lambda: models.VisionTransformer(32, 8, 2, 4, 32, 64), images(32)),
+        Host("swin_t", models.swin_t, images(64)),
+        Host("swin_v2_t", models.swin_v2_t, images(64)),
+        Host("maxvit_t", models.maxvit_t, images(224)),
+        Host("mvit_v1_b", models.video.mvit_v1_b, images(224, 16)),
+        Host("swin3d_t", models.video.swin3d_t, images(64, 4)),
+    )
+    return {host.name: (lambda host=host: host) for host in hosts}
+
+
+_LIBRARIES: dict[str, Callable[[], dict[str, Callable[[], Host]]]] = {
+    "timm": _timm,
+    "transformers": _transformers,
+    "torch": _torch,
+}
+
+
+# What is written
+
+
+def _read(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    import csv
+
+    if not path.exists():
+        return {}
+    with path.open(newline="", encoding="utf-8") as file:
+        return {(row["library"], row["family"]): dict(row) for row in csv.DictReader(file)}
+
+
+def _markdown(rows: list[dict[str, Any]]) -> str:
+    lines = ["# Which models can be converted", "", *(sys.modules[__name__].__doc__ or "").split("\n")[2:-1], ""]
+    lines += ["`python -m experiments.studies.coverage --library timm|transformers|torch [--part 0 --parts 8]`", ""]
+    lines += ["| library | converted | of families with attention that ran | refused, partly | not run, no attention |"]
+    lines += ["| --- | ---: | ---: | ---: | ---: |", *_summary(rows), ""]
+    for library in dict.fromkeys(row["library"] for row in rows):
+        lines += [f"## {library}", "", "| family | model | layers | outcome | difference | note |"]
+        lines += ["| --- | --- | ---: | --- | ---: | --- |", *_body([r for r in rows if r["library"] == library]), ""]
+    return "\n".join(lines)
+
+
+def _summary(rows: list[dict[str, Any]]) -> Iterator[str]:
+    groups: dict[str, list[str]] = {}
+    for row in rows:
+        kind = row["kind"].partition(",")[0]
+        groups.setdefault(row["library"], []).append(row["outcome"])
+        if kind and row["outcome"] not in ("not run", "no attention"):
+            with_sdpa = ", without sdpa" if "," in row["kind"] else ", with sdpa"
+            groups.setdefault(f"{row['library']}, {kind}{with_sdpa}", []).append(row["outcome"])
+    for name, outcomes in groups.items():
+        ran = [one for one in outcomes if one not in ("not run", "no attention")]
+        reached = ran.count("converted")
+        yield f"| {name} | {reached} | {len(ran)} | {len(ran) - reached} | {len(outcomes) - len(ran)} |"
+
+
+def _body(rows: list[dict[str, Any]]) -> Iterator[str]:
+    for row in rows:
+        if row["outcome"] not in ("not run", "no attention"):
+            layers = f"{row['converted']} of {row['layers']}"
+            yield f"| {row['family']} | {row['model']} | {layers} | {row['outcome']} | {row['error']} | {row['note']} |"
+    idle = [f"{row['family']} ({row['note'] or row['outcome']})" for row in rows if row["outcome"] == "not run"]
+    if idle:
+        yield from ("", f"Not run: {', '.join(idle)}.")
+    without = [row["family"] for row in rows if row["outcome"] == "no attention"]
+    if without:
+        yield from ("", f"Without attention: {', '.join(without)}.")
+
+
+if __name__ == "__main__":
+    auto_cli(coverage, as_positional=False, prog="python -m experiments.studies.coverage")
