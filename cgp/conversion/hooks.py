@@ -3,25 +3,30 @@
 A converted module keeps its class, parameters and forward; its class is exchanged for a subclass whose forward runs
 with :class:`_Intercept` around it, which hands every call of ``scaled_dot_product_attention`` to the module's heads.
 What a call needs is on the module and on this thread's stack of modes: nothing is shared between threads.
-``nn.MultiheadAttention`` hides that call, and gets a forward of its own.
+``nn.MultiheadAttention`` hides that call, and gets a forward of its own; modules of transformers that attend eagerly
+look up an attention function, and find :func:`_eager_attention`.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
+import importlib
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode
 
 from .heads import ConvertedHeads, HostAttention
 
-__all__ = ["attach", "is_attached"]
+__all__ = ["attach", "attends_eagerly", "is_attached"]
 
 _ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+_EAGER = "cgp_eager"
 _OTHER_TOKENS = ("encoder_hidden_states", "key_value_states", "memory", "context", "cross_attention_states")
 
 
@@ -36,6 +41,10 @@ def attach(module: nn.Module, heads: ConvertedHeads) -> None:
     module.add_module("gp", heads)
     kind: Any = type(module)
     module.__class__ = _hooked(kind)
+    if attends_eagerly(module):
+        config: Any = copy.copy(module.config)  # this module's only: others, and masks, read theirs
+        config._attn_implementation_internal = _EAGER
+        vars(module)["config"] = config
     if "forward" in vars(module):  # accelerate's hooks
         vars(module)["forward"] = functools.partial(_run, module, vars(module)["forward"])
     if isinstance(module, nn.MultiheadAttention):
@@ -54,9 +63,18 @@ def is_attached(module: nn.Module) -> bool:
     return isinstance(module._modules.get("gp"), ConvertedHeads)
 
 
+def attends_eagerly(module: Any) -> bool:
+    """Whether a module of transformers has been told to attend without ``scaled_dot_product_attention``."""
+    chosen = getattr(getattr(module, "config", None), "_attn_implementation", "")
+    return chosen in ("eager", None) and "eager_attention_forward" in _globals(module)
+
+
 @functools.cache
 def _hooked(kind: Any) -> Any:
     """The subclass with the hook; pickled as its host."""
+    if kind.__module__.startswith("transformers."):
+        library = importlib.import_module("transformers.modeling_utils")
+        library.ALL_ATTENTION_FUNCTIONS.register(_EAGER, _eager_attention)
     if kind.forward is nn.MultiheadAttention.forward:
         forward: Callable[..., Any] = _multihead_forward
     else:
@@ -93,6 +111,26 @@ def _run(module: Any, forward: Callable[..., Any], *args: Any, **options: Any) -
 
 
 REMEDY = "it computes attention by hand (transformers: attn_implementation='sdpa'; timm: fused_attn = True)"
+
+
+def _eager_attention(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **options: Any) -> Any:
+    """An attention function of transformers: the module's own eager one, through the module's heads."""
+    weights: list[Any] = [None]
+
+    def call() -> Tensor:
+        out, weights[0] = _globals(module)["eager_attention_forward"](module, query, key, value, mask, **options)
+        return out.transpose(1, 2)
+
+    is_self = True
+    if module.gp.sampling != "mean":
+        mode: Any = _get_current_function_mode()  # of this thread and module
+        mode.calls, is_self = mode.calls + 1, mode.is_self
+    inputs = HostAttention(call, query, key, mask, scale=options.get("scaling"), is_self=is_self)
+    return module.gp.attend(inputs).transpose(1, 2), weights[0]
+
+
+def _globals(module: Any) -> dict[str, Any]:
+    return getattr(inspect.unwrap(type(module).forward), "__globals__", {})
 
 
 class _Intercept(TorchFunctionMode):

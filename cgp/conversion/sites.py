@@ -12,7 +12,7 @@ from torch import nn
 
 from cgp.attention import Attention, StochasticHeads
 
-from .hooks import is_attached
+from .hooks import attends_eagerly, is_attached
 
 __all__ = ["Site", "attention_sites"]
 
@@ -111,7 +111,7 @@ def _switched_off(module: Any, called: frozenset[str]) -> str:
     if getattr(module, "fused_attn", True) is False:
         return "computes attention by hand: set its fused_attn = True (timm.layers.set_fused_attn)"
     chosen = getattr(getattr(module, "config", None), "_attn_implementation", None)
-    if "ALL_ATTENTION_FUNCTIONS" in called and chosen != "sdpa":
+    if "ALL_ATTENTION_FUNCTIONS" in called and chosen != "sdpa" and not attends_eagerly(module):
         return f"computes attention by {chosen!r}: load the model with attn_implementation='sdpa'"
     return ""
 

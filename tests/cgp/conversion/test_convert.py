@@ -280,6 +280,36 @@ def test_multihead_attention_takes_every_shape():
             torch.testing.assert_close(converted(*args, need_weights=False)[0], expected, atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("method", ["cgp", "sparse_cgp"])
+@pytest.mark.parametrize(
+    "make",
+    [hosts.transformers_bert, hosts.transformers_vit, hosts.llama, hosts.mistral, hosts.gpt2, hosts.bart, hosts.t5],
+)
+def test_eager_attention_of_transformers_draws_what_fused_attention_draws(make, method):
+    host, fused = make(), make()
+    fused.model.load_state_dict(host.model.state_dict())
+    host.model.set_attn_implementation("eager")
+    expected, draws = run(host, host.model), []
+    for one in (host, Host(fused.model, host.inputs, host.output)):
+        torch.manual_seed(0)
+        model = convert(one.model, layers="all", **(sparse(host) if method == "sparse_cgp" else {}))
+        torch.testing.assert_close(run(one, model), expected, atol=1e-5, rtol=0)
+        torch.manual_seed(1)
+        draws.append(draw(one, model))
+    torch.testing.assert_close(*draws, atol=1e-4, rtol=1e-4)
+    assert not torch.allclose(draws[0], expected, atol=1e-4)
+    assert host.model.config._attn_implementation == "eager"
+
+
+def test_eager_attention_still_shows_its_weights():
+    host = hosts.transformers_bert()
+    host.model.set_attn_implementation("eager")
+    with torch.no_grad():
+        shown = [m(**host.inputs, output_attentions=True).attentions for m in (host.model, convert(host.model))]
+    for one, other in zip(*shown, strict=True):
+        torch.testing.assert_close(one, other)
+
+
 # What else a model is put through
 
 
