@@ -285,14 +285,14 @@ def test_multihead_attention_takes_every_shape():
     "make",
     [hosts.transformers_bert, hosts.transformers_vit, hosts.llama, hosts.mistral, hosts.gpt2, hosts.bart, hosts.t5],
 )
-def test_eager_attention_of_transformers_draws_what_fused_attention_draws(make, method):
+def test_eager_attention_of_transformers_draws_what_fused_attention_draws(make):
     host, fused = make(), make()
     fused.model.load_state_dict(host.model.state_dict())
     host.model.set_attn_implementation("eager")
     expected, draws = run(host, host.model), []
     for one in (host, Host(fused.model, host.inputs, host.output)):
         torch.manual_seed(0)
-        model = convert(one.model, layers="all", **(sparse(host) if method == "sparse_cgp" else {}))
+        model = convert(one.model, layers="all")
         torch.testing.assert_close(run(one, model), expected, atol=1e-5, rtol=0)
         torch.manual_seed(1)
         draws.append(draw(one, model))
