@@ -280,7 +280,6 @@ def test_multihead_attention_takes_every_shape():
             torch.testing.assert_close(converted(*args, need_weights=False)[0], expected, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("method", ["cgp", "sparse_cgp"])
 @pytest.mark.parametrize(
     "make",
     [hosts.transformers_bert, hosts.transformers_vit, hosts.llama, hosts.mistral, hosts.gpt2, hosts.bart, hosts.t5],
