@@ -15,7 +15,7 @@ from .hooks import attach
 from .inducing import choose_inducing
 from .sites import Site, attention_sites
 
-__all__ = ["METHODS", "convert"]
+__all__ = ["METHODS", "chosen_sites", "convert", "leave_nested_tensors", "put_heads"]
 
 METHODS = ("cgp", "sparse_cgp")
 
@@ -96,19 +96,7 @@ def _check_method(method: str, num_inducing: int | None, inputs: Any) -> None:
 
 
 def chosen_sites(model: nn.Module, layers: str | Sequence[int], *, strict: bool) -> list[Site]:
-    """The attention layers of a model that are to be converted.
-
-    Args:
-        model: any module.
-        layers: "last", "all" or indices.
-        strict: whether a layer that cannot be converted is an error.
-
-    Returns:
-        Sites whose attention can be intercepted.
-
-    Raises:
-        ValueError: if there are none, or one of them cannot be converted and ``strict`` is set.
-    """
+    """The attention layers of a model that are to be converted; fails with the list of those that cannot be."""
     sites = attention_sites(model)
     asked = [sites[index] for index in _indices(layers, len(sites))]
     able = [site for site in asked if site.state == "softmax"]
@@ -136,15 +124,7 @@ def _indices(layers: str | Sequence[int], count: int) -> list[int]:
 
 
 def put_heads(site: Site, heads: ConvertedHeads) -> ConvertedHeads:
-    """Convert one attention layer in place.
-
-    Args:
-        site: where; its module becomes converted.
-        heads: the posterior, put on the module's device in its mode.
-
-    Returns:
-        The same heads.
-    """
+    """Convert one attention layer in place; the heads come to its device and mode."""
     parameter = next(site.module.parameters(), torch.zeros(()))
     dtype = parameter.dtype if parameter.dtype == torch.float64 else torch.float32
     heads.path = site.path or type(site.module).__name__
@@ -154,11 +134,7 @@ def put_heads(site: Site, heads: ConvertedHeads) -> ConvertedHeads:
 
 
 def leave_nested_tensors(model: nn.Module) -> None:
-    """Keep nested tensors, which only the fused path understands, out of encoders with converted layers.
-
-    Args:
-        model: converted, changed in place.
-    """
+    """Keep nested tensors, which only the fused path understands, out of encoders with converted layers."""
     for module in model.modules():
         if isinstance(module, nn.TransformerEncoder) and any(s.state == "converted" for s in attention_sites(module)):
             module.use_nested_tensor = False

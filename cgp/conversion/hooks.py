@@ -31,13 +31,7 @@ _OTHER_TOKENS = ("encoder_hidden_states", "key_value_states", "memory", "context
 
 
 def attach(module: nn.Module, heads: ConvertedHeads) -> None:
-    """Let a host's attention module attend through heads, which become its child ``gp``.
-
-    Args:
-        module: a module whose forward calls ``scaled_dot_product_attention``, or ``nn.MultiheadAttention``; changed in
-            place.
-        heads: the posterior.
-    """
+    """Let a host's attention module attend through heads, which become its child ``gp``; it is changed in place."""
     module.add_module("gp", heads)
     kind: Any = type(module)
     module.__class__ = _hooked(kind)
@@ -52,14 +46,7 @@ def attach(module: nn.Module, heads: ConvertedHeads) -> None:
 
 
 def is_attached(module: nn.Module) -> bool:
-    """Whether a module attends through heads.
-
-    Args:
-        module: any module.
-
-    Returns:
-        Whether :func:`attach` was called on it.
-    """
+    """Whether :func:`attach` was called on a module."""
     return isinstance(module._modules.get("gp"), ConvertedHeads)
 
 

@@ -92,10 +92,12 @@ def _state(module: Any) -> tuple[str, str]:
         reason = _switched_off(module, called)
         return ("unreachable", reason) if reason else ("softmax", "")
     name = type(module).__name__.lower()
-    if "attention" in name or "attn" in name or isinstance(module, Attention):
-        by_hand = "softmax" in called or any(isinstance(child, nn.Softmax) for child in module.children())
-        return "unreachable", "computes attention by hand" if by_hand else "not softmax attention"
-    return "", ""
+    if "attention" not in name and "attn" not in name and not isinstance(module, Attention):
+        return "", ""
+    if "softmax" in called or any(isinstance(child, nn.Softmax) for child in module.children()):
+        return "unreachable", "computes attention by hand"
+    projects = any(not isinstance(child, nn.Embedding) for child in module.children())  # a bias is no attention
+    return ("unreachable", "not softmax attention") if projects else ("", "")
 
 
 def _multihead_state(module: nn.MultiheadAttention) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Which models `cgp.convert` reaches: families of timm, transformers, torchvision and torch, tiny or small, unrelated weights.
+"""Which models `cgp.convert` reaches: families of timm, transformers, torchvision and torch, small, with random weights.
 
 Every attention layer is asked for (`layers="all"`). A family counts as converted if predictions in mean mode equal the
 host's to 1e-5 in float32, and draws and variances are finite.
@@ -26,7 +26,7 @@ __all__ = ["coverage"]
 
 _TOLERANCE = 1e-5
 _MOST = 2.5e7  # parameters of a model that is run
-_WORDS = ("atto", "femto", "pico", "nano", "xxs", "xxt", "tiny", "mini", "xs", "_0", "_s0", "_m0", "b0", "b1", "small", "s")
+_WORDS = "atto femto pico nano xxs xxt tiny mini xs _0 _s0 _m0 b0 b1 small s".split()
 _SIZES: Mapping[str, int] = {
     "hidden_size|d_model|n_embd|embed_dim|dim|hidden_dim|embedding_size|word_embed_dim|projection_dim|n_embed": 32,
     "encoder_hidden_size|decoder_hidden_size|out_hidden_size|hidden_dimension|rnn_hidden_size": 32,
@@ -129,6 +129,7 @@ def _watched(heads: ConvertedHeads, asked: Any, finite: list[bool]) -> Any:
 
 @torch.no_grad()
 def _call(model: nn.Module, inputs: Any) -> Any:
+    torch.manual_seed(0)  # a few mask tokens by chance
     return model(**inputs) if isinstance(inputs, dict) else model(*inputs)
 
 
