@@ -1,4 +1,4 @@
-"""Which models `cgp.convert` reaches: families of timm, transformers, torchvision and torch, small, with random weights.
+"""Which models `cgp.convert` reaches: families of timm, transformers, torchvision and torch, with random weights.
 
 Every attention layer is asked for (`layers="all"`). A family counts as converted if predictions in mean mode equal the
 host's to 1e-5 in float32, and draws and variances are finite.
@@ -6,10 +6,12 @@ host's to 1e-5 in float32, and draws and variances are finite.
 
 from __future__ import annotations
 
+import csv
 import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +28,7 @@ __all__ = ["coverage"]
 
 _TOLERANCE = 1e-5
 _MOST = 2.5e7  # parameters of a model that is run
-_WORDS = "atto femto pico nano xxs xxt tiny mini xs _0 _s0 _m0 b0 b1 small s".split()
+_WORDS = re.split(" ", "atto femto pico nano xxs xxt tiny mini xs _0 _s0 _m0 b0 b1 small s")
 _SIZES: Mapping[str, int] = {
     "hidden_size|d_model|n_embd|embed_dim|dim|hidden_dim|embedding_size|word_embed_dim|projection_dim|n_embed": 32,
     "encoder_hidden_size|decoder_hidden_size|out_hidden_size|hidden_dimension|rnn_hidden_size": 32,
@@ -114,14 +116,14 @@ def _compared(model: nn.Module, inputs: Any, expected: list[Tensor]) -> dict[str
     for heads in model.modules():
         if isinstance(heads, ConvertedHeads):
             heads.sampling = "marginal"
-            vars(heads)["gaussian"] = lambda asked, heads=heads: _watched(heads, asked, finite)
+            heads.__dict__["gaussian"] = partial(_watched, heads, finite)
     drawn = [bool(torch.isfinite(x).all()) for x in _tensors(_call(model, inputs))]
     usual = [bool(torch.isfinite(x).all()) for x in expected]
     good = error < _TOLERANCE and all(finite) and bool(finite) and drawn == usual
     return {"outcome": "converted" if good else "failed", "error": f"{error:.1e}"}
 
 
-def _watched(heads: ConvertedHeads, asked: Any, finite: list[bool]) -> Any:
+def _watched(heads: ConvertedHeads, finite: list[bool], asked: Any) -> Any:
     posterior = heads.marginals(asked)
     finite.append(bool(torch.isfinite(posterior.variance).all()))
     return posterior
@@ -156,9 +158,10 @@ def _reason(error: ValueError) -> str:
 
 def _timm() -> dict[str, Callable[[], Host]]:
     import timm
+    from timm.layers import set_fused_attn
     from timm.models._registry import _module_to_models
 
-    timm.layers.set_fused_attn(True, experimental=True)
+    set_fused_attn(True, experimental=True)
 
     def smallest(names: set[str]) -> Host:
         ranked = sorted(names, key=lambda name: next((i for i, word in enumerate(_WORDS) if word in name), 99))[:4]
@@ -169,7 +172,7 @@ def _timm() -> dict[str, Callable[[], Host]]:
         name = min(counts, key=lambda one: counts[one])
         return Host(name, lambda: timm.create_model(name), _timm_inputs)
 
-    return {module: (lambda names=names: smallest(names)) for module, names in _module_to_models.items()}
+    return {module: partial(smallest, names) for module, names in _module_to_models.items()}
 
 
 def _timm_inputs(model: Any) -> tuple[Any, ...]:
@@ -194,7 +197,7 @@ def _transformers() -> dict[str, Callable[[], Host]]:
         return Host(name, lambda: kind(config), _transformers_inputs, role)
 
     names = {family: one if isinstance(one, str) else one[0] for family, one in MODEL_MAPPING_NAMES.items()}
-    return {family: (lambda family=family, name=name: tiny(family, name)) for family, name in names.items()}
+    return {family: partial(tiny, family, name) for family, name in names.items()}
 
 
 def _shrink(config: Any, kind: type) -> None:
@@ -250,7 +253,7 @@ def _torch() -> dict[str, Callable[[], Host]]:
         Host("mvit_v1_b", models.video.mvit_v1_b, images(224, 16)),
         Host("swin3d_t", models.video.swin3d_t, images(64, 4)),
     )
-    return {host.name: (lambda host=host: host) for host in hosts}
+    return {host.name: partial(Host, *host) for host in hosts}
 
 
 _LIBRARIES: dict[str, Callable[[], dict[str, Callable[[], Host]]]] = {
@@ -264,8 +267,6 @@ _LIBRARIES: dict[str, Callable[[], dict[str, Callable[[], Host]]]] = {
 
 
 def _read(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
-    import csv
-
     if not path.exists():
         return {}
     with path.open(newline="", encoding="utf-8") as file:

@@ -1,0 +1,72 @@
+"""Nothing that is done to a converted model is seen by another thread, or stays."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from cgp import calibrate, convert, describe, predict
+from tests.cgp.conversion import hosts
+
+THREADS, CALLS = 8, 50
+
+
+@pytest.mark.parametrize(
+    ("make", "calls"), [(hosts.timm_vit, CALLS), (hosts.torchvision_vit, 12), (hosts.transformers_vit, 12)]
+)
+def test_concurrent_predictions_equal_sequential_ones_to_the_bit(make, calls):
+    host = make()
+    model = convert(host.model, layers=[0, 2], amplitude=0.5)
+    batches = [hosts.images()[:2] for _ in range(calls)]
+    batches = [{"pixel_values": x} if isinstance(host.inputs, dict) else x for x in batches]
+
+    def run(call: int):
+        return predict(model, batches[call], 4, seed=call, keep_draws=True)
+
+    with torch.no_grad():
+        before = host.output(model(**host.inputs) if isinstance(host.inputs, dict) else model(host.inputs))
+    expected = [run(call) for call in range(calls)]
+    with ThreadPoolExecutor(THREADS) as pool:
+        found = list(pool.map(run, range(calls)))
+    for one, other in zip(found, expected, strict=True):
+        assert torch.equal(one.draws, other.draws)
+        for name, variance in one.token_variance.items():
+            assert torch.equal(variance, other.token_variance[name])
+    with torch.no_grad():
+        after = host.output(model(**host.inputs) if isinstance(host.inputs, dict) else model(host.inputs))
+        plain = host.output(host.model(**host.inputs) if isinstance(host.inputs, dict) else host.model(host.inputs))
+    assert torch.equal(after, before)
+    torch.testing.assert_close(after, plain, atol=1e-5, rtol=0)
+
+
+def test_a_model_may_predict_while_another_thread_calls_it():
+    host = hosts.timm_vit()
+    model = convert(host.model, layers="all", amplitude=0.5)
+    with torch.no_grad():
+        expected = model(host.inputs)
+
+    def plain(call: int) -> bool:
+        with torch.no_grad():
+            return torch.equal(model(host.inputs), expected)
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        drawn = [pool.submit(predict, model, host.inputs, 4, seed=call) for call in range(CALLS)]
+        assert all(pool.map(plain, range(CALLS)))
+        first = predict(model, host.inputs, 4, seed=0).probabilities
+        assert torch.equal(drawn[0].result().probabilities, first)
+
+
+def test_nothing_but_scales_is_changed_by_what_reads_a_model():
+    host = hosts.timm_vit()
+    model = convert(host.model, amplitude=0.3)
+    before = {name: dict(vars(module)) for name, module in model.named_modules()}
+    values = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    describe(model)
+    predict(model, host.inputs, 4, seed=0)
+    calibrate(model, [(host.inputs, torch.tensor([0, 1, 2]))], num_samples=2)
+    for name, module in model.named_modules():
+        assert vars(module).keys() == before[name].keys() or name == ""
+    for name, tensor in model.state_dict().items():
+        assert ".gp." in name or torch.equal(tensor, values[name])
