@@ -13,6 +13,7 @@ from gpytorch.means import ConstantMean
 from gpytorch.mlls import PredictiveLogLikelihood, VariationalELBO
 from gpytorch.models import ApproximateGP, ExactGP
 from gpytorch.variational import CholeskyVariationalDistribution, VariationalStrategy
+from torch.autograd import gradcheck, gradgradcheck
 from torch.distributions import MultivariateNormal, kl_divergence
 
 from cgp.variational import DecoupledSGPAVariationalStrategy, SGPAVariationalStrategy
@@ -189,6 +190,28 @@ def test_trains_in_float32(name, m, lr, likelihood, objective):
     posterior = model(torch.linspace(-2, 2, 50))
     assert torch.isfinite(posterior.rsample(torch.Size([3]))).all()
     torch.testing.assert_close(posterior.covariance_matrix.diagonal(), posterior.variance, rtol=0.05, atol=2e-4)
+
+
+@pytest.mark.parametrize("name", ["standard", "decoupled"])
+def test_gradients_once_and_twice(name):
+    torch.manual_seed(0)
+    beta, gamma = torch.randn(2, 3, 2, dtype=torch.float64).unbind(0)
+    kernel = ScaleKernel(RBFKernel()).double()
+    if name == "standard":
+        strategy = SGPAVariationalStrategy(kernel, beta)
+    else:
+        strategy = DecoupledSGPAVariationalStrategy(kernel, beta, gamma)
+    with torch.no_grad():
+        for parameter in strategy.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+
+    def posterior(x):
+        found = strategy(x)
+        return found.mean, found.variance, found.covariance_matrix
+
+    x = torch.randn(2, 2, dtype=torch.float64, requires_grad=True)
+    assert gradcheck(posterior, (x,))
+    assert gradgradcheck(posterior, (x,))
 
 
 def test_marginals_do_not_build_the_covariance():
