@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from cgp.functional.noise import noise
-
-from .inputs import Batch, batches, call_model, logits_of, model_device, to_device
-from .predict import draw_noises, logit_temperature, set_logit_temperature
-from .twin import SharedPrefix, uncompiled
+from .amplitudes import COARSE, TEMPERATURES, AmplitudeSearch, LabelScores, Trial, blunt, chosen, has_amplitude, trial
+from .inputs import Batch, batches, logits_of, model_device, to_device
+from .predict import logit_temperature, set_logit_temperature
+from .twin import uncompiled
 
 __all__ = ["Calibration", "calibrate"]
 
 CRITERIA = ("widest", "likelihood")
 
-_COARSE = tuple(2.0**k for k in (-15, -10, *range(-5, 8)))
 _FINE = tuple(2.0 ** (k / 4) for k in range(1, 4))
-_TEMPERATURES = tuple(2.0 ** (k / 8) for k in range(-16, 41))  # 0.25 to 32
 _FINER = tuple(2.0 ** (k / 64) for k in range(-6, 7))
 
 
@@ -151,72 +147,47 @@ def calibrate(
     amplitudes = _amplitudes(model)
     kept = _labelled(data, model_device(model))
     given = logit_temperature(model)
-    search = _Search(model, num_samples, sampling, seed, output, _TEMPERATURES if temperature else (given,))
-    ticks = _Ticks(progress, len(kept) * num_samples * (len(_COARSE) + len(_FINE) + 1))
-    tried = search.tried(kept, (0.0,), ticks)
-    search = replace(search, temperatures=[t for t in search.temperatures if t >= min(tried[0.0].temperature, 1.0)])
-    tried |= search.tried(kept, _COARSE, ticks)
-    edge = _chosen(tried, criterion)
+    search = AmplitudeSearch(model, num_samples, sampling, seed, output)
+    ticks = _Ticks(progress, len(kept) * num_samples * (len(COARSE) + len(_FINE) + 1))
+
+    def trials(factors: Sequence[float], temperatures: Sequence[float]) -> dict[float, Trial]:
+        found: dict[float, list[LabelScores]] = {factor: [] for factor in factors}
+        for factor, batch, logits in search.draws(kept, factors):
+            assert batch.labels is not None
+            found[factor].append(LabelScores.of(logits, batch.labels, temperatures))
+            ticks(len(logits) if factor else 0)
+        return {factor: trial(factor, parts, temperatures) for factor, parts in found.items()}
+
+    tried = trials((0.0,), TEMPERATURES if temperature else (given,))
+    allowed = blunt(tried[0.0].temperature) if temperature else (given,)
+    tried |= trials(COARSE, allowed)
+    edge = chosen(tried, criterion)
     near = [edge.factor * step for step in _FINE]
     near = near if criterion == "widest" else [*(f / 2 for f in near[1:]), *near[:2]]
-    tried |= search.tried(kept, near, ticks)
-    best, chosen = min(tried.values(), key=lambda trial: trial.nll), _chosen(tried, criterion)
+    tried |= trials(near, allowed)
+    best, taken = min(tried.values(), key=lambda trial: trial.nll), chosen(tried, criterion)
     if temperature:
-        finer = [max(chosen.temperature * step, min(search.temperatures)) for step in _FINER]
-        chosen = search.tried(kept, (chosen.factor,), ticks, finer)[chosen.factor]
-    as_it_was = search.tried(kept, (0.0,), ticks, (given,))[0.0]
+        taken = trials((taken.factor,), [max(taken.temperature * step, min(allowed)) for step in _FINER])[taken.factor]
+    as_it_was = trials((0.0,), (given,))[0.0]
     for parameter in amplitudes.values():
-        parameter.add_(torch.tensor(chosen.factor).log().to(parameter))
-    set_logit_temperature(model, chosen.temperature)
+        parameter.add_(torch.tensor(taken.factor).log().to(parameter))
+    set_logit_temperature(model, taken.temperature)
     return Calibration(
         criterion,
-        chosen.factor,
+        taken.factor,
         {name: parameter.detach().exp() for name, parameter in amplitudes.items()},
-        chosen.temperature,
+        taken.temperature,
         as_it_was.nll,
         tried[0.0].nll,
         best.nll,
-        chosen.nll,
+        taken.nll,
         best.standard_error,
         as_it_was.accuracy,
-        chosen.accuracy,
-        chosen.disagreement,
-        len(chosen.losses),
+        taken.accuracy,
+        taken.disagreement,
+        len(taken.losses),
         time.perf_counter() - start,
     )
-
-
-class _Trial(NamedTuple):
-    """An amplitude at its best temperature."""
-
-    factor: float
-    temperature: float
-    losses: Tensor  # (N,)
-    accuracy: float
-    disagreement: float
-
-    @property
-    def nll(self) -> float:
-        return float(self.losses.mean())
-
-    @property
-    def standard_error(self) -> float:
-        return float(self.losses.std() / len(self.losses) ** 0.5) if len(self.losses) > 1 else 0.0
-
-
-def _chosen(tried: dict[float, _Trial], criterion: str) -> _Trial:
-    """The amplitude of choice; never zero."""
-    best = min(tried.values(), key=lambda trial: trial.nll)
-    positive = sorted((trial for trial in tried.values() if trial.factor), key=lambda trial: trial.factor)
-    if criterion == "likelihood":
-        return min(positive, key=lambda trial: trial.nll)
-    allowed = best.nll + best.standard_error
-    chosen = best if best.factor else positive[0]
-    for trial in positive[positive.index(chosen) :]:
-        if trial.nll > allowed:
-            break
-        chosen = trial
-    return chosen
 
 
 class _Ticks:
@@ -229,100 +200,6 @@ class _Ticks:
             self.progress(min(self.done, self.total), self.total)
 
 
-@dataclass(frozen=True)
-class _Search:
-    """Draws of a model at several amplitudes."""
-
-    model: nn.Module
-    num_samples: int
-    mode: str
-    seed: int
-    output: Callable[[Any], Tensor]
-    temperatures: Sequence[float]
-
-    def tried(
-        self, data: list[Batch], factors: Sequence[float], ticks: _Ticks, temperatures: Sequence[float] = ()
-    ) -> dict[float, _Trial]:
-        """Trials of some amplitudes, by their factor."""
-        temperatures = temperatures or self.temperatures
-        found: dict[float, list[_Labels]] = {factor: [] for factor in factors}
-        for index, batch in enumerate(data):
-            runs = _Runs(self.model, batch.inputs, self.mode, self.output)
-            for factor in factors:
-                logits = runs.draws(factor, self._noises(index)) if factor else runs.mean[None]
-                assert batch.labels is not None
-                found[factor].append(_Labels.of(logits, batch.labels, temperatures))
-                ticks(len(logits) if factor else 0)
-        return {factor: _trial(factor, parts, temperatures) for factor, parts in found.items()}
-
-    def _noises(self, index: int) -> list[tuple[int, float]]:
-        generator = torch.Generator().manual_seed(self.seed + 7919 * index)
-        return list(draw_noises(self.num_samples, lambda: int(torch.randint(2**62, (), generator=generator))))
-
-
-class _Runs:
-    """Runs of one batch that share what lies below the first stochastic layer."""
-
-    def __init__(self, model: nn.Module, inputs: Any, mode: str, output: Callable[[Any], Tensor]) -> None:
-        self.inputs, self.output = inputs, output
-        self.prefix = SharedPrefix(model)
-        self.prefix.set_sampling("mean")
-        self.mean = self.prefix.record(self._logits)
-        self.prefix.set_sampling(mode)
-        self.posterior = self.prefix.keep_posterior()
-        # The twin's own parameters: those of the model are shared.
-        first = set() if self.posterior is None else {id(m) for m in self.prefix.first.modules()}
-        owners = [m for m in self.prefix.model.modules() if _has_amplitude(m) and id(m) not in first]
-        self.given: dict[nn.Module, Any] = {owner: owner.log_amplitude for owner in owners}
-
-    def draws(self, factor: float, noises: list[tuple[int, float]]) -> Tensor:
-        """Logits ``(S, ..., C)`` at amplitudes multiplied by a factor."""
-        if self.posterior is not None:
-            self.posterior.factor = factor
-        for owner, given in self.given.items():
-            owner._parameters["log_amplitude"] = nn.Parameter(given + torch.tensor(factor).log().to(given))
-        found = []
-        for seed, sign in noises:
-            with noise(seed, sign):
-                found.append(self.prefix.again(self._logits))
-        return torch.stack(found)
-
-    def _logits(self, model: nn.Module) -> Tensor:
-        return self.output(call_model(model, self.inputs)).float()
-
-
-class _Labels(NamedTuple):
-    """What draws say of the labels of a batch."""
-
-    log_probabilities: Tensor  # (T, N)
-    right: Tensor  # (T, N)
-    disagreement: Tensor  # (T, N)
-
-    @classmethod
-    def of(cls, logits: Tensor, labels: Tensor, temperatures: Sequence[float]) -> _Labels:
-        if labels.shape != logits.shape[1:-1]:
-            raise ValueError(f"data: expected labels of shape {tuple(logits.shape[1:-1])}, got {tuple(labels.shape)}")
-        real = labels.flatten() != -100
-        logits, labels = logits.flatten(1, -2)[:, real], labels.flatten()[real].long()
-        rows = []
-        for temperature in temperatures:
-            draws = (logits / temperature).log_softmax(-1)
-            of_labels = draws.gather(-1, labels.expand(draws.shape[:-1])[..., None])[..., 0]
-            average = draws.exp().mean(0)
-            apart = 0.5 * (draws.exp() - average).abs().sum(-1).mean(0)
-            rows.append((of_labels.logsumexp(0) - math.log(len(draws)), average.argmax(-1) == labels, apart))
-        return cls(*(torch.stack(column) for column in zip(*rows, strict=True)))
-
-
-def _trial(factor: float, parts: list[_Labels], temperatures: Sequence[float]) -> _Trial:
-    losses, right, apart = (torch.cat(part, 1) for part in zip(*parts, strict=True))
-    if not losses.shape[1]:
-        raise ValueError("data: expected labels, got none")
-    index = int((-losses).mean(1).argmin())
-    found = -losses[index], float(right[index].float().mean()), float(apart[index].mean())
-    return _Trial(factor, temperatures[index], *found)
-
-
 def _labelled(data: Iterable[Any], device: torch.device) -> list[Batch]:
     found = list(batches(iter(data) if isinstance(data, list) else data))
     if not found:
@@ -332,12 +209,8 @@ def _labelled(data: Iterable[Any], device: torch.device) -> list[Batch]:
     return [Batch(*to_device(tuple(batch), device)) for batch in found]
 
 
-def _has_amplitude(module: nn.Module) -> bool:
-    return isinstance(module._parameters.get("log_amplitude"), nn.Parameter)
-
-
 def _amplitudes(model: nn.Module) -> dict[str, Any]:
-    found = {name: module.log_amplitude for name, module in model.named_modules() if _has_amplitude(module)}
+    found = {name: module.log_amplitude for name, module in model.named_modules() if has_amplitude(module)}
     if not found:
         raise ValueError("model: expected layers with softmax's mean (convert by 'cgp' or 'sparse_cgp'), got none")
     return found

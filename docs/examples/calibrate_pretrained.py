@@ -48,12 +48,12 @@ vit.eval()
 # Three models with the same mean
 # -------------------------------
 # The original; the original with its logits divided by the temperature of least validation NLL; and the converted
-# one, whose amplitude, noise and lengthscale (three numbers a head) have been fitted on the same 300 images. "joint"
-# draws let the tokens of an image err together.
+# one: the widest posterior, with a temperature, that the same 300 images allow. "joint" draws let the tokens of an image
+# err together.
 
 model = cgp.convert(vit, "cgp", layers="all")
 loader = list(zip(images[validation].split(60), labels[validation].split(60), strict=True))
-report = cgp.calibrate(model, loader, steps=80, num_samples=4, sampling="joint")
+report = cgp.calibrate(model, loader, num_samples=4, sampling="joint")
 print(report)
 
 with torch.no_grad():

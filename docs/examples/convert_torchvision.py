@@ -61,13 +61,13 @@ with torch.no_grad():
     print(f"largest change of a logit: {(model(images[test]) - original).abs().max():.1e}")
 
 # %%
-# Fit the scales
-# --------------
-# How large the variance is, the softmax model does not say: amplitude, noise and lengthscale of each head are fitted
-# on images that the model was not trained on. Everything else stays.
+# Choose the width
+# ----------------
+# How large the variance is, the softmax model does not say. Calibration takes the largest amplitude that images which
+# the model was not trained on allow, and a temperature. Everything else stays.
 
 loader = list(zip(images[validation].split(60), labels[validation].split(60), strict=True))
-report = cgp.calibrate(model, loader, steps=60, num_samples=4)
+report = cgp.calibrate(model, loader)
 print(report)
 
 # %%

@@ -1,0 +1,242 @@
+"""Draws of a model at several amplitudes of its posterior, and what they say of labels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from cgp.functional.noise import noise
+
+from .inputs import Batch, call_model
+from .predict import draw_noises
+from .twin import SharedPrefix
+
+__all__ = [
+    "COARSE",
+    "TEMPERATURES",
+    "AmplitudeSearch",
+    "LabelScores",
+    "Trial",
+    "blunt",
+    "chosen",
+    "has_amplitude",
+    "trial",
+]
+
+COARSE = tuple(2.0**k for k in (-15, -10, *range(-5, 8)))
+"""Factors of the amplitudes."""
+
+TEMPERATURES = tuple(2.0 ** (k / 8) for k in range(-16, 41))
+"""From 0.25 to 32."""
+
+
+class Trial(NamedTuple):
+    """An amplitude at its best temperature.
+
+    Attributes:
+        factor: by which the amplitudes were multiplied.
+        temperature: T.
+        losses: minus the log-probability of each label, ``(N,)``.
+        accuracy: share of right answers.
+        disagreement: total variation distance of draws and their average, mean over labels.
+    """
+
+    factor: float
+    temperature: float
+    losses: Tensor
+    accuracy: float
+    disagreement: float
+
+    @property
+    def nll(self) -> float:
+        """Mean of the losses, in nats."""
+        return float(self.losses.mean())
+
+    @property
+    def standard_error(self) -> float:
+        """Standard error of that mean."""
+        return float(self.losses.std() / len(self.losses) ** 0.5) if len(self.losses) > 1 else 0.0
+
+
+def blunt(best: float) -> list[float]:
+    """Temperatures that draws may have: sharpened draws would make up for any amplitude.
+
+    Args:
+        best: the best temperature without draws.
+
+    Returns:
+        Those that are at least 1, or at least ``best`` if that is smaller.
+    """
+    return [temperature for temperature in TEMPERATURES if temperature >= min(best, 1.0)]
+
+
+def chosen(tried: dict[float, Trial], criterion: str) -> Trial:
+    """The amplitude of choice; never zero.
+
+    Args:
+        tried: trials by their factor, 0 (no draws) among them.
+        criterion: "widest" or "likelihood".
+
+    Returns:
+        The trial.
+    """
+    best = min(tried.values(), key=lambda trial: trial.nll)
+    positive = sorted((trial for trial in tried.values() if trial.factor), key=lambda trial: trial.factor)
+    if criterion == "likelihood":
+        return min(positive, key=lambda trial: trial.nll)
+    allowed = best.nll + best.standard_error
+    chosen = best if best.factor else positive[0]
+    for trial in positive[positive.index(chosen) :]:
+        if trial.nll > allowed:
+            break
+        chosen = trial
+    return chosen
+
+
+@dataclass(frozen=True)
+class AmplitudeSearch:
+    """Draws of a model at several amplitudes, the same noise at each.
+
+    Args:
+        model: with stochastic layers; it is not changed.
+        num_samples: S.
+        mode: "marginal" or "joint".
+        seed: of the draws.
+        output: takes the logits from what the model returns.
+    """
+
+    model: nn.Module
+    num_samples: int
+    mode: str
+    seed: int
+    output: Callable[[Any], Tensor]
+
+    def draws(self, data: list[Batch], factors: Sequence[float]) -> Iterator[tuple[float, Batch, Tensor]]:
+        """Run every batch at every factor; at factor 0 without draws.
+
+        Args:
+            data: the batches.
+            factors: by which the amplitudes are multiplied.
+
+        Yields:
+            The factor, the batch, and its logits ``(S, B, ..., C)``.
+        """
+        for index, batch in enumerate(data):
+            runs = _Runs(self.model, batch.inputs, self.mode, self.output)
+            for factor in factors:
+                logits = runs.draws(factor, self._noises(index)) if factor else runs.mean[None]
+                yield factor, batch, logits
+
+    def _noises(self, index: int) -> list[tuple[int, float]]:
+        generator = torch.Generator().manual_seed(self.seed + 7919 * index)
+        return list(draw_noises(self.num_samples, lambda: int(torch.randint(2**62, (), generator=generator))))
+
+
+class _Runs:
+    """Runs of one batch that share what lies below the first stochastic layer."""
+
+    def __init__(self, model: nn.Module, inputs: Any, mode: str, output: Callable[[Any], Tensor]) -> None:
+        self.inputs, self.output = inputs, output
+        self.prefix = SharedPrefix(model)
+        self.prefix.set_sampling("mean")
+        self.mean = self.prefix.record(self._logits)
+        self.prefix.set_sampling(mode)
+        self.posterior = self.prefix.keep_posterior()
+        # The twin's own parameters: those of the model are shared.
+        first = set() if self.posterior is None else {id(m) for m in self.prefix.first.modules()}
+        owners = [m for m in self.prefix.model.modules() if has_amplitude(m) and id(m) not in first]
+        self.given: dict[nn.Module, Any] = {owner: owner.log_amplitude for owner in owners}
+
+    def draws(self, factor: float, noises: list[tuple[int, float]]) -> Tensor:
+        """Logits ``(S, ..., C)`` at amplitudes multiplied by a factor."""
+        if self.posterior is not None:
+            self.posterior.factor = factor
+        for owner, given in self.given.items():
+            owner._parameters["log_amplitude"] = nn.Parameter(given + torch.tensor(factor).log().to(given))
+        found = []
+        for seed, sign in noises:
+            with noise(seed, sign):
+                found.append(self.prefix.again(self._logits))
+        return torch.stack(found)
+
+    def _logits(self, model: nn.Module) -> Tensor:
+        return self.output(call_model(model, self.inputs)).float()
+
+
+class LabelScores(NamedTuple):
+    """What draws say of labels, at several temperatures.
+
+    Attributes:
+        log_probabilities: of each label under the averaged draws, ``(T, N)``.
+        right: whether the average predicts the label, ``(T, N)``.
+        disagreement: total variation distance of draws and their average, ``(T, N)``.
+    """
+
+    log_probabilities: Tensor
+    right: Tensor
+    disagreement: Tensor
+
+    @classmethod
+    def of(cls, logits: Tensor, labels: Tensor, temperatures: Sequence[float]) -> LabelScores:
+        """Score draws.
+
+        Args:
+            logits: ``(S, ..., C)``.
+            labels: ``(...)``; −100 is left out.
+            temperatures: by which the logits are divided.
+
+        Returns:
+            The scores.
+
+        Raises:
+            ValueError: if the shapes do not fit.
+        """
+        if labels.shape != logits.shape[1:-1]:
+            raise ValueError(f"data: expected labels of shape {tuple(logits.shape[1:-1])}, got {tuple(labels.shape)}")
+        real = labels.flatten() != -100
+        logits, labels = logits.flatten(1, -2)[:, real], labels.flatten()[real].long()
+        rows = []
+        for temperature in temperatures:
+            draws = (logits / temperature).log_softmax(-1)
+            of_labels = draws.gather(-1, labels.expand(draws.shape[:-1])[..., None])[..., 0]
+            average = draws.exp().mean(0)
+            apart = 0.5 * (draws.exp() - average).abs().sum(-1).mean(0)
+            rows.append((of_labels.logsumexp(0) - math.log(len(draws)), average.argmax(-1) == labels, apart))
+        return cls(*(torch.stack(column) for column in zip(*rows, strict=True)))
+
+
+def trial(
+    factor: float, parts: Sequence[LabelScores], temperatures: Sequence[float], rows: Tensor | None = None
+) -> Trial:
+    """An amplitude at its best temperature.
+
+    Args:
+        factor: by which the amplitudes were multiplied.
+        parts: scores of all batches.
+        temperatures: those of the scores.
+        rows: ``(N,)`` bool, the labels that count; None is all.
+
+    Returns:
+        The trial.
+
+    Raises:
+        ValueError: if there are no labels.
+    """
+    losses, right, apart = (torch.cat(part, 1) for part in zip(*parts, strict=True))
+    if rows is not None:
+        losses, right, apart = losses[:, rows], right[:, rows], apart[:, rows]
+    if not losses.shape[1]:
+        raise ValueError("data: expected labels, got none")
+    index = int((-losses).mean(1).argmin())
+    found = -losses[index], float(right[index].float().mean()), float(apart[index].mean())
+    return Trial(factor, temperatures[index], *found)
+
+
+def has_amplitude(module: nn.Module) -> bool:
+    """Whether a module holds the amplitude of a posterior."""
+    return isinstance(module._parameters.get("log_amplitude"), nn.Parameter)
