@@ -1,5 +1,6 @@
 """Honest uncertainty for transformers: correlated Gaussian process attention in the GPyTorch ecosystem."""
 
+from .assessment import Assessment, assess
 from .attention import (
     CGPAttention,
     KEPSVGPAttention,
@@ -22,6 +23,7 @@ from .model.prediction import Prediction
 __version__ = "0.1.0"
 
 __all__ = [
+    "Assessment",
     "CGPAttention",
     "Calibration",
     "CategoricalLikelihood",
@@ -37,6 +39,7 @@ __all__ = [
     "SparseCGPAttention",
     "StandardSGPAttention",
     "__version__",
+    "assess",
     "calibrate",
     "convert",
     "describe",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-__all__ = ["Prediction", "uncertainties"]
+__all__ = ["Prediction", "data_frame", "uncertainties"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -179,16 +179,11 @@ class Prediction:
         Raises:
             ImportError: if pandas is not installed.
         """
-        try:
-            import pandas as pd
-        except ImportError as error:
-            raise ImportError("to_frame: expected pandas to be installed (pip install pandas)") from error
         columns = self._columns()
         shape = next(iter(columns.values())).shape
         names = ["input", *(f"position {i}" for i in range(1, len(shape)))] if len(shape) != 2 else ["input", "token"]
-        index = pd.MultiIndex.from_product([range(size) for size in shape], names=names)
-        index = index.get_level_values(0) if len(shape) == 1 else index
-        return pd.DataFrame({name: values.flatten().cpu().numpy() for name, values in columns.items()}, index=index)
+        index: Any = range(shape[0]) if len(shape) == 1 else [range(size) for size in shape]
+        return data_frame({n: values.flatten().cpu().numpy() for n, values in columns.items()}, index, names)
 
     def plot(self, labels: Any = None, *, ax: Axes | None = None) -> Axes:
         """Draw a reliability diagram where there are labels, or else a histogram of the uncertainty.
@@ -263,3 +258,26 @@ def uncertainties(draws: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     total = torch.special.entr(draws.mean(0)).sum(-1)
     aleatoric = torch.special.entr(draws).sum(-1).mean(0)
     return total, aleatoric, (total - aleatoric).clamp(min=0.0)  # below zero by rounding alone: entropy is concave
+
+
+def data_frame(columns: dict[str, Any], index: Any, names: list[str] | None = None) -> pd.DataFrame:
+    """A table of pandas, which is imported only here.
+
+    Args:
+        columns: by name.
+        index: of the rows; with several ``names``, the values of each level.
+        names: of the levels of the index.
+
+    Returns:
+        The table.
+
+    Raises:
+        ImportError: if pandas is not installed.
+    """
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise ImportError("to_frame: expected pandas to be installed (pip install pandas)") from error
+    if names is not None and len(names) > 1:
+        return pd.DataFrame(columns, index=pd.MultiIndex.from_product(index, names=names))
+    return pd.DataFrame(columns, index=pd.Index(list(index), name=names[0] if names else None))

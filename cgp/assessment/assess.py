@@ -1,0 +1,296 @@
+"""Which uncertainty of a classifier to use: the comparison on held-out folds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from cgp.conversion import convert
+from cgp.model import metrics
+from cgp.model.amplitudes import (
+    COARSE,
+    TEMPERATURES,
+    AmplitudeSearch,
+    LabelScores,
+    Trial,
+    blunt,
+    chosen,
+    has_amplitude,
+    trial,
+)
+from cgp.model.blocks import attention_blocks
+from cgp.model.inputs import Batch, batches, logits_of, model_device, to_device
+from cgp.model.twin import twin, uncompiled
+
+from .assessment import Assessment, Detection, Difference
+from .detectors import Mahalanobis, pooled_features, standardised
+
+__all__ = ["assess"]
+
+Array = NDArray[Any]
+
+POSTERIORS = ("last", "first", "all", None)
+
+
+@torch.inference_mode(False)
+@torch.no_grad()
+def assess(
+    model: nn.Module,
+    validation: Any,
+    *,
+    train: Any = None,
+    corrupt: Mapping[str, Any] | None = None,
+    ood: Mapping[str, Any] | None = None,
+    posterior: str | None = "last",
+    folds: int = 5,
+    num_samples: int = 8,
+    sampling: str = "marginal",
+    batch_size: int | None = None,
+    seed: int = 0,
+    features: Callable[[nn.Module, Any], Tensor] = pooled_features,
+    output: Callable[[Any], Tensor] = logits_of,
+) -> Assessment:
+    r"""Score what a classifier says of its uncertainty, and what could be made of it.
+
+    The methods are compared on the same held-out labels: the model as trained; with a temperature; with the likeliest
+    Gaussian-process posterior; with both; and with the widest posterior and a temperature, which :func:`cgp.calibrate`
+    would choose. Temperatures and amplitudes are chosen on all folds but the one that is scored, and differences
+    between methods are paired, example by example.
+
+    On inputs of other kinds, the scores that detect them are compared: one minus the largest probability, the entropy,
+    the energy :math:`-\log\sum_c e^{f_c}`, the widest posterior's entropy and its epistemic part, and with ``train``
+    the class-conditional Mahalanobis distance of the representation, by itself and in a sum with the energy (both in
+    standard deviations over the validation data).
+
+    Args:
+        model: any classifier with logits ``(N, C)``, converted or not. It is not changed.
+        validation: labelled data that the model was not trained on: a loader or data set (see
+            :func:`cgp.model.inputs.batches`), or a list of batches ``(inputs, labels)``.
+        train: labelled data that it was trained on, likewise; None leaves the scores of the representation out.
+        corrupt: corrupted inputs of the known kind, by name: functions of a batch's inputs, which are applied to the
+            validation data, or inputs.
+        ood: inputs of other kinds, by name.
+        posterior: which layers of the model get a posterior: "last", "first", "all", or None. A model that is converted
+            or has other stochastic layers keeps those.
+        folds: K, at least 2.
+        num_samples: S draws.
+        sampling: "marginal" or "joint".
+        batch_size: examples at a time; None is all at once for tensors, 32 for data sets.
+        seed: of the folds and the draws.
+        features: the representation ``(N, d)`` of inputs; the default takes what the last linear layer reads.
+        output: takes the logits from what the model returns.
+
+    Returns:
+        The comparison, ending in a sentence.
+
+    Raises:
+        ValueError: if there are no labels, or an argument is off.
+
+    Note:
+        Liu et al., Energy-based Out-of-distribution Detection (NeurIPS 2020); Lee et al., as in
+        :class:`cgp.assessment.detectors.Mahalanobis`.
+
+    Example:
+        >>> x = torch.linspace(-2, 2, 60)[:, None]
+        >>> report = assess(nn.Linear(1, 2), [(x, (x[:, 0] > 0).long())], posterior=None)
+        >>> list(report.scores)
+        ['as trained', 'temperature']
+    """
+    if folds < 2:
+        raise ValueError(f"folds: expected at least 2, got {folds}")
+    if posterior not in POSTERIORS:
+        raise ValueError(f"posterior: expected one of {POSTERIORS}, got {posterior!r}")
+    model = twin(uncompiled(model)).eval()
+    known = _read(validation, batch_size, model)
+    labels = torch.cat([_labels(batch) for batch in known])
+    generator = torch.Generator().manual_seed(seed)
+    fold_of = torch.randperm(len(labels), generator=generator) % folds
+    drawing = _drawing(model, posterior)
+    search = AmplitudeSearch(drawing or model, num_samples, sampling, seed, output)
+    tuned = _Tuned(search, known, labels, fold_of, draws=drawing is not None)
+    y = labels.cpu().numpy()
+    probabilities = {name: p.cpu().numpy() for name, p in tuned.methods().items()}
+    others = {**_corrupted(corrupt, known, batch_size, model), **_others(ood, batch_size, model)}
+    scores = _Scores(model, tuned, train, features, batch_size)
+    return Assessment(
+        scores={name: metrics.classification_scores(p, y) for name, p in probabilities.items()},
+        differences={name: _differences(p, probabilities["as trained"], y) for name, p in probabilities.items()},
+        beyond_temperature=_beyond(probabilities, y),
+        detection=scores.compare(known, others) if others else {},
+        num_labels=len(y),
+        confidences={name: p.max(-1) for name, p in probabilities.items()},
+        correct={name: p.argmax(-1) == y for name, p in probabilities.items()},
+    )
+
+
+@dataclass
+class _Tuned:
+    """Probabilities of the validation data by methods that are tuned on the other folds."""
+
+    search: AmplitudeSearch
+    known: list[Batch]
+    labels: Tensor
+    fold_of: Tensor
+    draws: bool
+
+    def __post_init__(self) -> None:
+        scaled = any(has_amplitude(module) for module in self.search.model.modules())
+        self.factors = (0.0, *(COARSE if scaled else (1.0,))) if self.draws else (0.0,)
+        parts: dict[float, list[Tensor]] = {factor: [] for factor in self.factors}
+        for factor, _, logits in self.search.draws(self.known, self.factors):
+            parts[factor].append(logits)
+        self.logits = {factor: torch.cat(found, 1) for factor, found in parts.items()}  # (S, N, C)
+        self.seen = {f: LabelScores.of(logits, self.labels, TEMPERATURES) for f, logits in self.logits.items()}
+        self.whole = self.best(torch.ones_like(self.fold_of, dtype=torch.bool), "widest")
+
+    def methods(self) -> dict[str, Tensor]:
+        """Probabilities ``(N, C)`` by method."""
+        found = {"as trained": self.logits[0.0].softmax(-1)[0]}
+        found["temperature"] = self._folds(lambda rows: (0.0, self._at(0.0, TEMPERATURES, rows).temperature))
+        if self.draws:
+            found["posterior"] = self._folds(lambda rows: self.best(rows, "likelihood", fits=False))
+            found["posterior + temperature"] = self._folds(lambda rows: self.best(rows, "likelihood"))
+            found["widest posterior"] = self._folds(lambda rows: self.best(rows, "widest"))
+        return found
+
+    def best(self, rows: Tensor, criterion: str, *, fits: bool = True) -> tuple[float, float]:
+        """The factor of the amplitudes (0: no posterior) and the temperature that some labels choose."""
+        plain = self._at(0.0, TEMPERATURES if fits else (1.0,), rows)
+        if not self.draws:
+            return 0.0, plain.temperature
+        allowed = blunt(plain.temperature) if fits else (1.0,)
+        tried = {factor: self._at(factor, allowed, rows) for factor in self.factors if factor}
+        found = chosen({0.0: plain, **tried}, criterion)
+        return found.factor, found.temperature
+
+    def _at(self, factor: float, temperatures: Iterable[float], rows: Tensor) -> Trial:
+        kept = [TEMPERATURES.index(temperature) for temperature in temperatures]
+        scores = LabelScores(*(values[kept] for values in self.seen[factor]))
+        return trial(factor, [scores], [TEMPERATURES[index] for index in kept], rows)
+
+    def _folds(self, choose: Callable[[Tensor], tuple[float, float]]) -> Tensor:
+        found = torch.zeros_like(self.logits[0.0][0])
+        for fold in self.fold_of.unique():
+            rows = (self.fold_of == fold).to(found.device)
+            factor, temperature = choose(~rows)
+            found[rows] = (self.logits[factor][:, rows] / temperature).softmax(-1).mean(0)
+        return found
+
+
+@dataclass
+class _Scores:
+    """Scores of inputs that are large where the inputs are foreign."""
+
+    model: nn.Module
+    tuned: _Tuned
+    train: Any
+    features: Callable[[nn.Module, Any], Tensor]
+    batch_size: int | None
+
+    def compare(self, known: list[Batch], others: dict[str, list[Batch]]) -> dict[str, dict[str, Detection]]:
+        """AUROC and FPR95 of every score on every set of other inputs."""
+        distance = self._distance()
+        inside = self._of(known, distance)
+        energy = standardised(inside["energy"])
+        far = standardised(inside["Mahalanobis"]) if distance is not None else None
+        found: dict[str, dict[str, Detection]] = {}
+        for name, data in others.items():
+            outside = self._of(data, distance)
+            pairs = {score: (inside[score], outside[score]) for score in inside}
+            if far is not None:
+                both = (energy(s["energy"]) + far(s["Mahalanobis"]) for s in (inside, outside))
+                pairs["Mahalanobis + energy"] = (next(both), next(both))
+            found[name] = {s: Detection(metrics.auroc(a, b), metrics.fpr95(a, b)) for s, (a, b) in pairs.items()}
+        return found
+
+    def _of(self, data: list[Batch], distance: Mahalanobis | None) -> dict[str, Array]:
+        factor, temperature = self.tuned.whole
+        factors = (0.0, factor) if factor else (0.0,)
+        parts: list[dict[str, Tensor]] = []
+        for used, _, logits in self.tuned.search.draws(data, factors):
+            if not used:
+                p = logits[0].softmax(-1)
+                parts.append({"1 - confidence": 1 - p.amax(-1), "entropy": torch.special.entr(p).sum(-1)})
+                parts[-1]["energy"] = -logits[0].logsumexp(-1)
+                continue
+            draws = (logits / temperature).softmax(-1)
+            total = torch.special.entr(draws.mean(0)).sum(-1)
+            parts[-1]["posterior's entropy"] = total
+            parts[-1]["epistemic"] = total - torch.special.entr(draws).sum(-1).mean(0)
+        found = {name: torch.cat([part[name] for part in parts]).cpu().numpy() for name in parts[0]}
+        return found if distance is None else found | {"Mahalanobis": distance(self._features(data))}
+
+    def _distance(self) -> Mahalanobis | None:
+        if self.train is None:
+            return None
+        data = _read(self.train, self.batch_size, self.model)
+        return Mahalanobis(self._features(data), torch.cat([_labels(batch) for batch in data]).cpu().numpy())
+
+    def _features(self, data: list[Batch]) -> Array:
+        return np.concatenate([self.features(self.model, batch.inputs).double().cpu().numpy() for batch in data])
+
+
+def _drawing(model: nn.Module, posterior: str | None) -> nn.Module | None:
+    """The model with stochastic layers, or None without."""
+    if any(block.stochastic for block in attention_blocks(model)):
+        return model
+    return None if posterior is None else convert(model, layers=[0] if posterior == "first" else posterior)
+
+
+def _read(data: Any, batch_size: int | None, model: nn.Module) -> list[Batch]:
+    are_batches = isinstance(data, list) and not (data and isinstance(data[0], Mapping))
+    found = [
+        Batch(*to_device(tuple(batch), model_device(model)))
+        for batch in batches(iter(data) if are_batches else data, batch_size)
+    ]
+    if not found:
+        raise ValueError("data: expected at least one batch, got none")
+    return found
+
+
+def _labels(batch: Batch) -> Tensor:
+    if batch.labels is None or batch.labels.dim() != 1:
+        raise ValueError(
+            "validation, train: expected batches (inputs, labels) or dicts with 'labels', got some without"
+        )
+    return batch.labels.long()
+
+
+def _corrupted(
+    corrupt: Mapping[str, Any] | None, known: list[Batch], batch_size: int | None, model: nn.Module
+) -> dict[str, list[Batch]]:
+    found = {}
+    for name, change in (corrupt or {}).items():
+        applied = [Batch(change(batch.inputs), batch.labels) for batch in known] if callable(change) else None
+        found[name] = _read(change, batch_size, model) if applied is None else applied
+    return found
+
+
+def _others(ood: Mapping[str, Any] | None, batch_size: int | None, model: nn.Module) -> dict[str, list[Batch]]:
+    return {name: _read(data, batch_size, model) for name, data in (ood or {}).items()}
+
+
+def _differences(p: Array, reference: Array, labels: Array) -> dict[str, Difference]:
+    pairs = {
+        "nll": metrics.log_losses(p, labels) - metrics.log_losses(reference, labels),
+        "brier": metrics.brier_scores(p, labels) - metrics.brier_scores(reference, labels),
+        "accuracy": 1.0 * (p.argmax(-1) == labels) - (reference.argmax(-1) == labels),
+    }
+    return {name: _paired(values) for name, values in pairs.items()}
+
+
+def _beyond(probabilities: dict[str, Array], labels: Array) -> Difference | None:
+    if "posterior + temperature" not in probabilities:
+        return None
+    both, scaled = (metrics.log_losses(probabilities[m], labels) for m in ("posterior + temperature", "temperature"))
+    return _paired(both - scaled)
+
+
+def _paired(values: Array) -> Difference:
+    return Difference(float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))))

@@ -1,0 +1,153 @@
+"""The comparison of uncertainties against the same by hand."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import ttest_rel
+from sklearn.covariance import LedoitWolf
+from sklearn.metrics import log_loss, roc_auc_score
+from torch import nn
+
+from cgp import assess, convert
+from cgp.assessment.assessment import Detection, Difference
+from cgp.assessment.detectors import Mahalanobis, pooled_features
+from cgp.model.amplitudes import TEMPERATURES
+from tests.cgp.model.digits import digits, trained
+
+X, Y = digits()
+
+
+@pytest.fixture(scope="module")
+def report():
+    validation = [(X[800:1000], Y[800:1000]), (X[1000:1200], Y[1000:1200])]
+    others = {"inverted": 1 - X[1200:1400]}
+    corrupt = {"bright": lambda x: x + 0.4, "dark": 0.3 * X[800:1000]}
+    return assess(trained(), validation, train=[(X[:800], Y[:800])], corrupt=corrupt, ood=others)
+
+
+@torch.no_grad()
+def logits(x):
+    return trained()(x).double()
+
+
+def test_the_temperature_is_fitted_on_the_other_folds(report):
+    f, y = logits(X[800:1200]), Y[800:1200]
+    fold_of = torch.randperm(400, generator=torch.Generator().manual_seed(0)) % 5
+    p = torch.zeros_like(f)
+    for fold in range(5):
+        rest = fold_of != fold
+        losses = [nn.functional.cross_entropy(f[rest] / t, y[rest]) for t in TEMPERATURES]
+        p[~rest] = (f[~rest] / TEMPERATURES[int(torch.stack(losses).argmin())]).softmax(-1)
+    assert report.scores["temperature"]["nll"] == pytest.approx(log_loss(y, p), abs=1e-5)
+    plain = f.softmax(-1)
+    assert report.scores["as trained"]["nll"] == pytest.approx(log_loss(y, plain), abs=1e-5)
+    losses = [-q.log()[torch.arange(400), y].numpy() for q in (p, plain)]
+    change = report.differences["temperature"]["nll"]
+    test = ttest_rel(*losses)
+    assert change.mean == pytest.approx((losses[0] - losses[1]).mean(), abs=1e-5)
+    assert change.mean / change.error == pytest.approx(test.statistic, rel=1e-3)
+
+
+def test_the_methods_keep_their_promises(report):
+    assert list(report.scores)[-3:] == ["posterior", "posterior + temperature", "widest posterior"]
+    assert report.num_labels == 400
+    assert report.scores["posterior + temperature"]["nll"] < report.scores["as trained"]["nll"] + 0.01
+    assert abs(report.differences["widest posterior"]["accuracy"].mean) < 0.02
+    both = np.array([report.scores[m]["nll"] for m in ("posterior + temperature", "temperature")])
+    assert report.beyond_temperature.mean == pytest.approx(both[0] - both[1])
+
+
+def test_scores_of_other_inputs_are_those_by_hand(report):
+    inside, outside = (-logits(x).logsumexp(-1) for x in (X[800:1200], 1 - X[1200:1400]))
+    labels, values = [0] * 400 + [1] * 200, torch.cat([inside, outside])
+    assert report.detection["inverted"]["energy"].auroc == pytest.approx(roc_auc_score(labels, values), abs=1e-6)
+    with torch.no_grad():
+        seen, known, foreign = (
+            trained().features(x).double().numpy() for x in (X[:800], X[800:1200], 1 - X[1200:1400])
+        )
+    means = np.stack([seen[Y[:800] == c].mean(0) for c in range(10)])
+    fit = LedoitWolf(assume_centered=True).fit(seen - means[Y[:800]])
+    distances = [np.min([fit.mahalanobis(z - m) for m in means], 0) for z in (known, foreign)]
+    expected = roc_auc_score(labels, np.concatenate(distances))
+    assert report.detection["inverted"]["Mahalanobis"].auroc == pytest.approx(expected, abs=1e-4)
+    torch.testing.assert_close(
+        torch.tensor(Mahalanobis(seen, Y[:800].numpy())(known)), torch.tensor(distances[0]), rtol=1e-4, atol=1e-4
+    )
+    summed = [
+        (e - inside.mean().item()) / inside.std(correction=0).item() + (d - distances[0].mean()) / distances[0].std()
+        for e, d in ((inside.numpy(), distances[0]), (outside.numpy(), distances[1]))
+    ]
+    expected = roc_auc_score(labels, np.concatenate(summed))
+    assert report.detection["inverted"]["Mahalanobis + energy"].auroc == pytest.approx(expected, abs=1e-4)
+    assert list(report.detection) == ["bright", "dark", "inverted"]
+
+
+def test_the_report_can_be_read(report):
+    assert str(report).endswith(report.sentence)
+    assert report.table().splitlines()[0].split()[:2] == ["method", "nll"]
+    frame = report.to_frame()
+    assert frame.loc["temperature", "nll"] == report.scores["temperature"]["nll"]
+    assert frame.loc["temperature", "nll_change_error"] == report.differences["temperature"]["nll"].error
+    assert report.to_html().startswith("<section><p>")
+    assert len(report.plot().axes) >= 2
+
+
+@pytest.mark.parametrize(
+    ("beyond", "scaled", "words"),
+    [
+        (Difference(-0.02, 0.005), Difference(-0.03, 0.01), "Use the posterior with a temperature"),
+        (Difference(-0.001, 0.005), Difference(-0.03, 0.01), "adds nothing here beyond a temperature .*: use that"),
+        (
+            Difference(0.01, 0.005),
+            Difference(-0.01, 0.01),
+            "adds nothing .*, and a temperature nothing beyond the model",
+        ),
+        (None, Difference(-0.03, 0.01), "Use a temperature; it changes the NLL by -0.0300 ± 0.0100 nats"),
+        (None, Difference(-0.01, 0.01), "Use the model as it is"),
+    ],
+)
+def test_the_sentence_goes_by_two_standard_errors(report, beyond, scaled, words):
+    differences = report.differences | {"temperature": {"nll": scaled}}
+    detection = {"noise": {"1 - confidence": Detection(0.8, 0.5), "energy": Detection(0.9, 0.4)}}
+    changed = dataclasses.replace(report, beyond_temperature=beyond, differences=differences, detection=detection)
+    assert pytest.importorskip("re").search(words, changed.sentence)
+    assert changed.sentence.endswith(
+        "To tell noise from the known, use energy: AUROC 0.900, against 0.800 for 1 - confidence."
+    )
+
+
+def test_a_model_is_not_changed_and_converted_ones_keep_their_layers():
+    model = convert(copy.deepcopy(trained()), layers="all").train()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    found = assess(model, torch.utils.data.TensorDataset(X[800:900], Y[800:900]), num_samples=2, folds=2)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert model.training
+    assert "posterior" in found.scores
+    assert found.detection == {}
+
+
+def test_features_are_what_the_last_linear_layer_reads():
+    with torch.no_grad():
+        torch.testing.assert_close(pooled_features(trained(), X[:3]), trained().features(X[:3]))
+    assert pooled_features(nn.Linear(4, 2), torch.zeros(3, 5, 4)).shape == (3, 4)
+    with pytest.raises(ValueError, match="model: expected a linear layer"):
+        pooled_features(nn.Identity(), torch.zeros(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"folds": 1}, "folds: expected at least 2"),
+        ({"posterior": "middle"}, "posterior: expected one of"),
+        ({"validation": X[:20]}, "expected batches"),
+        ({"validation": []}, "data: expected at least one batch"),
+    ],
+)
+def test_bad_arguments_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        assess(trained(), **{"validation": [(X[:20], Y[:20])], **options})
