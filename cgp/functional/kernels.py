@@ -209,7 +209,7 @@ def squared_distance(x1: Tensor, x2: Tensor | None = None) -> Tensor:
         tensor([[ 0., 25.],
                 [25.,  0.]])
     """
-    return 2.0 * _log_squared_exponential(x1, x2).abs()
+    return 0.0 - 2.0 * _log_squared_exponential(x1, x2)
 
 
 def robust_centre(x: Tensor) -> Tensor:
@@ -242,7 +242,9 @@ def _log_squared_exponential(x1: Tensor, x2: Tensor | None) -> Tensor:
     half_a, half_b = -0.5 * a.square().sum(-1, keepdim=True), -0.5 * b.square().sum(-1, keepdim=True)
     left = torch.cat([a, half_a, torch.ones_like(half_a)], dim=-1)
     right = torch.cat([b, torch.ones_like(half_b), half_b], dim=-1)
-    log_gram = (left @ right.mT).clamp(max=0.0)
+    log_gram = left @ right.mT
+    # Rounding is cut from the value only: a clamped entry would lose its second derivative.
+    log_gram = log_gram + (log_gram.clamp(max=0.0) - log_gram).detach()
     if x2 is not None:
         return log_gram
     itself = torch.eye(x1.shape[-2], dtype=torch.bool, device=x1.device)

@@ -5,7 +5,7 @@ from .estimator import CorrelatedGPRegressor
 from .exact import CorrelatedGPRegression
 from .likelihood import ProcessGaussianLikelihood
 from .sparse import SparseCorrelatedGPRegression
-from .variational import StochasticCorrelatedGPRegression
+from .stochastic import StochasticCorrelatedGPRegression
 
 __all__ = [
     "CorrelatedGPRegression",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -10,9 +12,48 @@ from numpy.typing import NDArray
 from sklearn.utils import check_array, check_consistent_length
 from torch import Tensor
 
-from .likelihood import process_numbers
+from .input_maps import process_numbers
 
-__all__ = ["check_training_data", "checked_outputs"]
+__all__ = ["INFERENCES", "STRUCTURES", "check_arguments", "check_count", "check_training_data", "checked_outputs"]
+
+STRUCTURES = ("independent", "coregionalised", "scaled", "shifted")
+INFERENCES = ("map", "nuts", "stochastic")
+_COUNTS = ("num_components", "num_starts", "max_steps", "num_epochs", "batch_size", "num_mixture")
+_SAMPLING = {"num_chains": 1, "num_warmup": 1, "num_samples": 4}
+
+
+def check_arguments(arguments: Mapping[str, Any]) -> None:
+    """Refuse arguments of the estimator that no fit can use.
+
+    Args:
+        arguments: by name.
+
+    Raises:
+        ValueError: if one is out of range or of the wrong type.
+    """
+    if arguments["inference"] not in INFERENCES:
+        raise ValueError(f"inference: expected one of {INFERENCES}, got {arguments['inference']!r}")
+    if arguments["structure"] != "auto" and arguments["structure"] not in STRUCTURES:
+        raise ValueError(f"structure: expected 'auto' or one of {STRUCTURES}, got {arguments['structure']!r}")
+    if arguments["inference"] == "stochastic" and arguments["num_inducing"] is None:
+        raise ValueError("num_inducing: expected a number for inference='stochastic', got None")
+    for name, least in (dict.fromkeys(_COUNTS, 1) | _SAMPLING).items():
+        check_count(name, arguments[name], least)
+
+
+def check_count(name: str, value: Any, least: int) -> None:
+    """Refuse what is not a number of things.
+
+    Args:
+        name: of the argument.
+        value: what was given.
+        least: the smallest number that makes sense.
+
+    Raises:
+        ValueError: if the value is no integer, or too small.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
+        raise ValueError(f"{name}: expected an integer of at least {least}, got {value!r}")
 
 
 def check_training_data(inputs: Tensor, targets: Tensor, num_processes: int | None) -> int:
@@ -34,6 +75,8 @@ def check_training_data(inputs: Tensor, targets: Tensor, num_processes: int | No
     if targets.shape != inputs.shape[:1]:
         raise ValueError(f"train_targets: expected shape ({len(inputs)},), got {tuple(targets.shape)}")
     for name, values in (("train_inputs", inputs), ("train_targets", targets)):
+        if values.requires_grad:
+            raise ValueError(f"{name}: expected values without a history, got a tensor that requires grad: detach it")
         if values.dtype not in (torch.float32, torch.float64) or values.dtype != inputs.dtype:
             raise ValueError(f"{name}: expected float32 or float64 throughout, got {values.dtype}")
         if not torch.isfinite(values).all():

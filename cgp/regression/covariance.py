@@ -1,26 +1,185 @@
-"""The covariance of a regression: one or several independent correlated processes, summed."""
+"""The covariance of a regression: correlated views of one or several independent canonical processes, summed."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from gpytorch.kernels import AdditiveKernel, Kernel
-from gpytorch.priors import LogNormalPrior
+from linear_operator import to_dense
 from torch import Tensor
 
-from cgp.kernels import CanonicalKernel, CorrelatedKernel, HadamardCorrelatedKernel
+from cgp.kernels.base_kernels import base_kernel_from
 
-from .process_map import ProcessMap
-from .radial import points_gram
-from .signs import SignedPositive
+from .checks import STRUCTURES, check_count
+from .gram import stationary_gram
+from .input_maps import InputMaps, PriorModule, process_numbers, rows_of
 
-__all__ = ["MAP_KINDS", "correlated_covariance", "dense_covariance", "prior_variance"]
+__all__ = ["Loadings", "Points", "RowKernel", "correlated_covariance", "dense_covariance", "prior_variance"]
 
-MAP_KINDS = ("diagonal", "free", "orthogonal")
 _COMPONENT_STEP = 3.0
-_LOG_SCALE_WIDTH = 2.0
+_LOG_SCALE_SD = 2.0
+_PARTIAL_SD = 1.0
+
+
+class Points(NamedTuple):
+    """Rows as the canonical processes see them.
+
+    Attributes:
+        inputs: z, ``(*batch, n, d)``.
+        loadings: a, the weights of the independent copies of the canonical process, ``(*batch, n, P)``.
+    """
+
+    inputs: Tensor
+    loadings: Tensor
+
+
+class Loadings(PriorModule):
+    r"""How strongly each process varies, and how correlated they are: a factor of their covariance matrix.
+
+    .. math:: a_p = \sigma_p L_p, \qquad L_{pr} = \tanh(c_{pr}) \prod_{s<r} \operatorname{sech}(c_{ps}), \quad
+        L_{pp} = \prod_{s<p} \operatorname{sech}(c_{ps})
+
+    L is the Cholesky factor of a correlation matrix: any of them, by its partial correlations. Priors, for outputs of
+    unit variance: :math:`\log\sigma \sim N(0, 4)`, :math:`c \sim N(0, 1)`.
+
+    Args:
+        num_processes: P.
+        correlated: whether there are c; without them L is the identity.
+
+    Source:
+        Lewandowski, Kurowicka & Joe (2009), Generating random correlation matrices based on vines and extended onion
+        method.
+
+    Example:
+        >>> Loadings(2)()
+        tensor([[1., 0.],
+                [0., 1.]], grad_fn=<...>)
+    """
+
+    def __init__(self, num_processes: int, *, correlated: bool = True) -> None:
+        super().__init__()
+        self.num_processes = num_processes
+        count = correlated * num_processes * (num_processes - 1) // 2
+        self.register_normal("log_scales", torch.zeros(num_processes), 0.0, _LOG_SCALE_SD)
+        self.register_normal("partials", torch.zeros(count), 0.0, _PARTIAL_SD)
+
+    @property
+    def scales(self) -> Tensor:
+        """Standard deviation of each process, ``(*batch, P)``."""
+        return self.log_scales.exp()
+
+    def set_correlation(self, correlation: Tensor) -> None:
+        """Take the partial correlations from a correlation matrix.
+
+        Args:
+            correlation: positive definite, ``(P, P)``.
+        """
+        remaining = torch.linalg.cholesky(correlation)
+        partials = torch.zeros_like(remaining)
+        left = torch.ones_like(remaining[:, 0])
+        for column in range(self.num_processes):
+            partials[:, column] = (remaining[:, column] / left).clamp(-0.999, 0.999).atanh()
+            left = left / partials[:, column].cosh()
+        below = torch.ones_like(partials).tril(-1).bool()
+        self.initialize(partials=partials[below].to(self.partials))
+
+    def forward(self) -> Tensor:
+        """The loadings of all processes, ``(*batch, P, P)``, lower triangular."""
+        size = self.num_processes
+        scales = self.scales.unsqueeze(-1)
+        if self.partials is None:
+            return torch.diag_embed(self.scales)
+        below = torch.ones(size, size, dtype=torch.bool, device=scales.device).tril(-1)
+        batch = self.partials.shape[:-1]
+        c = scales.new_zeros(*batch, size, size).masked_scatter(below.expand(*batch, -1, -1), self.partials)
+        left = torch.nn.functional.pad(c.cosh().reciprocal().cumprod(-1)[..., :-1], (1, 0), value=1.0)
+        diagonal = torch.eye(size, dtype=c.dtype, device=c.device)
+        return scales * (c.tanh() + diagonal) * left.tril()
+
+
+class RowKernel(Kernel):
+    r"""The covariance of rows (input, process) that see independent copies of one canonical process.
+
+    .. math:: k\big((x, p), (x', r)\big) = a_p^\top a_r\; \kappa(x \odot w_p + b_p,\; x' \odot w_r + b_r)
+
+    It is positive semi-definite by Schur's product theorem. With equal w and without b it is the intrinsic model of
+    coregionalisation; with a diagonal a the processes are independent, each with lengthscales of its own; with parallel
+    a they are views of one canonical process.
+
+    Args:
+        kernel: κ, see :func:`cgp.kernels.base_kernel_from`.
+        num_processes: P.
+        input_dim: d.
+        structure: see :func:`correlated_covariance`.
+
+    Source:
+        CGPT equations (13)-(16); Álvarez, Rosasco & Lawrence (2012), Kernels for vector-valued functions, section 4.
+
+    Example:
+        >>> RowKernel("rbf", 2, 1)(torch.tensor([[0.3, 0.0], [0.5, 1.0], [0.5, 1.0]])).shape
+        torch.Size([3, 3])
+    """
+
+    def __init__(self, kernel: str | Kernel, num_processes: int, input_dim: int, *, structure: str = "shifted") -> None:
+        super().__init__()
+        self.num_processes = num_processes
+        try:
+            self.covar_module = base_kernel_from(copy.deepcopy(kernel), input_dim)
+        except ValueError as error:  # under the name that it has here
+            raise ValueError(str(error).removeprefix("base_")) from error
+        if isinstance(kernel, str):
+            self.covar_module.double().lengthscale = 1.0  # to the last digit also in float64
+        self.input_maps = InputMaps(
+            num_processes, input_dim, ratios=structure != "coregionalised", shifts=structure == "shifted"
+        )
+        self.loadings = Loadings(num_processes, correlated=structure != "independent")
+
+    def points(self, x: Tensor) -> Points:
+        """The canonical points of rows.
+
+        Args:
+            x: ``(*batch, n, d + 1)``, the last column 0 … P-1.
+
+        Returns:
+            n points.
+        """
+        numbers = process_numbers(x, self.num_processes)
+        return Points(self.input_maps(x[..., :-1], numbers), rows_of(self.loadings(), numbers))
+
+    def gram(self, left: Points, right: Points | None = None) -> Tensor:
+        """Covariances of points, with gradients, whatever their number.
+
+        Args:
+            left: n points.
+            right: m points; None means the left ones.
+
+        Returns:
+            ``(*batch, n, m)``.
+        """
+        right = left if right is None else right
+        return stationary_gram(self.covar_module, left.inputs, right.inputs) * (left.loadings @ right.loadings.mT)
+
+    def variances(self, points: Points) -> Tensor:
+        """Variances of points.
+
+        Args:
+            points: n of them.
+
+        Returns:
+            ``(*batch, n)``.
+        """
+        return to_dense(self.covar_module(points.inputs, diag=True)) * points.loadings.square().sum(-1)
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
+        """The covariance of two sets of rows, ``(*batch, n, m)``, or of pairs of rows, ``(*batch, n)``."""
+        left = self.points(x1)
+        if not diag:
+            return self.gram(left, None if x2 is x1 else self.points(x2))
+        right = self.points(x2)
+        paired = to_dense(self.covar_module(left.inputs, right.inputs, diag=True))
+        return paired * (left.loadings * right.loadings).sum(-1)
 
 
 def correlated_covariance(
@@ -28,30 +187,23 @@ def correlated_covariance(
     input_dim: int,
     *,
     kernel: str | Kernel = "rbf",
-    maps: str = "diagonal",
-    canonical_dim: int | None = None,
-    embedding_dim: int | None = None,
     num_components: int = 1,
-    shift: bool = True,
-    signs: Sequence[float] | None = None,
+    structure: str = "shifted",
 ) -> AdditiveKernel:
-    r"""The covariance of P processes that share Q independent canonical processes.
+    r"""The covariance of P processes that share Q independent sets of canonical processes.
 
-    .. math:: z_p(x) = \sum_{q=1}^{Q} \sigma_{pq}\, z_o^{(q)}\big(xW_{pq}^\top + b_{pq},\; c_{pq}\big)
+    .. math:: z_p(x) = \sum_{q=1}^{Q} a_{pq}^\top z_o^{(q)}\big(x \odot w_{pq} + b_{pq}\big)
 
-    With Q = 1 every process is a map and scale of one canonical process. With tied W, no b and the squared exponential
-    it is the linear model of coregionalisation with Q components.
+    Components start with lengthscales that are a factor of three apart. The structures: "independent" processes, each
+    with lengthscales w of its own; "coregionalised" ones, correlated (a) and with one w; "scaled" ones, correlated and
+    with w of their own; "shifted" ones, which have b, too.
 
     Args:
         num_processes: P.
         input_dim: d.
         kernel: the canonical covariance; see :class:`cgp.kernels.CorrelatedKernel`.
-        maps: "diagonal" (a lengthscale a dimension), "free", or "orthogonal" (to a lower dimension).
-        canonical_dim: s, dimensions the inputs are mapped to; None means d.
-        embedding_dim: e, coordinates that tell processes apart; None means P - 1.
         num_components: Q.
-        shift: whether processes may be shifted against each other.
-        signs: +1 or -1 for each process; None means +1.
+        structure: "independent", "coregionalised", "scaled" or "shifted".
 
     Returns:
         A sum of Q kernels of rows whose last column is the process.
@@ -64,33 +216,15 @@ def correlated_covariance(
         >>> kernel(torch.tensor([[0.3, 0.0], [0.5, 1.0]])).shape
         torch.Size([2, 2])
     """
-    if num_processes < 1 or input_dim < 1 or num_components < 1:
-        got = f"{num_processes}, {input_dim}, {num_components}"
-        raise ValueError(f"num_processes, input_dim, num_components: expected at least 1, got {got}")
-    if maps not in MAP_KINDS:
-        raise ValueError(f"maps: expected one of {MAP_KINDS}, got {maps!r}")
-    width = input_dim if canonical_dim is None else canonical_dim
-    if not 1 <= width <= input_dim:
-        raise ValueError(f"canonical_dim: expected 1 to input_dim = {input_dim}, got {width}")
-    extra = num_processes - 1 if embedding_dim is None else embedding_dim
-    if extra < 0:
-        raise ValueError(f"embedding_dim: expected at least 0, got {extra}")
-    signs = [1.0] * num_processes if signs is None else list(signs)
-    if len(signs) != num_processes:
-        raise ValueError(f"signs: expected one for each of {num_processes} processes, got {len(signs)}")
-    components = []
-    for number in range(num_components):
-        one: list[ProcessMap] = []
-        for p in range(num_processes):
-            first = one[0] if p else None
-            one.append(
-                ProcessMap(
-                    input_dim, width, process=p, kind=maps, embedding_dim=extra, shift=shift and p > 0, first=first
-                )
-            )
-        _align(one)
-        _shrink(one, _COMPONENT_STEP**number)
-        components.append(_component(copy.deepcopy(kernel), one, signs, num_components**-0.5))
+    for name, value in (("num_processes", num_processes), ("input_dim", input_dim), ("num_components", num_components)):
+        check_count(name, value, 1)
+    if structure not in STRUCTURES:
+        raise ValueError(f"structure: expected one of {STRUCTURES}, got {structure!r}")
+    components = [RowKernel(kernel, num_processes, input_dim, structure=structure) for _ in range(num_components)]
+    with torch.no_grad():
+        for number, one in enumerate(components):
+            one.input_maps.log_scales += number * torch.tensor(_COMPONENT_STEP).log()
+            one.loadings.log_scales -= 0.5 * torch.tensor(float(num_components)).log()
     return AdditiveKernel(*components)
 
 
@@ -98,7 +232,7 @@ def dense_covariance(covariance: AdditiveKernel, x1: Tensor, x2: Tensor | None =
     """The covariance as a tensor, with gradients, whatever its size.
 
     Args:
-        covariance: a sum of kernels with canonical points.
+        covariance: a sum of kernels of rows.
         x1: ``(*batch, n, d + 1)``.
         x2: ``(*batch, m, d + 1)``; None means ``x1``.
 
@@ -107,8 +241,7 @@ def dense_covariance(covariance: AdditiveKernel, x1: Tensor, x2: Tensor | None =
     """
     total = torch.zeros((), dtype=x1.dtype, device=x1.device)
     for one in covariance.kernels:
-        right = None if x2 is None else one.points(x2)
-        total = total + points_gram(one.base_kernel, one.points(x1), right)
+        total = total + one.gram(one.points(x1), None if x2 is None else one.points(x2))
     return total
 
 
@@ -116,45 +249,11 @@ def prior_variance(covariance: AdditiveKernel, x: Tensor) -> Tensor:
     """The diagonal of the covariance.
 
     Args:
-        covariance: a sum of kernels with canonical points.
+        covariance: a sum of kernels of rows.
         x: ``(*batch, n, d + 1)``.
 
     Returns:
         ``(*batch, n)``.
     """
-    total: Tensor = sum(one.forward(x, x, diag=True) for one in covariance.kernels)
+    total: Tensor = sum(one.variances(one.points(x)) for one in covariance.kernels)
     return total
-
-
-def _component(kernel: str | Kernel, maps: list[ProcessMap], signs: list[float], scale: float) -> CanonicalKernel:
-    constraint = SignedPositive(torch.tensor(signs))
-    correlated = CorrelatedKernel(kernel, len(maps), input_maps=maps, scale_constraint=constraint)
-    if isinstance(kernel, str):
-        correlated.base_kernel.double().lengthscale = 1.0  # to the last digit also in float64
-    correlated.scales = scale
-    loc, sd = (torch.tensor(value, dtype=torch.float64) for value in (0.0, _LOG_SCALE_WIDTH))
-    correlated.register_prior("scale_prior", LogNormalPrior(loc, sd), _magnitudes, _set_magnitudes)
-    return HadamardCorrelatedKernel(correlated)
-
-
-def _align(maps: list[ProcessMap]) -> None:
-    """Let all processes look in the same directions at first."""
-    for one in maps[1:]:
-        if one.linear.kind == "free":
-            one.linear.weight = maps[0].weight.detach()
-        if one.linear.kind == "orthogonal":
-            one.linear.directions = maps[0].linear.directions.detach()
-
-
-def _shrink(maps: list[ProcessMap], factor: float) -> None:
-    """Divide the lengthscales by a factor, so that components start apart."""
-    for one in maps:
-        one.rescale(factor)
-
-
-def _magnitudes(kernel: CorrelatedKernel) -> Tensor:
-    return kernel.scales.abs()
-
-
-def _set_magnitudes(kernel: CorrelatedKernel, value: Tensor) -> None:
-    kernel.scales = value

@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, Self
+import warnings
+from functools import partial
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
+from torch import Tensor
 
-from .checks import checked_outputs
-from .inference import INFERENCES, OPTIMIZERS, Fitted, build_model, condition_model, fit_model
-from .persistence import load_estimator, save_estimator
+from .bayesian import batch_model, sample_nuts
+from .checks import check_arguments, checked_outputs
+from .exact import CorrelatedGPRegression
+from .fitting import Fit, ProgressLine, fit_model
+from .minibatches import fit_minibatches, start_from
 from .prediction import PredictionMixin
-from .scaling import Scaling, process_signs, stacked_rows
+from .scaling import Scaling, stacked_rows
+from .sparse import SparseCorrelatedGPRegression
+from .stochastic import StochasticCorrelatedGPRegression
+from .structures import best_structure
 
 __all__ = ["CorrelatedGPRegressor"]
 
-Array = NDArray[Any]
+Model = TypeVar("Model", bound=CorrelatedGPRegression)
 
 _EXACT_LIMIT = 10_000
+_WARM_ROWS = 2048  # of minibatches: what the closed form that they start from sees
+_WARM_STEPS = 40
 
 
 class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
@@ -35,31 +45,30 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
 
     Args:
         kernel: canonical covariance: "rbf", "matern12", "matern32", "matern52", "rq", or a GPyTorch kernel.
-        maps: "diagonal" (a lengthscale an input dimension and process), "free", or "orthogonal".
-        canonical_dim: dimensions that "free" and "orthogonal" maps lead to; None means all.
-        embedding_dim: coordinates that tell processes apart; None means one less than processes.
-        num_components: independent canonical processes that are summed.
-        shift: whether a process may be shifted against another.
+        num_components: independent sets of canonical processes that are summed.
+        structure: how processes are related: "independent", "coregionalised" (one set of lengthscales), "scaled"
+            (lengthscales of their own), "shifted" (against each other, too), or "auto", the best of these by the
+            Bayesian information criterion.
         num_inducing: inducing inputs of the sparse forms; None means exact regression, for up to 10,000 observations.
-        objective: of the closed sparse form, "vfe" or "dtc".
-        inference: "map" (the most probable parameters), "nuts" (samples of them), "svi" (an approximation of those),
-            or "stochastic" (minibatches, needs ``num_inducing``).
-        optimizer: of "map": "lbfgs", "adam", or "auto" (Adam above 100,000 observations).
+        inference: "map" (the most probable parameters), "nuts" (samples of them), or "stochastic" (the most probable
+            ones by minibatches, needs ``num_inducing``).
         num_starts: starts of L-BFGS that are followed to their end.
-        max_steps: of the optimiser, or epochs of minibatches.
+        max_steps: of L-BFGS.
+        num_epochs: of minibatches.
         batch_size: rows of a minibatch.
         num_chains: of "nuts".
         num_warmup: steps of each chain before its samples.
-        num_samples: of each chain, or of "svi".
+        num_samples: of each chain.
         num_mixture: samples that predictions are averaged over, at most.
         random_state: seed of everything random.
         verbose: whether progress is shown.
 
     Attributes:
-        model_: the fitted GPyTorch model, in standardised units; with samples, one batch member a sample.
+        model_: the fitted GPyTorch model, in standardised units; with samples, one batch member per sample.
         fit_: how the optimiser did: loss, steps, converged, message.
         samples_: samples of the parameters with their diagnostics, or None.
-        signs_: +1 or -1 for each process.
+        structure_: the structure of the model.
+        criteria_: half the information criterion of every structure that was compared, in nats.
         n_features_in_: d.
 
     Example:
@@ -75,17 +84,13 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
         self,
         kernel: str | Kernel = "rbf",
         *,
-        maps: str = "diagonal",
-        canonical_dim: int | None = None,
-        embedding_dim: int | None = None,
         num_components: int = 1,
-        shift: bool = True,
+        structure: str = "auto",
         num_inducing: int | None = None,
-        objective: str = "vfe",
         inference: str = "map",
-        optimizer: str = "auto",
         num_starts: int = 1,
-        max_steps: int = 200,
+        max_steps: int = 1000,
+        num_epochs: int = 40,
         batch_size: int = 1024,
         num_chains: int = 2,
         num_warmup: int = 300,
@@ -95,17 +100,13 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
         verbose: bool = False,
     ) -> None:
         self.kernel = kernel
-        self.maps = maps
-        self.canonical_dim = canonical_dim
-        self.embedding_dim = embedding_dim
         self.num_components = num_components
-        self.shift = shift
+        self.structure = structure
         self.num_inducing = num_inducing
-        self.objective = objective
         self.inference = inference
-        self.optimizer = optimizer
         self.num_starts = num_starts
         self.max_steps = max_steps
+        self.num_epochs = num_epochs
         self.batch_size = batch_size
         self.num_chains = num_chains
         self.num_warmup = num_warmup
@@ -127,42 +128,18 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
         Raises:
             ValueError: if the data or an argument are not usable.
         """
-        self._check_arguments()
+        check_arguments(self.get_params(deep=False))
         X, y = self._checked(X, y)
         self.x_scaling_, self.y_scaling_ = Scaling.of(X), Scaling.of(y)
-        inputs, targets = self.x_scaling_.apply(X), self.y_scaling_.apply(y)
-        self.signs_ = process_signs(inputs, targets)
         self.n_outputs_ = y.shape[1]
+        inputs, targets = self.x_scaling_.apply(X), self.y_scaling_.apply(y)
         observed = ~np.isnan(targets)
-        rows = torch.as_tensor(stacked_rows(inputs, observed))
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        base = build_model(self.get_params(deep=False), rows, torch.as_tensor(targets.T[observed.T]), self.signs_, seed)
-        self._accept(fit_model(base, self.get_params(deep=False), seed))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            rows = torch.as_tensor(stacked_rows(inputs, observed))
+            self._fit_rows(rows, torch.as_tensor(targets.T[observed.T]), seed)
         return self
-
-    def save(self, path: str | Path) -> None:
-        """Write the fitted estimator: arrays to ``path`` (safetensors), its description beside it (JSON).
-
-        Args:
-            path: the file; its suffix becomes ``.safetensors`` and ``.json``.
-
-        Raises:
-            ValueError: if the kernel is an object, which JSON cannot hold.
-        """
-        check_is_fitted(self)
-        save_estimator(self, Path(path))
-
-    @classmethod
-    def load(cls, path: str | Path) -> CorrelatedGPRegressor:
-        """Read an estimator that was saved; its predictions are equal to the bit.
-
-        Args:
-            path: as given to :meth:`save`.
-
-        Returns:
-            The fitted estimator.
-        """
-        return load_estimator(cls, Path(path))
 
     def __sklearn_tags__(self) -> Any:
         """scikit-learn's tags: several outputs are welcome."""
@@ -171,34 +148,56 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
         tags.target_tags.single_output = True
         return tags
 
-    def __getstate__(self) -> dict[str, Any]:
-        """For pickle: GPyTorch's closures cannot be pickled, what they were made of can."""
-        state = dict(super().__getstate__())
-        fitted: Fitted | None = state.pop("fitted_", None)
-        for name in ("model_", "samples_"):
-            state.pop(name, None)
-        return state | ({} if fitted is None else {"_packed": fitted.packed()})
+    def _fit_rows(self, rows: Tensor, targets: Tensor, seed: int) -> None:
+        line = ProgressLine(self.inference) if self.verbose else None
+        try:
+            model, self.fit_ = self._fitted(rows, targets, seed, line)
+        finally:
+            if line is not None:
+                line.close()
+        self.samples_ = None
+        if self.inference == "nuts":
+            counts = {name: getattr(self, name) for name in ("num_samples", "num_warmup", "num_chains")}
+            self.samples_ = sample_nuts(model, seed=seed, progress=self.verbose, **counts)
+            model = batch_model(model, self.samples_.thinned(self.num_mixture))
+        self.model_ = model.requires_grad_(False)
+        self._condition = model.condition()
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Build the model anew from what it was made of."""
-        packed = state.pop("_packed", None)
-        super().__setstate__(state)
-        if packed is not None:
-            self._accept(Fitted.unpacked(packed, self.get_params(deep=False), self.signs_))
+    def _fitted(
+        self, rows: Tensor, targets: Tensor, seed: int, line: ProgressLine | None
+    ) -> tuple[CorrelatedGPRegression, Fit]:
+        """A fitted model of standardised rows."""
+        options = {"num_starts": self.num_starts, "max_steps": self.max_steps, "seed": seed, "progress": line}
+        if self.inference != "stochastic":
+            return self._closed_form(rows, targets, **options)
+        order = torch.randperm(len(rows))[:_WARM_ROWS]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # a start is cut off on purpose
+            closed, _ = self._closed_form(rows[order], targets[order], **(options | {"max_steps": _WARM_STEPS}))
+        model = self._model(StochasticCorrelatedGPRegression, rows, targets, seed, self.structure_)
+        start_from(model, closed, len(rows))
+        epochs = {"batch_size": self.batch_size, "num_epochs": self.num_epochs}
+        return model, fit_minibatches(model, rows, targets, seed=seed, progress=line, **epochs)
 
-    def _accept(self, fitted: Fitted) -> None:
-        self.fitted_ = fitted
-        self.fit_, self.samples_ = fitted.fit, fitted.samples
-        self.model_, self._condition = condition_model(fitted, self.num_mixture)
+    def _closed_form(self, rows: Tensor, targets: Tensor, **options: Any) -> tuple[CorrelatedGPRegression, Fit]:
+        """The most probable parameters, and the best structure where there is a choice."""
+        kind = CorrelatedGPRegression if self.num_inducing is None else SparseCorrelatedGPRegression
+        build = partial(self._model, kind, rows, targets, options["seed"])
+        if self.structure == "auto" and self.n_outputs_ > 1:
+            self.structure_, model, fit, self.criteria_ = best_structure(build, **options)
+            return model, fit
+        self.structure_, self.criteria_ = "coregionalised" if self.structure == "auto" else self.structure, {}
+        model = build(self.structure_)
+        return model, fit_model(model, **options)
 
-    def _check_arguments(self) -> None:
-        for name, allowed in (("inference", INFERENCES), ("optimizer", OPTIMIZERS)):
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name}: expected one of {allowed}, got {getattr(self, name)!r}")
-        if self.inference == "stochastic" and self.num_inducing is None:
-            raise ValueError("num_inducing: expected a number for inference='stochastic', got None")
+    def _model(self, kind: type[Model], rows: Tensor, targets: Tensor, seed: int, structure: str) -> Model:
+        """A model that is not yet fitted."""
+        options: dict[str, Any] = {name: getattr(self, name) for name in ("kernel", "num_components")}
+        if self.num_inducing is not None:
+            options |= {"num_inducing": self.num_inducing, "seed": seed % 2**32}
+        return kind(rows, targets, self.n_outputs_, structure=structure, **options)
 
-    def _checked(self, X: Any, y: Any) -> tuple[Array, Array]:
+    def _checked(self, X: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         if y is None:
             raise ValueError("This CorrelatedGPRegressor estimator requires y to be passed, but the target y is None.")
         X = validate_data(self, X, dtype=np.float64, ensure_min_samples=1)

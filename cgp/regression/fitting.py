@@ -1,47 +1,63 @@
-"""Maximum a posteriori fits by quasi-Newton steps, from the best of several starts."""
+"""Maximum a posteriori fits by L-BFGS: a race of several starts, and the best to the end."""
 
 from __future__ import annotations
 
 import math
 import sys
 import warnings
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from cgp.functional.linalg import NotPositiveDefiniteError
 
-from .base import ProcessRegression
-from .process_map import ProcessMap
-from .quasi_newton import RACE, Fit, Progress, copied_state, minimise
+from .checks import check_count
+from .exact import CorrelatedGPRegression
 
-__all__ = [
-    "ProgressLine",
-    "fit_lbfgs",
-    "reported",
-    "row_loss",
-    "starting_points",
-]
+__all__ = ["Fit", "Progress", "ProgressLine", "fit_model", "learned_parameters", "minimise", "reported"]
+
+Progress = Callable[[int, float], None]
+Vector = NDArray[np.float64]
 
 _FACTORS = (1.0, 3.0, 0.3, 10.0, 30.0)
+_RACE = 3
+_LAP = 20
+_WINDOW = 20
+_TOO_FAR = 10.0
+
+
+class Fit(NamedTuple):
+    """How a fit went.
+
+    Attributes:
+        loss: the negative log posterior of the parameters per row, in nats.
+        steps: steps of the optimiser.
+        converged: whether it stopped by itself.
+        message: why it stopped.
+    """
+
+    loss: float
+    steps: int
+    converged: bool
+    message: str
 
 
 class ProgressLine:
-    """One line on the standard error stream that says how far a fit is.
-
-    Args:
-        label: what is fitted.
-    """
+    """One line on the standard error stream that says how far a fit is."""
 
     def __init__(self, label: str) -> None:
         self.label = label
 
     def __call__(self, step: int, loss: float) -> None:
         """Show a step."""
-        sys.stderr.write(f"\r{self.label}: step {step}, {loss:.5f} nats a row ")
+        sys.stderr.write(f"\r{self.label}: step {step}, {loss:.5f} nats per row ")
         sys.stderr.flush()
 
     def close(self) -> None:
@@ -49,16 +65,17 @@ class ProgressLine:
         sys.stderr.write("\n")
 
 
-def fit_lbfgs(
-    model: ProcessRegression,
+def fit_model(
+    model: CorrelatedGPRegression,
     *,
     num_starts: int = 1,
-    max_steps: int = 200,
+    max_steps: int = 1000,
     tolerance: float = 1e-3,
+    race: bool = True,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Fit:
-    """Fit by L-BFGS with a strong-Wolfe line search, from the best of several starts.
+    """Fit by L-BFGS from the best of several starts.
 
     The objective is screened at five lengthscales (factors 0.3 to 30 of the initial one). The three most promising, or
     as many as are to be followed, race over 20 steps, and the best go on to the end; starts beyond five are perturbed
@@ -68,7 +85,8 @@ def fit_lbfgs(
         model: exact or sparse; left in eval mode with the best parameters found.
         num_starts: how many starts are followed to their end.
         max_steps: of each start.
-        tolerance: a start ends when 20 evaluations have won less than this, in nats a row.
+        tolerance: a start ends when 20 steps have won less than this, in nats per row.
+        race: False goes on from the model's own parameters only.
         seed: of the perturbations.
         progress: called with the count of evaluations and the loss.
 
@@ -81,83 +99,82 @@ def fit_lbfgs(
     Warns:
         ConvergenceWarning: if the best start was cut off.
     """
-    if num_starts < 1 or max_steps < 1:
-        raise ValueError(f"num_starts, max_steps: expected at least 1, got {num_starts}, {max_steps}")
+    for name, value in (("num_starts", num_starts), ("max_steps", max_steps)):
+        check_count(name, value, 1)
     model.eval()
+    count = len(model.train_targets)
     fit = minimise(
-        model,
-        partial(row_loss, model),
-        list(starting_points(model, max(RACE, num_starts), seed)),
+        learned_parameters(model),
+        lambda: -(model.log_evidence() + model.log_prior()) / count,
+        _starts(model, max(len(_FACTORS), num_starts) if race else 1, seed),
         num_followed=num_starts,
         max_steps=max_steps,
         tolerance=tolerance,
-        failures=(NotPositiveDefiniteError,),
         progress=progress,
     )
-    if fit is None:
-        raise ValueError("fit: the objective is not finite at any start; check the scale of inputs and targets")
     return reported(fit)
 
 
-def row_loss(model: ProcessRegression) -> Tensor:
-    """Negative log posterior of the parameters a row, the positive ones measured by their logarithm.
+def minimise(
+    parameters: Sequence[Tensor],
+    loss: Callable[[], Tensor],
+    starts: Sequence[Vector],
+    *,
+    num_followed: int = 1,
+    max_steps: int = 1000,
+    tolerance: float = 1e-3,
+    failures: tuple[type[Exception], ...] = (NotPositiveDefiniteError,),
+    progress: Progress | None = None,
+) -> Fit:
+    """Minimise a loss of some parameters by L-BFGS.
+
+    The three starts with the lowest loss, or as many as are to be followed, race over 20 steps each; the best
+    ``num_followed`` of them go on to the end. A start ends when its last 20 steps have won less than ``tolerance``
+    altogether.
 
     Args:
-        model: exact or sparse.
+        parameters: left at the best values found.
+        loss: of the current parameters, a scalar.
+        starts: vectors of all parameters.
+        num_followed: how many go on after the race.
+        max_steps: of each start, the race included.
+        tolerance: in units of the loss.
+        failures: exceptions that mean a step went too far.
+        progress: called with the count of evaluations and the loss.
 
     Returns:
-        A scalar, in nats.
+        How the best one went.
+
+    Raises:
+        ValueError: if the loss is finite at no start.
+
+    Source:
+        Nocedal & Wright (2006), Numerical Optimization, algorithm 7.5, as of :func:`scipy.optimize.minimize`.
     """
-    return -(model.log_evidence() + model.log_prior() + model.log_volume()) / len(model.train_targets)
+    evaluate = _Loss(parameters, loss, failures, progress)
+    ranked = sorted(starts, key=evaluate.value)
+    racers = [_run(evaluate, start, min(_LAP, max_steps), tolerance) for start in ranked[: max(_RACE, num_followed)]]
+    racers.sort(key=lambda run: run.fit.loss)
+    for index, run in enumerate(racers[:num_followed]):
+        if not run.fit.converged and run.fit.steps < max_steps:
+            racers[index] = _run(evaluate, run.vector, max_steps - run.fit.steps, tolerance, run.fit.steps)
+    best = min(racers, key=lambda run: run.fit.loss)
+    if not math.isfinite(best.fit.loss):
+        raise ValueError("fit: the objective is not finite at any start; check the scale of inputs and targets")
+    evaluate.load(best.vector)
+    return best.fit
 
 
-def _finite_loss(model: ProcessRegression) -> float:
-    try:
-        loss = float(row_loss(model))
-    except NotPositiveDefiniteError:
-        return math.inf
-    return loss if math.isfinite(loss) else math.inf
-
-
-def starting_points(model: ProcessRegression, number: int, seed: int) -> Iterator[dict[str, Tensor]]:
-    """Yield parameters to start from, the most promising first.
+def learned_parameters(module: torch.nn.Module) -> list[Tensor]:
+    """The parameters that are learned.
 
     Args:
-        model: left at the last of them.
-        number: how many.
-        seed: of the perturbations beyond the first five.
+        module: any module.
 
-    Yields:
-        State dictionaries.
+    Returns:
+        Those with gradients.
     """
-    initial, screened = copied_state(model), []
-    with torch.no_grad():
-        for factor in _FACTORS:
-            _rescale(model, factor)
-            screened.append((_finite_loss(model), factor))
-            model.load_state_dict(initial)
-    order = [factor for _, factor in sorted(screened, key=lambda pair: pair[0])]
-    generator = torch.Generator().manual_seed(seed)
-    for index in range(number):
-        model.load_state_dict(initial)
-        with torch.no_grad():
-            _rescale(model, order[index % len(order)])
-            if index >= len(order):
-                _perturb(model, generator)
-        yield copied_state(model)
-
-
-def _rescale(model: ProcessRegression, factor: float) -> None:
-    for module in model.modules():
-        if isinstance(module, ProcessMap):
-            module.rescale(factor)
-
-
-def _perturb(model: ProcessRegression, generator: torch.Generator) -> None:
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad and "scaled_points" not in name:
-            noise = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
-            parameter.add_(0.5 * noise.to(parameter.device))
+    return [parameter for parameter in module.parameters() if parameter.requires_grad]
 
 
 def reported(fit: Fit) -> Fit:
@@ -171,9 +188,101 @@ def reported(fit: Fit) -> Fit:
     """
     if not fit.converged:
         warnings.warn(
-            f"The fit has not converged: {fit.message} at {fit.loss:.5g} nats a row. "
+            f"The fit has not converged: {fit.message} at {fit.loss:.5g} nats per row. "
             "Allow more steps, or standardise the data; predictions are usable but not the best.",
             ConvergenceWarning,
             stacklevel=3,
         )
     return fit
+
+
+class _Loss:
+    """A loss and its gradient as functions of a vector."""
+
+    def __init__(
+        self,
+        parameters: Sequence[Tensor],
+        loss: Callable[[], Tensor],
+        failures: tuple[type[Exception], ...],
+        progress: Progress | None,
+    ) -> None:
+        self.parameters, self.loss, self.failures, self.progress = list(parameters), loss, failures, progress
+        self.evaluations, self.largest = 0, 0.0
+
+    def load(self, vector: Vector) -> None:
+        with torch.no_grad():
+            vector_to_parameters(torch.as_tensor(vector).to(self.parameters[0]), self.parameters)
+
+    def value(self, vector: Vector) -> float:
+        """The loss without a gradient, infinite where it cannot be had."""
+        self.load(vector)
+        try:
+            with torch.no_grad():
+                found = float(self.loss())
+        except self.failures:
+            return math.inf
+        return found if math.isfinite(found) else math.inf
+
+    def __call__(self, vector: Vector) -> tuple[float, Vector]:
+        self.load(vector)
+        self.evaluations += 1
+        try:
+            loss = self.loss()
+            slopes = torch.autograd.grad(loss, self.parameters, materialize_grads=True)
+        except self.failures:
+            loss, slopes = torch.tensor(math.inf), ()
+        value = float(loss.detach())
+        if self.progress is not None:
+            self.progress(self.evaluations, value)
+        if not math.isfinite(value):
+            # A step too far; an infinite loss would make the line search's interpolation NaN.
+            return _TOO_FAR * (1.0 + self.largest), np.zeros_like(vector)
+        self.largest = max(self.largest, abs(value))
+        return value, parameters_to_vector(slopes).double().cpu().numpy()
+
+
+class _Run(NamedTuple):
+    vector: Vector
+    fit: Fit
+
+
+def _run(evaluate: _Loss, start: Vector, steps: int, tolerance: float, before: int = 0) -> _Run:
+    """One start for some steps, unless it stands still."""
+    losses: list[float] = []
+
+    def watch(intermediate_result: Any) -> None:
+        losses.append(float(intermediate_result.fun))
+        if len(losses) > _WINDOW and losses[-1 - _WINDOW] - losses[-1] < tolerance:
+            raise StopIteration
+
+    options = {"maxiter": steps, "maxfun": 4 * steps + _WINDOW, "maxcor": 20, "ftol": 1e-10, "gtol": 1e-6}
+    found = minimize(evaluate, start, jac=True, method="L-BFGS-B", callback=watch, options=options)
+    count = before + int(found.nit)
+    converged = found.nit < steps and found.status != 1
+    message = "the loss stands still" if converged else f"cut off after {count} steps"
+    value = float(found.fun) if evaluate.value(found.x) < math.inf else math.inf
+    return _Run(found.x, Fit(value, count, converged, message))
+
+
+def _starts(model: CorrelatedGPRegression, number: int, seed: int) -> list[Vector]:
+    """Vectors of parameters at several lengthscales, the later ones perturbed."""
+    generator = torch.Generator().manual_seed(seed)
+    parameters = learned_parameters(model)
+    initial = parameters_to_vector(parameters).detach().clone()
+    found = []
+    for index in range(number):
+        with torch.no_grad():
+            vector_to_parameters(initial, parameters)
+            for component in model.covar_module.kernels:
+                component.input_maps.log_scales += math.log(_FACTORS[index % len(_FACTORS)])
+            if index >= len(_FACTORS):
+                _perturb(model, generator)
+            found.append(parameters_to_vector(parameters).double().cpu().numpy().copy())
+    return found
+
+
+def _perturb(model: CorrelatedGPRegression, generator: torch.Generator) -> None:
+    for _, module, _, closure, assign in model.named_priors():
+        value = closure(module).detach()
+        noise = torch.randn(value.shape, generator=generator, dtype=value.dtype)
+        assign(module, value + 0.5 * noise.to(value.device))

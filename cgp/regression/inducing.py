@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import torch
 from gpytorch import Module
 from gpytorch.kernels import AdditiveKernel
@@ -11,10 +9,9 @@ from sklearn.cluster import KMeans
 from torch import Tensor, nn
 
 from cgp.functional.linalg import cholesky, solve_lower
-from cgp.kernels import CanonicalPoints, HadamardCorrelatedKernel
 
-from .process_map import ProcessMap
-from .radial import points_gram
+from .checks import check_count
+from .covariance import Points, RowKernel
 
 __all__ = ["InducingFeatures", "cluster_centres"]
 
@@ -24,11 +21,13 @@ _CLUSTERED = 8192
 class InducingFeatures(Module):
     r"""Whitened inducing variables of every component.
 
-    .. math:: A^{(q)} = L_q^{-1}\kappa(S_q, z_q(x))\,\sigma_q(x), \qquad L_qL_q^\top = \kappa(S_q, S_q)
+    .. math:: A^{(q)} = L_q^{-1}k(S_q, x), \qquad L_qL_q^\top = k(S_q, S_q), \qquad
+        S = \big(U \odot w_0,\; \Pi a\big)
 
-    One set of inducing inputs S in the canonical space of a component serves every process. They are stored in units
-    of the first process's lengthscales, :math:`S = U \odot w_0`, so that they move with the data while the
-    lengthscales are learned, and start at the centres of clusters of the mapped rows.
+    One set of inducing inputs S in the canonical space of a component serves every process. Their places U are in
+    units of the first process's lengthscales and their loadings are weighted sums of those of the processes, so that
+    they move with the data while the covariance is learned. They start at the centres of clusters of the mapped rows,
+    each with the loadings of the row that is nearest.
 
     Args:
         covariance: the sum of components, whose parameters are those of its owner.
@@ -46,34 +45,34 @@ class InducingFeatures(Module):
     def __init__(self, covariance: AdditiveKernel, rows: Tensor, num_inducing: int, *, seed: int = 0) -> None:
         super().__init__()
         components = list(covariance.kernels)
-        if num_inducing < len(components):
-            raise ValueError(f"num_inducing: expected at least {len(components)}, one a component, got {num_inducing}")
+        check_count("num_inducing", num_inducing, len(components))
         shares = [num_inducing // len(components)] * len(components)
         shares[0] += num_inducing - sum(shares)
-        self.scaled_points = nn.ParameterList()
+        self.places, self.weights = nn.ParameterList(), nn.ParameterList()
         for component, share in zip(components, shares, strict=True):
             with torch.no_grad():
-                mapped = component.points(rows).inputs
-                centres = cluster_centres(mapped, share, seed=seed)
-                self.scaled_points.append(nn.Parameter(centres / _stretch(component, centres.shape[-1])))
+                places, weights = _first_inducing(component, rows, share, seed)
+            self.places.append(nn.Parameter(places))
+            # The loadings of a single process are one number, which whitening takes out again.
+            self.weights.append(nn.Parameter(weights, requires_grad=component.num_processes > 1))
 
     @property
     def num_inducing(self) -> int:
         """m, over all components."""
-        return sum(points.shape[-2] for points in self.scaled_points)
+        return sum(places.shape[-2] for places in self.places)
 
-    def inducing_inputs(self, covariance: AdditiveKernel) -> list[Tensor]:
-        """S of every component, in its canonical space.
+    def points(self, covariance: AdditiveKernel) -> list[Points]:
+        """The inducing inputs of every component, in its canonical space.
 
         Args:
             covariance: the sum of components.
 
         Returns:
-            One ``(*batch, m_q, s + e)`` a component.
+            m_q points for each component.
         """
         return [
-            points * _stretch(component, points.shape[-1])
-            for component, points in zip(covariance.kernels, self.scaled_points, strict=True)
+            Points(places * component.input_maps.scales.unsqueeze(-2), weights @ component.loadings())
+            for component, places, weights in zip(covariance.kernels, self.places, self.weights, strict=True)
         ]
 
     def factors(self, covariance: AdditiveKernel) -> list[Tensor]:
@@ -83,45 +82,28 @@ class InducingFeatures(Module):
             covariance: the sum of components.
 
         Returns:
-            One ``(*batch, m_q, m_q)`` a component.
+            One ``(*batch, m_q, m_q)`` for each component.
         """
-        inputs = self.inducing_inputs(covariance)
         return [
-            cholesky(points_gram(component.base_kernel, _unscaled(one)), name="inducing covariance")
-            for component, one in zip(covariance.kernels, inputs, strict=True)
+            cholesky(component.gram(points), name="inducing covariance")
+            for component, points in zip(covariance.kernels, self.points(covariance), strict=True)
         ]
 
-    def crosses(self, covariance: AdditiveKernel, x: Tensor, weights: Tensor | None = None) -> list[Tensor]:
-        """Covariances of the inducing values with rows.
-
-        Args:
-            covariance: the sum of components.
-            x: ``(*batch, n, d + 1)``.
-            weights: of the rows, ``(*batch, n)``; None means 1.
-
-        Returns:
-            One ``(*batch, m_q, n)`` a component.
-        """
-        found = []
-        for component, one in zip(covariance.kernels, self.inducing_inputs(covariance), strict=True):
-            points = component.points(x)
-            if weights is not None:
-                points = points._replace(scales=points.scales * weights)
-            found.append(points_gram(component.base_kernel, _unscaled(one), points))
-        return found
-
-    def forward(self, covariance: AdditiveKernel, x: Tensor) -> Tensor:
+    def forward(self, covariance: AdditiveKernel, x: Tensor, factors: list[Tensor] | None = None) -> Tensor:
         """Features of rows.
 
         Args:
             covariance: the sum of components.
             x: ``(*batch, n, d + 1)``.
+            factors: what :meth:`factors` gave; None computes it.
 
         Returns:
             A, ``(*batch, m, n)``.
         """
-        pairs = zip(self.factors(covariance), self.crosses(covariance, x), strict=True)
-        return torch.cat([solve_lower(factor, cross) for factor, cross in pairs], dim=-2)
+        factors = self.factors(covariance) if factors is None else factors
+        parts = zip(covariance.kernels, self.points(covariance), factors, strict=True)
+        crosses = [solve_lower(factor, one.gram(points, one.points(x))) for one, points, factor in parts]
+        return torch.cat(crosses, dim=-2)
 
 
 def cluster_centres(points: Tensor, number: int, *, seed: int = 0) -> Tensor:
@@ -155,11 +137,11 @@ def cluster_centres(points: Tensor, number: int, *, seed: int = 0) -> Tensor:
     return torch.as_tensor(found.cluster_centers_).to(points)
 
 
-def _stretch(component: HadamardCorrelatedKernel, size: int) -> Tensor:
-    """Inverse lengthscales of the first process, and 1 for the coordinates, ``(*batch, 1, s + e)``."""
-    scales = cast(ProcessMap, component.correlated.input_maps[0]).stretch
-    return nn.functional.pad(scales, (0, size - scales.shape[-1]), value=1.0).unsqueeze(-2)
-
-
-def _unscaled(inputs: Tensor) -> CanonicalPoints:
-    return CanonicalPoints(inputs, torch.ones_like(inputs[..., 0]))
+def _first_inducing(component: RowKernel, rows: Tensor, number: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Places in units of the first lengthscales ``(m, d)``, and the processes' weights ``(m, P)``."""
+    points = component.points(rows)
+    joint = torch.cat([points.inputs, points.loadings], dim=-1)
+    centres = cluster_centres(joint, number, seed=seed)
+    nearest = torch.cat([torch.cdist(some, joint).argmin(-1) for some in centres.split(64)])
+    weights = nn.functional.one_hot(rows[nearest, -1].long(), component.num_processes).to(rows)
+    return centres[:, : points.inputs.shape[-1]] / component.input_maps.scales, weights

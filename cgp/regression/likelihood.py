@@ -2,91 +2,60 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
-from gpytorch.constraints import GreaterThan
 from gpytorch.likelihoods.gaussian_likelihood import _GaussianLikelihoodBase
-from gpytorch.likelihoods.noise_models import Noise
-from gpytorch.priors import LogNormalPrior
 from linear_operator.operators import DiagLinearOperator
-from torch import Tensor, nn
+from torch import Tensor
 
-__all__ = ["ProcessGaussianLikelihood", "process_numbers"]
+from .input_maps import PriorModule, process_numbers, rows_of
 
-_PRIOR = (-3.0, 2.0)
+__all__ = ["ProcessGaussianLikelihood"]
 
-
-def process_numbers(x: Tensor, num_processes: int) -> Tensor:
-    """The process of each row.
-
-    Args:
-        x: ``(*batch, n, d + 1)``, the last column 0 … P-1.
-        num_processes: P.
-
-    Returns:
-        ``(*batch, n)`` of int64.
-
-    Raises:
-        ValueError: if the last column holds anything else.
-
-    Example:
-        >>> process_numbers(torch.tensor([[0.3, 1.0], [0.5, 0.0]]), 2)
-        tensor([1, 0])
-    """
-    column = x[..., -1]
-    numbers = column.long()
-    wrong = (numbers != column) | (numbers < 0) | (numbers >= num_processes)
-    if wrong.any():
-        last = num_processes - 1
-        raise ValueError(f"x: expected processes 0 to {last} in the last column, got {float(column[wrong][0]):g}")
-    return numbers
+_LOG_MEAN, _LOG_SD = -3.0, 2.0
 
 
-class _ProcessNoise(Noise):
-    """One variance a process."""
+class _ProcessNoise(PriorModule):
+    """One variance per process."""
 
     def __init__(self, num_processes: int, floor: float, initial: float) -> None:
         super().__init__()
-        self.num_processes = num_processes
-        self.register_parameter("raw_noise", nn.Parameter(torch.zeros(num_processes)))
-        constraint = GreaterThan(floor, transform=torch.exp, inv_transform=torch.log)
-        self.register_constraint("raw_noise", constraint)
-        loc, scale = (torch.tensor(value, dtype=torch.float64) for value in _PRIOR)
-        self.register_prior("noise_prior", LogNormalPrior(loc, scale), "noise")
-        self.noise = torch.full((num_processes,), initial)
+        self.num_processes, self.floor = num_processes, floor
+        self.register_normal("log_noise", torch.full((num_processes,), math.log(initial - floor)), _LOG_MEAN, _LOG_SD)
 
     @property
     def noise(self) -> Tensor:
-        return self.raw_noise_constraint.transform(self.raw_noise)
+        return self.floor + self.log_noise.exp()
 
     @noise.setter
-    def noise(self, value: Tensor) -> None:
-        floor = self.raw_noise_constraint.lower_bound * (1.0 + 1e-6)  # samplers try smaller values
-        value = torch.as_tensor(value).to(self.raw_noise).clamp(min=floor)
-        self.initialize(raw_noise=self.raw_noise_constraint.inverse_transform(value))
+    def noise(self, value: Tensor | float) -> None:
+        above = (torch.as_tensor(value).to(self.log_noise) - self.floor).clamp(min=1e-6 * self.floor)
+        self.initialize(log_noise=above.log().expand(*above.shape[:-1], self.num_processes))
 
     def forward(
         self, *params: Any, shape: torch.Size | None = None, rows: Tensor | None = None, **kwargs: Any
     ) -> DiagLinearOperator:
         # GPyTorch's objectives hand on either positional or keyword arguments, not both.
-        if rows is None and not params:
+        if rows is None and params:
+            rows = params[0] if isinstance(params[0], Tensor) else params[0][0]
+        if rows is not None:
+            noise = rows_of(self.noise.unsqueeze(-1), process_numbers(rows, self.num_processes)).squeeze(-1)
+        elif self.num_processes == 1 and shape is not None:
+            noise = self.noise.expand(*shape)
+        else:
             raise ValueError("rows: expected the inputs of the observations, got none: their noise depends on them")
-        x = rows if rows is not None else params[0] if isinstance(params[0], Tensor) else params[0][0]
-        return DiagLinearOperator(self.of_rows(x))
-
-    def of_rows(self, x: Tensor) -> Tensor:
-        numbers = process_numbers(x, self.num_processes)
-        batch = torch.broadcast_shapes(self.noise.shape[:-1], numbers.shape[:-1])
-        return self.noise.expand(*batch, -1).gather(-1, numbers.expand(*batch, -1))
+        return DiagLinearOperator(noise)
 
 
 class ProcessGaussianLikelihood(_GaussianLikelihoodBase):
-    r"""Observations with independent Gaussian noise, one variance a process.
+    r"""Observations with independent Gaussian noise, one variance per process.
 
     .. math:: y_i = z_{p_i}(x_i) + \epsilon_i, \qquad \epsilon_i \sim N(0, \sigma^2_{p_i})
 
-    The noises have a log-normal prior (median 0.05, log-sd 2) for outputs of unit variance.
+    The logarithms of the noises have the prior N(-3, 4), for outputs of unit variance. Called with the rows as well as
+    the distribution; one process needs no rows.
 
     Args:
         num_processes: P.
@@ -97,9 +66,10 @@ class ProcessGaussianLikelihood(_GaussianLikelihoodBase):
         ValueError: if there is no process, or the first noise is not above the floor.
 
     Example:
+        >>> from gpytorch.distributions import MultivariateNormal
         >>> likelihood = ProcessGaussianLikelihood(2, initial_noise=0.5)
-        >>> likelihood.noise_of_rows(torch.tensor([[0.3, 1.0]]))
-        tensor([0.5000], grad_fn=<...>)
+        >>> likelihood(MultivariateNormal(torch.zeros(1), torch.eye(1)), torch.tensor([[0.3, 1.0]])).variance
+        tensor([1.5000], grad_fn=<...>)
     """
 
     def __init__(self, num_processes: int, *, floor: float = 1e-6, initial_noise: float = 0.1) -> None:
@@ -115,16 +85,5 @@ class ProcessGaussianLikelihood(_GaussianLikelihoodBase):
         return self.noise_covar.noise
 
     @noise.setter
-    def noise(self, value: Tensor) -> None:
+    def noise(self, value: Tensor | float) -> None:
         self.noise_covar.noise = value
-
-    def noise_of_rows(self, x: Tensor) -> Tensor:
-        """Noise variance of each row.
-
-        Args:
-            x: ``(*batch, n, d + 1)``, the last column 0 … P-1.
-
-        Returns:
-            ``(*batch, n)``.
-        """
-        return self.noise_covar.of_rows(x)

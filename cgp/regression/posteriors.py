@@ -1,4 +1,4 @@
-r"""Exact regression with a Gaussian process, as functions of matrices.
+r"""Regression with a Gaussian process, as functions of matrices.
 
 :math:`\Sigma` is the diagonal matrix of the noises, r the observations less their mean.
 """
@@ -14,15 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from cgp.functional.linalg import cholesky, log_determinant, solve_lower
 
-__all__ = [
-    "ExactCondition",
-    "Moments",
-    "exact_condition",
-    "exact_covariance",
-    "exact_evidence",
-    "exact_log_density",
-    "exact_moments",
-]
+__all__ = ["ExactPosterior", "Moments", "SparsePosterior", "SparseSums", "exact_evidence", "sparse_sums"]
 
 _LOG_TWO_PI = math.log(2.0 * math.pi)
 
@@ -39,48 +31,34 @@ class Moments(NamedTuple):
     variance: Tensor
 
 
-class ExactCondition(NamedTuple):
-    r"""What prediction needs of the observations.
-
-    Attributes:
-        factor: L with :math:`LL^\top = K + \Sigma`, ``(*batch, n, n)``.
-        whitened: :math:`L^{-1}r`, ``(*batch, n)``.
-    """
-
-    factor: Tensor
-    whitened: Tensor
-
-
-def exact_condition(covariance: Tensor, noise: Tensor, residual: Tensor) -> ExactCondition:
-    r"""Factor the covariance of the observations.
+class ExactPosterior:
+    r"""The process given observations, :math:`K_{*n}(K+\Sigma)^{-1}r` and :math:`K_{**} - K_{*n}(K+\Sigma)^{-1}K_{n*}`.
 
     Args:
         covariance: K, ``(*batch, n, n)``.
-        noise: the diagonal of :math:`\Sigma`, ``(*batch, n)``.
+        noise: ``(*batch, n)``.
         residual: r, ``(*batch, n)``.
-
-    Returns:
-        The factor, and r whitened by it.
     """
-    factor = cholesky(covariance + torch.diag_embed(noise), name="covariance of the observations", jitter=0.0)
-    return ExactCondition(factor, solve_lower(factor, residual.unsqueeze(-1)).squeeze(-1))
 
+    def __init__(self, covariance: Tensor, noise: Tensor, residual: Tensor) -> None:
+        self.factor = cholesky(covariance + torch.diag_embed(noise), name="covariance of the observations", jitter=0.0)
+        self.whitened = solve_lower(self.factor, residual.unsqueeze(-1))
 
-def exact_log_density(condition: ExactCondition) -> Tensor:
-    r"""Log marginal likelihood, :math:`-\tfrac12[\|L^{-1}r\|^2 + \log|K+\Sigma| + n\log 2\pi]`.
+    def moments(self, cross: Tensor, prior_variance: Tensor) -> Moments:
+        """Marginals at t rows, from their covariance with the observations, ``(*batch, n, t)``."""
+        features = solve_lower(self.factor, cross)
+        mean = (features * self.whitened).sum(-2)
+        return Moments(mean, (prior_variance - features.square().sum(-2)).clamp(min=0.0))
 
-    Args:
-        condition: the factored observations.
+    def covariance(self, cross: Tensor, prior: Tensor) -> Tensor:
+        """Covariance of t rows, ``(*batch, t, t)``."""
+        features = solve_lower(self.factor, cross)
+        return prior - features.mT @ features
 
-    Returns:
-        ``(*batch,)``, in nats.
-
-    Example:
-        >>> exact_log_density(exact_condition(torch.zeros(1, 1), torch.ones(1), torch.zeros(1)))
-        tensor(-0.9189)
-    """
-    count = condition.whitened.shape[-1]
-    return -0.5 * (condition.whitened.square().sum(-1) + log_determinant(condition.factor) + count * _LOG_TWO_PI)
+    def log_evidence(self) -> Tensor:
+        """Log marginal likelihood in nats, ``(*batch,)``."""
+        fit = self.whitened.square().sum((-2, -1))
+        return -0.5 * (fit + log_determinant(self.factor) + self.whitened.shape[-2] * _LOG_TWO_PI)
 
 
 def exact_evidence(covariance: Tensor, noise: Tensor, residual: Tensor) -> Tensor:
@@ -89,7 +67,7 @@ def exact_evidence(covariance: Tensor, noise: Tensor, residual: Tensor) -> Tenso
     .. math:: \frac{\partial}{\partial K} = \tfrac12\big(\alpha\alpha^\top - (K+\Sigma)^{-1}\big), \qquad
         \alpha = (K+\Sigma)^{-1}r
 
-    The value is that of :func:`exact_log_density`; differentiating through the factor instead costs several times more.
+    Differentiating through the factor instead costs several times more.
 
     Args:
         covariance: K, ``(*batch, n, n)``.
@@ -112,48 +90,95 @@ def exact_evidence(covariance: Tensor, noise: Tensor, residual: Tensor) -> Tenso
 class _Evidence(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, covariance: Tensor, residual: Tensor) -> Tensor:
-        condition = exact_condition(covariance, torch.zeros_like(residual), residual)
-        ctx.save_for_backward(condition.factor, condition.whitened)
-        return exact_log_density(condition)
+        posterior = ExactPosterior(covariance, torch.zeros_like(residual), residual)
+        ctx.save_for_backward(posterior.factor, posterior.whitened)
+        return posterior.log_evidence()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
         factor, whitened = ctx.saved_tensors
-        weights = torch.linalg.solve_triangular(factor.mT, whitened.unsqueeze(-1), upper=True)
+        weights = torch.linalg.solve_triangular(factor.mT, whitened, upper=True)
         slope = weights @ weights.mT - torch.cholesky_inverse(factor)
-        in_residual = -gradient.unsqueeze(-1) * weights.squeeze(-1)
-        return 0.5 * gradient[..., None, None] * slope, in_residual
+        return 0.5 * gradient[..., None, None] * slope, -gradient.unsqueeze(-1) * weights.squeeze(-1)
 
 
-def exact_moments(condition: ExactCondition, cross: Tensor, prior_variance: Tensor) -> Moments:
-    r"""Marginals of the posterior, less the mean function.
+class SparseSums(NamedTuple):
+    r"""Sums over the observations, of a size that does not depend on their number.
 
-    .. math:: K_{*n}(K+\Sigma)^{-1}r, \qquad k_{**} - \|L^{-1}k_{n*}\|^2
+    Attributes:
+        gram: :math:`A\Sigma^{-1}A^\top`, ``(*batch, m, m)``.
+        projection: :math:`A\Sigma^{-1}r`, ``(*batch, m)``.
+        quadratic: :math:`r^\top\Sigma^{-1}r`, ``(*batch,)``.
+        log_noise: :math:`\log|\Sigma|`, ``(*batch,)``.
+        unexplained: :math:`\sum_i (k_{ii} - q_{ii})/\sigma_i^2`, ``(*batch,)``.
+        total: n, ``(*batch,)``.
+    """
+
+    gram: Tensor
+    projection: Tensor
+    quadratic: Tensor
+    log_noise: Tensor
+    unexplained: Tensor
+    total: Tensor
+
+
+def sparse_sums(features: Tensor, residual: Tensor, noise: Tensor, prior_variance: Tensor) -> SparseSums:
+    r"""Sums over observations; those of two sets of observations add.
 
     Args:
-        condition: the factored observations.
-        cross: :math:`K_{n*}`, ``(*batch, n, t)``.
-        prior_variance: ``(*batch, t)``.
+        features: :math:`A\Sigma^{-1/2}`, ``(*batch, m, n)``.
+        residual: r, ``(*batch, n)``.
+        noise: ``(*batch, n)``.
+        prior_variance: ``(*batch, n)``.
 
     Returns:
-        t means and variances; rounding below zero is cut.
+        The sums, O(n m²).
     """
-    features = solve_lower(condition.factor, cross)
-    mean = (features * condition.whitened.unsqueeze(-1)).sum(-2)
-    return Moments(mean, (prior_variance - features.square().sum(-2)).clamp(min=0.0))
+    whitened = residual / noise.sqrt()
+    gram = features @ features.mT
+    return SparseSums(
+        gram=gram,
+        projection=(features @ whitened.unsqueeze(-1)).squeeze(-1),
+        quadratic=whitened.square().sum(-1),
+        log_noise=noise.log().sum(-1),
+        unexplained=(prior_variance / noise).sum(-1) - gram.diagonal(dim1=-2, dim2=-1).sum(-1),
+        total=torch.full_like(noise[..., 0], noise.shape[-1]),
+    )
 
 
-def exact_covariance(condition: ExactCondition, cross: Tensor, prior: Tensor) -> Tensor:
-    r"""Covariance of the posterior, :math:`K_{**} - K_{*n}(K+\Sigma)^{-1}K_{n*}`.
+class SparsePosterior:
+    r"""The process given observations seen through inducing values, with :math:`B = I + A\Sigma^{-1}A^\top`.
+
+    .. math:: A_*^\top B^{-1}A\Sigma^{-1}r, \qquad K_{**} - A_*^\top A_* + A_*^\top B^{-1}A_*
 
     Args:
-        condition: the factored observations.
-        cross: :math:`K_{n*}`, ``(*batch, n, t)``.
-        prior: :math:`K_{**}`, ``(*batch, t, t)``.
+        sums: over the observations.
 
-    Returns:
-        ``(*batch, t, t)``.
+    Source:
+        Titsias (2009), equation (6), and equation (9) for the bound, with a noise for each observation.
     """
-    features = solve_lower(condition.factor, cross)
-    return prior - features.mT @ features
+
+    def __init__(self, sums: SparseSums) -> None:
+        identity = torch.eye(sums.gram.shape[-1], dtype=sums.gram.dtype, device=sums.gram.device)
+        self.sums = sums
+        self.factor = cholesky(identity + sums.gram, name="I + A A'/noise", jitter=0.0)
+        self.whitened = solve_lower(self.factor, sums.projection.unsqueeze(-1))
+
+    def moments(self, features: Tensor, prior_variance: Tensor) -> Moments:
+        """Marginals at t rows, from their features, ``(*batch, m, t)``."""
+        informed = solve_lower(self.factor, features)
+        unexplained = (prior_variance - features.square().sum(-2)).clamp(min=0.0)
+        return Moments((informed * self.whitened).sum(-2), unexplained + informed.square().sum(-2))
+
+    def covariance(self, features: Tensor, prior: Tensor) -> Tensor:
+        """Covariance of t rows, ``(*batch, t, t)``."""
+        informed = solve_lower(self.factor, features)
+        return prior - features.mT @ features + informed.mT @ informed
+
+    def bound(self) -> Tensor:
+        """Variational bound of the log marginal likelihood in nats, ``(*batch,)``."""
+        sums = self.sums
+        quadratic = sums.quadratic - self.whitened.square().sum((-2, -1))
+        log_det = sums.log_noise + log_determinant(self.factor)
+        return -0.5 * (quadratic + log_det + sums.total * _LOG_TWO_PI + sums.unexplained)

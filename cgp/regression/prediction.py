@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .inference import Model
-from .mixture import joint_draw, log_density, mixture_covariance, mixture_moments
+from .exact import CorrelatedGPRegression, noise_of_rows
 from .scaling import Scaling
 
 __all__ = ["PredictionMixin"]
@@ -21,16 +21,16 @@ Array = NDArray[Any]
 
 
 class PredictionMixin:
-    """The answers of an estimator with a fitted model.
+    """The answers of an estimator with a fitted model, equal mixtures of Gaussians where parameters were sampled.
 
     Attributes:
-        model_: in standardised units; with samples, one batch member a sample.
+        model_: in standardised units; with samples, one batch member per sample.
         x_scaling_: from the user's inputs to standardised ones.
         y_scaling_: likewise for outputs.
         n_outputs_: P.
     """
 
-    model_: Model
+    model_: CorrelatedGPRegression
     x_scaling_: Scaling
     y_scaling_: Scaling
     n_outputs_: int
@@ -40,7 +40,9 @@ class PredictionMixin:
     def predict(
         self, X: Any, return_std: bool = False, return_cov: bool = False, include_noise: bool = True
     ) -> Array | tuple[Array, Array]:
-        """Mean of every process, with its uncertainty if asked for.
+        r"""Mean of every process, with its uncertainty if asked for.
+
+        .. math:: \bar\mu = \tfrac1S\sum_s\mu_s, \qquad \tfrac1S\sum_s C_s + (\mu_s-\bar\mu)(\mu_s-\bar\mu)^\top
 
         Args:
             X: inputs, ``(t, d)``.
@@ -60,9 +62,11 @@ class PredictionMixin:
         X = self._new_inputs(X)
         if return_cov:
             return self._mean_and_covariance(X, include_noise)
-        mean, variance = mixture_moments(*self._marginals(X, include_noise))
-        mean = self._shaped(self.y_scaling_.undo(mean))
-        return (mean, self._shaped(np.sqrt(variance) * self.y_scaling_.unit)) if return_std else mean
+        means, variances = self._marginals(X, include_noise)
+        mean = self._shaped(self.y_scaling_.undo(means.mean(0)))
+        if not return_std:
+            return mean
+        return mean, self._shaped(np.sqrt(variances.mean(0) + means.var(0)) * self.y_scaling_.unit)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, include_noise: bool = False) -> Array:
         """Joint draws of all processes.
@@ -83,25 +87,33 @@ class PredictionMixin:
             raise ValueError(f"n_samples: expected at least 1, got {n_samples}")
         X = self._new_inputs(X)
         generator = check_random_state(random_state)
-        mean, covariance = self._joint(X, include_noise)
-        members = generator.randint(len(mean), size=n_samples)
-        draws = [joint_draw(mean[member], covariance[member], generator) for member in members]
+        means, covariances = self._joint(X, include_noise)
+        # By eigenvalues: a posterior covariance is singular wherever the data leave no doubt.
+        values, vectors = np.linalg.eigh(covariances)
+        roots = vectors * np.sqrt(values.clip(min=0.0))[:, None, :]
+        members = generator.randint(len(means), size=n_samples)
+        draws = [means[one] + roots[one] @ generator.standard_normal(means.shape[-1]) for one in members]
         stacked = self.y_scaling_.undo(np.stack(draws).reshape(n_samples, len(X), -1))
         return self._shaped(np.moveaxis(stacked, 0, -1))
 
     def log_predictive_density(self, X: Any, y: Any) -> Array:
-        """Log-density of new observations, each by itself; that of the mixture where parameters were sampled.
+        r"""Log-density of new observations, each by itself, :math:`\log\tfrac1S\sum_s N(y; \mu_s, v_s)`.
 
         Args:
             X: inputs, ``(t, d)``.
-            y: ``(t,)`` or ``(t, P)``.
+            y: ``(t,)`` or ``(t, P)``, as in ``fit``.
 
         Returns:
             In nats, in the units of y, in its shape; NaN where y is.
+
+        Raises:
+            ValueError: if X or y do not fit.
         """
-        values = np.asarray(y, dtype=np.float64).reshape(-1, self.n_outputs_)
-        mean, variance = self._marginals(self._new_inputs(X), True)
-        density = log_density(self.y_scaling_.apply(values), mean, variance)
+        X = self._new_inputs(X)
+        values = self.y_scaling_.apply(self._new_outputs(y, len(X)))
+        mean, variance = self._marginals(X, True)
+        each = -0.5 * ((values - mean) ** 2 / variance + np.log(2.0 * np.pi * variance))
+        density = logsumexp(each, axis=0) - np.log(len(each))
         return self._shaped(density - np.log(self.y_scaling_.unit))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -109,14 +121,17 @@ class PredictionMixin:
 
         Args:
             X: inputs, ``(t, d)``.
-            y: ``(t,)`` or ``(t, P)``.
+            y: ``(t,)`` or ``(t, P)``, as in ``fit``.
             sample_weight: ``(t,)``.
 
         Returns:
             At most 1.
+
+        Raises:
+            ValueError: if X or y do not fit.
         """
         mean = np.asarray(self.predict(X)).reshape(-1, self.n_outputs_)
-        truth = np.asarray(y, dtype=np.float64).reshape(-1, self.n_outputs_)
+        truth = self._new_outputs(y, len(mean))
         weights = np.ones(len(mean)) if sample_weight is None else np.asarray(sample_weight)
         seen = ~np.isnan(truth)
         scores = [
@@ -129,6 +144,13 @@ class PredictionMixin:
     def _new_inputs(self, X: Any) -> Array:
         check_is_fitted(self)
         return validate_data(self, X, dtype=np.float64, reset=False)
+
+    def _new_outputs(self, y: Any, count: int) -> Array:
+        values = np.asarray(y, dtype=np.float64)
+        allowed = {(count, self.n_outputs_)} | ({(count,)} if self.n_outputs_ == 1 else set())
+        if values.shape not in allowed:
+            raise ValueError(f"y: expected shape {(count, self.n_outputs_)} as in fit, got {values.shape}")
+        return values.reshape(count, self.n_outputs_)
 
     def _rows(self, X: Array) -> torch.Tensor:
         """Every process at every input, process fastest."""
@@ -149,14 +171,16 @@ class PredictionMixin:
             posterior = self.model_.posterior(rows, self._condition)
             mean, covariance = posterior.mean, posterior.covariance_matrix
             if noisy:
-                covariance = covariance + torch.diag_embed(self.model_.likelihood.noise_of_rows(rows))
+                covariance = covariance + torch.diag_embed(noise_of_rows(self.model_.likelihood, rows))
         size = len(rows)
         return mean.numpy().reshape(-1, size), covariance.numpy().reshape(-1, size, size)
 
     def _mean_and_covariance(self, X: Array, noisy: bool) -> tuple[Array, Array]:
-        mean, covariance = mixture_covariance(*self._joint(X, noisy))
+        means, covariances = self._joint(X, noisy)
+        centred = means - means.mean(0)
+        covariance = covariances.mean(0) + centred.T @ centred / len(means)
         outputs = self.n_outputs_
-        mean = self.y_scaling_.undo(mean.reshape(-1, outputs))
+        mean = self.y_scaling_.undo(means.mean(0).reshape(-1, outputs))
         unit = self.y_scaling_.unit
         blocks = covariance.reshape(len(X), outputs, len(X), outputs) * unit[:, None, None] * unit
         return self._shaped(mean), blocks[:, 0, :, 0] if self._single else blocks

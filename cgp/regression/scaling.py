@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import pairwise_distances_argmin
 
-__all__ = ["Scaling", "process_signs", "stacked_rows"]
+__all__ = ["Scaling", "stacked_rows"]
 
 Array = NDArray[Any]
 
@@ -33,10 +32,10 @@ class Scaling(NamedTuple):
         """The scaling of columns, whatever is NaN in them left out.
 
         Args:
-            values: ``(n, d)``, at least one number a column.
+            values: ``(n, d)``, at least one number per column.
 
         Returns:
-            One entry a column.
+            One entry per column.
 
         Example:
             >>> Scaling.of(np.array([[1e300], [3e300]])).apply(np.array([[3e300]]))
@@ -50,25 +49,11 @@ class Scaling(NamedTuple):
         return cls(largest, np.nanmean(relative, axis=0), np.where(spread > 1e-12, spread, 1.0))
 
     def apply(self, values: Array) -> Array:
-        """To unit variance.
-
-        Args:
-            values: ``(n, d)``.
-
-        Returns:
-            ``(n, d)``.
-        """
+        """Values ``(n, d)`` at unit variance."""
         return (values / self.largest - self.centre) / self.spread
 
     def undo(self, values: Array) -> Array:
-        """Back to the user's units.
-
-        Args:
-            values: ``(..., d)``.
-
-        Returns:
-            ``(..., d)``.
-        """
+        """Values ``(..., d)`` in the user's units."""
         return (values * self.spread + self.centre) * self.largest
 
     @property
@@ -95,36 +80,3 @@ def stacked_rows(x: Array, observed: Array) -> Array:
     """
     parts = [np.column_stack([x[seen], np.full(seen.sum(), float(p))]) for p, seen in enumerate(observed.T)]
     return np.concatenate(parts)
-
-
-def process_signs(x: Array, y: Array) -> Array:
-    """Whether each process rises or falls with the earlier one that it is most correlated with.
-
-    Pairs are an observation of one process and the nearest observation of the other.
-
-    Args:
-        x: ``(n, d)``, of unit variance.
-        y: ``(n, P)``, NaN where not observed.
-
-    Returns:
-        +1 or -1 for each process, +1 for the first, ``(P,)``.
-
-    Example:
-        >>> process_signs(np.arange(3.0)[:, None], np.array([[1.0, -1.0], [2.0, -2.0], [3.0, -3.0]]))
-        array([ 1., -1.])
-    """
-    signs = np.ones(y.shape[1])
-    for later in range(1, y.shape[1]):
-        found = [_correlation(x, y[:, earlier], y[:, later]) for earlier in range(later)]
-        strongest = int(np.argmax(np.abs(found)))
-        signs[later] = signs[strongest] * (-1.0 if found[strongest] < 0 else 1.0)
-    return signs
-
-
-def _correlation(x: Array, first: Array, second: Array) -> float:
-    seen = ~np.isnan(first), ~np.isnan(second)
-    nearest = pairwise_distances_argmin(x[seen[1]], x[seen[0]])
-    pair = first[seen[0]][nearest], second[seen[1]]
-    if min(np.std(value) for value in pair) < 1e-12:
-        return 0.0
-    return float(np.corrcoef(*pair)[0, 1])

@@ -87,21 +87,20 @@ ax.set(xlabel="NASDAQ, time (standardised)", ylabel="S&P 500, time (standardised
 # %%
 # Inducing inputs
 # ---------------
-# For more observations than a Cholesky factorisation can bear. They lie in the canonical space, between the mapped
-# observations of both.
+# For more observations than a Cholesky factorisation can bear. They lie in the canonical space, each with loadings of
+# its own: the first of them is the common part of both indices.
 
 sparse = CorrelatedGPRegressor(kernel="matern32", num_inducing=30, random_state=0).fit(x, observed)
 model = sparse.model_
 component = model.covar_module.kernels[0]
 with torch.no_grad():
-    mapped = component.points(model.train_inputs[0]).inputs
-    places = model.inducing_inputs()[0]
+    mapped, places = component.points(model.train_inputs[0]), model.inducing_points()[0]
 figure, ax = plt.subplots(figsize=(3.4, 2.9), layout="constrained")
 for p, label in enumerate(("S&P 500", "NASDAQ")):
-    here = mapped[model.train_inputs[0][:, -1] == p]
-    ax.scatter(here[:, 0], here[:, 1], s=7, alpha=0.5, label=label)
-ax.scatter(places[:, 0], places[:, 1], s=26, marker="X", color="black", label="inducing inputs")
-ax.set(xlabel="time, mapped", ylabel="process, mapped")
+    here = model.train_inputs[0][:, -1] == p
+    ax.scatter(mapped.inputs[here, 0], mapped.loadings[here, 1], s=7, alpha=0.5, label=label)
+ax.scatter(places.inputs[:, 0], places.loadings[:, 1], s=26, marker="X", color="black", label="inducing inputs")
+ax.set(xlabel="time, mapped", ylabel="loading on the NASDAQ's own part")
 ax.legend()
 
 # %%

@@ -167,9 +167,6 @@ def measure_strategy(strategy: Any) -> dict[str, Tensor]:
     return {name: x.detach() for name, x in found.items()}
 
 
-REGRESSORS = ("exact", "sparse", "stochastic")
-
-
 def regression_data() -> tuple[Tensor, Tensor, Tensor]:
     """Rows (input, process) of two processes, targets, and rows to predict."""
     generator = torch.Generator().manual_seed(11)
@@ -180,34 +177,17 @@ def regression_data() -> tuple[Tensor, Tensor, Tensor]:
     return rows, (3.0 * x).sum(-1).sin() + 0.2 * process[:, 0], new
 
 
-def build_regressor(name: str) -> Any:
-    """A regressor in float64."""
+def build_regressor() -> Any:
+    """The exact regressor in float64."""
     from cgp import regression
 
     torch.manual_seed(5)
     rows, targets, _ = regression_data()
-    if name == "exact":
-        return regression.CorrelatedGPRegression(rows, targets, 2)
-    kind = {
-        "sparse": regression.SparseCorrelatedGPRegression,
-        "stochastic": regression.StochasticCorrelatedGPRegression,
-    }
-    return kind[name](rows, targets, 2, num_inducing=6)
+    return regression.CorrelatedGPRegression(rows, targets, 2)
 
 
 def measure_regressor(model: Any) -> dict[str, Tensor]:
-    """The objective (log marginal likelihood or its bound) and predictions."""
-    rows, targets, new = regression_data()
-    model.eval()
-    posterior = model.posterior(new)
-    found = {"mean": posterior.mean, "covariance": posterior.covariance_matrix}
-    if hasattr(model, "log_evidence"):
-        found["objective"] = model.log_evidence()
-    else:
-        from gpytorch.mlls import VariationalELBO
-
-        model.train()
-        bound = VariationalELBO(model.likelihood, model, num_data=len(rows))
-        found["objective"] = bound(model(rows), targets, rows=rows)
-        model.eval()
+    """The log marginal likelihood and predictions."""
+    posterior = model.eval().posterior(regression_data()[2])
+    found = {"mean": posterior.mean, "covariance": posterior.covariance_matrix, "objective": model.log_evidence()}
     return {name: x.detach() for name, x in found.items()}

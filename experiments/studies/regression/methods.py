@@ -7,14 +7,23 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from cgp.regression import CorrelatedGPRegressor
-from experiments.studies.regression.peers import coregionalised, exact, sgpr, svgp
+from experiments.studies.regression.peers import (
+    coregionalised,
+    coregionalised_outputs,
+    exact,
+    independent_outputs,
+    sgpr,
+    svgp,
+)
 from experiments.studies.regression.problems import Answer, Problem
 
-__all__ = ["CORRELATED", "PEERS", "SAMPLED", "SPARSE", "Method", "chosen", "ours", "stochastic"]
+__all__ = ["CORRELATED", "MULTIOUTPUT", "PEERS", "SAMPLED", "SPARSE", "Method", "chosen", "ours", "stochastic"]
 
+Array = NDArray[Any]
 Method = Callable[..., Answer]
 
 
@@ -58,7 +67,21 @@ def stochastic(problem: Problem, *, num_epochs: int = 20, **arguments: Any) -> A
     """
     batches = -(-len(problem.inputs) // 1024)
     epochs = max(num_epochs, -(-500 // batches))
-    return ours(problem, inference="stochastic", batch_size=1024, max_steps=epochs, **arguments)
+    return ours(problem, inference="stochastic", batch_size=1024, num_epochs=epochs, **arguments)
+
+
+def outputs(inputs: Array, targets: Array, **arguments: Any) -> tuple[Array, Array]:
+    """Means and standard deviations of all outputs at all inputs by our regressor.
+
+    Args:
+        inputs: (n, d).
+        targets: (n, P), NaN where not observed.
+        arguments: of the regressor.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        regressor = CorrelatedGPRegressor(random_state=0, **arguments).fit(inputs, targets)
+    return regressor.predict(inputs, return_std=True)
 
 
 CORRELATED: Mapping[str, Method] = {
@@ -67,8 +90,16 @@ CORRELATED: Mapping[str, Method] = {
     "GPyTorch ICM": partial(coregionalised, num_components=1),
     "GPyTorch LMC, 2 components": partial(coregionalised, num_components=2),
     "cgp correlated": ours,
-    "cgp correlated, no shift": partial(ours, shift=False),
-    "cgp coregionalised, 2 components": partial(ours, shift=False, embedding_dim=0, num_components=2),
+    "cgp correlated, shifted": partial(ours, structure="shifted"),
+    "cgp correlated, 2 components": partial(ours, num_components=2),
+}
+
+MULTIOUTPUT: Mapping[str, Callable[..., tuple[Array, Array]]] = {
+    "cgp": outputs,
+    "cgp, shifted": partial(outputs, structure="shifted"),
+    "GPyTorch ICM": coregionalised_outputs,
+    "GPyTorch LMC, 2 components": partial(coregionalised_outputs, num_components=2),
+    "GPyTorch ExactGP, independent": independent_outputs,
 }
 
 SAMPLED: Mapping[str, Method] = {
@@ -78,8 +109,7 @@ SAMPLED: Mapping[str, Method] = {
 SPARSE: Mapping[str, Method] = {
     "cgp exact": ours,
     "GPyTorch ExactGP": exact,
-    "cgp sparse vfe": partial(ours, objective="vfe"),
-    "cgp sparse dtc": partial(ours, objective="dtc"),
+    "cgp sparse": ours,
     "GPyTorch SGPR": sgpr,
     "cgp stochastic": stochastic,
     "GPyTorch SVGP": svgp,
@@ -87,13 +117,13 @@ SPARSE: Mapping[str, Method] = {
 
 PEERS: Mapping[str, str] = {
     "cgp exact": "GPyTorch ExactGP",
-    "cgp sparse vfe": "GPyTorch SGPR",
+    "cgp sparse": "GPyTorch SGPR",
     "cgp stochastic": "GPyTorch SVGP",
     "cgp independent": "GPyTorch ExactGP, independent",
     "cgp correlated": "GPyTorch ICM",
-    "cgp correlated, no shift": "GPyTorch ICM",
+    "cgp correlated, shifted": "GPyTorch ICM",
     "cgp correlated, NUTS": "GPyTorch ICM",
-    "cgp coregionalised, 2 components": "GPyTorch LMC, 2 components",
+    "cgp correlated, 2 components": "GPyTorch LMC, 2 components",
 }
 
 

@@ -18,17 +18,21 @@ from gpytorch.mlls import ExactMarginalLogLikelihood, VariationalELBO
 from gpytorch.models import ApproximateGP, ExactGP
 from gpytorch.variational import CholeskyVariationalDistribution, VariationalStrategy
 from linear_operator.utils.errors import NanError, NotPSDError
+from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils import parameters_to_vector
 
+from cgp.regression.fitting import learned_parameters, minimise
 from cgp.regression.inducing import cluster_centres
-from cgp.regression.quasi_newton import copied_state, minimise
 from cgp.regression.scaling import Scaling, stacked_rows
 from experiments.studies.regression.problems import Answer, Problem
 
-__all__ = ["coregionalised", "exact", "sgpr", "svgp"]
+__all__ = ["coregionalised", "coregionalised_outputs", "exact", "independent_outputs", "sgpr", "svgp"]
 
 _FACTORS = (1.0, 1 / 3.0, 1 / 0.3, 0.1, 1 / 30.0)
 _FLOOR = 1e-6
+
+Array = NDArray[np.float64]
 
 
 class _Exact(ExactGP):
@@ -92,7 +96,46 @@ def coregionalised(problem: Problem, kernel: str, num_components: int = 1, **unu
         unused: options of other peers.
     """
     x, y, new, unscale = _standardised(problem)
-    tasks = problem.targets.shape[1]
+    return unscale(_coregionalised_model(x, y, problem.targets.shape[1], kernel, num_components), (new,), (new,))
+
+
+def coregionalised_outputs(inputs: Array, targets: Array, kernel: str, num_components: int = 1) -> tuple[Array, Array]:
+    """Means and standard deviations of all outputs at all inputs by the multitask model.
+
+    Args:
+        inputs: (n, d).
+        targets: (n, P), NaN where not observed.
+        kernel: "rbf" or "matern32".
+        num_components: Q.
+    """
+    size, tasks = targets.shape
+    x, y, _, _ = _standardised(Problem(inputs, targets, inputs, np.zeros(size)))
+    model = _coregionalised_model(x, y, tasks, kernel, num_components)
+    fresh = torch.as_tensor(np.repeat(Scaling.of(inputs).apply(inputs), tasks, axis=0))
+    new = torch.cat([fresh, torch.arange(tasks, dtype=torch.float64).repeat(size)[:, None]], dim=-1)
+    model.eval()
+    model.likelihood.eval()
+    with torch.no_grad(), _settings(model):
+        prediction = model.likelihood(model(new), new)
+        mean, variance = (value.numpy().reshape(size, tasks) for value in (prediction.mean, prediction.variance))
+    scaling = Scaling.of(targets)
+    return scaling.undo(mean), np.sqrt(variance) * scaling.unit
+
+
+def independent_outputs(inputs: Array, targets: Array, kernel: str) -> tuple[Array, Array]:
+    """Means and standard deviations of all outputs at all inputs, each by an ExactGP of its own.
+
+    Args:
+        inputs: (n, d).
+        targets: (n, P), NaN where not observed.
+        kernel: "rbf" or "matern32".
+    """
+    answers = [exact(Problem(inputs, column[:, None], inputs, np.zeros(len(inputs))), kernel) for column in targets.T]
+    return np.column_stack([one.mean for one in answers]), np.column_stack([one.sd for one in answers])
+
+
+def _coregionalised_model(x: Tensor, y: Tensor, tasks: int, kernel: str, num_components: int) -> _Coregionalised:
+    """The multitask model, fitted."""
     bases = [_base(kernel, x.shape[-1] - 1, 3.0**number) for number in range(num_components)]
     likelihood = HadamardGaussianLikelihood(
         num_tasks=tasks, noise_constraint=_constraint(), task_feature_index=x.shape[-1] - 1
@@ -101,7 +144,7 @@ def coregionalised(problem: Problem, kernel: str, num_components: int = 1, **unu
     rank = tasks if num_components == 1 else 1
     model = _Coregionalised(x, y, likelihood, bases, tasks, rank)
     _fit_exact(model, x)
-    return unscale(model, (new,), (new,))
+    return model
 
 
 def sgpr(problem: Problem, kernel: str, num_inducing: int = 100, **unused: Any) -> Answer:
@@ -208,17 +251,15 @@ def _fit_exact(model: ExactGP, *parameters: Tensor) -> None:
         with _settings(model):
             return -objective(model(*model.train_inputs), model.train_targets, *parameters)
 
-    minimise(model, loss, list(_starts(model, loss)), failures=(NanError, NotPSDError))
+    minimise(learned_parameters(model), loss, list(_starts(model)), failures=(NanError, NotPSDError))
 
 
-def _starts(model: ExactGP, loss: Callable[[], Tensor]) -> Iterator[dict[str, Tensor]]:
-    """The initial parameters at five lengthscales, the most promising first."""
+def _starts(model: ExactGP) -> Iterator[Array]:
+    """The initial parameters at five lengthscales."""
     kernels = [one for one in model.modules() if isinstance(one, RBFKernel | MaternKernel)]
     initial = [one.lengthscale.detach().clone() for one in kernels]
-    found = []
-    with torch.no_grad():
-        for factor in _FACTORS:
+    for factor in _FACTORS:
+        with torch.no_grad():
             for one, value in zip(kernels, initial, strict=True):
                 one.lengthscale = value * factor
-            found.append((float(np.nan_to_num(float(loss()), nan=np.inf)), copied_state(model)))
-    yield from (state for _, state in sorted(found, key=lambda pair: pair[0]))
+            yield parameters_to_vector(learned_parameters(model)).numpy().copy()

@@ -18,6 +18,7 @@ __all__ = ["DIGITS", "SITES", "summary_table", "with_pairs", "with_peers", "writ
 SITES = "site_losses"
 
 DIGITS = {
+    "smse": 3,
     "rmse": 4,
     "mae": 4,
     "nll": 4,
@@ -29,6 +30,7 @@ DIGITS = {
     "memory_mb": 0,
 }
 _TITLES = {
+    "smse": "SMSE ↓",
     "rmse": "RMSE ↓",
     "mae": "MAE ↓",
     "nll": "NLL ↓",
@@ -39,8 +41,8 @@ _TITLES = {
     "processor_seconds": "CPU seconds",
     "memory_mb": "peak MB",
 }
-_KEYS = ("set", "split", "kernel", "variable", "gap", "n", "method")
-_BEST = ("rmse", "mae", "nll")
+_KEYS = ("set", "split", "window", "kernel", "variable", "gap", "n", "method")
+_BEST = ("smse", "rmse", "mae", "nll")
 
 
 def write_results(

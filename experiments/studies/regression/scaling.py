@@ -44,7 +44,7 @@ def scaling(
         problem = scaling_problem(size)
         for label, method in chosen(SPARSE, methods).items():
             exact = "exact" in label.lower()
-            if (exact and size > _SMALL) or "dtc" in label:
+            if exact and size > _SMALL:
                 continue
             options = {} if exact else {"num_inducing": num_inducing}
             if only_stored:

@@ -7,7 +7,7 @@ import torch
 from scipy.spatial.distance import cdist
 from torch import Tensor
 
-from cgp.regression.base import ProcessRegression
+from cgp.regression import CorrelatedGPRegression
 
 
 def rows(n: int = 12, processes: int = 3, dim: int = 2, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -19,7 +19,7 @@ def rows(n: int = 12, processes: int = 3, dim: int = 2, seed: int = 0) -> tuple[
     return torch.cat([inputs, numbers], dim=-1), targets
 
 
-def shuffled(model: ProcessRegression, seed: int = 1) -> ProcessRegression:
+def shuffled(model: CorrelatedGPRegression, seed: int = 1) -> CorrelatedGPRegression:
     """The model with parameters away from their start."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -33,39 +33,57 @@ def rbf(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.exp(-0.5 * cdist(a, b, "sqeuclidean"))
 
 
-def canonical_points(model: ProcessRegression, x: Tensor) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Canonical inputs and scales of rows in every component, written out row by row."""
+def loadings_of(component) -> np.ndarray:
+    """The rows of sigma_p times the Cholesky factor of the correlation matrix, entry by entry."""
+    size = component.num_processes
+    learned = component.loadings.partials
+    partials = iter([0.0] * size**2 if learned is None else learned.tolist())
+    found = np.zeros((size, size))
+    for p in range(size):
+        left = 1.0
+        for r in range(p):
+            found[p, r] = left * np.tanh(c := next(partials))
+            left *= np.sqrt(1.0 - np.tanh(c) ** 2)
+        found[p, p] = left
+    return found * np.exp(component.loadings.log_scales.tolist())[:, None]
+
+
+def canonical_points(model: CorrelatedGPRegression, x: Tensor) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Canonical inputs and loadings of rows in every component, written out row by row."""
     found = []
-    for component in model.sum_kernel.kernels:
-        kernel = component.correlated
-        inputs, scales = [], []
-        for row in x:
-            p = int(row[-1])
-            one = kernel.input_maps[p]
-            bias = getattr(one.linear, "bias", None)
-            z = row[:-1] @ one.weight.detach().T + (0.0 if bias is None else bias.detach())
-            inputs.append(np.concatenate([z.numpy(), one.embedding.detach().numpy()]))
-            scales.append(float(kernel.scales[p].detach()))
-        found.append((np.array(inputs), np.array(scales)))
+    for component in model.covar_module.kernels:
+        maps = {name: value.tolist() for name, value in component.input_maps.named_parameters()}
+        loadings, inputs, weights = loadings_of(component), [], []
+        for *row, number in x.tolist():
+            p = int(number)
+            z = np.array(row) * np.exp(maps["log_scales"])
+            if p:
+                nothing = {p - 1: 0.0}  # a structure without such parameters
+                ratio, shift = (np.array(maps.get(name, nothing)[p - 1]) for name in ("log_ratios", "shifts"))
+                z = z * np.exp(ratio) + shift
+            inputs.append(z)
+            weights.append(loadings[p])
+        found.append((np.array(inputs), np.array(weights)))
     return found
 
 
-def dense_prior(model: ProcessRegression, x1: Tensor, x2: Tensor) -> np.ndarray:
+def dense_prior(model: CorrelatedGPRegression, x1: Tensor, x2: Tensor) -> np.ndarray:
     left, right = canonical_points(model, x1), canonical_points(model, x2)
-    return sum(s1[:, None] * rbf(z1, z2) * s2 for (z1, s1), (z2, s2) in zip(left, right, strict=True))
+    return sum(rbf(z1, z2) * (a1 @ a2.T) for (z1, a1), (z2, a2) in zip(left, right, strict=True))
 
 
-def noise_and_mean(model: ProcessRegression, x: Tensor) -> tuple[np.ndarray, np.ndarray]:
+def noise_and_mean(model: CorrelatedGPRegression, x: Tensor) -> tuple[np.ndarray, np.ndarray]:
     numbers = x[:, -1].long().numpy()
     return model.likelihood.noise.detach().numpy()[numbers], model.mean_module.constants.detach().numpy()[numbers]
 
 
-def nystrom(model: ProcessRegression, x1: Tensor, x2: Tensor) -> np.ndarray:
+def nystrom(model: CorrelatedGPRegression, x1: Tensor, x2: Tensor) -> np.ndarray:
     """Q = K_1m K_mm^-1 K_m2, with the jitter that the package adds to K_mm."""
     total = np.zeros((len(x1), len(x2)))
-    parts = zip(canonical_points(model, x1), canonical_points(model, x2), model.inducing_inputs(), strict=True)
-    for (z1, s1), (z2, s2), inducing in parts:
-        S = inducing.detach().numpy()
-        K_mm = rbf(S, S) + 1e-8 * np.eye(len(S))
-        total += (s1[:, None] * rbf(z1, S)) @ np.linalg.solve(K_mm, rbf(S, z2) * s2)
+    parts = zip(canonical_points(model, x1), canonical_points(model, x2), model.inducing_points(), strict=True)
+    for (z1, a1), (z2, a2), inducing in parts:
+        S, a = (value.detach().numpy() for value in inducing)
+        K_mm = rbf(S, S) * (a @ a.T)
+        K_mm += 1e-8 * K_mm.diagonal().mean() * np.eye(len(S))
+        total += (rbf(z1, S) * (a1 @ a.T)) @ np.linalg.solve(K_mm, rbf(S, z2) * (a @ a2.T))
     return total

@@ -8,17 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 
-from cgp.regression import CorrelatedGPRegression
+from cgp.regression import CorrelatedGPRegression, SparseCorrelatedGPRegression
+from cgp.regression.checks import STRUCTURES
 from tests.cgp.regression.data import dense_prior, noise_and_mean, rows, shuffled
 
-COVARIANCES = [
-    {},
-    {"maps": "free"},
-    {"maps": "free", "canonical_dim": 1},
-    {"maps": "orthogonal", "canonical_dim": 1},
-    {"num_components": 2, "signs": [1, -1, 1]},
-    {"embedding_dim": 1, "shift": False},
-]
+COVARIANCES = [{}, {"num_components": 2}, *({"structure": name} for name in STRUCTURES[:-1])]
 
 
 def regression(covariance=None, n=12):
@@ -74,15 +68,65 @@ def test_one_process_is_gpytorchs_exact_gp():
     x, y = rows(20, processes=1)
     model = shuffled(CorrelatedGPRegression(x, y))
     stock = Stock(x[:, :-1], y).double().eval()
-    kernel = model.sum_kernel.kernels[0].correlated
+    kernel = model.covar_module.kernels[0]
     stock.likelihood.noise = model.likelihood.noise.detach()
     stock.mean_module.constant = model.mean_module.constants.detach().squeeze()
-    stock.covar_module.outputscale = kernel.scales.detach().square().squeeze()
-    stock.covar_module.base_kernel.lengthscale = kernel.input_maps[0].linear.scales.detach().reciprocal()
+    stock.covar_module.outputscale = kernel.loadings.scales.detach().square().squeeze()
+    stock.covar_module.base_kernel.lengthscale = kernel.input_maps.scales.detach().reciprocal()
     new = rows(6, processes=1, seed=3)[0]
     expected = stock(new[:, :-1])
     torch.testing.assert_close(model(new).mean, expected.mean)
     torch.testing.assert_close(model(new).covariance_matrix, expected.covariance_matrix, atol=1e-8, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "matern52"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_second_derivatives_of_the_mean_are_those_of_finite_differences(kernel, sparse):
+    x, y = rows(10, processes=2, dim=1)
+    if sparse:
+        model = shuffled(SparseCorrelatedGPRegression(x, y, 2, num_inducing=5, kernel=kernel))
+    else:
+        model = shuffled(CorrelatedGPRegression(x, y, 2, kernel=kernel))
+    condition = model.condition()
+
+    def mean(place):
+        rows_there = torch.stack([place, torch.ones_like(place)], dim=-1)
+        return model.posterior(rows_there, condition).mean
+
+    # At an observation, too: there a clamped distance would lose its second derivative.
+    place = torch.cat([x[1:2, 0], torch.linspace(-1.0, 1.0, 4, dtype=torch.float64)]).requires_grad_()
+    (first,) = torch.autograd.grad(mean(place).sum(), place, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), place)
+    step = 1e-4
+    with torch.no_grad():
+        around = [mean(place + shift * step) for shift in (-1, 0, 1)]
+    torch.testing.assert_close(first.detach(), (around[2] - around[0]) / (2 * step), atol=1e-5, rtol=1e-4)
+    expected = (around[0] - 2 * around[1] + around[2]) / step**2
+    torch.testing.assert_close(second, expected, atol=2e-3, rtol=2e-3)
+
+
+def test_stock_likelihood_and_batches_of_rows():
+    x, y = rows(12, processes=1)
+    likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
+    likelihood.noise = 0.1
+    model = CorrelatedGPRegression(x, y, likelihood=likelihood).eval()
+    own = CorrelatedGPRegression(x, y).eval()
+    new = torch.stack([rows(5, processes=1, seed=s)[0] for s in (1, 2, 3)])
+    expected = [own.moments(batch, noisy=True) for batch in new]
+    torch.testing.assert_close(model.moments(new, noisy=True).variance, torch.stack([one.variance for one in expected]))
+    torch.testing.assert_close(model(new).mean, torch.stack([one.mean for one in expected]))
+    observed = own.likelihood(own(new))  # one process: the noise needs no rows
+    torch.testing.assert_close(observed.variance, model.likelihood(model(new)).variance)
+
+
+def test_new_training_data_are_predicted_from():
+    model, x, y = regression()
+    other = regression()[0]
+    model(x)
+    model.set_train_data(x[:6], y[:6], strict=False)
+    fresh = CorrelatedGPRegression(x[:6], y[:6], 3)
+    fresh.load_state_dict(other.state_dict())
+    torch.testing.assert_close(model(x).mean, fresh.eval()(x).mean)
 
 
 @pytest.mark.parametrize("covariance", COVARIANCES)
@@ -142,7 +186,7 @@ def test_a_process_that_was_never_observed_is_predicted_from_the_others():
     new[:, -1] = 1
     far = new.clone()
     far[:, :-1] += 100.0
-    prior = model.sum_kernel.kernels[0].correlated.scales[1].detach().square()
+    prior = model.covar_module.kernels[0].loadings.scales[1].detach().square()
     assert (model.moments(new).variance < prior - 1e-3).all()
     torch.testing.assert_close(model.moments(far).variance, prior.expand(3))
 
@@ -177,6 +221,12 @@ def test_repeated_inputs_average():
         (torch.ones(3, 2), torch.ones(3), 1, "expected processes 0 to 0 in the last column, got 1"),
         (torch.ones(3, 2) * 0.5, torch.ones(3), 2, "expected processes 0 to 1 in the last column, got 0.5"),
         (-torch.ones(3, 2), torch.ones(3), None, "num_processes: expected at least 1, got 0"),
+        (
+            torch.zeros(3, 2),
+            torch.ones(3, requires_grad=True),
+            None,
+            "train_targets: expected values without a history",
+        ),
     ],
 )
 def test_refuses_data(inputs, targets, processes, message):
@@ -187,14 +237,9 @@ def test_refuses_data(inputs, targets, processes, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"maps": "linear"}, "maps: expected one of"),
-        ({"canonical_dim": 3, "maps": "free"}, "canonical_dim: expected 1 to input_dim = 2, got 3"),
-        ({"canonical_dim": 1}, "a diagonal map keeps the 2 input dimensions"),
-        ({"embedding_dim": -1}, "embedding_dim: expected at least 0"),
-        ({"num_components": 0}, "num_components: expected at least 1"),
-        ({"signs": [1, 1]}, "signs: expected one for each of 3 processes, got 2"),
-        ({"signs": [1, 0, 1]}, r"signs: expected \+1 and -1 only"),
-        ({"kernel": "cosine"}, "base_kernel: expected a kernel or one of"),
+        ({"num_components": 0}, "num_components: expected an integer of at least 1"),
+        ({"structure": "free"}, "structure: expected one of .*, got 'free'"),
+        ({"kernel": "cosine"}, "kernel: expected a kernel or one of"),
         ({"kernel": gpytorch.kernels.CosineKernel()}, "CosineKernel is not positive semi-definite"),
     ],
 )

@@ -1,72 +1,61 @@
+import numpy as np
 import pytest
 import torch
-from gpytorch.constraints import Interval
 
-from cgp.kernels import AffineMap
-from cgp.regression.process_map import ProcessMap
-from cgp.regression.relative_map import RelativeMap
-from cgp.regression.signs import SignedPositive
-from cgp.regression.triangular_map import TriangularMap
+from cgp.kernels import CorrelatedKernel, HadamardCorrelatedKernel
+from cgp.regression.correlation import nearest_correlation
+from cgp.regression.covariance import Loadings, RowKernel
+from cgp.regression.input_maps import InputMaps
+from tests.cgp.regression.data import rows
 
 
-def test_every_free_map_is_a_triangular_one_rotated():
-    weight = torch.randn(2, 4, dtype=torch.float64)
-    rotation, upper = torch.linalg.qr(weight[:, :2])
-    signs = upper.diagonal().sign()
-    target = signs[:, None] * rotation.mT @ weight
-    found = TriangularMap(4, 2).double()
-    found.diagonal = target.diagonal()
+def test_later_maps_follow_the_first():
+    maps = InputMaps(2, 2, shifts=False)
+    maps.initialize(log_ratios=torch.tensor([[2.0, 0.5]]).log(), log_scales=torch.tensor([3.0, 3.0]).log())
+    found = maps(torch.ones(2, 2), torch.tensor([0, 1]))
+    torch.testing.assert_close(found.detach(), torch.tensor([[3.0, 3.0], [6.0, 1.5]]))
+    assert {name for name, _ in maps.named_parameters()} == {"log_scales", "log_ratios"}
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_loadings_are_the_factor_of_any_correlation_matrix(size):
+    generator = torch.Generator().manual_seed(0)
+    root = torch.randn(size, size, generator=generator, dtype=torch.float64)
+    covariance = root @ root.T + 0.1 * torch.eye(size)
+    scales = covariance.diagonal().sqrt()
+    loadings = Loadings(size).double()
+    loadings.initialize(log_scales=scales.log())
+    if size > 1:
+        loadings.set_correlation(covariance / scales / scales[:, None])
+    torch.testing.assert_close((loadings() @ loadings().T).detach(), covariance)
+    torch.testing.assert_close(loadings().detach(), torch.linalg.cholesky(covariance))
+
+
+def test_parallel_loadings_are_views_of_one_canonical_process():
+    x = rows(9)[0]
+    kernel = RowKernel("rbf", 3, 2).double()
+    other = HadamardCorrelatedKernel(CorrelatedKernel("rbf", 3, 2, input_maps="diagonal")).double()
     with torch.no_grad():
-        found.entries.copy_(target[torch.ones(2, 4).triu(1).bool()])
-    x = torch.randn(7, 4, dtype=torch.float64)
-    torch.testing.assert_close(found.weight, target)
-    torch.testing.assert_close(torch.cdist(found(x), found(x)), torch.cdist(x @ weight.mT, x @ weight.mT))
+        for parameter in kernel.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter) * parameter.requires_grad)
+        kernel.loadings.partials.copy_(torch.tensor([20.0, 20.0, 0.0]))  # correlation 1 to the last digit
+    other.correlated.scales = kernel.loadings.scales.detach()
+    ratios = torch.cat([torch.zeros(1, 2), kernel.input_maps.log_ratios.detach()]).exp()
+    shifts = torch.cat([torch.zeros(1, 2), kernel.input_maps.shifts.detach()])
+    for one, ratio, shift in zip(other.correlated.input_maps, ratios, shifts, strict=True):
+        one.scales = kernel.input_maps.scales.detach() * ratio
+        one.initialize(bias=shift)
+    torch.testing.assert_close(kernel(x).to_dense(), other(x).to_dense())
 
 
-def test_coordinates_use_the_gauge():
-    maps = [ProcessMap(2, 2, process=p, embedding_dim=2) for p in range(4)]
-    with torch.no_grad():
-        for one in maps:
-            for name, parameter in one.named_parameters():
-                if name in ("coordinates", "raw_height"):
-                    parameter.fill_(0.7)
-    positive = float(torch.tensor(0.7).exp())
-    expected = [[0.0, 0.0], [positive, 0.0], [0.7, positive], [0.7, 0.7]]
-    torch.testing.assert_close(torch.stack([one.embedding.detach() for one in maps]), torch.tensor(expected))
-    assert maps[0].linear.bias is None
-
-
-def test_correlation_falls_with_the_distance_of_coordinates():
-    one = ProcessMap(1, 1, process=1, embedding_dim=1)
-    one.height = torch.tensor([0.8])
-    z = one(torch.zeros(1, 1)) - ProcessMap(1, 1, process=0, embedding_dim=1)(torch.zeros(1, 1))
-    assert float((-0.5 * z.square().sum()).exp().detach()) == pytest.approx(0.7261, abs=1e-4)
-
-
-def test_relative_maps_follow_the_first():
-    first = AffineMap(2, kind="diagonal")
-    later = RelativeMap(first)
-    later.ratio = torch.tensor([2.0, 0.5])
-    first.scales = torch.tensor([3.0, 3.0])
-    torch.testing.assert_close(later.weight.detach(), torch.diag(torch.tensor([6.0, 1.5])))
-    torch.testing.assert_close(later(torch.ones(1, 2)).detach(), torch.tensor([[6.0, 1.5]]))
-    assert {name for name, _ in later.named_parameters()} == {"raw_ratio", "bias"}
-
-
-def test_signs_survive_the_round_trip():
-    constraint = SignedPositive(torch.tensor([1.0, -1.0]))
-    assert isinstance(constraint, Interval)
-    values = torch.tensor([0.3, -2.0])
-    torch.testing.assert_close(constraint.transform(constraint.inverse_transform(values)), values)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: TriangularMap(2, 3), "out_features: expected 1 to 2, got 3"),
-        (lambda: RelativeMap(AffineMap(2)), "reference: expected a diagonal map, got one of kind 'free'"),
-    ],
-)
-def test_refuses(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
+def test_correlations_of_neighbours():
+    x = torch.linspace(0, 1, 30).double()
+    f = (7 * x).sin()
+    parts = [f, -f, (100 * x.square()).cos(), torch.full_like(x, 2.0)]
+    every = [torch.stack([x, torch.full_like(x, p)], dim=-1)[p % 2 :: 2] for p in range(4)]
+    targets = torch.cat([part[p % 2 :: 2] for p, part in enumerate(parts)])
+    found = nearest_correlation(torch.cat(every), targets, 4)
+    assert found[0, 1] < -0.7
+    assert abs(float(found[0, 2])) < 0.4
+    assert found[3, :3].abs().max() < 1e-12  # a constant is correlated with nothing
+    assert np.linalg.eigvalsh(found).min() > 0.05

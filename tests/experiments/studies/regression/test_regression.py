@@ -10,7 +10,8 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from experiments.studies.regression import jura as jura_module
 from experiments.studies.regression.jura import jura, jura_problem
-from experiments.studies.regression.methods import CORRELATED, SAMPLED, SPARSE, chosen
+from experiments.studies.regression.methods import CORRELATED, MULTIOUTPUT, SAMPLED, SPARSE, chosen
+from experiments.studies.regression.multioutput import GAPS, gap_scores, with_gaps
 from experiments.studies.regression.problems import Answer, Problem, scores
 from experiments.studies.regression.report import SITES, summary_table, with_pairs, with_peers
 from experiments.studies.regression.rows import cached_row, stored_row
@@ -189,3 +190,45 @@ def test_uci_uses_the_mask(tmp_path):
     found = uci_problem(tmp_path, "tiny", 1)
     assert found.test_targets.tolist() == [1]
     assert found.targets[:, 0].tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("gap", GAPS)
+def test_gaps_hide_some_of_what_was_observed(gap):
+    inputs, complete = np.arange(60.0)[:, None], np.random.default_rng(0).standard_normal((60, 4))
+    complete[5, 1] = np.nan
+    found = with_gaps(inputs, complete, gap)
+    np.testing.assert_array_equal(np.where(np.isnan(found.targets), found.truth, found.targets), complete)
+    shares = (~np.isnan(found.truth)).mean(axis=0)
+    if gap == "random":
+        assert ((shares > 0.1) & (shares < 0.6)).all()
+    elif gap == "stretch":
+        starts = [np.flatnonzero(~np.isnan(column))[0] for column in found.truth.T]
+        assert len(set(starts)) == 4
+        assert ((shares > 0.14) & (shares < 0.18)).all()
+    else:
+        assert sorted(shares) == [0.0, 0.0, 0.2, 0.2]
+        assert np.isnan(found.truth[:48]).all()
+
+
+def test_gap_scores_are_scipys():
+    complete = np.random.default_rng(0).standard_normal((30, 2))
+    asked = with_gaps(np.arange(30.0)[:, None], complete, "random")
+    units, centres = np.nanstd(asked.targets, axis=0), np.nanmean(asked.targets, axis=0)
+    mean, sd = np.broadcast_to(centres, (30, 2)), np.broadcast_to(units, (30, 2))
+    found = gap_scores(asked, mean, sd)
+    hidden = [column[~np.isnan(column)] for column in asked.truth.T]
+    expected = [-norm(c, u).logpdf(h).mean() - np.log(u) for h, c, u in zip(hidden, centres, units, strict=True)]
+    assert found["smse"] == pytest.approx(1.0)
+    assert found["nll"] == pytest.approx(np.mean(expected))
+    inside = [np.mean(np.abs(h - c) < 1.959964 * u) for h, c, u in zip(hidden, centres, units, strict=True)]
+    assert found["coverage"] == pytest.approx(np.mean(inside))
+
+
+@pytest.mark.parametrize("name", MULTIOUTPUT)
+def test_every_multioutput_method_fills_an_easy_gap(name):
+    x = np.linspace(0, 6, 36)[:, None]
+    complete = np.sin(2 * x) * [1.0, -2.0] + 0.05 * np.random.default_rng(0).standard_normal((36, 2))
+    asked = with_gaps(x, complete, "random")
+    found = gap_scores(asked, *MULTIOUTPUT[name](asked.inputs, asked.targets, kernel="rbf"))
+    assert found["smse"] < 0.05
+    assert found["coverage"] > 0.8

@@ -1,0 +1,67 @@
+"""Correlations of processes that are observed at inputs of their own: where a fit starts."""
+
+from __future__ import annotations
+
+import torch
+from gpytorch.kernels import AdditiveKernel
+from torch import Tensor
+
+__all__ = ["nearest_correlation", "start_at_correlation"]
+
+_LARGEST = 0.9
+_ROWS = 2048
+
+
+def start_at_correlation(covariance: AdditiveKernel, rows: Tensor, targets: Tensor) -> None:
+    """Let all components start at the correlations that neighbouring observations have.
+
+    Args:
+        covariance: a sum of kernels of rows, changed in place.
+        rows: ``(n, d + 1)``.
+        targets: ``(n,)``.
+    """
+    size = covariance.kernels[0].num_processes
+    if covariance.kernels[0].loadings.partials is None:
+        return
+    found = nearest_correlation(rows.detach(), targets.detach(), size)
+    for component in covariance.kernels:
+        component.loadings.set_correlation(found)
+
+
+def nearest_correlation(rows: Tensor, targets: Tensor, num_processes: int) -> Tensor:
+    """Correlations between processes; pairs are an observation of one and the nearest of the other.
+
+    Args:
+        rows: ``(n, d + 1)``, inputs of comparable units.
+        targets: ``(n,)``.
+        num_processes: P.
+
+    Returns:
+        Positive definite, ``(P, P)``: shrunk to the identity.
+
+    Example:
+        >>> rows = torch.tensor([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0], [0.0, 1.0], [1.0, 1.0], [2.0, 1.0]])
+        >>> nearest_correlation(rows, torch.tensor([1.0, 2.0, 3.0, -1.0, -2.0, -3.0]), 2)
+        tensor([[ 1.0000, -0.9000],
+                [-0.9000,  1.0000]])
+    """
+    seen = [rows[:, -1] == p for p in range(num_processes)]
+    parts = [(rows[one, :-1][:_ROWS], targets[one][:_ROWS]) for one in seen]
+    found = torch.eye(num_processes, dtype=rows.dtype, device=rows.device)
+    for p in range(num_processes):
+        for r in range(p):
+            found[p, r] = found[r, p] = _of_pair(*parts[p], *parts[r])
+    values, vectors = torch.linalg.eigh(found)
+    found = vectors @ (values.clamp(min=0.0).unsqueeze(-1) * vectors.mT)
+    scale = found.diagonal().rsqrt()
+    identity = torch.eye(num_processes, dtype=rows.dtype, device=rows.device)
+    return _LARGEST * found * scale * scale.unsqueeze(-1) + (1.0 - _LARGEST) * identity
+
+
+def _of_pair(x1: Tensor, y1: Tensor, x2: Tensor, y2: Tensor) -> Tensor:
+    """Correlation of observations with the nearest of the other process, 0 where it is not defined."""
+    if min(len(y1), len(y2)) < 3:
+        return y1.new_zeros(())
+    nearest = torch.cdist(x1, x2).argmin(-1)
+    found = torch.corrcoef(torch.stack([y1, y2[nearest]]))[0, 1]
+    return found.nan_to_num(0.0)

@@ -1,0 +1,100 @@
+"""Fits of the variational bound in minibatches, from what a closed form has found on some of the rows."""
+
+from __future__ import annotations
+
+import torch
+from gpytorch.mlls import VariationalELBO
+from torch import Tensor
+
+from .checks import check_count
+from .fitting import Fit, Progress, learned_parameters, reported
+from .posteriors import SparsePosterior, SparseSums
+from .sparse import SparseCorrelatedGPRegression
+from .stochastic import StochasticCorrelatedGPRegression
+
+__all__ = ["fit_minibatches", "start_from"]
+
+
+def fit_minibatches(
+    model: StochasticCorrelatedGPRegression,
+    inputs: Tensor,
+    targets: Tensor,
+    *,
+    batch_size: int = 1024,
+    num_epochs: int = 40,
+    learning_rate: float = 0.01,
+    tolerance: float = 1e-3,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Fit:
+    """Fit the variational bound by Adam on minibatches, its rate falling to zero by a cosine.
+
+    Args:
+        model: left in eval mode.
+        inputs: ``(n, d + 1)``.
+        targets: ``(n,)``.
+        batch_size: rows a step.
+        num_epochs: passes through the rows.
+        learning_rate: the first one.
+        tolerance: the loss per row of the last two epochs may differ by this, or a warning says so.
+        seed: of the order of rows.
+        progress: called with epoch and loss.
+
+    Returns:
+        How it went.
+
+    Raises:
+        ValueError: if a count is below one.
+
+    Warns:
+        ConvergenceWarning: if the loss was still falling at the end.
+    """
+    for name, value in (("batch_size", batch_size), ("num_epochs", num_epochs)):
+        check_count(name, value, 1)
+    model.train()
+    bound = VariationalELBO(model.likelihood, model, num_data=len(inputs))
+    generator = torch.Generator().manual_seed(seed)
+    optimizer = torch.optim.Adam(learned_parameters(model), lr=learning_rate)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, num_epochs * -(-len(inputs) // batch_size))
+    losses: list[float] = []
+    for epoch in range(num_epochs):
+        total = 0.0
+        for rows in torch.randperm(len(inputs), generator=generator).to(inputs.device).split(batch_size):
+            optimizer.zero_grad()
+            loss = -bound(model(inputs[rows]), targets[rows], rows=inputs[rows])
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            total += float(loss.detach()) * len(rows)
+        losses.append(total / len(inputs))
+        if progress is not None:
+            progress(epoch + 1, losses[-1])
+    model.eval()
+    change = losses[-2] - losses[-1] if num_epochs > 1 else float("inf")
+    message = f"all {num_epochs} epochs used; the last changed {change:.2g} nats"
+    return reported(Fit(losses[-1], num_epochs, abs(change) < tolerance, message))
+
+
+def start_from(model: StochasticCorrelatedGPRegression, closed: SparseCorrelatedGPRegression, num_rows: int) -> None:
+    r"""Start at the parameters of a model in closed form, and q where it would be best for all rows.
+
+    .. math:: q(v) = N\big(B^{-1}A\Sigma^{-1}r,\; B^{-1}\big), \qquad B = I + A\Sigma^{-1}A^\top
+
+    The sums over rows are those of the rows that the other model has seen, times n over their number. With all rows it
+    is the optimum of q.
+
+    Args:
+        model: changed in place.
+        closed: fitted, of the same structure and number of inducing inputs.
+        num_rows: n.
+
+    Source:
+        Titsias (2009), equation (10), for the optimum; Hensman, Fusi & Lawrence (2013), section 3.
+    """
+    model.load_state_dict(closed.state_dict(), strict=False)
+    with torch.no_grad():
+        share = len(closed.train_targets) / num_rows
+        posterior = SparsePosterior(SparseSums(*(field / share for field in closed.sums())))
+        covariance = torch.cholesky_inverse(posterior.factor)
+        model.variational_strategy.variational_mean.copy_(covariance @ posterior.sums.projection)
+        model.variational_strategy.raw_root.copy_(torch.linalg.cholesky(covariance))

@@ -1,0 +1,189 @@
+"""Several outputs with gaps, all of them asked for: soil, weather, air quality and exchange rates."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import lzma
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from experiments.studies.regression.methods import MULTIOUTPUT
+from experiments.studies.regression.report import write_results
+from experiments.studies.regression.rows import cached_row
+
+__all__ = ["GAPS", "SETS", "Gaps", "gap_scores", "multioutput", "with_gaps"]
+
+Array = NDArray[np.float64]
+
+GAPS = ("random", "stretch", "end")
+_METALS = ("Cd", "Cu", "Pb", "Co", "Cr", "Ni", "Zn")
+_STATIONS = ("sotonmet", "bramblemet", "cambermet", "chimet")
+_GASES = ("CO(GT)", "PT08.S1(CO)", "C6H6(GT)", "NOx(GT)", "NO2(GT)", "PT08.S5(O3)", "T")
+_RATES = ("CAD", "EUR", "JPY", "GBP", "CHF", "AUD", "NZD", "KRW", "MXN")
+
+
+class Gaps(NamedTuple):
+    """Outputs of which some were hidden.
+
+    Attributes:
+        inputs: (n, d).
+        targets: (n, P), NaN where not observed or hidden.
+        truth: (n, P), NaN everywhere else.
+    """
+
+    inputs: Array
+    targets: Array
+    truth: Array
+
+
+def multioutput(
+    data: Path,
+    out: Path,
+    sets: Sequence[str] = ("jura", "weather", "air", "exchange"),
+    gaps: Sequence[str] = GAPS,
+    windows: int = 2,
+    kernel: str = "matern32",
+    methods: Sequence[str] = tuple(MULTIOUTPUT),
+    threads: int = 1,
+) -> None:
+    """Hidden values of all outputs by our regressor and GPyTorch's models: SMSE, NLL and coverage.
+
+    Args:
+        data: the folder that holds ``multioutput``.
+        out: where tables and rows go.
+        sets: names of the sets.
+        gaps: "random" (a third of the values), "stretch" (a sixth of every output, in one piece, each somewhere else)
+            or "end" (the last fifth of half of the outputs).
+        windows: of each set.
+        kernel: canonical covariance.
+        methods: names of those to run.
+        threads: of torch.
+    """
+    torch.set_num_threads(threads)
+    rows = []
+    for name in sets:
+        for window in range(windows):
+            inputs, complete = SETS[name](data / "multioutput", window)
+            for gap in gaps:
+                problem = with_gaps(inputs, complete, gap, seed=window)
+                for label in methods:
+                    key = {"set": name, "gap": gap, "window": window, "method": label}
+                    compute = partial(_row, problem, MULTIOUTPUT[label], kernel)
+                    rows.append(cached_row(out / "multioutput", key, compute, kernel=kernel))
+    columns = ("smse", "nll", "coverage", "processor_seconds")
+    title = "Several outputs with gaps"
+    write_results(out, "regression-multioutput", title, rows, ("set", "gap", "method"), columns)
+
+
+def with_gaps(inputs: Array, complete: Array, gap: str, seed: int = 0) -> Gaps:
+    """Hide some of the values of every output.
+
+    Args:
+        inputs: (n, d), in the order in which stretches are taken.
+        complete: (n, P), NaN where not observed.
+        gap: "random", "stretch" or "end".
+        seed: of what is hidden.
+
+    Raises:
+        ValueError: if there is no such gap.
+    """
+    generator = np.random.default_rng(seed)
+    size, outputs = complete.shape
+    hidden = np.zeros((size, outputs), dtype=bool)
+    if gap == "random":
+        hidden = generator.random((size, outputs)) < 1 / 3
+    elif gap == "stretch":
+        length = size // 6
+        for output, start in enumerate(generator.permutation(outputs)):
+            begin = length // 2 + start * (size - 2 * length) // max(outputs - 1, 1)
+            hidden[begin : begin + length, output] = True
+    elif gap == "end":
+        hidden[-(size // 5) :, generator.permutation(outputs)[: outputs // 2]] = True
+    else:
+        raise ValueError(f"gap: expected one of {GAPS}, got {gap!r}")
+    hidden &= ~np.isnan(complete)
+    return Gaps(inputs, np.where(hidden, np.nan, complete), np.where(hidden, complete, np.nan))
+
+
+def gap_scores(problem: Gaps, mean: Array, sd: Array) -> dict[str, float]:
+    """Means over outputs of the standardised squared error, of the NLL in units of each output, and coverage.
+
+    Args:
+        problem: what was asked.
+        mean: (n, P).
+        sd: (n, P), of an observation.
+    """
+    unit, centre = np.nanstd(problem.targets, axis=0), np.nanmean(problem.targets, axis=0)
+    error, spread = (mean - problem.truth) / unit, sd / unit
+    asked = ~np.isnan(problem.truth).all(axis=0)
+    trivial = np.nanmean(((problem.truth - centre) / unit)[:, asked] ** 2, axis=0)
+    nll = 0.5 * (error / spread) ** 2 + np.log(spread) + 0.5 * np.log(2 * np.pi)
+    inside = np.where(np.isnan(error), np.nan, np.abs(error) < 1.959964 * spread)
+    return {
+        "smse": float(np.mean(np.nanmean(error[:, asked] ** 2, axis=0) / trivial)),
+        "nll": float(np.mean(np.nanmean(nll[:, asked], axis=0))),
+        "coverage": float(np.mean(np.nanmean(inside[:, asked], axis=0))),
+    }
+
+
+def _row(problem: Gaps, method: Callable[..., tuple[Array, Array]], kernel: str) -> dict[str, Any]:
+    return gap_scores(problem, *method(problem.inputs, problem.targets, kernel=kernel))
+
+
+def _jura(data: Path, window: int) -> tuple[Array, Array]:
+    """Seven metals at the 259 sites, from west to east or from south to north."""
+    table = np.genfromtxt(data / "jura.csv", delimiter=",", names=True)[:259]
+    sites = np.column_stack([table["X"], table["Y"]])
+    order = np.argsort(sites[:, window % 2])
+    return sites[order], np.log(np.column_stack([table[metal] for metal in _METALS]))[order]
+
+
+def _weather(data: Path, window: int) -> tuple[Array, Array]:
+    """Air temperature at four stations, half-hourly over three days."""
+    grid = 24.0 * (20 + 40 * window) + np.arange(0.0, 72.0, 0.5)
+    columns = []
+    for station in _STATIONS:
+        with gzip.open(data / "weather_south_coast" / f"{station}.csv.gz", "rt", encoding="utf-8") as file:
+            found = [
+                ((datetime.strptime(f"{row['Date']} {row['Time']}", "%d/%m/%Y %H:%M")), float(row["ATMP"]))
+                for row in csv.DictReader(file)
+                if row["ATMP"] not in ("N/A", "")
+            ]
+        hours = np.array([(when - datetime(2020, 1, 1)).total_seconds() / 3600.0 for when, _ in found])
+        values = dict(zip(np.round(hours, 2), (value for _, value in found), strict=True))
+        columns.append([values.get(hour, np.nan) for hour in np.round(grid, 2)])
+    return grid[:, None], np.array(columns).T
+
+
+def _air(data: Path, window: int) -> tuple[Array, Array]:
+    """Seven gases and sensors, every second hour over ten days."""
+    with lzma.open(data / "airquality" / "AirQualityUCI.csv.xz", "rt", encoding="latin-1") as file:
+        table = [row for row in csv.DictReader(file, delimiter=";") if row["Date"]]
+    start = 24 * (20 + 60 * window)
+    values = [[float(row[name].replace(",", ".")) for name in _GASES] for row in table[start : start + 240 : 2]]
+    found = np.array(values)
+    return np.arange(0.0, 240.0, 2.0)[:, None], np.where(found == -200.0, np.nan, found)
+
+
+def _exchange(data: Path, window: int) -> tuple[Array, Array]:
+    """Logarithms of nine rates to the dollar on a hundred days."""
+    with (data / "exchange" / "currency_exchange.csv").open(encoding="utf-8") as file:
+        table = list(csv.DictReader(file))[200 * window : 200 * window + 100]
+    rates = np.array([[float(row[f"{name}/USD"]) for name in _RATES] for row in table])
+    return np.array([[float(row["Jul.Day"])] for row in table]), np.log(rates)
+
+
+SETS: Mapping[str, Callable[[Path, int], tuple[Array, Array]]] = {
+    "jura": _jura,
+    "weather": _weather,
+    "air": _air,
+    "exchange": _exchange,
+}
