@@ -45,10 +45,6 @@ def test_resampling_equals_scipy():
         np.testing.assert_allclose(changed.numpy(), np.stack(expected), atol=1e-5)
 
 
-def test_no_offset_no_change():
-    torch.testing.assert_close(resampled(IMAGES, torch.zeros(4, 12, 14, 2)), IMAGES, atol=1e-5, rtol=1e-5)
-
-
 def test_zoom_keeps_the_middle_and_magnifies():
     torch.testing.assert_close(zoomed(IMAGES, 1.0), IMAGES, atol=1e-5, rtol=1e-5)
     ramp = torch.linspace(-1, 1, 15).expand(1, 1, 15, 15)
@@ -82,12 +78,6 @@ def test_plasma_equals_a_loop(size, decay):
     noise = 2 * torch.rand(3, size, size, dtype=torch.float64) - 1
     expected = np.stack([slow_plasma(image.numpy(), decay) for image in noise])
     np.testing.assert_allclose(plasma(noise, decay).numpy(), expected, atol=1e-12)
-
-
-def test_more_decay_is_smoother():
-    noise = 2 * torch.rand(20, 32, 32) - 1
-    roughness = [plasma(noise, decay).diff(dim=-1).abs().mean().item() for decay in (1.2, 1.75, 2.5, 3.0)]
-    assert roughness == sorted(roughness, reverse=True)
 
 
 @pytest.mark.parametrize("shape", [(1, 6, 6), (1, 8, 4), (1, 1, 1)])

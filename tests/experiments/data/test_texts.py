@@ -145,25 +145,11 @@ def test_reads_the_folders_of_the_original(tmp_path):
     assert texts.labels == (0, 1, 0, 1)
 
 
-def test_empty_folders_are_an_error(tmp_path):
-    (tmp_path / "aclImdb").mkdir()
-    with pytest.raises(ValueError, match="aclImdb cannot be read"):
-        read_imdb(tmp_path, unchecked=True)
-
-
 @pytest.mark.parametrize("kept", [0, 20, -10])
 def test_refuses_a_truncated_archive(root, kept):
     path = root / "imdb" / "imdb.jsonl.xz"
     path.write_bytes(path.read_bytes()[:kept])
     with pytest.raises(ValueError, match=r"imdb.jsonl.xz cannot be read .* Expected <root>/imdb"):
-        read_imdb(root, unchecked=True)
-
-
-@pytest.mark.parametrize("row", ['{"text": "good"}', '{"label": 1}', "no json", '["good", 1]'])
-def test_refuses_rows_of_something_else(root, row):
-    with lzma.open(root / "imdb" / "imdb.jsonl.xz", "wt") as lines:
-        lines.write(row + "\n")
-    with pytest.raises(ValueError, match=r"imdb.jsonl.xz cannot be read"):
         read_imdb(root, unchecked=True)
 
 

@@ -59,8 +59,3 @@ def test_texts_are_cut_and_padded_at_the_end():
     assert padding.tolist() == [[False] * 3, [False] * 3, [False, False, True], [False, True, True]]
     assert torch.equal(tokens == PADDING, padding)
     assert tokens[3, 0] == UNKNOWN
-
-
-def test_the_order_of_texts_does_not_matter():
-    first, second = Vocabulary(TEXTS), Vocabulary(TEXTS[::-1])
-    assert torch.equal(first.encode(TEXTS, max_length=9)[0], second.encode(TEXTS, max_length=9)[0])

@@ -10,7 +10,6 @@ from torchvision.models.vision_transformer import VisionTransformer as Torchvisi
 from cgp import CGPAttention, SoftmaxAttention
 from experiments.evaluation import mean_log_probabilities, negative_log_likelihood
 from experiments.methods import last_layer_laplace
-from experiments.methods.last_layer import last_features, last_linear
 from models import TextTransformer, VisionTransformer
 
 N, D, C = 60, 4, 3
@@ -131,14 +130,6 @@ def test_hosts(host):
     error = (draws.mean(0) - mean.detach()) / (draws.std(0) / 2000**0.5)
     assert error.abs().max() < 5
     assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
-
-
-def test_the_layer_below_the_logits_is_found():
-    model, images = torchvision_host()
-    name, layer = last_linear(model, [images])
-    assert name == "heads.head"
-    features = last_features(model, name, images.split(5))
-    torch.testing.assert_close(layer(features.float()), model.eval()(images))
 
 
 class Draws(nn.Module):

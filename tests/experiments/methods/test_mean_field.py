@@ -8,7 +8,6 @@ from torch import nn
 from torch.distributions import Normal, kl_divergence
 
 from cgp import SoftmaxAttention, SparseCGPAttention
-from cgp.model.blocks import global_kl
 from cgp.model.likelihoods import CategoricalLikelihood, HomoscedasticLikelihood
 from cgp.model.objective import Objective
 from experiments.methods import MeanFieldLinear, drawing, mean_field
@@ -156,10 +155,6 @@ def test_drawing_leaves_blocks_and_layers_as_they_were():
         assert model(images).shape == (4, 3)
     assert model(images).shape == (4, 3)
     assert model.layers[1].attention.sampling == "mean"
-
-
-def test_global_divergence_of_a_model_without_layers_is_nothing():
-    assert global_kl(vision()) == 0
 
 
 REFUSED = {
