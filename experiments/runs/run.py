@@ -211,7 +211,9 @@ class Run:
         self.check(config)
         if not self._is_begun:
             self._data.unlink(missing_ok=True)  # nothing has been learned from them
-        write_text(self.config_file, yaml.safe_dump(config.plain(), sort_keys=False))
+        text = yaml.safe_dump(config.plain(), sort_keys=False)
+        if not self.config_file.exists() or self.config_file.read_text(encoding="utf-8", errors="replace") != text:
+            write_text(self.config_file, text)
 
     def check_data(self, splits: "DataSplits") -> None:
         """Check that data are those of the run, wherever they lie now; note which they are where nobody did.

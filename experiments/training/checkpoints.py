@@ -1,5 +1,6 @@
 """Checkpoints: written beside and renamed, the one before kept, every byte checked when they are read."""
 
+import contextlib
 import io
 import os
 import pickle
@@ -28,7 +29,8 @@ class AtomicCheckpoints(TorchCheckpointIO):
         buffer = io.BytesIO()
         torch.save(checkpoint, buffer)
         if path.name == LAST and path.exists():
-            write_atomically(path.with_name(_PREVIOUS), lambda aside: os.link(path, aside))
+            with contextlib.suppress(OSError):  # some file systems have no links; the write below is what must succeed
+                write_atomically(path.with_name(_PREVIOUS), lambda aside: os.link(path, aside))
         write_atomically(path, lambda aside: aside.write_bytes(buffer.getbuffer()))
 
     @override

@@ -69,7 +69,7 @@ def test_killed_it_goes_on_and_ends_with_the_same_weights(tmp_path):
     folder = perform(experiment, out=tmp_path / "broken", trainer=trainer)
     # Seconds of an epoch are never the same twice: what was done before the kill was not done again.
     assert 1 <= len(history) < 8
-    assert folder.read_summary()["history"][: len(history)] == history
+    assert folder.record["history"][: len(history)] == history
     check_same(tmp_path / "whole", tmp_path / "broken")
 
 
