@@ -285,14 +285,18 @@ class KeptPosterior:
         """The posterior of the first call, whatever the tokens."""
         if self.posterior is None:
             self.posterior = self.compute(tokens)
-        return self.posterior if self.factor == 1.0 else _scaled(self.posterior, self.factor)
+        return self.posterior if self.factor == 1.0 else _Scaled(self.posterior, self.factor)
 
 
-def _scaled(posterior: Any, factor: float) -> Any:
-    powers = {"variances": 2, "covariance": 2, "root": 1, "diagonal": 2}
-    return posterior._replace(
-        **{n: getattr(posterior, n) * factor ** powers[n] for n in posterior._fields if n in powers}
-    )
+class _Scaled:
+    """A posterior whose deviations from the mean are multiplied."""
+
+    def __init__(self, posterior: Any, factor: float) -> None:
+        self.posterior, self.factor, self.mean = posterior, factor, posterior.mean
+
+    def rsample(self, *args: Any, **options: Any) -> Tensor:
+        draw: Tensor = self.posterior.rsample(*args, **options)
+        return torch.lerp(self.mean, draw, self.factor)
 
 
 def _override(module: Any, name: str, value: Callable[..., Any]) -> None:

@@ -209,6 +209,6 @@ def test_gradients_flow_through_what_is_not_shared():
     prefix, _ = record(model, x)
     prefix.set_sampling("marginal")
     prefix.again(lambda m: m(x)).sum().backward()
-    assert model.block.inducing.points.grad.any()
+    assert model.block.inducing_points.grad.any()
     assert model.block.out_proj.weight.grad.any()
     assert model.block.in_proj.weight.grad is None  # its output was kept
