@@ -26,6 +26,7 @@ from cgp.model.objective import Objective
 from experiments.configuration import MethodConfig, ModelConfig, TrainingConfig
 from experiments.data.examples import DataDescription
 from experiments.methods import mean_field, sngp
+from experiments.methods.authors import AuthorsCGPAttention, AuthorsSparseCGPAttention
 from experiments.training import ClassificationModule
 from experiments.training.augmentation import CropAndFlip
 from models import TextTransformer, VisionTransformer
@@ -44,6 +45,11 @@ ATTENTION: Mapping[str, Callable[..., nn.Module]] = MappingProxyType(
         "primal": PrimalAttention,
     }
 )
+
+_AUTHORS: Mapping[str, Callable[..., nn.Module]] = MappingProxyType(
+    {"cgp": AuthorsCGPAttention, "sparse_cgp": AuthorsSparseCGPAttention}
+)
+"""The blocks whose loss is that of the authors' code, which a row asks for by `objective: authors`."""
 
 _CHANGES: Mapping[str, Callable[..., nn.Module]] = MappingProxyType({"mfvi": mean_field, "sngp": sngp})
 """What makes a Bayesian network of the softmax transformer."""
@@ -93,7 +99,7 @@ def network(
     whole, transformer = _transformer(method, model, training, description)
     change = _CHANGES.get(method.kind)
     if change is not None:
-        return change(whole, **method.options)
+        return change(whole, **_checked(method, change, method.options))
     return _with_travelling_points(whole, transformer, method)
 
 
@@ -135,10 +141,20 @@ def _attention_of_layers(method: MethodConfig, depth: int) -> list[Callable[...,
     """Return a factory for each layer."""
     if method.kind in _CHANGES:
         return [SoftmaxAttention] * depth
-    chosen = ATTENTION[method.attention]
-    _check_options(method, chosen)
-    chosen = partial(chosen, **method.options)
+    block, options = _block(method)
+    chosen = partial(block, **_checked(method, block, options))
     return [SoftmaxAttention if method.layers == "last" and layer < depth - 1 else chosen for layer in range(depth)]
+
+
+def _block(method: MethodConfig) -> tuple[Callable[..., nn.Module], dict[str, Any]]:
+    """The block of a row and its options; the regulariser of the authors' code has blocks of its own."""
+    options = dict(method.options)
+    if options.get("objective") != "authors":
+        return ATTENTION[method.attention], options
+    del options["objective"]
+    if method.attention not in _AUTHORS or options.pop("coupling", None) != "latent":
+        raise ValueError(f"options of {method.label}: objective 'authors' needs latent attention of cgp or sparse_cgp")
+    return _AUTHORS[method.attention], options
 
 
 def _with_travelling_points(whole: nn.Module, transformer: nn.Module, method: MethodConfig) -> nn.Module:
@@ -148,21 +164,17 @@ def _with_travelling_points(whole: nn.Module, transformer: nn.Module, method: Me
     return SharedInducingPoints(whole, transformer.layers)
 
 
-def _check_options(method: MethodConfig, block: Callable[..., nn.Module]) -> None:
-    """Refuse an option that no class of the block's line of descent takes."""
-    known: set[str] = set()
-    for kind in inspect.getmro(block) if inspect.isclass(block) else (block,):
-        if issubclass(kind, nn.Module) and kind is not nn.Module:
-            known |= {
-                name
-                for name, parameter in inspect.signature(kind.__init__).parameters.items()
-                if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-            }
-    for name in method.options:
+def _checked(method: MethodConfig, make: Callable[..., Any], options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the options if the method takes them all; otherwise name the nearest one that it does take."""
+    parameters = inspect.signature(make).parameters.values()
+    known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+    for name in options:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {close[0]!r}?" if close else f"; known are {sorted(known)}"
-            raise ValueError(f"options of {method.label}: {method.attention} does not take {name!r}{hint}")
+            kind = method.attention if method.kind == "attention" else method.kind
+            raise ValueError(f"options of {method.label}: {kind} does not take {name!r}{hint}")
+    return options
 
 
 def _present(value: Any, name: str) -> Any:
