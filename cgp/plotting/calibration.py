@@ -13,6 +13,7 @@ from cgp.plotting.style import (
     INK,
     OVER,
     PALE,
+    PALER,
     PALETTE,
     UNDER,
     line_look,
@@ -154,7 +155,7 @@ def risk_coverage(
         label = area if highlight else f"{key} ({area})"
         look = line_look(0 if highlight else index) | {"marker": "", "label": label}
         if highlight not in (None, key):
-            look |= {"color": PALE, "lw": 0.9, "label": None, "zorder": 1}
+            look |= {"color": PALER, "lw": 0.9, "label": None, "zorder": 1}
         ax.plot(kept / len(wrong), risk, **look)
     ax.set(xlabel="Coverage", ylabel="Error rate", xlim=(0, 1), ylim=(0, None))
     percent(ax.xaxis, ax.yaxis)

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from cgp.plotting._arrays import Array, as_array, named
-from cgp.plotting.style import PALE, PALETTE, line_look, new_axes, place_legend, styled
+from cgp.plotting.style import PALE, PALETTE, line_look, new_axes, percent, place_legend, styled
 
 __all__ = ["curves", "uncertainty_histograms"]
 
@@ -126,7 +126,7 @@ def uncertainty_histograms(
         ax.stairs(share, edges, color=colour, ls=dashes, lw=1.2, label=key)
     ax.set(xlabel=xlabel, ylabel="Share of inputs", xscale=xscale)
     ax.set(xlim=(edges[0], edges[-1]), ylim=(0, None))
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.3g} %"))
+    percent(ax.yaxis)
     if xscale == "log":
         ax.xaxis.set_major_formatter(FuncFormatter(lambda score, _: f"{score:g}"))
     place_legend(ax, outside=outside)

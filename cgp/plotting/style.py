@@ -11,7 +11,7 @@ from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure, FigureBase
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import FuncFormatter
 
 __all__ = ["COLUMN", "PALETTE", "WIDE", "style"]
 
@@ -23,7 +23,7 @@ WIDE = 7.0
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#333333")
 """Okabe and Ito's colours that are legible on white, ordered so that neighbours differ in lightness too."""
 
-INK, GREY, PALE = "#222222", "#767676", "#E4E4E4"
+INK, GREY, PALER, PALE = "#222222", "#767676", "#BDBDBD", "#E4E4E4"
 OVER, UNDER = "#F2B591", "#9ECAE8"  # the first two of the palette, lightened: they carry no text
 SEQUENTIAL, DIVERGING = "viridis", "RdBu_r"
 _MARKERS, _DASHES = "osD^vP*", ("-", "--", ":")
@@ -116,7 +116,7 @@ def new_figure(figure: FigureBase | None, *, width: float, height: float) -> Fig
 def percent(*axes: Axis) -> None:
     """Label fractions as percent."""
     for axis in axes:
-        axis.set_major_formatter(PercentFormatter(1.0, decimals=None, symbol=" %"))
+        axis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.3g} %"))
 
 
 def line_look(index: int) -> dict[str, Any]:

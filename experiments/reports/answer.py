@@ -4,11 +4,15 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from experiments.evaluation.diagnostics import collapse_of_runs
 from experiments.reports.scores import BASELINE, Result, Statistic, label_logs, statistic
 
 __all__ = ["answer"]
+
+Choice = tuple[Sequence[Result], bool]
+"""A method, and whether it gets a temperature."""
 
 _CERTAIN = 2.0  # standard errors
 _LITTLE = 0.001  # nats
@@ -22,18 +26,17 @@ def answer(results: Mapping[str, Sequence[Result]]) -> list[str]:
         results: of each row `<setting>/<method>`, one per seed; softmax is what the others are compared with, else the
             first.
     """
-    tested = {name: found for name, found in results.items() if not math.isnan(statistic(found, "nll").mean)}
-    if not tested:
-        return ["No run has predictions on labelled test inputs: there is nothing to answer."]
-    names = [name for name in tested if name.rpartition("/")[2] == BASELINE]
-    baseline = tested[(names or list(tested))[0]]
-    best, cooled = _choice(tested)
+    names = [name for name in results if name.rpartition("/")[2] == BASELINE]
+    baseline = (names or list(results))[0]
+    best, cooled = _choice(results)
+    reference, reference_cooled = _choice({baseline: results[baseline]})
     sentences = [
-        _honesty(baseline),
-        _temperature(baseline),
-        _take(best, baseline, cooled=cooled, alone=len(tested) < 2),
+        _honesty(reference),
+        _temperature(reference),
+        _take((best, cooled), (reference, reference_cooled), alone=len(results) < 2),
+        _elsewhere(best, reference),
     ]
-    return [*filter(None, [*sentences, _elsewhere(best, baseline)]), _collapse(tested)]
+    return [*filter(None, sentences), _collapse(results)]
 
 
 def _honesty(found: Sequence[Result]) -> str:
@@ -63,62 +66,64 @@ def _temperature(found: Sequence[Result]) -> str:
     return f"A temperature, {temperature}, fitted on validation inputs, {verb} its {change} and its {ece}."
 
 
-def _choice(tested: Mapping[str, Sequence[Result]]) -> tuple[Sequence[Result], bool]:
+def _choice(results: Mapping[str, Sequence[Result]]) -> Choice:
     """The method with the smallest validation NLL, and whether with a temperature; the test set chooses nothing."""
     keys = ("validation_nll", "validation_nll_cooled")
     found = {
-        (name, key == keys[1]): np.mean([result.numbers.get(key, math.nan) for result in results])
-        for name, results in tested.items()
+        (name, key == keys[1]): np.mean([result.numbers.get(key, math.nan) for result in own])
+        for name, own in results.items()
         for key in keys
     }
     finite = {key: value for key, value in found.items() if not math.isnan(value)}
-    name, cooled = min(finite, key=lambda key: finite[key]) if finite else (next(iter(tested)), False)
-    return tested[name], cooled
+    name, cooled = min(finite, key=lambda key: finite[key]) if finite else (next(iter(results)), False)
+    return results[name], cooled
 
 
-def _take(best: Sequence[Result], baseline: Sequence[Result], *, cooled: bool, alone: bool) -> str:
-    with_t = " with a temperature" if cooled else ""
-    end = "_cooled" if cooled else ""
+def _take(chosen: Choice, reference: Choice, *, alone: bool) -> str:
+    (best, cooled), end = chosen, "_cooled" if chosen[1] else ""
     numbers = (
         f"accuracy {statistic(best, 'accuracy').text(100, 1)} %, NLL {statistic(best, f'nll{end}').text()}, "
         f"ECE {statistic(best, f'ece{end}').text(100, 1)} %"
     )
-    if alone or best is baseline:
+    if best is reference[0]:
         others = "" if alone else "; no other method has a smaller validation NLL"
-        return f"Take {_label(best)}{with_t or ' as it is'} ({numbers}){others}."
-    gain = _gain(best, baseline, cooled=cooled)
+        return f"Take {_label(best)}{' with a temperature' if cooled else ' as it is'} ({numbers}){others}."
+    gain, against = _gain(chosen, reference), _named(reference)
     if math.isnan(gain.mean):
-        return f"By validation NLL take {_label(best)}{with_t} ({numbers})."
-    against = f"{_label(baseline)} with a temperature"
+        return f"By validation NLL take {_named(chosen)} ({numbers})."
     by = f"{gain.mean:+.3f} ± {gain.sd:.3f} nats".replace("-", "−")
     if gain.mean > _CERTAIN * gain.sd:
-        end = f"over {against} it gains {by}, so a temperature does not suffice"
-        return f"Take {_label(best)}{with_t} ({numbers}): {end}."
-    end = f"its gain over {against} on the test inputs, {by}, is {'none' if gain.mean < 0 else 'within its error'}"
-    what = f"{_label(best)}{with_t} has the smallest validation NLL ({numbers})"
-    return f"A temperature for {_label(baseline)} suffices: {what}, but {end}."
+        return f"Take {_named(chosen)} ({numbers}): over {against} it gains {by} on the test inputs."
+    state = "none" if gain.mean < 0 else "within its error"
+    what = f"{_named(chosen)} has the smallest validation NLL ({numbers})"
+    return f"{against} suffices: {what}, but its gain over it on the test inputs, {by}, is {state}."
 
 
-def _gain(best: Sequence[Result], baseline: Sequence[Result], *, cooled: bool) -> Statistic:
-    """Test NLL gained over the baseline with a temperature, and its standard error, paired over seeds or samples."""
-    other = {result.seed: result for result in baseline}
-    pairs = [(result, other[result.seed]) for result in best if result.seed in other]
+def _named(choice: Choice) -> str:
+    return f"{_label(choice[0])} with a temperature" if choice[1] else _label(choice[0])
+
+
+def _gain(chosen: Choice, reference: Choice) -> Statistic:
+    """Test NLL gained over the baseline, and its standard error, paired over seeds, of one seed over samples."""
+    other = {result.seed: result for result in reference[0]}
+    pairs = [(result, other[result.seed]) for result in chosen[0] if result.seed in other]
+    keys = ["nll_cooled" if cooled else "nll" for _, cooled in (reference, chosen)]
     if len(pairs) > 1:
-        key = "nll_cooled" if cooled else "nll"
-        gains = np.array([theirs.numbers["nll_cooled"] - ours.numbers[key] for ours, theirs in pairs])
+        gains = np.array([theirs.numbers[keys[0]] - ours.numbers[keys[1]] for ours, theirs in pairs])
     else:
-        gains = np.concatenate([_sample_gains(ours, theirs, cooled=cooled) for ours, theirs in pairs] or [np.empty(0)])
+        ends = (chosen[1], reference[1])
+        gains = np.concatenate([_sample_gains(ours, theirs, ends) for ours, theirs in pairs] or [np.empty(0)])
     if len(gains) < 2:
         return Statistic(math.nan, math.nan)
     return Statistic(float(gains.mean()), float(gains.std(ddof=1) / np.sqrt(len(gains))))
 
 
-def _sample_gains(ours: Result, theirs: Result, *, cooled: bool) -> np.ndarray:
+def _sample_gains(ours: Result, theirs: Result, cooled: tuple[bool, bool]) -> NDArray[np.float64]:
     found, other = ours.run.predictions("test"), theirs.run.predictions("test")
     if not np.array_equal(found.ids, other.ids):
         return np.empty(0)
-    temperature = ours.numbers["temperature"] if cooled else 1.0
-    return label_logs(found, temperature) - label_logs(other, theirs.numbers["temperature"])
+    own, their = (one.numbers["temperature"] if on else 1.0 for one, on in zip((ours, theirs), cooled, strict=True))
+    return label_logs(found, own) - label_logs(other, their)
 
 
 def _elsewhere(best: Sequence[Result], baseline: Sequence[Result]) -> str:
@@ -143,13 +148,13 @@ def _elsewhere(best: Sequence[Result], baseline: Sequence[Result]) -> str:
     return f"{listed[0].upper()}{listed[1:]}."
 
 
-def _collapse(tested: Mapping[str, Sequence[Result]]) -> str:
-    seen = {name: [result.run.diagnostics for result in found] for name, found in tested.items()}
+def _collapse(results: Mapping[str, Sequence[Result]]) -> str:
+    seen = {name: [result.run.diagnostics for result in found] for name, found in results.items()}
     seen = {name: paths for name, paths in seen.items() if any(path.exists() for path in paths)}
     if not seen:
         return "Whether attention has collapsed was not looked at: the runs have no diagnostics."
     found = {name: collapse_of_runs(paths) for name, paths in seen.items()}
-    warnings = [f"{_label(tested[name])}: {words}" for name, words in found.items() if words is not None]
+    warnings = [f"{_label(results[name])}: {words}" for name, words in found.items() if words is not None]
     if warnings:
         return f"Warning, these models have stopped attending: {'; '.join(warnings)}."
     return "Attention has collapsed in no model: every layer tells the tokens of an input apart."

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
 from numpy.typing import NDArray
 
 from cgp.plotting import curves, reliability_diagram, risk_coverage, style, uncertainty_histograms, variance_maps
+from cgp.plotting.style import percent
 from experiments.evaluation import mean_probabilities, uncertainty
 from experiments.reports.scores import Result
 from experiments.storage import read_arrays
@@ -84,31 +84,23 @@ def _png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def _confidence(found: Sequence[Result]) -> tuple[NDArray[np.float64], NDArray[np.bool_]] | None:
+def _confidence(found: Sequence[Result]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Confidence and correctness on the test inputs, all seeds together."""
-    tests = [result.run.predictions("test") for result in found if "test" in result.run.predicted]
-    tests = [test for test in tests if test.labels is not None]
-    if not tests:
-        return None
+    tests = [result.run.predictions("test") for result in found]
     probabilities = [mean_probabilities(test.logits) for test in tests]
     confidence = np.concatenate([p.max(-1) for p in probabilities]).clip(0, 1)
     correct = np.concatenate([p.argmax(-1) == test.labels for p, test in zip(probabilities, tests, strict=True)])
     return confidence, correct
 
 
-def _reliability(key: str, methods: Methods) -> Figure | None:
-    pair = _confidence(methods[key])
-    return None if pair is None else _drawn(lambda ax: reliability_diagram(*pair, ax=ax), 3.2)
+def _reliability(key: str, methods: Methods) -> Figure:
+    confidence, correct = _confidence(methods[key])
+    return _drawn(lambda ax: reliability_diagram(confidence, correct, ax=ax), 3.2)
 
 
-def _withhold(key: str, methods: Methods) -> Figure | None:
+def _withhold(key: str, methods: Methods) -> Figure:
     pairs = {name: _confidence(found) for name, found in methods.items()}
-    if pairs[key] is None:
-        return None
-    labels = {name: methods[name][0].label for name in methods}
-    # Two rows may bear one label: the name keeps them apart.
-    shown = {labels[name] if name == key else name: pair for name, pair in pairs.items() if pair is not None}
-    return _drawn(lambda ax: risk_coverage(shown, highlight=labels[key], ax=ax), 2.2)
+    return _drawn(lambda ax: risk_coverage(pairs, highlight=key, ax=ax), 2.2)
 
 
 def _corrupted(key: str, methods: Methods) -> Figure | None:
@@ -124,7 +116,7 @@ def _corrupted(key: str, methods: Methods) -> Figure | None:
     def draw(ax: Axes) -> None:
         curves(severities, lines, xlabel="Severity", ax=ax)
         ax.set(ylim=(0, 1), xticks=severities)
-        ax.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+        percent(ax.yaxis)
 
     return _drawn(draw, 2.2)
 
@@ -150,7 +142,7 @@ def _uncertainty(key: str, methods: Methods) -> Figure | None:
     # One axis for all panels, logarithmic where one of them needs it.
     values = {name: own for name, own in groups.items() if "OOD" in own}
     high = max(float(group.max()) for own in values.values() for group in own.values()) or 1.0
-    low = min(float(np.median(own["test"])) for own in values.values() if "test" in own)
+    low = min(float(np.median(own["test"])) for own in values.values())
     scale, limits = ("log", (1e-4 * high, high)) if low < _CROWDED * high else ("linear", (0.0, high))
     options = {"xlabel": "Total uncertainty (nats)", "xscale": scale, "limits": limits}
     return _drawn(lambda ax: uncertainty_histograms(values[key], ax=ax, **options), 2.2)

@@ -1,6 +1,7 @@
 """The report of runs: an answer, tables and pictures in one page that needs nothing but itself."""
 
 import base64
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -153,7 +154,9 @@ def _page(
     # Not jinja's own escape: names also lose what has no visible form.
     environment.filters["safe_text"] = lambda value: escape(str(value), "html")
     # A number keeps its deviation and its unit on its line.
-    environment.filters["whole"] = lambda text: text.replace(" ± ", "&nbsp;±&nbsp;").replace(" %", "&nbsp;%")
+    environment.filters["whole"] = lambda text: re.sub(
+        r" ± | (?=[%↑↓])", lambda gap: gap[0].replace(" ", "&nbsp;"), text
+    )
     details = [
         {
             "label": results[0].label,

@@ -123,12 +123,11 @@ def statistic(results: Sequence[Result], key: str) -> Statistic:
 
 def score(run: Run, protocol: str) -> Result:
     """Score every input set of a complete run by a protocol."""
-    sets = {name: run.predictions(name) for name in run.predicted}
+    # Asked for by name, a test set that is not there is an error that names its file.
+    sets = {name: run.predictions(name) for name in dict.fromkeys(["test", *run.predicted])}
     rows = [{"set": name, "n": len(found.ids)} | _scores(found, protocol) for name, found in sets.items()]
-    test = sets.get("test")
-    if test is not None:
-        for row, found in zip(rows, sets.values(), strict=True):
-            row |= _against_test(found, test) if found.labels is None else {}
+    for row, found in zip(rows, sets.values(), strict=True):
+        row |= _against_test(found, sets["test"]) if found.labels is None else {}
     numbers = dict.fromkeys((column.key for column in COLUMNS), math.nan)
     numbers |= _cooled(sets, protocol) | _means(rows) | _recorded(run)
     return Result(run, run.label, run.seed, numbers, rows, _detection(sets, protocol))
@@ -154,9 +153,7 @@ def _against_test(found: Predictions, test: Predictions) -> Numbers:
 
 def _cooled(sets: Mapping[str, Predictions], protocol: str) -> Numbers:
     """Numbers on the test inputs, with and without the temperature that suits the validation inputs."""
-    test, validation = sets.get("test"), sets.get("validation")
-    if test is None or test.labels is None:
-        return {}
+    test, validation = sets["test"], sets.get("validation")
     numbers = _scores(test, protocol)
     if validation is None or validation.labels is None:
         return numbers
@@ -213,7 +210,7 @@ def _recorded(run: Run) -> Numbers:
 
 
 def _detection(sets: Mapping[str, Predictions], protocol: str) -> list[dict[str, Any]]:
-    if not {"test", "validation"} <= set(sets):
+    if "validation" not in sets:
         return []
     test, validation = sets["test"].logits, (sets["validation"].logits, sets["validation"].labels)
     return [
