@@ -2,7 +2,6 @@
 
 from .affine_map import AffineMap
 from .base_kernels import BASE_KERNELS, check_positive_semidefinite
-from .canonical_inducing_kernel import CanonicalInducingKernel
 from .canonical_kernel import CanonicalKernel, CanonicalPoints
 from .correlated_kernel import CorrelatedKernel
 from .cross_kernel import CrossKernel
@@ -12,7 +11,6 @@ from .process_kernel import ProcessKernel
 __all__ = [
     "BASE_KERNELS",
     "AffineMap",
-    "CanonicalInducingKernel",
     "CanonicalKernel",
     "CanonicalPoints",
     "CorrelatedKernel",
