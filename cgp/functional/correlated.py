@@ -90,6 +90,11 @@ class ExactPosterior(Gaussian):
         self._build_K_q = K_q
         self.query_padding, self.key_padding = query_padding, key_padding
 
+    @property
+    def padding(self) -> Tensor | None:
+        """Padding of the queries, ``(*batch, Nq)`` or None."""
+        return self.query_padding
+
     @lazy
     def mean(self) -> Tensor:
         """Mean of each query, ``(*batch, Nq, s)``."""

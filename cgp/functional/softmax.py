@@ -59,9 +59,12 @@ class AroundMean(Gaussian):
 
     def joint(self) -> DenseGaussian | LowRankGaussian:
         """The posterior with its covariance over tokens."""
-        bracket, amplitude = self.bracket, self.amplitude[..., None]
-        if isinstance(bracket, ExactPosterior):
-            return DenseGaussian(self.mean, amplitude.square() * bracket.covariance, bracket.query_padding)
-        assert isinstance(bracket, SparsePosterior)
+        bracket: Gaussian = self.bracket
+        if not isinstance(bracket, ExactPosterior | SparsePosterior):  # these may have no mean of their own
+            bracket = bracket.joint()
+        amplitude = self.amplitude[..., None]
+        if isinstance(bracket, ExactPosterior | DenseGaussian):
+            return DenseGaussian(self.mean, amplitude.square() * bracket.covariance, bracket.padding)
+        assert isinstance(bracket, SparsePosterior | LowRankGaussian)
         diagonal = self.amplitude.square() * bracket.diagonal
-        return LowRankGaussian(self.mean, amplitude * bracket.root, diagonal, bracket.query_padding)
+        return LowRankGaussian(self.mean, amplitude * bracket.root, diagonal, bracket.padding)

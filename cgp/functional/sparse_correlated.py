@@ -244,7 +244,7 @@ class SparsePosterior(Gaussian):
             raise ValueError(f"approximation: expected one of {APPROXIMATIONS}, got {approximation!r}")
         self.features_q, self.inducing = mask_gram(features, None, padding), inducing
         self.prior_variance, self.noise = prior_variance, noise
-        self.approximation, self.query_padding = approximation, padding
+        self.approximation, self.padding = approximation, padding
 
     @lazy
     def mean(self) -> Tensor:
@@ -266,7 +266,7 @@ class SparsePosterior(Gaussian):
     def diagonal(self) -> Tensor:
         r""":math:`\delta`, the part of the variance that the inducing variables do not carry, ``(*batch, Nq)``."""
         diagonal = self.residual if self.approximation == "dtc" else self.residual + self.noise
-        return diagonal if self.query_padding is None else diagonal.masked_fill(self.query_padding, 0.0)
+        return diagonal if self.padding is None else diagonal.masked_fill(self.padding, 0.0)
 
     @lazy
     def residual(self) -> Tensor:
@@ -277,7 +277,7 @@ class SparsePosterior(Gaussian):
 
     def joint(self) -> LowRankGaussian:
         """The posterior with its covariance of low rank plus a diagonal."""
-        return LowRankGaussian(self.mean, self.root, self.diagonal, self.query_padding)
+        return LowRankGaussian(self.mean, self.root, self.diagonal, self.padding)
 
 
 class SparseCorrelatedPosterior(SparsePosterior):
@@ -381,7 +381,7 @@ class SparseCorrelatedPosterior(SparsePosterior):
         is_joint = objective == "joint"
         root = self.root if is_joint else self.features_q.mT
         centre = self.mean if is_joint else torch.zeros_like(self.mean)
-        query = LowRankGaussian(centre, root, self.residual, self.query_padding).with_noise(self.noise)
+        query = LowRankGaussian(centre, root, self.residual, self.padding).with_noise(self.noise)
         return query.log_prob(self.mean) + self.log_evidence
 
 
