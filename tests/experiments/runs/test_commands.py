@@ -10,7 +10,6 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from experiments.cli import main, parser
-from experiments.runs import Run
 from experiments.runs.parsing import expanded
 
 QUIET = ["--trainer.accelerator", "cpu", "--trainer.progress", "false", "--trainer.logs", "false"]

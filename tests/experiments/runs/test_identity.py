@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from experiments.cli import main
-from experiments.data import load
 from experiments.configuration import DataConfig
-from experiments.runs.prediction import load_predictions
+from experiments.data import load
 from experiments.runs import Run
+from experiments.runs.prediction import load_predictions
 from tests.experiments.runs.test_commands import DIGITS, QUIET, stopped, write_images
 
 

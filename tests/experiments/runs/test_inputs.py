@@ -1,20 +1,16 @@
 """What is predicted with a trained model beside its test set: when it is looked for, added, predicted again."""
 
-import csv
 import json
 
 import numpy as np
 import pytest
-from scipy.special import softmax
-from sklearn.metrics import roc_auc_score
 
 from experiments.cli import main
 from experiments.data import load, write_stand_in
-from experiments.evaluation import DETECTORS
-from experiments.runs.prediction import load_predictions
 from experiments.runs import Run
-from experiments.runs.parsing import resolve
 from experiments.runs.fitting import perform
+from experiments.runs.parsing import resolve
+from experiments.runs.prediction import load_predictions
 from experiments.training.fit import QUIET
 from tests.experiments.runs.test_commands import stopped, write_images
 

@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import load_file
 
 from experiments import cli
-from experiments.runs.prediction import load_predictions
-from experiments.runs.parsing import resolve
 from experiments.runs.fitting import perform
+from experiments.runs.parsing import resolve
+from experiments.runs.prediction import load_predictions
 from experiments.training.fit import QUIET
 
 ROOT = Path(cli.__file__).parents[1]

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from experiments.cli import _smoked as smoked
 from experiments.methods.build import network
 from experiments.runs import fitting, predicting
-from experiments.runs.parsing import resolve, resolve_rows
 from experiments.runs.fitting import perform
+from experiments.runs.parsing import resolve, resolve_rows
 from experiments.runs.rows import composed, is_row, row_names
-from experiments.cli import _smoked as smoked
 from experiments.training.fit import QUIET
 from tests.experiments.runs import synthetic
 

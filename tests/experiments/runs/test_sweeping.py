@@ -6,7 +6,7 @@ import pytest
 
 from experiments.configuration import TrainerConfig
 from experiments.runs import Run
-from experiments.runs.parsing import HintingParser, config_of, resolve, resolve_rows
+from experiments.runs.parsing import config_of, resolve, resolve_rows
 from experiments.runs.rows import row_names
 from experiments.runs.sweeping import Sweep, commands
 from experiments.training.fit import QUIET
@@ -64,21 +64,6 @@ def test_commands_leave_out_what_is_done(tmp_path):
     ]
 
 
-def test_overrides_are_merged_over_a_row():
-    experiment = resolve(["imdb/sgpa", "reduced/imdb"], ["training.epochs=3", "seed=4"])
-    assert (experiment.data.max_length, experiment.training.epochs, experiment.seed) == (128, 3, 4)
-    assert experiment.method.options["num_inducing"] == 50
-    assert experiment.reduced == ["5,000 reviews of at most 128 tokens"]
-
-
-def test_a_folder_without_rows_has_those_of_the_folder_it_is_named_after():
-    one, other = resolve(["cola/sgpa"]), resolve(["cola-official/sgpa"])
-    assert (other.name, other.data.split) == ("cola-official/sgpa", "official")
-    assert other.method == one.method
-    assert "cola-pooled/scgpt" in row_names("cola*/scgpt")
-    assert "cifar10-kep/cgpt" not in row_names()
-
-
 def test_a_configuration_is_what_its_plain_values_say():
     experiment = resolve(["cifar10-kep/kep_svgp"])
     assert config_of(experiment.plain()) == experiment
@@ -89,20 +74,3 @@ def test_an_unknown_row_is_refused():
         row_names("colla")
     with pytest.raises(ValueError, match=r"got 'cola/sgpaa'; did you mean cola/sgpa\?"):
         row_names("cola/sgpaa")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "hint"),
-    [
-        (["--training.epoch", "3"], "training.epochs"),
-        (["--wrokers", "3"], "workers"),
-    ],
-)
-def test_an_unknown_key_is_an_error_with_the_nearest_known_one(arguments, hint, capsys):
-    parser = HintingParser(allow_abbrev=False)
-    parser.add_argument("--training.epochs", type=int)
-    parser.add_argument("--workers", type=int)
-    with pytest.raises(SystemExit) as stopped:
-        parser.parse_args(arguments)
-    assert stopped.value.code == 2
-    assert f"did you mean '{hint}'?" in capsys.readouterr().err

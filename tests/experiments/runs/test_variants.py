@@ -1,14 +1,45 @@
 """Rows by name alone: variants, ensembles, settings; and that every table has its rows."""
 
+from fnmatch import fnmatch
+
 import pytest
 import torch
 
 from experiments.methods.build import network
 from experiments.reports.papers import TABLES
-from experiments.runs.parsing import resolve
-from experiments.runs.rows import row_names
 from experiments.runs.identity import changes
+from experiments.runs.parsing import resolve
+from experiments.runs.rows import CONFIGS, row_names
+from experiments.storage import read_yaml
 from tests.experiments.runs import synthetic
+
+
+def test_a_setting_extends_another_and_a_paper_sets_methods_otherwise_there():
+    one, other = resolve(["cola/sgpa"]), resolve(["cola-official/sgpa"])
+    assert (other.name, other.data.split, other.method) == ("cola-official/sgpa", "official", one.method)
+    small = resolve(["cifar100-small/cgpt"])
+    assert (small.data.name, small.model.depth, small.training.schedule, small.training.epochs) == (
+        "cifar100",
+        6,
+        "cosine",
+        400,
+    )
+    assert (small.method.init_from, small.method.options["noise"], small.method.learning_rate) == (
+        "kernel_start",
+        0.01,
+        1e-3,
+    )
+    direct = [resolve([f"{data}/cgp_direct"]).method for data in ("cifar100", "cifar100-kep")]
+    assert [(method.alpha, method.options.get("objective")) for method in direct] == [(0.0, None), (0.01, "joint")]
+    assert "cola-pooled/scgpt" in row_names("cola*/scgpt")
+    assert "cifar10-kep/cgpt" not in row_names()
+
+
+def test_every_place_of_a_method_is_a_setting():
+    settings = {name.partition("/")[0] for name in row_names()}
+    for file in (CONFIGS / "method").glob("*.yaml"):
+        places = read_yaml(file).get("where", {})
+        assert all(any(fnmatch(setting, place) for setting in settings) for place in places), file
 
 
 def test_a_variant_is_its_row_with_other_values():
@@ -56,6 +87,7 @@ def test_a_temperature_for_any_row_is_derived_from_its_run():
 def test_a_later_configuration_goes_over_a_variant():
     experiment = resolve(["imdb/scgp_direct-inducing-4", "reduced/imdb"], ["method.options.num_inducing=3"])
     assert (experiment.data.max_length, experiment.method.options["num_inducing"]) == (128, 3)
+    assert experiment.reduced == ["5,000 reviews of at most 128 tokens"]
     assert experiment.method.options["coupling"] == "direct"
 
 
