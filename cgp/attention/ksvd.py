@@ -56,43 +56,19 @@ class KSVD(nn.Module):
         self.register_parameter("log_singular_values", values)
 
     def features(self, tokens: AttentionInputs) -> tuple[Tensor, Tensor]:
-        r"""Features of queries and keys, zero at padded tokens.
-
-        Args:
-            tokens: the projected tokens.
-
-        Returns:
-            :math:`\varphi_q` ``(*batch, h, Nq, s)`` and :math:`\varphi_k` ``(*batch, h, Nk, s)``.
-        """
+        r"""Features of queries and keys, :math:`\varphi_q` and :math:`\varphi_k`, zero at padded tokens."""
         phi_q, phi_k = (nn.functional.normalize(x, dim=-1) for x in (tokens.q, tokens.k))
         return mask_tokens(phi_q, tokens.query_padding), mask_tokens(phi_k, tokens.key_padding)
 
     def project(self, phi_q: Tensor, phi_k: Tensor, tokens: AttentionInputs) -> Projections:
-        """Both projections.
-
-        Args:
-            phi_q: ``(*batch, h, Nq, s)``.
-            phi_k: ``(*batch, h, Nk, s)``.
-            tokens: with the input tokens themselves in ``v``.
-
-        Returns:
-            The projections.
-        """
+        """Both projections; ``tokens.v`` holds the input tokens themselves."""
         chosen = kep_svgp.landmarks(tokens.v, self.num_landmarks, tokens.key_padding)
         weights = (weight.to(chosen.dtype) for weight in (self.weight_e, self.weight_r))
         return kep_svgp.projections(phi_q, phi_k, *kep_svgp.primal_weights(chosen, *weights))
 
     def loss(self, features: tuple[Tensor, Tensor], projected: Projections, tokens: AttentionInputs) -> Tensor:
-        """The weighted loss, divided by the number of real tokens squared, so that it means the same at every length.
-
-        Args:
-            features: of queries and keys.
-            projected: their projections.
-            tokens: the projected tokens, with the input tokens themselves in ``v``.
-
-        Returns:
-            ``()``, averaged over the batch and summed over heads.
-        """
+        """The weighted loss, averaged over the batch and summed over heads."""
+        # Divided by the number of real tokens squared, so that its weight means the same at every length.
         if self.reaches == "projections":
             phi_q, phi_k = features
             projected = self.project(phi_q.detach(), phi_k.detach(), tokens._replace(v=tokens.v.detach()))

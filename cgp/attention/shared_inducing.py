@@ -56,15 +56,7 @@ class SharedInducingPoints(nn.Module):
         self.inducing_points = nn.Parameter(torch.randn(*sizes.pop()).to(blocks[0].in_proj.weight))
 
     def forward(self, *args: Any, **options: Any) -> Any:
-        """Let the points travel, then run the model.
-
-        Args:
-            *args: what the model takes.
-            **options: what the model takes.
-
-        Returns:
-            What the model returns.
-        """
+        """Let the points travel, then run the model; arguments and result are the model's."""
         blocks = self._blocks()
         if all(block.frozen_factor("points") is not None for block in blocks):
             return self.model(*args, **options)
@@ -87,7 +79,10 @@ class SharedInducingPoints(nn.Module):
         """Every block holds the keys that came to it, for the time of a ``with``."""
         try:
             points = self.inducing_points
-            with _carrying(blocks), _without_dropout(self._path):
+            dropouts = [
+                m for layer in self._path for m in layer.modules() if isinstance(m, nn.modules.dropout._DropoutNd)
+            ]
+            with _set(blocks, "_carries_points", True), _set(dropouts, "training", False):
                 for layer in self._path:
                     points = layer(points)
             yield
@@ -101,24 +96,13 @@ class SharedInducingPoints(nn.Module):
 
 
 @contextmanager
-def _carrying(blocks: list[SGPAttention]) -> Iterator[None]:
-    for block in blocks:
-        block._carries_points = True
+def _set(modules: Iterable[nn.Module], name: str, value: bool) -> Iterator[None]:
+    """An attribute of modules, within a ``with``."""
+    changed = [module for module in modules if getattr(module, name) != value]
+    for module in changed:
+        setattr(module, name, value)
     try:
         yield
     finally:
-        for block in blocks:
-            block._carries_points = False
-
-
-@contextmanager
-def _without_dropout(layers: tuple[nn.Module, ...]) -> Iterator[None]:
-    active = [m for layer in layers for m in layer.modules() if isinstance(m, nn.modules.dropout._DropoutNd)]
-    active = [module for module in active if module.training]
-    for module in active:
-        module.training = False
-    try:
-        yield
-    finally:
-        for module in active:
-            module.training = True
+        for module in changed:
+            setattr(module, name, not value)
