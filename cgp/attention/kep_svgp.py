@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -101,21 +102,20 @@ class KEPSVGPAttention(PairMixin, GaussianProcessAttention):
         self.register_parameter("merge_map", start)
         self.register_added_loss_term("ksvd")
 
-    def mean(self, tokens: AttentionInputs) -> Tensor:
-        """Posterior mean."""
-        return self.marginals(tokens).mean
-
-    def marginals(self, tokens: AttentionInputs) -> MappedGaussian:  # type: ignore[override]
+    def gaussian(self, tokens: AttentionInputs) -> MappedGaussian:
         """Posterior of the outputs, mapped to the heads."""
-        return self._posterior(tokens, with_loss=False)
-
-    def joint(self, tokens: AttentionInputs) -> MappedGaussian:  # type: ignore[override]
-        """Posterior of the outputs, mapped to the heads."""
-        return self._posterior(tokens, with_loss=False)
-
-    def gaussian(self, tokens: AttentionInputs) -> MappedGaussian:  # type: ignore[override]
-        """Posterior of the outputs, mapped to the heads; registers the KSVD loss in training."""
-        return self._posterior(tokens, with_loss=self._wants_loss())
+        self._check_lengths(tokens.q.shape[-2], tokens.k.shape[-2])
+        phi = self.ksvd.features(tokens)
+        projected = self.ksvd.project(*phi, tokens)
+        merge_map = None if self.merge_map is None else self.merge_map.to(projected.e.dtype)
+        features = kep_svgp.merge_branches(projected.e, projected.r, self.branches, merge_map)
+        features = mask_tokens(features, tokens.query_padding)
+        mean = self.variational_strategy.variational_mean.to(features.dtype)
+        roots = self.variational_strategy.root.to(features.dtype)
+        diagonal = self._residual(phi, projected, tokens, merge_map) if self.residual else None
+        loss = partial(self.ksvd.loss, phi, projected, tokens)
+        outputs = ColumnGaussian(features @ mean.mT, features, roots, diagonal, loss=loss)
+        return MappedGaussian(outputs, self.head_map.to(features.dtype))
 
     def attention_matrix(self, query: Tensor, **masks: Any) -> Tensor:
         r"""The attention matrix whose singular vectors are learned, :math:`\varphi_q\varphi_k^\top`.
@@ -135,20 +135,9 @@ class KEPSVGPAttention(PairMixin, GaussianProcessAttention):
     def _wants_loss(self) -> bool:
         return self.training and self.ksvd.weight > 0
 
-    def _posterior(self, tokens: AttentionInputs, *, with_loss: bool) -> MappedGaussian:
-        self._check_lengths(tokens.q.shape[-2], tokens.k.shape[-2])
-        phi = self.ksvd.features(tokens)
-        projected = self.ksvd.project(*phi, tokens)
-        if with_loss:
-            self._add_loss("ksvd", self.ksvd.loss(phi, projected, tokens), "ksvd")
-        merge_map = None if self.merge_map is None else self.merge_map.to(projected.e.dtype)
-        features = kep_svgp.merge_branches(projected.e, projected.r, self.branches, merge_map)
-        features = mask_tokens(features, tokens.query_padding)
-        mean = self.variational_strategy.variational_mean.to(features.dtype)
-        roots = self.variational_strategy.root.to(features.dtype)
-        diagonal = self._residual(phi, projected, tokens, merge_map) if self.residual else None
-        outputs = ColumnGaussian(features @ mean.mT, features, roots, diagonal)
-        return MappedGaussian(outputs, self.head_map.to(features.dtype))
+    def _add_losses(self, posterior: MappedGaussian, tokens: AttentionInputs) -> None:
+        assert posterior.outputs.loss is not None
+        self._add_loss("ksvd", posterior.outputs.loss(), "ksvd")
 
     def _residual(
         self, phi: tuple[Tensor, Tensor], projected: Projections, tokens: AttentionInputs, merge_map: Tensor | None
@@ -159,7 +148,7 @@ class KEPSVGPAttention(PairMixin, GaussianProcessAttention):
 
     def _distribution(self, tokens: AttentionInputs) -> MultivariateNormal:
         """Each column by itself; draws of several columns belong together only in :meth:`forward`."""
-        return column_normal(self.joint(tokens).columns)
+        return column_normal(self.gaussian(tokens).columns)
 
     def _check_lengths(self, num_queries: int, num_keys: int) -> None:
         if self.merge_map is not None and (num_queries, num_keys) != (self.num_tokens, self.num_tokens):

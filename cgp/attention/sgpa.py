@@ -163,21 +163,34 @@ class SGPAttention(SymmetricAttention):
         """Attend, as every block does; while global keys travel through it, pass them on by their mean."""
         return self._carry(query) if self._carries_points else super().forward(query, *args, **options)
 
-    def mean(self, tokens: AttentionInputs) -> Tensor:
-        """Posterior mean."""
-        return self.marginals(tokens).mean
-
-    def marginals(self, tokens: AttentionInputs) -> ColumnGaussian:  # type: ignore[override]
+    def gaussian(self, tokens: AttentionInputs) -> ColumnGaussian:
         """Posterior, with one covariance per column."""
-        return self._posterior(tokens, with_loss=False)
+        kernel, keys, variables, is_self = (
+            self.kernel,
+            self.global_keys(),
+            self.variational_strategy,
+            tokens.q is tokens.k,
+        )
+        values = mask_tokens(tokens.v, tokens.key_padding)
+        features = kernel.features(keys.points, keys.whitening, tokens.q)
+        of_keys = features if is_self else kernel.features(keys.points, keys.whitening, tokens.k)
+        gathered = product(of_keys, values)
+        attended = kernel.attend(tokens.q, None if is_self else tokens.k, values)
 
-    def joint(self, tokens: AttentionInputs) -> ColumnGaussian:  # type: ignore[override]
-        """Posterior, with one covariance per column."""
-        return self._posterior(tokens, with_loss=False)
+        def divergence() -> Tensor:
+            by_keys = attended if is_self else kernel.attend(tokens.k, None, values)
+            return sgpa.decoupled_divergence(values, by_keys, gathered)
 
-    def gaussian(self, tokens: AttentionInputs) -> ColumnGaussian:  # type: ignore[override]
-        """Posterior; registers the sequences' divergence in training."""
-        return self._posterior(tokens, with_loss=self._wants_loss())
+        posterior = sgpa.decoupled_posterior(
+            sgpa.decoupled_mean(attended, features, gathered, variables.variational_mean.to(values.dtype).mT),
+            features,
+            variables.root.to(values.dtype),
+            kernel.diagonal(tokens.q),
+            partial(_residual_root, kernel, keys, tokens.q, tokens.query_padding),
+            tokens.query_padding,
+        )
+        posterior.loss = divergence
+        return posterior
 
     def global_keys(self) -> GlobalKeys:
         """The projected global keys and their factor, from weights only.
@@ -217,29 +230,12 @@ class SGPAttention(SymmetricAttention):
             located = self._split(projected[..., : self.embed_dim])
             return sgpa.global_keys(located, self.kernel.gram(located))
 
-    def _posterior(self, tokens: AttentionInputs, *, with_loss: bool) -> ColumnGaussian:
-        kernel, keys, variables, is_self = (
-            self.kernel,
-            self.global_keys(),
-            self.variational_strategy,
-            tokens.q is tokens.k,
-        )
-        values = mask_tokens(tokens.v, tokens.key_padding)
-        features = kernel.features(keys.points, keys.whitening, tokens.q)
-        gathered = product(features if is_self else kernel.features(keys.points, keys.whitening, tokens.k), values)
-        attended = kernel.attend(tokens.q, None if is_self else tokens.k, values)
-        if with_loss:
-            of_keys = attended if is_self else kernel.attend(tokens.k, None, values)
-            self._add_divergence(sgpa.decoupled_divergence(values, of_keys, gathered))
-        mean = sgpa.decoupled_mean(attended, features, gathered, variables.variational_mean.to(values.dtype).mT)
-        residual_root = partial(_residual_root, kernel, keys, tokens.q, tokens.query_padding)
-        roots = variables.root.to(values.dtype)
-        return sgpa.decoupled_posterior(
-            mean, features, roots, kernel.diagonal(tokens.q), residual_root, tokens.query_padding
-        )
+    def _add_losses(self, posterior: ColumnGaussian, tokens: AttentionInputs) -> None:
+        assert posterior.loss is not None
+        self._add_divergence(posterior.loss())
 
     def _distribution(self, tokens: AttentionInputs) -> MultivariateNormal:
-        return column_normal(self.joint(tokens))
+        return column_normal(self.gaussian(tokens))
 
 
 def _residual_root(kernel: HeadKernel, keys: GlobalKeys, queries: Tensor, padding: Tensor | None) -> Tensor:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
+from functools import partial
 
-from cgp.functional import sgpa
-from cgp.functional.gaussians import DenseGaussian, MarginalGaussian
-from cgp.functional.padding import mask_gram, mask_tokens
-from cgp.functional.sgpa import Sites
+import torch
+from torch import nn
+
+from cgp.functional.sgpa import StandardPosterior
 
 from .inputs import AttentionInputs
 from .sgpa import SymmetricAttention
@@ -74,42 +73,21 @@ class StandardSGPAttention(SymmetricAttention):
         self.precision_offset = nn.Parameter(start)
         self.precision_map = nn.Parameter(start.new_zeros(num_heads, self.head_dim, 1))
 
-    def mean(self, tokens: AttentionInputs) -> Tensor:
-        """Posterior mean, which is kernel attention."""
-        attended = self._gram(tokens) @ mask_tokens(tokens.v, tokens.key_padding)
-        return mask_tokens(attended, tokens.query_padding)
-
-    def marginals(self, tokens: AttentionInputs) -> MarginalGaussian:
-        """Mean and variance of each token."""
-        return self._marginals(self._sites(tokens), tokens)
-
-    def joint(self, tokens: AttentionInputs) -> DenseGaussian:
-        """Posterior with its covariance over the queries."""
-        return self._joint(self._sites(tokens), tokens)
-
-    def gaussian(self, tokens: AttentionInputs) -> MarginalGaussian | DenseGaussian:
-        """The posterior that ``sampling`` needs; registers the divergence in training."""
-        found = self._sites(tokens)
-        if self._wants_loss():
-            self._add_divergence(found.divergence)
-        return self._joint(found, tokens) if self.sampling == "joint" else self._marginals(found, tokens)
-
-    def _sites(self, tokens: AttentionInputs) -> Sites:
-        K_qk = self._gram(tokens)
-        K_kk = K_qk if tokens.q is tokens.k else self.kernel.gram(tokens.k)
+    def gaussian(self, tokens: AttentionInputs) -> StandardPosterior:
+        """Posterior, lazily evaluated: the mean is kernel attention."""
+        kernel, is_self = self.kernel, tokens.q is tokens.k
+        K_qk = kernel.gram(tokens.q, None if is_self else tokens.k)
         offset, slope = (x.to(K_qk.dtype) for x in (self.precision_offset, self.precision_map))
-        precision = nn.functional.softplus((tokens.k @ slope)[..., 0] + offset)
-        padding = {"query_padding": tokens.query_padding, "key_padding": tokens.key_padding}
-        return sgpa.sites(K_qk, K_kk, tokens.v, precision, **padding)
+        return StandardPosterior(
+            K_qk,
+            K_qk if is_self else kernel.gram(tokens.k),
+            tokens.v,
+            nn.functional.softplus((tokens.k @ slope)[..., 0] + offset),
+            kernel.diagonal(tokens.q),
+            partial(kernel.gram, tokens.q),
+            query_padding=tokens.query_padding,
+            key_padding=tokens.key_padding,
+        )
 
-    def _gram(self, tokens: AttentionInputs) -> Tensor:
-        return self.kernel.gram(tokens.q, None if tokens.q is tokens.k else tokens.k)
-
-    def _marginals(self, found: Sites, tokens: AttentionInputs) -> MarginalGaussian:
-        variance = (self.kernel.diagonal(tokens.q) - found.explained.square().sum(-2)).clamp(min=0.0)
-        return MarginalGaussian(found.mean, mask_tokens(variance[..., None], tokens.query_padding)[..., 0])
-
-    def _joint(self, found: Sites, tokens: AttentionInputs) -> DenseGaussian:
-        covariance = self.kernel.gram(tokens.q) - found.explained.mT @ found.explained
-        padding = tokens.query_padding
-        return DenseGaussian(found.mean, mask_gram(covariance, padding, padding), padding)
+    def _add_losses(self, posterior: StandardPosterior, tokens: AttentionInputs) -> None:
+        self._add_divergence(posterior.divergence)

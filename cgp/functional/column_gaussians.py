@@ -9,19 +9,21 @@ residual, and differ in a small root:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor
 
-from .gaussians import check_sampling, marginal_draw, safe_sqrt
+from .gaussians import Gaussian, safe_sqrt
 from .noise import standard_normal
 from .products import column_quadratic_forms
 
 __all__ = ["ColumnGaussian"]
 
 
-class ColumnGaussian(NamedTuple):
+@dataclass(eq=False)
+class ColumnGaussian(Gaussian):
     r"""One covariance per column: features times the column's own root, plus a residual that all columns share.
 
     Attributes:
@@ -30,6 +32,12 @@ class ColumnGaussian(NamedTuple):
         roots: :math:`L_c`, lower triangular, ``(*batch, s, m, m)`` or broadcastable.
         diagonal: diagonal of the residual, ``(*batch, n, 1)`` or ``(*batch, n, s)``, zero at padded tokens, or None.
         residual_root: builds the Cholesky factor of a dense residual, ``(*batch, n, n)``; None where it is diagonal.
+        loss: builds the term that training adds, ``(*batch,)``; None where there is none.
+
+    Example:
+        >>> gaussian = ColumnGaussian(torch.zeros(3, 2), torch.ones(3, 1), torch.ones(2, 1, 1), torch.ones(3, 1))
+        >>> gaussian.rsample("joint").shape, gaussian.variances[0]
+        (torch.Size([3, 2]), tensor([2., 2.]))
     """
 
     mean: Tensor
@@ -37,6 +45,7 @@ class ColumnGaussian(NamedTuple):
     roots: Tensor
     diagonal: Tensor | None = None
     residual_root: Callable[[], Tensor] | None = None
+    loss: Callable[[], Tensor] | None = None
 
     @property
     def variances(self) -> Tensor:
@@ -63,42 +72,30 @@ class ColumnGaussian(NamedTuple):
             return covariance + (root @ root.mT)[..., None, :, :]
         return covariance if self.diagonal is None else covariance + torch.diag_embed(self.diagonal.mT)
 
-    def rsample(self, sampling: str = "joint", sample_shape: torch.Size = torch.Size()) -> Tensor:
-        r"""Reparametrised draw; jointly :math:`\mu_c + AL_c\epsilon_c + \Sigma_{\text{residual}}^{1/2}\epsilon'_c`.
+    def joint(self) -> Self:  # type: ignore[override]
+        """This Gaussian."""
+        return self
 
-        Args:
-            sampling: "mean", "marginal" or "joint".
-            sample_shape: shape of the draws.
+    def _column_variances(self) -> Tensor:
+        return self.variances
 
-        Returns:
-            ``(*sample_shape, *batch, n, s)``.
-
-        Raises:
-            ValueError: if ``sampling`` is unknown.
-
-        Example:
-            >>> gaussian = ColumnGaussian(torch.zeros(3, 2), torch.ones(3, 1), torch.ones(2, 1, 1), torch.ones(3, 1))
-            >>> gaussian.rsample("joint").shape
-            torch.Size([3, 2])
-        """
-        check_sampling(sampling)
-        if sampling == "mean":
-            return self.mean.expand(*sample_shape, *self.mean.shape)
-        if sampling == "marginal":
-            return marginal_draw(self.mean, self.variances, standard_normal(self.mean, sample_shape))
-        draw = self.mean + self.features @ self._coefficients(sample_shape)
-        if self.residual_root is not None:
-            return draw + self.residual_root() @ standard_normal(self.mean, sample_shape)
-        if self.diagonal is None:
+    def _joint_draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
+        r"""Draws :math:`\mu_c + AL_c\epsilon_c + \Sigma_{\text{residual}}^{1/2}\epsilon'_c`."""
+        draw = self.mean + self.features @ self._coefficients(sample_shape, generator)
+        if self.residual_root is None and self.diagonal is None:
             return draw
-        return torch.addcmul(draw, safe_sqrt(self.diagonal), standard_normal(self.mean, sample_shape))
+        epsilon = standard_normal(self.mean, sample_shape, generator)
+        if self.residual_root is not None:
+            return draw + self.residual_root() @ epsilon
+        assert self.diagonal is not None
+        return torch.addcmul(draw, safe_sqrt(self.diagonal), epsilon)
 
-    def _coefficients(self, sample_shape: torch.Size) -> Tensor:
+    def _coefficients(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         r"""Draws of what the features are multiplied with, :math:`L_c\epsilon_c`, ``(*sample_shape, *batch, m, s)``."""
-        batch, (*own, columns, rank, _) = self.mean.shape[:-2], self.roots.shape
+        batch, (*own, columns, rank, _), like = self.mean.shape[:-2], self.roots.shape, self.mean.new_empty(())
         if len(own) == 1 and batch:  # one product per head and column for the whole batch
             leading = torch.Size((*sample_shape, *batch[:-1]))
-            epsilon = standard_normal(self.mean.new_empty(()).expand(*own, columns, rank, leading.numel()))
+            epsilon = standard_normal(like.expand(*own, columns, rank, leading.numel()), (), generator)
             return (self.roots @ epsilon).movedim(-1, 0).reshape(*leading, *own, columns, rank).mT
-        like = self.mean.new_empty(()).expand(*batch, columns, rank, 1)
-        return (self.roots @ standard_normal(like, sample_shape))[..., 0].mT
+        epsilon = standard_normal(like.expand(*batch, columns, rank, 1), sample_shape, generator)
+        return (self.roots @ epsilon)[..., 0].mT

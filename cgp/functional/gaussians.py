@@ -145,7 +145,10 @@ class Gaussian:
             return self.mean.expand(*sample_shape, *self.mean.shape)
         if sampling == "joint":
             return self._joint_draw(sample_shape, generator)
-        return marginal_draw(self.mean, self.variance[..., None], standard_normal(self.mean, sample_shape, generator))
+        return marginal_draw(self.mean, self._column_variances(), standard_normal(self.mean, sample_shape, generator))
+
+    def _column_variances(self) -> Tensor:
+        return self.variance[..., None]
 
     def _joint_draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         return self.joint()._joint_draw(sample_shape, generator)

@@ -17,12 +17,14 @@ E and R themselves, the prior is :math:`N(0, I)`, and Λ enters the loss of the 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from .column_gaussians import ColumnGaussian
+from .gaussians import Gaussian
 from .linalg import cholesky
 from .padding import mask_tokens
 
@@ -196,7 +198,8 @@ def ksvd_loss(projected: Projections, singular_values: Tensor) -> Tensor:
     return (0.5 * variance.sum(-1) - projected.trace).square()
 
 
-class MappedGaussian(NamedTuple):
+@dataclass(eq=False)
+class MappedGaussian(Gaussian):
     r"""Independent outputs and a linear map from them to the columns of a head, :math:`F = [f_1, \dots, f_J]W`.
 
     The columns depend on each other through W; ``columns`` is the distribution of each by itself.
@@ -204,13 +207,18 @@ class MappedGaussian(NamedTuple):
     Attributes:
         outputs: J columns, ``(*batch, n, J)``.
         head_map: W, ``(J, s)`` or broadcastable.
+
+    Example:
+        >>> outputs = ColumnGaussian(torch.ones(3, 2), torch.zeros(3, 1), torch.zeros(2, 1, 1))
+        >>> MappedGaussian(outputs, torch.ones(2, 1)).rsample()[0]
+        tensor([2.])
     """
 
     outputs: ColumnGaussian
     head_map: Tensor
 
     @property
-    def mean(self) -> Tensor:
+    def mean(self) -> Tensor:  # type: ignore[override]
         """``(*batch, n, s)``."""
         return self.outputs.mean @ self.head_map
 
@@ -234,19 +242,11 @@ class MappedGaussian(NamedTuple):
         diagonal = None if outputs.diagonal is None else outputs.diagonal * weights.sum(-2, keepdim=True)
         return ColumnGaussian(self.mean, outputs.features, roots, diagonal)
 
-    def rsample(self, sampling: str = "joint", sample_shape: torch.Size = torch.Size()) -> Tensor:
-        """Draws of the outputs, mapped.
-
-        Args:
-            sampling: "mean", "marginal" or "joint".
-            sample_shape: shape of the draws.
-
-        Returns:
-            ``(*sample_shape, *batch, n, s)``.
-
-        Example:
-            >>> outputs = ColumnGaussian(torch.ones(3, 2), torch.zeros(3, 1), torch.zeros(2, 1, 1))
-            >>> MappedGaussian(outputs, torch.ones(2, 1)).rsample()[0]
-            tensor([2.])
-        """
-        return self.outputs.rsample(sampling, sample_shape) @ self.head_map
+    def rsample(
+        self,
+        sampling: str = "marginal",
+        sample_shape: torch.Size = torch.Size(),
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Draws of the outputs, mapped, ``(*sample_shape, *batch, n, s)``."""
+        return self.outputs.rsample(sampling, sample_shape, generator) @ self.head_map

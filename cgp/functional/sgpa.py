@@ -24,18 +24,18 @@ import torch
 from torch import Tensor
 
 from .column_gaussians import ColumnGaussian
-from .gaussians import safe_sqrt
+from .gaussians import DenseGaussian, Gaussian, safe_sqrt
+from .lazy import lazy
 from .linalg import cholesky, inverse_factor, log_determinant
 from .padding import add_noise, mask_gram, mask_tokens
 
 __all__ = [
     "GlobalKeys",
-    "Sites",
+    "StandardPosterior",
     "decoupled_divergence",
     "decoupled_mean",
     "decoupled_posterior",
     "global_keys",
-    "sites",
     "unexplained_root",
     "whitened_divergence",
 ]
@@ -195,29 +195,7 @@ def whitened_divergence(mean: Tensor, root: Tensor) -> Tensor:
     return 0.5 * (squares - log_determinant(root))
 
 
-class Sites(NamedTuple):
-    r"""Factors of the standard form.
-
-    Attributes:
-        mean: :math:`K_{qk}V`, ``(*batch, Nq, s)``.
-        explained: :math:`B^{-1/2}\Pi^{1/2}K_{kq}`, a root of what the sites take from the prior, ``(*batch, Nk, Nq)``.
-        divergence: KL from the prior, summed over the columns, ``(*batch,)``, in nats.
-    """
-
-    mean: Tensor
-    explained: Tensor
-    divergence: Tensor
-
-
-def sites(
-    K_qk: Tensor,
-    K_kk: Tensor,
-    values: Tensor,
-    precision: Tensor,
-    *,
-    query_padding: Tensor | None = None,
-    key_padding: Tensor | None = None,
-) -> Sites:
+class StandardPosterior(Gaussian):
     r"""Standard form, whose inducing covariance comes from Gaussian sites, :math:`S = (K^{-1} + \Pi)^{-1}`.
 
     With :math:`B = I + \Pi^{1/2}K\Pi^{1/2}`, the only matrix that is factorised (its eigenvalues are at least one):
@@ -226,27 +204,74 @@ def sites(
         \mathrm{KL} = \tfrac12\big[s(\operatorname{tr}B^{-1} - n + \log|B|) + \operatorname{tr}V^\top KV\big]
 
     The family holds the exact posterior of any Gaussian likelihood; unlike the paper's triangle it does not depend on
-    the order of the tokens.
+    the order of the tokens. Variance and divergence are computed when they are asked for: one n × n Cholesky.
 
     Args:
         K_qk: ``(*batch, Nq, Nk)``.
         K_kk: ``(*batch, Nk, Nk)``.
         values: V, ``(*batch, Nk, s)``.
         precision: the diagonal of :math:`\Pi`, at least zero, ``(*batch, Nk)``.
+        prior_variance: the diagonal of :math:`K_{qq}`, ``(*batch, Nq)``.
+        K_qq: builds the prior covariance of the queries, ``(*batch, Nq, Nq)``.
         query_padding: ``(*batch, Nq)`` or None.
         key_padding: ``(*batch, Nk)`` or None.
 
-    Returns:
-        The factors; one n × n Cholesky.
+    Example:
+        >>> one = torch.ones(1, 1)
+        >>> StandardPosterior(one, one, one, one[0], one[0], lambda: one).variance
+        tensor([0.5000])
     """
-    values = mask_tokens(values, key_padding)
-    root = mask_tokens(safe_sqrt(precision)[..., None], key_padding)  # (*batch, Nk, 1)
-    factor = cholesky(add_noise(root * K_kk * root.mT, 1.0), name="B (sites)", jitter=0.0)
-    inverse = inverse_factor(factor)
-    own = inverse.square().sum((-2, -1)) - K_kk.shape[-1] + log_determinant(factor)
-    quadratic = (values * (K_kk @ values)).sum((-2, -1))
-    return Sites(
-        mean=mask_tokens(K_qk @ values, query_padding),
-        explained=mask_gram(inverse @ (root * K_qk.mT), None, query_padding),
-        divergence=0.5 * (values.shape[-1] * own + quadratic),
-    )
+
+    def __init__(
+        self,
+        K_qk: Tensor,
+        K_kk: Tensor,
+        values: Tensor,
+        precision: Tensor,
+        prior_variance: Tensor,
+        K_qq: Callable[[], Tensor],
+        *,
+        query_padding: Tensor | None = None,
+        key_padding: Tensor | None = None,
+    ) -> None:
+        self.K_qk, self.K_kk, self.values = K_qk, K_kk, mask_tokens(values, key_padding)
+        self.root = mask_tokens(safe_sqrt(precision)[..., None], key_padding)  # (*batch, Nk, 1)
+        self.prior_variance, self.K_qq, self.padding = prior_variance, K_qq, query_padding
+
+    @lazy
+    def mean(self) -> Tensor:
+        """:math:`K_{qk}V`, ``(*batch, Nq, s)``."""
+        return mask_tokens(self.K_qk @ self.values, self.padding)
+
+    @lazy
+    def factor(self) -> Tensor:
+        """Cholesky factor of B, ``(*batch, Nk, Nk)``."""
+        return cholesky(add_noise(self.root * self.K_kk * self.root.mT, 1.0), name="B (sites)", jitter=0.0)
+
+    @lazy
+    def inverse(self) -> Tensor:
+        """Its inverse."""
+        return inverse_factor(self.factor)
+
+    @lazy
+    def explained(self) -> Tensor:
+        r"""Root of what the sites take from the prior, :math:`B^{-1/2}\Pi^{1/2}K_{kq}`, ``(*batch, Nk, Nq)``."""
+        return mask_gram(self.inverse @ (self.root * self.K_qk.mT), None, self.padding)
+
+    @property
+    def variance(self) -> Tensor:
+        """Variance of each token, ``(*batch, Nq)``; rounding below zero is cut."""
+        variance = (self.prior_variance - self.explained.square().sum(-2)).clamp(min=0.0)
+        return mask_tokens(variance[..., None], self.padding)[..., 0]
+
+    @property
+    def divergence(self) -> Tensor:
+        """KL from the prior, summed over the columns, ``(*batch,)``, in nats."""
+        own = self.inverse.square().sum((-2, -1)) - self.K_kk.shape[-1] + log_determinant(self.factor)
+        quadratic = (self.values * (self.K_kk @ self.values)).sum((-2, -1))
+        return 0.5 * (self.values.shape[-1] * own + quadratic)
+
+    def joint(self) -> DenseGaussian:
+        """With the covariance over the queries."""
+        covariance = mask_gram(self.K_qq() - self.explained.mT @ self.explained, self.padding, self.padding)
+        return DenseGaussian(self.mean, covariance, self.padding)

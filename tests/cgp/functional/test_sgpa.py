@@ -14,7 +14,7 @@ from torch.distributions import MultivariateNormal, kl_divergence
 
 from cgp.functional import sgpa
 from cgp.functional.kernels import CANONICAL
-from cgp.functional.padding import mask_gram, mask_tokens
+from cgp.functional.padding import mask_tokens
 from cgp.functional.sgpa import GlobalKeys
 
 KERNELS = ("rbf", "exponential")
@@ -146,15 +146,10 @@ def test_global_keys_factorise_their_covariance():
     torch.testing.assert_close(keys.whitening @ keys.factor, torch.eye(3, dtype=torch.float64))
 
 
-def sites(p: Problem, kernel="rbf", **padding):
-    gram = CANONICAL[kernel].gram
-    return sgpa.sites(gram(p.q, p.k), gram(p.k), p.v, p.precision, **padding)
-
-
-def sites_covariance(p: Problem, kernel="rbf", **padding) -> Tensor:
-    explained = sites(p, kernel, **padding).explained
-    of_queries = padding.get("query_padding")
-    return mask_gram(CANONICAL[kernel].gram(p.q), of_queries, of_queries) - explained.mT @ explained
+def standard(p: Problem, kernel="rbf", **padding) -> sgpa.StandardPosterior:
+    canonical = CANONICAL[kernel]
+    K_qk, K_kk, prior = canonical.gram(p.q, p.k), canonical.gram(p.k), canonical.diagonal(p.q)
+    return sgpa.StandardPosterior(K_qk, K_kk, p.v, p.precision, prior, lambda: canonical.gram(p.q), **padding)
 
 
 def inducing_covariance(p: Problem, kernel: str) -> np.ndarray:
@@ -171,9 +166,10 @@ def test_standard_posterior_and_divergence_are_the_papers(kernel):
     )
     inverse = np.linalg.inv(K_kk)
     covariance = K_qq + K_qk @ (inverse @ S @ inverse - inverse) @ K_qk.T
-    found = sites(p, kernel)
+    found = standard(p, kernel)
     np.testing.assert_allclose(found.mean, K_qk @ dense(p.v), rtol=1e-10)
-    np.testing.assert_allclose(sites_covariance(p, kernel), covariance, atol=1e-10 * np.abs(covariance).max())
+    np.testing.assert_allclose(found.joint().covariance, covariance, atol=1e-10 * np.abs(covariance).max())
+    np.testing.assert_allclose(found.variance, np.diag(covariance), atol=1e-10 * np.abs(covariance).max())
     prior = MultivariateNormal(torch.zeros(4, dtype=torch.float64), gram(p.k))
     expected = sum(
         kl_divergence(MultivariateNormal(gram(p.k) @ p.v[:, c], torch.from_numpy((S + S.T) / 2)), prior)
@@ -184,20 +180,20 @@ def test_standard_posterior_and_divergence_are_the_papers(kernel):
 
 def test_at_the_keys_the_standard_covariance_is_the_amortised_one():
     p = make_problem()
-    np.testing.assert_allclose(sites_covariance(p._replace(q=p.k)), inducing_covariance(p, "rbf"), atol=1e-6)
+    np.testing.assert_allclose(standard(p._replace(q=p.k)).joint().covariance, inducing_covariance(p, "rbf"), atol=1e-6)
 
 
 def test_sites_do_not_know_the_order_of_the_tokens():
     p, order = make_problem(), torch.tensor([2, 0, 3, 1])
     shuffled = p._replace(k=p.k[order], v=p.v[order], precision=p.precision[order])
-    torch.testing.assert_close(sites(p).divergence, sites(shuffled).divergence)
-    torch.testing.assert_close(sites_covariance(p), sites_covariance(shuffled))
+    torch.testing.assert_close(standard(p).divergence, standard(shuffled).divergence)
+    torch.testing.assert_close(standard(p).joint().covariance, standard(shuffled).joint().covariance)
 
 
 def test_sites_without_precision_leave_the_prior_and_finite_gradients():
     p = make_problem()
     precision = torch.zeros(4, dtype=torch.float64, requires_grad=True)
-    found = sites(p._replace(precision=precision))
+    found = standard(p._replace(precision=precision))
     assert not found.explained.any()
     (gradient,) = torch.autograd.grad(found.divergence + found.explained.sum(), precision)
     assert torch.isfinite(gradient).all()
@@ -215,15 +211,15 @@ def test_padding_equals_removal(form, seed, real):
         a, b = decoupled(full, **masks), decoupled(short)
         covariances = a.covariance, b.covariance
         divergences = divergence(full, padding=padding), divergence(short)
-        assert not a.variances[real:].any()
     else:
-        a, b = sites(full, **masks), sites(short)
-        covariances = sites_covariance(full, **masks), sites_covariance(short)
+        a, b = standard(full, **masks), standard(short)
+        covariances = a.joint().covariance, b.joint().covariance
         divergences = a.divergence, b.divergence
     torch.testing.assert_close(a.mean[:real], b.mean, rtol=1e-8, atol=1e-10)
     torch.testing.assert_close(covariances[0][..., :real, :real], covariances[1], rtol=1e-7, atol=1e-9)
     torch.testing.assert_close(*divergences, rtol=1e-7, atol=1e-8)
     assert not a.mean[real:].any()
+    assert not a.variance[real:].any()
     assert not covariances[0][..., real:, :].any()
 
 
@@ -231,7 +227,8 @@ def everything(p: Problem, form: str) -> tuple[Tensor, ...]:
     if form == "decoupled":
         posterior = decoupled(p)
         return posterior.mean, posterior.covariance, divergence(p)
-    return sites(p).mean, sites_covariance(p), sites(p).divergence
+    posterior = standard(p)
+    return posterior.mean, posterior.joint().covariance, posterior.divergence
 
 
 @pytest.mark.parametrize("form", ["decoupled", "standard"])
