@@ -83,7 +83,7 @@ def divergence_at(heads: torch.Tensor, block: SGPAttention | StandardSGPAttentio
     K = block.kernel.gram(heads.k)[0, 0]
     prior = MultivariateNormal(torch.zeros(len(K), dtype=K.dtype), K)
     if isinstance(block, StandardSGPAttention):
-        posterior, v = block.joint(heads), heads.v[0, 0]
+        posterior, v = block.gaussian(heads).joint(), heads.v[0, 0]
         return sum(kl_divergence(MultivariateNormal(K @ c, posterior.covariance[0, 0]), prior) for c in v.mT)
     keys = block.global_keys()
     T = keys.whitening @ block.kernel.gram(keys.points, heads.k)[0, 0]
