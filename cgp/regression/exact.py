@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from gpytorch.distributions import MultivariateNormal
@@ -11,17 +11,32 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.models import ExactGP
 from linear_operator import to_linear_operator
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from cgp.functional.correlated import ExactPosterior
+from cgp.functional.gaussians import Gaussian
 
 from .checks import check_training_data
 from .correlation import start_at_correlation
 from .covariance import correlated_covariance, dense_covariance, prior_variance
 from .likelihood import ProcessGaussianLikelihood
 from .mean import ProcessMean
-from .posteriors import ExactPosterior, Moments, exact_evidence
 
-__all__ = ["CHUNK", "CorrelatedGPRegression", "noise_of_rows"]
+__all__ = ["CHUNK", "CorrelatedGPRegression", "Moments", "noise_of_rows"]
 
 CHUNK = 4096
+
+
+class Moments(NamedTuple):
+    """Mean and variance of marginals.
+
+    Attributes:
+        mean: ``(*batch, n)``.
+        variance: ``(*batch, n)``.
+    """
+
+    mean: Tensor
+    variance: Tensor
 
 
 class CorrelatedGPRegression(ExactGP):
@@ -102,11 +117,16 @@ class CorrelatedGPRegression(ExactGP):
         Returns:
             To be handed to :meth:`moments` and :meth:`posterior`.
         """
-        return ExactPosterior(self._covariance(), self.noise(), self.residual())
+        K = dense_covariance(self.covar_module, self.train_inputs[0])
+        prior = K.diagonal(dim1=-2, dim2=-1)
+        posterior = ExactPosterior(K, K, prior, noise=self.noise(), targets=self.residual().unsqueeze(-1))
+        _ = posterior.factor, posterior.whitened_targets  # computed here and now, and kept
+        return posterior
 
     def log_evidence(self) -> Tensor:
         """The log marginal likelihood in nats, or the bound to it, ``(*batch,)``."""
-        return exact_evidence(self._covariance(), self.noise(), self.residual())
+        K = dense_covariance(self.covar_module, self.train_inputs[0])
+        return _Evidence.apply(K + torch.diag_embed(self.noise()), self.residual())
 
     def moments(self, x: Tensor, condition: Any = None, *, noisy: bool = False) -> Moments:
         """Marginal means and variances of the posterior, in chunks of rows.
@@ -121,8 +141,8 @@ class CorrelatedGPRegression(ExactGP):
         """
         condition = self.condition() if condition is None else condition
         x = self._expanded(x)
-        parts = [self._moments(rows, condition) for rows in x.split(CHUNK, dim=-2)]
-        mean = torch.cat([part.mean for part in parts], dim=-1) + self.mean_module(x)
+        parts = [self._posterior(rows, condition) for rows in x.split(CHUNK, dim=-2)]
+        mean = torch.cat([part.mean.squeeze(-1) for part in parts], dim=-1) + self.mean_module(x)
         variance = torch.cat([part.variance for part in parts], dim=-1)
         return Moments(mean, variance + noise_of_rows(self.likelihood, x) if noisy else variance)
 
@@ -138,9 +158,10 @@ class CorrelatedGPRegression(ExactGP):
         """
         condition = self.condition() if condition is None else condition
         x = self._expanded(x)
-        mean, covariance = self._joint(x, condition)
+        posterior = self._posterior(x, condition)
         # A tensor would be factored here and now, and it is singular wherever the data leave no doubt.
-        return MultivariateNormal(mean + self.mean_module(x), to_linear_operator(covariance))
+        mean = posterior.mean.squeeze(-1) + self.mean_module(x)
+        return MultivariateNormal(mean, to_linear_operator(self._joint(x, posterior)))
 
     def log_prior(self) -> Tensor:
         """Log-density of the unconstrained parameters under their priors, in nats, a scalar."""
@@ -160,17 +181,47 @@ class CorrelatedGPRegression(ExactGP):
         batch = torch.broadcast_shapes(self.train_inputs[0].shape[:-2], x.shape[:-2])
         return x.expand(*batch, *x.shape[-2:])
 
-    def _covariance(self) -> Tensor:
-        return dense_covariance(self.covar_module, self.train_inputs[0])
+    def _posterior(self, x: Tensor, condition: Any) -> Gaussian:
+        """The posterior at rows less its mean function, of one column."""
+        posterior = ExactPosterior(
+            dense_covariance(self.covar_module, x, self.train_inputs[0]),
+            condition.K_k,
+            prior_variance(self.covar_module, x),
+            noise=condition.noise,
+            targets=condition.targets,
+            K_q=lambda: dense_covariance(self.covar_module, x),
+        )
+        for name in ("noisy", "factor", "whitened_targets"):
+            setattr(posterior, name, getattr(condition, name))
+        return posterior
 
-    def _moments(self, x: Tensor, condition: Any) -> Moments:
-        cross = dense_covariance(self.covar_module, self.train_inputs[0], x)
-        return condition.moments(cross, prior_variance(self.covar_module, x))
+    def _joint(self, x: Tensor, posterior: Any) -> Tensor:
+        return posterior.covariance
 
-    def _joint(self, x: Tensor, condition: Any) -> tuple[Tensor, Tensor]:
-        cross = dense_covariance(self.covar_module, self.train_inputs[0], x)
-        covariance = condition.covariance(cross, dense_covariance(self.covar_module, x))
-        return condition.moments(cross, prior_variance(self.covar_module, x)).mean, covariance
+
+class _Evidence(torch.autograd.Function):
+    r"""Log marginal likelihood from :math:`K + \Sigma` and r, with its gradient in closed form.
+
+    .. math:: \frac{\partial}{\partial K} = \tfrac12\big(\alpha\alpha^\top - (K+\Sigma)^{-1}\big), \qquad
+        \alpha = (K+\Sigma)^{-1}r
+
+    Rasmussen & Williams (2006), equation (5.9). Differentiating through the factor instead costs several times more.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, covariance: Tensor, residual: Tensor) -> Tensor:
+        diagonal = covariance.diagonal(dim1=-2, dim2=-1)
+        posterior = ExactPosterior(covariance, covariance, diagonal, noise=0.0, targets=residual.unsqueeze(-1))
+        ctx.save_for_backward(posterior.factor, posterior.whitened_targets)
+        return posterior.log_evidence
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        factor, whitened = ctx.saved_tensors
+        weights = torch.linalg.solve_triangular(factor.mT, whitened, upper=True)
+        slope = weights @ weights.mT - torch.cholesky_inverse(factor)
+        return 0.5 * gradient[..., None, None] * slope, -gradient.unsqueeze(-1) * weights.squeeze(-1)
 
 
 def noise_of_rows(likelihood: ProcessGaussianLikelihood | GaussianLikelihood, x: Tensor) -> Tensor:

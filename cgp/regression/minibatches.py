@@ -6,9 +6,10 @@ import torch
 from gpytorch.mlls import VariationalELBO
 from torch import Tensor
 
+from cgp.functional.sparse_correlated import InducingPosterior
+
 from .checks import check_count
 from .fitting import Fit, Progress, learned_parameters, reported
-from .posteriors import SparsePosterior, SparseSums
 from .sparse import SparseCorrelatedGPRegression
 from .stochastic import StochasticCorrelatedGPRegression
 
@@ -94,7 +95,7 @@ def start_from(model: StochasticCorrelatedGPRegression, closed: SparseCorrelated
     model.load_state_dict(closed.state_dict(), strict=False)
     with torch.no_grad():
         share = len(closed.train_targets) / num_rows
-        posterior = SparsePosterior(SparseSums(*(field / share for field in closed.sums())))
-        covariance = torch.cholesky_inverse(posterior.factor)
-        model.variational_strategy.variational_mean.copy_(covariance @ posterior.sums.projection)
-        model.variational_strategy.raw_root.copy_(torch.linalg.cholesky(covariance))
+        sums = closed.sums()
+        posterior = InducingPosterior(sums.gram / share, sums.projection / share)
+        model.variational_strategy.variational_mean.copy_(posterior.location.squeeze(-1))
+        model.variational_strategy.raw_root.copy_(torch.linalg.cholesky(posterior.covariance))

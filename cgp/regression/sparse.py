@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from gpytorch.distributions import MultivariateNormal
@@ -12,15 +12,35 @@ from linear_operator.operators import LowRankRootLinearOperator
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from cgp.functional.gaussians import Gaussian
+from cgp.functional.sparse_correlated import InducingPosterior, SparsePosterior
+
 from .covariance import Points, dense_covariance, prior_variance
 from .exact import CHUNK, CorrelatedGPRegression
 from .inducing import InducingFeatures
 from .likelihood import ProcessGaussianLikelihood
-from .posteriors import Moments, SparsePosterior, SparseSums, sparse_sums
 
-__all__ = ["SparseCorrelatedGPRegression"]
+__all__ = ["SparseCorrelatedGPRegression", "Sums"]
 
 _STORED = 2**25  # entries of A that are kept for the backward pass; beyond, it computes them again
+
+
+class Sums(NamedTuple):
+    r"""Sums over observations, of a size that does not depend on their number; those of two sets of them add.
+
+    Attributes:
+        gram: :math:`A\Sigma^{-1}A^\top`, ``(*batch, m, m)``.
+        projection: :math:`A\Sigma^{-1}r`, ``(*batch, m, 1)``.
+        squares: :math:`r^\top\Sigma^{-1}r`, ``(*batch,)``.
+        log_noise: :math:`\log|\Sigma|`, ``(*batch,)``.
+        unexplained: :math:`\sum_i (k_{ii} - q_{ii})/\sigma_i^2`, ``(*batch,)``.
+    """
+
+    gram: Tensor
+    projection: Tensor
+    squares: Tensor
+    log_noise: Tensor
+    unexplained: Tensor
 
 
 class SparseCorrelatedGPRegression(CorrelatedGPRegression):
@@ -87,7 +107,7 @@ class SparseCorrelatedGPRegression(CorrelatedGPRegression):
         root = self.features(self.covar_module, x).mT
         return MultivariateNormal(self.mean_module(x), LowRankRootLinearOperator(root))
 
-    def sums(self) -> SparseSums:
+    def sums(self) -> Sums:
         """Sums over the observations, in chunks of rows.
 
         Returns:
@@ -100,15 +120,19 @@ class SparseCorrelatedGPRegression(CorrelatedGPRegression):
             parts = [self._sums(*chunk, *factors) for chunk in chunks]
         else:
             parts = [checkpoint(self._sums, *chunk, *factors, use_reentrant=False) for chunk in chunks]
-        return SparseSums(*(torch.stack(field).sum(0) for field in zip(*parts, strict=True)))
+        return Sums(*(torch.stack(field).sum(0) for field in zip(*parts, strict=True)))
 
     def condition(self) -> Any:
         """Factor what the inducing values know of the observations."""
-        return SparsePosterior(self.sums())
+        sums = self.sums()
+        return InducingPosterior(sums.gram, sums.projection)
 
     def log_evidence(self) -> Tensor:
         """The variational bound of the log marginal likelihood."""
-        return SparsePosterior(self.sums()).bound()
+        sums = self.sums()
+        inducing = InducingPosterior(sums.gram, sums.projection)
+        evidence = inducing.log_evidence(sums.squares, sums.log_noise, self.train_targets.shape[-1])
+        return evidence - 0.5 * sums.unexplained
 
     def inducing_points(self) -> list[Points]:
         """The inducing inputs of every component, in its canonical space.
@@ -118,14 +142,18 @@ class SparseCorrelatedGPRegression(CorrelatedGPRegression):
         """
         return self.features.points(self.covar_module)
 
-    def _sums(self, x: Tensor, residual: Tensor, noise: Tensor, *factors: Tensor) -> SparseSums:
+    def _sums(self, x: Tensor, residual: Tensor, noise: Tensor, *factors: Tensor) -> Sums:
+        whitened = (residual * noise.rsqrt()).unsqueeze(-1)
         features = self.features(self.covar_module, x, list(factors)) * noise.rsqrt().unsqueeze(-2)
-        return sparse_sums(features, residual, noise, prior_variance(self.covar_module, x))
+        gram = features @ features.mT
+        prior = (prior_variance(self.covar_module, x) / noise).sum(-1)
+        unexplained = prior - gram.diagonal(dim1=-2, dim2=-1).sum(-1)
+        squares = whitened.square().sum((-2, -1))
+        return Sums(gram, features @ whitened, squares, noise.log().sum(-1), unexplained)
 
-    def _moments(self, x: Tensor, condition: Any) -> Moments:
-        return condition.moments(self.features(self.covar_module, x), prior_variance(self.covar_module, x))
+    def _posterior(self, x: Tensor, condition: Any) -> Gaussian:
+        return SparsePosterior(self.features(self.covar_module, x), condition, prior_variance(self.covar_module, x))
 
-    def _joint(self, x: Tensor, condition: Any) -> tuple[Tensor, Tensor]:
-        features = self.features(self.covar_module, x)
-        mean = condition.moments(features, prior_variance(self.covar_module, x)).mean
-        return mean, condition.covariance(features, dense_covariance(self.covar_module, x))
+    def _joint(self, x: Tensor, posterior: Any) -> Tensor:
+        features = posterior.features_q
+        return dense_covariance(self.covar_module, x) - features.mT @ features + posterior.root @ posterior.root.mT

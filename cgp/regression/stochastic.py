@@ -12,9 +12,9 @@ from gpytorch.likelihoods import GaussianLikelihood
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor, nn
 
-from .covariance import dense_covariance, prior_variance
+from cgp.functional.sparse_correlated import InducingGaussian
+
 from .likelihood import ProcessGaussianLikelihood
-from .posteriors import Moments
 from .sparse import SparseCorrelatedGPRegression
 
 __all__ = ["StochasticCorrelatedGPRegression", "WhitenedInducingValues"]
@@ -108,17 +108,7 @@ class StochasticCorrelatedGPRegression(SparseCorrelatedGPRegression):
         moments = self.moments(x)
         return MultivariateNormal(moments.mean, DiagLinearOperator(moments.variance))
 
-    def condition(self) -> None:
-        """Do nothing: the variational distribution holds what is known of the observations."""
-
-    def _moments(self, x: Tensor, condition: None) -> Moments:
-        features = self.features(self.covar_module, x)
-        informed = (self.variational_strategy.root.mT @ features).square().sum(-2)
-        missing = (prior_variance(self.covar_module, x) - features.square().sum(-2)).clamp(min=0.0)
-        return Moments(features.mT @ self.variational_strategy.variational_mean, missing + informed)
-
-    def _joint(self, x: Tensor, condition: None) -> tuple[Tensor, Tensor]:
-        features = self.features(self.covar_module, x)
-        rooted = self.variational_strategy.root.mT @ features
-        covariance = dense_covariance(self.covar_module, x) - features.mT @ features + rooted.mT @ rooted
-        return features.mT @ self.variational_strategy.variational_mean, covariance
+    def condition(self) -> InducingGaussian:
+        """The variational distribution: it holds what is known of the observations."""
+        strategy = self.variational_strategy
+        return InducingGaussian(strategy.variational_mean.unsqueeze(-1), root=strategy.root)

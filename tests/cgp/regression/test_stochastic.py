@@ -21,7 +21,7 @@ def optimal_pair():
         statistics = closed.sums()
         covariance = torch.cholesky_inverse(torch.linalg.cholesky(torch.eye(6) + statistics.gram))
         model.variational_strategy.raw_root.copy_(torch.linalg.cholesky(covariance))
-        model.variational_strategy.variational_mean.copy_(covariance @ statistics.projection)
+        model.variational_strategy.variational_mean.copy_((covariance @ statistics.projection).squeeze(-1))
     return model, closed, x, y
 
 
@@ -104,7 +104,7 @@ def test_a_start_from_some_rows_weighs_them_for_all():
     with torch.no_grad():
         sums = closed.sums()
         precision = torch.eye(6) + 2 * sums.gram
-        expected = torch.cholesky_solve(2 * sums.projection[:, None], torch.linalg.cholesky(precision))[:, 0]
+        expected = torch.cholesky_solve(2 * sums.projection, torch.linalg.cholesky(precision))[:, 0]
     torch.testing.assert_close(doubled.variational_strategy.variational_mean.detach(), expected)
     root = doubled.variational_strategy.root.detach()
     torch.testing.assert_close(precision @ root @ root.mT, torch.eye(6).double(), atol=1e-7, rtol=0)
