@@ -99,3 +99,50 @@ def test_no_tensor_larger_than_the_gram_matrix():
 def test_unknown_name_is_refused():
     with pytest.raises(ValueError, match="kernel: expected one of .*'rbf'.*got 'cosine'"):
         canonical("cosine")
+
+
+@pytest.mark.parametrize("name", CANONICAL)
+def test_second_derivatives(name):
+    """Against finite differences, at points apart and, for smooth covariances, at coincident ones."""
+    gram = canonical(name).gram
+    x, y = torch.randn(3, 2, dtype=torch.float64), torch.randn(4, 2, dtype=torch.float64)
+    assert torch.autograd.gradgradcheck(gram, (x.requires_grad_(), y.requires_grad_()))
+    assert torch.autograd.gradgradcheck(gram, (x,))
+
+
+@pytest.mark.parametrize(("name", "expected"), [("rbf", -1.0), ("matern32", -3.0), ("matern52", -5 / 3), ("rq", -1.0)])
+def test_curvature_at_a_coincident_point(name, expected):
+    x = torch.zeros(1, 1, dtype=torch.float64, requires_grad=True)
+    value = canonical(name).gram(x, torch.zeros(1, 1, dtype=torch.float64)).sum()
+    (slope,) = torch.autograd.grad(value, x, create_graph=True)
+    (curvature,) = torch.autograd.grad(slope.sum(), x)
+    assert curvature.item() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", CANONICAL)
+def test_transforms_give_the_derivatives_of_autograd(name):
+    x, y = torch.randn(3, 2, dtype=torch.float64), torch.randn(4, 2, dtype=torch.float64)
+
+    def total(x):
+        return canonical(name).gram(x, y).square().sum()
+
+    torch.testing.assert_close(torch.func.grad(total)(x), torch.autograd.functional.jacobian(total, x))
+    torch.testing.assert_close(torch.func.hessian(total)(x), torch.autograd.functional.hessian(total, x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_exponential_says_that_it_overflows(dtype):
+    x = torch.full((2, 4), 10.0, dtype=dtype) * (1.0 if dtype == torch.float32 else 3.0)
+    assert torch.isfinite(canonical("exponential").gram(0.1 * x)).all()
+    with pytest.raises(ValueError, match=r"kernel: 'exponential' overflows .* expected scaled dot products up to"):
+        canonical("exponential").gram(x)
+
+
+@given(scale=st.floats(1e3, 1e6), seed=st.integers(0, 1000), place=st.integers(0, 9))
+def test_distances_keep_their_digits_beside_a_far_point(scale, seed, place):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(10, 3, generator=generator)
+    x[place] *= scale
+    ordinary = torch.arange(10) != place
+    expected = cdist(x.double(), x.double(), "sqeuclidean")[ordinary][:, ordinary]
+    np.testing.assert_allclose(squared_distance(x, x.clone())[ordinary][:, ordinary], expected, atol=2e-5)

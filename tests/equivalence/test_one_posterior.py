@@ -1,0 +1,92 @@
+"""Blocks, GPyTorch models with correlated kernels, strategies and regressors are one posterior."""
+
+from __future__ import annotations
+
+import gpytorch
+import pytest
+import torch
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.models import ExactGP
+
+from cgp import CGPAttention, SparseCGPAttention
+from cgp.kernels import AffineMap, CorrelatedKernel, HadamardCorrelatedKernel
+from cgp.regression import CorrelatedGPRegression
+from cgp.variational import DTCVariationalStrategy
+
+NOISE, HEAD = 0.05, 1
+
+
+class Regression(ExactGP):
+    """Zero mean and a given kernel."""
+
+    def __init__(self, x, y, kernel, likelihood):
+        super().__init__(x, y, likelihood)
+        self.mean_module, self.covar_module = gpytorch.means.ZeroMean(), kernel
+
+    def forward(self, x):
+        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+def make_likelihood():
+    likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
+    likelihood.noise = NOISE
+    return likelihood
+
+
+def kernel_of(block):
+    """The processes of queries and keys of one head, with the projections of the block as their maps."""
+    size, maps = block.head_dim, []
+    for process in (0, 1):
+        rows = slice(process * block.embed_dim + HEAD * size, process * block.embed_dim + (HEAD + 1) * size)
+        own = AffineMap(block.embed_dim, size).double()
+        own.weight = block.in_proj.weight[rows].detach()
+        own.bias.data.copy_(block.in_proj.bias[rows])
+        maps.append(own)
+    return HadamardCorrelatedKernel(CorrelatedKernel("rbf", 2, input_maps=maps).double())
+
+
+def rows(x, process):
+    return torch.cat([x, torch.full_like(x[:, :1], process)], -1)
+
+
+@pytest.fixture
+def tokens():
+    return torch.randn(6, 8, dtype=torch.float64)
+
+
+def test_exact_block_correlated_kernel_and_regressor_agree(tokens):
+    block = CGPAttention(8, 2, noise=NOISE).double().eval()
+    torch.nn.init.normal_(block.in_proj.bias, std=0.3)
+    projected, posterior = block.project(tokens), block.posterior(tokens)
+    q, k, v = (x[HEAD].detach() for x in (projected.q, projected.k, projected.v))
+    targets = block.gaussian(projected).targets[HEAD].detach()
+    torch.testing.assert_close(targets, torch.exp(-0.5 * torch.cdist(k, k).square()) @ v + NOISE * v)
+
+    for column in range(4):
+        y = targets[:, column].clone()
+        model = Regression(rows(tokens, 1), y, kernel_of(block), make_likelihood()).double().eval()
+        regressor = CorrelatedGPRegression(rows(k, 0), y, 1, structure="independent").eval()
+        with torch.no_grad():
+            for parameter in regressor.parameters():
+                parameter.masked_fill_(torch.tensor(parameter.requires_grad), 0.0)  # unit scales, zero mean
+        regressor.likelihood.initialize(noise=NOISE)
+        with torch.no_grad(), gpytorch.settings.fast_computations(False, False, False):
+            found = model(rows(tokens, 0)), regressor.posterior(rows(q, 0))
+        for other in found:
+            torch.testing.assert_close(posterior.mean[HEAD, column], other.mean, rtol=1e-6, atol=1e-6)
+            covariance = posterior.covariance_matrix[HEAD, column]
+            torch.testing.assert_close(covariance, other.covariance_matrix, rtol=1e-6, atol=1e-6)
+
+
+def test_sparse_block_and_strategy_agree(tokens):
+    block = SparseCGPAttention(8, 2, num_inducing=4, noise=NOISE).double().eval()
+    projected, posterior = block.project(tokens), block.posterior(tokens)
+    targets = block.gaussian(projected).targets[HEAD].detach()
+    points = block.inducing_points[HEAD].detach()
+    for column in range(4):
+        options = rows(tokens, 1), targets[:, column].clone(), make_likelihood()
+        strategy = DTCVariationalStrategy(kernel_of(block), points, *options).double()
+        other = strategy(rows(tokens, 0))
+        torch.testing.assert_close(posterior.mean[HEAD, column], other.mean, rtol=1e-6, atol=1e-6)
+        covariance = posterior.covariance_matrix[HEAD, column]
+        torch.testing.assert_close(covariance, other.covariance_matrix, rtol=1e-6, atol=1e-6)
