@@ -15,6 +15,7 @@ from .attention import (
 from .conversion import convert, describe, from_pretrained, save_pretrained
 from .model.blocks import freeze
 from .model.calibrate import Calibration, calibrate
+from .model.generate import Generation, generate
 from .model.likelihoods import CategoricalLikelihood, HomoscedasticLikelihood
 from .model.objective import Objective
 from .model.predict import predict
@@ -27,6 +28,7 @@ __all__ = [
     "CGPAttention",
     "Calibration",
     "CategoricalLikelihood",
+    "Generation",
     "HomoscedasticLikelihood",
     "KEPSVGPAttention",
     "KernelAttention",
@@ -45,6 +47,7 @@ __all__ = [
     "describe",
     "freeze",
     "from_pretrained",
+    "generate",
     "predict",
     "save_pretrained",
 ]
