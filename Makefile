@@ -56,11 +56,10 @@ lint: $(INSTALLED) ## Check style, docstrings, types and the direction of import
 	$(BIN)/lint-imports
 
 docs: $(INSTALLED) ## Build the documentation into docs/_build/html; a warning is an error
-	rm -rf docs/api
 	$(TEST_ENV) $(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
 clean: ## Remove what was built, but neither the environment nor any run
-	rm -rf build dist cgp.egg-info $(VENV)-lowest $(VENV)-latest docs/_build docs/api docs/gallery .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf build dist cgp.egg-info $(VENV)-lowest $(VENV)-latest docs/_build docs/gallery .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find cgp models experiments tests docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp comes last, so that a half-finished install is never taken for done. An environment that was cut off while

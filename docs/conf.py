@@ -20,13 +20,12 @@ release = version = cgp.__version__
 extensions = [
     "mathml",  # of docs/_extensions, as gallery
     "myst_parser",
-    "sphinx.ext.apidoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["_build", "_extensions", "api/*/modules.rst", "examples", "sg_execution_times.rst"]
+exclude_patterns = ["_build", "_extensions", "examples", "sg_execution_times.rst"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 default_role = "code"
 
@@ -34,18 +33,6 @@ myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 html_math_renderer = "mathml"
 
-# One page a module, written anew at each build. A package's re-exports are described where they are defined.
-apidoc_modules = [
-    {
-        "path": str(ROOT / package),
-        "destination": f"api/{package}",
-        "separate_modules": True,
-        "module_first": True,
-    }
-    for package in ("cgp", "models")
-]
-apidoc_automodule_options = ["members", "show-inheritance"]
-autodoc_default_options = {"ignore-module-all": True}
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
