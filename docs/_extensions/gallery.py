@@ -12,7 +12,6 @@ ORDER = (
     "inside_attention.py",
     "regressors.py",
     "new_block.py",
-    "reproduce_table.py",
 )
 DOTS_AN_INCH = 110  # a column is then 374 pixels wide, and letters are as large in every picture
 

@@ -2,9 +2,8 @@ r"""
 Write a block of your own
 =========================
 
-A block says three things of projected tokens: their mean, their marginals, their joint posterior. Everything else
-(projections, heads, masks, draws, conversion, objective, prediction, pictures) is there already. The block of this
-page is plain Gaussian-process regression: values are noisy observations at the keys, and the output is the posterior
+A block is a posterior of its projected tokens. Everything else (projections, heads, masks, draws, objective,
+prediction, pictures) is there already. The block of this page is plain Gaussian-process regression: values are noisy observations at the keys, and the output is the posterior
 at the queries,
 
 .. math::
@@ -21,48 +20,33 @@ from sklearn.datasets import load_digits
 
 import cgp
 from cgp.attention import GaussianProcessAttention
-from cgp.functional.linalg import cholesky, solve_lower
-from cgp.functional.gaussians import DenseGaussian, MarginalGaussian
-from cgp.functional.padding import add_noise, mask_gram, mask_tokens
+from cgp.functional.correlated import ExactPosterior
 from cgp.plotting import variance_maps
 from models import DIGITS, VisionTransformer
 
 # %%
 # The block
 # ---------
-# ``tokens`` holds q, k and v as (batch, heads, n, s) and the padding as (batch, 1, n). One Cholesky factor L of
-# :math:`K_k + \sigma^2 I` gives mean and covariance; no inverse is formed. The masks make a padded token the same as
-# no token.
+# ``tokens`` holds q, k and v as (batch, heads, n, s) and the padding as (batch, 1, n).
+# :class:`~cgp.functional.correlated.ExactPosterior` computes what it is asked for: a forward pass in ``eval`` reads the
+# mean, a draw the variances, ``posterior`` the covariance.
 
 
 class RegressionAttention(GaussianProcessAttention):
     """Gaussian-process regression of the values on the keys."""
 
-    def _conditioned(self, tokens):
-        """Mean, and what the keys explain: L⁻¹K_kq."""
-        gram, padding = self.canonical.gram, tokens.key_padding
-        K_k = add_noise(mask_gram(gram(tokens.k), padding, padding), self.noise, padding)
-        K_kq = mask_gram(gram(tokens.k, tokens.q), padding, tokens.query_padding)
-        values = mask_tokens(tokens.v, padding)
-        solved = solve_lower(cholesky(K_k, name="K_k + noise"), torch.cat([K_kq, values], -1))
-        explained, targets = solved.split([K_kq.shape[-1], values.shape[-1]], -1)
-        return explained.mT @ targets, explained
-
-    def mean(self, tokens):
-        return self._conditioned(tokens)[0]
-
-    def marginals(self, tokens):
-        mean, explained = self._conditioned(tokens)
-        prior = mask_tokens(self.canonical.diagonal(tokens.q)[..., None], tokens.query_padding)[..., 0]
-        return MarginalGaussian(mean, (prior - explained.square().sum(-2)).clamp(min=0.0))
-
-    def joint(self, tokens):
-        mean, explained = self._conditioned(tokens)
-        K_q = mask_gram(self.canonical.gram(tokens.q), tokens.query_padding, tokens.query_padding)
-        return DenseGaussian(mean, K_q - explained.mT @ explained, tokens.query_padding)
-
     def gaussian(self, tokens):
-        return self.joint(tokens) if self.sampling == "joint" else self.marginals(tokens)
+        gram = self.canonical.gram
+        return ExactPosterior(
+            gram(tokens.q, tokens.k),
+            gram(tokens.k),
+            self.canonical.diagonal(tokens.q),
+            noise=self.noise,
+            targets=tokens.v,
+            K_q=partial(gram, tokens.q),
+            query_padding=tokens.query_padding,
+            key_padding=tokens.key_padding,
+        )
 
 
 # %%
@@ -85,8 +69,8 @@ print("posterior:", block.posterior(x))
 # %%
 # In a transformer
 # ----------------
-# A factory ``(embed_dim, num_heads) -> block`` puts it into a reference model, and :class:`cgp.model.objective.Objective`
-# trains it. :func:`cgp.convert` takes the same factory for a model that exists already.
+# A factory ``(embed_dim, num_heads) -> block`` puts it into a reference model, and :class:`cgp.Objective`
+# trains it.
 
 digits = load_digits()
 images = torch.tensor(digits.images, dtype=torch.float32)[:, None] / 8 - 1
@@ -122,4 +106,4 @@ variance_maps(images[test][shown] / 2 + 0.5, maps, rows=["most certain", "least 
 # A block that is to stay gets a file of its own in ``cgp/attention``, its formula as a pure function in
 # ``cgp/functional`` with a test against an independent oracle, and a class in ``tests`` that inherits the attention
 # contract: shapes, masks, gradients, precision, compilation and saving are then tested without a further line.
-# An objective's terms (a regulariser, a divergence) are left by ``self._add_loss(name, value, kind)``.
+# Loss terms (a regulariser, a divergence) are registered in ``_add_losses`` by ``self._add_loss(name, value, kind)``.

@@ -111,7 +111,7 @@ print(f"variance differs by {difference:.0e}; at padding it is {among.token_vari
 # %%
 # Fine-tune
 # ---------
-# Draws through a host that knows nothing of them: :class:`cgp.model.objective.Objective` runs it once for each, and what
+# Draws through a host that knows nothing of them: :class:`cgp.Objective` runs it once for each, and what
 # lies below the first converted layer only once. Dicts are keyword arguments, and the logits are found in the host's
 # output.
 
