@@ -1,7 +1,7 @@
 """Mutation testing: small changes to the library that the tests must notice.
 
-``python -m tests.mutants --sample 200`` draws mutants of the formulas, blocks, model and conversion code, runs the tests of
-the mutated room against each, and writes the survivors with their lines to ``mutants.md``.
+``python -m tests.mutants --sample 200`` draws mutants of the formulas, blocks, model and conversion code, runs the
+tests of the mutated room against each, and writes the survivors with their lines to ``mutants.md``.
 """
 
 import argparse
@@ -32,7 +32,8 @@ LIBRARIES = ("torch", "gpytorch", "sklearn", "scipy.linalg")  # not pytest and h
 SECONDS = 600
 
 SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
-    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.BitOr: ast.BitAnd, ast.BitAnd: ast.BitOr,
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.BitOr: ast.BitAnd,
+    ast.BitAnd: ast.BitOr,
     ast.And: ast.Or, ast.Or: ast.And, ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt,
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
 }  # fmt: skip

@@ -48,8 +48,8 @@ vit.eval()
 # Three models with the same mean
 # -------------------------------
 # The original; the original with its logits divided by the temperature of least validation NLL; and the converted
-# one: the widest posterior, with a temperature, that the same 300 images allow. "joint" draws let the tokens of an image
-# err together.
+# one: the widest posterior, with a temperature, that the same 300 images allow. "joint" draws let the tokens of an
+# image err together.
 
 model = cgp.convert(vit, "cgp", layers="all")
 loader = list(zip(images[validation].split(60), labels[validation].split(60), strict=True))

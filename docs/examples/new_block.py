@@ -3,8 +3,8 @@ Write a block of your own
 =========================
 
 A block is a posterior of its projected tokens. Everything else (projections, heads, masks, draws, objective,
-prediction, pictures) is there already. The block of this page is plain Gaussian-process regression: values are noisy observations at the keys, and the output is the posterior
-at the queries,
+prediction, pictures) is there already. The block of this page is plain Gaussian-process regression: values are noisy
+observations at the keys, and the output is the posterior at the queries,
 
 .. math::
 

