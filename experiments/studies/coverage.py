@@ -158,7 +158,7 @@ def _reason(error: ValueError) -> str:
 
 def _timm() -> dict[str, Callable[[], Host]]:
     import timm
-    from timm.layers import set_fused_attn
+    from timm.layers.config import set_fused_attn
     from timm.models._registry import _module_to_models
 
     set_fused_attn(True, experimental=True)
