@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from cgp.functional.gaussians import SAMPLING, DenseGaussian, LowRankGaussian, MarginalGaussian, check_sampling
+from cgp.functional.kernels import canonical
 
 from .freezing import FreezableModule
 from .inputs import full_precision
@@ -24,6 +25,8 @@ class StochasticHeads(FreezableModule):
 
     stochastic = True
     draws_from_gaussian = True
+    canonical = canonical("rbf")
+    num_inducing: int | None = None
     __call__ = nn.Module.__call__  # GPyTorch's own skips forward hooks
 
     def __init__(self) -> None:
@@ -71,6 +74,14 @@ class StochasticHeads(FreezableModule):
 
     def marginals(self, inputs: Any) -> MarginalGaussian:
         """Mean ``(*batch, h, Nq, s)`` and variance ``(*batch, h, Nq)``."""
+        raise NotImplementedError
+
+    def candidates(self, inputs: Any) -> list[tuple[Tensor, Tensor | None]]:
+        """Queries and keys, ``(*batch, h, n, s)``, among which inducing inputs are chosen, and which are padding."""
+        raise NotImplementedError
+
+    def place_inducing(self, points: Tensor) -> None:
+        """Take inducing inputs ``(h, m, s)``, in the coordinates of :meth:`candidates`."""
         raise NotImplementedError
 
     def joint(self, inputs: Any) -> DenseGaussian | LowRankGaussian:

@@ -3,7 +3,6 @@
 from .convert import convert
 from .description import describe
 from .heads import ConvertedHeads, HostAttention
-from .inducing import initialize_inducing
 from .sites import attention_sites
 from .storage import from_pretrained, save_pretrained
 
@@ -14,6 +13,5 @@ __all__ = [
     "convert",
     "describe",
     "from_pretrained",
-    "initialize_inducing",
     "save_pretrained",
 ]

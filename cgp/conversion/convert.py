@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from cgp.model.inducing import initialize_inducing
 from cgp.model.twin import twin
 
 from .heads import ConvertedHeads
 from .hooks import attach
-from .inducing import choose_inducing
 from .sites import Site, attention_sites
 
 __all__ = ["METHODS", "chosen_sites", "convert", "leave_nested_tensors", "put_heads"]
@@ -74,13 +74,16 @@ def convert(
     _check_method(method, num_inducing, inputs)
     copy = twin(model)
     chosen = chosen_sites(copy, layers, strict=strict)
+    size = (num_inducing or 16) if method == "sparse_cgp" else None
     heads = [
-        put_heads(site, ConvertedHeads(site.num_heads, amplitude=amplitude, noise=noise, lengthscale=lengthscale))
+        ConvertedHeads(site.num_heads, amplitude=amplitude, noise=noise, lengthscale=lengthscale, num_inducing=size)
         for site in chosen
     ]
+    for site, own in zip(chosen, heads, strict=True):
+        put_heads(site, own)
     leave_nested_tensors(copy)
-    if method == "sparse_cgp":
-        choose_inducing(copy, heads, num_inducing or 16, inputs)
+    if size is not None:
+        initialize_inducing(copy, inputs, heads)
     return copy
 
 
@@ -123,14 +126,13 @@ def _indices(layers: str | Sequence[int], count: int) -> list[int]:
     return chosen
 
 
-def put_heads(site: Site, heads: ConvertedHeads) -> ConvertedHeads:
+def put_heads(site: Site, heads: ConvertedHeads) -> None:
     """Convert one attention layer in place; the heads come to its device and mode."""
     parameter = next(site.module.parameters(), torch.zeros(()))
     dtype = parameter.dtype if parameter.dtype == torch.float64 else torch.float32
     heads.path = site.path or type(site.module).__name__
     heads.layer.fill_(site.number)
     attach(site.module, heads.to(parameter.device, dtype).train(site.module.training))
-    return heads
 
 
 def leave_nested_tensors(model: nn.Module) -> None:

@@ -64,7 +64,8 @@ class ConvertedHeads(StochasticHeads):
         amplitude: where :math:`\tau` starts; learned per head.
         noise: where :math:`\sigma^2` starts; learned per head.
         lengthscale: where :math:`\ell` starts; learned per head.
-        inducing: inducing inputs ``(h, m, s)``, in units of :math:`K s^{-1/4}`; None is the exact posterior.
+        num_inducing: m, inducing inputs that are still to be placed; None is the exact posterior.
+        inducing: these inputs, ``(h, m, s)``, in units of :math:`K s^{-1/4}`.
 
     Raises:
         ValueError: if a scale is not positive.
@@ -83,6 +84,7 @@ class ConvertedHeads(StochasticHeads):
         amplitude: float = 0.1,
         noise: float = 0.01,
         lengthscale: float = 3.0,
+        num_inducing: int | None = None,
         inducing: Tensor | None = None,
     ) -> None:
         super().__init__()
@@ -95,6 +97,7 @@ class ConvertedHeads(StochasticHeads):
         self.raw_noise = nn.Parameter(torch.full((num_heads,), math.log(math.expm1(noise - 0.5 * _MIN_NOISE))))
         self.log_amplitude = nn.Parameter(torch.full((num_heads,), math.log(amplitude)))
         self.log_lengthscale = nn.Parameter(torch.full((num_heads,), math.log(lengthscale)))
+        self.num_inducing = num_inducing if inducing is None else inducing.shape[-2]
         self.inducing = None if inducing is None else nn.Parameter(inducing)
 
     @property
@@ -106,15 +109,19 @@ class ConvertedHeads(StochasticHeads):
         """Noise, amplitude and lengthscale, each ``(h,)``; the mean depends on none of them."""
         return [self.raw_noise, self.log_amplitude, self.log_lengthscale]
 
+    def candidates(self, inputs: HostAttention) -> list[tuple[Tensor, Tensor | None]]:
+        """Queries and keys, and which of them are padding."""
+        (q, k), visible = self.points(inputs), self.visible(inputs)
+        return [(q, query_padding(inputs, visible)), (k, visible.hidden)]
+
+    @torch.no_grad()
+    def place_inducing(self, points: Tensor) -> None:
+        """Take inducing inputs ``(h, m, s)`` in units of the lengthscale."""
+        own = self.log_lengthscale
+        self.inducing = nn.Parameter((points * own.exp()[:, None, None].to(points.dtype)).to(own.dtype))
+
     def points(self, inputs: HostAttention) -> tuple[Tensor, Tensor]:
-        """Queries and keys of every head in units of the lengthscale, in float32 at least.
-
-        Args:
-            inputs: what the host attends with.
-
-        Returns:
-            ``(*batch, h, Nq, s)`` and ``(*batch, h, Nk, s)``.
-        """
+        """Queries and keys ``(*batch, h, N, s)`` in units of the lengthscale, in float32 at least."""
         q, k = (x if x.dtype == torch.float64 else x.float() for x in (inputs.q, inputs.k))
         if q.dim() > 3 and k.shape[-3] != q.shape[-3]:
             k = k.repeat_interleave(q.shape[-3] // k.shape[-3], -3)
@@ -124,14 +131,7 @@ class ConvertedHeads(StochasticHeads):
         return q * (scale * quarter * inverse), k * (inverse / quarter)
 
     def marginals(self, inputs: HostAttention) -> MarginalGaussian:
-        """Mean and variance of each token.
-
-        Args:
-            inputs: what the host attends with.
-
-        Returns:
-            Mean ``(*batch, h, Nq, s_v)``, variance ``(*batch, h, Nq)``.
-        """
+        """Mean ``(*batch, h, Nq, s_v)`` and variance ``(*batch, h, Nq)``."""
         mean, visible = inputs.call(), self.visible(inputs)
         with full_precision(inputs.q.device):
             q, k = self.points(inputs)
@@ -146,17 +146,7 @@ class ConvertedHeads(StochasticHeads):
             )
 
     def joint(self, inputs: HostAttention) -> DenseGaussian | LowRankGaussian:
-        """Posterior with its covariance over the queries.
-
-        Args:
-            inputs: what the host attends with.
-
-        Returns:
-            Mean ``(*batch, h, Nq, s_v)`` and a covariance over Nq tokens.
-
-        Raises:
-            ValueError: if queries see different keys.
-        """
+        """Mean ``(*batch, h, Nq, s_v)`` and a covariance over the queries, which must all see the same keys."""
         mean, visible = inputs.call(), self.visible(inputs)
         if not visible.is_common:
             raise ValueError(
@@ -204,15 +194,7 @@ class ConvertedHeads(StochasticHeads):
 
 
 def query_padding(inputs: HostAttention, visible: Visibility) -> Tensor | None:
-    """Queries that are padding, as far as the keys' mask says.
-
-    Args:
-        inputs: what the host attends with.
-        visible: its mask.
-
-    Returns:
-        ``(*batch, Nq)``, or None where queries and keys are not the same tokens.
-    """
+    """Queries ``(*batch, Nq)`` that are padding; None where queries and keys are not the same tokens."""
     count = inputs.q.shape[-2]
     if visible.hidden is None or not inputs.is_self or count > visible.hidden.shape[-1]:
         return None

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from cgp import SparseCGPAttention
-from cgp.conversion import attention_sites, convert, describe, initialize_inducing
-from cgp.conversion.inducing import choose_inducing, most_informative
+from cgp.conversion import attention_sites, convert, describe
 from cgp.functional.kernels import canonical
+from cgp.model.inducing import initialize_inducing, most_informative
 from tests.cgp.conversion import hosts
 from tests.cgp.conversion.hosts import HOSTS
 
@@ -74,13 +74,13 @@ def test_points_are_moved_when_nothing_is_left_to_explain():
 
 def test_padding_is_no_candidate_and_modes_are_kept():
     host = hosts.transformers_bert()
-    model = convert(host.model).train()
+    model = convert(host.model, "sparse_cgp", num_inducing=8, inputs=host.inputs).train()
     model.dropout.eval()
     heads = model.bert.encoder.layer[-1].attention.self.gp
 
     def chosen(inputs):
         torch.manual_seed(0)
-        choose_inducing(model, [heads], 8, inputs)
+        initialize_inducing(model, inputs)
         return heads.inducing.detach().clone()
 
     first = chosen(host.inputs)
@@ -94,7 +94,7 @@ def test_padding_is_no_candidate_and_modes_are_kept():
 def test_layers_that_do_not_attend_have_no_inducing_inputs():
     model = nn.ModuleList([hosts.Own(), hosts.Own()])
     model.forward = lambda x: model[0](x)
-    with pytest.raises(ValueError, match="inputs: expected a batch for which 1 attends"):
+    with pytest.raises(ValueError, match="inputs: expected a batch for which 1.gp attends"):
         convert(model, "sparse_cgp", inputs=torch.randn(3, 7, 16))
 
 

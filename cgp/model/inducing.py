@@ -1,0 +1,151 @@
+"""Inducing inputs chosen from data: those that explain the most of what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cgp.attention import AttentionInputs, SparseCGPAttention, StochasticHeads
+from cgp.attention.inputs import full_precision
+from cgp.functional.kernels import Canonical
+
+from .inputs import call_model, model_device, to_device
+from .twin import twin
+
+__all__ = ["initialize_inducing", "most_informative"]
+
+_MAX_CANDIDATES = 1024  # per head; the choice costs their number times m squared
+
+
+@torch.no_grad()
+def initialize_inducing(model: nn.Module, inputs: Any, only: Collection[nn.Module] | None = None) -> nn.Module:
+    r"""Choose the inducing inputs of sparse CGP layers among the queries and keys of a batch.
+
+    One after another, each the point with the largest variance given those before (a pivoted Cholesky factorisation of
+    the canonical covariance), so that the trace of what the inducing inputs leave unexplained falls greedily.
+
+    Args:
+        model: with :class:`~cgp.SparseCGPAttention` blocks or layers converted by "sparse_cgp"; others are left alone.
+        inputs: what the model takes: a tensor, a tuple of arguments or a dict of them.
+        only: of these layers; None is all.
+
+    Returns:
+        The same model.
+
+    Raises:
+        ValueError: if such a layer does not attend in a call of the model.
+
+    Note:
+        Burt, Rasmussen & van der Wilk, Convergence of Sparse Variational Inference in Gaussian Processes Regression
+        (JMLR 2020), section 4.1.
+
+    Example:
+        >>> block = SparseCGPAttention(8, 2, num_inducing=3, mean="softmax").eval()
+        >>> _ = initialize_inducing(block, torch.randn(4, 5, 8))
+        >>> block.inducing_points.shape
+        torch.Size([2, 3, 4])
+    """
+    seen: dict[str, Any] = {}
+    copy = twin(model)
+    for module in copy.modules():
+        module.training = False  # stochastic blocks give their mean then
+    blocks: dict[str, Any] = {name: module for name, module in model.named_modules() if _is_sparse(module)}
+    blocks = {name: block for name, block in blocks.items() if only is None or block in only}
+    for name in blocks:
+        own: Any = copy.get_submodule(name)
+        vars(own)["attend"] = _Watch(name, own.attend, seen)
+    call_model(copy, to_device(inputs, model_device(model)))
+    for name, block in blocks.items():
+        if name not in seen:
+            raise ValueError(f"inputs: expected a batch for which {name} attends, got one for which it does not")
+        with full_precision(model_device(model)):
+            pairs = (
+                _candidates(block, seen[name])
+                if isinstance(block, SparseCGPAttention)
+                else block.candidates(seen[name])
+            )
+            real = torch.cat([_real(z, padding) for z, padding in pairs])  # (N, h, s)
+            real = real if block.num_heads > 1 else real.flatten(0, 1)[:, None]
+            chosen = most_informative(_some(real), block.num_inducing, block.canonical)
+            if isinstance(block, StochasticHeads):
+                block.place_inducing(chosen)
+            else:
+                unit = 1.0 if block.softmax is None else block.softmax.log_lengthscale.exp()[:, None, None]
+                block.inducing_points.copy_(chosen * unit)
+        block.train(block.training)  # drops factors frozen with the old points
+    return model
+
+
+def _is_sparse(module: nn.Module) -> bool:
+    return isinstance(module, SparseCGPAttention) or (isinstance(module, StochasticHeads) and bool(module.num_inducing))
+
+
+class _Watch:
+    """Stands for a block's ``attend`` and keeps what came in."""
+
+    def __init__(self, name: str, attend: Any, seen: dict[str, Any]) -> None:
+        self.name, self.attend, self.seen = name, attend, seen
+
+    def __call__(self, inputs: Any) -> Tensor:
+        self.seen[self.name] = inputs
+        return self.attend(inputs)
+
+
+def _candidates(block: SparseCGPAttention, tokens: AttentionInputs) -> list[tuple[Tensor, Tensor | None]]:
+    """Queries and keys ``(*batch, h, N, s)`` in the coordinates of the inducing inputs, and which are padding."""
+    if block.softmax is not None:
+        q, k = block.softmax.points(tokens)
+        return [(q, tokens.query_padding), (k, tokens.key_padding)]
+    latent = [] if tokens.o is None else [(tokens.o, tokens.key_padding)]
+    return [(tokens.q, tokens.query_padding), (tokens.k, tokens.key_padding), *latent]
+
+
+def _some(points: Tensor) -> Tensor:
+    """(N, h, s) → at most so many of them by chance, (h, N, s)."""
+    order = torch.randperm(len(points), device=points.device)[:_MAX_CANDIDATES]
+    return points[order].transpose(0, 1)
+
+
+def _real(z: Tensor, padding: Tensor | None) -> Tensor:
+    """(*batch, h, n, s) → the real tokens of every sequence, (N, h, s)."""
+    z = z.transpose(-2, -3)  # (*batch, n, h, s)
+    if padding is None:
+        return z.flatten(0, -3)
+    return z[~padding[..., 0, :].expand(z.shape[:-2])]
+
+
+def most_informative(candidates: Tensor, count: int, canonical: Canonical) -> Tensor:
+    """Points chosen greedily by their variance given those chosen before.
+
+    Args:
+        candidates: ``(h, N, s)``.
+        count: m; where it exceeds N or nothing is left to explain, points are chosen again, slightly moved.
+        canonical: the covariance.
+
+    Returns:
+        ``(h, m, s)``.
+
+    Example:
+        >>> from cgp.functional.kernels import canonical
+        >>> most_informative(torch.tensor([[[0.0], [0.1], [9.0]]]), 2, canonical("rbf")).flatten()
+        tensor([0., 9.])
+    """
+    heads = torch.arange(candidates.shape[0], device=candidates.device)
+    variance = canonical.diagonal(candidates)  # (h, N)
+    rows: list[Tensor] = []
+    chosen: list[Tensor] = []
+    for _ in range(count):
+        pivot = variance.argmax(-1)
+        point = candidates[heads, pivot][:, None]  # (h, 1, s)
+        explained = variance[heads, pivot].clamp(min=1e-6).sqrt()
+        row = canonical.gram(point, candidates)[:, 0]
+        for earlier in rows:
+            row = row - earlier[heads, pivot][:, None] * earlier
+        rows.append(row / explained[:, None])
+        variance = (variance - rows[-1].square()).clamp(min=0.0)
+        exhausted = explained < 2e-3
+        chosen.append(torch.where(exhausted[:, None, None], point + 0.1 * torch.randn_like(point), point))
+    return torch.cat(chosen, -2)
