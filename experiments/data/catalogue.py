@@ -55,19 +55,9 @@ class ImageSet(NamedTuple):
 def read_set(name: str, split: Split, *, root: Path, shape: Shape = (3, 32, 32), download: bool = False) -> Pixels:
     """Read a part of an image set.
 
-    Looked for, in this order: `<root>/<name>/<split>.npz`; the library's own layout in `<root>`; images in the folder
-    `<root>/<name>`; for crops and resized versions, the set that they can be made from.
-
-    Args:
-        name: of the set.
-        split: which part.
-        root: folder of the sets.
-        shape: (C, H, W) of what is read from image files.
-        download: let the library download what is missing.
-
-    Raises:
-        FileNotFoundError: if it is nowhere; says what was expected and how to get it.
-        ValueError: if a file is truncated or altered.
+    Looked for, in this order: `<root>/<name>/<split>.npz`; the library's own layout in `<root>`, which `download` lets
+    it fetch; images in the folder `<root>/<name>`, brought to `shape`; for crops and resized versions, the set they
+    can be made from. An error says what was expected and how to get it.
     """
     known = IMAGE_SETS.get(name)
     path = root / name / f"{split}.npz"

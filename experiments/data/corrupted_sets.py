@@ -40,10 +40,7 @@ _VERSION = 2
 
 
 def corruption_source(data: DataConfig) -> Literal["official", "generated"] | None:
-    """Say where the corrupted images come from: "official" for the published files, None if there are no images.
-
-    Raises:
-        ValueError: if published ones are asked for, and there are none of this data set.
+    """Say where corrupted images come from: "official" for the published files, None if there are no images.
 
     Example:
         >>> corruption_source(DataConfig(name="digits"))
@@ -106,20 +103,9 @@ def _corrupted(data: DataConfig, chosen: Examples, kind: str, severity: int, sou
 
 
 def generated_corruption(images: Tensor, kind: str, severity: int, *, ids: Tensor, seed: int, cache: Path) -> Tensor:
-    """Corrupt images, or read what was made of the same images before.
+    """Corrupt images `(N, C, H, W)` uint8, or read what was made of the same images before.
 
-    The file is named by a hash of pixels, ids, kind, severity, seed and version: nothing stale is ever read.
-
-    Args:
-        images: `(N, C, H, W)` uint8.
-        kind: one of `CORRUPTIONS`.
-        severity: 1 to 5.
-        ids: `(N,)` int64.
-        seed: of all draws.
-        cache: folder in which to keep it.
-
-    Returns:
-        `(N, C, H, W)` uint8.
+    The file in `cache` is named by a hash of pixels, ids, kind, severity, seed and version: nothing stale is ever read.
     """
     identity = {"kind": kind, "severity": severity, "seed": seed, "version": _VERSION, "shape": list(images.shape)}
     digest = hashlib.sha256(json.dumps(identity).encode())
@@ -149,21 +135,10 @@ def _kept(path: Path, images: Tensor) -> Tensor | None:
 
 
 def published_corruption(folder: Path, kind: str, severity: int, *, ids: Tensor, labels: Tensor) -> Tensor:
-    """Read the corrupted versions of some test images.
+    """Read the corrupted versions `(N, 3, 32, 32)` uint8 of the test images at positions `ids`.
 
-    Args:
-        folder: holds `<kind>.npy`, uint8 (50000, 32, 32, 3), severities one after the other, and `labels.npy`.
-        kind: name of the corruption.
-        severity: 1 to 5.
-        ids: `(N,)` positions in the test set.
-        labels: `(N,)` of the test images, to compare with the published ones.
-
-    Returns:
-        `(N, 3, 32, 32)` uint8.
-
-    Raises:
-        FileNotFoundError: if a file is missing.
-        ValueError: if a file is truncated or altered.
+    The folder holds `<kind>.npy`, uint8 (50000, 32, 32, 3), severities one after the other, and `labels.npy`, which
+    must agree with `labels`.
     """
     rows = (severity - 1) * _PER_SEVERITY + ids.numpy()
     published = _array(folder / "labels.npy", _SHAPE[:1])

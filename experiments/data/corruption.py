@@ -195,15 +195,8 @@ def contrast(images: Tensor, draws: Draws, share: float) -> Tensor:
 def elastic_transform(images: Tensor, draws: Draws, strength: float, smoothness: float, skew: float) -> Tensor:
     """Skew each image at random, then stretch it locally.
 
-    Args:
-        images: `(N, C, H, W)`.
-        draws: random numbers.
-        strength: of the local stretching, in sides of the image, as the other two.
-        smoothness: standard deviation of the Gaussian that smooths it.
-        skew: how far three points around the middle move at most.
-
-    Returns:
-        `(N, C, H, W)`.
+    Strength of the stretching, standard deviation of the Gaussian that smooths it, and how far three points around the
+    middle move at most are in sides of the image.
     """
     height, width = images.shape[-2:]
     side = min(height, width)

@@ -34,13 +34,7 @@ _PATCH = 2
 
 
 def digits_parts(seed: int) -> dict[str, Examples]:
-    """Split the digits 60 : 20 : 20 into train, validation and test, stratified by class.
-
-    Args:
-        seed: decides the split.
-
-    Returns:
-        1,077, 360 and 360 images of shape (1, 8, 8), float in [0, 1].
+    """Split the digits 60 : 20 : 20 into train, validation and test, stratified by class; floats in [0, 1].
 
     Example:
         >>> {name: len(part) for name, part in digits_parts(seed=0).items()}
@@ -98,19 +92,7 @@ DIGITS_CORRUPTIONS: Mapping[str, Callable[[Tensor, int, torch.Generator], Tensor
 
 
 def corrupted_digits(images: Tensor, kind: str, strength: int, seed: int) -> Tensor:
-    """Corrupt images.
-
-    Args:
-        images: `(N, C, H, W)` in [0, 1].
-        kind: one of `DIGITS_CORRUPTIONS`.
-        strength: 0 (the images as they are) to 5.
-        seed: decides directions, places and noise.
-
-    Returns:
-        `(N, C, H, W)` in [0, 1].
-
-    Raises:
-        ValueError: if there is no such kind or strength.
+    """Corrupt images `(N, C, H, W)` in [0, 1] at a strength of 0 (the images as they are) to 5.
 
     Example:
         >>> corrupted_digits(torch.zeros(2, 1, 8, 8), "contrast", 5, seed=0).amax()
@@ -161,18 +143,7 @@ OOD_KINDS: Mapping[str, Callable[[Tensor, torch.Generator], Tensor]] = MappingPr
 
 
 def ood_images(images: Tensor, kind: str, seed: int) -> Tensor:
-    """Make as many images of no class as there are familiar ones.
-
-    Args:
-        images: familiar images, `(N, C, H, W)` in [0, 1].
-        kind: one of `OOD_KINDS`.
-        seed: decides orders and noise.
-
-    Returns:
-        `(N, C, H, W)` in [0, 1].
-
-    Raises:
-        ValueError: if there is no such kind.
+    """Make as many images of no class as there are familiar ones, `(N, C, H, W)` in [0, 1].
 
     Example:
         >>> ood_images(torch.zeros(2, 1, 8, 8), "inverted", seed=0).amin()

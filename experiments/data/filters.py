@@ -96,12 +96,7 @@ def streaked(images: Tensor, radius: int, deviation: float, angles: Tensor) -> T
 def resampled(images: Tensor, offsets: Tensor) -> Tensor:
     """Read each pixel from another place, bilinearly; beyond the edge, the image is mirrored.
 
-    Args:
-        images: `(N, C, H, W)`.
-        offsets: `(N, H, W, 2)`, right and down, in pixels.
-
-    Returns:
-        `(N, C, H, W)`.
+    Offsets are `(N, H, W, 2)`, right and down, in pixels.
     """
     height, width = images.shape[-2:]
     down, right = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
@@ -119,20 +114,10 @@ def zoomed(images: Tensor, factor: float) -> Tensor:
 
 
 def plasma(noise: Tensor, decay: float) -> Tensor:
-    """Make clouds by the diamond-square algorithm on a torus.
+    """Make clouds in [0, 1] by the diamond-square algorithm on a torus of `(N, K, K)` points, K a power of 2.
 
-    From the coarsest grid to the finest, each new point is the mean of its four neighbours plus noise, whose amplitude
-    falls by decay squared a level.
-
-    Args:
-        noise: `(N, K, K)` in [-1, 1], K a power of 2: one number for each point.
-        decay: the larger, the smoother.
-
-    Returns:
-        `(N, K, K)` in [0, 1].
-
-    Raises:
-        ValueError: if K is not a power of 2.
+    From the coarsest grid to the finest, each new point is the mean of its four neighbours plus noise in [-1, 1], whose
+    amplitude falls by decay squared a level.
     """
     size = noise.shape[-1]
     if noise.shape[-2] != size or size < 2 or size & (size - 1):

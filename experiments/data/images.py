@@ -59,14 +59,7 @@ class Pixels(NamedTuple):
 
 
 def fitted(images: Tensor, shape: Shape) -> Tensor:
-    """Give images the channels and the size of a model's: the shorter side is resized, the longer one cropped.
-
-    Args:
-        images: `(N, C, H, W)` uint8.
-        shape: (C, H, W) of the model's inputs.
-
-    Returns:
-        `(N, *shape)` uint8.
+    """Bring uint8 images to a model's (C, H, W): the shorter side is resized, the longer one cropped.
 
     Example:
         >>> fitted(torch.zeros(2, 1, 64, 96, dtype=torch.uint8), (3, 32, 32)).shape

@@ -45,18 +45,7 @@ def ood_sets(data: DataConfig, splits: DataSplits) -> Iterator[InputSet]:
 
 
 def folder_inputs(folder: Path, description: DataDescription) -> InputSet:
-    """Read a folder of images for a model that was trained on other data.
-
-    Args:
-        folder: images, in sub-folders or not; `image_files` lists them in the order of the ids.
-        description: of the data that the model was trained on.
-
-    Returns:
-        The images under the name "images-<folder>", without labels.
-
-    Raises:
-        ValueError: if the model was not trained on images.
-    """
+    """Read a folder of images for a model of `description`, as "images-<folder>", without labels."""
     if description.image_shape is None:
         raise ValueError("description: expected data of images, got texts")
     images = read_images(image_files(folder), description.image_shape)

@@ -28,15 +28,7 @@ def generator_for(*names: str | int) -> torch.Generator:
 
 
 def partition(count: int, shares: Sequence[float], *names: str | int) -> tuple[Tensor, ...]:
-    """Divide a set at random.
-
-    Args:
-        count: its size.
-        shares: of the parts but the first, which takes what is left.
-        names: what it is for, and its seed.
-
-    Returns:
-        Sorted positions, int64, one tensor per part.
+    """Divide a set at random into sorted positions: the first part, which takes what is left, and one per share.
 
     Example:
         >>> [len(part) for part in partition(10, [0.1, 0.2], "example", 0)]
@@ -48,15 +40,7 @@ def partition(count: int, shares: Sequence[float], *names: str | int) -> tuple[T
 
 
 def stratified_partition(labels: Tensor, shares: Sequence[float], *names: str | int) -> tuple[Tensor, ...]:
-    """Divide a set at random, so that each part has its share of every class, to within one example.
-
-    Args:
-        labels: `(N,)` int64.
-        shares: of the parts but the first, which takes what is left.
-        names: what it is for, and its seed.
-
-    Returns:
-        Sorted positions, int64, one tensor per part.
+    """Divide a set at random as `partition` does; each part has its share of every class, to within one example.
 
     Example:
         >>> parts = stratified_partition(torch.tensor([0, 1] * 10), [0.1, 0.2], "example", 0)
@@ -93,15 +77,7 @@ def _rounded(counts: Tensor, sizes: Sequence[int]) -> list[list[int]]:
 
 
 def some(count: int, limit: int | None, *names: str | int) -> Tensor:
-    """Take some positions at random; a smaller limit takes some of what a larger one does.
-
-    Args:
-        count: how many positions there are.
-        limit: how many to take at most; None for all.
-        names: what it is for, and its seed.
-
-    Returns:
-        Sorted positions, `(min(count, limit),)`.
+    """Take sorted positions at random; a smaller limit takes some of what a larger one does, None takes all.
 
     Example:
         >>> some(100, 3, "example").shape, some(2, 3, "example")

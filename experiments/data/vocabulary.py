@@ -54,16 +54,7 @@ class Vocabulary:
         return len(self._numbers) + _RESERVED
 
     def encode(self, texts: Sequence[str], *, max_length: int) -> tuple[Tensor, Tensor]:
-        """Return the numbers of the words of texts.
-
-        Args:
-            texts: N texts.
-            max_length: words after which a text is cut.
-
-        Returns:
-            Numbers `(N, n)` int64 and padding `(N, n)` bool, n the length of the longest text. A text without words
-            is one unknown word.
-        """
+        """Return words as numbers `(N, n)`, and padding; texts are cut; an empty one is one unknown word."""
         rows = [self._row(text, max_length) for text in texts]
         longest = max((len(row) for row in rows), default=1)
         tokens = torch.full((len(rows), longest), PADDING)

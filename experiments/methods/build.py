@@ -65,18 +65,7 @@ def build(
     description: DataDescription,
     num_data: int,
 ) -> ClassificationModule:
-    """Build what Lightning trains.
-
-    Args:
-        method: attention and what was selected for it.
-        model: sizes.
-        training: the budget.
-        description: of the data.
-        num_data: number of training examples.
-
-    Raises:
-        ValueError: if the attention does not know one of the options, or a size is missing.
-    """
+    """Build what Lightning trains: a network and its objective over `num_data` training examples."""
     module = network(method, model=model, training=training, description=description)
     objective = Objective(module, CategoricalLikelihood(description.num_classes), num_data)
     return ClassificationModule(model=module, objective=objective, method=method, training=training)
@@ -85,13 +74,7 @@ def build(
 def network(
     method: MethodConfig, *, model: ModelConfig, training: TrainingConfig, description: DataDescription
 ) -> nn.Module:
-    """Build the network alone: from images, or from `tokens` and `padding_mask`, to logits.
-
-    Args:
-        method: attention and its options.
-        model: sizes.
-        training: its augmentation is part of the network, active in training mode alone.
-        description: of the data.
+    """Build a network: from images, or from `tokens` and `padding_mask`, to logits; augmentation is part of it.
 
     Raises:
         ValueError: if the attention does not know one of the options, or a size is missing.

@@ -108,14 +108,6 @@ def mean_field(model: Module, *, prior_deviation: float = 0.1, initial_deviation
 
     Embeddings of symbols, positions and normalisations keep their weights.
 
-    Args:
-        model: any module whose linear layers are called, as those of the reference models are.
-        prior_deviation: of every weight.
-        initial_deviation: of every weight.
-
-    Returns:
-        The same model.
-
     Raises:
         ValueError: if there is no linear layer, or a host uses weights without calling their layer.
 
