@@ -4,7 +4,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 JOBS ?= 2
-EXTRAS := experiments,vision,text,test,docs
+# What the tests need, and what the other targets need besides
+TESTED := plot,bayesian,frames,vision,text,experiments,test
+EXTRAS := $(TESTED),docs
 
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
@@ -16,7 +18,7 @@ TEST_ENV := OMP_NUM_THREADS=1 MPLBACKEND=Agg
 # $(1): name of the environment, $(2): uv's resolution. Bytecode is compiled at once: a warning of a library's syntax is not ours.
 define test_resolved
 	$(BIN)/uv venv -q --clear --python $(BIN)/python $(VENV)-$(1)
-	$(BIN)/uv pip install -q --compile-bytecode --python $(VENV)-$(1)/bin/python --resolution $(2) '.[experiments,vision,text,test]'
+	$(BIN)/uv pip install -q --compile-bytecode --python $(VENV)-$(1)/bin/python --resolution $(2) '.[$(TESTED)]'
 	$(TEST_ENV) $(VENV)-$(1)/bin/python -m pytest -n $(JOBS) $(TEST_ARGS)
 endef
 

@@ -100,7 +100,11 @@ def imported_by(package: str) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     ("package", "extras"),
-    [("cgp", ("vision", "text")), ("models", ()), ("experiments", ("experiments", "vision", "text"))],
+    [
+        ("cgp", ("plot", "bayesian", "frames", "vision", "text")),
+        ("models", ()),
+        ("experiments", ("experiments", "plot", "bayesian", "frames", "vision", "text")),
+    ],
 )
 def test_every_import_is_declared(
     configuration: configparser.ConfigParser, package: str, extras: tuple[str, ...]
