@@ -10,7 +10,6 @@ from gpytorch.distributions import MultivariateNormal
 from torch import Tensor, nn
 
 from cgp.functional import kep_svgp
-from cgp.functional.column_gaussians import ColumnGaussian
 from cgp.functional.kep_svgp import BRANCHES, MappedGaussian, Projections
 from cgp.functional.padding import mask_tokens
 from cgp.variational import InducingVariables
@@ -114,8 +113,7 @@ class KEPSVGPAttention(PairMixin, GaussianProcessAttention):
         roots = self.variational_strategy.root.to(features.dtype)
         diagonal = self._residual(phi, projected, tokens, merge_map) if self.residual else None
         loss = partial(self.ksvd.loss, phi, projected, tokens)
-        outputs = ColumnGaussian(features @ mean.mT, features, roots, diagonal, loss=loss)
-        return MappedGaussian(outputs, self.head_map.to(features.dtype))
+        return MappedGaussian(features, mean, roots, self.head_map.to(features.dtype), diagonal, loss)
 
     def attention_matrix(self, query: Tensor, **masks: Any) -> Tensor:
         r"""The attention matrix whose singular vectors are learned, :math:`\varphi_q\varphi_k^\top`.
@@ -136,8 +134,8 @@ class KEPSVGPAttention(PairMixin, GaussianProcessAttention):
         return self.training and self.ksvd.weight > 0
 
     def _add_losses(self, posterior: MappedGaussian, tokens: AttentionInputs) -> None:
-        assert posterior.outputs.loss is not None
-        self._add_loss("ksvd", posterior.outputs.loss(), "ksvd")
+        assert posterior.loss is not None
+        self._add_loss("ksvd", posterior.loss(), "ksvd")
 
     def _residual(
         self, phi: tuple[Tensor, Tensor], projected: Projections, tokens: AttentionInputs, merge_map: Tensor | None

@@ -81,7 +81,7 @@ class ColumnGaussian(Gaussian):
 
     def _joint_draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         r"""Draws :math:`\mu_c + AL_c\epsilon_c + \Sigma_{\text{residual}}^{1/2}\epsilon'_c`."""
-        draw = self.mean + self.features @ self._coefficients(sample_shape, generator)
+        draw = self.mean + self.features @ self.coefficients(sample_shape, generator)
         if self.residual_root is None and self.diagonal is None:
             return draw
         epsilon = standard_normal(self.mean, sample_shape, generator)
@@ -90,9 +90,9 @@ class ColumnGaussian(Gaussian):
         assert self.diagonal is not None
         return torch.addcmul(draw, safe_sqrt(self.diagonal), epsilon)
 
-    def _coefficients(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
+    def coefficients(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         r"""Draws of what the features are multiplied with, :math:`L_c\epsilon_c`, ``(*sample_shape, *batch, m, s)``."""
-        batch, (*own, columns, rank, _), like = self.mean.shape[:-2], self.roots.shape, self.mean.new_empty(())
+        batch, (*own, columns, rank, _), like = self.features.shape[:-2], self.roots.shape, self.features.new_empty(())
         if len(own) == 1 and batch:  # one product per head and column for the whole batch
             leading = torch.Size((*sample_shape, *batch[:-1]))
             epsilon = standard_normal(like.expand(*own, columns, rank, leading.numel()), (), generator)

@@ -17,6 +17,7 @@ E and R themselves, the prior is :math:`N(0, I)`, and Λ enters the loss of the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -205,22 +206,35 @@ class MappedGaussian(Gaussian):
     The columns depend on each other through W; ``columns`` is the distribution of each by itself.
 
     Attributes:
-        outputs: J columns, ``(*batch, n, J)``.
+        features: A, ``(*batch, n, r)``, zero at padded tokens.
+        location: means of u, ``(J, r)`` or broadcastable.
+        roots: Cholesky factors of the covariances of u, ``(J, r, r)`` or broadcastable.
         head_map: W, ``(J, s)`` or broadcastable.
+        diagonal: residual variance of every output, ``(*batch, n, 1)``, or None.
+        loss: builds the term that training adds; None where there is none.
 
     Example:
-        >>> outputs = ColumnGaussian(torch.ones(3, 2), torch.zeros(3, 1), torch.zeros(2, 1, 1))
-        >>> MappedGaussian(outputs, torch.ones(2, 1)).rsample()[0]
+        >>> one = torch.ones(1, 1)
+        >>> MappedGaussian(torch.ones(3, 1), 2.0 * one, 0.0 * one[None], one).rsample()[0]
         tensor([2.])
     """
 
-    outputs: ColumnGaussian
+    features: Tensor
+    location: Tensor
+    roots: Tensor
     head_map: Tensor
+    diagonal: Tensor | None = None
+    loss: Callable[[], Tensor] | None = None
+
+    @property
+    def outputs(self) -> ColumnGaussian:
+        """The J outputs before the map."""
+        return ColumnGaussian(self.features @ self.location.mT, self.features, self.roots, self.diagonal)
 
     @property
     def mean(self) -> Tensor:  # type: ignore[override]
         """``(*batch, n, s)``."""
-        return self.outputs.mean @ self.head_map
+        return self.features @ (self.location.mT @ self.head_map)
 
     @property
     def variances(self) -> Tensor:
@@ -235,12 +249,11 @@ class MappedGaussian(Gaussian):
     @property
     def columns(self) -> ColumnGaussian:
         r"""Each column by itself, of covariance :math:`A\big(\sum_j W_{jc}^2S_j\big)A^\top`."""
-        outputs, weights = self.outputs, self.head_map.square()
-        covariances = (outputs.roots @ outputs.roots.mT).flatten(-2)  # (*batch, J, r²)
-        mixed = (weights.mT @ covariances).unflatten(-1, outputs.roots.shape[-2:])
+        weights, covariances = self.head_map.square(), (self.roots @ self.roots.mT).flatten(-2)  # (*batch, J, r²)
+        mixed = (weights.mT @ covariances).unflatten(-1, self.roots.shape[-2:])
         roots = cholesky(mixed, name="covariance of u under the head's map", jitter=0.0)
-        diagonal = None if outputs.diagonal is None else outputs.diagonal * weights.sum(-2, keepdim=True)
-        return ColumnGaussian(self.mean, outputs.features, roots, diagonal)
+        diagonal = None if self.diagonal is None else self.diagonal * weights.sum(-2, keepdim=True)
+        return ColumnGaussian(self.mean, self.features, roots, diagonal)
 
     def rsample(
         self,
@@ -249,4 +262,9 @@ class MappedGaussian(Gaussian):
         generator: torch.Generator | None = None,
     ) -> Tensor:
         """Draws of the outputs, mapped, ``(*sample_shape, *batch, n, s)``."""
+        if sampling == "mean":
+            return self.mean.expand(*sample_shape, *self.mean.shape)
+        if sampling == "joint" and self.diagonal is None:  # u is mapped first: it is smaller than the outputs
+            u = self.location.mT + self.outputs.coefficients(sample_shape, generator)
+            return self.features @ (u @ self.head_map)
         return self.outputs.rsample(sampling, sample_shape, generator) @ self.head_map
