@@ -186,9 +186,10 @@ class Attention(FreezableModule):
         self._check_inputs(query, key, value)
         is_self = key is None
         memory = query if key is None else key
-        masks = read_masks(
-            memory, query.shape[-2], key_padding_mask, attn_mask, is_causal, any_mask=self.takes_any_mask
-        )
+        masks = MaskReading(None, None, False)
+        if is_causal or key_padding_mask is not None or attn_mask is not None:
+            given = key_padding_mask, attn_mask, is_causal
+            masks = read_masks(memory, query.shape[-2], *given, any_mask=self.takes_any_mask)
         if masks.is_causal and not self.takes_causal:
             raise ValueError(f"is_causal: {type(self).__name__} as configured is not defined under a causal mask")
         query, memory, value = self._clear_padding(query, memory, value, masks, is_self)

@@ -82,23 +82,6 @@ class CorrelatedAttention(GaussianProcessAttention):
             given = {name: value for name, value in start.items() if value is not None}
             self.softmax = SoftmaxPosterior(num_heads, self.head_dim, noise=noise, **given).to(self.in_proj.weight)
 
-    def attend(self, tokens: AttentionInputs) -> Tensor:
-        """As every Gaussian-process block; joint draws are refused under a causal mask."""
-        if tokens.is_causal and self.sampling == "joint":
-            raise ValueError(
-                "sampling: 'joint' (and posterior) is not defined under a causal mask, where each row conditions on "
-                "its own prefix; expected 'mean' or 'marginal'"
-            )
-        return super().attend(tokens)
-
-    @property
-    def draws_from_gaussian(self) -> bool:
-        """A draw is one of :meth:`gaussian`, which several draws can share."""
-        return True
-
-    def _wants_loss(self) -> bool:
-        return self.training and self.objective is not None
-
     def _add_losses(self, posterior: Any, tokens: AttentionInputs) -> None:
         """Minus the log-density in nats per real token and column, summed over heads, averaged over the batch."""
         if tokens.is_causal:

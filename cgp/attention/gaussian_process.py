@@ -43,6 +43,7 @@ class GaussianProcessAttention(Attention):
     """
 
     stochastic = True
+    objective: str | None = None  # of a regulariser, where there is one
 
     def __init__(
         self,
@@ -81,8 +82,16 @@ class GaussianProcessAttention(Attention):
 
         Returns:
             ``(*batch, h, Nq, s)``, with ``num_samples`` draws in front if that is set and the block draws.
+
+        Raises:
+            ValueError: if a joint draw is asked for under a causal mask.
         """
-        with full_precision(tokens.q.device):
+        if tokens.is_causal and self.sampling == "joint":
+            raise ValueError(
+                "sampling: 'joint' (and posterior) is not defined under a causal mask, where each row conditions on "
+                "its own prefix; expected 'mean' or 'marginal'"
+            )
+        with torch.autocast(tokens.q.device.type, enabled=False):
             wants_loss = self._wants_loss()
             if self.sampling == "mean" and not wants_loss:
                 return self.mean(tokens)
@@ -190,7 +199,7 @@ class GaussianProcessAttention(Attention):
         return LazyMultivariateNormal(posterior.mean.mT, partial(_covariance, posterior), variance=variance)
 
     def _wants_loss(self) -> bool:
-        return False
+        return self.training and self.objective is not None
 
     def _add_losses(self, posterior: Any, tokens: AttentionInputs) -> None:
         """Register the loss terms of a posterior: all that a forward pass writes."""

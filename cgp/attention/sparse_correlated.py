@@ -148,7 +148,7 @@ class SparseCGPAttention(CorrelatedAttention):
 
     def _inducing(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Inducing inputs and the inverse factor of their covariance."""
-        points, frozen = self._points(dtype), self.frozen_factor("whitening")
+        points, frozen = self._points(dtype), self._frozen.get("whitening")
         return points, whiten(self.canonical.gram(points)) if frozen is None else frozen.to(dtype)
 
     def _features(self, *sets: Tensor) -> tuple[Tensor, ...]:

@@ -19,8 +19,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from .gaussians import DenseGaussian, Gaussian, log_normal
-from .lazy import lazy
+from .gaussians import DenseGaussian, Gaussian, lazy, log_normal
 from .linalg import cholesky, explained_variances, log_determinant, product, solve, solve_lower
 from .padding import add_noise, count_tokens, mask_gram, mask_tokens
 

@@ -7,7 +7,9 @@ covariance; the classes differ in what they know of that covariance.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,12 +25,42 @@ __all__ = [
     "LowRankGaussian",
     "MarginalGaussian",
     "check_sampling",
+    "lazy",
     "log_normal",
     "marginal_draw",
     "safe_sqrt",
 ]
 
 SAMPLING = ("mean", "marginal", "joint")
+T = TypeVar("T")
+
+
+class lazy(Generic[T]):  # noqa: N801
+    """As :func:`functools.cached_property`, without its lock, which compilers cannot trace.
+
+    Args:
+        compute: the method that computes the attribute.
+
+    Example:
+        >>> class Square:
+        ...     side = 3
+        ...
+        ...     @lazy
+        ...     def area(self):
+        ...         return self.side**2
+        >>> square = Square()
+        >>> "area" in vars(square), square.area, "area" in vars(square)
+        (False, 9, True)
+    """
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self.compute, self.name, self.__doc__ = compute, compute.__name__, compute.__doc__
+
+    def __get__(self, instance: Any, owner: type | None = None) -> T:
+        """The value, which from then on is an attribute of the instance."""
+        value = self.compute(instance)
+        setattr(instance, self.name, value)
+        return value
 
 
 def check_sampling(sampling: str, allowed: tuple[str, ...] = SAMPLING) -> None:

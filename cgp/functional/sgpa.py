@@ -24,8 +24,7 @@ import torch
 from torch import Tensor
 
 from .column_gaussians import ColumnGaussian
-from .gaussians import DenseGaussian, Gaussian, safe_sqrt
-from .lazy import lazy
+from .gaussians import DenseGaussian, Gaussian, lazy, safe_sqrt
 from .linalg import cholesky, inverse_factor, log_determinant
 from .padding import add_noise, mask_gram, mask_tokens
 

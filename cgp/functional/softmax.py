@@ -24,8 +24,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from .correlated import ExactPosterior
-from .gaussians import DenseGaussian, Gaussian, LowRankGaussian
-from .lazy import lazy
+from .gaussians import DenseGaussian, Gaussian, LowRankGaussian, lazy
 from .sparse_correlated import SparsePosterior
 
 __all__ = ["AroundMean"]

@@ -21,9 +21,8 @@ import torch
 from torch import Tensor
 
 from .correlated import check_objective
-from .gaussians import Gaussian, LowRankGaussian, log_normal
+from .gaussians import Gaussian, LowRankGaussian, lazy, log_normal
 from .kernels import Canonical
-from .lazy import lazy
 from .linalg import cholesky, inverse, inverse_factor, log_determinant, product, quadratic_forms
 from .padding import add_noise, count_tokens, mask_gram, mask_tokens
 
