@@ -75,7 +75,7 @@ class Fitted:
         """Lay out for the width at hand."""
         grid, shown = self.grid, _fitting(self.grid, options.max_width)
         if grid.title:
-            yield Text(grid.title, style="bold")
+            yield Text(escape(grid.title, "terminal"), style="bold")
         table = Table(show_edge=False, box=None)
         for place, name in enumerate(grid.header[:shown]):
             left = not place or name in grid.left

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.table import Table
 from torch import Tensor, nn
 
 from cgp.model.inputs import call_model, to_device
@@ -22,7 +21,7 @@ from experiments.evaluation import mean_probabilities, uncertainty
 from experiments.evaluation.diagnostics import write_diagnostics
 from experiments.methods import OF_PREDICTIONS
 from experiments.methods.drawing import drawing, stochastic_layers
-from experiments.reports.tables import write_csv
+from experiments.reports.tables import Cell, Fitted, Grid, write_csv
 from experiments.runs.prediction import Predictions, is_predicted, save_predictions
 from experiments.runs.run import Run, needed_runs
 
@@ -124,7 +123,7 @@ def with_inputs(run: Run, *, ood: Sequence[str] = (), full: bool = False) -> Run
     return dataclasses.replace(config, data=data, evaluation=evaluation)
 
 
-def predict_images(run: Run, folder: Path) -> Table:
+def predict_images(run: Run, folder: Path) -> Fitted:
     """Predict a folder of images anew, and note the class and the uncertainties of each file.
 
     Returns:
@@ -144,10 +143,12 @@ def predict_images(run: Run, folder: Path) -> Table:
     run.complete(record | {"images": before | {inputs.name: place}})
     rows = _image_rows(run, logits, [str(file.relative_to(folder)) for file in image_files(folder)])
     write_csv(path.with_suffix(".csv"), rows)
-    table = Table(*rows[0], title=f"{len(rows):,} images of {folder}, all in {path.with_suffix('.csv')}")
-    for row in rows[:_SHOWN]:
-        table.add_row(*(f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values()))
-    return table
+    title = f"{len(rows):,} images of {folder}, all in {path.with_suffix('.csv')}"
+    shown = [
+        [Cell(f"{value:.3f}" if isinstance(value, float) else str(value)) for value in row.values()]
+        for row in rows[:_SHOWN]
+    ]
+    return Fitted(Grid(list(rows[0]), shown, title=title))
 
 
 def _logits_of_images(run: Run, inputs: InputSet) -> Tensor:  # shape: (S, N, classes)
