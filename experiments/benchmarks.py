@@ -69,7 +69,8 @@ def benchmark(
     torch.manual_seed(0)
     blocks = {n: _measure_blocks(n, threads, rounds) for n in lengths}
     epochs = {name: _measure_models(name, threads, rounds) for name in models}
-    write_text(out, _page(blocks, epochs, threads, rounds))
+    chosen = f"--lengths '{_listed(lengths)}' --models '{_listed(models)}' --threads {threads} --rounds {rounds}"
+    write_text(out, _page(blocks, epochs, chosen, _machine(threads)))
 
 
 def interleaved(
@@ -214,8 +215,8 @@ def _step(model: nn.Module, inputs: Any, batch: int, count: int) -> Callable[[],
 def _page(
     blocks: Mapping[int, Mapping[str, Mapping[str, float]]],
     epochs: Mapping[str, Mapping[str, tuple[float, float]]],
-    threads: int,
-    rounds: int,
+    options: str,
+    machine: str,
 ) -> str:
     """The page: one table of blocks, one of models."""
     head = [f"n {n}: forward | training | bytes" for n in blocks]
@@ -227,7 +228,11 @@ def _page(
     for position, name in enumerate(BLOCKS):
         ratios = [f"{m[name][0]:.3g} s" if position == 0 else f"{m[name][1]:.2f}" for m in epochs.values()]
         lines.append(f"| {name} | {' | '.join(ratios)} |")
-    return _INTRODUCTION.format(machine=_machine(threads), rounds=rounds, tables="\n".join(lines))
+    return _INTRODUCTION.format(machine=machine, options=options, tables="\n".join(lines))
+
+
+def _listed(values: Sequence[object]) -> str:
+    return f"[{','.join(str(value) for value in values)}]"
 
 
 def _cells(row: Mapping[str, float]) -> str:
@@ -245,10 +250,10 @@ def _machine(threads: int) -> str:
 
 _INTRODUCTION = """# Benchmarks
 
-Written by the command, not edited: `python -m experiments.benchmarks`. {machine}.
+Written by the command, not edited: `python -m experiments.benchmarks {options}`. {machine}.
 
 Blocks as a user gets them (d 128, h 4, defaults; batches of 32, 16 and 8 sequences of 64, 256 and 512 tokens) over
-softmax attention in the same round of the same process: median of {rounds} rounds ± half the distance of the quartiles.
+softmax attention in the same round of the same process: median of the rounds ± half the distance of the quartiles.
 *Forward*: one draw from the posterior in eval mode, without a graph. *Training*: forward and backward with what the
 block adds to the loss. *Bytes*: kept for the backward pass. Whole models: seconds of an epoch with softmax attention,
 and training steps (objective, backward, Adam) over softmax's.
