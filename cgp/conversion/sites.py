@@ -17,6 +17,7 @@ from .hooks import attends_eagerly, is_attached
 __all__ = ["Site", "attention_sites"]
 
 _HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads", "num_head", "num_attn_heads")
+_MAPS = {"qkv", "qk", "q", "k", "kv", "query", "key", "q_proj", "k_proj", "to_q", "to_k", "to_qkv", "Wqkv"}
 _DEPTH = 3  # of helper functions that are read for the call
 
 
@@ -92,6 +93,8 @@ def _state(module: Any) -> tuple[str, str]:
         reason = _switched_off(module, called)
         return ("unreachable", reason) if reason else ("softmax", "")
     name = type(module).__name__.lower()
+    if "softmax" in called and _MAPS & module._modules.keys():
+        return "unreachable", "computes attention by hand"
     if "attention" not in name and "attn" not in name and not isinstance(module, Attention):
         return "", ""
     if "softmax" in called or any(isinstance(child, nn.Softmax) for child in module.children()):

@@ -62,25 +62,22 @@ class Host(NamedTuple):
     kind: str = ""
 
 
-def coverage(*, library: str = "torch", part: int = 0, parts: int = 1, out: Path = Path("docs/results")) -> None:
-    """Convert a part of a library's families, and write what came of all that have been asked.
+def coverage(*, library: str = "torch", families: list[str] | None = None, out: Path = Path("docs/results")) -> None:
+    """Convert families of a library, and write what came of all that have been asked.
 
     Args:
         library: `timm`, `transformers` or `torch` (with torchvision).
-        part: which of the parts, from 0.
-        parts: into which the families are cut.
-        out: folder of `coverage.csv`, which keeps the rows of other parts, and `coverage.md`.
+        families: which; None is those that the table does not hold yet.
+        out: folder of `coverage.csv`, which keeps its rows, and `coverage.md`; both are written after every family.
     """
-    families = _LIBRARIES[library]()
-    table = out / "coverage.csv"
-    kept = _read(table)
-    for family in sorted(families)[part::parts]:
-        row = {"library": library, "family": family, **_asked(families[family])}
+    known, kept = _LIBRARIES[library](), _read(out / "coverage.csv")
+    for family in families or sorted(name for name in known if (library, name) not in kept):
+        row = {"library": library, "family": family, **_asked(known[family])}
         print(*row.values(), flush=True)
         kept[library, family] = row
-    rows = [kept[key] for key in sorted(kept)]
-    write_csv(table, rows)
-    write_text(out / "coverage.md", _markdown(rows))
+        rows = [kept[key] for key in sorted(kept)]
+        write_csv(out / "coverage.csv", rows)
+        write_text(out / "coverage.md", _markdown(rows))
 
 
 def _asked(make: Callable[[], Host]) -> dict[str, Any]:
@@ -275,7 +272,7 @@ def _read(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
 
 def _markdown(rows: list[dict[str, Any]]) -> str:
     lines = ["# Which models can be converted", "", *(sys.modules[__name__].__doc__ or "").split("\n")[2:-1], ""]
-    lines += ["`python -m experiments.studies.coverage --library timm|transformers|torch [--part 0 --parts 8]`", ""]
+    lines += ["`python -m experiments.studies.coverage --library timm|transformers|torch`", ""]
     lines += ["| library | converted | of families with attention that ran | refused, partly | not run, no attention |"]
     lines += ["| --- | ---: | ---: | ---: | ---: |", *_summary(rows), ""]
     for library in dict.fromkeys(row["library"] for row in rows):
