@@ -155,6 +155,10 @@ def _attend(heads: ConvertedHeads, call: Callable[[], Tensor], given: dict[str, 
         q, k = q.unflatten(0, (-1, h)), k.unflatten(0, (-1, h))
         mask = mask.unflatten(0, (-1, h)) if mask is not None and mask.dim() == 3 and len(mask) > 1 else mask
         return heads.attend(HostAttention(lambda: call().unflatten(0, (-1, h)), q, k, mask, *common)).flatten(0, 1)
+    if q.dim() == 5 and shape[1] == h:  # heads before windows
+        q, k = q.movedim(1, -3), k.movedim(1, -3)
+        mask = mask.movedim(1, -3) if mask is not None and mask.dim() == 5 else mask
+        return heads.attend(HostAttention(lambda: call().movedim(1, -3), q, k, mask, *common)).movedim(-3, 1)
     raise ValueError(f"{heads.path}: expected queries of {h} heads, got shape {tuple(shape)}")
 
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from cgp import CategoricalLikelihood, CGPAttention, Objective, SoftmaxAttention
+from cgp import CategoricalLikelihood, CGPAttention, KernelAttention, Objective, SGPAttention, SoftmaxAttention
 from cgp.conversion import ConvertedHeads, attention_sites, convert
-from cgp.conversion.hooks import is_attached
+from cgp.conversion.hooks import _attend, is_attached
 from cgp.model.inputs import call_model
 from tests.cgp.conversion import hosts
 from tests.cgp.conversion.hosts import DECODERS, ENCODERS, HOSTS, Host
@@ -457,6 +457,20 @@ def test_reference_models_are_hosts_too():
     torch.testing.assert_close(convert(model, layers="all")(x), model(x), atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("kind", [SGPAttention, KernelAttention])
+def test_blocks_with_means_of_their_own_take_the_place_of_attention(kind):
+    """As the guide puts them there by hand."""
+    host = hosts.timm_vit()
+    for layer in host.model.blocks:
+        block = kind(16, 2)
+        maps = dict(zip(("query", "key", "value"), layer.attn.qkv.weight.detach().chunk(3), strict=True))
+        block.in_proj.weight.data.copy_(torch.cat([maps[name] for name in block.processes]))
+        block.out_proj.load_state_dict(layer.attn.proj.state_dict())
+        layer.attn = block
+    host.model.train()(host.inputs).sum().backward()
+    assert all(layer.attn.in_proj.weight.grad.any() for layer in host.model.blocks)
+
+
 # What cannot be converted
 
 
@@ -474,6 +488,18 @@ class Attention(nn.Module):
         return (x @ x.mT).softmax(-1) @ x
 
 
+class Unnamed(nn.Module):
+    """Attention that is not called so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qk = nn.Linear(16, 32)
+
+    def forward(self, x):
+        q, k = self.qk(x).chunk(2, -1)
+        return (q @ k.mT).softmax(-1) @ x
+
+
 class OwnForward(nn.MultiheadAttention):
     def forward(self, x):
         return super().forward(x, x, x)[0]
@@ -484,6 +510,7 @@ class OwnForward(nn.MultiheadAttention):
     [
         (lambda: nn.Linear(2, 2), "got none in Linear$"),
         (lambda: nn.Sequential(Attention()), r"0 \(.*Attention\): computes attention by hand"),
+        (lambda: nn.Sequential(Unnamed()), r"0 \(.*Unnamed\): computes attention by hand"),
         (lambda: nn.MultiheadAttention(16, 2, add_zero_attn=True), "the model .*appends keys that are no tokens"),
         (lambda: nn.Sequential(nn.MultiheadAttention(16, 2, add_bias_kv=True)), "0 .*add_bias_kv"),
         (lambda: OwnForward(16, 2), "OwnForward.*in a forward of its own"),
@@ -514,6 +541,29 @@ def test_a_host_that_turns_to_attention_by_hand_says_so_when_it_draws():
     torch.testing.assert_close(run(host, model), run(host, host.model), atol=1e-5, rtol=0)
     with pytest.raises(ValueError, match=r"blocks.2.attn: expected a call of scaled_dot_product_attention"):
         draw(host, model)
+
+
+@pytest.mark.parametrize("shape", ["windows", "folded", "packed"])
+def test_heads_are_found_where_a_host_has_them(shape):
+    """Before windows, folded into the batch, or side by side as the queries of one new token."""
+    q, k, v = torch.randn(3, 2, 4, 5, 8).unbind(0)
+    heads = ConvertedHeads(4)
+    heads.sampling = "marginal"
+
+    def attend(q, k, v):
+        torch.manual_seed(0)
+        given = {"query": q, "key": k}
+        return _attend(heads, lambda: nn.functional.scaled_dot_product_attention(q, k, v), given, True)
+
+    if shape == "windows":
+        moved = attend(*(x[:, :, None].expand(2, 4, 1, 5, 8) for x in (q, k, v)))[:, :, 0]
+    elif shape == "folded":
+        moved = attend(*(x.flatten(0, 1) for x in (q, k, v))).unflatten(0, (2, 4))
+    else:  # four heads of queries, two of keys
+        q, k, v = q[..., :1, :], k[:, :2], v[:, :2]
+        moved = attend(q.reshape(2, 2, 2, 8), k, v).reshape(2, 4, 1, 8)
+        k, v = k.repeat_interleave(2, 1), v.repeat_interleave(2, 1)
+    torch.testing.assert_close(moved, attend(q, k, v))
 
 
 def test_wrong_numbers_of_heads_are_named():
