@@ -74,8 +74,8 @@ def assess(
             :func:`cgp.model.inputs.batches`), or a list of batches ``(inputs, labels)``.
         train: labelled data that it was trained on, likewise; None leaves the scores of the representation out.
         corrupt: corrupted inputs of the known kind, by name: functions of a batch's inputs, which are applied to the
-            validation data, or inputs.
-        ood: inputs of other kinds, by name.
+            validation data, or inputs. They are scored as ``ood`` is.
+        ood: inputs of other kinds, by names of their own.
         posterior: which layers of the model get a posterior: "last", "first", "all", or None. A model that is converted
             or has other stochastic layers keeps those.
         folds: K, at least 2.
@@ -116,6 +116,8 @@ def assess(
     tuned = _Tuned(search, known, labels, fold_of, draws=drawing is not None)
     y = labels.cpu().numpy()
     probabilities = {name: p.cpu().numpy() for name, p in tuned.methods().items()}
+    if twice := sorted(set(corrupt or ()) & set(ood or ())):
+        raise ValueError(f"ood: expected names that corrupt does not have, got {', '.join(twice)} in both")
     others = {**_corrupted(corrupt, known, batch_size, model), **_others(ood, batch_size, model)}
     scores = _Scores(model, tuned, train, features, batch_size)
     return Assessment(
@@ -221,7 +223,7 @@ class _Scores:
                 continue
             draws = (logits / temperature).softmax(-1)
             total = torch.special.entr(draws.mean(0)).sum(-1)
-            parts[-1]["posterior's entropy"] = total
+            parts[-1]["widest posterior's entropy"] = total
             parts[-1]["epistemic"] = total - torch.special.entr(draws).sum(-1).mean(0)
         found = {name: torch.cat([part[name] for part in parts]).cpu().numpy() for name in parts[0]}
         return found if distance is None else found | {"Mahalanobis": distance(self._features(data))}
@@ -250,7 +252,7 @@ def _read(data: Any, batch_size: int | None, model: nn.Module) -> list[Batch]:
         for batch in batches(iter(data) if are_batches else data, batch_size)
     ]
     if not found:
-        raise ValueError("data: expected at least one batch, got none")
+        raise ValueError("validation, train, corrupt, ood: expected at least one batch, got none")
     return found
 
 

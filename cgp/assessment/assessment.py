@@ -78,14 +78,21 @@ class Assessment:
 
     @property
     def sentence(self) -> str:
-        """Which uncertainty to use, and by how much it helps: what differs by two standard errors counts."""
+        """Which uncertainty to use, and by how much it helps.
+
+        A posterior or a temperature is advised if it lowers the NLL by two standard errors; of the scores that detect
+        other inputs the one with the largest AUROC is named.
+        """
         parts = [self._advice()]
         for name, detectors in self.detection.items():
             best = max(detectors, key=lambda detector: detectors[detector].auroc)
-            plain = detectors[next(iter(detectors))]
+            first = next(iter(detectors))
+            plain = detectors[first]
             parts.append(
-                f"To tell {name} from the known, use {best}: AUROC {detectors[best].auroc:.3f}, "
-                f"against {plain.auroc:.3f} for {next(iter(detectors))}."
+                f"Nothing tells {name} from in-distribution inputs better than {first}: AUROC {plain.auroc:.3f}."
+                if best == first
+                else f"To tell {name} from in-distribution inputs, use the {best}: "
+                f"AUROC {detectors[best].auroc:.3f}, against {plain.auroc:.3f} for {first}."
             )
         return " ".join(parts)
 
@@ -130,13 +137,16 @@ class Assessment:
     def _advice(self) -> str:
         scaled, beyond = self.differences["temperature"]["nll"], self.beyond_temperature
         if beyond is not None and beyond.mean < -2 * beyond.error:
-            return f"Use the posterior with a temperature: its NLL differs from a temperature's by {beyond} nats."
+            return (
+                "Use the posterior of the best likelihood with its temperature (calibrate with "
+                f"criterion='likelihood'): its NLL differs from a temperature's by {beyond} nats."
+            )
         if beyond is not None:
             nothing = f"The posterior adds nothing here beyond a temperature (NLL {beyond} nats)"
         if scaled.mean < -2 * scaled.error:
-            use = "Use a temperature" if beyond is None else f"{nothing}: use that"
+            use = "Use a temperature" if beyond is None else f"{nothing}: use the temperature alone"
             return f"{use}; it changes the NLL by {scaled} nats."
-        what = "Use the model as it is" if beyond is None else f"{nothing}, and a temperature nothing beyond the model"
+        what = "Use the model as it is" if beyond is None else f"{nothing}, nor a temperature beyond the model"
         return f"{what}: a temperature changes its NLL by {scaled} nats."
 
 

@@ -100,12 +100,20 @@ def test_the_report_can_be_read(report):
 @pytest.mark.parametrize(
     ("beyond", "scaled", "words"),
     [
-        (Difference(-0.02, 0.005), Difference(-0.03, 0.01), "Use the posterior with a temperature"),
-        (Difference(-0.001, 0.005), Difference(-0.03, 0.01), "adds nothing here beyond a temperature .*: use that"),
+        (
+            Difference(-0.02, 0.005),
+            Difference(-0.03, 0.01),
+            "Use the posterior of the best likelihood with its temperature",
+        ),
+        (
+            Difference(-0.001, 0.005),
+            Difference(-0.03, 0.01),
+            "adds nothing here beyond a temperature .*: use the temperature alone",
+        ),
         (
             Difference(0.01, 0.005),
             Difference(-0.01, 0.01),
-            "adds nothing .*, and a temperature nothing beyond the model",
+            "adds nothing .*, nor a temperature beyond the model",
         ),
         (None, Difference(-0.03, 0.01), "Use a temperature; it changes the NLL by -0.0300 ± 0.0100 nats"),
         (None, Difference(-0.01, 0.01), "Use the model as it is"),
@@ -117,8 +125,20 @@ def test_the_sentence_goes_by_two_standard_errors(report, beyond, scaled, words)
     changed = dataclasses.replace(report, beyond_temperature=beyond, differences=differences, detection=detection)
     assert pytest.importorskip("re").search(words, changed.sentence)
     assert changed.sentence.endswith(
-        "To tell noise from the known, use energy: AUROC 0.900, against 0.800 for 1 - confidence."
+        "To tell noise from in-distribution inputs, use the energy: AUROC 0.900, against 0.800 for 1 - confidence."
     )
+
+
+def test_the_sentence_says_where_nothing_beats_the_confidence(report):
+    detection = {"noise": {"1 - confidence": Detection(0.9, 0.4), "energy": Detection(0.8, 0.5)}}
+    sentence = dataclasses.replace(report, detection=detection).sentence
+    assert sentence.endswith("Nothing tells noise from in-distribution inputs better than 1 - confidence: AUROC 0.900.")
+
+
+def test_two_sets_of_one_name_are_refused():
+    data = [(torch.randn(20, 4), torch.randint(2, (20,)))]
+    with pytest.raises(ValueError, match="ood: expected names that corrupt does not have"):
+        assess(nn.Linear(4, 2), data, corrupt={"a": data[0][0]}, ood={"a": data[0][0]}, posterior=None)
 
 
 def test_a_model_is_not_changed_and_converted_ones_keep_their_layers():
@@ -145,7 +165,7 @@ def test_features_are_what_the_last_linear_layer_reads():
         ({"folds": 1}, "folds: expected at least 2"),
         ({"posterior": "middle"}, "posterior: expected one of"),
         ({"validation": X[:20]}, "expected batches"),
-        ({"validation": []}, "data: expected at least one batch"),
+        ({"validation": []}, "expected at least one batch, got none"),
     ],
 )
 def test_bad_arguments_are_refused(options, message):

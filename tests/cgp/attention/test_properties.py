@@ -39,15 +39,11 @@ def cases(draw) -> Case:
     if mean == "kernel":
         options["coupling"] = draw(st.sampled_from(["direct", "latent"]))
         options["kernel"] = draw(st.sampled_from(["rbf", "matern12", "matern32", "matern52", "rq"]))
-        bounds = ["elbo", "paper_mc"] if sparse or options["coupling"] == "latent" else []
-        options["objective"] = draw(st.sampled_from(["marginal", "joint", *bounds]))
-    else:
-        options["statistics"] = draw(st.sampled_from(["sequence", "learned", "bounded"]))
+        options["objective"] = draw(st.sampled_from([None, "marginal", "joint"]))
     if sparse:
         options["num_inducing"] = draw(st.integers(1, 24))
         if mean == "kernel":
-            options["conditional"] = draw(st.sampled_from(["dtc", "sor"]))
-            options["inducing"] = draw(st.sampled_from(["learned", "pooled"]))
+            options["approximation"] = draw(st.sampled_from(["dtc", "sor"]))
     n = draw(st.integers(1, 20))
     return Case(
         sparse,
@@ -91,7 +87,7 @@ def check(case: Case) -> None:
     assert (variance >= 0).all()
     assert not variance[..., case.num_tokens - case.padded :].any()
     if case.options["mean"] == "kernel":
-        noise = case.options["noise"] if case.options.get("conditional") == "sor" else 0.0
+        noise = case.options["noise"] if case.options.get("approximation") == "sor" else 0.0
         assert (variance <= 1.0 + noise + 1e-2).all()
 
 
