@@ -115,7 +115,7 @@ class Attention(FreezableModule):
             token_map: what happens to the projected tokens before they attend (normalised queries, rotary positions).
 
         Returns:
-            AttentionInputs ``(*batch, Nq, d)``; ``(S, *batch, Nq, d)`` if ``num_samples`` is S and the block draws.
+            Tokens ``(*batch, Nq, d)``; ``(S, *batch, Nq, d)`` if ``num_samples`` is S and the block draws.
         """
         tokens = self.project(
             query,

@@ -109,7 +109,7 @@ class RowKernel(Kernel):
     a they are views of one canonical process.
 
     Args:
-        kernel: κ, see :func:`cgp.kernels.base_kernel_from`.
+        kernel: κ, see :func:`cgp.kernels.base_kernels.base_kernel_from`.
         num_processes: P.
         input_dim: d.
         structure: see :func:`correlated_covariance`.
