@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
 from torch import Tensor, nn
 
 from cgp.model.inputs import call_model
@@ -72,13 +73,11 @@ class Mahalanobis:
         classes, index = np.unique(labels, return_inverse=True)
         self.means = np.stack([features[index == c].mean(0) for c in range(len(classes))])
         covariance = LedoitWolf(assume_centered=True).fit(features - self.means[index]).covariance_
-        self.whitening = np.linalg.inv(
-            np.linalg.cholesky(covariance + 1e-9 * np.trace(covariance) * np.eye(len(covariance)))
-        )
+        self.factor = np.linalg.cholesky(covariance + 1e-9 * np.trace(covariance) * np.eye(len(covariance)))
 
     def __call__(self, features: Array) -> Array:
         """The distance of each input, ``(N,)``."""
-        white, means = features @ self.whitening.T, self.means @ self.whitening.T
+        white, means = (solve_triangular(self.factor, z.T, lower=True).T for z in (features, self.means))
         squares = np.square(white).sum(1)[:, None] - 2 * white @ means.T + np.square(means).sum(1)
         return squares.min(1)
 
