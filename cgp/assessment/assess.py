@@ -26,6 +26,7 @@ from cgp.model.amplitudes import (
 )
 from cgp.model.blocks import attention_blocks
 from cgp.model.inputs import Batch, batches, logits_of, model_device, to_device
+from cgp.model.prediction import uncertainties
 from cgp.model.twin import twin, uncompiled
 
 from .assessment import Assessment, Detection, Difference
@@ -63,10 +64,13 @@ def assess(
     would choose. Temperatures and amplitudes are chosen on all folds but the one that is scored, and differences
     between methods are paired, example by example.
 
+    With ``train``, a Gaussian-process read-out of the representation (:class:`cgp.regression.GPReadout`) with a
+    temperature is one of them.
+
     On inputs of other kinds, the scores that detect them are compared: one minus the largest probability, the entropy,
     the energy :math:`-\log\sum_c e^{f_c}`, the widest posterior's entropy and its epistemic part, and with ``train``
-    the class-conditional Mahalanobis distance of the representation, by itself and in a sum with the energy (both in
-    standard deviations over the validation data).
+    two of the representation: the class-conditional Mahalanobis distance and the read-out's variance, each by itself
+    and in a sum with the energy (both in standard deviations over the validation data).
 
     Args:
         model: any classifier with logits ``(N, C)``, converted or not. It is not changed.
@@ -115,11 +119,13 @@ def assess(
     search = AmplitudeSearch(drawing or model, num_samples, sampling, seed, output)
     tuned = _Tuned(search, known, labels, fold_of, draws=drawing is not None)
     y = labels.cpu().numpy()
-    probabilities = {name: p.cpu().numpy() for name, p in tuned.methods().items()}
+    representation = _Representation(model, features, train, batch_size)
+    methods = tuned.methods() | representation.methods(known, tuned)
+    probabilities = {name: p.cpu().numpy() for name, p in methods.items()}
     if twice := sorted(set(corrupt or ()) & set(ood or ())):
         raise ValueError(f"ood: expected names that corrupt does not have, got {', '.join(twice)} in both")
     others = {**_corrupted(corrupt, known, batch_size, model), **_others(ood, batch_size, model)}
-    scores = _Scores(model, tuned, train, features, batch_size)
+    scores = _Scores(tuned, representation)
     return Assessment(
         scores={name: metrics.classification_scores(p, y) for name, p in probabilities.items()},
         differences={name: _differences(p, probabilities["as trained"], y) for name, p in probabilities.items()},
@@ -153,13 +159,17 @@ class _Tuned:
 
     def methods(self) -> dict[str, Tensor]:
         """Probabilities ``(N, C)`` by method."""
-        found = {"as trained": self.logits[0.0].softmax(-1)[0]}
-        found["temperature"] = self._folds(lambda rows: (0.0, self._at(0.0, TEMPERATURES, rows).temperature))
+        found = {"as trained": self.logits[0.0].softmax(-1)[0], "temperature": self.scaled(self.logits[0.0])}
         if self.draws:
-            found["posterior"] = self._folds(lambda rows: self.best(rows, "likelihood", fits=False))
-            found["posterior + temperature"] = self._folds(lambda rows: self.best(rows, "likelihood"))
-            found["widest posterior"] = self._folds(lambda rows: self.best(rows, "widest"))
+            found["posterior"] = self._drawn("likelihood", fits=False)
+            found["posterior + temperature"] = self._drawn("likelihood")
+            found["widest posterior"] = self._drawn("widest")
         return found
+
+    def scaled(self, logits: Tensor) -> Tensor:
+        """Probabilities ``(N, C)`` of logits ``(1, N, C)``, divided by the temperature that the other folds choose."""
+        scores = LabelScores.of(logits, self.labels, TEMPERATURES)
+        return self._folds(lambda rows: (logits, trial(0.0, [scores], TEMPERATURES, rows).temperature))
 
     def best(self, rows: Tensor, criterion: str, *, fits: bool = True) -> tuple[float, float]:
         """The factor of the amplitudes (0: no posterior) and the temperature that some labels choose."""
@@ -176,42 +186,78 @@ class _Tuned:
         scores = LabelScores(*(values[kept] for values in self.seen[factor]))
         return trial(factor, [scores], [TEMPERATURES[index] for index in kept], rows)
 
-    def _folds(self, choose: Callable[[Tensor], tuple[float, float]]) -> Tensor:
+    def _drawn(self, criterion: str, *, fits: bool = True) -> Tensor:
+        def choose(rows: Tensor) -> tuple[Tensor, float]:
+            factor, temperature = self.best(rows, criterion, fits=fits)
+            return self.logits[factor], temperature
+
+        return self._folds(choose)
+
+    def _folds(self, choose: Callable[[Tensor], tuple[Tensor, float]]) -> Tensor:
         found = torch.zeros_like(self.logits[0.0][0])
         for fold in self.fold_of.unique():
             rows = (self.fold_of == fold).to(found.device)
-            factor, temperature = choose(~rows)
-            found[rows] = (self.logits[factor][:, rows] / temperature).softmax(-1).mean(0)
+            logits, temperature = choose(~rows)
+            found[rows] = (logits[:, rows] / temperature).softmax(-1).mean(0)
         return found
+
+
+class _Representation:
+    """What the training set's representation says of inputs; nothing without a training set."""
+
+    def __init__(
+        self, model: nn.Module, features: Callable[[nn.Module, Any], Tensor], train: Any, batch_size: int | None
+    ) -> None:
+        self.model, self.features = model, features
+        self.readout: Any = None
+        self.distance: Mahalanobis | None = None
+        if train is not None:
+            from cgp.regression.readout import GPReadout  # scikit-learn is slow to import
+
+            data = _read(train, batch_size, model)
+            z, labels = self._of(data), torch.cat([_labels(batch) for batch in data]).cpu()
+            self.readout, self.distance = GPReadout(z, labels), Mahalanobis(z, labels.numpy())
+
+    def methods(self, known: list[Batch], tuned: _Tuned) -> dict[str, Tensor]:
+        """The read-out's class probabilities ``(N, C)``, by method."""
+        if self.readout is None:
+            return {}
+        logits = torch.full_like(tuned.logits[0.0], -torch.inf)  # of classes that the training set does not have
+        logits[0][:, self.readout.classes] = self.readout(self._of(known)).probabilities.log().to(logits)
+        return {"GP read-out + temperature": tuned.scaled(logits)}
+
+    def scores(self, data: list[Batch]) -> dict[str, Array]:
+        """Scores ``(N,)`` that are large where the inputs are foreign."""
+        if self.distance is None:
+            return {}
+        z = self._of(data)
+        return {"Mahalanobis": self.distance(z), "GP variance": self.readout(z).variance.numpy()}
+
+    def _of(self, data: list[Batch]) -> Array:
+        return np.concatenate([self.features(self.model, batch.inputs).double().cpu().numpy() for batch in data])
 
 
 @dataclass
 class _Scores:
     """Scores of inputs that are large where the inputs are foreign."""
 
-    model: nn.Module
     tuned: _Tuned
-    train: Any
-    features: Callable[[nn.Module, Any], Tensor]
-    batch_size: int | None
+    representation: _Representation
 
     def compare(self, known: list[Batch], others: dict[str, list[Batch]]) -> dict[str, dict[str, Detection]]:
         """AUROC and FPR95 of every score on every set of other inputs."""
-        distance = self._distance()
-        inside = self._of(known, distance)
-        energy = standardised(inside["energy"])
-        far = standardised(inside["Mahalanobis"]) if distance is not None else None
+        plain, far = self._of_outputs(known), self.representation.scores(known)
+        scales = {name: standardised(values) for name, values in {**plain, **far}.items()}
+        inside = {**plain, **far, **_with_energy(plain, far, scales)}
         found: dict[str, dict[str, Detection]] = {}
         for name, data in others.items():
-            outside = self._of(data, distance)
+            plain, far = self._of_outputs(data), self.representation.scores(data)
+            outside = {**plain, **far, **_with_energy(plain, far, scales)}
             pairs = {score: (inside[score], outside[score]) for score in inside}
-            if far is not None:
-                both = (energy(s["energy"]) + far(s["Mahalanobis"]) for s in (inside, outside))
-                pairs["Mahalanobis + energy"] = (next(both), next(both))
-            found[name] = {s: Detection(metrics.auroc(a, b), metrics.fpr95(a, b)) for s, (a, b) in pairs.items()}
+            found[name] = {s: Detection(metrics.auroc(*pair), metrics.fpr95(*pair)) for s, pair in pairs.items()}
         return found
 
-    def _of(self, data: list[Batch], distance: Mahalanobis | None) -> dict[str, Array]:
+    def _of_outputs(self, data: list[Batch]) -> dict[str, Array]:
         factor, temperature = self.tuned.whole
         factors = (0.0, factor) if factor else (0.0,)
         parts: list[dict[str, Tensor]] = []
@@ -221,21 +267,16 @@ class _Scores:
                 parts.append({"1 - confidence": 1 - p.amax(-1), "entropy": torch.special.entr(p).sum(-1)})
                 parts[-1]["energy"] = -logits[0].logsumexp(-1)
                 continue
-            draws = (logits / temperature).softmax(-1)
-            total = torch.special.entr(draws.mean(0)).sum(-1)
-            parts[-1]["widest posterior's entropy"] = total
-            parts[-1]["epistemic"] = total - torch.special.entr(draws).sum(-1).mean(0)
-        found = {name: torch.cat([part[name] for part in parts]).cpu().numpy() for name in parts[0]}
-        return found if distance is None else found | {"Mahalanobis": distance(self._features(data))}
+            total, _, epistemic = uncertainties((logits / temperature).softmax(-1))
+            parts[-1]["widest posterior's entropy"], parts[-1]["epistemic"] = total, epistemic
+        return {name: torch.cat([part[name] for part in parts]).cpu().numpy() for name in parts[0]}
 
-    def _distance(self) -> Mahalanobis | None:
-        if self.train is None:
-            return None
-        data = _read(self.train, self.batch_size, self.model)
-        return Mahalanobis(self._features(data), torch.cat([_labels(batch) for batch in data]).cpu().numpy())
 
-    def _features(self, data: list[Batch]) -> Array:
-        return np.concatenate([self.features(self.model, batch.inputs).double().cpu().numpy() for batch in data])
+def _with_energy(
+    plain: dict[str, Array], far: dict[str, Array], scales: dict[str, Callable[[Array], Array]]
+) -> dict[str, Array]:
+    energy = scales["energy"](plain["energy"])
+    return {f"{name} + energy": scales[name](values) + energy for name, values in far.items()}
 
 
 def _drawing(model: nn.Module, posterior: str | None) -> nn.Module | None:

@@ -4,12 +4,14 @@ from .covariance import correlated_covariance
 from .estimator import CorrelatedGPRegressor
 from .exact import CorrelatedGPRegression
 from .likelihood import ProcessGaussianLikelihood
+from .readout import GPReadout
 from .sparse import SparseCorrelatedGPRegression
 from .stochastic import StochasticCorrelatedGPRegression
 
 __all__ = [
     "CorrelatedGPRegression",
     "CorrelatedGPRegressor",
+    "GPReadout",
     "ProcessGaussianLikelihood",
     "SparseCorrelatedGPRegression",
     "StochasticCorrelatedGPRegression",

@@ -17,6 +17,7 @@ from cgp import assess, convert
 from cgp.assessment.assessment import Detection, Difference
 from cgp.assessment.detectors import Mahalanobis, pooled_features
 from cgp.model.amplitudes import TEMPERATURES
+from cgp.regression import GPReadout
 from tests.cgp.model.digits import digits, trained
 
 X, Y = digits()
@@ -54,7 +55,8 @@ def test_the_temperature_is_fitted_on_the_other_folds(report):
 
 
 def test_the_methods_keep_their_promises(report):
-    assert list(report.scores)[-3:] == ["posterior", "posterior + temperature", "widest posterior"]
+    names = ["posterior", "posterior + temperature", "widest posterior", "GP read-out + temperature"]
+    assert list(report.scores)[-4:] == names
     assert report.num_labels == 400
     assert report.scores["posterior + temperature"]["nll"] < report.scores["as trained"]["nll"] + 0.01
     assert abs(report.differences["widest posterior"]["accuracy"].mean) < 0.02
@@ -85,6 +87,13 @@ def test_scores_of_other_inputs_are_those_by_hand(report):
     expected = roc_auc_score(labels, np.concatenate(summed))
     assert report.detection["inverted"]["Mahalanobis + energy"].auroc == pytest.approx(expected, abs=1e-4)
     assert list(report.detection) == ["bright", "dark", "inverted"]
+    readout = GPReadout(seen, Y[:800])
+    variances = torch.cat([readout(z).variance for z in (known, foreign)])
+    assert report.detection["inverted"]["GP variance"].auroc == pytest.approx(roc_auc_score(labels, variances))
+    p = readout(known).probabilities
+    scores = report.scores["GP read-out + temperature"]
+    assert scores["accuracy"] == pytest.approx(float((p.argmax(-1) == Y[800:1200]).float().mean()))
+    assert scores["nll"] < log_loss(Y[800:1200], p)
 
 
 def test_the_report_can_be_read(report):

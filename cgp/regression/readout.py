@@ -1,0 +1,137 @@
+"""Classification of fixed features by Gaussian processes, in closed form."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from cgp.functional.kernels import squared_exponential
+from cgp.functional.linalg import quadratic_forms, whiten
+from cgp.functional.sparse_correlated import InducingPosterior, SparsePosterior
+
+from .inducing import cluster_centres
+
+__all__ = ["GPReadout", "ReadoutPrediction"]
+
+_LENGTHSCALES = tuple(2.0**k for k in range(-3, 2))  # in units of the median distance of inducing inputs
+_NOISES = tuple(10.0 ** (k / 2) for k in range(-6, 3))  # in units of the prior variance
+_SLOPES = tuple(2.0 ** (k / 4) for k in range(33))  # from 1 to 256
+
+
+class ReadoutPrediction(NamedTuple):
+    """What a read-out says of features.
+
+    Attributes:
+        probabilities: of each class, ``(N, C)``.
+        variance: of the function, which all classes share, ``(N,)``; far from the training set that of the prior.
+    """
+
+    probabilities: Tensor
+    variance: Tensor
+
+
+class GPReadout:
+    r"""A Gaussian process per class on features that are given, such as those that a network's last layer reads.
+
+    One process regresses each class on the others, through inducing inputs that all classes share:
+
+    .. math:: [y = c] - \pi_c = f_c(z) + \varepsilon, \qquad f_c \sim \mathrm{GP}(0, a^2k), \qquad
+        p(y = c \mid z) \propto \pi_c\exp\big(s\mu_c / \sqrt{1 + \pi s^2 v / 8}\big)
+
+    with the classes' frequencies :math:`\pi_c`, k the squared exponential of standardised features, and the posterior's
+    mean :math:`\mu_c` and variance v. Lengthscale, noise and amplitude maximise the variational bound of the evidence
+    (the amplitude in closed form, the others on a grid), the slope s the likelihood of the labels, each under the
+    posterior of all others. Far from the training set v is the prior's and p the frequencies.
+
+    Args:
+        features: of the training set, ``(N, d)``, a tensor or an array.
+        labels: ``(N,)`` int.
+        num_inducing: m at most, centres of clusters of the features; costs O(N m² + m³).
+        seed: of the clustering.
+
+    Raises:
+        ValueError: if the shapes do not fit, or there is only one class.
+
+    Note:
+        One against the rest: Rasmussen & Williams (2006), section 6.5; the bound: Titsias (2009), equation (9).
+
+    Example:
+        >>> features = torch.tensor([[0.0], [0.2], [9.0], [9.2]])
+        >>> found = GPReadout(features, torch.tensor([0, 0, 1, 1]))(torch.tensor([[0.1], [900.0]]))
+        >>> found.probabilities.argmax(-1)[0], found.probabilities[1]
+        (tensor(0), tensor([0.5000, 0.5000], dtype=torch.float64))
+    """
+
+    def __init__(self, features: Any, labels: Any, *, num_inducing: int = 512, seed: int = 0) -> None:
+        z, labels = torch.as_tensor(features).double(), torch.as_tensor(labels)
+        self.classes, index = labels.unique(return_inverse=True)
+        if z.dim() != 2 or labels.shape != z.shape[:1] or len(self.classes) < 2:
+            raise ValueError(
+                f"features, labels: expected (N, d) and (N,) of two classes at least, "
+                f"got {tuple(z.shape)} and {tuple(labels.shape)} of {len(self.classes)}"
+            )
+        one_hot = nn.functional.one_hot(index).to(z)
+        self.frequencies = one_hot.mean(0)
+        targets = one_hot - self.frequencies
+        deviation = z.std(0)
+        self.centre, self.scale = z.mean(0), torch.where(deviation > 0, deviation, 1.0)
+        z = self._standardised(z)
+        self.points = cluster_centres(z, min(num_inducing, len(z.unique(dim=0))), seed=seed)
+        median = torch.pdist(self.points).median().clamp(min=1e-12)
+        bounds: dict[float, tuple[float, float, float]] = {}
+        for factor in _LENGTHSCALES:
+            self.lengthscale = float(factor * median)
+            bounds[self.lengthscale] = _best_noise(self._features(z), targets)
+        self.lengthscale = max(bounds, key=lambda lengthscale: bounds[lengthscale])
+        _, self.noise, self.variance = bounds[self.lengthscale]
+        A = self._features(z)
+        self.inducing = InducingPosterior.of_targets(A, targets, self.noise)
+        self.slope = self._best_slope(A, targets, index)
+
+    def __call__(self, features: Any) -> ReadoutPrediction:
+        """Class probabilities ``(N, C)``, in the order of ``classes``, and the variance of features ``(N, d)``."""
+        A = self._features(self._standardised(torch.as_tensor(features).to(self.centre)))
+        posterior = SparsePosterior(A, self.inducing, A.new_ones(A.shape[-1]))
+        variance = self.variance * posterior.variance
+        return ReadoutPrediction(self._log_odds(posterior.mean, variance, self.slope).softmax(-1), variance)
+
+    def _standardised(self, features: Tensor) -> Tensor:
+        return (features - self.centre) / self.scale
+
+    def _features(self, z: Tensor) -> Tensor:
+        """Whitened features (m, N) of standardised ones."""
+        points = self.points / self.lengthscale
+        return whiten(squared_exponential(points)) @ squared_exponential(points, z / self.lengthscale)
+
+    def _log_odds(self, mean: Tensor, variance: Tensor, slope: float) -> Tensor:
+        shrinkage = (1.0 + math.pi / 8.0 * slope**2 * variance).rsqrt()
+        return self.frequencies.log() + slope * mean * shrinkage[:, None]
+
+    def _best_slope(self, A: Tensor, targets: Tensor, index: Tensor) -> float:
+        """The slope under which each label is likeliest given the others."""
+        spread = quadratic_forms(A, self.inducing.covariance)
+        leverage = (spread / self.noise).clamp(max=1.0 - 1e-9)
+        mean = (A.mT @ self.inducing.location - leverage[:, None] * targets) / (1.0 - leverage)[:, None]
+        unexplained = (1.0 - A.square().sum(0)).clamp(min=0.0)
+        variance = self.variance * (spread / (1.0 - leverage) + unexplained)
+        losses = {s: nn.functional.cross_entropy(self._log_odds(mean, variance, s), index) for s in _SLOPES}
+        return min(losses, key=lambda slope: float(losses[slope]))
+
+
+def _best_noise(A: Tensor, targets: Tensor) -> tuple[float, float, float]:
+    """The bound of the evidence at its best noise, that noise and the prior variance that goes with it."""
+    gram, projection, squares = A @ A.mT, A @ targets, targets.square().sum()
+    unexplained = (1.0 - A.square().sum(0)).clamp(min=0.0).sum()
+    count, columns = targets.shape
+    found = []
+    for noise in _NOISES:
+        posterior = InducingPosterior(gram / noise)
+        quadratic = squares / noise - (posterior.whitening @ projection / noise).square().sum()
+        variance = quadratic / targets.numel()
+        log_det = posterior.log_det + count * math.log(noise)
+        fit = log_det + count * (1.0 + math.log(2.0 * math.pi) + variance.log())
+        found.append((float(-0.5 * columns * (fit + unexplained / noise)), noise, float(variance)))
+    return max(found)

@@ -1,0 +1,92 @@
+"""The classification read-out against dense algebra and labels left out one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import softmax
+
+from cgp.regression import GPReadout
+from tests.oracles import log_normal, rbf
+
+
+@pytest.fixture(scope="module")
+def problem():
+    """Three classes, all points inducing, and the read-out's own numbers in numpy."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(24) % 3
+    features = rng.normal(size=(24, 2)) + 1.5 * labels[:, None] * [1.0, -0.5]
+    readout = GPReadout(features, 10 * labels)
+    z = (features - features.mean(0)) / features.std(0, ddof=1) / readout.lengthscale
+    targets = np.eye(3)[labels] - 1 / 3
+    return readout, features, z, labels, targets
+
+
+def conditional(readout, z, targets, x):
+    """Mean and variance of the exact process at x."""
+    inverse = np.linalg.inv(rbf(z, z) + readout.noise * np.eye(len(z)))
+    cross = rbf(x, z)
+    return cross @ inverse @ targets, readout.variance * (1 - np.sum(cross @ inverse * cross, 1))
+
+
+def probabilities(readout, mean, variance):
+    shrinkage = np.sqrt(1 + np.pi / 8 * readout.slope**2 * variance)[:, None]
+    return softmax(np.log(readout.frequencies.numpy()) + readout.slope * mean / shrinkage, -1)
+
+
+def test_with_every_point_inducing_it_is_the_exact_process(problem):
+    readout, features, z, _, targets = problem
+    new = np.random.default_rng(1).normal(size=(9, 2))
+    x = (new - features.mean(0)) / features.std(0, ddof=1) / readout.lengthscale
+    mean, variance = conditional(readout, z, targets, x)
+    found = readout(torch.tensor(new))
+    np.testing.assert_allclose(found.variance, variance, rtol=1e-5, atol=1e-8)
+    np.testing.assert_allclose(found.probabilities, probabilities(readout, mean, variance), rtol=1e-5, atol=1e-8)
+    assert readout.classes.tolist() == [0, 10, 20]
+
+
+def test_noise_and_amplitude_are_those_of_the_largest_evidence(problem):
+    readout, _, z, _, targets = problem
+
+    def evidence(noise, variance):
+        return log_normal(targets, variance * (rbf(z, z) + noise * np.eye(len(z))))
+
+    best = evidence(readout.noise, readout.variance)
+    for step in (0.99, 1.01):
+        assert best > evidence(readout.noise, readout.variance * step)
+    for step in (10**-0.5, 10**0.5):
+        assert best > max(evidence(readout.noise * step, readout.variance * scale) for scale in np.logspace(-1, 1, 41))
+
+
+def test_the_slope_is_the_likeliest_of_labels_given_the_others(problem):
+    readout, _, z, labels, targets = problem
+    means, variances = [], []
+    for i in range(len(z)):
+        others = np.arange(len(z)) != i
+        mean, variance = conditional(readout, z[others], targets[others], z[[i]])
+        means.append(mean[0])
+        variances.append(variance[0])
+    grid = [2.0 ** (k / 4) for k in range(33)]
+    chosen, losses = readout.slope, []
+    for readout.slope in grid:
+        p = probabilities(readout, np.array(means), np.array(variances))
+        losses.append(-np.log(p[np.arange(len(z)), labels]).mean())
+    readout.slope = chosen
+    assert chosen == grid[int(np.argmin(losses))]
+
+
+def test_far_away_it_is_the_prior_and_few_inducing_inputs_serve(problem):
+    readout, features, _, labels, _ = problem
+    far = readout(np.full((1, 2), 1e4))
+    assert float(far.variance) == pytest.approx(readout.variance)
+    np.testing.assert_allclose(far.probabilities[0], 1 / 3)
+    few = GPReadout(features, labels, num_inducing=8)
+    assert (few(features).probabilities.argmax(-1).numpy() == labels).mean() > 0.8
+    assert (few(features).variance < few(np.full((1, 2), 1e4)).variance).all()
+
+
+@pytest.mark.parametrize(("shape", "labels"), [((4,), [0, 1, 0, 1]), ((4, 2), [0, 1]), ((4, 2), [1, 1, 1, 1])])
+def test_bad_data_are_refused(shape, labels):
+    with pytest.raises(ValueError, match="features, labels: expected"):
+        GPReadout(np.zeros(shape), labels)
