@@ -6,7 +6,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
-from experiments.evaluation._checks import Array, as_labels, as_logits, as_mask, as_vector
+from experiments.evaluation._checks import Array, as_array, as_labels, as_logits
 
 __all__ = ["ReliabilityBins", "fit_temperature", "reliability_bins"]
 
@@ -47,27 +47,26 @@ def reliability_bins(
     """Bins of equal width over [0, 1].
 
     Args:
-        confidence: Probabilities (N,) in [0, 1]; compared with the edges in their own precision.
-        outcome: Whether what was predicted with that probability came true (N,).
-        bins: Number of bins M.
-        closed: Which edge of a bin belongs to it. A confidence of 0 always falls in the first bin.
-        ones: Where a confidence of exactly 1 goes: in the last bin, in a bin of its own as torchmetrics puts it (then
+        confidence: probabilities (N,); compared with the edges in their own precision.
+        outcome: whether what was predicted with that probability came true (N,).
+        bins: number of bins M.
+        closed: which edge of a bin belongs to it; a confidence of 0 always falls in the first bin.
+        ones: where a confidence of exactly 1 goes: in the last bin, in a bin of its own as torchmetrics puts it (then
             there are M + 1), or nowhere.
 
     Raises:
-        ValueError: If shapes disagree or a confidence lies outside [0, 1].
+        ValueError: if shapes disagree or a confidence lies outside [0, 1].
 
     Example:
         >>> bins = reliability_bins([0.2, 0.5, 0.9], [0, 1, 1], bins=2)
         >>> bins.counts.tolist(), round(bins.expected_error, 4)
         ([2, 1], 0.1333)
     """
-    confidence = as_vector(confidence, "confidence")
-    outcome = as_mask(outcome, len(confidence), "outcome")
-    if confidence.min() < 0 or confidence.max() > 1:
-        raise ValueError(f"confidence must lie in [0, 1], got [{confidence.min()}, {confidence.max()}]")
-    if bins < 1:
-        raise ValueError(f"bins must be at least 1, got {bins}")
+    confidence, outcome = as_array(confidence, single=True), as_array(outcome).astype(bool)
+    if confidence.shape != outcome.shape or not ((confidence >= 0) & (confidence <= 1)).all():
+        raise ValueError(
+            f"confidence: expected numbers in [0, 1], one for each of {outcome.size} outcomes, got {confidence}"
+        )
     if ones == "dropped":
         confidence, outcome = confidence[confidence < 1], outcome[confidence < 1]
     edges = np.linspace(0, 1, bins + 1).astype(confidence.dtype)

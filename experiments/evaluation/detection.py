@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
-from sklearn.metrics import roc_auc_score
 
-from experiments.evaluation._checks import Array, as_labels, as_vector
+from experiments.evaluation._checks import Array, as_array, as_labels
 from experiments.evaluation.metrics import (
     mean_log_probabilities,
     mean_logits,
@@ -23,7 +22,7 @@ from experiments.evaluation.metrics import (
 )
 from experiments.evaluation.protocols import rules
 
-__all__ = ["DETECTORS", "DetectionReport", "detect", "detection_auroc", "detection_report", "detector_scores"]
+__all__ = ["DETECTORS", "DetectionReport", "detect", "detection_report", "detector_scores"]
 
 
 class DetectionReport(NamedTuple):
@@ -33,20 +32,6 @@ class DetectionReport(NamedTuple):
     aupr_in: float  # positive: in distribution, by the negated score
     aupr_out: float  # positive: OOD
     fpr95: float  # at the first threshold that finds 95 % of the OOD inputs
-
-
-def detection_auroc(
-    test: Any,  # shape: (N,)
-    ood: Any,  # shape: (M,)
-) -> float:
-    """AUROC of scores of test inputs and of OOD inputs, which are the positive class.
-
-    Example:
-        >>> detection_auroc([0.1, 0.2], [0.8, 0.15])
-        0.75
-    """
-    scores, positive = _labelled(test, ood)
-    return float(roc_auc_score(positive, scores))
 
 
 def detection_report(
@@ -59,13 +44,9 @@ def detection_report(
         >>> detection_report([0.1, 0.2], [0.8, 0.9])
         DetectionReport(auroc=1.0, aupr_in=1.0, aupr_out=1.0, fpr95=0.0)
     """
-    found = separation(*_labelled(test, ood))
+    groups = [as_array(scores, single=True) for scores in (test, ood)]
+    found = separation(np.concatenate(groups), np.repeat([False, True], [len(group) for group in groups]))
     return DetectionReport(found.auroc, found.aupr_negative, found.aupr, found.fpr95)
-
-
-def _labelled(test: Any, ood: Any) -> tuple[Array, Array]:
-    test, ood = as_vector(test, "test"), as_vector(ood, "ood")
-    return np.concatenate([test, ood]), np.repeat([False, True], [len(test), len(ood)])
 
 
 def _nearest(logits: Any, validation: tuple[Any, Any]) -> Array:
@@ -80,7 +61,7 @@ def _predicted(logits: Any, validation: tuple[Any, Any]) -> Array:
     NaN where a class is predicted that no validation sample is labelled with.
     """
     log_p, log_v = _same_classes(logits, validation[0])
-    known, templates = _templates(log_v, as_labels(validation[1], *log_v.shape, "validation labels"))
+    known, templates = _templates(log_v, as_labels(validation[1], *log_v.shape))
     predicted = log_p.argmax(axis=-1)
     place = np.searchsorted(known, predicted).clip(max=len(known) - 1)
     scores = _divergences(log_p, templates)[np.arange(len(log_p)), place]
@@ -90,7 +71,7 @@ def _predicted(logits: Any, validation: tuple[Any, Any]) -> Array:
 def _same_classes(logits: Any, validation: Any) -> tuple[Array, Array]:
     log_p, log_v = mean_log_probabilities(logits), mean_log_probabilities(validation)
     if log_p.shape[-1] != log_v.shape[-1]:
-        raise ValueError(f"validation must have {log_p.shape[-1]} classes like logits, got {log_v.shape[-1]}")
+        raise ValueError(f"validation: expected {log_p.shape[-1]} classes like logits, got {log_v.shape[-1]}")
     return log_p, log_v
 
 
@@ -135,13 +116,13 @@ def detector_scores(
     """Scores of a detector; NaN where it has none: a class that no validation sample is labelled with.
 
     Args:
-        detector: One of ``DETECTORS``.
-        logits: Logits of each draw, (S, N, C) or (N, C).
-        validation: Logits and labels of validation samples, which both KLMatchings need.
+        detector: one of ``DETECTORS``.
+        logits: of each draw.
+        validation: logits and labels of validation samples, which both KLMatchings need.
         protocol: ``kep`` averages logits over the draws before anything else, the others as the detector says.
 
     Raises:
-        ValueError: If there is no such detector, or it lacks the validation predictions that it needs.
+        ValueError: if there is no such detector, or it lacks the validation predictions that it needs.
 
     Example:
         >>> detector_scores("MaxSoftmax", [[[0.0, 0.0]], [[1000.0, 0.0]]]).tolist()
@@ -150,9 +131,9 @@ def detector_scores(
         [-1.0]
     """
     if detector not in DETECTORS:
-        raise ValueError(f"detector must be one of {', '.join(DETECTORS)}, got {detector!r}")
+        raise ValueError(f"detector: expected one of {', '.join(DETECTORS)}, got {detector!r}")
     if validation is None and detector.startswith("KLMatching"):
-        raise ValueError(f"validation must hold logits and labels for {detector}, got None")
+        raise ValueError(f"validation: expected logits and labels for {detector}, got None")
     # One draw is all that a protocol of mean logits leaves to be seen.
     reduce = mean_logits if rules(protocol).average == "logits" else lambda values: values
     seen = (None, None) if validation is None else (reduce(validation[0]), validation[1])

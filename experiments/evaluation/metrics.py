@@ -2,39 +2,28 @@ r"""Predictions, uncertainties and their scores from logits of several draws.
 
 Logits have shape (S, N, C): S draws, N samples, C classes; (N, C) counts as one draw. Everything is computed in
 float64 from log-probabilities, so nothing is clipped: a probability that underflows to 0 contributes 0 to an entropy.
+Scores that need only probabilities are those of `cgp.model.metrics`.
 """
 
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import log_softmax, logsumexp, xlogy
-from sklearn.metrics import (
-    auc,
-    average_precision_score,
-    matthews_corrcoef,
-    precision_recall_curve,
-    roc_auc_score,
-    roc_curve,
-)
+from sklearn.metrics import auc, average_precision_score, matthews_corrcoef, precision_recall_curve, roc_curve
 
-from experiments.evaluation._checks import Array, as_array, as_labels, as_logits, as_mask, as_rows, as_vector
+from cgp.model.metrics import aurc, auroc, fpr95
+from experiments.evaluation._checks import Array, as_array, as_labels, as_logits
 
 __all__ = [
-    "RiskCoverage",
     "Separation",
     "Uncertainty",
-    "accuracy",
-    "area_under_risk_coverage",
-    "brier_score",
-    "excess_area_under_risk_coverage",
-    "false_positive_rate",
+    "excess_aurc",
+    "label_log_probabilities",
     "matthews_correlation",
     "mean_log_probabilities",
     "mean_logits",
     "mean_probabilities",
     "negative_log_likelihood",
-    "risk_coverage_curve",
     "separation",
     "uncertainty",
 ]
@@ -46,13 +35,6 @@ class Uncertainty(NamedTuple):
     total: Array  # (N,)
     aleatoric: Array  # (N,)
     epistemic: Array  # (N,)
-
-
-class RiskCoverage(NamedTuple):
-    """Error rate among the most confident fraction of the samples."""
-
-    coverage: Array  # (N,) 1/N, 2/N, ..., 1
-    risk: Array  # (N,)
 
 
 class Separation(NamedTuple):
@@ -127,50 +109,30 @@ def _entropy(
     return np.maximum(-(np.exp(log_p) * log_p).sum(axis=-1), 0)
 
 
-def accuracy(
-    scores: Any,  # shape: (N, C)
+def label_log_probabilities(
+    logits: Any,  # shape: (S, N, C) or (N, C)
     labels: Any,  # shape: (N,)
-) -> float:
-    """Fraction of samples whose largest score is that of their label; the first of equal scores counts.
+) -> Array:  # shape: (N,)
+    """Logarithm of the mean probability of each label; log-probabilities are logits, too.
 
-    Example:
-        >>> accuracy([[0.9, 0.1], [0.3, 0.7]], [0, 0])
-        0.5
+    Taken from log-probabilities, so that a confident error costs what it costs: scikit-learn's ``log_loss`` and
+    `cgp.model.metrics.log_losses` clip probabilities.
     """
-    scores = as_rows(scores, "scores")
-    return float((scores.argmax(axis=-1) == as_labels(labels, *scores.shape)).mean())
+    log_p = mean_log_probabilities(logits)
+    return log_p[np.arange(len(log_p)), as_labels(labels, *log_p.shape)]
 
 
 def negative_log_likelihood(
-    log_probabilities: Any,  # shape: (N, C)
+    logits: Any,  # shape: (S, N, C) or (N, C)
     labels: Any,  # shape: (N,)
 ) -> float:
-    r"""Mean negative log-likelihood, :math:`-\frac1N \sum_i \log p_i(y_i)`, in nats.
-
-    Takes logarithms, so that a confident error costs what it costs: scikit-learn's ``log_loss`` clips probabilities.
+    r"""Mean negative log-likelihood, :math:`-\frac1N \sum_i \log \bar p_i(y_i)`, in nats.
 
     Example:
         >>> round(negative_log_likelihood(np.log([[0.5, 0.5], [0.25, 0.75]]), [0, 1]), 4)
         0.4904
     """
-    log_p = as_rows(log_probabilities, "log_probabilities")
-    as_rows(np.exp(np.minimum(log_p, 1.0)), "exp(log_probabilities)", sum_to_one=True)
-    return float(-log_p[np.arange(len(log_p)), as_labels(labels, *log_p.shape)].mean())
-
-
-def brier_score(
-    probabilities: Any,  # shape: (N, C)
-    labels: Any,  # shape: (N,)
-) -> float:
-    r"""Brier score summed over classes, :math:`\frac1N \sum_i \sum_c (p_{ic} - [y_i = c])^2`, in [0, 2].
-
-    Example:
-        >>> round(brier_score([[0.8, 0.2]], [0]), 4)
-        0.08
-    """
-    probabilities = as_rows(probabilities, "probabilities", sum_to_one=True)
-    target = np.eye(probabilities.shape[-1])[as_labels(labels, *probabilities.shape)]
-    return float(((probabilities - target) ** 2).sum(axis=-1).mean())
+    return float(-label_log_probabilities(logits, labels).mean())
 
 
 def matthews_correlation(
@@ -182,57 +144,21 @@ def matthews_correlation(
     """Matthews correlation of predicted and true classes; 0 where either is constant.
 
     Args:
-        predictions: Predicted classes (N,).
-        labels: Classes (N,).
-        batch_size: Average over consecutive batches of this size, as KEP-SVGP's tables do.
+        predictions: predicted classes (N,).
+        labels: classes (N,).
+        batch_size: average over consecutive batches of this size, as KEP-SVGP's tables do.
 
     Example:
         >>> matthews_correlation([1, 1, 1, 1], [1, 1, 0, 1])
         0.0
     """
-    array = as_array(labels)
-    classes = int(max(array.max(initial=0), as_array(predictions).max(initial=0))) + 1
-    labels = as_labels(labels, array.size, classes)
-    predictions = as_labels(predictions, array.size, classes, "predictions")
-    starts = range(0, len(labels), batch_size or len(labels))
-    parts = [slice(start, start + (batch_size or len(labels))) for start in starts]
+    predictions, labels = as_array(predictions), as_array(labels)
+    size = batch_size or len(labels)
+    parts = [slice(start, start + size) for start in range(0, len(labels), size)]
     return float(np.mean([matthews_corrcoef(labels[part], predictions[part]) for part in parts]))
 
 
-def risk_coverage_curve(
-    confidence: Any,  # shape: (N,)
-    correct: Any,  # shape: (N,)
-) -> RiskCoverage:
-    r"""Selective risk at every coverage, :math:`r_k = \frac1k \sum_{i \le k} [\hat y_{(i)} \ne y_{(i)}]`.
-
-    Samples are taken most confident first; samples of equal confidence keep their order (stable sort).
-
-    Example:
-        >>> risk_coverage_curve([0.6, 0.9, 0.7, 0.8], [True, True, False, True]).risk.round(3).tolist()
-        [0.0, 0.0, 0.333, 0.25]
-    """
-    confidence = as_vector(confidence, "confidence")
-    wrong = ~as_mask(correct, len(confidence), "correct")
-    kept = np.arange(1, len(wrong) + 1)
-    return RiskCoverage(kept / len(wrong), np.cumsum(wrong[np.argsort(-confidence, kind="stable")]) / kept)
-
-
-def area_under_risk_coverage(
-    confidence: Any,  # shape: (N,)
-    correct: Any,  # shape: (N,)
-) -> float:
-    r"""AURC: the mean selective risk over all coverages, :math:`\frac1N \sum_k r_k` (Geifman et al. 2019, eq. 3).
-
-    torch-uncertainty's is the trapezoidal area over [1/N, 1], rescaled: half weights at both ends.
-
-    Example:
-        >>> round(area_under_risk_coverage([0.9, 0.8, 0.7, 0.6], [True, True, False, True]), 4)
-        0.1458
-    """
-    return float(risk_coverage_curve(confidence, correct).risk.mean())
-
-
-def excess_area_under_risk_coverage(
+def excess_aurc(
     confidence: Any,  # shape: (N,)
     correct: Any,  # shape: (N,)
 ) -> float:
@@ -241,9 +167,8 @@ def excess_area_under_risk_coverage(
     The subtracted area is the limit of many samples: on few samples a perfect ranking does not give exactly 0
     (Geifman et al. 2019, section 3).
     """
-    risk = risk_coverage_curve(confidence, correct).risk
-    error = risk[-1]
-    return float(risk.mean() - (error + xlogy(1 - error, 1 - error)))
+    error = 1 - np.mean(as_array(correct))
+    return float(aurc(confidence, correct) - (error + xlogy(1 - error, 1 - error)))
 
 
 def separation(
@@ -255,69 +180,37 @@ def separation(
     """Areas under the curves of scores as a detector of positive samples, and FPR95.
 
     Args:
-        scores: Larger means more likely positive (N,).
-        positive: Which samples are positive (N,).
-        rule: Threshold of FPR95, see `false_positive_rate`.
+        scores: larger means more likely positive (N,).
+        positive: which samples are positive (N,).
+        rule: FPR95 is the false positive rate at the first threshold that finds 95 % of the positives, or ("nearest")
+            at the corner of the ROC curve nearest to that, above or below, as KEP-SVGP's tables do.
 
     Raises:
-        ValueError: If one group is empty.
+        ValueError: if one group is empty.
 
     Example:
-        >>> separation([0.1, 0.4, 0.35, 0.8], [False, False, True, True]).auroc
-        0.75
+        >>> separation([0.1, 0.4, 0.35, 0.8], [False, False, True, True])[::4]
+        (0.75, 0.5)
     """
-    scores, positive = _groups(scores, positive)
+    scores, positive = as_array(scores, single=True), as_array(positive).astype(bool)
+    if positive.all() or not positive.any():
+        raise ValueError(f"positive: expected samples of both groups, got {int(positive.sum())} of {len(positive)}")
+    groups = scores[~positive], scores[positive]
     return Separation(
-        float(roc_auc_score(positive, scores)),
+        auroc(*groups),
         _trapezoid(scores, positive),
         _trapezoid(-scores, ~positive),
         float(average_precision_score(~positive, -scores)),
-        false_positive_rate(scores, positive, rule=rule),
+        fpr95(*groups) if rule == "first" else _nearest_fpr95(scores, positive),
     )
 
 
-def false_positive_rate(
-    scores: Any,  # shape: (N,)
-    positive: Any,  # shape: (N,)
-    *,
-    level: float = 0.95,
-    rule: Literal["first", "nearest"] = "first",
-) -> float:
-    """False positive rate where the true positive rate reaches a level (FPR95).
-
-    Args:
-        scores: Larger means more likely positive (N,).
-        positive: Which samples are positive (N,).
-        level: True positive rate in (0, 1].
-        rule: ``"first"``: the first threshold that reaches the level. ``"nearest"``: the corner of the ROC curve
-            nearest to it, above or below, as KEP-SVGP's tables do.
-
-    Raises:
-        ValueError: If the level or the rule is not one of these, or one group is empty.
-
-    Example:
-        >>> false_positive_rate([0.1, 0.4, 0.35, 0.8], [False, False, True, True])
-        0.5
-    """
-    scores, positive = _groups(scores, positive)
-    if rule not in ("first", "nearest"):
-        raise ValueError(f"rule must be 'first' or 'nearest', got {rule!r}")
-    if not 0 < level <= 1:
-        raise ValueError(f"level must lie in (0, 1], got {level}")
-    # The published rule looks among the corners of the curve only; the standard one at every threshold.
-    fpr, tpr, _ = roc_curve(positive, scores, drop_intermediate=rule == "nearest")
-    index = np.abs(tpr - level).argmin() if rule == "nearest" else np.flatnonzero(tpr >= level)[0]
-    return float(fpr[index])
-
-
-def _trapezoid(scores: Array, positive: NDArray[np.bool_]) -> float:
+def _trapezoid(scores: Array, positive: Array) -> float:
     precision, recall, _ = precision_recall_curve(positive, scores)
     return float(auc(recall, precision))
 
 
-def _groups(scores: Any, positive: Any) -> tuple[Array, NDArray[np.bool_]]:
-    scores = as_vector(scores, "scores")
-    positive = as_mask(positive, len(scores), "positive")
-    if positive.all() or not positive.any():
-        raise ValueError(f"positive must name samples of both groups, got {int(positive.sum())} of {len(positive)}")
-    return scores, positive
+def _nearest_fpr95(scores: Array, positive: Array) -> float:
+    # The published rule looks among the corners of the curve only; the standard one at every threshold.
+    fpr, tpr, _ = roc_curve(positive, scores, drop_intermediate=True)
+    return float(fpr[np.abs(tpr - 0.95).argmin()])

@@ -21,6 +21,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from scipy.special import log_softmax
 
+from cgp.model.metrics import aurc, brier_scores
 from experiments.evaluation import metrics
 from experiments.evaluation._checks import Array, as_labels
 from experiments.evaluation.calibration import ReliabilityBins, reliability_bins
@@ -85,7 +86,7 @@ class ClassificationReport(NamedTuple):
 def rules(protocol: str) -> Rules:
     """Return the rules of a protocol, or raise a ValueError that names the protocols."""
     if protocol not in _RULES:
-        raise ValueError(f"protocol must be one of {', '.join(PROTOCOLS)}, got {protocol!r}")
+        raise ValueError(f"protocol: expected one of {', '.join(PROTOCOLS)}, got {protocol!r}")
     return _RULES[protocol]
 
 
@@ -166,10 +167,9 @@ def classification_report(
     """Score saved predictions by a protocol.
 
     Args:
-        logits: Logits of each draw, (S, N, C) or (N, C), in the order in which they were predicted (some protocols
-            average batches).
-        labels: Classes (N,).
-        protocol: One of ``pooled``, ``cgpt``, ``kep``, ``sgpa``.
+        logits: of each draw, in the order in which they were predicted (some protocols average batches).
+        labels: classes.
+        protocol: one of ``pooled``, ``cgpt``, ``kep``, ``sgpa``.
 
     Example:
         >>> report = classification_report([[2.0, 0.0], [0.0, 1.0], [0.5, 0.0]], [0, 1, 1])
@@ -183,16 +183,16 @@ def classification_report(
     predictions = log_p.argmax(axis=-1)
     correct = predictions == labels
     undefined = metrics.Separation(*[float("nan")] * 5)
-    both = correct.any() and not correct.all()
+    both = 0 < correct.sum() < len(correct)
     found = metrics.separation(confidence, correct, rule=fixed.fpr_rule) if both else undefined
     return ClassificationReport(
-        metrics.accuracy(log_p, labels),
+        float(correct.mean()),
         metrics.negative_log_likelihood(log_p, labels),
         *calibration_error(logits, labels, protocol=protocol),
-        metrics.brier_score(np.exp(log_p), labels),
+        float(brier_scores(np.exp(log_p), labels).mean()),
         metrics.matthews_correlation(predictions, labels, batch_size=fixed.mcc_batch),
-        metrics.area_under_risk_coverage(confidence, correct),
-        metrics.excess_area_under_risk_coverage(confidence, correct),
+        aurc(confidence, correct),
+        metrics.excess_aurc(confidence, correct),
         auroc=found.auroc,
         aupr_success=found.aupr,
         aupr_error=found.average_precision_negative,

@@ -13,7 +13,7 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from experiments.evaluation import mean_log_probabilities, negative_log_likelihood
+from experiments.evaluation import negative_log_likelihood
 from experiments.methods.drawing import means
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def _validation_loss(laplace: KronLaplace, features: Tensor, labels: Tensor) -> 
     def loss(precision: float) -> float:
         laplace.prior_precision = precision
         logits = _draw(laplace, features, _SELECTION_DRAWS, torch.Generator().manual_seed(0))
-        return float(negative_log_likelihood(mean_log_probabilities(logits), labels))
+        return float(negative_log_likelihood(logits, labels))
 
     return loss
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments.evaluation import label_log_probabilities
 from experiments.evaluation.diagnostics import collapse_of_runs
-from experiments.reports.scores import BASELINE, Result, Statistic, label_logs, statistic
+from experiments.reports.scores import BASELINE, Result, Statistic, statistic
 
 __all__ = ["answer"]
 
@@ -105,25 +106,28 @@ def _named(choice: Choice) -> str:
 
 def _gain(chosen: Choice, reference: Choice) -> Statistic:
     """Test NLL gained over the baseline, and its standard error, paired over seeds, of one seed over samples."""
-    other = {result.seed: result for result in reference[0]}
-    pairs = [(result, other[result.seed]) for result in chosen[0] if result.seed in other]
-    keys = ["nll_cooled" if cooled else "nll" for _, cooled in (reference, chosen)]
+    other = {result.run.seed: result for result in reference[0]}
+    pairs = [(result, other[result.run.seed]) for result in chosen[0] if result.run.seed in other]
+    our_key, their_key = ("nll_cooled" if cooled else "nll" for _, cooled in (chosen, reference))
     if len(pairs) > 1:
-        gains = np.array([theirs.numbers[keys[0]] - ours.numbers[keys[1]] for ours, theirs in pairs])
+        gains = np.array([theirs.numbers[their_key] - ours.numbers[our_key] for ours, theirs in pairs])
     else:
-        ends = (chosen[1], reference[1])
-        gains = np.concatenate([_sample_gains(ours, theirs, ends) for ours, theirs in pairs] or [np.empty(0)])
+        gains = _sample_gains(*pairs[0], chosen[1], reference[1]) if pairs else np.empty(0)
     if len(gains) < 2:
         return Statistic(math.nan, math.nan)
     return Statistic(float(gains.mean()), float(gains.std(ddof=1) / np.sqrt(len(gains))))
 
 
-def _sample_gains(ours: Result, theirs: Result, cooled: tuple[bool, bool]) -> NDArray[np.float64]:
-    found, other = ours.run.predictions("test"), theirs.run.predictions("test")
-    if not np.array_equal(found.ids, other.ids):
+def _sample_gains(ours: Result, theirs: Result, *cooled: bool) -> NDArray[np.float64]:
+    found = [result.run.predictions("test") for result in (ours, theirs)]
+    if not np.array_equal(found[0].ids, found[1].ids):
         return np.empty(0)
-    own, their = (one.numbers["temperature"] if on else 1.0 for one, on in zip((ours, theirs), cooled, strict=True))
-    return label_logs(found, own) - label_logs(other, their)
+    temperatures = [one.numbers["temperature"] if on else 1.0 for one, on in zip((ours, theirs), cooled, strict=True)]
+    own, their = (
+        label_log_probabilities(part.logits / temperature, part.labels)
+        for part, temperature in zip(found, temperatures, strict=True)
+    )
+    return own - their
 
 
 def _elsewhere(best: Sequence[Result], baseline: Sequence[Result]) -> str:

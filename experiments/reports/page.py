@@ -41,7 +41,7 @@ def report(runs: Sequence[Run], out: Path, protocol: str = "pooled") -> list[Ren
     results = [score(run, protocol) for run in runs]
     found = methods(results)
     title, sentences, grid = _title(found, protocol), list(_answers(found)), _compared(found)
-    key = [{"method": result.run.name, "seed": result.seed} for result in results]
+    key = [{"method": result.run.name, "seed": result.run.seed} for result in results]
     write_csv(out / "results.csv", [one | result.numbers for one, result in zip(key, results, strict=True)])
     for name in ("sets", "detection"):
         rows = [one | row for one, result in zip(key, results, strict=True) for row in getattr(result, name)]
@@ -161,7 +161,7 @@ def _page(
         {
             "label": results[0].label,
             "name": name,
-            "seeds": ", ".join(str(result.seed) for result in results),
+            "seeds": ", ".join(str(result.run.seed) for result in results),
             "deviations": results[0].run.deviations,
             "sets": _sets(results),
             "detectors": _detectors(results),

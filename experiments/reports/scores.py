@@ -7,20 +7,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cgp.model.metrics import auroc
 from experiments.evaluation import (
     DETECTORS,
     classification_report,
     detect,
-    detection_auroc,
     fit_temperature,
-    mean_log_probabilities,
+    label_log_probabilities,
     mean_probabilities,
+    negative_log_likelihood,
     uncertainty,
 )
 from experiments.runs import Run
 from experiments.runs.prediction import Predictions
 
-__all__ = ["BASELINE", "COLUMNS", "Column", "Result", "Statistic", "label_logs", "methods", "score", "statistic"]
+__all__ = ["BASELINE", "COLUMNS", "Column", "Result", "Statistic", "methods", "score", "statistic"]
 
 Numbers = dict[str, float]
 
@@ -67,23 +68,17 @@ COLUMNS = (
 
 
 class Result(NamedTuple):
-    """What a report says of one run.
-
-    Attributes:
-        run: the run.
-        label: the name of its method in tables.
-        seed: of the run.
-        numbers: its columns; NaN where the run lacks the predictions.
-        sets: a row per input set.
-        detection: a row per OOD set and detector.
-    """
+    """What a report says of one run: columns (NaN where it lacks the predictions), input sets and detectors."""
 
     run: Run
-    label: str
-    seed: int
     numbers: Numbers
-    sets: list[dict[str, Any]]
-    detection: list[dict[str, Any]]
+    sets: list[dict[str, Any]]  # a row per input set
+    detection: list[dict[str, Any]]  # a row per OOD set and detector
+
+    @property
+    def label(self) -> str:
+        """The name of its method in tables."""
+        return self.run.label
 
 
 class Statistic(NamedTuple):
@@ -129,8 +124,10 @@ def score(run: Run, protocol: str) -> Result:
     for row, found in zip(rows, sets.values(), strict=True):
         row |= _against_test(found, sets["test"]) if found.labels is None else {}
     numbers = dict.fromkeys((column.key for column in COLUMNS), math.nan)
-    numbers |= _cooled(sets, protocol) | _means(rows) | _recorded(run)
-    return Result(run, run.label, run.seed, numbers, rows, _detection(sets, protocol))
+    numbers |= _cooled(sets, protocol) | _means(rows)
+    if run.record.get("seconds_per_epoch") is not None:
+        numbers["seconds_per_epoch"] = float(run.record["seconds_per_epoch"])
+    return Result(run, numbers, rows, _detection(sets, protocol))
 
 
 def _scores(found: Predictions, protocol: str) -> Numbers:
@@ -144,11 +141,8 @@ def _scores(found: Predictions, protocol: str) -> Numbers:
 def _against_test(found: Predictions, test: Predictions) -> Numbers:
     """How well uncertainty tells inputs without labels from the test inputs."""
     ours, strange = uncertainty(test.logits), uncertainty(found.logits)
-    total = detection_auroc(ours.total, strange.total)
-    drawn = len(test.logits) > 1
-    return {"ood_total": total} | (
-        {"ood_epistemic": detection_auroc(ours.epistemic, strange.epistemic)} if drawn else {}
-    )
+    parts = ("total", "epistemic") if len(test.logits) > 1 else ("total",)
+    return {f"ood_{part}": auroc(getattr(ours, part), getattr(strange, part)) for part in parts}
 
 
 def _cooled(sets: Mapping[str, Predictions], protocol: str) -> Numbers:
@@ -163,7 +157,7 @@ def _cooled(sets: Mapping[str, Predictions], protocol: str) -> Numbers:
         "temperature": temperature,
         "nll_cooled": cooled.nll,
         "ece_cooled": cooled.ece,
-        "validation_nll": float(-label_logs(validation).mean()),
+        "validation_nll": negative_log_likelihood(validation.logits, validation.labels),
         "validation_nll_cooled": _crossed(validation),
     }
 
@@ -177,18 +171,12 @@ def _temperature(logits: NDArray[Any], labels: NDArray[Any]) -> float:
 def _crossed(validation: Predictions) -> float:
     """Validation NLL in which each half has the temperature of the other: comparable with that of no temperature."""
     assert validation.labels is not None
-    losses = []
-    for half in (0, 1):
-        other = 1 - half
-        temperature = _temperature(validation.logits[:, other::2], validation.labels[other::2])
-        losses.append(-label_logs(validation, temperature)[half::2])
+    halves = [(validation.logits[:, half::2], validation.labels[half::2]) for half in (0, 1)]
+    losses = [
+        -label_log_probabilities(logits / _temperature(*other), labels)
+        for (logits, labels), other in zip(halves, halves[::-1], strict=True)
+    ]
     return float(np.concatenate(losses).mean())
-
-
-def label_logs(found: Predictions, temperature: float = 1.0) -> NDArray[np.float64]:  # shape: (N,)
-    """Logarithm of the mean probability of each label."""
-    assert found.labels is not None
-    return mean_log_probabilities(found.logits / temperature)[np.arange(len(found.labels)), found.labels]
 
 
 def _means(rows: Sequence[Mapping[str, Any]]) -> Numbers:
@@ -202,11 +190,6 @@ def _means(rows: Sequence[Mapping[str, Any]]) -> Numbers:
         for key in ("ood_total", "ood_epistemic")
         if ood and all(key in row for row in ood)
     }
-
-
-def _recorded(run: Run) -> Numbers:
-    seconds = run.record.get("seconds_per_epoch")
-    return {} if seconds is None else {"seconds_per_epoch": float(seconds)}
 
 
 def _detection(sets: Mapping[str, Predictions], protocol: str) -> list[dict[str, Any]]:

@@ -1,10 +1,15 @@
 """Tables of "Self-Attention through Kernel-Eigen Pair Sparse Variational Gaussian Processes"."""
 
-from experiments.reports.papers.names import STANDARD_KINDS
-from experiments.reports.papers.specification import Block, Question, TableSpec, only
+from experiments.reports.papers.specification import STANDARD_KINDS, Block, Paper, Question, TableSpec, only
 
 __all__ = ["TABLES"]
 
+PAPER = Paper(
+    "kep-svgp",
+    "kep",
+    "Self-Attention through Kernel-Eigen Pair Sparse Variational Gaussian Processes",
+    ("Protocol kep: the logits of 10 draws are averaged, not their probabilities.",),
+)
 _METRICS = ("aurc", "auroc", "fpr95", "ece", "nll", "brier")
 _VISION = {
     "MSP": "softmax",
@@ -70,32 +75,23 @@ def _merge() -> Block:
 
 
 _COST_ROWS = ("MSP", "SGPA", "KEP-SVGP (ours)")
+_COST = (only(_VISION | {"SGPA": "sgpa"}, *_COST_ROWS), only(_TEXT, *_COST_ROWS), ("nll", "seconds_per_epoch"))
 
 TABLES = (
     TableSpec(
-        "kep-1",
-        "kep-svgp",
-        "Table 1",
-        "Four data sets in distribution",
-        "kep",
-        _four_sets("kep", _VISION, _TEXT, _METRICS),
-        (_SCALES, _COLA),
+        PAPER, "1", "Four data sets in distribution", _four_sets("kep", _VISION, _TEXT, _METRICS), (_SCALES, _COLA)
     ),
     TableSpec(
-        "kep-2",
-        "kep-svgp",
-        "Table 2",
+        PAPER,
+        "2",
         "CIFAR-10-C and CIFAR-100-C, mean over 15 kinds and 5 severities",
-        "kep",
         (_corrupted("CIFAR-10-C", "cifar10"), _corrupted("CIFAR-100-C", "cifar100")),
         (_SCALES,),
     ),
     TableSpec(
-        "kep-3",
-        "kep-svgp",
-        "Table 3",
+        PAPER,
+        "3",
         "OOD detection by the largest probability",
-        "kep",
         tuple(
             _ood(dataset, folder, shift)
             for dataset, folder in (("CIFAR-10", "cifar10"), ("CIFAR-100", "cifar100"))
@@ -108,17 +104,10 @@ TABLES = (
         ),
     ),
     TableSpec(
-        "kep-4",
-        "kep-svgp",
-        "Table 4",
+        PAPER,
+        "4",
         "Cost and quality",
-        "kep",
-        _four_sets(
-            "small",
-            only(_VISION | {"SGPA": "sgpa"}, *_COST_ROWS),
-            only(_TEXT, *_COST_ROWS),
-            ("nll", "seconds_per_epoch"),
-        ),
+        _four_sets("small", *_COST),
         (
             "The paper's CIFAR models of this table have 5 (CIFAR-10) and 6 layers (CIFAR-100), as SGPA's.",
             "Seconds an epoch are on an RTX 2070 SUPER in the paper; our machine is named in each run.",
@@ -126,20 +115,16 @@ TABLES = (
         ),
     ),
     TableSpec(
-        "kep-5",
-        "kep-svgp",
-        "Table 5",
+        PAPER,
+        "5",
         "Pairing: one branch or both, CoLA, all layers",
-        "kep",
         (_pairing(),),
         ("The paper's row labels are lost in our copy: which row is which single branch is not known.", _COLA),
     ),
     TableSpec(
-        "kep-6",
-        "kep-svgp",
-        "Table 6",
+        PAPER,
+        "6",
         "Merging and eta, CIFAR-10",
-        "kep",
         (_merge(),),
         ("Which half of the rows is concatenation is inferred, as is eta: its accuracy at 10 is that of Table 1.",),
     ),

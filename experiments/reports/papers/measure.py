@@ -73,9 +73,8 @@ def _corrupted(run: Run, question: Question, protocol: str) -> Measured:
 
 def _severities(run: Run) -> dict[str, list[str]]:
     """Input sets of each kind of corruption, ascending in severity."""
-    names = sorted((name for name in run.predicted if name.startswith("corrupted-")), key=_severity)
     found: dict[str, list[str]] = {}
-    for name in names:
+    for name in sorted((name for name in run.predicted if name.startswith("corrupted-")), key=_severity):
         found.setdefault(name.removeprefix("corrupted-").rpartition("-")[0], []).append(name)
     return found
 
@@ -86,27 +85,24 @@ def _severity(name: str) -> int:
 
 def _joined(run: Run, names: Sequence[str]) -> Predictions:
     parts = [run.predictions(name) for name in names]
-    shapes = {(len(part.logits), part.logits.shape[-1], part.labels is None) for part in parts}
-    if len(shapes) > 1 or parts[0].labels is None:
-        raise ValueError(f"{run.folder}: expected labels and as many draws and classes in {', '.join(names)}")
+    if len({(len(part.logits), part.labels is None) for part in parts}) > 1:
+        raise ValueError(f"{run.folder}: expected labels and as many draws in {', '.join(names)}")
     logits = np.concatenate([part.logits for part in parts], axis=1)
-    ids, labels = (np.concatenate([getattr(part, name) for part in parts]) for name in ("ids", "labels"))
-    return Predictions(logits, ids, labels)
+    labels = None if parts[0].labels is None else np.concatenate([part.labels for part in parts])
+    return Predictions(logits, np.concatenate([part.ids for part in parts]), labels)
 
 
 def _ood(run: Run, question: Question, protocol: str) -> Measured:
     names = [name for name in question.members if f"ood-{name}" in run.predicted]
-    if "test" not in run.predicted or not names:
+    matching = any(detector.startswith("KLMatching") for detector in question.detectors)
+    if not names or not {"test", *(["validation"] if matching else [])} <= set(run.predicted):
         return Measured({})
-    needs_validation = any(detector.startswith("KLMatching") for detector in question.detectors)
-    if needs_validation and "validation" not in run.predicted:
-        return Measured({})
-    test, seen = run.predictions("test"), run.predictions("validation") if needs_validation else None
+    test = run.predictions("test")
+    seen = run.predictions("validation") if matching else None
     validation = None if seen is None else (seen.logits, seen.labels)
-    strange = [run.predictions(f"ood-{name}").logits for name in names]
     reports = [
-        detect(detector, test.logits, logits, validation=validation, protocol=protocol)
-        for detector, logits in itertools.product(question.detectors, strange)
+        detect(detector, test.logits, run.predictions(f"ood-{name}").logits, validation=validation, protocol=protocol)
+        for detector, name in itertools.product(question.detectors, names)
     ]
     partial = (f"mean over {', '.join(names)} only",) if len(names) < len(question.members) else ()
     # KEP-SVGP's AUPR counts the in-distribution images as positive.

@@ -1,45 +1,85 @@
-"""What a table of a paper asks of our runs."""
+"""What a table of a paper asks of our runs, and what methods, metrics and corruptions are called in tables."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from experiments.data import corruption
 from experiments.evaluation import Protocol
-from experiments.reports.papers.names import CATEGORIES
 
-__all__ = ["CALIBRATION", "PAPERS", "Block", "Paper", "Question", "TableSpec", "by_category", "cost", "only"]
+__all__ = [
+    "CALIBRATION",
+    "CATEGORIES",
+    "METRICS",
+    "ORDER",
+    "STANDARD_KINDS",
+    "Block",
+    "Metric",
+    "Paper",
+    "Question",
+    "TableSpec",
+    "by_category",
+    "cost",
+    "only",
+]
 
+
+class Metric(NamedTuple):
+    """How a metric is shown where no paper says otherwise."""
+
+    label: str
+    better: Literal["high", "low"]
+    scale: float = 100.0
+    digits: int = 2
+    unit: str = ""  # of the natural value
+
+
+METRICS: Mapping[str, Metric] = {
+    "accuracy": Metric("Accuracy", "high"),
+    "mcc": Metric("MCC", "high"),
+    "nll": Metric("NLL", "low", 1.0, 3),
+    "ece": Metric("ECE", "low", 1.0, 3),
+    "mce": Metric("MCE", "low", 1.0, 3),
+    "brier": Metric("Brier", "low"),
+    "aurc": Metric("AURC", "low", 1000.0),
+    "auroc": Metric("AUROC", "high"),
+    "fpr95": Metric("FPR95", "low"),
+    "aupr": Metric("AUPR", "high"),
+    "aupr_in": Metric("AUPR-IN", "high"),
+    "aupr_out": Metric("AUPR-OUT", "high"),
+    "seconds_per_epoch": Metric("Seconds an epoch", "low", 1.0, 2),
+    "peak_memory": Metric("Peak memory", "low", 1.0, 2, "GiB"),
+}
 CALIBRATION = ("accuracy", "nll", "mce", "ece")
+
+ORDER = (
+    *("softmax", "temperature", "mc_dropout", "kfllla", "mfvi", "sngp", "kernel_symmetric", "kernel_asymmetric"),
+    *("kernel_start", "sgpa", "kep_svgp", "kep_svgp_add", "cgpt", "scgpt", "cgp_direct", "scgp_direct", "cgp_softmax"),
+)
+"""Methods in the order of the tables, by the names of their folders."""
+
+CATEGORIES: Mapping[str, tuple[str, ...]] = {name.capitalize(): kinds for name, kinds in corruption.CATEGORIES.items()}
+"""The 19 corruptions of CIFAR-10-C by category."""
+
+STANDARD_KINDS: tuple[str, ...] = tuple(kind for kind in corruption.CORRUPTIONS if kind not in corruption.EXTRA)
+"""The 15 that are not extras."""
 
 
 @dataclass(frozen=True)
 class Paper:
-    """Title of a paper, and what any comparison with it must know."""
+    """A paper, and what any comparison with it must know.
 
+    Args:
+        key: in `reported.csv`.
+        protocol: how it computes its metrics; the names of its tables begin with it.
+        title: of the paper.
+        remarks: under every table.
+    """
+
+    key: str
+    protocol: Protocol
     title: str
     remarks: tuple[str, ...]
-
-
-PAPERS: Mapping[str, Paper] = {
-    "cgpt": Paper(
-        "Revisiting Kernel Attention with Correlated Gaussian Process Representation",
-        (
-            "Protocol cgpt: calibration errors are means over batches, of 1,000 images or of 32 texts.",
-            "Small batches inflate them: perfectly calibrated predictions score an ECE of 0.03 and 0.16.",
-        ),
-    ),
-    "kep-svgp": Paper(
-        "Self-Attention through Kernel-Eigen Pair Sparse Variational Gaussian Processes",
-        ("Protocol kep: the logits of 10 draws are averaged, not their probabilities.",),
-    ),
-    "sgpa": Paper(
-        "Calibrating Transformers via Sparse Gaussian Processes",
-        (
-            "Protocol sgpa: every class is binned, and probabilities of exactly 1 are dropped.",
-            "The slides print no numbers for this comparison; their figures show it.",
-        ),
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -98,22 +138,23 @@ class TableSpec:
     """A table of a paper, or the numbers behind one of its figures.
 
     Args:
-        name: on the command line.
-        paper: key of `PAPERS`, and of `reported.csv`.
-        number: as printed, "II" or "Figure II".
+        paper: that has it.
+        number: as printed: "II", or "figure-II".
         title: what it shows.
-        protocol: how the paper computes its metrics.
         blocks: its rows.
         notes: what is inferred or doubtful, or deviates from the paper in every run.
     """
 
-    name: str
-    paper: str
+    paper: Paper
     number: str
     title: str
-    protocol: Protocol
     blocks: tuple[Block, ...]
     notes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The name on the command line."""
+        return f"{self.paper.protocol}-{self.number}"
 
 
 def only(methods: Mapping[str, str], *names: str) -> dict[str, str]:

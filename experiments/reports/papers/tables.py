@@ -12,9 +12,8 @@ from rich.text import Text
 
 from experiments.evaluation import PROTOCOLS, Protocol
 from experiments.reports.papers import cgpt, kep, sgpa
-from experiments.reports.papers.names import METRICS
-from experiments.reports.papers.specification import PAPERS, TableSpec
-from experiments.reports.papers.tidy import Row, rows
+from experiments.reports.papers.specification import METRICS, TableSpec
+from experiments.reports.papers.tidy import Row, reported, rows
 from experiments.reports.tables import Cell, Fitted, Grid, as_markdown, console_of_width, write_csv
 from experiments.runs import find_runs
 from experiments.storage import write_text
@@ -64,7 +63,7 @@ def table_rows(name: str, *, runs: Path, protocol: Protocol | None = None) -> di
     if protocol is not None and protocol not in PROTOCOLS:
         raise ValueError(f"protocol: expected one of {', '.join(PROTOCOLS)}, got {protocol!r}")
     specs, found = find_tables(name), find_runs([runs])
-    return {spec.name: rows(spec, found, protocol or spec.protocol) for spec in specs}
+    return {spec.name: rows(spec, found, protocol or spec.paper.protocol) for spec in specs}
 
 
 def table(
@@ -192,15 +191,18 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 
 def _caption(spec: TableSpec) -> str:
-    return f"{spec.number} of {PAPERS[spec.paper].title}: {spec.title}"
+    kind, _, figure = spec.number.partition("-")
+    place = f"Figure {figure}" if figure else f"Table {kind}" if reported(spec.paper.key, kind) else "Slides"
+    return f"{place} of {spec.paper.title}: {spec.title}"
 
 
 def _remarks(spec: TableSpec, found: Sequence[Row]) -> tuple[list[str], list[str]]:
     """Numbered notes, and what else a reader must know."""
     notes = list(dict.fromkeys(word for row in found for word in row.deviations))
     protocol = found[0].protocol
-    own = [] if protocol == spec.protocol else [f"Ours follows the protocol {protocol}, the paper {spec.protocol}."]
-    return notes, [*own, *spec.notes, *PAPERS[spec.paper].remarks]
+    theirs = spec.paper.protocol
+    own = [] if protocol == theirs else [f"Ours follows the protocol {protocol}, the paper {theirs}."]
+    return notes, [*own, *spec.notes, *spec.paper.remarks]
 
 
 def as_terminal(spec: TableSpec, found: Sequence[Row]) -> Group:

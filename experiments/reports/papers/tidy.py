@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments.reports.papers.measure import Measured, deviations, measure
-from experiments.reports.papers.names import METRICS, ORDER
-from experiments.reports.papers.specification import Block, TableSpec
+from experiments.reports.papers.specification import METRICS, ORDER, Block, TableSpec
 from experiments.runs import Run
 from experiments.runs.rows import derivation, label_of
 
@@ -38,41 +37,29 @@ class Reported(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One number of a table in natural units, NaN where there is none.
+    """One number of a table in natural units, ours and the printed one, NaN where there is none.
 
-    Attributes:
-        setting: data set, shift and detector.
-        method: name of the folder of its runs.
-        label: name of the method in the table.
-        metric: key of `METRICS`.
-        ours: mean over seeds.
-        ours_sd: standard deviation over seeds, NaN for one seed.
-        seeds: how many.
-        printed: the paper's mean.
-        printed_sd: the paper's standard deviation.
-        protocol: how ours is computed.
-        scale: factor of the table.
-        digits: decimals in the table.
-        deviations: how our runs deviate from the paper.
+    `method` is the folder of the runs, `label` its name in the table; `scale` and `digits` are those of the table;
+    `deviations` say how our runs deviate from the paper. A standard deviation is over seeds, NaN for one.
     """
 
-    setting: str
+    setting: str  # data set, shift and detector
     method: str
     label: str
-    metric: str
+    metric: str  # key of `METRICS`
     ours: float
     ours_sd: float
     seeds: int
     printed: float
     printed_sd: float
-    protocol: str
+    protocol: str  # how ours is computed
     scale: float
     digits: int
     deviations: tuple[str, ...]
 
 
 def reported(paper: str, number: str) -> tuple[Reported, ...]:
-    """Return the printed numbers of one table in the order of the page; none for a figure or for slides.
+    """Return the printed numbers of a table in the order of the page; none for a figure or for slides.
 
     Example:
         >>> first = reported("cgpt", "I")[0]
@@ -107,12 +94,12 @@ def rows(spec: TableSpec, runs: Sequence[Run], protocol: str) -> list[Row]:
 def _block_rows(spec: TableSpec, block: Block, runs: Sequence[Run], protocol: str) -> list[Row]:
     printed = {
         (block.methods[one.method], one.metric): one
-        for one in reported(spec.paper, spec.number.removeprefix("Table "))
+        for one in reported(spec.paper.key, spec.number)
         if (one.dataset, one.shift, one.detector) == (block.dataset, block.shift, block.detector)
     }
     measured = {
-        method: [_answered(block, run, protocol) for run in chosen]
-        for method, chosen in _block_runs(block, runs).items()
+        method: [_answered(block, run, protocol) for run in _of_method(block, method, runs)]
+        for method in _methods(block, runs)
     }
     if block.question.kind == "cost":  # what is derived from another run took no training of its own
         asked = set(block.methods.values())
@@ -132,26 +119,22 @@ def _answered(block: Block, run: Run, protocol: str) -> tuple[Measured, tuple[st
     return found, tuple(deviations(block, run, found)) if found.numbers else ()
 
 
-def _block_runs(block: Block, runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Runs of each method, the paper's first; of several settings the first that has the method."""
-    known = list(ORDER)
+def _methods(block: Block, runs: Sequence[Run]) -> list[str]:
+    """The paper's methods, then those that only we have; variants stay in the tables that are about them."""
 
     def position(name: str) -> tuple[bool, int, str]:
         kind, base = derivation(name)
-        return kind is not None, known.index(base) if base in known else len(known), name
+        return kind is not None, ORDER.index(base) if base in ORDER else len(ORDER), name
 
-    # Variants stay in the tables that are about them.
+    asked = list(block.methods.values())
     here = {run.method for run in runs if run.setting in block.folders and "-" not in run.method}
-    others = sorted(here - set(block.methods.values()), key=position) if block.others else []
-    return {name: _of_method(block, name, runs) for name in [*block.methods.values(), *others]}
+    return [*asked, *(sorted(here - set(asked), key=position) if block.others else [])]
 
 
 def _of_method(block: Block, method: str, runs: Sequence[Run]) -> list[Run]:
-    for folder in block.folders:
-        found = [run for run in runs if (run.setting, run.method) == (folder, method)]
-        if found:
-            return found
-    return []
+    """Runs of a method in the first setting that has it."""
+    own = [[run for run in runs if (run.setting, run.method) == (folder, method)] for folder in block.folders]
+    return next(filter(None, own), [])
 
 
 def _row(

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 import cgp
+from cgp.model.metrics import auroc
 from experiments.configuration import CorruptionConfig, DataConfig
 from experiments.data import DIGITS_CORRUPTIONS, Examples, InputSet, batch, corrupted_digits, generator_for, input_sets
-from experiments.evaluation import classification_report, detection_auroc, fit_temperature, uncertainty
+from experiments.evaluation import classification_report, fit_temperature, uncertainty
 from experiments.methods import last_layer_laplace, mc_dropout_logits
 from experiments.storage import write_atomically, write_text
 from experiments.studies.conversion.training import cifar10, trained
@@ -171,9 +172,5 @@ def _scores(logits: Mapping[str, Any], sets: Sequence[InputSet]) -> dict[str, fl
     return {
         **{key: getattr(reports["test"], key) for key in _SCORES},
         **{f"corrupted {key}": float(np.mean([getattr(report, key) for report in corrupted])) for key in _SCORES},
-        **{
-            f"AUROC {s.name}": detection_auroc(familiar, uncertainty(logits[s.name]).total)
-            for s in sets
-            if s.labels is None
-        },
+        **{f"AUROC {s.name}": auroc(familiar, uncertainty(logits[s.name]).total) for s in sets if s.labels is None},
     }

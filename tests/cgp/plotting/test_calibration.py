@@ -5,8 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
+from cgp.model.metrics import aurc
 from cgp.plotting import interval_coverage, pit_histogram, reliability_diagram, risk_coverage
-from experiments.evaluation import area_under_risk_coverage, reliability_bins, risk_coverage_curve
+from experiments.evaluation import reliability_bins
 
 
 def heights(container):
@@ -79,9 +80,10 @@ def test_risk_coverage_is_that_of_the_metrics():
     confidence = generator.random(30).round(1)  # with ties
     correct = generator.random(30) < confidence
     ax = risk_coverage({"CGP": (confidence, correct), "all right": (confidence, np.ones(30))})
-    curve = risk_coverage_curve(confidence, correct)
-    np.testing.assert_allclose(ax.lines[0].get_data(), (curve.coverage, curve.risk))
-    assert ax.lines[0].get_label() == f"CGP (AURC {1000 * area_under_risk_coverage(confidence, correct):.1f} ‰)"
+    kept = np.arange(1, 31)
+    risk = np.cumsum(~correct[np.argsort(-confidence, kind="stable")]) / kept
+    np.testing.assert_allclose(ax.lines[0].get_data(), (kept / 30, risk))
+    assert ax.lines[0].get_label() == f"CGP (AURC {1000 * aurc(confidence, correct):.1f} ‰)"
     assert not ax.lines[1].get_ydata().any()
     assert (ax.get_xlim(), ax.get_ylim()[0]) == ((0, 1), 0)
 

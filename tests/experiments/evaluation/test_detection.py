@@ -1,10 +1,11 @@
+"""Detectors and their reports against pytorch-ood, torch-uncertainty and scikit-learn."""
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from pytorch_ood.detector import EnergyBased, Entropy, KLMatching, MaxSoftmax
-from pytorch_ood.metrics import OODMetrics
 from pytorch_ood.metrics import functional as oracle
 from sklearn.metrics import roc_auc_score
 from torch_uncertainty.metrics.classification import FPR95
@@ -43,20 +44,6 @@ def test_report_matches_pytorch_ood(test, ood):
     assert report.fpr95 == pytest.approx(fpr.compute().item())
 
 
-@given(SCORES, SCORES)
-def test_auroc_is_the_probability_of_the_right_order(test, ood):
-    pairs = np.subtract.outer(ood, test)
-    assert detection_report(test, ood).auroc == pytest.approx(((pairs > 0) + (pairs == 0) / 2).mean())
-
-
-def test_swapped_groups_swap_what_they_must():
-    test = np.random.default_rng(0).normal(size=40)
-    ood = 1 + np.random.default_rng(1).normal(size=40)
-    report, swapped = detection_report(test, ood), detection_report(-ood, -test)
-    assert report[:3] == pytest.approx((swapped.auroc, swapped.aupr_out, swapped.aupr_in))
-    assert detection_report(ood, test).auroc == pytest.approx(1 - report.auroc)
-
-
 def test_kl_matching_by_predicted_class_by_hand():
     logits, _ = draws(classes=3, samples=20)
     validation, labels = draws(classes=3, samples=60, seed=1)
@@ -66,7 +53,7 @@ def test_kl_matching_by_predicted_class_by_hand():
     np.testing.assert_allclose(score("predicted", logits, validation, labels), expected, rtol=1e-9)
 
 
-def test_the_two_kl_matchings_differ_and_the_nearest_is_smaller_with_the_same_templates():
+def test_the_nearest_template_is_nearer_than_that_of_the_predicted_class():
     logits, _ = draws(samples=100)
     validation, labels = draws(samples=300, seed=1)
     nearest = score("nearest", logits, validation, labels)
@@ -82,13 +69,8 @@ def test_kl_matching_needs_validation_samples_of_every_class():
     validation = (logits, np.minimum(labels, 1))
     assert np.isnan(detect("KLMatching-predicted", logits, logits, validation=validation)).all()
     assert np.isfinite(detect("KLMatching-nearest", logits, logits, validation=validation)).all()
-    with pytest.raises(ValueError, match="validation must have 3 classes"):
-        score("nearest", logits, draws(classes=4)[0], labels)
-
-
-def test_kl_matching_of_saturated_predictions_is_finite():
-    logits = np.array([[900.0, 0.0], [0.0, 900.0]])
-    assert np.isfinite(score("predicted", logits, logits[:1].repeat(2, 0), [0, 1])).all()
+    saturated = np.array([[900.0, 0.0], [0.0, 900.0]])
+    assert np.isfinite(score("predicted", saturated, saturated[:1].repeat(2, 0), [0, 1])).all()
 
 
 def test_energy_needs_logits_not_probabilities():
@@ -99,35 +81,16 @@ def test_energy_needs_logits_not_probabilities():
     assert np.ptp(after[1] - before[1]) > 100
 
 
-@pytest.mark.parametrize("name", DETECTORS)
-def test_detectors_find_samples_on_which_draws_disagree(name):
-    generator = np.random.default_rng(0)
-    labels = generator.integers(4, size=100)
-    test = 8 * np.eye(4)[labels] + generator.normal(size=(10, 100, 4))
-    ood = 3 * generator.normal(size=(10, 100, 4))
-    assert detect(name, test, ood, validation=(test, labels)).auroc > 0.9
-
-
 @pytest.mark.parametrize("name", ["MaxSoftmax", "Entropy", "Energy", "KLMatching-nearest"])
-def test_scores_and_report_are_pytorch_oods_on_one_draw(name):
-    test, labels = draws(samples=200, num_samples=1, scale=3.0)
-    ood = draws(samples=150, num_samples=1, seed=1, scale=1.0)[0]
+def test_scores_are_pytorch_oods_on_one_draw(name):
+    test, _ = draws(samples=200, num_samples=1, scale=3.0)
     oracles = {"MaxSoftmax": MaxSoftmax, "Entropy": Entropy, "Energy": EnergyBased, "KLMatching-nearest": KLMatching}
     detector = oracles[name](None)
     if name == "KLMatching-nearest":
         detector.fit_logits(torch.tensor(VALIDATION[0][0]))
-    expected = [detector.predict_logits(torch.tensor(part[0])) for part in (test, ood)]
     validation = (VALIDATION[0][:1], VALIDATION[1])
-    np.testing.assert_allclose(detector_scores(name, test, validation=validation), expected[0], rtol=1e-9, atol=1e-5)
-    metrics = OODMetrics()
-    metrics.update(expected[0], torch.tensor(labels))
-    metrics.update(expected[1], torch.full((150,), -1))
-    found = metrics.compute()
-    np.testing.assert_allclose(
-        detect(name, test, ood, validation=validation),
-        [found[key] for key in ("AUROC", "AUPR-IN", "AUPR-OUT", "FPR95TPR")],
-        atol=1e-5,
-    )
+    expected = detector.predict_logits(torch.tensor(test[0]))
+    np.testing.assert_allclose(detector_scores(name, test, validation=validation), expected, rtol=1e-9, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", DETECTORS)
@@ -138,14 +101,19 @@ def test_auroc_is_scikit_learns_of_the_scores(name, protocol):
     scores = [detector_scores(name, logits, **options) for logits in (test, ood)]
     expected = roc_auc_score(np.repeat([0, 1], [len(s) for s in scores]), np.concatenate(scores))
     assert detect(name, test, ood, **options).auroc == pytest.approx(expected, abs=1e-6)
+    if protocol == "kep":
+        means = detector_scores(name, mean_logits(test), validation=(mean_logits(VALIDATION[0]), VALIDATION[1]))
+        np.testing.assert_array_equal(scores[0], means)
 
 
 @pytest.mark.parametrize("name", DETECTORS)
-def test_kep_sees_mean_logits_only(name):
-    logits, _ = draws()
-    seen = detector_scores(name, logits, validation=VALIDATION, protocol="kep")
-    expected = detector_scores(name, mean_logits(logits), validation=(mean_logits(VALIDATION[0]), VALIDATION[1]))
-    np.testing.assert_array_equal(seen, expected)
+def test_detectors_find_samples_on_which_draws_disagree(name):
+    generator = np.random.default_rng(0)
+    labels = generator.integers(4, size=100)
+    test = 8 * np.eye(4)[labels] + generator.normal(size=(10, 100, 4))
+    ood = 3 * generator.normal(size=(10, 100, 4))
+    assert detect(name, test, ood, validation=(test, labels)).auroc > 0.9
+    assert detect(name, ood, ood, validation=(test, labels)).auroc == pytest.approx(0.5)
 
 
 def test_templates_are_asked_for_by_the_class_that_the_protocol_predicts():
@@ -158,28 +126,23 @@ def test_templates_are_asked_for_by_the_class_that_the_protocol_predicts():
             assert np.isnan(scores[0]) == (label != known)
 
 
-@given(st.integers(0, 1000))
-def test_one_group_against_itself_is_not_separated(seed):
-    logits, _ = draws(samples=30, seed=seed)
-    for name in DETECTORS:
-        assert detect(name, logits, logits, validation=VALIDATION).auroc == pytest.approx(0.5)
-
-
-def test_one_sample_of_each():
+def test_one_sample_of_each_and_ties_of_single_precision():
     assert detect("Entropy", [[9.0, 0.0]], [[0.1, 0.0]]) == (1, 1, 1, 0)
     assert detect("Entropy", [[0.1, 0.0]], [[9.0, 0.0]]).auroc == 0
-
-
-def test_single_precision_ties_what_it_cannot_tell_apart():
     test, ood = [[25.0, 0.0]], [[20.0, 0.0]]  # 1 − p is 1e-11 and 2e-9
     assert detect("MaxSoftmax", test, ood).auroc == 1
     assert detect("MaxSoftmax", test, ood, protocol="cgpt").auroc == 0.5
 
 
-def test_refuses_what_it_cannot_do():
-    with pytest.raises(ValueError, match="detector must be one of MaxSoftmax, .*, got 'KLMatching'"):
-        detector_scores("KLMatching", [[0.0, 1.0]])
-    with pytest.raises(ValueError, match="validation must hold logits and labels for KLMatching-nearest"):
-        detector_scores("KLMatching-nearest", [[0.0, 1.0]])
-    with pytest.raises(ValueError, match="protocol must be one of"):
-        detector_scores("Entropy", [[0.0, 1.0]], protocol="papers")
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("KLMatching", {}, "detector: expected one of MaxSoftmax, .*, got 'KLMatching'"),
+        ("KLMatching-nearest", {}, "validation: expected logits and labels for KLMatching-nearest"),
+        ("KLMatching-nearest", {"validation": VALIDATION}, "validation: expected 2 classes like logits, got 4"),
+        ("Entropy", {"protocol": "papers"}, "protocol: expected one of pooled, cgpt, kep, sgpa, got 'papers'"),
+    ],
+)
+def test_refuses_what_it_cannot_do(name, options, message):
+    with pytest.raises(ValueError, match=message):
+        detector_scores(name, [[0.0, 1.0]], **options)

@@ -1,3 +1,5 @@
+"""Predictions, uncertainties and scores against torch, torch-uncertainty, scikit-learn, and by hand."""
+
 import numpy as np
 import pytest
 import torch
@@ -5,23 +7,22 @@ import torch_uncertainty.metrics as tum
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from sklearn.metrics import accuracy_score, average_precision_score, brier_score_loss, log_loss, roc_auc_score
-from torch_uncertainty.metrics.classification import AURC
+from sklearn.metrics import average_precision_score, log_loss, roc_auc_score
 from torchmetrics.functional.classification import multiclass_matthews_corrcoef
 
 from experiments.evaluation import (
-    accuracy,
-    area_under_risk_coverage,
-    brier_score,
-    excess_area_under_risk_coverage,
-    false_positive_rate,
+    PROTOCOLS,
+    classification_report,
+    detection_report,
+    excess_aurc,
+    fit_temperature,
     matthews_correlation,
     mean_log_probabilities,
     mean_logits,
     mean_probabilities,
     negative_log_likelihood,
     predictive_log_probabilities,
-    risk_coverage_curve,
+    reliability_bins,
     separation,
     uncertainty,
 )
@@ -31,7 +32,7 @@ LOGITS = arrays(np.float64, st.tuples(*[st.integers(1, 4)] * 2, st.integers(2, 4
 
 
 def test_matches_torch_and_torch_uncertainty():
-    logits, _ = draws()
+    logits, labels = draws()
     probabilities = torch.tensor(logits).softmax(-1)
     parts = uncertainty(logits)
     np.testing.assert_allclose(mean_probabilities(logits), probabilities.mean(0), rtol=1e-12)
@@ -43,22 +44,21 @@ def test_matches_torch_and_torch_uncertainty():
     mutual_information = tum.MutualInformation(reduction="none")
     mutual_information.update(probabilities.transpose(0, 1))
     np.testing.assert_allclose(parts.epistemic, mutual_information.compute(), atol=1e-9)
+    assert negative_log_likelihood(logits, labels) == pytest.approx(log_loss(labels, mean_probabilities(logits)))
+    assert negative_log_likelihood(mean_log_probabilities(logits), labels) == pytest.approx(
+        negative_log_likelihood(logits, labels)
+    )
 
 
-@given(LOGITS)
-def test_parts_add_up_and_stay_in_range(logits):
+@given(LOGITS, st.randoms(use_true_random=False))
+def test_parts_add_up_and_order_of_draws_and_shift_of_logits_do_not_matter(logits, random):
     parts = uncertainty(logits)
     np.testing.assert_allclose(parts.total, parts.aleatoric + parts.epistemic, atol=1e-10)
     assert min(part.min() for part in parts) >= 0
     assert parts.total.max() <= np.log(logits.shape[-1]) + 1e-12
     assert parts.epistemic.max() <= np.log(len(logits)) + 1e-12
-
-
-@given(LOGITS, st.randoms(use_true_random=False))
-def test_order_of_draws_and_shift_of_logits_do_not_matter(logits, random):
     order = random.sample(range(len(logits)), len(logits))
-    shifted = logits[order] + random.uniform(-5, 5)
-    for part, other in zip(uncertainty(logits), uncertainty(shifted), strict=True):
+    for part, other in zip(parts, uncertainty(logits[order] + random.uniform(-5, 5)), strict=True):
         np.testing.assert_allclose(part, other, atol=1e-10)
 
 
@@ -68,47 +68,21 @@ def test_one_draw_and_equal_draws_have_no_epistemic_uncertainty():
     assert uncertainty(np.repeat(logits[:1], 3, 0)).epistemic.max() < 1e-14
 
 
-def test_extreme_logits_stay_finite():
+def test_extreme_logits_stay_finite_and_a_confident_error_costs_what_it_costs():
     logits = np.array([[[1e4, 0.0, -1e4]], [[-1e4, 0.0, 1e4]]])
     assert all(np.isfinite(part).all() for part in uncertainty(logits))
     np.testing.assert_allclose(uncertainty(logits).epistemic, np.log(2))
     np.testing.assert_allclose(mean_log_probabilities(logits), [[-np.log(2), -1e4, -np.log(2)]], rtol=1e-12)
+    assert negative_log_likelihood([[1e4, 0.0]], [1]) == pytest.approx(1e4)
+    assert negative_log_likelihood([[1e4, 0.0]], [0]) == 0
 
 
-@pytest.mark.parametrize("protocol", ["pooled", "cgpt", "sgpa"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_only_kep_averages_logits(protocol):
     logits = np.array([[[4.0, 0.0]], [[0.0, 2.0]]])
-    by_probability = torch.tensor(logits).softmax(-1).mean(0).log()
-    by_logit = torch.tensor(logits).mean(0).log_softmax(-1)
-    np.testing.assert_allclose(predictive_log_probabilities(logits, protocol=protocol), by_probability, rtol=1e-12)
-    np.testing.assert_allclose(predictive_log_probabilities(logits, protocol="kep"), by_logit, rtol=1e-12)
-
-
-def test_match_scikit_learn_and_torch_uncertainty():
-    logits, labels = draws()
-    probabilities = mean_probabilities(logits)
-    assert accuracy(probabilities, labels) == accuracy_score(labels, probabilities.argmax(-1))
-    assert negative_log_likelihood(mean_log_probabilities(logits), labels) == pytest.approx(
-        log_loss(labels, probabilities)
-    )
-    brier = tum.BrierScore(num_classes=4)
-    brier.update(torch.tensor(probabilities), torch.tensor(labels))
-    assert brier_score(probabilities, labels) == pytest.approx(brier.compute().item(), rel=1e-6)
-
-
-def test_brier_score_of_two_classes_is_twice_the_binary_one():
-    logits, labels = draws(classes=2)
-    probabilities = mean_probabilities(logits)
-    binary = brier_score_loss(labels, probabilities[:, 1])
-    assert brier_score(probabilities, labels) == pytest.approx(2 * binary)
-
-
-def test_confident_error_costs_what_it_costs():
-    log_p = mean_log_probabilities([[1e4, 0.0]])
-    assert negative_log_likelihood(log_p, [1]) == pytest.approx(1e4)
-    assert negative_log_likelihood(log_p, [0]) == 0
-    assert brier_score(np.exp(log_p), [1]) == 2
-    assert brier_score(np.exp(log_p), [0]) == 0
+    values = torch.tensor(logits)
+    expected = values.mean(0).log_softmax(-1) if protocol == "kep" else values.softmax(-1).mean(0).log()
+    np.testing.assert_allclose(predictive_log_probabilities(logits, protocol=protocol), expected, rtol=1e-12)
 
 
 def test_matthews_correlation_matches_torchmetrics_and_the_contingency_table():
@@ -119,19 +93,8 @@ def test_matthews_correlation_matches_torchmetrics_and_the_contingency_table():
     # tp 3, tn 2, fp 1, fn 1
     table = matthews_correlation([1, 1, 1, 0, 0, 1, 0], [1, 1, 1, 0, 0, 0, 1])
     assert table == pytest.approx((3 * 2 - 1 * 1) / np.sqrt(4 * 4 * 3 * 3))
-
-
-@pytest.mark.parametrize("constant", [0, 1])
-def test_constant_predictor_or_constant_labels_correlate_with_nothing(constant):
-    labels = np.array([1, 1, 0, 1])
-    assert matthews_correlation(np.full(4, constant), labels) == 0
-    assert matthews_correlation(labels, np.full(4, constant)) == 0
-
-
-def test_perfect_and_opposite_predictions():
-    labels = np.array([0, 1, 1, 0])
-    assert matthews_correlation(labels, labels) == 1
-    assert matthews_correlation(1 - labels, labels) == -1
+    for constant in (0, 1):
+        assert matthews_correlation(np.full(4, constant), [1, 1, 0, 1]) == 0
 
 
 def test_batched_matthews_correlation_is_the_mean_over_batches():
@@ -142,65 +105,15 @@ def test_batched_matthews_correlation_is_the_mean_over_batches():
     assert matthews_correlation(predictions, labels, batch_size=32) == pytest.approx(expected)
 
 
-# Distinct confidences: with ties the order of the samples decides, on purpose.
-PREDICTIONS = st.lists(
-    st.tuples(st.integers(0, 100), st.booleans()), min_size=1, max_size=25, unique_by=lambda pair: pair[0]
-)
-
-
-@given(PREDICTIONS)
-def test_curve_and_area_match_brute_force(pairs):
-    confidence, correct = map(np.array, zip(*pairs, strict=True))
-    kept = sorted(pairs, reverse=True)
-    risks = [sum(not right for _, right in kept[:k]) / k for k in range(1, len(kept) + 1)]
-    curve = risk_coverage_curve(confidence, correct)
-    np.testing.assert_allclose(curve.risk, risks)
-    np.testing.assert_allclose(curve.coverage, np.arange(1, len(kept) + 1) / len(kept))
-    assert area_under_risk_coverage(confidence, correct) == pytest.approx(np.mean(risks))
-
-
-@given(PREDICTIONS, st.randoms(use_true_random=False))
-def test_order_and_monotone_scale_do_not_matter(pairs, random):
-    confidence, correct = map(np.array, zip(*pairs, strict=True))
-    order = random.sample(range(len(pairs)), len(pairs))
-    value = area_under_risk_coverage(confidence, correct)
-    assert area_under_risk_coverage(confidence[order], correct[order]) == pytest.approx(value)
-    assert area_under_risk_coverage(3 * confidence - 1, correct) == pytest.approx(value)
-    assert 0 <= value <= 1
-
-
-def test_ties_keep_the_order_of_the_samples():
-    assert risk_coverage_curve([0.5, 0.5, 0.5], [True, False, True]).risk == pytest.approx([0, 1 / 2, 1 / 3])
-    assert risk_coverage_curve([0.5, 0.5, 0.5], [False, True, True]).risk == pytest.approx([1, 1 / 2, 1 / 3])
-
-
-def test_curve_of_torch_uncertainty_has_the_same_area_but_for_its_rule():
-    logits, labels = draws(samples=300)
-    probabilities = torch.tensor(logits[0]).softmax(-1)
-    confidence, prediction = probabilities.max(-1)
-    oracle = AURC()
-    oracle.update(probabilities, torch.tensor(labels))
-    risk = risk_coverage_curve(confidence, prediction.numpy() == labels).risk
-    np.testing.assert_allclose(risk, oracle.partial_compute(), atol=1e-6)
-    # Theirs is the trapezoidal area over [1/N, 1], rescaled: the mean with half weights at both ends.
-    trapezoid = (risk.sum() - (risk[0] + risk[-1]) / 2) / (len(risk) - 1)
-    assert oracle.compute().item() == pytest.approx(trapezoid, abs=1e-6)
-
-
 def test_excess_is_zero_in_the_limits():
-    assert excess_area_under_risk_coverage([0.9, 0.8], [True, True]) == 0
-    assert excess_area_under_risk_coverage([0.9, 0.8], [False, False]) == 0
+    assert excess_aurc([0.9, 0.8], [True, True]) == 0
+    assert excess_aurc([0.9, 0.8], [False, False]) == 0
     correct = np.arange(20_000) < 15_000  # a perfect ranking, many samples
-    assert excess_area_under_risk_coverage(-np.arange(20_000.0), correct) == pytest.approx(0, abs=1e-4)
+    assert excess_aurc(-np.arange(20_000.0), correct) == pytest.approx(0, abs=1e-4)
     # A ranking that says nothing costs the error rate itself.
     useless = np.arange(20_000) % 4 > 0
     expected = 0.25 - (0.25 + 0.75 * np.log(0.75))
-    assert excess_area_under_risk_coverage(-np.arange(20_000.0), useless) == pytest.approx(expected, abs=1e-3)
-
-
-def test_one_sample():
-    assert area_under_risk_coverage([0.7], [False]) == 1
-    assert area_under_risk_coverage([0.7], [True]) == 0
+    assert excess_aurc(-np.arange(20_000.0), useless) == pytest.approx(expected, abs=1e-3)
 
 
 def test_failure_prediction_matches_counting():
@@ -213,31 +126,55 @@ def test_failure_prediction_matches_counting():
     right, wrong = confidence[correct], confidence[~correct]
     threshold = np.sort(right)[::-1][int(np.ceil(0.95 * len(right))) - 1]
     assert result.fpr95 == pytest.approx((wrong >= threshold).mean())
+    kept = correct[np.argsort(-confidence)]
+    risks = [1 - kept[:count].mean() for count in range(1, 501)]
+    assert classification_report(logits[:1], labels).aurc == pytest.approx(np.mean(risks))
 
 
-def test_nearest_rule_may_stop_below_the_level():
+def test_nearest_rule_may_stop_below_the_level_and_looks_at_corners_only():
     # Of nineteen right predictions, eighteen are nearest to 95 %, and only nineteen reach it.
     correct = np.array([True] * 18 + [False, True, False])
     confidence = np.linspace(0.9, 0.1, 21)
     assert separation(confidence, correct, rule="first").fpr95 == 0.5
     assert separation(confidence, correct, rule="nearest").fpr95 == 0.0
-
-
-@pytest.mark.parametrize(("argument", "value"), [("rule", "last"), ("level", 0.0), ("level", 1.5)])
-def test_false_positive_rate_refuses(argument, value):
-    with pytest.raises(ValueError, match=f"{argument} must"):
-        false_positive_rate([0.1, 0.2], [True, False], **{argument: value})
-
-
-def test_many_ties_keep_the_order_too():
-    correct = np.random.default_rng(0).random(500) < 0.7
-    risk = risk_coverage_curve(np.repeat([0.5, 0.9], 250), correct).risk
-    reordered = np.concatenate([correct[250:], correct[:250]])
-    np.testing.assert_allclose(risk, np.cumsum(~reordered) / np.arange(1, 501))
-
-
-def test_first_rule_looks_at_every_threshold_not_at_corners_only():
     confidence = np.repeat(np.arange(40.0), 2)  # pairs of one right and one wrong: the ROC curve is the diagonal
     correct = np.tile([True, False], 40)
     assert separation(confidence, correct, rule="first").fpr95 == 0.95
     assert separation(confidence, correct, rule="nearest").fpr95 == 1
+
+
+THREE = np.zeros((1, 3, 2))
+REFUSED = [
+    (mean_probabilities, (np.zeros(3),), r"logits: expected shape .* got \(3,\)"),
+    (mean_probabilities, (np.zeros((1, 1, 2, 2)),), "logits: expected shape"),
+    (mean_probabilities, (np.zeros((0, 4, 2)),), "at least one draw"),
+    (mean_probabilities, (np.zeros((2, 4, 1)),), "two classes"),
+    (mean_probabilities, ([[0.0, np.nan]],), "logits: expected finite values, got 1 of 2"),
+    (mean_probabilities, ([[0.0, np.inf]],), "logits: expected finite values"),
+    (classification_report, (THREE, [0, 1]), r"labels: expected shape \(3,\), got \(2,\)"),
+    (fit_temperature, (THREE, [[0], [1], [1]]), "labels: expected shape"),
+    (fit_temperature, (THREE, [0, 1, 2]), r"integers in \[0, 2\)"),
+    (classification_report, (THREE, [0, 1, -1]), r"integers in \[0, 2\)"),
+    (negative_log_likelihood, (THREE, [0, 1, 0.5]), "integers"),
+    (negative_log_likelihood, (THREE, [0, 1, np.nan]), "integers"),
+    (reliability_bins, ([1.2], [1]), r"confidence: expected numbers in \[0, 1\]"),
+    (reliability_bins, ([np.nan], [1]), "confidence: expected numbers"),
+    (reliability_bins, ([0.5], [1, 0]), "one for each of 2 outcomes"),
+    (separation, ([0.1, 0.2], [True, True]), "both groups"),
+    (detection_report, ([0.1], [np.nan]), "NaN"),
+]
+
+
+@pytest.mark.parametrize(("metric", "arguments", "message"), REFUSED)
+def test_input_is_checked(metric, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        metric(*arguments)
+
+
+def test_tensors_of_any_kind_and_two_axes_give_what_arrays_give():
+    logits, labels = draws()
+    tensor = torch.tensor(logits, requires_grad=True)
+    assert classification_report(tensor, torch.tensor(labels)) == classification_report(logits, labels)
+    half = torch.tensor(logits).bfloat16()
+    assert classification_report(half, labels) == classification_report(half.float().numpy(), labels)
+    assert classification_report(logits[0], labels) == classification_report(logits[:1], labels)

@@ -1,71 +1,56 @@
-"""Runs as the reports see them: `experiments.runs.Run` without a whole configuration."""
+"""Synthetic folders of runs: predictions with known metrics, and no whole configuration."""
 
-import re
-from collections.abc import Iterable
-from functools import cached_property
-from pathlib import Path
-from typing import Any
+import json
+from types import SimpleNamespace
 
+import numpy as np
 import yaml
 
-from experiments.runs.prediction import Predictions, load_predictions
+from experiments import runs
 from experiments.storage import read_json
 
-__all__ = ["Run", "find_runs"]
 
+class Run(runs.Run):
+    """A run of which only what its files say is known."""
 
-class _Config:
-    def __init__(self, content: dict[str, Any]) -> None:
-        self.content = content
-
-    def plain(self) -> dict[str, Any]:
-        return self.content
-
-
-class Run:
-    """A run in its folder `<setting>/<method>/seed-<n>`."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = Path(folder)
-        self.seed = int(self.folder.name.removeprefix("seed-"))
-        self.method, self.setting = self.folder.parent.name, self.folder.parent.parent.name
-        self.name = f"{self.setting}/{self.method}"
-        self.diagnostics = self.folder / "diagnostics.npz"
-
-    @cached_property
-    def record(self) -> dict[str, Any]:
-        return read_json(self.folder / "run.json")
-
-    @cached_property
-    def config(self) -> _Config:
-        return _Config(yaml.safe_load((self.folder / "config.yaml").read_text(encoding="utf-8")) or {})
+    record = property(lambda self: read_json(self.record_file))
+    label = property(lambda self: self.record.get("label", self.method))
+    deviations = property(lambda self: self.record.get("deviations", []))
 
     @property
-    def label(self) -> str:
-        return self.record.get("label", self.method)
-
-    @property
-    def deviations(self) -> list[str]:
-        return list(self.record.get("deviations") or [])
-
-    @property
-    def sources(self) -> dict[str, str]:
-        return dict(self.record.get("sources") or {})
-
-    @cached_property
-    def predicted(self) -> list[str]:
-        names = {path.stem for path in (self.folder / "predictions").glob("*.npz")}
-        return [name for name in ("test", "validation") if name in names] + sorted(names - {"test", "validation"})
-
-    def predictions(self, name: str) -> Predictions:
-        return load_predictions(self.folder / "predictions" / f"{name}.npz")
+    def config(self):
+        content = yaml.safe_load(self.config_file.read_text())
+        return SimpleNamespace(plain=lambda: content)
 
 
-def find_runs(folders: Iterable[Path]) -> list[Run]:
-    """Complete runs beneath folders."""
-    folders = list(folders)
-    paths = {file.parent for folder in folders for file in Path(folder).rglob("run.json")}
-    found = [Run(path) for path in paths if re.fullmatch(r"seed-\d+", path.name)]
-    if not found:
-        raise ValueError(f"runs: expected folders with complete runs, got {', '.join(map(str, folders))}")
-    return sorted(found, key=lambda run: (run.name, run.seed))
+def find_runs(folders):
+    """Complete runs in folders, whatever their configuration."""
+    return [Run(run.folder) for run in runs.find_runs(folders)]
+
+
+def confident(labels, right, *, classes=10, margin=4.0, num_samples=1):
+    """Logits (S, N, C) that choose the label where `right`, else the class after it, all equally sure."""
+    chosen = np.where(right, labels, (labels + 1) % classes)
+    return np.repeat(margin * np.eye(classes)[chosen][None], num_samples, axis=0).astype(np.float32)
+
+
+def random_logits(*, samples=200, classes=10, num_samples=10, seed=0, signal=2.0):
+    """Logits (S, N, C) that know something of their labels, and the labels."""
+    generator = np.random.default_rng(seed)
+    labels = generator.integers(classes, size=samples)
+    mean = signal * np.eye(classes)[labels] + generator.normal(size=(samples, classes))
+    return (mean + 0.5 * generator.normal(size=(num_samples, samples, classes))).astype(np.float32), labels
+
+
+def write_run(root, data, method, seed=0, *, sets=None, record=None, config=None, diagnostics=None):
+    """Write a run's folder; `sets` maps names of input sets to (logits, labels or None)."""
+    folder = root / data / method / f"seed-{seed}"
+    (folder / "predictions").mkdir(parents=True)
+    for name, (logits, labels) in (sets or {}).items():
+        content = {"logits": logits, "ids": np.arange(logits.shape[1])} | ({} if labels is None else {"labels": labels})
+        np.savez(folder / "predictions" / f"{name}.npz", **content)
+    (folder / "config.yaml").write_text(yaml.safe_dump(config or {}))
+    if diagnostics:
+        np.savez(folder / "diagnostics.npz", **diagnostics)
+    (folder / "run.json").write_text(json.dumps(record or {}))
+    return folder

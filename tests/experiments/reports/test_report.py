@@ -7,26 +7,20 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from experiments.evaluation import classification_report, detection_auroc, fit_temperature, uncertainty
+from cgp.model.metrics import auroc
+from experiments.evaluation import classification_report, fit_temperature, uncertainty
 from experiments.reports.answer import answer
 from experiments.reports.page import report
 from experiments.reports.scores import methods, score, statistic
-from tests.experiments.reports.papers.folders import random_logits, write_run
-from tests.experiments.reports.saved import find_runs
+from tests.experiments.reports.saved import find_runs, random_logits, write_run
 
 
 def sets(seed, *, scale=1.0, signal=2.5, num_samples=10):
     """Predictions of a model that is over-confident by a factor."""
+    signals = {"test": 1.0, "validation": 1.0, "corrupted-blur-1": 0.8, "corrupted-blur-2": 0.4}
     made = {
-        name: random_logits(samples=150, seed=10 * seed + place, signal=own, num_samples=num_samples)
-        for place, (name, own) in enumerate(
-            {
-                "test": signal,
-                "validation": signal,
-                "corrupted-blur-1": 0.8 * signal,
-                "corrupted-blur-2": 0.4 * signal,
-            }.items()
-        )
+        name: random_logits(samples=150, seed=10 * seed + place, signal=own * signal, num_samples=num_samples)
+        for place, (name, own) in enumerate(signals.items())
     }
     made = {name: (scale * logits, labels) for name, (logits, labels) in made.items()}
     strange = random_logits(samples=100, seed=seed + 99, signal=0.5, num_samples=num_samples)[0]
@@ -65,7 +59,7 @@ def test_numbers_are_those_of_the_predictions(root):
     cooled = classification_report(made["test"][0] / temperature, made["test"][1])
     assert numbers["nll_cooled"] == pytest.approx(cooled.nll)
     totals = [uncertainty(made[name][0]).total for name in ("test", "ood-letters")]
-    assert numbers["ood_total"] == detection_auroc(*totals)
+    assert numbers["ood_total"] == auroc(*totals)
     assert math.isnan(numbers["ood_epistemic"])  # a single draw has none
     corrupted = [classification_report(*made[f"corrupted-blur-{severity}"]).nll for severity in (1, 2)]
     assert numbers["corrupted_nll"] == pytest.approx(np.mean(corrupted))
