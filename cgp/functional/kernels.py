@@ -179,7 +179,7 @@ def exponential(x1: Tensor, x2: Tensor | None = None) -> Tensor:
         ``(*batch, N, M)``, positive.
 
     Raises:
-        ValueError: if a covariance is beyond the largest number of the dtype.
+        ValueError: if a covariance is beyond the cube root of the dtype's largest number (float32: 7e12).
 
     Example:
         >>> exponential(torch.tensor([[1.0]]), torch.tensor([[2.0]]))
@@ -370,8 +370,13 @@ def _matern_slope(squared: Tensor, value: Tensor, degree: int) -> Tensor:
 
 
 def _checked_exp(logarithms: Tensor) -> Tensor:
-    """The exponential; a ValueError where it overflows, as far as values may be read."""
+    """The exponential; a ValueError where it or what is computed from it overflows, as far as values may be read.
+
+    A third of the range: products with values, and the squares that a layer normalisation takes of them, stay finite.
+    """
     largest = math.log(torch.finfo(logarithms.dtype).max)
+    if logarithms.dtype != torch.float16:  # whose range is too small to divide
+        largest /= 3.0
     if logarithms.device.type == "cpu" and not (torch.compiler.is_compiling() or in_functorch()):
         if bool((logarithms > largest).any()):
             raise ValueError(

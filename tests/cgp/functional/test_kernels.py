@@ -138,6 +138,12 @@ def test_the_exponential_says_that_it_overflows(dtype):
         canonical("exponential").gram(x)
 
 
+def test_a_layer_norm_after_the_largest_exponential_is_finite():
+    x = torch.full((64, 1), 29.5) ** 0.5  # largest products that are accepted in float32, many of them
+    attended = canonical("exponential").gram(x) @ (100.0 * torch.randn(64, 8))
+    assert torch.nn.functional.layer_norm(attended, (8,)).isfinite().all()
+
+
 @given(scale=st.floats(1e3, 1e6), seed=st.integers(0, 1000), place=st.integers(0, 9))
 def test_distances_keep_their_digits_beside_a_far_point(scale, seed, place):
     generator = torch.Generator().manual_seed(seed)
