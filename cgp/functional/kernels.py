@@ -370,10 +370,8 @@ def _matern_slope(squared: Tensor, value: Tensor, degree: int) -> Tensor:
 
 
 def _checked_exp(logarithms: Tensor) -> Tensor:
-    """The exponential; a ValueError where it or what is computed from it overflows, as far as values may be read.
-
-    A third of the range: products with values, and the squares that a layer normalisation takes of them, stay finite.
-    """
+    """Exponential that refuses what overflows, here or in what is computed from it, as far as values may be read."""
+    # A third of the range: products with values, and the squares that a layer norm takes of them, stay finite.
     largest = math.log(torch.finfo(logarithms.dtype).max)
     if logarithms.dtype != torch.float16:  # whose range is too small to divide
         largest /= 3.0
