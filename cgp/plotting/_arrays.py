@@ -12,13 +12,7 @@ __all__ = ["Array", "as_array", "as_fractions", "as_image", "as_mask", "as_match
 Array = NDArray[Any]
 
 
-def as_array(
-    values: Any,  # shape: any with ndim axes
-    name: str,
-    ndim: int | tuple[int, ...],
-    *,
-    finite: bool = True,
-) -> Array:
+def as_array(values: Any, name: str, ndim: int | tuple[int, ...], *, finite: bool = True) -> Array:
     """Tensors of any device and gradient state, arrays and lists as a float64 array that is not empty."""
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu().to(torch.float64).numpy()
@@ -32,11 +26,7 @@ def as_array(
     return array
 
 
-def as_matching(
-    values: Any,  # shape: shape
-    name: str,
-    shape: tuple[int, ...],
-) -> Array:  # shape: shape
+def as_matching(values: Any, name: str, shape: tuple[int, ...]) -> Array:
     """An array of exactly this shape."""
     array = as_array(values, name, len(shape))
     if array.shape != shape:
@@ -44,11 +34,7 @@ def as_matching(
     return array
 
 
-def as_mask(
-    values: Any,  # shape: (N,)
-    name: str,
-    samples: int,
-) -> NDArray[np.bool_]:  # shape: (N,)
+def as_mask(values: Any, name: str, samples: int) -> NDArray[np.bool_]:
     """One truth value per sample, as bool or as 0 and 1."""
     array = as_matching(values, name, (samples,))
     if not np.isin(array, (0, 1)).all():
@@ -56,10 +42,7 @@ def as_mask(
     return array.astype(bool)
 
 
-def as_fractions(
-    values: Any,  # shape: (N,)
-    name: str,
-) -> Array:  # shape: (N,)
+def as_fractions(values: Any, name: str) -> Array:
     """Numbers in [0, 1]."""
     array = as_array(values, name, 1)
     if array.min() < 0 or array.max() > 1:
@@ -74,10 +57,7 @@ def named(values: Any, name: str) -> Mapping[str, Any]:
     return values
 
 
-def as_image(
-    image: Any,  # shape: (H, W), (H, W, 3), (1, H, W) or (3, H, W)
-    name: str = "image",
-) -> Array:  # shape: (H, W) or (H, W, 3)
+def as_image(image: Any, name: str = "image") -> Array:
     """A grey or colour image with its channels last, colours in [0, 1]; integers count as 0 to 255."""
     whole = not (image.is_floating_point() if isinstance(image, torch.Tensor) else np.asarray(image).dtype.kind == "f")
     array = as_array(image, name, (2, 3))

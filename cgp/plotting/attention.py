@@ -15,12 +15,7 @@ __all__ = ["attention_matrix"]
 
 
 @styled
-def attention_matrix(
-    matrix: Any,  # shape: (n, n)
-    sd: Any = None,  # shape: (n,)
-    *,
-    figure: FigureBase | None = None,
-) -> NDArray[np.object_]:  # shape: (2,) or (3,)
+def attention_matrix(matrix: Any, sd: Any = None, *, figure: FigureBase | None = None) -> NDArray[np.object_]:
     r"""An attention matrix, its antisymmetric part :math:`(A - A^\top) / 2`, and the predictive sd in each query's row.
 
     Args:

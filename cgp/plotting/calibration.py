@@ -27,13 +27,7 @@ __all__ = ["interval_coverage", "pit_histogram", "reliability_diagram", "risk_co
 
 
 @styled
-def reliability_diagram(
-    confidence: Any,  # shape: (N,)
-    correct: Any,  # shape: (N,)
-    *,
-    bins: int = 15,
-    ax: Axes | None = None,
-) -> Axes:
+def reliability_diagram(confidence: Any, correct: Any, *, bins: int = 15, ax: Axes | None = None) -> Axes:
     r"""Accuracy against confidence in bins, their counts beneath, and the expected calibration error.
 
     .. math::
@@ -116,10 +110,7 @@ def _counts_beneath(ax: Axes, centres: Array, counts: Array, width: float) -> No
 
 @styled
 def risk_coverage(
-    predictions: Mapping[str, tuple[Any, Any]],  # each of shapes (N,), (N,)
-    *,
-    highlight: str | None = None,
-    ax: Axes | None = None,
+    predictions: Mapping[str, tuple[Any, Any]], *, highlight: str | None = None, ax: Axes | None = None
 ) -> Axes:
     """Error rate among the most confident fraction of inputs, with its mean over all coverages (AURC) in the legend.
 
@@ -164,11 +155,7 @@ def risk_coverage(
 
 
 @styled
-def interval_coverage(
-    cumulative: Mapping[str, Any],  # each of shape (N,)
-    *,
-    ax: Axes | None = None,
-) -> Axes:
+def interval_coverage(cumulative: Mapping[str, Any], *, ax: Axes | None = None) -> Axes:
     r"""Share of observations inside central intervals against the share that was promised.
 
     .. math:: c(q) = \frac1N \sum_i [\,|2F_i(y_i) - 1| \le q\,]
@@ -211,12 +198,7 @@ def interval_coverage(
 
 
 @styled
-def pit_histogram(
-    cumulative: Any,  # shape: (N,)
-    *,
-    bins: int = 10,
-    ax: Axes | None = None,
-) -> Axes:
+def pit_histogram(cumulative: Any, *, bins: int = 10, ax: Axes | None = None) -> Axes:
     """Histogram of the probability-integral transform: flat if the predictive distribution is right.
 
     A hump means too wide, a valley too narrow, a slope a bias. The shade holds 95 % of the bars of a flat one.

@@ -15,8 +15,8 @@ __all__ = ["curves", "uncertainty_histograms"]
 
 @styled
 def curves(
-    x: Any,  # shape: (K,)
-    values: Mapping[str, Any],  # each of shape (K,) or (R, K)
+    x: Any,
+    values: Mapping[str, Any],
     *,
     xlabel: str = "",
     ylabel: str = "",
@@ -65,7 +65,7 @@ def curves(
     return ax
 
 
-def _runs(values: Any, name: str, points: int) -> Array:  # shape: (R, K)
+def _runs(values: Any, name: str, points: int) -> Array:
     array = np.atleast_2d(as_array(values, name, (1, 2), finite=False))
     if array.shape[-1] != points:
         raise ValueError(f"{name} must have {points} values along its last axis, got shape {array.shape}")
@@ -74,7 +74,7 @@ def _runs(values: Any, name: str, points: int) -> Array:  # shape: (R, K)
 
 @styled
 def uncertainty_histograms(
-    groups: Mapping[str, Any],  # each of shape (N,)
+    groups: Mapping[str, Any],
     *,
     bins: int = 30,
     xlabel: str = "Epistemic uncertainty (nats)",

@@ -16,27 +16,16 @@ from cgp.plotting.style import INK, PALETTE, SEQUENTIAL, WIDE, new_axes, new_fig
 __all__ = ["example_gallery", "variance_map", "variance_maps"]
 
 SCALES = ("linear", "log")
+_EXAMPLES = 6
 
 
 @styled
-def variance_map(
-    image: Any,  # shape: (H, W), (H, W, 3) or (C, H, W)
-    variance: Any,  # shape: (h, w)
-    *,
-    alpha: float = 0.7,
-    scale: str = "linear",
-    limits: tuple[float, float] | None = None,
-    label: str = "Predictive variance",
-    ax: Axes | None = None,
-) -> Axes:
+def variance_map(image: Any, variance: Any, *, label: str = "Predictive variance", ax: Axes | None = None) -> Axes:
     """Predictive variance of each patch, laid over the image in grey.
 
     Args:
         image: Grey (H, W) or (1, H, W), or colour (H, W, 3) or (3, H, W) in [0, 1], or of integers up to 255.
         variance: Variance of each patch (h, w), in the patches' places.
-        alpha: Opacity of the variance; 1 hides the image.
-        scale: Of the colours, "linear" or "log": variances around softmax's mean differ by orders of magnitude.
-        limits: Range of the colours, what lies beyond them in the first and the last; without, that of the variance.
         label: Name of the colour bar.
         ax: Axes to draw in; without, a new figure of one column.
 
@@ -44,7 +33,7 @@ def variance_map(
         The axes.
 
     Raises:
-        ValueError: If the variance is not a grid or is negative, or the scale is unknown.
+        ValueError: If the variance is not a grid or is negative.
 
     Example:
         >>> from matplotlib.figure import Figure
@@ -54,26 +43,22 @@ def variance_map(
     """
     grey, grid = _grey(as_image(image)), _as_variance(variance, 2)
     ax = new_axes(ax, height=2.7)
-    norm = _norm(grid, scale, limits)
-    shown = _overlay(ax, grey, grid, alpha, norm)
-    bar = ax.figure.colorbar(shown, ax=ax, shrink=0.85, pad=0.03, extend=_beyond(grid, norm))
-    _finish_bar(bar, label)
+    shown = _overlay(ax, grey, grid, _norm(grid, "linear"))
+    _finish_bar(ax.figure.colorbar(shown, ax=ax, shrink=0.85, pad=0.03), label)
     return ax
 
 
 @styled
 def variance_maps(
-    images: Any,  # shape: one image, or R of them
-    variance: Any,  # shape: (K, h, w) or (R, K, h, w)
+    images: Any,
+    variance: Any,
     *,
     rows: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
-    alpha: float = 0.7,
     scale: str = "linear",
-    limits: tuple[float, float] | None = None,
     label: str = "Predictive variance",
     figure: FigureBase | None = None,
-) -> NDArray[np.object_]:  # shape: (R, K + 1)
+) -> NDArray[np.object_]:
     """A table of variance maps on one scale of colours, the inputs in the first column.
 
     Layers of one image, heads of each layer, or the layers of several images: R rows and K columns are what you say.
@@ -83,9 +68,7 @@ def variance_maps(
         variance: Variances of the patches, (K, h, w) for one row or (R, K, h, w).
         rows: Names of the rows.
         columns: Names of the K columns after the first; by default layers.
-        alpha: Opacity of the variance over the image.
-        scale: Of the colours, "linear" or "log".
-        limits: Range of the colours, as in `variance_map`; without, that of all variances.
+        scale: Of the colours, "linear" or "log": variances around softmax's mean differ by orders of magnitude.
         label: Name of the colour bar.
         figure: Figure or subfigure to draw in; without, a new one of two columns' width.
 
@@ -108,37 +91,35 @@ def variance_maps(
     columns = _names(columns, num_columns, "columns") or [f"layer {index + 1}" for index in range(num_columns)]
     rows = _names(rows, num_rows, "rows")
     cell = min(WIDE / (num_columns + 1.6), 1.6)
-    size = {"width": cell * (num_columns + 1.6), "height": (cell + 0.06) * num_rows + 0.3}
-    figure = new_figure(figure, **size)
+    figure = new_figure(figure, width=cell * (num_columns + 1.6), height=(cell + 0.06) * num_rows + 0.3)
     axes = np.asarray(figure.subplots(num_rows, num_columns + 1, squeeze=False), dtype=np.object_)
-    norm = _norm(grids, scale, limits)
+    norm = _norm(grids, scale)
     for row, grid_row in enumerate(grids):
         picture = pictures[min(row, len(pictures) - 1)]
         _show_input(axes[row, 0], picture if row < len(pictures) else None)
         for ax, grid in zip(axes[row, 1:], grid_row, strict=True):
-            shown = _overlay(ax, _grey(picture), grid, alpha, norm)
+            shown = _overlay(ax, _grey(picture), grid, norm)
     # Next to what they name: one image for all rows stands in the first row only.
     for ax, name in zip(axes[:, 0 if len(pictures) == num_rows else 1], rows, strict=False):
         ax.set_ylabel(name)
     for ax, title in zip(axes[0], ["input", *columns], strict=True):
         ax.set_title(title)
-    place = {"pad": 0.02, "fraction": 0.04, "aspect": 12 * num_rows, "extend": _beyond(grids, norm)}
-    _finish_bar(figure.colorbar(shown, ax=axes.ravel().tolist(), **place), label)
+    bar = figure.colorbar(shown, ax=axes.ravel().tolist(), pad=0.02, fraction=0.04, aspect=12 * num_rows)
+    _finish_bar(bar, label)
     return axes
 
 
 @styled
 def example_gallery(
-    images: Any,  # shape: (N, ...)
-    uncertainty: Any,  # shape: (N,)
-    predictions: Any,  # shape: (N,)
+    images: Any,
+    uncertainty: Any,
+    predictions: Any,
     *,
-    labels: Any = None,  # shape: (N,)
-    probabilities: Any = None,  # shape: (N,)
-    count: int = 6,
+    labels: Any = None,
+    probabilities: Any = None,
     figure: FigureBase | None = None,
-) -> NDArray[np.object_]:  # shape: (2, count)
-    """The most and the least certain examples, with what was predicted and what is true; errors in red.
+) -> NDArray[np.object_]:
+    """The six most and the six least certain examples, with what was predicted and what is true; errors in red.
 
     Args:
         images: Images (N, ...), each as in `variance_map`.
@@ -146,20 +127,19 @@ def example_gallery(
         predictions: Predicted classes (N,), as numbers or names.
         labels: True classes (N,), likewise, if known.
         probabilities: Probability of the predicted class (N,).
-        count: Number of examples of each kind, at most N.
         figure: Figure or subfigure to draw in; without, a new one of two columns' width.
 
     Returns:
-        Axes (2, count): most certain above, least certain below, the extremes first.
+        Axes (2, min(N, 6)): most certain above, least certain below, the extremes first.
 
     Raises:
         ValueError: If shapes disagree.
 
     Example:
         >>> from matplotlib.figure import Figure
-        >>> axes = example_gallery(np.zeros((3, 8, 8)), [0.3, 0.1, 0.2], [7, 8, 9], count=2, figure=Figure())
+        >>> axes = example_gallery(np.zeros((3, 8, 8)), [0.3, 0.1, 0.2], [7, 8, 9], figure=Figure())
         >>> [ax.get_title() for ax in axes.flat]
-        ['8', '9', '7', '9']
+        ['8', '9', '7', '7', '9', '8']
     """
     uncertainty = as_array(uncertainty, "uncertainty", 1)
     samples = len(uncertainty)
@@ -167,9 +147,7 @@ def example_gallery(
     for name, values in given.items():
         if values is not None and len(values) != samples:
             raise ValueError(f"{name} must hold {samples} entries, one for each uncertainty, got {len(values)}")
-    if count < 1:
-        raise ValueError(f"count must be at least 1, got {count}")
-    count = min(count, samples)
+    count = min(_EXAMPLES, samples)
     order = np.argsort(uncertainty, kind="stable")
     cell = min(WIDE / (count + 0.3), 1.4)
     figure = new_figure(figure, width=cell * (count + 0.3), height=2 * (cell + 0.3))
@@ -232,33 +210,23 @@ def _show_input(ax: Axes, image: Array | None) -> None:
         ax.imshow(image, cmap="gray", interpolation="nearest")
 
 
-def _norm(values: Array, scale: str, limits: tuple[float, float] | None) -> Normalize:
+def _norm(values: Array, scale: str) -> Normalize:
     """Colours from the least to the largest value; on a logarithmic scale from the least that is positive."""
     if scale not in SCALES:
         raise ValueError(f"scale must be one of {SCALES}, got {scale!r}")
-    if limits is not None and not (limits[0] < limits[1] and (scale == "linear" or limits[0] > 0)):
-        raise ValueError(f"limits must be two rising numbers, positive on a logarithmic scale, got {limits}")
     if scale == "linear":
-        return Normalize(*(limits or (float(values.min()), float(values.max()))))
+        return Normalize(float(values.min()), float(values.max()))
     positive = values[values > 0]
     found = (float(positive.min()), float(positive.max())) if positive.size else (0.1, 1.0)
-    return LogNorm(*(limits or found), clip=True)
+    return LogNorm(*found, clip=True)
 
 
-def _beyond(values: Array, norm: Normalize) -> str:
-    """Which ends of the bar are open."""
-    assert norm.vmin is not None
-    assert norm.vmax is not None
-    below, above = bool(values.min() < norm.vmin), bool(values.max() > norm.vmax)
-    return {(False, False): "neither", (True, False): "min", (False, True): "max", (True, True): "both"}[below, above]
-
-
-def _overlay(ax: Axes, grey: Array, grid: Array, alpha: float, norm: Normalize) -> AxesImage:
+def _overlay(ax: Axes, grey: Array, grid: Array, norm: Normalize) -> AxesImage:
     _bare(ax)
     height, width = grey.shape
     extent = (-0.5, width - 0.5, height - 0.5, -0.5)
     ax.imshow(grey, cmap="gray", vmin=0, vmax=1, interpolation="nearest", extent=extent)
-    return ax.imshow(grid, cmap=SEQUENTIAL, alpha=alpha, interpolation="nearest", extent=extent, norm=norm)
+    return ax.imshow(grid, cmap=SEQUENTIAL, alpha=0.7, interpolation="nearest", extent=extent, norm=norm)
 
 
 def _finish_bar(bar: Any, label: str) -> None:

@@ -15,14 +15,13 @@ __all__ = ["posterior_bands"]
 
 @styled
 def posterior_bands(
-    x: Any,  # shape: (T,)
-    mean: Any,  # shape: (T, P) or (T,)
-    sd: Any,  # shape: (T, P) or (T,)
+    x: Any,
+    mean: Any,
+    sd: Any,
     *,
-    observed_x: Any | None = None,  # shape: (N,)
-    observed_y: Any | None = None,  # shape: (N, P) or (N,), NaN where not observed
+    observed_x: Any | None = None,
+    observed_y: Any | None = None,
     names: list[str] | None = None,
-    units: list[str] | None = None,
     xlabel: str = "x",
     figure: FigureBase | None = None,
 ) -> list[Axes]:
@@ -30,12 +29,11 @@ def posterior_bands(
 
     Args:
         x: Inputs (T,), in any order.
-        mean: Posterior means (T, P).
-        sd: Standard deviations (T, P).
+        mean: Posterior means (T, P) or (T,).
+        sd: Standard deviations, likewise.
         observed_x: Inputs of the observations (N,).
-        observed_y: Observations (N, P); NaN was not observed.
+        observed_y: Observations (N, P) or (N,); NaN was not observed.
         names: A name for each process.
-        units: A unit for each process.
         xlabel: Name and unit of the input.
         figure: Figure or subfigure to draw in.
 
@@ -56,16 +54,15 @@ def posterior_bands(
     sd = as_matching(np.reshape(as_array(sd, "sd", (1, 2)), (len(x), -1)), "sd", mean.shape)
     processes = mean.shape[1]
     names = [f"process {p}" for p in range(processes)] if names is None else names
-    units = [""] * processes if units is None else units
-    if len(names) != processes or len(units) != processes:
-        raise ValueError(f"names, units must have {processes} entries, got {len(names)} and {len(units)}")
+    if len(names) != processes:
+        raise ValueError(f"names must have {processes} entries, got {len(names)}")
     points = _observations(observed_x, observed_y, processes)
     figure = new_figure(figure, width=WIDE, height=0.5 + 1.25 * processes)
     axes = list(np.atleast_1d(figure.subplots(processes, 1, sharex=True)))
     order = np.argsort(x)
     for p, ax in enumerate(axes):
         _band(new_axes(ax), x[order], mean[order, p], sd[order, p], points[p], PALETTE[p % len(PALETTE)])
-        ax.set_ylabel(f"{names[p]} ({units[p]})" if units[p] else names[p])
+        ax.set_ylabel(names[p])
     axes[-1].set_xlabel(xlabel)
     handles = [
         Line2D([], [], color=INK, label="mean"),

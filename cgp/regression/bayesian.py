@@ -10,20 +10,39 @@ from typing import NamedTuple, TypeVar
 
 import torch
 from pyro.infer import MCMC, NUTS
+from pyro.ops.stats import effective_sample_size, split_gelman_rubin
+from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from cgp.functional.linalg import NotPositiveDefiniteError
 
-from .diagnostics import Diagnostics, diagnose
 from .exact import CorrelatedGPRegression
-from .input_maps import PriorModule
+from .processes import PriorModule
 
-__all__ = ["Samples", "batch_model", "sample_nuts"]
+__all__ = ["Diagnostics", "Samples", "batch_model", "diagnose", "sample_nuts"]
 
 Model = TypeVar("Model", bound=CorrelatedGPRegression)
 
 _DISPERSION = 0.3
+_MAX_R_HAT = 1.05
+_MIN_ESS = 100.0
+
+
+class Diagnostics(NamedTuple):
+    """Whether the chains can be trusted.
+
+    Attributes:
+        r_hat: split r-hat, the worst entry of each parameter; 1 is perfect.
+        effective_size: effective sample size, the smallest entry of each parameter.
+        divergences: transitions that diverged.
+        message: in words.
+    """
+
+    r_hat: dict[str, float]
+    effective_size: dict[str, float]
+    divergences: int
+    message: str
 
 
 class Samples(NamedTuple):
@@ -43,14 +62,7 @@ class Samples(NamedTuple):
         return {name: value.flatten(0, 1) for name, value in self.chains.items()}
 
     def thinned(self, number: int) -> dict[str, Tensor]:
-        """Evenly spaced samples of all chains.
-
-        Args:
-            number: at most how many.
-
-        Returns:
-            By name of prior, ``(min(number, C·S), ...)``.
-        """
+        """At most this many evenly spaced samples of all chains, by name of prior, ``(min(number, C·S), ...)``."""
         flat = self.flat
         total = len(next(iter(flat.values())))
         kept = torch.linspace(0, total - 1, min(number, total)).round().long()
@@ -120,18 +132,31 @@ def sample_nuts(
 
 
 def batch_model(model: Model, samples: Mapping[str, Tensor]) -> Model:
-    """A copy of the model with one batch member a sample.
-
-    Args:
-        model: the model that was sampled.
-        samples: by name of prior, ``(S, ...)``.
-
-    Returns:
-        In eval mode, with batch shape ``(S,)``: its moments are ``(S, t)``.
-    """
+    """A copy of the model in eval mode, one batch member per sample ``(S, ...)``: its moments are ``(S, t)``."""
     batch = copy.deepcopy(model)
     batch.pyro_load_from_samples({name: value.clone() for name, value in samples.items()})
     return batch.eval()
+
+
+def diagnose(chains: Mapping[str, Tensor], divergences: int = 0) -> Diagnostics:
+    """Split r-hat and effective sizes of chains ``(C, S, ...)``, the worst of each parameter, with a warning if bad."""
+    r_hat = {name: float(split_gelman_rubin(value, 0, 1).max()) for name, value in chains.items()}
+    sizes = {name: float(effective_sample_size(value, 0, 1).min()) for name, value in chains.items()}
+    worst = max(r_hat, key=lambda name: -math.inf if math.isnan(r_hat[name]) else r_hat[name])
+    fewest = min(sizes, key=lambda name: math.inf if math.isnan(sizes[name]) else sizes[name])
+    complaints = []
+    if not r_hat[worst] <= _MAX_R_HAT:
+        complaints.append(f"the chains disagree on {worst} (r-hat {r_hat[worst]:.2f}, should be below {_MAX_R_HAT})")
+    if not sizes[fewest] >= _MIN_ESS:
+        complaints.append(f"{fewest} has only {sizes[fewest]:.0f} effective samples (should be {_MIN_ESS:.0f} or more)")
+    if divergences:
+        complaints.append(f"{divergences} transitions diverged")
+    if not complaints:
+        summary = f"r-hat at most {r_hat[worst]:.2f}, effective sample size at least {sizes[fewest]:.0f}"
+        return Diagnostics(r_hat, sizes, divergences, f"The chains agree: {summary}")
+    message = "Do not trust the samples yet: " + "; ".join(complaints) + ". Take more warm-up and samples."
+    warnings.warn(message, ConvergenceWarning, stacklevel=3)
+    return Diagnostics(r_hat, sizes, divergences, message)
 
 
 class _Potential(nn.Module):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_array, check_consistent_length
 from torch import Tensor
 
-from .input_maps import process_numbers
+from .processes import process_numbers
 
 __all__ = ["INFERENCES", "STRUCTURES", "check_arguments", "check_count", "check_training_data", "checked_outputs"]
 
@@ -23,14 +23,7 @@ _SAMPLING = {"num_chains": 1, "num_warmup": 1, "num_samples": 4}
 
 
 def check_arguments(arguments: Mapping[str, Any]) -> None:
-    """Refuse arguments of the estimator that no fit can use.
-
-    Args:
-        arguments: by name.
-
-    Raises:
-        ValueError: if one is out of range or of the wrong type.
-    """
+    """Refuse arguments of the estimator that no fit can use."""
     if arguments["inference"] not in INFERENCES:
         raise ValueError(f"inference: expected one of {INFERENCES}, got {arguments['inference']!r}")
     if arguments["structure"] != "auto" and arguments["structure"] not in STRUCTURES:
@@ -42,34 +35,13 @@ def check_arguments(arguments: Mapping[str, Any]) -> None:
 
 
 def check_count(name: str, value: Any, least: int) -> None:
-    """Refuse what is not a number of things.
-
-    Args:
-        name: of the argument.
-        value: what was given.
-        least: the smallest number that makes sense.
-
-    Raises:
-        ValueError: if the value is no integer, or too small.
-    """
+    """Refuse what is not a number of things, or too few of them."""
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
         raise ValueError(f"{name}: expected an integer of at least {least}, got {value!r}")
 
 
 def check_training_data(inputs: Tensor, targets: Tensor, num_processes: int | None) -> int:
-    """Refuse data that no Gaussian process can be conditioned on.
-
-    Args:
-        inputs: ``(n, d + 1)``, the last column 0 … P-1.
-        targets: ``(n,)``.
-        num_processes: P, or None to count them.
-
-    Returns:
-        P.
-
-    Raises:
-        ValueError: if shapes do not fit, values are not finite or not floating point, or a process does not exist.
-    """
+    """Refuse rows ``(n, d + 1)`` and targets ``(n,)`` that no Gaussian process can be conditioned on; returns P."""
     if inputs.dim() != 2 or inputs.shape[-1] < 2 or not len(inputs):
         raise ValueError(f"train_inputs: expected (n, d + 1) with n, d >= 1, got shape {tuple(inputs.shape)}")
     if targets.shape != inputs.shape[:1]:
@@ -89,23 +61,7 @@ def check_training_data(inputs: Tensor, targets: Tensor, num_processes: int | No
 
 
 def checked_outputs(y: Any, x: NDArray[Any]) -> tuple[NDArray[Any], bool]:
-    """Outputs as columns.
-
-    Args:
-        y: ``(n,)`` without gaps, or ``(n, P)`` with NaN for what was not observed.
-        x: inputs, ``(n, d)``.
-
-    Returns:
-        ``(n, P)``, and whether y had one axis.
-
-    Raises:
-        ValueError: if y has another shape or length, is infinite, or a process was never observed.
-
-    Example:
-        >>> checked_outputs([1.0, 2.0], np.zeros((2, 1)))
-        (array([[1.],
-               [2.]]), True)
-    """
+    """Outputs as columns ``(n, P)``, NaN for what was not observed, and whether there was one axis only."""
     options: dict[str, Any] = {"ensure_2d": False, "dtype": np.float64, "input_name": "y"}
     y = check_array(y, ensure_all_finite="allow-nan", **options)
     if y.ndim == 1:

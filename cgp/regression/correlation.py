@@ -13,13 +13,7 @@ _ROWS = 2048
 
 
 def start_at_correlation(covariance: AdditiveKernel, rows: Tensor, targets: Tensor) -> None:
-    """Let all components start at the correlations that neighbouring observations have.
-
-    Args:
-        covariance: a sum of kernels of rows, changed in place.
-        rows: ``(n, d + 1)``.
-        targets: ``(n,)``.
-    """
+    """Let all components start at the correlations that neighbouring observations have."""
     size = covariance.kernels[0].num_processes
     if covariance.kernels[0].loadings.partials is None:
         return
@@ -29,22 +23,7 @@ def start_at_correlation(covariance: AdditiveKernel, rows: Tensor, targets: Tens
 
 
 def nearest_correlation(rows: Tensor, targets: Tensor, num_processes: int) -> Tensor:
-    """Correlations between processes; pairs are an observation of one and the nearest of the other.
-
-    Args:
-        rows: ``(n, d + 1)``, inputs of comparable units.
-        targets: ``(n,)``.
-        num_processes: P.
-
-    Returns:
-        Positive definite, ``(P, P)``: shrunk to the identity.
-
-    Example:
-        >>> rows = torch.tensor([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0], [0.0, 1.0], [1.0, 1.0], [2.0, 1.0]])
-        >>> nearest_correlation(rows, torch.tensor([1.0, 2.0, 3.0, -1.0, -2.0, -3.0]), 2)
-        tensor([[ 1.0000, -0.9000],
-                [-0.9000,  1.0000]])
-    """
+    """Correlations ``(P, P)`` of each observation with the nearest of the other process, shrunk to the identity."""
     seen = [rows[:, -1] == p for p in range(num_processes)]
     parts = [(rows[one, :-1][:_ROWS], targets[one][:_ROWS]) for one in seen]
     found = torch.eye(num_processes, dtype=rows.dtype, device=rows.device)

@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any, NamedTuple
 
 import torch
-from gpytorch.kernels import AdditiveKernel, Kernel
+from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, RBFKernel
 from linear_operator import to_dense
-from torch import Tensor
+from torch import Tensor, nn
 
+from cgp.functional.kernels import canonical
 from cgp.kernels.base_kernels import base_kernel_from
 
 from .checks import STRUCTURES, check_count
-from .gram import stationary_gram
-from .input_maps import InputMaps, PriorModule, process_numbers, rows_of
+from .processes import PriorModule, process_numbers, rows_of
 
-__all__ = ["Loadings", "Points", "RowKernel", "correlated_covariance", "dense_covariance", "prior_variance"]
+__all__ = [
+    "InputMaps",
+    "Loadings",
+    "Points",
+    "RowKernel",
+    "check_covariance",
+    "correlated_covariance",
+    "dense_covariance",
+    "prior_variance",
+    "stationary_gram",
+]
 
 _COMPONENT_STEP = 3.0
-_LOG_SCALE_SD = 2.0
-_PARTIAL_SD = 1.0
+_MATERN = {0.5: "matern12", 1.5: "matern32", 2.5: "matern52"}
 
 
 class Points(NamedTuple):
@@ -33,6 +43,52 @@ class Points(NamedTuple):
 
     inputs: Tensor
     loadings: Tensor
+
+
+class InputMaps(PriorModule):
+    r"""Diagonal affine maps of P processes into the inputs of one canonical process.
+
+    .. math:: (x, p) \mapsto x \odot w_0 \odot r_p + b_p, \qquad r_0 = 1,\; b_0 = 0
+
+    The first process has the inverse lengthscales w_0; a later one has them times its ratios r and is shifted by b.
+    Priors, for inputs of unit variance: :math:`\log w_0 \sim N(-\tfrac12\log d, 3)`, :math:`\log r \sim N(0, 1/4)`,
+    :math:`b \sim N(0, 1)`, in units of the lengthscale. Processes are thus expected to vary about as fast, and one with
+    few observations takes its lengthscales from the first.
+
+    Args:
+        num_processes: P.
+        input_dim: d.
+        ratios: whether later processes have r.
+        shifts: whether later processes have b.
+
+    Source:
+        CGPT equations (13)-(16).
+    """
+
+    def __init__(self, num_processes: int, input_dim: int, *, ratios: bool = True, shifts: bool = True) -> None:
+        super().__init__()
+        later = num_processes - 1
+        centre = -0.5 * math.log(input_dim)
+        self.register_normal("log_scales", torch.full((input_dim,), centre), centre, math.sqrt(3.0))
+        self.register_normal("log_ratios", torch.zeros(later * ratios, input_dim), 0.0, 0.5)
+        self.register_normal("shifts", torch.zeros(later * shifts, input_dim), 0.0, 1.0)
+
+    @property
+    def scales(self) -> Tensor:
+        """Inverse lengthscales of the first process, ``(*batch, d)``."""
+        return self.log_scales.exp()
+
+    def forward(self, x: Tensor, numbers: Tensor) -> Tensor:
+        """Inputs ``(*batch, n, d)`` of the processes of these numbers ``(*batch, n)``, in the canonical space."""
+        mapped = x * self.scales.unsqueeze(-2)
+        if self.log_ratios is not None:
+            mapped = mapped * rows_of(_after_zeros(self.log_ratios), numbers).exp()
+        return mapped if self.shifts is None else mapped + rows_of(_after_zeros(self.shifts), numbers)
+
+
+def _after_zeros(later: Tensor) -> Tensor:
+    """Values of all processes from those of the later ones."""
+    return nn.functional.pad(later, (0, 0, 1, 0))
 
 
 class Loadings(PriorModule):
@@ -51,19 +107,14 @@ class Loadings(PriorModule):
     Source:
         Lewandowski, Kurowicka & Joe (2009), Generating random correlation matrices based on vines and extended onion
         method.
-
-    Example:
-        >>> Loadings(2)()
-        tensor([[1., 0.],
-                [0., 1.]], grad_fn=<...>)
     """
 
     def __init__(self, num_processes: int, *, correlated: bool = True) -> None:
         super().__init__()
         self.num_processes = num_processes
         count = correlated * num_processes * (num_processes - 1) // 2
-        self.register_normal("log_scales", torch.zeros(num_processes), 0.0, _LOG_SCALE_SD)
-        self.register_normal("partials", torch.zeros(count), 0.0, _PARTIAL_SD)
+        self.register_normal("log_scales", torch.zeros(num_processes), 0.0, 2.0)
+        self.register_normal("partials", torch.zeros(count), 0.0, 1.0)
 
     @property
     def scales(self) -> Tensor:
@@ -71,11 +122,7 @@ class Loadings(PriorModule):
         return self.log_scales.exp()
 
     def set_correlation(self, correlation: Tensor) -> None:
-        """Take the partial correlations from a correlation matrix.
-
-        Args:
-            correlation: positive definite, ``(P, P)``.
-        """
+        """Take the partial correlations from a positive definite correlation matrix ``(P, P)``."""
         remaining = torch.linalg.cholesky(correlation)
         partials = torch.zeros_like(remaining)
         left = torch.ones_like(remaining[:, 0])
@@ -94,7 +141,7 @@ class Loadings(PriorModule):
         below = torch.ones(size, size, dtype=torch.bool, device=scales.device).tril(-1)
         batch = self.partials.shape[:-1]
         c = scales.new_zeros(*batch, size, size).masked_scatter(below.expand(*batch, -1, -1), self.partials)
-        left = torch.nn.functional.pad(c.cosh().reciprocal().cumprod(-1)[..., :-1], (1, 0), value=1.0)
+        left = nn.functional.pad(c.cosh().reciprocal().cumprod(-1)[..., :-1], (1, 0), value=1.0)
         diagonal = torch.eye(size, dtype=c.dtype, device=c.device)
         return scales * (c.tanh() + diagonal) * left.tril()
 
@@ -106,20 +153,10 @@ class RowKernel(Kernel):
 
     It is positive semi-definite by Schur's product theorem. With equal w and without b it is the intrinsic model of
     coregionalisation; with a diagonal a the processes are independent, each with lengthscales of its own; with parallel
-    a they are views of one canonical process.
-
-    Args:
-        kernel: κ, see :func:`cgp.kernels.base_kernels.base_kernel_from`.
-        num_processes: P.
-        input_dim: d.
-        structure: see :func:`correlated_covariance`.
+    a they are views of one canonical process. The arguments are those of :func:`correlated_covariance`.
 
     Source:
         CGPT equations (13)-(16); Álvarez, Rosasco & Lawrence (2012), Kernels for vector-valued functions, section 4.
-
-    Example:
-        >>> RowKernel("rbf", 2, 1)(torch.tensor([[0.3, 0.0], [0.5, 1.0], [0.5, 1.0]])).shape
-        torch.Size([3, 3])
     """
 
     def __init__(self, kernel: str | Kernel, num_processes: int, input_dim: int, *, structure: str = "shifted") -> None:
@@ -137,39 +174,17 @@ class RowKernel(Kernel):
         self.loadings = Loadings(num_processes, correlated=structure != "independent")
 
     def points(self, x: Tensor) -> Points:
-        """The canonical points of rows.
-
-        Args:
-            x: ``(*batch, n, d + 1)``, the last column 0 … P-1.
-
-        Returns:
-            n points.
-        """
+        """The canonical points of rows ``(*batch, n, d + 1)``, the last column 0 … P-1."""
         numbers = process_numbers(x, self.num_processes)
         return Points(self.input_maps(x[..., :-1], numbers), rows_of(self.loadings(), numbers))
 
     def gram(self, left: Points, right: Points | None = None) -> Tensor:
-        """Covariances of points, with gradients, whatever their number.
-
-        Args:
-            left: n points.
-            right: m points; None means the left ones.
-
-        Returns:
-            ``(*batch, n, m)``.
-        """
+        """Covariances ``(*batch, n, m)`` of n points and m others, or each other, with gradients."""
         right = left if right is None else right
         return stationary_gram(self.covar_module, left.inputs, right.inputs) * (left.loadings @ right.loadings.mT)
 
     def variances(self, points: Points) -> Tensor:
-        """Variances of points.
-
-        Args:
-            points: n of them.
-
-        Returns:
-            ``(*batch, n)``.
-        """
+        """Variances of n points, ``(*batch, n)``."""
         return to_dense(self.covar_module(points.inputs, diag=True)) * points.loadings.square().sum(-1)
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
@@ -201,7 +216,7 @@ def correlated_covariance(
     Args:
         num_processes: P.
         input_dim: d.
-        kernel: the canonical covariance; see :class:`cgp.kernels.CorrelatedKernel`.
+        kernel: the canonical covariance: "rbf", "matern12", "matern32", "matern52", "rq", or a GPyTorch kernel.
         num_components: Q.
         structure: "independent", "coregionalised", "scaled" or "shifted".
 
@@ -228,17 +243,18 @@ def correlated_covariance(
     return AdditiveKernel(*components)
 
 
+def check_covariance(covariance: AdditiveKernel, num_processes: int, input_dim: int) -> None:
+    """Refuse what :func:`correlated_covariance` does not give for these sizes."""
+    for one in getattr(covariance, "kernels", [covariance]):
+        if not isinstance(one, RowKernel):
+            raise ValueError(f"covar_module: expected what correlated_covariance gives, got {type(one).__name__}")
+        found = (one.num_processes, one.input_maps.log_scales.shape[-1])
+        if found != (num_processes, input_dim):
+            raise ValueError(f"covar_module: expected {(num_processes, input_dim)} processes and inputs, got {found}")
+
+
 def dense_covariance(covariance: AdditiveKernel, x1: Tensor, x2: Tensor | None = None) -> Tensor:
-    """The covariance as a tensor, with gradients, whatever its size.
-
-    Args:
-        covariance: a sum of kernels of rows.
-        x1: ``(*batch, n, d + 1)``.
-        x2: ``(*batch, m, d + 1)``; None means ``x1``.
-
-    Returns:
-        ``(*batch, n, m)``.
-    """
+    """The covariance ``(*batch, n, m)`` of rows and others, or each other, as a tensor, with gradients."""
     total = torch.zeros((), dtype=x1.dtype, device=x1.device)
     for one in covariance.kernels:
         total = total + one.gram(one.points(x1), None if x2 is None else one.points(x2))
@@ -246,14 +262,17 @@ def dense_covariance(covariance: AdditiveKernel, x1: Tensor, x2: Tensor | None =
 
 
 def prior_variance(covariance: AdditiveKernel, x: Tensor) -> Tensor:
-    """The diagonal of the covariance.
-
-    Args:
-        covariance: a sum of kernels of rows.
-        x: ``(*batch, n, d + 1)``.
-
-    Returns:
-        ``(*batch, n)``.
-    """
+    """The diagonal ``(*batch, n)`` of the covariance of rows."""
     total: Tensor = sum(one.variances(one.points(x)) for one in covariance.kernels)
     return total
+
+
+def stationary_gram(kernel: Kernel, x1: Tensor, x2: Tensor) -> Tensor:
+    """The covariance ``(*batch, n, m)`` of points, by the package's own functions where there is one."""
+    # GPyTorch's Matérn covariance has no second derivative and keeps the differences of all pairs.
+    fixed = type(kernel) in (RBFKernel, MaternKernel) and not kernel.raw_lengthscale.requires_grad
+    if not fixed or kernel.lengthscale.numel() != 1 or kernel.active_dims is not None:
+        return to_dense(kernel(x1, x2))
+    name = "rbf" if isinstance(kernel, RBFKernel) else _MATERN[kernel.nu]
+    unit = kernel.lengthscale.reshape(())
+    return canonical(name).gram(x1 / unit, x2 / unit)

@@ -18,6 +18,8 @@ from torch import Tensor
 
 from .bayesian import batch_model, sample_nuts
 from .checks import check_arguments, checked_outputs
+from .correlation import start_at_correlation
+from .covariance import correlated_covariance
 from .exact import CorrelatedGPRegression
 from .fitting import Fit, ProgressLine, fit_model
 from .minibatches import fit_minibatches, start_from
@@ -192,10 +194,11 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
 
     def _model(self, kind: type[Model], rows: Tensor, targets: Tensor, seed: int, structure: str) -> Model:
         """A model that is not yet fitted."""
-        options: dict[str, Any] = {name: getattr(self, name) for name in ("kernel", "num_components")}
-        if self.num_inducing is not None:
-            options |= {"num_inducing": self.num_inducing, "seed": seed % 2**32}
-        return kind(rows, targets, self.n_outputs_, structure=structure, **options)
+        options: dict[str, Any] = {"kernel": self.kernel, "num_components": self.num_components, "structure": structure}
+        covariance = correlated_covariance(self.n_outputs_, rows.shape[-1] - 1, **options).double()
+        start_at_correlation(covariance, rows, targets)
+        inducing = {} if self.num_inducing is None else {"num_inducing": self.num_inducing, "seed": seed % 2**32}
+        return kind(rows, targets, self.n_outputs_, covar_module=covariance, **inducing)
 
     def _checked(self, X: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         if y is None:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 from gpytorch.distributions import MultivariateNormal
-from gpytorch.kernels import AdditiveKernel, Kernel
+from gpytorch.kernels import AdditiveKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.models import ExactGP
 from linear_operator import to_linear_operator
@@ -18,9 +18,8 @@ from cgp.functional.gaussians import Gaussian
 
 from .checks import check_training_data
 from .correlation import start_at_correlation
-from .covariance import correlated_covariance, dense_covariance, prior_variance
-from .likelihood import ProcessGaussianLikelihood
-from .mean import ProcessMean
+from .covariance import check_covariance, correlated_covariance, dense_covariance, prior_variance
+from .processes import ProcessGaussianLikelihood, ProcessMean
 
 __all__ = ["CHUNK", "CorrelatedGPRegression", "Moments", "noise_of_rows"]
 
@@ -55,10 +54,8 @@ class CorrelatedGPRegression(ExactGP):
         train_inputs: ``(n, d + 1)``, the last column 0 … P-1.
         train_targets: ``(n,)``.
         num_processes: P; None counts them in ``train_inputs``.
-        kernel: the canonical covariance, "rbf", "matern12", "matern32", "matern52", "rq", or a GPyTorch kernel.
-        num_components: Q, independent such covariances that are summed.
-        structure: how processes are related, "independent", "coregionalised", "scaled" or "shifted"; see
-            :func:`cgp.regression.correlated_covariance`.
+        covar_module: what :func:`correlated_covariance` gives for P and d; None is its default, started at the
+            correlations of neighbouring observations.
         likelihood: the noise; None is a :class:`ProcessGaussianLikelihood`.
 
     Raises:
@@ -84,21 +81,20 @@ class CorrelatedGPRegression(ExactGP):
         train_targets: Tensor,
         num_processes: int | None = None,
         *,
-        kernel: str | Kernel = "rbf",
-        num_components: int = 1,
-        structure: str = "shifted",
+        covar_module: AdditiveKernel | None = None,
         likelihood: ProcessGaussianLikelihood | GaussianLikelihood | None = None,
     ) -> None:
         num_processes = check_training_data(train_inputs, train_targets, num_processes)
+        if covar_module is None:
+            covar_module = correlated_covariance(num_processes, train_inputs.shape[-1] - 1).to(train_inputs.dtype)
+            start_at_correlation(covar_module, train_inputs, train_targets)
+        check_covariance(covar_module, num_processes, train_inputs.shape[-1] - 1)
         likelihood = ProcessGaussianLikelihood(num_processes) if likelihood is None else likelihood
         super().__init__(train_inputs, train_targets, likelihood)
         self.num_processes = num_processes
         self.mean_module = ProcessMean(num_processes)
-        self.covar_module: AdditiveKernel = correlated_covariance(
-            num_processes, train_inputs.shape[-1] - 1, kernel=kernel, num_components=num_components, structure=structure
-        )
+        self.covar_module = covar_module
         self.to(train_inputs.dtype)
-        start_at_correlation(self.covar_module, train_inputs, train_targets)
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         """The prior at rows ``(*batch, n, d + 1)``."""
@@ -112,11 +108,7 @@ class CorrelatedGPRegression(ExactGP):
         return self.posterior(x)
 
     def condition(self) -> Any:
-        """Factor the observations: what all predictions share.
-
-        Returns:
-            To be handed to :meth:`moments` and :meth:`posterior`.
-        """
+        """Factor the observations: what all predictions share, to be handed to them."""
         K = dense_covariance(self.covar_module, self.train_inputs[0])
         prior = K.diagonal(dim1=-2, dim2=-1)
         posterior = ExactPosterior(K, K, prior, noise=self.noise(), targets=self.residual().unsqueeze(-1))
@@ -225,13 +217,5 @@ class _Evidence(torch.autograd.Function):
 
 
 def noise_of_rows(likelihood: ProcessGaussianLikelihood | GaussianLikelihood, x: Tensor) -> Tensor:
-    """The noise variance of each row, for any Gaussian likelihood of GPyTorch.
-
-    Args:
-        likelihood: with a noise for each process, or for all of them.
-        x: ``(*batch, n, d + 1)``.
-
-    Returns:
-        ``(*batch, n)``.
-    """
+    """The noise variance ``(*batch, n)`` of each row, for any Gaussian likelihood of GPyTorch."""
     return likelihood._shaped_noise_covar(x.shape[:-1], x).diagonal(dim1=-2, dim2=-1)

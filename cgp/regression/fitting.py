@@ -126,31 +126,7 @@ def minimise(
     failures: tuple[type[Exception], ...] = (NotPositiveDefiniteError,),
     progress: Progress | None = None,
 ) -> Fit:
-    """Minimise a loss of some parameters by L-BFGS.
-
-    The three starts with the lowest loss, or as many as are to be followed, race over 20 steps each; the best
-    ``num_followed`` of them go on to the end. A start ends when its last 20 steps have won less than ``tolerance``
-    altogether.
-
-    Args:
-        parameters: left at the best values found.
-        loss: of the current parameters, a scalar.
-        starts: vectors of all parameters.
-        num_followed: how many go on after the race.
-        max_steps: of each start, the race included.
-        tolerance: in units of the loss.
-        failures: exceptions that mean a step went too far.
-        progress: called with the count of evaluations and the loss.
-
-    Returns:
-        How the best one went.
-
-    Raises:
-        ValueError: if the loss is finite at no start.
-
-    Source:
-        Nocedal & Wright (2006), Numerical Optimization, algorithm 7.5, as of :func:`scipy.optimize.minimize`.
-    """
+    """Minimise a loss by L-BFGS, raced as in :func:`fit_model`; the parameters are left at the best values found."""
     evaluate = _Loss(parameters, loss, failures, progress)
     ranked = sorted(starts, key=evaluate.value)
     racers = [_run(evaluate, start, min(_LAP, max_steps), tolerance) for start in ranked[: max(_RACE, num_followed)]]
@@ -166,26 +142,12 @@ def minimise(
 
 
 def learned_parameters(module: torch.nn.Module) -> list[Tensor]:
-    """The parameters that are learned.
-
-    Args:
-        module: any module.
-
-    Returns:
-        Those with gradients.
-    """
+    """The parameters that are learned."""
     return [parameter for parameter in module.parameters() if parameter.requires_grad]
 
 
 def reported(fit: Fit) -> Fit:
-    """Warn of a fit that was cut off.
-
-    Args:
-        fit: any.
-
-    Returns:
-        The same.
-    """
+    """Warn of a fit that was cut off."""
     if not fit.converged:
         warnings.warn(
             f"The fit has not converged: {fit.message} at {fit.loss:.5g} nats per row. "

@@ -62,44 +62,21 @@ class InducingFeatures(Module):
         return sum(places.shape[-2] for places in self.places)
 
     def points(self, covariance: AdditiveKernel) -> list[Points]:
-        """The inducing inputs of every component, in its canonical space.
-
-        Args:
-            covariance: the sum of components.
-
-        Returns:
-            m_q points for each component.
-        """
+        """The m_q inducing inputs of every component, in its canonical space."""
         return [
             Points(places * component.input_maps.scales.unsqueeze(-2), weights @ component.loadings())
             for component, places, weights in zip(covariance.kernels, self.places, self.weights, strict=True)
         ]
 
     def factors(self, covariance: AdditiveKernel) -> list[Tensor]:
-        """Cholesky factors of the inducing covariances.
-
-        Args:
-            covariance: the sum of components.
-
-        Returns:
-            One ``(*batch, m_q, m_q)`` for each component.
-        """
+        """Cholesky factors ``(*batch, m_q, m_q)`` of the inducing covariances."""
         return [
             cholesky(component.gram(points), name="inducing covariance")
             for component, points in zip(covariance.kernels, self.points(covariance), strict=True)
         ]
 
     def forward(self, covariance: AdditiveKernel, x: Tensor, factors: list[Tensor] | None = None) -> Tensor:
-        """Features of rows.
-
-        Args:
-            covariance: the sum of components.
-            x: ``(*batch, n, d + 1)``.
-            factors: what :meth:`factors` gave; None computes it.
-
-        Returns:
-            A, ``(*batch, m, n)``.
-        """
+        """Features A ``(*batch, m, n)`` of rows ``(*batch, n, d + 1)``; ``factors`` saves computing them again."""
         factors = self.factors(covariance) if factors is None else factors
         parts = zip(covariance.kernels, self.points(covariance), factors, strict=True)
         crosses = [solve_lower(factor, one.gram(points, one.points(x))) for one, points, factor in parts]
@@ -107,24 +84,7 @@ class InducingFeatures(Module):
 
 
 def cluster_centres(points: Tensor, number: int, *, seed: int = 0) -> Tensor:
-    """Centres of clusters, or the distinct points themselves where there are no more of them than asked for.
-
-    Args:
-        points: ``(n, s)``; beyond 8192 a random subset is clustered.
-        number: how many centres.
-        seed: of subset and clustering.
-
-    Returns:
-        ``(number, s)``.
-
-    Raises:
-        ValueError: if there are fewer distinct points than centres.
-
-    Example:
-        >>> cluster_centres(torch.tensor([[0.0], [0.2], [9.0], [9.2]]), 2).sort(0).values
-        tensor([[0.1000],
-                [9.1000]])
-    """
+    """Centres ``(number, s)`` of clusters, or the distinct points themselves where there are no more of them."""
     distinct = points.unique(dim=0)
     if number > len(distinct):
         raise ValueError(f"num_inducing: expected at most {len(distinct)}, the number of distinct rows, got {number}")

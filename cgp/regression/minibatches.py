@@ -77,20 +77,12 @@ def fit_minibatches(
 
 
 def start_from(model: StochasticCorrelatedGPRegression, closed: SparseCorrelatedGPRegression, num_rows: int) -> None:
-    r"""Start at the parameters of a model in closed form, and q where it would be best for all rows.
+    r"""Start at the parameters of a fitted model in closed form, and q where it would be best for all n rows.
 
     .. math:: q(v) = N\big(B^{-1}A\Sigma^{-1}r,\; B^{-1}\big), \qquad B = I + A\Sigma^{-1}A^\top
 
     The sums over rows are those of the rows that the other model has seen, times n over their number. With all rows it
-    is the optimum of q.
-
-    Args:
-        model: changed in place.
-        closed: fitted, of the same structure and number of inducing inputs.
-        num_rows: n.
-
-    Source:
-        Titsias (2009), equation (10), for the optimum; Hensman, Fusi & Lawrence (2013), section 3.
+    is the optimum of q: Titsias (2009), equation (10).
     """
     model.load_state_dict(closed.state_dict(), strict=False)
     with torch.no_grad():

@@ -29,18 +29,7 @@ class Scaling(NamedTuple):
 
     @classmethod
     def of(cls, values: Array) -> Scaling:
-        """The scaling of columns, whatever is NaN in them left out.
-
-        Args:
-            values: ``(n, d)``, at least one number per column.
-
-        Returns:
-            One entry per column.
-
-        Example:
-            >>> Scaling.of(np.array([[1e300], [3e300]])).apply(np.array([[3e300]]))
-            array([[1.]])
-        """
+        """The scaling of columns ``(n, d)``, whatever is NaN in them left out."""
         largest = np.nanmax(np.abs(values), axis=0)
         largest = np.where(largest > 0, largest, 1.0)
         relative = values / largest
@@ -63,20 +52,6 @@ class Scaling(NamedTuple):
 
 
 def stacked_rows(x: Array, observed: Array) -> Array:
-    """One row for each observation, the number of the process in the last column, process by process.
-
-    Args:
-        x: ``(n, d)``.
-        observed: ``(n, P)`` of booleans.
-
-    Returns:
-        ``(observed.sum(), d + 1)``.
-
-    Example:
-        >>> stacked_rows(np.array([[0.3], [0.5]]), np.array([[True, False], [True, True]]))
-        array([[0.3, 0. ],
-               [0.5, 0. ],
-               [0.5, 1. ]])
-    """
+    """One row ``(d + 1)`` for each observation of ``(n, P)``, its process in the last column, process by process."""
     parts = [np.column_stack([x[seen], np.full(seen.sum(), float(p))]) for p, seen in enumerate(observed.T)]
     return np.concatenate(parts)

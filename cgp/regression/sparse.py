@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 from gpytorch.distributions import MultivariateNormal
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import AdditiveKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from linear_operator.operators import LowRankRootLinearOperator
 from torch import Tensor
@@ -18,7 +18,7 @@ from cgp.functional.sparse_correlated import InducingPosterior, SparsePosterior
 from .covariance import Points, dense_covariance, prior_variance
 from .exact import CHUNK, CorrelatedGPRegression
 from .inducing import InducingFeatures
-from .likelihood import ProcessGaussianLikelihood
+from .processes import ProcessGaussianLikelihood
 
 __all__ = ["SparseCorrelatedGPRegression", "Sums"]
 
@@ -56,13 +56,8 @@ class SparseCorrelatedGPRegression(CorrelatedGPRegression):
     Args:
         train_inputs: ``(n, d + 1)``, the last column 0 … P-1.
         train_targets: ``(n,)``.
-        num_processes: P; None counts them in ``train_inputs``.
+        num_processes, covar_module, likelihood: those of :class:`CorrelatedGPRegression`.
         num_inducing: m, all components together; at most the number of distinct rows.
-        kernel: the canonical covariance, "rbf", "matern12", "matern32", "matern52", "rq", or a GPyTorch kernel.
-        num_components: Q, independent such covariances that are summed.
-        structure: how processes are related, "independent", "coregionalised", "scaled" or "shifted"; see
-            :func:`cgp.regression.correlated_covariance`.
-        likelihood: the noise; None is a :class:`ProcessGaussianLikelihood`.
         seed: of the clustering that places the first inducing inputs.
 
     Raises:
@@ -85,21 +80,11 @@ class SparseCorrelatedGPRegression(CorrelatedGPRegression):
         num_processes: int | None = None,
         *,
         num_inducing: int = 100,
-        kernel: str | Kernel = "rbf",
-        num_components: int = 1,
-        structure: str = "shifted",
+        covar_module: AdditiveKernel | None = None,
         likelihood: ProcessGaussianLikelihood | GaussianLikelihood | None = None,
         seed: int = 0,
     ) -> None:
-        super().__init__(
-            train_inputs,
-            train_targets,
-            num_processes,
-            kernel=kernel,
-            num_components=num_components,
-            structure=structure,
-            likelihood=likelihood,
-        )
+        super().__init__(train_inputs, train_targets, num_processes, covar_module=covar_module, likelihood=likelihood)
         self.features = InducingFeatures(self.covar_module, train_inputs, num_inducing, seed=seed)
 
     def forward(self, x: Tensor) -> MultivariateNormal:
@@ -108,11 +93,7 @@ class SparseCorrelatedGPRegression(CorrelatedGPRegression):
         return MultivariateNormal(self.mean_module(x), LowRankRootLinearOperator(root))
 
     def sums(self) -> Sums:
-        """Sums over the observations, in chunks of rows.
-
-        Returns:
-            Their size depends on m only.
-        """
+        """Sums over the observations, in chunks of rows."""
         factors = self.features.factors(self.covar_module)
         rows, residual, noise = self.train_inputs[0], self.residual(), self.noise()
         chunks = list(zip(rows.split(CHUNK, -2), residual.split(CHUNK, -1), noise.split(CHUNK, -1), strict=True))
@@ -135,11 +116,7 @@ class SparseCorrelatedGPRegression(CorrelatedGPRegression):
         return evidence - 0.5 * sums.unexplained
 
     def inducing_points(self) -> list[Points]:
-        """The inducing inputs of every component, in its canonical space.
-
-        Returns:
-            m_q points for each component.
-        """
+        """The inducing inputs of every component, in its canonical space."""
         return self.features.points(self.covar_module)
 
     def _sums(self, x: Tensor, residual: Tensor, noise: Tensor, *factors: Tensor) -> Sums:

@@ -7,14 +7,13 @@ from typing import Any
 import torch
 from gpytorch import Module
 from gpytorch.distributions import MultivariateNormal
-from gpytorch.kernels import Kernel
-from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.kernels import AdditiveKernel
+from gpytorch.likelihoods import Likelihood
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor, nn
 
 from cgp.functional.sparse_correlated import InducingGaussian
 
-from .likelihood import ProcessGaussianLikelihood
 from .sparse import SparseCorrelatedGPRegression
 
 __all__ = ["StochasticCorrelatedGPRegression", "WhitenedInducingValues"]
@@ -23,15 +22,7 @@ _INITIAL_SCALE = 0.1
 
 
 class WhitenedInducingValues(Module):
-    r"""A Gaussian over whitened inducing values, :math:`q(v) = N(m, SS^\top)`, against the prior N(0, I).
-
-    Args:
-        num_inducing: m.
-
-    Example:
-        >>> WhitenedInducingValues(2).kl_divergence() > 0
-        tensor(True)
-    """
+    r"""A Gaussian over m whitened inducing values, :math:`q(v) = N(m, SS^\top)`, against the prior N(0, I)."""
 
     def __init__(self, num_inducing: int) -> None:
         super().__init__()
@@ -79,23 +70,15 @@ class StochasticCorrelatedGPRegression(SparseCorrelatedGPRegression):
         num_processes: int | None = None,
         *,
         num_inducing: int = 100,
-        kernel: str | Kernel = "rbf",
-        num_components: int = 1,
-        structure: str = "shifted",
-        likelihood: ProcessGaussianLikelihood | GaussianLikelihood | None = None,
+        covar_module: AdditiveKernel | None = None,
+        likelihood: Likelihood | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__(
-            train_inputs,
-            train_targets,
-            num_processes,
-            num_inducing=num_inducing,
-            kernel=kernel,
-            num_components=num_components,
-            structure=structure,
-            likelihood=likelihood,
-            seed=seed,
+            train_inputs, train_targets, num_processes, num_inducing=num_inducing, covar_module=covar_module, seed=seed
         )
+        if likelihood is not None:
+            self.likelihood = likelihood.to(train_inputs.dtype)
         self.variational_strategy = WhitenedInducingValues(num_inducing).to(train_inputs.dtype)
 
     def __call__(self, *args: Any, **kwargs: Any) -> MultivariateNormal:

@@ -65,7 +65,7 @@ def test_exact_block_correlated_kernel_and_regressor_agree(tokens):
     for column in range(4):
         y = targets[:, column].clone()
         model = Regression(rows(tokens, 1), y, kernel_of(block), make_likelihood()).double().eval()
-        regressor = CorrelatedGPRegression(rows(k, 0), y, 1, structure="independent").eval()
+        regressor = CorrelatedGPRegression(rows(k, 0), y, 1).eval()
         with torch.no_grad():
             for parameter in regressor.parameters():
                 parameter.masked_fill_(torch.tensor(parameter.requires_grad), 0.0)  # unit scales, zero mean

@@ -54,27 +54,6 @@ def test_takes_tensors_that_need_gradients():
     assert heights(ax.containers[0]) == [1, 0]
 
 
-@pytest.mark.parametrize(
-    ("confidence", "correct", "message"),
-    [
-        ([0.5, 0.6], [1], r"correct must have shape \(2,\), got \(1,\)"),
-        ([[0.5]], [1], "confidence must be a non-empty array with 1 axes"),
-        ([], [], "non-empty"),
-        ([1.5], [1], r"confidence must lie in \[0, 1\], got \[1.5, 1.5\]"),
-        ([float("nan")], [1], "confidence must be finite"),
-        ([0.5], [2], "correct must hold booleans"),
-    ],
-)
-def test_refuses(confidence, correct, message):
-    with pytest.raises(ValueError, match=message):
-        reliability_diagram(confidence, correct)
-
-
-def test_refuses_no_bins():
-    with pytest.raises(ValueError, match="bins must be at least 1"):
-        reliability_diagram([0.5], [1], bins=0)
-
-
 def test_risk_coverage_is_that_of_the_metrics():
     generator = np.random.default_rng(0)
     confidence = generator.random(30).round(1)  # with ties
@@ -115,6 +94,13 @@ def test_pit_bars_are_densities():
 @pytest.mark.parametrize(
     ("draw", "message"),
     [
+        (lambda: reliability_diagram([0.5, 0.6], [1]), r"correct must have shape \(2,\), got \(1,\)"),
+        (lambda: reliability_diagram([[0.5]], [1]), "confidence must be a non-empty array with 1 axes"),
+        (lambda: reliability_diagram([], []), "non-empty"),
+        (lambda: reliability_diagram([1.5], [1]), r"confidence must lie in \[0, 1\], got \[1.5, 1.5\]"),
+        (lambda: reliability_diagram([float("nan")], [1]), "confidence must be finite"),
+        (lambda: reliability_diagram([0.5], [2]), "correct must hold booleans"),
+        (lambda: reliability_diagram([0.5], [1], bins=0), "bins must be at least 1"),
         (lambda: risk_coverage({"a": ([0.1],)}), r"predictions\['a'\] must be a pair of arrays, got 1"),
         (lambda: risk_coverage({}), "predictions must be a non-empty mapping"),
         (lambda: risk_coverage({"a": ([0.1, 0.2], [1])}), r"predictions\['a'\]\[1\] must have shape \(2,\)"),
@@ -123,6 +109,6 @@ def test_pit_bars_are_densities():
         (lambda: pit_histogram([0.5], bins=0), "bins must be at least 1, got 0"),
     ],
 )
-def test_other_pictures_refuse(draw, message):
+def test_refuses(draw, message):
     with pytest.raises(ValueError, match=message):
         draw()

@@ -8,7 +8,7 @@ def test_bands_are_95_percent_and_show_what_was_observed():
     x = np.array([2.0, 0.0, 1.0])
     mean, sd = np.array([[3.0, 0.0], [1.0, 0.0], [2.0, 0.0]]), np.full((3, 2), 0.5)
     observed = np.array([[1.0, np.nan], [np.nan, 5.0]])
-    axes = posterior_bands(x, mean, sd, observed_x=[0.0, 1.0], observed_y=observed, names=["a", "b"], units=["m", ""])
+    axes = posterior_bands(x, mean, sd, observed_x=[0.0, 1.0], observed_y=observed, names=["a (m)", "b"])
     line, points = axes[0].lines
     assert line.get_xdata().tolist() == [0, 1, 2]
     assert line.get_ydata().tolist() == [1, 2, 3]
@@ -24,7 +24,7 @@ def test_bands_are_95_percent_and_show_what_was_observed():
     ("draw", "message"),
     [
         (lambda: posterior_bands([0, 1], [0, 1], [1]), "sd|cannot reshape"),
-        (lambda: posterior_bands([0, 1], [0, 1], [1, 1], names=["a", "b"]), "names, units must have 1 entries"),
+        (lambda: posterior_bands([0, 1], [0, 1], [1, 1], names=["a", "b"]), "names must have 1 entries"),
         (lambda: posterior_bands([0, 1], [0, 1], [1, 1], observed_x=[0]), "must be given together"),
         (lambda: posterior_bands([0], [0], [1], observed_x=[0], observed_y=[[0, 1]]), "must have 1 columns, got 2"),
     ],

@@ -1,6 +1,3 @@
-import subprocess
-import sys
-
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
@@ -10,12 +7,10 @@ from matplotlib.colors import to_rgb
 from cgp.plotting import (
     COLUMN,
     PALETTE,
-    WIDE,
     curves,
     reliability_diagram,
     risk_coverage,
     style,
-    variance_maps,
 )
 from cgp.plotting.style import RC, line_look
 
@@ -49,11 +44,6 @@ def test_new_figure_has_the_width_of_a_column(draw):
     assert figure.get_facecolor() == (1, 1, 1, 1)
 
 
-def test_table_of_maps_has_the_width_of_a_page():
-    figure = variance_maps(np.eye(8), np.ones((5, 2, 2)))[0, 0].figure
-    assert figure.get_figwidth() == pytest.approx(WIDE)
-
-
 def test_given_axes_are_used_and_their_figure_is_not_resized():
     figure, axes = plt.subplots(1, 2)
     size = tuple(figure.get_size_inches())
@@ -77,8 +67,3 @@ def test_legend_of_a_new_figure_covers_no_data_and_is_not_clipped():
         assert figure.bbox.padded(1).containsx(part.x1)
         assert figure.bbox.padded(1).containsy(part.y0)
         assert figure.bbox.padded(1).containsy(part.y1)
-
-
-def test_pictures_load_with_the_first_use_not_with_the_library():
-    code = "import sys, cgp; sys.exit('cgp.plotting' in sys.modules)"
-    assert subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=False).returncode == 0

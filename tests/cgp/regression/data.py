@@ -1,13 +1,27 @@
-"""Small heterotopic problems, and dense float64 oracles in numpy."""
+"""Small heterotopic problems, models of them, and dense float64 oracles in numpy."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import torch
 from scipy.spatial.distance import cdist
 from torch import Tensor
 
-from cgp.regression import CorrelatedGPRegression
+from cgp.regression import (
+    CorrelatedGPRegression,
+    SparseCorrelatedGPRegression,
+    StochasticCorrelatedGPRegression,
+    correlated_covariance,
+)
+
+KINDS = {
+    "exact": CorrelatedGPRegression,
+    "sparse": SparseCorrelatedGPRegression,
+    "stochastic": StochasticCorrelatedGPRegression,
+}
+TWO_SCALED = {"num_components": 2, "structure": "scaled"}
 
 
 def rows(n: int = 12, processes: int = 3, dim: int = 2, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -19,7 +33,24 @@ def rows(n: int = 12, processes: int = 3, dim: int = 2, seed: int = 0) -> tuple[
     return torch.cat([inputs, numbers], dim=-1), targets
 
 
-def shuffled(model: CorrelatedGPRegression, seed: int = 1) -> CorrelatedGPRegression:
+def waves(n: int = 60) -> tuple[Tensor, Tensor]:
+    """Two processes with noise of 0.1, the second minus half the first."""
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.rand(n, 1, generator=generator, dtype=torch.float64) * 6 - 3
+    number = torch.arange(n, dtype=torch.float64)[:, None] % 2
+    f = (2 * inputs).sin() * torch.where(number == 0, 1.0, -0.5)
+    y = (f + 0.1 * torch.randn(n, 1, generator=generator, dtype=torch.float64))[:, 0]
+    return torch.cat([inputs, number], dim=-1), y
+
+
+def model_of(kind: str, x: Tensor, y: Tensor, processes: int = 3, *, m: int = 6, **covariance: Any) -> Any:
+    """A model with a covariance of these options, and m inducing inputs where there are any."""
+    covar_module = correlated_covariance(processes, x.shape[-1] - 1, **covariance)
+    inducing = {} if kind == "exact" else {"num_inducing": m}
+    return KINDS[kind](x, y, processes, covar_module=covar_module, **inducing)
+
+
+def shuffled(model: Any, seed: int = 1) -> Any:
     """The model with parameters away from their start."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -27,6 +58,22 @@ def shuffled(model: CorrelatedGPRegression, seed: int = 1) -> CorrelatedGPRegres
             if parameter.requires_grad:
                 parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
     return model.eval()
+
+
+def regression(kind: str = "exact", n: int = 15, **options: Any) -> Any:
+    """A shuffled model of three processes."""
+    return shuffled(model_of(kind, *rows(n), **options))
+
+
+class Evidence(torch.nn.Module):
+    """The evidence as a forward pass, so that its parameters can be substituted."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self) -> Tensor:
+        return self.model.log_evidence()
 
 
 def rbf(a: np.ndarray, b: np.ndarray) -> np.ndarray:

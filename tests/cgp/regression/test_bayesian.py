@@ -2,14 +2,12 @@ import pytest
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
-from cgp.regression import CorrelatedGPRegression, SparseCorrelatedGPRegression
-from cgp.regression.bayesian import _potential, _sampled, batch_model, sample_nuts
-from cgp.regression.diagnostics import diagnose
+from cgp.regression import CorrelatedGPRegression
+from cgp.regression.bayesian import _potential, _sampled, batch_model, diagnose, sample_nuts
 from cgp.regression.fitting import fit_model
-from tests.cgp.regression.data import rows, shuffled
-from tests.cgp.regression.test_fitting import waves
+from tests.cgp.regression.data import TWO_SCALED, model_of, regression, rows, shuffled, waves
 
-KINDS = [{}, {"num_components": 2, "structure": "scaled"}]
+KINDS = [{}, TWO_SCALED]
 
 
 def prior_values(model):
@@ -18,8 +16,7 @@ def prior_values(model):
 
 @pytest.mark.parametrize("covariance", KINDS)
 def test_the_sampler_sees_the_posterior_and_its_gradient(covariance):
-    x, y = rows(8)
-    model = shuffled(CorrelatedGPRegression(x, y, 3, **covariance))
+    model = regression(n=8, **covariance)
     potential, values = _potential(model), _sampled(model)
     torch.testing.assert_close(-potential(values), model.log_evidence() + model.log_prior())
     names = list(values)
@@ -35,14 +32,11 @@ def test_the_sampler_sees_the_posterior_and_its_gradient(covariance):
 
 
 @pytest.mark.parametrize("covariance", KINDS)
-@pytest.mark.parametrize("sparse", [False, True])
-def test_a_batch_of_samples_is_one_model_after_the_other(covariance, sparse):
-    x, y = rows(9)
-    make = SparseCorrelatedGPRegression if sparse else CorrelatedGPRegression
-    sizes = {"num_inducing": 4} if sparse else {}
+@pytest.mark.parametrize("kind", ["exact", "sparse"])
+def test_a_batch_of_samples_is_one_model_after_the_other(covariance, kind):
     models = []
     for seed in range(3):
-        model = make(x, y, 3, **sizes, **covariance)
+        model = model_of(kind, *rows(9), m=4, **covariance)
         points = {k: v.clone() for k, v in model.state_dict().items() if k.startswith("features")}
         shuffled(model, seed)
         model.load_state_dict(points, strict=False)
@@ -59,20 +53,13 @@ def test_a_batch_of_samples_is_one_model_after_the_other(covariance, sparse):
     torch.testing.assert_close(batch.log_evidence(), torch.stack([m.log_evidence() for m in models]))
 
 
-def test_chains_that_disagree_are_called_so():
+def test_chains_are_praised_or_not():
     apart = torch.randn(2, 100) + torch.tensor([[0.0], [5.0]])
     with pytest.warns(ConvergenceWarning, match="the chains disagree on noise"):
         found = diagnose({"noise": apart, "scale": torch.randn(2, 100)})
     assert found.r_hat["noise"] > 2 > 1.1 > found.r_hat["scale"]
-
-
-def test_too_few_samples_and_divergences_are_called_so():
-    walk = torch.randn(2, 100).cumsum(-1)
     with pytest.warns(ConvergenceWarning, match=r"effective samples .* 3 transitions diverged"):
-        diagnose({"noise": walk}, 3)
-
-
-def test_chains_that_agree_are_praised():
+        diagnose({"noise": torch.randn(2, 100).cumsum(-1)}, 3)
     found = diagnose({"noise": torch.randn(2, 500, 2)})
     assert found.message.startswith("The chains agree")
     assert found.divergences == 0
@@ -111,12 +98,6 @@ def test_chains_agree_because_the_gauge_is_fixed():
     assert (high < 0.4).all()
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda m: sample_nuts(m, num_samples=3), "num_samples, num_warmup, num_chains: expected at least 4"),
-    ],
-)
-def test_refuses(call, message):
-    with pytest.raises(ValueError, match=message):
-        call(CorrelatedGPRegression(*rows()))
+def test_refuses_too_few_samples():
+    with pytest.raises(ValueError, match="num_samples, num_warmup, num_chains: expected at least 4"):
+        sample_nuts(CorrelatedGPRegression(*rows()), num_samples=3)

@@ -3,17 +3,15 @@ import pytest
 import torch
 from gpytorch.mlls import VariationalELBO
 
-from cgp.regression import SparseCorrelatedGPRegression, StochasticCorrelatedGPRegression
 from cgp.regression.minibatches import fit_minibatches, start_from
 from cgp.regression.stochastic import WhitenedInducingValues
-from tests.cgp.regression.data import rows, shuffled
+from tests.cgp.regression.data import model_of, regression, rows
 
 
 def optimal_pair():
     """A stochastic model whose q is the best one, and the closed-form model that it must then equal."""
     x, y = rows(15)
-    closed = shuffled(SparseCorrelatedGPRegression(x, y, 3, num_inducing=6, num_components=2))
-    model = StochasticCorrelatedGPRegression(x, y, 3, num_inducing=6, num_components=2)
+    closed, model = regression("sparse", num_components=2), model_of("stochastic", x, y, num_components=2)
     missing, unexpected = model.load_state_dict(closed.state_dict(), strict=False)
     assert all(name.startswith("variational_strategy") for name in missing)
     assert not unexpected
@@ -25,14 +23,17 @@ def optimal_pair():
     return model, closed, x, y
 
 
+def bound_of(model, x, y):
+    """Nats of all rows, without the priors: GPyTorch counts those of a likelihood that the model owns twice."""
+    bound = VariationalELBO(model.likelihood, model.train(), num_data=len(y))
+    priors = sum(prior.log_prob(closure(module)).sum() for _, module, prior, closure, _ in bound.named_priors())
+    return bound(model(x), y, rows=x) * len(y) - priors
+
+
 def test_at_its_optimum_it_is_the_closed_form():
     model, closed, x, y = optimal_pair()
     new = rows(5, seed=3)[0]
-    bound = VariationalELBO(model.likelihood, model, num_data=15)
-    value = bound(model.train()(x), y, rows=x) * 15
-    # GPyTorch counts the priors of a likelihood that the model owns twice.
-    priors = sum(prior.log_prob(closure(module)).sum() for _, module, prior, closure, _ in bound.named_priors())
-    torch.testing.assert_close(value - priors, closed.log_evidence())
+    torch.testing.assert_close(bound_of(model, x, y), closed.log_evidence())
     torch.testing.assert_close(model.moments(new, noisy=True), closed.moments(new, noisy=True))
     posterior = model.posterior(new)
     assert model.training
@@ -65,8 +66,8 @@ def test_minibatches_learn():
     inputs = torch.rand(200, 1, generator=generator, dtype=torch.float64) * 4
     x = torch.cat([inputs, torch.zeros(200, 1)], dim=-1).double()
     y = (2 * inputs[:, 0]).sin() + 0.1 * torch.randn(200, generator=generator, dtype=torch.float64)
-    model = StochasticCorrelatedGPRegression(x, y, 1, num_inducing=10)
-    fit = fit_minibatches(model, x, y, batch_size=50, num_epochs=80, tolerance=0.1)
+    model = model_of("stochastic", x, y, 1, m=10)
+    fit = fit_minibatches(model, x, y, batch_size=100, num_epochs=80, tolerance=0.1)
     assert fit.converged
     assert (model.moments(x).mean - (2 * inputs[:, 0]).sin()).abs().mean() < 0.05
 
@@ -77,17 +78,9 @@ def test_noise_needs_the_rows():
         VariationalELBO(model.likelihood, model, num_data=15)(model(x), y)
 
 
-def bound_of(model, x, y):
-    """Nats of all rows, without the priors."""
-    bound = VariationalELBO(model.likelihood, model.train(), num_data=len(y))
-    priors = sum(prior.log_prob(closure(module)).sum() for _, module, prior, closure, _ in bound.named_priors())
-    return bound(model(x), y, rows=x) * len(y) - priors
-
-
 def test_a_start_from_all_rows_is_the_closed_forms_optimum():
     x, y = rows(15)
-    closed = shuffled(SparseCorrelatedGPRegression(x, y, 3, num_inducing=6, num_components=2))
-    model = StochasticCorrelatedGPRegression(x, y, 3, num_inducing=6, num_components=2)
+    closed, model = regression("sparse", num_components=2), model_of("stochastic", x, y, num_components=2)
     start_from(model, closed, 15)
     torch.testing.assert_close(bound_of(model, x, y), closed.log_evidence())
     for name, value in closed.state_dict().items():
@@ -98,8 +91,7 @@ def test_a_start_from_all_rows_is_the_closed_forms_optimum():
 
 def test_a_start_from_some_rows_weighs_them_for_all():
     x, y = rows(15)
-    closed = shuffled(SparseCorrelatedGPRegression(x, y, 3, num_inducing=6))
-    doubled = StochasticCorrelatedGPRegression(x, y, 3, num_inducing=6)
+    closed, doubled = regression("sparse"), model_of("stochastic", x, y)
     start_from(doubled, closed, 30)
     with torch.no_grad():
         sums = closed.sums()

@@ -1,12 +1,59 @@
 import numpy as np
 import pytest
 import torch
+from gpytorch.kernels import MaternKernel, RBFKernel, RQKernel
+from linear_operator import to_dense
 
 from cgp.kernels import CorrelatedKernel, HadamardCorrelatedKernel
 from cgp.regression.correlation import nearest_correlation
-from cgp.regression.covariance import Loadings, RowKernel
-from cgp.regression.input_maps import InputMaps
+from cgp.regression.covariance import InputMaps, Loadings, RowKernel, stationary_gram
+from cgp.regression.scaling import Scaling
 from tests.cgp.regression.data import rows
+
+KERNELS = [RBFKernel, lambda: MaternKernel(nu=0.5), lambda: MaternKernel(nu=1.5), lambda: MaternKernel(nu=2.5)]
+
+
+def points(*shape, seed=0):
+    return torch.randn(*shape, 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def fixed(make, lengthscale=1.3):
+    kernel = make().double()
+    kernel.lengthscale = lengthscale
+    return kernel.requires_grad_(False)
+
+
+@pytest.mark.parametrize("make", KERNELS)
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_equals_gpytorch_with_both_derivatives(make, batch):
+    kernel = fixed(make)
+    x1, x2 = points(*batch, 4), points(3, seed=1)
+    torch.testing.assert_close(stationary_gram(kernel, x1, x2), to_dense(kernel(x1, x2)), atol=1e-12, rtol=0)
+    leaves = [value.requires_grad_() for value in (x1, x2)]
+    assert torch.autograd.gradcheck(lambda *x: stationary_gram(kernel, *x), leaves)
+    assert torch.autograd.gradgradcheck(lambda *x: stationary_gram(kernel, *x), leaves)
+
+
+@pytest.mark.parametrize("make", KERNELS)
+def test_a_set_with_itself_far_from_the_origin_and_with_repeats(make):
+    kernel = fixed(make)
+    x = points(6)
+    x = torch.cat([x, x[:2]]) + 1000.0
+    expected = to_dense(kernel(x - 1000.0))
+    tolerance = 1e-6 if make is KERNELS[1] else 1e-12  # the root of a rounded distance
+    torch.testing.assert_close(stationary_gram(kernel, x, x), expected, atol=tolerance, rtol=0)
+    leaf = x.clone().requires_grad_()
+    stationary_gram(kernel, leaf, leaf).sum().backward()
+    assert torch.isfinite(leaf.grad).all()
+
+
+def test_kernels_that_learn_are_left_to_gpytorch():
+    x = points(4)
+    for kernel in (RBFKernel().double(), RQKernel().double(), RBFKernel(ard_num_dims=2).double()):
+        gram = stationary_gram(kernel, x, x)
+        torch.testing.assert_close(gram, to_dense(kernel(x)))
+        gram.sum().backward()
+        assert kernel.raw_lengthscale.grad.abs().sum() > 0
 
 
 def test_later_maps_follow_the_first():
@@ -59,3 +106,12 @@ def test_correlations_of_neighbours():
     assert abs(float(found[0, 2])) < 0.4
     assert found[3, :3].abs().max() < 1e-12  # a constant is correlated with nothing
     assert np.linalg.eigvalsh(found).min() > 0.05
+
+
+def test_scaling_there_and_back():
+    values = np.array([[1.0, 5.0, np.nan], [3.0, 5.0, 2.0], [np.nan, 5.0, 4.0]]) * [1e-200, 1.0, 1e300]
+    scaling = Scaling.of(values)
+    scaled = scaling.apply(values)
+    np.testing.assert_allclose(np.nanmean(scaled, axis=0), 0.0, atol=1e-12)
+    np.testing.assert_allclose(np.nanstd(scaled, axis=0), [1.0, 0.0, 1.0], atol=1e-12)
+    np.testing.assert_allclose(scaling.undo(scaled), values)

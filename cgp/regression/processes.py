@@ -1,20 +1,75 @@
-"""Gaussian noise of each process, for rows that name their process in the last column."""
+"""What each process has of its own: its rows, a constant mean, Gaussian noise."""
 
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import torch
+from gpytorch import Module
 from gpytorch.likelihoods.gaussian_likelihood import _GaussianLikelihoodBase
+from gpytorch.means import Mean
+from gpytorch.priors import NormalPrior
 from linear_operator.operators import DiagLinearOperator
-from torch import Tensor
+from torch import Tensor, nn
 
-from .input_maps import PriorModule, process_numbers, rows_of
+__all__ = ["PriorModule", "ProcessGaussianLikelihood", "ProcessMean", "process_numbers", "rows_of"]
 
-__all__ = ["ProcessGaussianLikelihood"]
+_LOG_NOISE_MEAN, _LOG_NOISE_SD = -3.0, 2.0
 
-_LOG_MEAN, _LOG_SD = -3.0, 2.0
+
+def process_numbers(x: Tensor, num_processes: int) -> Tensor:
+    """The process of each row, the last column 0 … P-1 of ``(*batch, n, d + 1)``: ``(*batch, n)`` of int64."""
+    column = x[..., -1]
+    numbers = column.long()
+    wrong = (numbers != column) | (numbers < 0) | (numbers >= num_processes)
+    if wrong.any():
+        last = num_processes - 1
+        raise ValueError(f"x: expected processes 0 to {last} in the last column, got {float(column[wrong][0]):g}")
+    return numbers
+
+
+def rows_of(table: Tensor, numbers: Tensor) -> Tensor:
+    """The row ``(*batch, n, k)`` of each process in ``(*batch, P, k)``; both may have batch dimensions of their own."""
+    batch = torch.broadcast_shapes(table.shape[:-2], numbers.shape[:-1])
+    numbers = numbers.expand(*batch, -1).unsqueeze(-1).expand(*batch, numbers.shape[-1], table.shape[-1])
+    return table.expand(*batch, *table.shape[-2:]).gather(-2, numbers)
+
+
+class PriorModule(Module):
+    """A module whose parameters are unconstrained and have normal priors, so that samples of them can be loaded."""
+
+    def register_normal(self, name: str, initial: Tensor, mean: float, sd: float) -> None:
+        """Add a parameter with the normal prior ``NAME_prior``; an empty one means that there is no such parameter."""
+        self.register_parameter(name, nn.Parameter(initial) if initial.numel() else None)
+        if initial.numel():
+            loc, scale = (torch.tensor(value, dtype=torch.float64) for value in (mean, sd))
+            # GPyTorch's own closures cannot be pickled.
+            self.register_prior(
+                f"{name}_prior", NormalPrior(loc, scale), partial(_value, name=name), partial(_assign, name=name)
+            )
+
+
+def _value(module: Module, name: str) -> Tensor:
+    return getattr(module, name)
+
+
+def _assign(module: Module, value: Tensor, name: str) -> None:
+    module.initialize(**{name: value})
+
+
+class ProcessMean(Mean, PriorModule):
+    r"""A constant for each process, :math:`\mu(x, p) = m_p`, with a standard normal prior."""
+
+    def __init__(self, num_processes: int) -> None:
+        super().__init__()
+        self.num_processes = num_processes
+        self.register_normal("constants", torch.zeros(num_processes), 0.0, 1.0)
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """The mean of rows ``(*batch, n, d + 1)``, ``(*batch, n)``."""
+        return rows_of(self.constants.unsqueeze(-1), process_numbers(input, self.num_processes)).squeeze(-1)
 
 
 class _ProcessNoise(PriorModule):
@@ -23,7 +78,8 @@ class _ProcessNoise(PriorModule):
     def __init__(self, num_processes: int, floor: float, initial: float) -> None:
         super().__init__()
         self.num_processes, self.floor = num_processes, floor
-        self.register_normal("log_noise", torch.full((num_processes,), math.log(initial - floor)), _LOG_MEAN, _LOG_SD)
+        start = torch.full((num_processes,), math.log(initial - floor))
+        self.register_normal("log_noise", start, _LOG_NOISE_MEAN, _LOG_NOISE_SD)
 
     @property
     def noise(self) -> Tensor:

@@ -1,0 +1,351 @@
+"""The exact and the sparse regressor against dense numpy and against GPyTorch's own models."""
+
+import gpytorch
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import InducingPointKernel, RBFKernel, ScaleKernel
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import multivariate_normal
+
+import cgp.regression.exact as exact_module
+import cgp.regression.sparse as sparse_module
+from cgp.regression import CorrelatedGPRegression, SparseCorrelatedGPRegression, correlated_covariance
+from cgp.regression.checks import STRUCTURES
+from cgp.regression.inducing import cluster_centres
+from tests.cgp.regression.data import (
+    TWO_SCALED,
+    Evidence,
+    dense_prior,
+    model_of,
+    noise_and_mean,
+    nystrom,
+    regression,
+    rows,
+    shuffled,
+)
+
+CASES = [
+    ("exact", {}),
+    ("exact", {"num_components": 2}),
+    *(("exact", {"structure": name}) for name in STRUCTURES[:-1]),
+    ("sparse", {}),
+    ("sparse", TWO_SCALED),
+]
+
+
+def observed_prior(model, x1, x2):
+    """The covariance by which observations inform a prediction."""
+    return (nystrom if isinstance(model, SparseCorrelatedGPRegression) else dense_prior)(model, x1, x2)
+
+
+def without_features(model):
+    return {k: v for k, v in model.state_dict().items() if not k.startswith("features")}
+
+
+@pytest.mark.parametrize(("kind", "covariance"), CASES)
+def test_evidence_is_the_dense_density(kind, covariance):
+    model, (x, y) = regression(kind, **covariance), rows(15)
+    noise, mean = noise_and_mean(model, x)
+    Q = observed_prior(model, x, x)
+    expected = multivariate_normal(mean, Q + np.diag(noise)).logpdf(y.numpy())
+    trace = ((dense_prior(model, x, x).diagonal() - Q.diagonal()) / noise).sum()  # zero for the exact one
+    tolerance = 1e-10 if kind == "exact" else 1e-7
+    assert float(model.log_evidence().detach()) == pytest.approx(expected - 0.5 * trace, rel=tolerance)
+
+
+@pytest.mark.parametrize(("kind", "covariance"), CASES)
+def test_posterior_is_the_dense_conditional(kind, covariance):
+    model, (x, y), new = regression(kind, **covariance), rows(15), rows(7, seed=5)[0]
+    (noise, mean), (new_noise, new_mean) = noise_and_mean(model, x), noise_and_mean(model, new)
+    inverse = np.linalg.inv(observed_prior(model, x, x) + np.diag(noise))
+    cross = observed_prior(model, new, x)
+    expected_mean = new_mean + cross @ inverse @ (y.numpy() - mean)
+    expected = dense_prior(model, new, new) - cross @ inverse @ cross.T
+    posterior, noisy = model(new), model.moments(new, noisy=True)
+    tolerance = 1e-9 if kind == "exact" else 1e-7
+    np.testing.assert_allclose(posterior.mean.detach(), expected_mean, atol=tolerance)
+    np.testing.assert_allclose(posterior.covariance_matrix.detach(), expected, atol=tolerance)
+    np.testing.assert_allclose(noisy.mean.detach(), expected_mean, atol=tolerance)
+    np.testing.assert_allclose(noisy.variance.detach(), expected.diagonal() + new_noise, atol=tolerance)
+    observed = model.likelihood(posterior, new).covariance_matrix.detach()
+    np.testing.assert_allclose(observed, expected + np.diag(new_noise), atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("kind", "covariance"),
+    [
+        ("exact", {}),
+        ("exact", {"structure": "independent", "num_components": 2}),
+        ("sparse", {}),
+        ("sparse", TWO_SCALED),
+    ],
+)
+def test_gradients_are_those_of_finite_differences(kind, covariance):
+    model = regression(kind, n=6, m=4, **covariance)
+    learned = {name: p.detach().clone().requires_grad_() for name, p in model.named_parameters() if p.requires_grad}
+
+    def evidence(*values):
+        renamed = {f"model.{name}": value for name, value in zip(learned, values, strict=True)}
+        return torch.func.functional_call(Evidence(model), renamed)
+
+    assert torch.autograd.gradcheck(evidence, list(learned.values()), atol=1e-5)
+
+
+def test_every_parameter_has_a_gradient():
+    model = regression(num_components=2)
+    (model.log_evidence() + model.log_prior()).backward()
+    learned = [(name, p.grad) for name, p in model.named_parameters() if p.requires_grad]
+    assert not [name for name, grad in learned if grad is None or not grad.abs().sum() > 0]
+
+
+def test_objective_is_gpytorchs():
+    model, (x, y) = regression().train(), rows(15)
+    objective = ExactMarginalLogLikelihood(model.likelihood, model)(model(x), y, x)
+    torch.testing.assert_close(objective * len(y), model.log_evidence() + model.log_prior())
+
+
+class Stock(gpytorch.models.ExactGP):
+    """GPyTorch's model of one process, with inducing inputs or without."""
+
+    def __init__(self, x, y, inducing=None):
+        super().__init__(x, y, gpytorch.likelihoods.GaussianLikelihood())
+        self.mean_module = gpytorch.means.ConstantMean()
+        kernel = ScaleKernel(RBFKernel(ard_num_dims=2))
+        self.covar_module = kernel if inducing is None else InducingPointKernel(kernel, inducing, self.likelihood)
+
+    def forward(self, x):
+        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+def stock_pair(kind):
+    x, y = rows(25, processes=1)
+    model = shuffled(model_of(kind, x, y, 1))
+    component = model.covar_module.kernels[0]
+    scales = component.input_maps.scales.detach()
+    inducing = None if kind == "exact" else model.inducing_points()[0].inputs.detach() / scales
+    stock = Stock(x[:, :-1], y, inducing).double().eval()
+    stock.likelihood.noise = model.likelihood.noise.detach()
+    stock.mean_module.constant = model.mean_module.constants.detach().squeeze()
+    kernel = stock.covar_module if inducing is None else stock.covar_module.base_kernel
+    kernel.outputscale = component.loadings.scales.detach().square().squeeze()
+    kernel.base_kernel.lengthscale = scales.reciprocal()
+    return model, stock, rows(6, processes=1, seed=3)[0]
+
+
+def test_one_process_is_gpytorchs_exact_gp():
+    model, stock, new = stock_pair("exact")
+    expected = stock(new[:, :-1])
+    torch.testing.assert_close(model(new).mean, expected.mean)
+    torch.testing.assert_close(model(new).covariance_matrix, expected.covariance_matrix, atol=1e-8, rtol=1e-6)
+
+
+def test_one_process_is_gpytorchs_sgpr():
+    model, stock, new = stock_pair("sparse")
+    stock.train()
+    bound = ExactMarginalLogLikelihood(stock.likelihood, stock)(stock(*stock.train_inputs), stock.train_targets)
+    # GPyTorch adds jitter of its own to the inducing covariance: the two agree to that.
+    torch.testing.assert_close(model.log_evidence(), bound * 25, atol=2e-3, rtol=0)
+    # By default GPyTorch predicts with another covariance of the observations (FITC's) than it was trained with.
+    with gpytorch.settings.sgpr_diagonal_correction(False):
+        expected = stock.eval()(new[:, :-1]).mean
+    torch.testing.assert_close(model(new).mean, expected, atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "matern52"])
+@pytest.mark.parametrize("kind", ["exact", "sparse"])
+def test_second_derivatives_of_the_mean_are_those_of_finite_differences(kernel, kind):
+    x, y = rows(10, processes=2, dim=1)
+    model = shuffled(model_of(kind, x, y, 2, kernel=kernel))
+    condition = model.condition()
+
+    def mean(place):
+        return model.posterior(torch.stack([place, torch.ones_like(place)], dim=-1), condition).mean
+
+    # At an observation, too: there a clamped distance would lose its second derivative.
+    place = torch.cat([x[1:2, 0], torch.linspace(-1.0, 1.0, 4, dtype=torch.float64)]).requires_grad_()
+    (first,) = torch.autograd.grad(mean(place).sum(), place, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), place)
+    step = 1e-4
+    with torch.no_grad():
+        around = [mean(place + shift * step) for shift in (-1, 0, 1)]
+    torch.testing.assert_close(first.detach(), (around[2] - around[0]) / (2 * step), atol=1e-5, rtol=1e-4)
+    expected = (around[0] - 2 * around[1] + around[2]) / step**2
+    torch.testing.assert_close(second, expected, atol=2e-3, rtol=2e-3)
+
+
+def test_stock_likelihood_and_batches_of_rows():
+    x, y = rows(12, processes=1)
+    likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
+    likelihood.noise = 0.1
+    model = CorrelatedGPRegression(x, y, likelihood=likelihood).eval()
+    own = CorrelatedGPRegression(x, y).eval()
+    new = torch.stack([rows(5, processes=1, seed=s)[0] for s in (1, 2, 3)])
+    expected = [own.moments(batch, noisy=True) for batch in new]
+    torch.testing.assert_close(model.moments(new, noisy=True).variance, torch.stack([one.variance for one in expected]))
+    torch.testing.assert_close(model(new).mean, torch.stack([one.mean for one in expected]))
+    observed = own.likelihood(own(new))  # one process: the noise needs no rows
+    torch.testing.assert_close(observed.variance, model.likelihood(model(new)).variance)
+
+
+@settings(max_examples=8)
+@given(st.permutations(range(12)))
+def test_the_order_of_rows_does_not_matter(order):
+    (x, y), new = rows(12), rows(4, seed=9)[0]
+    model, again = regression(n=12), regression(n=12)
+    again.set_train_data(x[list(order)], y[list(order)])
+    torch.testing.assert_close(model(new).mean, again(new).mean)
+
+
+def test_new_training_data_are_predicted_from():
+    (x, y), model = rows(15), regression()
+    model(x)
+    model.set_train_data(x[:6], y[:6], strict=False)
+    fresh = model_of("exact", x[:6], y[:6])
+    fresh.load_state_dict(model.state_dict())
+    torch.testing.assert_close(model(x).mean, fresh.eval()(x).mean)
+
+
+def test_an_observation_of_one_process_informs_the_others():
+    model, x = regression(), rows(15)[0]
+    new = x.clone()
+    new[:, -1] = (new[:, -1] + 1) % 3
+    prior = torch.tensor(dense_prior(model, new, new).diagonal().copy())
+    assert (model.moments(new).variance < prior - 1e-3).all()
+
+
+def test_a_process_that_was_never_observed_is_predicted_from_the_others():
+    x, y = rows(10, processes=1)
+    model = shuffled(CorrelatedGPRegression(x, y, 2))
+    new = x[:3].clone()
+    new[:, -1] = 1
+    prior = model.covar_module.kernels[0].loadings.scales[1].detach().square()
+    assert (model.moments(new).variance < prior - 1e-3).all()
+
+
+@pytest.mark.parametrize("kind", ["exact", "sparse"])
+def test_far_away_the_variance_is_the_priors(kind):
+    model, far = regression(kind), rows(3, seed=4)[0]
+    far[:, :-1] += 100.0
+    prior = torch.tensor(dense_prior(model, far, far).diagonal().copy())
+    torch.testing.assert_close(model.moments(far).variance, prior)
+
+
+def test_exact_above_gpytorchs_threshold():
+    x, y = rows(900, processes=2)
+    model = CorrelatedGPRegression(x, y).eval()
+    noise, mean = noise_and_mean(model, x)
+    factor = np.linalg.cholesky(dense_prior(model, x, x) + np.diag(noise))
+    weights = np.linalg.solve(factor.T, np.linalg.solve(factor, y.numpy() - mean))
+    new = rows(5, processes=2, seed=2)[0]
+    np.testing.assert_allclose(model(new).mean.detach(), dense_prior(model, new, x) @ weights, atol=1e-8)
+
+
+def test_repeated_inputs_average():
+    x = torch.tensor([[0.3, 0.0]] * 4, dtype=torch.float64)
+    y = torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.float64)
+    model = CorrelatedGPRegression(x, y).eval()
+    noise = float(model.likelihood.noise[0].detach())
+    assert float(model(x[:1]).mean.detach()) == pytest.approx(2.5 / (1 + noise / 4))
+
+
+def test_inducing_inputs_at_the_data_make_it_exact():
+    x, y = rows(12)
+    model, exact = model_of("sparse", x, y, m=12).eval(), model_of("exact", x, y).eval()
+    exact.load_state_dict(without_features(model))
+    new = rows(5, seed=3)[0]
+    torch.testing.assert_close(model.log_evidence(), exact.log_evidence(), atol=1e-5, rtol=0)
+    torch.testing.assert_close(model(new).mean, exact(new).mean, atol=1e-5, rtol=0)
+    torch.testing.assert_close(model(new).covariance_matrix, exact(new).covariance_matrix, atol=1e-5, rtol=0)
+
+
+def test_the_bound_lies_below_the_exact_evidence():
+    model, exact = regression("sparse"), regression()
+    exact.load_state_dict(without_features(model))
+    assert model.log_evidence() < exact.log_evidence() - 0.1
+
+
+def evidence_and_gradients(model):
+    model.zero_grad()
+    value = model.log_evidence()
+    value.backward()
+    return [value.detach(), *(p.grad for p in model.parameters() if p.requires_grad)]
+
+
+@pytest.mark.parametrize("stored", [0, 10**9])
+def test_chunks_change_nothing(monkeypatch, stored):
+    model = regression("sparse")
+    expected = evidence_and_gradients(model)
+    moments = model.moments(rows(15)[0])
+    for module in (exact_module, sparse_module):
+        monkeypatch.setattr(module, "CHUNK", 4)
+    monkeypatch.setattr(sparse_module, "_STORED", stored)
+    for found, value in zip(evidence_and_gradients(model), expected, strict=True):
+        torch.testing.assert_close(found, value)
+    torch.testing.assert_close(model.moments(rows(15)[0]), moments)
+
+
+def test_centres_of_clusters():
+    generator = torch.Generator().manual_seed(0)
+    truth = torch.tensor([[0.0, 0.0], [5.0, 5.0], [-5.0, 5.0]], dtype=torch.float64)
+    points = truth.repeat(50, 1) + 0.1 * torch.randn(150, 2, generator=generator, dtype=torch.float64)
+    assert torch.cdist(truth, cluster_centres(points, 3)).min(dim=1).values.max() < 0.1
+    assert cluster_centres(torch.randn(9000, 2, generator=generator), 7).shape == (7, 2)
+
+
+ONES, NAN = torch.ones(3), torch.nan
+
+
+@pytest.mark.parametrize(
+    ("inputs", "targets", "processes", "message"),
+    [
+        (torch.ones(3), ONES, None, r"train_inputs: expected \(n, d \+ 1\)"),
+        (torch.ones(3, 1), ONES, None, r"train_inputs: expected \(n, d \+ 1\)"),
+        (torch.ones(0, 2), torch.ones(0), None, r"train_inputs: expected \(n, d \+ 1\)"),
+        (torch.ones(3, 2), torch.ones(2), None, r"train_targets: expected shape \(3,\), got \(2,\)"),
+        (torch.full((3, 2), NAN), ONES, None, "train_inputs: expected finite values, got 6"),
+        (torch.ones(3, 2), torch.full((3,), torch.inf), None, "train_targets: expected finite values, got 3"),
+        (torch.ones(3, 2, dtype=torch.long), ONES, None, "train_inputs: expected float32 or float64"),
+        (torch.ones(3, 2), ONES, 1, "expected processes 0 to 0 in the last column, got 1"),
+        (torch.ones(3, 2) * 0.5, ONES, 2, "expected processes 0 to 1 in the last column, got 0.5"),
+        (-torch.ones(3, 2), ONES, None, "num_processes: expected at least 1, got 0"),
+        (
+            torch.zeros(3, 2),
+            torch.ones(3, requires_grad=True),
+            None,
+            "train_targets: expected values without a history",
+        ),
+    ],
+)
+def test_refuses_data(inputs, targets, processes, message):
+    with pytest.raises(ValueError, match=message):
+        CorrelatedGPRegression(inputs, targets, processes)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: regression(num_components=0), "num_components: expected an integer of at least 1"),
+        (lambda: regression(structure="free"), "structure: expected one of .*, got 'free'"),
+        (lambda: regression(kernel="cosine"), "kernel: expected a kernel or one of"),
+        (lambda: regression(kernel=gpytorch.kernels.CosineKernel()), "CosineKernel is not positive semi-definite"),
+        (lambda: regression("sparse", m=16), "num_inducing: expected at most 15, the number of distinct rows, got 16"),
+        (lambda: regression("sparse", m=0), "num_inducing: expected an integer of at least 1, got 0"),
+        (lambda: regression("sparse", m=5.5), "num_inducing: expected an integer of at least 1, got 5.5"),
+        (lambda: regression("sparse", m="50"), "num_inducing: expected an integer of at least 1, got '50'"),
+        (lambda: regression("sparse", m=1, num_components=2), "num_inducing: expected an integer of at least 2"),
+        (
+            lambda: CorrelatedGPRegression(*rows(), covar_module=correlated_covariance(2, 2)),
+            r"covar_module: expected \(3, 2\) processes and inputs, got \(2, 2\)",
+        ),
+        (
+            lambda: CorrelatedGPRegression(*rows(), covar_module=RBFKernel()),
+            "covar_module: expected what correlated_covariance gives, got RBFKernel",
+        ),
+    ],
+)
+def test_refuses(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
