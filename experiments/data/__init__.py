@@ -1,7 +1,7 @@
 """Data sets, corrupted inputs and OOD inputs, as tensors."""
 
 from experiments.configuration import CorruptionConfig, DataConfig
-from experiments.data.catalogue import IMAGE_SETS, has_set
+from experiments.data.catalogue import IMAGE_SETS
 from experiments.data.corrupted_sets import PUBLISHED, corruption_source
 from experiments.data.digits import (
     DIGITS_CORRUPTIONS,
@@ -36,7 +36,6 @@ __all__ = [
     "corruption_source",
     "folder_inputs",
     "generator_for",
-    "has_set",
     "image_files",
     "input_sets",
     "load",

@@ -23,7 +23,7 @@ from experiments.data.images import (
     read_images,
 )
 
-__all__ = ["IMAGE_SETS", "ImageSet", "Split", "has_set", "read_set"]
+__all__ = ["IMAGE_SETS", "ImageSet", "Split", "read_set"]
 
 Split = Literal["train", "test"]
 Reader = Callable[[Path, Split, bool, Shape], Pixels]
@@ -68,18 +68,10 @@ def read_set(name: str, split: Split, *, root: Path, shape: Shape = (3, 32, 32),
         return _by_library(known, known.read, root, split, download, shape)
     if split == "test" and holds_images(root / name):
         return Pixels.unlabelled(read_images(image_files(root / name), shape), f"images in {name}")
-    whole = _whole(name, root)
-    if split == "test" and whole is not None:
-        return _made(name, read_arrays(whole, labelled=False), shape[-1])
+    whole, _, way = name.rpartition("_")
+    if split == "test" and way in ("crop", "resize") and (root / whole / "test.npz").exists():
+        return _made(way, read_arrays(root / whole / "test.npz", labelled=False), shape[-1])
     raise FileNotFoundError(_missing(name, path))
-
-
-def has_set(name: str, split: Split, root: Path) -> bool:
-    """Say whether a part of an image set is in one of the places where `read_set` looks, without reading it."""
-    known = IMAGE_SETS.get(name)
-    for_library = known is not None and known.read is not None and (root / known.sign).exists()
-    in_part = split == "test" and (holds_images(root / name) or _whole(name, root) is not None)
-    return (root / name / f"{split}.npz").exists() or for_library or in_part
 
 
 def _by_library(known: ImageSet, read: Reader, root: Path, split: Split, download: bool, shape: Shape) -> Pixels:
@@ -101,16 +93,9 @@ def _missing(name: str, path: Path) -> str:
     return f"{known.title}: {path} is not there. Expected {LAYOUT}{files}; {get}"
 
 
-def _whole(name: str, root: Path) -> Path | None:
-    """The whole images that crops or resized versions can be made from, if they are there."""
-    whole, _, way = name.rpartition("_")
-    path = root / whole / "test.npz"
-    return path if way in ("crop", "resize") and path.exists() else None
-
-
-def _made(name: str, whole: Pixels, side: int) -> Pixels:
+def _made(way: str, whole: Pixels, side: int) -> Pixels:
     """Crops of whole images, or the images themselves, which are resized to fit a model later."""
-    if name.endswith("_resize"):
+    if way == "resize":
         return whole._replace(classes=(), source=f"{whole.source}, resized by cgp")
     return whole._replace(images=_cropped(whole.images, side), classes=(), source=f"{whole.source}, cropped by cgp")
 

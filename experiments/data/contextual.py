@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from experiments.storage import write_atomically
 
@@ -28,7 +29,7 @@ _HALF_LARGEST = 65504.0
 
 
 def contextual_states(texts: Sequence[str], *, encoder: str, max_length: int, cache: Path) -> tuple[Tensor, Tensor]:
-    """Return the last hidden states of an encoder, one a token.
+    """Last hidden states of an encoder, one per token.
 
     They are kept as float16 in a file named by a hash of the encoder's files, the texts and the length, and are read
     from disk as they are needed.
@@ -40,19 +41,12 @@ def contextual_states(texts: Sequence[str], *, encoder: str, max_length: int, ca
         cache: folder in which to keep the states.
 
     Returns:
-        States `(N, n, e)` float16, zero where there is no token, and padding `(N, n)` bool, n the length of the
-        longest text.
-
-    Raises:
-        ImportError: if transformers is not installed.
-        FileNotFoundError: if there is no such encoder.
+        States `(N, n, e)`, zero where there is no token, and padding `(N, n)` bool, n the length of the longest text.
     """
     folder = encoder_folder(encoder)
     digest = hashlib.sha256(json.dumps([_VERSION, max_length, list(texts)]).encode())
     for path in sorted(path for pattern in _FILES for path in folder.glob(pattern)):
-        digest.update(path.name.encode())
-        with path.open("rb") as content:
-            digest.update(hashlib.file_digest(content, "sha256").digest())
+        digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
     kept, stem = cache / "contextual-states", f"{Path(encoder).name}-{digest.hexdigest()[:16]}"
     states_path, lengths_path = kept / f"{stem}.states.npy", kept / f"{stem}.lengths.npy"
     if not (states_path.exists() and lengths_path.exists()):
@@ -104,13 +98,12 @@ def _write(folder: Path, texts: Sequence[str], max_length: int, states_path: Pat
     longest = min(max_length, tokenizer.model_max_length, _positions(model))
     encoded = [row[:longest] for row in tokenizer(list(texts), truncation=True, max_length=longest)["input_ids"]]
     lengths = torch.tensor([len(row) for row in encoded])
-    width = model.config.hidden_size
 
     def write(aside: Path) -> None:
-        shape = (len(texts), int(lengths.amax()), width)
+        shape = (len(texts), int(lengths.amax()), model.config.hidden_size)
         states = np.lib.format.open_memmap(aside, mode="w+", dtype=np.float16, shape=shape)
-        for rows in _batches(lengths):
-            found = _states(model, [encoded[row] for row in rows.tolist()], tokenizer.pad_token_id or 0)
+        for rows in lengths.argsort(stable=True).split(_BATCH):  # texts of like length together: little padding
+            found = _states(model, [torch.tensor(encoded[row]) for row in rows], tokenizer.pad_token_id or 0)
             states[rows.numpy(), : found.shape[1]] = found.numpy()
         states.flush()
 
@@ -119,10 +112,7 @@ def _write(folder: Path, texts: Sequence[str], max_length: int, states_path: Pat
 
 
 def _loaded(folder: Path) -> tuple[Any, Any]:
-    try:
-        from transformers import AutoModel, AutoTokenizer
-    except ImportError as error:
-        raise ImportError(f"data.encoder: needs transformers (pip install transformers): {error}") from error
+    from transformers import AutoModel, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModel.from_pretrained(folder, use_safetensors=True)
@@ -136,18 +126,10 @@ def _positions(model: Any) -> int:
     return positions - (model.config.pad_token_id or 0) - 1 if starts_behind else positions
 
 
-def _batches(lengths: Tensor) -> Iterator[Tensor]:
-    """Texts of like length together: little padding."""
-    yield from lengths.argsort(stable=True).split(_BATCH)
-
-
 @torch.no_grad()
-def _states(model: Any, rows: Sequence[Sequence[int]], padding: int) -> Tensor:  # shape: (B, n, e) float16
-    longest = max(len(row) for row in rows)
-    tokens = torch.tensor([[*row, *[padding] * (longest - len(row))] for row in rows], device=model.device)
-    real = (
-        torch.arange(longest, device=model.device) < torch.tensor([len(row) for row in rows]).to(model.device)[:, None]
-    )
-    states = model(input_ids=tokens, attention_mask=real.long()).last_hidden_state.float()
-    states = states.masked_fill(~real[..., None], 0.0)
+def _states(model: Any, rows: list[Tensor], padding: int) -> Tensor:  # shape: (B, n, e) float16
+    tokens = pad_sequence(rows, batch_first=True, padding_value=padding).to(model.device)
+    real = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True).to(model.device)
+    states = model(input_ids=tokens, attention_mask=real).last_hidden_state.float()
+    states = states.masked_fill(real[..., None] == 0, 0.0)
     return states.clamp(-_HALF_LARGEST, _HALF_LARGEST).half().cpu()

@@ -93,13 +93,11 @@ def pixel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ..
         ((0.5,), (0.5,))
     """
     grey = torch.arange(256, dtype=torch.float64) / 255
-    means, deviations = [], []
-    for channel in images.unbind(1):
-        share = torch.bincount(channel.flatten().int(), minlength=256).double() / channel.numel()
-        mean = (share * grey).sum()
-        means.append(mean.item())
-        deviations.append(((share * (grey - mean).square()).sum().sqrt()).item())
-    return tuple(means), tuple(deviations)
+    counts = [torch.bincount(channel.flatten().int(), minlength=256) for channel in images.unbind(1)]
+    shares = torch.stack(counts).double() * images.shape[1] / images.numel()  # (C, 256)
+    means = shares @ grey
+    deviations = (shares * (grey - means[:, None]).square()).sum(-1).sqrt()
+    return tuple(means.tolist()), tuple(deviations.tolist())
 
 
 def read_arrays(path: Path, *, labelled: bool = True) -> Pixels:

@@ -76,15 +76,10 @@ def check_inputs(data: DataConfig, splits: DataSplits) -> None:
 
 
 def _load_digits(data: DataConfig, seed: int) -> DataSplits:
-    parts, reductions = limited(digits_parts(seed if data.split_seed is None else data.split_seed), data)
+    parts, reductions = _limited(digits_parts(seed if data.split_seed is None else data.split_seed), data)
+    names = tuple("0123456789")
     description = DataDescription(
-        kind="image",
-        num_classes=10,
-        image_shape=(1, 8, 8),
-        mean=(MEAN,),
-        deviation=(STANDARD_DEVIATION,),
-        class_names=tuple("0123456789"),
-        deviations=reductions,
+        "image", 10, (1, 8, 8), (MEAN,), (STANDARD_DEVIATION,), class_names=names, deviations=reductions
     )
     return DataSplits(**parts, description=description)
 
@@ -92,9 +87,8 @@ def _load_digits(data: DataConfig, seed: int) -> DataSplits:
 def _load_images(data: DataConfig, seed: int) -> DataSplits:
     """Read an image set, from a folder of classes or by its name."""
     found = _in_folder(data.folder.expanduser(), data) if data.folder else _by_name(data)
-    differences = () if data.folder else _differences(data, found)
-    num_classes = _num_classes(data, found)
-    parts, reductions = limited(_three_parts(found, data, seed), data)
+    differences, num_classes = _differences(data, found), _num_classes(data, found)
+    parts, reductions = _limited(_three_parts(found, data, seed), data)
     images = found["train"].images
     side = data.image_size or min(images.shape[-2:])
     shape = images.shape[1], side, side
@@ -112,14 +106,17 @@ def _load_images(data: DataConfig, seed: int) -> DataSplits:
     return DataSplits(**parts, description=description)
 
 
+def _limited(parts: Mapping[str, Examples], data: DataConfig) -> tuple[dict[str, Examples], tuple[str, ...]]:
+    taken, reductions = limited({name: len(part) for name, part in parts.items()}, data, "examples")
+    return {name: part.chosen(taken[name]) for name, part in parts.items()}, reductions
+
+
 def _by_name(data: DataConfig) -> dict[str, Pixels]:
     """Read what there is of a set: train, test, and validation if it is kept apart."""
     root, name = data.data_root, data.name
+    files = {part: root / name / f"{part}.npz" for part in ("validation", "test")}
     found = {"train": read_set(name, "train", root=root, download=data.download)}
-    for part in ("validation", "test"):
-        path = root / name / f"{part}.npz"
-        if path.exists():
-            found[part] = read_arrays(path)
+    found |= {part: read_arrays(path) for part, path in files.items() if path.exists()}
     if "test" not in found and name in IMAGE_SETS:
         found["test"] = read_set(name, "test", root=root, download=data.download)
     return found
@@ -129,16 +126,12 @@ def _in_folder(folder: Path, data: DataConfig) -> dict[str, Pixels]:
     """Read a folder of classes, or of parts that hold classes."""
     if not folder.is_dir():
         raise FileNotFoundError(f"data.folder: expected a folder with one sub-folder a class, {folder} is not there")
-    side = data.image_size or _SIDE
-    parts = {
-        part: folder / spelling
-        for part, spellings in _SPELLINGS.items()
-        for spelling in spellings
-        if (folder / spelling).is_dir()
-    }
+    shape = 3, data.image_size or _SIDE, data.image_size or _SIDE
+    spelled = {part: [folder / spelling for spelling in _SPELLINGS[part]] for part in PARTS}
+    parts = {part: path for part, paths in spelled.items() for path in paths if path.is_dir()}
     if "train" not in parts:
-        return {"train": read_classes(folder, (3, side, side))}
-    found = {part: read_classes(path, (3, side, side)) for part, path in parts.items()}
+        return {"train": read_classes(folder, shape)}
+    found = {part: read_classes(path, shape) for part, path in parts.items()}
     classes = found["train"].classes
     for part, pixels in found.items():
         if pixels.classes != classes:

@@ -11,7 +11,6 @@ from scipy.optimize import linprog
 from torch import Tensor
 
 from experiments.configuration import DataConfig
-from experiments.data.examples import Examples
 
 __all__ = ["generator_for", "limited", "partition", "some", "stratified_partition"]
 
@@ -89,12 +88,12 @@ def some(count: int, limit: int | None, *names: str | int) -> Tensor:
     return order[:limit].sort().values
 
 
-def limited(parts: Mapping[str, Examples], data: DataConfig) -> tuple[dict[str, Examples], tuple[str, ...]]:
-    """Cut parts down to the limits of a configuration; returns them, and what was left out, to be reported."""
-    small, left_out = {}, []
-    for name, part in parts.items():
+def limited(sizes: Mapping[str, int], data: DataConfig, noun: str) -> tuple[dict[str, Tensor], tuple[str, ...]]:
+    """Positions of the parts within the limits of a configuration, and what was left out, to be reported."""
+    taken, left_out = {}, []
+    for name, size in sizes.items():
         limit = getattr(data, f"limit_{name}", data.limit_test)  # further sets are cut as the test part is
-        small[name] = part.chosen(some(len(part), limit, data.name, name))
-        if len(small[name]) < len(part):
-            left_out.append(f"{len(small[name]):,} of {len(part):,} {name} examples")
-    return small, tuple(left_out)
+        taken[name] = some(size, limit, data.name, name)
+        if len(taken[name]) < size:
+            left_out.append(f"{len(taken[name]):,} of {size:,} {name} {noun}")
+    return taken, tuple(left_out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -12,7 +13,7 @@ from torch import Tensor
 from experiments.configuration import DataConfig
 from experiments.data.contextual import contextual_states
 from experiments.data.examples import DataDescription, DataSplits, Examples
-from experiments.data.partition import partition, some
+from experiments.data.partition import limited, partition
 from experiments.data.texts import Texts, read_clinc150, read_cola, read_imdb, read_sst2
 from experiments.data.vocabulary import Vocabulary
 
@@ -27,12 +28,13 @@ _MAX_LENGTH = {"cola": 64, "imdb": 512, "sst2": 64, "clinc150": 32}
 def load_texts(data: DataConfig, seed: int) -> DataSplits:
     """Read a text set, and turn its words into numbers or contextual states."""
     rows = TEXT_SETS[data.name](data, seed if data.split_seed is None else data.split_seed)
-    chosen, reductions = _limited(rows, data)
-    train, places = chosen["train"]
+    taken, reductions = limited({name: len(places) for name, (_, places) in rows.items()}, data, "texts")
+    rows = {name: (texts, places[taken[name]]) for name, (texts, places) in rows.items()}
+    train, places = rows["train"]
     if len({train.labels[place] for place in places.tolist()}) < 2:
         raise ValueError(f"{data.data_root}: expected training texts of two classes of {data.name}, got one")
     max_length = data.max_length or _MAX_LENGTH[data.name]
-    parts, sizes = _embedded(chosen, data, max_length)
+    parts, sizes = _embedded(rows, data, max_length)
     differences = {words: None for texts, _ in rows.values() for words in texts.deviations}
     if data.name == "cola":
         own = "learned" if data.encoder is None else f"frozen states of {Path(data.encoder).name}"
@@ -50,10 +52,7 @@ def load_texts(data: DataConfig, seed: int) -> DataSplits:
 
 def _cola(data: DataConfig, seed: int) -> _Rows:
     """Split CoLA: `split` names the protocol."""
-    train, dev, out = (
-        read_cola(data.data_root, part, unchecked=data.unchecked)
-        for part in ("in_domain_train", "in_domain_dev", "out_of_domain_dev")
-    )
+    train, dev, out = read_cola(data.data_root, unchecked=data.unchecked).values()
     both = Texts(train.texts + dev.texts, train.labels + dev.labels, train.deviations + dev.deviations, train.classes)
     if data.split == "official":
         test = torch.arange(len(train.texts), len(both.texts))
@@ -64,40 +63,37 @@ def _cola(data: DataConfig, seed: int) -> _Rows:
         first, validation = rest[kept], rest[held_out]
     else:
         first, validation, test = partition(len(both.texts), [0.1, 0.2], "cola", "selected", seed)
-    parts = {"train": (both, first), "validation": (both, validation), "test": (both, test)}
-    return parts | {"out-of-domain": (out, torch.arange(len(out.texts)))}
+    return {"train": (both, first), "validation": (both, validation), "test": (both, test), "out-of-domain": _all(out)}
 
 
 def _imdb(data: DataConfig, seed: int) -> _Rows:
     """Split all reviews 70 : 10 : 20."""
-    texts = read_imdb(data.data_root, unchecked=data.unchecked)
-    parts = partition(len(texts.texts), [0.1, 0.2], "imdb", seed)
-    return {name: (texts, part) for name, part in zip(("train", "validation", "test"), parts, strict=True)}
+    reviews = read_imdb(data.data_root, unchecked=data.unchecked)["reviews"]
+    parts = partition(len(reviews.texts), [0.1, 0.2], "imdb", seed)
+    return {name: (reviews, part) for name, part in zip(("train", "validation", "test"), parts, strict=True)}
 
 
 def _sst2(data: DataConfig, seed: int) -> _Rows:
     """The published parts; out of domain, IMDB's reviews that are no longer than the longest test sentence."""
     root = data.data_root
-    names = {"train": "train", "validation": "dev", "test": "test"}
-    rows = {name: _whole(read_sst2(root, part, unchecked=data.unchecked)) for name, part in names.items()}
+    parts = read_sst2(root, unchecked=data.unchecked)
+    rows = {"train": _all(parts["train"]), "validation": _all(parts["dev"]), "test": _all(parts["test"])}
     if not ((root / "imdb" / "imdb.jsonl.xz").exists() or (root / "aclImdb").is_dir()):
         return rows
-    reviews = read_imdb(root, unchecked=data.unchecked)
-    longest = max(len(text.split()) for text in rows["test"][0].texts)
-    short = torch.tensor(
-        [place for place, text in enumerate(reviews.texts) if len(text.split()) <= longest], dtype=torch.long
-    )
-    return rows | {"out-of-domain": (reviews, short)}
+    reviews = read_imdb(root, unchecked=data.unchecked)["reviews"]
+    longest = max(len(text.split()) for text in parts["test"].texts)
+    lengths = torch.tensor([len(text.split()) for text in reviews.texts])
+    return rows | {"out-of-domain": (reviews, (lengths <= longest).nonzero()[:, 0])}
 
 
 def _clinc150(data: DataConfig, seed: int) -> _Rows:
     """The published parts; the sentences out of scope belong to no class."""
-    found = read_clinc150(data.data_root, unchecked=data.unchecked)
+    parts = read_clinc150(data.data_root, unchecked=data.unchecked)
     names = {"train": "train", "validation": "val", "test": "test", "ood-out-of-scope": "oos_test"}
-    return {name: _whole(found[part]) for name, part in names.items()}
+    return {name: _all(parts[part]) for name, part in names.items()}
 
 
-def _whole(texts: Texts) -> tuple[Texts, Tensor]:
+def _all(texts: Texts) -> tuple[Texts, Tensor]:
     return texts, torch.arange(len(texts.texts))
 
 
@@ -107,38 +103,19 @@ TEXT_SETS: Mapping[str, Callable[[DataConfig, int], _Rows]] = MappingProxyType(
 """The text sets by name, and how each is split."""
 
 
-def _limited(rows: _Rows, data: DataConfig) -> tuple[_Rows, tuple[str, ...]]:
-    """Cut the parts down before their words are looked at."""
-    small: _Rows = {}
-    left_out = []
-    for name, (texts, positions) in rows.items():
-        limit = getattr(data, f"limit_{name}", data.limit_test)  # further sets are cut as the test part is
-        taken = some(len(positions), limit, data.name, name)
-        small[name] = texts, positions[taken]
-        if len(taken) < len(positions):
-            left_out.append(f"{len(taken):,} of {len(positions):,} {name} texts")
-    return small, tuple(left_out)
-
-
 def _embedded(rows: _Rows, data: DataConfig, max_length: int) -> tuple[dict[str, Examples], dict[str, int]]:
     """The examples of each part, and the size of the vocabulary or of the states."""
     texts = {name: [part.texts[place] for place in places.tolist()] for name, (part, places) in rows.items()}
-    encode, sizes = _encoder(texts["train"], data, max_length)
+    encode: Callable[[Sequence[str]], tuple[Tensor, Tensor]]
+    if data.encoder is None:
+        vocabulary = Vocabulary(texts["train"], size=data.vocabulary_size, min_count=data.min_count)
+        encode = partial(vocabulary.encode, max_length=max_length)
+    else:
+        encode = partial(contextual_states, encoder=data.encoder, max_length=max_length, cache=data.cache_folder)
     parts = {}
     for name, (part, places) in rows.items():
-        tokens, padding_mask = encode(texts[name])
+        tokens, padding = encode(texts[name])
         labels = torch.tensor(part.labels)[places]
-        parts[name] = Examples({"tokens": tokens, "padding_mask": padding_mask}, labels, places)
-        if data.encoder is not None:
-            sizes = {"input_dim": tokens.shape[-1]}
+        parts[name] = Examples({"tokens": tokens, "padding_mask": padding}, labels, places)
+    sizes = {"vocabulary_size": len(vocabulary)} if data.encoder is None else {"input_dim": tokens.shape[-1]}
     return parts, sizes
-
-
-def _encoder(
-    train: Sequence[str], data: DataConfig, max_length: int
-) -> tuple[Callable[[Sequence[str]], tuple[Tensor, Tensor]], dict[str, int]]:
-    if data.encoder is None:
-        vocabulary = Vocabulary(train, size=data.vocabulary_size, min_count=data.min_count)
-        return lambda texts: vocabulary.encode(texts, max_length=max_length), {"vocabulary_size": len(vocabulary)}
-    encoder, cache = data.encoder, data.cache_folder
-    return lambda texts: contextual_states(texts, encoder=encoder, max_length=max_length, cache=cache), {}

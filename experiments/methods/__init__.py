@@ -10,7 +10,7 @@
   attention blocks alike.
 """
 
-from experiments.methods.deriving import DERIVED, OF_PREDICTIONS, Request, Result, Run, joined
+from experiments.methods.deriving import DERIVED, OF_PREDICTIONS, Request, Result, joined
 from experiments.methods.drawing import StochasticLayer, drawing
 from experiments.methods.last_layer import LastLayerPosterior, last_layer_laplace
 from experiments.methods.mc_dropout import active_dropout, mc_dropout_logits
@@ -25,7 +25,6 @@ __all__ = [
     "RandomFeatureHead",
     "Request",
     "Result",
-    "Run",
     "SpectralBound",
     "StochasticLayer",
     "active_dropout",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -15,60 +15,34 @@ from experiments.data import OWN_IMAGES, Batches, DataSplits, generator_for, inp
 from experiments.evaluation import fit_temperature, mean_probabilities
 from experiments.methods.last_layer import last_layer_laplace
 from experiments.methods.mc_dropout import mc_dropout_logits
-from experiments.runs.prediction import Predictions, is_predicted, same_source
-from experiments.storage import write_atomically
+from experiments.runs.prediction import Predictions, is_predicted, same_source, save_predictions
 
 if TYPE_CHECKING:
     from experiments.configuration import DataConfig, EvaluationConfig
+    from experiments.runs.run import Run
 
-__all__ = ["DERIVED", "OF_PREDICTIONS", "Request", "Result", "Run", "joined"]
-
-
-class Run(Protocol):
-    """What a derived method reads of a trained run."""
-
-    folder: Path
-    config: Any
-    sources: Mapping[str, str]
-    """What the inputs were that it predicted, by the name of their set."""
-
-    def model(self) -> nn.Module:
-        """Return the model with its weights."""
-        ...
-
-    def predictions(self, name: str) -> Predictions:
-        """Return what was predicted of an input set."""
-        ...
+__all__ = ["DERIVED", "OF_PREDICTIONS", "Request", "Result", "joined"]
 
 
 class Request(NamedTuple):
-    """What a derived method is to do.
-
-    Args:
-        data: which input sets to predict.
-        evaluation: draws, and how many examples at a time.
-        folder: where to write.
-        sources: what the inputs were whose predictions are there already, by the name of their set.
-    """
+    """What a derived method is to predict, how, and the folder to write to."""
 
     data: DataConfig
     evaluation: EvaluationConfig
     folder: Path
     sources: Mapping[str, str] = MappingProxyType({})
+    """What the inputs were whose predictions are there already, by the name of their set."""
 
 
 class Result(NamedTuple):
-    """What a derived method made, beside the files of its predictions.
-
-    Args:
-        chosen: the numbers that it chose.
-        sources: what the inputs are that it predicted, by the name of their set.
-        remarks: what to know before one believes it.
-    """
+    """What a derived method made, beside the files of its predictions."""
 
     chosen: dict[str, float]
+    """The numbers that it chose."""
     sources: dict[str, str]
+    """What the inputs are that it predicted, by the name of their set."""
     remarks: tuple[str, ...] = ()
+    """What to know before one believes it."""
 
 
 def _temperature(runs: Sequence[Run], request: Request) -> Result:
@@ -80,7 +54,7 @@ def _temperature(runs: Sequence[Run], request: Request) -> Result:
     value = fit_temperature(validation.logits, validation.labels)
     for name in _predicted(run):
         found = run.predictions(name)
-        _save(request.folder, name, found._replace(logits=(found.logits / value).astype(np.float32)))
+        save_predictions(_path(request.folder, name), found._replace(logits=found.logits / value))
     right = int((mean_probabilities(validation.logits).argmax(-1) == validation.labels).sum())
     remarks = ()
     if right in (0, len(validation.ids)):
@@ -129,7 +103,7 @@ def _ensemble(runs: Sequence[Run], request: Request) -> Result:
             raise ValueError(f"runs: expected the same predictions in {runs[0].folder} and {run.folder}, not so: {odd}")
         _check_sources(runs[0], run)
     for name in names[0]:
-        _save(request.folder, name, joined([run.predictions(name) for run in runs]))
+        save_predictions(_path(request.folder, name), joined([run.predictions(name) for run in runs]))
     return Result({"members": len(runs)}, dict(runs[0].sources))
 
 
@@ -147,14 +121,7 @@ def joined(members: Sequence[Predictions]) -> Predictions:
 
     .. math:: p(y \mid x) = \frac1K \sum_k \frac1S \sum_s \mathrm{softmax}(f_{ks}(x))
 
-    Args:
-        members: predictions of the same inputs.
-
-    Returns:
-        K S draws.
-
-    Raises:
-        ValueError: if the inputs, their labels or the number of draws differ.
+    Members that differ in their inputs, labels or number of draws are a ValueError.
 
     Source:
         Lakshminarayanan et al. (2017), Simple and Scalable Predictive Uncertainty Estimation, equation (2).
@@ -175,9 +142,7 @@ def joined(members: Sequence[Predictions]) -> Predictions:
                 "members: expected predictions of the same examples, got other ids: the members need one split "
                 "(data.split_seed: 0, not null)"
             )
-        if (member.labels is None) != (first.labels is None) or (
-            member.labels is not None and not np.array_equal(member.labels, first.labels)
-        ):
+        if not np.array_equal(member.labels, first.labels):  # None only equals None
             raise ValueError("members: expected the same labels, got others")
     return first._replace(logits=np.concatenate([member.logits for member in members]))
 
@@ -194,9 +159,8 @@ def _predict(
         if is_predicted(path, inputs.ids, draws=draws, source=inputs.source, recorded=recorded):
             continue
         batches = Batches(inputs, request.evaluation.batch_size)
-        drawn = batches.in_order(logits(batches, inputs.name)).numpy()
-        labels = None if inputs.labels is None else inputs.labels.cpu().numpy()
-        _save(request.folder, inputs.name, Predictions(drawn, inputs.ids.cpu().numpy(), labels))
+        drawn = batches.in_order(logits(batches, inputs.name))
+        save_predictions(path, Predictions(drawn, inputs.ids, inputs.labels))
     return sources
 
 
@@ -228,8 +192,3 @@ def _predicted(run: Run) -> list[str]:
 
 def _path(folder: Path, name: str) -> Path:
     return folder / "predictions" / f"{name}.npz"
-
-
-def _save(folder: Path, name: str, predictions: Predictions) -> None:
-    arrays = {key: value for key, value in predictions._asdict().items() if value is not None}
-    write_atomically(_path(folder, name), lambda aside: np.savez_compressed(aside, **arrays))

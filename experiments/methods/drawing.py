@@ -62,12 +62,6 @@ def drawing(model: nn.Module, num_samples: int, mode: str = "marginal") -> Itera
         num_samples: number S of draws.
         mode: "mean", "marginal" or "joint".
 
-    Yields:
-        Nothing.
-
-    Raises:
-        ValueError: if the number is not positive or the mode unknown.
-
     Example:
         >>> import torch
         >>> from experiments.methods.mean_field import mean_field
@@ -102,11 +96,7 @@ def called(model: nn.Module, inputs: Any) -> Tensor:
 
 
 def means(model: nn.Module, batches: Iterable[Any]) -> Iterator[Tensor]:
-    """Yield the logits of each batch, in eval mode and with the mean of every stochastic block.
-
-    Raises:
-        ValueError: if there is no batch.
-    """
+    """Yield the logits of each batch, in eval mode and with the mean of every stochastic block."""
     empty = True
     with eval_mode(model), block_sampling(model, "mean"):
         for part in batches:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from experiments.methods.drawing import means
 if TYPE_CHECKING:
     from laplace import KronLaplace
 
-__all__ = ["LastLayerPosterior", "last_features", "last_layer_laplace", "last_linear"]
+__all__ = ["LastLayerPosterior", "last_layer_laplace"]
 
 _GRID = np.linspace(np.log(1e-5), np.log(1e6), 45)  # of log prior precisions
 _SELECTION_DRAWS = 32
@@ -44,22 +44,10 @@ class LastLayerPosterior:
     def draw_logits(
         self, batches: Iterable[Any], num_samples: int = 10, generator: torch.Generator | None = None
     ) -> Tensor:  # shape: (S, N, C)
-        """Draw S last layers, the same for all inputs, and evaluate them.
-
-        Args:
-            batches: of inputs.
-            num_samples: number S of draws.
-            generator: of the CPU.
-
-        Returns:
-            Logits `(S, N, C)` float32, on the CPU.
-
-        Raises:
-            ValueError: if the number of draws is not positive.
-        """
+        """Draw S last layers, the same for all inputs, and evaluate them; float32 on the CPU."""
         if num_samples < 1:
             raise ValueError(f"num_samples: expected at least 1, got {num_samples}")
-        return _draw(self.laplace, last_features(self.model, self.layer, batches), num_samples, generator).float()
+        return _draw(self.laplace, _features(self.model, self.layer, batches), num_samples, generator).float()
 
 
 def last_layer_laplace(
@@ -88,9 +76,6 @@ def last_layer_laplace(
             NLL 0.141; by validation 0.069, as without Laplace.)
         prior_precision: τ, in place of `validation`.
 
-    Returns:
-        The posterior.
-
     Raises:
         ValueError: if an argument is off, the model does not end with a linear layer, or two passes differ.
 
@@ -110,30 +95,22 @@ def last_layer_laplace(
         raise ValueError("validation, prior_precision: expected one of the two")
     if prior_precision is not None and not prior_precision > 0:
         raise ValueError(f"prior_precision: expected above 0, got {prior_precision}")
-    layer, head = last_linear(model, batches)
-    features = last_features(model, layer, batches)  # (N, D)
+    layer, head = _last_linear(model, batches)
+    features = _features(model, layer, batches)  # (N, D)
     laplace = KronLaplace(deepcopy(head).cpu().double(), "classification", backend=CurvlinopsGGN)
     data = TensorDataset(features, _classes(labels, len(features), head.out_features))
     laplace.fit(DataLoader(data, batch_size=4096))
     if validation is not None:
         parts, held_out = validation
-        held = last_features(model, layer, parts)
-        prior_precision = _minimum(_validation_loss(laplace, held, _classes(held_out, len(held), head.out_features)))
+        held = _features(model, layer, parts)
+        prior_precision = _best_precision(laplace, held, _classes(held_out, len(held), head.out_features))
     assert prior_precision is not None
     laplace.prior_precision = prior_precision
     return LastLayerPosterior(model, layer, laplace, prior_precision)
 
 
-def last_linear(model: nn.Module, batches: Iterable[Any]) -> tuple[str, nn.Linear]:
-    """Find the linear layer whose output is the model's, by looking at the first batch.
-
-    Raises:
-        ValueError: if there is none, or two passes of the model differ.
-
-    Example:
-        >>> last_linear(nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 3)), [torch.zeros(2, 4)])
-        ('2', Linear(in_features=8, out_features=3, bias=True))
-    """
+def _last_linear(model: nn.Module, batches: Iterable[Any]) -> tuple[str, nn.Linear]:
+    """Find the linear layer whose output is the model's, by looking at the first batch."""
     first = next(iter(batches))
     outputs: list[tuple[str, nn.Linear, Tensor]] = []
     hooks = [
@@ -154,17 +131,8 @@ def last_linear(model: nn.Module, batches: Iterable[Any]) -> tuple[str, nn.Linea
     return name, layer
 
 
-def last_features(model: nn.Module, layer: str, batches: Iterable[Any]) -> Tensor:  # shape: (N, D) float64, CPU
-    """Collect what enters a layer, in eval mode, with the mean of every stochastic block.
-
-    Raises:
-        ValueError: if the layer sees more than one vector per example.
-
-    Example:
-        >>> model = nn.Sequential(nn.ReLU(), nn.Linear(2, 1))
-        >>> last_features(model, "1", [torch.tensor([[-1.0, 2.0]])])
-        tensor([[0., 2.]], dtype=torch.float64)
-    """
+def _features(model: nn.Module, layer: str, batches: Iterable[Any]) -> Tensor:  # shape: (N, D) float64, CPU
+    """Collect what enters a layer, in eval mode, with the mean of every stochastic block."""
     seen: list[Tensor] = []
     hook = model.get_submodule(layer).register_forward_pre_hook(lambda _, args: seen.append(args[0].double().cpu()))
     try:
@@ -201,23 +169,16 @@ def _draw(
     return features @ weight.mT + (draws[:, None, classes * width :] if laplace.model.bias is not None else 0.0)
 
 
-def _validation_loss(laplace: KronLaplace, features: Tensor, labels: Tensor) -> Callable[[float], float]:
-    """Return the validation NLL as a function of the prior precision, with the same random numbers for each."""
+def _best_precision(laplace: KronLaplace, features: Tensor, labels: Tensor) -> float:
+    """The prior precision of the smallest NLL: the best of a grid, then between its neighbours."""
 
-    def loss(precision: float) -> float:
-        laplace.prior_precision = precision
-        logits = _draw(laplace, features, _SELECTION_DRAWS, torch.Generator().manual_seed(0))
+    def loss(log_precision: float) -> float:
+        laplace.prior_precision = float(np.exp(log_precision))
+        logits = _draw(laplace, features, _SELECTION_DRAWS, torch.Generator().manual_seed(0))  # the same for each
         return float(negative_log_likelihood(logits, labels))
 
-    return loss
-
-
-def _minimum(loss: Callable[[float], float]) -> float:
-    """Search a grid of prior precisions, then between the neighbours of its best."""
-    values = [loss(float(np.exp(point))) for point in _GRID]
+    values = [loss(point) for point in _GRID]
     best = int(np.argmin(values))
     bounds = _GRID[max(best - 1, 0)], _GRID[min(best + 1, len(_GRID) - 1)]
-    found = minimize_scalar(
-        lambda point: loss(float(np.exp(point))), bounds=bounds, method="bounded", options={"xatol": 1e-6}
-    )
+    found = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-6})
     return float(np.exp(found.x if found.fun <= values[best] else _GRID[best]))

@@ -24,14 +24,7 @@ def active_dropout(model: nn.Module) -> Iterator[None]:
     called ...Attention, as in timm and transformers). Everything else stays in its mode: blocks of a Gaussian process
     keep their numerics, normalisations their averages, stochastic depth and augmentation stay off.
 
-    Args:
-        model: any module, in eval mode.
-
-    Yields:
-        Nothing.
-
-    Raises:
-        ValueError: if the model has no dropout: its draws would all be the same.
+    A model without dropout is a ValueError: its draws would all be the same.
     """
     modules = [module for module in model.modules() if _drops(module)]
     if not any(_probability(module) > 0 for module in modules):
@@ -63,9 +56,6 @@ def mc_dropout_logits(
 
     Returns:
         Logits `(S, N, C)` float32, on the CPU.
-
-    Raises:
-        ValueError: if the model has no dropout, or a number is not positive.
 
     Source:
         Gal and Ghahramani (2016), Dropout as a Bayesian Approximation, equation (6).

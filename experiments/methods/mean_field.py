@@ -29,9 +29,6 @@ class MeanFieldLinear(StochasticLayer):
         prior_deviation: s.
         initial_deviation: σ to start from.
 
-    Raises:
-        ValueError: if a number is not positive.
-
     Source:
         Blundell et al. (2015), Weight Uncertainty in Neural Networks, section 3.2; Wen et al. (2018), Flipout,
         equation (4).
@@ -55,13 +52,13 @@ class MeanFieldLinear(StochasticLayer):
         self.raw_bias_deviation = None if linear.bias is None else nn.Parameter(torch.full_like(linear.bias, raw))
 
     @property
-    def weight_deviation(self) -> Tensor:
-        """σ of the weights, `(out, in)`."""
+    def weight_deviation(self) -> Tensor:  # shape: (out, in)
+        """σ of the weights."""
         return F.softplus(self.raw_weight_deviation)
 
     @property
-    def bias_deviation(self) -> Tensor | None:
-        """σ of the biases, `(out,)`, or None where there are none."""
+    def bias_deviation(self) -> Tensor | None:  # shape: (out,)
+        """σ of the biases, where there are any."""
         return None if self.raw_bias_deviation is None else F.softplus(self.raw_bias_deviation)
 
     @property
@@ -78,14 +75,7 @@ class MeanFieldLinear(StochasticLayer):
         return total
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply the layer.
-
-        Args:
-            x: `(*batch, in)`; of three dimensions or more, the last but one are tokens.
-
-        Returns:
-            `(*batch, out)`, with S in front where this layer makes the draws.
-        """
+        """Apply the layer to `(*batch, in)`; of three dimensions or more, the last but one are tokens."""
         x = self.expanded(x)
         mean = F.linear(x, self.weight, self.bias)
         if self.sampling == "mean":
@@ -106,10 +96,7 @@ class MeanFieldLinear(StochasticLayer):
 def mean_field(model: Module, *, prior_deviation: float = 0.1, initial_deviation: float = 0.01) -> Module:
     """Put a mean-field layer in the place of every linear layer, in place.
 
-    Embeddings of symbols, positions and normalisations keep their weights.
-
-    Raises:
-        ValueError: if there is no linear layer, or a host uses weights without calling their layer.
+    Embeddings of symbols, positions and normalisations keep their weights. Options as for `MeanFieldLinear`.
 
     Example:
         >>> model = mean_field(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)))

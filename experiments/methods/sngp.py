@@ -32,9 +32,6 @@ class SpectralBound(nn.Module):
         weight: the matrix to start from.
         bound: c.
 
-    Raises:
-        ValueError: if the bound is not positive.
-
     Source:
         Liu et al. (2020), Simple and Principled Uncertainty Estimation, equation (10); Miyato et al. (2018),
         algorithm 1.
@@ -88,9 +85,6 @@ class RandomFeatureHead(StochasticLayer):
         num_features: number M of random features.
         lengthscale: of the kernel; None is the root of d.
         ridge: precision τ of the prior of β.
-
-    Raises:
-        ValueError: if a number is not positive.
 
     Source:
         Liu et al. (2020), Simple and Principled Uncertainty Estimation, equations (7)-(9); Rahimi and Recht (2007).
@@ -147,14 +141,7 @@ class RandomFeatureHead(StochasticLayer):
         return torch.stack([(features @ root).square().sum(-1) for root in self.root], -1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply the head.
-
-        Args:
-            x: `(*batch, d)`.
-
-        Returns:
-            Logits `(*batch, C)`, with S in front where this layer makes the draws.
-        """
+        """Logits `(*batch, C)` of inputs `(*batch, d)`, with S in front where this layer makes the draws."""
         features = self.features(x)
         mean = self.mean(features)
         if self.training or not self.stochastic:
@@ -206,19 +193,12 @@ def sngp(
 
     Args:
         model: any module; the linear layer that is registered last gives its logits.
-        num_features: number M of random features.
-        lengthscale: of the kernel; None is :math:`\sqrt d`, the distance of inputs of unit variance but for
-            :math:`\sqrt 2`.
-        ridge: precision of the prior of the output weights.
+        num_features: as for :class:`RandomFeatureHead`, like the next two.
+        lengthscale: None is the distance of inputs of unit variance but for :math:`\sqrt 2`.
+        ridge: of the output weights.
         bound: on the singular values of all other linear layers. Below 1 a residual branch keeps distances, and learns
             less: validation NLLs of a ViT on digits (two seeds) were 0.123, 0.108, 0.067, 0.066, 0.065 with bounds of
             0.95, 1.5, 2, 3, 6; the default is the tightest that is not told from the best.
-
-    Returns:
-        The same model.
-
-    Raises:
-        ValueError: if there is no linear layer inside, or a number is not positive.
 
     Source:
         Liu et al. (2020), Simple and Principled Uncertainty Estimation with Deterministic Deep Learning via Distance
@@ -253,9 +233,6 @@ def fit_covariance(model: nn.Module, batches: Iterable[Any]) -> None:
     Args:
         model: what :func:`sngp` returned, trained; its head keeps the covariance.
         batches: of training inputs.
-
-    Raises:
-        ValueError: if the model has no random-feature head.
 
     Example:
         >>> model = sngp(nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 3)), num_features=16)

@@ -1,4 +1,4 @@
-"""Random crops and flips of whole batches, inside the model: active in training mode alone."""
+"""Random crops and flips of whole batches, inside the model: active in training mode only."""
 
 import torch
 from torch import Tensor, nn
@@ -25,14 +25,7 @@ class CropAndFlip(nn.Module):
         self.padding = padding
 
     def forward(self, images: Tensor) -> Tensor:
-        """Disturb a batch.
-
-        Args:
-            images: `(B, C, H, W)`.
-
-        Returns:
-            `(B, C, H, W)`.
-        """
+        """Crop and flip a batch `(B, C, H, W)`."""
         if not self.training:
             return images
         count, _, height, width = images.shape

@@ -1,4 +1,4 @@
-"""Batches in an order that depends on seed and epoch alone, whole or as one process' share of them."""
+"""Batches in an order that depends on seed and epoch only, whole or as one process' share of them."""
 
 import math
 from collections.abc import Iterator
@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from experiments.data.examples import Examples, Inputs, batch
+from experiments.data.examples import Examples, Inputs, batch, text_lengths
 
-__all__ = ["Batch", "BatchOrder", "Share", "train_loader", "validation_loader"]
+__all__ = ["Batch", "BatchOrder", "Share", "batch_loader"]
 
 _BUCKET = 50  # batches whose texts are sorted by length together, so that a batch holds texts of about one length
 
@@ -32,12 +32,7 @@ class Batch(NamedTuple):
 
 
 class Share(NamedTuple):
-    """One process' part of a batch.
-
-    Attributes:
-        indices: `(B,)` positions.
-        weight: number of its examples times that of the processes, over the size of the joined batch.
-    """
+    """One process' part of a batch: `(B,)` positions, and the weight of its loss."""
 
     indices: Tensor
     weight: float
@@ -49,15 +44,13 @@ class BatchOrder(Sampler[Share]):
     Args:
         count: number of examples.
         batch_size: of the batches, over all processes together.
-        seed: of the run.
+        seed: of the order; None leaves the examples in theirs.
         lengths: `(N,)` of the texts; None where all examples have one size.
-        shuffle: whether to shuffle at all.
         rank: number of this process.
         world: number of processes.
 
     Example:
-        >>> order = BatchOrder(5, batch_size=2, seed=0, shuffle=False)
-        >>> [share.indices.tolist() for share in order]
+        >>> [share.indices.tolist() for share in BatchOrder(5, batch_size=2)]
         [[0, 1], [2, 3], [4]]
     """
 
@@ -66,16 +59,15 @@ class BatchOrder(Sampler[Share]):
         count: int,
         *,
         batch_size: int,
-        seed: int,
+        seed: int | None = None,
         lengths: Tensor | None = None,
-        shuffle: bool = True,
         rank: int = 0,
         world: int = 1,
     ) -> None:
         if count < 1 or batch_size < 1:
             raise ValueError(f"count, batch_size: expected at least 1, got {count} and {batch_size}")
         self.count, self.batch_size, self.seed = count, batch_size, seed
-        self.lengths, self.shuffle = lengths, shuffle
+        self.lengths = lengths
         self.rank, self.world = rank, world
         self.epoch = 0
 
@@ -94,23 +86,20 @@ class BatchOrder(Sampler[Share]):
 
     def _batches(self) -> list[Tensor]:
         """The joined batches of the epoch."""
-        if not self.shuffle:
+        if self.seed is None:
             return list(torch.arange(self.count).split(self.batch_size))
         generator = torch.Generator().manual_seed(self.seed + self.epoch)
         order = torch.randperm(self.count, generator=generator)
         if self.lengths is None:
             return list(order.split(self.batch_size))
         pools = order.split(self.batch_size * _BUCKET)
-        batches = [part for pool in pools for part in self._by_length(pool).split(self.batch_size)]
+        sorted_pools = [pool[self.lengths[pool].argsort(stable=True)] for pool in pools]
+        batches = [part for pool in sorted_pools for part in pool.split(self.batch_size)]
         return [batches[place] for place in torch.randperm(len(batches), generator=generator).tolist()]
-
-    def _by_length(self, pool: Tensor) -> Tensor:
-        assert self.lengths is not None
-        return pool[self.lengths[pool].argsort(stable=True)]
 
 
 class _Cut(Dataset[Batch]):
-    """Cuts batches from examples, wherever these lie."""
+    """Cuts batches from examples, on whichever device these are."""
 
     def __init__(self, examples: Examples) -> None:
         self.examples = examples
@@ -120,24 +109,10 @@ class _Cut(Dataset[Batch]):
         return Batch(inputs, labels, share.weight, share.indices)
 
 
-def train_loader(examples: Examples, *, batch_size: int, seed: int, rank: int = 0, world: int = 1) -> DataLoader[Batch]:
-    """Shuffled batches."""
-    lengths = _lengths(examples)
+def batch_loader(
+    examples: Examples, *, batch_size: int, seed: int | None = None, rank: int = 0, world: int = 1
+) -> DataLoader[Batch]:
+    """Batches of examples, shuffled by a seed or in their order; arguments as for `BatchOrder`."""
+    lengths = text_lengths(examples.inputs)
     order = BatchOrder(len(examples), batch_size=batch_size, seed=seed, lengths=lengths, rank=rank, world=world)
-    return DataLoader(_Cut(examples), sampler=order, batch_size=None, collate_fn=_as_it_is)
-
-
-def validation_loader(examples: Examples, *, batch_size: int = 512, rank: int = 0, world: int = 1) -> DataLoader[Batch]:
-    """Batches in the order of the examples."""
-    order = BatchOrder(len(examples), batch_size=batch_size, seed=0, shuffle=False, rank=rank, world=world)
-    return DataLoader(_Cut(examples), sampler=order, batch_size=None, collate_fn=_as_it_is)
-
-
-def _lengths(examples: Examples) -> Tensor | None:
-    if isinstance(examples.inputs, Tensor):
-        return None
-    return (~examples.inputs["padding_mask"]).sum(-1).cpu()
-
-
-def _as_it_is(item: Batch) -> Batch:
-    return item
+    return DataLoader(_Cut(examples), sampler=order, batch_size=None)

@@ -18,9 +18,6 @@ class SeedEveryStep(lightning.Callback):
 
     Once an epoch is not enough: where an epoch begins, making the loader's iterator draws a number, and a resumed
     epoch makes it earlier.
-
-    Args:
-        seed: seed of the run.
     """
 
     def __init__(self, seed: int) -> None:
@@ -35,7 +32,7 @@ class SeedEveryStep(lightning.Callback):
 
 
 class History(lightning.Callback):
-    """One row an epoch: loss, validation scores, seconds of training; saved in the checkpoints.
+    """One row per epoch: loss, validation scores, seconds of training; saved in the checkpoints.
 
     Args:
         report: called with the number of epochs done, for progress bars.

@@ -39,11 +39,7 @@ class AtomicCheckpoints(TorchCheckpointIO):
 
 
 def read_checkpoint(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
-    """Read a checkpoint of plain values and tensors.
-
-    Raises:
-        ValueError: if it is damaged or holds something else.
-    """
+    """Read a checkpoint of plain values and tensors; a damaged one, or something else, is a ValueError."""
     try:
         with zipfile.ZipFile(path) as archive:  # PyTorch writes check sums, and does not read them
             damaged = archive.testzip()
@@ -55,10 +51,9 @@ def read_checkpoint(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
 
 
 def sound_checkpoint(folder: Path) -> Path | None:
-    """Return the checkpoint to go on from: the last one, or the one before if that is damaged.
+    """Return the checkpoint to go on from: the last one, or the one before if that is damaged; None before both.
 
-    Raises:
-        ValueError: if there are some and none is sound.
+    That none of them is sound is a ValueError.
     """
     found = [folder / name for name in (LAST, _PREVIOUS) if (folder / name).exists()]
     for path in found:

@@ -66,11 +66,7 @@ class ClassificationModule(lightning.LightningModule):
 
     @override
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Evaluate the objective.
-
-        Returns:
-            The loss; its mean over the processes is that of the joined batch.
-        """
+        """Evaluate the objective; the mean over the processes is that of the joined batch."""
         parts = self.objective.parts(batch.inputs, batch.labels)
         count = len(batch.labels)
         for name, value in parts.items():  # Lightning's own log, step by step, costs as much as a small layer
@@ -112,11 +108,7 @@ class ClassificationModule(lightning.LightningModule):
         return logits[:, order], labels[order]
 
     def configure_optimizers(self) -> dict[str, Any]:
-        """Build the optimiser and its schedule.
-
-        Returns:
-            Optimiser and scheduler as Lightning wants them.
-        """
+        """Build the optimiser and its schedule, as Lightning wants them."""
         chosen = optimizer(self.objective.parameters(), self.method, self.training_config)
         total = int(self.trainer.estimated_stepping_batches)
         schedule = rate_schedule(chosen, self.method, self.training_config, total)

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from experiments.configuration import TrainerConfig, TrainingConfig
 from experiments.data.examples import DataSplits
-from experiments.training.batches import Batch, train_loader, validation_loader
+from experiments.training.batches import Batch, batch_loader
 from experiments.training.callbacks import History, SeedEveryStep
 from experiments.training.checkpoints import BEST, LAST, AtomicCheckpoints, read_checkpoint, sound_checkpoint
 from experiments.training.classification import ClassificationModule
@@ -26,6 +26,8 @@ __all__ = ["QUIET", "FitSummary", "fit"]
 
 QUIET = TrainerConfig(accelerator="cpu", progress=False, logs=False)
 """One CPU process that shows and logs nothing."""
+
+_VALIDATION_BATCH = 512
 
 _EXPECTED = (
     # Data in memory need no worker processes, and a checkpoint folder that is not empty is a resumed run.
@@ -38,19 +40,13 @@ _EXPECTED = (
 
 
 class FitSummary(NamedTuple):
-    """What a fit was like.
-
-    Attributes:
-        history: one row an epoch.
-        best_epoch: the epoch that was selected, whose weights the model now has.
-        validation_nll: of that epoch.
-        seconds_per_epoch: median over the epochs, validation not counted.
-    """
+    """The history, one row per epoch, and the epoch that was selected, whose weights the model now has."""
 
     history: list[dict[str, float]]
     best_epoch: int
     validation_nll: float
     seconds_per_epoch: float
+    """Median over the epochs, validation not counted."""
 
 
 def fit(
@@ -67,13 +63,7 @@ def fit(
     """Train a model, or go on with an interrupted training, and leave it with the weights of its best epoch.
 
     Killed at any moment and called again, it ends with the weights of an uninterrupted training: each epoch ends with
-    a checkpoint, and each step has its own seed.
-
-    Returns:
-        The history and the best epoch.
-
-    Raises:
-        ValueError: if a checkpoint to go on from is damaged.
+    a checkpoint, and each step has its own seed. A damaged checkpoint is a ValueError.
     """
     bar = trainer.progress and sys.stdout.isatty()
     history = History(report, lines=trainer.progress and not bar)
@@ -85,10 +75,10 @@ def fit(
         last = sound_checkpoint(folder)
         loaders = _loaders(splits, training, seed, lightning_trainer)
         lightning_trainer.fit(module, *loaders, ckpt_path=last, weights_only=True)
-    module.load_state_dict(read_checkpoint(folder / BEST)["state_dict"])
-    best = _best(history.rows, training.monitor)
+    best = read_checkpoint(folder / BEST)
+    module.load_state_dict(best["state_dict"])
     seconds = torch.tensor([row["seconds"] for row in history.rows]).median().item()
-    return FitSummary(history.rows, int(best["epoch"]), best["validation_nll"], seconds)
+    return FitSummary(history.rows, best["epoch"], history.rows[best["epoch"]]["validation_nll"], seconds)
 
 
 def _checkpoints(training: TrainingConfig, folder: Path) -> list[ModelCheckpoint]:
@@ -97,12 +87,6 @@ def _checkpoints(training: TrainingConfig, folder: Path) -> list[ModelCheckpoint
     mode = "min" if training.monitor == "validation_nll" else "max"
     best = ModelCheckpoint(filename=Path(BEST).stem, monitor=training.monitor, mode=mode, **options)
     return [best, ModelCheckpoint(filename=Path(LAST).stem, **options)]  # `save_last` would skip what is not the best
-
-
-def _best(rows: list[dict[str, float]], monitor: str) -> dict[str, float]:
-    """The row that the checkpoint callback took for the best: of equal ones the first."""
-    sign = 1.0 if monitor == "validation_nll" else -1.0
-    return min(rows, key=lambda row: sign * row[monitor])
 
 
 def _trainer(
@@ -141,15 +125,13 @@ def _loggers(logs: Path) -> list[Logger]:
 def _loaders(
     splits: DataSplits, training: TrainingConfig, seed: int, trainer: lightning.Trainer
 ) -> tuple[DataLoader[Batch], DataLoader[Batch]]:
-    """Batches of this process; on a GPU they are cut there."""
+    """Training and validation batches of this process; on a GPU they are cut there."""
     device = trainer.strategy.root_device
-    train, validation = (
-        part if device.type == "cpu" else part.to(device) for part in (splits.train, splits.validation)
-    )
+    train, validation = (part.to(device) for part in (splits.train, splits.validation))
     process = {"rank": trainer.global_rank, "world": trainer.world_size}
     return (
-        train_loader(train, batch_size=training.batch_size, seed=seed, **process),
-        validation_loader(validation, **process),
+        batch_loader(train, batch_size=training.batch_size, seed=seed, **process),
+        batch_loader(validation, batch_size=_VALIDATION_BATCH, **process),
     )
 
 
