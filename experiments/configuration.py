@@ -78,7 +78,7 @@ class DataConfig:
         vocabulary_size: how many symbols at most, the most frequent ones; None for all.
         min_count: how often a word must be there in the training part to have a symbol of its own; rarer ones share
             one, so that it is learned what an unknown word means.
-        cache: folder of what is made once (corrupted images, encoders' states); None for the environment variable
+        cache: folder of encoders' states, which are made once; None for the environment variable
             CGP_CACHE, or else the user's cache.
     """
 

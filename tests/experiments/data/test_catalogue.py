@@ -11,7 +11,7 @@ from PIL import Image
 from pytorch_ood.dataset import img
 from torchvision import datasets
 
-from experiments.data.catalogue import IMAGE_SETS, has_set, read_set
+from experiments.data.catalogue import IMAGE_SETS, read_set
 
 NUMBERS = np.random.default_rng(0)
 
@@ -70,10 +70,7 @@ def test_arrays_come_before_the_library(cifar_root):
     found = read_set("cifar10", "test", root=cifar_root)
     assert torch.equal(found.images.permute(0, 2, 3, 1), torch.from_numpy(images))
     # as torchvision names them: arrays name no class
-    assert found.classes == (
-        *("airplane", "automobile", "bird", "cat", "deer"),
-        *("dog", "frog", "horse", "ship", "truck"),
-    )
+    assert " ".join(found.classes) == "airplane automobile bird cat deer dog frog horse ship truck"
 
 
 def test_svhn_by_torchvision(tmp_path, monkeypatch):
@@ -152,31 +149,12 @@ def test_crops_need_room(tmp_path):
 def test_a_missing_set_says_what_was_expected_and_how_to_get_it(tmp_path, name):
     with pytest.raises(FileNotFoundError) as caught:
         read_set(name, "test", root=tmp_path)
-    message = str(caught.value)
-    assert IMAGE_SETS[name].title in message
-    assert str(tmp_path / name / "test.npz") in message
-    assert "<root>/<name>/<split>.npz with images uint8 (N, H, W, C)" in message
-    assert IMAGE_SETS[name].call in message
+    layout = "<root>/<name>/<split>.npz with images uint8 (N, H, W, C)"
+    for words in (IMAGE_SETS[name].title, str(tmp_path / name / "test.npz"), layout, IMAGE_SETS[name].call):
+        assert words in str(caught.value)
 
 
 def test_an_unknown_set_names_the_known_ones(tmp_path):
-    with pytest.raises(
-        FileNotFoundError, match="flowers.train.npz is not there. .* known sets: cifar10, cifar100, svhn"
-    ):
+    message = "flowers.train.npz is not there. .* known sets: cifar10, cifar100, svhn"
+    with pytest.raises(FileNotFoundError, match=message):
         read_set("flowers", "train", root=tmp_path)
-
-
-def test_a_set_is_there_where_it_can_be_read(tmp_path):
-    write_arrays(tmp_path, "tiny_imagenet", pixels(2, 64))
-    for name, split in (("tiny_imagenet_crop", "test"), ("tiny_imagenet", "test")):
-        assert has_set(name, split, tmp_path)
-        assert len(read_set(name, split, root=tmp_path).images) == 2
-    for name, split in (("tiny_imagenet", "train"), ("lsun_crop", "test"), ("svhn", "test"), ("mini_imagenet", "test")):
-        assert not has_set(name, split, tmp_path)
-        with pytest.raises(FileNotFoundError):
-            read_set(name, split, root=tmp_path)
-    (tmp_path / "mini_imagenet").mkdir()
-    Image.fromarray(pixels(1)[0]).save(tmp_path / "mini_imagenet" / "a.png")
-    assert has_set("mini_imagenet", "test", tmp_path)
-    (tmp_path / "cifar-10-batches-py").mkdir()
-    assert has_set("cifar10", "train", tmp_path)

@@ -17,7 +17,7 @@ def test_is_read_by_the_command_line(tmp_path):
     assert parsed == DataConfig(name="cifar10", ood=("svhn", "textures"), limit_train=500, corruptions=corruptions)
 
 
-def test_the_root_comes_from_the_configuration_then_from_the_environment(tmp_path, monkeypatch):
+def test_folders_come_from_the_configuration_then_from_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("CGP_DATA", str(tmp_path))
     assert DataConfig(name="cola").data_root == tmp_path
     assert DataConfig(name="cola", root=tmp_path.parent).data_root == tmp_path.parent
@@ -26,9 +26,6 @@ def test_the_root_comes_from_the_configuration_then_from_the_environment(tmp_pat
         load(DataConfig(name="cola"), seed=0)
     with pytest.raises(FileNotFoundError, match="data.root: expected a folder, got .*nowhere, which is not there"):
         load(DataConfig(name="cola", root=tmp_path / "nowhere"), seed=0)
-
-
-def test_the_cache_comes_from_the_configuration_then_from_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("CGP_CACHE", str(tmp_path / "environment"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
     assert DataConfig(cache=tmp_path).cache_folder == tmp_path
@@ -39,20 +36,16 @@ def test_the_cache_comes_from_the_configuration_then_from_the_environment(tmp_pa
     assert DataConfig().cache_folder == Path.home() / ".cache" / "cgp"
 
 
-@pytest.mark.parametrize("name", ["limit_train", "limit_ood", "image_size", "max_length", "min_count"])
-def test_refuses_counts_below_one(name):
-    with pytest.raises(ValueError, match=f"data.{name}: expected at least 1, got 0"):
-        DataConfig(**{name: 0})
+COUNTS = ("limit_train", "limit_ood", "image_size", "max_length", "min_count")
+REFUSED = [
+    *((DataConfig, {name: 0}, f"data.{name}: expected at least 1, got 0") for name in COUNTS),
+    *((DataConfig, {"validation": share}, "expected a share between 0 and 1, got") for share in (0.0, 1.0, -0.1)),
+    (CorruptionConfig, {"severities": (0, 3)}, r"corruptions.severities: expected some of 1 to 5, got \(0, 3\)"),
+    (CorruptionConfig, {"limit": 0}, "data.corruptions.limit: expected at least 1, got 0"),
+]
 
 
-@pytest.mark.parametrize("share", [0.0, 1.0, -0.1])
-def test_refuses_other_shares(share):
-    with pytest.raises(ValueError, match=f"data.validation: expected a share between 0 and 1, got {share}"):
-        DataConfig(validation=share)
-
-
-def test_refuses_other_severities():
-    with pytest.raises(ValueError, match=r"data.corruptions.severities: expected some of 1 to 5, got \(0, 3\)"):
-        CorruptionConfig(severities=(0, 3))
-    with pytest.raises(ValueError, match="data.corruptions.limit: expected at least 1, got 0"):
-        CorruptionConfig(limit=0)
+@pytest.mark.parametrize(("configuration", "options", "message"), REFUSED)
+def test_values_out_of_range_are_refused(configuration, options, message):
+    with pytest.raises(ValueError, match=message):
+        configuration(**options)

@@ -46,12 +46,7 @@ def test_the_kinds_are_those_that_were_published():
     assert len(CORRUPTIONS) == 19
     assert len(EXTRA) == 4
     assert set(EXTRA) < set(CORRUPTIONS)
-    assert {category: len(kinds) for category, kinds in CATEGORIES.items()} == {
-        "noise": 4,
-        "blur": 5,
-        "weather": 5,
-        "digital": 5,
-    }
+    assert [len(CATEGORIES[name]) for name in ("noise", "blur", "weather", "digital")] == [4, 5, 5, 5]
     assert sorted(kind for kinds in CATEGORIES.values() for kind in kinds) == sorted(CORRUPTIONS)
     assert all(len(kind.constants) == 5 for kind in CORRUPTIONS.values())
 
@@ -69,25 +64,12 @@ def test_an_image_stays_an_image_and_is_changed(kind, channels):
 
 
 @pytest.mark.parametrize("kind", CORRUPTIONS)
-def test_what_becomes_of_an_image_depends_on_its_id_not_on_its_company(kind):
-    together = corrupted(IMAGES[:9], kind, 4, ids=IDS[:9])
-    which = torch.tensor([7, 2])
+@given(which=st.lists(st.integers(0, 8), min_size=1, max_size=4, unique=True), severity=st.integers(1, 5))
+@settings(max_examples=5)
+def test_what_becomes_of_an_image_depends_on_its_id_not_on_its_company(kind, which, severity):
+    together = corrupted(IMAGES[:9], kind, severity, ids=IDS[:9], seed=2**40)
     torch.rand(17)
-    assert torch.equal(corrupted(IMAGES[which], kind, 4, ids=which), together[which])
-
-
-@given(
-    which=st.lists(st.integers(0, 39), min_size=1, max_size=6, unique=True),
-    kind=st.sampled_from(sorted(CORRUPTIONS)),
-    severity=st.integers(1, 5),
-    seed=st.integers(0, 2**40),
-)
-@settings(max_examples=20)
-def test_any_selection_in_any_order(which, kind, severity, seed):
-    which = torch.tensor(which)
-    first = corrupted(IMAGES[which], kind, severity, ids=which, seed=seed)
-    turned = corrupted(IMAGES[which.flip(0)], kind, severity, ids=which.flip(0), seed=seed)
-    assert torch.equal(first, turned.flip(0))
+    assert torch.equal(corrupted(IMAGES[which], kind, severity, ids=IDS[which], seed=2**40), together[which])
 
 
 @pytest.mark.parametrize("kind", CORRUPTIONS)
@@ -236,7 +218,7 @@ class TestDigital:
             wanted = min(saturation * factor + shift, 1.0)
             assert result == pytest.approx(colorsys.hsv_to_rgb(hue, wanted, value), abs=1e-4)
 
-    def test_elastic_moves_the_middle_no_farther_than_was_asked(self):
+    def test_elastic_is_an_affine_map_that_moves_three_points_within_the_square(self):
         side = 33
         places = torch.stack(torch.meshgrid(torch.arange(side), torch.arange(side), indexing="ij")).float()
         moved = corruption.elastic_transform(places.expand(40, -1, -1, -1), draws(), 0, 0, 0.08)
@@ -245,23 +227,22 @@ class TestDigital:
         # Without stretching, the map is affine: equal steps between neighbours, away from the mirrored edge.
         steps = moved[:, :, 10:23, 10:23].diff(dim=-1)
         torch.testing.assert_close(steps, steps[..., :1].expand_as(steps), atol=1e-4, rtol=1e-4)
-
-    def test_elastic_moves_three_points_within_the_square(self):
-        side = 33
-        places = torch.stack(torch.meshgrid(torch.arange(side), torch.arange(side), indexing="ij")).float()
-        moved = corruption.elastic_transform(places.expand(40, -1, -1, -1), draws(), 0, 0, 0.08)
         for row, column in ((27, 27), (5, 27), (5, 5)):
             shift = moved[:, :, row, column] - torch.tensor([row, column])
             assert shift.abs().amax() <= 0.08 * side + 1e-3
             assert shift.abs().amax() > 0.05 * side
 
 
-def test_refuses_what_it_does_not_know():
-    with pytest.raises(ValueError, match="kind: expected one of gaussian_noise, .* got 'hail'"):
-        corrupted(IMAGES, "hail", 1, ids=IDS)
-    with pytest.raises(ValueError, match="severity: expected 1 to 5, got 0"):
-        corrupted(IMAGES, "fog", 0, ids=IDS)
-    with pytest.raises(ValueError, match="images: expected uint8 .* got torch.float32"):
-        corrupted(FLOATS, "fog", 1, ids=IDS)
-    with pytest.raises(ValueError, match=r"ids: expected \(40,\), got \(3,\)"):
-        corrupted(IMAGES, "fog", 1, ids=IDS[:3])
+REFUSED = {
+    "kind: expected one of gaussian_noise, .* got 'hail'": (IMAGES, "hail", 1, IDS),
+    "severity: expected 1 to 5, got 0": (IMAGES, "fog", 0, IDS),
+    "images: expected uint8 .* got torch.float32": (FLOATS, "fog", 1, IDS),
+    r"ids: expected \(40,\), got \(3,\)": (IMAGES, "fog", 1, IDS[:3]),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_is_not_known_is_refused(message):
+    images, kind, severity, ids = REFUSED[message]
+    with pytest.raises(ValueError, match=message):
+        corrupted(images, kind, severity, ids=ids)

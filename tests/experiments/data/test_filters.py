@@ -9,14 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.data.filters import (
-    Draws,
-    clouds,
-    plasma,
-    resampled,
-    streaked,
-    zoomed,
-)
+from experiments.data.filters import Draws, clouds, plasma, resampled, streaked, zoomed
 
 IMAGES = torch.rand(4, 3, 12, 14, generator=torch.Generator().manual_seed(0))
 
