@@ -4,30 +4,29 @@ import pytest
 import torch
 
 from experiments.data.examples import Examples
-from experiments.training.batches import BatchOrder, train_loader, validation_loader
+from experiments.training.batches import BatchOrder, batch_loader
 
 LENGTHS = torch.randint(1, 30, (203,), generator=torch.Generator().manual_seed(0))
 
 
-def order(rank=0, world=1, **options):
+def order(rank=0, world=1, epoch=0, **options):
     """An order of 203 texts in batches of 8."""
-    return BatchOrder(203, **{"batch_size": 8, "seed": 5, "lengths": LENGTHS} | options, rank=rank, world=world)
+    chosen = BatchOrder(203, **{"batch_size": 8, "seed": 5, "lengths": LENGTHS} | options, rank=rank, world=world)
+    chosen.set_epoch(epoch)
+    return chosen
 
 
-def test_every_example_comes_once_an_epoch():
-    indices = torch.cat([share.indices for share in order()])
-    assert torch.equal(indices.sort().values, torch.arange(203))
+def joined(**options):
+    return torch.cat([share.indices for share in order(**options)])
 
 
-def test_seed_and_epoch_decide_the_order():
-    def first(epoch, **options):
-        chosen = order(**options)
-        chosen.set_epoch(epoch)
-        return torch.cat([share.indices for share in chosen])
-
-    assert torch.equal(first(3), first(3))
-    assert not torch.equal(first(3), first(4))
-    assert not torch.equal(first(3), first(3, seed=6))
+def test_every_example_comes_once_an_epoch_in_an_order_of_seed_and_epoch():
+    assert torch.equal(joined().sort().values, torch.arange(203))
+    assert torch.equal(joined(epoch=3), joined(epoch=3))
+    assert not torch.equal(joined(epoch=3), joined(epoch=4))
+    assert not torch.equal(joined(epoch=3), joined(epoch=3, seed=6))
+    expected = torch.randperm(203, generator=torch.Generator().manual_seed(7))
+    assert torch.equal(joined(lengths=None, epoch=2), expected)  # of images
 
 
 def test_a_batch_holds_texts_of_about_one_length():
@@ -36,13 +35,6 @@ def test_a_batch_holds_texts_of_about_one_length():
         return sum(int((part.max() - part).sum()) for part in batches)
 
     assert padding(order()) < 0.35 * padding(order(lengths=None))
-
-
-def test_images_come_in_the_order_of_a_random_permutation():
-    chosen = order(lengths=None)
-    chosen.set_epoch(2)
-    expected = torch.randperm(203, generator=torch.Generator().manual_seed(7))
-    assert torch.equal(torch.cat([share.indices for share in chosen]), expected)
 
 
 @pytest.mark.parametrize("world", [2, 3, 8])
@@ -60,9 +52,9 @@ def test_batches_are_trimmed_to_their_longest_text():
     padding = torch.arange(30) >= LENGTHS[:, None]
     texts = {"tokens": torch.zeros(203, 30, dtype=torch.long), "padding_mask": padding}
     examples = Examples(texts, torch.zeros(203, dtype=torch.long), torch.arange(203))
-    for item in train_loader(examples, batch_size=8, seed=0):
+    for item in batch_loader(examples, batch_size=8, seed=0):
         assert item.inputs["tokens"].shape[1] == LENGTHS[item.positions].max()
-    held_out = [item.positions for item in validation_loader(examples, batch_size=50)]
+    held_out = [item.positions for item in batch_loader(examples, batch_size=50)]
     assert torch.equal(torch.cat(held_out), torch.arange(203))
 
 
