@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cgp.functional.causal import prefix_posterior
-from cgp.functional.correlated import ExactPosterior, check_objective, latent_coupling, latent_mean
+from cgp.functional.correlated import ExactPosterior, check_objective, latent_coupling
 from cgp.functional.gaussians import Gaussian
 from cgp.functional.padding import count_tokens, mask_tokens
 
@@ -134,9 +134,8 @@ class CGPAttention(CorrelatedAttention):
             return softmax_heads(tokens)
         if tokens.o is None:
             return mask_tokens(kernel_heads(tokens, self.canonical), tokens.query_padding)
-        gram, padding = self.canonical.gram, tokens.key_padding
-        grams = gram(tokens.q, tokens.o), gram(tokens.o), gram(tokens.k, tokens.o)
-        mean = latent_mean(*grams, tokens.v, noise=self.noise, key_padding=padding, latent_padding=padding)
+        K_ok = self.canonical.gram(tokens.k, tokens.o).mT
+        mean = self._latent_hop(tokens, K_ok @ mask_tokens(tokens.v, tokens.key_padding))
         return mask_tokens(mean, tokens.query_padding)
 
     def gaussian(self, tokens: AttentionInputs) -> Gaussian:
@@ -161,15 +160,12 @@ class CGPAttention(CorrelatedAttention):
 
     def _coupling(self, tokens: AttentionInputs) -> Tensor:
         """Cross-covariance of queries and keys."""
-        gram, padding = self.canonical.gram, tokens.key_padding
         if tokens.o is None:
-            return gram(tokens.q, tokens.k)
-        return latent_coupling(
-            gram(tokens.q, tokens.o),
-            gram(tokens.o),
-            gram(tokens.k, tokens.o),
-            noise=self.noise,
-            query_padding=tokens.query_padding,
-            key_padding=padding,
-            latent_padding=padding,
-        )
+            return self.canonical.gram(tokens.q, tokens.k)
+        return self._latent_hop(tokens, self.canonical.gram(tokens.k, tokens.o).mT)
+
+    def _latent_hop(self, tokens: AttentionInputs, K_ok: Tensor) -> Tensor:
+        """Queries through the latent process, from its covariance with the keys or the product of that with values."""
+        assert tokens.o is not None
+        K_qo, K_o = self.canonical.gram(tokens.q, tokens.o), self.canonical.gram(tokens.o)
+        return latent_coupling(K_qo, K_o, K_ok, noise=self.noise, padding=tokens.key_padding)

@@ -132,7 +132,7 @@ def _exact(q: Tensor, k: Tensor, tokens: AttentionInputs, noise: Tensor) -> Gaus
 def _sparse(
     q: Tensor, k: Tensor, tokens: AttentionInputs, noise: Tensor, points: Tensor, whitening: Tensor
 ) -> Gaussian:
-    A_q, A_k = (features(canonical("rbf"), points, whitening, x) for x in (q, k))
+    A_q, A_k = features(canonical("rbf"), points, whitening, q, k)
     one = q.new_ones(()).expand(q.shape[:-1])
     if tokens.is_causal:
         return sparse_prefix_posterior(A_q, A_k, tokens.v[..., :1], one, noise=noise, padding=tokens.key_padding)

@@ -154,4 +154,4 @@ class SparseCGPAttention(CorrelatedAttention):
     def _features(self, *sets: Tensor) -> tuple[Tensor, ...]:
         """Whitened features of several sets of tokens."""
         points, whitening = self._inducing(sets[0].dtype)
-        return tuple(features(self.canonical, points, whitening, x) for x in sets)
+        return features(self.canonical, points, whitening, *sets)

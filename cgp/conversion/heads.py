@@ -17,10 +17,10 @@ from cgp.functional.linalg import cholesky, inverse_factor
 from cgp.functional.padding import mask_gram, mask_tokens
 from cgp.functional.visible import (
     Visibility,
-    exact_covariance,
+    exact_posterior,
     exact_variance,
     read_visibility,
-    sparse_root,
+    sparse_posterior,
     sparse_variance,
 )
 
@@ -158,10 +158,10 @@ class ConvertedHeads(StochasticHeads):
             noise, amplitude = self.noise.to(q.dtype), self._amplitude(q)
             padding = query_padding(inputs, visible)
             if self.inducing is None:
-                covariance = amplitude.square()[..., None] * exact_covariance(q, k, noise, visible.hidden)
+                covariance = amplitude.square()[..., None] * exact_posterior(q, k, noise, visible.hidden).covariance
                 return DenseGaussian(mean.to(q.dtype), mask_gram(covariance, padding, padding), padding)
-            root, diagonal = sparse_root(*self._features(q, k), noise, visible.hidden)
-            root, diagonal = amplitude[..., None] * root, amplitude.square() * diagonal
+            posterior = sparse_posterior(*self._features(q, k), noise, visible.hidden)
+            root, diagonal = amplitude[..., None] * posterior.root, amplitude.square() * posterior.diagonal
             if padding is not None:
                 root, diagonal = mask_tokens(root, padding), diagonal.masked_fill(padding, 0.0)
             return LowRankGaussian(mean.to(q.dtype), root, diagonal, padding)

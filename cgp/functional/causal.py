@@ -1,8 +1,8 @@
 r"""Causal forms: row t is the posterior given the keys up to t alone (one hop).
 
 Each row conditions on its own prefix, with targets of its own, so there are means and marginal variances and no joint
-covariance over rows. The factor of
-a leading block is the leading block of the factor, so one Cholesky serves every prefix.
+covariance over rows. The factor of a leading block is the leading block of the factor, so one Cholesky serves every
+prefix.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from torch import Tensor
 
 from .gaussians import MarginalGaussian
 from .linalg import cholesky, solve_lower
-from .padding import add_noise, mask_gram, mask_tokens
+from .padding import add_noise, mask_gram, mask_tokens, mask_variances
 
 __all__ = [
     "causal_product",
-    "explained_variance",
+    "explained_by_prefixes",
     "prefix_posterior",
     "sparse_prefix_posterior",
     "up_to",
@@ -25,41 +25,26 @@ __all__ = [
 CHUNK = 32
 
 
-def up_to(num_tokens: int, device: torch.device | None = None) -> Tensor:
-    """True where column j is not after row t.
-
-    Args:
-        num_tokens: n.
-        device: of the mask.
-
-    Returns:
-        ``(n, n)``, lower triangular.
-
-    Example:
-        >>> up_to(2)
-        tensor([[ True, False],
-                [ True,  True]])
-    """
-    return torch.ones(num_tokens, num_tokens, dtype=torch.bool, device=device).tril()
+def up_to(rows: int, columns: int, offset: int = 0, device: torch.device | None = None) -> Tensor:
+    """True where column j is at most row t + offset, ``(rows, columns)``."""
+    return torch.ones(rows, columns, dtype=torch.bool, device=device).tril(offset)
 
 
-def explained_variance(K_qk: Tensor, K_k: Tensor, noise: Tensor | float, padding: Tensor | None = None) -> Tensor:
-    r"""What the keys up to t explain of query t, for every t by one Cholesky.
+def explained_by_prefixes(K_qk: Tensor, L_k: Tensor, offset: int = 0) -> Tensor:
+    r"""What the keys up to t + offset explain of query t, for every t by one Cholesky.
 
     .. math:: \sum_{j \le t} \big([L_k^{-1}K_{kq}]_{jt}\big)^2, \qquad L_k = \operatorname{chol}(K_k + \sigma^2I)
 
     Args:
-        K_qk: ``(*batch, n, n)``, zero in the columns of padded keys.
-        K_k: ``(*batch, n, n)``, zero at padded keys.
-        noise: :math:`\sigma^2`.
-        padding: ``(*batch, n)`` or None.
+        K_qk: ``(*batch, Nq, Nk)``, zero in the columns of padded keys.
+        L_k: ``(*batch, Nk, Nk)``.
+        offset: of the last key that a query sees.
 
     Returns:
-        ``(*batch, n)``.
+        ``(*batch, Nq)``.
     """
-    L_k = cholesky(add_noise(K_k, noise, padding), name="K_k + noise", jitter=0.0)
     whitened = solve_lower(L_k, K_qk.mT)  # (*batch, key, query)
-    return (whitened.square() * up_to(K_k.shape[-1], K_k.device).mT).sum(-2)
+    return (whitened.square() * up_to(K_qk.shape[-2], K_qk.shape[-1], offset, K_qk.device).mT).sum(-2)
 
 
 def prefix_posterior(
@@ -88,9 +73,10 @@ def prefix_posterior(
         Mean ``(*batch, n, s)`` and variances ``(*batch, n)``.
     """
     K_qk, K_k = mask_gram(K_qk, padding, padding), mask_gram(K_k, padding, padding)
-    mean = (K_qk * up_to(K_qk.shape[-1], K_qk.device)) @ mask_tokens(values, padding)
-    variance = (prior_variance - explained_variance(K_qk, K_k, noise, padding)).clamp(min=0.0)
-    return MarginalGaussian(mean, variance if padding is None else variance.masked_fill(padding, 0.0))
+    mean = (K_qk * up_to(K_qk.shape[-2], K_qk.shape[-1], device=K_qk.device)) @ mask_tokens(values, padding)
+    L_k = cholesky(add_noise(K_k, noise, padding), name="K_k + noise", jitter=0.0)
+    variance = (prior_variance - explained_by_prefixes(K_qk, L_k)).clamp(min=0.0)
+    return MarginalGaussian(mean, mask_variances(variance, padding))
 
 
 def causal_product(features_q: Tensor, features_k: Tensor, values: Tensor) -> Tensor:
@@ -105,16 +91,12 @@ def causal_product(features_q: Tensor, features_k: Tensor, values: Tensor) -> Te
 
     Returns:
         ``(*batch, n, s)``.
-
-    Example:
-        >>> causal_product(torch.ones(1, 3), torch.ones(1, 3), torch.ones(3, 1)).T
-        tensor([[1., 2., 3.]])
     """
     n = values.shape[-2]
     q, k = _chunks(features_q.mT), _chunks(features_k.mT)  # (*batch, c, CHUNK, m)
     v = _chunks(values)
     before = _running_sum(k.mT @ v)  # (*batch, c, m, s)
-    within = (q @ k.mT) * up_to(q.shape[-2], q.device)
+    within = (q @ k.mT) * up_to(CHUNK, CHUNK, device=q.device)
     return (q @ before + within @ v).flatten(-3, -2)[..., :n, :]
 
 
@@ -130,9 +112,9 @@ def sparse_prefix_posterior(
 ) -> MarginalGaussian:
     r"""Marginals of sparse causal correlated attention.
 
-    The capacitance runs along, :math:`D_t = I + \sum_{j\le t} b_jb_j^\top` with :math:`b = A_k/\sigma`:
+    The capacitance runs along, :math:`\Lambda_t = I + \sum_{j\le t} b_jb_j^\top` with :math:`b = A_k/\sigma`:
 
-    .. math:: \mu_t = a_t^\top\sum_{j\le t}A_{k,j}V_j^\top, \qquad v_t = \delta_t + a_t^\top D_t^{-1}a_t
+    .. math:: \mu_t = a_t^\top\sum_{j\le t}A_{k,j}V_j^\top, \qquad v_t = \delta_t + a_t^\top \Lambda_t^{-1}a_t
 
     with :math:`\delta_t` the unexplained prior variance ("dtc") or the noise ("sor"). Within a chunk the prefixes
     share one Cholesky.
@@ -155,17 +137,17 @@ def sparse_prefix_posterior(
     remaining = _prefix_quadratic(features_q.mT, features_k.mT / deviation)
     own = (prior_variance - features_q.square().sum(-2)).clamp(min=0.0) if approximation == "dtc" else noise
     variance = own + remaining
-    return MarginalGaussian(mean, variance if padding is None else variance.masked_fill(padding, 0.0))
+    return MarginalGaussian(mean, mask_variances(variance, padding))
 
 
 def _prefix_quadratic(a: Tensor, b: Tensor) -> Tensor:
-    """aₜᵀ Dₜ⁻¹ aₜ for every t: whiten by D at the start of the chunk, then condition on the chunk's own prefix."""
+    """aₜᵀ Λₜ⁻¹ aₜ for every t: whiten by Λ at the start of the chunk, then condition on the chunk's own prefix."""
     n = a.shape[-2]
     a, b = _chunks(a), _chunks(b)  # (*batch, c, CHUNK, m)
-    identity = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
-    start = cholesky(identity + _running_sum(b.mT @ b), name="running I + bb'", jitter=0.0)
+    start = cholesky(add_noise(_running_sum(b.mT @ b), 1.0), name="running I + bb'", jitter=0.0)
     whitened_a, whitened_b = solve_lower(start, torch.cat([a, b], -2).mT).mT.split(a.shape[-2], -2)
-    explained = explained_variance(whitened_a @ whitened_b.mT, whitened_b @ whitened_b.mT, 1.0)
+    factor = cholesky(add_noise(whitened_b @ whitened_b.mT, 1.0), name="I + bb' of a chunk", jitter=0.0)
+    explained = explained_by_prefixes(whitened_a @ whitened_b.mT, factor)
     return (whitened_a.square().sum(-1) - explained).flatten(-2)[..., :n].clamp(min=0.0)
 
 

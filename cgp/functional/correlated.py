@@ -21,22 +21,15 @@ from torch import Tensor
 
 from .gaussians import DenseGaussian, Gaussian, lazy, log_normal
 from .linalg import cholesky, explained_variances, log_determinant, product, solve, solve_lower
-from .padding import add_noise, count_tokens, mask_gram, mask_tokens
+from .padding import add_noise, count_tokens, mask_gram, mask_tokens, mask_variances
 
-__all__ = ["OBJECTIVES", "ExactPosterior", "check_objective", "latent_coupling", "latent_mean"]
+__all__ = ["OBJECTIVES", "ExactPosterior", "check_objective", "latent_coupling"]
 
 OBJECTIVES = ("marginal", "joint")
 
 
 def check_objective(objective: str) -> None:
-    """Refuse an unknown regulariser.
-
-    Args:
-        objective: the value to check.
-
-    Raises:
-        ValueError: if it is not one of :data:`OBJECTIVES`.
-    """
+    """Refuse an unknown regulariser with a ValueError."""
     if objective not in OBJECTIVES:
         raise ValueError(f"objective: expected one of {OBJECTIVES}, got {objective!r}")
 
@@ -87,12 +80,7 @@ class ExactPosterior(Gaussian):
         self.values = None if values is None else mask_tokens(values, key_padding)
         self._targets = None if targets is None else mask_tokens(targets, key_padding)
         self._build_K_q = K_q
-        self.query_padding, self.key_padding = query_padding, key_padding
-
-    @property
-    def padding(self) -> Tensor | None:
-        """Padding of the queries, ``(*batch, Nq)`` or None."""
-        return self.query_padding
+        self.padding, self.key_padding = query_padding, key_padding
 
     @lazy
     def mean(self) -> Tensor:
@@ -105,8 +93,7 @@ class ExactPosterior(Gaussian):
     def variance(self) -> Tensor:
         r"""Variance of each query, :math:`[K_q]_{ii} - \|L_k^{-1}C_i^\top\|^2`, ``(*batch, Nq)``."""
         explained = explained_variances(self.noisy, self.C.mT, self.factor)
-        variance = (self.prior_variance - explained).clamp(min=0.0)
-        return variance if self.query_padding is None else variance.masked_fill(self.query_padding, 0.0)
+        return mask_variances((self.prior_variance - explained).clamp(min=0.0), self.padding)
 
     @lazy
     def covariance(self) -> Tensor:
@@ -117,7 +104,7 @@ class ExactPosterior(Gaussian):
     def K_q(self) -> Tensor:  # noqa: N802
         """Prior covariance of the queries, ``(*batch, Nq, Nq)``, zero at padded tokens."""
         assert self._build_K_q is not None, "K_q was not given"
-        return mask_gram(self._build_K_q(), self.query_padding, self.query_padding)
+        return mask_gram(self._build_K_q(), self.padding, self.padding)
 
     @lazy
     def noisy(self) -> Tensor:
@@ -163,7 +150,7 @@ class ExactPosterior(Gaussian):
 
     def joint(self) -> DenseGaussian:
         """The posterior with its covariance."""
-        return DenseGaussian(self.mean, self.covariance, self.query_padding)
+        return DenseGaussian(self.mean, self.covariance, self.padding)
 
     def log_density(self, objective: str = "marginal") -> Tensor:
         r"""Log-density of the attention output and the keys' targets under the model, CGPT (26)-(29).
@@ -186,68 +173,25 @@ class ExactPosterior(Gaussian):
         if objective == "joint":
             predictive = self.joint().with_noise(self.noise)
             return predictive.log_prob(self.mean) + self.log_evidence
-        prior = DenseGaussian(torch.zeros_like(self.mean), self.K_q, self.query_padding).with_noise(self.noise)
+        prior = DenseGaussian(torch.zeros_like(self.mean), self.K_q, self.padding).with_noise(self.noise)
         return prior.log_prob(self.mean) + self.log_evidence
 
 
-def latent_coupling(
-    K_qo: Tensor,
-    K_o: Tensor,
-    K_ko: Tensor,
-    *,
-    noise: float,
-    query_padding: Tensor | None = None,
-    key_padding: Tensor | None = None,
-    latent_padding: Tensor | None = None,
-) -> Tensor:
+def latent_coupling(K_qo: Tensor, K_o: Tensor, K_ok: Tensor, *, noise: float, padding: Tensor | None = None) -> Tensor:
     r"""Cross-covariance of the two-hop coupling, :math:`C = K_{qo}(K_o + \sigma^2 I)^{-1}K_{ok}` (CGPT (21)-(25)).
+
+    With :math:`K_{ok}V` in the place of :math:`K_{ok}` it is the mean, without C.
 
     Args:
         K_qo: ``(*batch, Nq, No)``.
         K_o: ``(*batch, No, No)``.
-        K_ko: ``(*batch, Nk, No)``.
+        K_ok: ``(*batch, No, Nk)``, or its product with values.
         noise: the observation variance.
-        query_padding: ``(*batch, Nq)`` or None.
-        key_padding: ``(*batch, Nk)`` or None.
-        latent_padding: ``(*batch, No)`` or None.
+        padding: of the latent inputs, ``(*batch, No)``, or None.
 
     Returns:
         ``(*batch, Nq, Nk)``.
     """
-    K_qo, K_ko = mask_gram(K_qo, query_padding, latent_padding), mask_gram(K_ko, key_padding, latent_padding)
-    return product(K_qo, _solve_latent(K_o, K_ko.mT, noise, latent_padding))
-
-
-def latent_mean(
-    K_qo: Tensor,
-    K_o: Tensor,
-    K_ko: Tensor,
-    values: Tensor,
-    *,
-    noise: float,
-    key_padding: Tensor | None = None,
-    latent_padding: Tensor | None = None,
-) -> Tensor:
-    r"""Mean only of the two-hop coupling, :math:`K_{qo}\,(K_o + \sigma^2 I)^{-1}\,(K_{ok} V)`, CGPT (25).
-
-    Contracted from right to left, without C.
-
-    Args:
-        K_qo: ``(*batch, Nq, No)``.
-        K_o: ``(*batch, No, No)``.
-        K_ko: ``(*batch, Nk, No)``.
-        values: ``(*batch, Nk, s)``.
-        noise: the observation variance.
-        key_padding: ``(*batch, Nk)`` or None.
-        latent_padding: ``(*batch, No)`` or None.
-
-    Returns:
-        ``(*batch, Nq, s)``.
-    """
-    gathered = mask_gram(K_ko, key_padding, latent_padding).mT @ mask_tokens(values, key_padding)
-    return mask_gram(K_qo, None, latent_padding) @ _solve_latent(K_o, gathered, noise, latent_padding)
-
-
-def _solve_latent(K_o: Tensor, rhs: Tensor, noise: float, padding: Tensor | None) -> Tensor:
     noisy = add_noise(mask_gram(K_o, padding, padding), noise, padding)
-    return solve(noisy, rhs, cholesky(noisy, name="K_o + noise", jitter=0.0))
+    solved = solve(noisy, K_ok, cholesky(noisy, name="K_o + noise", jitter=0.0))
+    return product(mask_gram(K_qo, None, padding), solved)

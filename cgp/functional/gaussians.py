@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .linalg import cholesky, log_determinant, solve_lower
 from .noise import standard_normal
-from .padding import add_noise, count_tokens, mask_gram, mask_tokens
+from .padding import add_noise, count_tokens, mask_gram, mask_tokens, mask_variances
 
 __all__ = [
     "SAMPLING",
@@ -27,7 +27,6 @@ __all__ = [
     "check_sampling",
     "lazy",
     "log_normal",
-    "marginal_draw",
     "safe_sqrt",
 ]
 
@@ -36,22 +35,7 @@ T = TypeVar("T")
 
 
 class lazy(Generic[T]):  # noqa: N801
-    """As :func:`functools.cached_property`, without its lock, which compilers cannot trace.
-
-    Args:
-        compute: the method that computes the attribute.
-
-    Example:
-        >>> class Square:
-        ...     side = 3
-        ...
-        ...     @lazy
-        ...     def area(self):
-        ...         return self.side**2
-        >>> square = Square()
-        >>> "area" in vars(square), square.area, "area" in vars(square)
-        (False, 9, True)
-    """
+    """As :func:`functools.cached_property`, without its lock, which compilers cannot trace."""
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
         self.compute, self.name, self.__doc__ = compute, compute.__name__, compute.__doc__
@@ -64,70 +48,19 @@ class lazy(Generic[T]):  # noqa: N801
 
 
 def check_sampling(sampling: str, allowed: tuple[str, ...] = SAMPLING) -> None:
-    """Refuse an unknown way to draw.
-
-    Args:
-        sampling: the value to check.
-        allowed: the closed set.
-
-    Raises:
-        ValueError: if it is not in the set.
-    """
+    """Refuse an unknown way to draw with a ValueError."""
     if sampling not in allowed:
         raise ValueError(f"sampling: expected one of {allowed}, got {sampling!r}")
 
 
 def safe_sqrt(variance: Tensor) -> Tensor:
-    """Square root whose gradient is zero, not infinite, at zero variance (padded tokens, exactly interpolated ones).
-
-    Args:
-        variance: not negative but for rounding.
-
-    Returns:
-        The standard deviation.
-
-    Example:
-        >>> safe_sqrt(torch.tensor([4.0, 0.0]))
-        tensor([2., 0.])
-    """
+    """Square root whose gradient is zero, not infinite, at zero variance (padded or exactly interpolated tokens)."""
     positive = variance > 0
     return torch.where(positive, torch.where(positive, variance, 1.0).sqrt(), 0.0)
 
 
-def marginal_draw(mean: Tensor, variance: Tensor, epsilon: Tensor) -> Tensor:
-    r"""Reparametrised draw, :math:`\mu + \sqrt v\,\epsilon`.
-
-    Attributes:
-        mean: ``(*batch, n, s)``.
-        variance: ``(*batch, n, s)`` or broadcastable to it.
-        epsilon: standard normal numbers, ``(*sample_shape, *batch, n, s)``.
-
-    Returns:
-        ``(*sample_shape, *batch, n, s)``.
-
-    Example:
-        >>> marginal_draw(torch.zeros(1, 1), torch.full((1, 1), 4.0), torch.ones(1, 1))
-        tensor([[2.]])
-    """
-    return torch.addcmul(mean, safe_sqrt(variance), epsilon)
-
-
 def log_normal(quadratic: Tensor, log_det: Tensor, count: Tensor | int, columns: int) -> Tensor:
-    r"""Log-density of zero-mean columns, :math:`-\tfrac12[\operatorname{tr}Y^\top\Sigma^{-1}Y + s\log|2\pi\Sigma|]`.
-
-    Args:
-        quadratic: :math:`\operatorname{tr}Y^\top\Sigma^{-1}Y`, ``(*batch,)``.
-        log_det: :math:`\log|\Sigma|`, ``(*batch,)``.
-        count: number of rows of Y.
-        columns: s.
-
-    Returns:
-        ``(*batch,)``, in nats.
-
-    Example:
-        >>> log_normal(torch.tensor(0.0), torch.tensor(0.0), 1, 2)
-        tensor(-1.8379)
-    """
+    r"""Log-density of zero-mean columns, :math:`-\tfrac12[\operatorname{tr}Y^\top\Sigma^{-1}Y + s\log|2\pi\Sigma|]`."""
     return -0.5 * (quadratic + columns * (log_det + count * math.log(2.0 * math.pi)))
 
 
@@ -167,17 +100,14 @@ class Gaussian:
 
         Raises:
             ValueError: if ``sampling`` is unknown, or "joint" where no covariance is defined.
-
-        Example:
-            >>> MarginalGaussian(torch.zeros(3, 2), torch.ones(3)).rsample(sample_shape=torch.Size([5])).shape
-            torch.Size([5, 3, 2])
         """
         check_sampling(sampling, self.sampling)
         if sampling == "mean":
             return self.mean.expand(*sample_shape, *self.mean.shape)
         if sampling == "joint":
             return self._joint_draw(sample_shape, generator)
-        return marginal_draw(self.mean, self._column_variances(), standard_normal(self.mean, sample_shape, generator))
+        epsilon = standard_normal(self.mean, sample_shape, generator)
+        return torch.addcmul(self.mean, safe_sqrt(self._column_variances()), epsilon)
 
     def _column_variances(self) -> Tensor:
         return self.variance[..., None]
@@ -204,18 +134,6 @@ class MarginalGaussian(Gaussian):
         """Variance of each token, ``(*batch, n)``."""
         return self.variances
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        r"""Log-density of independent tokens, :math:`-\tfrac12\sum_{ic}[(y_{ic}-\mu_{ic})^2/v_i + \log 2\pi v_i]`.
-
-        Args:
-            value: ``(*batch, n, s)``.
-
-        Returns:
-            ``(*batch,)``, in nats, summed over tokens and columns.
-        """
-        quadratic = ((value - self.mean).square() / self.variances[..., None]).sum((-2, -1))
-        return log_normal(quadratic, self.variances.log().sum(-1), value.shape[-2], value.shape[-1])
-
 
 @dataclass(eq=False)
 class DenseGaussian(Gaussian):
@@ -241,30 +159,12 @@ class DenseGaussian(Gaussian):
         return self
 
     def with_noise(self, noise: Tensor | float) -> DenseGaussian:
-        """The distribution of the same tokens observed with noise.
-
-        Args:
-            noise: the variance that is added, a number or broadcastable to ``(*batch, n)``.
-
-        Returns:
-            The noisy Gaussian; padded tokens keep zero variance.
-        """
+        """The distribution of the same tokens observed with noise; padded tokens keep zero variance."""
         noisy = mask_gram(add_noise(self.covariance, noise), self.padding, self.padding)
         return DenseGaussian(self.mean, noisy, self.padding)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        r"""Log-density, :math:`-\tfrac12[\|L^{-1}(y-\mu)\|^2 + s \log|\Sigma| + n s \log 2\pi]` over the real tokens.
-
-        Args:
-            value: ``(*batch, n, s)``.
-
-        Returns:
-            ``(*batch,)``, in nats, summed over tokens and columns.
-
-        Example:
-            >>> DenseGaussian(torch.zeros(1, 1), torch.ones(1, 1)).log_prob(torch.zeros(1, 1))
-            tensor(-0.9189)
-        """
+        r"""Log-density, :math:`-\tfrac12[\|L^{-1}(y-\mu)\|^2 + s \log|\Sigma| + n s \log 2\pi]`, ``(*batch,)``."""
         factor = cholesky(add_noise(self.covariance, 0.0, self.padding), name="covariance", jitter=0.0)
         white = solve_lower(factor, mask_tokens(value - self.mean, self.padding))
         count = count_tokens(white[..., 0], self.padding)
@@ -311,34 +211,20 @@ class LowRankGaussian(Gaussian):
         return self
 
     def with_noise(self, noise: Tensor | float) -> LowRankGaussian:
-        """The distribution of the same tokens observed with noise.
-
-        Args:
-            noise: the variance that is added, a number or broadcastable to ``(*batch, n)``.
-
-        Returns:
-            The noisy Gaussian; padded tokens keep zero variance.
-        """
-        diagonal = self.diagonal + noise
-        if self.padding is not None:
-            diagonal = diagonal.masked_fill(self.padding, 0.0)
-        return LowRankGaussian(self.mean, self.root, diagonal, self.padding)
+        """The distribution of the same tokens observed with noise; padded tokens keep zero variance."""
+        return LowRankGaussian(self.mean, self.root, mask_variances(self.diagonal + noise, self.padding), self.padding)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        r"""Log-density by Woodbury's identity, O(n r²).
+        r"""Log-density by Woodbury's identity, O(n r²); D must be positive at every real token.
 
         .. math:: \log|\Sigma| = \log|D| + \log|I + R^\top D^{-1} R|, \qquad
             \Sigma^{-1} = D^{-1} - D^{-1}R\,(I + R^\top D^{-1}R)^{-1} R^\top D^{-1}
 
         Args:
-            value: ``(*batch, n, s)``. D must be positive at every real token (see :meth:`with_noise`).
+            value: ``(*batch, n, s)``.
 
         Returns:
-            ``(*batch,)``, in nats, summed over tokens and columns.
-
-        Example:
-            >>> LowRankGaussian(torch.zeros(1, 1), torch.zeros(1, 1), torch.ones(1)).log_prob(torch.zeros(1, 1))
-            tensor(-0.9189)
+            ``(*batch,)``, in nats.
         """
         diagonal = self.diagonal if self.padding is None else self.diagonal.masked_fill(self.padding, 1.0)
         inverse_sd = diagonal.rsqrt()[..., None]

@@ -7,7 +7,8 @@ product. Lengthscales live in the maps that produce the points. All can be diffe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -20,9 +21,8 @@ __all__ = [
     "Canonical",
     "canonical",
     "exponential",
-    "matern12",
-    "matern32",
-    "matern52",
+    "gram_of_sets",
+    "matern",
     "rational_quadratic",
     "robust_centre",
     "squared_distance",
@@ -46,14 +46,7 @@ class Canonical(NamedTuple):
     stationary: bool
 
     def diagonal(self, x: Tensor) -> Tensor:
-        r"""Prior variance of each point, :math:`\kappa_o(z, z)`.
-
-        Args:
-            x: points, ``(*batch, N, D)``.
-
-        Returns:
-            ``(*batch, N)``.
-        """
+        r"""Prior variance of each point, :math:`\kappa_o(z, z)`, ``(*batch, N)``."""
         return self.log_diagonal(x).exp()
 
 
@@ -68,10 +61,6 @@ def canonical(name: str) -> Canonical:
 
     Raises:
         ValueError: if the name is not known.
-
-    Example:
-        >>> canonical("rbf").gram is squared_exponential
-        True
     """
     if name not in CANONICAL:
         raise ValueError(f"kernel: expected one of {sorted(CANONICAL)}, got {name!r}")
@@ -94,75 +83,41 @@ def squared_exponential(x1: Tensor, x2: Tensor | None = None) -> Tensor:
                 [0.6065, 1.0000]])
     """
     if may_own_backward():
-        return _SelfGram.apply(x1) if x2 is None else _Gram.apply(x1, x2)
+        return _SelfGram.apply(x1) if x2 is None else _Gram.apply(x2, x1)
     return _log_squared_exponential(x1, x2).exp()
 
 
-def matern12(x1: Tensor, x2: Tensor | None = None) -> Tensor:
-    r"""Matérn-1/2 covariance, :math:`\exp(-d)`.
+def gram_of_sets(kernel: Canonical, sets: Sequence[Tensor], points: Tensor) -> Tensor:
+    """Covariance of sets of points, one below the other, with ``points``; no copy of them is kept."""
+    if kernel.gram is squared_exponential and may_own_backward():
+        return _Gram.apply(points, *sets)
+    return kernel.gram(torch.cat(list(sets), -2), points)
+
+
+def matern(x1: Tensor, x2: Tensor | None = None, *, degree: int) -> Tensor:
+    r"""Matérn covariance of smoothness 1/2, 3/2 or 5/2: ``degree`` 0, 1 or 2.
+
+    .. math:: e^{-r}, \quad (1 + r)e^{-r}, \quad (1 + r + \tfrac13r^2)e^{-r}, \qquad r = d\sqrt{2\,\mathrm{degree} + 1}
 
     Args:
         x1: ``(*batch, N, D)``.
         x2: ``(*batch, M, D)``; None stands for ``x1``.
+        degree: of the polynomial.
 
     Returns:
         ``(*batch, N, M)``, in [0, 1].
 
     Example:
-        >>> matern12(torch.tensor([[0.0]]), torch.tensor([[2.0]]))
-        tensor([[0.1353]])
+        >>> torch.cat([matern(torch.zeros(1, 1), torch.full((1, 1), 2.0), degree=k) for k in range(3)])
+        tensor([[0.1353],
+                [0.1397],
+                [0.1387]])
     """
-    return _matern(squared_distance(x1, x2), 0)
-
-
-def matern32(x1: Tensor, x2: Tensor | None = None) -> Tensor:
-    r"""Matérn-3/2 covariance, :math:`(1 + \sqrt3 d) \exp(-\sqrt3 d)`.
-
-    Args:
-        x1: ``(*batch, N, D)``.
-        x2: ``(*batch, M, D)``; None stands for ``x1``.
-
-    Returns:
-        ``(*batch, N, M)``, in [0, 1].
-
-    Example:
-        >>> matern32(torch.tensor([[0.0]]), torch.tensor([[2.0]]))
-        tensor([[0.1397]])
-    """
-    return _matern(3.0 * squared_distance(x1, x2), 1)
-
-
-def matern52(x1: Tensor, x2: Tensor | None = None) -> Tensor:
-    r"""Matérn-5/2 covariance, :math:`(1 + \sqrt5 d + \tfrac53 d^2) \exp(-\sqrt5 d)`.
-
-    Args:
-        x1: ``(*batch, N, D)``.
-        x2: ``(*batch, M, D)``; None stands for ``x1``.
-
-    Returns:
-        ``(*batch, N, M)``, in [0, 1].
-
-    Example:
-        >>> matern52(torch.tensor([[0.0]]), torch.tensor([[2.0]]))
-        tensor([[0.1387]])
-    """
-    return _matern(5.0 * squared_distance(x1, x2), 2)
+    return _matern((2.0 * degree + 1.0) * squared_distance(x1, x2), degree)
 
 
 def rational_quadratic(x1: Tensor, x2: Tensor | None = None) -> Tensor:
-    r"""Rational quadratic covariance of unit shape, :math:`(1 + \tfrac12 d^2)^{-1}`.
-
-    Args:
-        x1: ``(*batch, N, D)``.
-        x2: ``(*batch, M, D)``; None stands for ``x1``.
-
-    Returns:
-        ``(*batch, N, M)``, in [0, 1].
-
-    Example:
-        >>> rational_quadratic(torch.tensor([[0.0]]), torch.tensor([[2.0]]))
-        tensor([[0.3333]])
-    """
+    r"""Rational quadratic covariance of unit shape, :math:`(1 + \tfrac12 d^2)^{-1}`, ``(*batch, N, M)``."""
     return (1.0 - _log_squared_exponential(x1, x2)).reciprocal()
 
 
@@ -180,10 +135,6 @@ def exponential(x1: Tensor, x2: Tensor | None = None) -> Tensor:
 
     Raises:
         ValueError: if a covariance is beyond the cube root of the dtype's largest number (float32: 7e12).
-
-    Example:
-        >>> exponential(torch.tensor([[1.0]]), torch.tensor([[2.0]]))
-        tensor([[7.3891]])
     """
     other = x1 if x2 is None else x2
     return _checked_exp(x1 @ other.mT * x1.shape[-1] ** -0.5)
@@ -213,22 +164,13 @@ def squared_distance(x1: Tensor, x2: Tensor | None = None) -> Tensor:
 
 
 def robust_centre(x: Tensor) -> Tensor:
-    """Median of the means of five interleaved groups, which far points in two of them do not move.
-
-    Args:
-        x: ``(*batch, N, D)``.
-
-    Returns:
-        ``(*batch, 1, D)``, without a gradient: a common shift drops out of every distance.
-
-    Example:
-        >>> robust_centre(torch.tensor([[0.0], [1.0], [2.0], [3.0], [1e6]]))
-        tensor([[2.]])
-    """
+    """Median of the means of five interleaved groups, ``(*batch, 1, D)``: far points in two of them do not move it."""
+    # Without a gradient, as a common shift drops out of every distance; the last few points may be left out.
     x = x.detach()
-    if x.shape[-2] < 5:
+    whole = x.shape[-2] // 5 * 5
+    if not whole:
         return x.median(-2, keepdim=True).values
-    a, b, c, d, e = (x[..., start::5, :].mean(-2, keepdim=True) for start in range(5))
+    a, b, c, d, e = x[..., :whole, :].unflatten(-2, (-1, 5)).mean(-3).split(1, -2)
     low = torch.maximum(torch.minimum(a, b), torch.minimum(c, d))
     high = torch.minimum(torch.maximum(a, b), torch.maximum(c, d))
     return torch.maximum(torch.minimum(low, high), torch.minimum(torch.maximum(low, high), e))
@@ -251,12 +193,16 @@ def _log_squared_exponential(x1: Tensor, x2: Tensor | None) -> Tensor:
     return log_gram.masked_fill(itself, 0.0)  # rounding would leave a distance of a point to itself
 
 
-def _relative(x: Tensor, centre: Tensor) -> Tensor:
-    """Points relative to a centre; nothing in place where a backward pass is differentiated again."""
+def _relative(centre: Tensor, *sets: Tensor) -> Tensor:
+    """Sets of points relative to a centre, one below the other; nothing in place for a second derivative."""
     if torch.is_grad_enabled():
-        return x - centre
-    room = x.new_empty(torch.broadcast_shapes(x.shape, centre.shape))  # contiguous: heads would be copied later
-    return torch.sub(x, centre, out=room)
+        return torch.cat([x - centre for x in sets], -2) if len(sets) > 1 else sets[0] - centre
+    sizes = [x.shape[-2] for x in sets]
+    batch = torch.broadcast_shapes(sets[0].shape[:-2], centre.shape[:-2])
+    room = centre.new_empty(*batch, sum(sizes), centre.shape[-1])  # contiguous: heads would be copied later
+    for x, own in zip(sets, room.split(sizes, -2), strict=True):
+        torch.sub(x, centre, out=own)
+    return room
 
 
 def _covariance_of_centred(a: Tensor, b: Tensor) -> Tensor:
@@ -272,30 +218,32 @@ def _covariance_of_centred(a: Tensor, b: Tensor) -> Tensor:
 
 
 class _Gram(torch.autograd.Function):
-    r"""Squared exponential of two sets of points; keeps only the points and the covariance.
+    r"""Squared exponential of sets of points and the points b; keeps only the points and the covariance.
 
     .. math:: \frac{\partial \ell}{\partial a_i} = \sum_j G_{ij}(b_j - a_i), \quad
         G = \frac{\partial \ell}{\partial K}\circ K
     """
 
     @staticmethod
-    def forward(ctx: Any, x1: Tensor, x2: Tensor) -> Tensor:
-        centre = robust_centre(x2)
-        covariance = _covariance_of_centred(_relative(x1, centre), _relative(x2, centre))
-        ctx.save_for_backward(x1, x2, centre, covariance)
+    def forward(ctx: Any, points: Tensor, *sets: Tensor) -> Tensor:
+        centre = robust_centre(points)
+        covariance = _covariance_of_centred(_relative(centre, *sets), _relative(centre, points))
+        ctx.save_for_backward(points, *sets, centre, covariance)
         return covariance
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        x1, x2, centre, covariance = ctx.saved_tensors
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        points, *sets, centre, covariance = ctx.saved_tensors
         weights = gradients[0] * covariance
-        a, b = _relative(x1, centre), _relative(x2, centre)
-        of_a = of_b = None
+        a, b = _relative(centre, *sets), _relative(centre, points)
+        of_points, of_sets = None, [None] * len(sets)
         if ctx.needs_input_grad[0]:
-            of_a = (weights @ b - weights.sum(-1, keepdim=True) * a).sum_to_size(x1.shape)
-        if ctx.needs_input_grad[1]:
-            of_b = (weights.mT @ a - weights.sum(-2)[..., None] * b).sum_to_size(x2.shape)
-        return of_a, of_b
+            of_points = (weights.mT @ a - weights.sum(-2)[..., None] * b).sum_to_size(points.shape)
+        if any(ctx.needs_input_grad[1:]):
+            of_a = weights @ b - weights.sum(-1, keepdim=True) * a
+            apart = of_a.split([x.shape[-2] for x in sets], -2)
+            of_sets = [own.sum_to_size(x.shape) for own, x in zip(apart, sets, strict=True)]
+        return of_points, *of_sets
 
 
 class _SelfGram(torch.autograd.Function):
@@ -304,7 +252,7 @@ class _SelfGram(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         centre = robust_centre(x)
-        a = _relative(x, centre)
+        a = _relative(centre, x)
         covariance = _covariance_of_centred(a, a)
         covariance.diagonal(dim1=-2, dim2=-1).fill_(1.0)  # rounding would leave a distance of a point to itself
         ctx.save_for_backward(x, centre, covariance)
@@ -314,7 +262,7 @@ class _SelfGram(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         x, centre, covariance = ctx.saved_tensors
         weights = (gradients[0] + gradients[0].mT) * covariance
-        a = _relative(x, centre)
+        a = _relative(centre, x)
         return weights @ a - weights.sum(-1, keepdim=True) * a
 
 
@@ -396,9 +344,9 @@ def _log_exponential_diagonal(x: Tensor) -> Tensor:
 
 CANONICAL: dict[str, Canonical] = {
     "rbf": Canonical("rbf", squared_exponential, _zero, stationary=True),
-    "matern12": Canonical("matern12", matern12, _zero, stationary=True),
-    "matern32": Canonical("matern32", matern32, _zero, stationary=True),
-    "matern52": Canonical("matern52", matern52, _zero, stationary=True),
+    "matern12": Canonical("matern12", partial(matern, degree=0), _zero, stationary=True),
+    "matern32": Canonical("matern32", partial(matern, degree=1), _zero, stationary=True),
+    "matern52": Canonical("matern52", partial(matern, degree=2), _zero, stationary=True),
     "rq": Canonical("rq", rational_quadratic, _zero, stationary=True),
     "exponential": Canonical("exponential", exponential, _log_exponential_diagonal, stationary=False),
 }

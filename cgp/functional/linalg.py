@@ -44,11 +44,10 @@ def cholesky(matrix: Tensor, *, name: str, jitter: float | None = None) -> Tenso
 
     .. math:: L L^\top = A + \epsilon\,\overline{\operatorname{diag} A}\; I
 
-    The ladder is ``jitter``, then 1, 10 and 100 times the base (1e-5 in float32, 1e-8 in float64). Where the values
-    of a
-    tensor may be read without a synchronisation (on the CPU, outside a trace) it is climbed only by matrices that
-    fail; elsewhere the rung is chosen by ``torch.where`` and a failure is asserted asynchronously (under ``torch.func``
-    transforms, where nothing can be asserted, the factor of a failed matrix is NaN throughout).
+    The ladder is ``jitter``, then 1, 10 and 100 times the base (1e-5 in float32, 1e-8 in float64). Where values may be
+    read without a synchronisation (on the CPU, outside a trace) it is climbed only by matrices that fail; elsewhere the
+    rung is chosen by ``torch.where`` and a failure is asserted asynchronously (under ``torch.func`` transforms, where
+    nothing can be asserted, the factor of a failed matrix is NaN throughout).
 
     Args:
         matrix: symmetric positive (semi-)definite matrices, ``(*batch, n, n)``; the lower triangle is read.
@@ -79,195 +78,63 @@ def cholesky(matrix: Tensor, *, name: str, jitter: float | None = None) -> Tenso
 
 
 def solve_lower(factor: Tensor, rhs: Tensor) -> Tensor:
-    r"""Solution of a lower triangular system, :math:`L^{-1} B`.
-
-    Args:
-        factor: lower triangular, ``(*batch, n, n)``.
-        rhs: ``(*batch, n, k)``.
-
-    Returns:
-        ``(*batch, n, k)``.
-
-    Example:
-        >>> solve_lower(torch.tensor([[2.0, 0.0], [1.0, 1.0]]), torch.tensor([[2.0], [3.0]]))
-        tensor([[1.],
-                [2.]])
-    """
+    r"""Solution of a lower triangular system, :math:`L^{-1}B`; L ``(*batch, n, n)``, B ``(*batch, n, k)``."""
     return torch.linalg.solve_triangular(factor, rhs, upper=False)
 
 
 def inverse_factor(factor: Tensor) -> Tensor:
-    r"""Inverse of a small lower triangular factor, :math:`L^{-1}`, for repeated use by matrix products.
-
-    Meant for factors of a few dozen rows whose condition is bounded (jittered, or eigenvalues at least one): there it
-    is as
-    accurate as substitution and lets many right-hand sides be multiplied rather than solved.
-
-    Args:
-        factor: lower triangular, ``(*batch, m, m)``.
-
-    Returns:
-        Lower triangular, ``(*batch, m, m)``.
-
-    Example:
-        >>> inverse_factor(torch.tensor([[2.0, 0.0], [1.0, 1.0]]))
-        tensor([[ 0.5000,  0.0000],
-                [-0.5000,  1.0000]])
-    """
+    r"""Inverse of a small lower triangular factor, :math:`L^{-1}`, ``(*batch, m, m)``, for repeated use by products."""
+    # As accurate as substitution where the condition is bounded (jittered, or eigenvalues at least one), and faster.
     identity = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
     return torch.linalg.solve_triangular(factor, identity.expand_as(factor), upper=False)
 
 
 def log_determinant(factor: Tensor) -> Tensor:
-    r"""Log-determinant of the factored matrix, :math:`\log|A| = 2 \sum_i \log L_{ii}`.
-
-    Args:
-        factor: its lower Cholesky factor, ``(*batch, n, n)``.
-
-    Returns:
-        ``(*batch,)``, in nats.
-
-    Example:
-        >>> log_determinant(torch.eye(3) * 2.0)
-        tensor(4.1589)
-    """
+    r"""Log-determinant of the factored matrix, :math:`\log|A| = 2 \sum_i \log L_{ii}`, ``(*batch,)``."""
     return 2.0 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
 def whiten(covariance: Tensor) -> Tensor:
-    r"""Inverse factor of an inducing covariance, :math:`L^{-1}`, which turns Gram matrices into features.
-
-    It depends on the inducing inputs only: where they are weights, it can be computed once.
-
-    Args:
-        covariance: ``(*batch, m, m)``.
-
-    Returns:
-        Lower triangular, ``(*batch, m, m)``.
-
-    Example:
-        >>> whiten(torch.eye(2, dtype=torch.float64) * 4.0)
-        tensor([[0.5000, 0.0000],
-                [0.0000, 0.5000]], dtype=torch.float64)
-    """
+    r"""Inverse factor of an inducing covariance, :math:`L^{-1}`, ``(*batch, m, m)``: it turns Grams into features."""
     return inverse_factor(cholesky(covariance, name="covariance of the inducing inputs"))
 
 
 def solve(matrix: Tensor, rhs: Tensor, factor: Tensor) -> Tensor:
-    r"""Solution of a positive definite system, :math:`A^{-1}B`, whose backward pass does not differentiate a Cholesky.
-
-    Args:
-        matrix: A, ``(*batch, n, n)``.
-        rhs: B, ``(*batch, n, k)``.
-        factor: its lower Cholesky factor, ``(*batch, n, n)``.
-
-    Returns:
-        ``(*batch, n, k)``.
-
-    Example:
-        >>> solve(torch.tensor([[4.0]]), torch.tensor([[8.0]]), torch.tensor([[2.0]]))
-        tensor([[2.]])
-    """
+    r"""Solution of a positive definite system, :math:`A^{-1}B`; ``factor`` is chol A."""
+    # The backward pass, as those of the next two, does not differentiate a Cholesky factorisation.
     return _Solve.apply(matrix, rhs, factor) if may_own_backward() else torch.cholesky_solve(rhs, factor)
 
 
 def inverse(matrix: Tensor, whitening: Tensor) -> Tensor:
-    r"""Inverse of a small positive definite matrix, :math:`A^{-1} = W^\top W`, likewise.
-
-    Args:
-        matrix: A, ``(*batch, m, m)``.
-        whitening: W, the inverse of its lower Cholesky factor, ``(*batch, m, m)``.
-
-    Returns:
-        ``(*batch, m, m)``.
-
-    Example:
-        >>> inverse(torch.tensor([[4.0]]), torch.tensor([[0.5]]))
-        tensor([[0.2500]])
-    """
+    r"""Inverse of a small positive definite matrix, :math:`A^{-1} = W^\top W`, W the inverse of its factor."""
     return _Inverse.apply(matrix, whitening) if may_own_backward() else whitening.mT @ whitening
 
 
 def explained_variances(matrix: Tensor, columns: Tensor, factor: Tensor) -> Tensor:
-    r"""Quadratic forms of the inverse, :math:`c_i^\top A^{-1}c_i = \|L^{-1}c_i\|^2`, likewise.
-
-    Args:
-        matrix: A, ``(*batch, n, n)``.
-        columns: c, ``(*batch, n, k)``.
-        factor: L, the lower Cholesky factor of A, ``(*batch, n, n)``.
-
-    Returns:
-        ``(*batch, k)``, not negative.
-
-    Example:
-        >>> explained_variances(torch.tensor([[4.0]]), torch.tensor([[6.0]]), torch.tensor([[2.0]]))
-        tensor([9.])
-    """
+    r"""Quadratic forms of the inverse, :math:`c_i^\top A^{-1}c_i = \|L^{-1}c_i\|^2`, ``(*batch, k)``, L = chol A."""
     if may_own_backward():
         return _ExplainedVariances.apply(matrix, columns, factor)
     return solve_lower(factor, columns).square().sum(-2)
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
-    """Matrix product, ``a @ b``.
-
-    Args:
-        a: ``(*batch, n, k)``.
-        b: ``(*batch, k, m)``.
-
-    Returns:
-        ``(*batch, n, m)``.
-
-    Example:
-        >>> product(torch.ones(1, 2), torch.ones(2, 1))
-        tensor([[2.]])
-    """
+    """Matrix product ``a @ b``, which keeps its operands, not copies of them."""
     return _Product.apply(a, b) if may_own_backward() else a @ b
 
 
 def quadratic_forms(columns: Tensor, matrix: Tensor) -> Tensor:
-    r"""Quadratic form of each column, :math:`a_i^\top M a_i`.
-
-    Args:
-        columns: ``(*batch, m, n)``.
-        matrix: M, ``(*batch, m, m)``.
-
-    Returns:
-        ``(*batch, n)``.
-
-    Example:
-        >>> quadratic_forms(torch.ones(2, 1), 3.0 * torch.eye(2))
-        tensor([6.])
-    """
+    r"""Quadratic form of each column, :math:`a_i^\top M a_i`, ``(*batch, n)``."""
     return _QuadraticForms.apply(columns, matrix) if may_own_backward() else ((matrix @ columns) * columns).sum(-2)
 
 
 def in_functorch() -> bool:
-    """Whether a ``torch.func`` transform is active.
-
-    Returns:
-        True inside ``vmap``, ``grad``, ``jvp`` and their kin.
-
-    Example:
-        >>> in_functorch()
-        False
-    """
+    """Whether a ``torch.func`` transform is active."""
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def may_own_backward() -> bool:
-    """Whether an ``autograd.Function`` is of use here: neither compiled, nor transformed, nor differentiated forwards.
-
-    A compiler fuses and recomputes by itself; ``torch.func`` and forward-mode differentiation need every step in the
-    open. The plain formula is taken there.
-
-    Returns:
-        True in ordinary eager execution.
-
-    Example:
-        >>> may_own_backward(), torch.func.vmap(lambda x: x * may_own_backward())(torch.ones(1))
-        (True, tensor([0.]))
-    """
+    """Whether an ``autograd.Function`` is of use: neither compiled, nor transformed, nor differentiated forwards."""
+    # A compiler fuses and recomputes by itself; transforms and forward mode need every step of the plain formula.
     return not (torch.compiler.is_compiling() or in_functorch() or forward_ad._current_level >= 0)
 
 
@@ -277,22 +144,7 @@ def open_backward(
     gradients: Sequence[Tensor | None],
     needed: Sequence[bool],
 ) -> tuple[Tensor | None, ...]:
-    """Gradients by the plain formula, with a graph: those of a backward pass that is differentiated again.
-
-    Args:
-        outputs: of the plain formula of the arguments; None where there is none.
-        arguments: what it was computed of.
-        gradients: of the outputs.
-        needed: which arguments need a gradient.
-
-    Returns:
-        One for each argument, None where it is not needed.
-
-    Example:
-        >>> x = torch.tensor(3.0, requires_grad=True)
-        >>> open_backward([x * x], [x, 1.0], [torch.tensor(1.0)], [True, False])[0]
-        tensor(6., grad_fn=<AddBackward0>)
-    """
+    """Gradients of a plain formula, with a graph: for a backward pass that is differentiated again."""
     wanted = [x for x, needs in zip(arguments, needed, strict=True) if needs]
     pairs = [(y, g) for y, g in zip(outputs, gradients, strict=True) if y is not None]
     found = iter(torch.autograd.grad([y for y, _ in pairs], wanted, [g for _, g in pairs], create_graph=True))
@@ -343,8 +195,6 @@ class _ExplainedVariances(torch.autograd.Function):
 
 
 class _Product(torch.autograd.Function):
-    """Matrix product that keeps its operands, not copies of them."""
-
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
         ctx.save_for_backward(a, b)
@@ -359,8 +209,6 @@ class _Product(torch.autograd.Function):
 
 
 class _QuadraticForms(torch.autograd.Function):
-    """Quadratic forms that keep columns and matrix alone."""
-
     @staticmethod
     def forward(ctx: Any, columns: Tensor, matrix: Tensor) -> Tensor:
         ctx.save_for_backward(columns, matrix)

@@ -54,20 +54,8 @@ def noise(seed: int, sign: float = 1.0) -> Iterator[None]:
 
 
 def standard_normal(like: Tensor, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None) -> Tensor:
-    """Standard normal numbers for draws.
-
-    Args:
-        like: a tensor with the shape, dtype and device of one draw.
-        sample_shape: shape of the draws.
-        generator: source of randomness; None is the thread's (see :func:`noise`), or torch's global one without it.
-
-    Returns:
-        ``(*sample_shape, *like.shape)``.
-
-    Example:
-        >>> standard_normal(torch.zeros(3, 2), torch.Size([5])).shape
-        torch.Size([5, 3, 2])
-    """
+    """Standard normal numbers for draws, ``(*sample_shape, *like.shape)``, of the dtype and device of ``like``."""
+    # Without a generator the thread's source is used (see noise), or torch's global one.
     shape = (*sample_shape, *like.shape)
     source = None if generator is not None or torch.compiler.is_compiling() else _SOURCE.get()
     if source is None:

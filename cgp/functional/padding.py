@@ -1,9 +1,8 @@
 """Exact treatment of padded tokens: masking a token equals removing it.
 
-``padding`` is bool, True where a token is padding, of shape ``(*batch, n)`` that broadcasts against a Gram matrix's
-batch
-shape. Off-diagonals of padded tokens are zero in every Gram matrix; after noise is added, their diagonal is one
-in every matrix that is factorised, so that they add nothing to solves and log-determinants.
+``padding`` is bool, True where a token is padding, ``(*batch, n)``, and broadcasts against a Gram matrix's batch shape.
+Off-diagonals of padded tokens are zero in every Gram matrix; after noise is added, their diagonal is one in every
+matrix that is factorised, so that they add nothing to solves and log-determinants.
 """
 
 from __future__ import annotations
@@ -11,43 +10,21 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["add_noise", "count_tokens", "mask_gram", "mask_tokens"]
+__all__ = ["add_noise", "count_tokens", "mask_gram", "mask_tokens", "mask_variances"]
 
 
 def mask_tokens(values: Tensor, padding: Tensor | None) -> Tensor:
-    """Values per token with those of padded tokens set to zero.
-
-    Args:
-        values: ``(*batch, n, d)``.
-        padding: ``(*batch, n)`` or None.
-
-    Returns:
-        ``(*batch, n, d)``.
-
-    Example:
-        >>> mask_tokens(torch.ones(2, 1), torch.tensor([False, True]))
-        tensor([[1.],
-                [0.]])
-    """
+    """Values per token, ``(*batch, n, d)``, with those of padded tokens set to zero."""
     return values if padding is None else values.masked_fill(padding[..., None], 0.0)
 
 
+def mask_variances(variances: Tensor, padding: Tensor | None) -> Tensor:
+    """Numbers per token, ``(*batch, n)``, with those of padded tokens set to zero."""
+    return variances if padding is None else variances.masked_fill(padding, 0.0)
+
+
 def mask_gram(gram: Tensor, rows: Tensor | None = None, columns: Tensor | None = None) -> Tensor:
-    """Gram matrix with the rows and columns of padded tokens set to zero.
-
-    Args:
-        gram: ``(*batch, n, m)``.
-        rows: padding of the row tokens, ``(*batch, n)``, or None.
-        columns: padding of the column tokens, ``(*batch, m)``, or None.
-
-    Returns:
-        ``(*batch, n, m)``.
-
-    Example:
-        >>> mask_gram(torch.ones(2, 2), columns=torch.tensor([False, True]))
-        tensor([[1., 0.],
-                [1., 0.]])
-    """
+    """Gram matrix, ``(*batch, n, m)``, with the rows and columns of padded tokens set to zero."""
     if rows is not None:
         gram = gram.masked_fill(rows[..., :, None], 0.0)
     if columns is not None:
@@ -80,19 +57,7 @@ def add_noise(covariance: Tensor, noise: Tensor | float, padding: Tensor | None 
 
 
 def count_tokens(like: Tensor, padding: Tensor | None) -> Tensor:
-    """Number of real tokens.
-
-    Args:
-        like: per-token values, ``(*batch, n)``, for size, dtype and device.
-        padding: ``(*batch, n)`` or None.
-
-    Returns:
-        ``()`` or the batch shape of ``padding``, in the dtype of ``like``.
-
-    Example:
-        >>> count_tokens(torch.zeros(3), torch.tensor([False, False, True]))
-        tensor(2.)
-    """
+    """Number of real tokens, ``()`` or the batch shape of ``padding``, in the dtype of ``like`` ``(*batch, n)``."""
     if padding is None:
         return like.new_tensor(like.shape[-1])
     return (~padding).sum(-1).to(like.dtype)

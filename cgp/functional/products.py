@@ -12,24 +12,18 @@ from .linalg import may_own_backward, open_backward
 
 __all__ = ["column_quadratic_forms"]
 
-_CACHED = 2**18  # products of two features at a time on a CPU; elsewhere more, lest there be many small launches
+_CACHED = 2**18  # products of two features at a time on a CPU; elsewhere more, for fewer launches
 
 
 def column_quadratic_forms(rows: Tensor, matrices: Tensor) -> Tensor:
-    r"""Quadratic forms of each row in several symmetric matrices, :math:`a_i^\top M_c a_i`.
-
-    By one product a head with all products of two features, each pair once.
+    r"""Quadratic forms of each row in several symmetric matrices, :math:`a_i^\top M_c a_i`, each pair of features once.
 
     Args:
         rows: ``(*batch, h, n, m)``.
-        matrices: :math:`M_c`, symmetric, ``(h, c, m, m)``.
+        matrices: :math:`M_c`, ``(h, c, m, m)``.
 
     Returns:
         ``(*batch, h, n, c)``.
-
-    Example:
-        >>> column_quadratic_forms(torch.ones(1, 3, 2), torch.eye(2).expand(1, 4, 2, 2)).shape
-        torch.Size([1, 3, 4])
     """
     first, second = torch.tril_indices(rows.shape[-1], rows.shape[-1], device=rows.device)
     weights = matrices[..., first, second] * (2.0 - (first == second).to(matrices.dtype))  # (h, c, m (m + 1) / 2)

@@ -5,9 +5,9 @@ CGPT section 4.2, (30)-(35), appendices C-E. All covariances enter whitened by t
 :math:`u \sim N(0, I)` and :math:`z_p = A_p^\top u` plus what they do not explain. Keys observed as
 :math:`Z = A_k^\top u + N(0, \Sigma)` make it
 
-.. math:: u \mid Z \sim N(D^{-1}A_k\Sigma^{-1}Z,\; D^{-1}), \qquad D = I + A_k\Sigma^{-1}A_k^\top
+.. math:: u \mid Z \sim N(\Lambda^{-1}A_k\Sigma^{-1}Z,\; \Lambda^{-1}), \qquad \Lambda = I + A_k\Sigma^{-1}A_k^\top
 
-(eigenvalues of D are at least one), and queries :math:`N(A_q^\top m,\; A_q^\top SA_q + \delta)` for
+(eigenvalues of Λ are at least one), and queries :math:`N(A_q^\top m,\; A_q^\top SA_q + \delta)` for
 :math:`u \sim N(m, S)`, with :math:`\delta = \operatorname{diag}(K_q - A_q^\top A_q)`. Attention has targets
 :math:`Z = (A_k^\top A_k + \sigma^2I)V`, for which :math:`m = A_kV`: attention of rank m.
 Nothing n × n is formed: time O(n m (m + s)), memory O(n m).
@@ -22,9 +22,9 @@ from torch import Tensor
 
 from .correlated import check_objective
 from .gaussians import Gaussian, LowRankGaussian, lazy, log_normal
-from .kernels import Canonical
+from .kernels import Canonical, gram_of_sets
 from .linalg import cholesky, inverse, inverse_factor, log_determinant, product, quadratic_forms
-from .padding import add_noise, count_tokens, mask_gram, mask_tokens
+from .padding import add_noise, count_tokens, mask_gram, mask_tokens, mask_variances
 
 __all__ = [
     "APPROXIMATIONS",
@@ -38,24 +38,32 @@ __all__ = [
 APPROXIMATIONS = ("dtc", "sor")
 
 
-def features(kernel: Canonical, points: Tensor, whitening: Tensor, x: Tensor) -> Tensor:
-    r"""Whitened features, :math:`A = L^{-1}K_{mx}`.
+def features(kernel: Canonical, points: Tensor, whitening: Tensor, *sets: Tensor) -> tuple[Tensor, ...]:
+    r"""Whitened features, :math:`A = L^{-1}K_{mx}`, of several sets of tokens.
 
     Args:
         kernel: the canonical covariance.
         points: inducing inputs, ``(*batch, m, s)``, or ``(h, m, s)`` where the whole batch shares them.
-        whitening: :math:`L^{-1}`, see :func:`~cgp.functional.linalg.whiten`, of the same batch shape.
-        x: points of a process, ``(*batch, h, N, s)``.
+        whitening: :math:`L^{-1}`, ``(*batch, m, m)`` or ``(h, m, m)``.
+        *sets: points of a process each, ``(*batch, h, N, s)``.
 
     Returns:
-        ``(*batch, h, m, N)``, its transpose contiguous.
+        For each set, ``(*batch, h, m, N)``, its transpose contiguous.
 
     Example:
         >>> from cgp.functional.kernels import canonical
-        >>> features(canonical("rbf"), torch.zeros(1, 1, 2), torch.ones(1, 1, 1), torch.zeros(5, 1, 3, 2)).shape
+        >>> features(canonical("rbf"), torch.zeros(1, 1, 2), torch.ones(1, 1, 1), torch.zeros(5, 1, 3, 2))[0].shape
         torch.Size([5, 1, 1, 3])
     """
-    return (kernel.gram(x, points) @ whitening.mT).mT
+    if points.dim() > 3 or sets[0].dim() <= 3:
+        rows = gram_of_sets(kernel, sets, points) @ whitening.mT
+        return tuple(own.contiguous().mT for own in rows.split([x.shape[-2] for x in sets], -2))
+    # Sets and sequences of the batch one below the other: one product per head.
+    by_head = [x.movedim(-3, 0) for x in sets]
+    flat = [x.flatten(1, -2) for x in by_head]
+    rows = gram_of_sets(kernel, flat, points) @ whitening.mT
+    apart = zip(rows.split([x.shape[-2] for x in flat], -2), by_head, strict=True)
+    return tuple(own.unflatten(1, x.shape[1:-1]).movedim(0, -3).contiguous().mT for own, x in apart)
 
 
 class InducingGaussian:
@@ -86,7 +94,7 @@ class InducingGaussian:
 
 
 class InducingPosterior(InducingGaussian):
-    r"""The whitened inducing variables given observations, :math:`N(D^{-1}A\Sigma^{-1}Z,\; D^{-1})`.
+    r"""The whitened inducing variables given observations, :math:`N(\Lambda^{-1}A\Sigma^{-1}Z,\; \Lambda^{-1})`.
 
     Args:
         gram: :math:`A\Sigma^{-1}A^\top`, ``(*batch, m, m)``: a sum over observations, which may come in parts.
@@ -104,16 +112,7 @@ class InducingPosterior(InducingGaussian):
 
     @classmethod
     def of_targets(cls, features: Tensor, targets: Tensor, noise: Tensor | float) -> InducingPosterior:
-        r"""Condition on observations.
-
-        Args:
-            features: A, ``(*batch, m, n)``, zero at padded tokens.
-            targets: Z, ``(*batch, n, s)``.
-            noise: the observation variance, a number or broadcastable to ``(*batch, n)``.
-
-        Returns:
-            The posterior.
-        """
+        r"""Condition on targets Z ``(*batch, n, s)``; noise is a number or broadcastable to ``(*batch, n)``."""
         if isinstance(noise, Tensor) and noise.dim() and noise.shape[-1] != 1:  # each observation has its own
             weighted = features / noise[..., None, :]
             return cls(weighted @ features.mT, weighted @ targets)
@@ -122,32 +121,23 @@ class InducingPosterior(InducingGaussian):
 
     @classmethod
     def of_values(cls, features: Tensor, values: Tensor | None, noise: Tensor | float) -> InducingPosterior:
-        r"""Condition on the targets of attention, :math:`Z = (A^\top A + \sigma^2I)V`.
-
-        Args:
-            features: A, ``(*batch, m, n)``, zero at padded tokens.
-            values: V, ``(*batch, n, s)``; None: only the covariance is asked for.
-            noise: :math:`\sigma^2`, a number or broadcastable to ``(*batch, 1)``.
-
-        Returns:
-            The posterior.
-        """
+        r"""Condition on attention's :math:`Z = (A^\top A + \sigma^2I)V`, or only the covariance."""
         location = None if values is None else product(features, values)
         return cls(product(features, features.mT) / _columns(noise), location=location)
 
     @lazy
     def precision(self) -> Tensor:
-        """D, ``(*batch, m, m)``."""
+        """Λ, ``(*batch, m, m)``."""
         return add_noise(self.gram, 1.0)
 
     @lazy
     def factor(self) -> Tensor:
-        r""":math:`\operatorname{chol}D`, ``(*batch, m, m)``."""
+        r""":math:`\operatorname{chol}\Lambda`, ``(*batch, m, m)``."""
         return cholesky(self.precision, name="I + AA'/noise", jitter=0.0)
 
     @lazy
     def whitening(self) -> Tensor:
-        r"""W, the inverse of the factor: :math:`D^{-1} = W^\top W`, ``(*batch, m, m)``."""
+        r"""W, the inverse of the factor: :math:`\Lambda^{-1} = W^\top W`, ``(*batch, m, m)``."""
         return inverse_factor(self.factor)
 
     @lazy
@@ -170,7 +160,7 @@ class InducingPosterior(InducingGaussian):
 
     @lazy
     def log_det(self) -> Tensor:
-        """Log-determinant of D, ``(*batch,)``."""
+        """Log-determinant of Λ, ``(*batch,)``."""
         return log_determinant(self.factor)
 
     def log_evidence(self, squares: Tensor, log_noise: Tensor | float, count: Tensor | int) -> Tensor:
@@ -189,11 +179,7 @@ class InducingPosterior(InducingGaussian):
         return log_normal(squares - explained, self.log_det + log_noise, count, self.projection.shape[-1])
 
     def kl_divergence(self) -> Tensor:
-        r"""Divergence from the prior N(0, I), :math:`\tfrac12[\operatorname{tr}D^{-1} + m^\top m - M + \log|D|]`.
-
-        Returns:
-            ``(*batch,)``, in nats, summed over the columns.
-        """
+        r"""Divergence from N(0, I), :math:`\tfrac12[\operatorname{tr}\Lambda^{-1} + m^\top m - M + \log|\Lambda|]`."""
         size, columns = self.location.shape[-2:]
         spread = columns * (self.whitening.square().sum((-2, -1)) - size + self.log_det)
         return 0.5 * (spread + self.location.square().sum((-2, -1)))
@@ -265,7 +251,7 @@ class SparsePosterior(Gaussian):
     def diagonal(self) -> Tensor:
         r""":math:`\delta`, the part of the variance that the inducing variables do not carry, ``(*batch, Nq)``."""
         diagonal = self.residual if self.approximation == "dtc" else self.residual + self.noise
-        return diagonal if self.padding is None else diagonal.masked_fill(self.padding, 0.0)
+        return mask_variances(diagonal, self.padding)
 
     @lazy
     def residual(self) -> Tensor:
@@ -285,7 +271,8 @@ class SparseCorrelatedPosterior(SparsePosterior):
     Direct: queries and keys share the inducing variables, :math:`\mu = A_q^\top A_kV`. Latent: the hop from the keys
     ends in the latent process, which is observed again with noise,
 
-    .. math:: m = \sigma^{-2}JD_k^{-1}A_kV, \quad S = D_o^{-1} + J(D_o^{-1} + D_k^{-1}J), \quad J = I - D_o^{-1}
+    .. math:: m = \sigma^{-2}J\Lambda_k^{-1}A_kV, \quad S = \Lambda_o^{-1} + J(\Lambda_o^{-1} + \Lambda_k^{-1}J),
+        \quad J = I - \Lambda_o^{-1}
 
     (CGPT (33)-(35), appendix D with the outer products of means cancelled).
 
@@ -362,19 +349,13 @@ class SparseCorrelatedPosterior(SparsePosterior):
     def log_density(self, objective: str = "marginal") -> Tensor:
         r"""Log-density of the attention output and the keys' targets, in O(n m²): CGPT (36)-(44), errors mended.
 
-        With :math:`\nu` the predictive mean, observed with noise :math:`\sigma^2`, which bounds it:
-
-        * "marginal": :math:`\log N(\nu; 0, Q_q + \delta + \sigma^2I) + \log N(Z; 0, Q_k + \sigma^2I)`;
-        * "joint": :math:`-\tfrac12\log|2\pi(V + \sigma^2I)| + \log N(Z; 0, Q_k + \sigma^2I)`.
+        As :meth:`.ExactPosterior.log_density`, with :math:`Q_q + \delta` for :math:`K_q`, :math:`Q_k` for :math:`K_k`.
 
         Args:
             objective: "marginal" or "joint".
 
         Returns:
-            ``(*batch,)``, in nats, summed over tokens and columns.
-
-        Raises:
-            ValueError: if the objective is unknown.
+            ``(*batch,)``, in nats.
         """
         check_objective(objective)
         is_joint = objective == "joint"

@@ -13,16 +13,27 @@ leave it as it is, and a key with a bias of minus infinity is no key.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from .causal import explained_by_prefixes, up_to
+from .correlated import ExactPosterior
 from .kernels import squared_exponential
-from .linalg import cholesky, inverse_factor, solve_lower
+from .linalg import cholesky, solve_lower
 from .padding import add_noise, mask_gram
+from .sparse_correlated import InducingPosterior, SparsePosterior
 
-__all__ = ["Visibility", "exact_covariance", "exact_variance", "read_visibility", "sparse_root", "sparse_variance"]
+__all__ = [
+    "Visibility",
+    "exact_posterior",
+    "exact_variance",
+    "read_visibility",
+    "sparse_posterior",
+    "sparse_variance",
+]
 
 _PIECE = 2**24  # numbers in the Gram matrices of a piece of the queries
 
@@ -67,15 +78,33 @@ def read_visibility(mask: Tensor | None, num_queries: int, num_keys: int, *, is_
         return Visibility(offset=0 if is_causal and num_queries > 1 else None)
     seen = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
     if is_causal:
-        seen = seen & _up_to(num_queries, num_keys, 0, seen.device)
+        seen = seen & up_to(num_queries, num_keys, device=seen.device)
     if torch.compiler.is_compiling():  # a compiler cannot look
         return Visibility(pairs=seen)
     if seen.shape[-2] == 1 or bool((seen == seen[..., :1, :]).all()):
         return Visibility(hidden=_unless_none(~seen[..., 0, :]))
     offset, real = num_keys - num_queries, seen.any(-2)
-    if bool((seen == (real[..., None, :] & _up_to(num_queries, num_keys, offset, seen.device))).all()):
+    if bool((seen == (real[..., None, :] & up_to(num_queries, num_keys, offset, seen.device))).all()):
         return Visibility(hidden=_unless_none(~real), offset=offset)
     return Visibility(pairs=seen)
+
+
+def exact_posterior(q: Tensor, k: Tensor, noise: Tensor | float, hidden: Tensor | None = None) -> ExactPosterior:
+    """Zero-mean posterior of queries ``(*batch, Nq, s)`` that see the same keys; noise a number or ``(h,)``."""
+    return ExactPosterior(
+        squared_exponential(q, k),
+        squared_exponential(k),
+        q.new_ones(()).expand(q.shape[:-1]),
+        noise=_spread(noise, 1),
+        K_q=partial(squared_exponential, q),
+        key_padding=hidden,
+    )
+
+
+def sparse_posterior(A_q: Tensor, A_k: Tensor, noise: Tensor | float, hidden: Tensor | None = None) -> SparsePosterior:
+    """The same through inducing inputs, of whitened features ``(*batch, m, N)``."""
+    inducing = InducingPosterior.of_values(mask_gram(A_k, None, hidden), None, _spread(noise, 1))
+    return SparsePosterior(A_q, inducing, A_q.new_ones(()).expand_as(A_q[..., 0, :]))
 
 
 def exact_variance(q: Tensor, k: Tensor, noise: Tensor | float, visible: Visibility) -> Tensor:
@@ -96,26 +125,11 @@ def exact_variance(q: Tensor, k: Tensor, noise: Tensor | float, visible: Visibil
     """
     if visible.pairs is not None:
         return _one_by_one(q, k, noise, visible.pairs)
-    explained = _whitened(q, k, noise, visible.hidden).square()  # (*batch, Nk, Nq)
-    if visible.offset is not None:
-        explained = explained * _up_to(q.shape[-2], k.shape[-2], visible.offset, q.device).mT
-    return (1.0 - explained.sum(-2)).clamp(min=0.0)
-
-
-def exact_covariance(q: Tensor, k: Tensor, noise: Tensor | float, hidden: Tensor | None = None) -> Tensor:
-    """Covariance of queries that see the same keys, :math:`R_q - R_{qk}(R_k + σ²I)^{-1}R_{kq}`.
-
-    Args:
-        q: ``(*batch, Nq, s)``.
-        k: ``(*batch, Nk, s)``.
-        noise: variance of the keys, a number or ``(h,)``.
-        hidden: keys that no query sees, ``(*batch, Nk)``, or None.
-
-    Returns:
-        ``(*batch, Nq, Nq)``.
-    """
-    whitened = _whitened(q, k, noise, hidden)
-    return squared_exponential(q) - whitened.mT @ whitened
+    posterior = exact_posterior(q, k, noise, visible.hidden)
+    if visible.offset is None:
+        return posterior.variance
+    explained = explained_by_prefixes(posterior.C, posterior.factor, visible.offset)
+    return (posterior.prior_variance - explained).clamp(min=0.0)
 
 
 def sparse_variance(A_q: Tensor, A_k: Tensor, noise: Tensor | float, visible: Visibility) -> Tensor:
@@ -132,9 +146,8 @@ def sparse_variance(A_q: Tensor, A_k: Tensor, noise: Tensor | float, visible: Vi
     Returns:
         ``(*batch, Nq)``, in [0, 1].
     """
-    own = (1.0 - A_q.square().sum(-2)).clamp(min=0.0)
     if visible.is_common:
-        return own + (_inverse_capacitance(A_k, noise, visible.hidden) @ A_q).square().sum(-2)
+        return sparse_posterior(A_q, A_k, noise, visible.hidden).variance
     b = A_k.mT / _spread(noise, 2) ** 0.5  # (*batch, Nk, m)
     if visible.offset is not None:
         outer = mask_gram(b, visible.hidden)[..., :, None] * b[..., None, :]
@@ -144,37 +157,9 @@ def sparse_variance(A_q: Tensor, A_k: Tensor, noise: Tensor | float, visible: Vi
         assert visible.pairs is not None
         outer = b[..., :, None] * b[..., None, :]
         sums = (visible.pairs.to(b.dtype) @ outer.flatten(-2)).unflatten(-1, (b.shape[-1],) * 2)
-    factor = cholesky(_identity(b) + sums, name="I + bb' of each query", jitter=0.0)
-    return own + solve_lower(factor, A_q.mT[..., None])[..., 0].square().sum(-1)
-
-
-def sparse_root(A_q: Tensor, A_k: Tensor, noise: Tensor | float, hidden: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Covariance through inducing inputs of queries that see the same keys: low rank plus diagonal.
-
-    Args:
-        A_q: whitened features of the queries, ``(*batch, m, Nq)``.
-        A_k: whitened features of the keys, ``(*batch, m, Nk)``.
-        noise: variance of the keys, a number or ``(h,)``.
-        hidden: keys that no query sees, ``(*batch, Nk)``, or None.
-
-    Returns:
-        Root ``(*batch, Nq, m)`` and diagonal ``(*batch, Nq)``.
-    """
-    root = (_inverse_capacitance(A_k, noise, hidden) @ A_q).mT
-    return root, (1.0 - A_q.square().sum(-2)).clamp(min=0.0)
-
-
-def _whitened(q: Tensor, k: Tensor, noise: Tensor | float, hidden: Tensor | None) -> Tensor:
-    """Cholesky-whitened cross-covariance, ``(*batch, Nk, Nq)``."""
-    R_k = mask_gram(squared_exponential(k), hidden, hidden)
-    L_k = cholesky(add_noise(R_k, _spread(noise, 1), hidden), name="R_k + noise", jitter=0.0)
-    return solve_lower(L_k, mask_gram(squared_exponential(k, q), hidden))
-
-
-def _inverse_capacitance(A_k: Tensor, noise: Tensor | float, hidden: Tensor | None) -> Tensor:
-    """:math:`C^{-1}` with :math:`CC^T = I + A_kA_k^T/σ²`, ``(*batch, m, m)``."""
-    b = mask_gram(A_k, None, hidden) / _spread(noise, 2) ** 0.5
-    return inverse_factor(cholesky(_identity(b.mT) + b @ b.mT, name="I + A A' / noise", jitter=0.0))
+    factor = cholesky(add_noise(sums, 1.0), name="I + bb' of each query", jitter=0.0)
+    explained = solve_lower(factor, A_q.mT[..., None])[..., 0].square().sum(-1)
+    return explained + (1.0 - A_q.square().sum(-2)).clamp(min=0.0)
 
 
 def _one_by_one(q: Tensor, k: Tensor, noise: Tensor | float, pairs: Tensor) -> Tensor:
@@ -193,16 +178,8 @@ def _one_by_one(q: Tensor, k: Tensor, noise: Tensor | float, pairs: Tensor) -> T
     return torch.cat(pieces, -1)
 
 
-def _up_to(num_queries: int, num_keys: int, offset: int, device: torch.device) -> Tensor:
-    return torch.ones(num_queries, num_keys, dtype=torch.bool, device=device).tril(offset)
-
-
 def _unless_none(hidden: Tensor) -> Tensor | None:
     return hidden if bool(hidden.any()) else None
-
-
-def _identity(features: Tensor) -> Tensor:
-    return torch.eye(features.shape[-1], dtype=features.dtype, device=features.device)
 
 
 def _spread(noise: Tensor | float, dims: int) -> Tensor | float:

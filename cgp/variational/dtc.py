@@ -24,12 +24,12 @@ __all__ = ["DTCVariationalStrategy"]
 class DTCVariationalStrategy(Module):
     r"""Inducing variables whose variational distribution is the best one given the data, recomputed, not stored.
 
-    With :math:`A = L^{-1}K_{mX}`, :math:`L = \operatorname{chol}K_{mm}` and :math:`D = I + AA^\top/\sigma^2`, the
+    With :math:`A = L^{-1}K_{mX}`, :math:`L = \operatorname{chol}K_{mm}` and :math:`\Lambda = I + AA^\top/\sigma^2`, the
     whitened inducing
     variables have
 
-    .. math:: q(u) = N(D^{-1}A(y - \mu)/\sigma^2,\; D^{-1}), \qquad
-        f(x) \mid y \sim N\big(\mu + a^\top D^{-1}A(y - \mu)/\sigma^2,\; \delta(x) + a^\top D^{-1}a\big)
+    .. math:: q(u) = N(\Lambda^{-1}A(y - \mu)/\sigma^2,\; \Lambda^{-1}), \qquad
+        f(x) \mid y \sim N\big(\mu + a^\top \Lambda^{-1}A(y - \mu)/\sigma^2,\; \delta(x) + a^\top \Lambda^{-1}a\big)
 
     with :math:`\delta` the prior variance that the inducing inputs do not explain, kept as a diagonal (DTC's test
     conditional). It stands alone in an
@@ -106,13 +106,7 @@ class DTCVariationalStrategy(Module):
         return _single_output(LowRankGaussian(mean[..., None] + posterior.mean, posterior.root, posterior.diagonal))
 
     def kl_divergence(self) -> Tensor:
-        r"""Divergence of the best distribution from the prior.
-
-        .. math:: \tfrac12\big[\operatorname{tr}D^{-1} + \|D^{-1}A(y-\mu)/\sigma^2\|^2 - m + \log|D|\big]
-
-        Returns:
-            ``()``, in nats.
-        """
+        """Divergence of the best distribution from the prior, ``()``, in nats."""
         return self._optimum(self._whitening()).kl_divergence()
 
     def _optimum(self, whitening: Tensor) -> InducingPosterior:

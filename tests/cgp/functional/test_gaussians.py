@@ -30,7 +30,7 @@ def covariance(g) -> np.ndarray:
     return np.diag(g.variance) if isinstance(g, MarginalGaussian) else g.covariance.numpy()
 
 
-@pytest.mark.parametrize("make", [dense, low_rank, marginal])
+@pytest.mark.parametrize("make", [dense, low_rank])
 def test_log_density_matches_scipy(make):
     g, value = make(), torch.randn(N, S, dtype=torch.float64)
     expected = sum(multivariate_normal(g.mean[:, c], covariance(g)).logpdf(value[:, c]) for c in range(S))

@@ -121,7 +121,7 @@ def test_inducing_inputs_at_the_data_make_the_sparse_form_exact(coupling):
     if coupling == "direct":
         exact = ExactPosterior(gram(p.q, p.k), K_k, ones(p.q), values=p.v, **options)
     else:  # CGPT's sparse targets are V itself
-        C = latent_coupling(gram(p.q, p.o), gram(p.o), gram(p.k, p.o), noise=NOISE)
+        C = latent_coupling(gram(p.q, p.o), gram(p.o), gram(p.o, p.k), noise=NOISE)
         exact = ExactPosterior(C, K_k, ones(p.q), targets=p.v, **options)
     sparse = POSTERIORS[coupling](p)
     torch.testing.assert_close(sparse.mean, exact.mean, rtol=1e-6, atol=1e-7)

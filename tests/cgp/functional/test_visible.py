@@ -9,10 +9,10 @@ from cgp.functional.kernels import squared_exponential
 from cgp.functional.linalg import solve_lower
 from cgp.functional.visible import (
     Visibility,
-    exact_covariance,
+    exact_posterior,
     exact_variance,
     read_visibility,
-    sparse_root,
+    sparse_posterior,
     sparse_variance,
 )
 
@@ -121,11 +121,11 @@ def test_a_query_without_keys_has_the_prior_variance():
 def test_joint_covariances_have_the_marginals_on_their_diagonal():
     q, k = points(5, 7)
     hidden = ~padding(7)[:, :, 0]
-    covariance = exact_covariance(q, k, NOISE, hidden)
+    covariance = exact_posterior(q, k, NOISE, hidden).covariance
     variance = exact_variance(q, k, NOISE, Visibility(hidden=hidden))
     torch.testing.assert_close(covariance.diagonal(dim1=-2, dim2=-1), variance)
     assert torch.linalg.eigvalsh(covariance).min() > -1e-12
     A_q, A_k = 0.3 * torch.randn(3, 2, 4, 5).double(), 0.3 * torch.randn(3, 2, 4, 7).double()
-    root, diagonal = sparse_root(A_q, A_k, NOISE, hidden)
+    posterior = sparse_posterior(A_q, A_k, NOISE, hidden)
     expected = sparse_variance(A_q, A_k, NOISE, Visibility(hidden=hidden))
-    torch.testing.assert_close(root.square().sum(-1) + diagonal, expected)
+    torch.testing.assert_close(posterior.root.square().sum(-1) + posterior.diagonal, expected)
