@@ -68,10 +68,6 @@ def landmarks(tokens: Tensor, count: int, padding: Tensor | None = None) -> Tens
 
     Returns:
         ``(*batch, p, d)``; zero where no token is real.
-
-    Example:
-        >>> landmarks(torch.arange(5.0)[:, None], 3, torch.tensor([True, False, False, True, False]))[:, 0]
-        tensor([1., 2., 4.])
     """
     steps, last = torch.arange(count, device=tokens.device), max(count - 1, 1)
     if padding is None:
@@ -95,11 +91,6 @@ def primal_weights(landmark_tokens: Tensor, weight_e: Tensor, weight_r: Tensor) 
 
     Returns:
         Each ``(*batch, s, r)``.
-
-    Example:
-        >>> one = torch.ones(1, 1)
-        >>> primal_weights(2 * one, one, 3 * one)
-        (tensor([[2.]]), tensor([[6.]]))
     """
     both = landmark_tokens.mT @ torch.cat([weight_e, weight_r], -1)
     of_e, of_r = both.split([weight_e.shape[-1], weight_r.shape[-1]], -1)
@@ -117,11 +108,6 @@ def projections(phi_q: Tensor, phi_k: Tensor, primal_e: Tensor, primal_r: Tensor
 
     Returns:
         The projections and the trace that couples them.
-
-    Example:
-        >>> one = torch.ones(1, 1)
-        >>> projections(2 * one, 3 * one, one, one)
-        Projections(e=tensor([[2.]]), r=tensor([[3.]]), trace=tensor(1.))
     """
     return Projections(phi_q @ primal_e, phi_k @ primal_r, (primal_e * primal_r).sum((-2, -1)))
 
@@ -139,11 +125,6 @@ def merge_branches(e: Tensor, r: Tensor, branches: str = "both", merge_map: Tens
 
     Returns:
         ``(*batch, n, r)``.
-
-    Example:
-        >>> merge_branches(torch.ones(2, 1), torch.ones(2, 1), merge_map=torch.ones(2, 4))
-        tensor([[4.],
-                [4.]])
     """
     if branches == "e":
         return e
@@ -175,7 +156,7 @@ def residual_variances(phi_q: Tensor, phi_k: Tensor, projected: Projections) -> 
 
 
 def ksvd_loss(projected: Projections, singular_values: Tensor) -> Tensor:
-    r"""KSVD loss of each sequence, zero at the singular value decomposition.
+    r"""KSVD loss of each sequence, zero at the singular value decomposition, KEP-SVGP (11).
 
     .. math:: \Big(\tfrac12\sum_i\|e_i\Lambda^{-1/2}\|^2 + \tfrac12\sum_i\|r_i\Lambda^{-1/2}\|^2
         - \operatorname{tr}W_{e|X}^\top W_{r|X}\Big)^2
@@ -186,14 +167,6 @@ def ksvd_loss(projected: Projections, singular_values: Tensor) -> Tensor:
 
     Returns:
         ``(*batch,)``.
-
-    Note:
-        KEP-SVGP (11).
-
-    Example:
-        >>> one = torch.ones(1, 1)
-        >>> ksvd_loss(Projections(2 * one, 2 * one, torch.tensor(2.0)), torch.tensor([2.0]))
-        tensor(0.)
     """
     variance = (projected.e.square().sum(-2) + projected.r.square().sum(-2)) / singular_values
     return (0.5 * variance.sum(-1) - projected.trace).square()

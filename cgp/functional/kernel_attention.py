@@ -31,11 +31,6 @@ def kernel_attention(kernel: Canonical, x1: Tensor, x2: Tensor, values: Tensor) 
 
     Returns:
         ``(*batch, N, s)``.
-
-    Example:
-        >>> from cgp.functional.kernels import canonical
-        >>> kernel_attention(canonical("rbf"), torch.zeros(1, 2), torch.zeros(3, 2), torch.ones(3, 1))
-        tensor([[3.]])
     """
     same_batch = x1.shape[:-2] == x2.shape[:-2] == values.shape[:-2]
     size = x1.shape[:-2].numel() * x1.shape[-2] * x2.shape[-2] * x1.element_size()

@@ -26,7 +26,7 @@ from torch import Tensor
 from .column_gaussians import ColumnGaussian
 from .gaussians import DenseGaussian, Gaussian, lazy, safe_sqrt
 from .linalg import cholesky, inverse_factor, log_determinant
-from .padding import add_noise, mask_gram, mask_tokens
+from .padding import add_noise, mask_gram, mask_tokens, mask_variances
 
 __all__ = [
     "GlobalKeys",
@@ -58,20 +58,7 @@ class GlobalKeys(NamedTuple):
 
 
 def global_keys(points: Tensor, K_bb: Tensor) -> GlobalKeys:
-    r"""Factorise the covariance of the global keys.
-
-    Args:
-        points: :math:`\beta`, ``(*batch, m, s)``.
-        K_bb: their covariance, ``(*batch, m, m)``.
-
-    Returns:
-        The keys with their factor and its inverse.
-
-    Example:
-        >>> global_keys(torch.zeros(2, 1), torch.eye(2, dtype=torch.float64) * 4.0).factor
-        tensor([[2.0000, 0.0000],
-                [0.0000, 2.0000]], dtype=torch.float64)
-    """
+    """Factorise the covariance ``(*batch, m, m)`` of the global keys ``(*batch, m, s)``."""
     factor = cholesky(K_bb, name="K_bb (global keys)")
     return GlobalKeys(points, factor, inverse_factor(factor))
 
@@ -89,11 +76,6 @@ def decoupled_mean(attended: Tensor, features: Tensor, gathered: Tensor, global_
 
     Returns:
         ``(*batch, Nq, s)``.
-
-    Example:
-        >>> one = torch.ones(1, 1)
-        >>> decoupled_mean(5.0 * one, one, 5.0 * one, 2.0 * one)
-        tensor([[2.]])
     """
     return attended + features.mT @ (global_mean - gathered)
 
@@ -118,11 +100,6 @@ def decoupled_posterior(
 
     Returns:
         One covariance per column.
-
-    Example:
-        >>> one = torch.ones(1, 1)
-        >>> decoupled_posterior(one, one, 0.5 * one[None], one[0], lambda: 0.0 * one).variances
-        tensor([[0.2500]])
     """
     features = mask_gram(features, None, padding)
     unexplained = (prior_variance - features.square().sum(-2)).clamp(min=0.0)[..., None]
@@ -145,10 +122,6 @@ def unexplained_root(K_qq: Tensor, features: Tensor, padding: Tensor | None = No
 
     Returns:
         ``(*batch, Nq, Nq)``, zero at padded tokens.
-
-    Example:
-        >>> unexplained_root(torch.ones(1, 1).double(), torch.full((1, 1), 0.6).double())
-        tensor([[0.8000]], dtype=torch.float64)
     """
     jitter = _JITTER[K_qq.dtype] * K_qq.detach().diagonal(dim1=-2, dim2=-1).mean(-1)
     residual = mask_gram(K_qq - features.mT @ features, padding, padding)
@@ -166,10 +139,6 @@ def decoupled_divergence(values: Tensor, attended: Tensor, gathered: Tensor) -> 
 
     Returns:
         ``(*batch,)``, in nats, summed over the columns.
-
-    Example:
-        >>> decoupled_divergence(torch.ones(1, 1), torch.ones(1, 1), torch.full((1, 1), 0.6))
-        tensor(0.3200)
     """
     return 0.5 * ((values * attended).sum((-2, -1)) - gathered.square().sum((-2, -1)))
 
@@ -185,10 +154,6 @@ def whitened_divergence(mean: Tensor, root: Tensor) -> Tensor:
 
     Returns:
         ``(*batch,)``, in nats.
-
-    Example:
-        >>> whitened_divergence(torch.tensor([2.0]), torch.ones(1, 1))
-        tensor(2.)
     """
     squares = root.square().sum((-2, -1)) + mean.square().sum(-1) - mean.shape[-1]
     return 0.5 * (squares - log_determinant(root))
@@ -260,8 +225,7 @@ class StandardPosterior(Gaussian):
     @property
     def variance(self) -> Tensor:
         """Variance of each token, ``(*batch, Nq)``; rounding below zero is cut."""
-        variance = (self.prior_variance - self.explained.square().sum(-2)).clamp(min=0.0)
-        return mask_tokens(variance[..., None], self.padding)[..., 0]
+        return mask_variances((self.prior_variance - self.explained.square().sum(-2)).clamp(min=0.0), self.padding)
 
     @property
     def divergence(self) -> Tensor:

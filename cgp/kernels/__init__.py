@@ -3,10 +3,8 @@
 from .affine_map import AffineMap
 from .base_kernels import BASE_KERNELS, check_positive_semidefinite
 from .canonical_kernel import CanonicalKernel, CanonicalPoints
-from .correlated_kernel import CorrelatedKernel
-from .cross_kernel import CrossKernel
+from .correlated_kernel import CorrelatedKernel, CrossKernel, ProcessKernel
 from .hadamard_correlated_kernel import HadamardCorrelatedKernel
-from .process_kernel import ProcessKernel
 
 __all__ = [
     "BASE_KERNELS",

@@ -28,14 +28,7 @@ class BatchIndexedKernel(Kernel):
         return _index_batch(self, index if isinstance(index, tuple) else (index,))
 
     def expand_batch(self, *sizes: Any) -> Kernel:
-        """The kernel with a larger batch shape, its parameters still attached to this kernel's.
-
-        Args:
-            *sizes: the new batch shape, as one sequence or as integers.
-
-        Returns:
-            The expanded kernel.
-        """
+        """The kernel with a larger batch shape, its parameters still attached to this kernel's."""
         shape = torch.Size(sizes[0] if len(sizes) == 1 and hasattr(sizes[0], "__iter__") else sizes)
         return _rebuilt(self, lambda t, event: t.expand(*shape, *event), shape)
 

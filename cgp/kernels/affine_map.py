@@ -8,11 +8,10 @@ import torch
 from gpytorch import Module
 from gpytorch.constraints import Positive
 from torch import Tensor, nn
-from torch.nn.utils.parametrizations import orthogonal
 
 __all__ = ["MAP_KINDS", "AffineMap"]
 
-MAP_KINDS = ("free", "diagonal", "orthogonal")
+MAP_KINDS = ("free", "diagonal")
 
 
 class AffineMap(Module):
@@ -20,25 +19,19 @@ class AffineMap(Module):
 
     .. math:: x \mapsto x W^\top + b
 
-    ``"free"``: any W. ``"diagonal"``: W = diag(w), w > 0, one inverse lengthscale a dimension. ``"orthogonal"``:
-    W = diag(w) Q with w > 0 and orthonormal rows Q, a projection to fewer dimensions. W starts orthogonal (the
-    identity where it is square) and scaled so that inputs of unit variance lie at a mean squared distance of 2
+    ``"free"``: any W. ``"diagonal"``: W = diag(w), w > 0, one inverse lengthscale per dimension. W starts orthogonal
+    (the identity where it is square) and scaled so that inputs of unit variance lie at a mean squared distance of 2
     whatever the sizes: the canonical covariance, which has no lengthscale, then starts at order one. b starts at 0.
 
     Args:
         in_features: d, dimensions of the inputs.
         out_features: s, dimensions of the canonical space; None means d.
-        kind: "free", "diagonal" (needs s = d) or "orthogonal" (needs s <= d).
+        kind: "free" or "diagonal" (needs s = d).
         bias: whether there is a b.
         batch_shape: one map for each batch member.
 
     Raises:
         ValueError: if a size is not positive, ``kind`` is unknown, or the sizes do not suit it.
-
-    Note:
-        An orthogonal map is parametrised by :func:`torch.nn.utils.parametrizations.orthogonal`; PyTorch refuses to
-        pickle such
-        modules: save their ``state_dict``.
 
     Example:
         >>> AffineMap(3, 2)(torch.randn(5, 3)).shape
@@ -66,9 +59,6 @@ class AffineMap(Module):
             self.register_parameter("raw_scales", nn.Parameter(torch.zeros(*batch_shape, out_features)))
             self.register_constraint("raw_scales", Positive())
             self.scales = torch.as_tensor(size)
-        if kind == "orthogonal":
-            self.register_parameter("directions", nn.Parameter(self._initial_directions()))
-            orthogonal(self, "directions")
         self.register_parameter("bias", nn.Parameter(torch.zeros(*batch_shape, out_features)) if bias else None)
 
     @property
@@ -89,11 +79,7 @@ class AffineMap(Module):
     @property
     def weight(self) -> Tensor:
         """W, ``(*batch, s, d)``. A free map's can be set."""
-        if self.kind == "free":
-            return self.raw_weight
-        if self.kind == "diagonal":
-            return torch.diag_embed(self.scales)
-        return self.scales.unsqueeze(-1) * self.directions
+        return self.raw_weight if self.kind == "free" else torch.diag_embed(self.scales)
 
     @weight.setter
     def weight(self, value: Tensor) -> None:
@@ -123,13 +109,7 @@ class AffineMap(Module):
         return z if self.bias is None else z + self.bias.unsqueeze(-2)
 
     def local_load_samples(self, samples_dict: dict[str, Tensor], memo: Any, prefix: str) -> None:
-        """Take in samples of the parameters that have priors; see :meth:`gpytorch.Module.pyro_load_from_samples`.
-
-        Args:
-            samples_dict: samples by name of prior.
-            memo: priors already seen.
-            prefix: name of this module.
-        """
+        """Take in samples of the parameters that have priors; see :meth:`gpytorch.Module.pyro_load_from_samples`."""
         if self._priors:
             self._batch_shape = next(iter(samples_dict.values())).shape[:1] + self._batch_shape
         super().local_load_samples(samples_dict, memo, prefix)
@@ -154,5 +134,3 @@ def _check_sizes(in_features: int, out_features: int, kind: str) -> None:
         raise ValueError(f"in_features, out_features: expected positive sizes, got {in_features}, {out_features}")
     if kind == "diagonal" and out_features != in_features:
         raise ValueError(f"out_features: a diagonal map keeps the {in_features} input dimensions, got {out_features}")
-    if kind == "orthogonal" and out_features > in_features:
-        raise ValueError(f"out_features: an orthogonal map needs at most {in_features} dimensions, got {out_features}")

@@ -26,32 +26,14 @@ class CanonicalPoints(NamedTuple):
 
 
 def scaled_gram(base_kernel: Kernel, left: CanonicalPoints, right: CanonicalPoints | None = None) -> Tensor:
-    r"""Covariances of scaled canonical points, :math:`\sigma_i \kappa(z_i, z'_j) \sigma'_j`.
-
-    Args:
-        base_kernel: the canonical covariance.
-        left: n points.
-        right: m points; None means the left ones.
-
-    Returns:
-        ``(*batch, n, m)``.
-    """
+    r"""Covariances of scaled canonical points, :math:`\sigma_i \kappa(z_i, z'_j) \sigma'_j`, ``(*batch, n, m)``."""
     right = left if right is None else right
     gram = to_dense(base_kernel(left.inputs, right.inputs))
     return left.scales.unsqueeze(-1) * gram * right.scales.unsqueeze(-2)
 
 
 def scaled_diagonal(base_kernel: Kernel, left: CanonicalPoints, right: CanonicalPoints | None = None) -> Tensor:
-    r"""Covariances of pairs of scaled canonical points, :math:`\sigma_i \kappa(z_i, z'_i) \sigma'_i`.
-
-    Args:
-        base_kernel: the canonical covariance.
-        left: n points.
-        right: n points; None means the left ones.
-
-    Returns:
-        ``(*batch, n)``.
-    """
+    r"""Covariances of pairs of scaled points, :math:`\sigma_i \kappa(z_i, z'_i) \sigma'_i`, ``(*batch, n)``."""
     right = left if right is None else right
     return left.scales * to_dense(base_kernel(left.inputs, right.inputs, diag=True)) * right.scales
 
@@ -71,34 +53,13 @@ class CanonicalKernel(BatchSafeKernel):
         raise NotImplementedError
 
     def points(self, x: Tensor) -> CanonicalPoints:
-        """The canonical points of inputs.
-
-        Args:
-            x: ``(*batch, n, d)``.
-
-        Returns:
-            One point for each row of the kernel matrix.
-        """
+        """The canonical points of inputs ``(*batch, n, d)``: one for each row of the kernel matrix."""
         raise NotImplementedError
 
     def forward(
         self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
     ) -> Tensor:
-        """The covariance of ``x1`` with ``x2``.
-
-        Args:
-            x1: ``(*batch, n, d)``.
-            x2: ``(*batch, m, d)``.
-            diag: only the pairs (i, i).
-            last_dim_is_batch: not supported.
-            **params: none are known.
-
-        Returns:
-            ``(*batch, n, m)``, or ``(*batch, n)`` with ``diag``.
-
-        Raises:
-            ValueError: if ``last_dim_is_batch`` or an unknown parameter is given.
-        """
+        """The covariance of ``x1`` with ``x2``; see :class:`gpytorch.kernels.Kernel`."""
         if last_dim_is_batch or params:
             raise ValueError(
                 f"{type(self).__name__}: unknown arguments last_dim_is_batch={last_dim_is_batch}, {params}"

@@ -15,10 +15,8 @@ from torch import Tensor, nn
 from .affine_map import AffineMap
 from .base_kernels import base_kernel_from
 from .canonical_kernel import CanonicalKernel, CanonicalPoints, scaled_gram
-from .cross_kernel import CrossKernel
-from .process_kernel import ProcessKernel
 
-__all__ = ["PROCESS_NAMES", "CorrelatedKernel"]
+__all__ = ["PROCESS_NAMES", "CorrelatedKernel", "CrossKernel", "ProcessKernel"]
 
 PROCESS_NAMES = {"query": 0, "key": 1, "latent": 2}
 
@@ -48,7 +46,7 @@ class CorrelatedKernel(CanonicalKernel):
         num_processes: P.
         input_dim: d, dimensions of the inputs; None if ``input_maps`` are modules.
         canonical_dim: s, dimensions of the canonical space; None means d.
-        input_maps: the kind of :class:`AffineMap` ("free", "diagonal", "orthogonal"), or P modules with
+        input_maps: the kind of :class:`AffineMap` ("free", "diagonal"), or P modules with
             ``out_features``. Maps that are made here start equal but for small random biases, so that the processes
             start strongly correlated.
         bias: whether the maps that are made here have biases.
@@ -126,10 +124,6 @@ class CorrelatedKernel(CanonicalKernel):
 
         Raises:
             ValueError: if there is no such process.
-
-        Example:
-            >>> CorrelatedKernel("rbf", 2, 1).index("key")
-            1
         """
         number = PROCESS_NAMES.get(process, -1) if isinstance(process, str) else process
         if not 0 <= number < self.num_processes:
@@ -139,29 +133,14 @@ class CorrelatedKernel(CanonicalKernel):
         return number
 
     def process_points(self, process: int | str, x: Tensor) -> CanonicalPoints:
-        """The canonical points of one process.
-
-        Args:
-            process: which.
-            x: its inputs, ``(*batch, n, d)``.
-
-        Returns:
-            n points.
-        """
+        """The canonical points of one process at its inputs ``(*batch, n, d)``."""
         number = self.index(process)
         inputs = self.input_maps[number](x)
         scale = self.scales[..., number].unsqueeze(-1)
         return CanonicalPoints(inputs, scale.expand(torch.broadcast_shapes(scale.shape, inputs.shape[:-1])))
 
     def points(self, x: Tensor) -> CanonicalPoints:
-        """The canonical points of every process at the same inputs, process fastest.
-
-        Args:
-            x: ``(*batch, n, d)``.
-
-        Returns:
-            n·P points.
-        """
+        """The canonical points of every process at the same inputs, process fastest: n·P points."""
         every = [self.process_points(number, x) for number in range(self.num_processes)]
         inputs = torch.stack(torch.broadcast_tensors(*(one.inputs for one in every)), dim=-2)  # (*batch, n, P, s)
         scales = torch.stack(torch.broadcast_tensors(*(one.scales for one in every)), dim=-1)  # (*batch, n, P)
@@ -180,14 +159,7 @@ class CorrelatedKernel(CanonicalKernel):
         return CrossKernel(self, self.index(left), self.index(right))
 
     def process(self, process: int | str) -> ProcessKernel:
-        """The kernel of one process alone, sharing this kernel's parameters.
-
-        Args:
-            process: which.
-
-        Returns:
-            A kernel.
-        """
+        """The kernel of one process, sharing this kernel's parameters."""
         return ProcessKernel(self, self.index(process))
 
     def joint(self, inputs: Sequence[Tensor], other: Sequence[Tensor] | None = None) -> LinearOperator:
@@ -213,15 +185,7 @@ class CorrelatedKernel(CanonicalKernel):
         return to_linear_operator(scaled_gram(self.base_kernel, left, right))
 
     def num_outputs_per_input(self, x1: Tensor, x2: Tensor) -> int:
-        """The number of processes.
-
-        Args:
-            x1: inputs.
-            x2: inputs.
-
-        Returns:
-            P.
-        """
+        """The number of processes."""
         return self.num_processes
 
     def _stacked(self, inputs: Sequence[Tensor]) -> CanonicalPoints:
@@ -237,18 +201,68 @@ class CorrelatedKernel(CanonicalKernel):
         )
 
 
+class ProcessKernel(CanonicalKernel):
+    r"""The covariance of one process, :math:`\sigma_p^2\,\kappa(xW_p^\top + b_p,\; x'W_p^\top + b_p)`.
+
+    Args:
+        correlated: the kernel of all the processes, whose parameters are shared.
+        number: which process.
+    """
+
+    def __init__(self, correlated: CorrelatedKernel, number: int) -> None:
+        super().__init__(active_dims=correlated.active_dims)
+        self.correlated = correlated
+        self.number = number
+
+    @property
+    def base_kernel(self) -> Kernel:
+        """The canonical covariance."""
+        return self.correlated.base_kernel
+
+    def points(self, x: Tensor) -> CanonicalPoints:
+        """The canonical points of the process."""
+        return self.correlated.process_points(self.number, x)
+
+
+class CrossKernel(Module):
+    r"""The covariance between two processes, :math:`\sigma_p\sigma_r\,\kappa(xW_p^\top + b_p,\; x'W_r^\top + b_r)`.
+
+    It is not a covariance function, as k(x, x') differs from k(x', x), and therefore no GPyTorch ``Kernel``. The result
+    is evaluated at once: a lazy kernel matrix is transposed by swapping the inputs, but not the processes.
+
+    Args:
+        correlated: the kernel of all the processes, whose parameters are shared.
+        left: process of the rows.
+        right: process of the columns.
+    """
+
+    def __init__(self, correlated: CorrelatedKernel, left: int, right: int) -> None:
+        super().__init__()
+        self.correlated = correlated
+        self.left, self.right = left, right
+
+    def forward(self, x1: Tensor, x2: Tensor | None = None) -> LinearOperator:
+        """The covariance of one process at ``x1`` ``(*batch, n, d)`` with the other at ``x2``; None means ``x1``."""
+        kernel = self.correlated
+        left, right = (_select(x, kernel.active_dims) for x in (x1, x1 if x2 is None else x2))
+        points = kernel.process_points(self.left, left), kernel.process_points(self.right, right)
+        return to_linear_operator(scaled_gram(kernel.base_kernel, *points))
+
+
+def _select(x: Tensor, active_dims: Tensor | None) -> Tensor:
+    return x if active_dims is None else x.index_select(-1, active_dims)
+
+
 def _equal_maps(
     number: int, input_dim: int | None, canonical_dim: int | None, kind: str, bias: bool, batch_shape: torch.Size
 ) -> list[nn.Module]:
-    """Maps that differ in their biases alone: equal maps would make the joint covariance singular."""
+    """Maps that differ in their biases only: equal maps would make the joint covariance singular."""
     if input_dim is None:
         raise ValueError("input_dim: expected a size, got None: it is needed unless input_maps are modules")
     maps = [AffineMap(input_dim, canonical_dim, kind=kind, bias=bias, batch_shape=batch_shape) for _ in range(number)]
     for one in maps[1:]:
         if kind == "free":
             one.weight = maps[0].weight.detach()
-        if kind == "orthogonal":
-            one.directions = maps[0].directions.detach()
         if one.bias is not None:
             nn.init.normal_(one.bias, std=0.1)
     return list(maps)

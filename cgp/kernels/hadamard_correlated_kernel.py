@@ -39,17 +39,7 @@ class HadamardCorrelatedKernel(CanonicalKernel):
         return self.correlated.base_kernel
 
     def points(self, x: Tensor) -> CanonicalPoints:
-        """The canonical points of rows.
-
-        Args:
-            x: ``(*batch, n, d + 1)``, the last column 0 … P-1.
-
-        Returns:
-            n points.
-
-        Raises:
-            ValueError: if the last column holds anything but numbers of processes.
-        """
+        """The canonical points of rows ``(*batch, n, d + 1)``, the last column 0 … P-1."""
         numbers = self._numbers(x[..., -1])
         features = x[..., :-1]
         if self.correlated.active_dims is not None:

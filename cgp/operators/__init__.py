@@ -3,14 +3,12 @@
 from .dense_covariance import DenseCovarianceLinearOperator
 from .lazy_multivariate_normal import LazyMultivariateNormal
 from .low_rank_plus_diagonal import LowRankPlusDiagonalLinearOperator
-from .multivariate_normal import multivariate_normal, shared_covariance
-from .shared_covariance import SharedCovarianceLinearOperator
+from .shared_covariance import SharedCovarianceLinearOperator, shared_covariance
 
 __all__ = [
     "DenseCovarianceLinearOperator",
     "LazyMultivariateNormal",
     "LowRankPlusDiagonalLinearOperator",
     "SharedCovarianceLinearOperator",
-    "multivariate_normal",
     "shared_covariance",
 ]

@@ -35,28 +35,13 @@ class DenseCovarianceLinearOperator(ExactLinearOperator, DenseLinearOperator):
     """
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
-        r"""Joint draws, :math:`L\epsilon`.
-
-        Args:
-            num_samples: S.
-
-        Returns:
-            ``(S, *batch, n)``.
-        """
+        r"""Joint draws, :math:`L\epsilon`, ``(S, *batch, n)``."""
         factor = self._cholesky().to_dense()
         epsilon = torch.randn(*self.shape[:-1], num_samples, dtype=self.dtype, device=self.device)
         return (factor @ epsilon).movedim(-1, 0)
 
     def solve(self, right_tensor: Tensor, left_tensor: Tensor | None = None) -> Tensor:
-        r"""Solution of linear systems, :math:`A^{-1}B` or :math:`CA^{-1}B`.
-
-        Args:
-            right_tensor: B, ``(*batch, n, k)`` or ``(n,)``.
-            left_tensor: C, ``(*batch, o, n)``.
-
-        Returns:
-            ``(*batch, n, k)``, ``(n,)`` or ``(*batch, o, k)``.
-        """
+        r"""Solution of linear systems, :math:`A^{-1}B` or :math:`CA^{-1}B`."""
         check_positive(self._diagonal())
         columns = right_tensor.unsqueeze(-1) if right_tensor.dim() == 1 else right_tensor
         solved = torch.cholesky_solve(columns, self._cholesky().to_dense())
@@ -66,40 +51,16 @@ class DenseCovarianceLinearOperator(ExactLinearOperator, DenseLinearOperator):
     def inv_quad_logdet(
         self, inv_quad_rhs: Tensor | None = None, logdet: bool | None = False, reduce_inv_quad: bool | None = True
     ) -> tuple[Tensor | None, Tensor | None]:
-        """Quadratic form of the inverse, and log-determinant.
-
-        Args:
-            inv_quad_rhs: ``(*batch, n, k)`` or None.
-            logdet: whether to compute the log-determinant.
-            reduce_inv_quad: whether to sum over the k columns.
-
-        Returns:
-            The quadratic form, ``(*batch,)`` or ``(*batch, k)``, and the log-determinant, ``(*batch,)``; None where
-            not asked for.
-        """
+        """Quadratic form of the inverse and log-determinant; None where not asked for."""
         check_positive(self._diagonal())
         return CholLinearOperator(self._cholesky()).inv_quad_logdet(inv_quad_rhs, logdet, reduce_inv_quad)
 
     def repeat(self, *sizes: int) -> DenseCovarianceLinearOperator:
-        """Repeat along the batch dimensions.
-
-        Args:
-            *sizes: repeats of each dimension, the last two 1.
-
-        Returns:
-            The repeated operator, of the same structure.
-        """
+        """Repeat along the batch dimensions."""
         return self.__class__(self.tensor.repeat(*sizes))
 
     def add_diagonal(self, diag: Tensor) -> DenseCovarianceLinearOperator:
-        """Add to the diagonal.
-
-        Args:
-            diag: ``(*batch, n)``, ``(*batch, 1)`` or a number.
-
-        Returns:
-            The sum, dense.
-        """
+        """The sum with a diagonal, dense; ``diag`` is ``(*batch, n)``, ``(*batch, 1)`` or a number."""
         shape = (*torch.broadcast_shapes(self.batch_shape, diag.shape[:-1]), self.shape[-1])
         return self.__class__(self.tensor + torch.diag_embed(diag.expand(shape)))
 

@@ -13,9 +13,11 @@ from linear_operator.utils.getitem import IndexType, _noop_index
 from linear_operator.utils.memoize import cached
 from torch import Tensor
 
+from cgp.functional.gaussians import safe_sqrt
 from cgp.functional.linalg import cholesky
+from cgp.functional.padding import add_noise
 
-from ._exact import ExactLinearOperator, check_positive, safe_sqrt
+from ._exact import ExactLinearOperator, check_positive
 
 __all__ = ["LowRankPlusDiagonalLinearOperator"]
 
@@ -63,18 +65,10 @@ class LowRankPlusDiagonalLinearOperator(ExactLinearOperator, LowRankRootAddedDia
         diagonal = self._diag_tensor._diagonal()
         check_positive(diagonal)
         scaled = self.root * diagonal.rsqrt().unsqueeze(-1)
-        identity = torch.eye(scaled.shape[-1], dtype=scaled.dtype, device=scaled.device)
-        return cholesky(identity + scaled.mT @ scaled, name="Woodbury capacitance", jitter=0.0)
+        return cholesky(add_noise(scaled.mT @ scaled, 1.0), name="Woodbury capacitance", jitter=0.0)
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
-        r"""Joint draws, :math:`R\epsilon_m + \sqrt D\,\epsilon_n`.
-
-        Args:
-            num_samples: S.
-
-        Returns:
-            ``(S, *batch, n)``.
-        """
+        r"""Joint draws, :math:`R\epsilon_m + \sqrt D\,\epsilon_n`, ``(S, *batch, n)``."""
         root, deviation = self.root, safe_sqrt(self._diag_tensor._diagonal()).unsqueeze(-1)
         options = {"dtype": self.dtype, "device": self.device}
         low_rank = root @ torch.randn(*self.batch_shape, root.shape[-1], num_samples, **options)
@@ -82,14 +76,7 @@ class LowRankPlusDiagonalLinearOperator(ExactLinearOperator, LowRankRootAddedDia
         return (low_rank + independent).movedim(-1, 0)
 
     def repeat(self, *sizes: int) -> LowRankPlusDiagonalLinearOperator:
-        """Repeat along the batch dimensions.
-
-        Args:
-            *sizes: repeats of each dimension, the last two 1.
-
-        Returns:
-            The repeated operator, of the same structure.
-        """
+        """Repeat along the batch dimensions."""
         batch = sizes[:-2]
         return self.__class__(self.root.repeat(*batch, 1, 1), self._diag_tensor._diagonal().repeat(*batch, 1))
 

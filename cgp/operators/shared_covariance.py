@@ -10,9 +10,43 @@ from linear_operator.operators import BatchRepeatLinearOperator, DiagLinearOpera
 from linear_operator.utils.getitem import IndexType, _noop_index
 from torch import Tensor
 
-from ._exact import ExactLinearOperator
+from cgp.functional.gaussians import DenseGaussian, Gaussian
 
-__all__ = ["SharedCovarianceLinearOperator"]
+from ._exact import ExactLinearOperator
+from .dense_covariance import DenseCovarianceLinearOperator
+from .low_rank_plus_diagonal import LowRankPlusDiagonalLinearOperator
+
+__all__ = ["SharedCovarianceLinearOperator", "shared_covariance"]
+
+
+def shared_covariance(posterior: Gaussian) -> LinearOperator:
+    """The covariance of a posterior's s columns, factorised once for all of them.
+
+    Where it is of low rank plus a diagonal it is never built. Padded tokens have zero variance: draws give them their
+    mean; a density refuses them with a ValueError (``posterior.log_prob`` leaves them out), unless noise was added.
+
+    Args:
+        posterior: mean ``(*batch, n, s)`` and a covariance over the n tokens.
+
+    Returns:
+        ``(*batch, s, n, n)``.
+
+    Example:
+        >>> from cgp.functional.gaussians import LowRankGaussian
+        >>> shared_covariance(LowRankGaussian(torch.zeros(6, 2), torch.ones(6, 3), torch.ones(6))).shape
+        torch.Size([2, 6, 6])
+    """
+    joint = posterior.joint()
+    covariance: LinearOperator
+    if isinstance(joint, DenseGaussian):
+        covariance = DenseCovarianceLinearOperator(joint.covariance)
+    else:
+        covariance = LowRankPlusDiagonalLinearOperator(joint.root, joint.diagonal)
+    shape = posterior.mean.mT.shape  # (*batch, s, n)
+    covariance = covariance.unsqueeze(-3)  # (*batch, 1, n, n)
+    own = (1,) * (len(shape) + 1 - covariance.dim()) + covariance.batch_shape
+    repeats = (size // max(one, 1) for size, one in zip(shape[:-1], own, strict=True))
+    return SharedCovarianceLinearOperator(covariance, torch.Size(repeats))
 
 
 class SharedCovarianceLinearOperator(ExactLinearOperator, BatchRepeatLinearOperator):
@@ -34,14 +68,7 @@ class SharedCovarianceLinearOperator(ExactLinearOperator, BatchRepeatLinearOpera
     """
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
-        """Joint draws, independent between batch members.
-
-        Args:
-            num_samples: S.
-
-        Returns:
-            ``(S, *batch, n)``.
-        """
+        """Joint draws, ``(S, *batch, n)``, independent between batch members."""
         repeats, base = self.batch_repeat, self.base_linear_op
         draws = base.zero_mean_mvn_samples(num_samples * repeats.numel())
         draws = draws.reshape(num_samples, *repeats, *base.shape[:-1])
@@ -50,15 +77,7 @@ class SharedCovarianceLinearOperator(ExactLinearOperator, BatchRepeatLinearOpera
         return draws.permute(0, *interleaved, -1).reshape(num_samples, *self.shape[:-1])
 
     def solve(self, right_tensor: Tensor, left_tensor: Tensor | None = None) -> Tensor:
-        r"""Solution of linear systems, :math:`A^{-1}B` or :math:`CA^{-1}B`.
-
-        Args:
-            right_tensor: B, ``(*batch, n, k)`` or ``(n,)``.
-            left_tensor: C, ``(*batch, o, n)``.
-
-        Returns:
-            ``(*batch, n, k)`` or ``(*batch, o, k)``; without the k for a vector.
-        """
+        r"""Solution of linear systems, :math:`A^{-1}B` or :math:`CA^{-1}B`, the repeats as more columns."""
         columns = right_tensor.unsqueeze(-1) if right_tensor.dim() == 1 else right_tensor
         shape = torch.Size((*torch.broadcast_shapes(self.batch_shape, columns.shape[:-2]), *columns.shape[-2:]))
         solved = self.base_linear_op.solve(self._move_repeat_batches_to_columns(columns.expand(shape), shape))
@@ -67,14 +86,7 @@ class SharedCovarianceLinearOperator(ExactLinearOperator, BatchRepeatLinearOpera
         return solved if left_tensor is None else left_tensor @ solved
 
     def add_diagonal(self, diag: Tensor) -> LinearOperator:
-        """Add to the diagonal.
-
-        Args:
-            diag: a number, which leaves the covariance shared, or ``(*batch, n)``, which may tell the repeats apart.
-
-        Returns:
-            The sum, exact and of the structure of what was repeated.
-        """
+        """The sum with a diagonal: a number leaves the covariance shared, ``(*batch, n)`` need not."""
         if diag.numel() == 1:
             return self.__class__(self.base_linear_op.add_diagonal(diag.reshape(())), self.batch_repeat)
         return self._unshared() + DiagLinearOperator(diag.expand(self.shape[:-1]))

@@ -21,30 +21,12 @@ def column_normal(posterior: ColumnGaussian) -> LazyMultivariateNormal:
     Returns:
         Batch shape ``(*batch, s)``, event shape ``(n,)``; the covariance, of low rank plus a diagonal where the
         residual is diagonal, is built when it is asked for.
-
-    Example:
-        >>> import torch
-        >>> gaussian = ColumnGaussian(torch.zeros(3, 2), torch.ones(3, 1), torch.ones(2, 1, 1), torch.ones(3, 1))
-        >>> column_normal(gaussian).covariance_matrix.shape
-        torch.Size([2, 3, 3])
     """
     return LazyMultivariateNormal(posterior.mean.mT, partial(_covariance, posterior), variance=posterior.variances.mT)
 
 
 def single_normal(posterior: ColumnGaussian) -> LazyMultivariateNormal:
-    """The same of a posterior of one column, without the dimension of the columns.
-
-    Args:
-        posterior: mean ``(*batch, n, 1)`` and the covariance of the column.
-
-    Returns:
-        Batch shape ``batch``, event shape ``(n,)``.
-
-    Example:
-        >>> import torch
-        >>> single_normal(ColumnGaussian(*torch.ones(4, 1, 1, 1))).batch_shape
-        torch.Size([1])
-    """
+    """The same of a posterior of one column, without the dimension of the columns."""
 
     def build() -> LinearOperator:
         return _covariance(posterior)[..., 0, :, :]

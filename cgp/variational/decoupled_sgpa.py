@@ -61,13 +61,7 @@ class DecoupledSGPAVariationalStrategy(SGPAVariationalStrategy):
         self.mean_values = nn.Parameter(gamma.new_zeros(*batch_shape, gamma.shape[-2]))
 
     def kl_divergence(self) -> Tensor:
-        r"""Divergence from the prior: the global variables', and that of the mean's own part.
-
-        .. math:: \tfrac12v_\gamma^\top(K_{\gamma\gamma} - T_\gamma^\top T_\gamma)v_\gamma
-
-        Returns:
-            ``batch_shape``, in nats.
-        """
+        """Divergence from the prior, that of the mean's own inducing inputs included, ``batch_shape``, in nats."""
         values = self.mean_values[..., None]
         attended = self.covar_module(self.mean_inducing_points).to_dense() @ values
         own = sgpa.decoupled_divergence(values, attended, self._gathered(self._factor()))

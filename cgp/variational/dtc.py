@@ -12,11 +12,10 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import Mean, ZeroMean
 from torch import Tensor, nn
 
-from cgp.functional.gaussians import LowRankGaussian
 from cgp.functional.linalg import whiten
 from cgp.functional.sparse_correlated import InducingGaussian, InducingPosterior, SparsePosterior
 from cgp.kernels.canonical_kernel import CanonicalKernel, CanonicalPoints, scaled_diagonal, scaled_gram
-from cgp.operators import multivariate_normal
+from cgp.operators import LowRankPlusDiagonalLinearOperator
 
 __all__ = ["DTCVariationalStrategy"]
 
@@ -90,20 +89,12 @@ class DTCVariationalStrategy(Module):
         return self._likelihood[0]
 
     def __call__(self, x: Tensor, prior: bool = False, **kwargs: Any) -> MultivariateNormal:
-        """The posterior of the function, or its low-rank prior.
-
-        Args:
-            x: ``(n', d)``.
-            prior: whether to leave the data out.
-            **kwargs: ignored, for GPyTorch's signature.
-
-        Returns:
-            Event shape ``(n',)``, covariance of low rank plus a diagonal.
-        """
+        """The posterior of the function at ``x`` ``(n', d)``, or its low-rank prior, without the data."""
         whitening, mean = self._whitening(), self.mean_module(x)
         inducing: InducingGaussian = self._inducing_prior() if prior else self._optimum(whitening)
-        posterior = SparsePosterior(whitening @ self._cross(x), inducing, self._prior_variance(x)).joint()
-        return _single_output(LowRankGaussian(mean[..., None] + posterior.mean, posterior.root, posterior.diagonal))
+        posterior = SparsePosterior(whitening @ self._cross(x), inducing, self._prior_variance(x))
+        covariance = LowRankPlusDiagonalLinearOperator(posterior.root, posterior.diagonal)
+        return MultivariateNormal(mean + posterior.mean[..., 0], covariance)
 
     def kl_divergence(self) -> Tensor:
         """Divergence of the best distribution from the prior, ``()``, in nats."""
@@ -137,9 +128,3 @@ class DTCVariationalStrategy(Module):
 
     def _inducing(self) -> CanonicalPoints:
         return CanonicalPoints(self.inducing_points, torch.ones_like(self.inducing_points[..., 0]))
-
-
-def _single_output(posterior: LowRankGaussian) -> MultivariateNormal:
-    """A posterior of one column as a distribution without the batch dimension of columns."""
-    joint = multivariate_normal(posterior)
-    return MultivariateNormal(joint.mean[..., 0, :], joint.lazy_covariance_matrix[..., 0, :, :])

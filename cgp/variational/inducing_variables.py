@@ -12,19 +12,7 @@ __all__ = ["InducingVariables", "positive_triangle"]
 
 
 def positive_triangle(raw: Tensor) -> Tensor:
-    """Lower triangle with a positive diagonal, by softplus.
-
-    Args:
-        raw: ``(*batch, m, m)``; what is above the diagonal is not read.
-
-    Returns:
-        ``(*batch, m, m)``.
-
-    Example:
-        >>> positive_triangle(torch.zeros(2, 2))
-        tensor([[0.6931, 0.0000],
-                [0.0000, 0.6931]])
-    """
+    """Lower triangle, ``(*batch, m, m)``, with a positive diagonal by softplus; what is above it is not read."""
     diagonal = nn.functional.softplus(raw.diagonal(dim1=-2, dim2=-1))
     return raw.tril(-1) + torch.diag_embed(diagonal)
 

@@ -73,16 +73,7 @@ class KernelEigenVariationalStrategy(gpytorch.Module):
         self.register_added_loss_term("ksvd")
 
     def forward(self, x: Tensor, prior: bool = False, **_: Any) -> MultivariateNormal:
-        """The distribution of the function at some inputs.
-
-        Args:
-            x: ``(*batch, N, D)``, or ``(N,)`` for D = 1.
-            prior: whether to return the prior.
-            **_: ignored, for GPyTorch's signature.
-
-        Returns:
-            Batch shape ``batch``, event shape ``(N,)``.
-        """
+        """The distribution of the function, or its prior, at ``x`` ``(*batch, N, D)``, or ``(N,)`` for D = 1."""
         x = x[:, None] if x.dim() == 1 else x
         phi_q, phi_k = self.query_features(x), self.key_features(x)
         projected = kep_svgp.projections(phi_q, phi_k, self.weight_e, self.weight_r)

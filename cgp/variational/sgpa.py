@@ -68,16 +68,7 @@ class SGPAVariationalStrategy(gpytorch.Module):
         return positive_triangle(self.raw_root)
 
     def forward(self, x: Tensor, prior: bool = False, **_: Any) -> MultivariateNormal:
-        """The distribution of the function at some inputs.
-
-        Args:
-            x: ``(*batch, N, D)``, or ``(N,)`` for D = 1; ``batch`` broadcasts with ``batch_shape``.
-            prior: whether to return the prior.
-            **_: ignored, for GPyTorch's signature.
-
-        Returns:
-            Batch shape the broadcast one, event shape ``(N,)``.
-        """
+        """The distribution of the function, or its prior, at ``x`` ``(*batch, N, D)``, or ``(N,)`` for D = 1."""
         x = as_points(x)
         if prior:
             covariance = self.covar_module(x).to_dense()
@@ -96,11 +87,7 @@ class SGPAVariationalStrategy(gpytorch.Module):
         return single_normal(posterior)
 
     def kl_divergence(self) -> Tensor:
-        r"""Divergence from the prior, :math:`\tfrac12[\operatorname{tr}RR^\top - m - \log|RR^\top| + v^\top K_{zz}v]`.
-
-        Returns:
-            ``batch_shape``, in nats.
-        """
+        r"""Divergence, :math:`\tfrac12[\operatorname{tr}RR^\top - m - \log|RR^\top| + v^\top K_{zz}v]`."""
         return sgpa.whitened_divergence(self._whitened(self._factor()), self.root)
 
     def _shift(self, x: Tensor, factor: Tensor, K_zx: Tensor, features: Tensor) -> Tensor:
@@ -123,12 +110,5 @@ class SGPAVariationalStrategy(gpytorch.Module):
 
 
 def as_points(x: Tensor) -> Tensor:
-    """Inputs as rows: a vector is a column of numbers.
-
-    Args:
-        x: ``(*batch, N, D)`` or ``(N,)``.
-
-    Returns:
-        ``(*batch, N, D)``.
-    """
+    """Inputs as rows, ``(*batch, N, D)``: a vector is a column of numbers."""
     return x[:, None] if x.dim() == 1 else x

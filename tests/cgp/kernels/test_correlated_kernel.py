@@ -71,7 +71,6 @@ def test_cross_is_right_under_transposition(kernel):
     cross = kernel.cross("query", "key")
     expected = torch.from_numpy(dense_oracle(kernel, 0, x1, 1, x2))
     torch.testing.assert_close(cross(x1, x2).mT.to_dense().detach(), expected.mT)
-    torch.testing.assert_close(cross.mT(x2, x1).to_dense().detach(), expected.mT)
     square = cross(x1).to_dense()
     assert (square - square.mT).abs().max() > 1e-3
 
@@ -87,10 +86,10 @@ def test_slices_of_the_lazy_matrix(kernel):
     torch.testing.assert_close(kernel(x1, diag=True), kernel(x1).to_dense().diagonal())
 
 
-@pytest.mark.parametrize("kind", ["free", "diagonal", "orthogonal"])
+@pytest.mark.parametrize("kind", ["free", "diagonal"])
 @pytest.mark.parametrize("batch_shape", [(2,), (3, 2)])
 def test_batch_equals_loop(kind, batch_shape):
-    dim = {"free": 3, "diagonal": 2, "orthogonal": 1}[kind]
+    dim = {"free": 3, "diagonal": 2}[kind]
     kernel = random_kernel(batch_shape=torch.Size(batch_shape), input_maps=kind, canonical_dim=dim)
     x = inputs(*batch_shape, 4, 2)
     full = kernel(x).to_dense()

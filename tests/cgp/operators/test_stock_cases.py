@@ -45,11 +45,6 @@ class TestLowRankPlusDiagonal(_Cases, unittest.TestCase):
 
 class TestLowRankPlusDiagonalBatch(TestLowRankPlusDiagonal):
     def create_linear_op(self):
-        return low_rank(3)
-
-
-class TestLowRankPlusDiagonalTwoBatches(TestLowRankPlusDiagonal):
-    def create_linear_op(self):
         return low_rank(2, 3)
 
 
