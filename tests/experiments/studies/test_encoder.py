@@ -1,0 +1,89 @@
+"""The encoder's upper layers against the encoder itself, and the paired differences of the tables."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+from torch.testing import assert_close
+from transformers import BertConfig, BertModel
+
+from cgp.model.blocks import draws, sampling
+from experiments.studies.encoder.comparing import _detection
+from experiments.studies.encoder.network import ROWS, own_parameters, upper
+from experiments.studies.encoder.states import States
+
+
+@pytest.fixture
+def host():
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 24, "num_attention_heads": 3, "intermediate_size": 32, "num_hidden_layers": 3}
+    return BertModel(BertConfig(vocab_size=40, initializer_range=0.3, **sizes)).eval()
+
+
+@pytest.fixture
+def sample(host):
+    """States above the first layer of two sentences, the second one shorter."""
+    tokens, padding = torch.randint(40, (2, 12)), torch.zeros(2, 12, dtype=torch.bool)
+    padding[1, 8:] = True
+    with torch.no_grad():
+        found = host(input_ids=tokens, attention_mask=(~padding).long(), output_hidden_states=True)
+    return found, {"states": found.hidden_states[1], "padding": padding}
+
+
+def network(host, row, sample, replaced=1):
+    return upper(host, row, replaced, 2, sample, num_classes=5, dropout=0.1).eval()
+
+
+@pytest.mark.parametrize("row", ["softmax", "cgp_softmax"])
+def test_logits_are_those_of_the_hosts_representation(host, sample, row):
+    whole, inputs = sample
+    model = network(host, row, inputs, replaced=2)
+    assert_close(model(**inputs), model.head(whole.pooler_output))
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row != "softmax"])
+def test_every_attention_starts_at_the_hosts_scale(host, sample, row):
+    _, inputs = sample
+    softmax, other = (network(host, kind, inputs) for kind in ("softmax", row))
+    x = softmax.layers[0](**{"x": inputs["states"], "padding": inputs["padding"]}, first=False)
+    sizes = []
+    for model in (softmax, other):
+        block = model.layers[-1].block
+        attended = block(x, key_padding_mask=inputs["padding"]) - block.out_proj.bias
+        sizes.append(attended[~inputs["padding"]].square().mean().sqrt())
+    assert_close(sizes[1], sizes[0])
+
+
+@pytest.mark.parametrize("row", ["sgpa", "kep_svgp", "sparse_cgp", "cgp_softmax"])
+def test_draws_differ_and_padding_changes_nothing(host, sample, row):
+    _, inputs = sample
+    model = network(host, row, inputs, replaced=2)
+    with sampling(model, "marginal"), draws(model, 3):
+        logits = model(**inputs)
+    assert logits.shape == (3, 2, 5)
+    assert logits.std(0).min() > 0
+    cut = {"states": inputs["states"][1:, :8], "padding": inputs["padding"][1:, :8]}
+    assert_close(model(**inputs)[1:], model(**cut))
+
+
+def test_own_parameters_are_those_that_the_host_has_not(host, sample):
+    model = network(host, "sparse_cgp", sample[1])
+    names = {name for name, p in model.named_parameters() if any(p is own for own in own_parameters(model))}
+    assert names == {"head.weight", "head.bias", "layers.1.block.inducing_points"}
+
+
+def test_batches_hold_the_states_of_their_sentences():
+    lengths = torch.tensor([2, 3, 1])
+    states = States(torch.arange(6.0).half()[:, None], lengths, torch.tensor([0, 1, -1]))
+    batch = states.batch(torch.tensor([2, 1]))
+    assert batch["states"][..., 0].tolist() == [[5, 0, 0], [2, 3, 4]]
+    assert batch["padding"].tolist() == [[False, True, True], [False, False, False]]
+
+
+def test_placements_average_to_the_area_under_the_curve():
+    generator = np.random.default_rng(0)
+    inside, outside = generator.integers(9, size=50), 2 + generator.integers(9, size=40)
+    found = _detection(inside, outside)
+    area = roc_auc_score(np.repeat([0, 1], [50, 40]), np.concatenate([inside, outside]))
+    assert found.outside.mean() == pytest.approx(area)
+    assert found.inside.mean() == pytest.approx(area)
