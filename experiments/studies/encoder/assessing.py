@@ -30,7 +30,7 @@ def assess(
         model,
         _labelled(parts["test"]),
         train=_labelled(parts["train"]),
-        ood={"out of scope": parts["oos_test"].in_order()},
+        ood={"out of scope": iter(parts["oos_test"].in_order())},  # a list of dicts would be one of examples
         posterior=posterior,
     )
     sys.stdout.write(f"{report}\n")

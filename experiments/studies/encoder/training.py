@@ -15,7 +15,7 @@ from cgp.assessment.detectors import pooled_features
 from cgp.model.blocks import draws, eval_mode, sampling, seeded
 from cgp.model.likelihoods import CategoricalLikelihood
 from cgp.model.objective import Objective
-from experiments.evaluation import accuracy, mean_log_probabilities, mean_probabilities, negative_log_likelihood
+from experiments.evaluation import mean_log_probabilities, mean_probabilities, negative_log_likelihood
 from experiments.methods import last_layer_laplace, mc_dropout_logits
 from experiments.storage import read_json, write_atomically, write_json
 from experiments.studies.encoder.network import Upper, own_parameters, upper
@@ -112,7 +112,7 @@ def _train(
         seconds = time.process_time() - start
         logits, labels = _logits(model, parts["val"]), parts["val"].labels
         nll = negative_log_likelihood(mean_log_probabilities(logits), labels)
-        right = accuracy(mean_probabilities(logits), labels)
+        right = float((mean_probabilities(logits).argmax(-1) == labels.numpy()).mean())
         if nll <= min((past["validation_nll"] for past in history), default=nll):
             write_atomically(folder / "weights.safetensors", lambda aside: save_model(model, str(aside)))
         history.append({"epoch": epoch, "validation_nll": nll, "validation_accuracy": right, "cpu_seconds": seconds})

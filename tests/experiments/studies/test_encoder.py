@@ -8,7 +8,8 @@ from torch.testing import assert_close
 from transformers import BertConfig, BertModel
 
 from cgp.model.blocks import draws, sampling
-from experiments.studies.encoder.comparing import _detection
+from experiments.studies.encoder import assessing, training
+from experiments.studies.encoder.comparing import _detection, table
 from experiments.studies.encoder.network import ROWS, own_parameters, upper
 from experiments.studies.encoder.states import States
 
@@ -45,7 +46,7 @@ def test_logits_are_those_of_the_hosts_representation(host, sample, row):
 def test_every_attention_starts_at_the_hosts_scale(host, sample, row):
     _, inputs = sample
     softmax, other = (network(host, kind, inputs) for kind in ("softmax", row))
-    x = softmax.layers[0](**{"x": inputs["states"], "padding": inputs["padding"]}, first=False)
+    x = softmax.layers[0](x=inputs["states"], padding=inputs["padding"], first=False)
     sizes = []
     for model in (softmax, other):
         block = model.layers[-1].block
@@ -87,3 +88,24 @@ def test_placements_average_to_the_area_under_the_curve():
     area = roc_auc_score(np.repeat([0, 1], [50, 40]), np.concatenate([inside, outside]))
     assert found.outside.mean() == pytest.approx(area)
     assert found.inside.mean() == pytest.approx(area)
+
+
+def test_runs_are_trained_once_compared_and_assessed(host, tmp_path, monkeypatch, capsys):
+    def part(count):
+        lengths = torch.randint(3, 9, (count,))
+        return States(torch.randn(int(lengths.sum()), 24).half(), lengths, torch.arange(count) % 4)
+
+    parts = {"train": part(60), "val": part(20), "test": part(40), "oos_test": part(20)}
+    monkeypatch.setattr(training, "NUM_INTENTS", 4)
+    monkeypatch.setattr(training, "host", lambda: host)
+    monkeypatch.setattr(training, "states", lambda *_: parts)
+    for row, seed in (("softmax", 0), ("softmax", 1), ("sparse_cgp", 0), ("sparse_cgp", 0)):
+        training.fit(row=row, data=tmp_path, out=tmp_path, seed=seed, epochs=1)
+    assert capsys.readouterr().out.count("validation_nll") == 3
+    table(out=tmp_path)
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith("| softmax-1 ") for line in lines) == 7
+    assert any(line.startswith("| last-layer Laplace + temperature | 2 |") for line in lines)
+    assert any(line.startswith("| sparse_cgp-1 | epistemic | 1 |") for line in lines)
+    assessing.assess(data=tmp_path, out=tmp_path)
+    assert "out of scope" in capsys.readouterr().out.splitlines()[-1]
