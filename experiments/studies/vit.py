@@ -1,0 +1,107 @@
+"""What `cgp.assess` says of a small vision transformer on CIFAR-10, corrupted images and textures.
+
+python -m experiments.studies.vit --data DIR --out DIR
+"""
+
+import sys
+import time
+from pathlib import Path
+
+import torch
+from jsonargparse import auto_cli
+from safetensors.torch import load_model, save_model
+from torch import Tensor, nn
+from torchvision.models.vision_transformer import ConvStemConfig, VisionTransformer
+from torchvision.transforms.v2 import Normalize
+
+import cgp
+from experiments.configuration import CorruptionConfig, DataConfig
+from experiments.data import Examples, InputSet, batch, input_sets, load
+from experiments.storage import write_atomically
+from experiments.training.augmentation import CropAndFlip
+
+__all__ = ["assess", "network"]
+
+_MEAN, _DEVIATION = (0.4914, 0.4822, 0.4465), (0.247, 0.2435, 0.2616)
+_CORRUPTIONS = CorruptionConfig(
+    kinds=("gaussian_noise", "gaussian_blur", "contrast", "jpeg_compression"), severities=(3,), limit=1000
+)
+_BATCH = 100
+_RATE = 2e-3
+
+
+def network() -> nn.Sequential:
+    """Augmentation, normalisation and a torchvision ViT of 3 layers: 16 patches of 8 x 8 pixels, convolutional stem."""
+    transformer = VisionTransformer(
+        image_size=32,
+        patch_size=8,
+        num_layers=3,
+        num_heads=4,
+        hidden_dim=96,
+        mlp_dim=192,
+        dropout=0.1,
+        num_classes=10,
+        conv_stem_configs=[ConvStemConfig(24, 3, 2), ConvStemConfig(48, 3, 2), ConvStemConfig(96, 3, 2)],
+    )
+    return nn.Sequential(CropAndFlip(4), Normalize(_MEAN, _DEVIATION), transformer)
+
+
+def assess(*, data: Path, out: Path = Path("runs/vit"), epochs: int = 6, seed: int = 0, images: int = 4000) -> None:
+    """Train the transformer, unless that was done, and print the assessment.
+
+    Args:
+        data: folder with cifar10/ and textures/.
+        out: folder to write.
+        epochs: passes over 45,000 images.
+        seed: of start and order.
+        images: test images to assess it on, and training images for the scores of the representation.
+    """
+    config = DataConfig(name="cifar10", root=data, unchecked=True, ood=("textures",), corruptions=_CORRUPTIONS)
+    splits = load(config, seed=0)
+    torch.manual_seed(seed)
+    model, weights = network(), out / "weights.safetensors"
+    if not weights.exists():
+        _train(model, splits.train, epochs)
+        write_atomically(weights, lambda aside: save_model(model, str(aside)))
+    load_model(model, str(weights))
+    others = {part.name: part for part in input_sets(config, splits, 0) if part.name not in ("validation", "test")}
+    report = cgp.assess(
+        model.eval(),
+        _batches(splits.test, images),
+        train=_batches(splits.train, images),
+        corrupt={name: _batches(part, len(part)) for name, part in others.items() if part.labels is not None},
+        ood={name: _inputs(part) for name, part in others.items() if part.labels is None},
+    )
+    sys.stdout.write(f"{report}\n")
+
+
+def _train(model: nn.Module, data: Examples, epochs: int) -> None:
+    optimiser = torch.optim.AdamW(model.parameters(), weight_decay=0.05)
+    steps = epochs * -(-len(data) // _BATCH)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, _RATE, total_steps=steps, pct_start=0.1)
+    model.train()
+    for epoch in range(epochs):
+        start, losses = time.process_time(), []
+        for rows in torch.randperm(len(data)).split(_BATCH):
+            images, labels = batch(data, rows)
+            loss = nn.functional.cross_entropy(model(images), labels)
+            optimiser.zero_grad(set_to_none=True)
+            loss.backward()
+            optimiser.step()
+            schedule.step()
+            losses.append(float(loss.detach()))
+        seconds = time.process_time() - start
+        print(f"epoch {epoch}: training NLL {sum(losses) / len(losses):.3f}, {seconds:.0f} CPU s", flush=True)
+
+
+def _batches(part: Examples | InputSet, count: int) -> list[tuple[Tensor, Tensor]]:
+    """Images and labels of the first examples."""
+    return [batch(part, rows) for rows in torch.arange(min(count, len(part))).split(_BATCH)]
+
+
+def _inputs(part: InputSet) -> list[Tensor]:
+    return [images for images, _ in _batches(part, len(part))]
+
+
+if __name__ == "__main__":
+    auto_cli(assess, as_positional=False, prog="python -m experiments.studies.vit")
