@@ -11,7 +11,7 @@ from experiments.benchmarks import BLOCKS, benchmark, interleaved, saved_bytes
 def test_the_page_has_a_row_for_every_block_and_model(tmp_path, monkeypatch):
     chosen = {name: BLOCKS[name] for name in ("softmax attention", "sparse correlated GP, direct")}
     monkeypatch.setattr(benchmarks, "BLOCKS", chosen)
-    benchmark(tmp_path / "page.md", lengths=(4,), models=("digits", "CoLA"), rounds=2)
+    benchmark(tmp_path / "page.md", lengths=(4,), models=("digits",), rounds=2)
     rows = [line.split(" | ") for line in (tmp_path / "page.md").read_text().splitlines() if line.startswith("| s")]
     assert [row[0].removeprefix("| ") for row in rows] == 2 * list(chosen)
     assert [cell.split(" ")[0] for cell in rows[0][1:]] == ["1.00", "1.00", "1.00"]
@@ -23,7 +23,7 @@ def test_the_page_has_a_row_for_every_block_and_model(tmp_path, monkeypatch):
 def test_ratios_are_to_the_first_call_of_the_same_round():
     calls: list[str] = []
     timings = interleaved(
-        {"a": lambda: calls.append("a"), "b": lambda: [calls.append("b"), torch.randn(10**6).sort()]},
+        {"a": lambda: calls.append("a"), "b": lambda: [calls.append("b"), torch.randn(10**5).sort()]},
         threads=1,
         rounds=2,
     )

@@ -39,7 +39,7 @@ def find_tables(name: str) -> list[TableSpec]:
 
     Example:
         >>> [spec.number for spec in find_tables("CGPT-ii")]
-        ['Table II']
+        ['II']
     """
     asked = name.lower()
     exact = [spec for key, spec in TABLES.items() if key.lower() == asked]

@@ -7,17 +7,17 @@ import pytest
 import torch
 from scipy.special import softmax
 
-from cgp import SoftmaxAttention
-from experiments.configuration import DataConfig
+from experiments.configuration import CorruptionConfig, DataConfig
 from experiments.data import input_sets, load
 from experiments.data.examples import Batches, Examples
 from experiments.evaluation import fit_temperature, mean_log_probabilities, negative_log_likelihood
 from experiments.methods import DERIVED, Request, joined, last_layer_laplace, mc_dropout_logits
 from experiments.runs.prediction import Predictions, load_predictions
 from experiments.storage import write_atomically
-from models import VisionTransformer
+from tests.experiments.methods.hosts import digits
 
-DATA = DataConfig(name="digits")
+NOISE = CorruptionConfig(kinds=("noise",), severities=(5,))
+DATA = DataConfig(limit_train=300, limit_validation=60, limit_test=40, corruptions=NOISE, ood=("inverted",))
 EVALUATION = SimpleNamespace(draws=3, batch_size=100, full=False)
 C = 10
 
@@ -42,10 +42,9 @@ class FakeRun:
 
     def model(self):
         torch.manual_seed(5)
-        sizes = {"depth": 1, "embed_dim": 8, "mlp_dim": 8, "num_heads": 2, "dropout": 0.3}
-        return VisionTransformer(
-            image_size=8, patch_size=4, channels=1, num_classes=C, attention=SoftmaxAttention, **sizes
-        ).eval()  # fmt: skip
+        model = digits(depth=1, dropout=0.3)
+        model.head = torch.nn.Linear(8, C)
+        return model.eval()
 
     def predictions(self, name):
         return load_predictions(self.folder / "predictions" / f"{name}.npz")
@@ -68,41 +67,35 @@ def test_temperature(tmp_path):
     np.testing.assert_array_equal(predictions("test").ids, np.arange(20))
 
 
-def test_mc_dropout_and_last_layer_predict_every_input_set(tmp_path):
+@pytest.mark.parametrize("kind", ["mc_dropout", "kfllla"])
+def test_mc_dropout_and_last_layer_predict_every_input_set(tmp_path, kind):
     run, splits = FakeRun(tmp_path / "run"), load(DATA, 0)
-    sets = {inputs.name: inputs for inputs in input_sets(DATA, splits, 0)}
-    labels = splits.test.labels.numpy()
-    for kind in ("mc_dropout", "kfllla"):
-        chosen, predictions = derived(kind, [run], tmp_path / kind)
-        files = {path.stem for path in (tmp_path / kind / "predictions").iterdir()}
-        assert files == set(sets)
-        test = predictions("test")
-        assert test.logits.shape == (3, len(labels), C)
-        assert test.logits.dtype == np.float32
-        np.testing.assert_array_equal(test.labels, labels)
-        np.testing.assert_array_equal(test.ids, splits.test.ids.numpy())
-        assert test.logits.std(0).max() > 1e-4
-        assert set(chosen) == ({"prior_precision"} if kind == "kfllla" else set())
-        before = (tmp_path / kind / "predictions" / "test.npz").stat().st_mtime_ns
-        derived(kind, [run], tmp_path / kind)  # what is there is kept
-        assert (tmp_path / kind / "predictions" / "test.npz").stat().st_mtime_ns == before
+    chosen, predictions = derived(kind, [run], tmp_path / kind)
+    files = {path.stem for path in (tmp_path / kind / "predictions").iterdir()}
+    assert files == {inputs.name for inputs in input_sets(DATA, splits, 0)}
+    test = predictions("test")
+    assert test.logits.shape == (3, 40, C)
+    assert test.logits.dtype == np.float32
+    np.testing.assert_array_equal(test.labels, splits.test.labels.numpy())
+    np.testing.assert_array_equal(test.ids, splits.test.ids.numpy())
+    assert test.logits.std(0).max() > 1e-4
+    assert set(chosen) == ({"prior_precision"} if kind == "kfllla" else set())
 
 
-def test_they_say_what_they_predicted(tmp_path):
+def test_sources_say_what_was_predicted_and_only_what_changed_is_predicted_again(tmp_path):
     runs = [FakeRun(tmp_path / str(seed), seed, source=f"{seed + 1} images of x") for seed in range(2)]
     for kind, count in (("temperature", 1), ("ensemble", 2)):
         made = DERIVED[kind](runs[:count], Request(DATA, EVALUATION, tmp_path / kind))
         assert made.sources == {"ood-x": "1 images of x"}
     folder = tmp_path / "mc_dropout"
     sources = {inputs.name: inputs.source for inputs in input_sets(DATA, load(DATA, 0), 0) if inputs.source}
-    assert sources
-    found = DERIVED["mc_dropout"](runs[:1], Request(DATA, EVALUATION, folder)).sources
-    assert found == sources
-    changed = next(iter(sources))
+    assert set(sources) == {"corrupted-noise-5", "ood-inverted"}
+    assert DERIVED["mc_dropout"](runs[:1], Request(DATA, EVALUATION, folder)).sources == sources
     stamps = {path.stem: path.stat().st_mtime_ns for path in (folder / "predictions").iterdir()}
-    DERIVED["mc_dropout"](runs[:1], Request(DATA, EVALUATION, folder, sources | {changed: "something else"}))
+    recorded = sources | {"ood-inverted": "something else"}
+    DERIVED["mc_dropout"](runs[:1], Request(DATA, EVALUATION, folder, recorded))
     again = {path.stem: path.stat().st_mtime_ns for path in (folder / "predictions").iterdir()}
-    assert {name for name in stamps if stamps[name] != again[name]} == {changed}
+    assert {name for name in stamps if stamps[name] != again[name]} == {"ood-inverted"}
 
 
 def test_a_number_as_prior_precision(tmp_path):
@@ -166,15 +159,12 @@ def test_runs_that_do_not_fit(tmp_path):
 
 
 def test_plain_functions_take_the_same_batches():
-    """What `derive` does is what the plain functions do: no other path to the numbers."""
-    splits, model = load(DATA, 0), FakeRun.model(None)
-    part = splits.test.chosen(torch.arange(50))
+    """What derived rows do is what the plain functions do: no other path to the numbers."""
+    part, model = load(DATA, 0).test, FakeRun.model(None)
     batches = Batches(part, 100)
     assert torch.equal(mc_dropout_logits(model, batches, 2), mc_dropout_logits(model, [part.inputs.float()], 2))
-    draws = [
-        last_layer_laplace(model, inputs, part.labels, prior_precision=1.0).draw_logits(
-            inputs, 2, torch.Generator().manual_seed(0)
-        )
-        for inputs in (batches, [part.inputs.float()])
-    ]
+    draws = []
+    for inputs in (batches, [part.inputs.float()]):
+        posterior = last_layer_laplace(model, inputs, part.labels, prior_precision=1.0)
+        draws.append(posterior.draw_logits(inputs, 2, torch.Generator().manual_seed(0)))
     torch.testing.assert_close(*draws)

@@ -5,12 +5,11 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
-from torchvision.models.vision_transformer import VisionTransformer as TorchvisionTransformer
 
-from cgp import CGPAttention, SoftmaxAttention
+from cgp import CGPAttention
 from experiments.evaluation import mean_log_probabilities, negative_log_likelihood
 from experiments.methods import last_layer_laplace
-from models import TextTransformer, VisionTransformer
+from tests.experiments.methods.hosts import IMAGES, WORDS, text, torchvision_host, vision
 
 N, D, C = 60, 4, 3
 
@@ -99,31 +98,18 @@ def test_draws_are_reproducible_and_do_not_depend_on_batches():
     assert not torch.equal(first, posterior.draw_logits([inputs], 4, torch.Generator().manual_seed(2)))
 
 
-def torchvision_host():
-    model = TorchvisionTransformer(16, 8, 1, 2, 8, 8, dropout=0.1, num_classes=C)
-    nn.init.normal_(model.heads.head.weight)
-    return model, torch.randn(12, 3, 16, 16)
+HOSTS = {
+    "torchvision": (torchvision_host, IMAGES),
+    "vision": (lambda: vision(CGPAttention), IMAGES),
+    "text": (text, WORDS),
+}
 
 
-def reference_host():
-    sizes = {"image_size": 16, "patch_size": 8, "channels": 3, "depth": 1, "embed_dim": 8, "mlp_dim": 8, "num_heads": 2}
-    options = {"pooling": "sequence", "dropout": 0.1}
-    return VisionTransformer(**sizes, **options, num_classes=C, attention=CGPAttention), torch.randn(12, 3, 16, 16)
-
-
-def text_host():
-    sizes = {"depth": 1, "embed_dim": 8, "mlp_dim": 16, "num_heads": 2, "max_length": 20, "dropout": 0.3}
-    model = TextTransformer(vocabulary_size=9, num_classes=C, attention=SoftmaxAttention, **sizes)
-    tokens, padding = torch.arange(60).reshape(12, 5) % 9, torch.zeros(12, 5, dtype=torch.bool)
-    padding[::2, 3:] = True
-    return model, {"tokens": tokens, "padding_mask": padding}
-
-
-@pytest.mark.parametrize("host", [torchvision_host, reference_host, text_host])
-def test_hosts(host):
-    model, inputs = host()
+@pytest.mark.parametrize(("host", "inputs"), HOSTS.values(), ids=HOSTS)
+def test_hosts(host, inputs):
+    model, count = host(), 5 if inputs is IMAGES else 12
     weights = {name: value.clone() for name, value in model.state_dict().items()}
-    posterior = last_layer_laplace(model.train(), [inputs], torch.arange(12) % C, prior_precision=1.0)
+    posterior = last_layer_laplace(model.train(), [inputs], torch.arange(count) % C, prior_precision=1.0)
     assert posterior.layer in ("heads.head", "head")
     draws = posterior.draw_logits([inputs], 2000, torch.Generator().manual_seed(0))
     mean = model.eval()(**inputs) if isinstance(inputs, dict) else model.eval()(inputs)

@@ -7,23 +7,13 @@ import timm
 import torch
 from scipy.stats import chisquare
 from torch import nn
-from torchvision.models.vision_transformer import VisionTransformer as TorchvisionTransformer
 from transformers import ViTConfig, ViTForImageClassification
 
-from cgp import SoftmaxAttention, SparseCGPAttention
+from cgp import SparseCGPAttention
 from cgp.model.inputs import logits_of
 from experiments.data.partition import generator_for
 from experiments.methods import active_dropout, mc_dropout_logits
-from models import TextTransformer, VisionTransformer
-
-IMAGES = torch.linspace(-1, 1, 5 * 3 * 16 * 16).reshape(5, 3, 16, 16)
-
-
-def torchvision_host(dropout, attention_dropout):
-    sizes = {"image_size": 16, "patch_size": 8, "num_layers": 2, "num_heads": 2, "hidden_dim": 8, "mlp_dim": 8}
-    model = TorchvisionTransformer(**sizes, dropout=dropout, attention_dropout=attention_dropout, num_classes=3)
-    nn.init.normal_(model.heads.head.weight)  # torchvision starts it at zero
-    return model
+from tests.experiments.methods.hosts import IMAGES, PADDING, TOKENS, text, torchvision_host, vision
 
 
 def timm_host(**rates):
@@ -37,11 +27,6 @@ def transformers_host():
         hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.5, num_labels=3,
     )  # fmt: skip
     return ViTForImageClassification(config)
-
-
-def reference(attention, dropout=0.3):
-    sizes = {"image_size": 16, "patch_size": 8, "channels": 3, "depth": 1, "embed_dim": 8, "mlp_dim": 8, "num_heads": 2}
-    return VisionTransformer(**sizes, num_classes=3, attention=attention, dropout=dropout)
 
 
 @pytest.mark.parametrize("probability", [0.5, 0.2])
@@ -84,7 +69,7 @@ HOSTS = {
     "timm": lambda: timm_host(proj_drop_rate=0.5),
     "timm attention": lambda: timm_host(attn_drop_rate=0.5),
     "transformers attention": transformers_host,
-    "reference": lambda: reference(SoftmaxAttention),
+    "reference": vision,
     "fused encoder layer": lambda: nn.Sequential(
         nn.Flatten(2), nn.TransformerEncoderLayer(256, 2, 8, dropout=0.5, batch_first=True), nn.Flatten()
     ),
@@ -103,16 +88,16 @@ def test_masks_are_those_of_the_training_mode(host):
 
 
 def test_text_transformers_take_their_masks():
-    sizes = {"depth": 1, "embed_dim": 8, "mlp_dim": 16, "num_heads": 2, "max_length": 20, "dropout": 0.3}
-    model = TextTransformer(vocabulary_size=9, num_classes=2, attention=SoftmaxAttention, **sizes)
-    tokens, padding = torch.arange(12).reshape(2, 6) % 9, torch.tensor([[False] * 6, [False] * 4 + [True] * 2])
-    draws = mc_dropout_logits(model, [{"tokens": tokens, "padding_mask": padding}], 3)
-    changed = mc_dropout_logits(model, [{"tokens": tokens.masked_fill(padding, 0), "padding_mask": padding}], 3)
+    model = text()
+    draws, changed = (
+        mc_dropout_logits(model, [{"tokens": tokens, "padding_mask": PADDING}], 3)
+        for tokens in (TOKENS, TOKENS.masked_fill(PADDING, 0))
+    )
     torch.testing.assert_close(draws, changed)
 
 
 def test_stochastic_blocks_and_everything_else_keep_their_mode():
-    model = nn.Sequential(reference(SparseCGPAttention), nn.BatchNorm1d(3), nn.Dropout(0.5)).eval()
+    model = nn.Sequential(vision(SparseCGPAttention), nn.BatchNorm1d(3), nn.Dropout(0.5)).eval()
     with active_dropout(model):
         training = {type(module).__name__ for module in model.modules() if module.training}
     assert training == {"Dropout"}

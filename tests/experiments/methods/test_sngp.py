@@ -10,12 +10,10 @@ from torch import nn
 from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import spectral_norm
 
-from cgp import SoftmaxAttention
 from experiments.methods import RandomFeatureHead, SpectralBound, drawing, fit_covariance, sngp
-from models import TextTransformer, VisionTransformer
+from tests.experiments.methods.hosts import DIGITS, WORDS, digits, text
 
 N, D, C, M = 30, 4, 3, 16
-SIZES = {"depth": 1, "embed_dim": 8, "mlp_dim": 16, "num_heads": 2, "dropout": 0.1}
 
 
 def bounded(layer, bound):
@@ -132,25 +130,19 @@ def test_the_covariance_travels_with_the_weights_and_a_second_fit_is_the_first()
 
 
 def test_reference_models():
-    images = torch.randn(6, 1, 8, 8)
-    vision = VisionTransformer(
-        image_size=8, patch_size=4, channels=1, num_classes=C, attention=SoftmaxAttention, **SIZES
-    )  # fmt: skip
-    sngp(vision, num_features=M, bound=0.95)
-    nn.functional.cross_entropy(vision(images), torch.arange(6) % C).backward()
+    vision = sngp(digits(depth=1, dropout=0.1), num_features=M, bound=0.95)
+    nn.functional.cross_entropy(vision(DIGITS), torch.arange(6) % C).backward()
     assert all(parameter.grad is not None for parameter in vision.parameters())
-    fit_covariance(vision, images.split(4))
+    fit_covariance(vision, DIGITS.split(4))
     for layer in vision.modules():
         if isinstance(layer, nn.Linear) and layer is not vision.head.output:
             assert np.linalg.norm(layer.weight.detach().numpy(), 2) < 0.95 * 1.05
     with drawing(vision.eval(), 5):
-        assert vision(images).shape == (5, 6, C)
-
-    text = TextTransformer(vocabulary_size=9, max_length=8, num_classes=2, attention=SoftmaxAttention, **SIZES)
-    words = {"tokens": torch.arange(10).reshape(2, 5) % 9, "padding_mask": torch.zeros(2, 5, dtype=torch.bool)}
-    fit_covariance(sngp(text, num_features=M), [words])
-    with drawing(text.eval(), 5):
-        assert text(**words).shape == (5, 2, 2)
+        assert vision(DIGITS).shape == (5, 6, C)
+    words = sngp(text(), num_features=M)
+    fit_covariance(words, [WORDS])
+    with drawing(words.eval(), 5):
+        assert words(**WORDS).shape == (5, 12, C)
 
 
 @pytest.mark.parametrize("bound", [0.5, 100.0])

@@ -1,16 +1,12 @@
 """Checkpoints: whole or not there, checked when they are read, the one before kept."""
 
-import dataclasses
 import os
 import random
 
 import pytest
 import torch
 
-from experiments.training import fit
 from experiments.training.checkpoints import AtomicCheckpoints, read_checkpoint, sound_checkpoint
-from tests.experiments.tiny import SOFTMAX
-from tests.experiments.training.test_fit import SPLITS, epochs, module_of
 
 STATE = {"epoch": 3, "state_dict": {"weight": torch.arange(2000.0)}}
 
@@ -82,22 +78,3 @@ def test_a_write_that_fails_keeps_what_is_there(folder, monkeypatch):
         AtomicCheckpoints().save_checkpoint(STATE, folder / "last.ckpt")
     assert set(folder.iterdir()) == set(before)
     assert (folder / "last.ckpt").read_bytes() == before[folder / "last.ckpt"]
-
-
-def test_a_training_goes_on_from_the_one_before_where_the_last_is_damaged(tmp_path):
-    expected = fit(module_of(SOFTMAX, epochs(4)), SPLITS, training=epochs(4), seed=1, folder=tmp_path / "whole")
-    fit(module_of(SOFTMAX, epochs(4)), SPLITS, training=epochs(4), seed=1, folder=tmp_path / "broken")
-    (tmp_path / "broken" / "last.ckpt").write_bytes(b"PK")
-    module = module_of(dataclasses.replace(SOFTMAX), epochs(4))
-    summary = fit(module, SPLITS, training=epochs(4), seed=1, folder=tmp_path / "broken")
-    assert summary.validation_nll == expected.validation_nll
-    one, other = (read_checkpoint(tmp_path / name / "last.ckpt")["state_dict"] for name in ("whole", "broken"))
-    assert all(torch.equal(one[key], other[key]) for key in one)
-
-
-def test_a_damaged_best_epoch_is_named(tmp_path):
-    fit(module_of(SOFTMAX, epochs(2)), SPLITS, training=epochs(2), seed=1, folder=tmp_path)
-    best = tmp_path / "best.ckpt"
-    best.write_bytes(best.read_bytes()[:3000])
-    with pytest.raises(ValueError, match="best.ckpt: expected a checkpoint, got a damaged file; remove"):
-        fit(module_of(SOFTMAX, epochs(2)), SPLITS, training=epochs(2), seed=1, folder=tmp_path)

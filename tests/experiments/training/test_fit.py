@@ -12,40 +12,61 @@ from experiments.configuration import DataConfig
 from experiments.data import batch, load
 from experiments.methods.build import build
 from experiments.training import fit
+from experiments.training.checkpoints import read_checkpoint
 from experiments.training.fit import QUIET
 from tests.experiments.tiny import CGP, DIGITS, MODEL, SOFTMAX, TRAINING
 
 SPLITS = load(DataConfig(), seed=0)
+METHODS = {"softmax": SOFTMAX, "cgp": CGP}
 
 
-def module_of(method, training):
+def module_of(method, training=TRAINING):
     """A module with a fixed start."""
     torch.manual_seed(3)
-    return build(
-        method,
-        model=MODEL,
-        training=training,
-        description=DIGITS,
-        num_data=1077,
-    )
+    return build(method, model=MODEL, training=training, description=DIGITS, num_data=1077)
 
 
-def epochs(number):
+def epochs(number, **values):
     """The tiny training with another number of epochs."""
-    return dataclasses.replace(TRAINING, epochs=number)
+    return dataclasses.replace(TRAINING, epochs=number, **values)
+
+
+def fitted(module, folder, *, seed=1, **options):
+    """Train a module as it was built for."""
+    return fit(module, SPLITS, training=module.training_config, seed=seed, folder=folder, **options)
+
+
+def weights_of(folder):
+    return read_checkpoint(folder / "last.ckpt")["state_dict"]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Folders and summaries of uninterrupted trainings of four epochs."""
+    runs = {}
+    for name, method in METHODS.items():
+        folder = tmp_path_factory.mktemp(name)
+        runs[name] = folder, fitted(module_of(method, epochs(4)), folder)
+    return runs
 
 
 class KilledError(Exception):
     """Stands for a kill."""
 
 
-@pytest.mark.parametrize("method", [SOFTMAX, CGP], ids=["softmax", "cgp"])
-@pytest.mark.parametrize("batches_before", [4, 5])  # two an epoch: at an epoch's end, and within one
-def test_resumed_equals_uninterrupted(tmp_path, monkeypatch, method, batches_before):
-    whole = module_of(method, epochs(4))
-    expected = fit(whole, SPLITS, training=epochs(4), seed=1, folder=tmp_path / "whole")
+def assert_equals_uninterrupted(whole, folder, summary):
+    expected_folder, expected = whole
+    one, other = weights_of(expected_folder), weights_of(folder)
+    assert all(torch.equal(one[key], other[key]) for key in one)
+    assert summary.best_epoch == expected.best_epoch
+    assert summary.validation_nll == expected.validation_nll
+    assert [row["epoch"] for row in summary.history] == [0, 1, 2, 3]
 
-    broken = module_of(method, epochs(4))
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("batches_before", [4, 5])  # two an epoch: at an epoch's end, and within one
+def test_resumed_equals_uninterrupted(whole, tmp_path, monkeypatch, name, batches_before):
+    broken = module_of(METHODS[name], epochs(4))
     steps = iter(range(100))
     step = broken.training_step
 
@@ -56,38 +77,38 @@ def test_resumed_equals_uninterrupted(tmp_path, monkeypatch, method, batches_bef
 
     monkeypatch.setattr(broken, "training_step", dies)
     with pytest.raises(KilledError):
-        fit(broken, SPLITS, training=epochs(4), seed=1, folder=tmp_path / "broken")
-
+        fitted(broken, tmp_path)
     torch.rand(5)
-    resumed = module_of(method, epochs(4))
+    resumed = module_of(METHODS[name], epochs(4))
     with torch.no_grad():
         for parameter in resumed.parameters():
             parameter.zero_()  # all that matters comes from the checkpoint
-    summary = fit(resumed, SPLITS, training=epochs(4), seed=1, folder=tmp_path / "broken")
-
-    last = [torch.load(tmp_path / name / "last.ckpt", weights_only=True)["state_dict"] for name in ("whole", "broken")]
-    assert all(torch.equal(last[0][key], last[1][key]) for key in last[0])
-    assert summary.best_epoch == expected.best_epoch
-    assert summary.validation_nll == expected.validation_nll
-    assert [row["epoch"] for row in summary.history] == [0, 1, 2, 3]
+    assert_equals_uninterrupted(whole[name], tmp_path, fitted(resumed, tmp_path))
 
 
-def test_seed_decides_the_weights(tmp_path):
-    weights = []
-    for folder, seed in (("a", 1), ("b", 1), ("c", 2)):
-        module = module_of(CGP, TRAINING)
-        fit(module, SPLITS, training=TRAINING, seed=seed, folder=tmp_path / folder)
-        weights.append(torch.cat([parameter.flatten() for parameter in module.parameters()]))
-    assert torch.equal(weights[0], weights[1])
-    assert not torch.equal(weights[0], weights[2])
+def test_a_training_goes_on_from_the_checkpoint_before_where_the_last_is_damaged(whole, tmp_path):
+    fitted(module_of(SOFTMAX, epochs(4)), tmp_path)
+    (tmp_path / "last.ckpt").write_bytes(b"PK")
+    assert_equals_uninterrupted(whole["softmax"], tmp_path, fitted(module_of(SOFTMAX, epochs(4)), tmp_path))
+    best = tmp_path / "best.ckpt"
+    best.write_bytes(best.read_bytes()[:3000])
+    with pytest.raises(ValueError, match="best.ckpt: expected a checkpoint, got a damaged file; remove"):
+        fitted(module_of(SOFTMAX, epochs(4)), tmp_path)
+
+
+def test_seed_decides_the_weights(whole, tmp_path):
+    fitted(module_of(SOFTMAX, epochs(4)), tmp_path, seed=2)
+    one, other = weights_of(whole["softmax"][0]), weights_of(tmp_path)
+    assert not any(torch.equal(one[key], other[key]) for key in one if key.endswith("in_proj.weight"))
 
 
 def test_keeps_the_epoch_of_the_best_validation_nll(tmp_path):
     wild = dataclasses.replace(SOFTMAX, learning_rate=1.0)
-    rising = dataclasses.replace(epochs(6), warmup_epochs=6)  # ends at the learning rate that does most harm
-    module = module_of(wild, rising)
+    # ends at the learning rate that does most harm
+    module = module_of(wild, epochs(6, warmup_epochs=6))
     reported = []
-    summary = fit(module, SPLITS, training=rising, seed=1, folder=tmp_path, report=reported.append)
+    logged = dataclasses.replace(QUIET, logs=True)
+    summary = fitted(module, tmp_path, report=reported.append, trainer=logged, logs=tmp_path / "logs")
     scores = [row["validation_nll"] for row in summary.history]
     assert summary.validation_nll == min(scores)
     assert summary.best_epoch == scores.index(min(scores))
@@ -97,38 +118,32 @@ def test_keeps_the_epoch_of_the_best_validation_nll(tmp_path):
     nll = torch.nn.functional.cross_entropy(logits, SPLITS.validation.labels).item()
     assert nll == pytest.approx(summary.validation_nll, abs=1e-5)
     assert reported == [1, 2, 3, 4, 5, 6]
-    kept = {name: torch.load(tmp_path / f"{name}.ckpt", weights_only=True)["epoch"] for name in ("best", "last")}
+    kept = {name: read_checkpoint(tmp_path / f"{name}.ckpt")["epoch"] for name in ("best", "last")}
     assert kept == {"best": summary.best_epoch, "last": 5}  # killed after a worse epoch, that epoch is not lost
     assert all(row["seconds"] > 0 for row in summary.history)
+    # Logs for a spreadsheet and for TensorBoard.
+    (table,) = (tmp_path / "logs").rglob("metrics.csv")
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    written = [float(row["validation_nll"]) for row in rows if row["validation_nll"]]
+    assert written == pytest.approx(scores)
+    assert list((tmp_path / "logs").rglob("events.out.tfevents*"))
 
 
-def test_alpha_rises_to_its_value_over_the_first_half(tmp_path, monkeypatch):
-    module = module_of(CGP, epochs(4))
-    seen = []
-    step = module.training_step
-
-    def watched(batch, batch_idx):
-        seen.append(float(module.objective.alpha))
-        return step(batch, batch_idx)
-
-    monkeypatch.setattr(module, "training_step", watched)
-    fit(module, SPLITS, training=epochs(4), seed=1, folder=tmp_path)
-    assert seen == pytest.approx([0.0, 0.025, 0.05, 0.075, 0.1, 0.1, 0.1, 0.1])
-
-
-def test_beta_rises_from_the_start(tmp_path, monkeypatch):
+def test_alpha_and_beta_rise_over_the_first_half(tmp_path, monkeypatch):
     module = module_of(dataclasses.replace(CGP, annealing=0.5), epochs(4))
     seen = []
     parts = module.objective.parts
 
     def watched(inputs, labels):
-        seen.append((float(module.objective.beta), attention_blocks(module.model)[0].sampling))
+        seen.append((float(module.objective.alpha), float(module.objective.beta)))
+        assert attention_blocks(module.model)[0].sampling == "marginal"
         return parts(inputs, labels)
 
     monkeypatch.setattr(module.objective, "parts", watched)
-    fit(module, SPLITS, training=epochs(4), seed=1, folder=tmp_path)
-    assert [beta for beta, _ in seen] == pytest.approx([0.0, 0.25, 0.5, 0.75, 1.0, 1.0, 1.0, 1.0])
-    assert {how for _, how in seen} == {"marginal"}
+    fitted(module, tmp_path)
+    alphas, betas = zip(*seen, strict=True)
+    assert alphas == pytest.approx([0.0, 0.025, 0.05, 0.075, 0.1, 0.1, 0.1, 0.1])
+    assert betas == pytest.approx([0.0, 0.25, 0.5, 0.75, 1.0, 1.0, 1.0, 1.0])
 
 
 def test_the_gradient_is_clipped_at_its_norm(tmp_path, monkeypatch):
@@ -143,13 +158,11 @@ def test_the_gradient_is_clipped_at_its_norm(tmp_path, monkeypatch):
         return found
 
     monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", watched)
-    tight = dataclasses.replace(epochs(1), gradient_clip=0.01)
-    fit(module_of(SOFTMAX, tight), SPLITS, training=tight, seed=1, folder=tmp_path / "tight")
+    fitted(module_of(SOFTMAX, epochs(1, gradient_clip=0.01)), tmp_path / "tight")
     assert len(norms) == 2
     assert all(before > 0.01 for before, _ in norms)
     assert [after for _, after in norms] == pytest.approx([0.01, 0.01], rel=1e-3)
-    loose = dataclasses.replace(epochs(1), gradient_clip=None)
-    fit(module_of(SOFTMAX, loose), SPLITS, training=loose, seed=1, folder=tmp_path / "loose")
+    fitted(module_of(SOFTMAX, epochs(1, gradient_clip=None)), tmp_path / "loose")
     assert len(norms) == 2
 
 
@@ -167,28 +180,9 @@ def test_half_precision_leaves_the_process_algebra_in_single(tmp_path, monkeypat
 
     block.in_proj.register_forward_hook(projected)
     monkeypatch.setattr(block, "merge", merged)
-    half = dataclasses.replace(QUIET, precision="bf16-mixed")
-    summary = fit(module, SPLITS, training=epochs(1), seed=1, folder=tmp_path, trainer=half)
+    summary = fitted(module, tmp_path, trainer=dataclasses.replace(QUIET, precision="bf16-mixed"))
     assert np.isfinite(summary.validation_nll)
     assert seen == {"projection": torch.bfloat16, "heads": torch.float32}
-
-
-def test_logs_are_written_for_a_spreadsheet_and_for_tensorboard(tmp_path):
-    logged = dataclasses.replace(QUIET, logs=True)
-    summary = fit(
-        module_of(SOFTMAX, epochs(2)),
-        SPLITS,
-        training=epochs(2),
-        seed=1,
-        folder=tmp_path / "kept",
-        trainer=logged,
-        logs=tmp_path / "logs",
-    )
-    (table,) = (tmp_path / "logs").rglob("metrics.csv")
-    rows = list(csv.DictReader(table.read_text().splitlines()))
-    written = [float(row["validation_nll"]) for row in rows if row["validation_nll"]]
-    assert written == pytest.approx([row["validation_nll"] for row in summary.history])
-    assert list((tmp_path / "logs").rglob("events.out.tfevents*"))
 
 
 def test_unknown_option_of_an_attention_is_named():
