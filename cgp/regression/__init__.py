@@ -1,5 +1,6 @@
 """Regression with correlated Gaussian processes: exact, sparse, fully Bayesian, and in scikit-learn's convention."""
 
+from .classifier import CorrelatedGPClassifier
 from .covariance import correlated_covariance
 from .estimator import CorrelatedGPRegressor
 from .exact import CorrelatedGPRegression
@@ -9,6 +10,7 @@ from .sparse import SparseCorrelatedGPRegression
 from .stochastic import StochasticCorrelatedGPRegression
 
 __all__ = [
+    "CorrelatedGPClassifier",
     "CorrelatedGPRegression",
     "CorrelatedGPRegressor",
     "GPReadout",

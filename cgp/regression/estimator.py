@@ -134,13 +134,35 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
         X, y = self._checked(X, y)
         self.x_scaling_, self.y_scaling_ = Scaling.of(X), Scaling.of(y)
         self.n_outputs_ = y.shape[1]
-        inputs, targets = self.x_scaling_.apply(X), self.y_scaling_.apply(y)
-        observed = ~np.isnan(targets)
+        self._observed = ~np.isnan(y)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            rows = torch.as_tensor(stacked_rows(inputs, observed))
-            self._fit_rows(rows, torch.as_tensor(targets.T[observed.T]), seed)
+            self._fit_rows(*self._standardised(X, y), seed)
+        return self
+
+    def partial_fit(self, X: Any, y: Any) -> Self:
+        """Condition on further observations; parameters and standardisation stay as they are. The first call fits.
+
+        Args:
+            X: inputs, ``(k, d)``.
+            y: ``(k,)`` or ``(k, P)``, as in ``fit``; a process may be unobserved.
+
+        Returns:
+            The estimator.
+
+        Raises:
+            ValueError: if the data are not usable.
+        """
+        if not hasattr(self, "model_"):
+            return self.fit(X, y)
+        X = self._new_inputs(X)
+        y = self._new_outputs(y, len(X))
+        if np.isinf(y).any():
+            raise ValueError("y: expected finite values, or NaN for what was not observed")
+        self._observed = np.concatenate([self._observed, ~np.isnan(y)])
+        self.model_ = self.model_.get_fantasy_model(*self._standardised(X, y))
+        self._condition = self.model_.condition()
         return self
 
     def __sklearn_tags__(self) -> Any:
@@ -149,6 +171,11 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
         tags.target_tags.multi_output = True
         tags.target_tags.single_output = True
         return tags
+
+    def _standardised(self, X: NDArray[Any], y: NDArray[Any]) -> tuple[Tensor, Tensor]:
+        """Rows and targets of what was observed, at unit variance, process by process."""
+        inputs, targets, observed = self.x_scaling_.apply(X), self.y_scaling_.apply(y), ~np.isnan(y)
+        return torch.as_tensor(stacked_rows(inputs, observed)), torch.as_tensor(targets.T[observed.T])
 
     def _fit_rows(self, rows: Tensor, targets: Tensor, seed: int) -> None:
         line = ProgressLine(self.inference) if self.verbose else None
@@ -178,7 +205,7 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
             closed, _ = self._closed_form(rows[order], targets[order], **(options | {"max_steps": _WARM_STEPS}))
         model = self._model(StochasticCorrelatedGPRegression, rows, targets, seed, self.structure_)
         start_from(model, closed, len(rows))
-        epochs = {"batch_size": self.batch_size, "num_epochs": self.num_epochs}
+        epochs: dict[str, Any] = {"batch_size": self.batch_size, "num_epochs": self.num_epochs}
         return model, fit_minibatches(model, rows, targets, seed=seed, progress=line, **epochs)
 
     def _closed_form(self, rows: Tensor, targets: Tensor, **options: Any) -> tuple[CorrelatedGPRegression, Fit]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import copy
+from typing import Any, NamedTuple, Self
 
 import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import AdditiveKernel
 from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.likelihoods.gaussian_likelihood import _GaussianLikelihoodBase
 from gpytorch.models import ExactGP
 from linear_operator import to_linear_operator
 from torch import Tensor
@@ -155,6 +157,44 @@ class CorrelatedGPRegression(ExactGP):
         mean = posterior.mean.squeeze(-1) + self.mean_module(x)
         return MultivariateNormal(mean, to_linear_operator(self._joint(x, posterior)))
 
+    def leave_one_out(self) -> Moments:
+        r"""Mean and variance of every observation given all others, the parameters staying as they are.
+
+        .. math:: \mu_{-i} = y_i - \frac{[(K+\Sigma)^{-1}r]_i}{[(K+\Sigma)^{-1}]_{ii}}, \qquad
+            v_{-i} = \frac1{[(K+\Sigma)^{-1}]_{ii}}
+
+        Returns:
+            ``(*batch, n)`` each, noise included.
+
+        Source:
+            Rasmussen & Williams (2006), equation (5.12).
+        """
+        condition = self.condition()
+        weights = torch.linalg.solve_triangular(condition.factor.mT, condition.whitened_targets, upper=True)
+        variance = torch.cholesky_inverse(condition.factor).diagonal(dim1=-2, dim2=-1).reciprocal()
+        return Moments(self.train_targets - weights.squeeze(-1) * variance, variance)
+
+    def get_fantasy_model(self, inputs: Tensor, targets: Tensor, **kwargs: Any) -> Self:
+        """The model given further observations, its parameters staying as they are.
+
+        Args:
+            inputs: ``(k, d + 1)``.
+            targets: ``(k,)``.
+            **kwargs: GPyTorch's, not used.
+
+        Returns:
+            Another model, in eval mode.
+
+        Raises:
+            ValueError: if the observations are not usable.
+        """
+        check_training_data(inputs, targets, self.num_processes)
+        x, y = self.train_inputs[0], self.train_targets
+        other = copy.deepcopy(self)
+        rows = torch.cat([x, inputs.expand(*x.shape[:-2], *inputs.shape)], dim=-2)
+        other.set_train_data(rows, torch.cat([y, targets.expand(*y.shape[:-1], -1)], dim=-1), strict=False)
+        return other.eval()
+
     def log_prior(self) -> Tensor:
         """Log-density of the unconstrained parameters under their priors, in nats, a scalar."""
         terms = [prior.log_prob(closure(module)).sum() for _, module, prior, closure, _ in self.named_priors()]
@@ -218,4 +258,6 @@ class _Evidence(torch.autograd.Function):
 
 def noise_of_rows(likelihood: ProcessGaussianLikelihood | GaussianLikelihood, x: Tensor) -> Tensor:
     """The noise variance ``(*batch, n)`` of each row, for any Gaussian likelihood of GPyTorch."""
+    if not isinstance(likelihood, _GaussianLikelihoodBase):
+        raise ValueError(f"likelihood: expected Gaussian noise, got {type(likelihood).__name__}")
     return likelihood._shaped_noise_covar(x.shape[:-1], x).diagonal(dim1=-2, dim2=-1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from gpytorch.mlls import VariationalELBO
 from torch import Tensor
@@ -13,7 +15,9 @@ from .fitting import Fit, Progress, learned_parameters, reported
 from .sparse import SparseCorrelatedGPRegression
 from .stochastic import StochasticCorrelatedGPRegression
 
-__all__ = ["fit_minibatches", "start_from"]
+__all__ = ["Objective", "fit_minibatches", "start_from"]
+
+Objective = Callable[[Tensor, Tensor], Tensor]
 
 
 def fit_minibatches(
@@ -21,6 +25,7 @@ def fit_minibatches(
     inputs: Tensor,
     targets: Tensor,
     *,
+    objective: Objective | None = None,
     batch_size: int = 1024,
     num_epochs: int = 40,
     learning_rate: float = 0.01,
@@ -34,6 +39,7 @@ def fit_minibatches(
         model: left in eval mode.
         inputs: ``(n, d + 1)``.
         targets: ``(n,)``.
+        objective: the bound of some inputs and targets in nats per row; None is GPyTorch's ``VariationalELBO``.
         batch_size: rows a step.
         num_epochs: passes through the rows.
         learning_rate: the first one.
@@ -54,6 +60,7 @@ def fit_minibatches(
         check_count(name, value, 1)
     model.train()
     bound = VariationalELBO(model.likelihood, model, num_data=len(inputs))
+    objective = objective or (lambda x, y: bound(model(x), y, rows=x))
     generator = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.Adam(learned_parameters(model), lr=learning_rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, num_epochs * -(-len(inputs) // batch_size))
@@ -62,7 +69,7 @@ def fit_minibatches(
         total = 0.0
         for rows in torch.randperm(len(inputs), generator=generator).to(inputs.device).split(batch_size):
             optimizer.zero_grad()
-            loss = -bound(model(inputs[rows]), targets[rows], rows=inputs[rows])
+            loss = -objective(inputs[rows], targets[rows])
             loss.backward()
             optimizer.step()
             schedule.step()
@@ -89,5 +96,4 @@ def start_from(model: StochasticCorrelatedGPRegression, closed: SparseCorrelated
         share = len(closed.train_targets) / num_rows
         sums = closed.sums()
         posterior = InducingPosterior(sums.gram / share, sums.projection / share)
-        model.variational_strategy.variational_mean.copy_(posterior.location.squeeze(-1))
-        model.variational_strategy.raw_root.copy_(torch.linalg.cholesky(posterior.covariance))
+        model.variational_strategy.set_posterior(posterior)

@@ -36,6 +36,7 @@ class PredictionMixin:
     n_outputs_: int
     _condition: Any
     _single: bool
+    _observed: Array
 
     def predict(
         self, X: Any, return_std: bool = False, return_cov: bool = False, include_noise: bool = True
@@ -67,6 +68,23 @@ class PredictionMixin:
         if not return_std:
             return mean
         return mean, self._shaped(np.sqrt(variances.mean(0) + means.var(0)) * self.y_scaling_.unit)
+
+    def leave_one_out(self) -> tuple[Array, Array]:
+        """Every observation predicted from all others, in closed form, the parameters staying as they are.
+
+        Returns:
+            Mean and standard deviation of an observation, each in the shape of y; NaN where it was not observed.
+        """
+        check_is_fitted(self)
+        with torch.no_grad():
+            means, variances = (value.numpy() for value in self.model_.leave_one_out())
+        means, variances = (value.reshape(-1, value.shape[-1]) for value in (means, variances))
+        numbers = self.model_.train_inputs[0][..., -1].reshape(-1, means.shape[-1])[0].numpy()
+        mean, sd = np.full((2, *self._observed.shape), np.nan)
+        for p, one in enumerate(self._observed.T):  # rows of a process are in the order of its observations
+            mean[one, p] = means.mean(0)[numbers == p]
+            sd[one, p] = np.sqrt(variances.mean(0) + means.var(0))[numbers == p]
+        return self._shaped(self.y_scaling_.undo(mean)), self._shaped(sd * self.y_scaling_.unit)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, include_noise: bool = False) -> Array:
         """Joint draws of all processes.

@@ -12,11 +12,10 @@ from linear_operator.operators import LowRankRootLinearOperator
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from cgp.functional.gaussians import Gaussian
 from cgp.functional.sparse_correlated import InducingPosterior, SparsePosterior
 
 from .covariance import Points, dense_covariance, prior_variance
-from .exact import CHUNK, CorrelatedGPRegression
+from .exact import CHUNK, CorrelatedGPRegression, Moments
 from .inducing import InducingFeatures
 from .processes import ProcessGaussianLikelihood
 
@@ -115,6 +114,24 @@ class SparseCorrelatedGPRegression(CorrelatedGPRegression):
         evidence = inducing.log_evidence(sums.squares, sums.log_noise, self.train_targets.shape[-1])
         return evidence - 0.5 * sums.unexplained
 
+    def leave_one_out(self) -> Moments:
+        r"""Mean and variance of every observation given all others, the parameters staying as they are.
+
+        .. math:: \mu_{-i} = m_i + \frac{a_i^\top D^{-1}A\Sigma^{-1}r - h_ir_i}{1 - h_i}, \qquad
+            v_{-i} = \frac{h_i\sigma_i^2}{1 - h_i} + \delta_i + \sigma_i^2, \qquad h_i = a_i^\top D^{-1}a_i / \sigma_i^2
+
+        Returns:
+            ``(*batch, n)`` each, noise included.
+        """
+        condition, x, noise = self.condition(), self.train_inputs[0], self.noise()
+        parts = [self._posterior(rows, condition) for rows in x.split(CHUNK, dim=-2)]
+        mean = torch.cat([part.mean.squeeze(-1) for part in parts], dim=-1)
+        beside = torch.cat([part.diagonal for part in parts], dim=-1)
+        leverage = (torch.cat([part.variance for part in parts], dim=-1) - beside) / noise
+        left = 1.0 - leverage
+        mean = self.mean_module(x) + (mean - leverage * self.residual()) / left
+        return Moments(mean, leverage * noise / left + beside + noise)
+
     def inducing_points(self) -> list[Points]:
         """The inducing inputs of every component, in its canonical space."""
         return self.features.points(self.covar_module)
@@ -128,7 +145,7 @@ class SparseCorrelatedGPRegression(CorrelatedGPRegression):
         squares = whitened.square().sum((-2, -1))
         return Sums(gram, features @ whitened, squares, noise.log().sum(-1), unexplained)
 
-    def _posterior(self, x: Tensor, condition: Any) -> Gaussian:
+    def _posterior(self, x: Tensor, condition: Any) -> SparsePosterior:
         return SparsePosterior(self.features(self.covar_module, x), condition, prior_variance(self.covar_module, x))
 
     def _joint(self, x: Tensor, posterior: Any) -> Tensor:

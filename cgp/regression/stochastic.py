@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import torch
 from gpytorch import Module
@@ -12,8 +12,9 @@ from gpytorch.likelihoods import Likelihood
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor, nn
 
-from cgp.functional.sparse_correlated import InducingGaussian
+from cgp.functional.sparse_correlated import InducingGaussian, InducingPosterior
 
+from .exact import noise_of_rows
 from .sparse import SparseCorrelatedGPRegression
 
 __all__ = ["StochasticCorrelatedGPRegression", "WhitenedInducingValues"]
@@ -34,6 +35,12 @@ class WhitenedInducingValues(Module):
         """S, lower triangular, ``(m, m)``."""
         return self.raw_root.tril()
 
+    def set_posterior(self, posterior: InducingPosterior) -> None:
+        """Take the place of a posterior in closed form."""
+        with torch.no_grad():
+            self.variational_mean.copy_(posterior.location.squeeze(-1))
+            self.raw_root.copy_(torch.linalg.cholesky(posterior.covariance))
+
     def kl_divergence(self) -> Tensor:
         r""":math:`\tfrac12[\operatorname{tr} SS^\top + m^\top m - M] - \log|\det S|` in nats, a scalar."""
         root = self.root
@@ -47,6 +54,7 @@ class StochasticCorrelatedGPRegression(SparseCorrelatedGPRegression):
 
     .. math:: q(f_*) = N\big(m_* + A_*^\top m,\; K_{**} - A_*^\top A_* + A_*^\top SS^\top A_*\big)
 
+    The likelihood may be any of GPyTorch's for one output (Bernoulli, Poisson, negative binomial, Student-t, ...).
     Trained by GPyTorch's ``VariationalELBO(model.likelihood, model, num_data)(model(x), y, rows=x)``, which adds the
     priors of the parameters, too. In train mode a call gives independent marginals at any rows, which is all the bound
     needs, in eval mode the joint posterior. Time O(b m²) a step for b rows. The arguments are those of
@@ -90,6 +98,20 @@ class StochasticCorrelatedGPRegression(SparseCorrelatedGPRegression):
         """Independent marginals of the posterior at rows ``(b, d + 1)``."""
         moments = self.moments(x)
         return MultivariateNormal(moments.mean, DiagLinearOperator(moments.variance))
+
+    def get_fantasy_model(self, inputs: Tensor, targets: Tensor, **kwargs: Any) -> Self:
+        """The model given further observations with Gaussian noise: q is the prior of what they say."""
+        other = super().get_fantasy_model(inputs, targets)
+        with torch.no_grad():
+            residual = targets - self.mean_module(inputs)
+            factors = self.features.factors(self.covar_module)
+            sums = self._sums(inputs, residual, noise_of_rows(self.likelihood, inputs), *factors)
+            root = self.variational_strategy.root
+            precision = torch.cholesky_inverse(root)
+            gram = precision - torch.eye(len(root), dtype=root.dtype, device=root.device) + sums.gram
+            known = precision @ self.variational_strategy.variational_mean.unsqueeze(-1)
+            other.variational_strategy.set_posterior(InducingPosterior(gram, known + sums.projection))
+        return other
 
     def condition(self) -> InducingGaussian:
         """The variational distribution: it holds what is known of the observations."""

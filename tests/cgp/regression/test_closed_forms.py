@@ -208,6 +208,36 @@ def test_new_training_data_are_predicted_from():
     torch.testing.assert_close(model(x).mean, fresh.eval()(x).mean)
 
 
+def without(x, y, i):
+    keep = [j for j in range(len(y)) if j != i]
+    return x[keep], y[keep]
+
+
+@pytest.mark.parametrize("kind", ["exact", "sparse"])
+def test_leaving_one_out_is_conditioning_on_the_others(kind):
+    (x, y), model = rows(8), regression(kind, n=8)
+    found = model.leave_one_out()
+    for i in range(8):
+        model.set_train_data(*without(x, y, i), strict=False)
+        expected = model.moments(x[i : i + 1], noisy=True)
+        torch.testing.assert_close(found.mean[i], expected.mean[0])
+        torch.testing.assert_close(found.variance[i], expected.variance[0])
+
+
+@pytest.mark.parametrize("kind", ["exact", "sparse"])
+def test_further_observations_are_conditioned_on(kind):
+    (x, y), model, new = rows(15), regression(kind), rows(4, seed=9)[0]
+    expected = model(new)
+    model.set_train_data(x[:10], y[:10], strict=False)
+    before = model(new).mean
+    found = model.get_fantasy_model(x[10:], y[10:])(new)
+    torch.testing.assert_close(found.mean, expected.mean)
+    torch.testing.assert_close(found.covariance_matrix, expected.covariance_matrix)
+    torch.testing.assert_close(model(new).mean, before)  # the model itself stays as it is
+    with pytest.raises(ValueError, match="expected processes 0 to 2 in the last column, got 3"):
+        model.get_fantasy_model(torch.full((1, 3), 3.0, dtype=torch.float64), y[:1])
+
+
 def test_an_observation_of_one_process_informs_the_others():
     model, x = regression(), rows(15)[0]
     new = x.clone()

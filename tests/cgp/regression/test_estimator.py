@@ -169,6 +169,36 @@ def test_a_covariance_may_be_singular(arguments):
     assert np.isfinite(regressor.sample_y(twice, 2)).all()
 
 
+@pytest.mark.parametrize("kind", ["exact", "sparse", "nuts"])
+def test_leaving_one_out_and_conditioning_ask_the_same_model(kind):
+    regressor = fitted(kind)
+    mean, sd = regressor.leave_one_out()
+    assert (np.isnan(mean) == np.isnan(Y)).all()
+    assert (np.abs(mean - Y) < 4 * sd)[~np.isnan(Y)].all()
+    model = regressor.model_.leave_one_out()
+    last = model.mean[..., -1].mean() * regressor.y_scaling_.unit[1]  # the last row is of the second process
+    np.testing.assert_allclose(mean[-1, 1], last + np.nanmean(Y[:, 1]), atol=1e-9)
+    further = pickle.loads(pickle.dumps(regressor)).partial_fit(X[20:22], TRUTH[20:22])
+    before, after = (one.predict(X[20:22], return_std=True) for one in (regressor, further))
+    assert (after[1] < before[1] + 1e-9).all()
+    mean = further.leave_one_out()[0]
+    assert (~np.isnan(mean)).sum() == (~np.isnan(Y)).sum() + 4
+    assert np.abs(mean[-2:] - TRUTH[20:22]).max() < 1.0
+    with pytest.raises(ValueError, match="y: expected finite values, or NaN"):
+        further.partial_fit(X[:1], [[np.inf, 0.0]])
+
+
+def test_conditioning_is_fitting_with_the_parameters_kept():
+    kept = {"random_state": 0, "structure": "scaled", "max_steps": 5}
+    all_at_once = CorrelatedGPRegressor(**kept).fit(X, TRUTH)
+    parts = pickle.loads(pickle.dumps(all_at_once))
+    rows, targets = parts._standardised(X[:30], TRUTH[:30])
+    parts.model_.set_train_data(rows, targets, strict=False)
+    parts.partial_fit(X[30:], TRUTH[30:])
+    for found, expected in zip(parts.predict(X, return_std=True), all_at_once.predict(X, return_std=True), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-9)
+
+
 def test_works_with_the_tools_of_scikit_learn():
     order = np.random.default_rng(0).permutation(40)
     scores = cross_val_score(clone(CorrelatedGPRegressor(random_state=0)), X[order], TRUTH[order, 0], cv=3)

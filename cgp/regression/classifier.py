@@ -1,0 +1,237 @@
+"""Classification by correlated Gaussian processes in scikit-learn's convention."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Self, TypeVar
+
+import numpy as np
+import torch
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import BernoulliLikelihood, SoftmaxLikelihood
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor, nn
+from torch.quasirandom import SobolEngine
+
+from .checks import STRUCTURES, check_count
+from .covariance import correlated_covariance, dense_covariance
+from .fitting import ProgressLine, fit_model
+from .minibatches import fit_minibatches, start_from
+from .scaling import Scaling
+from .sparse import SparseCorrelatedGPRegression
+from .stochastic import StochasticCorrelatedGPRegression
+
+__all__ = ["CorrelatedGPClassifier", "class_posterior", "softmax_bound"]
+
+Model = TypeVar("Model", bound=SparseCorrelatedGPRegression)
+
+_WARM_ROWS = 512
+_WARM_STEPS = 20
+_DRAWS = 16
+_DRAWS_OF_PREDICTIONS = 256
+_TOLERANCE = 1e-2
+_COUNTS = ("num_components", "num_inducing", "num_epochs", "batch_size")
+
+
+class CorrelatedGPClassifier(ClassifierMixin, BaseEstimator):
+    r"""Gaussian-process classification through inducing inputs, by minibatches.
+
+    .. math:: p(y = 1 \mid x) = \Phi(z(x)), \qquad p(y = c \mid x) \propto \exp z_c(x)
+
+    Two classes have one process and GPyTorch's Bernoulli likelihood, more have a process per class and its softmax
+    likelihood; the processes are correlated as ``structure`` says. Inputs are standardised inside.
+
+    Args:
+        kernel: canonical covariance: "rbf", "matern12", "matern32", "matern52", "rq", or a GPyTorch kernel.
+        num_components: independent sets of canonical processes that are summed.
+        structure: of the classes' processes, "independent", "coregionalised", "scaled" or "shifted".
+        num_inducing: inducing inputs, at most as many as there are distinct rows.
+        num_epochs: passes through the data.
+        batch_size: inputs of a minibatch.
+        random_state: seed of everything random.
+        verbose: whether progress is shown.
+
+    Attributes:
+        classes_: the labels.
+        model_: the fitted GPyTorch model, of standardised inputs.
+        fit_: how the optimiser did: loss, steps, converged, message.
+        n_features_in_: d.
+
+    Source:
+        Hensman, Matthews & Ghahramani (2015), Scalable variational Gaussian process classification.
+
+    Example:
+        >>> x = np.linspace(-1, 1, 40)[:, None]
+        >>> model = CorrelatedGPClassifier(num_inducing=5, random_state=0).fit(x, x[:, 0] > 0)
+        >>> model.predict([[-0.5], [0.5]]).tolist()
+        [False, True]
+    """
+
+    def __init__(
+        self,
+        kernel: str | Kernel = "rbf",
+        *,
+        num_components: int = 1,
+        structure: str = "independent",
+        num_inducing: int = 100,
+        num_epochs: int = 100,
+        batch_size: int = 256,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.kernel = kernel
+        self.num_components = num_components
+        self.structure = structure
+        self.num_inducing = num_inducing
+        self.num_epochs = num_epochs
+        self.batch_size = batch_size
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit to labelled inputs.
+
+        Args:
+            X: inputs, ``(n, d)``.
+            y: labels, ``(n,)``.
+
+        Returns:
+            The estimator.
+
+        Raises:
+            ValueError: if the data or an argument are not usable.
+        """
+        for name in _COUNTS:
+            check_count(name, getattr(self, name), 1)
+        if self.structure not in STRUCTURES:
+            raise ValueError(f"structure: expected one of {STRUCTURES}, got {self.structure!r}")
+        X, y = validate_data(self, X, y, dtype=np.float64)
+        check_classification_targets(y)
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"y: expected at least two classes, got one class, {self.classes_.tolist()}")
+        self.x_scaling_ = Scaling.of(X)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self._fit_labels(self._rows(X), torch.as_tensor(labels), seed)
+        return self
+
+    def predict_proba(self, X: Any) -> NDArray[Any]:
+        """Probability of every class.
+
+        Args:
+            X: inputs, ``(t, d)``.
+
+        Returns:
+            ``(t, C)``, in the order of ``classes_``.
+        """
+        latent = self._latent(X)
+        if len(self.classes_) == 2:
+            second = self.model_.likelihood(latent).mean.numpy()[:, 0]
+            return np.column_stack([1.0 - second, second])
+        uniform = SobolEngine(len(self.classes_), scramble=True, seed=0).draw(
+            _DRAWS_OF_PREDICTIONS, dtype=torch.float64
+        )
+        normal = torch.special.ndtri(uniform).unsqueeze(1).expand(-1, *latent.mean.shape)  # the same for every input
+        draws = latent.rsample(normal.shape[:1], base_samples=normal)
+        return draws.softmax(-1).mean(0).numpy()
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable class of inputs ``(t, d)``, ``(t,)``."""
+        probabilities = self.predict_proba(X)
+        return self.classes_[probabilities.argmax(-1)]
+
+    def latent_variance(self, X: Any) -> NDArray[Any]:
+        """Variance of each class's process, far from the training set that of the prior.
+
+        Args:
+            X: inputs, ``(t, d)``.
+
+        Returns:
+            ``(t, C)``, or ``(t, 1)`` for two classes.
+        """
+        return self._latent(X).variance.numpy()
+
+    def _latent(self, X: Any) -> MultivariateNormal:
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        with torch.no_grad():
+            return class_posterior(self.model_, self._rows(X))
+
+    def _rows(self, X: NDArray[Any]) -> Tensor:
+        """Every input as a row of each process, ``(n, C, d + 1)``."""
+        outputs = len(self.classes_) if len(self.classes_) > 2 else 1
+        inputs = torch.as_tensor(self.x_scaling_.apply(X)).unsqueeze(1).expand(-1, outputs, -1)
+        numbers = torch.arange(outputs, dtype=inputs.dtype).expand(len(inputs), -1).unsqueeze(-1)
+        return torch.cat([inputs, numbers], dim=-1)
+
+    def _fit_labels(self, rows: Tensor, labels: Tensor, seed: int) -> None:
+        """Fit from the closed form of a regression of the classes on some of the rows."""
+        outputs = rows.shape[1]
+        signs = 2.0 * nn.functional.one_hot(labels)[:, -outputs:].to(rows) - 1.0
+        some = torch.randperm(len(rows))[: max(_WARM_ROWS // outputs, self.num_inducing)]
+        warm = rows[some].flatten(0, 1), signs[some].flatten()
+        closed = self._model(SparseCorrelatedGPRegression, *warm, seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # a start is cut off on purpose
+            fit_model(closed, max_steps=_WARM_STEPS, seed=seed)
+        likelihood = BernoulliLikelihood() if outputs == 1 else SoftmaxLikelihood(None, outputs, mixing_weights=False)
+        model = self._model(StochasticCorrelatedGPRegression, *warm, seed, likelihood=likelihood)
+        start_from(model, closed, rows[..., 0].numel())
+        line = ProgressLine("classes") if self.verbose else None
+        self.fit_ = fit_minibatches(
+            model,
+            rows[:, 0] if outputs == 1 else rows,
+            labels.to(rows) if outputs == 1 else labels,
+            objective=None if outputs == 1 else lambda x, y: softmax_bound(model, x, y, len(rows)),
+            batch_size=self.batch_size,
+            num_epochs=self.num_epochs,
+            tolerance=_TOLERANCE,
+            seed=seed,
+            progress=line,
+        )
+        if line is not None:
+            line.close()
+        self.model_ = model.requires_grad_(False)
+
+    def _model(self, kind: type[Model], rows: Tensor, targets: Tensor, seed: int, **options: Any) -> Model:
+        """A model that is not yet fitted."""
+        processes = int(rows[:, -1].max()) + 1
+        covariance = correlated_covariance(
+            processes,
+            rows.shape[-1] - 1,
+            kernel=self.kernel,
+            num_components=self.num_components,
+            structure=self.structure,
+        )
+        number = min(self.num_inducing, len(rows.unique(dim=0)))
+        given = {"num_inducing": number, "seed": seed % 2**32, "covar_module": covariance.double()}
+        return kind(rows, targets, processes, **given, **options)
+
+
+def class_posterior(model: StochasticCorrelatedGPRegression, rows: Tensor) -> MultivariateNormal:
+    """The joint posterior of the classes' processes at each input ``(n, C, d + 1)``: batch ``(n,)``, event ``(C,)``."""
+    features = model.features(model.covar_module, rows.flatten(0, 1)).unflatten(-1, rows.shape[:2]).movedim(0, -1)
+    strategy = model.variational_strategy
+    carried = features @ strategy.root  # (n, C, m)
+    prior = dense_covariance(model.covar_module, rows)
+    covariance = prior - features @ features.mT + carried @ carried.mT
+    return MultivariateNormal(model.mean_module(rows) + features @ strategy.variational_mean, covariance)
+
+
+def softmax_bound(
+    model: StochasticCorrelatedGPRegression, rows: Tensor, labels: Tensor, num_data: int, num_draws: int = _DRAWS
+) -> Tensor:
+    """The variational bound of labels in nats per row, priors included, by joint draws of the classes' processes."""
+    # GPyTorch's own draws are of marginals, which is right for independent processes only.
+    draws = class_posterior(model, rows).rsample(torch.Size([num_draws]))
+    # GPyTorch takes C rows of C classes for its old layout: an axis more tells them apart.
+    fit = model.likelihood(draws.unsqueeze(-2)).log_prob(labels.unsqueeze(-1)).mean()
+    return fit - (model.variational_strategy.kl_divergence() - model.log_prior()) / num_data
