@@ -54,7 +54,7 @@ def corrupted_sets(data: DataConfig, splits: DataSplits, *, full: bool) -> Itera
     for kind in _kinds(data):
         for severity in SEVERITIES if full else data.corruptions.severities:
             images, words = _corrupted(data, chosen, kind, severity, source)
-            yield InputSet(f"corrupted-{kind}-{severity}", images, chosen.ids, chosen.labels, words)
+            yield InputSet(images, chosen.labels, chosen.ids, f"corrupted-{kind}-{severity}", words)
 
 
 def check_published(data: DataConfig, test: Examples) -> None:

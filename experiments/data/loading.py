@@ -61,7 +61,7 @@ def input_sets(data: DataConfig, splits: DataSplits, seed: int, *, full: bool = 
         "validation", "test", then "out-of-domain" or "ood-<set>" of texts, or corrupted and OOD images.
     """
     for name, part in {"validation": splits.validation, "test": splits.test, **splits.others}.items():
-        yield InputSet(name, part.inputs, part.ids, None if name.startswith("ood-") else part.labels)
+        yield InputSet(part.inputs, None if name.startswith("ood-") else part.labels, part.ids, name)
     if splits.description.kind == "image":
         yield from corrupted_sets(data, splits, full=full)
         yield from ood_sets(data, splits)

@@ -41,7 +41,7 @@ def ood_sets(data: DataConfig, splits: DataSplits) -> Iterator[InputSet]:
         ids = some(len(pixels.images), limit, "unfamiliar", name)  # the word decides which images are taken
         images = pixels.images[ids]
         images = fitted(images, shape) if images.dtype == torch.uint8 else images
-        yield InputSet(f"ood-{name}", images, ids, None, _words(name, pixels, len(ids)))
+        yield InputSet(images, None, ids, f"ood-{name}", _words(name, pixels, len(ids)))
 
 
 def folder_inputs(folder: Path, description: DataDescription) -> InputSet:
@@ -50,7 +50,7 @@ def folder_inputs(folder: Path, description: DataDescription) -> InputSet:
         raise ValueError("description: expected data of images, got texts")
     images = read_images(image_files(folder), description.image_shape)
     name = f"{OWN_IMAGES}{folder.resolve().name}"
-    return InputSet(name, images, torch.arange(len(images)), source=f"images in {folder.name}")
+    return InputSet(images, None, torch.arange(len(images)), name, f"images in {folder.name}")
 
 
 def _read(item: str, data: DataConfig, test: Examples, shape: Shape) -> Pixels:

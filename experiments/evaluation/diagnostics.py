@@ -13,7 +13,7 @@ from cgp.attention import Attention
 from cgp.model.blocks import freeze, sampling
 from cgp.model.diagnostics import attention_matrix, layer_outputs, spectrum, token_similarity, variance_by_layer
 from cgp.model.inputs import model_device, to_device
-from experiments.data.examples import Examples, InputSet, batch
+from experiments.data.examples import Examples, batch
 from experiments.storage import read_arrays, write_atomically
 from models.transformer_layer import TransformerLayer
 
@@ -36,7 +36,7 @@ class _Measured(NamedTuple):
     spectra: Tensor
 
 
-def write_diagnostics(model: nn.Module, examples: Examples | InputSet, path: Path) -> None:
+def write_diagnostics(model: nn.Module, examples: Examples, path: Path) -> None:
     """Write the diagnostics of a trained transformer on its test part to an npz file, unless it exists."""
     if not path.exists():
         arrays = diagnose(model, examples) | _token_variance(model, examples)
@@ -44,7 +44,7 @@ def write_diagnostics(model: nn.Module, examples: Examples | InputSet, path: Pat
 
 
 @torch.no_grad()
-def diagnose(model: nn.Module, examples: Examples | InputSet, *, count: int = _INPUTS) -> dict[str, NDArray[Any]]:
+def diagnose(model: nn.Module, examples: Examples, *, count: int = _INPUTS) -> dict[str, NDArray[Any]]:
     """Look at tokens and attention of some inputs, evenly spaced among the examples; no layer draws.
 
     Only a text's own tokens count: the spectrum of its n x n matrix is followed by zeros up to the length of the
@@ -75,7 +75,7 @@ def diagnose(model: nn.Module, examples: Examples | InputSet, *, count: int = _I
 
 
 @torch.no_grad()
-def _token_variance(model: nn.Module, examples: Examples | InputSet) -> dict[str, NDArray[Any]]:
+def _token_variance(model: nn.Module, examples: Examples) -> dict[str, NDArray[Any]]:
     """`token_variance` (G, N, n) of G Gaussian-process layers, mean over heads, on N images that lie beside it."""
     if not isinstance(examples.inputs, Tensor) or examples.labels is None:
         return {}
@@ -124,7 +124,7 @@ def collapse_sentence(
     return f"attention returns the same to every token (mean cosine similarity above {_SAME}) in {where}"
 
 
-def _of_one_length(examples: Examples | InputSet, count: int) -> Iterator[Any]:
+def _of_one_length(examples: Examples, count: int) -> Iterator[Any]:
     """Batches of inputs that have as many tokens each, so that none of them is padding."""
     count = min(count, len(examples))
     chosen = torch.arange(count) * len(examples) // count

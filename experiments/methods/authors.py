@@ -43,9 +43,6 @@ def exact_penalty(
     with a jitter on the diagonals of both matrices. The quadratic form has the sign of a negative log-density; the
     log-determinant enters by its absolute value, so that the term is smallest where the conditional covariance has
     determinant one. Everything of padded tokens is zero.
-
-    Returns:
-        `()`.
     """
     whitened = _solve(_factor(add_noise(K_o, jitter, padding)), torch.cat([K_zo.mT, z_o], -1))
     of_tokens, of_draw = whitened.split([K_zo.shape[-2], z_o.shape[-1]], -1)
@@ -70,9 +67,6 @@ def sparse_penalty(
         + \operatorname{tr}(K_{zm} G K_{mz})\big], \qquad X = K_{om} G K_{mz}, \quad G = (K_{mm} + \sigma^{-2} I)^{-1}
 
     with the variance σ² as `noise`. Everything of padded tokens is zero.
-
-    Returns:
-        `()`.
     """
     factor = _factor(K_mm + torch.eye(K_mm.shape[-1]).to(K_mm) / noise)
     of_tokens, of_latent = _solve(factor, K_zm.mT), _solve(factor, K_om.mT)  # X = of_latent' of_tokens
@@ -92,11 +86,6 @@ class AuthorsCGPAttention(CGPAttention):
     r"""Exact latent attention with the regulariser of the authors' code, the sum of both processes' terms.
 
     .. math:: f_q = \text{the mean output}, \qquad f_k = K_k V, \qquad z_o \sim p(z_o \mid z_k)
-
-    Args:
-        embed_dim: width d of the tokens.
-        num_heads: h, which divides d.
-        noise: the observation variance.
 
     Example:
         >>> block = AuthorsCGPAttention(8, 2)
@@ -129,12 +118,6 @@ class AuthorsCGPAttention(CGPAttention):
 
 class AuthorsSparseCGPAttention(SparseCGPAttention):
     """Sparse latent attention, the subset-of-regressors form, with the regulariser of the authors' code.
-
-    Args:
-        embed_dim: width d of the tokens.
-        num_heads: h, which divides d.
-        num_inducing: m, inducing inputs per head.
-        noise: the observation variance.
 
     Example:
         >>> block = AuthorsSparseCGPAttention(8, 2, num_inducing=4)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from cgp.model.inputs import call_model, to_device
 from experiments.configuration import RunConfig
 from experiments.data import corruption_source, input_sets, load, requested_ood
-from experiments.data.examples import InputSet, batch
+from experiments.data.examples import Batches, InputSet
 from experiments.data.images import image_files
 from experiments.data.ood import folder_inputs
 from experiments.data.partition import generator_for
@@ -60,12 +60,8 @@ def predict_set(
 
 def logits_of_set(model: nn.Module, inputs: InputSet, config: RunConfig) -> Tensor:  # shape: (S, N, classes)
     """Draw logits in the order of the inputs; texts of about one length are predicted together."""
-    order = torch.arange(len(inputs))
-    if not isinstance(inputs.inputs, Tensor):
-        order = (~inputs.inputs["padding_mask"]).sum(-1).cpu().argsort(stable=True)
-    batches = (batch(inputs, part)[0] for part in order.split(config.evaluation.batch_size))
-    drawn = drawn_logits(model, batches, num_samples=config.evaluation.draws, seed=config.seed)
-    return drawn[:, order.argsort()]
+    batches = Batches(inputs, config.evaluation.batch_size)
+    return batches.in_order(drawn_logits(model, batches, num_samples=config.evaluation.draws, seed=config.seed))
 
 
 @torch.no_grad()

@@ -94,7 +94,7 @@ def _train(model: nn.Module, data: Examples, epochs: int) -> None:
         print(f"epoch {epoch}: training NLL {sum(losses) / len(losses):.3f}, {seconds:.0f} CPU s", flush=True)
 
 
-def _batches(part: Examples | InputSet, count: int) -> list[tuple[Tensor, Tensor]]:
+def _batches(part: Examples, count: int) -> list[tuple[Tensor, Tensor]]:
     """Images and labels of the first examples."""
     return [batch(part, rows) for rows in torch.arange(min(count, len(part))).split(_BATCH)]
 

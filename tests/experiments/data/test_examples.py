@@ -38,7 +38,7 @@ def test_a_slice_cuts_what_its_positions_cut():
 
 
 def test_floats_stay_what_they_are():
-    examples = InputSet("ood-noise", torch.rand(3, 1, 2, 2), torch.arange(3))
+    examples = InputSet(torch.rand(3, 1, 2, 2), None, torch.arange(3), "ood-noise")
     inputs, labels = batch(examples, torch.tensor([2, 0]))
     assert torch.equal(inputs, examples.inputs[[2, 0]])
     assert labels is None
@@ -82,10 +82,10 @@ def test_refuses_lengths_that_differ():
     with pytest.raises(ValueError, match="inputs, labels, ids: expected one length, got .*'labels': 2"):
         Examples(torch.zeros(3, 1, 2, 2), torch.zeros(2), torch.zeros(3))
     with pytest.raises(ValueError, match="expected one length"):
-        InputSet("test", torch.zeros(3, 1, 2, 2), torch.zeros(2))
+        InputSet(torch.zeros(3, 1, 2, 2), None, torch.zeros(2), "test")
 
 
 @pytest.mark.parametrize("name", ["ood-\u202egnp.exe", "images-a\nb", "ood-\x1b[2J"])
 def test_refuses_names_with_signs_that_do_not_print(name):
     with pytest.raises(ValueError, match="name: expected signs that print, got"):
-        InputSet(name, torch.zeros(1, 1, 2, 2), torch.arange(1))
+        InputSet(torch.zeros(1, 1, 2, 2), None, torch.arange(1), name)

@@ -17,8 +17,8 @@ def load(data, seed):
 def input_sets(data, splits, seed, *, full=False):
     """Validation, test, and OOD inputs."""
     for name, part in (("validation", splits.validation), ("test", splits.test)):
-        yield InputSet(name, part.inputs, part.ids, part.labels)
-    yield InputSet("ood-noise", splits.test.inputs, splits.test.ids)
+        yield InputSet(part.inputs, part.labels, part.ids, name)
+    yield InputSet(splits.test.inputs, None, splits.test.ids, "ood-noise")
 
 
 def _part(name, count, generator):
