@@ -1,0 +1,169 @@
+"""Pages whose code is run: what it prints stands on the page, and its pictures are drawn anew in each build.
+
+A Python block is followed by a text block with its output; the blocks of a page share their names. A page with the line
+``<!-- continues: tutorial.md -->`` starts where the first block of that page ends. ``<!-- not run -->`` above a block
+leaves it out. ``python docs/_extensions/pages.py docs/guides/saving.md`` writes outputs and pictures into a page.
+"""
+
+import io
+import os
+import re
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import torch
+from sphinx.application import Sphinx
+from sphinx.util import logging
+from torch import nn
+
+DOCS = Path(__file__).resolve().parents[1]
+PICTURES = DOCS / "images"
+TUTORIAL = DOCS / "tutorial.md"
+GUIDES = ("abstaining", "adding-a-block", "fine-tuning", "looking-inside", "regression", "saving", "training")
+PAGES = (DOCS.parent / "README.md", TUTORIAL, *(DOCS / "guides" / f"{name}.md" for name in GUIDES))
+
+_LOG = logging.getLogger(__name__)
+_CONTINUES = "<!-- continues: tutorial.md -->"
+_BLOCK = re.compile(r"(?P<skip><!-- not run -->\n)?```python\n(?P<code>.*?)```\n(?:\n```text\n(?P<output>.*?)```\n)?", re.DOTALL)
+_PICTURE = re.compile(r"\]\(\S*images/([\w-]+\.png)\)")
+_NUMBER = re.compile(r"[-+−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+_SECONDS = re.compile(r"[\d.]+ s\b")
+
+
+class Block(NamedTuple):
+    """A block of code, the output that stands on the page (None without), and where the two stand in its text."""
+
+    code: str
+    output: str | None
+    place: tuple[int, int]
+
+
+def blocks(page: Path) -> list[Block]:
+    """The blocks of a page that are run."""
+    found = _BLOCK.finditer(page.read_text(encoding="utf-8"))
+    return [Block(m["code"], m["output"], m.span()) for m in found if not m["skip"]]
+
+
+def pictures(page: Path) -> list[str]:
+    """File names of the pictures that a page draws: those that begin with its own name."""
+    return [name for name in _PICTURE.findall(page.read_text(encoding="utf-8")) if name.startswith(page.stem.lower())]
+
+
+def run(page: Path, start: Mapping[str, Any] | None = None, *, save: bool = False) -> list[str]:
+    """What each block prints; with ``save`` the figures that are left open are written as the page's pictures.
+
+    Raises:
+        ValueError: if the page shows another number of pictures than its code draws.
+    """
+    space = {name: deepcopy(v) if isinstance(v, nn.Module) else v for name, v in (start or beginning(page)).items()}
+    printed, drawn = [], []
+    with _fresh():
+        for number, block in enumerate(blocks(page), 1):
+            printed.append(_execute(block.code, f"{page.name}, block {number}", space))
+            drawn += [plt.figure(index) for index in plt.get_fignums() if plt.figure(index) not in drawn]
+        names = pictures(page)
+        if len(drawn) != len(names):
+            raise ValueError(f"{page.name}: expected a picture for each of {len(drawn)} figures, got {names}")
+        for figure, name in zip(drawn, names, strict=True) if save else ():
+            figure.savefig(PICTURES / name, dpi=160, bbox_inches="tight")
+    return printed
+
+
+def continues(page: Path) -> bool:
+    """Whether a page starts where the first block of the tutorial ends."""
+    return _CONTINUES in page.read_text(encoding="utf-8")
+
+
+def beginning(page: Path) -> dict[str, Any]:
+    """The names that a page starts from."""
+    space: dict[str, Any] = {}
+    if continues(page):
+        with _fresh():
+            _execute(blocks(TUTORIAL)[0].code, TUTORIAL.name, space)
+    return space
+
+
+def differences(page: Path, printed: list[str]) -> list[str]:
+    """Where the page says something else than was printed; seconds and the last digit of a number may differ."""
+    pairs = zip(blocks(page), printed, strict=True)
+    return [
+        f"{page.name}, block {number}: expected\n{block.output or ''}\ngot\n{now}"
+        for number, (block, now) in enumerate(pairs, 1)
+        if not _alike(block.output or "", now)
+    ]
+
+
+def write(page: Path) -> None:
+    """Put what the code prints now, and its pictures, into the page."""
+    printed, text = run(page, save=True), page.read_text(encoding="utf-8")
+    for block, now in reversed(list(zip(blocks(page), printed, strict=True))):
+        output = f"\n```text\n{now}```\n" if now else ""
+        text = text[: block.place[0]] + f"```python\n{block.code}```\n{output}" + text[block.place[1] :]
+    page.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def _fresh() -> Iterator[None]:
+    """An empty working directory and a random seed, so that what depends on either is found; what was comes back."""
+    folder, precision = Path.cwd(), torch.get_default_dtype()
+    plt.close("all")
+    with tempfile.TemporaryDirectory() as empty, mpl.rc_context(), torch.random.fork_rng(devices=[]):
+        os.chdir(empty)
+        try:
+            torch.seed()
+            yield
+        finally:
+            os.chdir(folder)
+            torch.set_default_dtype(precision)
+            plt.close("all")
+
+
+def _execute(code: str, name: str, space: dict[str, Any]) -> str:
+    space.setdefault("__name__", "__page__")
+    out = io.StringIO()
+    with redirect_stdout(out), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they go to stderr, and pages show what is printed
+        exec(compile(code, name, "exec"), space)
+    return out.getvalue()
+
+
+def _alike(expected: str, now: str) -> bool:
+    texts = [_SECONDS.sub("s", text) for text in (expected, now)]
+    words = [_NUMBER.sub("0", text).split() for text in texts]
+    numbers = [_NUMBER.findall(text) for text in texts]
+    return words[0] == words[1] and all(map(_close, *numbers))
+
+
+def _close(expected: str, now: str) -> bool:
+    """Equal but for the last digit that the page shows."""
+    mantissa, _, exponent = expected.replace("−", "-").partition("e")
+    unit = 10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2]))
+    whole = "." not in mantissa and not exponent
+    return abs(float(expected.replace("−", "-")) - float(now.replace("−", "-"))) <= (0 if whole else 1.01 * unit)
+
+
+def _build(app: Sphinx) -> None:
+    """Run every page; one that prints something else is a warning, hence an error of the build."""
+    tutorial = beginning(next(page for page in PAGES if continues(page)))
+    for page in PAGES:
+        for difference in differences(page, run(page, tutorial if continues(page) else None, save=True)):
+            _LOG.warning(difference)
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Called by Sphinx."""
+    app.connect("builder-inited", _build)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+
+
+if __name__ == "__main__":
+    for argument in sys.argv[1:]:
+        write(Path(argument).resolve())
