@@ -18,7 +18,8 @@ copyright = f"2026, {author}"
 release = version = cgp.__version__
 
 extensions = [
-    "mathml",  # of docs/_extensions, as gallery
+    "mathml",  # of docs/_extensions, as gallery and pages
+    "pages",
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",

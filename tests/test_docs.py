@@ -1,40 +1,96 @@
-"""The documentation: its first example runs, its gallery shows every picture, its formulas can be drawn."""
+"""The documentation: the code of its pages runs, the API page has every public name, formulas can be drawn."""
 
 from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import re
 import sys
+from functools import cache
 from pathlib import Path
+from typing import is_typeddict
 
-import matplotlib.pyplot as plt
 import pytest
 
-from cgp import plotting
+import cgp
+from cgp import attention, plotting
 
 DOCS = Path(__file__).parents[1] / "docs"
 EXAMPLES = sorted((DOCS / "examples").glob("*.py"))
+API = (DOCS / "api.md").read_text(encoding="utf-8")
+PUBLIC = ["cgp", "cgp.attention", "cgp.kernels", "cgp.operators", "cgp.plotting", "cgp.regression", "cgp.variational"]
+PUBLIC += ["cgp.model.blocks", "cgp.model.diagnostics", "cgp.model.metrics", "cgp.model.pyro", "models"]
+
+sys.path.append(str(DOCS / "_extensions"))
+pages = importlib.import_module("pages")
 
 
-@pytest.fixture
-def extension(monkeypatch):
-    """A module of the documentation's own extensions, by name."""
-    monkeypatch.syspath_prepend(str(DOCS / "_extensions"))
-    yield importlib.import_module
-    for name in ("gallery", "mathml"):
-        sys.modules.pop(name, None)
+@cache
+def tutorial():
+    """What pages that continue the tutorial start from: a model that is trained once for all of them."""
+    return pages.beginning(next(page for page in pages.PAGES if pages.continues(page)))
 
 
-def test_the_front_page_shows_ten_lines_that_run():
-    (code,) = re.findall(r"```python\n(.*?)```", (DOCS / "index.md").read_text(), re.DOTALL)
-    statements = [line for line in code.splitlines() if line and not line.startswith(("import", "from"))]
-    assert len(statements) <= 10
-    space: dict[str, object] = {}
-    exec(compile(code, "docs/index.md", "exec"), space)
-    assert space["prediction"].probabilities.shape == (64, 10)
-    assert plt.get_fignums()
-    plt.close("all")
+@pytest.mark.slow  # the build of the pages runs them as well
+@pytest.mark.parametrize("page", pages.PAGES, ids=lambda page: page.stem)
+def test_pages_print_what_they_show(page):
+    printed = pages.run(page, tutorial() if pages.continues(page) else None)
+    assert pages.differences(page, printed) == []
+
+
+@pytest.mark.parametrize("page", pages.PAGES, ids=lambda page: page.stem)
+def test_what_is_printed_stands_below(page):
+    for block in pages.blocks(page):
+        tree = ast.parse(block.code)
+        calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        assert any(isinstance(call, ast.Name) and call.id == "print" for call in calls) == (block.output is not None)
+    assert [name for name in pages.pictures(page) if not (pages.PICTURES / name).exists()] == []
+
+
+def test_output_is_compared_up_to_the_last_digit_and_seconds(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("```python\nprint(1)\n```\n\n```text\nNLL 0.378 on 400 labels in 24.3 s\n```\n")
+    assert pages.differences(page, ["NLL 0.379 on 400 labels in 7.0 s\n"]) == []
+    for other in ("NLL 0.381 on 400 labels in 24.3 s", "NLL 0.378 on 401 labels in 24.3 s", "ECE 0.378 on 400 labels"):
+        assert len(pages.differences(page, [other])) == 1
+
+
+def documented(names: str) -> set[str]:
+    """Names that a page of Sphinx's directives describes."""
+    found = set(re.findall(r"auto(?:class|function):: (\w+)", names))
+    return found.union(*(importlib.import_module(m).__all__ for m in re.findall(r"automodule:: ([\w.]+)", names)))
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_the_api_page_has_every_public_name(module):
+    assert set(importlib.import_module(module).__all__) - documented(API) <= {"__version__"}
+
+
+@pytest.mark.parametrize("module", [name for name in PUBLIC if name != "cgp.kernels"])  # some of GPyTorch's arguments
+def test_every_argument_is_explained(module):
+    """In the docstring of the function or class, or of a class that it inherits from."""
+    public = importlib.import_module(module)
+    for name in public.__all__:
+        value = getattr(public, name)
+        if not (inspect.isclass(value) or inspect.isfunction(value)) or is_typeddict(value):
+            continue
+        text = "\n".join(part.__doc__ or "" for part in (inspect.getmro(value) if inspect.isclass(value) else [value]))
+        parameters = inspect.signature(value).parameters.values() if value.__doc__ else []
+        named = [parameter.name for parameter in parameters if parameter.kind != parameter.VAR_KEYWORD]
+        missing = [p for p in named if not re.search(rf"^\s*\**{p}(, [^:]*)?:", text, re.MULTILINE)]
+        assert not missing, f"{module}.{name}: {missing}"
+
+
+@pytest.mark.parametrize("name", [name for name in cgp.__all__ if name.endswith("Attention")])
+def test_the_table_of_options_has_every_default(name):
+    rows = [line.split(" | ") for line in API.splitlines() if line.startswith("| `")]
+    table = {option: row for row in rows for option in re.findall(r"`(\w+)`", row[0])}
+    for option, parameter in inspect.signature(getattr(attention, name)).parameters.items():
+        if option not in ("embed_dim", "num_heads"):
+            _, default, _, blocks = table[option]
+            assert default == f"`{parameter.default!r}`"
+            assert {name.removesuffix("Attention"), "all"} & set(blocks.strip(" |").split(", "))
 
 
 def test_every_picture_is_drawn_in_the_gallery():
@@ -52,9 +108,8 @@ def test_every_picture_is_drawn_in_the_gallery():
     assert functions == drawn
 
 
-def test_the_gallery_has_an_order(extension):
-    gallery = extension("gallery")
-    assert sorted(gallery.ORDER) == [path.name for path in EXAMPLES]
+def test_the_gallery_has_an_order():
+    assert sorted(importlib.import_module("gallery").ORDER) == [path.name for path in EXAMPLES]
 
 
 @pytest.mark.parametrize(
@@ -65,9 +120,9 @@ def test_the_gallery_has_an_order(extension):
         (r"K_{qk}(K_k + \sigma^2 I)^{-1}", "<msup>"),
     ],
 )
-def test_formulas_become_mathml(extension, latex, expected):
+def test_formulas_become_mathml(latex, expected):
     pytest.importorskip("latex2mathml", reason="latex2mathml is not installed")
-    markup = extension("mathml").mathml(latex, display=True)
+    markup = importlib.import_module("mathml").mathml(latex, display=True)
     shown = re.sub(r'alttext="[^"]*"', "", markup)
     assert expected in shown
     assert "\\" not in shown

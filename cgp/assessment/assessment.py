@@ -128,10 +128,12 @@ class Assessment:
 
         best = min(self.scores, key=lambda method: self.scores[method]["nll"])
         shown = list(dict.fromkeys(("as trained", best)))
-        figure, axes = plt.subplots(1, len(shown) + 1, figsize=(3.6 * (len(shown) + 1), 3.4), layout="constrained")
-        for ax, method in zip(axes, shown, strict=False):
-            plotting.reliability_diagram(self.confidences[method], self.correct[method], ax=ax).set_title(method)
-        plotting.risk_coverage({m: (self.confidences[m], self.correct[m]) for m in self.scores}, ax=axes[-1])
+        width = 3.2 * (len(shown) + 1)
+        with plotting.style():
+            figure, axes = plt.subplots(1, len(shown) + 1, figsize=(width, 3.2), layout="constrained")
+            for ax, method in zip(axes, shown, strict=False):
+                plotting.reliability_diagram(self.confidences[method], self.correct[method], ax=ax).set_title(method)
+            plotting.risk_coverage({m: (self.confidences[m], self.correct[m]) for m in shown}, ax=axes[-1])
         return figure
 
     def _advice(self) -> str:

@@ -5,34 +5,40 @@ A Python block is followed by a text block with its output; the blocks of a page
 leaves it out. ``python docs/_extensions/pages.py docs/guides/saving.md`` writes outputs and pictures into a page.
 """
 
+from __future__ import annotations
+
 import io
 import os
 import re
 import sys
 import tempfile
+import textwrap
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import torch
-from sphinx.application import Sphinx
-from sphinx.util import logging
 from torch import nn
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
 
 DOCS = Path(__file__).resolve().parents[1]
 PICTURES = DOCS / "images"
 TUTORIAL = DOCS / "tutorial.md"
-GUIDES = ("abstaining", "adding-a-block", "fine-tuning", "looking-inside", "regression", "saving", "training")
+GUIDES = ("abstaining", "fine-tuning", "regression", "saving", "training")
 PAGES = (DOCS.parent / "README.md", TUTORIAL, *(DOCS / "guides" / f"{name}.md" for name in GUIDES))
 
-_LOG = logging.getLogger(__name__)
+_PRECISION = "default dtype"
 _CONTINUES = "<!-- continues: tutorial.md -->"
-_BLOCK = re.compile(r"(?P<skip><!-- not run -->\n)?```python\n(?P<code>.*?)```\n(?:\n```text\n(?P<output>.*?)```\n)?", re.DOTALL)
+_BLOCK = re.compile(
+    r"(?P<skip><!-- not run -->\n)?```python\n(?P<code>.*?)```\n(?:\n```text\n(?P<output>.*?)```\n)?", re.DOTALL
+)
 _PICTURE = re.compile(r"\]\(\S*images/([\w-]+\.png)\)")
 _NUMBER = re.compile(r"[-+−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 _SECONDS = re.compile(r"[\d.]+ s\b")
@@ -66,6 +72,7 @@ def run(page: Path, start: Mapping[str, Any] | None = None, *, save: bool = Fals
     space = {name: deepcopy(v) if isinstance(v, nn.Module) else v for name, v in (start or beginning(page)).items()}
     printed, drawn = [], []
     with _fresh():
+        torch.set_default_dtype(space.pop(_PRECISION, torch.float32))
         for number, block in enumerate(blocks(page), 1):
             printed.append(_execute(block.code, f"{page.name}, block {number}", space))
             drawn += [plt.figure(index) for index in plt.get_fignums() if plt.figure(index) not in drawn]
@@ -88,6 +95,7 @@ def beginning(page: Path) -> dict[str, Any]:
     if continues(page):
         with _fresh():
             _execute(blocks(TUTORIAL)[0].code, TUTORIAL.name, space)
+            space[_PRECISION] = torch.get_default_dtype()
     return space
 
 
@@ -105,9 +113,15 @@ def write(page: Path) -> None:
     """Put what the code prints now, and its pictures, into the page."""
     printed, text = run(page, save=True), page.read_text(encoding="utf-8")
     for block, now in reversed(list(zip(blocks(page), printed, strict=True))):
-        output = f"\n```text\n{now}```\n" if now else ""
+        output = f"\n```text\n{_folded(now)}```\n" if now else ""
         text = text[: block.place[0]] + f"```python\n{block.code}```\n{output}" + text[block.place[1] :]
     page.write_text(text, encoding="utf-8")
+
+
+def _folded(text: str) -> str:
+    """Long sentences on several lines; tables stay as they are. The comparison does not see white space."""
+    lines = [line if "  " in line else textwrap.fill(line, 140) for line in text.splitlines()]
+    return "\n".join(lines) + "\n"
 
 
 @contextmanager
@@ -150,12 +164,15 @@ def _close(expected: str, now: str) -> bool:
     return abs(float(expected.replace("−", "-")) - float(now.replace("−", "-"))) <= (0 if whole else 1.01 * unit)
 
 
-def _build(app: Sphinx) -> None:
+def _build(_: Sphinx) -> None:
     """Run every page; one that prints something else is a warning, hence an error of the build."""
+    from sphinx.util import logging
+
+    log = logging.getLogger(__name__)
     tutorial = beginning(next(page for page in PAGES if continues(page)))
     for page in PAGES:
         for difference in differences(page, run(page, tutorial if continues(page) else None, save=True)):
-            _LOG.warning(difference)
+            log.warning(difference)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
@@ -165,5 +182,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(DOCS.parent))
     for argument in sys.argv[1:]:
         write(Path(argument).resolve())
