@@ -52,7 +52,7 @@ print(f"accuracy {(original.argmax(-1) == labels[test]).float().mean():.3f}")
 # %%
 # Convert
 # -------
-# ``layers`` is ``"last"``, ``"all"`` or indices. The original is left alone, the projections are kept.
+# ``layers`` is ``"last"``, ``"all"`` or indices. The original is not changed, the projections are kept.
 
 model = cgp.convert(vit, "cgp", layers="all")
 print(cgp.describe(model))

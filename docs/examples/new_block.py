@@ -10,7 +10,7 @@ observations at the keys, and the output is the posterior at the queries,
 
     K_{qk}(K_k + \sigma^2 I)^{-1}V, \\qquad K_q - K_{qk}(K_k + \sigma^2 I)^{-1}K_{kq}.
 
-Unlike kernel attention, which multiplies by :math:`K_{qk}` alone, it interpolates.
+Unlike kernel attention, which only multiplies by :math:`K_{qk}`, it interpolates.
 """
 
 from functools import partial

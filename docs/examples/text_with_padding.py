@@ -97,7 +97,7 @@ with torch.no_grad():
 print(f"largest change of a logit: {change:.1e}")
 
 # %%
-# Padding counts for nothing: a passage alone and the same passage among longer ones give the same answer, and the
+# Padding counts for nothing: a passage by itself and the same passage among longer ones give the same answer, and the
 # variance of a padded place is zero.
 
 alone = cgp.predict(model, encode(test_words[:1]), num_samples=1, seed=0)

@@ -59,7 +59,7 @@ def relative(layer):
 variance_maps(
     shown,
     torch.stack([relative(layer) for layer in range(3)], 1),
-    rows=["as it was", "half covered", "inverted", "noise"],
+    rows=["unchanged", "half covered", "inverted", "noise"],
     label="Variance / its median on familiar images",
 )
 
@@ -88,7 +88,7 @@ variance_map(covered, relative(0)[1], label="Variance / its median\non familiar 
 # head that ignores a region is certain about it. Over 100 images:
 
 changes = {
-    "as it was": images[test[:100]],
+    "unchanged": images[test[:100]],
     "half covered": images[test[:100]].clone(),
     "inverted": 1 - images[test[:100]],
     "noise": torch.rand(100, 1, 8, 8, generator=generator).expand(-1, 3, -1, -1),
