@@ -21,27 +21,22 @@ FOREIGN = {
 }
 
 
-def loaded_by(statement: str) -> set[str]:
-    """Top-level names of the modules that a fresh interpreter holds after ``statement``."""
-    script = f"{statement}\nimport sys\nprint(*{{name.split('.')[0] for name in sys.modules}})"
+STATEMENTS = ("import cgp", "[getattr(cgp, name) for name in cgp.__all__]", "import models", "import pandas")
+
+
+def test_the_library_and_the_models_import_nothing_heavy() -> None:
+    """One fresh interpreter, and what it holds after each statement; the last shows that the probe sees an import."""
+    report = "; import sys; print(*{name.split('.')[0] for name in sys.modules})"
+    script = "\n".join(statement + report for statement in STATEMENTS)
     run = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
-    return set(run.stdout.split())
-
-
-def test_the_probe_sees_a_heavy_import() -> None:
-    assert "pandas" in loaded_by("import pandas")
-
-
-@pytest.mark.parametrize("statement", ["import cgp", "import cgp; [getattr(cgp, name) for name in cgp.__all__]"])
-def test_the_library_imports_nothing_heavy(statement: str) -> None:
-    loaded = loaded_by(statement)
-    assert "cgp" in loaded
-    assert loaded.isdisjoint(HEAVY), sorted(loaded.intersection(HEAVY))
-
-
-def test_the_models_import_nothing_of_the_application() -> None:
-    assert loaded_by("import models").isdisjoint({"experiments", "lightning", "torchmetrics", "timm", "transformers"})
+    library, names, models, probe = (set(line.split()) for line in run.stdout.splitlines())
+    assert "cgp" in library
+    for loaded in (library, names, models):
+        assert loaded.isdisjoint(HEAVY), sorted(loaded.intersection(HEAVY))
+    assert "models" in models
+    assert "experiments" not in models
+    assert "pandas" in probe
 
 
 def project_texts() -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,17 +13,7 @@ from torch import Tensor, nn
 
 from cgp.conversion import convert
 from cgp.model import metrics
-from cgp.model.amplitudes import (
-    COARSE,
-    TEMPERATURES,
-    AmplitudeSearch,
-    LabelScores,
-    Trial,
-    blunt,
-    chosen,
-    has_amplitude,
-    trial,
-)
+from cgp.model.amplitudes import COARSE, TEMPERATURES, AmplitudeSearch, LabelScores, chosen, has_amplitude, tune
 from cgp.model.blocks import attention_blocks
 from cgp.model.inputs import Batch, batches, logits_of, model_device, to_device
 from cgp.model.prediction import uncertainties
@@ -154,8 +144,8 @@ class _Tuned:
         for factor, _, logits in self.search.draws(self.known, self.factors):
             parts[factor].append(logits)
         self.logits = {factor: torch.cat(found, 1) for factor, found in parts.items()}  # (S, N, C)
-        self.seen = {f: LabelScores.of(logits, self.labels, TEMPERATURES) for f, logits in self.logits.items()}
-        self.whole = self.best(torch.ones_like(self.fold_of, dtype=torch.bool), "widest")
+        self.scores = {f: LabelScores.of(logits, self.labels, TEMPERATURES) for f, logits in self.logits.items()}
+        self.whole = self.best(None, "widest")
 
     def methods(self) -> dict[str, Tensor]:
         """Probabilities ``(N, C)`` by method."""
@@ -169,22 +159,13 @@ class _Tuned:
     def scaled(self, logits: Tensor) -> Tensor:
         """Probabilities ``(N, C)`` of logits ``(1, N, C)``, divided by the temperature that the other folds choose."""
         scores = LabelScores.of(logits, self.labels, TEMPERATURES)
-        return self._folds(lambda rows: (logits, trial(0.0, [scores], TEMPERATURES, rows).temperature))
+        return self._folds(lambda rows: (logits, scores.best(0.0, rows=rows).temperature))
 
-    def best(self, rows: Tensor, criterion: str, *, fits: bool = True) -> tuple[float, float]:
+    def best(self, rows: Tensor | None, criterion: str, *, fits: bool = True) -> tuple[float, float]:
         """The factor of the amplitudes (0: no posterior) and the temperature that some labels choose."""
-        plain = self._at(0.0, TEMPERATURES if fits else (1.0,), rows)
-        if not self.draws:
-            return 0.0, plain.temperature
-        allowed = blunt(plain.temperature) if fits else (1.0,)
-        tried = {factor: self._at(factor, allowed, rows) for factor in self.factors if factor}
-        found = chosen({0.0: plain, **tried}, criterion)
+        tried = tune(self.scores if fits else {f: scores.at(1.0) for f, scores in self.scores.items()}, rows)
+        found = chosen(tried, criterion) if self.draws else tried[0.0]
         return found.factor, found.temperature
-
-    def _at(self, factor: float, temperatures: Iterable[float], rows: Tensor) -> Trial:
-        kept = [TEMPERATURES.index(temperature) for temperature in temperatures]
-        scores = LabelScores(*(values[kept] for values in self.seen[factor]))
-        return trial(factor, [scores], [TEMPERATURES[index] for index in kept], rows)
 
     def _drawn(self, criterion: str, *, fits: bool = True) -> Tensor:
         def choose(rows: Tensor) -> tuple[Tensor, float]:

@@ -9,6 +9,7 @@ from .kep_svgp import KEPSVGPAttention
 from .kernel import KernelAttention
 from .loss_terms import LossTerm
 from .primal import PrimalAttention
+from .sampling import SamplingMixin
 from .sgpa import SGPAttention
 from .sgpa_standard import StandardSGPAttention
 from .shared_inducing import SharedInducingPoints
@@ -25,6 +26,7 @@ __all__ = [
     "LossTerm",
     "PrimalAttention",
     "SGPAttention",
+    "SamplingMixin",
     "SharedInducingPoints",
     "SoftmaxAttention",
     "SparseCGPAttention",

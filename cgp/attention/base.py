@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from gpytorch.distributions import MultivariateNormal
 from torch import Tensor, nn
 
-from cgp.functional.gaussians import SAMPLING, check_sampling
 from cgp.functional.padding import mask_tokens
 
 from .freezing import FreezableModule
 from .inputs import AttentionInputs
 from .masks import MaskReading, read_masks
+from .sampling import SamplingMixin
 
 __all__ = ["Attention"]
 
 
-class Attention(FreezableModule):
+class Attention(SamplingMixin, FreezableModule):
     r"""Base of all attention blocks: :math:`X \mapsto [\text{head}_1, \dots, \text{head}_h]\,W_{\text{out}}`.
 
     A subclass names its processes and turns :class:`AttentionInputs` into head outputs.
@@ -40,7 +39,6 @@ class Attention(FreezableModule):
     takes_any_mask = False
     takes_causal = False
     stochastic = False
-    clears_padding = True  # a host whose outputs at padded tokens are to be kept sets it to False
 
     def __init__(
         self,
@@ -63,8 +61,6 @@ class Attention(FreezableModule):
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
         self.in_proj = nn.Linear(embed_dim, len(processes) * embed_dim, bias=bias, **factory)
         self.out_proj = nn.Linear(embed_dim, embed_dim, bias=bias, **factory)
-        self._sampling: str | None = None
-        self.num_samples: int | None = None
         self._reset_projections()
 
     __call__ = nn.Module.__call__  # GPyTorch's own skips forward hooks, on which converters and tracers rely
@@ -75,22 +71,6 @@ class Attention(FreezableModule):
             if linear.bias is not None:
                 nn.init.zeros_(linear.bias)
 
-    @property
-    def sampling(self) -> str:
-        """What ``forward`` returns: the "mean", or a "marginal" or "joint" draw.
-
-        Unless it is set, marginal in training and mean in eval.
-        """
-        if self._sampling is not None:
-            return self._sampling
-        return "marginal" if self.training and self.stochastic else "mean"
-
-    @sampling.setter
-    def sampling(self, value: str | None) -> None:
-        if value is not None:
-            check_sampling(value, SAMPLING)
-        self._sampling = value
-
     def forward(
         self,
         query: Tensor,
@@ -100,9 +80,8 @@ class Attention(FreezableModule):
         key_padding_mask: Tensor | None = None,
         attn_mask: Tensor | None = None,
         is_causal: bool = False,
-        token_map: Callable[[AttentionInputs], AttentionInputs] | None = None,
     ) -> Tensor:
-        """Attend: self-attention of ``query`` alone, cross-attention with ``key`` and ``value``.
+        """Attend: self-attention of ``query``, or cross-attention with ``key`` and ``value``.
 
         Args:
             query: tokens, ``(*batch, Nq, d)``.
@@ -111,48 +90,23 @@ class Attention(FreezableModule):
             key_padding_mask: ``(*batch, Nk)`` bool, True = padding.
             attn_mask: ``(Nq, Nk)`` or broadcastable to ``(*batch, h, Nq, Nk)``; bool, True = not attended, or an
                 additive float.
-            is_causal: whether token t sees the tokens up to t alone.
-            token_map: what happens to the projected tokens before they attend (normalised queries, rotary positions).
+            is_causal: whether token t sees only the tokens up to t.
 
         Returns:
             Tokens ``(*batch, Nq, d)``; ``(S, *batch, Nq, d)`` if ``num_samples`` is S and the block draws.
         """
-        tokens = self.project(
-            query,
-            key,
-            value,
-            key_padding_mask=key_padding_mask,
-            attn_mask=attn_mask,
-            is_causal=is_causal,
-            token_map=token_map,
-        )
+        masks: dict[str, Any] = {"key_padding_mask": key_padding_mask, "attn_mask": attn_mask, "is_causal": is_causal}
+        tokens = self.project(query, key, value, **masks)
         return self.merge(self.attend(tokens), query.dtype)
 
     def attend(self, tokens: AttentionInputs) -> Tensor:
-        """Head outputs.
-
-        Args:
-            tokens: the projected tokens.
-
-        Returns:
-            ``(*batch, h, Nq, s)``, with draws in front if the block makes them.
-        """
+        """Head outputs ``(*batch, h, Nq, s)`` of projected tokens, with draws in front if the block makes them."""
         raise NotImplementedError
 
     def posterior(
         self, query: Tensor, key: Tensor | None = None, value: Tensor | None = None, **masks: Any
     ) -> MultivariateNormal:
-        """The predictive distribution of the head outputs, before the output projection.
-
-        Args:
-            query: tokens, ``(*batch, Nq, d)``.
-            key: tokens, ``(*batch, Nk, d)``, or None.
-            value: tokens, ``(*batch, Nk, d)``, or None.
-            **masks: as for :meth:`forward`.
-
-        Raises:
-            TypeError: if the block is deterministic.
-        """
+        """The predictive distribution of the head outputs; a deterministic block has none."""
         raise TypeError(f"{type(self).__name__} is deterministic: it has no posterior")
 
     def project(
@@ -164,18 +118,8 @@ class Attention(FreezableModule):
         key_padding_mask: Tensor | None = None,
         attn_mask: Tensor | None = None,
         is_causal: bool = False,
-        token_map: Callable[[AttentionInputs], AttentionInputs] | None = None,
     ) -> AttentionInputs:
-        """Projections of every process, split into heads, and the masks in one reading.
-
-        Args:
-            query: tokens, ``(*batch, Nq, d)``.
-            key: tokens, ``(*batch, Nk, d)``, or None.
-            value: tokens, ``(*batch, Nk, d)``, or None.
-            key_padding_mask: ``(*batch, Nk)`` bool, True = padding.
-            attn_mask: a mask over pairs.
-            is_causal: whether token t sees the tokens up to t alone.
-            token_map: what happens to the projected tokens before they attend.
+        """Projections of every process, split into heads, and the masks in one reading; arguments as :meth:`forward`'s.
 
         Returns:
             The tokens; float32 at least, whatever the precision outside.
@@ -195,7 +139,7 @@ class Attention(FreezableModule):
         query, memory, value = self._clear_padding(query, memory, value, masks, is_self)
         heads = self._project_heads(query, memory, value, is_self)
         padding = None if masks.key_padding is None else masks.key_padding[..., None, :]
-        tokens = AttentionInputs(
+        return AttentionInputs(
             heads["query"],
             heads["key"],
             heads["value"],
@@ -205,25 +149,16 @@ class Attention(FreezableModule):
             masks.attn_mask,
             masks.is_causal,
         )
-        return tokens if token_map is None else token_map(tokens)
 
     def merge(self, heads: Tensor, dtype: torch.dtype) -> Tensor:
-        """Heads side by side through the output projection.
-
-        Args:
-            heads: ``(*batch, h, N, s)``.
-            dtype: of the tokens that came in.
-
-        Returns:
-            ``(*batch, N, d)``.
-        """
+        """Heads ``(*batch, h, N, s)`` side by side through the output projection, ``(*batch, N, d)`` in a dtype."""
         return self.out_proj(heads.transpose(-2, -3).flatten(-2).to(dtype))
 
     def _clear_padding(
         self, query: Tensor, memory: Tensor, value: Tensor | None, masks: MaskReading, is_self: bool
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Padded tokens set to zero, so that nothing they hold (NaN included) can reach a real one."""
-        if masks.key_padding is None or not self.clears_padding:
+        if masks.key_padding is None:
             return query, memory, value
         memory = mask_tokens(memory, masks.key_padding)
         value = value if value is None else mask_tokens(value, masks.key_padding)

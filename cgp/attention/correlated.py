@@ -1,4 +1,4 @@
-"""Attention by an exact correlated Gaussian process."""
+"""Attention as the posterior of a correlated Gaussian process, exact; and what its sparse form shares with it."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class CorrelatedAttention(GaussianProcessAttention):
         objective: the regulariser, "marginal" or "joint", see
             :meth:`~cgp.functional.correlated.ExactPosterior.log_density`; None for none. Under a causal mask there is
             no joint model of the rows, and no regulariser is added.
-        amplitude: only with softmax's mean: start of the standard deviation, learned per head; None is 0.1.
-        lengthscale: only with softmax's mean: start of the lengthscale of the covariance, learned per head; None is 3.
+        amplitude: with softmax's mean, the start of the standard deviation, learned per head; None is 0.1.
+        lengthscale: with softmax's mean, the start of the covariance's lengthscale, learned per head; None is 3.
         bias: whether the projections have biases.
         device: of the parameters.
         dtype: of the parameters.
@@ -118,7 +118,7 @@ class CGPAttention(CorrelatedAttention):
     .. math:: K_q - C(K_k + \sigma^2I)^{-1}C^\top, \qquad C = K_{qk} \;\text{(direct)}\quad\text{or}\quad
         K_{qo}(K_o + \sigma^2I)^{-1}K_{ok} \;\text{(latent)}
 
-    Cost: one Cholesky of n rows (direct), two (latent); a further one for the regulariser. Its options are those of
+    Cost: one Cholesky of n rows (direct), two (latent); a further one for the regulariser. The arguments are those of
     :class:`CorrelatedAttention`.
 
     Example:
@@ -128,7 +128,7 @@ class CGPAttention(CorrelatedAttention):
         (torch.Size([3, 5, 8]), torch.Size([3, 2, 4]))
     """
 
-    def mean(self, tokens: AttentionInputs) -> Tensor:
+    def mean_heads(self, tokens: AttentionInputs) -> Tensor:
         """Posterior mean: no Cholesky (direct), one (latent)."""
         if self.softmax is not None:
             return softmax_heads(tokens)

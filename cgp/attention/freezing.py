@@ -1,4 +1,4 @@
-"""Factors that depend on weights alone, computed once."""
+"""Factors that depend only on weights, computed once."""
 
 from __future__ import annotations
 
@@ -21,15 +21,11 @@ class FreezableModule(gpytorch.Module):
         self._frozen: dict[str, Tensor] = {}
 
     def weight_factors(self) -> dict[str, Tensor]:
-        """Factors that depend on weights alone, by name; none unless the method has some.
-
-        Returns:
-            By name.
-        """
+        """Factors that depend only on weights, by name; empty for a method without any."""
         return {}
 
     def freeze(self) -> None:
-        """Compute the factors that depend on weights alone once; ``train()``, ``load_state_dict`` and ``to`` drop them.
+        """Compute :meth:`weight_factors` once; ``train()``, ``load_state_dict`` and ``to`` drop them.
 
         Raises:
             RuntimeError: if the block is in training mode.
@@ -45,25 +41,11 @@ class FreezableModule(gpytorch.Module):
         return bool(self._frozen)
 
     def frozen_factor(self, name: str) -> Tensor | None:
-        """A factor that :meth:`freeze` computed.
-
-        Args:
-            name: of the factor.
-
-        Returns:
-            The factor, or None if it is not frozen.
-        """
+        """A factor that :meth:`freeze` computed, or None."""
         return self._frozen.get(name)
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode, and drop frozen factors.
-
-        Args:
-            mode: True for training.
-
-        Returns:
-            The block.
-        """
+        """Set the mode, and drop frozen factors."""
         self._frozen = {}
         return super().train(mode)
 

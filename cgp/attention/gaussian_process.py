@@ -64,28 +64,8 @@ class GaussianProcessAttention(Attention):
         self.noise = float(noise)
         self._reset_process_maps(stationary=self.canonical.stationary)
 
-    @property
-    def draws_from_gaussian(self) -> bool:
-        """Whether a draw is one of :meth:`gaussian`, which several draws can then share."""
-        return type(self).attend is GaussianProcessAttention.attend
-
-    @property
-    def draw_shape(self) -> torch.Size:
-        """Leading shape of draws: ``num_samples`` if that is set and the block draws."""
-        return torch.Size() if self.num_samples is None or self.sampling == "mean" else torch.Size([self.num_samples])
-
     def attend(self, tokens: AttentionInputs) -> Tensor:
-        """The mean of the heads, or a draw of them; registers the loss terms in training.
-
-        Args:
-            tokens: the projected tokens.
-
-        Returns:
-            ``(*batch, h, Nq, s)``, with ``num_samples`` draws in front if that is set and the block draws.
-
-        Raises:
-            ValueError: if a joint draw is asked for under a causal mask.
-        """
+        """The mean of the heads, or a draw of them; registers the loss terms in training."""
         if tokens.is_causal and self.sampling == "joint":
             raise ValueError(
                 "sampling: 'joint' (and posterior) is not defined under a causal mask, where each row conditions on "
@@ -94,7 +74,7 @@ class GaussianProcessAttention(Attention):
         with torch.autocast(tokens.q.device.type, enabled=False):
             wants_loss = self._wants_loss()
             if self.sampling == "mean" and not wants_loss:
-                return self.mean(tokens)
+                return self.mean_heads(tokens)
             posterior = self.gaussian(tokens)
             if wants_loss:
                 self._add_losses(posterior, tokens)
@@ -111,62 +91,21 @@ class GaussianProcessAttention(Attention):
         """
         raise NotImplementedError
 
-    def mean(self, tokens: AttentionInputs) -> Tensor:
-        """Posterior mean, without what only the covariance needs.
-
-        Args:
-            tokens: the projected tokens.
-
-        Returns:
-            ``(*batch, h, Nq, s)``.
-        """
+    def mean_heads(self, tokens: AttentionInputs) -> Tensor:
+        """Posterior mean ``(*batch, h, Nq, s)``, without what only the covariance needs."""
         return self.gaussian(tokens).mean
-
-    def marginals(self, tokens: AttentionInputs) -> Gaussian:
-        """The posterior, of which means and variances are wanted.
-
-        Args:
-            tokens: the projected tokens.
-
-        Returns:
-            As :meth:`gaussian`.
-        """
-        return self.gaussian(tokens)
-
-    def joint(self, tokens: AttentionInputs) -> Gaussian:
-        """The posterior, of which the covariance over tokens is wanted.
-
-        Args:
-            tokens: the projected tokens.
-
-        Returns:
-            As :meth:`gaussian`.
-
-        Raises:
-            ValueError: if no covariance over tokens is defined.
-        """
-        posterior = self.gaussian(tokens)
-        if "joint" not in posterior.sampling:
-            raise ValueError(
-                "posterior: it is not defined under a causal mask, where each row conditions on its own prefix; "
-                "expected token_variance, or sampling 'mean' or 'marginal'"
-            )
-        return posterior
 
     def posterior(
         self, query: Tensor, key: Tensor | None = None, value: Tensor | None = None, **masks: Any
     ) -> MultivariateNormal:
-        """The predictive distribution of the head outputs, before the output projection.
-
-        Args:
-            query: tokens, ``(*batch, Nq, d)``.
-            key: tokens, ``(*batch, Nk, d)``, or None.
-            value: tokens, ``(*batch, Nk, d)``, or None.
-            **masks: as for :meth:`forward`.
+        """The predictive distribution of the head outputs before their projection; arguments as :meth:`forward`'s.
 
         Returns:
             Batch shape ``(*batch, h, s)``, event shape ``(Nq,)``; the s channels of a head are independent with one
             covariance (in the decoupled SGPA form each with its own), built when it is asked for.
+
+        Raises:
+            ValueError: under a causal mask, where no covariance over tokens is defined.
         """
         tokens = self.project(query, key, value, **masks)
         with full_precision(tokens.q.device):
@@ -175,26 +114,25 @@ class GaussianProcessAttention(Attention):
     def token_variance(
         self, query: Tensor, key: Tensor | None = None, value: Tensor | None = None, **masks: Any
     ) -> Tensor:
-        """Predictive variance of each token, shared by the s columns of a head.
+        """Predictive variance of each token, shared by the s columns of a head; arguments as :meth:`forward`'s.
 
         Below about 1e-5 of the prior in float32, the variance of an exact posterior is rounding.
-
-        Args:
-            query: tokens, ``(*batch, Nq, d)``.
-            key: tokens, ``(*batch, Nk, d)``, or None.
-            value: tokens, ``(*batch, Nk, d)``, or None.
-            **masks: as for :meth:`forward`.
 
         Returns:
             ``(*batch, h, Nq)``, in units of the head outputs squared.
         """
         tokens = self.project(query, key, value, **masks)
         with full_precision(tokens.q.device):
-            return self.marginals(tokens).variance
+            return self.gaussian(tokens).variance
 
     def _distribution(self, tokens: AttentionInputs) -> MultivariateNormal:
         """What :meth:`posterior` returns of projected tokens."""
-        posterior = self.joint(tokens)
+        posterior = self.gaussian(tokens)
+        if "joint" not in posterior.sampling:
+            raise ValueError(
+                "posterior: it is not defined under a causal mask, where each row conditions on its own prefix; "
+                "expected token_variance, or sampling 'mean' or 'marginal'"
+            )
         variance = posterior.variance[..., None, :]  # of each column the same
         return LazyMultivariateNormal(posterior.mean.mT, partial(_covariance, posterior), variance=variance)
 

@@ -27,53 +27,20 @@ class HeadKernel(NamedTuple):
     outputscale: Tensor
 
     def gram(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
-        """Covariance of two sets of points.
-
-        Args:
-            x1: ``(*batch, h, N, s)``.
-            x2: ``(*batch, h, M, s)``; None stands for ``x1``.
-
-        Returns:
-            ``(*batch, h, N, M)``.
-        """
+        """Covariance ``(*batch, h, N, M)`` of points ``(*batch, h, N, s)`` and ``(*batch, h, M, s)``."""
         return self.outputscale[:, None, None] * self.canonical.gram(x1, x2)
 
     def attend(self, x1: Tensor, x2: Tensor | None, values: Tensor) -> Tensor:
-        """Kernel attention, ``gram(x1, x2) @ values``.
-
-        Args:
-            x1: ``(*batch, h, N, s)``.
-            x2: ``(*batch, h, M, s)``; None stands for ``x1``.
-            values: ``(*batch, h, M, c)``.
-
-        Returns:
-            ``(*batch, h, N, c)``.
-        """
+        """Kernel attention ``gram(x1, x2) @ values`` of values ``(*batch, h, M, c)``."""
         values = self.outputscale[:, None, None] * values  # smaller than the covariance
         if x2 is None and x1.shape[-2] <= _SMALL:  # one set of points: half the products backwards
             return product(self.canonical.gram(x1), values)
         return kernel_attention(self.canonical, x1, x1 if x2 is None else x2, values)
 
     def features(self, points: Tensor, whitening: Tensor, x: Tensor) -> Tensor:
-        """Whitened features, ``whitening @ gram(points, x)``.
-
-        Args:
-            points: ``(h, m, s)``.
-            whitening: inverse factor of their covariance, ``(h, m, m)``.
-            x: ``(*batch, h, N, s)``.
-
-        Returns:
-            ``(*batch, h, m, N)``.
-        """
+        """Features ``whitening @ gram(points, x)`` for points ``(h, m, s)`` that the batch shares."""
         return product(self.outputscale[:, None, None] * whitening, self.canonical.gram(points, x))
 
     def diagonal(self, x: Tensor) -> Tensor:
-        """Prior variance of each point.
-
-        Args:
-            x: ``(*batch, h, N, s)``.
-
-        Returns:
-            ``(*batch, h, N)``.
-        """
+        """Prior variance of each point, ``(*batch, h, N)``."""
         return self.outputscale[:, None] * self.canonical.diagonal(x)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -34,20 +34,6 @@ class AttentionInputs(NamedTuple):
     key_padding: Tensor | None
     attn_mask: Tensor | None
     is_causal: bool
-
-    def pieces(self, size: int) -> Iterator[AttentionInputs]:
-        """The same a few sequences at a time.
-
-        Args:
-            size: how many.
-
-        Yields:
-            AttentionInputs of up to that many sequences, in their order.
-        """
-        for start in range(0, self.q.shape[0], size):
-            whole = {name: x for name, x in self._asdict().items() if isinstance(x, Tensor) and name != "attn_mask"}
-            part: dict[str, Any] = {name: x[start : start + size] for name, x in whole.items()}
-            yield self._replace(**part)
 
 
 @contextmanager

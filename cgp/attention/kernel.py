@@ -59,28 +59,13 @@ class KernelAttention(Attention):
         self._reset_process_maps(stationary=self.canonical.stationary)
 
     def attend(self, tokens: AttentionInputs) -> Tensor:
-        """Head outputs.
-
-        Args:
-            tokens: the projected tokens.
-
-        Returns:
-            ``(*batch, h, Nq, s)``.
-        """
+        """Head outputs ``(*batch, h, Nq, s)`` of projected tokens."""
         with full_precision(tokens.q.device):
             return kernel_heads(tokens, self.canonical)
 
 
 def kernel_heads(tokens: AttentionInputs, kernel: Canonical) -> Tensor:
-    """Kernel attention of every head, which is also the mean of the correlated process in one hop.
-
-    Args:
-        tokens: the projected tokens.
-        kernel: the canonical covariance.
-
-    Returns:
-        ``(*batch, h, Nq, s)``.
-    """
+    """Kernel attention of every head, ``(*batch, h, Nq, s)``: also the mean of the correlated process in one hop."""
     values = mask_tokens(tokens.v, tokens.key_padding)
     if tokens.is_causal:
         gram = kernel.gram(tokens.q, tokens.k)

@@ -16,9 +16,9 @@ KINDS = ("log_density", "kl", "ksvd")
 class LossTerm(AddedLossTerm):
     """A scalar that is added to the training loss, weighted by its kind.
 
-    Terms belong to the sequences of the batch and are averages over them, so they are never divided by the size of
-    the data
-    set; KL divergences of variables that the whole data set shares go through ``variational_strategy.kl_divergence()``.
+    Terms belong to the sequences of the batch and are averages over them, so they are never divided by the size of the
+    data set; divergences of variables that the whole data set shares go through
+    ``variational_strategy.kl_divergence()``.
 
     Args:
         value: the term, a scalar to be minimised: minus a log-density, a KL divergence, or the KSVD loss.
@@ -40,11 +40,7 @@ class LossTerm(AddedLossTerm):
         self.kind = kind
 
     def loss(self) -> Tensor:
-        """The scalar.
-
-        Returns:
-            ``()``.
-        """
+        """The scalar."""
         return self.value
 
     def __deepcopy__(self, memo: dict[int, Any]) -> LossTerm:

@@ -1,4 +1,4 @@
-"""Masks at the door of a block: padding, causal, or neither."""
+"""What the masks of a call are: padding, causal, or neither."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class MaskReading(NamedTuple):
 
 
 def causal_mask(num_queries: int, num_keys: int, device: torch.device | None = None) -> Tensor:
-    """True where key j lies after query i.
+    """Mask ``(num_queries, num_keys)``, True where key j lies after query i.
 
     Args:
         num_queries: rows.
@@ -33,7 +33,7 @@ def causal_mask(num_queries: int, num_keys: int, device: torch.device | None = N
         device: of the mask.
 
     Returns:
-        ``(num_queries, num_keys)``.
+        The mask.
 
     Example:
         >>> causal_mask(2, 2)

@@ -21,21 +21,8 @@ class PrimalAttention(PairMixin, Attention):
     .. math:: [E \;|\; R]\,W, \qquad E = \varphi_q(X)f(X)^\top W_e, \quad R = \varphi_k(X)f(X)^\top W_r
 
     with f(X) tokens at even distances. The KSVD loss makes E and R the scaled singular vectors of
-    :math:`\varphi_q\varphi_k^\top`. The tokens' order enters through f(X).
-
-    Args:
-        embed_dim: width d of the tokens.
-        num_heads: h, which divides d.
-        rank: r of the decomposition.
-        num_landmarks: p, tokens in f(X); None is 2 r.
-        ksvd_weight: :math:`\eta`, weight of the KSVD loss; 0 is none.
-        ksvd_reaches: "tokens" (the paper's), or "projections", where the loss leaves the attention matrix alone.
-        bias: whether the projections have biases.
-        device: of the parameters.
-        dtype: of the parameters.
-
-    Raises:
-        ValueError: if a size is not positive or a string is not of its closed set.
+    :math:`\varphi_q\varphi_k^\top`. The tokens' order enters through f(X). The arguments are those of
+    :class:`~cgp.attention.kep_svgp.KEPSVGPAttention`.
 
     Note:
         Chen et al., Primal-Attention: Self-attention through Asymmetric Kernel SVD in Primal Representation (2023).

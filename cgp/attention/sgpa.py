@@ -29,21 +29,7 @@ _INITIAL_SCALE = 0.3  # of the whitened inducing variables: at the prior's own s
 
 
 class SymmetricAttention(GaussianProcessAttention):
-    r"""Base of both forms of SGPA: one map and one kernel :math:`a^2\kappa(z, z')` for queries and keys.
-
-    Args:
-        embed_dim: width d of the tokens.
-        num_heads: h, which divides d.
-        kernel: "rbf" or "exponential" (of the scaled dot product).
-        initial_outputscale: start of :math:`a^2`, which is learned per head.
-        sequence_weight: weight of the sequences' divergence.
-        bias: whether the projections have biases.
-        device: of the parameters.
-        dtype: of the parameters.
-
-    Raises:
-        ValueError: if a number is out of range or the kernel is unknown.
-    """
+    r"""Base of both forms of SGPA: one map and one kernel :math:`a^2\kappa(z, z')` for queries and keys."""
 
     def __init__(
         self,
@@ -165,12 +151,8 @@ class SGPAttention(SymmetricAttention):
 
     def gaussian(self, tokens: AttentionInputs) -> ColumnGaussian:
         """Posterior, with one covariance per column."""
-        kernel, keys, variables, is_self = (
-            self.kernel,
-            self.global_keys(),
-            self.variational_strategy,
-            tokens.q is tokens.k,
-        )
+        kernel, keys, variables = self.kernel, self.global_keys(), self.variational_strategy
+        is_self = tokens.q is tokens.k
         values = mask_tokens(tokens.v, tokens.key_padding)
         features = kernel.features(keys.points, keys.whitening, tokens.q)
         of_keys = features if is_self else kernel.features(keys.points, keys.whitening, tokens.k)
@@ -193,15 +175,7 @@ class SGPAttention(SymmetricAttention):
         return posterior
 
     def global_keys(self) -> GlobalKeys:
-        """The projected global keys and their factor, from weights only.
-
-        Returns:
-            Points ``(h, m, s)`` and factors ``(h, m, m)``: those that travel or were frozen, else of the block's own
-            inducing points.
-
-        Raises:
-            ValueError: if the keys are to travel and none have come.
-        """
+        """The projected global keys and their factors: those that travel or are frozen, or of the block's points."""
         if self._travelled is not None:
             return self._travelled
         if self._frozen:

@@ -24,20 +24,8 @@ class StandardSGPAttention(SymmetricAttention):
         S = (K_{kk}^{-1} + \Pi)^{-1}
 
     The precision :math:`\Pi` of each token is read off its key, so that S does not depend on the order of the tokens
-    (the paper's triangle does). The divergence is a loss term of kind "kl".
-
-    Args:
-        embed_dim: width d of the tokens.
-        num_heads: h, which divides d.
-        kernel: "rbf" or "exponential" (of the scaled dot product).
-        initial_outputscale: start of :math:`a^2`, which is learned per head.
-        sequence_weight: weight of the divergence; see :class:`~cgp.attention.sgpa.SGPAttention`.
-        bias: whether the projections have biases.
-        device: of the parameters.
-        dtype: of the parameters.
-
-    Raises:
-        ValueError: if a number is out of range or the kernel is unknown.
+    (the paper's triangle does). The divergence is a loss term of kind "kl". The arguments are those of
+    :class:`~cgp.attention.sgpa.SGPAttention`.
 
     Note:
         Chen & Li, Calibrating Transformers via Sparse Gaussian Processes (ICLR 2023).

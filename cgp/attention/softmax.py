@@ -33,26 +33,12 @@ class SoftmaxAttention(Attention):
     takes_causal = True
 
     def attend(self, tokens: AttentionInputs) -> Tensor:
-        """Head outputs.
-
-        Args:
-            tokens: the projected tokens.
-
-        Returns:
-            ``(*batch, h, Nq, s)``.
-        """
+        """Head outputs ``(*batch, h, Nq, s)`` of projected tokens."""
         return softmax_heads(tokens)
 
 
 def softmax_heads(tokens: AttentionInputs) -> Tensor:
-    """Softmax attention of every head; queries whose every key is masked give zero.
-
-    Args:
-        tokens: the projected tokens.
-
-    Returns:
-        ``(*batch, h, Nq, s)``.
-    """
+    """Softmax attention of every head, ``(*batch, h, Nq, s)``; queries whose every key is masked give zero."""
     mask = _additive_mask(tokens)
     attended = nn.functional.scaled_dot_product_attention(
         tokens.q, tokens.k, tokens.v, attn_mask=mask, is_causal=tokens.is_causal and mask is None

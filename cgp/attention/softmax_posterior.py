@@ -61,30 +61,12 @@ class SoftmaxPosterior(gpytorch.Module):
         r"""Variance of the keys' noise, :math:`\sigma^2`, ``(h,)``."""
         return self.raw_noise_constraint.transform(self.raw_noise)
 
-    def scales(self) -> list[nn.Parameter]:
-        """Noise, amplitude and lengthscale: the size and reach of the covariance. The mean depends on none of them."""
-        return [self.raw_noise, self.log_amplitude, self.log_lengthscale]
-
     def shrunk(self, points: Tensor) -> Tensor:
-        """Inducing inputs in units of the lengthscale.
-
-        Args:
-            points: ``(h, m, s)``.
-
-        Returns:
-            ``(h, m, s)``.
-        """
+        """Inducing inputs ``(h, m, s)`` in units of the lengthscale."""
         return points * self._inverse_lengthscale(points.dtype)
 
     def points(self, tokens: AttentionInputs) -> tuple[Tensor, Tensor]:
-        """Queries and keys as points of the kernel.
-
-        Args:
-            tokens: the projected tokens.
-
-        Returns:
-            ``(*batch, h, Nq, s)`` and ``(*batch, h, Nk, s)``.
-        """
+        """Queries ``(*batch, h, Nq, s)`` and keys ``(*batch, h, Nk, s)`` as points of the kernel."""
         inverse = self._inverse_lengthscale(tokens.q.dtype)
         scale = tokens.q.shape[-1] ** -0.25 * inverse
         return tokens.q * scale, torch.addcmul(self.key_shift.to(tokens.k.dtype) * inverse, tokens.k, scale)

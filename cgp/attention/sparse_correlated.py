@@ -24,25 +24,18 @@ class SparseCGPAttention(CorrelatedAttention):
     With :math:`A_p = L^{-1}K_{mp}`, :math:`L = \operatorname{chol}(K_{mm})`, :math:`D_p = I + A_pA_p^\top/\sigma^2`:
 
     .. math:: \text{direct:}\quad A_q^\top(A_kV), \;\; \delta + A_q^\top D_k^{-1}A_q; \qquad
-        \text{latent:}\quad \sigma^{-2}A_q^\top(I - D_o^{-1})D_k^{-1}A_kV, \;\; \delta + A_q^\top SA_q
+        \text{latent:}\quad \sigma^{-2}A_q^\top JD_k^{-1}A_kV, \;\; \delta + A_q^\top SA_q
 
-    Cost: O(n m (m + s)), no n × n matrix (with softmax's mean, none beyond softmax's own).
+    where :math:`J = I - D_o^{-1}`, :math:`S = D_o^{-1} + J(D_o^{-1} + D_k^{-1}J)` is the covariance of the whitened
+    inducing variables after both hops, and :math:`\delta` the part of the prior variance that the inducing inputs do
+    not explain, :math:`\operatorname{diag}(K_q - A_q^\top A_q)` ("dtc"), or :math:`\sigma^2` ("sor").
+
+    Cost: O(n m (m + s)), no n × n matrix (with softmax's mean, none beyond softmax's own). The other arguments are
+    those of :class:`~cgp.attention.correlated.CorrelatedAttention`.
 
     Args:
-        embed_dim: width d of the tokens.
-        num_heads: h, which divides d.
         num_inducing: m, inducing inputs per head, which are learned.
         approximation: "dtc" (the variance returns to the prior far from the inducing inputs) or "sor" (the paper's).
-        coupling: as the other options, see :class:`~cgp.attention.correlated.CorrelatedAttention`.
-        mean: "kernel" or "softmax".
-        kernel: name of the canonical covariance.
-        noise: the observation variance.
-        objective: the regulariser, "marginal", "joint" or None.
-        amplitude: only with softmax's mean.
-        lengthscale: only with softmax's mean.
-        bias: whether the projections have biases.
-        device: of the parameters.
-        dtype: of the parameters.
 
     Raises:
         ValueError: if a size is not positive, a string is not of its closed set, or options exclude each other.
@@ -97,7 +90,7 @@ class SparseCGPAttention(CorrelatedAttention):
         start = scale * torch.randn(num_heads, num_inducing, self.head_dim)
         self.inducing_points = nn.Parameter(start.to(self.in_proj.weight))
 
-    def mean(self, tokens: AttentionInputs) -> Tensor:
+    def mean_heads(self, tokens: AttentionInputs) -> Tensor:
         """Posterior mean."""
         if self.softmax is not None:
             return softmax_heads(tokens)

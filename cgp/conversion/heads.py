@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from cgp.attention import StochasticHeads
 from cgp.attention.inputs import full_precision
-from cgp.functional.gaussians import DenseGaussian, LowRankGaussian, MarginalGaussian
+from cgp.functional.gaussians import DenseGaussian, Gaussian, LowRankGaussian, lazy
 from cgp.functional.kernels import squared_exponential
 from cgp.functional.linalg import cholesky, inverse_factor
 from cgp.functional.padding import mask_gram, mask_tokens
@@ -73,7 +73,7 @@ class ConvertedHeads(StochasticHeads):
     Example:
         >>> heads, x = ConvertedHeads(2), torch.randn(3, 2, 5, 4)
         >>> attention = HostAttention(lambda: nn.functional.scaled_dot_product_attention(x, x, x), x, x)
-        >>> heads.marginals(attention).variance.shape
+        >>> heads.gaussian(attention).variance.shape
         torch.Size([3, 2, 5])
     """
 
@@ -130,41 +130,9 @@ class ConvertedHeads(StochasticHeads):
         inverse = self._inverse_lengthscale(q)
         return q * (scale * quarter * inverse), k * (inverse / quarter)
 
-    def marginals(self, inputs: HostAttention) -> MarginalGaussian:
-        """Mean ``(*batch, h, Nq, s_v)`` and variance ``(*batch, h, Nq)``."""
-        mean, visible = inputs.call(), self.visible(inputs)
-        with full_precision(inputs.q.device):
-            q, k = self.points(inputs)
-            if self.inducing is None:
-                bracket = exact_variance(q, k, self.noise.to(q.dtype), visible)
-            else:
-                bracket = sparse_variance(*self._features(q, k), self.noise.to(q.dtype), visible)
-            variance = self._amplitude(q).square() * bracket
-            padding = query_padding(inputs, visible)
-            return MarginalGaussian(
-                mean.to(q.dtype), variance if padding is None else variance.masked_fill(padding, 0.0)
-            )
-
-    def joint(self, inputs: HostAttention) -> DenseGaussian | LowRankGaussian:
-        """Mean ``(*batch, h, Nq, s_v)`` and a covariance over the queries, which must all see the same keys."""
-        mean, visible = inputs.call(), self.visible(inputs)
-        if not visible.is_common:
-            raise ValueError(
-                f"{self.path}: sampling 'joint' is not defined where each query sees keys of its own (a causal mask, "
-                "a window); expected 'mean' or 'marginal'"
-            )
-        with full_precision(inputs.q.device):
-            q, k = self.points(inputs)
-            noise, amplitude = self.noise.to(q.dtype), self._amplitude(q)
-            padding = query_padding(inputs, visible)
-            if self.inducing is None:
-                covariance = amplitude.square()[..., None] * exact_posterior(q, k, noise, visible.hidden).covariance
-                return DenseGaussian(mean.to(q.dtype), mask_gram(covariance, padding, padding), padding)
-            posterior = sparse_posterior(*self._features(q, k), noise, visible.hidden)
-            root, diagonal = amplitude[..., None] * posterior.root, amplitude.square() * posterior.diagonal
-            if padding is not None:
-                root, diagonal = mask_tokens(root, padding), diagonal.masked_fill(padding, 0.0)
-            return LowRankGaussian(mean.to(q.dtype), root, diagonal, padding)
+    def gaussian(self, inputs: HostAttention) -> Gaussian:
+        """The posterior around the host's attention, lazily evaluated."""
+        return _HostPosterior(self, inputs)
 
     def weight_factors(self) -> dict[str, Tensor]:
         """The inverse factor of the inducing inputs, which depends on weights alone."""
@@ -191,6 +159,49 @@ class ConvertedHeads(StochasticHeads):
 
     def _amplitude(self, like: Tensor) -> Tensor:
         return self.log_amplitude.exp()[:, None].to(like.dtype)
+
+
+class _HostPosterior(Gaussian):
+    """Mean ``(*batch, h, Nq, s_v)``, variance ``(*batch, h, Nq)``, and a covariance where queries see the same keys."""
+
+    def __init__(self, heads: ConvertedHeads, inputs: HostAttention) -> None:
+        self.heads, self.visible = heads, heads.visible(inputs)
+        mean = inputs.call()
+        with full_precision(inputs.q.device):
+            self.q, self.k = heads.points(inputs)
+            self.noise, self.amplitude = heads.noise.to(self.q.dtype), heads._amplitude(self.q)
+        self.mean = mean.to(self.q.dtype)
+        self.padding = query_padding(inputs, self.visible)
+
+    @lazy
+    def variance(self) -> Tensor:
+        """Variance of each query, ``(*batch, h, Nq)``."""
+        with full_precision(self.q.device):
+            if self.heads.inducing is None:
+                bracket = exact_variance(self.q, self.k, self.noise, self.visible)
+            else:
+                bracket = sparse_variance(*self.heads._features(self.q, self.k), self.noise, self.visible)
+            variance = self.amplitude.square() * bracket
+            return variance if self.padding is None else variance.masked_fill(self.padding, 0.0)
+
+    def joint(self) -> DenseGaussian | LowRankGaussian:
+        """The posterior with its covariance over the queries, which must all see the same keys."""
+        if not self.visible.is_common:
+            raise ValueError(
+                f"{self.heads.path}: sampling 'joint' is not defined where each query sees keys of its own (a causal "
+                "mask, a window); expected 'mean' or 'marginal'"
+            )
+        padding, hidden = self.padding, self.visible.hidden
+        with full_precision(self.q.device):
+            if self.heads.inducing is None:
+                covariance = exact_posterior(self.q, self.k, self.noise, hidden).covariance
+                covariance = self.amplitude.square()[..., None] * covariance
+                return DenseGaussian(self.mean, mask_gram(covariance, padding, padding), padding)
+            posterior = sparse_posterior(*self.heads._features(self.q, self.k), self.noise, hidden)
+            root, diagonal = self.amplitude[..., None] * posterior.root, self.amplitude.square() * posterior.diagonal
+            if padding is not None:
+                root, diagonal = mask_tokens(root, padding), diagonal.masked_fill(padding, 0.0)
+            return LowRankGaussian(self.mean, root, diagonal, padding)
 
 
 def query_padding(inputs: HostAttention, visible: Visibility) -> Tensor | None:

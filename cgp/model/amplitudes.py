@@ -16,17 +16,7 @@ from .inputs import Batch, call_model
 from .predict import draw_noises
 from .twin import SharedPrefix
 
-__all__ = [
-    "COARSE",
-    "TEMPERATURES",
-    "AmplitudeSearch",
-    "LabelScores",
-    "Trial",
-    "blunt",
-    "chosen",
-    "has_amplitude",
-    "trial",
-]
+__all__ = ["COARSE", "TEMPERATURES", "AmplitudeSearch", "LabelScores", "Trial", "chosen", "has_amplitude", "tune"]
 
 COARSE = tuple(2.0**k for k in (-15, -10, *range(-5, 8)))
 """Factors of the amplitudes."""
@@ -63,28 +53,63 @@ class Trial(NamedTuple):
         return float(self.losses.std() / len(self.losses) ** 0.5) if len(self.losses) > 1 else 0.0
 
 
-def blunt(best: float) -> list[float]:
-    """Temperatures that draws may have: sharpened draws would make up for any amplitude.
+class LabelScores(NamedTuple):
+    """What draws say of labels, at several temperatures.
 
-    Args:
-        best: the best temperature without draws.
-
-    Returns:
-        Those that are at least 1, or at least ``best`` if that is smaller.
+    Attributes:
+        temperatures: T of them.
+        log_probabilities: of each label under the averaged draws, ``(T, N)``.
+        right: whether the average predicts the label, ``(T, N)``.
+        disagreement: total variation distance of draws and their average, ``(T, N)``.
     """
-    return [temperature for temperature in TEMPERATURES if temperature >= min(best, 1.0)]
+
+    temperatures: Sequence[float]
+    log_probabilities: Tensor
+    right: Tensor
+    disagreement: Tensor
+
+    @classmethod
+    def of(cls, logits: Tensor, labels: Tensor, temperatures: Sequence[float]) -> LabelScores:
+        """Score the draws ``(S, ..., C)`` of labels ``(...)``, of which −100 is left out."""
+        if labels.shape != logits.shape[1:-1]:
+            raise ValueError(f"data: expected labels of shape {tuple(logits.shape[1:-1])}, got {tuple(labels.shape)}")
+        real = labels.flatten() != -100
+        logits, labels = logits.flatten(1, -2)[:, real], labels.flatten()[real].long()
+        rows = []
+        for temperature in temperatures:
+            draws = (logits / temperature).log_softmax(-1)
+            of_labels = draws.gather(-1, labels.expand(draws.shape[:-1])[..., None])[..., 0]
+            average = draws.exp().mean(0)
+            apart = 0.5 * (draws.exp() - average).abs().sum(-1).mean(0)
+            rows.append((of_labels.logsumexp(0) - math.log(len(draws)), average.argmax(-1) == labels, apart))
+        return cls(temperatures, *(torch.stack(column) for column in zip(*rows, strict=True)))
+
+    def at(self, temperature: float) -> LabelScores:
+        """The scores at one of the temperatures."""
+        index = self.temperatures.index(temperature)
+        return LabelScores((temperature,), *(part[[index]] for part in self[1:]))
+
+    def together(self, others: Sequence[LabelScores]) -> LabelScores:
+        """These scores followed by those of other labels."""
+        columns = zip(*(part[1:] for part in (self, *others)), strict=True)
+        return LabelScores(self.temperatures, *(torch.cat(column, 1) for column in columns))
+
+    def best(self, factor: float, *, least: float = 0.0, rows: Tensor | None = None) -> Trial:
+        """The temperature of at least ``least`` under which labels are likeliest: all, or those of some rows."""
+        kept = [index for index, temperature in enumerate(self.temperatures) if temperature >= least]
+        losses, right, apart = (
+            part[kept] if rows is None else part[kept][:, rows]
+            for part in (-self.log_probabilities, self.right, self.disagreement)
+        )
+        if not losses.shape[1]:
+            raise ValueError("data: expected labels, got none")
+        index = int(losses.mean(1).argmin())
+        found = losses[index], float(right[index].float().mean()), float(apart[index].mean())
+        return Trial(factor, self.temperatures[kept[index]], *found)
 
 
 def chosen(tried: dict[float, Trial], criterion: str) -> Trial:
-    """The amplitude of choice; never zero.
-
-    Args:
-        tried: trials by their factor, 0 (no draws) among them.
-        criterion: "widest" or "likelihood".
-
-    Returns:
-        The trial.
-    """
+    """The trial of choice by the "widest" or the "likelihood" criterion; its factor is not zero (no draws)."""
     best = min(tried.values(), key=lambda trial: trial.nll)
     positive = sorted((trial for trial in tried.values() if trial.factor), key=lambda trial: trial.factor)
     if criterion == "likelihood":
@@ -98,6 +123,21 @@ def chosen(tried: dict[float, Trial], criterion: str) -> Trial:
     return chosen
 
 
+def tune(scores: dict[float, LabelScores], rows: Tensor | None = None) -> dict[float, Trial]:
+    """Every factor at its best temperature; draws may not be sharpened, which would make up for any amplitude.
+
+    Args:
+        scores: by factor; 0, without draws, is the first.
+        rows: ``(N,)`` bool, the labels that count; None is all.
+
+    Returns:
+        By factor; with draws, temperatures are at least 1, or at least that without draws if it is smaller.
+    """
+    plain = scores[0.0].best(0.0, rows=rows)
+    least = min(plain.temperature, 1.0)
+    return {0.0: plain} | {f: found.best(f, least=least, rows=rows) for f, found in scores.items() if f}
+
+
 @dataclass(frozen=True)
 class AmplitudeSearch:
     """Draws of a model at several amplitudes, the same noise at each.
@@ -108,6 +148,7 @@ class AmplitudeSearch:
         mode: "marginal" or "joint".
         seed: of the draws.
         output: takes the logits from what the model returns.
+        tick: called with the number of draws that were made.
     """
 
     model: nn.Module
@@ -115,6 +156,7 @@ class AmplitudeSearch:
     mode: str
     seed: int
     output: Callable[[Any], Tensor]
+    tick: Callable[[int], None] = lambda count: None
 
     def draws(self, data: list[Batch], factors: Sequence[float]) -> Iterator[tuple[float, Batch, Tensor]]:
         """Run every batch at every factor; at factor 0 without draws.
@@ -130,7 +172,18 @@ class AmplitudeSearch:
             runs = _Runs(self.model, batch.inputs, self.mode, self.output)
             for factor in factors:
                 logits = runs.draws(factor, self._noises(index)) if factor else runs.mean[None]
+                self.tick(len(logits) if factor else 0)
                 yield factor, batch, logits
+
+    def scores(
+        self, data: list[Batch], factors: Sequence[float], temperatures: Sequence[float] = TEMPERATURES
+    ) -> dict[float, LabelScores]:
+        """What the draws at every factor say of the labels."""
+        found: dict[float, list[LabelScores]] = {factor: [] for factor in factors}
+        for factor, batch, logits in self.draws(data, factors):
+            assert batch.labels is not None
+            found[factor].append(LabelScores.of(logits, batch.labels, temperatures))
+        return {factor: parts[0].together(parts[1:]) for factor, parts in found.items()}
 
     def _noises(self, index: int) -> list[tuple[int, float]]:
         generator = torch.Generator().manual_seed(self.seed + 7919 * index)
@@ -166,75 +219,6 @@ class _Runs:
 
     def _logits(self, model: nn.Module) -> Tensor:
         return self.output(call_model(model, self.inputs)).float()
-
-
-class LabelScores(NamedTuple):
-    """What draws say of labels, at several temperatures.
-
-    Attributes:
-        log_probabilities: of each label under the averaged draws, ``(T, N)``.
-        right: whether the average predicts the label, ``(T, N)``.
-        disagreement: total variation distance of draws and their average, ``(T, N)``.
-    """
-
-    log_probabilities: Tensor
-    right: Tensor
-    disagreement: Tensor
-
-    @classmethod
-    def of(cls, logits: Tensor, labels: Tensor, temperatures: Sequence[float]) -> LabelScores:
-        """Score draws.
-
-        Args:
-            logits: ``(S, ..., C)``.
-            labels: ``(...)``; −100 is left out.
-            temperatures: by which the logits are divided.
-
-        Returns:
-            The scores.
-
-        Raises:
-            ValueError: if the shapes do not fit.
-        """
-        if labels.shape != logits.shape[1:-1]:
-            raise ValueError(f"data: expected labels of shape {tuple(logits.shape[1:-1])}, got {tuple(labels.shape)}")
-        real = labels.flatten() != -100
-        logits, labels = logits.flatten(1, -2)[:, real], labels.flatten()[real].long()
-        rows = []
-        for temperature in temperatures:
-            draws = (logits / temperature).log_softmax(-1)
-            of_labels = draws.gather(-1, labels.expand(draws.shape[:-1])[..., None])[..., 0]
-            average = draws.exp().mean(0)
-            apart = 0.5 * (draws.exp() - average).abs().sum(-1).mean(0)
-            rows.append((of_labels.logsumexp(0) - math.log(len(draws)), average.argmax(-1) == labels, apart))
-        return cls(*(torch.stack(column) for column in zip(*rows, strict=True)))
-
-
-def trial(
-    factor: float, parts: Sequence[LabelScores], temperatures: Sequence[float], rows: Tensor | None = None
-) -> Trial:
-    """An amplitude at its best temperature.
-
-    Args:
-        factor: by which the amplitudes were multiplied.
-        parts: scores of all batches.
-        temperatures: those of the scores.
-        rows: ``(N,)`` bool, the labels that count; None is all.
-
-    Returns:
-        The trial.
-
-    Raises:
-        ValueError: if there are no labels.
-    """
-    losses, right, apart = (torch.cat(part, 1) for part in zip(*parts, strict=True))
-    if rows is not None:
-        losses, right, apart = losses[:, rows], right[:, rows], apart[:, rows]
-    if not losses.shape[1]:
-        raise ValueError("data: expected labels, got none")
-    index = int((-losses).mean(1).argmin())
-    found = -losses[index], float(right[index].float().mean()), float(apart[index].mean())
-    return Trial(factor, temperatures[index], *found)
 
 
 def has_amplitude(module: nn.Module) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cgp.attention import Attention, LossTerm, SharedInducingPoints, StochasticHeads
+from cgp.attention import Attention, LossTerm, SamplingMixin, SharedInducingPoints, StochasticHeads
 
 __all__ = [
     "added_losses",
@@ -21,26 +21,18 @@ __all__ = [
     "global_kl",
     "sampling",
     "seeded",
+    "stochastic_layers",
 ]
 
 
-def attention_blocks(model: nn.Module, *, stochastic: bool = False) -> list[Attention]:
-    """The attention blocks of a module, in the order in which they are registered.
+def attention_blocks(model: nn.Module) -> list[Any]:
+    """The attention blocks of a module and the heads inside its converted attention, in the order of registration."""
+    return [module for module in model.modules() if isinstance(module, Attention | StochasticHeads)]
 
-    Args:
-        model: any module.
-        stochastic: only those that draw at this moment (not in "mean" mode).
 
-    Returns:
-        The blocks.
-
-    Example:
-        >>> from cgp import CGPAttention, SoftmaxAttention
-        >>> len(attention_blocks(nn.Sequential(SoftmaxAttention(8, 2), CGPAttention(8, 2)), stochastic=True))
-        1
-    """
-    blocks = [module for module in model.modules() if isinstance(module, Attention | StochasticHeads)]
-    return [b for b in blocks if b.stochastic and b.sampling != "mean"] if stochastic else blocks
+def stochastic_layers(model: nn.Module) -> list[Any]:
+    """The attention blocks and other layers of a module that can draw, in the order of registration."""
+    return [module for module in model.modules() if isinstance(module, SamplingMixin) and module.stochastic]
 
 
 def freeze(model: nn.Module) -> nn.Module:
@@ -75,30 +67,30 @@ def freeze(model: nn.Module) -> nn.Module:
 
 @contextmanager
 def sampling(model: nn.Module, mode: str | None) -> Iterator[None]:
-    """Set how every stochastic block draws, for the time of a ``with``.
+    """Set how every stochastic layer draws, for the time of a ``with``.
 
     Args:
         model: any module.
-        mode: "mean", "marginal", "joint", or None for each block's default.
+        mode: "mean", "marginal", "joint", or None for each layer's default.
     """
-    blocks = [block for block in attention_blocks(model) if block.stochastic]
-    before = [block._sampling for block in blocks]
+    layers = stochastic_layers(model)
+    before = [layer._sampling for layer in layers]
     try:
-        for block in blocks:
-            block.sampling = mode
+        for layer in layers:
+            layer.sampling = mode
         yield
     finally:
-        for block, mode_before in zip(blocks, before, strict=True):
-            block.sampling = mode_before
+        for layer, mode_before in zip(layers, before, strict=True):
+            layer.sampling = mode_before
 
 
 @contextmanager
 def draws(model: nn.Module, num_samples: int) -> Iterator[None]:
-    """Expand to S draws after the first stochastic block, for the time of a ``with``.
+    """Expand to S draws after the first layer that draws, for the time of a ``with``.
 
     The layers below it run once; the layers above carry a leading dimension S. A single draw adds no dimension. The
-    model must
-    let leading dimensions through, as the reference models do, and hold its blocks in the order in which they run.
+    model must let leading dimensions through, as the reference models do, and hold its layers in the order in which
+    they run.
 
     Args:
         model: any module.
@@ -109,23 +101,20 @@ def draws(model: nn.Module, num_samples: int) -> Iterator[None]:
     """
     if num_samples < 1:
         raise ValueError(f"num_samples: expected at least 1, got {num_samples}")
-    first = attention_blocks(model, stochastic=True)[:1] if num_samples > 1 else []
+    drawing = [layer for layer in stochastic_layers(model) if layer.sampling != "mean"]
+    first = drawing[:1] if num_samples > 1 else []
     try:
-        for block in first:
-            block.num_samples = num_samples
+        for layer in first:
+            layer.num_samples = num_samples
         yield
     finally:
-        for block in first:
-            block.num_samples = None
+        for layer in first:
+            del layer.num_samples  # None again, as the class has it
 
 
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
-    """Eval mode for the time of a ``with``; each module gets its own mode back.
-
-    Args:
-        model: any module; one that is in eval mode already keeps its frozen factors.
-    """
+    """Eval mode for the time of a ``with``; each module gets its own mode back, or keeps its frozen factors."""
     before = {module: module.training for module in model.modules()}
     if any(before.values()):
         model.eval()
@@ -139,12 +128,7 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
-    """A seed of the global generators for the time of a ``with``; they are left as they were.
-
-    Args:
-        seed: None leaves them alone.
-        device: whose generator is meant besides the CPU's.
-    """
+    """A seed of the CPU's and a device's global generators for the time of a ``with``; None leaves them alone."""
     if seed is None:
         yield
         return
@@ -155,25 +139,14 @@ def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
 
 
 def clear_added_losses(model: nn.Module) -> None:
-    """Forget the per-sequence terms of the last forward pass, and the graphs they hold.
-
-    Args:
-        model: any module.
-    """
+    """Forget the per-sequence terms of the last forward pass, and the graphs they hold."""
     for terms in _term_tables(model):
         for name in terms:
             terms[name] = None
 
 
 def added_losses(model: nn.Module) -> dict[str, Tensor]:
-    """Per-sequence terms that the blocks left in the last forward pass, summed by kind.
-
-    Args:
-        model: any module.
-
-    Returns:
-        A scalar a kind ("log_density", "kl", "ksvd"); kinds that nobody left are absent.
-    """
+    """Per-sequence terms that the blocks left in the last forward pass, summed by kind; absent kinds were not left."""
     totals: dict[str, Tensor] = {}
     for terms in _term_tables(model):
         for term in terms.values():
@@ -183,14 +156,7 @@ def added_losses(model: nn.Module) -> dict[str, Tensor]:
 
 
 def global_kl(model: nn.Module) -> Tensor:
-    """KL divergences of the variational variables that the whole data set shares, summed over layers.
-
-    Args:
-        model: any module.
-
-    Returns:
-        ``()``, in nats; zero for a model that has none.
-    """
+    """KL divergence of the variational variables that the whole data set shares, in nats, summed over layers."""
     anchor = next(iter(model.parameters()), torch.zeros(()))
     total = anchor.new_zeros(())
     for module in model.modules():

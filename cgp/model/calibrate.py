@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from .amplitudes import COARSE, TEMPERATURES, AmplitudeSearch, LabelScores, Trial, blunt, chosen, has_amplitude, trial
+from .amplitudes import COARSE, TEMPERATURES, AmplitudeSearch, chosen, has_amplitude, tune
 from .inputs import Batch, batches, logits_of, model_device, to_device
 from .predict import logit_temperature, set_logit_temperature
 from .twin import uncompiled
@@ -147,28 +147,20 @@ def calibrate(
     amplitudes = _amplitudes(model)
     kept = _labelled(data, model_device(model))
     given = logit_temperature(model)
-    search = AmplitudeSearch(model, num_samples, sampling, seed, output)
     ticks = _Ticks(progress, len(kept) * num_samples * (len(COARSE) + len(_FINE) + 1))
+    search = AmplitudeSearch(model, num_samples, sampling, seed, output, ticks)
 
-    def trials(factors: Sequence[float], temperatures: Sequence[float]) -> dict[float, Trial]:
-        found: dict[float, list[LabelScores]] = {factor: [] for factor in factors}
-        for factor, batch, logits in search.draws(kept, factors):
-            assert batch.labels is not None
-            found[factor].append(LabelScores.of(logits, batch.labels, temperatures))
-            ticks(len(logits) if factor else 0)
-        return {factor: trial(factor, parts, temperatures) for factor, parts in found.items()}
-
-    tried = trials((0.0,), TEMPERATURES if temperature else (given,))
-    allowed = blunt(tried[0.0].temperature) if temperature else (given,)
-    tried |= trials(COARSE, allowed)
-    edge = chosen(tried, criterion)
-    near = [edge.factor * step for step in _FINE]
+    temperatures = TEMPERATURES if temperature else (given,)
+    scores = search.scores(kept, (0.0, *COARSE), temperatures)
+    edge = chosen(tune(scores), criterion).factor
+    near = [edge * step for step in _FINE]
     near = near if criterion == "widest" else [*(f / 2 for f in near[1:]), *near[:2]]
-    tried |= trials(near, allowed)
-    best, taken = min(tried.values(), key=lambda trial: trial.nll), chosen(tried, criterion)
+    tried = tune(scores | search.scores(kept, near, temperatures))
+    best, taken, plain = min(tried.values(), key=lambda trial: trial.nll), chosen(tried, criterion), tried[0.0]
     if temperature:
-        taken = trials((taken.factor,), [max(taken.temperature * step, min(allowed)) for step in _FINER])[taken.factor]
-    as_it_was = trials((0.0,), (given,))[0.0]
+        finer = [max(taken.temperature * step, min(plain.temperature, 1.0)) for step in _FINER]
+        taken = search.scores(kept, (taken.factor,), finer)[taken.factor].best(taken.factor)
+    as_it_was = search.scores(kept, (0.0,), (given,))[0.0].best(0.0)
     for parameter in amplitudes.values():
         parameter.add_(torch.tensor(taken.factor).log().to(parameter))
     set_logit_temperature(model, taken.temperature)
@@ -178,7 +170,7 @@ def calibrate(
         {name: parameter.detach().exp() for name, parameter in amplitudes.items()},
         taken.temperature,
         as_it_was.nll,
-        tried[0.0].nll,
+        plain.nll,
         best.nll,
         taken.nll,
         best.standard_error,

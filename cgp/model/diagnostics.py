@@ -16,8 +16,6 @@ __all__ = [
     "attention_matrix",
     "explained_variance",
     "layer_outputs",
-    "similarity_by_layer",
-    "spectrum",
     "token_similarity",
     "variance_by_layer",
 ]
@@ -45,22 +43,6 @@ def token_similarity(tokens: Tensor, padding: Tensor | None = None) -> Tensor:
     return torch.where(count > 1, pairs / (count * (count - 1.0)), torch.nan)
 
 
-def spectrum(attention: Tensor) -> Tensor:
-    """Singular values of attention matrices, largest first.
-
-    Args:
-        attention: ``(*batch, n, m)``.
-
-    Returns:
-        ``(*batch, min(n, m))``.
-
-    Example:
-        >>> spectrum(torch.diag(torch.tensor([1.0, 3.0])))
-        tensor([3., 1.])
-    """
-    return torch.linalg.svdvals(attention)
-
-
 def explained_variance(attention: Tensor) -> Tensor:
     r"""Share of an attention matrix that its leading singular vectors carry, :math:`\sum_{i\le k}s_i^2/\sum_i s_i^2`.
 
@@ -77,7 +59,7 @@ def explained_variance(attention: Tensor) -> Tensor:
         >>> explained_variance(torch.diag(torch.tensor([1.0, 3.0])))
         tensor([0.9000, 1.0000])
     """
-    squares = spectrum(attention).square()
+    squares = torch.linalg.svdvals(attention).square()
     return squares.cumsum(-1) / squares.sum(-1, keepdim=True)
 
 
@@ -105,7 +87,7 @@ def attention_matrix(block: Attention, x: Tensor, **masks: Any) -> Tensor:
     if own is not None:
         return own(x, **masks)
     tokens = block.project(x, **masks)
-    respond = block.mean if hasattr(block, "mean") else block.attend
+    respond = block.mean_heads if hasattr(block, "mean_heads") else block.attend
     n, width = tokens.v.shape[-2:]
     identity = torch.eye(n, dtype=tokens.v.dtype, device=tokens.v.device)
     with full_precision(x.device):
@@ -125,10 +107,10 @@ def layer_outputs(model: nn.Module, layers: Iterable[nn.Module], *inputs: Any, *
         model: any module.
         layers: modules inside it.
         *inputs: what the model takes.
-        **options: what the model takes.
+        **options: likewise.
 
     Returns:
-        One output a layer, in the order of ``layers``.
+        One output per layer, in the order of ``layers``.
 
     Raises:
         ValueError: if a layer did not run.
@@ -152,30 +134,6 @@ def layer_outputs(model: nn.Module, layers: Iterable[nn.Module], *inputs: Any, *
     return [seen[i] for i in range(len(layers))]
 
 
-def similarity_by_layer(
-    model: nn.Module, layers: Iterable[nn.Module], *inputs: Any, padding: Tensor | None = None, **options: Any
-) -> Tensor:
-    """Mean cosine similarity of the tokens after each layer, averaged over the sequences.
-
-    Args:
-        model: any module.
-        layers: modules inside it that return tokens.
-        *inputs: what the model takes.
-        padding: ``(*batch, n)`` bool, True = padding, or None.
-        **options: what the model takes.
-
-    Returns:
-        ``(L,)``.
-
-    Example:
-        >>> model = nn.Sequential(nn.Identity(), nn.Linear(4, 4))
-        >>> similarity_by_layer(model, model, torch.ones(2, 3, 4)).round(decimals=4)
-        tensor([1., 1.])
-    """
-    outputs = layer_outputs(model, layers, *inputs, **options)
-    return torch.stack([token_similarity(tokens, padding).nanmean() for tokens in outputs])
-
-
 @torch.no_grad()
 def variance_by_layer(model: nn.Module, *inputs: Any, **options: Any) -> list[Tensor]:
     """Predictive variance of each token in every block with a posterior, given the inputs that reach it.
@@ -183,10 +141,10 @@ def variance_by_layer(model: nn.Module, *inputs: Any, **options: Any) -> list[Te
     Args:
         model: any module.
         *inputs: what the model takes.
-        **options: what the model takes.
+        **options: likewise.
 
     Returns:
-        ``(*batch, h, n)`` a block, in the order in which they ran; in units of the head outputs squared.
+        ``(*batch, h, n)`` per block, in the order in which they ran; in units of the head outputs squared.
 
     Example:
         >>> from cgp import CGPAttention

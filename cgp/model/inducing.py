@@ -118,20 +118,12 @@ def _real(z: Tensor, padding: Tensor | None) -> Tensor:
 
 
 def most_informative(candidates: Tensor, count: int, canonical: Canonical) -> Tensor:
-    """Points chosen greedily by their variance given those chosen before.
+    """Points ``(h, m, s)`` of ``(h, N, s)`` chosen greedily by their variance given those chosen before.
 
-    Args:
-        candidates: ``(h, N, s)``.
-        count: m; where it exceeds N or nothing is left to explain, points are chosen again, slightly moved.
-        canonical: the covariance.
+    Where there are fewer, or nothing is left to explain, points are chosen again, slightly moved.
 
     Returns:
-        ``(h, m, s)``.
-
-    Example:
-        >>> from cgp.functional.kernels import canonical
-        >>> most_informative(torch.tensor([[[0.0], [0.1], [9.0]]]), 2, canonical("rbf")).flatten()
-        tensor([0., 9.])
+        The points.
     """
     heads = torch.arange(candidates.shape[0], device=candidates.device)
     variance = canonical.diagonal(candidates)  # (h, N)

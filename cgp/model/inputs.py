@@ -29,33 +29,14 @@ class Batch(NamedTuple):
 
 
 def call_model(model: nn.Module, inputs: Any, **options: Any) -> Any:
-    """Call a model.
-
-    Args:
-        model: any module.
-        inputs: a dict becomes keyword arguments, a tuple or list positional ones, anything else the one argument.
-        **options: further keyword arguments.
-
-    Returns:
-        What the model returns.
-    """
+    """Call a model: a dict becomes keyword arguments, a tuple or list positional ones, anything else the argument."""
     if isinstance(inputs, Mapping):
         return model(**inputs, **options)
     return model(*inputs, **options) if isinstance(inputs, tuple | list) else model(inputs, **options)
 
 
 def logits_of(output: Any) -> Tensor:
-    """The logits in what a model returns.
-
-    Args:
-        output: a tensor, or an object or mapping with ``logits``.
-
-    Returns:
-        ``(B, ..., C)``.
-
-    Raises:
-        ValueError: if there are none.
-    """
+    """The logits ``(B, ..., C)`` in what a model returns: a tensor, or an object or mapping with ``logits``."""
     found = output if isinstance(output, Tensor) else getattr(output, "logits", None)
     if found is None and isinstance(output, Mapping):
         found = output.get("logits")
@@ -119,27 +100,10 @@ def batches(data: Any, batch_size: int | None = None, *, dtype: torch.dtype | No
 
 
 def split_inputs(inputs: Any, batch_size: int | None) -> Iterator[Any]:
-    """Inputs in batches along the first dimension of every tensor.
-
-    Args:
-        inputs: a tensor, tuple, list or dict.
-        batch_size: at most so many at a time; None is all at once.
-
-    Yields:
-        The like, with fewer examples.
-
-    Raises:
-        ValueError: if the batch size is not positive, there is no tensor, or tensors differ in their first dimension.
-
-    Example:
-        >>> [len(part) for part in split_inputs(torch.zeros(5, 2), 2)]
-        [2, 2, 1]
-    """
+    """A tensor, tuple, list or dict, in batches along the first dimension of every tensor; None is all at once."""
     if batch_size is None:
         yield inputs
         return
-    if batch_size < 1:
-        raise ValueError(f"batch_size: expected at least 1, got {batch_size}")
     sizes: set[int] = set()
     _each(inputs, lambda tensor: sizes.add(tensor.shape[0] if tensor.dim() else 0))
     if len(sizes) != 1:

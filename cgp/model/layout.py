@@ -24,24 +24,7 @@ class TokenLayout(NamedTuple):
     grid: tuple[int, int] | None
 
     def patches(self, values: Tensor, grid: tuple[int, int] | None = None) -> Tensor:
-        """Values of tokens on the grid of patches.
-
-        Args:
-            values: ``(..., n)``.
-            grid: rows and columns; None is the model's, or a square.
-
-        Returns:
-            ``(..., rows, columns)``; class and register tokens are left out.
-
-        Raises:
-            ValueError: if the patches do not fill the grid.
-
-        Example:
-            >>> import torch
-            >>> TokenLayout(1, (2, 2)).patches(torch.arange(5.0))
-            tensor([[1., 2.],
-                    [3., 4.]])
-        """
+        """Values ``(..., n)`` of tokens as ``(..., rows, columns)`` of patches; no grid is the model's, or a square."""
         count = values.shape[-1] - self.prefix
         side = math.isqrt(max(count, 0))
         fits = [g for g in (grid, self.grid, (side, side)) if g is not None]
@@ -55,20 +38,7 @@ class TokenLayout(NamedTuple):
 
 
 def token_layout(model: nn.Module) -> TokenLayout:
-    """How a vision model lays out its tokens.
-
-    Args:
-        model: of torchvision, timm or transformers, or any model whose tokens are patches, row by row, after the class
-            and register tokens that it holds as parameters.
-
-    Returns:
-        The layout.
-
-    Example:
-        >>> from torchvision.models import VisionTransformer
-        >>> token_layout(VisionTransformer(16, 4, 1, 2, 8, 8))
-        TokenLayout(prefix=1, grid=(4, 4))
-    """
+    """The layout of a vision model: patches, row by row, after the class and register tokens among its parameters."""
     prefix = getattr(model, "num_prefix_tokens", None)
     if not isinstance(prefix, int):
         prefix = sum(

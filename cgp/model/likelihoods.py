@@ -39,16 +39,7 @@ class CategoricalLikelihood(Likelihood):
         self.num_classes = num_classes
 
     def forward(self, function_samples: Tensor, *args: Any, **kwargs: Any) -> Categorical:
-        """The conditional distribution of the label given logits.
-
-        Args:
-            function_samples: logits, ``(*sample, *batch, C)``.
-            *args: ignored, for GPyTorch's signature.
-            **kwargs: ignored, for GPyTorch's signature.
-
-        Returns:
-            Batch shape ``(*sample, *batch)``.
-        """
+        """The distribution of labels given logits ``(*sample, *batch, C)``; further arguments are GPyTorch's."""
         return Categorical(logits=function_samples)
 
     def expected_log_prob(self, observations: Tensor, function_samples: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -57,8 +48,8 @@ class CategoricalLikelihood(Likelihood):
         Args:
             observations: labels, ``(*batch,)`` int64.
             function_samples: logits, ``(*sample, *batch, C)``.
-            *args: ignored, for GPyTorch's signature.
-            **kwargs: ignored, for GPyTorch's signature.
+            *args: GPyTorch's, ignored.
+            **kwargs: likewise.
 
         Returns:
             ``(*batch,)``, in nats.
@@ -76,7 +67,7 @@ class CategoricalLikelihood(Likelihood):
 
 
 class HomoscedasticLikelihood(Likelihood):
-    r"""Real outputs with Gaussian noise, :math:`y \sim N(f, \sigma^2)`, one learned variance an output.
+    r"""Real outputs with Gaussian noise, :math:`y \sim N(f, \sigma^2)`, one learned variance per output.
 
     Args:
         num_outputs: E.
@@ -111,16 +102,7 @@ class HomoscedasticLikelihood(Likelihood):
         self.initialize(raw_noise=self.raw_noise_constraint.inverse_transform(value.to(self.raw_noise)))
 
     def forward(self, function_samples: Tensor, *args: Any, **kwargs: Any) -> Normal:
-        """The conditional distribution of the outputs given the function.
-
-        Args:
-            function_samples: ``(*sample, *batch, E)``.
-            *args: ignored, for GPyTorch's signature.
-            **kwargs: ignored, for GPyTorch's signature.
-
-        Returns:
-            Batch shape ``(*sample, *batch, E)``.
-        """
+        """The distribution of outputs given the function ``(*sample, *batch, E)``; further arguments are GPyTorch's."""
         return Normal(function_samples, self.noise.sqrt())
 
     def expected_log_prob(self, observations: Tensor, function_samples: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -129,8 +111,8 @@ class HomoscedasticLikelihood(Likelihood):
         Args:
             observations: ``(*batch, E)``.
             function_samples: ``(*sample, *batch, E)``.
-            *args: ignored, for GPyTorch's signature.
-            **kwargs: ignored, for GPyTorch's signature.
+            *args: GPyTorch's, ignored.
+            **kwargs: likewise.
 
         Returns:
             ``(*batch,)``, in nats, summed over outputs.

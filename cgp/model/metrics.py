@@ -1,8 +1,13 @@
-"""Scores of predicted probabilities: proper scores, calibration, selection, detection."""
+r"""Scores of predicted probabilities: proper scores, calibration, selection, detection.
+
+Probabilities are ``(N, C)``, labels ``(N,)`` int; a confidence is the probability of the predicted class, ``(N,)``, and
+``correct`` whether the prediction is right. Calibration errors: Guo et al., On Calibration of Modern Neural Networks
+(ICML 2017); Kumar, Liang & Ma, Verified Uncertainty Calibration (NeurIPS 2019), definition 5.1. Selection: Geifman,
+Uziel & El-Yaniv, Bias-Reduced Uncertainty Estimation for Deep Neural Classifiers (ICLR 2019).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,193 +27,6 @@ __all__ = [
 ]
 
 Array = NDArray[Any]
-
-
-def log_losses(probabilities: Any, labels: Any) -> Array:
-    r"""Negative log-likelihood of each example, :math:`-\log p_{y}`, in nats.
-
-    Args:
-        probabilities: ``(N, C)``.
-        labels: ``(N,)`` int.
-
-    Returns:
-        ``(N,)``; at most 87 (the smallest normal number in single precision).
-
-    Example:
-        >>> log_losses([[0.5, 0.5]], [1]).round(4).tolist()
-        [0.6931]
-    """
-    p, y = np.asarray(probabilities, dtype=np.float64), np.asarray(labels)
-    return -np.log(np.maximum(p[np.arange(len(p)), y], np.finfo(np.float32).tiny))
-
-
-def brier_scores(probabilities: Any, labels: Any) -> Array:
-    r"""Brier score of each example, :math:`\sum_c (p_c - [y = c])^2`, in [0, 2].
-
-    Args:
-        probabilities: ``(N, C)``.
-        labels: ``(N,)`` int.
-
-    Returns:
-        ``(N,)``.
-
-    Example:
-        >>> brier_scores([[0.5, 0.5]], [1]).tolist()
-        [0.5]
-    """
-    p = np.asarray(probabilities, dtype=np.float64)
-    return np.square(p - np.eye(p.shape[1])[np.asarray(labels)]).sum(-1)
-
-
-def calibration_error(confidence: Any, correct: Any, bins: int = 15) -> float:
-    r"""Expected calibration error in bins (lo, hi] of equal width, :math:`\sum_m \frac{n_m}{N} |c_m - a_m|`.
-
-    Args:
-        confidence: probability of the predicted class, ``(N,)``.
-        correct: whether the prediction is right, ``(N,)``.
-        bins: M.
-
-    Returns:
-        A number in [0, 1].
-
-    Note:
-        Guo et al., On Calibration of Modern Neural Networks (ICML 2017).
-
-    Example:
-        >>> round(calibration_error([0.6, 0.8], [1, 0]), 4)
-        0.6
-    """
-    _, gaps, _ = _bins(confidence, correct, bins)
-    return float(np.abs(gaps).sum() / len(np.asarray(confidence)))
-
-
-def chance_calibration_error(confidence: Any, bins: int = 15, repeats: int = 200, seed: int = 0) -> float:
-    """Calibration error that a perfectly calibrated model with the same confidences shows on average.
-
-    Args:
-        confidence: probability of the predicted class, ``(N,)``.
-        bins: M.
-        repeats: simulated sets of outcomes.
-        seed: of the simulation.
-
-    Returns:
-        A number in [0, 1].
-
-    Example:
-        >>> chance_calibration_error([1.0, 1.0])
-        0.0
-    """
-    c = np.asarray(confidence, dtype=np.float64)
-    outcomes = np.random.default_rng(seed).random((repeats, len(c))) < c
-    return float(np.mean([calibration_error(c, outcome, bins) for outcome in outcomes]))
-
-
-def debiased_calibration_error(confidence: Any, correct: Any, bins: int = 15) -> float:
-    r"""Root mean squared calibration error without the bias of finite bins.
-
-    .. math:: \Big[\sum_m \tfrac{n_m}{N}\big((c_m - a_m)^2 - \tfrac{a_m(1 - a_m)}{n_m - 1}\big)\Big]_+^{1/2}
-
-    Args:
-        confidence: probability of the predicted class, ``(N,)``.
-        correct: whether the prediction is right, ``(N,)``.
-        bins: M, of equal numbers of examples; bins with one example are left out.
-
-    Returns:
-        A number in [0, 1].
-
-    Note:
-        Kumar, Liang & Ma, Verified Uncertainty Calibration (NeurIPS 2019), definition 5.1.
-
-    Example:
-        >>> debiased_calibration_error([0.5, 0.5, 0.5, 0.5], [1, 0, 1, 0], 1)
-        0.0
-    """
-    c, right = np.asarray(confidence, dtype=np.float64), np.asarray(correct, dtype=np.float64)
-    total, order = 0.0, np.argsort(c, kind="stable")
-    for part in np.array_split(order, bins):
-        if len(part) > 1:
-            accuracy = right[part].mean()
-            squared = (c[part].mean() - accuracy) ** 2 - accuracy * (1 - accuracy) / (len(part) - 1)
-            total += len(part) / len(c) * squared
-    return float(np.sqrt(max(total, 0.0)))
-
-
-def aurc(confidence: Any, correct: Any) -> float:
-    r"""Area under the risk-coverage curve, :math:`\frac1N\sum_k \frac1k\sum_{i \le k}[\hat y_{(i)} \ne y_{(i)}]`.
-
-    Args:
-        confidence: ``(N,)``; the most confident examples come first.
-        correct: whether the prediction is right, ``(N,)``.
-
-    Returns:
-        A number in [0, 1].
-
-    Note:
-        Geifman, Uziel & El-Yaniv, Bias-Reduced Uncertainty Estimation for Deep Neural Classifiers (ICLR 2019).
-
-    Example:
-        >>> round(aurc([0.9, 0.8, 0.7, 0.6], [True, True, False, True]), 4)
-        0.1458
-    """
-    return float(_risks(confidence, correct).mean())
-
-
-def risk_at_coverage(confidence: Any, correct: Any, coverage: float) -> float:
-    """Error rate among the most confident examples.
-
-    Args:
-        confidence: ``(N,)``.
-        correct: whether the prediction is right, ``(N,)``.
-        coverage: share of the examples that are answered, in (0, 1].
-
-    Returns:
-        A number in [0, 1].
-
-    Example:
-        >>> risk_at_coverage([0.9, 0.8, 0.7, 0.6], [True, True, False, True], 0.5)
-        0.0
-    """
-    risks = _risks(confidence, correct)
-    return float(risks[max(round(coverage * len(risks)), 1) - 1])
-
-
-def auroc(inside: Any, outside: Any) -> float:
-    """Probability that a score is larger outside than inside.
-
-    Args:
-        inside: scores of inputs of the known kind, ``(N,)``.
-        outside: scores of the others, ``(M,)``.
-
-    Returns:
-        A number in [0, 1]; ties count one half.
-
-    Example:
-        >>> auroc([0.1, 0.2], [0.2, 0.3])
-        0.875
-    """
-    from sklearn.metrics import roc_auc_score
-
-    return float(roc_auc_score(*_detection(inside, outside)))
-
-
-def fpr95(inside: Any, outside: Any) -> float:
-    """Share of the inputs inside that are flagged where 95 % of those outside are.
-
-    Args:
-        inside: scores of inputs of the known kind, ``(N,)``; larger means more foreign.
-        outside: scores of the others, ``(M,)``.
-
-    Returns:
-        A number in [0, 1].
-
-    Example:
-        >>> fpr95([0.1, 0.35], [0.3, 0.8])
-        0.5
-    """
-    from sklearn.metrics import roc_curve
-
-    false, true, _ = roc_curve(*_detection(inside, outside), drop_intermediate=False)
-    return float(false[np.flatnonzero(true >= 0.95)[0]])
 
 
 def classification_scores(probabilities: Any, labels: Any, confidence: Any = None) -> dict[str, float]:
@@ -243,12 +61,84 @@ def classification_scores(probabilities: Any, labels: Any, confidence: Any = Non
     }
 
 
-def _bins(confidence: Any, correct: Any, bins: int) -> tuple[Array, Array, Array]:
-    """Counts, and sums of confidence minus outcome and of outcomes, in each bin."""
+def log_losses(probabilities: Any, labels: Any) -> Array:
+    r"""Negative log-likelihood of each example, :math:`-\log p_{y}`, in nats; at most 87, single precision's."""
+    p, y = np.asarray(probabilities, dtype=np.float64), np.asarray(labels)
+    return -np.log(np.maximum(p[np.arange(len(p)), y], np.finfo(np.float32).tiny))
+
+
+def brier_scores(probabilities: Any, labels: Any) -> Array:
+    r"""Brier score of each example, :math:`\sum_c (p_c - [y = c])^2`, in [0, 2]."""
+    p = np.asarray(probabilities, dtype=np.float64)
+    return np.square(p - np.eye(p.shape[1])[np.asarray(labels)]).sum(-1)
+
+
+def calibration_error(confidence: Any, correct: Any, bins: int = 15) -> float:
+    r"""Expected calibration error in M bins (lo, hi] of equal width, :math:`\sum_m \frac{n_m}{N} |c_m - a_m|`."""
     c, right = np.asarray(confidence, dtype=np.float64), np.asarray(correct, dtype=np.float64)
     index = np.clip(np.ceil(c * bins).astype(int) - 1, 0, bins - 1)
-    sums: Callable[[Array], Array] = lambda values: np.bincount(index, weights=values, minlength=bins)  # noqa: E731
-    return np.bincount(index, minlength=bins), sums(c - right), sums(right)
+    gaps = np.bincount(index, weights=c - right, minlength=bins)
+    return float(np.abs(gaps).sum() / len(c))
+
+
+def chance_calibration_error(confidence: Any, bins: int = 15, repeats: int = 200, seed: int = 0) -> float:
+    """Average calibration error of simulated outcomes under which the confidences are perfectly calibrated."""
+    c = np.asarray(confidence, dtype=np.float64)
+    outcomes = np.random.default_rng(seed).random((repeats, len(c))) < c
+    return float(np.mean([calibration_error(c, outcome, bins) for outcome in outcomes]))
+
+
+def debiased_calibration_error(confidence: Any, correct: Any, bins: int = 15) -> float:
+    r"""Root mean squared calibration error without the bias of finite bins.
+
+    .. math:: \Big[\sum_m \tfrac{n_m}{N}\big((c_m - a_m)^2 - \tfrac{a_m(1 - a_m)}{n_m - 1}\big)\Big]_+^{1/2}
+
+    Args:
+        confidence: ``(N,)``.
+        correct: ``(N,)``.
+        bins: M, of equal numbers of examples; bins with one example are left out.
+
+    Returns:
+        A number in [0, 1].
+
+    Example:
+        >>> debiased_calibration_error([0.5, 0.5, 0.5, 0.5], [1, 0, 1, 0], 1)
+        0.0
+    """
+    c, right = np.asarray(confidence, dtype=np.float64), np.asarray(correct, dtype=np.float64)
+    total, order = 0.0, np.argsort(c, kind="stable")
+    for part in np.array_split(order, bins):
+        if len(part) > 1:
+            accuracy = right[part].mean()
+            squared = (c[part].mean() - accuracy) ** 2 - accuracy * (1 - accuracy) / (len(part) - 1)
+            total += len(part) / len(c) * squared
+    return float(np.sqrt(max(total, 0.0)))
+
+
+def aurc(confidence: Any, correct: Any) -> float:
+    r"""Area under the risk-coverage curve, :math:`\frac1N\sum_k \frac1k\sum_{i \le k}[\hat y_{(i)} \ne y_{(i)}]`."""
+    return float(_risks(confidence, correct).mean())
+
+
+def risk_at_coverage(confidence: Any, correct: Any, coverage: float) -> float:
+    """Error rate among the most confident examples, a share ``coverage`` in (0, 1] of all."""
+    risks = _risks(confidence, correct)
+    return float(risks[max(round(coverage * len(risks)), 1) - 1])
+
+
+def auroc(inside: Any, outside: Any) -> float:
+    """Probability that a score is larger outside than inside, where inputs are of the known kind; ties count half."""
+    from sklearn.metrics import roc_auc_score
+
+    return float(roc_auc_score(*_detection(inside, outside)))
+
+
+def fpr95(inside: Any, outside: Any) -> float:
+    """Share of the inputs inside that are flagged where 95 % of those outside are."""
+    from sklearn.metrics import roc_curve
+
+    false, true, _ = roc_curve(*_detection(inside, outside), drop_intermediate=False)
+    return float(false[np.flatnonzero(true >= 0.95)[0]])
 
 
 def _risks(confidence: Any, correct: Any) -> Array:

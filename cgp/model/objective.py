@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from cgp.attention import StochasticHeads
 
-from .blocks import added_losses, attention_blocks, clear_added_losses, draws, global_kl
+from .blocks import added_losses, clear_added_losses, draws, global_kl, stochastic_layers
 from .inputs import call_model, logits_of
 from .twin import SharedPrefix
 
@@ -28,9 +28,8 @@ class Objective(nn.Module):
         \;+\; \beta\Big[\frac{\mathrm{KL}_{\text{global}}}{N} + \mathrm{KL}_{\text{sequences}}\Big] \;+\; \mathrm{KSVD}
 
     Two channels, as in GPyTorch's ``VariationalELBO``: divergences of variables that the whole data set shares are
-    divided by its size N, terms
-    that belong to the sequences of the batch are not. R is the log-density of CGPT (26)-(29), summed over layers and
-    heads.
+    divided by its size N, terms that belong to the sequences of the batch are not. R is the log-density of CGPT
+    (26)-(29), summed over layers and heads.
 
     A module, not a function, so that it can be compiled and wrapped for data-parallel training as a whole.
 
@@ -140,8 +139,8 @@ class Objective(nn.Module):
         def run(model: nn.Module) -> tuple[Tensor, dict[str, Tensor]]:
             return self.output(call_model(model, inputs, **options)), added_losses(model)
 
-        one_pass = self.carries_draws or self.num_samples == 1 or not attention_blocks(self.model, stochastic=True)
-        if one_pass:
+        is_stochastic = any(layer.sampling != "mean" for layer in stochastic_layers(self.model))
+        if self.carries_draws or self.num_samples == 1 or not is_stochastic:
             with draws(self.model, self.num_samples):
                 return run(self.model)
         functions, terms = zip(*self._passes(run), strict=True)

@@ -112,20 +112,7 @@ def predict(
 
 
 def draw_noises(num_samples: int, seeds: Callable[[], int], *, antithetic: bool = True) -> Iterator[tuple[int, float]]:
-    """Seeds and signs of the noise of S draws (:func:`cgp.functional.noise.noise`), in antithetic pairs or not.
-
-    Args:
-        num_samples: S.
-        seeds: gives the next seed.
-        antithetic: whether each seed is used twice, the second time reflected.
-
-    Yields:
-        ``(seed, sign)`` for each draw.
-
-    Example:
-        >>> list(draw_noises(3, iter([7, 8]).__next__))
-        [(7, 1.0), (7, -1.0), (8, 1.0)]
-    """
+    """Seed and sign of the noise of each of S draws; antithetic ones use a seed twice, the second time reflected."""
     for index in range(num_samples):
         if not antithetic or index % 2 == 0:
             seed = seeds()
@@ -133,18 +120,7 @@ def draw_noises(num_samples: int, seeds: Callable[[], int], *, antithetic: bool 
 
 
 def logit_temperature(model: nn.Module) -> float:
-    """The temperature by which :func:`cgp.predict` divides the logits of a model.
-
-    Args:
-        model: any module.
-
-    Returns:
-        The temperature; 1 unless one was set.
-
-    Example:
-        >>> logit_temperature(nn.Linear(2, 2))
-        1.0
-    """
+    """The temperature by which :func:`cgp.predict` divides the logits of a model; 1 unless one was set."""
     return float(getattr(uncompiled(model), _TEMPERATURE, 1.0))
 
 
@@ -241,15 +217,16 @@ def _draw(model: nn.Module, inputs: Any, noises: list[tuple[int, float]], mode: 
     prefix = SharedPrefix(model)
     moments.is_stochastic = bool(prefix.blocks)
     prefix.set_sampling("mean")
-    for name, block in prefix.blocks.items() if moments.keep_variance else ():
-        vars(block)["attend"] = _Measured(block, name, moments.variances)
+    measured = {name: _Measured(block) for name, block in prefix.blocks.items() if moments.keep_variance}
+    for attend in measured.values():
+        vars(attend.block)["attend"] = attend
     mean = prefix.record(lambda m: call_model(m, inputs))
     if not prefix.blocks:
         moments.add(mean)
         return
-    for block in prefix.blocks.values():
-        vars(block).pop("attend", None)
-    moments.variances = {name: moments.variances[name] for name in prefix.blocks if name in moments.variances}
+    for attend in measured.values():
+        vars(attend.block).pop("attend")
+    moments.variances = {name: found.variance for name, found in measured.items() if found.variance is not None}
     prefix.set_sampling(mode)
     prefix.keep_posterior()
     for seed, sign in noises:
@@ -260,13 +237,14 @@ def _draw(model: nn.Module, inputs: Any, noises: list[tuple[int, float]], mode: 
 class _Measured:
     """A block's ``attend`` that returns the mean and keeps the variance beside it."""
 
-    def __init__(self, block: Any, name: str, variances: dict[str, Tensor]) -> None:
-        self.block, self.name, self.variances = block, name, variances
+    def __init__(self, block: Any) -> None:
+        self.block = block
+        self.variance: Tensor | None = None  # of the last call
 
     def __call__(self, tokens: Any) -> Tensor:
         with full_precision(next(self.block.parameters()).device):
-            posterior = self.block.marginals(tokens)
-            self.variances[self.name] = posterior.variance
+            posterior = self.block.gaussian(tokens)
+            self.variance = posterior.variance
             return posterior.mean.to(tokens.q.dtype)
 
 

@@ -261,19 +261,7 @@ def uncertainties(draws: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def data_frame(columns: dict[str, Any], index: Any, names: list[str] | None = None) -> pd.DataFrame:
-    """A table of pandas, which is imported only here.
-
-    Args:
-        columns: by name.
-        index: of the rows; with several ``names``, the values of each level.
-        names: of the levels of the index.
-
-    Returns:
-        The table.
-
-    Raises:
-        ImportError: if pandas is not installed.
-    """
+    """A table of pandas, which is imported only here; with several ``names``, the index has a level for each."""
     try:
         import pandas as pd
     except ImportError as error:

@@ -21,19 +21,7 @@ T = TypeVar("T")
 
 
 def uncompiled(model: nn.Module) -> nn.Module:
-    """The model inside the wrappers of ``torch.compile`` and of data-parallel training.
-
-    Args:
-        model: any module.
-
-    Returns:
-        The module that is wrapped, or the model itself.
-
-    Example:
-        >>> inner = nn.Linear(1, 1)
-        >>> uncompiled(torch.compile(inner)) is inner
-        True
-    """
+    """The model inside the wrappers of ``torch.compile`` and of data-parallel training."""
     while True:
         parallel = isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel)
         inner = model.module if parallel else getattr(model, "_orig_mod", None)
@@ -137,14 +125,7 @@ class SharedPrefix:
             block.sampling = mode
 
     def record(self, run: Callable[[nn.Module], T]) -> T:
-        """Run the model and keep what comes before the first stochastic block attends.
-
-        Args:
-            run: calls the model that it is given.
-
-        Returns:
-            What ``run`` returned.
-        """
+        """What ``run(model)`` returns, having kept what comes before the first stochastic block attends."""
         recorder = _Recorder(self.model, list(self.blocks.values()))
         with recorder.watching():
             result = run(self.model)
@@ -154,14 +135,7 @@ class SharedPrefix:
         return result
 
     def again(self, run: Callable[[nn.Module], T]) -> T:
-        """Run the model on the same inputs, from the first stochastic block on.
-
-        Args:
-            run: as for :meth:`record`.
-
-        Returns:
-            What ``run`` returned.
-        """
+        """What ``run(model)`` returns on the same inputs, run from the first stochastic block on."""
         for replay in self._queues:
             replay.restart()
         return run(self.model)
@@ -175,7 +149,7 @@ class SharedPrefix:
             What stands for the block's ``gaussian``; None if the block attends to something else each time.
         """
         first = self.first
-        if first is None or not getattr(first, "draws_from_gaussian", False):
+        if not hasattr(first, "gaussian"):
             return None
         kept = KeptPosterior(type(first).gaussian.__get__(first))
         _override(first, "gaussian", kept)

@@ -10,7 +10,7 @@ import torch
 from sklearn.datasets import load_digits
 
 import cgp
-from cgp.model.diagnostics import attention_matrix, layer_outputs, similarity_by_layer, spectrum
+from cgp.model.diagnostics import attention_matrix, layer_outputs, token_similarity
 from cgp.plotting import attention_matrix as draw_attention_matrix
 from cgp.plotting import curves
 from models import DIGITS, VisionTransformer
@@ -74,12 +74,15 @@ draw_attention_matrix(matrix, deviation)
 # --------------
 # Mean cosine similarity of the tokens of an image after each layer. At 1 they are all one.
 
+
+def similarities(model):
+    after_layers = layer_outputs(model, model.layers, images[test[:200]])
+    return torch.stack([token_similarity(tokens).mean() for tokens in after_layers])
+
+
 curves(
     range(1, len(softmax.layers) + 1),
-    {
-        name: similarity_by_layer(model, model.layers, images[test[:200]])
-        for name, model in (("softmax", softmax), ("correlated GP", correlated))
-    },
+    {"softmax": similarities(softmax), "correlated GP": similarities(correlated)},
     xlabel="Layer",
     ylabel="Mean cosine similarity of tokens",
 )
@@ -94,7 +97,7 @@ curves(
 def singular_values(model):
     tokens = layer_outputs(model, [model.layers[-2]], images[test[:50]])[0]
     last = model.layers[-1]
-    values = spectrum(attention_matrix(last.attention, last.attention_norm(tokens))).mean((0, 1))
+    values = torch.linalg.svdvals(attention_matrix(last.attention, last.attention_norm(tokens))).mean((0, 1))
     return values / values[0]
 
 

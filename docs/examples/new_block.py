@@ -59,7 +59,7 @@ x = torch.randn(2, 5, 8, dtype=torch.float64)
 tokens = block.project(x)
 K_qk, K_k = (block.canonical.gram(a, tokens.k) for a in (tokens.q, tokens.k))
 expected = K_qk @ torch.cholesky_solve(tokens.v, torch.linalg.cholesky(K_k + 0.1 * torch.eye(5)))
-torch.testing.assert_close(block.mean(tokens), expected, rtol=1e-6, atol=1e-6)
+torch.testing.assert_close(block.mean_heads(tokens), expected, rtol=1e-6, atol=1e-6)
 
 padding = torch.tensor([[False, False, False, True, True]])
 padded, alone = block(x[:1], key_padding_mask=padding)[:, :3], block(x[:1, :3])

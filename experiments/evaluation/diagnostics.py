@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from cgp.attention import Attention
 from cgp.model.blocks import freeze, sampling
-from cgp.model.diagnostics import attention_matrix, layer_outputs, spectrum, token_similarity, variance_by_layer
+from cgp.model.diagnostics import attention_matrix, layer_outputs, token_similarity, variance_by_layer
 from cgp.model.inputs import model_device, to_device
 from experiments.data.examples import Examples, batch
 from experiments.storage import read_arrays, write_atomically
@@ -147,5 +147,5 @@ def _measured(model: nn.Module, layers: Sequence[TransformerLayer], inputs: Any)
     return _Measured(
         torch.stack([token_similarity(x) for x in tokens]).cpu(),
         torch.stack([token_similarity(x) for x in attended]).cpu(),
-        torch.stack([spectrum(matrix).mean(1) for matrix in matrices]).cpu(),
+        torch.stack([torch.linalg.svdvals(matrix).mean(1) for matrix in matrices]).cpu(),
     )

@@ -7,48 +7,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cgp.attention import Attention
+from cgp.attention import SamplingMixin
 from cgp.functional.gaussians import SAMPLING, check_sampling
 from cgp.model.blocks import draws, eval_mode
 from cgp.model.blocks import sampling as block_sampling
 from cgp.model.inputs import call_model, logits_of, model_device, to_device
 
-__all__ = ["StochasticLayer", "called", "drawing", "means", "stochastic_layers"]
+__all__ = ["StochasticLayer", "called", "drawing", "means"]
 
 
-class StochasticLayer(nn.Module):
-    """What a layer that draws has in common with a stochastic attention block.
-
-    Attributes:
-        stochastic: whether it can draw.
-        num_samples: number S of draws that it puts in front of its output; None is one, without that dimension.
-    """
-
-    stochastic: bool = True
-    num_samples: int | None = None
-    _sampling: str | None = None
-
-    @property
-    def sampling(self) -> str:
-        """How it draws: "mean", "marginal" or "joint"; unless it is set, marginal in training and mean in eval."""
-        if self._sampling is not None:
-            return self._sampling
-        return "marginal" if self.training and self.stochastic else "mean"
-
-    @sampling.setter
-    def sampling(self, value: str | None) -> None:
-        if value is not None:
-            check_sampling(value, SAMPLING)
-        self._sampling = value
+class StochasticLayer(SamplingMixin, nn.Module):
+    """A layer that draws as a stochastic attention block does."""
 
     def expanded(self, x: Tensor) -> Tensor:  # shape: (S, *batch, d), or that of x
         """Put the draws in front of the input, where this layer is the first that makes them."""
-        return x if self.num_samples is None or self.sampling == "mean" else x.expand(self.num_samples, *x.shape)
-
-
-def stochastic_layers(model: nn.Module) -> list[StochasticLayer | Attention]:
-    """List the blocks and layers of a model that can draw; a model without any gives one draw, however many are due."""
-    return [m for m in model.modules() if isinstance(m, StochasticLayer | Attention) and m.stochastic]
+        return x.expand(*self.draw_shape, *x.shape)
 
 
 @contextmanager
@@ -71,22 +44,8 @@ def drawing(model: nn.Module, num_samples: int, mode: str = "marginal") -> Itera
         torch.Size([6, 5, 3])
     """
     check_sampling(mode, SAMPLING)
-    if num_samples < 1:
-        raise ValueError(f"num_samples: expected at least 1, got {num_samples}")
-    stochastic = stochastic_layers(model)
-    layers = [module for module in stochastic if isinstance(module, StochasticLayer)]
-    before = [layer._sampling for layer in layers]
-    leading = stochastic[0] if stochastic and num_samples > 1 and mode != "mean" else None
-    try:
-        for layer in layers:
-            layer.sampling = mode
-        if isinstance(leading, StochasticLayer):
-            leading.num_samples = num_samples
-        with block_sampling(model, mode), draws(model, 1 if isinstance(leading, StochasticLayer) else num_samples):
-            yield
-    finally:
-        for layer, mode_before in zip(layers, before, strict=True):
-            layer.sampling, layer.num_samples = mode_before, None
+    with block_sampling(model, mode), draws(model, num_samples):
+        yield
 
 
 @torch.no_grad()

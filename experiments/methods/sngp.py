@@ -151,7 +151,7 @@ class RandomFeatureHead(StochasticLayer):
         variance = self.variance(features)
         if self.sampling == "mean":
             return mean / (1 + math.pi / 8 * variance).sqrt()
-        shape = mean.shape if self.num_samples is None else (self.num_samples, *mean.shape)
+        shape = (*self.draw_shape, *mean.shape)
         return mean + variance.sqrt() * torch.randn(shape, device=mean.device, dtype=mean.dtype)
 
     def _joint_noise(self, features: Tensor) -> Tensor:

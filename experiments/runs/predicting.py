@@ -20,7 +20,8 @@ from experiments.data.partition import generator_for
 from experiments.evaluation import mean_probabilities, uncertainty
 from experiments.evaluation.diagnostics import write_diagnostics
 from experiments.methods import OF_PREDICTIONS
-from experiments.methods.drawing import drawing, stochastic_layers
+from cgp.model.blocks import stochastic_layers
+from experiments.methods.drawing import drawing
 from experiments.reports.tables import Cell, Fitted, Grid, write_csv
 from experiments.runs.prediction import Predictions, is_predicted, save_predictions
 from experiments.runs.run import Run, needed_runs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -17,15 +18,16 @@ EMBED_DIM, NUM_HEADS, NUM_TOKENS = 12, 3, 7
 
 
 class AttentionContract:
-    """Inherit, and say how to make the block; ``takes_*`` switch off what a method cannot do by its nature."""
+    """Inherit, and name the block; ``takes_*`` switch off what a method cannot do by its nature."""
 
+    attention: Callable[..., Attention]
     takes_causal = False
     takes_cross = True
     is_equivariant = True
 
     def make(self, embed_dim: int = EMBED_DIM, num_heads: int = NUM_HEADS, **options) -> Attention:
         """A fresh block."""
-        raise NotImplementedError
+        return self.attention(embed_dim, num_heads, **options)
 
     def block(self, **options) -> Attention:
         """A fresh block in float64, where rounding cannot hide a mistake."""
@@ -52,10 +54,8 @@ class AttentionContract:
         for i in range(batch[0]):
             torch.testing.assert_close(together[i], block(x[i]))
 
-    @pytest.mark.parametrize("seed", range(3))
     @pytest.mark.parametrize("real", [1, 4, NUM_TOKENS - 1])
-    def test_masking_equals_removing(self, real, seed):
-        torch.manual_seed(seed)
+    def test_masking_equals_removing(self, real):
         block, x = self.block().eval(), self.tokens(2)
         mask = torch.zeros(2, NUM_TOKENS, dtype=torch.bool)
         mask[:, real:] = True
@@ -98,16 +98,13 @@ class AttentionContract:
         assert torch.isfinite(out).all()
         assert torch.isfinite(x.grad).all()
 
-    @pytest.mark.parametrize("seed", range(5))
-    def test_permuting_the_tokens_permutes_the_output(self, seed):
+    def test_permuting_the_tokens_permutes_the_output(self):
         if not self.is_equivariant:
             return
-        torch.manual_seed(seed)
         block, x, order = self.block().eval(), self.tokens(2), torch.randperm(NUM_TOKENS)
         torch.testing.assert_close(block(x[:, order]), block(x)[:, order])
 
     def test_every_parameter_gets_a_gradient_in_one_step(self):
-        torch.manual_seed(0)
         block = self.block()
         model = nn.Sequential(block, nn.Flatten(), nn.Linear(NUM_TOKENS * EMBED_DIM, 3).double())
         objective = Objective(model, CategoricalLikelihood(3), num_data=10, alpha=0.1)
@@ -131,7 +128,6 @@ class AttentionContract:
 
     @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
     def test_autocast_forward_and_backward(self, dtype):
-        torch.manual_seed(0)
         block, x = self.make(), self.tokens(2).float().requires_grad_()
         with torch.autocast("cpu", dtype=dtype):
             out = block(x)
@@ -250,7 +246,6 @@ class AttentionContract:
 
     def check_finite(self, x: torch.Tensor) -> None:
         """Finite values and gradients, or a clear ValueError."""
-        torch.manual_seed(0)
         block = self.make()
         x.requires_grad_()
         try:
@@ -263,14 +258,15 @@ class AttentionContract:
         assert torch.isfinite(x.grad).all()
         assert all(torch.isfinite(p.grad).all() for p in block.parameters() if p.grad is not None)
 
-    def test_compiles_without_a_graph_break(self):
+    def test_a_training_pass_compiles_without_a_graph_break(self):
         torch._dynamo.reset()
-        block, x = self.block().eval(), self.tokens(2)
-        compiled = torch.compile(block, fullgraph=True, backend="eager")
-        torch.testing.assert_close(compiled(x), block(x))
-        compiled(self.tokens(2))
-        block.train()
-        assert compiled(x).shape == x.shape
+        block, x = self.block(), self.tokens(2)
+        compiled, found = torch.compile(block, fullgraph=True, backend="eager"), []
+        for run in (block, compiled):
+            torch.manual_seed(1)
+            found.append(run(x))
+            assert all(torch.isfinite(term) for term in added_losses(block).values())
+        torch.testing.assert_close(*found)
 
     def test_exports_in_eval(self):
         block, x = self.make().eval(), self.tokens(2).float()
@@ -304,18 +300,21 @@ class AttentionContract:
 
 
 class GaussianProcessContract(AttentionContract):
-    """What every block with a posterior keeps beyond that."""
+    """What every block with a posterior keeps beyond that; ``columns_share`` one covariance of the tokens, or not."""
+
+    columns_share = True
 
     def test_posterior_is_what_forward_draws_from(self):
         block, x = self.block().eval(), self.tokens(2)
         posterior = block.posterior(x)
-        s = EMBED_DIM // NUM_HEADS
-        assert posterior.batch_shape == (2, NUM_HEADS, s)
+        assert posterior.batch_shape == (2, NUM_HEADS, EMBED_DIM // NUM_HEADS)
         assert posterior.event_shape == (NUM_TOKENS,)
         heads = posterior.mean.mT.transpose(-2, -3).flatten(-2)
         torch.testing.assert_close(block.out_proj(heads), block(x))
         variance = block.token_variance(x)
-        torch.testing.assert_close(posterior.variance, variance[..., None, :].expand(2, NUM_HEADS, s, NUM_TOKENS))
+        torch.testing.assert_close(posterior.variance.mean(-2), variance, rtol=1e-6, atol=1e-7)
+        if self.columns_share:
+            torch.testing.assert_close(posterior.variance, variance[..., None, :].expand_as(posterior.variance))
         assert (variance >= 0).all()
         assert torch.linalg.eigvalsh(posterior.covariance_matrix).min() > -1e-9
 
@@ -324,13 +323,13 @@ class GaussianProcessContract(AttentionContract):
         block, x, count = self.block().eval(), self.tokens(1), 4000
         block.sampling, block.num_samples = mode, count
         with torch.no_grad():
-            draws = block.attend(block.project(x))[:, 0]  # (S, h, n, s)
+            draws = block.attend(block.project(x))[:, 0].mT  # (S, h, s, n)
             posterior = block.posterior(x)
-        mean, covariance = posterior.mean[0].mT, posterior.covariance_matrix[0, :, 0]  # (h, n, s), (h, n, n)
+        mean, covariance = posterior.mean[0], posterior.covariance_matrix[0]  # (h, s, n), (h, s, n, n)
         scale = covariance.diagonal(dim1=-2, dim2=-1).sqrt()
-        assert ((draws.mean(0) - mean).abs() <= 5 * scale[..., None] / count**0.5 + 1e-9).all()
-        centred = (draws - mean)[..., 0] / scale.clamp(min=1e-12)
-        empirical = torch.einsum("shi,shj->hij", centred, centred) / count
+        assert ((draws.mean(0) - mean).abs() <= 5 * scale / count**0.5 + 1e-9).all()
+        centred = (draws - mean) / scale.clamp(min=1e-12)
+        empirical = torch.einsum("zhsi,zhsj->hsij", centred, centred) / count
         expected = covariance / (scale[..., :, None] * scale[..., None, :]).clamp(min=1e-12)
         if mode == "marginal":
             expected = torch.eye(NUM_TOKENS, dtype=torch.float64).expand_as(expected)

@@ -100,5 +100,5 @@ def test_sparse_marginal_objective_is_the_density_of_its_generative_model(coupli
     q, k, v = tokens.q[0], tokens.k[0], tokens.v[0]
     A_k = torch.linalg.solve_triangular(L, gram(S, k), upper=False)
     targets = A_k.T @ (A_k @ v) + NOISE * v if coupling == "direct" else v
-    expected = evidence(q, block.mean(tokens)[0]) + evidence(k, targets)
+    expected = evidence(q, block.mean_heads(tokens)[0]) + evidence(k, targets)
     torch.testing.assert_close(value, expected, rtol=1e-5, atol=1e-5)

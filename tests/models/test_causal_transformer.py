@@ -55,7 +55,7 @@ def symbols() -> tuple[torch.Tensor, list[str]]:
 
 def windows(length: int = 20) -> tuple[torch.Tensor, torch.Tensor]:
     text, _ = symbols()
-    cut = text.unfold(0, length + 1, 5)
+    cut = text.unfold(0, length + 1, 8)
     return cut[:, :-1], cut[:, 1:]
 
 
@@ -64,8 +64,8 @@ def trained() -> CausalTransformer:
     model = build(partial(SparseCGPAttention, num_inducing=8), vocabulary_size=len(symbols()[1]), depth=1)
     x, y = windows()
     objective = Objective(model, CategoricalLikelihood(len(symbols()[1])), num_data=len(x))
-    optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
-    for _ in range(100):
+    optimiser = torch.optim.Adam(model.parameters(), lr=2e-2)
+    for _ in range(60):
         optimiser.zero_grad()
         objective(x, y).backward()
         optimiser.step()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -9,43 +11,27 @@ import torch
 from cgp.attention.kep_svgp import KEPSVGPAttention
 from cgp.attention.primal import PrimalAttention
 from cgp.model.blocks import added_losses
-from tests.contracts.attention_contract import NUM_TOKENS, AttentionContract
-from tests.contracts.columnwise_contract import ColumnwiseContract
+from tests.contracts.attention_contract import NUM_TOKENS, AttentionContract, GaussianProcessContract
 
 
-class TestAddition(ColumnwiseContract):
-    takes_cross, is_equivariant = False, False
-
-    def make(self, embed_dim=12, num_heads=3, **options):
-        return KEPSVGPAttention(embed_dim, num_heads, rank=4, **options)
+class KEPContract(GaussianProcessContract):
+    attention, takes_cross, is_equivariant, columns_share = KEPSVGPAttention, False, False, False
 
 
-class TestResidual(ColumnwiseContract):
-    takes_cross, is_equivariant = False, False
-
-    def make(self, embed_dim=12, num_heads=3, **options):
-        return KEPSVGPAttention(embed_dim, num_heads, rank=2, residual=True, **options)
+class TestResidual(KEPContract):
+    attention = partial(KEPSVGPAttention, rank=2, residual=True)
 
 
-class TestOnlyQueries(ColumnwiseContract):
-    takes_cross, is_equivariant = True, False
-
-    def make(self, embed_dim=12, num_heads=3, **options):
-        return KEPSVGPAttention(embed_dim, num_heads, rank=4, branches="e", **options)
+class TestOnlyQueries(KEPContract):
+    attention, takes_cross = partial(KEPSVGPAttention, rank=4, branches="e"), True
 
 
-class TestOnlyKeys(ColumnwiseContract):
-    takes_cross, is_equivariant = False, False
-
-    def make(self, embed_dim=12, num_heads=3, **options):
-        return KEPSVGPAttention(embed_dim, num_heads, rank=4, branches="r", **options)
+class TestOnlyKeys(KEPContract):
+    attention = partial(KEPSVGPAttention, rank=4, branches="r")
 
 
 class TestPrimal(AttentionContract):
-    takes_cross, is_equivariant = False, False
-
-    def make(self, embed_dim=12, num_heads=3, **options):
-        return PrimalAttention(embed_dim, num_heads, rank=4, **options)
+    attention, takes_cross, is_equivariant = partial(PrimalAttention, rank=4), False, False
 
 
 def concatenating(**options) -> KEPSVGPAttention:
@@ -53,7 +39,6 @@ def concatenating(**options) -> KEPSVGPAttention:
 
 
 def test_concatenation_starts_as_the_addition():
-    torch.manual_seed(0)
     added = KEPSVGPAttention(12, 3, rank=4, residual=True).double().eval()
     both = concatenating(residual=True).eval()
     both.load_state_dict(added.state_dict(), strict=False)
@@ -70,7 +55,7 @@ def test_concatenation_merges_along_the_tokens():
     projected = block.ksvd.project(*block.ksvd.features(tokens), tokens)
     features = torch.einsum("ij,bhjr->bhir", block.merge_map, torch.cat([projected.e, projected.r], -2))
     expected = torch.einsum("bhir,hjr,hjs->bhis", features, block.variational_strategy.variational_mean, block.head_map)
-    torch.testing.assert_close(block.mean(tokens), expected)
+    torch.testing.assert_close(block.mean_heads(tokens), expected)
 
 
 def test_concatenation_merges_the_residual_by_squares_and_leaves_padding_out():
@@ -113,7 +98,7 @@ def test_the_mean_starts_as_the_projections():
     block, x = KEPSVGPAttention(12, 3, rank=4).double().eval(), torch.randn(2, 5, 12, dtype=torch.float64)
     tokens = block.project(x)
     projected = block.ksvd.project(*block.ksvd.features(tokens), tokens)
-    torch.testing.assert_close(block.mean(tokens), (projected.e + projected.r) @ block.head_map)
+    torch.testing.assert_close(block.mean_heads(tokens), (projected.e + projected.r) @ block.head_map)
 
 
 def test_attention_matrix_is_cosine_of_queries_and_keys_and_padding_is_out_of_it():
@@ -195,28 +180,17 @@ def test_bad_decompositions_are_refused(make, options, message):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("error", "options", "message"),
     [
-        ({"branches": "q"}, "branches: expected one of"),
-        ({"merge": "product"}, "merge: expected one of"),
-        ({"merge": "concatenation"}, "num_tokens: expected the length of the sequences"),
+        (ValueError, {"branches": "q"}, "branches: expected one of"),
+        (ValueError, {"merge": "product"}, "merge: expected one of"),
+        (ValueError, {"merge": "concatenation"}, "num_tokens: expected the length of the sequences"),
+        (TypeError, {"num_tokens": 5}, "num_tokens: the addition"),
+        (TypeError, {"merge": "concatenation", "branches": "e", "num_tokens": 5}, "nothing to concatenate"),
+        (TypeError, {"kernel": "rbf"}, "kernel"),
+        (TypeError, {"noise": 7.0}, "noise"),
     ],
 )
-def test_bad_options_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        KEPSVGPAttention(12, 3, **options)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"num_tokens": 5}, "num_tokens: the addition"),
-        ({"merge": "concatenation", "branches": "e", "num_tokens": 5}, "nothing to concatenate"),
-        ({"kernel": "rbf"}, "kernel"),
-        ({"noise": 7.0}, "noise"),
-        ({"whiten": False}, "whiten"),
-    ],
-)
-def test_options_that_do_not_apply_are_type_errors(options, message):
-    with pytest.raises(TypeError, match=message):
+def test_bad_options_are_refused(error, options, message):
+    with pytest.raises(error, match=message):
         KEPSVGPAttention(12, 3, **options)

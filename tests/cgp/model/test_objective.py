@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -113,67 +114,50 @@ def test_sampling_is_set_for_the_time_of_a_with():
     model = Head(SoftmaxAttention(8, 2), CGPAttention(8, 2))
     model.blocks[1].sampling = "joint"
     with sampling(model, "mean"):
-        assert attention_blocks(model, stochastic=True) == []
+        assert model.blocks[1].sampling == "mean"
     assert model.blocks[1].sampling == "joint"
 
 
-@pytest.mark.parametrize("num_samples", [1, 3])
-def test_a_mixture_of_blocks_trains_by_one_elbo(num_samples):
-    torch.manual_seed(0)
-    model = Head(
-        CGPAttention(8, 2, coupling="latent"), SparseCGPAttention(8, 2, num_inducing=4), SoftmaxAttention(8, 2)
-    )
-    objective = Objective(model, CategoricalLikelihood(3), num_data=4, alpha=0.01, num_samples=num_samples)
-    x, y = batch()
-    optimiser = torch.optim.Adam(objective.parameters(), lr=1e-2)
-    first = objective.parts(x, y)["nll"].item()
-    for _ in range(150):
+def fit(objective: Objective, x: torch.Tensor, y: torch.Tensor, steps: int = 60) -> None:
+    optimiser = torch.optim.Adam(objective.parameters(), lr=2e-2)
+    for _ in range(steps):
         optimiser.zero_grad()
         objective(x, y).backward()
         optimiser.step()
     objective.eval()
+
+
+def test_a_mixture_of_blocks_trains_by_one_elbo():
+    blocks = CGPAttention(8, 2, coupling="latent"), SparseCGPAttention(8, 2, num_inducing=4), SoftmaxAttention(8, 2)
+    objective = Objective(Head(*blocks), CategoricalLikelihood(3), num_data=4, alpha=0.01, num_samples=3)
+    x, y = batch()
+    first = objective.parts(x, y)["nll"].item()
+    fit(objective, x, y)
     assert objective.parts(x, y)["nll"].item() < 0.3 * first
 
 
 def test_a_transformer_regresses():
-    torch.manual_seed(0)
     model = Head(SparseCGPAttention(8, 2, num_inducing=4), outputs=1)
     x = torch.randn(64, 5, 8)
     y = x.mean(1)[:, :1] * 3 + 0.1 * torch.randn(64, 1)
-    objective = Objective(model, HomoscedasticLikelihood(1, initial_noise=1.0), num_data=64, num_samples=2)
-    optimiser = torch.optim.Adam(objective.parameters(), lr=1e-2)
-    for _ in range(150):
-        optimiser.zero_grad()
-        objective(x, y).backward()
-        optimiser.step()
-    objective.eval()
+    fit(Objective(model, HomoscedasticLikelihood(1, initial_noise=1.0), num_data=64, num_samples=2), x, y, 100)
     assert (model(x) - y).square().mean() < 0.3 * y.var()
 
 
-CONFIGURATIONS = [
-    *((CGPAttention, {"coupling": "direct", "objective": o}) for o in ("marginal", "joint")),
-    *((CGPAttention, {"coupling": "latent", "objective": o}) for o in ("marginal", "joint")),
-    *(
-        (SparseCGPAttention, {"coupling": c, "objective": o, "num_inducing": 8})
-        for c in ("direct", "latent")
-        for o in ("marginal", "joint")
-    ),
-]
-
-
-@pytest.mark.parametrize(("make", "options"), CONFIGURATIONS)
-def test_each_regulariser_alone_stays_bounded_for_500_steps(make, options):
-    """Outputs and targets are observed with the noise, so no density exceeds h log 1/2πσ² nats a token and column.
+@pytest.mark.parametrize("objective", ["marginal", "joint"])
+@pytest.mark.parametrize("coupling", ["direct", "latent"])
+@pytest.mark.parametrize("make", [CGPAttention, partial(SparseCGPAttention, num_inducing=8)])
+def test_each_regulariser_alone_stays_bounded_for_150_steps(make, coupling, objective):
+    """Outputs and targets are observed with the noise, so no density exceeds h log 1/2πσ² nats per token and column.
 
     The variance does not collapse, but for the exact "joint" form, which alone pays for certainty: it draws all tokens
     together until the variance is the noise over their number. That is why it is not the default.
     """
-    torch.manual_seed(0)
-    block, x = make(16, 2, **options), torch.randn(4, 10, 16)
+    block, x = make(16, 2, coupling=coupling, objective=objective), torch.randn(2, 10, 16)
     start = block.token_variance(x).mean().detach()
-    optimiser = torch.optim.Adam(block.parameters(), lr=1e-2)
+    optimiser = torch.optim.Adam(block.parameters(), lr=3e-2)
     with sampling(block, "mean"):
-        for _ in range(500):
+        for _ in range(150):
             optimiser.zero_grad()
             block(x)
             loss = added_losses(block)["log_density"]
@@ -183,7 +167,7 @@ def test_each_regulariser_alone_stays_bounded_for_500_steps(make, options):
     assert loss > 2 * math.log(2 * math.pi * block.noise)
     variance = block.token_variance(x)
     assert torch.isfinite(variance).all()
-    if make is CGPAttention and options["objective"] == "joint":
+    if make is CGPAttention and objective == "joint":
         assert block.noise / 20 < variance.mean() < block.noise
     else:
         assert variance.mean() > 0.5 * start

@@ -122,7 +122,7 @@ def test_token_variance_is_the_blocks_on_the_mean_path():
     for name, heads in copy.named_modules():
         if name in names:
             vars(heads)["attend"] = lambda inputs, name=name, heads=heads: (
-                seen.__setitem__(name, heads.marginals(inputs).variance) or heads.mean(inputs)
+                seen.__setitem__(name, heads.gaussian(inputs).variance) or heads.mean_heads(inputs)
             )
     with torch.no_grad():
         copy(host.inputs)
@@ -174,8 +174,8 @@ def test_batches_agree_in_distribution():
     with torch.no_grad():
         model.head.weight *= 5
     options = {"antithetic": False, "keep_draws": True}
-    whole, parts = (predict(model, x, 1000, batch_size=size, seed=size, **options) for size in (4, 1))
-    error = (whole.draws.var(0) / 1000).sqrt() + (parts.draws.var(0) / 1000).sqrt()
+    whole, parts = (predict(model, x, 300, batch_size=size, seed=size, **options) for size in (4, 1))
+    error = (whole.draws.var(0) / 300).sqrt() + (parts.draws.var(0) / 300).sqrt()
     assert ((whole.probabilities - parts.probabilities).abs() < 5 * error).all()
 
 
@@ -207,23 +207,18 @@ def test_inputs_of_every_form_and_masks():
     assert predict(model, (x, mask), 2, seed=0).probabilities.shape == (4, 3)
 
 
-def test_modes_come_back_and_gradients_are_not_kept():
+def test_modes_frozen_factors_and_gradients():
     model = classifier().train()
     model.blocks[0].eval()
+    model.blocks[1].eval().freeze()
     prediction = predict(model, torch.randn(2, 5, 4), 2)
+    assert model.blocks[1].is_frozen
     assert not prediction.logits.requires_grad
     assert model.training
     assert not model.blocks[0].training
-    assert model.blocks[1].training
+    assert model.blocks[2].training
     assert all(block._sampling is None and "forward" not in vars(block) for block in attention_blocks(model))
     assert not any("forward" in vars(m) or "project" in vars(m) or "attend" in vars(m) for m in model.modules())
-
-
-def test_frozen_factors_are_kept():
-    model = classifier()
-    model.blocks[1].freeze()
-    predict(model, torch.randn(2, 5, 4), 2)
-    assert model.blocks[1].frozen_factor("whitening") is not None
 
 
 def test_a_deterministic_model_makes_one_draw():
@@ -269,13 +264,6 @@ def test_layers_that_are_shared_are_run_each_time():
     torch.testing.assert_close(got.draws, expected.softmax(-1))
 
 
-def test_columns_with_covariances_of_their_own_are_drawn_too():
-    model, x = Classifier(SGPAttention(8, 2, num_inducing=3)).eval(), torch.randn(2, 5, 4)
-    prediction = predict(model, x, 5, seed=0)
-    assert prediction.token_variance["blocks.0"].shape == (2, 2, 5)
-    assert (prediction.epistemic > 0).all()
-
-
 @pytest.mark.parametrize(
     "compiled", [lambda m: torch.compile(m, backend="eager"), lambda m: m.compile(backend="eager") or m]
 )
@@ -305,13 +293,6 @@ def test_logits_are_divided_by_the_temperature():
         set_logit_temperature(model, 0.0)
 
 
-def test_per_token_predictions():
-    block = SparseCGPAttention(8, 2)
-    prediction = predict(nn.Sequential(block, nn.Linear(8, 3)), torch.randn(2, 5, 8), 3)
-    assert prediction.probabilities.shape == (2, 5, 3)
-    assert prediction.epistemic.shape == (2, 5)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -329,19 +310,6 @@ def test_bad_arguments_are_refused(options, message):
         predict(classifier(), torch.randn(2, 5, 4), **options)
 
 
-def test_outputs_without_logits_are_refused():
-    host = hosts.transformers_bert()
-    with pytest.raises(ValueError, match=r"model: expected a tensor of logits or an output with .logits"):
-        predict(convert(host.model.bert, "cgp"), host.inputs)
-
-
-def test_tensors_that_cannot_be_split_are_refused():
-    with pytest.raises(
-        ValueError, match=r"inputs: expected tensors with one first dimension to split, got sizes \[2, 3\]"
-    ):
-        predict(classifier(), (torch.randn(2, 5, 4), torch.zeros(3, 5)), batch_size=1)
-
-
 def snapshot(model: nn.Module) -> list[dict]:
     return [{name: copy.copy(value) for name, value in vars(module).items()} for module in model.modules()]
 
@@ -357,10 +325,14 @@ def native() -> tuple[nn.Module, torch.Tensor]:
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: (convert(hosts.timm_vit().model, "cgp", "all", amplitude=0.3), torch.randn(8, 3, 16, 16)), native]
+    ("make", "count"),
+    [
+        (lambda: (convert(hosts.timm_vit().model, "cgp", [1, 2], amplitude=0.3), torch.randn(8, 3, 16, 16)), 400),
+        (native, 80),
+    ],
 )
-def test_threads_predict_as_one_after_the_other(make):
-    """8 threads and 50 calls each give the same bits as calls in turn, and the model is as it was."""
+def test_threads_predict_as_one_after_the_other(make, count):
+    """8 threads give the same bits as calls in turn, and the model is as it was."""
     model, x = make()
     with torch.no_grad():
         plain = model.eval()(x)
@@ -370,15 +342,14 @@ def test_threads_predict_as_one_after_the_other(make):
     objective = Objective(model, CategoricalLikelihood(plain.shape[-1]), num_data=8, num_samples=2)
 
     def call(index):
-        return predict(model, x[index % 8][None], 2, seed=index % 5, keep_variance=index % 5 > 2).probabilities
+        return predict(model, x[index % 4][None], 2, seed=index % 5, keep_variance=index % 5 > 2).probabilities
 
-    alone = [call(index) for index in range(40)]
+    alone = [call(index) for index in range(20)]
     # PyTorch counts its own threads in each Python thread anew: as many as here, or sums round differently.
     with ThreadPoolExecutor(9, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        together = list(pool.map(call, range(400)))
         loss = pool.submit(objective, x, labels)  # training goes on beside
-        together += pool.map(call, range(40))
-    different = [index for index, got in enumerate(together) if not torch.equal(got, alone[index % 40])]
+        together = list(pool.map(call, range(count)))
+    different = [index for index, got in enumerate(together) if not torch.equal(got, alone[index % 20])]
     assert different == []
     assert loss.result().isfinite()
     model.eval()
@@ -429,9 +400,9 @@ def test_the_first_of_a_pair_is_the_draw_of_that_seed_and_an_odd_one_stands_alon
 
 def test_averages_have_less_noise():
     model, x = convert(hosts.timm_vit().model, "cgp", [0], amplitude=0.3), torch.randn(6, 3, 16, 16)
-    truth = predict(model, x, 2000, seed=99).logits
+    truth = predict(model, x, 500, seed=99).logits
     errors = {
-        antithetic: torch.stack([predict(model, x, 8, seed=s, antithetic=antithetic).logits for s in range(10)]) - truth
+        antithetic: torch.stack([predict(model, x, 8, seed=s, antithetic=antithetic).logits for s in range(6)]) - truth
         for antithetic in (False, True)
     }
     assert errors[True].square().mean() < 0.5 * errors[False].square().mean()

@@ -123,12 +123,6 @@ def test_abstaining_takes_one_number(options):
         prediction().abstain(**options)
 
 
-def test_a_prediction_cannot_be_changed():
-    p = prediction()
-    with pytest.raises(AttributeError):
-        p.mean = p.mean
-
-
 def test_uncertainties_of_agreeing_draws_are_aleatoric():
     total, aleatoric, epistemic = uncertainties(torch.tensor([0.25, 0.75]).expand(6, 2, 2))
     torch.testing.assert_close(total, aleatoric)

@@ -19,7 +19,7 @@ BLOCKS = {
 
 
 def at_once(block, x):
-    joint = block.joint(block.project(x))
+    joint = block.gaussian(block.project(x))
     if isinstance(block, SGPAttention):
         return MultivariateNormal(joint.mean.mT, DenseCovarianceLinearOperator(joint.covariance))
     return MultivariateNormal(joint.mean.mT, shared_covariance(joint))
