@@ -1,4 +1,4 @@
-"""`python -m experiments.studies.regression jura|weather|multioutput|uci|scaling --data DIR --out DIR`."""
+"""`python -m experiments.studies.regression jura|multioutput|uci|scaling --data DIR --out DIR`."""
 
 from jsonargparse import auto_cli
 
@@ -6,9 +6,6 @@ from experiments.studies.regression.jura import jura
 from experiments.studies.regression.multioutput import multioutput
 from experiments.studies.regression.scaling import scaling
 from experiments.studies.regression.uci import uci
-from experiments.studies.regression.weather import weather
 
 if __name__ == "__main__":
-    auto_cli(
-        [jura, weather, multioutput, uci, scaling], as_positional=False, prog="python -m experiments.studies.regression"
-    )
+    auto_cli([jura, multioutput, uci, scaling], as_positional=False, prog="python -m experiments.studies.regression")

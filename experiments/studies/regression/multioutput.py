@@ -84,17 +84,7 @@ def multioutput(
 
 
 def with_gaps(inputs: Array, complete: Array, gap: str, seed: int = 0) -> Gaps:
-    """Hide some of the values of every output.
-
-    Args:
-        inputs: (n, d), in the order in which stretches are taken.
-        complete: (n, P), NaN where not observed.
-        gap: "random", "stretch" or "end".
-        seed: of what is hidden.
-
-    Raises:
-        ValueError: if there is no such gap.
-    """
+    """Hide some of the values of every output."""
     generator = np.random.default_rng(seed)
     size, outputs = complete.shape
     hidden = np.zeros((size, outputs), dtype=bool)
@@ -114,13 +104,7 @@ def with_gaps(inputs: Array, complete: Array, gap: str, seed: int = 0) -> Gaps:
 
 
 def gap_scores(problem: Gaps, mean: Array, sd: Array) -> dict[str, float]:
-    """Means over outputs of the standardised squared error, of the NLL in units of each output, and coverage.
-
-    Args:
-        problem: what was asked.
-        mean: (n, P).
-        sd: (n, P), of an observation.
-    """
+    """Means over outputs of the standardised squared error, of the NLL in units of each output, and coverage."""
     unit, centre = np.nanstd(problem.targets, axis=0), np.nanmean(problem.targets, axis=0)
     error, spread = (mean - problem.truth) / unit, sd / unit
     asked = ~np.isnan(problem.truth).all(axis=0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -27,7 +27,7 @@ from cgp.regression.inducing import cluster_centres
 from cgp.regression.scaling import Scaling, stacked_rows
 from experiments.studies.regression.problems import Answer, Problem
 
-__all__ = ["coregionalised", "coregionalised_outputs", "exact", "independent_outputs", "sgpr", "svgp"]
+__all__ = ["coregionalised", "exact", "independent", "sgpr", "svgp"]
 
 _FACTORS = (1.0, 1 / 3.0, 1 / 0.3, 0.1, 1 / 30.0)
 _FLOOR = 1e-6
@@ -71,117 +71,60 @@ class _Variational(ApproximateGP):
         return MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
-def exact(problem: Problem, kernel: str, **unused: Any) -> Answer:
-    """ExactGP of process 0 alone, by Cholesky at every size.
-
-    Args:
-        problem: what is asked.
-        kernel: "rbf" or "matern32".
-        unused: options of other peers.
-    """
-    x, y, new, unscale = _standardised(problem.alone)
-    x, new = x[:, :-1], new[:, :-1]
+def exact(problem: Problem, kernel: str) -> Answer:
+    """ExactGP, by Cholesky at every size."""
+    x, y, new, y_scaling = _standardised(problem)
     model = _Exact(x, y, _noise(), ScaleKernel(_base(kernel, x.shape[-1])))
     _fit_exact(model)
-    return unscale(model, (new,), ())
+    return _answer(model, new, y_scaling)
 
 
-def coregionalised(problem: Problem, kernel: str, num_components: int = 1, **unused: Any) -> Answer:
-    """The multitask model over rows: ICM with one component, LMC with more; full-rank task matrices.
-
-    Args:
-        problem: what is asked.
-        kernel: "rbf" or "matern32".
-        num_components: Q.
-        unused: options of other peers.
-    """
-    x, y, new, unscale = _standardised(problem)
-    return unscale(_coregionalised_model(x, y, problem.targets.shape[1], kernel, num_components), (new,), (new,))
-
-
-def coregionalised_outputs(inputs: Array, targets: Array, kernel: str, num_components: int = 1) -> tuple[Array, Array]:
-    """Means and standard deviations of all outputs at all inputs by the multitask model.
-
-    Args:
-        inputs: (n, d).
-        targets: (n, P), NaN where not observed.
-        kernel: "rbf" or "matern32".
-        num_components: Q.
-    """
-    size, tasks = targets.shape
-    x, y, _, _ = _standardised(Problem(inputs, targets, inputs, np.zeros(size)))
-    model = _coregionalised_model(x, y, tasks, kernel, num_components)
-    fresh = torch.as_tensor(np.repeat(Scaling.of(inputs).apply(inputs), tasks, axis=0))
-    new = torch.cat([fresh, torch.arange(tasks, dtype=torch.float64).repeat(size)[:, None]], dim=-1)
-    model.eval()
-    model.likelihood.eval()
-    with torch.no_grad(), _settings(model):
-        prediction = model.likelihood(model(new), new)
-        mean, variance = (value.numpy().reshape(size, tasks) for value in (prediction.mean, prediction.variance))
-    scaling = Scaling.of(targets)
-    return scaling.undo(mean), np.sqrt(variance) * scaling.unit
-
-
-def independent_outputs(inputs: Array, targets: Array, kernel: str) -> tuple[Array, Array]:
-    """Means and standard deviations of all outputs at all inputs, each by an ExactGP of its own.
-
-    Args:
-        inputs: (n, d).
-        targets: (n, P), NaN where not observed.
-        kernel: "rbf" or "matern32".
-    """
-    answers = [exact(Problem(inputs, column[:, None], inputs, np.zeros(len(inputs))), kernel) for column in targets.T]
+def independent(inputs: Array, targets: Array, kernel: str) -> tuple[Array, Array]:
+    """Means and standard deviations (n, P) of all outputs at all inputs, each by an ExactGP of its own."""
+    answers = []
+    for column in targets.T:
+        seen = ~np.isnan(column)
+        answers.append(exact(Problem(inputs[seen], column[seen], inputs, column), kernel))
     return np.column_stack([one.mean for one in answers]), np.column_stack([one.sd for one in answers])
 
 
-def _coregionalised_model(x: Tensor, y: Tensor, tasks: int, kernel: str, num_components: int) -> _Coregionalised:
-    """The multitask model, fitted."""
+def coregionalised(inputs: Array, targets: Array, kernel: str, num_components: int = 1) -> tuple[Array, Array]:
+    """Likewise by the multitask model over rows: ICM with one component, LMC with more; full-rank task matrices."""
+    size, tasks = targets.shape
+    x_scaling, y_scaling, observed = Scaling.of(inputs), Scaling.of(targets), ~np.isnan(targets)
+    scaled = x_scaling.apply(inputs)
+    x = torch.as_tensor(stacked_rows(scaled, observed))
     bases = [_base(kernel, x.shape[-1] - 1, 3.0**number) for number in range(num_components)]
     likelihood = HadamardGaussianLikelihood(
         num_tasks=tasks, noise_constraint=_constraint(), task_feature_index=x.shape[-1] - 1
     )
     likelihood.noise = torch.full((tasks,), 0.1)
-    rank = tasks if num_components == 1 else 1
-    model = _Coregionalised(x, y, likelihood, bases, tasks, rank)
+    y = torch.as_tensor(y_scaling.apply(targets).T[observed.T])
+    model = _Coregionalised(x, y, likelihood, bases, tasks, tasks if num_components == 1 else 1)
     _fit_exact(model, x)
-    return model
+    new = torch.as_tensor(stacked_rows(scaled, np.ones_like(observed)))
+    mean, sd = (value.reshape(tasks, size).T for value in _moments(model, new, new))
+    return y_scaling.undo(mean), sd * y_scaling.unit
 
 
-def sgpr(problem: Problem, kernel: str, num_inducing: int = 100, **unused: Any) -> Answer:
-    """SGPR: InducingPointKernel in an ExactGP, inducing inputs from k-means.
-
-    Args:
-        problem: what is asked.
-        kernel: "rbf" or "matern32".
-        num_inducing: m.
-        unused: options of other peers.
-    """
-    x, y, new, unscale = _standardised(problem.alone)
-    x, new = x[:, :-1], new[:, :-1]
+def sgpr(problem: Problem, kernel: str, num_inducing: int = 100) -> Answer:
+    """SGPR: InducingPointKernel in an ExactGP, inducing inputs from k-means."""
+    x, y, new, y_scaling = _standardised(problem)
     likelihood = _noise()
     base = ScaleKernel(_base(kernel, x.shape[-1]))
     model = _Exact(x, y, likelihood, InducingPointKernel(base, cluster_centres(x, num_inducing), likelihood))
     _fit_exact(model)
-    return unscale(model, (new,), ())
+    return _answer(model, new, y_scaling)
 
 
-def svgp(problem: Problem, kernel: str, num_inducing: int = 100, num_epochs: int = 40, **unused: Any) -> Answer:
-    """SVGP by Adam on minibatches of 1024, the rate falling from 0.02 by a cosine, as ours.
-
-    Args:
-        problem: what is asked.
-        kernel: "rbf" or "matern32".
-        num_inducing: m.
-        num_epochs: passes through the data, and at least 1,000 steps.
-        unused: options of other peers.
-    """
-    x, y, new, unscale = _standardised(problem.alone)
-    x, new = x[:, :-1], new[:, :-1]
+def svgp(problem: Problem, kernel: str, num_inducing: int = 100, num_steps: int = 1000) -> Answer:
+    """SVGP by Adam on minibatches of 1024, the rate falling from 0.02 by a cosine, as ours; 40 epochs at least."""
+    x, y, new, y_scaling = _standardised(problem)
     model = _Variational(cluster_centres(x, num_inducing), ScaleKernel(_base(kernel, x.shape[-1]))).double().train()
     likelihood = _noise().double()
     bound = VariationalELBO(likelihood, model, num_data=len(x))
     parameters = [*model.parameters(), *likelihood.parameters()]
-    steps = max(num_epochs * -(-len(x) // 1024), 1000)
+    steps = max(40 * -(-len(x) // 1024), num_steps)
     optimizer = torch.optim.Adam(parameters, lr=0.02)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     for _ in range(steps):
@@ -191,28 +134,28 @@ def svgp(problem: Problem, kernel: str, num_inducing: int = 100, num_epochs: int
         optimizer.step()
         schedule.step()
     model.likelihood = likelihood
-    return unscale(model, (new,), ())
+    return _answer(model, new, y_scaling)
 
 
-def _standardised(problem: Problem) -> tuple[Tensor, Tensor, Tensor, Callable[..., Answer]]:
-    """Rows of unit variance, and the way from a model of them to an answer in the user's units."""
-    x_scaling, y_scaling = Scaling.of(problem.inputs), Scaling.of(problem.targets)
-    observed = ~np.isnan(problem.targets)
-    rows = torch.as_tensor(stacked_rows(x_scaling.apply(problem.inputs), observed))
-    targets = torch.as_tensor(y_scaling.apply(problem.targets).T[observed.T])
-    fresh = x_scaling.apply(problem.test_inputs)
-    new = torch.as_tensor(np.column_stack([fresh, np.zeros(len(fresh))]))
+def _standardised(problem: Problem) -> tuple[Tensor, Tensor, Tensor, Scaling]:
+    """Inputs, targets and test inputs at unit variance, and the scaling of targets."""
+    x_scaling, y_scaling = Scaling.of(problem.inputs), Scaling.of(problem.targets[:, None])
+    x, new = (torch.as_tensor(x_scaling.apply(values)) for values in (problem.inputs, problem.test_inputs))
+    return x, torch.as_tensor(y_scaling.apply(problem.targets[:, None])[:, 0]), new, y_scaling
 
-    def unscale(model: Any, inputs: tuple[Tensor, ...], parameters: tuple[Tensor, ...]) -> Answer:
-        model.eval()
-        model.likelihood.eval()
-        with torch.no_grad(), _settings(model):
-            prediction = model.likelihood(model(*inputs), *parameters)
-            mean, variance = prediction.mean.numpy(), prediction.variance.numpy()
-        unit = y_scaling.unit[0]
-        return Answer(y_scaling.undo(mean[:, None] * np.eye(1, len(y_scaling.unit)))[:, 0], np.sqrt(variance) * unit)
 
-    return rows, targets, new, unscale
+def _moments(model: Any, x: Tensor, *parameters: Tensor) -> tuple[Array, Array]:
+    """Means and standard deviations of new observations."""
+    model.eval()
+    model.likelihood.eval()
+    with torch.no_grad(), _settings(model):
+        prediction = model.likelihood(model(x), *parameters)
+        return prediction.mean.numpy(), prediction.stddev.numpy()
+
+
+def _answer(model: Any, new: Tensor, y_scaling: Scaling) -> Answer:
+    mean, sd = _moments(model, new)
+    return Answer(y_scaling.undo(mean[:, None])[:, 0], sd * y_scaling.unit[0])
 
 
 def _base(kernel: str, dim: int, factor: float = 1.0) -> Kernel:
@@ -232,10 +175,7 @@ def _noise() -> GaussianLikelihood:
 
 
 def _settings(model: Any) -> Any:
-    """Cholesky at every size, where the defaults turn approximate and random above 800 rows.
-
-    Not for SGPR: there the defaults are closed forms in O(n m²), and these settings would make them O(n³).
-    """
+    """Cholesky at every size, where the defaults turn approximate and random above 800 rows."""
     if isinstance(getattr(model, "covar_module", None), InducingPointKernel):
         return nullcontext()
     return gpytorch.settings.fast_computations(covar_root_decomposition=False, log_prob=False, solves=False)

@@ -3,38 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Answer", "Problem", "interval_scores", "point_losses", "scores"]
+__all__ = ["Answer", "Problem", "point_losses", "scores"]
 
 Array = NDArray[Any]
 
 
 class Problem(NamedTuple):
-    """Observations of several processes, and what is asked of one of them.
+    """Observations of one output, and where it is asked for.
 
     Attributes:
         inputs: (n, d).
-        targets: (n, P), NaN where not observed.
+        targets: (n,).
         test_inputs: (t, d).
-        test_targets: (t,), of process 0.
+        test_targets: (t,).
     """
 
     inputs: Array
     targets: Array
     test_inputs: Array
     test_targets: Array
-
-    @property
-    def alone(self) -> Problem:
-        """The same without the other processes."""
-        seen = ~np.isnan(self.targets[:, 0])
-        return self._replace(inputs=self.inputs[seen], targets=self.targets[seen, :1])
 
 
 class Answer(NamedTuple):
@@ -43,47 +35,24 @@ class Answer(NamedTuple):
     Attributes:
         mean: (t,).
         sd: (t,), noise included.
-        notes: what else is to be in the row.
     """
 
     mean: Array
     sd: Array
-    notes: Mapping[str, float] = MappingProxyType({})
 
 
-def scores(problem: Problem, answer: Answer) -> dict[str, float]:
-    """Errors of the mean, and how honest the interval is.
-
-    Args:
-        problem: what was asked.
-        answer: what was answered.
-    """
-    error = answer.mean - problem.test_targets
-    nll = point_losses(problem, answer)
-    return dict(answer.notes) | {
+def scores(truth: Array, answer: Answer) -> dict[str, float]:
+    """Errors of the mean, and how honest the interval is."""
+    error = answer.mean - truth
+    return {
         "rmse": float(np.sqrt(np.mean(error**2))),
         "mae": float(np.mean(np.abs(error))),
-        "nll": float(np.mean(nll)),
-        "coverage": interval_scores(error, answer.sd),
+        "nll": float(np.mean(point_losses(truth, answer))),
+        "coverage": float(np.mean(np.abs(error) <= 1.959964 * answer.sd)),
     }
 
 
-def point_losses(problem: Problem, answer: Answer) -> Array:
-    """Negative log-density of each test target under the answer's normal marginals, (t,).
-
-    Args:
-        problem: what was asked.
-        answer: what was answered.
-    """
-    error = answer.mean - problem.test_targets
+def point_losses(truth: Array, answer: Answer) -> Array:
+    """Negative log-density of each value (t,) under the answer's normal marginals."""
+    error = answer.mean - truth
     return 0.5 * (error / answer.sd) ** 2 + np.log(answer.sd) + 0.5 * math.log(2 * math.pi)
-
-
-def interval_scores(error: Array, sd: Array) -> float:
-    """Share of errors inside the central 95 % interval.
-
-    Args:
-        error: (t,).
-        sd: (t,).
-    """
-    return float(np.mean(np.abs(error) <= 1.959964 * sd))

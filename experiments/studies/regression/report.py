@@ -48,16 +48,7 @@ _BEST = ("smse", "rmse", "mae", "nll")
 def write_results(
     out: Path, name: str, title: str, rows: Sequence[Mapping[str, Any]], groups: Sequence[str], columns: Sequence[str]
 ) -> None:
-    """Write ``NAME.csv`` (a line a row) and ``NAME.md`` (a table, the command above it).
-
-    Args:
-        out: the folder.
-        name: of the files.
-        title: what the table shows.
-        rows: what was measured.
-        groups: keys whose values make the lines of the table, "method" the last.
-        columns: what is averaged.
-    """
+    """Write ``NAME.csv`` (a line a row) and ``NAME.md`` (a table, the command above it)."""
     kept = [row for row in rows if "failed" not in row]
     keys = list(dict.fromkeys([*groups, *(key for row in kept for key in row if key != SITES)]))
     write_csv(out / f"{name}.csv", [{key: row.get(key, "") for key in keys} for row in kept])
@@ -71,12 +62,7 @@ def write_results(
 
 
 def with_pairs(rows: Sequence[Mapping[str, Any]], group: str) -> list[dict[str, Any]]:
-    """Rows with the mean difference of their losses from the best row's, site by site, and its standard error.
-
-    Args:
-        rows: with the loss of every site under ``SITES``.
-        group: key of the rows that are compared.
-    """
+    """Rows with the mean difference of their losses from the best row's, site by site, and its standard error."""
     found = []
     for row in rows:
         if SITES not in row:
@@ -93,13 +79,7 @@ def with_pairs(rows: Sequence[Mapping[str, Any]], group: str) -> list[dict[str, 
 def with_peers(
     rows: Sequence[Mapping[str, Any]], groups: Sequence[str], peers: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """Rows with their negative log likelihood less that of their method's peer on the same data.
-
-    Args:
-        rows: what was measured, each with "method" and "nll".
-        groups: keys that name the data.
-        peers: the peer of each method that has one.
-    """
+    """Rows with their negative log likelihood less that of their method's peer on the same data."""
 
     def place(row: Mapping[str, Any], method: str) -> tuple[Any, ...]:
         return *(row[key] for key in groups), method
@@ -113,13 +93,7 @@ def with_peers(
 
 
 def summary_table(rows: Sequence[Mapping[str, Any]], groups: Sequence[str], columns: Sequence[str]) -> str:
-    """Mean ± standard error over the rows of a group, the best mean of each block in bold.
-
-    Args:
-        rows: what was measured.
-        groups: keys of a line; lines that agree in all but the last make a block.
-        columns: what is averaged.
-    """
+    """Mean ± standard error over the rows of a group, the best mean of each block in bold."""
     lines: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
         lines.setdefault(tuple(row[group] for group in groups), []).append(row)

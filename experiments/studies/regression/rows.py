@@ -6,7 +6,8 @@ import json
 import multiprocessing
 import resource
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -14,21 +15,18 @@ from typing import Any
 import torch
 
 from experiments.storage import write_json
+from experiments.studies.regression.methods import SPARSE, Method, chosen
+from experiments.studies.regression.problems import Problem, scores
 
-__all__ = ["cached_row", "stored_row"]
+__all__ = ["cached_row", "sparse_rows", "stored_row"]
+
+_EXACT_ROWS = 2000
 
 
 def cached_row(
     folder: Path, key: Mapping[str, Any], compute: Callable[[], Mapping[str, Any]], **settings: Any
 ) -> dict[str, Any]:
-    """A row from its file, or computed now with its seconds and its peak memory above the start.
-
-    Args:
-        folder: where the rows are.
-        key: what tells the row from others.
-        compute: gives the row's values.
-        settings: what the row was computed with; a row with others is computed again.
-    """
+    """A row from its file, or computed now with its seconds and its peak memory above the start."""
     found = stored_row(folder, key, **settings)
     if found is not None:
         return found
@@ -38,14 +36,32 @@ def cached_row(
     return row
 
 
-def stored_row(folder: Path, key: Mapping[str, Any], **settings: Any) -> dict[str, Any] | None:
-    """A row from its file, or nothing.
+def sparse_rows(
+    folder: Path,
+    problems: Iterable[tuple[Mapping[str, Any], Problem]],
+    methods: Sequence[str] | None,
+    num_inducing: int,
+    **settings: Any,
+) -> list[dict[str, Any]]:
+    """Rows of the sparse methods and, up to 2,000 observations, of the exact ones on every problem."""
+    found = []
+    for key, problem in problems:
+        for label, method in chosen(SPARSE, methods).items():
+            exact = "exact" in label.lower()
+            if exact and len(problem.inputs) > _EXACT_ROWS:
+                continue
+            options = settings | ({} if exact else {"num_inducing": num_inducing})
+            place = {**key, "method": label}
+            found.append(cached_row(folder, place, partial(_scored, problem, method, options), **options))
+    return found
 
-    Args:
-        folder: where the rows are.
-        key: what tells the row from others.
-        settings: what the row must have been computed with.
-    """
+
+def _scored(problem: Problem, method: Method, options: Mapping[str, Any]) -> dict[str, float]:
+    return scores(problem.test_targets, method(problem, **options))
+
+
+def stored_row(folder: Path, key: Mapping[str, Any], **settings: Any) -> dict[str, Any] | None:
+    """A row from its file, or nothing."""
     path = _path(folder, key)
     if not path.exists():
         return None

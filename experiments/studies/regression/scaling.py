@@ -8,14 +8,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from experiments.studies.regression.methods import SPARSE, chosen
-from experiments.studies.regression.problems import Problem, scores
+from experiments.studies.regression.problems import Problem
 from experiments.studies.regression.report import write_results
-from experiments.studies.regression.rows import cached_row, stored_row
+from experiments.studies.regression.rows import sparse_rows
 
 __all__ = ["scaling", "scaling_problem"]
-
-_SMALL = 2000
 
 
 def scaling(
@@ -25,7 +22,6 @@ def scaling(
     num_inducing: int = 200,
     methods: Sequence[str] | None = None,
     threads: int = 2,
-    only_stored: bool = False,
 ) -> None:
     """A smooth function of four inputs with noise of 0.1: the whole of fit and prediction, n = 1k … 50k.
 
@@ -36,42 +32,17 @@ def scaling(
         num_inducing: m.
         methods: names of those to run; None means all.
         threads: of torch.
-        only_stored: write the table of the rows that are there and run none.
     """
     torch.set_num_threads(threads)
-    rows = []
-    for size in sizes:
-        problem = scaling_problem(size)
-        for label, method in chosen(SPARSE, methods).items():
-            exact = "exact" in label.lower()
-            if exact and size > _SMALL:
-                continue
-            options = {} if exact else {"num_inducing": num_inducing}
-            if only_stored:
-                rows.append(stored_row(out / "scaling", {"n": size, "method": label}, **options))
-                continue
-            rows.append(
-                cached_row(
-                    out / "scaling",
-                    {"n": size, "method": label},
-                    lambda method=method, problem=problem, options=options: scores(
-                        problem, method(problem, kernel="rbf", **options)
-                    ),
-                    **options,
-                )
-            )
-    rows = [row for row in rows if row is not None]
+    problems = (({"n": size}, scaling_problem(size)) for size in sizes)
+    rows = sparse_rows(out / "scaling", problems, methods, num_inducing, kernel="rbf")
     columns = ("rmse", "nll", "seconds", "processor_seconds", "memory_mb")
     write_results(out, "regression-scaling", "Seconds and memory by rows", rows, ("n", "method"), columns)
 
 
 def scaling_problem(size: int) -> Problem:
-    """Rows of a known function.
-
-    Args:
-        size: how many observations.
-    """
+    """Rows of a known function."""
     generator = np.random.default_rng(0)
     x = generator.uniform(-2.0, 2.0, (size + 500, 4))
     y = np.sin(2 * x[:, 0]) + np.cos(x[:, 1] * x[:, 2]) + 0.3 * x[:, 3] + 0.1 * generator.standard_normal(len(x))
-    return Problem(x[:size], y[:size, None], x[size:], y[size:])
+    return Problem(x[:size], y[:size], x[size:], y[size:])
