@@ -57,7 +57,7 @@ lint: $(INSTALLED) ## Check style, docstrings, types and the direction of import
 	$(BIN)/mypy cgp
 	$(BIN)/lint-imports
 
-docs: $(INSTALLED) ## Build the documentation into docs/_build/html; a warning is an error
+docs: $(INSTALLED) ## Run the code of the pages and build them into docs/_build/html; a warning is an error
 	$(TEST_ENV) $(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
 clean: ## Remove what was built, but neither the environment nor any run
