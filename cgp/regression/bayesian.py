@@ -17,14 +17,17 @@ from torch.func import functional_call
 
 from cgp.functional.linalg import NotPositiveDefiniteError
 
+from .checks import check_count
 from .exact import CorrelatedGPRegression
 from .processes import PriorModule
 
-__all__ = ["Diagnostics", "Samples", "batch_model", "diagnose", "sample_nuts"]
+__all__ = ["Diagnostics", "Samples", "batch_model", "diagnose", "sample_laplace", "sample_nuts"]
 
 Model = TypeVar("Model", bound=CorrelatedGPRegression)
 
 _DISPERSION = 0.3
+_STEP = 1e-4
+_LEAST_CURVATURE = 0.25  # of the widest prior, that of log scales and log noises
 _MAX_R_HAT = 1.05
 _MIN_ESS = 100.0
 
@@ -129,6 +132,51 @@ def sample_nuts(
         divergences += sum(len(found) for found in mcmc.diagnostics()["divergences"].values())
     stacked = {name: torch.stack([chain[name] for chain in chains]) for name in chains[0]}
     return Samples(stacked, diagnose(stacked, divergences))
+
+
+def sample_laplace(model: CorrelatedGPRegression, *, num_samples: int = 50, seed: int = 0) -> dict[str, Tensor]:
+    r"""Draw the parameters from a Gaussian about the most probable ones, in pairs that mirror each other.
+
+    .. math:: \theta \sim N(\hat\theta, H^{-1}), \qquad
+        H = -\nabla^2\big[\log p(y \mid \theta) + \log p(\theta)\big]_{\hat\theta}
+
+    H is taken by differences of gradients, 2k evaluations for k parameters. A direction of which neither the
+    observations nor the priors say anything is as wide as the widest prior.
+
+    Args:
+        model: exact or sparse, fitted; it is not changed. What has no prior stays as it is.
+        num_samples: how many draws.
+        seed: of the draws.
+
+    Returns:
+        By name of prior, ``(S, ...)``.
+
+    Raises:
+        ValueError: if the number is too small.
+
+    Source:
+        MacKay (1992), A practical Bayesian framework for backpropagation networks.
+    """
+    check_count("num_samples", num_samples, 1)
+    potential, values = _potential(model), _sampled(model)
+    centre = torch.cat([value.flatten() for value in values.values()])
+
+    def unpacked(vectors: Tensor) -> dict[str, Tensor]:
+        parts = vectors.split([value.numel() for value in values.values()], dim=-1)
+        pairs = zip(values.items(), parts, strict=True)
+        return {name: part.reshape(*vectors.shape[:-1], *value.shape) for (name, value), part in pairs}
+
+    def slope(vector: Tensor) -> Tensor:
+        vector = vector.clone().requires_grad_()
+        return torch.autograd.grad(potential(unpacked(vector)), vector)[0]
+
+    steps = _STEP * torch.eye(len(centre), dtype=centre.dtype, device=centre.device)
+    hessian = torch.stack([slope(centre + step) - slope(centre - step) for step in steps]) / (2.0 * _STEP)
+    curvature, directions = torch.linalg.eigh(0.5 * (hessian + hessian.mT))
+    root = directions * curvature.clamp(min=_LEAST_CURVATURE).rsqrt()
+    generator = torch.Generator().manual_seed(seed)
+    half = torch.randn(-(-num_samples // 2), len(centre), generator=generator, dtype=centre.dtype).to(centre.device)
+    return unpacked(centre + torch.cat([half, -half])[:num_samples] @ root.mT)
 
 
 def batch_model(model: Model, samples: Mapping[str, Tensor]) -> Model:

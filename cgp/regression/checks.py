@@ -17,7 +17,7 @@ from .processes import process_numbers
 __all__ = ["INFERENCES", "STRUCTURES", "check_arguments", "check_count", "check_training_data", "checked_outputs"]
 
 STRUCTURES = ("independent", "coregionalised", "scaled", "shifted")
-INFERENCES = ("map", "nuts", "stochastic")
+INFERENCES = ("map", "laplace", "nuts", "stochastic")
 _COUNTS = ("num_components", "num_starts", "max_steps", "num_epochs", "batch_size", "num_mixture")
 _SAMPLING = {"num_chains": 1, "num_warmup": 1, "num_samples": 4}
 

@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from .bayesian import batch_model, sample_nuts
+from .bayesian import batch_model, sample_laplace, sample_nuts
 from .checks import check_arguments, checked_outputs
 from .correlation import start_at_correlation
 from .covariance import correlated_covariance
@@ -52,8 +52,8 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
             (lengthscales of their own), "shifted" (against each other, too), or "auto", the best of these by the
             Bayesian information criterion.
         num_inducing: inducing inputs of the sparse forms; None means exact regression, for up to 10,000 observations.
-        inference: "map" (the most probable parameters), "nuts" (samples of them), or "stochastic" (the most probable
-            ones by minibatches, needs ``num_inducing``).
+        inference: "map" (the most probable parameters), "laplace" (a Gaussian about them), "nuts" (samples of them), or
+            "stochastic" (the most probable ones by minibatches, needs ``num_inducing``).
         num_starts: starts of L-BFGS that are followed to their end.
         max_steps: of L-BFGS.
         num_epochs: of minibatches.
@@ -189,6 +189,8 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
             counts = {name: getattr(self, name) for name in ("num_samples", "num_warmup", "num_chains")}
             self.samples_ = sample_nuts(model, seed=seed, progress=self.verbose, **counts)
             model = batch_model(model, self.samples_.thinned(self.num_mixture))
+        if self.inference == "laplace":
+            model = batch_model(model, sample_laplace(model, num_samples=self.num_mixture, seed=seed))
         self.model_ = model.requires_grad_(False)
         self._condition = model.condition()
 

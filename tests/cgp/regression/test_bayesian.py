@@ -3,7 +3,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from cgp.regression import CorrelatedGPRegression
-from cgp.regression.bayesian import _potential, _sampled, batch_model, diagnose, sample_nuts
+from cgp.regression.bayesian import _potential, _sampled, batch_model, diagnose, sample_laplace, sample_nuts
 from cgp.regression.fitting import fit_model
 from tests.cgp.regression.data import TWO_SCALED, model_of, regression, rows, shuffled, waves
 
@@ -51,6 +51,31 @@ def test_a_batch_of_samples_is_one_model_after_the_other(covariance, kind):
     joint = batch.posterior(new)
     torch.testing.assert_close(joint.covariance_matrix, torch.stack([m(new).covariance_matrix for m in models]))
     torch.testing.assert_close(batch.log_evidence(), torch.stack([m.log_evidence() for m in models]))
+
+
+def test_laplaces_draws_have_the_curvature_of_the_posterior():
+    model = CorrelatedGPRegression(*rows(20, processes=1, dim=1)).eval()
+    fit_model(model)
+    potential, values = _potential(model), _sampled(model)
+    names, centre = list(values), torch.cat([value.flatten() for value in values.values()])
+
+    def energy(vector):
+        parts = vector.split([values[name].numel() for name in names])
+        return potential({n: p.reshape(values[n].shape) for n, p in zip(names, parts, strict=True)}).detach()
+
+    steps = 1e-2 * torch.eye(len(centre), dtype=centre.dtype)
+    signs = [(1, 1), (1, -1), (-1, 1), (-1, -1)]
+    hessian = torch.stack(
+        [torch.stack([sum(a * b * energy(centre + a * i + b * j) for a, b in signs) for j in steps]) for i in steps]
+    )
+    draws = sample_laplace(model, num_samples=40_000)
+    flat = torch.cat([draws[name].flatten(1) for name in names], dim=-1)
+    torch.testing.assert_close(flat.mean(0), centre)
+    expected = torch.cholesky_inverse(torch.linalg.cholesky(hessian / 4e-4))
+    scale = expected.diagonal().sqrt()
+    torch.testing.assert_close(
+        flat.T.cov() / scale / scale[:, None], expected / scale / scale[:, None], atol=0.05, rtol=0
+    )
 
 
 def test_chains_are_praised_or_not():

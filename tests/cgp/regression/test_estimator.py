@@ -50,6 +50,7 @@ KINDS = {
         "batch_size": 40,
     },
     "nuts": {"inference": "nuts", "structure": "coregionalised", "num_samples": 10, "num_warmup": 5, "num_chains": 1},
+    "laplace": {"inference": "laplace", "structure": "shifted", "num_mixture": 20},
     "composed": {
         "kernel": ScaleKernel(PeriodicKernel()) + LinearKernel(),
         "structure": "coregionalised",
