@@ -11,7 +11,7 @@
 """
 
 from experiments.methods.deriving import DERIVED, OF_PREDICTIONS, Request, Result, joined
-from experiments.methods.drawing import StochasticLayer, drawing
+from experiments.methods.drawing import drawing
 from experiments.methods.last_layer import LastLayerPosterior, last_layer_laplace
 from experiments.methods.mc_dropout import active_dropout, mc_dropout_logits
 from experiments.methods.mean_field import MeanFieldLinear, mean_field
@@ -26,7 +26,6 @@ __all__ = [
     "Request",
     "Result",
     "SpectralBound",
-    "StochasticLayer",
     "active_dropout",
     "drawing",
     "fit_covariance",

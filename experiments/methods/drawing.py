@@ -1,4 +1,4 @@
-"""Draws of layers that are no attention blocks, in the same words as those of blocks."""
+"""Draws and means of a whole model, whatever its stochastic layers are."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -7,21 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cgp.attention import SamplingMixin
 from cgp.functional.gaussians import SAMPLING, check_sampling
 from cgp.model.blocks import draws, eval_mode
 from cgp.model.blocks import sampling as block_sampling
 from cgp.model.inputs import call_model, logits_of, model_device, to_device
 
-__all__ = ["StochasticLayer", "called", "drawing", "means"]
-
-
-class StochasticLayer(SamplingMixin, nn.Module):
-    """A layer that draws as a stochastic attention block does."""
-
-    def expanded(self, x: Tensor) -> Tensor:  # shape: (S, *batch, d), or that of x
-        """Put the draws in front of the input, where this layer is the first that makes them."""
-        return x.expand(*self.draw_shape, *x.shape)
+__all__ = ["called", "drawing", "means"]
 
 
 @contextmanager

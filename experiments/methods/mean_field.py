@@ -10,14 +10,14 @@ from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
 from torch.nn import functional as F
 
-from experiments.methods.drawing import StochasticLayer
+from cgp.attention import SamplingMixin
 
 __all__ = ["MeanFieldLinear", "mean_field"]
 
 Module = TypeVar("Module", bound=nn.Module)
 
 
-class MeanFieldLinear(StochasticLayer):
+class MeanFieldLinear(SamplingMixin, nn.Module):
     r"""A linear layer with a Gaussian over weights and biases.
 
     .. math:: q(W) = \prod_{ij} N(W_{ij};\, \mu_{ij}, \sigma_{ij}^2), \qquad p(W) = \prod_{ij} N(W_{ij};\, 0, s^2)
@@ -76,7 +76,7 @@ class MeanFieldLinear(StochasticLayer):
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the layer to `(*batch, in)`; of three dimensions or more, the last but one are tokens."""
-        x = self.expanded(x)
+        x = x.expand(*self.draw_shape, *x.shape)
         mean = F.linear(x, self.weight, self.bias)
         if self.sampling == "mean":
             return mean

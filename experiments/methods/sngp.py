@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 from torch.nn.utils import parametrize
 
-from experiments.methods.drawing import StochasticLayer, means
+from cgp.attention import SamplingMixin
+from experiments.methods.drawing import means
 
 __all__ = ["RandomFeatureHead", "SpectralBound", "fit_covariance", "sngp"]
 
@@ -68,7 +69,7 @@ class SpectralBound(nn.Module):
             self.right.copy_(normalize(weight.mT @ self.left, dim=0))
 
 
-class RandomFeatureHead(StochasticLayer):
+class RandomFeatureHead(SamplingMixin, nn.Module):
     r"""Logits :math:`g_c(h) = \phi(h)^\top \beta_c` with a Gaussian over β.
 
     .. math::
