@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cgp.functional.causal import CHUNK, causal_product, prefix_posterior, sparse_prefix_posterior
+from cgp.functional.causal import CHUNK, prefix_posterior, sparse_prefix_posterior
 from cgp.functional.correlated import ExactPosterior
 from cgp.functional.kernels import squared_exponential as gram
 from cgp.functional.linalg import whiten
@@ -30,7 +30,7 @@ def test_exact_rows_equal_conditioning_on_the_prefix():
         torch.testing.assert_close(whole.variance[row], alone.variance)
 
 
-@pytest.mark.parametrize("n", [5, CHUNK, 2 * CHUNK + 3])
+@pytest.mark.parametrize("n", [5, CHUNK + 3])
 @pytest.mark.parametrize("approximation", ["dtc", "sor"])
 def test_sparse_rows_equal_conditioning_on_the_prefix_across_chunks(n, approximation):
     q, k, v, S = problem(n)
@@ -56,12 +56,6 @@ def test_one_common_target_would_leak_the_future():
     leaked = gram(q[3:4], k[t]) @ torch.cholesky_solve(common[t], factor)
     own = prefix_posterior(gram(q, k), gram(k), v, torch.ones(9).double(), noise=NOISE).mean[3:4]
     assert (leaked - own).abs().max() > 0.1
-
-
-def test_causal_product_is_masked_attention_in_any_batch():
-    A_q, A_k = torch.randn(2, 3, 4, 70, dtype=torch.float64), torch.randn(2, 3, 4, 70, dtype=torch.float64)
-    v = torch.randn(2, 3, 70, 5, dtype=torch.float64)
-    torch.testing.assert_close(causal_product(A_q, A_k, v), (A_q.mT @ A_k).tril() @ v)
 
 
 def test_gradients():

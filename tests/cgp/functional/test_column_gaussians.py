@@ -42,7 +42,7 @@ def test_covariance_is_written_out(dense, rank):
 @pytest.mark.parametrize("dense", [True, False])
 @pytest.mark.parametrize("sampling", ["marginal", "joint"])
 def test_draws_have_the_moments_they_should(dense, sampling):
-    g, draws = make(dense), 100_000
+    g, draws = make(dense), 20_000
     torch.manual_seed(0)
     sample = g.rsample(sampling, torch.Size([draws]))
     expected = g.covariance if sampling == "joint" else torch.diag_embed(g.variances.mT)
@@ -60,14 +60,6 @@ def test_the_mean_is_no_draw():
     assert torch.equal(g.rsample("mean", torch.Size([2])), g.mean.expand(2, TOKENS, COLUMNS))
     with pytest.raises(ValueError, match="sampling: expected"):
         g.rsample("median")
-
-
-def test_no_variance_no_infinite_gradient():
-    diagonal = torch.zeros(2, 1, requires_grad=True)
-    g = ColumnGaussian(torch.zeros(2, 1), torch.zeros(2, 1), torch.ones(1, 1, 1), diagonal)
-    for sampling in ("marginal", "joint"):
-        (gradient,) = torch.autograd.grad(g.rsample(sampling).sum(), diagonal, allow_unused=True)
-        assert torch.isfinite(gradient).all()
 
 
 @pytest.mark.parametrize("sampling", ["marginal", "joint"])

@@ -39,7 +39,7 @@ def test_log_density_matches_scipy(make):
 
 @pytest.mark.parametrize("make", [dense, low_rank])
 def test_joint_draws_have_the_covariance_and_channels_are_independent(make):
-    g, count = make(), 40_000
+    g, count = make(), 20_000
     draws = g.rsample("joint", torch.Size([count])) - g.mean
     for c in range(S):
         empirical = np.cov(draws[..., c].numpy().T)
@@ -51,18 +51,11 @@ def test_joint_draws_have_the_covariance_and_channels_are_independent(make):
 
 @pytest.mark.parametrize("make", [dense, low_rank, marginal])
 def test_marginal_draws_have_the_variance_and_tokens_are_independent(make):
-    g, count = make(), 40_000
+    g, count = make(), 20_000
     draws = (g.rsample("marginal", torch.Size([count])) - g.mean)[..., 0].numpy()
     np.testing.assert_allclose(draws.var(0), g.variance, rtol=6 * (2 / count) ** 0.5)
     off = np.corrcoef(draws.T) - np.eye(N)
     assert np.abs(off).max() < 5 / count**0.5
-
-
-def test_dense_and_low_rank_forms_of_one_distribution_agree():
-    g, value = low_rank(), torch.randn(N, S, dtype=torch.float64)
-    same = DenseGaussian(g.mean, g.covariance)
-    torch.testing.assert_close(g.log_prob(value), same.log_prob(value))
-    torch.testing.assert_close(g.with_noise(0.3).covariance, same.with_noise(0.3).covariance)
 
 
 def test_gradients_of_density_and_draws():
@@ -98,13 +91,6 @@ def test_padded_tokens_are_absent(make):
     draw = padded.rsample("joint")
     torch.testing.assert_close(draw[padding], g.mean[padding])
     assert (draw[keep] != g.mean[keep]).all()
-
-
-def test_gradient_at_zero_variance_is_zero_not_infinite():
-    variance = torch.tensor([0.0, 1.0], requires_grad=True)
-    MarginalGaussian(torch.zeros(2, 1), variance).rsample().sum().backward()
-    assert variance.grad[0] == 0
-    assert variance.grad[1] != 0
 
 
 def test_low_rank_draws_and_densities_form_no_square_matrix():

@@ -37,8 +37,6 @@ def test_ksvd_loss_is_zero_at_the_exact_decomposition(rank):
     torch.testing.assert_close(projected.r, H_r * singular)
     assert kep_svgp.ksvd_loss(projected, singular) < 1e-24
     assert kep_svgp.ksvd_loss(projected, 1.5 * singular) > 1e-3
-    off = projected._replace(e=projected.e + 0.1)
-    assert kep_svgp.ksvd_loss(off, singular) > 1e-6
 
 
 def test_ksvd_loss_is_its_formula():
@@ -85,12 +83,6 @@ def test_landmarks_of_padded_sequences_are_those_of_the_real_tokens(n, count, of
         assert len(set(chosen.tolist())) == count
 
 
-def test_landmarks_of_no_token_are_zero():
-    chosen = kep_svgp.landmarks(torch.ones(2, 3, 1), 2, torch.tensor([[True] * 3, [False] * 3]))
-    assert not chosen[0].any()
-    assert chosen[1].all()
-
-
 def test_projections_are_their_formula_and_batch_equals_loop():
     phi_q, phi_k = features(batch=(2, 3))
     chosen = torch.randn(2, 3, 5, 4).double()
@@ -132,7 +124,7 @@ def test_mapped_draws_have_the_moments_of_the_columns(sampling, residual):
     A, W, m = (torch.randn(*shape, dtype=torch.float64, generator=generator) for shape in ((4, 2), (3, 2), (3, 2)))
     roots = torch.randn(3, 2, 2, dtype=torch.float64, generator=generator).tril()
     diagonal = torch.rand(4, 1, dtype=torch.float64, generator=generator) if residual else None
-    mapped, count = MappedGaussian(A, m, roots, W, diagonal), 50_000
+    mapped, count = MappedGaussian(A, m, roots, W, diagonal), 20_000
     torch.manual_seed(0)
     draws = mapped.rsample(sampling, torch.Size([count]))
     torch.testing.assert_close(mapped.mean, A @ m.mT @ W)

@@ -38,7 +38,7 @@ def normal(*shape, scale=1.0):
     return (scale * torch.randn(*shape, dtype=torch.float64)).requires_grad_()
 
 
-def definite(*batch, n=5):
+def definite(*batch, n=4):
     a = torch.randn(*batch, n, n, dtype=torch.float64)
     return (a @ a.mT + torch.eye(n, dtype=torch.float64)).requires_grad_()
 
@@ -55,8 +55,8 @@ def symmetric(matrix):
     return 0.5 * (matrix + matrix.mT)
 
 
-def attention_arguments():
-    return normal(2, 3, 4, 2), normal(2, 3, 5, 2), normal(2, 3, 5, 3)
+def attention_arguments(columns=2):
+    return normal(2, 2, 3, 2), normal(2, 2, 4, 2), normal(2, 2, 4, columns)
 
 
 def with_factor(function, invert=False):
@@ -77,12 +77,12 @@ def plain_solve(matrix, rhs):
 RBF = canonical("rbf")
 # name: the function, the plain formula, its arguments
 CASES = {
-    "gram": (squared_exponential, plain_gram, lambda: (normal(2, 3, 4, 2), normal(3, 5, 2))),
+    "gram": (squared_exponential, plain_gram, lambda: (normal(2, 2, 3, 2), normal(2, 4, 2))),
     "gram of one set": (squared_exponential, plain_gram, lambda: (normal(2, 4, 3),)),
     "features": (
         partial(features, RBF),
         plain_features,
-        lambda: (normal(3, 3, 2), normal(3, 3, 3), normal(2, 3, 4, 2), normal(2, 3, 2, 2)),
+        lambda: (normal(2, 3, 2), normal(2, 3, 3), normal(2, 2, 3, 2), normal(2, 2, 2, 2)),
     ),
     "features of points per sequence": (
         partial(features, canonical("rq")),
@@ -92,30 +92,30 @@ CASES = {
     "matern 5/2": (
         canonical("matern52").gram,
         lambda x, y: _matern_value(5.0 * squared_distance(x, y), 2),
-        lambda: (normal(2, 3, 4, 2), normal(3, 5, 2)),
+        lambda: (normal(2, 2, 3, 2), normal(2, 4, 2)),
     ),
-    "solve": (with_factor(solve), plain_solve, lambda: (definite(2), normal(2, 5, 3))),
+    "solve": (with_factor(solve), plain_solve, lambda: (definite(2), normal(2, 4, 3))),
     "inverse": (
         with_factor(inverse, invert=True),
-        lambda a: plain_solve(a, torch.eye(5, dtype=torch.float64).expand_as(a)),
+        lambda a: plain_solve(a, torch.eye(4, dtype=torch.float64).expand_as(a)),
         lambda: (definite(2),),
     ),
     "explained variances": (
         with_factor(explained_variances),
         lambda a, c: (c * plain_solve(a, c)).sum(-2),
-        lambda: (definite(2), normal(2, 5, 3)),
+        lambda: (definite(2), normal(2, 4, 3)),
     ),
     "kernel attention": (partial(kernel_attention, RBF), lambda x, y, v: plain_gram(x, y) @ v, attention_arguments),
-    "product": (product, torch.matmul, lambda: (normal(2, 3, 4, 5), normal(3, 5, 2))),
+    "product": (product, torch.matmul, lambda: (normal(2, 2, 3, 4), normal(2, 4, 2))),
     "quadratic forms": (
         quadratic_forms,
         lambda a, m: torch.einsum("...in,...ij,...jn->...n", a, m, a),
-        lambda: (normal(2, 3, 4, 5), normal(3, 4, 4)),
+        lambda: (normal(2, 2, 3, 4), normal(2, 3, 3)),
     ),
     "column quadratic forms": (
         lambda a, m: column_quadratic_forms(a, symmetric(m)),
         lambda a, m: torch.einsum("bhni,hcij,bhnj->bhnc", a, symmetric(m), a),
-        lambda: (normal(2, 3, 5, 4), normal(3, 2, 4, 4)),
+        lambda: (normal(2, 2, 3, 3), normal(2, 2, 3, 3)),
     ),
 }
 
@@ -181,16 +181,13 @@ def test_features_keep_no_copies_of_the_tokens():
     assert len(kept) == 6  # points and their centre, whitening, two sets of tokens and the covariance
 
 
-@pytest.mark.parametrize("columns", [1, 3, 6])
+@pytest.mark.parametrize("columns", [1, 4])
 def test_large_kernel_attention_is_the_same(columns, monkeypatch):
     monkeypatch.setattr(kernel_attention_module, "_KEPT", 0)
     own, plain, _ = CASES["kernel attention"]
-    arguments = *attention_arguments()[:2], normal(2, 3, 5, columns)
-    attended, expected = own(*arguments), plain(*arguments)
-    torch.testing.assert_close(attended, expected)
-    cotangent = torch.randn_like(attended)
-    gradients = torch.autograd.grad(attended, arguments, cotangent)
-    torch.testing.assert_close(gradients, torch.autograd.grad(expected, arguments, cotangent))
+    arguments = attention_arguments(columns)
+    torch.testing.assert_close(own(*arguments), plain(*arguments))
+    assert gradcheck(own, arguments)
     assert gradgradcheck(own, arguments)
     far = own(arguments[0] + 30.0, *arguments[1:])  # no key near: nothing is attended, nothing divides by zero
     torch.testing.assert_close(far, torch.zeros_like(far))

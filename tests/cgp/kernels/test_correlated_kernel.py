@@ -99,8 +99,8 @@ def test_batch_equals_loop(kind, batch_shape):
     torch.testing.assert_close(shared[(0,) * len(batch_shape)], full[(0,) * len(batch_shape)])
 
 
-def test_batch_members_keep_their_gradients():
-    """Stock kernels lose the gradient here (trap 2)."""
+def test_batch_members_keep_their_gradients_and_unsqueezed_matrices_their_shape():
+    """Stock kernels lose the gradient (trap 2) and give a wrong shape (trap 3)."""
     kernel = random_kernel(batch_shape=torch.Size([2]))
     x = inputs(2, 4, 2)
     for matrix in (kernel(x)[1], kernel[1](x[1]), kernel.expand_batch(3, 2)(x)[0, 1]):
@@ -108,19 +108,12 @@ def test_batch_members_keep_their_gradients():
         matrix.to_dense().sum().backward()
         gradients = [p.grad for p in kernel.parameters() if p.requires_grad]
         assert all(g is not None and g[0].abs().sum() == 0 and g[1].abs().sum() > 0 for g in gradients)
+    assert kernel(x).unsqueeze(-3).shape == (2, 1, 12, 12)
+    torch.testing.assert_close(kernel(x).unsqueeze(-3).to_dense(), kernel(x).to_dense().unsqueeze(-3))
     stock = gpytorch.kernels.RBFKernel(batch_shape=torch.Size([2])).double()
     stock(x)[1].to_dense().sum().backward()
     assert stock.raw_lengthscale.grad is None, "GPyTorch mended trap 2: BatchSafeKernel may go"
-
-
-def test_unsqueezing_a_batch_kernel_matrix():
-    """Stock kernels give a wrong shape here (trap 3)."""
-    kernel = random_kernel(batch_shape=torch.Size([2]))
-    x = inputs(2, 5, 2)
-    assert kernel(x).unsqueeze(-3).shape == (2, 1, 15, 15)
-    torch.testing.assert_close(kernel(x).unsqueeze(-3).to_dense(), kernel(x).to_dense().unsqueeze(-3))
-    stock = gpytorch.kernels.RBFKernel(batch_shape=torch.Size([2])).double()
-    assert stock(x).unsqueeze(-3).to_dense().shape != (2, 1, 5, 5), "GPyTorch mended trap 3"
+    assert stock(x).unsqueeze(-3).to_dense().shape != (2, 1, 4, 4), "GPyTorch mended trap 3"
 
 
 def test_process_as_keyword_would_be_wrong_under_transposition():
@@ -154,11 +147,6 @@ class _Call(torch.nn.Module):
 
     def forward(self):
         return self.function()
-
-
-def test_every_parameter_gets_a_gradient(kernel):
-    kernel(inputs(4, 2)).to_dense().square().sum().backward()
-    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in kernel.parameters() if p.requires_grad)
 
 
 def test_maps_of_ones_own_and_processes_with_inputs_of_different_size():
@@ -226,50 +214,14 @@ def test_samples_from_pyro_make_a_batch_kernel():
     assert kernel.pyro_sample_from_prior()(x).shape == (10, 10)
 
 
-class _MultitaskModel(gpytorch.models.ExactGP):
-    def __init__(self, x, y, likelihood):
-        super().__init__(x, y, likelihood)
-        self.mean_module = gpytorch.means.MultitaskMean(gpytorch.means.ConstantMean(), 2)
-        self.covar_module = CorrelatedKernel("matern52", 2, 1).double()
-
-    def forward(self, x):
-        return gpytorch.distributions.MultitaskMultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-
-def test_trains_in_a_multitask_exact_gp():
-    torch.manual_seed(0)
-    x = torch.linspace(0, 3, 25, dtype=torch.float64).unsqueeze(-1)
-    y = torch.cat([torch.sin(2 * x), 0.5 * torch.sin(2 * x + 0.4)], -1) + 0.02 * torch.randn(25, 2).double()
-    likelihood = gpytorch.likelihoods.MultitaskGaussianLikelihood(num_tasks=2).double()
-    model = _MultitaskModel(x, y, likelihood).double()
-    losses = _fit(model, likelihood, x, y, steps=40)
-    assert losses[-1] < losses[0] - 0.3
-    model.eval()
-    error = (model(x + 0.01).mean - y).abs().mean()
-    assert error < 0.1
-
-
-def _fit(model, likelihood, x, y, steps):
-    mll = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
-    losses = []
-    for _ in range(steps):
-        optimizer.zero_grad()
-        loss = -mll(model(x), y)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
-
-
-class _StockCases(BaseKernelTestCase):
+class TestStockCases(BaseKernelTestCase, unittest.TestCase):
     """GPyTorch's own contract. The stock cases call one kernel on inputs of several sizes; a map has one size."""
 
     dims = 2
 
     def _make(self, **kwargs):
         torch.manual_seed(3)
-        return CorrelatedKernel("rbf", self.num_processes, self.dims, **kwargs)
+        return CorrelatedKernel("rbf", 3, self.dims, **kwargs)
 
     def create_kernel_no_ard(self, **kwargs):
         self.dims = {"test_active_dims_list": 4, "test_active_dims_range": 6}.get(self._testMethodName, 2)
@@ -277,14 +229,6 @@ class _StockCases(BaseKernelTestCase):
 
     def create_kernel_ard(self, num_dims, **kwargs):
         return self._make(input_maps="diagonal", **kwargs)
-
-
-class TestStockCasesOneProcess(_StockCases, unittest.TestCase):
-    num_processes = 1
-
-
-class TestStockCasesThreeProcesses(_StockCases, unittest.TestCase):
-    num_processes = 3
 
 
 def test_maps_become_random_with_gradients():
@@ -301,3 +245,20 @@ def test_maps_become_random_with_gradients():
     random(torch.zeros(1, 1)).to_dense().sum().backward()
     assert value.grad.abs() > 0
     assert len(kernel.input_maps[1:]) == 1
+
+
+def test_one_process_has_its_own_covariance_and_shares_the_parameters(kernel):
+    x = torch.randn(5, 2).double()
+    one = kernel.process("latent")
+    torch.testing.assert_close(one(x).to_dense().detach(), torch.from_numpy(dense_oracle(kernel, 2, x, 2, x)))
+    torch.testing.assert_close(one(x, diag=True), one(x).to_dense().diagonal())
+    kernel.scales = kernel.scales.detach() * torch.tensor([1.0, 1.0, 3.0])
+    torch.testing.assert_close(one(x).to_dense().detach(), torch.from_numpy(dense_oracle(kernel, 2, x, 2, x)))
+
+
+def test_only_the_parameters_of_its_own_get_gradients():
+    kernel = random_kernel(2)
+    kernel.process(1)(torch.randn(4, 2).double()).to_dense().square().sum().backward()
+    assert kernel.input_maps[0].raw_weight.grad is None
+    assert kernel.input_maps[1].raw_weight.grad.abs().sum() > 0
+    assert kernel.raw_scales.grad[0] == 0 != kernel.raw_scales.grad[1]

@@ -80,7 +80,7 @@ def test_heterotopic_exact_gp_lets_one_process_inform_the_other():
     model = Model(x, y, likelihood, HadamardCorrelatedKernel(CorrelatedKernel("rbf", 2, 1)).double()).double()
     mll = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
-    for _ in range(150):
+    for _ in range(60):
         optimizer.zero_grad()
         loss = -mll(model(x), y)
         loss.backward()

@@ -11,9 +11,7 @@ from cgp import SGPAttention, SparseCGPAttention
 from cgp.operators import DenseCovarianceLinearOperator, LazyMultivariateNormal, shared_covariance
 
 BLOCKS = {
-    "direct": lambda: SparseCGPAttention(8, 2, num_inducing=4),
-    "latent": lambda: SparseCGPAttention(8, 2, num_inducing=4, coupling="latent"),
-    "sor": lambda: SparseCGPAttention(8, 2, num_inducing=4, approximation="sor"),
+    "low rank": lambda: SparseCGPAttention(8, 2, num_inducing=4),
     "sgpa": lambda: SGPAttention(8, 2, num_inducing=4),
 }
 

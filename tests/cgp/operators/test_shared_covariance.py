@@ -239,19 +239,6 @@ def test_gradients_of_draws_and_densities(kind):
     assert torch.autograd.gradcheck(draw, leaves)
 
 
-def test_draw_is_the_formula():
-    posterior, _ = make("low_rank", 2)
-    torch.manual_seed(5)
-    draw = normal(posterior).rsample()
-    torch.manual_seed(5)
-    epsilon_m = torch.randn(2, 1, M, S, dtype=torch.float64)
-    epsilon_n = torch.randn(2, 1, N, S, dtype=torch.float64)
-    expected = posterior.mean + (
-        posterior.root @ epsilon_m[:, 0] + posterior.diagonal.sqrt()[..., None] * epsilon_n[:, 0]
-    )
-    torch.testing.assert_close(draw, expected.mT)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_operations_keep_the_structure(kind):
     posterior, covariance = make(kind, 2)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from gpytorch.distributions import MultivariateNormal
-from gpytorch.models import ApproximateGP, ExactGP
+from gpytorch.models import ApproximateGP
 from gpytorch.variational import CholeskyVariationalDistribution, VariationalStrategy
 from scipy.stats import multivariate_normal
 
@@ -34,13 +34,6 @@ def make(x, y, num_inducing=6):
 def dense(strategy):
     """The kernel as a numpy function of two sets."""
     return lambda a, b: strategy.covar_module(a, b).to_dense().detach().numpy()
-
-
-def prior_of(strategy):
-    def forward(self, z):
-        return MultivariateNormal(strategy.mean_module(z), strategy.covar_module(z))
-
-    return forward
 
 
 def test_posterior_matches_dense_algebra():
@@ -77,11 +70,12 @@ def test_one_layer_equals_gpytorch_svgp_at_its_best_distribution():
     strategy, _ = make(x, y)
 
     class SVGP(ApproximateGP):
-        forward = prior_of(strategy)
-
         def __init__(self):
             distribution = CholeskyVariationalDistribution(6)
             super().__init__(VariationalStrategy(self, strategy.inducing_points.detach(), distribution))
+
+        def forward(self, z):
+            return MultivariateNormal(strategy.mean_module(z), strategy.covar_module(z))
 
     svgp = SVGP().double().eval()
     best = strategy._optimum(strategy._whitening())
@@ -97,23 +91,6 @@ def test_one_layer_equals_gpytorch_svgp_at_its_best_distribution():
         torch.testing.assert_close(strategy.kl_divergence(), kl, rtol=1e-5, atol=1e-5)
 
 
-def test_inducing_inputs_at_the_data_make_it_exact_regression():
-    x, y = data(12)
-    strategy, likelihood = make(x, y, num_inducing=12)
-
-    class Exact(ExactGP):
-        forward = prior_of(strategy)
-
-        def __init__(self):
-            super().__init__(x, y, likelihood)
-
-    new = torch.linspace(-2, 2, 9, dtype=torch.float64)[:, None]
-    with torch.no_grad():
-        exact, sparse = Exact().double().eval()(new), ApproximateGP(strategy)(new)
-    torch.testing.assert_close(sparse.mean, exact.mean, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(sparse.variance, exact.variance, rtol=1e-3, atol=1e-4)
-
-
 def test_correlated_processes_inform_each_other_through_one_inducing_set():
     torch.manual_seed(0)
     x, y = data(40)
@@ -124,10 +101,10 @@ def test_correlated_processes_inform_each_other_through_one_inducing_set():
     likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
     strategy = DTCVariationalStrategy(kernel, torch.linspace(-3, 3, 12).double()[:, None], rows, targets, likelihood)
     model = ApproximateGP(strategy).double()
-    optimiser = torch.optim.Adam([*model.parameters(), *likelihood.parameters()], lr=0.05)
+    optimiser = torch.optim.Adam([*model.parameters(), *likelihood.parameters()], lr=0.1)
     elbo = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=40)
     losses = []
-    for _ in range(120):
+    for _ in range(60):
         optimiser.zero_grad()
         loss = -elbo(model(rows), targets)
         loss.backward()

@@ -8,7 +8,6 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import VariationalELBO
 from gpytorch.models import ApproximateGP
 from torch import nn
-from torch.autograd import gradcheck, gradgradcheck
 from torch.distributions import MultivariateNormal, kl_divergence
 
 from cgp.variational import KernelEigenVariationalStrategy
@@ -71,8 +70,8 @@ def test_trains_alone():
     strategy = KernelEigenVariationalStrategy(features(), features(), num_features=6, rank=4, ksvd_weight=0.1)
     model, likelihood = ApproximateGP(strategy), GaussianLikelihood()
     mll = VariationalELBO(likelihood, model, num_data=40)
-    optimiser = torch.optim.Adam([*model.parameters(), *likelihood.parameters()], lr=0.03)
-    for _ in range(400):
+    optimiser = torch.optim.Adam([*model.parameters(), *likelihood.parameters()], lr=0.05)
+    for _ in range(150):
         optimiser.zero_grad()
         (-mll(model(x), y)).backward()
         optimiser.step()
@@ -89,17 +88,6 @@ def test_every_parameter_gets_a_gradient_and_the_loss_is_added():
     (-VariationalELBO(likelihood, model, num_data=5)(model(X), X[:, 0])).backward()
     assert not [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()]
     assert len(list(model.added_loss_terms())) == 1
-
-
-def test_gradients_once_and_twice():
-    strategy, x = make(residual=True).eval(), X[:2].clone().requires_grad_()
-
-    def posterior(x):
-        found = strategy(x)
-        return found.mean, found.variance, found.covariance_matrix
-
-    assert gradcheck(posterior, (x,))
-    assert gradgradcheck(posterior, (x,))
 
 
 def test_without_weight_no_loss_is_left():
