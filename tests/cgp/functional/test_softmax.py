@@ -65,14 +65,6 @@ def test_inducing_inputs_at_the_points_make_the_sparse_covariance_exact():
     torch.testing.assert_close(*covariances, rtol=1e-5, atol=1e-7)
 
 
-def test_far_queries_return_to_the_amplitude_squared():
-    block, x = make_block(SparseCGPAttention), torch.randn(1, 6, 8, dtype=torch.float64)
-    keys = torch.randn(1, 5, 8, dtype=torch.float64)
-    variance = block.token_variance(100.0 * x, keys)
-    amplitude = block.softmax.log_amplitude.exp().square().double()
-    torch.testing.assert_close(variance, amplitude[:, None].expand_as(variance))
-
-
 @pytest.mark.parametrize("kind", [CGPAttention, SparseCGPAttention])
 def test_causal_rows_equal_their_prefix(kind):
     block, x = make_block(kind), torch.randn(2, 6, 8, dtype=torch.float64)

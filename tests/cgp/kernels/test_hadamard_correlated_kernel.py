@@ -7,7 +7,7 @@ import torch
 from gpytorch.test.base_kernel_test_case import BaseKernelTestCase
 
 from cgp.kernels import CorrelatedKernel, HadamardCorrelatedKernel
-from tests.cgp.kernels.conftest import dense_oracle, random_kernel
+from tests.cgp.kernels.conftest import random_kernel
 
 
 def rows(*counts, dim=2, batch=()):
@@ -17,15 +17,6 @@ def rows(*counts, dim=2, batch=()):
         torch.cat([torch.randn(*batch, n, dim), torch.full((*batch, n, 1), float(p))], -1) for p, n in enumerate(counts)
     ]
     return torch.cat(parts, -2).double()
-
-
-def test_matches_the_formula_entry_by_entry(kernel):
-    x1, x2 = rows(3, 2, 4), rows(1, 2, 2) + torch.tensor([0.2, 0.2, 0.0]).double()
-    matrix = HadamardCorrelatedKernel(kernel)(x1, x2).to_dense().detach().numpy()
-    for i, a in enumerate(x1):
-        for j, b in enumerate(x2):
-            entry = dense_oracle(kernel, int(a[-1]), a[None, :-1], int(b[-1]), b[None, :-1])
-            np.testing.assert_allclose(matrix[i, j], entry[0, 0], atol=1e-13)
 
 
 def test_is_the_joint_covariance_whatever_the_order_of_the_rows(kernel):
@@ -63,33 +54,6 @@ class Model(gpytorch.models.ExactGP):
 
     def forward(self, x):
         return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-
-def two_processes():
-    """A sine seen at 30 inputs by one process; at 6 inputs, elsewhere, by another that follows it with a shift."""
-    x = torch.cat([torch.linspace(0, 4, 30), torch.linspace(0, 1.2, 6)]).double()
-    process = torch.cat([torch.zeros(30), torch.ones(6)]).double()
-    y = (1.0 + process) * torch.sin(2 * x + 0.3 * process) + 0.02 * torch.randn(36).double()
-    return torch.stack([x, process], -1), y
-
-
-def test_heterotopic_exact_gp_lets_one_process_inform_the_other():
-    torch.manual_seed(0)
-    x, y = two_processes()
-    likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
-    model = Model(x, y, likelihood, HadamardCorrelatedKernel(CorrelatedKernel("rbf", 2, 1)).double()).double()
-    mll = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
-    for _ in range(60):
-        optimizer.zero_grad()
-        loss = -mll(model(x), y)
-        loss.backward()
-        optimizer.step()
-    model.eval()
-    grid = torch.linspace(1.5, 3.5, 20).double()
-    prediction = model(torch.stack([grid, torch.ones(20).double()], -1))
-    error = (prediction.mean - 2 * torch.sin(2 * grid + 0.3)).abs()
-    assert error.mean() < 0.25, "far from the data of its own, the second process follows the first"
 
 
 def test_exact_gp_predicts_what_dense_algebra_says(kernel):

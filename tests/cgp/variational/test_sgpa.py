@@ -111,7 +111,7 @@ def test_trains_alone_towards_the_exact_posterior(name):
         return loss.detach()
 
     before = float(closure())
-    for _ in range(4):
+    for _ in range(2):
         optimiser.step(closure)
     assert float(closure()) < before - 1.0
     with torch.no_grad():
