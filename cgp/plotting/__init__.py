@@ -5,7 +5,7 @@ subfigure); without it they open a figure of the right size. Save with ``ax.figu
 """
 
 from cgp.plotting.attention import attention_matrix
-from cgp.plotting.calibration import interval_coverage, pit_histogram, reliability_diagram, risk_coverage
+from cgp.plotting.calibration import interval_coverage, reliability_diagram, risk_coverage
 from cgp.plotting.curves import curves, uncertainty_histograms
 from cgp.plotting.images import example_gallery, variance_map, variance_maps
 from cgp.plotting.regression import posterior_bands
@@ -20,7 +20,6 @@ __all__ = [
     "curves",
     "example_gallery",
     "interval_coverage",
-    "pit_histogram",
     "posterior_bands",
     "reliability_diagram",
     "risk_coverage",

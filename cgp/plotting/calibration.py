@@ -23,7 +23,7 @@ from cgp.plotting.style import (
     styled,
 )
 
-__all__ = ["interval_coverage", "pit_histogram", "reliability_diagram", "risk_coverage"]
+__all__ = ["interval_coverage", "reliability_diagram", "risk_coverage"]
 
 
 @styled
@@ -194,44 +194,4 @@ def interval_coverage(cumulative: Mapping[str, Any], *, ax: Axes | None = None) 
     ax.set(xlabel="Promised share", ylabel="Share inside the interval", xlim=(0, 1), ylim=(0, 1.005))
     percent(ax.xaxis, ax.yaxis)
     place_legend(ax, outside=outside)
-    return ax
-
-
-@styled
-def pit_histogram(cumulative: Any, *, bins: int = 10, ax: Axes | None = None) -> Axes:
-    """Histogram of the probability-integral transform: flat if the predictive distribution is right.
-
-    A hump means too wide, a valley too narrow, a slope a bias. The shade holds 95 % of the bars of a flat one.
-
-    Args:
-        cumulative: The predictive distribution function at the observation, F(y), (N,).
-        bins: Number of bars.
-        ax: Axes to draw in; without, a new figure of one column.
-
-    Returns:
-        The axes.
-
-    Raises:
-        ValueError: If there is no bar, or a value lies outside [0, 1].
-
-    Source:
-        Gneiting, Balabdaoui & Raftery (2007), Probabilistic forecasts, calibration and sharpness, section 3.1.
-
-    Example:
-        >>> from matplotlib.figure import Figure
-        >>> ax = pit_histogram([0.1, 0.4, 0.6, 0.9], bins=2, ax=Figure().add_subplot())
-        >>> [bar.get_height().item() for bar in ax.patches[-2:]]
-        [1.0, 1.0]
-    """
-    if bins < 1:
-        raise ValueError(f"bins must be at least 1, got {bins}")
-    cumulative = as_fractions(cumulative, "cumulative")
-    ax = new_axes(ax)
-    density = np.histogram(cumulative, bins, (0, 1))[0] * bins / len(cumulative)
-    # Two standard deviations of a binomial count, the normal approximation of its central 95 %.
-    spread = 1.96 * np.sqrt((1 - 1 / bins) * bins / len(cumulative))
-    ax.axhspan(max(0.0, 1 - spread), 1 + spread, color=PALE, lw=0, zorder=0)
-    ax.axhline(1, color=GREY, ls=(0, (4, 2)), lw=0.9)
-    ax.bar((np.arange(bins) + 0.5) / bins, density, 1 / bins, color=PALETTE[0], edgecolor="white", lw=0.6, zorder=2)
-    ax.set(xlabel="F(y)", ylabel="Density", xlim=(0, 1))
     return ax

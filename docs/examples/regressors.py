@@ -15,7 +15,7 @@ import torch
 from matplotlib import cbook
 from scipy.stats import norm
 
-from cgp.plotting import curves, interval_coverage, pit_histogram, posterior_bands
+from cgp.plotting import curves, interval_coverage, posterior_bands
 from cgp.regression import CorrelatedGPRegressor
 
 # %%
@@ -64,10 +64,6 @@ for name, m, s in (("both", mean[hidden, 1], sd[hidden, 1]), ("alone", mean_alon
 both = norm.cdf(truth, mean[hidden, 1], sd[hidden, 1])
 single = norm.cdf(truth, mean_alone[hidden], sd_alone[hidden])
 interval_coverage({"both indices": both, "alone": single})
-
-# %%
-
-pit_histogram(both, bins=8)
 
 # %%
 # The covariance between the indices

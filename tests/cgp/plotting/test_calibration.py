@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from cgp.model.metrics import aurc
-from cgp.plotting import interval_coverage, pit_histogram, reliability_diagram, risk_coverage
+from cgp.plotting import interval_coverage, reliability_diagram, risk_coverage
 from experiments.evaluation import reliability_bins
 
 
@@ -84,13 +84,6 @@ def test_coverage_counts_what_lies_inside():
     assert sure.get_ydata()[-1] == 1
 
 
-def test_pit_bars_are_densities():
-    ax = pit_histogram([0.05, 0.1, 0.3, 0.9], bins=4)
-    assert [bar.get_height() for bar in ax.patches[-4:]] == [2, 1, 0, 1]
-    flat = ax.patches[0].get_extents().transformed(ax.transData.inverted())
-    assert flat.y1 == pytest.approx(1 + 1.96 * np.sqrt(0.75 * 4 / 4))
-
-
 @pytest.mark.parametrize(
     ("draw", "message"),
     [
@@ -106,7 +99,6 @@ def test_pit_bars_are_densities():
         (lambda: risk_coverage({"a": ([0.1, 0.2], [1])}), r"predictions\['a'\]\[1\] must have shape \(2,\)"),
         (lambda: interval_coverage({}), "cumulative must be a non-empty mapping"),
         (lambda: interval_coverage({"a": [1.2]}), r"must lie in \[0, 1\], got \[1.2, 1.2\]"),
-        (lambda: pit_histogram([0.5], bins=0), "bins must be at least 1, got 0"),
     ],
 )
 def test_refuses(draw, message):
