@@ -197,9 +197,9 @@ class _Runs:
         self.inputs, self.output = inputs, output
         self.prefix = SharedPrefix(model)
         self.prefix.set_sampling("mean")
-        self.mean = self.prefix.record(self._logits)
+        self.mean = self.prefix.run(self._logits)
         self.prefix.set_sampling(mode)
-        self.posterior = self.prefix.keep_posterior()
+        self.posterior = self.prefix.posterior
         # The twin's own parameters: those of the model are shared.
         first = set() if self.posterior is None else {id(m) for m in self.prefix.first.modules()}
         owners = [m for m in self.prefix.model.modules() if has_amplitude(m) and id(m) not in first]
@@ -214,7 +214,7 @@ class _Runs:
         found = []
         for seed, sign in noises:
             with noise(seed, sign):
-                found.append(self.prefix.again(self._logits))
+                found.append(self.prefix.run(self._logits))
         return torch.stack(found)
 
     def _logits(self, model: nn.Module) -> Tensor:

@@ -153,6 +153,4 @@ class Objective(nn.Module):
             yield from (run(self.model) for _ in range(self.num_samples))
             return
         prefix = SharedPrefix(self.model, training=True)
-        yield prefix.record(run)
-        prefix.keep_posterior()
-        yield from (prefix.again(run) for _ in range(self.num_samples - 1))
+        yield from (prefix.run(run) for _ in range(self.num_samples))

@@ -215,23 +215,38 @@ class _Moments:
 def _draw(model: nn.Module, inputs: Any, noises: list[tuple[int, float]], mode: str, moments: _Moments) -> None:
     """Run the draws of one batch."""
     prefix = SharedPrefix(model)
+
+    def call(model: nn.Module) -> Any:
+        return call_model(model, inputs)
+
     moments.is_stochastic = bool(prefix.blocks)
-    prefix.set_sampling("mean")
-    measured = {name: _Measured(block) for name, block in prefix.blocks.items() if moments.keep_variance}
-    for attend in measured.values():
-        vars(attend.block)["attend"] = attend
-    mean = prefix.record(lambda m: call_model(m, inputs))
     if not prefix.blocks:
-        moments.add(mean)
+        moments.add(prefix.run(call))
         return
-    for attend in measured.values():
-        vars(attend.block).pop("attend")
-    moments.variances = {name: found.variance for name, found in measured.items() if found.variance is not None}
+    if moments.keep_variance and len(prefix.blocks) > 1:
+        moments.variances = _variances(prefix, call)
     prefix.set_sampling(mode)
-    prefix.keep_posterior()
     for seed, sign in noises:
         with noise_source(seed, sign):
-            moments.add(prefix.again(lambda m: call_model(m, inputs)))
+            moments.add(prefix.run(call))
+    if moments.keep_variance and not moments.variances:
+        moments.variances = _variances(prefix, call)
+
+
+def _variances(prefix: SharedPrefix, call: Callable[[nn.Module], Any]) -> dict[str, Tensor]:
+    """Variance of each token in each stochastic block, given the mean of the layers below."""
+    kept = prefix.posterior
+    if kept is not None and kept.posterior is not None and len(prefix.blocks) == 1:  # nothing random lies below
+        with full_precision(model_device(prefix.model)):
+            return dict.fromkeys(prefix.blocks, kept.posterior.variance)
+    prefix.set_sampling("mean")
+    measured = {name: _Measured(block) for name, block in prefix.blocks.items()}
+    for attend in measured.values():
+        vars(attend.block)["attend"] = attend
+    prefix.run(call)
+    for attend in measured.values():
+        vars(attend.block).pop("attend")
+    return {name: found.variance for name, found in measured.items() if found.variance is not None}
 
 
 class _Measured:

@@ -86,10 +86,11 @@ class SharedPrefix:
 
     The modules that finish before the first stochastic block attends give the same in every draw. They are found
     during the first run, whatever the model; their outputs are kept, and later runs take them instead of computing
-    them again. So is the first block's posterior.
+    them again. So is the first block's posterior, unless the block attends to something else each time.
 
-    It acts on a twin of the model. The inputs must be the same in every run. If a kept output is changed in place
-    later in the run, nothing is shared (``shares`` is False).
+    It acts on a twin of the model. The inputs must be the same in every run, and the first block's scales; gradients
+    of several runs are to be taken in one backward pass. If a kept output is changed in place later in the run, nothing
+    is shared (``shares`` is False).
 
     Args:
         model: any module.
@@ -100,16 +101,17 @@ class SharedPrefix:
         >>> from cgp import SparseCGPAttention
         >>> prefix = SharedPrefix(nn.Sequential(nn.Linear(8, 8), SparseCGPAttention(8, 2)))
         >>> x = torch.zeros(1, 3, 8)
-        >>> expected = prefix.record(lambda model: model(x))
-        >>> torch.equal(prefix.again(lambda model: model(x)), expected)
+        >>> first, second = (prefix.run(lambda model: model(x)) for _ in range(2))
+        >>> torch.equal(first, second)
         True
     """
 
     def __init__(self, model: nn.Module, *, training: bool = False) -> None:
         self.model = twin(model)
         self.shares = False
-        self.first: Any = None  # the first stochastic block, if its posterior can be kept
-        self._queues: list[_Replay] = []
+        self.posterior: KeptPosterior | None = None  # the first block's
+        self.first: Any = None  # that block
+        self._queues: list[_Replay] | None = None  # of modules that are not run again; None before the first run
         for module in self.model.modules():
             # Not .eval(): libraries override it to rewrite weights, which the twin shares.
             if not training and not isinstance(module, torch.jit.ScriptModule):
@@ -124,36 +126,23 @@ class SharedPrefix:
         for block in self.blocks.values():
             block.sampling = mode
 
-    def record(self, run: Callable[[nn.Module], T]) -> T:
-        """What ``run(model)`` returns, having kept what comes before the first stochastic block attends."""
+    def run(self, call: Callable[[nn.Module], T]) -> T:
+        """What ``call(model)`` returns; from the second time on, run from the first stochastic block on."""
+        if self._queues is None:
+            return self._record(call)
+        for replay in self._queues:
+            replay.restart()
+        return call(self.model)
+
+    def _record(self, call: Callable[[nn.Module], T]) -> T:
         recorder = _Recorder(self.model, list(self.blocks.values()))
         with recorder.watching():
-            result = run(self.model)
-        self.shares = recorder.first is not None and all(call.untouched() for call in recorder.finished)
+            result = call(self.model)
+        self._queues = []
+        self.shares = recorder.first is not None and all(done.untouched() for done in recorder.finished)
         if self.shares:
             self._replay(recorder)
         return result
-
-    def again(self, run: Callable[[nn.Module], T]) -> T:
-        """What ``run(model)`` returns on the same inputs, run from the first stochastic block on."""
-        for replay in self._queues:
-            replay.restart()
-        return run(self.model)
-
-    def keep_posterior(self) -> KeptPosterior | None:
-        """Compute the first block's posterior in the next run only, and draw from it from then on.
-
-        Its scales must not change meanwhile; gradients of draws from it are to be taken in one backward pass.
-
-        Returns:
-            What stands for the block's ``gaussian``; None if the block attends to something else each time.
-        """
-        first = self.first
-        if not hasattr(first, "gaussian"):
-            return None
-        kept = KeptPosterior(type(first).gaussian.__get__(first))
-        _override(first, "gaussian", kept)
-        return kept
 
     def _replay(self, recorder: _Recorder) -> None:
         outputs: dict[nn.Module, list[Any]] = {}
@@ -161,12 +150,16 @@ class SharedPrefix:
             outputs.setdefault(call.module, []).append(call.output)
         for module, kept in outputs.items():
             replay = _Replay(module.forward, kept)
+            assert self._queues is not None
             self._queues.append(replay)
             _override(module, "forward", replay)
         if len(recorder.seen) == 1:  # a shared block attends to something else the second time
             self.first, (tokens,) = recorder.first, recorder.seen
             if hasattr(self.first, "project"):
-                _override(recorder.first, "project", lambda *args, **options: tokens)
+                _override(self.first, "project", lambda *args, **options: tokens)
+            if hasattr(self.first, "gaussian"):
+                self.posterior = KeptPosterior(self.first.gaussian, recorder.posterior)
+                _override(self.first, "gaussian", self.posterior)
 
 
 class _Call:
@@ -189,12 +182,14 @@ class _Recorder:
         self.open: list[list[_Call]] = [[]]  # the finished calls inside each call that is under way
         self.finished: list[_Call] = []
         self.first: nn.Module | None = None
-        self.seen: list[Any] = []  # what the first block attends to, one a call
+        self.seen: list[Any] = []  # what the first block attends to, one per call
+        self.posterior: Any = None  # of the first block, if the run asked for it
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         wrapped: list[tuple[Any, str, Callable[..., Any]]] = [(m, "forward", self._call) for m in self.modules]
         wrapped += [(b, name, self._attend) for b in self.blocks for name in ("attend", "project") if hasattr(b, name)]
+        wrapped += [(b, "gaussian", self._condition) for b in self.blocks if hasattr(b, "gaussian")]
         before = [(module, name, vars(module).get(name)) for module, name, _ in wrapped]
         for module, name, wrapper in wrapped:
             _override(module, name, functools.partial(wrapper, module, name, getattr(module, name)))
@@ -225,6 +220,12 @@ class _Recorder:
             self.seen.append(result)
         return result
 
+    def _condition(self, block: Any, _: str, gaussian: Callable[..., Any], tokens: Any) -> Any:
+        posterior = gaussian(tokens)
+        if block is self.first:
+            self.posterior = posterior
+        return posterior
+
     def _start(self, block: nn.Module) -> None:
         if self.first is None:
             self.first = block
@@ -252,11 +253,11 @@ class KeptPosterior:
         factor: by which the standard deviations are multiplied; draws are those of an amplitude so much larger.
     """
 
-    def __init__(self, compute: Callable[..., Any]) -> None:
-        self.compute, self.posterior, self.factor = compute, None, 1.0
+    def __init__(self, compute: Callable[..., Any], posterior: Any = None) -> None:
+        self.compute, self.posterior, self.factor = compute, posterior, 1.0
 
     def __call__(self, tokens: Any) -> Any:
-        """The posterior of the first call, whatever the tokens."""
+        """The posterior that is given or, else, of the first call, whatever the tokens."""
         if self.posterior is None:
             self.posterior = self.compute(tokens)
         return self.posterior if self.factor == 1.0 else _Scaled(self.posterior, self.factor)

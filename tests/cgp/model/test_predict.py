@@ -109,7 +109,7 @@ def test_layers_below_run_once(make):
     count(norms[0], "below")
     count(norms[-1], "above")
     predict(model, host.inputs, 6, output=classify)
-    assert calls == {"below": 1, "above": 7}
+    assert calls == {"below": 1, "above": 6}  # the first draw is the run that is recorded
 
 
 def test_token_variance_is_the_blocks_on_the_mean_path():
