@@ -1,13 +1,14 @@
 """Mutation testing: small changes to the library that the tests must notice.
 
-``python -m tests.mutants --sample 200`` draws mutants of the formulas, blocks, model and conversion code, runs the
-tests of the mutated room against each, and writes the survivors with their lines to ``mutants.md``.
+``python -m tests.mutants --sample 200`` draws mutants of the formulas, blocks, model and conversion code, runs against
+each the tests that execute its line, fastest first, and writes the survivors with their lines to ``mutants.md``.
 """
 
 import argparse
 import ast
 import copy
 import io
+import json
 import multiprocessing
 import os
 import random
@@ -15,20 +16,26 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-ALSO = {  # besides the tests of the room itself
-    "functional": ("tests/cgp/attention", "tests/equivalence", "tests/cgp/variational"),
-    "attention": ("tests/equivalence",),
-    "model": ("tests/cgp/conversion",),
-    "conversion": (),
-}
-LIBRARIES = ("torch", "gpytorch", "sklearn", "scipy.linalg")  # not pytest and hypothesis: they must be imported afresh
+ROOMS = ("functional", "attention", "model", "conversion")
+TESTS = (*(f"cgp/{room}" for room in ROOMS), "tests/cgp", "tests/equivalence")
+FIRST = 40  # tests that are tried before all others: most mutants die of one of them
+LIBRARIES = (
+    "torch",
+    "gpytorch",
+    "sklearn",
+    "scipy.linalg",
+    "transformers",
+    "timm",
+    "torchvision",
+)  # not pytest and hypothesis: they must be imported afresh
 SECONDS = 600
 
 SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
@@ -47,17 +54,22 @@ class Mutant(NamedTuple):
     line: int
     what: str
     source: str
+    lines: tuple[int, ...] = ()  # any of which shows that a test runs it
 
 
 def mutants(path: str) -> Iterator[Mutant]:
     """Every mutant of a file: one operator, constant or reduction changed."""
     tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    statement = {
+        id(child): node.lineno for node in ast.walk(tree) if isinstance(node, ast.stmt) for child in ast.walk(node)
+    }
     left_out = {id(child) for node in ast.walk(tree) if _is_left_out(node) for child in ast.walk(node)}
     for index, node in enumerate(ast.walk(tree)):
         if id(node) not in left_out and (what := _describe(node)) is not None:
             changed = copy.deepcopy(tree)
             _change(next(n for i, n in enumerate(ast.walk(changed)) if i == index))
-            yield Mutant(path, getattr(node, "lineno", 0), what, ast.unparse(changed))
+            lines = (statement[id(node)], *range(node.lineno, node.end_lineno + 1))
+            yield Mutant(path, node.lineno, what, ast.unparse(changed), lines)
 
 
 def _is_left_out(node: ast.AST) -> bool:
@@ -119,34 +131,96 @@ def _change(node: ast.AST) -> None:
         node.body, node.orelse = node.orelse, node.body
 
 
-def tests_of(path: str) -> list[str]:
-    """The file's doctests, the tests that bear its name, those of its room, then those of the rooms above."""
-    room, stem = Path(path).parts[1], Path(path).stem
-    own = sorted(str(p.relative_to(ROOT)) for p in ROOT.glob(f"tests/cgp/{room}/test_*{stem}*.py"))
-    named = [path, *own, f"tests/cgp/{room}", *ALSO[room]]
-    return [name for name in dict.fromkeys(named) if (ROOT / name).exists()]
+class Recorder:
+    """Plugin of pytest that notes which test executes which line of the library, and for how long each runs."""
+
+    def __init__(self) -> None:
+        import coverage
+
+        self.coverage = coverage.Coverage(data_file=None, source=[str(ROOT / "cgp")], config_file=False)
+        self.seconds: dict[str, float] = defaultdict(float)
+
+    def pytest_sessionstart(self) -> None:
+        self.coverage.start()
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self.coverage.switch_context(nodeid)
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        self.seconds[report.nodeid] += report.duration
+
+    def found(self) -> dict[str, dict[int, list[str]]]:
+        """Per file and line the tests that execute it, fastest first."""
+        self.coverage.stop()
+        data = self.coverage.get_data()
+        return {
+            str(Path(path).relative_to(ROOT)): {
+                line: sorted(filter(None, tests), key=self.seconds.__getitem__)
+                for line, tests in data.contexts_by_lineno(path).items()
+            }
+            for path in data.measured_files()
+        }
 
 
-def is_killed(mutant: Mutant) -> bool:
+def coverage_of_tests() -> dict[str, dict[str, list[str]]]:
+    """Run the tests on the library as it is; per file and line the tests that execute it."""
+    with tempfile.NamedTemporaryFile() as file:
+        process = _fork(_record, Path(file.name))
+        process.join()
+        if process.exitcode != 0:
+            raise SystemExit("the tests fail without a mutant")
+        return json.loads(Path(file.name).read_text(encoding="utf-8"))
+
+
+def _record(file: Path) -> None:
+    recorder = Recorder()
+    status = _run_tests(ROOT, TESTS, plugins=[recorder])
+    file.write_text(json.dumps(recorder.found()), encoding="utf-8")
+    os._exit(status)
+
+
+def tests_of(mutant: Mutant, covered: dict[str, dict[str, list[str]]]) -> list[str]:
+    """The tests that execute the mutated lines, fastest first; all of the room where only an import does."""
+    lines = covered.get(mutant.path, {})
+    tests = list(dict.fromkeys(test for line in mutant.lines for test in lines.get(str(line), ())))
+    room = Path(mutant.path).parts[1]
+    return tests or [mutant.path, f"tests/cgp/{room}"]
+
+
+def is_killed(mutant: Mutant, tests: list[str]) -> bool:
     """Whether a test fails, or the tests do not end in time, on a copy of the checkout with the mutant in it."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         target = Path(folder) / "checkout"
         ignored = shutil.ignore_patterns(".*", "runs", "docs", "__pycache__", "*.egg-info", "build")
         shutil.copytree(ROOT, target, ignore=ignored)
         (target / mutant.path).write_text(mutant.source, encoding="utf-8")
-        process = multiprocessing.get_context("fork").Process(target=_run_tests, args=(target, tests_of(mutant.path)))
-        process.start()
-        process.join(SECONDS)
-        if process.is_alive():
-            process.kill()
-            process.join()
-            return True
-        if process.exitcode not in (0, 1, 2):  # passed, failed, could not be imported
-            raise RuntimeError(f"pytest ended with {process.exitcode} on {mutant.path}:{mutant.line} {mutant.what}")
-        return process.exitcode != 0
+        for some in (tests[:FIRST], tests[FIRST:]):
+            if not some:
+                continue
+            process = _fork(_exit_with_tests, target, some)
+            process.join(SECONDS)
+            if process.is_alive():
+                process.kill()
+                process.join()
+                return True
+            if process.exitcode not in (0, 1, 2, 4, 5):  # passed, failed, not importable, a test is not there, no tests
+                raise RuntimeError(f"pytest ended with {process.exitcode} on {mutant.path}:{mutant.line} {mutant.what}")
+            if process.exitcode not in (0, 5):
+                return True
+        return False
 
 
-def _run_tests(target: Path, tests: list[str]) -> None:
+def _fork(function: Callable[..., None], *arguments: object) -> multiprocessing.Process:
+    process = multiprocessing.get_context("fork").Process(target=function, args=arguments)
+    process.start()
+    return process
+
+
+def _exit_with_tests(target: Path, tests: Sequence[str]) -> None:
+    os._exit(_run_tests(target, tests))
+
+
+def _run_tests(target: Path, tests: Sequence[str], plugins: Sequence[object] = ()) -> int:
     import pytest
 
     os.chdir(target)
@@ -154,8 +228,7 @@ def _run_tests(target: Path, tests: list[str]) -> None:
     for name in [name for name in sys.modules if name.split(".")[0] in ("cgp", "models", "experiments", "tests")]:
         del sys.modules[name]
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-        status = pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests])
-    os._exit(int(status))
+        return int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests], plugins=plugins))
 
 
 def main() -> int:
@@ -169,16 +242,14 @@ def main() -> int:
     os.environ |= {"CI": "true", "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
     for library in LIBRARIES:
         __import__(library)
-    paths = sorted(str(p.relative_to(ROOT)) for room in ALSO for p in (ROOT / "cgp" / room).rglob("*.py"))
+    paths = sorted(str(p.relative_to(ROOT)) for room in ROOMS for p in (ROOT / "cgp" / room).rglob("*.py"))
     everything = [mutant for path in paths for mutant in mutants(path)]
     chosen = random.Random(options.seed).sample(everything, min(options.sample, len(everything)))
-    for room in {Path(mutant.path).parts[1] for mutant in chosen}:
-        path = next(mutant.path for mutant in chosen if Path(mutant.path).parts[1] == room)
-        if is_killed(Mutant(path, 0, "unchanged", (ROOT / path).read_text(encoding="utf-8"))):
-            raise SystemExit(f"the tests of cgp/{room} fail without a mutant")
+    covered = coverage_of_tests()
     start, survivors = time.monotonic(), []
     with ThreadPoolExecutor(options.jobs) as pool:
-        for number, (mutant, killed) in enumerate(zip(chosen, pool.map(is_killed, chosen), strict=True), start=1):
+        fates = pool.map(lambda mutant: is_killed(mutant, tests_of(mutant, covered)), chosen)
+        for number, (mutant, killed) in enumerate(zip(chosen, fates, strict=True), start=1):
             fate = "killed  " if killed else "SURVIVED"
             print(f"{number}/{len(chosen)} {fate} {mutant.path}:{mutant.line} {mutant.what}", flush=True)
             survivors += [] if killed else [mutant]
