@@ -39,19 +39,15 @@ def test_parts_are_a_partition_of_the_size_of_the_protocol(root, options, sizes)
     assert sorted(ids.tolist()) == list(range(100))
 
 
-def test_the_official_test_part_is_the_dev_file_in_its_order(root):
-    splits = load(config(root, split="official"), seed=3)
-    assert splits.test.ids.tolist() == list(range(50, 100))
-    assert splits.test.labels.tolist() == list(read_cola(root, unchecked=True)["in_domain_dev"].labels)
-
-
-def test_labels_belong_to_their_texts(root):
+def test_labels_belong_to_their_texts_and_the_official_test_part_is_the_dev_file(root):
     (root / "cola" / "raw" / "in_domain_train.tsv").write_text(
         "".join(f"x\t{n % 2}\t\t{'good ' * (n % 2)}word{'a' * n} word{'a' * n}\n" for n in range(50)), encoding="utf-8"
     )
     splits = load(config(root, split="official", min_count=1), seed=0)
     lengths = (~splits.train.inputs["padding_mask"]).sum(-1)
     assert torch.equal(lengths - 2, splits.train.labels)
+    assert splits.test.ids.tolist() == list(range(50, 100))
+    assert splits.test.labels.tolist() == list(read_cola(root, unchecked=True)["in_domain_dev"].labels)
 
 
 def test_the_split_is_the_same_for_every_seed_unless_it_is_to_follow_it(root):
