@@ -69,6 +69,7 @@ def trainings(steps: int, fast_steps: int) -> Iterator[Training]:
     for block in BLOCKS:
         yield Training(block, "lr 1e-3", steps)
         yield Training(block, "lr 1e-1", fast_steps, 1e-1)
+        yield Training(block, "lr 1", fast_steps // 3, 1.0)
         yield Training(block, "12 layers", fast_steps, depth=12)
         yield Training(block, "bfloat16", fast_steps, dtype=torch.bfloat16)
     for block in ("sparse CGP direct", "SGPA", "KEP-SVGP"):
