@@ -168,7 +168,7 @@ def coverage_of_tests() -> dict[str, dict[str, list[str]]]:
         process = _fork(_record, Path(file.name))
         process.join()
         if process.exitcode != 0:
-            raise SystemExit("the tests fail without a mutant")
+            raise SystemExit("the tests fail without a mutant, as above")
         return json.loads(Path(file.name).read_text(encoding="utf-8"))
 
 
@@ -227,8 +227,11 @@ def _run_tests(target: Path, tests: Sequence[str], plugins: Sequence[object] = (
     sys.path[:] = [str(target), *(entry for entry in sys.path if Path(entry or ".").resolve() != ROOT)]
     for name in [name for name in sys.modules if name.split(".")[0] in ("cgp", "models", "experiments", "tests")]:
         del sys.modules[name]
-    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-        return int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests], plugins=plugins))
+    with redirect_stdout(io.StringIO()) as output, redirect_stderr(output):
+        status = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests], plugins=plugins))
+    if plugins and status:
+        print(output.getvalue()[-4000:])  # of tests that must pass
+    return status
 
 
 def main() -> int:
