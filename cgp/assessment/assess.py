@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from cgp.conversion import convert
+from cgp.conversion.convert import convert
 from cgp.model import metrics
 from cgp.model.amplitudes import COARSE, TEMPERATURES, AmplitudeSearch, LabelScores, chosen, has_amplitude, tune
 from cgp.model.blocks import attention_blocks

@@ -1,9 +1,8 @@
 """Gaussian-process posteriors around the attention of existing models: torchvision, timm, transformers, torch, own."""
 
 from .convert import convert
-from .description import describe
 from .heads import ConvertedHeads, HostAttention
-from .sites import attention_sites
+from .sites import attention_sites, describe
 from .storage import from_pretrained, save_pretrained
 
 __all__ = [

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from cgp.model.inducing import initialize_inducing
+from cgp.model.predict import logit_temperature, set_logit_temperature
 from cgp.model.twin import twin
 
 from .heads import ConvertedHeads
@@ -42,8 +43,8 @@ def convert(
     so that in eval mode the converted model predicts as the original does, and draws (``cgp.predict``) vary around it.
 
     Args:
-        model: any module whose attention calls ``F.scaled_dot_product_attention`` (timm, transformers with
-            ``attn_implementation="sdpa"``, one's own) or is ``nn.MultiheadAttention`` (torch, torchvision).
+        model: any module with softmax attention: calls of ``F.scaled_dot_product_attention``,
+            ``nn.MultiheadAttention``, or a product of queries and keys, a softmax and a product with values by hand.
         method: "cgp" (exact) or "sparse_cgp" (through inducing inputs, which are chosen from ``inputs``).
         layers: "last", "all", or indices into the model's attention layers as :func:`cgp.describe` numbers them
             (negative ones count from the end).
@@ -71,7 +72,7 @@ def convert(
         >>> torch.allclose(converted(x), encoder(x), atol=1e-5)
         True
     """
-    _check_method(method, num_inducing, inputs)
+    _check(method, num_inducing, inputs)
     copy = twin(model)
     chosen = chosen_sites(copy, layers, strict=strict)
     size = (num_inducing or 16) if method == "sparse_cgp" else None
@@ -82,12 +83,13 @@ def convert(
     for site, own in zip(chosen, heads, strict=True):
         put_heads(site, own)
     leave_nested_tensors(copy)
+    set_logit_temperature(copy, logit_temperature(model))
     if size is not None:
         initialize_inducing(copy, inputs, heads)
     return copy
 
 
-def _check_method(method: str, num_inducing: int | None, inputs: Any) -> None:
+def _check(method: str, num_inducing: int | None, inputs: Any) -> None:
     if method not in METHODS:
         raise ValueError(f"method: expected one of {METHODS}, got {method!r}")
     if method == "cgp" and num_inducing is not None:
@@ -105,7 +107,7 @@ def chosen_sites(model: nn.Module, layers: str | Sequence[int], *, strict: bool)
     able = [site for site in asked if site.state == "softmax"]
     if strict and len(able) < len(asked):
         unable = (site for site in asked if site not in able)
-        left = "\n".join(f"  {site.path or 'the model'} ({_kind(site)}): {_why(site)}" for site in unable)
+        left = "\n".join(f"  {site.path or 'the model'} ({_kind(site)}): {site.reason}" for site in unable)
         raise ValueError(
             f"layers: expected attention that can be converted, got {len(asked) - len(able)} of {len(asked)} that "
             f"cannot (strict=False leaves them as they are):\n{left}"
@@ -144,7 +146,3 @@ def leave_nested_tensors(model: nn.Module) -> None:
 
 def _kind(site: Site) -> str:
     return f"{type(site.module).__module__}.{type(site.module).__qualname__}"
-
-
-def _why(site: Site) -> str:
-    return {"converted": "converted already", "native": "a Gaussian-process block already"}.get(site.state, site.reason)

@@ -38,7 +38,7 @@ class HostAttention(NamedTuple):
         k: keys, ``(*batch, h or a divisor of it, Nk, s)``.
         mask: as of ``scaled_dot_product_attention``: True = attended, or an additive bias; or None.
         is_causal: whether query i sees the keys up to i.
-        scale: of the scores; None is :math:`s^{-1/2}`.
+        scale: of the scores, a number or one per head, ``(h, 1, 1)``; None is :math:`s^{-1/2}`.
         is_self: whether the queries are the last of the keys' tokens.
     """
 
@@ -47,7 +47,7 @@ class HostAttention(NamedTuple):
     k: Tensor
     mask: Tensor | None = None
     is_causal: bool = False
-    scale: float | None = None
+    scale: float | Tensor | None = None
     is_self: bool = True
 
 
@@ -94,6 +94,7 @@ class ConvertedHeads(StochasticHeads):
         self.num_heads = num_heads
         self.path = ""  # in the model, for messages
         self.register_buffer("layer", torch.tensor(0))  # among the model's attention layers: names change on disk
+        self.register_buffer("cgp_temperature", torch.tensor(1.0))  # of the model's logits, for cgp.predict
         self.raw_noise = nn.Parameter(torch.full((num_heads,), math.log(math.expm1(noise - 0.5 * _MIN_NOISE))))
         self.log_amplitude = nn.Parameter(torch.full((num_heads,), math.log(amplitude)))
         self.log_lengthscale = nn.Parameter(torch.full((num_heads,), math.log(lengthscale)))

@@ -1,9 +1,12 @@
-"""Every attention of a model: what can be converted, what is converted, and what cannot be reached and why."""
+"""Every attention of a model: what can be converted, what is converted, what cannot be reached and why."""
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
+import re
+import textwrap
 import types
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -12,13 +15,16 @@ from torch import nn
 
 from cgp.attention import Attention, StochasticHeads
 
-from .hooks import attends_eagerly, is_attached
+from .by_hand import PRODUCTS
+from .heads import ConvertedHeads
+from .hooks import is_attached
 
-__all__ = ["Site", "attention_sites"]
+__all__ = ["Site", "attention_sites", "describe"]
 
 _HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads", "num_head", "num_attn_heads")
-_MAPS = {"qkv", "qk", "q", "k", "kv", "query", "key", "q_proj", "k_proj", "to_q", "to_k", "to_qkv", "Wqkv"}
-_DEPTH = 3  # of helper functions that are read for the call
+_CALLS = {"scaled_dot_product_attention", "multi_head_attention_forward"}
+_BY_HAND = re.compile("p.*s.*p")  # products and a softmax, in the order of the source
+_DEPTH = 3  # of functions that are read for the call
 
 
 class Site(NamedTuple):
@@ -29,7 +35,7 @@ class Site(NamedTuple):
         module: what stands there.
         state: "softmax" (can be converted), "converted", "native" (a stochastic block of this package) or
             "unreachable".
-        reason: why it is unreachable, with the remedy if there is one.
+        reason: why it cannot be converted, with the remedy if there is one.
         number: among the sites of the model.
     """
 
@@ -40,11 +46,19 @@ class Site(NamedTuple):
     number: int = 0
 
     @property
+    def gp(self) -> ConvertedHeads | None:
+        """The posterior put around it."""
+        heads = self.module._modules.get("gp")
+        return heads if isinstance(heads, ConvertedHeads) else None
+
+    @property
     def num_heads(self) -> int:
-        """Heads, as far as the module or its configuration says; 1 stands for unknown."""
+        """Heads, as far as the module or its configuration says; 1: unknown, or one after another by modules."""
         owners = (self.module, getattr(self.module, "config", None))
         found = (getattr(owner, name, None) for owner in owners if owner is not None for name in _HEADS)
-        return next((number for number in found if isinstance(number, int) and number > 0), 1)
+        number = next((number for number in found if isinstance(number, int) and number > 0), 1)
+        lists = {len(child) for child in self.module.children() if isinstance(child, nn.ModuleList)}
+        return 1 if number in lists else number
 
 
 def attention_sites(model: nn.Module) -> list[Site]:
@@ -63,87 +77,141 @@ def attention_sites(model: nn.Module) -> list[Site]:
     found: list[Site] = []
     closed: list[str] = []
     for path, module in model.named_modules():
-        if any(path.startswith(prefix) for prefix in closed) or isinstance(module, StochasticHeads):
+        if any(_is_inside(path, outer) for outer in closed) or isinstance(module, StochasticHeads):
             continue
         state, reason = _state(module)
         if state:
             found.append(Site(path, module, state, reason))
         if state == "native":
-            closed.append(f"{path}." if path else "")
-    paths = [site.path for site in found]
-    kept = [site for site in found if site.state != "unreachable" or not _contains(site.path, paths)]
-    return [site._replace(number=number) for number, site in enumerate(kept)]
+            closed.append(path)
+    reached = [site.path for site in found if site.state != "unreachable"]
+    found = [s for s in found if s.state != "by hand" or not any(_is_inside(path, s.path) for path in reached)]
+    reached = [site.path for site in found if site.state != "unreachable"]
+    kept: list[Site] = []
+    for site in found:
+        is_part = any(_is_inside(site.path, outer) for outer in reached)
+        if site.state != "unreachable" or not (is_part or any(_is_inside(other.path, site.path) for other in found)):
+            state = "softmax" if site.state == "by hand" else site.state
+            kept.append(site._replace(state=state, number=len(kept)))
+    return kept
 
 
-def _contains(path: str, paths: list[str]) -> bool:
-    prefix = f"{path}." if path else ""
-    return any(other != path and other.startswith(prefix) for other in paths)
+def describe(model: nn.Module) -> str:
+    """Every attention layer of a model: converted, convertible, or unreachable and why.
+
+    Args:
+        model: any module, converted or not.
+
+    Returns:
+        A table as text. The layers are numbered as :func:`cgp.convert` counts them.
+
+    Raises:
+        ValueError: if there is no attention.
+
+    Example:
+        >>> print(describe(nn.TransformerEncoderLayer(8, 2)))
+        layer  module     attention                        heads  parameters added
+            0  self_attn  MultiheadAttention, as it was        2                 0
+        total                                                                    0
+    """
+    sites = attention_sites(model)
+    if not sites:
+        raise ValueError(f"model: expected attention layers, got none in {type(model).__name__}")
+    added = [0 if site.gp is None else sum(p.numel() for p in site.gp.parameters()) for site in sites]
+    rows = [("layer", "module", "attention", "heads", "parameters added")]
+    for site, count in zip(sites, added, strict=True):
+        rows.append((str(site.number), site.path, _what(site), str(site.num_heads), f"{count:,}"))
+    rows.append(("total", "", "", "", f"{sum(added):,}"))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    form = "{:>%d}  {:<%d}  {:<%d}  {:>%d}  {:>%d}" % tuple(widths)  # noqa: UP031
+    return "\n".join(form.format(*row) for row in rows)
+
+
+def _what(site: Site) -> str:
+    name = type(site.module).__name__
+    if site.gp is not None:
+        return (
+            f"{name}, cgp"
+            if not site.gp.num_inducing
+            else f"{name}, sparse_cgp, {site.gp.num_inducing} inducing inputs"
+        )
+    if site.state == "unreachable":
+        return f"{name}, cannot be converted: {site.reason}"
+    return name if site.state == "native" else f"{name}, as it was"
+
+
+def _is_inside(path: str, outer: str) -> bool:
+    return path != outer and (not outer or path.startswith(f"{outer}."))
 
 
 def _state(module: Any) -> tuple[str, str]:
     if isinstance(module, Attention) and module.stochastic:
-        return "native", ""
+        return "native", "a Gaussian-process block already"
     if is_attached(module):
-        return "converted", ""
-    if isinstance(module, nn.MultiheadAttention):
-        return _multihead_state(module)
+        return "converted", "converted already"
     kind: Any = type(module)
-    called = _called(kind)
-    if "scaled_dot_product_attention" in called or "ALL_ATTENTION_FUNCTIONS" in called:
-        reason = _switched_off(module, called)
-        return ("unreachable", reason) if reason else ("softmax", "")
+    called = _called(kind, frozenset(n for n, child in module._modules.items() if isinstance(child, nn.Softmax)))
+    if "ALL_ATTENTION_FUNCTIONS" in called:
+        chosen = getattr(getattr(module, "config", None), "_attn_implementation", None)
+        if chosen not in ("sdpa", "eager", None):
+            return "unreachable", f"computes attention by {chosen!r}: load the model with attn_implementation='sdpa'"
+        return "softmax", ""
+    if isinstance(module, nn.MultiheadAttention) or not _CALLS.isdisjoint(called):
+        return "softmax", ""
+    order = "".join("p" if name.startswith(PRODUCTS) else "s" if name == "softmax" else "" for name in called)
+    if _BY_HAND.search(order):
+        return "by hand", ""
     name = type(module).__name__.lower()
-    if "softmax" in called and _MAPS & module._modules.keys():
-        return "unreachable", "computes attention by hand"
-    if "attention" not in name and "attn" not in name and not isinstance(module, Attention):
+    named = "attention" in name or "attn" in name or isinstance(module, Attention)
+    if not named or kind.forward is nn.Module.forward:
         return "", ""
-    if "softmax" in called or any(isinstance(child, nn.Softmax) for child in module.children()):
-        return "unreachable", "computes attention by hand"
     projects = any(not isinstance(child, nn.Embedding) for child in module.children())  # a bias is no attention
-    return ("unreachable", "not softmax attention") if projects else ("", "")
-
-
-def _multihead_state(module: nn.MultiheadAttention) -> tuple[str, str]:
-    if type(module).forward is not nn.MultiheadAttention.forward:
-        return "unreachable", "computes attention in a forward of its own"
-    if module.bias_k is not None or module.add_zero_attn:
-        return "unreachable", "appends keys that are no tokens (add_bias_kv, add_zero_attn)"
-    return "softmax", ""
-
-
-def _switched_off(module: Any, called: frozenset[str]) -> str:
-    """What has to be switched on so that attention is called where it can be intercepted."""
-    if getattr(module, "fused_attn", True) is False:
-        return "computes attention by hand: set its fused_attn = True (timm.layers.set_fused_attn)"
-    chosen = getattr(getattr(module, "config", None), "_attn_implementation", None)
-    if "ALL_ATTENTION_FUNCTIONS" in called and chosen != "sdpa" and not attends_eagerly(module):
-        return f"computes attention by {chosen!r}: load the model with attn_implementation='sdpa'"
-    return ""
+    reason = "not softmax attention (a product of queries and keys, a softmax over the keys, a product with values)"
+    return ("unreachable", reason) if projects else ("", "")
 
 
 @functools.cache
-def _called(kind: Any) -> frozenset[str]:
-    """Names that a class's methods, and the functions of its package that they call, refer to."""
-    names: set[str] = set()
-    for owner in kind.__mro__:
-        if not _is_host_code(owner.__module__):
-            continue
-        for value in vars(owner).values():
-            function = inspect.unwrap(value) if callable(value) else value
-            if isinstance(function, types.FunctionType):
-                names.update(_names(function, _DEPTH))
-    return frozenset(names)
+def _called(kind: Any, softmaxes: frozenset[str]) -> tuple[str, ...]:
+    """Names that the forward of a class, and the functions of its package that it calls, refer to, in their order."""
+    read: set[Any] = set()
+    forwards = [vars(c)["forward"] for c in kind.__mro__ if "forward" in vars(c) and _is_host_code(c.__module__)]
+    names = (name for forward in forwards for name in _names(forward, kind, _DEPTH, read))
+    return tuple("softmax" if name in softmaxes or name == "Softmax" else name for name in names)
 
 
-def _names(function: types.FunctionType, depth: int) -> Iterator[str]:
-    package = function.__module__.partition(".")[0]
-    for name in function.__code__.co_names:
+def _names(function: Any, kind: Any, depth: int, read: set[Any]) -> Iterator[str]:
+    function = inspect.unwrap(function)
+    if not isinstance(function, types.FunctionType) or function in read or not _is_host_code(function.__module__):
+        return
+    read.add(function)
+    for name in _names_in(function):
         yield name
-        helper = function.__globals__.get(name)
-        if not isinstance(helper, types.FunctionType) or not _is_host_code(helper.__module__):
+        helper = getattr(kind, name, function.__globals__.get(name))
+        if depth and str(getattr(helper, "__module__", "")).startswith(function.__module__.partition(".")[0]):
+            yield from _names(helper, kind, depth - 1, read)
+
+
+def _names_in(function: types.FunctionType) -> Iterator[str]:
+    """Names in the order of evaluation: a function's behind its arguments."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, SyntaxError):  # no source
+        yield from function.__code__.co_names
+        return
+    waiting: list[Any] = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, str):
+            yield node
             continue
-        if depth and helper.__module__.startswith(package):
-            yield from _names(helper, depth - 1)
+        parts = list(ast.iter_child_nodes(node))
+        if isinstance(node, ast.Call):
+            parts = [*node.args, *node.keywords, node.func]
+        own = getattr(node, "attr", None) or getattr(node, "id", None)
+        own = "matmul" if isinstance(node, ast.MatMult) else own
+        if isinstance(node, ast.BinOp):
+            parts = [node.left, node.right, node.op]
+        waiting += [*([own] if own else []), *parts[::-1]]
 
 
 def _is_host_code(name: str) -> bool:

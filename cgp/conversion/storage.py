@@ -14,7 +14,6 @@ from safetensors import safe_open
 from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 
-from cgp.model.predict import logit_temperature, set_logit_temperature
 from cgp.model.twin import twin
 
 from .convert import leave_nested_tensors, put_heads
@@ -24,15 +23,15 @@ from .sites import attention_sites
 __all__ = ["from_pretrained", "save_pretrained"]
 
 _CONFIG, _WEIGHTS = "cgp_config.json", "model.safetensors"
-_VERSION = 2
+_VERSION = 3
 
 
 def save_pretrained(model: nn.Module, folder: str | os.PathLike[str]) -> None:
     """Write a converted model to a folder.
 
     A model of transformers writes itself (``model.save_pretrained`` does, too, and so does its Trainer): the folder is
-    its own, with some more tensors. Any other model is written to ``model.safetensors``. ``cgp_config.json`` has the
-    temperature, and what else a host of timm is built from.
+    its own, with some more tensors, a calibrated temperature among them. Any other model is written to
+    ``model.safetensors``; ``cgp_config.json`` has what a host of timm is built from.
 
     Args:
         model: what :func:`cgp.convert` returned, trained or not.
@@ -58,7 +57,6 @@ def save_pretrained(model: nn.Module, folder: str | os.PathLike[str]) -> None:
         "format_version": _VERSION,
         "host": f"{type(model).__module__}.{type(model).__qualname__}",
         "timm": _timm_arguments(model),
-        "temperature": logit_temperature(model),
     }
     (path / _CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
@@ -82,16 +80,14 @@ def from_pretrained(folder: str | os.PathLike[str], model: nn.Module | None = No
             converted layer.
     """
     path = Path(folder)
-    config = _config(path)
-    heads = _saved_heads(path)
-    if (path / "config.json").exists():
+    config, heads, is_own = _config(path), _saved_heads(path), (path / "config.json").exists()
+    if is_own:
         converted = twin(_from_transformers(path, model))
-        _put_saved(converted, heads)
     else:
         converted = twin(copy.deepcopy(model) if model is not None else _from_timm(config))
-        _put_saved(converted, heads)
+    _put_saved(converted, heads)
+    if not is_own:
         load_model(converted, str(path / _WEIGHTS))
-    set_logit_temperature(converted, config.get("temperature", 1.0))
     return converted.eval()
 
 

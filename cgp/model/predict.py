@@ -121,14 +121,16 @@ def draw_noises(num_samples: int, seeds: Callable[[], int], *, antithetic: bool 
 
 def logit_temperature(model: nn.Module) -> float:
     """The temperature by which :func:`cgp.predict` divides the logits of a model; 1 unless one was set."""
-    return float(getattr(uncompiled(model), _TEMPERATURE, 1.0))
+    model = uncompiled(model)
+    kept = next((module._buffers[_TEMPERATURE] for module in model.modules() if _TEMPERATURE in module._buffers), None)
+    return float(getattr(model, _TEMPERATURE, 1.0) if kept is None else kept)
 
 
 def set_logit_temperature(model: nn.Module, temperature: float) -> None:
     r"""Let :func:`cgp.predict` divide the logits of a model, :math:`p = \operatorname{softmax}(f / T)`.
 
-    What the model itself returns stays as it is. Copies keep the temperature, and so does
-    :func:`cgp.conversion.save_pretrained`; a bare ``state_dict`` does not.
+    What the model itself returns stays as it is. Copies keep the temperature. Converted models have it in their state
+    dict, and so on disk, whoever writes it; the state dict of another model does not.
 
     Args:
         model: any module.
@@ -145,7 +147,12 @@ def set_logit_temperature(model: nn.Module, temperature: float) -> None:
     """
     if not 0.0 < temperature < float("inf"):
         raise ValueError(f"temperature: expected a positive number, got {temperature!r}")
-    setattr(uncompiled(model), _TEMPERATURE, float(temperature))
+    model = uncompiled(model)
+    keeping = [module for module in model.modules() if _TEMPERATURE in module._buffers]
+    for module in keeping:  # a new tensor: copies share the old one
+        setattr(module, _TEMPERATURE, torch.full_like(getattr(module, _TEMPERATURE), temperature))
+    if not keeping:
+        setattr(model, _TEMPERATURE, float(temperature))
 
 
 @dataclass

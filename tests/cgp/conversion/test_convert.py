@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from cgp import CategoricalLikelihood, CGPAttention, KernelAttention, Objective, SGPAttention, SoftmaxAttention
-from cgp.conversion import ConvertedHeads, attention_sites, convert
+from cgp.conversion import ConvertedHeads, HostAttention, attention_sites, convert
 from cgp.conversion.hooks import _attend, is_attached
 from cgp.model.inputs import call_model
 from tests.cgp.conversion import hosts
@@ -84,7 +84,7 @@ def test_parameters_are_shared_and_keys_only_gain():
     assert set(converted.state_dict()) - set(host.model.state_dict()) == {
         f"bert.encoder.layer.{i}.attention.self.gp.{name}"
         for i in range(3)
-        for name in ("raw_noise", "log_amplitude", "log_lengthscale", "layer")
+        for name in ("raw_noise", "log_amplitude", "log_lengthscale", "layer", "cgp_temperature")
     }
 
 
@@ -476,46 +476,31 @@ def test_blocks_with_means_of_their_own_take_the_place_of_attention(kind):
 # What cannot be converted
 
 
-class ByHand(nn.Module):
-    """Named after nothing, but with attention in it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.attention = Attention()
-        self.softmax = nn.MultiheadAttention(16, 2)
-
-
-class Attention(nn.Module):
-    def forward(self, x):
-        return (x @ x.mT).softmax(-1) @ x
-
-
-class Unnamed(nn.Module):
-    """Attention that is not called so."""
-
+class LinearAttention(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.qk = nn.Linear(16, 32)
 
     def forward(self, x):
         q, k = self.qk(x).chunk(2, -1)
-        return (q @ k.mT).softmax(-1) @ x
+        return q.softmax(-1) @ (k.softmax(-2).mT @ x)
 
 
-class OwnForward(nn.MultiheadAttention):
-    def forward(self, x):
-        return super().forward(x, x, x)[0]
+def flash_bert():
+    model = hosts.transformers_bert().model
+    model.config._attn_implementation_internal = "flash_attention_2"
+    return model
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: nn.Linear(2, 2), "got none in Linear$"),
-        (lambda: nn.Sequential(Attention()), r"0 \(.*Attention\): computes attention by hand"),
-        (lambda: nn.Sequential(Unnamed()), r"0 \(.*Unnamed\): computes attention by hand"),
-        (lambda: nn.MultiheadAttention(16, 2, add_zero_attn=True), "the model .*appends keys that are no tokens"),
-        (lambda: nn.Sequential(nn.MultiheadAttention(16, 2, add_bias_kv=True)), "0 .*add_bias_kv"),
-        (lambda: OwnForward(16, 2), "OwnForward.*in a forward of its own"),
+        (lambda: nn.Sequential(LinearAttention()), r"0 \(.*LinearAttention\): not softmax attention"),
+        (
+            flash_bert,
+            r"self \(.*BertSelfAttention\): .* by 'flash_attention_2': .*attn_implementation='sdpa'",
+        ),
         (lambda: CGPAttention(8, 2), "a Gaussian-process block already"),
         (lambda: convert(nn.MultiheadAttention(16, 2)), "converted already"),
     ],
@@ -525,10 +510,10 @@ def test_attention_that_cannot_be_reached_is_refused_by_name(make, message):
         convert(make())
 
 
-def test_timm_has_to_fuse_its_attention():
+def test_layers_that_cannot_be_converted_are_listed():
     host = hosts.timm_vit()
-    host.model.blocks[1].attn.fused_attn = False
-    with pytest.raises(ValueError, match=r"got 1 of 3 .*\n  blocks.1.attn .*fused_attn = True"):
+    host.model.blocks[1].attn = LinearAttention()
+    with pytest.raises(ValueError, match=r"got 1 of 3 .*\n  blocks.1.attn .*not softmax attention"):
         convert(host.model, layers="all")
     assert len(heads_of(convert(host.model, layers="all", strict=False))) == 2
     assert len(heads_of(convert(host.model, layers=[0, 2]))) == 2
@@ -536,13 +521,30 @@ def test_timm_has_to_fuse_its_attention():
         convert(host.model, layers=[1], strict=False)
 
 
-def test_a_host_that_turns_to_attention_by_hand_says_so_when_it_draws():
-    host = hosts.timm_vit()
-    model = convert(host.model)
-    model.blocks[2].attn.fused_attn = False
-    torch.testing.assert_close(run(host, model), run(host, host.model), atol=1e-5, rtol=0)
-    with pytest.raises(ValueError, match=r"blocks.2.attn: expected a call of scaled_dot_product_attention"):
-        draw(host, model)
+@pytest.mark.parametrize("make", [hosts.timm_vit, hosts.timm_eva_separate, hosts.timm_swin])
+def test_timm_draws_the_same_whether_its_attention_is_fused_or_not(make):
+    host, draws = make(), []
+    for fused in (True, False):
+        for module in host.model.modules():
+            if hasattr(module, "fused_attn"):
+                module.fused_attn = fused
+        model = convert(host.model, layers="all")
+        torch.manual_seed(1)
+        draws.append(draw(host, model))
+    torch.testing.assert_close(*draws, rtol=1e-3, atol=1e-4)
+
+
+def test_keys_that_are_no_tokens_are_keys():
+    host = hosts.spread(nn.MultiheadAttention(16, 2, add_bias_kv=True, add_zero_attn=True, batch_first=True))
+    x, own = torch.randn(3, 7, 16), heads_of(model := convert(host))[0]
+    own.sampling, seen, gaussian = "marginal", [], own.gaussian
+    vars(own)["gaussian"] = lambda inputs: seen.append((inputs, gaussian(inputs))) or seen[-1][1]
+    with torch.no_grad():
+        model(x, x, x)
+        inputs, posterior = seen[0]
+        torch.testing.assert_close(host.out_proj(posterior.mean.transpose(1, 2).flatten(-2)), host(x, x, x)[0])
+    assert inputs.k.shape == (3, 2, 9, 8)
+    assert (posterior.variance > 0).all()
 
 
 @pytest.mark.parametrize("shape", ["windows", "folded", "packed"])
@@ -554,8 +556,7 @@ def test_heads_are_found_where_a_host_has_them(shape):
 
     def attend(q, k, v):
         torch.manual_seed(0)
-        given = {"query": q, "key": k}
-        return _attend(heads, lambda: nn.functional.scaled_dot_product_attention(q, k, v), given, True)
+        return _attend(heads, HostAttention(lambda: nn.functional.scaled_dot_product_attention(q, k, v), q, k))
 
     if shape == "windows":
         moved = attend(*(x[:, :, None].expand(2, 4, 1, 5, 8) for x in (q, k, v)))[:, :, 0]

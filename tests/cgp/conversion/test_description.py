@@ -14,14 +14,21 @@ from tests.cgp.conversion import hosts
 from tests.cgp.conversion.hosts import HOSTS
 
 
+class Attention(nn.Module):
+    """Another one."""
+
+    def forward(self, x):
+        return self.proj(x)
+
+
 def test_the_table_says_what_stands_where():
     host = hosts.timm_vit()
     model = convert(convert(host.model, layers=[1]), "sparse_cgp", [2], num_inducing=5, inputs=host.inputs)
-    model.blocks[0].attn.fused_attn = False
+    model.blocks[0].attn.__class__ = Attention
     lines = [line.split("  ") for line in describe(model).splitlines()]
     cells = [[cell.strip() for cell in line if cell.strip()] for line in lines]
     assert cells[1][:2] == ["0", "blocks.0.attn"]
-    assert cells[1][2].startswith("Attention, cannot be converted: computes attention by hand: set its fused_attn")
+    assert cells[1][2].startswith("Attention, cannot be converted: not softmax attention")
     assert cells[2] == ["1", "blocks.1.attn", "Attention, cgp", "2", "6"]
     of_points = 2 * 5 * 8
     assert cells[3] == ["2", "blocks.2.attn", "Attention, sparse_cgp, 5 inducing inputs", "2", str(of_points + 6)]

@@ -10,6 +10,7 @@ from torch import nn
 
 from cgp.conversion import convert, from_pretrained, save_pretrained
 from cgp.model.inputs import call_model
+from cgp.model.predict import logit_temperature, set_logit_temperature
 from tests.cgp.conversion import hosts
 from tests.cgp.conversion.hosts import HOSTS, Host
 
@@ -49,8 +50,10 @@ def test_reloading_is_equal_to_the_bit(make, tmp_path):
 def test_models_of_transformers_come_back_without_the_host(make, own, tmp_path):
     host = make()
     model = converted(host, [0, -1])
+    set_logit_temperature(model, 1.37)
     model.save_pretrained(tmp_path) if own else save_pretrained(model, tmp_path)
-    assert_equal(host, from_pretrained(tmp_path), model)
+    assert_equal(host, again := from_pretrained(tmp_path), model)
+    assert logit_temperature(again) == pytest.approx(1.37)
     plain = type(host.model).from_pretrained(tmp_path).eval()
     with torch.no_grad():
         predictions = [host.output(call_model(m, host.inputs)) for m in (plain, model.eval())]
@@ -123,5 +126,5 @@ def test_what_cannot_be_saved_or_loaded(tmp_path):
         from_pretrained(tmp_path)
     config = tmp_path / "cgp_config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"format_version": 1}))
-    with pytest.raises(ValueError, match="expected format_version 2, got 1"):
+    with pytest.raises(ValueError, match="expected format_version 3, got 1"):
         from_pretrained(tmp_path, host.model)

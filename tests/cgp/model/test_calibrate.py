@@ -65,13 +65,15 @@ def test_nothing_but_amplitudes_and_temperature_moves():
     report = calibrate(model, [(x[:24], y[:24]), (x[24:], y[24:])])
     assert torch.equal(torch.get_rng_state(), state)
     moved = {name for name, tensor in model.state_dict().items() if not torch.equal(tensor, before[name])}
-    assert {name.rpartition(".")[-1] for name in moved} == {"log_amplitude"}
+    assert {name.rpartition(".")[-1] for name in moved} == {"log_amplitude", "cgp_temperature"}
     for name in moved:
-        torch.testing.assert_close(model.state_dict()[name], before[name] + math.log(report.factor))
+        at = before[name] + math.log(report.factor) if "amplitude" in name else torch.tensor(report.temperature)
+        torch.testing.assert_close(model.state_dict()[name], at)
     assert model.training
     assert not model.head.weight.requires_grad
     assert model.norm.weight.requires_grad
-    assert logit_temperature(model) == report.temperature > 1.2
+    assert logit_temperature(model) == pytest.approx(report.temperature, rel=1e-6)  # a float32 buffer
+    assert report.temperature > 1.2
     assert torch.equal(model.eval()(x), mean)
     torch.testing.assert_close(report.nll_mean, nn.functional.cross_entropy(mean, y).item(), rtol=1e-5, atol=1e-5)
 
