@@ -182,6 +182,9 @@ def sample_laplace(model: CorrelatedGPRegression, *, num_samples: int = 50, seed
 def batch_model(model: Model, samples: Mapping[str, Tensor]) -> Model:
     """A copy of the model in eval mode, one batch member per sample ``(S, ...)``: its moments are ``(S, t)``."""
     batch = copy.deepcopy(model)
+    for module in batch.modules():
+        if not isinstance(module, PriorModule):
+            getattr(module, "_priors", {}).clear()  # what stays as it is needs no samples
     batch.pyro_load_from_samples({name: value.clone() for name, value in samples.items()})
     return batch.eval()
 

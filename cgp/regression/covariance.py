@@ -15,7 +15,7 @@ from cgp.functional.kernels import canonical
 from cgp.kernels.base_kernels import base_kernel_from
 
 from .checks import STRUCTURES, check_count
-from .processes import PriorModule, process_numbers, rows_of
+from .processes import PriorModule, make_priors_picklable, process_numbers, rows_of
 
 __all__ = [
     "InputMaps",
@@ -162,6 +162,8 @@ class RowKernel(Kernel):
     def __init__(self, kernel: str | Kernel, num_processes: int, input_dim: int, *, structure: str = "shifted") -> None:
         super().__init__()
         self.num_processes = num_processes
+        if isinstance(kernel, Kernel):
+            make_priors_picklable(kernel)  # of the given one, which an estimator keeps, and so of its copies
         try:
             self.covar_module = base_kernel_from(copy.deepcopy(kernel), input_dim)
         except ValueError as error:  # under the name that it has here

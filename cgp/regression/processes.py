@@ -14,7 +14,14 @@ from gpytorch.priors import NormalPrior
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor, nn
 
-__all__ = ["PriorModule", "ProcessGaussianLikelihood", "ProcessMean", "process_numbers", "rows_of"]
+__all__ = [
+    "PriorModule",
+    "ProcessGaussianLikelihood",
+    "ProcessMean",
+    "make_priors_picklable",
+    "process_numbers",
+    "rows_of",
+]
 
 _LOG_NOISE_MEAN, _LOG_NOISE_SD = -3.0, 2.0
 
@@ -57,6 +64,15 @@ def _value(module: Module, name: str) -> Tensor:
 
 def _assign(module: Module, value: Tensor, name: str) -> None:
     module.initialize(**{name: value})
+
+
+def make_priors_picklable(kernel: Module) -> None:
+    """Let GPyTorch's priors of a kernel, ``NAME_prior``, read and set the parameter NAME without local functions."""
+    for module in kernel.modules():
+        for key, (prior, *_) in getattr(module, "_priors", {}).items():
+            name = key.removesuffix("_prior")
+            if hasattr(module, name):
+                module._priors[key] = (prior, partial(_value, name=name), partial(_assign, name=name))
 
 
 class ProcessMean(Mean, PriorModule):

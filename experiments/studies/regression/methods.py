@@ -46,7 +46,7 @@ def _fitted(inputs: Array, targets: Array, **arguments: Any) -> CorrelatedGPRegr
 
 MULTIOUTPUT: Mapping[str, Outputs] = {
     "cgp": outputs,
-    "cgp, shifted": partial(outputs, structure="shifted"),
+    "cgp, laplace": partial(outputs, inference="laplace", num_mixture=20),
     "GPyTorch ICM": coregionalised,
     "GPyTorch LMC, 2 components": partial(coregionalised, num_components=2),
     "GPyTorch ExactGP, independent": independent,

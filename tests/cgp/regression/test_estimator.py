@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import CosineKernel, LinearKernel, PeriodicKernel, ScaleKernel
+from gpytorch.priors import GammaPrior, LogNormalPrior
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp
@@ -83,6 +84,39 @@ def test_unpickled_predicts_the_same_to_the_bit(kind):
     for expected, found in zip(regressor.predict(X, return_std=True), again.predict(X, return_std=True), strict=True):
         np.testing.assert_array_equal(found, expected)
     assert again.fit_ == regressor.fit_
+
+
+@pytest.mark.parametrize("inference", ["map", "laplace"])
+def test_kernels_with_priors_are_kept(inference):
+    prior = LogNormalPrior(-1.0, 0.01)
+    kernel = ScaleKernel(PeriodicKernel(period_length_prior=prior), outputscale_prior=GammaPrior(2.0, 2.0))
+    regressor = CorrelatedGPRegressor(kernel, inference=inference, max_steps=15, random_state=0).fit(X, TRUTH[:, 0])
+    learned = regressor.model_.covar_module.kernels[0].covar_module
+    assert learned.base_kernel.period_length.item() == pytest.approx(np.exp(-1.0), rel=0.03)
+    again = pickle.loads(pickle.dumps(regressor))
+    np.testing.assert_array_equal(again.predict(X), regressor.predict(X))
+    if inference == "map":
+        own = prior.log_prob(learned.base_kernel.period_length).sum()
+        without = pickle.loads(pickle.dumps(regressor.model_))
+        del without.covar_module.kernels[0].covar_module.base_kernel._priors["period_length_prior"]
+        torch.testing.assert_close(regressor.model_.log_prior() - without.log_prior(), own)
+
+
+def test_a_composed_kernel_extrapolates_a_trend_with_seasons():
+    months = np.arange(90.0)[:, None]
+    y = (
+        0.02 * months[:, 0]
+        + 0.2 * np.sin(months[:, 0] * np.pi / 6)
+        + 0.03 * np.random.default_rng(0).standard_normal(90)
+    )
+    one, other = (
+        CorrelatedGPRegressor(kernel, random_state=0)
+        for kernel in ("rbf", LinearKernel() + ScaleKernel(PeriodicKernel()))
+    )
+    evidence = [float(model.fit(months[:72], y[:72]).model_.log_evidence()) for model in (one, other)]
+    density = [model.log_predictive_density(months[72:], y[72:]).mean() for model in (one, other)]
+    assert evidence[1] > evidence[0] + 10
+    assert density[1] > 1.5 > density[0]
 
 
 def test_answers_to_one_column_have_one_axis():
