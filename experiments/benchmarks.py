@@ -1,16 +1,16 @@
 """Time and memory of blocks and models over softmax attention's: `python -m experiments.benchmarks`."""
 
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
-from typing import Any
+from time import perf_counter
+from typing import Any, NamedTuple
 
 import torch
 from jsonargparse import auto_cli
 from torch import Tensor, nn
-from torch.utils.benchmark import Timer
 
 from cgp.attention import (
     CGPAttention,
@@ -23,6 +23,7 @@ from cgp.attention import (
 from cgp.model.blocks import added_losses, clear_added_losses
 from cgp.model.likelihoods import CategoricalLikelihood
 from cgp.model.objective import Objective
+from experiments.reports.tables import write_csv
 from experiments.storage import write_text
 from models import CGPT_CIFAR, DIGITS, TextTransformer, VisionTransformer
 
@@ -42,55 +43,93 @@ BLOCKS: Mapping[str, Callable[..., nn.Module]] = {
 }
 """Blocks as a user gets them, the reference first."""
 
+_Timed = Callable[[Mapping[str, Callable[[], object]]], dict[str, tuple[float, float, float]]]
 _TOKENS = 4096  # tokens per batch: the batch of sequences of length n is as large as that allows, 32 at most
 _BATCH = 32
+_ROUNDS = (5, 25)  # at least and at most
+
+
+class Measurement(NamedTuple):
+    """One number of a row: seconds or bytes, and their ratio to the first row's with its spread."""
+
+    row: str
+    setting: str  # length of the sequences, or a model
+    measure: str  # forward, training, bytes or epoch
+    value: float
+    ratio: float
+    spread: float
 
 
 def benchmark(
     out: Path = Path("docs/benchmarks.md"),
     *,
+    csv: Path = Path("docs/results/benchmarks.csv"),
     lengths: Sequence[int] = (64, 256, 512),
     models: Sequence[str] = ("digits", "CoLA", "CIFAR-10"),
     threads: int = 1,
-    rounds: int = 15,
+    seconds: float = 45.0,
 ) -> None:
-    """Measure blocks (d 128, h 4) and training steps of whole models, and write a page of tables.
+    """Measure blocks (d 128, h 4) and training steps of whole models, and write a page of tables and a CSV file.
 
     Args:
         out: the page.
+        csv: all numbers, one per line.
         lengths: numbers n of tokens.
         models: some of digits, CoLA, CIFAR-10.
         threads: of every call.
-        rounds: how often each call is timed; a ratio is the median over the rounds.
+        seconds: after which no further round of a measure begins, once it has had five; 25 at most.
     """
     unknown = [name for name in models if name not in MODELS]
     if unknown:
         raise ValueError(f"models: expected some of {', '.join(MODELS)}, got {', '.join(unknown)}")
     torch.manual_seed(0)
-    blocks = {n: _measure_blocks(n, threads, rounds) for n in lengths}
-    epochs = {name: _measure_models(name, threads, rounds) for name in models}
-    chosen = f"--lengths '{_listed(lengths)}' --models '{_listed(models)}' --threads {threads} --rounds {rounds}"
-    write_text(out, _page(blocks, epochs, chosen, _machine(threads)))
+    time = partial(interleaved, threads=threads, rounds=_ROUNDS, seconds=seconds)
+    blocks = [one for n in lengths for one in _measure_blocks(n, time)]
+    epochs = [one for name in models for one in _measure_models(name, time)]
+    write_csv(csv, [one._asdict() for one in (*blocks, *epochs)])
+    chosen = f"--lengths '{_listed(lengths)}' --models '{_listed(models)}' --threads {threads} --seconds {seconds:g}"
+    tables = f"{_pivot('block', blocks)}\n\n{_pivot('model', epochs)}"
+    write_text(out, _INTRODUCTION.format(machine=_machine(threads), options=chosen, tables=tables))
 
 
 def interleaved(
-    calls: Mapping[str, Callable[[], object]], *, threads: int, rounds: int
+    calls: Mapping[str, Callable[[], object]],
+    *,
+    threads: int,
+    rounds: tuple[int, int],
+    seconds: float = 0.0,
 ) -> dict[str, tuple[float, float, float]]:
     """Time calls in rounds of one each, every other round backwards, so that other work disturbs all of them alike.
+
+    Args:
+        calls: what is timed, the reference first.
+        threads: of every call.
+        rounds: how many at least and at most.
+        seconds: after which no round begins but the first ones.
 
     Returns:
         For each call its median seconds, and median and half the distance of the quartiles of its ratio to the first
         call in the same round.
     """
-    timers = {name: Timer("call()", globals={"call": call}, num_threads=threads) for name, call in calls.items()}
     taken: dict[str, list[float]] = {name: [] for name in calls}
-    for call in calls.values():
-        call()
-    for number in range(rounds):
-        for name, timer in list(timers.items())[:: -1 if number % 2 else 1]:
-            taken[name].append(timer.timeit(1).mean)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    start = perf_counter()
+    for number in range(rounds[1]):
+        if number >= rounds[0] and perf_counter() - start > seconds:
+            break
+        for name, call in list(calls.items())[:: -1 if number % 2 else 1]:
+            taken[name].append(_seconds(call))
+    torch.set_num_threads(before)
     first = next(iter(taken.values()))
-    return {name: (median(seconds), *_ratio(seconds, first)) for name, seconds in taken.items()}
+    return {name: (median(own), *_ratio(own, first)) for name, own in taken.items()}
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    call()  # as in a training, the call before it was the same one
+    start = perf_counter()
+    call()
+    return perf_counter() - start
 
 
 def _ratio(seconds: Sequence[float], first: Sequence[float]) -> tuple[float, float]:
@@ -122,19 +161,17 @@ def saved_bytes(block: nn.Module, x: Tensor) -> int:
     return total
 
 
-def _measure_blocks(n: int, threads: int, rounds: int) -> dict[str, dict[str, float]]:
+def _measure_blocks(n: int, time: _Timed) -> Iterator[Measurement]:
     """Ratios of every block at a length; those of cubic cost are part of it, they say what they cost."""
     x = torch.randn(max(1, min(_BATCH, _TOKENS // n)), n, 128, requires_grad=True)
     built = {name: make(128, 4) for name, make in BLOCKS.items()}
-    forward = interleaved({k: _forward(block, x) for k, block in built.items()}, threads=threads, rounds=rounds)
-    training = interleaved({k: _training(block, x) for k, block in built.items()}, threads=threads, rounds=rounds)
+    for measure, call in (("forward", _forward), ("training", _training)):
+        for name, found in time({name: call(block, x) for name, block in built.items()}).items():
+            yield Measurement(name, f"n {n}", measure, *found)
     kept = {name: saved_bytes(block.train(), x) for name, block in built.items()}
     reference = next(iter(kept.values()))
-    return {
-        name: {"forward": forward[name][1], "training": training[name][1], "bytes": kept[name] / reference}
-        | {"forward ±": forward[name][2], "training ±": training[name][2], "ms": 1000 * training[name][0]}
-        for name in built
-    }
+    for name, own in kept.items():
+        yield Measurement(name, f"n {n}", "bytes", own, own / reference, 0.0)
 
 
 def _forward(block: nn.Module, x: Tensor) -> Callable[[], object]:
@@ -188,15 +225,15 @@ MODELS: Mapping[str, Callable[..., tuple[nn.Module, Any, int]]] = {
 """A model, a batch, and the number of training examples."""
 
 
-def _measure_models(name: str, threads: int, rounds: int) -> dict[str, tuple[float, float]]:
+def _measure_models(name: str, time: _Timed) -> Iterator[Measurement]:
     """Seconds per epoch and their ratio to softmax's, by training steps: objective, backward, Adam."""
     calls, steps = {}, 1.0
     for label, attention in BLOCKS.items():
         model, inputs, count = MODELS[name](attention)
         batch = len(inputs if isinstance(inputs, Tensor) else inputs["tokens"])
         calls[label], steps = _step(model, inputs, batch, count), count / batch
-    timings = interleaved(calls, threads=threads, rounds=rounds)
-    return {label: (steps * seconds, ratio) for label, (seconds, ratio, _) in timings.items()}
+    for label, (seconds, ratio, spread) in time(calls).items():
+        yield Measurement(label, name, "epoch", steps * seconds, ratio, spread)
 
 
 def _step(model: nn.Module, inputs: Any, batch: int, count: int) -> Callable[[], None]:
@@ -212,32 +249,29 @@ def _step(model: nn.Module, inputs: Any, batch: int, count: int) -> Callable[[],
     return call
 
 
-def _page(
-    blocks: Mapping[int, Mapping[str, Mapping[str, float]]],
-    epochs: Mapping[str, Mapping[str, tuple[float, float]]],
-    options: str,
-    machine: str,
-) -> str:
-    """The page: one table of blocks, one of models."""
-    head = [f"n {n}: forward | training | bytes" for n in blocks]
-    lines = [f"| block | {' | '.join(head)} |", f"| --- |{' ---: | ---: | ---: |' * len(blocks)}"]
-    for name in BLOCKS:
-        cells = [_cells(measured[name]) for measured in blocks.values()]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    lines += ["", f"| model | {' | '.join(epochs)} |", f"| --- |{' ---: |' * len(epochs)}"]
-    for position, name in enumerate(BLOCKS):
-        ratios = [f"{m[name][0]:.3g} s" if position == 0 else f"{m[name][1]:.2f}" for m in epochs.values()]
-        lines.append(f"| {name} | {' | '.join(ratios)} |")
-    return _INTRODUCTION.format(machine=machine, options=options, tables="\n".join(lines))
+def _pivot(corner: str, measured: Sequence[Measurement]) -> str:
+    """Rows by settings and measures; of models the first row says how long an epoch takes."""
+    cells = {(one.row, one.setting, one.measure): one for one in measured}
+    columns = list(dict.fromkeys((one.setting, one.measure) for one in measured))
+    head = [
+        f"| {corner} | {' | '.join(', '.join(column) for column in columns)} |",
+        "| --- |" + " ---: |" * len(columns),
+    ]
+    rows = [
+        [row, *(_cell(cells[row, *column]) for column in columns)] for row in dict.fromkeys(one.row for one in measured)
+    ]
+    return "\n".join([*head, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def _cell(one: Measurement) -> str:
+    if one.measure == "bytes":
+        return f"{one.ratio:.2f}"
+    seconds = f"{one.value:.3g} s" if one.measure == "epoch" else f"{1000 * one.value:.3g} ms"
+    return seconds if one.row == next(iter(BLOCKS)) else f"{one.ratio:.2f} ± {one.spread:.2f}"
 
 
 def _listed(values: Sequence[object]) -> str:
     return f"[{','.join(str(value) for value in values)}]"
-
-
-def _cells(row: Mapping[str, float]) -> str:
-    times = [f"{row[key]:.2f} ± {row[f'{key} ±']:.2f}" for key in ("forward", "training")]
-    return " | ".join([*times, f"{row['bytes']:.2f}"])
 
 
 def _machine(threads: int) -> str:
@@ -253,10 +287,10 @@ _INTRODUCTION = """# Benchmarks
 Written by the command, not edited: `python -m experiments.benchmarks {options}`. {machine}.
 
 Blocks as a user gets them (d 128, h 4, defaults; batches of 32, 16 and 8 sequences of 64, 256 and 512 tokens) over
-softmax attention in the same round of the same process: median of the rounds ± half the distance of the quartiles.
-*Forward*: one draw from the posterior in eval mode, without a graph. *Training*: forward and backward with what the
-block adds to the loss. *Bytes*: kept for the backward pass. Whole models: seconds of an epoch with softmax attention,
-and training steps (objective, backward, Adam) over softmax's.
+softmax attention in the same round of the same process: median of the rounds ± half the distance of the quartiles;
+the first row says how long softmax attention takes. *Forward*: one draw from the posterior in eval mode, without a
+graph. *Training*: forward and backward with what the block adds to the loss. *Bytes*: kept for the backward pass.
+*Epoch*: training steps (objective, backward, Adam) of a whole model. [All numbers](results/benchmarks.csv).
 
 {tables}
 """

@@ -1,14 +1,19 @@
 """The command line: rows by name, any of their values by its dotted name; an unknown key is an error with a hint."""
 
+import inspect
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-from experiments.configuration import RunConfig, TrainerConfig
+from experiments.configuration import Protocol, RunConfig, TrainerConfig
 
-__all__ = ["COMMANDS", "Command", "main", "parsed_of", "parser"]
+__all__ = ["COMMANDS", "main", "parsed_of", "parser"]
+
+_Over = tuple[Sequence[str], Sequence[str]]
+"""Names of configurations, and values as `training.epochs=3`, that go over every row."""
 
 _OUT = Path("runs")
 _DEMO_ROWS = (
@@ -43,7 +48,7 @@ def sweep(
     rows: list[str],
     *,
     trainer: TrainerConfig,
-    over: tuple[Sequence[str], Sequence[str]] = ((), ()),
+    over: _Over = ((), ()),
     seeds: int | tuple[int, ...] = (0, 1, 2),
     out: Path = _OUT,
     workers: int = 1,
@@ -82,7 +87,7 @@ def sweep(
 def demo(
     *,
     trainer: TrainerConfig,
-    over: tuple[Sequence[str], Sequence[str]] = ((), ()),
+    over: _Over = ((), ()),
     out: Path = Path("runs/demo"),
     quick: bool = False,
     seeds: int = 3,
@@ -115,7 +120,7 @@ def tune(
     rows: list[str],
     *,
     trainer: TrainerConfig,
-    over: tuple[Sequence[str], Sequence[str]] = ((), ()),
+    over: _Over = ((), ()),
     seeds: int | tuple[int, ...] = (0, 1),
     out: Path = Path("runs/tune"),
     workers: int = 2,
@@ -177,7 +182,7 @@ def report(
     runs: list[Path],
     *,
     out: Path | None = None,
-    protocol: Literal["pooled", "cgpt", "kep", "sgpa"] = "pooled",
+    protocol: Protocol = "pooled",
 ) -> None:
     """Score the saved predictions of runs: a table, what it says, `report.html`, CSV files and pictures.
 
@@ -186,8 +191,6 @@ def report(
         out: folder to write; the run's own, or of several the folder that holds them all.
         protocol: of the classification metrics.
     """
-    import os
-
     from experiments.reports.page import report as written
     from experiments.reports.tables import console_of_width
     from experiments.runs import find_runs
@@ -213,41 +216,31 @@ def list_rows(*, rows: str = "*/*", out: Path = _OUT) -> None:
     console_of_width(160).print(row_table(rows, out))
 
 
-class Command(NamedTuple):
-    """A command.
+def table(
+    name: str = "list",
+    *,
+    runs: Path = _OUT,
+    out: Path | None = None,
+    format: Literal["terminal", "markdown", "csv"] = "terminal",  # noqa: A002 - the name of the option
+    protocol: Protocol | None = None,
+) -> None:
+    """Print a table of a paper with our numbers beside the printed ones, recomputed from saved predictions.
 
-    Attributes:
-        function: what it does, or `module:function` that is imported when it is used.
-        flags: parameters that are flags without a value: jsonargparse would ask for `--quick true`.
-        positional: the parameter that needs no name.
+    Args:
+        name: of a table, or "cgpt", "kep", "sgpa" or "all"; "list" names all tables and how much of them is measured.
+        runs: folder of runs, `<data>/<method>/seed-<n>/` beneath.
+        out: a file, or a folder for one file per table; without, the table is printed.
+        format: terminal, markdown (a pivot: methods by metrics) or csv (tidy: one row per number, natural units).
+        protocol: how our numbers are computed: pooled, cgpt, kep or sgpa; without, as the table's paper does.
     """
+    from experiments.reports.papers import table as printed
 
-    function: Callable[..., None] | str
-    summary: str
-    flags: tuple[str, ...] = ()
-    positional: str | None = None
-
-    def imported(self) -> Callable[..., None]:
-        """Return the function."""
-        if not isinstance(self.function, str):
-            return self.function
-        import importlib
-
-        module, name = self.function.split(":")
-        return getattr(importlib.import_module(module), name)
+    printed(name, runs=runs, out=out, format=format, protocol=protocol)
 
 
-COMMANDS: dict[str, Command] = {
-    "demo": Command(demo, "Train seven kinds of attention on real digits, and report.", ("quick",)),
-    "fit": Command(fit, "Train one row of a table with one seed, predict every input set, report.", ("smoke",)),
-    "sweep": Command(sweep, "Train rows x seeds; skip what is done.", ("print", "smoke"), "rows"),
-    "predict": Command(predict, "Predict input sets, or a folder of images, with a trained run.", ("full",), "run"),
-    "report": Command(report, "Score the saved predictions of runs; write a report.", (), "runs"),
-    "table": Command(
-        "experiments.reports.papers:table", "Print a table of a paper beside the printed one, or list them.", (), "name"
-    ),
-    "tune": Command(tune, "Search learning rate, objective and alpha of rows on validation NLL.", (), "rows"),
-    "list": Command(list_rows, "List rows, and which of their runs are done."),
+COMMANDS: dict[str, Callable[..., None]] = {
+    **{function.__name__: function for function in (demo, fit, sweep, predict, report, table, tune)},
+    "list": list_rows,
 }
 
 
@@ -261,37 +254,40 @@ def parser(chosen: str | None = None) -> Any:
 
     top = HintingParser(allow_abbrev=False, prog="python -m experiments", description="Train, compare, report.")
     subcommands = top.add_subcommands(required=True, dest="command")
-    for name, command in COMMANDS.items():
-        sub = HintingParser(allow_abbrev=False) if name != chosen else _parser_of(command)
-        subcommands.add_subcommand(name, sub, help=command.summary)
+    for name, function in COMMANDS.items():
+        sub = HintingParser(allow_abbrev=False) if name != chosen else _parser_of(function)
+        subcommands.add_subcommand(name, sub, help=(function.__doc__ or "").partition("\n")[0])
     return top
 
 
-def _parser_of(command: Command) -> Any:
+def _parser_of(function: Callable[..., None]) -> Any:
+    """A parser of a function's parameters: the first is positional, and a bool is a flag without a value."""
     from docstring_parser import DocstringStyle, parse
 
     from experiments.runs.parsing import HintingParser
 
-    function = command.imported()
     described = parse(function.__doc__ or "", style=DocstringStyle.GOOGLE)
     meaning = {parameter.arg_name: parameter.description for parameter in described.params}
     epilogue = f" {_OVER_ROWS}" if "over" in meaning else ""
     sub = HintingParser(allow_abbrev=False, description=f"{described.description}{epilogue}")
-    skipped = {"over", "config", *command.flags}
-    if command.positional:
-        several = meaning and function.__annotations__[command.positional] in (list[str], list[Path])
-        kind = {"type": Path} if "Path" in str(function.__annotations__[command.positional]) else {}
-        count = "+" if several else "?" if "None" in str(function.__annotations__[command.positional]) else None
-        sub.add_argument(command.positional, help=meaning[command.positional], nargs=count, **kind)
-        skipped.add(command.positional)
-    if "config" in meaning:
-        sub.add_argument(
-            "--config", action="config", help="A row such as cola/softmax, or a YAML file; several are merged."
-        )
-        sub.add_class_arguments(RunConfig)
-    sub.add_function_arguments(function, skip=skipped)
-    for flag in command.flags:
-        sub.add_argument(f"--{flag}", action="store_true", help=meaning[flag])
+    parameters = inspect.signature(function).parameters.values()
+    for parameter in parameters:
+        if parameter.annotation is RunConfig:
+            sub.add_argument(
+                "--config", action="config", help="A row such as cola/softmax, or a YAML file; several are merged."
+            )
+            sub.add_class_arguments(RunConfig)
+        elif parameter.kind is not parameter.KEYWORD_ONLY:
+            kind = {"type": Path} if "Path" in str(parameter.annotation) else {}
+            count = (
+                "+" if "list" in str(parameter.annotation) else None if parameter.default is parameter.empty else "?"
+            )
+            default = {"default": parameter.default} if count == "?" else {}
+            sub.add_argument(parameter.name, help=meaning[parameter.name], nargs=count, **kind, **default)
+        elif parameter.annotation is bool:
+            sub.add_argument(f"--{parameter.name}", action="store_true", help=meaning[parameter.name])
+    options = {one.name for one in parameters if one.kind is one.KEYWORD_ONLY and one.annotation is not bool}
+    sub.add_function_arguments(function, skip={one.name for one in parameters} - (options - {"over"}))
     return sub
 
 
@@ -338,7 +334,7 @@ def _run(arguments: Sequence[str]) -> None:
     values = {key: value for key, value in parsed[parsed.command].as_dict().items() if key != "config"}
     if parsed.command == "fit":
         over = {"config": RunConfig(**{name: values.pop(name) for name in RunConfig.__dataclass_fields__})}
-    COMMANDS[parsed.command].imported()(**values, **over)
+    COMMANDS[parsed.command](**values, **over)
 
 
 def _smoked(config: RunConfig) -> RunConfig:

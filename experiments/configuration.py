@@ -12,11 +12,16 @@ __all__ = [
     "EvaluationConfig",
     "MethodConfig",
     "ModelConfig",
+    "Protocol",
     "RunConfig",
     "TrainerConfig",
     "TrainingConfig",
     "flattened",
 ]
+
+
+Protocol = Literal["pooled", "cgpt", "kep", "sgpa"]
+"""How predictions become the numbers of a table: ours, and as three papers do."""
 
 
 @dataclass(frozen=True, kw_only=True)

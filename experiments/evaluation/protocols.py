@@ -22,6 +22,7 @@ import numpy as np
 from scipy.special import log_softmax
 
 from cgp.model.metrics import aurc, brier_scores
+from experiments.configuration import Protocol
 from experiments.evaluation import metrics
 from experiments.evaluation._checks import Array, as_labels
 from experiments.evaluation.calibration import ReliabilityBins, reliability_bins
@@ -30,7 +31,6 @@ __all__ = [
     "PROTOCOLS",
     "CalibrationError",
     "ClassificationReport",
-    "Protocol",
     "calibration_bins",
     "calibration_error",
     "classification_report",
@@ -38,7 +38,6 @@ __all__ = [
     "rules",
 ]
 
-Protocol = Literal["pooled", "cgpt", "kep", "sgpa"]
 PROTOCOLS: tuple[str, ...] = get_args(Protocol)
 
 

@@ -1,7 +1,6 @@
 """One row with one seed, from data to saved predictions, resumable at any moment."""
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +32,19 @@ def perform(
     *,
     out: Path,
     trainer: TrainerConfig,
-    report: Callable[[int], None] = lambda epochs: None,
     wait: bool = False,
     predict: bool = True,
 ) -> Run:
     """Do what is not done yet of a run, while no other process does.
 
-    Killed at any moment and called again, it goes on where it was. On several processes only the first one writes. A
-    search needs no predictions; a sweep waits for the last worker of a command that was killed.
+    Killed at any moment and called again, it goes on where it was. On several processes only the first one writes.
+
+    Args:
+        config: of the run.
+        out: folder of all runs.
+        trainer: where to train.
+        wait: for another process that does this run, such as the last worker of a command that was killed.
+        predict: whether to predict the input sets; a search needs no predictions.
 
     Returns:
         The run.
@@ -54,7 +58,7 @@ def perform(
     run = Run(config.folder(out))
     if rank_zero_only.rank:
         if config.method.base is None and not run.is_complete:
-            _train(config, out, run, trainer, report)
+            _train(config, out, run, trainer)
         return run
     run.check(config)
     with run.locked(wait):
@@ -63,8 +67,7 @@ def perform(
             _bring_up_to_date(config, out, run)
         else:
             run.claim(config)
-            _perform(config, out, run, trainer, report, predict)
-    report(config.epochs)
+            _perform(config, out, run, trainer, predict)
     return run
 
 
@@ -93,16 +96,14 @@ def _bring_up_to_date(config: RunConfig, out: Path, run: Run) -> None:
     run.claim(config)
 
 
-def _perform(
-    config: RunConfig, out: Path, run: Run, trainer: TrainerConfig, report: Callable[[int], None], predict: bool
-) -> None:
+def _perform(config: RunConfig, out: Path, run: Run, trainer: TrainerConfig, predict: bool) -> None:
     """Train, predict and record, or derive."""
     if config.method.base is not None:
         _derive(config, out, run)
         return
     device = _device(trainer)
     forget_peak(device)
-    splits, module, fitted = _train(config, out, run, trainer, report)
+    splits, module, fitted = _train(config, out, run, trainer)
     record = fitted._asdict() | {"peak_memory_bytes": peak_bytes(device)}
     if predict:
         if config.method.kind == "sngp":
@@ -139,7 +140,7 @@ def _predict(config: RunConfig, run: Run, model: torch.nn.Module, splits: DataSp
 
 
 def _train(
-    config: RunConfig, out: Path, run: Run, trainer: TrainerConfig, report: Callable[[int], None]
+    config: RunConfig, out: Path, run: Run, trainer: TrainerConfig
 ) -> tuple[DataSplits, ClassificationModule, FitSummary]:
     """Build and train, leaving the weights of the best epoch."""
     if trainer.threads is not None:
@@ -149,29 +150,15 @@ def _train(
         run.check_data(splits)
     check_inputs(config.data, splits)
     torch.manual_seed(config.seed)
-    module = build(
-        config.method,
-        model=config.model,
-        training=config.training,
-        description=splits.description,
-        num_data=len(splits.train),
-    )
+    sizes = {"model": config.model, "training": config.training, "description": splits.description}
+    module = build(config.method, **sizes, num_data=len(splits.train))
     begun = any(run.checkpoints.glob("*.ckpt"))
     if begun and trainer.progress and not rank_zero_only.rank:
         print(f"{run.folder}: going on with an interrupted training", flush=True)
     for start in [] if begun else _starts(config, out):
         start_from(module.model, start.model(), splits.train)
-    summary = train(
-        module,
-        splits,
-        training=config.training,
-        seed=config.seed,
-        folder=run.checkpoints,
-        report=report,
-        trainer=trainer,
-        logs=run.logs,
-    )
-    return splits, module, summary
+    places = {"folder": run.checkpoints, "logs": run.logs}
+    return splits, module, train(module, splits, training=config.training, seed=config.seed, trainer=trainer, **places)
 
 
 def _starts(config: RunConfig, out: Path) -> list[Run]:

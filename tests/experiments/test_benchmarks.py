@@ -11,13 +11,17 @@ from experiments.benchmarks import BLOCKS, benchmark, interleaved, saved_bytes
 def test_the_page_has_a_row_for_every_block_and_model(tmp_path, monkeypatch):
     chosen = {name: BLOCKS[name] for name in ("softmax attention", "sparse correlated GP, direct")}
     monkeypatch.setattr(benchmarks, "BLOCKS", chosen)
-    benchmark(tmp_path / "page.md", lengths=(4,), models=("digits",), rounds=2)
-    rows = [line.split(" | ") for line in (tmp_path / "page.md").read_text().splitlines() if line.startswith("| s")]
-    assert [row[0].removeprefix("| ") for row in rows] == 2 * list(chosen)
-    assert [cell.split(" ")[0] for cell in rows[0][1:]] == ["1.00", "1.00", "1.00"]
-    assert float(rows[1][3].strip(" |")) > 1  # a Gaussian process keeps more than softmax attention
-    assert all(cell.strip(" |").endswith("s") for cell in rows[2][1:])
-    assert all(float(cell.strip(" |")) > 0 for cell in rows[3][1:])
+    monkeypatch.setattr(benchmarks, "_ROUNDS", (2, 2))
+    page, csv = tmp_path / "page.md", tmp_path / "all.csv"
+    benchmark(page, csv=csv, lengths=(4,), models=("digits",), seconds=0)
+    lines = page.read_text().splitlines()
+    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| s")]
+    assert [row[0] for row in rows] == 2 * list(chosen)
+    assert [cell.split(" ")[-1] for cell in rows[0][1:]] == ["ms", "ms", "1.00"]
+    assert float(rows[1][3]) > 1  # a Gaussian process keeps more than softmax attention
+    assert all(cell.endswith(" s") for cell in rows[2][1:])
+    assert all(float(cell.split(" ± ")[0]) > 0 for cell in rows[3][1:])
+    assert len(csv.read_text().splitlines()) == 1 + 2 * (3 + 1)
 
 
 def test_ratios_are_to_the_first_call_of_the_same_round():
@@ -25,9 +29,9 @@ def test_ratios_are_to_the_first_call_of_the_same_round():
     timings = interleaved(
         {"a": lambda: calls.append("a"), "b": lambda: [calls.append("b"), torch.randn(10**5).sort()]},
         threads=1,
-        rounds=2,
+        rounds=(2, 3),
     )
-    assert [call for call in calls if call in "ab"][:2] == ["a", "b"]
+    assert "".join(calls) == "aabbbbaa"  # each once before it is timed, and no third round without seconds
     assert timings["a"][1:] == (1.0, 0.0)
     assert timings["b"][1] > 1
 

@@ -45,7 +45,7 @@ def test_help_says_what_it_does_and_explains_every_argument(command, capsys):
     written = "".join(capsys.readouterr().out.split())
     assert "Args:" not in written
     assert "Raises:" not in written
-    documented = docstring_parser.parse(cli.COMMANDS[command].imported().__doc__)
+    documented = docstring_parser.parse(cli.COMMANDS[command].__doc__)
     parameters = [one.description for one in documented.params if one.arg_name not in ("over", "config")]
     # argparse breaks lines where it likes, after hyphens too
     meanings = [documented.description, *parameters]

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from experiments.configuration import Protocol
 from experiments.data import corruption
-from experiments.evaluation import Protocol
 
 __all__ = [
     "CALIBRATION",

@@ -10,7 +10,8 @@ from typing import Literal, get_args
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from experiments.evaluation import PROTOCOLS, Protocol
+from experiments.configuration import Protocol
+from experiments.evaluation import PROTOCOLS
 from experiments.reports.papers import cgpt, kep, sgpa
 from experiments.reports.papers.specification import METRICS, TableSpec
 from experiments.reports.papers.tidy import Row, reported, rows
@@ -74,17 +75,10 @@ def table(
     format: Format = "terminal",  # noqa: A002 - the name of the option
     protocol: Protocol | None = None,
 ) -> None:
-    """Print a table of a paper with our numbers beside the printed ones, recomputed from saved predictions.
-
-    Args:
-        name: of a table, or "cgpt", "kep", "sgpa" or "all"; "list" names all tables and how much of them is measured.
-        runs: folder of runs, `<data>/<method>/seed-<n>/` beneath.
-        out: a file, or a folder for one file per table; without, the table is printed.
-        format: terminal, markdown (a pivot: methods by metrics) or csv (tidy: one row per number, natural units).
-        protocol: how our numbers are computed: pooled, cgpt, kep or sgpa; without, as the table's paper does.
+    """Print or write tables: `python -m experiments table`, where the arguments are explained.
 
     Raises:
-        ValueError: If there is no such table, format, protocol or folder.
+        ValueError: if there is no such table, format, protocol or folder.
     """
     if format not in get_args(Format):
         raise ValueError(f"format: expected one of {', '.join(get_args(Format))}, got {format!r}")

@@ -46,7 +46,7 @@ def timing(
             options = {"sampling": "joint", "seed": 0, "keep_variance": False}
             for count in draws:
                 calls[f"{title} in {place}, {count}"] = partial(cgp.predict, converted, images, count, **options)
-    timings = interleaved(calls, threads=threads, rounds=rounds)
+    timings = interleaved(calls, threads=threads, rounds=(rounds, rounds))
     titles = dict.fromkeys(name.rsplit(", ", 1)[0] for name in list(calls)[1:])
     lines = [f"| prediction | {' | '.join(f'S = {count}' for count in draws)} |", "| --- |" + " ---: |" * len(draws)]
     for title in titles:

@@ -5,14 +5,9 @@ import pytest
 import torch
 
 from cgp.model.diagnostics import attention_matrix
-from experiments.cli import _smoked as smoked
 from experiments.evaluation.diagnostics import collapse_of_runs, collapse_sentence, diagnose
 from experiments.methods.build import network
-from experiments.runs.fitting import perform
 from experiments.runs.parsing import resolve
-from experiments.runs.predicting import predict_sets
-from experiments.runs.prediction import load_predictions
-from experiments.training.fit import QUIET
 from tests.experiments.runs import synthetic
 
 
@@ -58,7 +53,7 @@ def check(found, expected):
         np.testing.assert_allclose(found[name], values, rtol=2e-3, atol=2e-4, err_msg=name)
 
 
-@pytest.mark.parametrize("row", ["digits/softmax", "digits/cgpt", "digits/kep_svgp"])
+@pytest.mark.parametrize("row", ["digits/cgpt", "digits/kep_svgp"])
 @torch.no_grad()
 def test_images_against_numpy(row):
     model, test = built(row)
@@ -106,38 +101,11 @@ def test_it_looks_at_inputs_all_over_the_test_part():
         np.testing.assert_allclose(values, chosen[name], rtol=1e-5)
 
 
-def test_a_run_writes_them(tmp_path, monkeypatch):
-    from experiments.runs import fitting, predicting
-
-    for module in (fitting, predicting):
-        for name in ("load", "input_sets", "check_inputs"):
-            if hasattr(module, name):
-                monkeypatch.setattr(module, name, getattr(synthetic, name))
-    experiment = smoked(resolve(["digits/cgp_direct"]))
-    run = perform(experiment, out=tmp_path, trainer=QUIET)
-    with np.load(run.diagnostics) as arrays:
-        written = dict(arrays)
-    test = synthetic.load(experiment.data, 0).test
-    check(diagnose(run.model(), test), list(written.values())[:3])
-    assert written["token_variance"].shape[1] == len(written["variance_ids"]) == len(test.labels.unique()[:5])
-    assert (written["token_variance"] > 0).all()
-    before = load_predictions(run.prediction_file("test")).logits
-    run.diagnostics.unlink()
-    predict_sets(run, run.config)
-    assert run.diagnostics.exists()
-    assert (load_predictions(run.prediction_file("test")).logits == before).all()
-
-
-@pytest.mark.parametrize(
-    ("similarity", "where"),
-    [([0.9, 0.99], None), ([1.0], "layer 1"), ([0.999, 0.1, 1.0], "layers 1, 3"), ([float("nan"), 0.2], None)],
-)
-def test_layers_are_named(similarity, where):
-    words = collapse_sentence(similarity)
-    assert words is None if where is None else words.endswith(f"in {where}")
-
-
-def test_runs_are_averaged_and_need_not_have_been_looked_into(tmp_path):
+def test_layers_are_named_and_runs_averaged(tmp_path):
+    for similarity, where in (([0.9, 0.99], None), ([1.0], "layer 1"), ([0.999, 0.1, 1.0], "layers 1, 3")):
+        words = collapse_sentence(similarity)
+        assert words is None if where is None else words.endswith(f"in {where}")
+    assert collapse_sentence([float("nan"), 0.2]) is None
     first, second, third = paths = [tmp_path / f"{number}.npz" for number in range(3)]
     assert collapse_of_runs(paths) is None
     np.savez(first, token_similarity=[1.0, 1.0])

@@ -6,37 +6,15 @@ import shlex
 
 import numpy as np
 import pytest
-from PIL import Image
-from sklearn.datasets import load_digits
 
 from experiments.cli import main, parser
 from experiments.runs.parsing import expanded
-
-QUIET = ["--trainer.accelerator", "cpu", "--trainer.progress", "false", "--trainer.logs", "false"]
-DIGITS = load_digits()
+from tests.experiments.runs.typed import DIGITS, QUIET, stopped, write_images
 
 
 def fit(out, *more):
     """Train a row for a few steps."""
     main(["fit", *more, "--smoke", "--out", str(out), *QUIET])
-
-
-def write_images(folder, numbers, size=(8, 8)):
-    """Digits as image files."""
-    folder.mkdir(parents=True)
-    for number in numbers:
-        pixels = (DIGITS.images[number] * 15.9).astype(np.uint8)
-        Image.fromarray(pixels).resize(size).save(folder / f"{number:04d}.png")
-
-
-def stopped(arguments, capsys):
-    """What a wrong command line is answered with."""
-    with pytest.raises(SystemExit) as stop:
-        main(arguments)
-    assert stop.value.code == 2
-    said = capsys.readouterr().err
-    assert "error: " in said
-    return said.rpartition("error: ")[2]
 
 
 def test_fit_ends_in_the_report_and_a_folder_of_images_is_predicted(tmp_path, capsys):
@@ -49,11 +27,7 @@ def test_fit_ends_in_the_report_and_a_folder_of_images_is_predicted(tmp_path, ca
     main(["predict", str(run), "--images", str(tmp_path / "holiday")])
     with (run / "predictions" / "images-holiday.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert [row["file"] for row in rows] == [
-        *(f"beach/{n:04d}.png" for n in range(3)),
-        "hills/0003.png",
-        "hills/0004.png",
-    ]
+    assert [row["file"] for row in rows] == [f"{'beach' if n < 3 else 'hills'}/{n:04d}.png" for n in range(5)]
     with np.load(run / "predictions" / "images-holiday.npz") as saved:
         logits = saved["logits"].astype(np.float64)
         assert "labels" not in saved
@@ -67,25 +41,10 @@ def test_fit_ends_in_the_report_and_a_folder_of_images_is_predicted(tmp_path, ca
     np.testing.assert_allclose([float(row["epistemic uncertainty"]) for row in rows], epistemic, rtol=1e-2, atol=1e-6)
 
 
-def test_training_on_a_folder_of_ones_own_ends_in_the_same_report(tmp_path):
-    for label in range(3):
-        write_images(tmp_path / "own" / f"digit {label}", np.flatnonzero(DIGITS.target == label)[:20])
-    own = [
-        "--name",
-        "own/softmax",
-        "--data.name",
-        "own",
-        "--data.folder",
-        str(tmp_path / "own"),
-        "--data.image_size",
-        "8",
-    ]
-    fit(tmp_path / "runs", "--config", "digits/softmax", *own, "--data.ood", "[]")
-    run = tmp_path / "runs" / "own" / "softmax" / "seed-0"
-    summary = json.loads((run / "run.json").read_text())
-    assert summary["data"]["class_names"] == ["digit 0", "digit 1", "digit 2"]
-    assert summary["examples"] == {"train": 16, "validation": 6, "test": 8}
-    assert "own/softmax" in (run / "report.html").read_text()
+def test_images_of_ones_own_have_their_classes(trained):
+    assert trained.record["data"]["class_names"] == ["digit 0", "digit 1"]
+    assert trained.record["examples"] == {"train": 16, "validation": 4, "test": 8}
+    assert trained.name == "own/softmax"
 
 
 def test_a_sweep_is_printed_as_commands_that_the_command_line_takes(tmp_path, capsys):
@@ -103,31 +62,15 @@ def test_a_sweep_is_printed_as_commands_that_the_command_line_takes(tmp_path, ca
     assert values.method.options["num_inducing"] == 3
 
 
-def test_printed_commands_train_where_the_sweep_would(tmp_path, capsys):
+def test_printed_commands_train_where_the_sweep_would_and_one_seed_needs_no_brackets(tmp_path, capsys):
     where = ["--trainer.accelerator", "gpu", "--trainer.precision", "bf16-mixed"]
-    main(["sweep", "digits/softmax", "--seeds", "0", "--print", "--out", str(tmp_path), *where])
-    (line,) = capsys.readouterr().out.splitlines()
-    values = parser("fit").parse_args(expanded(shlex.split(line)[3:]))["fit"]
-    assert (values["trainer"]["accelerator"], values["trainer"]["precision"]) == ("gpu", "bf16-mixed")
-
-
-def test_one_seed_needs_no_brackets(tmp_path, capsys):
     for seeds in ("1", "[1]"):
-        main(["sweep", "digits/softmax", "--seeds", seeds, "--print", "--out", str(tmp_path)])
+        main(["sweep", "digits/softmax", "--seeds", seeds, "--print", "--out", str(tmp_path), *where])
     first, second = capsys.readouterr().out.splitlines()
     assert first == second
-    assert "--seed 1 " in first
-
-
-def test_a_run_that_fails_says_why_and_the_others_go_on(tmp_path, capsys):
-    options = ["--method.options.num_inducing=4"]
-    with pytest.raises(SystemExit) as stop:
-        main(["sweep", "digits/softmax", "digits/sgpa", "--seeds", "0", "--smoke", "--out", str(tmp_path), *options])
-    assert stop.value.code == 1
-    said = " ".join(capsys.readouterr().out.split())
-    assert "softmax/seed-0: ValueError: options of Softmax: softmax does not take 'num_inducing'" in said
-    assert (tmp_path / "digits" / "sgpa" / "seed-0" / "run.json").exists()
-    assert "Traceback" in (tmp_path / "digits" / "softmax" / "seed-0" / "error.txt").read_text()
+    values = parser("fit").parse_args(expanded(shlex.split(first)[3:]))["fit"]
+    assert (values["trainer"]["accelerator"], values["trainer"]["precision"]) == ("gpu", "bf16-mixed")
+    assert values["seed"] == 1
 
 
 def test_the_whole_configuration_is_printed(capsys):
@@ -145,10 +88,6 @@ def test_the_whole_configuration_is_printed(capsys):
         (["fit"], "a row has them all: --config digits/softmax"),
         (["fit", "--config", "digits/sofmax"], "did you mean digits/softmax"),
         (["fit", "--config", "digits/softmax", "--training.epoch", "3"], "did you mean 'training.epochs'?"),
-        (
-            ["fit", "--config", "digits/softmax", "--training.epochs", "0"],
-            "training.epochs: expected at least 1",
-        ),
         (["fit", "--config", "digits/softmax", "--evaluation.draws", "0"], "evaluation.draws: expected at least 1"),
         (["fit", "--config", "digits/softmax", "--trainer.threads", "0"], "trainer.threads: expected at least 1"),
         (["fit", "--config", "digits/softmax", "--model.dropout", "1"], "model.dropout: expected a probability"),
@@ -163,7 +102,10 @@ def test_the_whole_configuration_is_printed(capsys):
             ["fit", "--config", "digits/softmax", "--trainer.devices", "2"],
             "trainer.strategy: expected ddp on 2 devices",
         ),
+        (["fit", "--config", "digits/softmax", "--seed", "-1"], "seed: expected none or a positive whole number"),
         (["sweep", "digits/softmaxx"], "did you mean digits/softmax?"),
+        (["sweep", "digits/softmax", "--seed", "0"], "did you mean 'seeds'?"),
+        (["sweep", "digits/softmax", "--training.epochs", "0"], "training.epochs: expected at least 1, got 0"),
         (["sweep", "digits/softmax", "--training.epoch", "3"], "did you mean 'training.epochs'?"),
         (["sweep", "digits/softmax", "--config", "reduced/colla"], "config: expected a file or a row"),
         (["tune", "digits/mfvi"], "rows: expected some of softmax, kernel_asymmetric"),
@@ -179,6 +121,7 @@ def test_a_mistake_is_answered_with_what_to_do(arguments, answer, tmp_path, caps
     filled = [part.format(bad=tmp_path / "bad.yaml", out=tmp_path) for part in arguments]
     filled += ["--out", str(tmp_path / "runs"), *QUIET] if filled[0] == "fit" else []
     assert answer in stopped(filled, capsys)
+    assert not (tmp_path / "runs" / "digits" / "softmax" / "seed-0" / "config.yaml").exists()
 
 
 def test_after_a_mistake_the_same_folder_takes_the_corrected_command(tmp_path, capsys, monkeypatch):

@@ -12,70 +12,54 @@ from experiments.configuration import DataConfig
 from experiments.data import load
 from experiments.runs import Run
 from experiments.runs.prediction import load_predictions
-from tests.experiments.runs.test_commands import DIGITS, QUIET, stopped, write_images
+from tests.experiments.runs.typed import QUIET, own, stopped, write_classes, write_images
 
-
-def write_classes(folder, first):
-    """Two classes of twenty digits each, from the given one on."""
-    for label in range(2):
-        write_images(folder / f"digit {label}", np.flatnonzero(DIGITS.target == label)[first : first + 20])
-
-
-def command(out, folder, row="softmax", *more):
-    own = ["--name", f"own/{row}", "--data.name", "own", "--data.folder", str(folder), "--data.image_size", "8"]
-    rest = ["--data.ood", "[]", "--smoke", "--out", str(out)]
-    return ["fit", "--config", f"digits/{row}", *own, *rest, *QUIET, *more]
-
-
-@pytest.fixture
-def trained(tmp_path):
-    write_classes(tmp_path / "images", 0)
-    main(command(tmp_path / "runs", tmp_path / "images"))
-    return Run(tmp_path / "runs" / "own" / "softmax" / "seed-0")
+pytestmark = pytest.mark.usefixtures("unreported")
 
 
 def test_a_folder_of_images_may_move_but_not_become_another(trained, tmp_path, capsys):
     before = trained.config_file.read_text()
     write_classes(tmp_path / "others", 20)
-    said = stopped(command(tmp_path / "runs", tmp_path / "others"), capsys)
+    said = stopped(own(tmp_path / "runs", tmp_path / "others"), capsys)
     assert said.startswith(
         f"data: expected the examples of {trained.folder} (16 train, 4 validation, 8 test), got others"
     )
     assert trained.config_file.read_text() == before
     shutil.move(tmp_path / "images", tmp_path / "moved")
-    main(command(tmp_path / "runs", tmp_path / "moved"))
+    main(own(tmp_path / "runs", tmp_path / "moved"))
     assert str(trained.config.data.folder) == str(tmp_path / "moved")
 
 
-def test_nor_does_what_is_derived_go_on_with_others(trained, tmp_path, capsys):
-    main(command(tmp_path / "runs", tmp_path / "images", "mc_dropout"))
+def test_nor_does_what_is_derived_or_interrupted_go_on_with_others(trained, tmp_path, capsys):
+    main(own(tmp_path / "runs", tmp_path / "images", "mc_dropout"))
     write_classes(tmp_path / "others", 20)
-    said = stopped(command(tmp_path / "runs", tmp_path / "others", "mc_dropout"), capsys)
+    said = stopped(own(tmp_path / "runs", tmp_path / "others", "mc_dropout"), capsys)
     assert f"expected the examples of {trained.folder}" in said
-
-
-def test_an_interrupted_training_does_not_go_on_with_others(trained, tmp_path, capsys):
     trained.record_file.unlink()
     assert (trained.checkpoints / "last.ckpt").exists()
-    write_classes(tmp_path / "others", 20)
-    assert "expected the examples" in stopped(command(tmp_path / "runs", tmp_path / "others"), capsys)
+    assert "expected the examples" in stopped(own(tmp_path / "runs", tmp_path / "others"), capsys)
 
 
 def test_where_nothing_was_trained_other_data_may_come(tmp_path, capsys):
     write_classes(tmp_path / "images", 0)
-    wrong = command(tmp_path / "runs", tmp_path / "images", "softmax", "--data.ood", "[nosuch.npz]")
+    wrong = own(tmp_path / "runs", tmp_path / "images", "softmax", "--data.ood", "[nosuch.npz]")
     assert "nosuch.npz" in stopped(wrong, capsys)
     write_classes(tmp_path / "others", 20)
-    main(command(tmp_path / "runs", tmp_path / "others"))
+    main(own(tmp_path / "runs", tmp_path / "others"))
 
 
 def test_further_sets_are_predicted_of_the_same_data(trained, tmp_path, capsys):
-    write_classes(tmp_path / "others", 20)
+    there = json.loads(trained._data.read_text())
+    trained._data.unlink()  # as of a run before fingerprints
+    main(["predict", str(trained.folder), "--ood", "[inverted]"])
+    assert json.loads(trained._data.read_text()) == there
     shutil.rmtree(tmp_path / "images")
-    shutil.move(tmp_path / "others", tmp_path / "images")
-    said = stopped(["predict", str(trained.folder), "--ood", "[inverted]"], capsys)
+    write_classes(tmp_path / "images", 20)
+    said = stopped(["predict", str(trained.folder), "--ood", "[uniform-noise]"], capsys)
     assert "expected the examples" in said
-    assert not (trained.prediction_file("ood-inverted")).exists()
+    assert not trained.prediction_file("ood-uniform-noise").exists()
+    said = stopped(["predict", str(trained.folder), "--full"], capsys)
+    assert "full: expected a run that predicts corrupted images" in said
 
 
 def test_the_fingerprint_is_that_of_the_contents():
@@ -92,48 +76,26 @@ def test_the_fingerprint_is_that_of_the_contents():
     assert len(prints) == 2
 
 
-def test_a_run_before_fingerprints_gets_one(trained, tmp_path):
-    there = json.loads(trained._data.read_text())
-    trained._data.unlink()
-    main(["predict", str(trained.folder), "--ood", "[inverted]"])
-    assert json.loads(trained._data.read_text()) == there
-
-
 def test_a_run_on_other_data_needs_a_name_of_its_own(tmp_path, capsys):
     values = ["--data.name", "own", "--data.folder", str(tmp_path / "images")]
-    for arguments in (
-        ["fit", "--config", "cifar10/softmax", *values, "--out", str(tmp_path / "runs")],
-        ["sweep", "cifar10/softmax", "--data.name", "own", "--out", str(tmp_path / "runs")],
-    ):
-        said = stopped(arguments, capsys)
+    for arguments in (["fit", "--config", "cifar10/softmax", *values], ["sweep", "cifar10/softmax", *values[:2]]):
+        said = stopped([*arguments, "--out", str(tmp_path / "runs")], capsys)
         assert "expected another one for a run on own, as --name own/softmax, got cifar10/softmax, a row on" in said
     assert not (tmp_path / "runs").exists()
 
 
 def test_what_a_run_needs_is_made_by_the_same_command(tmp_path, capsys):
-    said = stopped(["fit", "--config", "digits/scgpt", "--smoke", "--out", str(tmp_path), *QUIET], capsys)
+    start = ["--smoke", "--out", str(tmp_path), *QUIET]
+    said = stopped(["fit", "--config", "digits/scgpt", *start], capsys)
     assert "by the same command with --config digits/kernel_asymmetric --seed 0" in said
-    main(["fit", "--config", "digits/kernel_asymmetric", "--seed", "0", "--smoke", "--out", str(tmp_path), *QUIET])
-    main(["fit", "--config", "digits/scgpt", "--smoke", "--out", str(tmp_path), *QUIET])
+    main(["fit", "--config", "digits/kernel_asymmetric", "--seed", "0", "--reduced", "[half a start]", *start])
+    main(["fit", "--config", "digits/scgpt", *start])
+    words = Run(tmp_path / "digits" / "scgpt" / "seed-0").deviations
+    assert "of what it starts from: half a start" in words
+    assert len(set(words)) == len(words)
     write_classes(tmp_path / "images", 0)
-    said = stopped(command(tmp_path, tmp_path / "images", "temperature"), capsys)
+    said = stopped(own(tmp_path, tmp_path / "images", "temperature"), capsys)
     assert "with --config .../softmax --name own/softmax --seed 0" in said
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["sweep", "digits/softmax", "--seed", "0"], "did you mean 'seeds'?"),
-        (["sweep", "digits/softmax", "--training.epochs", "0"], "training.epochs: expected at least 1, got 0"),
-        (
-            ["fit", "--config", "digits/softmax", "--seed", "-1"],
-            "seed: expected none or a positive whole number, got -1",
-        ),
-    ],
-)
-def test_arguments_that_mean_something_else(arguments, expected, tmp_path, capsys):
-    assert expected in stopped([*arguments, "--out", str(tmp_path / "runs")], capsys)
-    assert not (tmp_path / "runs").exists()
 
 
 def test_images_of_another_folder_of_the_same_name_are_kept(trained, tmp_path, capsys):
@@ -152,23 +114,16 @@ def test_images_of_another_folder_of_the_same_name_are_kept(trained, tmp_path, c
     assert len(load_predictions(trained.prediction_file("images-holiday")).ids) == 2
 
 
-def test_all_corruptions_are_of_a_run_that_has_some(trained, capsys):
-    assert "full: expected a run that predicts corrupted images" in stopped(
-        ["predict", str(trained.folder), "--full"], capsys
-    )
-
-
 def test_a_temperature_without_an_optimum_says_so(trained, tmp_path):
     path = trained.prediction_file("validation")
     found = load_predictions(path)
     for right, word in ((True, "right"), (False, "wrong")):
         logits = np.where((np.arange(2) == found.labels[:, None]) == right, 3.0, 0.0)[None].astype(np.float32)
         np.savez(path, logits=logits, ids=found.ids, labels=found.labels)
-        main(command(tmp_path / "runs", tmp_path / "images", "temperature"))
-        folder = Run(tmp_path / "runs" / "own" / "temperature" / "seed-0")
-        words = f"the temperature has no optimum: all 4 validation predictions are {word}"
-        assert words in folder.deviations
-        shutil.rmtree(folder.folder)
+        main(own(tmp_path / "runs", tmp_path / "images", "temperature"))
+        run = Run(tmp_path / "runs" / "own" / "temperature" / "seed-0")
+        assert f"the temperature has no optimum: all 4 validation predictions are {word}" in run.deviations
+        shutil.rmtree(run.folder)
 
 
 def test_runs_of_ones_own_are_listed(trained, tmp_path, capsys):
@@ -188,5 +143,5 @@ def test_a_summary_of_something_else_and_a_damaged_checkpoint_are_named(trained,
     last, before = (trained.checkpoints / name for name in ("last.ckpt", "previous.ckpt"))
     for path in (last, before):
         path.write_bytes(path.read_bytes()[:1000])
-    said = stopped(command(tmp_path / "runs", tmp_path / "images"), capsys)
+    said = stopped(own(tmp_path / "runs", tmp_path / "images"), capsys)
     assert f"{last}: expected a checkpoint, got a damaged file" in said

@@ -27,7 +27,8 @@ VALUES = {
     "data.corruptions.kinds": "[]",
 }
 """A run of some seconds: draws, dropout and an annealed α are all in it."""
-SMALL = VALUES | {"data.limit_train": "60", "data.limit_test": "20", "data.ood": "[]"}
+FEW = {"data.limit_train": "60", "data.limit_validation": "20", "data.limit_test": "20", "data.ood": "[]"}
+SMALL = VALUES | FEW | {"evaluation.draws": "2", "training.validation_draws": "2"}
 
 
 def command(out, values):

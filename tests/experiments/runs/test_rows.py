@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from experiments.cli import _smoked as smoked
-from experiments.methods.build import network
-from experiments.runs import fitting, predicting
+from experiments.evaluation.diagnostics import diagnose
+from experiments.runs import predicting
 from experiments.runs.fitting import perform
 from experiments.runs.parsing import resolve, resolve_rows
 from experiments.runs.rows import composed, is_row, row_names
@@ -13,42 +13,23 @@ from experiments.training.fit import QUIET
 from tests.experiments.runs import synthetic
 
 ONE_OF_EACH = [
-    "digits/scgpt",
-    "digits/cgpt",
-    "digits/kep_svgp",
-    "digits/mfvi",
-    "digits/sngp",
-    "digits/mc_dropout",
-    "digits/kfllla",
-    "digits/ensemble_softmax",
-    "cola/sgpa",
-    "cola/cgp_softmax",
-    "cola/kep_svgp_add",
-    "cola/temperature",
-    "cola/temperature_cgpt",
-    "imdb/kernel_symmetric",
-    "imdb/scgp_direct",
-    "cifar10/cgp_direct",
-    "cifar100/softmax",
+    *("digits/scgpt", "digits/cgpt", "digits/kep_svgp", "digits/mfvi", "digits/sngp", "digits/mc_dropout"),
+    *("digits/kfllla", "digits/ensemble_softmax", "cola/sgpa", "cola/cgp_softmax", "cola/kep_svgp_add"),
+    *("cola/temperature", "cola/temperature_cgpt", "imdb/kernel_symmetric", "imdb/scgp_direct"),
+    *("cifar10/cgp_direct", "cifar100/softmax"),
 ]
 
 
-@pytest.fixture
-def synthetic_data(monkeypatch):
-    """Data of every set, without any file."""
-    from experiments import data
-    from experiments.methods import deriving
-
-    for module in (data, fitting, predicting, deriving):
-        for name in ("load", "input_sets", "check_inputs"):
-            if hasattr(module, name):
-                monkeypatch.setattr(module, name, getattr(synthetic, name))
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    """One folder of runs: what several rows need is trained once."""
+    return tmp_path_factory.mktemp("runs")
 
 
-def run_with_needs(name, out):
+def run_with_needs(name, out, *values):
     """Run a row for a few steps, after those that it needs."""
-    for experiment in resolve_rows([name], [0], [], []):  # what is needed comes first
-        run = perform(smoked(experiment), out=out, trainer=QUIET)
+    for config in resolve_rows([name], [0], [], values):  # what is needed comes first
+        run = perform(smoked(config), out=out, trainer=QUIET)
     return run
 
 
@@ -67,13 +48,14 @@ def check(run, name):
         assert np.array_equal(saved["labels"], np.arange(8) % 2)
     method = name.partition("/")[2]  # a setting may be called after a method
     stochastic = any(part in method for part in ("cgp", "sgpa", "kep", "mfvi", "sngp", "dropout", "kfllla"))
-    assert draws == (10 if "ensemble" in name and stochastic else 5 if "ensemble" in name else 2 if stochastic else 1)
+    members = 5 if "ensemble" in name else 1
+    assert draws == members * (2 if stochastic else 1)
 
 
 @pytest.mark.usefixtures("synthetic_data")
 @pytest.mark.parametrize("name", ONE_OF_EACH)
-def test_one_row_of_each_kind_runs(name, tmp_path):
-    check(run_with_needs(name, tmp_path), name)
+def test_one_row_of_each_kind_runs(name, out):
+    check(run_with_needs(name, out), name)
 
 
 @pytest.mark.slow
@@ -83,35 +65,29 @@ def test_every_row_runs(name, tmp_path):
     check(run_with_needs(name, tmp_path), name)
 
 
-@pytest.mark.parametrize("name", row_names("cola") + row_names("digits"))
-def test_every_row_of_the_small_sets_is_a_configuration(name):
-    experiment = resolve([name])
-    assert experiment.name == name
-    assert experiment.deviations
-    if experiment.method.base is not None:
-        return  # derived: it has no network of its own
-    description = synthetic._description(experiment.data.name)
-    network(experiment.method, model=experiment.model, training=experiment.training, description=description)
-
-
 @pytest.mark.usefixtures("synthetic_data")
-def test_a_trained_run_predicts_what_was_saved(tmp_path):
-    run = run_with_needs("digits/cgp_direct", tmp_path)
+def test_a_complete_run_is_left_alone_predicts_what_was_saved_and_refuses_another_configuration(out):
+    run = run_with_needs("digits/cgp_direct", out)
+    stamp = run.weights.stat().st_mtime_ns
+    run_with_needs("digits/cgp_direct", out)
+    assert run.weights.stat().st_mtime_ns == stamp
     inputs = next(iter(synthetic.input_sets(None, synthetic.load(run.config.data, run.config.seed), 0)))
     again = predicting.logits_of_set(run.model(), inputs, run.config)
     assert np.allclose(again.numpy(), run.predictions("validation").logits, atol=1e-5)
-
-
-@pytest.mark.usefixtures("synthetic_data")
-def test_a_complete_run_is_left_alone_and_another_configuration_refused(tmp_path):
-    experiment = smoked(resolve(["digits/softmax"]))
-    run = perform(experiment, out=tmp_path, trainer=QUIET)
-    stamp = run.weights.stat().st_mtime_ns
-    perform(experiment, out=tmp_path, trainer=QUIET)
-    assert run.weights.stat().st_mtime_ns == stamp
-    other = smoked(resolve(["digits/softmax"], ["method.learning_rate=0.5"]))
-    with pytest.raises(ValueError, match="another configuration .method.learning_rate: 0.004 there, 0.5 asked for"):
-        perform(other, out=tmp_path, trainer=QUIET)
+    with np.load(run.diagnostics) as arrays:
+        written = dict(arrays)
+    test = synthetic.load(run.config.data, 0).test
+    for name, values in diagnose(run.model(), test).items():
+        np.testing.assert_allclose(written[name], values, rtol=2e-3, atol=2e-4)
+    assert written["token_variance"].shape[1] == len(written["variance_ids"]) == len(test.labels.unique()[:5])
+    assert (written["token_variance"] > 0).all()
+    before = run.predictions("test").logits
+    run.diagnostics.unlink()
+    predicting.predict_sets(run, run.config)
+    assert run.diagnostics.exists()
+    assert (run.predictions("test").logits == before).all()
+    with pytest.raises(ValueError, match="another configuration .method.learning_rate: 0.002 there, 0.5 asked for"):
+        run_with_needs("digits/cgp_direct", out, "method.learning_rate=0.5")
 
 
 @pytest.mark.usefixtures("synthetic_data")

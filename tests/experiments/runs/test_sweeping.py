@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from experiments.cli import main
 from experiments.configuration import TrainerConfig
 from experiments.runs import Run
 from experiments.runs.parsing import config_of, resolve, resolve_rows
-from experiments.runs.rows import row_names
 from experiments.runs.sweeping import Sweep, commands
 from experiments.training.fit import QUIET
 
@@ -20,9 +20,6 @@ def test_rows_bring_those_that_they_need():
     found = names(resolve_rows(["cola/cgpt", "cola/temperature"], [0, 1], [], []))
     needed = ["kernel_asymmetric", "cgpt", "softmax", "temperature"]
     assert found == [(f"cola/{name}", seed) for seed in (0, 1) for name in needed]
-
-
-def test_an_ensemble_needs_its_members():
     found = names(resolve_rows(["cola/ensemble_softmax"], [1], [], ["method.options.members=2"]))
     assert found == [("cola/softmax", 2), ("cola/softmax", 3), ("cola/ensemble_softmax", 1)]
 
@@ -47,9 +44,11 @@ def test_what_is_needed_is_done_first_and_what_fails_leaves_the_others_alone(wor
     assert capsys.readouterr().out == ""
 
 
-def test_refuses_no_worker(tmp_path):
-    with pytest.raises(ValueError, match="workers: expected at least 1, got 0"):
-        Sweep(tmp_path, QUIET, workers=0)
+def test_a_command_with_a_run_that_failed_says_so_and_ends_with_1(tmp_path, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["sweep", "digits/softmax", "--seeds", "0", "--method.options.symmetric=false", "--out", str(tmp_path)])
+    assert stop.value.code == 1
+    assert "failed: " in capsys.readouterr().out
 
 
 def test_commands_leave_out_what_is_done(tmp_path):
@@ -67,10 +66,3 @@ def test_commands_leave_out_what_is_done(tmp_path):
 def test_a_configuration_is_what_its_plain_values_say():
     experiment = resolve(["cifar10-kep/kep_svgp"])
     assert config_of(experiment.plain()) == experiment
-
-
-def test_an_unknown_row_is_refused():
-    with pytest.raises(ValueError, match=r"rows: expected rows such as .* got 'colla'; did you mean cola\?"):
-        row_names("colla")
-    with pytest.raises(ValueError, match=r"got 'cola/sgpaa'; did you mean cola/sgpa\?"):
-        row_names("cola/sgpaa")
