@@ -64,14 +64,7 @@ class CausalTransformer(nn.Module):
         self,
         tokens: torch.Tensor,  # shape: (*batch, n) int64
     ) -> torch.Tensor:  # shape: (*batch, n, V), or (S, *batch, n, V) where a layer draws S
-        """Compute the logits of every next symbol.
-
-        Args:
-            tokens: symbols `(*batch, n)` int64.
-
-        Returns:
-            `(*batch, n, V)`, or `(S, *batch, n, V)` where a layer draws S samples; row i is for symbol i + 1.
-        """
+        """Compute the logits of every next symbol: row i is for symbol i + 1."""
         x = self.dropout(self.embedding(tokens))
         for layer in self.layers:
             x = layer(x, is_causal=True)

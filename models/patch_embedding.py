@@ -66,17 +66,7 @@ class PatchEmbedding(nn.Module):
         self,
         images: torch.Tensor,  # shape: (*batch, C, H, W)
     ) -> torch.Tensor:  # shape: (*batch, n, d)
-        """Embed the patches of the images.
-
-        Args:
-            images: `(*batch, C, H, W)`.
-
-        Returns:
-            Tokens `(*batch, n, d)`.
-
-        Raises:
-            ValueError: if the images have another shape.
-        """
+        """Embed the patches of the images; another shape is a ValueError."""
         if tuple(images.shape[-3:]) != self.image_shape:
             raise ValueError(
                 f"images: expected shape (*batch, {', '.join(map(str, self.image_shape))}), got {tuple(images.shape)}"

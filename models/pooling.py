@@ -53,22 +53,7 @@ class SequencePooling(nn.Module):
 
 
 def pooling_layer(pooling: Literal["mean", "sequence"], embed_dim: int) -> nn.Module:
-    """The pooling of a name, a module from `(*batch, n, d)` to `(*batch, d)`.
-
-    Args:
-        pooling: "mean" or "sequence".
-        embed_dim: width d of the tokens.
-
-    Returns:
-        The module.
-
-    Raises:
-        ValueError: if there is no such pooling.
-
-    Example:
-        >>> pooling_layer("mean", 8)
-        MeanPooling()
-    """
+    """The pooling of a name, "mean" or "sequence": a module from `(*batch, n, d)` to `(*batch, d)`."""
     if pooling not in ("mean", "sequence"):
         raise ValueError(f"pooling: expected 'mean' or 'sequence', got {pooling!r}")
     return MeanPooling() if pooling == "mean" else SequencePooling(embed_dim)

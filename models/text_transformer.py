@@ -75,15 +75,7 @@ class TextTransformer(nn.Module):
         tokens: torch.Tensor,  # shape: (*batch, n) int64, or (*batch, n, input_dim)
         padding_mask: torch.Tensor | None = None,  # shape: (*batch, n), True = padding
     ) -> torch.Tensor:  # shape: (*batch, classes), or (S, *batch, classes) where a layer draws S
-        """Compute the logits.
-
-        Args:
-            tokens: symbols `(*batch, n)` int64, or precomputed embeddings `(*batch, n, input_dim)`.
-            padding_mask: `(*batch, n)` bool, True = padding.
-
-        Returns:
-            `(*batch, num_classes)`, or `(S, *batch, num_classes)` where a layer draws S samples.
-        """
+        """Compute the logits."""
         x = self.dropout(self.embedding(tokens))
         if padding_mask is not None:
             x = x.masked_fill(padding_mask[..., None], 0.0)

@@ -51,17 +51,7 @@ class TokenEmbedding(nn.Module):
         self,
         tokens: torch.Tensor,  # shape: (*batch, n) int64, or (*batch, n, input_dim)
     ) -> torch.Tensor:  # shape: (*batch, n, d)
-        """Embed the tokens.
-
-        Args:
-            tokens: symbols `(*batch, n)` int64, or precomputed embeddings `(*batch, n, input_dim)`.
-
-        Returns:
-            `(*batch, n, d)`.
-
-        Raises:
-            ValueError: if the tokens are of the other kind, or longer than `max_length`.
-        """
+        """Embed the tokens; those of the other kind, or more than `max_length`, are a ValueError."""
         symbolic = not tokens.is_floating_point()
         if symbolic != (self.input_dim is None) or (not symbolic and tokens.shape[-1] != self.input_dim):
             kind = (

@@ -94,19 +94,7 @@ class TransformerLayer(nn.Module):
 def transformer_layers(
     attention: AttentionFactory | Sequence[AttentionFactory], depth: int, **sizes: Any
 ) -> nn.ModuleList:
-    """A stack of layers.
-
-    Args:
-        attention: factory `(embed_dim, num_heads) -> module`, or a sequence of them, one per layer.
-        depth: number of layers.
-        **sizes: `embed_dim`, `mlp_dim`, `num_heads`, `dropout`.
-
-    Returns:
-        The layers.
-
-    Raises:
-        ValueError: if the number of factories is not the depth.
-    """
+    """A stack of layers of the same sizes, with one factory of attention, or one per layer."""
     factories = [attention] * depth if callable(attention) else list(attention)
     if len(factories) != depth:
         raise ValueError(f"attention: expected one factory, or one for each of {depth} layers, got {len(factories)}")

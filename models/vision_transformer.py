@@ -77,14 +77,7 @@ class VisionTransformer(nn.Module):
         self,
         images: torch.Tensor,  # shape: (*batch, C, H, W)
     ) -> torch.Tensor:  # shape: (*batch, classes), or (S, *batch, classes) where a layer draws S
-        """Compute the logits.
-
-        Args:
-            images: `(*batch, C, H, W)`.
-
-        Returns:
-            Logits `(*batch, num_classes)`, or `(S, *batch, num_classes)` where a layer draws S samples.
-        """
+        """Compute the logits."""
         x = self.dropout(self.embedding(images))
         for layer in self.layers:
             x = layer(x)

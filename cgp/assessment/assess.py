@@ -114,13 +114,17 @@ def assess(
     probabilities = {name: p.cpu().numpy() for name, p in methods.items()}
     if twice := sorted(set(corrupt or ()) & set(ood or ())):
         raise ValueError(f"ood: expected names that corrupt does not have, got {', '.join(twice)} in both")
-    others = {**_corrupted(corrupt, known, batch_size, model), **_others(ood, batch_size, model)}
-    scores = _Scores(tuned, representation)
+    others = {}
+    for name, data in {**(corrupt or {}), **(ood or {})}.items():
+        applied = [Batch(data(batch.inputs), batch.labels) for batch in known] if callable(data) else None
+        others[name] = _read(data, batch_size, model) if applied is None else applied
+    both = probabilities.get("posterior + temperature")
+    beyond = {} if both is None else _differences(both, probabilities["temperature"], y)
     return Assessment(
         scores={name: metrics.classification_scores(p, y) for name, p in probabilities.items()},
         differences={name: _differences(p, probabilities["as trained"], y) for name, p in probabilities.items()},
-        beyond_temperature=_beyond(probabilities, y),
-        detection=scores.compare(known, others) if others else {},
+        beyond_temperature=beyond.get("nll"),
+        detection=_Scores(tuned, representation).compare(known, others) if others else {},
         num_labels=len(y),
         confidences={name: p.max(-1) for name, p in probabilities.items()},
         correct={name: p.argmax(-1) == y for name, p in probabilities.items()},
@@ -286,35 +290,10 @@ def _labels(batch: Batch) -> Tensor:
     return batch.labels.long()
 
 
-def _corrupted(
-    corrupt: Mapping[str, Any] | None, known: list[Batch], batch_size: int | None, model: nn.Module
-) -> dict[str, list[Batch]]:
-    found = {}
-    for name, change in (corrupt or {}).items():
-        applied = [Batch(change(batch.inputs), batch.labels) for batch in known] if callable(change) else None
-        found[name] = _read(change, batch_size, model) if applied is None else applied
-    return found
-
-
-def _others(ood: Mapping[str, Any] | None, batch_size: int | None, model: nn.Module) -> dict[str, list[Batch]]:
-    return {name: _read(data, batch_size, model) for name, data in (ood or {}).items()}
-
-
 def _differences(p: Array, reference: Array, labels: Array) -> dict[str, Difference]:
     pairs = {
         "nll": metrics.log_losses(p, labels) - metrics.log_losses(reference, labels),
         "brier": metrics.brier_scores(p, labels) - metrics.brier_scores(reference, labels),
         "accuracy": 1.0 * (p.argmax(-1) == labels) - (reference.argmax(-1) == labels),
     }
-    return {name: _paired(values) for name, values in pairs.items()}
-
-
-def _beyond(probabilities: dict[str, Array], labels: Array) -> Difference | None:
-    if "posterior + temperature" not in probabilities:
-        return None
-    both, scaled = (metrics.log_losses(probabilities[m], labels) for m in ("posterior + temperature", "temperature"))
-    return _paired(both - scaled)
-
-
-def _paired(values: Array) -> Difference:
-    return Difference(float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))))
+    return {n: Difference(float(d.mean()), float(d.std(ddof=1) / np.sqrt(len(d)))) for n, d in pairs.items()}

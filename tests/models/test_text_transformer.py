@@ -6,7 +6,6 @@ from functools import partial
 
 import pytest
 import torch
-from torch import nn
 
 from cgp import (
     CategoricalLikelihood,
@@ -38,7 +37,6 @@ BLOCKS = {
 
 
 def build(attention=SoftmaxAttention, **options) -> TextTransformer:
-    torch.manual_seed(0)
     if "input_dim" not in options:
         options = {"vocabulary_size": 20, **options}
     return TextTransformer(**{**SIZES, "attention": attention, **options}).double()
@@ -52,6 +50,7 @@ def test_varying_lengths_in_one_batch_equal_one_by_one(name):
     together = model(texts, padding)
     for i, length in enumerate(lengths):
         torch.testing.assert_close(together[i], model(texts[i, :length]))
+    assert torch.isfinite(model(texts[:1], torch.ones(1, 7, dtype=torch.bool))).all()
 
 
 @pytest.mark.parametrize("name", BLOCKS)
@@ -87,21 +86,6 @@ def test_draws_are_carried_on_under_padding():
     padding = torch.tensor([[False] * 6, [False] * 2 + [True] * 4])
     with sampling(model, "marginal"), draws(model, 3):
         assert model(torch.zeros(2, 6, dtype=torch.long), padding).shape == (3, 2, 3)
-
-
-def test_a_text_of_padding_alone_is_finite():
-    model = build(CGPAttention).eval()
-    assert torch.isfinite(model(torch.zeros(1, 4, dtype=torch.long), torch.ones(1, 4, dtype=torch.bool))).all()
-
-
-def test_equals_the_model_by_hand():
-    model, text = build().eval(), torch.randint(0, 20, (2, 5))
-    x = model.embedding.symbols(text) + model.embedding.positions[:5]
-    for layer in model.layers:
-        x = x + layer.attention(layer.attention_norm(x))
-        x = x + layer.mlp(layer.mlp_norm(x))
-    expected = nn.functional.linear(model.norm(x).mean(1), model.head.weight, model.head.bias)
-    torch.testing.assert_close(model(text), expected)
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,12 @@ from torch import nn
 
 from cgp import CGPAttention, SparseCGPAttention, calibrate, convert, predict
 from cgp.model.predict import logit_temperature, set_logit_temperature
+from cgp.model.twin import twin
 from tests.cgp.conversion import hosts
 from tests.cgp.model.digits import digits, trained
 
 
-def overconfident(attention: str = "cgp", layers="last") -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
+def overconfident(layers="last") -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
     """A model whose logits are far too large for labels that are mostly noise."""
     torch.manual_seed(0)
     host = hosts.timm_vit()
@@ -25,11 +26,20 @@ def overconfident(attention: str = "cgp", layers="last") -> tuple[nn.Module, tor
     labels = host.model(x).argmax(-1)
     noisy = torch.rand(48) < 0.5
     labels[noisy] = torch.randint(0, 5, (int(noisy.sum()),))
-    return convert(host.model, attention, layers), x, labels
+    return convert(host.model, "cgp", layers), x, labels
 
 
-def amplitudes(model: nn.Module) -> list[torch.Tensor]:
-    return [m.log_amplitude.detach().clone() for m in model.modules() if "log_amplitude" in m._parameters]
+@pytest.fixture(scope="module")
+def wide():
+    """The overconfident model before and after its calibration, the report, and what was told of its progress."""
+    model, x, y = overconfident()
+    model.train()
+    model.head.requires_grad_(False)
+    before, state, ticks = copy.deepcopy(model), torch.get_rng_state(), []
+    parts = [(x[:24], y[:24]), (x[24:], y[24:])]
+    report = calibrate(model, parts, progress=lambda done, total: ticks.append((done, total)))
+    assert torch.equal(torch.get_rng_state(), state)
+    return before, model, report, ticks
 
 
 def test_a_trained_model_gets_draws_that_differ_at_no_more_than_one_standard_error():
@@ -55,59 +65,46 @@ def test_a_trained_model_gets_draws_that_differ_at_no_more_than_one_standard_err
     assert "differ from their average by" in str(report)
 
 
-def test_nothing_but_amplitudes_and_temperature_moves():
-    model, x, y = overconfident()
-    model.train()
-    model.head.requires_grad_(False)
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    mean = copy.deepcopy(model).eval()(x)
-    state = torch.get_rng_state()
-    report = calibrate(model, [(x[:24], y[:24]), (x[24:], y[24:])])
-    assert torch.equal(torch.get_rng_state(), state)
-    moved = {name for name, tensor in model.state_dict().items() if not torch.equal(tensor, before[name])}
+def test_nothing_but_amplitudes_and_temperature_moves(wide):
+    before, model, report, ticks = wide
+    _, x, y = overconfident()
+    given, now = before.state_dict(), model.state_dict()
+    moved = {name for name, tensor in now.items() if not torch.equal(tensor, given[name])}
     assert {name.rpartition(".")[-1] for name in moved} == {"log_amplitude", "cgp_temperature"}
     for name in moved:
-        at = before[name] + math.log(report.factor) if "amplitude" in name else torch.tensor(report.temperature)
-        torch.testing.assert_close(model.state_dict()[name], at)
-    assert model.training
-    assert not model.head.weight.requires_grad
-    assert model.norm.weight.requires_grad
+        at = given[name] + math.log(report.factor) if "amplitude" in name else torch.tensor(report.temperature)
+        torch.testing.assert_close(now[name], at)
+    assert [m.training for m in model.modules()] == [m.training for m in before.modules()]
+    assert [p.requires_grad for p in model.parameters()] == [p.requires_grad for p in before.parameters()]
     assert logit_temperature(model) == pytest.approx(report.temperature, rel=1e-6)  # a float32 buffer
     assert report.temperature > 1.2
-    assert torch.equal(model.eval()(x), mean)
+    with torch.no_grad():
+        mean = twin(before).eval()(x)
+        assert torch.equal(twin(model).eval()(x), mean)
     torch.testing.assert_close(report.nll_mean, nn.functional.cross_entropy(mean, y).item(), rtol=1e-5, atol=1e-5)
+    grid = torch.linspace(0.5, 20.0, 4000, dtype=torch.float64)  # temperature scaling
+    losses = torch.stack([nn.functional.cross_entropy(mean.double() / t, y) for t in grid])
+    assert abs(report.nll_temperature - float(losses.min())) < 2e-3
+    assert ticks[-1][0] == ticks[-1][1]
 
 
-@pytest.mark.parametrize("layers", ["last", "all"])
-def test_the_figures_are_those_of_predictions(layers):
+def test_the_figures_are_those_of_predictions():
     """Draws at a scaled amplitude are those of a model that has it."""
-    model, x, y = overconfident(layers=layers)
+    model, x, y = overconfident(layers="all")
     report = calibrate(model, [(x, y)], num_samples=16, seed=1)
-    scores = predict(model, x, 200, seed=9).score(y)
+    scores = predict(model, x, 200, seed=9, keep_variance=False).score(y)
     assert abs(report.nll - scores["nll"]) < 0.05
     assert abs(report.accuracy - scores["accuracy"]) < 0.05
 
 
-def test_the_widest_is_wider_than_the_likeliest_and_as_good_within_an_error():
-    reports = {}
-    for criterion in ("widest", "likelihood"):
-        model, x, y = overconfident()
-        reports[criterion] = calibrate(model, [(x, y)], criterion=criterion)
-    wide, likely = reports["widest"], reports["likelihood"]
-    assert wide.factor > likely.factor > 0
-    assert wide.disagreement > likely.disagreement
-    assert wide.nll <= wide.nll_best + wide.standard_error
-    assert likely.price == pytest.approx(0.0, abs=1e-6)
-
-
-def test_the_temperature_is_that_of_temperature_scaling():
+def test_the_widest_is_wider_than_the_likeliest_and_as_good_within_an_error(wide):
     model, x, y = overconfident()
-    with torch.no_grad():
-        logits = model(x).double()
-    report = calibrate(model, [(x, y)])
-    grid = torch.linspace(0.5, 20.0, 4000, dtype=torch.float64)
-    losses = torch.stack([nn.functional.cross_entropy(logits / t, y) for t in grid])
-    assert abs(report.nll_temperature - float(losses.min())) < 2e-3
+    likely = calibrate(model, [(x[:24], y[:24]), (x[24:], y[24:])], criterion="likelihood")
+    report = wide[2]
+    assert report.factor > likely.factor > 0
+    assert report.disagreement > likely.disagreement
+    assert report.nll <= report.nll_best + report.standard_error
+    assert likely.price == pytest.approx(0.0, abs=1e-6)
 
 
 def test_a_temperature_that_the_model_has_stays_and_counts():
@@ -119,16 +116,6 @@ def test_a_temperature_that_the_model_has_stays_and_counts():
         expected = nn.functional.cross_entropy(model(x) / 3.0, y).item()
     torch.testing.assert_close(report.nll_mean, expected, rtol=1e-5, atol=1e-5)
     assert report.nll_temperature == report.nll_mean
-
-
-def test_the_same_seed_gives_the_same_amplitudes_and_progress_ends():
-    runs, ticks = [], []
-    for _ in range(2):
-        model, x, y = overconfident()
-        calibrate(model, [(x, y)], seed=3, progress=lambda done, total: ticks.append((done, total)))
-        runs.append(amplitudes(model))
-    assert all(torch.equal(a, b) for a, b in zip(*runs, strict=True))
-    assert ticks[-1][0] == ticks[-1][1]
 
 
 def test_several_layers_text_and_data_sets():
@@ -154,21 +141,20 @@ def test_labels_that_are_left_out_do_not_count():
     assert calibrate(model, [(x, y)]).num_labels == 18
 
 
+SPARSE = SparseCGPAttention(8, 2, mean="softmax")
+
+
 @pytest.mark.parametrize(
     ("model", "options", "message"),
     [
         (nn.Linear(2, 2), {}, "model: expected layers with softmax's mean"),
         (CGPAttention(8, 2), {}, "model: expected layers with softmax's mean"),
-        (SparseCGPAttention(8, 2, mean="softmax"), {}, "data: expected at least one batch"),
-        (SparseCGPAttention(8, 2, mean="softmax"), {"data": [torch.zeros(2, 3, 8)]}, r"data: expected batches \("),
-        (
-            SparseCGPAttention(8, 2, mean="softmax"),
-            {"data": [(torch.zeros(2, 3, 8), torch.zeros(2))]},
-            r"data: expected labels of shape \(2, 3\)",
-        ),
-        (SparseCGPAttention(8, 2, mean="softmax"), {"criterion": "best"}, "criterion: expected one of"),
-        (SparseCGPAttention(8, 2, mean="softmax"), {"num_samples": 1}, "num_samples: expected at least 2"),
-        (SparseCGPAttention(8, 2, mean="softmax"), {"sampling": "mean"}, "sampling: expected"),
+        (SPARSE, {}, "data: expected at least one batch"),
+        (SPARSE, {"data": [torch.zeros(2, 3, 8)]}, r"data: expected batches \("),
+        (SPARSE, {"data": [(torch.zeros(2, 3, 8), torch.zeros(2))]}, r"data: expected labels of shape \(2, 3\)"),
+        (SPARSE, {"criterion": "best"}, "criterion: expected one of"),
+        (SPARSE, {"num_samples": 1}, "num_samples: expected at least 2"),
+        (SPARSE, {"sampling": "mean"}, "sampling: expected"),
     ],
 )
 def test_bad_arguments_are_refused(model, options, message):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -37,7 +36,8 @@ class Classifier(nn.Module):
 
     def __init__(self, *blocks: nn.Module) -> None:
         super().__init__()
-        self.embed, self.blocks, self.head = nn.Linear(4, 8), nn.ModuleList(blocks), nn.Linear(8, 3)
+        self.embed = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5))  # which predictions leave out
+        self.blocks, self.head = nn.ModuleList(blocks), nn.Linear(8, 3)
 
     def forward(self, x, key_padding_mask=None):
         x = self.embed(x)
@@ -137,6 +137,7 @@ def test_token_variance_is_the_blocks_on_the_mean_path():
         prediction.patch_variance(2)
 
 
+@settings(max_examples=10)
 @given(st.integers(2, 6), st.integers(1, 7), st.integers(0, 99))
 def test_what_every_prediction_keeps(num_samples, batch_size, seed):
     torch.manual_seed(seed)
@@ -153,20 +154,13 @@ def test_what_every_prediction_keeps(num_samples, batch_size, seed):
     torch.testing.assert_close(p.total, p.aleatoric + p.epistemic, atol=1e-6, rtol=0)
     expected = torch.distributions.Categorical(p.probabilities).entropy()
     torch.testing.assert_close(p.total, expected)
-    again = predict(model, x, num_samples, batch_size=batch_size, seed=seed)
-    assert torch.equal(p.probabilities, again.probabilities)
+    with torch.inference_mode():
+        again = predict(model.train(), x, num_samples, batch_size=batch_size, seed=seed, keep_variance=False)
+    torch.testing.assert_close(p.probabilities, again.probabilities)
+    assert again.token_variance == {}
     whole = predict(model, x, num_samples, seed=seed)
     for name, variance in p.token_variance.items():
         torch.testing.assert_close(variance, whole.token_variance[name], rtol=1e-3, atol=1e-5)
-
-
-def test_variances_need_not_be_kept():
-    model, x = Classifier(SoftmaxAttention(8, 2), SparseCGPAttention(8, 2)), torch.randn(4, 5, 4)
-    kept, left = (predict(model, x, 3, seed=0, batch_size=3, keep_variance=keep) for keep in (True, False))
-    assert left.token_variance == {}
-    torch.testing.assert_close(left.probabilities, kept.probabilities)
-    with pytest.raises(ValueError, match=r"layer: expected one of \[\]"):
-        left.patch_variance()
 
 
 def test_batches_agree_in_distribution():
@@ -174,8 +168,8 @@ def test_batches_agree_in_distribution():
     with torch.no_grad():
         model.head.weight *= 5
     options = {"antithetic": False, "keep_draws": True}
-    whole, parts = (predict(model, x, 300, batch_size=size, seed=size, **options) for size in (4, 1))
-    error = (whole.draws.var(0) / 300).sqrt() + (parts.draws.var(0) / 300).sqrt()
+    whole, parts = (predict(model, x, 100, batch_size=size, seed=size, **options) for size in (4, 1))
+    error = (whole.draws.var(0) / 100).sqrt() + (parts.draws.var(0) / 100).sqrt()
     assert ((whole.probabilities - parts.probabilities).abs() < 5 * error).all()
 
 
@@ -193,18 +187,8 @@ def test_seeds_leave_the_global_generator_alone_and_it_seeds_otherwise():
     assert torch.equal(runs[0], runs[1])
     assert not torch.equal(runs[0], runs[2])
     assert not torch.equal(runs[0], first.probabilities)
-
-
-def test_inputs_of_every_form_and_masks():
-    model, x = classifier(), torch.randn(4, 5, 4)
-    mask = torch.zeros(4, 5, dtype=torch.bool)
-    mask[:, 3:] = True
-    forms = (x, (x,), {"x": x})
-    alone = [predict(model, form, 2, seed=0, batch_size=3).probabilities for form in forms]
-    assert all(torch.equal(alone[0], other) for other in alone)
-    masked = predict(model, {"x": x, "key_padding_mask": mask}, 2, seed=0, batch_size=3)
-    assert all(not variance[..., 3:].any() for variance in masked.token_variance.values())
-    assert predict(model, (x, mask), 2, seed=0).probabilities.shape == (4, 3)
+    twice = predict(model, torch.cat([x, x]), 3, seed=0, batch_size=2).probabilities
+    assert not torch.allclose(twice[:2], twice[2:], atol=1e-4)  # batches have noise of their own
 
 
 def test_modes_frozen_factors_and_gradients():
@@ -232,16 +216,6 @@ def test_a_deterministic_model_makes_one_draw():
         single = predict(classifier(), torch.randn(2, 5, 4), 1)
     assert single.epistemic is None
     torch.testing.assert_close(single.total, torch.special.entr(single.probabilities).sum(-1))
-
-
-def test_dropout_is_off():
-    model = Classifier(nn.Dropout(0.5))
-    model.blocks[0] = SoftmaxAttention(8, 2)
-    model.embed = nn.Sequential(model.embed, nn.Dropout(0.9))
-    x = torch.randn(2, 5, 4)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        assert torch.equal(predict(model.train(), x).logits, predict(model, x).logits)
 
 
 @pytest.mark.parametrize("make", [hosts.timm_eva, hosts.transformers_bert])
@@ -408,39 +382,27 @@ def test_averages_have_less_noise():
     assert errors[True].square().mean() < 0.5 * errors[False].square().mean()
 
 
-def test_batches_have_noise_of_their_own():
-    model, x = classifier(), torch.randn(2, 5, 4)
-    twice = predict(model, torch.cat([x, x]), 3, seed=0, batch_size=2, keep_draws=True).draws
-    assert not torch.allclose(twice[:, :2], twice[:, 2:], atol=1e-3)
-
-
-class Examples(torch.utils.data.Dataset):
-    def __init__(self, x, y):
-        self.x, self.y = x, y
-
-    def __len__(self):
-        return len(self.x)
-
-    def __getitem__(self, index):
-        return self.x[index], self.y[index]
-
-
 def test_every_source_of_inputs_gives_the_same_prediction():
     model, x, y = classifier(), torch.randn(7, 5, 4), torch.arange(7) % 3
-    examples = Examples(x, y)
+    examples = torch.utils.data.TensorDataset(x, y)
     expected = predict(model, x, 2, seed=0, batch_size=3)
     sources = {
-        "array": predict(model, x.double().numpy(), 2, seed=0, batch_size=3),
-        "data set": predict(model, examples, 2, seed=0, batch_size=3),
-        "loader": predict(model, torch.utils.data.DataLoader(examples, 3), 2, seed=0),
-        "dicts": predict(model, [{"x": one.numpy(), "labels": int(c)} for one, c in examples], 2, seed=0, batch_size=3),
-        "batches": predict(model, iter([x[:3], x[3:6], x[6:]]), 2, seed=0),
+        "tuple": (x,),
+        "dict": {"x": x},
+        "array": x.double().numpy(),
+        "data set": examples,
+        "loader": torch.utils.data.DataLoader(examples, 3),
+        "dicts": [{"x": one.numpy(), "labels": int(c)} for one, c in examples],
+        "batches": iter([x[:3], x[3:6], x[6:]]),
     }
-    for source, got in sources.items():
+    for source, inputs in sources.items():
+        got = predict(model, inputs, 2, seed=0, batch_size=3)
         torch.testing.assert_close(got.probabilities, expected.probabilities, msg=source)
-    for source in ("data set", "loader", "dicts"):
-        assert torch.equal(sources[source].labels, y)
-    assert expected.labels is None
+        assert (got.labels is not None and torch.equal(got.labels, y)) == (source in ("data set", "loader", "dicts"))
+    mask = (torch.arange(5) >= 3).expand(7, 5)
+    for masked in ({"x": x, "key_padding_mask": mask}, (x, mask)):
+        got = predict(model, masked, 2, seed=0, batch_size=3)
+        assert all(not variance[..., 3:].any() for variance in got.token_variance.values())
 
 
 def test_sums_over_draws_are_those_of_the_draws():
@@ -491,10 +453,3 @@ def test_embeddings_are_found_in_outputs():
     found = out.last_hidden_state if out.pooler_output is None else out.pooler_output
     assert prediction.mean.shape == prediction.epistemic.shape == found.shape
     assert (prediction.mean - found).abs().max() < 0.5
-
-
-def test_a_caller_in_inference_mode_is_served():
-    model, x = classifier(), torch.randn(2, 5, 4)
-    with torch.inference_mode():
-        got = predict(model, x, 2, seed=0)
-    torch.testing.assert_close(got.probabilities, predict(model, x, 2, seed=0).probabilities)
