@@ -119,11 +119,8 @@ def plasma(noise: Tensor, decay: float) -> Tensor:
     From the coarsest grid to the finest, each new point is the mean of its four neighbours plus noise in [-1, 1], whose
     amplitude falls by decay squared a level.
     """
-    size = noise.shape[-1]
-    if noise.shape[-2] != size or size < 2 or size & (size - 1):
-        raise ValueError(f"noise: expected (N, K, K) with K a power of 2, got {tuple(noise.shape)}")
     values = torch.zeros_like(noise)
-    step, amplitude = size, 1.0
+    step, amplitude = noise.shape[-1], 1.0
     while step > 1:
         half, wobble = step // 2, amplitude * noise
         corners = values[:, ::step, ::step]

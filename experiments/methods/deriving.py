@@ -75,15 +75,13 @@ def _mc_dropout(runs: Sequence[Run], request: Request) -> Result:
     return Result({}, _predict(request, load(request.data, seed), seed, logits))
 
 
-def _last_layer(runs: Sequence[Run], request: Request, *, prior_precision: float | None = None) -> Result:
+def _last_layer(runs: Sequence[Run], request: Request) -> Result:
     """Predict everything again with last layers drawn from their Laplace posterior."""
     run = _only(runs, "kfllla")
     splits, seed = load(request.data, run.config.seed), run.config.seed
     train, held_out = (Batches(part, request.evaluation.batch_size) for part in (splits.train, splits.validation))
-    validation = None if prior_precision is not None else (held_out, held_out.labels)
-    posterior = last_layer_laplace(
-        _on_device(run.model()), train, train.labels, validation=validation, prior_precision=prior_precision
-    )
+    model, validation = _on_device(run.model()), (held_out, held_out.labels)
+    posterior = last_layer_laplace(model, train, train.labels, validation=validation)
 
     def logits(batches: Batches, name: str) -> Tensor:
         # The same last layers for every input set.

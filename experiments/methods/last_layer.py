@@ -45,8 +45,6 @@ class LastLayerPosterior:
         self, batches: Iterable[Any], num_samples: int = 10, generator: torch.Generator | None = None
     ) -> Tensor:  # shape: (S, N, C)
         """Draw S last layers, the same for all inputs, and evaluate them; float32 on the CPU."""
-        if num_samples < 1:
-            raise ValueError(f"num_samples: expected at least 1, got {num_samples}")
         return _draw(self.laplace, _features(self.model, self.layer, batches), num_samples, generator).float()
 
 
@@ -93,17 +91,13 @@ def last_layer_laplace(
 
     if (validation is None) == (prior_precision is None):
         raise ValueError("validation, prior_precision: expected one of the two")
-    if prior_precision is not None and not prior_precision > 0:
-        raise ValueError(f"prior_precision: expected above 0, got {prior_precision}")
     layer, head = _last_linear(model, batches)
     features = _features(model, layer, batches)  # (N, D)
     laplace = KronLaplace(deepcopy(head).cpu().double(), "classification", backend=CurvlinopsGGN)
-    data = TensorDataset(features, _classes(labels, len(features), head.out_features))
-    laplace.fit(DataLoader(data, batch_size=4096))
+    laplace.fit(DataLoader(TensorDataset(features, labels.cpu()), batch_size=4096))
     if validation is not None:
         parts, held_out = validation
-        held = _features(model, layer, parts)
-        prior_precision = _best_precision(laplace, held, _classes(held_out, len(held), head.out_features))
+        prior_precision = _best_precision(laplace, _features(model, layer, parts), held_out)
     assert prior_precision is not None
     laplace.prior_precision = prior_precision
     return LastLayerPosterior(model, layer, laplace, prior_precision)
@@ -144,16 +138,6 @@ def _features(model: nn.Module, layer: str, batches: Iterable[Any]) -> Tensor:  
     if features.ndim != 2:
         raise ValueError(f"layer: expected one vector an example, got {tuple(features.shape)} entering {layer!r}")
     return features
-
-
-def _classes(labels: Tensor, count: int, num_classes: int) -> Tensor:
-    """Check that there is a class for each example."""
-    if labels.shape != (count,):
-        raise ValueError(f"labels: expected ({count},), one for each example, got {tuple(labels.shape)}")
-    low, high = int(labels.min()), int(labels.max())
-    if low < 0 or high >= num_classes:
-        raise ValueError(f"labels: expected classes 0 to {num_classes - 1}, got {low} to {high}")
-    return labels.cpu().long()
 
 
 @torch.no_grad()

@@ -65,8 +65,6 @@ def mc_dropout_logits(
         >>> mc_dropout_logits(model, torch.zeros(5, 4).split(2), 6).shape
         torch.Size([6, 5, 3])
     """
-    if num_samples < 1:
-        raise ValueError(f"num_samples: expected at least 1, got {num_samples}")
     parts = []
     with eval_mode(model), active_dropout(model), seeded(0, model_device(model)):
         for number, part in enumerate(batches):

@@ -64,8 +64,6 @@ class BatchOrder(Sampler[Share]):
         rank: int = 0,
         world: int = 1,
     ) -> None:
-        if count < 1 or batch_size < 1:
-            raise ValueError(f"count, batch_size: expected at least 1, got {count} and {batch_size}")
         self.count, self.batch_size, self.seed = count, batch_size, seed
         self.lengths = lengths
         self.rank, self.world = rank, world

@@ -225,18 +225,3 @@ class TestDigital:
             shift = moved[:, :, row, column] - torch.tensor([row, column])
             assert shift.abs().amax() <= 0.08 * side + 1e-3
             assert shift.abs().amax() > 0.05 * side
-
-
-REFUSED = {
-    "kind: expected one of gaussian_noise, .* got 'hail'": (IMAGES, "hail", 1, IDS),
-    "severity: expected 1 to 5, got 0": (IMAGES, "fog", 0, IDS),
-    "images: expected uint8 .* got torch.float32": (FLOATS, "fog", 1, IDS),
-    r"ids: expected \(40,\), got \(3,\)": (IMAGES, "fog", 1, IDS[:3]),
-}
-
-
-@pytest.mark.parametrize("message", REFUSED)
-def test_what_is_not_known_is_refused(message):
-    images, kind, severity, ids = REFUSED[message]
-    with pytest.raises(ValueError, match=message):
-        corrupted(images, kind, severity, ids=ids)

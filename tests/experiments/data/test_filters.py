@@ -73,12 +73,6 @@ def test_plasma_equals_a_loop(size, decay):
     np.testing.assert_allclose(plasma(noise, decay).numpy(), expected, atol=1e-12)
 
 
-@pytest.mark.parametrize("shape", [(1, 6, 6), (1, 8, 4), (1, 1, 1)])
-def test_plasma_refuses_other_sizes(shape):
-    with pytest.raises(ValueError, match="noise: expected .* K a power of 2, got"):
-        plasma(torch.zeros(shape), 2.0)
-
-
 @given(height=st.integers(1, 70), width=st.integers(1, 70))
 def test_clouds_have_the_size_of_the_images(height, width):
     found = clouds(Draws("clouds", ids=[0, 1]), torch.zeros(2, 3, height, width), 2.0)

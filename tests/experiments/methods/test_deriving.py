@@ -98,11 +98,6 @@ def test_sources_say_what_was_predicted_and_only_what_changed_is_predicted_again
     assert {name for name in stamps if stamps[name] != again[name]} == {"ood-inverted"}
 
 
-def test_a_number_as_prior_precision(tmp_path):
-    chosen, _ = derived("kfllla", [FakeRun(tmp_path / "run")], tmp_path / "out", prior_precision=7.0)
-    assert chosen == {"prior_precision": 7.0}
-
-
 def test_ensembles_average_the_probabilities_of_all_members(tmp_path):
     runs = [FakeRun(tmp_path / str(seed), seed) for seed in range(5)]
     chosen, predictions = derived("ensemble", runs, tmp_path / "out")

@@ -56,8 +56,3 @@ def test_batches_are_trimmed_to_their_longest_text():
         assert item.inputs["tokens"].shape[1] == LENGTHS[item.positions].max()
     held_out = [item.positions for item in batch_loader(examples, batch_size=50)]
     assert torch.equal(torch.cat(held_out), torch.arange(203))
-
-
-def test_no_example_is_refused():
-    with pytest.raises(ValueError, match="count, batch_size: expected at least 1, got 0 and 8"):
-        BatchOrder(0, batch_size=8, seed=0)
