@@ -82,25 +82,3 @@ def test_coverage_counts_what_lies_inside():
     np.testing.assert_allclose(right.get_ydata(), right.get_xdata(), atol=0.011)
     assert sure.get_ydata()[:-1].max() == 0
     assert sure.get_ydata()[-1] == 1
-
-
-@pytest.mark.parametrize(
-    ("draw", "message"),
-    [
-        (lambda: reliability_diagram([0.5, 0.6], [1]), r"correct must have shape \(2,\), got \(1,\)"),
-        (lambda: reliability_diagram([[0.5]], [1]), "confidence must be a non-empty array with 1 axes"),
-        (lambda: reliability_diagram([], []), "non-empty"),
-        (lambda: reliability_diagram([1.5], [1]), r"confidence must lie in \[0, 1\], got \[1.5, 1.5\]"),
-        (lambda: reliability_diagram([float("nan")], [1]), "confidence must be finite"),
-        (lambda: reliability_diagram([0.5], [2]), "correct must hold booleans"),
-        (lambda: reliability_diagram([0.5], [1], bins=0), "bins must be at least 1"),
-        (lambda: risk_coverage({"a": ([0.1],)}), r"predictions\['a'\] must be a pair of arrays, got 1"),
-        (lambda: risk_coverage({}), "predictions must be a non-empty mapping"),
-        (lambda: risk_coverage({"a": ([0.1, 0.2], [1])}), r"predictions\['a'\]\[1\] must have shape \(2,\)"),
-        (lambda: interval_coverage({}), "cumulative must be a non-empty mapping"),
-        (lambda: interval_coverage({"a": [1.2]}), r"must lie in \[0, 1\], got \[1.2, 1.2\]"),
-    ],
-)
-def test_refuses(draw, message):
-    with pytest.raises(ValueError, match=message):
-        draw()

@@ -1,11 +1,25 @@
+import matplotlib as mpl
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from cgp.plotting import curves, uncertainty_histograms
+from cgp.plotting import (
+    COLUMN,
+    PALETTE,
+    attention_matrix,
+    curves,
+    posterior_bands,
+    reliability_diagram,
+    risk_coverage,
+    style,
+    uncertainty_histograms,
+)
+from cgp.plotting.style import RC, line_look
 
 RUNS = np.array([[0.9, 0.8, 0.4], [0.8, 0.6, 0.6]])
 
@@ -26,22 +40,11 @@ def test_mean_and_one_standard_deviation():
     assert [text.get_text() for text in ax.figure.legends[0].get_texts()] == ["a", "b"]
 
 
-def test_gaps_and_scale():
-    ax = curves([1, 2, 3], {"NLL": [2.0, np.nan, 1.0], "KL": RUNS}, yscale="log")
-    assert np.isnan(ax.lines[0].get_ydata()[1])
+def test_gaps_of_runs_that_broke_off_and_scale():
+    ax = curves([1, 2, 3], {"NLL": [[2.0, np.nan, np.nan], [4.0, 3.0, np.nan]], "KL": RUNS}, yscale="log")
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), [3, 3, np.nan])
     np.testing.assert_allclose(ax.lines[1].get_ydata(), RUNS.mean(0))
     assert ax.get_yscale() == "log"
-
-
-def test_a_run_that_broke_off_does_not_break_the_mean_of_the_others():
-    ax = curves([1, 2, 3], {"NLL": [[2.0, np.nan, np.nan], [4.0, 3.0, np.nan]]})
-    np.testing.assert_allclose(ax.lines[0].get_ydata(), [3, 3, np.nan])
-
-
-def test_eleven_methods_look_different():
-    ax = curves([0, 1], {f"method {i}": [i, i + 1] for i in range(11)})
-    looks = {(to_rgb(line.get_color()), line.get_linestyle(), line.get_marker()) for line in ax.lines}
-    assert len(looks) == 11
 
 
 def stairs(ax, index):
@@ -81,18 +84,95 @@ def test_no_input_falls_out_of_the_histograms(one, other):
             assert stairs(ax, index)[0].sum() == pytest.approx(1)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: curves([0, 1], {"a": [1, 2, 3]}), r"values\['a'\] must have 2 values along its last axis"),
-        (lambda: curves([0, 1], {}), "values must be a non-empty mapping"),
-        (lambda: curves([0, 1], [1, 2]), "values must be a non-empty mapping .* got list"),
-        (lambda: curves([1, 2], {"a": np.ones((1, 1, 2))}), r"values\['a'\] must be a non-empty array"),
-        (lambda: uncertainty_histograms({}), "groups must be a non-empty mapping"),
-        (lambda: uncertainty_histograms({"a": [np.inf]}), r"groups\['a'\] must be finite"),
-        (lambda: uncertainty_histograms({"a": [1.2]}, limits=(0, 1)), r"groups must lie in \[0, 1\], got \[1.2, 1.2\]"),
-    ],
-)
-def test_refuses(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+def luminance(colour):
+    """Relative luminance (WCAG 2)."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
+    return np.dot(linear, [0.2126, 0.7152, 0.0722])
+
+
+def test_settings_are_put_back():
+    before = dict(mpl.rcParams)
+    with style():
+        assert mpl.rcParams["font.size"] == RC["font.size"]
+    risk_coverage({"a": ([0.5], [1])})
+    assert dict(mpl.rcParams) == before
+
+
+def test_lines_are_legible_on_white_and_told_apart_without_colour():
+    contrast = [1.05 / (luminance(colour) + 0.05) for colour in PALETTE]
+    assert min(contrast) > 2.1  # the lightest, orange, is the sixth
+    assert min(contrast[:3]) > 3
+    looks = [line_look(index) for index in range(2 * len(PALETTE))]
+    assert len({(look["marker"], str(look["ls"])) for look in looks}) == len(looks)
+
+
+@pytest.mark.parametrize("draw", [lambda: reliability_diagram([0.5], [1]), lambda: curves([0, 1], {"a": [1, 2]})])
+def test_new_figure_has_the_width_of_a_column(draw):
+    figure = draw().figure
+    assert figure.get_figwidth() == COLUMN
+    assert figure.get_facecolor() == (1, 1, 1, 1)
+
+
+def test_given_axes_are_used_and_their_figure_is_not_resized():
+    figure, axes = plt.subplots(1, 2)
+    size = tuple(figure.get_size_inches())
+    ax = curves([0, 1], {f"method {i}": [1, 2] for i in range(9)}, ax=axes[1])
+    assert ax is axes[1]
+    assert tuple(figure.get_size_inches()) == size
+    assert len(ax.get_legend().get_texts()) == 9
+    assert not axes[0].lines
+
+
+def test_legend_of_a_new_figure_covers_no_data_and_is_not_clipped():
+    ax = curves(
+        [0, 1], {f"a method of a rather long name {i}": [1, 2] for i in range(9)}, ylabel="Negative log-likelihood"
+    )
+    figure = ax.figure
+    figure.canvas.draw()
+    legend = figure.legends[0].get_window_extent()
+    assert not legend.overlaps(ax.get_window_extent())
+    for part in (legend, ax.yaxis.label.get_window_extent(), ax.xaxis.label.get_window_extent()):
+        assert figure.bbox.padded(1).containsx(part.x0)
+        assert figure.bbox.padded(1).containsx(part.x1)
+        assert figure.bbox.padded(1).containsy(part.y0)
+        assert figure.bbox.padded(1).containsy(part.y1)
+
+
+def test_bands_are_95_percent_and_show_what_was_observed():
+    x = np.array([2.0, 0.0, 1.0])
+    mean, sd = np.array([[3.0, 0.0], [1.0, 0.0], [2.0, 0.0]]), np.full((3, 2), 0.5)
+    observed = np.array([[1.0, np.nan], [np.nan, 5.0]])
+    axes = posterior_bands(x, mean, sd, observed_x=[0.0, 1.0], observed_y=observed, names=["a (m)", "b"])
+    line, points = axes[0].lines
+    assert line.get_xdata().tolist() == [0, 1, 2]
+    assert line.get_ydata().tolist() == [1, 2, 3]
+    assert points.get_xydata().tolist() == [[0, 1]]
+    assert axes[1].lines[1].get_xydata().tolist() == [[1, 5]]
+    edges = axes[0].collections[0].get_paths()[0].vertices
+    assert edges[:, 1].min() == pytest.approx(1 - 0.98)
+    assert edges[:, 1].max() == pytest.approx(3 + 0.98)
+    assert [ax.get_ylabel() for ax in axes] == ["a (m)", "b"]
+
+
+MATRIX = np.random.default_rng(0).dirichlet(np.ones(5), size=5)
+
+
+def test_matrix_its_asymmetry_and_its_deviations():
+    sd = np.linspace(0.1, 0.5, 5)
+    matrix, asymmetry, deviations = attention_matrix(torch.tensor(MATRIX, requires_grad=True), sd)
+    shown, antisymmetric = matrix.images[0], asymmetry.images[0]
+    np.testing.assert_array_equal(shown.get_array(), MATRIX)
+    assert shown.get_clim() == (0, MATRIX.max())
+    part = np.asarray(antisymmetric.get_array())
+    np.testing.assert_allclose(part, (MATRIX - MATRIX.T) / 2)
+    assert antisymmetric.get_clim() == (-np.abs(part).max(), np.abs(part).max())
+    assert [bar.get_width() for bar in deviations.containers[0]] == sd.tolist()
+    assert deviations.get_ylim() == (4.5, -0.5)  # rows run downwards as those of the matrix
+
+
+def test_symmetric_matrix_has_no_asymmetry_and_negative_ones_are_centred():
+    symmetric = MATRIX + MATRIX.T - 0.5
+    matrix, asymmetry = attention_matrix(symmetric)
+    assert not np.asarray(asymmetry.images[0].get_array()).any()
+    low, high = matrix.images[0].get_clim()
+    assert low == -high == -np.abs(symmetric).max()

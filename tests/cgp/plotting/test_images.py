@@ -117,31 +117,6 @@ def test_tables_draw_into_a_subfigure():
     assert right.axes == list(axes.flat)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: variance_map(np.zeros((2, 2, 2, 2)), [[1.0]]), "image must be a non-empty array with 2 or 3 axes"),
-        (lambda: variance_map(np.zeros((5, 5, 2)), [[1.0]]), "1 or 3 channels"),
-        (lambda: variance_map(2 * COLOUR, [[1.0]]), r"colours in \[0, 1\]"),
-        (lambda: variance_map(GREY, [1.0, 2.0]), "variance must be a non-empty array with 2 axes"),
-        (lambda: variance_map(GREY, [[-1.0]]), "variance must not be negative"),
-        (lambda: variance_maps(GREY, np.ones((2, 2))), "variance must be a non-empty array with 3 or 4 axes"),
-        (lambda: variance_maps(np.zeros((2, 8, 8)), np.ones((4, 1, 2, 2))), "images must be one image or 4 of them"),
-        (lambda: variance_maps(GREY, np.ones((2, 2, 2)), columns=["a"]), "columns must hold 2 names, got 1"),
-        (lambda: variance_maps(GREY, np.ones((2, 2, 2)), rows=["a", "b"]), "rows must hold 1 names, got 2"),
-        (lambda: example_gallery(np.zeros((2, 4, 4)), [0.1], [0]), "images must hold 1 entries"),
-        (
-            lambda: example_gallery(np.zeros((1, 4, 4)), [0.1], [0, 1]),
-            "predictions must hold 1 entries",
-        ),
-        (lambda: variance_maps(GREY, np.ones((1, 2, 2)), scale="sqrt"), "scale must be one of"),
-    ],
-)
-def test_refuses(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
-
-
 def test_a_logarithmic_scale_shows_orders_of_magnitude_and_takes_zero():
     grid = np.array([[0.0, 1e-4], [1e-2, 1.0]])
     norm = variance_maps(np.eye(4), grid[None], scale="log")[0, 1].images[-1].norm

@@ -92,20 +92,3 @@ def test_several_texts_share_one_scale():
 def test_characters_without_a_glyph_are_marked():
     ax = text_uncertainty(["a", "\x00", "\t"], [0, 0, 0], figure=Figure())
     assert [text.get_text() for text in ax.texts] == ["a", "�"]
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: text_uncertainty("", []), "characters must be a non-empty text"),
-        (lambda: text_uncertainty(["ab"], [1]), "single characters"),
-        (lambda: text_uncertainty([1], [1]), "single characters"),
-        (lambda: text_uncertainty("ab", [1]), r"values must have shape \(2,\), one a character, got \(1,\)"),
-        (lambda: text_uncertainty("ab", [1, -1]), "not negative, or NaN"),
-        (lambda: text_uncertainty("ab", [1, np.inf]), "not negative, or NaN"),
-        (lambda: text_uncertainties({}), "at least one text, got none"),
-    ],
-)
-def test_refuses(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()

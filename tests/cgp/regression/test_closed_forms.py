@@ -6,8 +6,6 @@ import pytest
 import torch
 from gpytorch.kernels import InducingPointKernel, RBFKernel, ScaleKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 
 import cgp.regression.exact as exact_module
@@ -39,10 +37,6 @@ CASES = [
 def observed_prior(model, x1, x2):
     """The covariance by which observations inform a prediction."""
     return (nystrom if isinstance(model, SparseCorrelatedGPRegression) else dense_prior)(model, x1, x2)
-
-
-def without_features(model):
-    return {k: v for k, v in model.state_dict().items() if not k.startswith("features")}
 
 
 @pytest.mark.parametrize(("kind", "covariance"), CASES)
@@ -190,15 +184,6 @@ def test_stock_likelihood_and_batches_of_rows():
     torch.testing.assert_close(observed.variance, model.likelihood(model(new)).variance)
 
 
-@settings(max_examples=8)
-@given(st.permutations(range(12)))
-def test_the_order_of_rows_does_not_matter(order):
-    (x, y), new = rows(12), rows(4, seed=9)[0]
-    model, again = regression(n=12), regression(n=12)
-    again.set_train_data(x[list(order)], y[list(order)])
-    torch.testing.assert_close(model(new).mean, again(new).mean)
-
-
 def test_new_training_data_are_predicted_from():
     (x, y), model = rows(15), regression()
     model(x)
@@ -238,14 +223,6 @@ def test_further_observations_are_conditioned_on(kind):
         model.get_fantasy_model(torch.full((1, 3), 3.0, dtype=torch.float64), y[:1])
 
 
-def test_an_observation_of_one_process_informs_the_others():
-    model, x = regression(), rows(15)[0]
-    new = x.clone()
-    new[:, -1] = (new[:, -1] + 1) % 3
-    prior = torch.tensor(dense_prior(model, new, new).diagonal().copy())
-    assert (model.moments(new).variance < prior - 1e-3).all()
-
-
 def test_a_process_that_was_never_observed_is_predicted_from_the_others():
     x, y = rows(10, processes=1)
     model = shuffled(CorrelatedGPRegression(x, y, 2))
@@ -271,30 +248,6 @@ def test_exact_above_gpytorchs_threshold():
     weights = np.linalg.solve(factor.T, np.linalg.solve(factor, y.numpy() - mean))
     new = rows(5, processes=2, seed=2)[0]
     np.testing.assert_allclose(model(new).mean.detach(), dense_prior(model, new, x) @ weights, atol=1e-8)
-
-
-def test_repeated_inputs_average():
-    x = torch.tensor([[0.3, 0.0]] * 4, dtype=torch.float64)
-    y = torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.float64)
-    model = CorrelatedGPRegression(x, y).eval()
-    noise = float(model.likelihood.noise[0].detach())
-    assert float(model(x[:1]).mean.detach()) == pytest.approx(2.5 / (1 + noise / 4))
-
-
-def test_inducing_inputs_at_the_data_make_it_exact():
-    x, y = rows(12)
-    model, exact = model_of("sparse", x, y, m=12).eval(), model_of("exact", x, y).eval()
-    exact.load_state_dict(without_features(model))
-    new = rows(5, seed=3)[0]
-    torch.testing.assert_close(model.log_evidence(), exact.log_evidence(), atol=1e-5, rtol=0)
-    torch.testing.assert_close(model(new).mean, exact(new).mean, atol=1e-5, rtol=0)
-    torch.testing.assert_close(model(new).covariance_matrix, exact(new).covariance_matrix, atol=1e-5, rtol=0)
-
-
-def test_the_bound_lies_below_the_exact_evidence():
-    model, exact = regression("sparse"), regression()
-    exact.load_state_dict(without_features(model))
-    assert model.log_evidence() < exact.log_evidence() - 0.1
 
 
 def evidence_and_gradients(model):
