@@ -76,9 +76,9 @@ class RandomFeatureHead(SamplingMixin, nn.Module):
         \phi(h) = \sqrt{2/M} \cos(W h / \ell + b), \qquad
         \phi(h)^\top \phi(h') \approx \exp(-\lVert h - h' \rVert^2 / 2 \ell^2)
 
-    with fixed random W and b, :math:`\ell = \sqrt d` and a standard normal prior of β. In training mode, and before there
-    is a covariance, its output is the mean :math:`m = \phi^\top \hat\beta`; after that "marginal" and "joint" draw, and
-    "mean" gives the logits whose softmax approximates the average over draws,
+    with fixed random W and b, :math:`\ell = \sqrt d` and a standard normal prior of β. In training mode, and before
+    there is a covariance, its output is the mean :math:`m = \phi^\top \hat\beta`; after that "marginal" and "joint"
+    draw, and "mean" gives the logits whose softmax approximates the average over draws,
     :math:`m_c / \sqrt{1 + \pi \sigma_c^2 / 8}`.
 
     Args:

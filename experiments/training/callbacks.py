@@ -1,7 +1,6 @@
 """Lightning callbacks: one random stream per step, and the history of a run."""
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import lightning
@@ -35,13 +34,12 @@ class History(lightning.Callback):
     """One row per epoch: loss, validation scores, seconds of training; saved in the checkpoints.
 
     Args:
-        report: called with the number of epochs done, for progress bars.
         lines: whether to print a line per epoch.
     """
 
-    def __init__(self, report: Callable[[int], None], lines: bool = False) -> None:
+    def __init__(self, *, lines: bool) -> None:
         self.rows: list[dict[str, float]] = []
-        self.report, self.lines = report, lines
+        self.lines = lines
         self._start = 0.0
         self._seconds = 0.0
 
@@ -57,7 +55,6 @@ class History(lightning.Callback):
     def on_train_epoch_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         logged = {name: float(value) for name, value in trainer.callback_metrics.items()}
         self.rows.append({"epoch": trainer.current_epoch, **logged, "seconds": self._seconds})
-        self.report(len(self.rows))
         if self.lines and not trainer.global_rank:
             print(
                 f"epoch {len(self.rows)} of {trainer.max_epochs}: training loss {logged['train_loss']:.4g}, validation "
@@ -73,4 +70,3 @@ class History(lightning.Callback):
     @override
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.rows = list(state_dict["rows"])
-        self.report(len(self.rows))

@@ -4,7 +4,7 @@ import contextlib
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,7 +56,6 @@ def fit(
     training: TrainingConfig,
     seed: int,
     folder: Path,
-    report: Callable[[int], None] = lambda epochs: None,
     trainer: TrainerConfig = QUIET,
     logs: Path | None = None,
 ) -> FitSummary:
@@ -66,7 +65,7 @@ def fit(
     a checkpoint, and each step has its own seed. A damaged checkpoint is a ValueError.
     """
     bar = trainer.progress and sys.stdout.isatty()
-    history = History(report, lines=trainer.progress and not bar)
+    history = History(lines=trainer.progress and not bar)
     module.train()  # GPyTorch's constraints share one softplus, which the model before has left in eval mode
     with _quiet():
         callbacks = [SeedEveryStep(seed), history, *_checkpoints(training, folder)]
