@@ -27,15 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("functional", "attention", "model", "conversion")
 TESTS = (*(f"cgp/{room}" for room in ROOMS), "tests/cgp", "tests/equivalence")
 FIRST = 40  # tests that are tried before all others: most mutants die of one of them
-LIBRARIES = (
-    "torch",
-    "gpytorch",
-    "sklearn",
-    "scipy.linalg",
-    "transformers",
-    "timm",
-    "torchvision",
-)  # not pytest and hypothesis: they must be imported afresh
+LIBRARIES = ("torch", "gpytorch", "sklearn", "scipy.linalg")  # not pytest, hypothesis and plugins: imported afresh
 SECONDS = 600
 
 SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
