@@ -19,23 +19,7 @@ Array = NDArray[Any]
 
 
 def pooled_features(model: nn.Module, inputs: Any) -> Tensor:
-    """The representation that the last linear layer of a classifier reads.
-
-    Args:
-        model: any module in eval mode; it is not changed.
-        inputs: what it takes.
-
-    Returns:
-        ``(N, d)``; averaged over what lies between, such as tokens.
-
-    Raises:
-        ValueError: if no linear layer runs.
-
-    Example:
-        >>> import torch
-        >>> pooled_features(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2)), torch.zeros(5, 2)).shape
-        torch.Size([5, 3])
-    """
+    """The representation ``(N, d)`` that the last linear layer of a classifier reads, averaged over tokens if any."""
     copy, seen = twin(model), []
     for module in copy.modules():
         if isinstance(module, nn.Linear):

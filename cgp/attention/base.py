@@ -21,7 +21,8 @@ __all__ = ["Attention"]
 class Attention(SamplingMixin, FreezableModule):
     r"""Base of all attention blocks: :math:`X \mapsto [\text{head}_1, \dots, \text{head}_h]\,W_{\text{out}}`.
 
-    A subclass names its processes and turns :class:`AttentionInputs` into head outputs.
+    A subclass names its processes and turns :class:`AttentionInputs` into head outputs; it takes these arguments and
+    documents its own.
 
     Args:
         embed_dim: width d of the tokens.

@@ -28,8 +28,6 @@ class CorrelatedAttention(GaussianProcessAttention):
     """Base of exact and sparse correlated attention: coupling, mean, regulariser.
 
     Args:
-        embed_dim: width d of the tokens.
-        num_heads: h, which divides d.
         coupling: "direct" (one hop) or "latent" (two hops over a latent process, the paper's).
         mean: "kernel", or "softmax": the mean is softmax attention exactly, with the covariance of
             :class:`~cgp.attention.softmax_posterior.SoftmaxPosterior` around it (direct coupling, squared exponential,
@@ -42,9 +40,6 @@ class CorrelatedAttention(GaussianProcessAttention):
             no joint model of the rows, and no regulariser is added.
         amplitude: with softmax's mean, the start of the standard deviation, learned per head; None is 0.1.
         lengthscale: with softmax's mean, the start of the covariance's lengthscale, learned per head; None is 3.
-        bias: whether the projections have biases.
-        device: of the parameters.
-        dtype: of the parameters.
 
     Raises:
         TypeError: if ``amplitude`` or ``lengthscale`` comes with the kernel mean.

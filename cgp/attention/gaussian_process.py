@@ -29,14 +29,8 @@ class GaussianProcessAttention(Attention):
     A subclass gives :meth:`gaussian`, a posterior that computes what it is asked for, and its loss terms.
 
     Args:
-        embed_dim: width d of the tokens.
-        num_heads: h, which divides d.
-        processes: names of the projections, see :class:`~cgp.attention.base.Attention`.
         kernel: name of the canonical covariance.
         noise: the observation variance, at least 1e-6; fixed.
-        bias: whether the projections have biases.
-        device: of the parameters.
-        dtype: of the parameters.
 
     Raises:
         ValueError: if the kernel is unknown or the noise is below its floor.

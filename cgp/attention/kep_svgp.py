@@ -39,8 +39,6 @@ class KEPSVGPAttention(PairMixin, GaussianProcessAttention):
     distances from which the projections are made.
 
     Args:
-        embed_dim: width d of the tokens.
-        num_heads: h, which divides d.
         rank: r of the decomposition.
         num_landmarks: p, tokens at even distances in f(X); None is 2 r.
         branches: "both", or only "e" (queries) or "r" (keys).
@@ -50,9 +48,6 @@ class KEPSVGPAttention(PairMixin, GaussianProcessAttention):
             variance cannot grow away from the data).
         ksvd_weight: :math:`\eta`, weight of the KSVD loss; 0 is none.
         ksvd_reaches: "tokens" (the paper's), or "projections", where the loss leaves the attention matrix alone.
-        bias: whether the projections have biases.
-        device: of the parameters.
-        dtype: of the parameters.
 
     Raises:
         ValueError: if a size is not positive, a string is not of its closed set, or the concatenation has no length.

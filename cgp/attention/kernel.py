@@ -23,13 +23,8 @@ class KernelAttention(Attention):
     .. math:: \kappa_o(Q, K)\,V
 
     Args:
-        embed_dim: width d of the tokens.
-        num_heads: h, which divides d.
         kernel: name of the canonical covariance; per-dimension lengthscales live in the maps.
         symmetric: whether queries and keys share one map.
-        bias: whether the projections have biases.
-        device: of the parameters.
-        dtype: of the parameters.
 
     Raises:
         ValueError: if the kernel is unknown.

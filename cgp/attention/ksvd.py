@@ -23,17 +23,8 @@ class KSVD(nn.Module):
 
     The feature maps are the cosine kernel's, :math:`\varphi(x) = x/\|x\|`.
 
-    Args:
-        num_heads: h.
-        rank: r, at least 1.
-        num_landmarks: p, tokens from which the projections are made; None is 2 r.
-        weight: :math:`\eta`, at least 0; without weight there is no loss and there are no singular values.
-        reaches: where the loss's gradient ends: "tokens", everything that the attention matrix depends on, or
-            "projections", so that the decomposition follows the attention matrix and not the matrix the decomposition.
-        **factory: device and dtype of the parameters.
-
-    Raises:
-        ValueError: if a size is not positive, the weight is negative, or ``reaches`` is unknown.
+    The arguments are those of :class:`~cgp.attention.kep_svgp.KEPSVGPAttention`; without weight there is no loss and
+    there are no singular values.
     """
 
     log_singular_values: nn.Parameter | None

@@ -26,11 +26,6 @@ class LossTerm(AddedLossTerm):
 
     Raises:
         ValueError: if the kind is unknown.
-
-    Example:
-        >>> import torch
-        >>> LossTerm(torch.tensor(2.0), "kl").loss()
-        tensor(2.)
     """
 
     def __init__(self, value: Tensor, kind: str) -> None:

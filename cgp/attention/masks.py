@@ -25,21 +25,7 @@ class MaskReading(NamedTuple):
 
 
 def causal_mask(num_queries: int, num_keys: int, device: torch.device | None = None) -> Tensor:
-    """Mask ``(num_queries, num_keys)``, True where key j lies after query i.
-
-    Args:
-        num_queries: rows.
-        num_keys: columns.
-        device: of the mask.
-
-    Returns:
-        The mask.
-
-    Example:
-        >>> causal_mask(2, 2)
-        tensor([[False,  True],
-                [False, False]])
-    """
+    """Mask ``(num_queries, num_keys)``, True where key j lies after query i."""
     return torch.ones(num_queries, num_keys, dtype=torch.bool, device=device).triu(1)
 
 

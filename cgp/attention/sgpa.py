@@ -85,8 +85,6 @@ class SGPAttention(SymmetricAttention):
     data set) and of each sequence's values (a loss term of kind "kl"). O(n² s + n m² s) per head.
 
     Args:
-        embed_dim: width d of the tokens.
-        num_heads: h, which divides d.
         num_inducing: m.
         inducing: "own", a learned set in this layer's input space, or "travel", a set that
             :class:`~cgp.attention.shared_inducing.SharedInducingPoints` carries through the layers below (the paper's).
@@ -95,9 +93,6 @@ class SGPAttention(SymmetricAttention):
         sequence_weight: weight of the sequences' divergence; one is the evidence lower bound, under which one label
             rarely pays for the values of a whole sequence and attention may switch itself off; see the note on
             training SGPA.
-        bias: whether the projections have biases.
-        device: of the parameters.
-        dtype: of the parameters.
 
     Raises:
         ValueError: if a size is not positive or a string is not of its closed set.

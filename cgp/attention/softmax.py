@@ -17,13 +17,6 @@ class SoftmaxAttention(Attention):
 
     .. math:: \operatorname{softmax}(QK^\top/\sqrt{s})\,V
 
-    Args:
-        embed_dim: width d of the tokens.
-        num_heads: h, which divides d.
-        bias: whether the projections have biases.
-        device: of the parameters.
-        dtype: of the parameters.
-
     Example:
         >>> SoftmaxAttention(8, 2)(torch.zeros(3, 5, 8)).shape
         torch.Size([3, 5, 8])

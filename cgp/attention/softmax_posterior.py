@@ -74,7 +74,7 @@ class SoftmaxPosterior(gpytorch.Module):
     def around(
         self, mean: Tensor, tokens: AttentionInputs, inducing: tuple[Tensor, Tensor] | None = None
     ) -> AroundMean:
-        """The posterior around a mean, exactly or through inducing inputs.
+        """The posterior around softmax attention, exact or through inducing inputs; marginals under a causal mask.
 
         Args:
             mean: softmax attention, ``(*batch, h, Nq, s)``.
@@ -83,7 +83,7 @@ class SoftmaxPosterior(gpytorch.Module):
                 covariance, ``(h, m, m)``; None for the exact covariance.
 
         Returns:
-            The posterior; of marginals only under a causal mask.
+            The posterior.
         """
         q, k = self.points(tokens)
         noise = self.noise.to(q.dtype)[:, None]

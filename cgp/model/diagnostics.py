@@ -14,7 +14,6 @@ from cgp.functional.padding import count_tokens, mask_tokens
 
 __all__ = [
     "attention_matrix",
-    "explained_variance",
     "layer_outputs",
     "token_similarity",
     "variance_by_layer",
@@ -41,26 +40,6 @@ def token_similarity(tokens: Tensor, padding: Tensor | None = None) -> Tensor:
     pairs = directions.sum(-2).square().sum(-1) - directions.square().sum((-2, -1))  # over i ≠ j
     count = count_tokens(tokens[..., 0], padding)
     return torch.where(count > 1, pairs / (count * (count - 1.0)), torch.nan)
-
-
-def explained_variance(attention: Tensor) -> Tensor:
-    r"""Share of an attention matrix that its leading singular vectors carry, :math:`\sum_{i\le k}s_i^2/\sum_i s_i^2`.
-
-    Args:
-        attention: ``(*batch, n, m)``.
-
-    Returns:
-        ``(*batch, min(n, m))``, rising to one.
-
-    Note:
-        KEP-SVGP, figure 4.
-
-    Example:
-        >>> explained_variance(torch.diag(torch.tensor([1.0, 3.0])))
-        tensor([0.9000, 1.0000])
-    """
-    squares = torch.linalg.svdvals(attention).square()
-    return squares.cumsum(-1) / squares.sum(-1, keepdim=True)
 
 
 @torch.no_grad()

@@ -29,13 +29,12 @@ __all__ = [
 Array = NDArray[Any]
 
 
-def classification_scores(probabilities: Any, labels: Any, confidence: Any = None) -> dict[str, float]:
+def classification_scores(probabilities: Any, labels: Any) -> dict[str, float]:
     """All scores of a classifier on a set.
 
     Args:
         probabilities: ``(N, C)``.
         labels: ``(N,)`` int.
-        confidence: by which answers are selected, ``(N,)``; None is the largest probability.
 
     Returns:
         "accuracy", "nll" (nats), "brier", "ece", "ece_chance", "ece_debiased", "aurc", "risk80" and "risk90" (error
@@ -47,7 +46,6 @@ def classification_scores(probabilities: Any, labels: Any, confidence: Any = Non
     """
     p, y = np.asarray(probabilities, dtype=np.float64), np.asarray(labels)
     top, right = p.max(-1), p.argmax(-1) == y
-    select = top if confidence is None else np.asarray(confidence)
     return {
         "accuracy": float(right.mean()),
         "nll": float(log_losses(p, y).mean()),
@@ -55,9 +53,9 @@ def classification_scores(probabilities: Any, labels: Any, confidence: Any = Non
         "ece": calibration_error(top, right),
         "ece_chance": chance_calibration_error(top),
         "ece_debiased": debiased_calibration_error(top, right),
-        "aurc": aurc(select, right),
-        "risk80": risk_at_coverage(select, right, 0.8),
-        "risk90": risk_at_coverage(select, right, 0.9),
+        "aurc": aurc(top, right),
+        "risk80": risk_at_coverage(top, right, 0.8),
+        "risk90": risk_at_coverage(top, right, 0.9),
     }
 
 

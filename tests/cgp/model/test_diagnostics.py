@@ -20,7 +20,6 @@ from cgp import (
 )
 from cgp.model.diagnostics import (
     attention_matrix,
-    explained_variance,
     layer_outputs,
     token_similarity,
     variance_by_layer,
@@ -48,12 +47,6 @@ def test_similarity_is_the_mean_over_pairs_of_real_tokens():
         expected.append(gram[~np.eye(len(real), dtype=bool)].mean())
     np.testing.assert_allclose(token_similarity(x, padding), expected)
     assert token_similarity(x[:, :1]).isnan().all()
-
-
-def test_explained_variance_is_numpys():
-    A = torch.randn(3, 5, 4, dtype=torch.float64)
-    s = np.linalg.svd(A.numpy(), compute_uv=False)
-    np.testing.assert_allclose(explained_variance(A), np.cumsum(s**2, -1) / (s**2).sum(-1, keepdims=True))
 
 
 @pytest.mark.parametrize("name", BLOCKS)

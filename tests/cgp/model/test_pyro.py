@@ -38,10 +38,9 @@ def problem(name: str, beta: float = 1.0) -> tuple[Objective, torch.Tensor, torc
 
 
 @pytest.mark.parametrize("name", BLOCKS)
-@pytest.mark.parametrize("beta", [1.0, 0.3])
-def test_divergences_and_added_terms_are_the_objectives(name, beta):
+def test_divergences_and_added_terms_are_the_objectives(name):
     """With a head that looks at nothing the likelihood is no longer random: both losses are exact."""
-    objective, x, y = problem(name, beta)
+    objective, x, y = problem(name, beta=0.3)
     nn.init.zeros_(objective.model[2].weight)
     program = to_pyro(objective)
     loss = TraceMeanField_ELBO().loss(*program, x, y)
@@ -51,7 +50,7 @@ def test_divergences_and_added_terms_are_the_objectives(name, beta):
 @pytest.mark.parametrize("name", BLOCKS)
 def test_bound_is_the_objectives_in_expectation(name):
     objective, x, y = problem(name)
-    program, elbo, count = to_pyro(objective), TraceMeanField_ELBO(), 250
+    program, elbo, count = to_pyro(objective), TraceMeanField_ELBO(), 120
     with torch.no_grad(), sampling(objective.model, "joint"):
         by_pyro = torch.tensor([elbo.loss(*program, x, y) / 50 for _ in range(count)])
         by_objective = torch.stack([objective(x, y) for _ in range(count)])
