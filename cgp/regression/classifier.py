@@ -21,13 +21,14 @@ from torch.quasirandom import SobolEngine
 
 from .checks import STRUCTURES, check_count
 from .covariance import correlated_covariance, dense_covariance
+from .exact import CHUNK
 from .fitting import ProgressLine, fit_model
 from .minibatches import fit_minibatches, start_from
 from .scaling import Scaling
 from .sparse import SparseCorrelatedGPRegression
 from .stochastic import StochasticCorrelatedGPRegression
 
-__all__ = ["CorrelatedGPClassifier", "class_posterior", "softmax_bound"]
+__all__ = ["CorrelatedGPClassifier", "class_posterior", "class_rows", "softmax_bound"]
 
 Model = TypeVar("Model", bound=SparseCorrelatedGPRegression)
 
@@ -120,7 +121,7 @@ class CorrelatedGPClassifier(ClassifierMixin, BaseEstimator):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self._fit_labels(self._rows(X), torch.as_tensor(labels), seed)
+            self._fit_labels(torch.as_tensor(self.x_scaling_.apply(X)), torch.as_tensor(labels), seed)
         return self
 
     def predict_proba(self, X: Any) -> NDArray[Any]:
@@ -162,35 +163,33 @@ class CorrelatedGPClassifier(ClassifierMixin, BaseEstimator):
     def _latent(self, X: Any) -> MultivariateNormal:
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
+        inputs, outputs = torch.as_tensor(self.x_scaling_.apply(X)), self.model_.num_processes
         with torch.no_grad():
-            return class_posterior(self.model_, self._rows(X))
+            parts = [class_posterior(self.model_, class_rows(some, outputs)) for some in inputs.split(CHUNK // outputs)]
+        mean, covariance = (torch.cat([getattr(one, name) for one in parts]) for name in ("mean", "covariance_matrix"))
+        return MultivariateNormal(mean, covariance)
 
-    def _rows(self, X: NDArray[Any]) -> Tensor:
-        """Every input as a row of each process, ``(n, C, d + 1)``."""
+    def _fit_labels(self, inputs: Tensor, labels: Tensor, seed: int) -> None:
+        """Fit from the closed form of a regression of the classes on some of the inputs."""
         outputs = len(self.classes_) if len(self.classes_) > 2 else 1
-        inputs = torch.as_tensor(self.x_scaling_.apply(X)).unsqueeze(1).expand(-1, outputs, -1)
-        numbers = torch.arange(outputs, dtype=inputs.dtype).expand(len(inputs), -1).unsqueeze(-1)
-        return torch.cat([inputs, numbers], dim=-1)
-
-    def _fit_labels(self, rows: Tensor, labels: Tensor, seed: int) -> None:
-        """Fit from the closed form of a regression of the classes on some of the rows."""
-        outputs = rows.shape[1]
-        signs = 2.0 * nn.functional.one_hot(labels)[:, -outputs:].to(rows) - 1.0
-        some = torch.randperm(len(rows))[: max(_WARM_ROWS // outputs, self.num_inducing)]
-        warm = rows[some].flatten(0, 1), signs[some].flatten()
+        some = torch.randperm(len(inputs))[: max(_WARM_ROWS // outputs, self.num_inducing)]
+        signs = 2.0 * nn.functional.one_hot(labels[some], len(self.classes_))[:, -outputs:].to(inputs) - 1.0
+        warm = class_rows(inputs[some], outputs).flatten(0, 1), signs.flatten()
         closed = self._model(SparseCorrelatedGPRegression, *warm, seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # a start is cut off on purpose
             fit_model(closed, max_steps=_WARM_STEPS, seed=seed)
         likelihood = BernoulliLikelihood() if outputs == 1 else SoftmaxLikelihood(None, outputs, mixing_weights=False)
         model = self._model(StochasticCorrelatedGPRegression, *warm, seed, likelihood=likelihood)
-        start_from(model, closed, rows[..., 0].numel())
+        start_from(model, closed, outputs * len(inputs))
         line = ProgressLine("classes") if self.verbose else None
         self.fit_ = fit_minibatches(
             model,
-            rows[:, 0] if outputs == 1 else rows,
-            labels.to(rows) if outputs == 1 else labels,
-            objective=None if outputs == 1 else lambda x, y: softmax_bound(model, x, y, len(rows)),
+            class_rows(inputs, 1)[:, 0] if outputs == 1 else inputs,
+            labels.to(inputs) if outputs == 1 else labels,
+            objective=None
+            if outputs == 1
+            else lambda x, y: softmax_bound(model, class_rows(x, outputs), y, len(inputs)),
             batch_size=self.batch_size,
             num_epochs=self.num_epochs,
             tolerance=_TOLERANCE,
@@ -203,7 +202,7 @@ class CorrelatedGPClassifier(ClassifierMixin, BaseEstimator):
 
     def _model(self, kind: type[Model], rows: Tensor, targets: Tensor, seed: int, **options: Any) -> Model:
         """A model that is not yet fitted."""
-        processes = int(rows[:, -1].max()) + 1
+        processes = len(self.classes_) if len(self.classes_) > 2 else 1
         covariance = correlated_covariance(
             processes,
             rows.shape[-1] - 1,
@@ -214,6 +213,13 @@ class CorrelatedGPClassifier(ClassifierMixin, BaseEstimator):
         number = min(self.num_inducing, len(rows.unique(dim=0)))
         given = {"num_inducing": number, "seed": seed % 2**32, "covar_module": covariance.double()}
         return kind(rows, targets, processes, **given, **options)
+
+
+def class_rows(inputs: Tensor, num_processes: int) -> Tensor:
+    """Every input ``(n, d)`` as a row of each process, ``(n, P, d + 1)``."""
+    numbers = torch.arange(num_processes, dtype=inputs.dtype, device=inputs.device)
+    each = numbers.expand(len(inputs), -1).unsqueeze(-1)
+    return torch.cat([inputs.unsqueeze(1).expand(-1, num_processes, -1), each], dim=-1)
 
 
 def class_posterior(model: StochasticCorrelatedGPRegression, rows: Tensor) -> MultivariateNormal:

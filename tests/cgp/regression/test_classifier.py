@@ -21,7 +21,7 @@ from sklearn.metrics import log_loss
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from cgp.regression import CorrelatedGPClassifier
-from cgp.regression.classifier import class_posterior, softmax_bound
+from cgp.regression.classifier import class_posterior, class_rows, softmax_bound
 from tests.cgp.regression.data import model_of, rows, shuffled
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -43,9 +43,7 @@ def softmax_model(structure):
         with torch.no_grad():
             model.features.weights[0].copy_(torch.eye(3).repeat_interleave(4, dim=0))
             model.variational_strategy.raw_root.mul_(torch.block_diag(*[torch.ones(4, 4)] * 3))
-    inputs = x[:, None, :-1].expand(-1, 3, -1)
-    numbers = torch.arange(3.0, dtype=torch.float64).expand(15, 3).unsqueeze(-1)
-    return model.train(), torch.cat([inputs, numbers], dim=-1), torch.arange(15) % 3
+    return model.train(), class_rows(x[:, :-1], 3), torch.arange(15) % 3
 
 
 class StockSoftmax(ApproximateGP):
