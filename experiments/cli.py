@@ -104,9 +104,6 @@ def demo(
         quick: one seed, few epochs: under a minute, for a first look.
         seeds: number of seeds; each has its own split of the data.
         workers: number of processes that train at the same time, each with one thread.
-
-    Raises:
-        ValueError: if there is no seed.
     """
     if seeds < 1:
         raise ValueError(f"seeds: expected at least 1, got {seeds}")
@@ -157,9 +154,6 @@ def predict(run: Path, *, images: Path | None = None, ood: tuple[str, ...] = (),
         images: folder of images, in sub-folders or not; None for the run's own input sets.
         ood: further sets of no class, as `["svhn"]`: names, folders of images or .npz files.
         full: corrupt all test images at all five severities.
-
-    Raises:
-        ValueError: if images are asked for, and further input sets of the run's own too.
     """
     from experiments.reports.tables import console_of_width
     from experiments.runs.fitting import predict_again
@@ -313,9 +307,6 @@ def parsed_of(arguments: Sequence[str]) -> tuple[Any, dict[str, Any]]:
 
     Returns:
         The command with its values, and what goes over the rows of a command that takes several.
-
-    Raises:
-        ValueError: if there is no such row or file.
     """
     from experiments.runs.parsing import expanded, split_off
 

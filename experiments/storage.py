@@ -45,11 +45,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read what `write_json` wrote.
-
-    Raises:
-        ValueError: if it is damaged; names it.
-    """
+    """Read what `write_json` wrote."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -60,11 +56,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Read settings by name.
-
-    Raises:
-        ValueError: if it cannot be read, holds something else, or names one setting twice; names it.
-    """
+    """Read settings by name."""
     try:
         found = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
     except (UnicodeDecodeError, yaml.YAMLError) as error:
@@ -91,12 +83,7 @@ _Loader.add_implicit_resolver(
 
 
 def read_arrays(path: Path, *names: str) -> dict[str, NDArray[Any]]:
-    """Read arrays of an npz file.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it is damaged; names it.
-    """
+    """Read arrays of an npz file."""
     if not path.exists():
         raise FileNotFoundError(f"{path} is not there. `python -m experiments predict RUN` predicts what is missing")
     try:

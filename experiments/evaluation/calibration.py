@@ -54,9 +54,6 @@ def reliability_bins(
         ones: where a confidence of exactly 1 goes: in the last bin, in a bin of its own as torchmetrics puts it (then
             there are M + 1), or nowhere.
 
-    Raises:
-        ValueError: if shapes disagree or a confidence lies outside [0, 1].
-
     Example:
         >>> bins = reliability_bins([0.2, 0.5, 0.9], [0, 1, 1], bins=2)
         >>> bins.counts.tolist(), round(bins.expected_error, 4)
@@ -92,9 +89,6 @@ def fit_temperature(
 
     Solved for :math:`\log T` by L-BFGS with the exact gradient, so T is positive; it is kept in [1e-4, 1e4], where it
     ends if the likelihood has no optimum: small if all are right, large if confidence says nothing.
-
-    Raises:
-        RuntimeError: If the gradient at the solution is not zero.
 
     Source:
         Guo et al. (2017), On Calibration of Modern Neural Networks, section 4.2.

@@ -121,9 +121,6 @@ def detector_scores(
         validation: logits and labels of validation samples, which both KLMatchings need.
         protocol: ``kep`` averages logits over the draws before anything else, the others as the detector says.
 
-    Raises:
-        ValueError: if there is no such detector, or it lacks the validation predictions that it needs.
-
     Example:
         >>> detector_scores("MaxSoftmax", [[[0.0, 0.0]], [[1000.0, 0.0]]]).tolist()
         [-0.75]

@@ -185,9 +185,6 @@ def separation(
         rule: FPR95 is the false positive rate at the first threshold that finds 95 % of the positives, or ("nearest")
             at the corner of the ROC curve nearest to that, above or below, as KEP-SVGP's tables do.
 
-    Raises:
-        ValueError: if one group is empty.
-
     Example:
         >>> separation([0.1, 0.4, 0.35, 0.8], [False, False, True, True])[::4]
         (0.75, 0.5)

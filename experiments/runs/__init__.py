@@ -1,4 +1,7 @@
-"""The runner: rows of the papers' tables as runs in folders, resumable at any moment."""
+"""The runner: rows of the papers' tables as runs in folders, resumable at any moment.
+
+What cannot be done is a ValueError, OSError or ImportError that names it: the command line prints it as one line.
+"""
 
 from experiments.runs.run import Run, find_runs
 

@@ -48,10 +48,6 @@ def perform(
 
     Returns:
         The run.
-
-    Raises:
-        ValueError: if the folder belongs to another configuration or process, the run is called after a row on other
-            data, a run that it needs is missing, or there are no such devices.
     """
     check_name(config)
     _check_devices(trainer)
@@ -72,11 +68,7 @@ def perform(
 
 
 def predict_again(config: RunConfig, run: Run) -> None:
-    """Predict what a complete run lacks of what is asked for, with its model or from the runs that it is derived from.
-
-    Raises:
-        ValueError: if a run that is needed is missing, or has not predicted what is to be taken from it.
-    """
+    """Predict what a complete run lacks of what is asked for, with its model or from the runs that it is derived from."""
     if config.method.base is None:
         predict_sets(run, config)
     else:

@@ -63,9 +63,6 @@ def changes(config: RunConfig) -> list[str]:
 def check_name(config: RunConfig) -> None:
     """Check that a run that is called after a row is trained on the row's data: tables go by the name.
 
-    Raises:
-        ValueError: if it is trained on others.
-
     Example:
         >>> check_name(resolve(["cola/softmax"], ["data.name=imdb"]))  # doctest: +ELLIPSIS
         Traceback (most recent call last):

@@ -20,9 +20,6 @@ def start_from(model: nn.Module, source: nn.Module, examples: Examples) -> None:
 
     A process that the source lacks starts as its keys' map. Inducing inputs are chosen among the tokens of a few
     training examples.
-
-    Raises:
-        ValueError: if the networks have other sizes.
     """
     own, blocks = model.state_dict(), attention_blocks(model)
     given = source.state_dict()

@@ -12,11 +12,7 @@ __all__ = ["row_table"]
 
 
 def row_table(rows: str, out: Path) -> Table:
-    """Return the rows with the seeds that are done and those that were begun; runs on data of one's own, too.
-
-    Raises:
-        ValueError: if there is neither a row nor a run of this name.
-    """
+    """Return the rows with the seeds that are done and those that were begun; runs on data of one's own, too."""
     table = Table(title=f"Rows, and their runs in {out}", title_justify="left")
     for title in ("row", "seeds done", "begun", "s/epoch", "deviations"):
         table.add_column(title)

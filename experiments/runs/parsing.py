@@ -56,9 +56,6 @@ def _hint(message: str, known: Sequence[str]) -> str:
 def expanded(arguments: Sequence[str]) -> list[str]:
     """Replace what follows each `--config` by one composed configuration in front of all other values.
 
-    Raises:
-        ValueError: if there is no such row or file.
-
     Example:
         >>> found = expanded(["fit", "--config", "cola/softmax", "--seed", "1"])
         >>> found[0], found[1][:9], found[2:]
@@ -91,11 +88,7 @@ def split_off(arguments: Sequence[str], wanted: Callable[[str], bool]) -> tuple[
 
 
 def resolve(configs: Sequence[str], values: Sequence[str] = ()) -> RunConfig:
-    """Return the configuration of a run.
-
-    Raises:
-        ValueError: if a file is missing, or a key unknown.
-    """
+    """Return the configuration of a run."""
     parser = _parser()
     return _typed(
         parser.instantiate(
@@ -107,11 +100,7 @@ def resolve(configs: Sequence[str], values: Sequence[str] = ()) -> RunConfig:
 def resolve_rows(
     rows: Sequence[str], seeds: Sequence[int], configs: Sequence[str] = (), values: Sequence[str] = ()
 ) -> list[RunConfig]:
-    """Return every row with every seed, each after the runs that it needs.
-
-    Raises:
-        ValueError: if there is no such row or value, or a value makes a row another one.
-    """
+    """Return every row with every seed, each after the runs that it needs."""
     for value in values:
         if (key := value.partition("=")[0]) in _OWN:
             raise ValueError(f"{key}: expected a value of the rows, as training.epochs=3, got {value} ({_OWN[key]})")
@@ -131,11 +120,7 @@ def resolve_rows(
 
 
 def config_of(plain: Mapping[str, Any]) -> RunConfig:
-    """Return the configuration of plain values, such as those of a run's `config.yaml`.
-
-    Raises:
-        ValueError: if they are not those of a configuration.
-    """
+    """Return the configuration of plain values, such as those of a run's `config.yaml`."""
     parser = _parser(exit_on_error=False)
     try:
         return _typed(parser.instantiate(parser.parse_object(dict(plain))))

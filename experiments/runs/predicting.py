@@ -101,11 +101,7 @@ def recorded_inputs(sources: Mapping[str, str]) -> dict[str, Any]:
 
 
 def with_inputs(run: Run, *, ood: Sequence[str] = (), full: bool = False) -> RunConfig:
-    """Return the configuration of a run with more input sets.
-
-    Raises:
-        ValueError: if the run has no such sets: it was trained on texts, or no kind of corruption was asked for.
-    """
+    """Return the configuration of a run with more input sets."""
     config = run.config
     if (ood or full) and run.description.kind != "image":
         raise ValueError(f"ood, full: expected a run on images, got texts in {run.folder}")
@@ -125,9 +121,6 @@ def predict_images(run: Run, folder: Path) -> Fitted:
 
     Returns:
         The first of them, for the terminal; all are in `predictions/images-<folder>.csv`.
-
-    Raises:
-        ValueError: if the model was not trained on images, or another folder of this name was predicted before.
     """
     inputs, record = folder_inputs(folder, run.description), run.record
     place, before = str(folder.resolve()), dict(record.get("images") or {})

@@ -36,12 +36,7 @@ def save_predictions(path: Path, predictions: Predictions) -> None:
 
 
 def load_predictions(path: Path) -> Predictions:
-    """Read what `save_predictions` wrote.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it is damaged or holds something else.
-    """
+    """Read what `save_predictions` wrote."""
     arrays = read_arrays(path, "logits", "ids", "labels")
     shapes = {name: array.shape for name, array in arrays.items()}
     count = shapes.get("ids", (-1,))

@@ -44,9 +44,6 @@ def merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
 def composed(configs: Sequence[str]) -> dict[str, Any]:
     """Merge rows, what goes over rows ("reduced/cola"), and files of one's own, in their order.
 
-    Raises:
-        ValueError: if there is no such row or file, or it cannot be read.
-
     Example:
         >>> found = composed(["cifar10/sgpa-inducing-8", "reduced/cifar10"])
         >>> found["name"], found["method"]["options"]["num_inducing"], found["training"]["share"]
@@ -60,9 +57,6 @@ def composed(configs: Sequence[str]) -> dict[str, Any]:
 
 def row_names(pattern: str = "*/*") -> list[str]:
     """List the rows of a pattern; a data set alone means its rows without variants and ensembles.
-
-    Raises:
-        ValueError: if none fits.
 
     Example:
         >>> row_names("cola/soft*"), row_names("cola/scgpt-inducing-3")

@@ -76,11 +76,7 @@ class Run:
 
     @property
     def config(self) -> RunConfig:
-        """Its configuration.
-
-        Raises:
-            ValueError: if there is none, or it is damaged or that of another version; names the file.
-        """
+        """Its configuration."""
         if not self.config_file.exists():
             raise ValueError(f"run: expected a run (<data>/<method>/seed-<n>), got {self.folder} without config.yaml")
         found = self.config_file.stat()
@@ -93,11 +89,7 @@ class Run:
 
     @property
     def record(self) -> dict[str, Any]:
-        """What `run.json` holds.
-
-        Raises:
-            ValueError: if the run is not complete.
-        """
+        """What `run.json` holds."""
         if not self.is_complete:
             raise ValueError(f"run: expected a complete run (<data>/<method>/seed-<n>), got {self.folder}")
         found = read_json(self.record_file)
@@ -137,20 +129,11 @@ class Run:
         return self._predictions / f"{name}.npz"
 
     def predictions(self, name: str) -> Predictions:
-        """Read the predictions on an input set.
-
-        Raises:
-            FileNotFoundError: if it was not predicted.
-            ValueError: if the file is damaged.
-        """
+        """Read the predictions on an input set."""
         return load_predictions(self.prediction_file(name))
 
     def model(self) -> "nn.Module":
-        """Build the model with its weights, in eval mode, on the CPU.
-
-        Raises:
-            ValueError: if the run has no weights, as a derived method has none of its own, or they are damaged.
-        """
+        """Build the model with its weights, in eval mode, on the CPU."""
         from safetensors import SafetensorError
         from safetensors.torch import load_model
 
@@ -170,14 +153,7 @@ class Run:
 
     @contextlib.contextmanager
     def locked(self, wait: bool) -> Iterator[None]:
-        """Hold the folder, which is made, while no other process does.
-
-        Yields:
-            Nothing.
-
-        Raises:
-            ValueError: if another process holds it and this one does not wait.
-        """
+        """Hold the folder, which is made, while no other process does."""
         from filelock import FileLock, Timeout
 
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -188,11 +164,7 @@ class Run:
             raise ValueError(f"out: {self.folder} is being written by another process") from error
 
     def check(self, config: RunConfig) -> None:
-        """Check that the folder is free for a configuration, or holds a run of it; nothing is written.
-
-        Raises:
-            ValueError: if the folder holds a run of another configuration; names what differs.
-        """
+        """Check that the folder is free for a configuration, or holds a run of it; nothing is written."""
         if not self._is_begun:
             return
         found = differences(identity(self.config.plain()), identity(config.plain()))
@@ -203,11 +175,7 @@ class Run:
             )
 
     def claim(self, config: RunConfig) -> None:
-        """Write the configuration; words, places of the data and what is predicted may be others than before.
-
-        Raises:
-            ValueError: if the folder holds a run of another configuration.
-        """
+        """Write the configuration; words, places of the data and what is predicted may be others than before."""
         self.check(config)
         if not self._is_begun:
             self._data.unlink(missing_ok=True)  # nothing has been learned from them
@@ -216,11 +184,7 @@ class Run:
             write_text(self.config_file, text)
 
     def check_data(self, splits: "DataSplits") -> None:
-        """Check that data are those of the run, wherever they lie now; note which they are where nobody did.
-
-        Raises:
-            ValueError: if the run has seen others.
-        """
+        """Check that data are those of the run, wherever they lie now; note which they are where nobody did."""
         parts = {name: len(getattr(splits, name)) for name in ("train", "validation", "test")}
         found = {"examples": parts, "fingerprint": splits.fingerprint()}
         if not self._data.exists():
@@ -271,14 +235,7 @@ def _read_config(path: Path, version: tuple[int, ...]) -> RunConfig:
 
 
 def find_runs(folders: Iterable[Path]) -> list[Run]:
-    """Find the complete runs in folders.
-
-    Returns:
-        The runs, by name and seed.
-
-    Raises:
-        ValueError: if a folder holds none.
-    """
+    """Find the complete runs in folders, by name and seed."""
     found: dict[Path, Run] = {}
     for folder in folders:
         records = [path for depth in range(4) for path in Path(folder).glob("*/" * depth + "run.json")]
@@ -290,11 +247,7 @@ def find_runs(folders: Iterable[Path]) -> list[Run]:
 
 
 def needed_runs(config: RunConfig, out: Path) -> list[Run]:
-    """Return the runs that a run starts from or is derived from.
-
-    Raises:
-        ValueError: if one is not complete, and says how to make it; or if it has other data.
-    """
+    """Return the runs that a run starts from or is derived from."""
     runs = []
     for name, seed in config.needs():
         run = Run(out / name / f"seed-{seed}")

@@ -51,10 +51,6 @@ class Sweep:
 
         Returns:
             What went wrong, by the folder of the run.
-
-        Raises:
-            ValueError: if a folder holds a run of another configuration, or a row is given other data; nothing was done
-                then.
         """
         waiting = {(config.name, config.seed): config for config in _unfinished(configs, self.out)}
         order = TopologicalSorter({key: waiting.keys() & config.needs() for key, config in waiting.items()})
@@ -147,11 +143,7 @@ def _end_with_parent() -> None:
 
 
 def commands(configs: Sequence[RunConfig], out: Path, rest: Sequence[str]) -> list[str]:
-    """Return one command a run that is not done, in an order in which they can be run.
-
-    Raises:
-        ValueError: if a folder holds a run of another configuration.
-    """
+    """Return one command a run that is not done, in an order in which they can be run."""
     return [
         shlex.join(
             [

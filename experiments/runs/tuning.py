@@ -36,9 +36,6 @@ def tune(configs: Sequence[RunConfig], *, out: Path, trainer: TrainerConfig, wor
 
     Returns:
         What was selected, and the files that say so.
-
-    Raises:
-        ValueError: if there is no search space for a row, or a trial failed.
     """
     trials = list(_trials(configs))
     failed = Sweep(out, trainer, workers, predict=False).perform([run for trial in trials for run in trial.runs])

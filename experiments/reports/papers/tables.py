@@ -35,9 +35,6 @@ _LEGEND = (
 def find_tables(name: str) -> list[TableSpec]:
     """Return the table of that name, the tables of that paper, or all; case does not matter.
 
-    Raises:
-        ValueError: If there is no such table.
-
     Example:
         >>> [spec.number for spec in find_tables("CGPT-ii")]
         ['II']
@@ -57,9 +54,6 @@ def table_rows(name: str, *, runs: Path, protocol: Protocol | None = None) -> di
         name: of a table, "cgpt", "kep", "sgpa", or "all".
         runs: folder of runs.
         protocol: how our numbers are computed; without, as the paper's.
-
-    Raises:
-        ValueError: If there is no such table, protocol or folder.
     """
     if protocol is not None and protocol not in PROTOCOLS:
         raise ValueError(f"protocol: expected one of {', '.join(PROTOCOLS)}, got {protocol!r}")
@@ -75,11 +69,7 @@ def table(
     format: Format = "terminal",  # noqa: A002 - the name of the option
     protocol: Protocol | None = None,
 ) -> None:
-    """Print or write tables: `python -m experiments table`, where the arguments are explained.
-
-    Raises:
-        ValueError: if there is no such table, format, protocol or folder.
-    """
+    """Print or write tables: `python -m experiments table`, where the arguments are explained."""
     if format not in get_args(Format):
         raise ValueError(f"format: expected one of {', '.join(get_args(Format))}, got {format!r}")
     console = console_of_width(160)
