@@ -30,13 +30,7 @@ _MINOR = 4  # columns after these are hidden on a narrow screen
 def report(runs: Sequence[Run], out: Path, protocol: str = "pooled") -> list[RenderableType]:
     """Write `report.html`, `results.csv`, `results.md`, `sets.csv`, `detection.csv` and `pictures/` of complete runs.
 
-    Args:
-        runs: one, or several to compare: rows of the table are methods, seeds give the spread.
-        out: folder to write to.
-        protocol: of the metrics, one of `experiments.evaluation.PROTOCOLS`.
-
-    Returns:
-        The answer and the table for the terminal.
+    Rows of the table are methods, seeds give the spread; the table and the answer are returned for the terminal.
     """
     results = [score(run, protocol) for run in runs]
     found = methods(results)

@@ -10,14 +10,13 @@ from safetensors import SafetensorError
 from safetensors.torch import save_model
 
 from experiments.configuration import RunConfig, TrainerConfig
-from experiments.data import check_inputs, input_sets, load, requested_ood
+from experiments.data import check_inputs, load, requested_ood
 from experiments.data.examples import Batches, DataSplits
-from experiments.evaluation.diagnostics import write_diagnostics
 from experiments.methods import DERIVED, OF_PREDICTIONS, Request, fit_covariance
 from experiments.methods.build import build
 from experiments.runs.identity import check_name
 from experiments.runs.initial import start_from
-from experiments.runs.predicting import predict_set, predict_sets, recorded_inputs
+from experiments.runs.predicting import predict_sets, recorded_inputs
 from experiments.runs.provenance import forget_peak, peak_bytes, provenance
 from experiments.runs.run import Run, needed_runs
 from experiments.storage import write_atomically
@@ -70,7 +69,10 @@ def perform(
 def predict_again(config: RunConfig, run: Run) -> None:
     """Predict what a complete run lacks of what is asked for, with its model or from the runs that it is derived from."""
     if config.method.base is None:
-        predict_sets(run, config)
+        splits = load(config.data, config.seed)
+        run.check_data(splits)
+        model = run.model().to(_device(TrainerConfig()))
+        run.complete(run.record | predict_sets(run, config, model, splits))
     else:
         _derive(config, run.out, run)
     run.claim(config)
@@ -101,7 +103,7 @@ def _perform(config: RunConfig, out: Path, run: Run, trainer: TrainerConfig, pre
         if config.method.kind == "sngp":
             fit_covariance(module.model, Batches(splits.train, config.evaluation.batch_size))
         write_atomically(run.weights, lambda aside: _save_model(module.model, aside))
-        record |= _predict(config, run, module.model.to(device), splits)
+        record |= predict_sets(run, config, module.model.to(device), splits)
     starts = [word for start in _starts(config, out) for word in start.deviations]
     run.complete(
         record
@@ -118,17 +120,6 @@ def _perform(config: RunConfig, out: Path, run: Run, trainer: TrainerConfig, pre
             **provenance(),
         }
     )
-
-
-def _predict(config: RunConfig, run: Run, model: torch.nn.Module, splits: DataSplits) -> dict[str, Any]:
-    """Predict every input set, look inside the model, and return what to record of the inputs."""
-    sources = {}
-    for inputs in input_sets(config.data, splits, config.seed, full=config.evaluation.full):
-        if inputs.source:
-            sources[inputs.name] = inputs.source
-        predict_set(model, inputs, config, run)
-    write_diagnostics(model, splits.test, run.diagnostics)
-    return recorded_inputs(sources)
 
 
 def _train(

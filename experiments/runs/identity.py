@@ -43,10 +43,7 @@ def differences(there: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str
 
 
 def changes(config: RunConfig) -> list[str]:
-    """Name the values that the command line or a configuration over the row changed.
-
-    Returns:
-        One sentence, or nothing.
+    """Name the values that the command line or a configuration over the row changed, in one sentence or none.
 
     Example:
         >>> changes(resolve(["cola/softmax"], ["training.epochs=3"]))

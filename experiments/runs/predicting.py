@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,8 @@ from torch import Tensor, nn
 
 from cgp.model.inputs import call_model, to_device
 from experiments.configuration import RunConfig
-from experiments.data import corruption_source, input_sets, load, requested_ood
-from experiments.data.examples import Batches, InputSet
+from experiments.data import corruption_source, input_sets, requested_ood
+from experiments.data.examples import Batches, DataSplits, InputSet
 from experiments.data.images import image_files
 from experiments.data.ood import folder_inputs
 from experiments.data.partition import generator_for
@@ -40,17 +39,9 @@ _SHOWN = 20  # rows of images in the terminal
 
 
 def predict_set(
-    model: nn.Module,
-    inputs: InputSet,
-    config: RunConfig,
-    run: Run,
-    recorded: Mapping[str, str] = MappingProxyType({}),
+    model: nn.Module, inputs: InputSet, config: RunConfig, run: Run, recorded: Mapping[str, str]
 ) -> bool:
-    """Predict an input set and save the logits, unless that was done.
-
-    Returns:
-        Whether they were predicted now.
-    """
+    """Predict an input set and save the logits, and say so; False if that was done before."""
     path = run.prediction_file(inputs.name)
     draws = config.evaluation.draws if stochastic_layers(model) else 1
     if is_predicted(path, inputs.ids, draws=draws, source=inputs.source, recorded=recorded.get(inputs.name)):
@@ -79,17 +70,15 @@ def drawn_logits(
     return logits if logits.ndim == 3 else logits.unsqueeze(0)
 
 
-def predict_sets(run: Run, config: RunConfig) -> None:
-    """Predict what is missing of a run's input sets, and look inside the model where that was not done."""
-    splits = load(config.data, config.seed)
-    run.check_data(splits)
-    model, record = run.model().to(_device()), run.record
-    sources = run.sources
+def predict_sets(run: Run, config: RunConfig, model: nn.Module, splits: DataSplits) -> dict[str, Any]:
+    """Predict what is missing of a run's input sets and look inside the model; return what to record of the inputs."""
+    sources = run.sources if run.is_complete else {}
     for inputs in input_sets(config.data, splits, config.seed, full=config.evaluation.full):
-        if predict_set(model, inputs, config, run, sources) and inputs.source:
+        predicted = predict_set(model, inputs, config, run, sources)
+        if inputs.source and (predicted or not run.is_complete):
             sources[inputs.name] = inputs.source
     write_diagnostics(model, splits.test, run.diagnostics)
-    run.complete(record | recorded_inputs(sources))
+    return recorded_inputs(sources)
 
 
 def recorded_inputs(sources: Mapping[str, str]) -> dict[str, Any]:
@@ -117,11 +106,7 @@ def with_inputs(run: Run, *, ood: Sequence[str] = (), full: bool = False) -> Run
 
 
 def predict_images(run: Run, folder: Path) -> Fitted:
-    """Predict a folder of images anew, and note the class and the uncertainties of each file.
-
-    Returns:
-        The first of them, for the terminal; all are in `predictions/images-<folder>.csv`.
-    """
+    """Predict a folder of images anew: class and uncertainties of each file, the first ones for the terminal."""
     inputs, record = folder_inputs(folder, run.description), run.record
     place, before = str(folder.resolve()), dict(record.get("images") or {})
     other = before.get(inputs.name, place)

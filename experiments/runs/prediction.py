@@ -15,17 +15,11 @@ _NUMBER = re.compile(r"\d[\d,]*")
 
 
 class Predictions(NamedTuple):
-    """What is saved of one model on one input set.
+    """What is saved of one model on one input set; inputs of no class have no labels."""
 
-    Attributes:
-        logits: `(S, N, C)` float32, one for each draw.
-        ids: `(N,)` int64.
-        labels: `(N,)` int64, or nothing for inputs of no class.
-    """
-
-    logits: NDArray[np.float32]
-    ids: NDArray[np.int64]
-    labels: NDArray[np.int64] | None
+    logits: NDArray[np.float32]  # (S, N, C), one for each draw
+    ids: NDArray[np.int64]  # (N,)
+    labels: NDArray[np.int64] | None  # (N,)
 
 
 def save_predictions(path: Path, predictions: Predictions) -> None:
@@ -48,12 +42,7 @@ def load_predictions(path: Path) -> Predictions:
 def is_predicted(path: Path, ids: Any, *, draws: int, source: str, recorded: str | None) -> bool:
     """Say whether a file holds the predictions of an input set, of these inputs at least.
 
-    Args:
-        path: the file.
-        ids: `(N,)` of the inputs.
-        draws: number S of draws.
-        source: what the inputs are, in words.
-        recorded: what they were when they were predicted; None where nobody noted it.
+    `source` says what the inputs are, `recorded` what they were when they were predicted (None where nobody noted it).
     """
     if not path.exists() or (recorded is not None and not same_source(recorded, source)):
         return False

@@ -20,10 +20,7 @@ _CLEAR = Path("/proc/self/clear_refs")  # Linux: "5" sets the peak to what is in
 
 
 def provenance() -> dict[str, Any]:
-    """Describe the software and the machine that make a result.
-
-    Returns:
-        Command, commit (with a mark if files differ from it), versions, and processor.
+    """Describe what makes a result: command, commit (with a mark if files differ from it), versions, and processor.
 
     Example:
         >>> sorted(provenance())

@@ -115,7 +115,9 @@ def _executor(workers: int) -> Iterator[Executor]:
     import torch
 
     if workers > 1:
-        context = multiprocessing.get_context("spawn")
+        # A server that has imported PyTorch and Lightning once forks the workers, before it has any thread.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["experiments.runs.fitting"])
         with ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker) as pool:
             yield pool
         return

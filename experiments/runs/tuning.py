@@ -31,11 +31,8 @@ class _Trial(NamedTuple):
 def tune(configs: Sequence[RunConfig], *, out: Path, trainer: TrainerConfig, workers: int) -> tuple[Table, list[str]]:
     """Train every variant of rows with every learning rate, and select by the mean validation NLL over the seeds.
 
-    Writes every trial (`trials.csv`) and, for each row, `<row>.yaml` with what was selected. The test set is not
-    predicted. Killed midway and started again, it goes on where it was.
-
-    Returns:
-        What was selected, and the files that say so.
+    Writes every trial (`trials.csv`) and, for each row, `<row>.yaml` with what was selected; returns a table of that,
+    and how to use it. The test set is not predicted. Killed midway and started again, it goes on where it was.
     """
     trials = list(_trials(configs))
     failed = Sweep(out, trainer, workers, predict=False).perform([run for trial in trials for run in trial.runs])

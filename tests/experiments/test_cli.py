@@ -105,7 +105,7 @@ def test_a_fit_goes_on_after_a_full_disk_and_after_a_kill(tmp_path, capsys, full
     assert {path.name for path in folder.iterdir()} <= {".lock", "config.yaml", "data.json", "checkpoints"}
     assert list((folder / "checkpoints").iterdir()) == []
     assert yaml.safe_load((folder / "config.yaml").read_text())["name"] == "digits/softmax"
-    monkeypatch.setattr(fitting, "_predict", lambda *_: sys.exit("killed"))
+    monkeypatch.setattr(fitting, "predict_sets", lambda *_: sys.exit("killed"))
     with pytest.raises(SystemExit):
         main(arguments)
     assert capsys.readouterr().out.count("epoch 1 of 1: training loss ") == 1

@@ -6,7 +6,7 @@ import pytest
 from experiments.cli import _smoked as smoked
 from experiments.evaluation.diagnostics import diagnose
 from experiments.runs import predicting
-from experiments.runs.fitting import perform
+from experiments.runs.fitting import perform, predict_again
 from experiments.runs.parsing import resolve, resolve_rows
 from experiments.runs.rows import composed, is_row, row_names
 from experiments.training.fit import QUIET
@@ -83,7 +83,7 @@ def test_a_complete_run_is_left_alone_predicts_what_was_saved_and_refuses_anothe
     assert (written["token_variance"] > 0).all()
     before = run.predictions("test").logits
     run.diagnostics.unlink()
-    predicting.predict_sets(run, run.config)
+    predict_again(run.config, run)
     assert run.diagnostics.exists()
     assert (run.predictions("test").logits == before).all()
     with pytest.raises(ValueError, match="another configuration .method.learning_rate: 0.002 there, 0.5 asked for"):
