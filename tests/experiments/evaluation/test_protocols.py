@@ -5,10 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from experiments.evaluation import (
-    PROTOCOLS,
-    classification_report,
-)
+from experiments.evaluation import PROTOCOLS, classification_report
 
 SEPARATION = ("auroc", "aupr_success", "aupr_error", "fpr95")
 

@@ -34,34 +34,26 @@ def test_runs_are_found_in_folders_of_any_depth(tmp_path):
         find_runs([tmp_path, tmp_path / "cola" / "cgpt"])
 
 
-def test_a_deviation_found_out_after_a_run_is_taken_over(tmp_path):
+def test_words_and_places_may_change_but_nothing_else(tmp_path):
     config = resolve(["cola/softmax"])
     run = complete(tmp_path, config)
     told = dataclasses.replace(config, deviations=["found out later"], reduced=["8 epochs"])
     run.claim(dataclasses.replace(told, method=dataclasses.replace(told.method, label="Soft")))
     assert run.deviations == ["found out later", "8 epochs", "100 of 1,077 train examples"]
     assert (run.label, run.record["seconds_per_epoch"]) == ("Soft", 2.5)
-
-
-def test_words_do_not_hide_another_configuration(tmp_path):
-    config = resolve(["cola/softmax"])
-    run = complete(tmp_path, config)
-    before = run.config_file.read_text(), run.record_file.read_text()
-    other = dataclasses.replace(config, deviations=["other"], seed=1)
-    with pytest.raises(ValueError, match=r"another configuration \(seed: 0 there, 1 asked for\)"):
-        run.claim(other)
-    assert (run.config_file.read_text(), run.record_file.read_text()) == before
-
-
-def test_data_may_have_moved(tmp_path):
-    config = resolve(["cola/softmax"])
-    run = complete(tmp_path, config)
     moved = dataclasses.replace(config, data=dataclasses.replace(config.data, root=tmp_path / "elsewhere"))
     assert run.is_moved(moved)
     run.claim(moved)
     assert not run.is_moved(moved)
-    with pytest.raises(ValueError, match=r"another configuration \(data.split: 'selected' there, 'pooled' asked for\)"):
-        run.claim(dataclasses.replace(config, data=dataclasses.replace(config.data, split="pooled")))
+    before = run.config_file.read_text(), run.record_file.read_text()
+    pooled = dataclasses.replace(config, data=dataclasses.replace(config.data, split="pooled"))
+    for other, word in (
+        (dataclasses.replace(config, deviations=["other"], seed=1), "seed: 0 there, 1 asked for"),
+        (pooled, "data.split: 'selected' there, 'pooled' asked for"),
+    ):
+        with pytest.raises(ValueError, match=rf"another configuration \({word}\)"):
+            run.claim(other)
+    assert (run.config_file.read_text(), run.record_file.read_text()) == before
 
 
 def test_where_nothing_was_trained_any_configuration_may_come(tmp_path):
