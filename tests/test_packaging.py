@@ -28,35 +28,24 @@ def configuration() -> configparser.ConfigParser:
     return parser
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
-    """A wheel of the whole checkout, built from a copy (a build writes beside its sources)."""
-    source = tmp_path_factory.mktemp("source") / "checkout"
-    target = tmp_path_factory.mktemp("wheel")
+def test_the_wheel_is_the_library_and_its_licence(tmp_path: Path) -> None:
+    """Built of a copy of the whole checkout: a build writes beside its sources."""
+    source = tmp_path / "checkout"
     shutil.copytree(ROOT, source, ignore=LEFT_OUT)
     for neighbour in ("models", "experiments", "tests"):
         assert (source / neighbour).is_dir(), f"{neighbour} is not beside cgp: its absence from the wheel says nothing"
-    options = ["--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(target)]
+    options = ["--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(tmp_path)]
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", *options, str(source)]
     built = subprocess.run(command, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
-    (path,) = target.glob("*.whl")
-    return zipfile.ZipFile(path)
-
-
-def test_only_the_library_is_installed(wheel: zipfile.ZipFile) -> None:
-    assert {name.split("/")[0] for name in wheel.namelist()} == {"cgp", f"cgp-{cgp.__version__}.dist-info"}
-
-
-def test_every_module_and_the_type_marker_are_inside(wheel: zipfile.ZipFile) -> None:
-    sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "cgp").rglob("*.py")}
-    inside = {name for name in wheel.namelist() if name.startswith("cgp/")}
-    assert inside == sources | {"cgp/py.typed"}
-
-
-def test_licence_is_inside(wheel: zipfile.ZipFile) -> None:
-    (licence,) = [name for name in wheel.namelist() if name.endswith("/LICENSE")]
-    assert wheel.read(licence) == (ROOT / "LICENSE").read_bytes()
+    (path,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(path) as wheel:
+        names = wheel.namelist()
+        (licence,) = [name for name in names if name.endswith("/LICENSE")]
+        assert wheel.read(licence) == (ROOT / "LICENSE").read_bytes()
+    sources = {file.relative_to(ROOT).as_posix() for file in (ROOT / "cgp").rglob("*.py")}
+    assert {name for name in names if name.startswith("cgp/")} == sources | {"cgp/py.typed"}
+    assert {name.split("/")[0] for name in names} == {"cgp", f"cgp-{cgp.__version__}.dist-info"}
 
 
 def test_one_version_everywhere(configuration: configparser.ConfigParser) -> None:

@@ -19,7 +19,7 @@ from cgp.model.inputs import Batch, batches, logits_of, model_device, to_device
 from cgp.model.prediction import uncertainties
 from cgp.model.twin import twin, uncompiled
 
-from .assessment import Assessment, Detection, Difference
+from .assessment import ADVISED, Assessment, Detection, Difference
 from .detectors import Mahalanobis, pooled_features, standardised
 
 __all__ = ["assess"]
@@ -118,12 +118,12 @@ def assess(
     for name, data in {**(corrupt or {}), **(ood or {})}.items():
         applied = [Batch(data(batch.inputs), batch.labels) for batch in known] if callable(data) else None
         others[name] = _read(data, batch_size, model) if applied is None else applied
-    both = probabilities.get("posterior + temperature")
-    beyond = {} if both is None else _differences(both, probabilities["temperature"], y)
+    scaled = probabilities["temperature"]
+    beyond = {name: probabilities[name] for name in ADVISED if name in probabilities}
     return Assessment(
         scores={name: metrics.classification_scores(p, y) for name, p in probabilities.items()},
         differences={name: _differences(p, probabilities["as trained"], y) for name, p in probabilities.items()},
-        beyond_temperature=beyond.get("nll"),
+        beyond_temperature={name: _differences(p, scaled, y)["nll"] for name, p in beyond.items()},
         detection=_Scores(tuned, representation).compare(known, others) if others else {},
         num_labels=len(y),
         confidences={name: p.max(-1) for name, p in probabilities.items()},

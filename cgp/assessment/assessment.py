@@ -14,9 +14,16 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-__all__ = ["Assessment", "Detection", "Difference"]
+__all__ = ["ADVISED", "Assessment", "Detection", "Difference"]
 
 _COLUMNS = ("nll", "brier", "ece", "ece_chance", "ece_debiased", "aurc", "risk80", "risk90", "accuracy")
+
+
+ADVISED = {
+    "posterior + temperature": "the posterior of the best likelihood with its temperature (calibrate with "
+    "criterion='likelihood')",
+    "GP read-out + temperature": "a GP read-out of the representation with a temperature (cgp.regression.GPReadout)",
+}
 
 
 class Difference(NamedTuple):
@@ -56,8 +63,8 @@ class Assessment:
             folds of the validation data.
         differences: for each method and each of "nll", "brier" and "accuracy", the paired difference to the model as
             trained.
-        beyond_temperature: difference of the posterior with a temperature to the temperature by itself, in NLL; None
-            without a posterior.
+        beyond_temperature: paired difference in NLL to the temperature by itself, of the posterior with a temperature
+            and of the GP read-out with one, where there are such.
         detection: for each set of other inputs, by its name, and each score.
         num_labels: labels of the validation data.
         confidences: for each method, the largest probability of each label, ``(N,)``.
@@ -66,7 +73,7 @@ class Assessment:
 
     scores: dict[str, dict[str, float]]
     differences: dict[str, dict[str, Difference]]
-    beyond_temperature: Difference | None
+    beyond_temperature: dict[str, Difference]
     detection: dict[str, dict[str, Detection]]
     num_labels: int
     confidences: dict[str, NDArray[Any]] = field(repr=False)
@@ -83,16 +90,17 @@ class Assessment:
         A posterior or a temperature is advised if it lowers the NLL by two standard errors; of the scores that detect
         other inputs the one with the largest AUROC is named.
         """
-        parts = [self._advice()]
+        parts, told = [self._advice()], dict[str, list[str]]()
         for name, detectors in self.detection.items():
-            best = max(detectors, key=lambda detector: detectors[detector].auroc)
-            first = next(iter(detectors))
-            plain = detectors[first]
+            told.setdefault(max(detectors, key=lambda score: detectors[score].auroc), []).append(name)
+        for score, names in told.items():
+            plain = next(iter(self.detection[names[0]]))
+            which, found, against = ", ".join(names), self._aurocs(score, names), self._aurocs(plain, names)
             parts.append(
-                f"Nothing tells {name} from in-distribution inputs better than {first}: AUROC {plain.auroc:.3f}."
-                if best == first
-                else f"To tell {name} from in-distribution inputs, use the {best}: "
-                f"AUROC {detectors[best].auroc:.3f}, against {plain.auroc:.3f} for {first}."
+                f"Nothing tells {which} from in-distribution inputs better than {plain}: AUROC {against}."
+                if score == plain
+                else f"To tell {which} from in-distribution inputs, use the {score}: "
+                f"AUROC {found}, against {against} for {plain}."
             )
         return " ".join(parts)
 
@@ -136,23 +144,29 @@ class Assessment:
             plotting.risk_coverage({m: (self.confidences[m], self.correct[m]) for m in shown}, ax=axes[-1])
         return figure
 
+    def _aurocs(self, score: str, names: list[str]) -> str:
+        return ", ".join(f"{self.detection[name][score].auroc:.3f}" for name in names)
+
     def _advice(self) -> str:
         scaled, beyond = self.differences["temperature"]["nll"], self.beyond_temperature
-        if beyond is not None and beyond.mean < -2 * beyond.error:
-            return (
-                "Use the posterior of the best likelihood with its temperature (calibrate with "
-                f"criterion='likelihood'): its NLL differs from a temperature's by {beyond} nats."
-            )
-        if beyond is not None:
-            nothing = f"The posterior adds nothing here beyond a temperature (NLL {beyond} nats)"
+        better = [method for method, change in beyond.items() if change.mean < -2 * change.error]
+        if better:
+            best = min(better, key=lambda method: beyond[method].mean)
+            return f"Use {ADVISED[best]}: its NLL differs from a temperature's by {beyond[best]} nats."
+        tried = [f"the {method.removesuffix(' + temperature')} (NLL {change} nats)" for method, change in beyond.items()]
         if scaled.mean < -2 * scaled.error:
-            use = "Use a temperature" if beyond is None else f"{nothing}: use the temperature alone"
+            use = f"Use a temperature, to which {_nothing(tried)}" if tried else "Use a temperature"
             return f"{use}; it changes the NLL by {scaled} nats."
-        what = "Use the model as it is" if beyond is None else f"{nothing}, nor a temperature beyond the model"
-        return f"{what}: a temperature changes its NLL by {scaled} nats."
+        use = "Use the model as it is"
+        use += f": beyond a temperature, {_nothing(tried)}, and" if tried else ":"
+        return f"{use} a temperature changes its NLL by {scaled} nats."
 
 
 def _aligned(rows: list[list[str]]) -> list[str]:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     cells = ([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))] for row in rows)
     return ["  ".join(line).rstrip() for line in cells]
+
+
+def _nothing(tried: list[str]) -> str:
+    return f"{' and '.join(tried)} add{'s' if len(tried) == 1 else ''} nothing"

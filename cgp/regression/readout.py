@@ -66,7 +66,7 @@ class GPReadout:
     """
 
     def __init__(self, features: Any, labels: Any, *, num_inducing: int = 512, seed: int = 0) -> None:
-        z, labels = torch.as_tensor(features).double(), torch.as_tensor(labels)
+        z, labels = torch.as_tensor(features).detach().double(), torch.as_tensor(labels)
         self.classes, index = labels.unique(return_inverse=True)
         if z.dim() != 2 or labels.shape != z.shape[:1] or len(self.classes) < 2:
             raise ValueError(
@@ -93,7 +93,7 @@ class GPReadout:
 
     def __call__(self, features: Any) -> ReadoutPrediction:
         """Class probabilities ``(N, C)``, in the order of ``classes``, and the variance of features ``(N, d)``."""
-        A = self._features(self._standardised(torch.as_tensor(features).to(self.centre)))
+        A = self._features(self._standardised(torch.as_tensor(features).detach().to(self.centre)))
         posterior = SparsePosterior(A, self.inducing, A.new_ones(A.shape[-1]))
         variance = self.variance * posterior.variance
         return ReadoutPrediction(self._log_odds(posterior.mean, variance, self.slope).softmax(-1), variance)

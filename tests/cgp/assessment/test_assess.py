@@ -62,7 +62,7 @@ def test_the_methods_keep_their_promises(report):
     assert report.scores["posterior + temperature"]["nll"] < report.scores["as trained"]["nll"] + 0.01
     assert abs(report.differences["widest posterior"]["accuracy"].mean) < 0.02
     both = np.array([report.scores[m]["nll"] for m in ("posterior + temperature", "temperature")])
-    assert report.beyond_temperature.mean == pytest.approx(both[0] - both[1])
+    assert report.beyond_temperature["posterior + temperature"].mean == pytest.approx(both[0] - both[1])
 
 
 def test_scores_of_other_inputs_are_those_by_hand(report):
@@ -110,23 +110,40 @@ def test_the_report_can_be_read(report):
 @pytest.mark.parametrize(
     ("beyond", "scaled", "words"),
     [
-        ((-0.02, 0.005), (-0.03, 0.01), "Use the posterior of the best likelihood with its temperature"),
-        ((-0.001, 0.005), (-0.03, 0.01), "adds nothing here beyond a temperature .*: use the temperature alone"),
-        ((0.01, 0.005), (-0.01, 0.01), "adds nothing .*, nor a temperature beyond the model"),
-        (None, (-0.03, 0.01), "Use a temperature; it changes the NLL by -0.0300 ± 0.0100 nats"),
-        (None, (-0.01, 0.01), "Use the model as it is"),
+        ([(-0.02, 0.005)], (-0.03, 0.01), "^Use the posterior of the best likelihood with its temperature"),
+        ([(-0.02, 0.005), (-0.03, 0.01)], (-0.03, 0.01), "^Use a GP read-out of the representation"),
+        (
+            [(-0.001, 0.005)],
+            (-0.03, 0.01),
+            r"^Use a temperature, to which the posterior .* adds nothing; it",
+        ),
+        (
+            [(0.01, 0.005), (0.0, 0.1)],
+            (-0.01, 0.01),
+            "^Use the model as it is: .* and the GP read-out .* add nothing",
+        ),
+        ([], (-0.03, 0.01), "^Use a temperature; it changes the NLL by -0.0300 ± 0.0100 nats"),
+        ([], (-0.01, 0.01), "^Use the model as it is: a temperature changes its NLL by"),
     ],
 )
 def test_the_sentence_goes_by_two_standard_errors(report, beyond, scaled, words):
-    differences = report.differences | {"temperature": {"nll": Difference(*scaled)}}
-    detection = {"noise": {"1 - confidence": Detection(0.8, 0.5), "energy": Detection(0.9, 0.4)}}
+    methods = ("posterior + temperature", "GP read-out + temperature")
     changed = dataclasses.replace(
-        report, beyond_temperature=beyond and Difference(*beyond), differences=differences, detection=detection
+        report,
+        beyond_temperature={method: Difference(*change) for method, change in zip(methods, beyond, strict=False)},
+        differences=report.differences | {"temperature": {"nll": Difference(*scaled)}},
+        detection={"noise": {"1 - confidence": Detection(0.8, 0.5), "energy": Detection(0.9, 0.4)}},
     )
     assert re.search(words, changed.sentence)
     assert changed.sentence.endswith(
         "To tell noise from in-distribution inputs, use the energy: AUROC 0.900, against 0.800 for 1 - confidence."
     )
+
+
+def test_sets_that_the_same_score_tells_share_a_sentence(report):
+    detection = {name: {"entropy": Detection(0.8, 0.5), "energy": Detection(0.9, 0.4)} for name in ("noise", "blur")}
+    sentence = dataclasses.replace(report, detection=detection).sentence
+    assert "To tell noise, blur from in-distribution inputs, use the energy: AUROC 0.900, 0.900, against" in sentence
 
 
 def test_the_sentence_says_where_nothing_beats_the_confidence(report):

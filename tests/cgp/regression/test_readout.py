@@ -86,6 +86,12 @@ def test_far_away_it_is_the_prior_and_few_inducing_inputs_serve(problem):
     assert (few(features).variance < few(np.full((1, 2), 1e4)).variance).all()
 
 
+def test_features_of_a_network_in_training_are_taken():
+    features = torch.randn(20, 2, dtype=torch.float64, requires_grad=True)
+    found = GPReadout(features, torch.arange(20) % 2)(features)
+    assert not found.probabilities.requires_grad
+
+
 @pytest.mark.parametrize(("shape", "labels"), [((4,), [0, 1, 0, 1]), ((4, 2), [0, 1]), ((4, 2), [1, 1, 1, 1])])
 def test_bad_data_are_refused(shape, labels):
     with pytest.raises(ValueError, match="features, labels: expected"):
