@@ -153,7 +153,9 @@ class Assessment:
         if better:
             best = min(better, key=lambda method: beyond[method].mean)
             return f"Use {ADVISED[best]}: its NLL differs from a temperature's by {beyond[best]} nats."
-        tried = [f"the {method.removesuffix(' + temperature')} (NLL {change} nats)" for method, change in beyond.items()]
+        tried = [
+            f"the {method.removesuffix(' + temperature')} (NLL {change} nats)" for method, change in beyond.items()
+        ]
         if scaled.mean < -2 * scaled.error:
             use = f"Use a temperature, to which {_nothing(tried)}" if tried else "Use a temperature"
             return f"{use}; it changes the NLL by {scaled} nats."
