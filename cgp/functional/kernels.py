@@ -238,9 +238,11 @@ class _Gram(torch.autograd.Function):
         a, b = _relative(centre, *sets), _relative(centre, points)
         of_points, of_sets = None, [None] * len(sets)
         if ctx.needs_input_grad[0]:
-            of_points = (weights.mT @ a - weights.sum(-2)[..., None] * b).sum_to_size(points.shape)
+            of_points = torch.addcmul(weights.mT @ a, weights.sum(-2)[..., None], b, value=-1.0).sum_to_size(
+                points.shape
+            )
         if any(ctx.needs_input_grad[1:]):
-            of_a = weights @ b - weights.sum(-1, keepdim=True) * a
+            of_a = torch.addcmul(weights @ b, weights.sum(-1, keepdim=True), a, value=-1.0)
             apart = of_a.split([x.shape[-2] for x in sets], -2)
             of_sets = [own.sum_to_size(x.shape) for own, x in zip(apart, sets, strict=True)]
         return of_points, *of_sets
@@ -263,7 +265,7 @@ class _SelfGram(torch.autograd.Function):
         x, centre, covariance = ctx.saved_tensors
         weights = (gradients[0] + gradients[0].mT) * covariance
         a = _relative(centre, x)
-        return weights @ a - weights.sum(-1, keepdim=True) * a
+        return torch.addcmul(weights @ a, weights.sum(-1, keepdim=True), a, value=-1.0)
 
 
 def _matern(squared: Tensor, degree: int) -> Tensor:

@@ -24,6 +24,7 @@ __all__ = [
     "log_determinant",
     "may_own_backward",
     "open_backward",
+    "outer_product",
     "product",
     "quadratic_forms",
     "solve",
@@ -122,9 +123,14 @@ def product(a: Tensor, b: Tensor) -> Tensor:
     return _Product.apply(a, b) if may_own_backward() else a @ b
 
 
+def outer_product(a: Tensor) -> Tensor:
+    r"""Product with its own transpose, :math:`AA^\top`, whose backward pass is one product."""
+    return _OuterProduct.apply(a) if may_own_backward() else a @ a.mT
+
+
 def quadratic_forms(columns: Tensor, matrix: Tensor) -> Tensor:
     r"""Quadratic form of each column, :math:`a_i^\top M a_i`, ``(*batch, n)``."""
-    return _QuadraticForms.apply(columns, matrix) if may_own_backward() else ((matrix @ columns) * columns).sum(-2)
+    return _QuadraticForms.apply(columns, matrix) if may_own_backward() else _quadratic_forms(columns, matrix)
 
 
 def in_functorch() -> bool:
@@ -203,16 +209,28 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
         a, b = ctx.saved_tensors
-        of_a = (gradients[0] @ b.mT).sum_to_size(a.shape) if ctx.needs_input_grad[0] else None
+        of_a = _product_like(a, gradients[0], b.mT).sum_to_size(a.shape) if ctx.needs_input_grad[0] else None
         of_b = (a.mT @ gradients[0]).sum_to_size(b.shape) if ctx.needs_input_grad[1] else None
         return of_a, of_b
+
+
+class _OuterProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, a: Tensor) -> Tensor:
+        ctx.save_for_backward(a)
+        return a @ a.mT
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        (a,) = ctx.saved_tensors
+        return _product_like(a, gradients[0] + gradients[0].mT, a)
 
 
 class _QuadraticForms(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, columns: Tensor, matrix: Tensor) -> Tensor:
         ctx.save_for_backward(columns, matrix)
-        return ((matrix @ columns) * columns).sum(-2)
+        return _quadratic_forms(columns, matrix)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
@@ -220,10 +238,20 @@ class _QuadraticForms(torch.autograd.Function):
         weighted = columns * gradients[0][..., None, :]
         of_columns = of_matrix = None
         if ctx.needs_input_grad[0]:
-            of_columns = ((matrix + matrix.mT) @ weighted).sum_to_size(columns.shape)
+            of_columns = _product_like(columns, matrix + matrix.mT, weighted).sum_to_size(columns.shape)
         if ctx.needs_input_grad[1]:
             of_matrix = (weighted @ columns.mT).sum_to_size(matrix.shape)
         return of_columns, of_matrix
+
+
+def _product_like(like: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """The product ``a @ b`` in the layout of ``like``, so that gradients of one tensor are added without strides."""
+    return (b.mT @ a.mT).mT if like.mT.is_contiguous() else a @ b
+
+
+def _quadratic_forms(columns: Tensor, matrix: Tensor) -> Tensor:
+    rows = columns.mT  # features are contiguous so
+    return ((rows @ matrix) * rows).sum(-1)
 
 
 def _is_traced(matrix: Tensor) -> bool:

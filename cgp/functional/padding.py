@@ -50,7 +50,10 @@ def add_noise(covariance: Tensor, noise: Tensor | float, padding: Tensor | None 
     """
     n = covariance.shape[-1]
     identity = torch.eye(n, dtype=covariance.dtype, device=covariance.device)
-    noisy = covariance + (noise[..., None] if isinstance(noise, Tensor) else noise) * identity
+    if isinstance(noise, Tensor):
+        noisy = covariance + noise[..., None] * identity
+    else:
+        noisy = torch.add(covariance, identity, alpha=noise)
     if padding is None:
         return noisy
     return torch.where(padding[..., None] & identity.bool(), torch.ones_like(noisy), noisy)

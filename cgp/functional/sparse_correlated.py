@@ -23,7 +23,7 @@ from torch import Tensor
 from .correlated import check_objective
 from .gaussians import Gaussian, LowRankGaussian, lazy, log_normal
 from .kernels import Canonical, gram_of_sets
-from .linalg import cholesky, inverse, inverse_factor, log_determinant, product, quadratic_forms
+from .linalg import cholesky, inverse, inverse_factor, log_determinant, outer_product, product, quadratic_forms
 from .padding import add_noise, count_tokens, mask_gram, mask_tokens, mask_variances
 
 __all__ = [
@@ -55,15 +55,13 @@ def features(kernel: Canonical, points: Tensor, whitening: Tensor, *sets: Tensor
         >>> features(canonical("rbf"), torch.zeros(1, 1, 2), torch.ones(1, 1, 1), torch.zeros(5, 1, 3, 2))[0].shape
         torch.Size([5, 1, 1, 3])
     """
-    if points.dim() > 3 or sets[0].dim() <= 3:
-        rows = gram_of_sets(kernel, sets, points) @ whitening.mT
-        return tuple(own.contiguous().mT for own in rows.split([x.shape[-2] for x in sets], -2))
+    if points.dim() > 3 or sets[0].dim() <= 3 or len({x.shape for x in sets}) > 1:
+        return tuple((kernel.gram(x, points) @ whitening.mT).mT for x in sets)
     # Sets and sequences of the batch one below the other: one product per head.
     by_head = [x.movedim(-3, 0) for x in sets]
-    flat = [x.flatten(1, -2) for x in by_head]
-    rows = gram_of_sets(kernel, flat, points) @ whitening.mT
-    apart = zip(rows.split([x.shape[-2] for x in flat], -2), by_head, strict=True)
-    return tuple(own.unflatten(1, x.shape[1:-1]).movedim(0, -3).contiguous().mT for own, x in apart)
+    rows = gram_of_sets(kernel, [x.flatten(1, -2) for x in by_head], points) @ whitening.mT
+    apart = rows.unflatten(1, (len(sets), *by_head[0].shape[1:-1])).unbind(1)
+    return tuple(own.movedim(0, -3).contiguous().mT for own in apart)
 
 
 class InducingGaussian:
@@ -117,13 +115,13 @@ class InducingPosterior(InducingGaussian):
             weighted = features / noise[..., None, :]
             return cls(weighted @ features.mT, weighted @ targets)
         scale = _columns(noise)
-        return cls(product(features, features.mT) / scale, product(features, targets) / scale)
+        return cls(outer_product(features) / scale, product(features, targets) / scale)
 
     @classmethod
     def of_values(cls, features: Tensor, values: Tensor | None, noise: Tensor | float) -> InducingPosterior:
         r"""Condition on attention's :math:`Z = (A^\top A + \sigma^2I)V`, or only the covariance."""
         location = None if values is None else product(features, values)
-        return cls(product(features, features.mT) / _columns(noise), location=location)
+        return cls(outer_product(features) / _columns(noise), location=location)
 
     @lazy
     def precision(self) -> Tensor:

@@ -26,6 +26,7 @@ from cgp.functional.linalg import (
     inverse,
     inverse_factor,
     may_own_backward,
+    outer_product,
     product,
     quadratic_forms,
     solve,
@@ -106,6 +107,7 @@ CASES = {
         lambda: (definite(2), normal(2, 4, 3)),
     ),
     "kernel attention": (partial(kernel_attention, RBF), lambda x, y, v: plain_gram(x, y) @ v, attention_arguments),
+    "outer product": (outer_product, lambda a: a @ a.mT, lambda: (normal(2, 3, 4).mT,)),
     "product": (product, torch.matmul, lambda: (normal(2, 2, 3, 4), normal(2, 4, 2))),
     "quadratic forms": (
         quadratic_forms,
@@ -127,6 +129,13 @@ def test_values_are_those_of_the_plain_formula_and_gradients_are_theirs_twice(na
     torch.testing.assert_close(own(*arguments), plain(*arguments), rtol=1e-9, atol=1e-10)
     assert gradcheck(own, arguments)
     assert gradgradcheck(own, arguments)
+
+
+def test_gradients_have_the_layout_of_features():
+    features_k, v, matrix = normal(2, 6, 3).mT, normal(2, 6, 4), normal(2, 3, 3)
+    for outputs in (outer_product(features_k), product(features_k, v), quadratic_forms(features_k, matrix)):
+        (gradient,) = torch.autograd.grad(outputs.sum(), features_k)
+        assert gradient.stride() == features_k.stride()
 
 
 @pytest.mark.parametrize("name", CASES)
