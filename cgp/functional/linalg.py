@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 __all__ = [
+    "BASE_JITTER",
     "NotPositiveDefiniteError",
     "cholesky",
     "explained_variances",
@@ -32,7 +33,7 @@ __all__ = [
     "whiten",
 ]
 
-_BASE_JITTER = {torch.float32: 1e-5, torch.float64: 1e-8}
+BASE_JITTER = {torch.float32: 1e-5, torch.float64: 1e-8}  # relative to the mean of a diagonal
 _RUNGS = (1.0, 10.0, 100.0)
 
 
@@ -68,9 +69,9 @@ def cholesky(matrix: Tensor, *, name: str, jitter: float | None = None) -> Tenso
         tensor([[2.0000, 0.0000],
                 [1.0000, 1.4142]], dtype=torch.float64)
     """
-    if matrix.dtype not in _BASE_JITTER:
+    if matrix.dtype not in BASE_JITTER:
         raise TypeError(f"cholesky of {name}: expected float32 or float64, got {matrix.dtype}")
-    base = _BASE_JITTER[matrix.dtype]
+    base = BASE_JITTER[matrix.dtype]
     rungs = [r * base for r in _RUNGS]
     ladder = rungs if jitter is None else [jitter, *(r for r in rungs if r > jitter)]
     if _is_traced(matrix):

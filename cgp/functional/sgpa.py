@@ -20,12 +20,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from .column_gaussians import ColumnGaussian
 from .gaussians import DenseGaussian, Gaussian, lazy, safe_sqrt
-from .linalg import cholesky, inverse_factor, log_determinant
+from .linalg import BASE_JITTER, cholesky, inverse_factor, log_determinant
 from .padding import add_noise, mask_gram, mask_tokens, mask_variances
 
 __all__ = [
@@ -38,9 +37,6 @@ __all__ = [
     "unexplained_root",
     "whitened_divergence",
 ]
-
-
-_JITTER = {torch.float32: 1e-5, torch.float64: 1e-8}  # relative to the prior
 
 
 class GlobalKeys(NamedTuple):
@@ -123,7 +119,7 @@ def unexplained_root(K_qq: Tensor, features: Tensor, padding: Tensor | None = No
     Returns:
         ``(*batch, Nq, Nq)``, zero at padded tokens.
     """
-    jitter = _JITTER[K_qq.dtype] * K_qq.detach().diagonal(dim1=-2, dim2=-1).mean(-1)
+    jitter = BASE_JITTER[K_qq.dtype] * K_qq.detach().diagonal(dim1=-2, dim2=-1).mean(-1)
     residual = mask_gram(K_qq - features.mT @ features, padding, padding)
     factor = cholesky(add_noise(residual, jitter[..., None], padding), name="K_qq - T'T", jitter=0.0)
     return mask_gram(factor, padding, padding)
@@ -181,6 +177,7 @@ class StandardPosterior(Gaussian):
         key_padding: ``(*batch, Nk)`` or None.
 
     Example:
+        >>> import torch
         >>> one = torch.ones(1, 1)
         >>> StandardPosterior(one, one, one, one[0], one[0], lambda: one).variance
         tensor([0.5000])

@@ -2,35 +2,13 @@
 
 from __future__ import annotations
 
-import gpytorch
 import pytest
 import torch
 from gpytorch.distributions import MultivariateNormal
-from gpytorch.models import ExactGP
 
 from cgp import CGPAttention, SparseCGPAttention
 
 NOISE = 0.05
-
-
-class Regression(ExactGP):
-    """Zero mean, unit squared exponential, fixed noise."""
-
-    def __init__(self, x, y):
-        likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
-        likelihood.noise = NOISE
-        super().__init__(x, y, likelihood)
-        self.mean_module, self.covar_module = gpytorch.means.ZeroMean(), gpytorch.kernels.RBFKernel()
-        self.covar_module.lengthscale = 1.0
-
-    def forward(self, x):
-        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-
-def regression(k, targets, q):
-    model = Regression(k, targets).double().eval()
-    with torch.no_grad(), gpytorch.settings.fast_computations(False, False, False):
-        return model(q)
 
 
 def gram(a, b):
@@ -40,21 +18,6 @@ def gram(a, b):
 def tokens_of(block, n=6):
     x = torch.randn(n, 8, dtype=torch.float64)
     return x, block.project(x)
-
-
-def test_direct_coupling_is_regression_on_the_keys():
-    """Each head: observations Z = (K_k + noise I) V at the keys, predicted at the queries."""
-    block = CGPAttention(8, 2, noise=NOISE).double().eval()
-    x, tokens = tokens_of(block)
-    posterior = block.posterior(x)
-    for h in range(2):
-        q, k, v = tokens.q[h].detach(), tokens.k[h].detach(), tokens.v[h].detach()
-        targets = (gram(k, k) + NOISE * torch.eye(6)) @ v
-        for c in range(4):
-            expected = regression(k, targets[:, c], q)
-            torch.testing.assert_close(posterior.mean[h, c], expected.mean, rtol=1e-6, atol=1e-7)
-            covariance = posterior.covariance_matrix[h, c]
-            torch.testing.assert_close(covariance, expected.covariance_matrix, rtol=1e-5, atol=1e-6)
 
 
 def test_latent_inputs_equal_to_keys_reduce_to_regression_as_the_noise_vanishes():

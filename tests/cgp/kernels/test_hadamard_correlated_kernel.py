@@ -1,7 +1,5 @@
 import unittest
 
-import gpytorch
-import numpy as np
 import pytest
 import torch
 from gpytorch.test.base_kernel_test_case import BaseKernelTestCase
@@ -44,33 +42,6 @@ def test_batch_members_keep_their_gradients():
 def test_refuses_what_is_no_process(kernel, wrong):
     with pytest.raises(ValueError, match="processes 0 to 2 in the last column, got"):
         HadamardCorrelatedKernel(kernel)(torch.tensor([[0.0, 0.0, wrong]]).double()).to_dense()
-
-
-class Model(gpytorch.models.ExactGP):
-    def __init__(self, x, y, likelihood, kernel):
-        super().__init__(x, y, likelihood)
-        self.mean_module = gpytorch.means.ZeroMean()
-        self.covar_module = kernel
-
-    def forward(self, x):
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-
-def test_exact_gp_predicts_what_dense_algebra_says(kernel):
-    x, test = rows(5, 4, 3), rows(2, 2, 2) + torch.tensor([0.2, 0.2, 0.0]).double()
-    y = torch.randn(12).double()
-    likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
-    likelihood.noise = 0.1
-    model = Model(x, y, likelihood, HadamardCorrelatedKernel(kernel)).double().eval()
-    prediction = model(test)
-
-    def gram(left, right):
-        return HadamardCorrelatedKernel(kernel)(left, right).to_dense().detach().numpy()
-
-    solved = np.linalg.solve(gram(x, x) + 0.1 * np.eye(12), np.c_[y.numpy(), gram(x, test)])
-    np.testing.assert_allclose(prediction.mean.detach().numpy(), gram(test, x) @ solved[:, 0], atol=1e-8)
-    expected = gram(test, test) - gram(test, x) @ solved[:, 1:]
-    np.testing.assert_allclose(prediction.covariance_matrix.detach().numpy(), expected, atol=1e-8)
 
 
 class TestStockCases(BaseKernelTestCase, unittest.TestCase):

@@ -11,7 +11,6 @@ from gpytorch.models import ApproximateGP
 from gpytorch.variational import CholeskyVariationalDistribution, VariationalStrategy
 from scipy.stats import multivariate_normal
 
-from cgp.kernels import CorrelatedKernel, HadamardCorrelatedKernel
 from cgp.variational import DTCVariationalStrategy
 
 NOISE = 0.05
@@ -89,32 +88,6 @@ def test_one_layer_equals_gpytorch_svgp_at_its_best_distribution():
         torch.testing.assert_close(ours.variance, theirs.variance, rtol=1e-3, atol=1e-4)
         kl = svgp.variational_strategy.kl_divergence()
         torch.testing.assert_close(strategy.kl_divergence(), kl, rtol=1e-5, atol=1e-5)
-
-
-def test_correlated_processes_inform_each_other_through_one_inducing_set():
-    torch.manual_seed(0)
-    x, y = data(40)
-    process = torch.arange(40) % 2
-    rows = torch.cat([x, process[:, None].double()], -1)
-    targets = torch.where(process == 1, 2.0 * y, y)
-    kernel = HadamardCorrelatedKernel(CorrelatedKernel("rbf", 2, 1)).double()
-    likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
-    strategy = DTCVariationalStrategy(kernel, torch.linspace(-3, 3, 12).double()[:, None], rows, targets, likelihood)
-    model = ApproximateGP(strategy).double()
-    optimiser = torch.optim.Adam([*model.parameters(), *likelihood.parameters()], lr=0.1)
-    elbo = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=40)
-    losses = []
-    for _ in range(60):
-        optimiser.zero_grad()
-        loss = -elbo(model(rows), targets)
-        loss.backward()
-        optimiser.step()
-        losses.append(loss.item())
-    assert losses[-1] < losses[0] - 0.5
-    truth = 2.0 * (3 * x[:, 0]).sin()
-    predicted = model(torch.cat([x, torch.ones_like(x)], -1)).mean
-    assert (predicted - truth).square().mean() < 0.05 * truth.var()
-    assert all(p.grad is not None for p in model.parameters() if p.requires_grad)
 
 
 def test_wrong_shapes_are_refused():

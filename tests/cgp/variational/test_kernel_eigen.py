@@ -63,25 +63,6 @@ def test_residual_returns_what_the_projections_leave():
     assert difference.any()
 
 
-def test_trains_alone():
-    torch.manual_seed(0)
-    x = torch.linspace(-2, 2, 40)[:, None]
-    y = (2 * x[:, 0]).sin() + 0.1 * torch.randn(40)
-    strategy = KernelEigenVariationalStrategy(features(), features(), num_features=6, rank=4, ksvd_weight=0.1)
-    model, likelihood = ApproximateGP(strategy), GaussianLikelihood()
-    mll = VariationalELBO(likelihood, model, num_data=40)
-    optimiser = torch.optim.Adam([*model.parameters(), *likelihood.parameters()], lr=0.05)
-    for _ in range(150):
-        optimiser.zero_grad()
-        (-mll(model(x), y)).backward()
-        optimiser.step()
-    model.eval()
-    with torch.no_grad():
-        error = (model(x).mean - (2 * x[:, 0]).sin()).square().mean()
-        assert error < 0.02
-        assert 0.003 < float(likelihood.noise) < 0.1
-
-
 def test_every_parameter_gets_a_gradient_and_the_loss_is_added():
     model = ApproximateGP(make())
     likelihood = GaussianLikelihood().double()
