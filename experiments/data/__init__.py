@@ -1,15 +1,9 @@
 """Data sets, corrupted inputs and OOD inputs, as tensors."""
 
 from experiments.configuration import CorruptionConfig, DataConfig
-from experiments.data.catalogue import IMAGE_SETS
-from experiments.data.corrupted_sets import PUBLISHED, corruption_source
-from experiments.data.digits import (
-    DIGITS_CORRUPTIONS,
-    OOD_KINDS,
-    corrupted_digits,
-    ood_images,
-)
-from experiments.data.examples import Batches, DataDescription, DataSplits, Examples, Inputs, InputSet, batch
+from experiments.data.corrupted_sets import corruption_source
+from experiments.data.digits import DIGITS_CORRUPTIONS, corrupted_digits, ood_images
+from experiments.data.examples import Batches, DataDescription, DataSplits, Examples, InputSet, batch
 from experiments.data.images import image_files
 from experiments.data.loading import check_inputs, input_sets, load
 from experiments.data.ood import OWN_IMAGES, folder_inputs, requested_ood
@@ -18,10 +12,7 @@ from experiments.data.stand_ins import write_stand_in
 
 __all__ = [
     "DIGITS_CORRUPTIONS",
-    "IMAGE_SETS",
-    "OOD_KINDS",
     "OWN_IMAGES",
-    "PUBLISHED",
     "Batches",
     "CorruptionConfig",
     "DataConfig",
@@ -29,7 +20,6 @@ __all__ = [
     "DataSplits",
     "Examples",
     "InputSet",
-    "Inputs",
     "batch",
     "check_inputs",
     "corrupted_digits",

@@ -29,16 +29,11 @@ _NEEDLES = (4, 0.012)  # half of their length in pixels, share of pixels in whic
 
 
 class Corruption(NamedTuple):
-    """One kind of corruption.
-
-    Attributes:
-        category: "noise", "blur", "weather" or "digital".
-        apply: from images `(N, 3, H, W)` in [0, 1], draws and the constants of a severity to images.
-        constants: of the severities 1 to 5, as published for CIFAR-10-C.
-    """
+    """One kind of corruption: what it is, its function and its constants of the severities 1 to 5."""
 
     category: str
     apply: Callable[..., Tensor]
+    """From images `(N, 3, H, W)` in [0, 1], draws and the constants of a severity to images."""
     constants: tuple[tuple[Any, ...], ...]
 
 

@@ -3,18 +3,8 @@
 from pathlib import Path
 
 import pytest
-from jsonargparse import ArgumentParser
 
 from experiments.data import CorruptionConfig, DataConfig, load
-
-
-def test_is_read_by_the_command_line(tmp_path):
-    parser = ArgumentParser()
-    parser.add_argument("--data", type=DataConfig, default=DataConfig())
-    (tmp_path / "data.yaml").write_text("name: cifar10\nood: [svhn, textures]\ncorruptions: {kinds: [fog]}\n")
-    parsed = parser.instantiate(parser.parse_args([f"--data={tmp_path / 'data.yaml'}", "--data.limit_train=500"])).data
-    corruptions = CorruptionConfig(kinds=("fog",))
-    assert parsed == DataConfig(name="cifar10", ood=("svhn", "textures"), limit_train=500, corruptions=corruptions)
 
 
 def test_folders_come_from_the_configuration_then_from_the_environment(tmp_path, monkeypatch):
