@@ -1,6 +1,6 @@
 """Attention blocks, one method a file."""
 
-from .base import Attention
+from .base import Attention, SamplingMixin
 from .correlated import CGPAttention
 from .gaussian_process import GaussianProcessAttention
 from .heads import StochasticHeads
@@ -9,7 +9,6 @@ from .kep_svgp import KEPSVGPAttention
 from .kernel import KernelAttention
 from .loss_terms import LossTerm
 from .primal import PrimalAttention
-from .sampling import SamplingMixin
 from .sgpa import SGPAttention
 from .sgpa_standard import StandardSGPAttention
 from .shared_inducing import SharedInducingPoints

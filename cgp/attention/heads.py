@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from cgp.functional.gaussians import Gaussian
 from cgp.functional.kernels import canonical
 
+from .base import SamplingMixin
 from .freezing import FreezableModule
 from .inputs import full_precision
-from .sampling import SamplingMixin
 
 __all__ = ["StochasticHeads"]
 
