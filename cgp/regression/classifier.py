@@ -165,7 +165,10 @@ class CorrelatedGPClassifier(ClassifierMixin, BaseEstimator):
         X = validate_data(self, X, dtype=np.float64, reset=False)
         inputs, outputs = torch.as_tensor(self.x_scaling_.apply(X)), self.model_.num_processes
         with torch.no_grad():
-            parts = [class_posterior(self.model_, class_rows(some, outputs)) for some in inputs.split(CHUNK // outputs)]
+            parts = [
+                class_posterior(self.model_, class_rows(some, outputs))
+                for some in inputs.split(max(CHUNK // outputs, 1))
+            ]
         mean, covariance = (torch.cat([getattr(one, name) for one in parts]) for name in ("mean", "covariance_matrix"))
         return MultivariateNormal(mean, covariance)
 
