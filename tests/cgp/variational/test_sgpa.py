@@ -85,19 +85,14 @@ def test_posterior_is_the_papers(name):
     torch.testing.assert_close(posterior.variance, covariance.diagonal(), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["standard", "decoupled"])
-def test_trains_alone_towards_the_exact_posterior(name):
+def test_trains_alone_towards_the_exact_posterior():
     """With inducing inputs enough and hyperparameters held, the best SGPA is exact regression."""
     x = torch.linspace(-2, 2, 25, dtype=torch.float64)[:, None]
     y = (2 * x[:, 0]).sin() + 0.1 * torch.randn(25, dtype=torch.float64)
     kernel, likelihood = RBFKernel().double(), GaussianLikelihood().double()
     likelihood.noise = 0.05
     beta = torch.linspace(-2, 2, 9, dtype=torch.float64)[:, None]
-    if name == "standard":
-        strategy = SGPAVariationalStrategy(kernel, beta)
-    else:
-        strategy = DecoupledSGPAVariationalStrategy(kernel, beta[::2], beta + 0.1)
-    model = ApproximateGP(strategy)
+    model = ApproximateGP(SGPAVariationalStrategy(kernel, beta))
     mll = VariationalELBO(likelihood, model, num_data=25)
     held = {id(p) for p in (*kernel.parameters(), *likelihood.parameters())}
     free = [p for p in model.parameters() if id(p) not in held]
@@ -117,8 +112,7 @@ def test_trains_alone_towards_the_exact_posterior(name):
         exact = Prior(kernel, x, y, likelihood).eval()(x)
         fitted = model.eval()(x)
     assert (fitted.mean - exact.mean).abs().max() < 0.05
-    if name == "standard":
-        assert (fitted.variance / exact.variance).log().abs().max() < 0.2
+    assert (fitted.variance / exact.variance).log().abs().max() < 0.2
 
 
 def test_every_parameter_gets_a_gradient():
@@ -179,7 +173,7 @@ def test_trains_in_float32(name, m, lr, likelihood, objective):
     mll = objective(likelihood, model, num_data=100)
     optimiser = torch.optim.Adam([*model.parameters(), *likelihood.parameters()], lr=lr)
     losses = []
-    for _ in range(40):
+    for _ in range(30):
         optimiser.zero_grad()
         loss = -mll(model(x), y)
         loss.backward()
