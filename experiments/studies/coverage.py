@@ -274,7 +274,7 @@ _VIT_PYTORCH: Mapping[str, Any] = {
 
 def _vit_pytorch() -> dict[str, Callable[[], Host]]:
     """The transformer of images of every module whose constructor is that of the others."""
-    import vit_pytorch
+    vit_pytorch = importlib.import_module("vit_pytorch")  # one need not have it
 
     found: dict[str, Callable[[], Host]] = {}
     for entry in pkgutil.iter_modules(vit_pytorch.__path__):
@@ -296,7 +296,7 @@ def _vit_pytorch() -> dict[str, Callable[[], Host]]:
 
 
 def _x_transformers() -> dict[str, Callable[[], Host]]:
-    import x_transformers as x
+    x = importlib.import_module("x_transformers")
 
     def text(layers: Any, **options: Any) -> nn.Module:
         sizes = {"dim": 32, "depth": 2, "heads": 2, "attn_dim_head": 16}
@@ -317,7 +317,7 @@ def _x_transformers() -> dict[str, Callable[[], Host]]:
 
 
 def _open_clip() -> dict[str, Callable[[], Host]]:
-    import open_clip
+    open_clip = importlib.import_module("open_clip")
 
     image = {"image_size": 32, "patch_size": 8, "width": 64, "layers": 2, "head_width": 32}
     text = {"context_length": 9, "vocab_size": 100, "width": 64, "heads": 2, "layers": 2}
