@@ -1,4 +1,4 @@
-"""Canonical covariances: stock GPyTorch kernels by name, and the door that refuses what is no covariance."""
+"""Canonical covariances: stock GPyTorch kernels by name, and the check that refuses what is no covariance."""
 
 from __future__ import annotations
 

@@ -24,15 +24,13 @@ class DTCVariationalStrategy(Module):
     r"""Inducing variables whose variational distribution is the best one given the data, recomputed, not stored.
 
     With :math:`A = L^{-1}K_{mX}`, :math:`L = \operatorname{chol}K_{mm}` and :math:`\Lambda = I + AA^\top/\sigma^2`, the
-    whitened inducing
-    variables have
+    whitened inducing variables have
 
     .. math:: q(u) = N(\Lambda^{-1}A(y - \mu)/\sigma^2,\; \Lambda^{-1}), \qquad
         f(x) \mid y \sim N\big(\mu + a^\top \Lambda^{-1}A(y - \mu)/\sigma^2,\; \delta(x) + a^\top \Lambda^{-1}a\big)
 
     with :math:`\delta` the prior variance that the inducing inputs do not explain, kept as a diagonal (DTC's test
-    conditional). It stands alone in an
-    ``ApproximateGP`` and trains by ``VariationalELBO`` on the whole data, where the bound is Titsias'.
+    conditional). An ``ApproximateGP`` of it trains by ``VariationalELBO`` on the whole data: Titsias' bound.
 
     Args:
         covar_module: a kernel; for a correlated one the inducing inputs live in the canonical space and serve every

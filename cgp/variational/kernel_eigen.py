@@ -25,7 +25,7 @@ class KernelEigenVariationalStrategy(gpytorch.Module):
 
     .. math:: f = (E + R)u, \quad u \sim N(m, LL^\top), \qquad E = \varphi_q(x)W_e, \quad R = \varphi_k(x)W_r
 
-    of prior :math:`u \sim N(0, I)` (in units of the singular values), or one branch alone. The KSVD loss, divided by
+    of prior :math:`u \sim N(0, I)` (in units of the singular values), or only one branch. The KSVD loss, divided by
     the number of inputs squared, is left as an added loss term in training. For use as the ``variational_strategy`` of
     an ``ApproximateGP``.
 

@@ -83,7 +83,7 @@ CASES = {
     "features": (
         partial(features, RBF),
         plain_features,
-        lambda: (normal(2, 3, 2), normal(2, 3, 3), normal(2, 2, 3, 2), normal(2, 2, 2, 2)),
+        lambda: (normal(2, 3, 2), normal(2, 3, 3), normal(2, 2, 2, 2), normal(2, 2, 2, 2)),
     ),
     "features of points per sequence": (
         partial(features, canonical("rq")),
