@@ -99,6 +99,9 @@ def _detectors(found: dict[str, Array]) -> dict[str, tuple[Array, Array]]:
     }
     if len(found["test.logits"]) > 1:
         scores["epistemic"] = lambda part: uncertainty(found[f"{part}.logits"] / temperature).epistemic
+    for name, kind in (("MC dropout", "dropout"), ("last-layer Laplace", "laplace")):
+        if f"test.{kind}" in found:
+            scores[f"{name}, entropy"] = lambda part, kind=kind: uncertainty(found[f"{part}.{kind}"]).total
     return {name: (score("test"), score("oos_test")) for name, score in scores.items()}
 
 
