@@ -104,7 +104,7 @@ def test_runs_are_trained_once_compared_and_assessed(host, tmp_path, monkeypatch
     assert capsys.readouterr().out.count("validation_nll") == 3
     table(out=tmp_path)
     lines = capsys.readouterr().out.splitlines()
-    assert sum(line.startswith("| softmax-1 ") for line in lines) == 7
+    assert sum(line.startswith("| softmax-1 ") for line in lines) == 9
     assert any(line.startswith("| last-layer Laplace + temperature | 2 |") for line in lines)
     assert any(line.startswith("| sparse_cgp-1 | epistemic | 1 |") for line in lines)
     assessing.assess(data=tmp_path, out=tmp_path)
