@@ -337,7 +337,7 @@ def _open_clip() -> dict[str, Callable[[], Host]]:
 
 
 def _sentence_transformers() -> dict[str, Callable[[], Host]]:
-    import sentence_transformers as library
+    library = importlib.import_module("sentence_transformers")
     import transformers
 
     def embedder() -> nn.Module:
