@@ -25,9 +25,8 @@ _HIDDEN = -5e3  # below any score; masks are -1e4 to minus infinity
 
 
 class _Scores(NamedTuple):
-    """Where a tensor comes from: the number of the product, its queries and keys, ``(*batch, N, s)`` each."""
+    """What a tensor comes from: a product of queries and keys, ``(*batch, N, s)`` each."""
 
-    number: int
     q: Tensor
     k: Tensor
     scale: Any = 1.0  # by which the product has been multiplied since: a number, or (h, 1, 1)
@@ -44,7 +43,6 @@ class HandAttention:
     def __init__(self, attend: Callable[[HostAttention], Tensor]) -> None:
         self.attend = attend
         self._known: dict[int, tuple[Tensor, _Scores]] = {}  # the tensors are kept: ids are given away again
-        self._count = 0
 
     def __call__(self, func: Any, args: Any, options: dict[str, Any]) -> Any:
         """What the function returns; for the product with values, what stands for it."""
@@ -60,16 +58,17 @@ class HandAttention:
         if isinstance(output, Tensor):
             factors = None if product is None else product.factors(output)
             if factors is not None:
-                self._count += 1
-                self._known[id(output)] = output, _Scores(self._count, *factors, options.get("alpha", 1.0))
-            elif found:  # the first product is that of contents; later ones are of positions
-                given, scores = min(found, key=lambda pair: pair[1].number)
+                self._known[id(output)] = output, _Scores(*factors, options.get("alpha", 1.0))
+            elif found:  # of several, one that fits; what is added to scores (of positions, say) stands behind them
+                given, scores = min(
+                    found, key=lambda pair: (pair[1].q.shape[-2], pair[1].k.shape[-2]) != output.shape[-2:]
+                )
                 self._known[id(output)] = output, _followed(scores, name, given, args, options)
         return output
 
     def _close(self, product: _Product, call: Callable[[], Tensor], weights: Tensor, scores: _Scores) -> Tensor | None:
         """The product with values through the heads; None if it is another one."""
-        order, (_, q, k, scale, seen) = product.order(weights), scores
+        order, (q, k, scale, seen) = product.order(weights), scores
         assert seen is not None
         mask = seen[..., : k.shape[-2]]
         pairs = q.shape[:-1].numel() * k.shape[-2]

@@ -1,4 +1,4 @@
-"""Which models `cgp.convert` reaches: families of timm, transformers, torchvision and torch, with random weights.
+"""Which models `cgp.convert` reaches: families of several libraries, with random weights.
 
 Every attention layer is asked for (`layers="all"`). A family counts as converted if predictions in mean mode equal the
 host's to 1e-5 in float32, and draws and variances are finite.
@@ -75,7 +75,7 @@ def coverage(*, library: str = "torch", families: list[str] | None = None, out: 
     """Convert families of a library, and write what came of all that have been asked.
 
     Args:
-        library: `timm`, `transformers` or `torch` (with torchvision).
+        library: `torch` has torchvision's, too.
         families: which; None is those that the table does not hold yet.
         out: folder of `coverage.csv`, which keeps its rows, and `coverage.md`; both are written after every family.
     """
@@ -378,7 +378,7 @@ def _read(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
 
 def _markdown(rows: list[dict[str, Any]]) -> str:
     lines = ["# Which models can be converted", "", *(sys.modules[__name__].__doc__ or "").split("\n")[2:-1], ""]
-    lines += ["`python -m experiments.studies.coverage --library timm|transformers|torch`", ""]
+    lines += [f"`python -m experiments.studies.coverage --library {'|'.join(_LIBRARIES)}`", ""]
     lines += ["| library | converted | of families with attention that ran | refused, partly | not run, no attention |"]
     lines += ["| --- | ---: | ---: | ---: | ---: |", *_summary(rows), ""]
     for library in dict.fromkeys(row["library"] for row in rows):
