@@ -254,7 +254,7 @@ class AttentionContract:
         torch.testing.assert_close(*found)
 
     def test_exports_in_eval(self):
-        block, x = self.make().eval(), self.tokens(2).float()
+        block, x = self.block().eval(), self.tokens(2)  # float64: in float32 both round, the paper's approximation most
         exported = torch.export.export(block, (x,)).module()
         torch.testing.assert_close(exported(x), block(x))
 
