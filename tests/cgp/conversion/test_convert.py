@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import nn
 
-from cgp import CategoricalLikelihood, CGPAttention, KernelAttention, Objective, SGPAttention, SoftmaxAttention
+from cgp import CGPAttention, KernelAttention, SGPAttention, SoftmaxAttention
 from cgp.conversion import ConvertedHeads, HostAttention, attention_sites, convert
 from cgp.conversion.hooks import _attend, is_attached
 from cgp.model.inputs import call_model
 from tests.cgp.conversion import hosts
-from tests.cgp.conversion.hosts import DECODERS, ENCODERS, HOSTS, Host
+from tests.cgp.conversion.hosts import DECODERS, HOSTS, Host
 
 gaussian_of = ConvertedHeads.gaussian  # tests put watching functions in its place
 
@@ -61,7 +61,7 @@ def test_draws_vary_around_the_original(make, method):
     assert torch.equal(draw(host, converted, "mean"), run(host, convert(host.model, layers="all")))
 
 
-@pytest.mark.parametrize("make", HOSTS)
+@pytest.mark.parametrize("make", [hosts.timm_vit, hosts.torch_encoder, hosts.llama, hosts.t5])
 def test_the_host_is_left_as_it_was(make):
     host = make()
     before = {name: (type(m), dict(vars(m)), m.training) for name, m in host.model.named_modules()}
@@ -363,39 +363,7 @@ def test_converted_models_train_by_every_parameter(make):
     assert not [n for n, p in model.named_parameters() if ".gp." in n and (p.grad is None or not p.grad.any())]
 
 
-def test_recomputed_activations_draw_the_same_noise():
-    host = hosts.transformers_bert()
-    gradients = []
-    for checkpointing in (False, True):
-        model = convert(host.model, layers="all").train()
-        for module in model.modules():
-            if isinstance(module, nn.Dropout):
-                module.p = 0.0
-        if checkpointing:
-            model.gradient_checkpointing_enable()
-        torch.manual_seed(0)
-        loss = host.output(call_model(model, host.inputs)).square().sum()
-        gradients.append(torch.autograd.grad(loss, heads_of(model)[0].log_amplitude)[0])
-    torch.testing.assert_close(*gradients)
-
-
-def test_converted_models_are_finetuned_through_the_bound():
-    host, labels = hosts.torchvision_vit(), torch.tensor([0, 1, 2])
-    model = convert(host.model, layers="all").train()
-    objective = Objective(model, CategoricalLikelihood(5), num_data=3)
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
-    losses = []
-    for _ in range(15):
-        optimiser.zero_grad()
-        losses.append(objective(host.inputs, labels))
-        losses[-1].backward()
-        optimiser.step()
-    assert losses[-1] < 0.5 * losses[0]
-
-
-@pytest.mark.parametrize(
-    "make", [hosts.torchvision_vit, hosts.timm_eva, hosts.transformers_vit, hosts.transformers_bert, hosts.llama]
-)
+@pytest.mark.parametrize("make", [hosts.torchvision_vit, hosts.transformers_bert, hosts.llama])
 def test_converted_models_compile_without_a_graph_break(make):
     torch._dynamo.reset()
     host = make()
@@ -414,7 +382,7 @@ def test_sparse_draws_compile_without_a_graph_break():
     assert not torch.allclose(out, expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("make", [hosts.torchvision_vit, hosts.timm_vit, hosts.transformers_bert])
+@pytest.mark.parametrize("make", [hosts.torchvision_vit, hosts.transformers_bert])
 def test_converted_models_are_exported_in_mean_mode(make):
     host = make()
     model = convert(host.model, layers="all")
@@ -593,8 +561,3 @@ def test_wrong_numbers_of_heads_are_named():
 def test_bad_arguments_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         convert(hosts.timm_vit().model, **options)
-
-
-@pytest.mark.parametrize("make", ENCODERS)
-def test_every_site_of_an_encoder_is_convertible(make):
-    assert {site.state for site in attention_sites(make().model)} == {"softmax"}

@@ -45,13 +45,6 @@ def test_added_parameters_are_those_of_the_whole_model(make):
     assert len(describe(model).splitlines()) == len(attention_sites(host.model)) + 2
 
 
-def test_describing_changes_nothing():
-    host = hosts.timm_vit()
-    model = convert(host.model)
-    assert describe(model) == describe(model)
-    assert describe(host.model) != describe(model)
-
-
 def test_models_without_attention_have_no_table():
     with pytest.raises(ValueError, match="model: expected attention layers, got none in Linear"):
         describe(nn.Linear(2, 2))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from cgp import convert, generate, predict
 from tests.cgp.conversion import hosts
@@ -76,6 +77,27 @@ def test_the_model_is_not_changed_and_scores_come_along():
     assert repr(found).startswith("Generation(2 × 5 tokens, total ")
     again = generate(model, inputs["input_ids"], num_samples=2, seed=0, **OPTIONS)
     assert torch.equal(again.total, found.total)
+
+
+class Largest(TorchDispatchMode):
+    """The largest number of elements of any result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        if isinstance(out, torch.Tensor):
+            self.count = max(self.count, out.numel())
+        return out
+
+
+def test_probabilities_of_draws_are_accumulated_not_stacked():
+    host = hosts.decoder("Llama", vocab_size=4000)
+    with Largest() as largest:
+        generate(convert(host.model), prompts(False), num_samples=8, seed=0, **OPTIONS)
+    assert 2 * 5 * 4000 <= largest.count <= 2 * 11 * 4000  # the logits of the whole sequences, once
 
 
 def test_bad_arguments_are_refused():
