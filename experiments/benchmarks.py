@@ -67,7 +67,7 @@ def benchmark(
     lengths: Sequence[int] = (64, 256, 512),
     models: Sequence[str] = ("digits", "CoLA", "CIFAR-10"),
     threads: int = 1,
-    seconds: float = 45.0,
+    seconds: float = 20.0,
 ) -> None:
     """Measure blocks (d 128, h 4) and training steps of whole models, and write a page of tables and a CSV file.
 

@@ -3,11 +3,9 @@
 Tensors of any device and arrays are taken; numpy float64 is computed with; numbers and NamedTuples come back.
 """
 
-from experiments.evaluation.calibration import ReliabilityBins, fit_temperature, reliability_bins
-from experiments.evaluation.detection import DETECTORS, DetectionReport, detect, detection_report, detector_scores
+from experiments.evaluation.calibration import fit_temperature, reliability_bins
+from experiments.evaluation.detection import DETECTORS, detect, detection_report, detector_scores
 from experiments.evaluation.metrics import (
-    Separation,
-    Uncertainty,
     excess_aurc,
     label_log_probabilities,
     matthews_correlation,
@@ -20,8 +18,6 @@ from experiments.evaluation.metrics import (
 )
 from experiments.evaluation.protocols import (
     PROTOCOLS,
-    CalibrationError,
-    ClassificationReport,
     calibration_bins,
     calibration_error,
     classification_report,
@@ -31,12 +27,6 @@ from experiments.evaluation.protocols import (
 __all__ = [
     "DETECTORS",
     "PROTOCOLS",
-    "CalibrationError",
-    "ClassificationReport",
-    "DetectionReport",
-    "ReliabilityBins",
-    "Separation",
-    "Uncertainty",
     "calibration_bins",
     "calibration_error",
     "classification_report",

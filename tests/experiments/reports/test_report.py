@@ -27,8 +27,9 @@ def sets(seed, *, scale=1.0, signal=2.5, num_samples=10):
     return made | {"ood-letters": (scale * strange, None)}
 
 
-@pytest.fixture
-def root(tmp_path):
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    tmp_path = tmp_path_factory.mktemp("runs")
     for seed in range(2):
         record = {
             "label": "Softmax",
@@ -48,9 +49,13 @@ def root(tmp_path):
     return tmp_path
 
 
-def test_numbers_are_those_of_the_predictions(root):
-    (run,) = [run for run in find_runs([root]) if (run.method, run.seed) == ("softmax", 1)]
-    numbers = score(run, "pooled").numbers
+@pytest.fixture(scope="module")
+def found(root):
+    return methods(score(run, "pooled") for run in find_runs([root]))
+
+
+def test_numbers_are_those_of_the_predictions(found):
+    numbers = found["digits/softmax"][1].numbers
     made = sets(1, scale=6.0, num_samples=1)
     expected = classification_report(*made["test"])
     assert (numbers["accuracy"], numbers["nll"], numbers["ece"]) == (expected.accuracy, expected.nll, expected.ece)
@@ -72,8 +77,7 @@ def test_a_temperature_of_nothing_but_right_answers_is_one(tmp_path):
     assert score(find_runs([tmp_path])[0], "pooled").numbers["temperature"] == 1.0
 
 
-def test_statistics_over_seeds(root):
-    found = methods(score(run, "pooled") for run in find_runs([root]))
+def test_statistics_over_seeds(found):
     assert list(found) == ["digits/softmax", "digits/cgp"]  # the baseline first
     mean, sd = statistic(found["digits/cgp"], "nll")
     values = [result.numbers["nll"] for result in found["digits/cgp"]]
@@ -81,8 +85,8 @@ def test_statistics_over_seeds(root):
     assert math.isnan(statistic(found["digits/cgp"][:1], "nll").sd)
 
 
-def test_the_answer_says_what_to_take(root):
-    first, second, third, fourth, fifth = answer(methods(score(run, "pooled") for run in find_runs([root])))
+def test_the_answer_says_what_to_take(found):
+    first, second, third, fourth, fifth = answer(found)
     assert first.startswith("Softmax is right on")
     assert "over-confident by" in first
     assert "brings its NLL from" in second
@@ -136,7 +140,8 @@ def test_files_and_page(root, tmp_path):
     assert "http" not in page.replace("http-equiv", "")  # needs nothing but itself
 
 
-def test_one_run_is_reported_into_its_folder(root):
-    run = find_runs([root])[0]
+def test_one_run_is_reported_into_its_folder(tmp_path):
+    write_run(tmp_path, "digits", "softmax", sets={"test": sets(0)["test"]})
+    run = find_runs([tmp_path])[0]
     report([run], run.folder, "cgpt")
     assert "cgpt protocol" in (run.folder / "report.html").read_text(encoding="utf-8")

@@ -17,11 +17,12 @@ def fit(out, *more):
     main(["fit", *more, "--smoke", "--out", str(out), *QUIET])
 
 
-def test_fit_ends_in_the_report_and_a_folder_of_images_is_predicted(tmp_path, capsys):
+def test_fit_ends_in_the_report_and_a_folder_of_images_is_predicted(tmp_path, capsys, request):
     fit(tmp_path / "runs", "--config", "digits/cgp_direct")
     run = tmp_path / "runs" / "digits" / "cgp_direct" / "seed-0"
     assert f"Report: {run / 'report.html'}" in capsys.readouterr().out.replace("\n", "")
     assert {"run.json", "report.html", "results.csv", "diagnostics.npz"} <= {path.name for path in run.iterdir()}
+    request.getfixturevalue("unreported")
     write_images(tmp_path / "holiday" / "beach", range(3), size=(20, 24))
     write_images(tmp_path / "holiday" / "hills", range(3, 5), size=(9, 8))
     main(["predict", str(run), "--images", str(tmp_path / "holiday")])
