@@ -14,7 +14,7 @@ from rich.text import Text
 from experiments.evaluation import DETECTORS
 from experiments.reports.answer import answer
 from experiments.reports.figures import Section, sections
-from experiments.reports.scores import COLUMNS, Column, Result, Statistic, methods, score, statistic
+from experiments.reports.scores import COLUMNS, Result, Statistic, best, methods, score, statistic
 from experiments.reports.tables import Cell, Fitted, Grid, as_markdown, escape, write_csv
 from experiments.runs import Run
 from experiments.storage import write_atomically, write_text
@@ -76,27 +76,23 @@ def _compared(found: Mapping[str, Sequence[Result]]) -> Grid:
         column for column in COLUMNS if any(row[column.key].mean == row[column.key].mean for row in table.values())
     ]
     settings = {results[0].run.setting for results in found.values()}
+    bold = {
+        column.key: best(
+            {name: row[column.key].mean for name, row in table.items()}, column.better, column.scale, column.digits
+        )
+        for column in shown
+    }
     rows = [
         [
             Cell(results[0].label if len(settings) == 1 else f"{results[0].label} on {results[0].run.setting}"),
             *(
-                Cell(table[name][column.key].text(column.scale, column.digits), _is_best(column, name, table))
+                Cell(table[name][column.key].text(column.scale, column.digits), name in bold[column.key])
                 for column in shown
             ),
         ]
         for name, results in found.items()
     ]
     return Grid(["", *(column.heading for column in shown)], rows)
-
-
-def _is_best(column: Column, name: str, table: Mapping[str, Mapping[str, Statistic]]) -> bool:
-    """Whether a method has the best mean of a column, to the digits shown."""
-    if column.better is None or len(table) < 2:
-        return False
-    sign = 1 if column.better == "high" else -1
-    shown = {key: round(sign * row[column.key].mean * column.scale, column.digits) for key, row in table.items()}
-    finite = [value for value in shown.values() if value == value]
-    return bool(finite) and shown[name] == max(finite)
 
 
 def _sets(results: Sequence[Result]) -> Grid:
@@ -108,7 +104,7 @@ def _sets(results: Sequence[Result]) -> Grid:
         own = [row for result in results for row in result.sets if row["set"] == name]
         numbers = [[row[column.key] for row in own if column.key in row] for column in columns]
         texts = [
-            Statistic(sum(values) / len(values), float("nan")).text(column.scale, column.digits) if values else "–"
+            Statistic.of(values)._replace(sd=float("nan")).text(column.scale, column.digits)
             for column, values in zip(columns, numbers, strict=True)
         ]
         rows.append([Cell(name), Cell(f"{own[0]['n']:,}"), *map(Cell, texts)])

@@ -21,7 +21,7 @@ from experiments.evaluation import (
 from experiments.runs import Run
 from experiments.runs.prediction import Predictions
 
-__all__ = ["BASELINE", "COLUMNS", "Column", "Result", "Statistic", "methods", "score", "statistic"]
+__all__ = ["BASELINE", "COLUMNS", "Column", "Result", "Statistic", "best", "methods", "score", "statistic"]
 
 Numbers = dict[str, float]
 
@@ -87,6 +87,13 @@ class Statistic(NamedTuple):
     mean: float
     sd: float
 
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Statistic":
+        """Of some numbers; NaN of none."""
+        if not values:
+            return cls(math.nan, math.nan)
+        return cls(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else math.nan)
+
     def text(self, scale: float = 1.0, digits: int = 3) -> str:
         """Mean ± standard deviation.
 
@@ -110,10 +117,14 @@ def methods(results: Iterable[Result]) -> dict[str, list[Result]]:
 
 def statistic(results: Sequence[Result], key: str) -> Statistic:
     """Return mean and standard deviation of a column over runs that have a number there."""
-    values = [result.numbers[key] for result in results if not math.isnan(result.numbers[key])]
-    if not values:
-        return Statistic(math.nan, math.nan)
-    return Statistic(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else math.nan)
+    return Statistic.of([result.numbers[key] for result in results if not math.isnan(result.numbers[key])])
+
+
+def best(values: Mapping[str, float], better: str | None, scale: float, digits: int) -> list[str]:
+    """Names of the best numbers, to the digits shown; nothing where there is one number only, or no contest."""
+    sign = {"high": 1, "low": -1, None: math.nan}[better]
+    shown = {name: round(sign * value * scale, digits) for name, value in values.items() if not math.isnan(value)}
+    return [name for name, value in shown.items() if len(shown) > 1 and value == max(shown.values())]
 
 
 def score(run: Run, protocol: str) -> Result:

@@ -15,6 +15,7 @@ from experiments.evaluation import PROTOCOLS
 from experiments.reports.papers import cgpt, kep, sgpa
 from experiments.reports.papers.specification import METRICS, TableSpec
 from experiments.reports.papers.tidy import Row, reported, rows
+from experiments.reports.scores import Statistic, best
 from experiments.reports.tables import Cell, Fitted, Grid, as_markdown, console_of_width, write_csv
 from experiments.runs import find_runs
 from experiments.storage import write_text
@@ -118,11 +119,19 @@ def pivots(found: Sequence[Row]) -> Iterator[Grid]:
 def _pivot(setting: str, found: Sequence[Row], number: Mapping[str, int]) -> Grid:
     by_method = {name: list(part) for name, part in itertools.groupby(found, key=lambda row: row.method)}
     metrics = next(iter(by_method.values()))
-    best = {row.metric: _best([other for other in found if other.metric == row.metric]) for row in metrics}
+    bold = {
+        row.metric: best(
+            {other.method: other.ours for other in found if other.metric == row.metric},
+            METRICS[row.metric].better,
+            row.scale,
+            row.digits,
+        )
+        for row in metrics
+    }
     lines: list[list[Cell]] = []
     for of_method in by_method.values():
-        printed = [_value(row.printed, row.printed_sd, row) for row in of_method]
-        ours = [Cell(_ours(row), row.method in best[row.metric]) for row in of_method]
+        printed = [Statistic(row.printed, row.printed_sd).text(row.scale, row.digits) for row in of_method]
+        ours = [Cell(_ours(row), row.method in bold[row.metric]) for row in of_method]
         seeds = max(row.seeds for row in of_method)
         words = dict.fromkeys(word for row in of_method for word in row.deviations)
         label = of_method[0].label
@@ -137,13 +146,6 @@ def _pivot(setting: str, found: Sequence[Row], number: Mapping[str, int]) -> Gri
     return Grid(["Method", *map(_title, metrics), "Seeds", "Notes"], lines, title=setting)
 
 
-def _best(found: Sequence[Row]) -> list[str]:
-    """Methods with the best of our numbers, to the digits shown; none where there is one number only."""
-    sign = 1 if METRICS[found[0].metric].better == "high" else -1
-    shown = {row.method: round(sign * row.ours * row.scale, row.digits) for row in found if not math.isnan(row.ours)}
-    return [name for name, value in shown.items() if len(shown) > 1 and value == max(shown.values())]
-
-
 def _title(row: Row) -> str:
     metric = METRICS[row.metric]
     scale = f" ×{row.scale:g}" if row.scale != 1 else ""
@@ -152,14 +154,8 @@ def _title(row: Row) -> str:
 
 
 def _ours(row: Row) -> str:
-    return "undefined" if row.seeds and math.isnan(row.ours) else _value(row.ours, row.ours_sd, row)
-
-
-def _value(mean: float, sd: float, row: Row) -> str:
-    if math.isnan(mean):
-        return _NOTHING
-    text = f"{mean * row.scale:.{row.digits}f}".replace("-", "−")
-    return text if math.isnan(sd) else f"{text} ± {sd * row.scale:.{row.digits}f}"
+    undefined = row.seeds and math.isnan(row.ours)
+    return "undefined" if undefined else Statistic(row.ours, row.ours_sd).text(row.scale, row.digits)
 
 
 def _ranges(numbers: Sequence[int]) -> str:

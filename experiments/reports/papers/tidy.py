@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from experiments.reports.papers.measure import Measured, deviations, measure
 from experiments.reports.papers.specification import METRICS, ORDER, Block, TableSpec
+from experiments.reports.scores import Statistic
 from experiments.runs import Run
 from experiments.runs.rows import derivation, label_of
 
@@ -148,15 +147,15 @@ def _row(
     paper = printed.get((method, metric))
     styles = [one for (_, name), one in printed.items() if name == metric]
     used = [(measured, words) for measured, words in results if metric in measured.numbers]
-    values = [measured.numbers[metric] for measured, _ in used]
+    ours = Statistic.of([measured.numbers[metric] for measured, _ in used])
     return Row(
         block.title,
         method,
         label_of(method),
         metric,
-        ours=float(np.mean(values)) if values else math.nan,
-        ours_sd=float(np.std(values, ddof=1)) if len(values) > 1 else math.nan,
-        seeds=len(values),
+        ours=ours.mean,
+        ours_sd=ours.sd,
+        seeds=len(used),
         printed=paper.mean if paper else math.nan,
         printed_sd=paper.sd if paper else math.nan,
         protocol=protocol,
