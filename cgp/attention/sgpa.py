@@ -115,7 +115,7 @@ class SGPAttention(SymmetricAttention):
         inducing: str = "own",
         kernel: str = "rbf",
         initial_outputscale: float = 0.3,
-        sequence_weight: float = 1.0,
+        sequence_weight: float = 1e-3,
         bias: bool = True,
         device: torch.device | None = None,
         dtype: torch.dtype | None = None,

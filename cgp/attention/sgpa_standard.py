@@ -42,7 +42,7 @@ class StandardSGPAttention(SymmetricAttention):
         *,
         kernel: str = "rbf",
         initial_outputscale: float = 0.3,
-        sequence_weight: float = 1.0,
+        sequence_weight: float = 1e-3,
         bias: bool = True,
         device: torch.device | None = None,
         dtype: torch.dtype | None = None,

@@ -27,7 +27,7 @@ ROWS: Mapping[str, Callable[..., Attention]] = MappingProxyType(
     {
         "softmax": SoftmaxAttention,
         "kernel": KernelAttention,
-        "sgpa": partial(SGPAttention, num_inducing=16, sequence_weight=1e-3),
+        "sgpa": partial(SGPAttention, num_inducing=16),
         "kep_svgp": partial(KEPSVGPAttention, rank=5, num_landmarks=10),
         "sparse_cgp": partial(SparseCGPAttention, num_inducing=16),
         "cgp_softmax": partial(CGPAttention, mean="softmax", amplitude=1.0),

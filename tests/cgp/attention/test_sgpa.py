@@ -76,7 +76,7 @@ def divergence_at(heads: torch.Tensor, block: SGPAttention | StandardSGPAttentio
 @pytest.mark.parametrize("make", [SGPAttention, StandardSGPAttention])
 def test_the_sequences_divergence_is_averaged_over_the_batch_and_summed_over_heads(make):
     """Against explicit divergences of each head of each sequence."""
-    block, x = make(8, 2).double(), torch.randn(3, 5, 8, dtype=torch.float64)
+    block, x = make(8, 2, sequence_weight=1.0).double(), torch.randn(3, 5, 8, dtype=torch.float64)
     block(x)
     total = 0.0
     for sequence in x:
