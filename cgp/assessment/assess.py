@@ -69,7 +69,8 @@ def assess(
         train: labelled data that it was trained on, likewise; None leaves the scores of the representation out.
         corrupt: corrupted inputs of the known kind, by name: functions of a batch's inputs, which are applied to the
             validation data, or inputs. They are scored as ``ood`` is.
-        ood: inputs of other kinds, by names of their own.
+        ood: inputs of other kinds, by names of their own. A list of dicts is read as a list of examples: pass batches
+            that are dicts as an iterator.
         posterior: which layers of the model get a posterior: "last", "first", "all", or None. A model that is converted
             or has other stochastic layers keeps those.
         folds: K, at least 2.
@@ -238,8 +239,7 @@ class _Scores:
         for name, data in others.items():
             plain, far = self._of_outputs(data), self.representation.scores(data)
             outside = {**plain, **far, **_with_energy(plain, far, scales)}
-            pairs = {score: (inside[score], outside[score]) for score in inside}
-            found[name] = {s: Detection(metrics.auroc(*pair), metrics.fpr95(*pair)) for s, pair in pairs.items()}
+            found[name] = _detections({score: (inside[score], outside[score]) for score in inside})
         return found
 
     def _of_outputs(self, data: list[Batch]) -> dict[str, Array]:
@@ -262,6 +262,18 @@ def _with_energy(
 ) -> dict[str, Array]:
     energy = scales["energy"](plain["energy"])
     return {f"{name} + energy": scales[name](values) + energy for name, values in far.items()}
+
+
+def _detections(pairs: dict[str, tuple[Array, Array]]) -> dict[str, Detection]:
+    """What scores inside and outside are worth, each against the first one."""
+    placed = {name: metrics.placements(*pair) for name, pair in pairs.items()}
+    plain = next(iter(placed.values()))
+    found = {}
+    for name, pair in pairs.items():
+        known, others = (mine - first for mine, first in zip(placed[name], plain, strict=True))
+        gain = Difference(float(others.mean()), metrics.delong_error(known, others))
+        found[name] = Detection(metrics.auroc(*pair), metrics.fpr95(*pair), gain)
+    return found
 
 
 def _drawing(model: nn.Module, posterior: str | None) -> nn.Module | None:

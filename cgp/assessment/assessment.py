@@ -48,10 +48,12 @@ class Detection(NamedTuple):
     Attributes:
         auroc: area under the ROC curve.
         fpr95: share of known inputs that are flagged where 95 % of the others are.
+        gain: in AUROC over the first score, one minus the confidence, with DeLong's error.
     """
 
     auroc: float
     fpr95: float
+    gain: Difference
 
 
 @dataclass(frozen=True)
@@ -87,21 +89,16 @@ class Assessment:
     def sentence(self) -> str:
         """Which uncertainty to use, and by how much it helps.
 
-        A posterior or a temperature is advised if it lowers the NLL by two standard errors; of the scores that detect
-        other inputs the one with the largest AUROC is named.
+        A posterior or a temperature is advised if it lowers the NLL by two standard errors. Of the scores that detect
+        other inputs the one with the largest AUROC is named among those that are better than the first one by two
+        standard errors; without any, the best one is said to be level with the first.
         """
-        parts, told = [self._advice()], dict[str, list[str]]()
+        parts, told = [self._advice()], dict[tuple[str, bool], list[str]]()
         for name, detectors in self.detection.items():
-            told.setdefault(max(detectors, key=lambda score: detectors[score].auroc), []).append(name)
-        for score, names in told.items():
-            plain = next(iter(self.detection[names[0]]))
-            which, found, against = ", ".join(names), self._aurocs(score, names), self._aurocs(plain, names)
-            parts.append(
-                f"Nothing tells {which} from in-distribution inputs better than {plain}: AUROC {against}."
-                if score == plain
-                else f"To tell {which} from in-distribution inputs, use the {score}: "
-                f"AUROC {found}, against {against} for {plain}."
-            )
+            better = [score for score, found in detectors.items() if found.gain.mean > 2 * found.gain.error]
+            best = max(better or detectors, key=lambda score: detectors[score].auroc)
+            told.setdefault((best, bool(better)), []).append(name)
+        parts += [self._told(score, names, better=better) for (score, better), names in told.items()]
         return " ".join(parts)
 
     def table(self) -> str:
@@ -143,6 +140,18 @@ class Assessment:
                 plotting.reliability_diagram(self.confidences[method], self.correct[method], ax=ax).set_title(method)
             plotting.risk_coverage({m: (self.confidences[m], self.correct[m]) for m in shown}, ax=axes[-1])
         return figure
+
+    def _told(self, score: str, names: list[str], *, better: bool) -> str:
+        """Which score tells sets of other inputs, and whether it is better than the first."""
+        which, plain = ", ".join(names), next(iter(self.detection[names[0]]))
+        found, against = self._aurocs(score, names), self._aurocs(plain, names)
+        if score == plain:
+            return f"Nothing tells {which} from in-distribution inputs better than {plain}: AUROC {against}."
+        gains = ", ".join(str(self.detection[name][score].gain) for name in names)
+        numbers = f"AUROC {found}, against {against} for {plain} ({gains})."
+        if better:
+            return f"To tell {which} from in-distribution inputs, use the {score}: {numbers}"
+        return f"At telling {which} from in-distribution inputs, the {score} is level with {plain}: {numbers}"
 
     def _aurocs(self, score: str, names: list[str]) -> str:
         return ", ".join(f"{self.detection[name][score].auroc:.3f}" for name in names)

@@ -87,6 +87,9 @@ def test_scores_of_other_inputs_are_those_by_hand(report):
     ]
     expected = roc_auc_score(labels, np.concatenate(summed))
     assert report.detection["inverted"]["Mahalanobis + energy"].auroc == pytest.approx(expected, abs=1e-4)
+    plain, energy = (report.detection["inverted"][score] for score in ("1 - confidence", "energy"))
+    assert energy.gain.mean == pytest.approx(energy.auroc - plain.auroc)
+    assert 0 < energy.gain.error < 0.05
     assert list(report.detection) == ["bright", "dark", "inverted"]
     readout = GPReadout(seen, Y[:300])
     variances = torch.cat([readout(z).variance for z in (known, foreign)])
@@ -132,24 +135,38 @@ def test_the_sentence_goes_by_two_standard_errors(report, beyond, scaled, words)
         report,
         beyond_temperature={method: Difference(*change) for method, change in zip(methods, beyond, strict=False)},
         differences=report.differences | {"temperature": {"nll": Difference(*scaled)}},
-        detection={"noise": {"1 - confidence": Detection(0.8, 0.5), "energy": Detection(0.9, 0.4)}},
+        detection={},
     )
     assert re.search(words, changed.sentence)
-    assert changed.sentence.endswith(
-        "To tell noise from in-distribution inputs, use the energy: AUROC 0.900, against 0.800 for 1 - confidence."
-    )
 
 
-def test_sets_that_the_same_score_tells_share_a_sentence(report):
-    detection = {name: {"entropy": Detection(0.8, 0.5), "energy": Detection(0.9, 0.4)} for name in ("noise", "blur")}
-    sentence = dataclasses.replace(report, detection=detection).sentence
-    assert "To tell noise, blur from in-distribution inputs, use the energy: AUROC 0.900, 0.900, against" in sentence
-
-
-def test_the_sentence_says_where_nothing_beats_the_confidence(report):
-    detection = {"noise": {"1 - confidence": Detection(0.9, 0.4), "energy": Detection(0.8, 0.5)}}
-    sentence = dataclasses.replace(report, detection=detection).sentence
-    assert sentence.endswith("Nothing tells noise from in-distribution inputs better than 1 - confidence: AUROC 0.900.")
+@pytest.mark.parametrize(
+    ("gains", "words"),
+    [
+        (
+            [(0.1, 0.04)],
+            "To tell {}, use the energy: AUROC 0.900, against {} (+0.1000 ± 0.0400).",
+        ),
+        (
+            [(0.1, 0.06)],
+            "At telling {}, the energy is level with 1 - confidence: AUROC 0.900, against {} (+0.1000 ± 0.0600).",
+        ),
+        ([(-0.1, 0.01)], "Nothing tells {} better than 1 - confidence: AUROC 0.800."),
+        (
+            [(0.05, 0.01), (0.1, 0.06)],
+            "To tell {}, use the energy: AUROC 0.850, against {} (+0.0500 ± 0.0100).",
+        ),
+    ],
+)
+def test_a_score_is_recommended_if_it_is_better_by_two_standard_errors(report, gains, words):
+    scores = {"1 - confidence": (0.0, 0.0)} | dict(zip(("energy", "entropy"), gains, strict=False))
+    detectors = {name: Detection(0.8 + gain[0], 0.4, Difference(*gain)) for name, gain in scores.items()}
+    changed = dataclasses.replace(report, detection={"noise": detectors})
+    words = words.format("noise from in-distribution inputs", "0.800 for 1 - confidence")
+    assert changed.sentence.endswith(words)
+    twice = dataclasses.replace(report, detection={"noise": detectors, "blur": detectors}).sentence
+    assert "noise, blur from" in twice
+    assert ("0.800, 0.800 for" in twice) == ("for 1 - confidence" in words)
 
 
 def test_a_model_is_not_changed_and_converted_ones_keep_their_layers():

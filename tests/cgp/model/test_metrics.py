@@ -52,6 +52,24 @@ def test_detection_is_that_of_torchmetrics(seed, inside, outside):
     assert metrics.fpr95(a, b) == pytest.approx((a >= threshold).mean())
 
 
+@given(st.integers(0, 999), st.integers(2, 30), st.integers(2, 30))
+def test_errors_of_areas_are_those_of_delong(seed, inside, outside):
+    rng = np.random.default_rng(seed)
+    known, others = rng.normal(size=(2, inside)).round(1), rng.normal(0.5, size=(2, outside)).round(1)
+    wins = 1.0 * (others[:, None] > known[..., None]) + 0.5 * (others[:, None] == known[..., None])
+    covariance = np.cov(wins.mean(2)) / inside + np.cov(wins.mean(1)) / outside
+    placed = [metrics.placements(*pair) for pair in zip(known, others, strict=True)]
+    for score, pair in enumerate(placed):
+        assert [part.mean() for part in pair] == pytest.approx([metrics.auroc(known[score], others[score])] * 2)
+        assert metrics.delong_error(*pair) ** 2 == pytest.approx(covariance[score, score], abs=1e-12)
+    difference = metrics.delong_error(*(a - b for a, b in zip(*placed, strict=True)))
+    assert difference**2 == pytest.approx(covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1], abs=1e-12)
+
+
+def test_an_area_over_one_input_has_no_finite_error():
+    assert metrics.delong_error(*metrics.placements([0.0], [1.0, 2.0])) == np.inf
+
+
 def test_calibrated_predictions_are_at_the_level_of_chance_and_debiasing_takes_it_off():
     rng = np.random.default_rng(0)
     confidence = rng.uniform(0.3, 1.0, 400)
