@@ -1,17 +1,13 @@
 """The encoder's upper layers against the encoder itself, and the paired differences of the tables."""
 
-import numpy as np
 import pytest
 import torch
-from sklearn.metrics import roc_auc_score
 from torch.testing import assert_close
 from transformers import BertConfig, BertModel
 
 from cgp.model.blocks import draws, sampling
-from experiments.studies.encoder import assessing, training
-from experiments.studies.encoder.comparing import _detection, table
-from experiments.studies.encoder.network import ROWS, own_parameters, upper
-from experiments.studies.encoder.states import States
+from experiments.studies import encoder
+from experiments.studies.encoder import ROWS, States, own_parameters, upper
 
 
 @pytest.fixture
@@ -32,7 +28,7 @@ def sample(host):
 
 
 def network(host, row, sample, replaced=1):
-    return upper(host, row, replaced, 2, sample, num_classes=5, dropout=0.1).eval()
+    return upper(host, row, replaced, 2, sample, 5).eval()
 
 
 @pytest.mark.parametrize("row", ["softmax", "cgp_softmax"])
@@ -81,31 +77,22 @@ def test_batches_hold_the_states_of_their_sentences():
     assert batch["padding"].tolist() == [[False, True, True], [False, False, False]]
 
 
-def test_placements_average_to_the_area_under_the_curve():
-    generator = np.random.default_rng(0)
-    inside, outside = generator.integers(9, size=50), 2 + generator.integers(9, size=40)
-    found = _detection(inside, outside)
-    area = roc_auc_score(np.repeat([0, 1], [50, 40]), np.concatenate([inside, outside]))
-    assert found.outside.mean() == pytest.approx(area)
-    assert found.inside.mean() == pytest.approx(area)
-
-
 def test_runs_are_trained_once_compared_and_assessed(host, tmp_path, monkeypatch, capsys):
     def part(count):
         lengths = torch.randint(3, 9, (count,))
         return States(torch.randn(int(lengths.sum()), 24).half(), lengths, torch.arange(count) % 4)
 
     parts = {"train": part(60), "val": part(20), "test": part(40), "oos_test": part(20)}
-    monkeypatch.setattr(training, "NUM_INTENTS", 4)
-    monkeypatch.setattr(training, "host", lambda: host)
-    monkeypatch.setattr(training, "states", lambda *_: parts)
+    monkeypatch.setattr(encoder, "NUM_INTENTS", 4)
+    monkeypatch.setattr(encoder, "host", lambda: host)
+    monkeypatch.setattr(encoder, "states", lambda *_: parts)
     for row, seed in (("softmax", 0), ("softmax", 1), ("sparse_cgp", 0), ("sparse_cgp", 0)):
-        training.fit(row=row, data=tmp_path, out=tmp_path, seed=seed, epochs=1)
+        encoder.fit(row=row, data=tmp_path, out=tmp_path, seed=seed, epochs=1)
     assert capsys.readouterr().out.count("validation_nll") == 3
-    table(out=tmp_path)
+    encoder.table(out=tmp_path)
     lines = capsys.readouterr().out.splitlines()
     assert sum(line.startswith("| softmax-1 ") for line in lines) == 9
     assert any(line.startswith("| last-layer Laplace + temperature | 2 |") for line in lines)
     assert any(line.startswith("| sparse_cgp-1 | epistemic | 1 |") for line in lines)
-    assessing.assess(data=tmp_path, out=tmp_path)
+    encoder.assess(data=tmp_path, out=tmp_path)
     assert "out of scope" in capsys.readouterr().out.splitlines()[-1]
