@@ -80,8 +80,21 @@ CASES = {f"correlated {name}": (partial(kernel_of, name), gram) for name in BASE
 }
 
 
+def has_second_derivatives_of_distances() -> bool:
+    """Of ``torch.cdist``, which GPyTorch's Matérn kernels call; older versions of PyTorch have none."""
+    x = torch.ones(2, 1, requires_grad=True)
+    (first,) = torch.autograd.grad(torch.cdist(x, 2.0 * x).sum(), x, create_graph=True)
+    try:
+        first.sum().backward()
+    except NotImplementedError:
+        return False
+    return True
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_derivatives_once_and_twice(name):
+    if "matern" in name and not has_second_derivatives_of_distances():
+        pytest.skip("this PyTorch has no second derivatives of distances")
     make, outputs = CASES[name]
     model = make()
     if isinstance(model, nn.Module):

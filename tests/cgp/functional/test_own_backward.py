@@ -207,7 +207,7 @@ def test_large_kernel_attention_is_the_same(columns, monkeypatch):
 
 
 def test_large_kernel_attention_keeps_no_covariance():
-    q, k, v = (torch.randn(4, 800, 8).requires_grad_() for _ in range(3))
+    q, k, v = (torch.randn(2, 2, 800, 8).requires_grad_() for _ in range(3))
     kept = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):
         kernel_attention(RBF, q, k, v)

@@ -70,7 +70,7 @@ def test_published_files_are_taken_where_they_are(root):
     data = config(root, corruptions=CorruptionConfig(kinds=("fog",), severities=(5,)))
     splits = load(data, 0)
     labels = np.zeros((5, 10000), np.uint8)
-    labels[:, :20] = splits.test.labels
+    labels[:, :20] = splits.test.labels.numpy()
     np.save(folder / "labels.npy", labels.reshape(-1))
     images = np.lib.format.open_memmap(folder / "fog.npy", mode="w+", dtype=np.uint8, shape=(50000, 32, 32, 3))
     images[40000:40020] = 99

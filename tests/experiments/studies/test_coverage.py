@@ -4,22 +4,40 @@ from __future__ import annotations
 
 import csv
 
+import torch
+from torch import nn
+
 from experiments.studies import coverage
 
 
+class LinearAttention(nn.Module):
+    """Without a softmax: there is nothing that a posterior could surround."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(16, 48)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).relu().chunk(3, -1)
+        return q @ (k.mT @ v)
+
+
 def test_families_are_converted_refused_and_kept(tmp_path, capsys, monkeypatch):
-    coverage.coverage(families=["nn.TransformerEncoder", "swin_t"], out=tmp_path)
+    known = coverage._torch()
+    known["linear"] = lambda: coverage.Host(
+        "linear", lambda: nn.Sequential(LinearAttention()), lambda m: (torch.randn(2, 5, 16),)
+    )
+    monkeypatch.setitem(coverage._LIBRARIES, "torch", lambda: known)
+    coverage.coverage(families=["nn.TransformerEncoder", "linear"], out=tmp_path)
     with (tmp_path / "coverage.csv").open() as file:
         rows = {row["family"]: row for row in csv.DictReader(file)}
     assert rows["nn.TransformerEncoder"]["outcome"] == "converted"
     assert float(rows["nn.TransformerEncoder"]["error"]) < 1e-5
-    assert (rows["swin_t"]["outcome"], rows["swin_t"]["layers"]) == ("refused", "12")
-    assert "ShiftedWindowAttention): computes attention by hand" in rows["swin_t"]["note"]
+    assert (rows["linear"]["outcome"], rows["linear"]["layers"]) == ("refused", "1")
+    assert "0 (LinearAttention): not softmax attention" in rows["linear"]["note"]
     assert "| torch | 1 | 2 | 1 | 0 |" in (tmp_path / "coverage.md").read_text()
     capsys.readouterr()
-    known = coverage._LIBRARIES["torch"]
-    monkeypatch.setitem(
-        coverage._LIBRARIES, "torch", lambda: {k: v for k, v in known().items() if k in (*rows, "nn.Transformer")}
-    )
+    for family in set(known) - {*rows, "nn.Transformer"}:
+        del known[family]
     coverage.coverage(out=tmp_path)
     assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == ["nn.Transformer"]
