@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -54,6 +55,11 @@ def torchvision_vit() -> Host:
     return Host(spread(VisionTransformer(16, 4, 3, 2, 16, 32, num_classes=5)), images(), tensor)
 
 
+def offers(kind: Callable[..., nn.Module], option: str) -> bool:
+    """Whether the installed version of a library has an option."""
+    return option in inspect.signature(kind).parameters
+
+
 def timm_vit(**options: Any) -> Host:
     timm = pytest.importorskip("timm", reason="timm is not installed")
     sizes = {"img_size": 16, "patch_size": 4, "embed_dim": 16, "depth": 3, "num_heads": 2, "num_classes": 5}
@@ -61,9 +67,9 @@ def timm_vit(**options: Any) -> Host:
 
 
 def timm_qk_norm() -> Host:
-    from timm.layers import RmsNorm
-
-    return timm_vit(qk_norm=True, norm_layer=RmsNorm, scale_attn_norm=True, reg_tokens=2, init_values=0.5)
+    timm = pytest.importorskip("timm", reason="timm is not installed")
+    newer = {"scale_attn_norm": True} if offers(timm.models.VisionTransformer, "scale_attn_norm") else {}
+    return timm_vit(qk_norm=True, norm_layer=timm.layers.RmsNorm, reg_tokens=2, init_values=0.5, **newer)
 
 
 def timm_deit() -> Host:
@@ -80,10 +86,16 @@ def timm_eva(**options: Any) -> Host:
 
 
 def timm_eva_separate() -> Host:
-    return timm_eva(qkv_fused=False, scale_attn_inner=True, qk_norm=True, num_reg_tokens=2)
+    timm = pytest.importorskip("timm", reason="timm is not installed")
+    # without qk_norm, registers and positions of timm 1.0.15 do not fit
+    newer = {"qk_norm": True, "num_reg_tokens": 2} if offers(timm.models.eva.Eva, "qk_norm") else {}
+    return timm_eva(qkv_fused=False, scale_attn_inner=True, **newer)
 
 
 def timm_rope() -> Host:
+    timm = pytest.importorskip("timm", reason="timm is not installed")
+    if not offers(timm.models.eva.Eva, "rope_rotate_half"):
+        pytest.skip(f"timm {timm.__version__} has no attention with rotary positions by halves")
     return timm_eva(attn_type="rope", rope_rotate_half=True, use_abs_pos_emb=False)
 
 
@@ -202,10 +214,8 @@ def gpt2() -> Host:
 
 def encoder_decoder(name: str, **options: Any) -> Host:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    config = getattr(transformers, f"{name}Config")(
-        vocab_size=40, d_model=16, decoder_start_token_id=0, **options, attn_implementation="sdpa"
-    )
-    model = getattr(transformers, f"{name}ForConditionalGeneration")(config)
+    config = getattr(transformers, f"{name}Config")(vocab_size=40, d_model=16, decoder_start_token_id=0, **options)
+    model = getattr(transformers, f"{name}ForConditionalGeneration")(config)  # sdpa; older T5 has eager attention only
     inputs = {**_text_inputs(), "decoder_input_ids": torch.randint(3, 40, (BATCH, 5))}
     return Host(spread(model), inputs, logits)
 
