@@ -77,15 +77,10 @@ class HandAttention:
         if mask.numel() != pairs or weights.numel() != pairs:
             return None
         self._known.clear()
-        shape: list[int] = []
-
-        def mean() -> Tensor:
-            out = torch.einsum(f"{order[0]}->{order[1]}", call())
-            shape[:] = out.shape
-            return out.reshape(*q.shape[:-1], -1)
-
-        out = self.attend(HostAttention(mean, q, k, mask.reshape(*q.shape[:-1], k.shape[-2]), scale=scale))
-        return torch.einsum(f"{order[1]}->{order[0]}", out.reshape(shape))
+        out = torch.einsum(f"{order[0]}->{order[1]}", call())
+        mean, mask = out.reshape(*q.shape[:-1], -1), mask.reshape(*q.shape[:-1], k.shape[-2])
+        drawn = self.attend(HostAttention(lambda: mean, q, k, mask, scale=scale))
+        return torch.einsum(f"{order[1]}->{order[0]}", drawn.reshape(out.shape))
 
 
 class _Product(NamedTuple):

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from cgp import predict
 from cgp.conversion import ConvertedHeads, HostAttention, convert
 from tests.cgp.conversion import hosts
 
@@ -132,6 +133,16 @@ def test_the_posterior_is_that_of_fused_attention(form):
     torch.testing.assert_close(found.variance.reshape(B, H, N), expected.variance, atol=1e-6, rtol=1e-5)
     assert draw.shape == host(tokens).shape
     torch.testing.assert_close(convert(host)(tokens), host(tokens), atol=0, rtol=0)
+
+
+def test_several_draws_share_one_posterior():
+    """`predict` keeps the first layer's posterior, whose mean is then not asked for again."""
+    eager, fused = hosts.t5(), hosts.t5()
+    fused.model.load_state_dict(eager.model.state_dict())
+    eager.model.set_attn_implementation("eager")
+    found = [predict(convert(host.model), eager.inputs, 4, seed=0) for host in (eager, fused)]
+    torch.testing.assert_close(found[0].probabilities, found[1].probabilities, atol=1e-4, rtol=1e-4)
+    assert found[0].epistemic.max() > 0
 
 
 def test_a_softmax_may_be_a_module():
