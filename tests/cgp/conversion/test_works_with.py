@@ -194,19 +194,36 @@ def test_training_by_lightning(tmp_path):
     assert module.model.encoder.layers[-1].self_attention.gp.log_amplitude.grad.any()
 
 
-def test_pipelines_of_transformers_run_the_converted_model(tmp_path):
-    """With the pipeline's tokeniser, `cgp.predict` says what the pipeline does and how sure the model is of it."""
+def test_pipelines_of_transformers_run_converted_models(tmp_path):
+    """As the host's; with the guide's subclass, each answer says how sure the model is of it."""
     transformers = pytest.importorskip("transformers")
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film"]
     (tmp_path / "vocab.txt").write_text("\n".join(words))
     tokenizer = transformers.BertTokenizer(str(tmp_path / "vocab.txt"))
-    host = hosts.transformers_bert().model
-    pipes = [
-        transformers.pipeline("text-classification", model=model, tokenizer=tokenizer)
-        for model in (host, convert(host, amplitude=0.5))
-    ]
-    found, expected = (pipe(["good film", "bad bad film"], top_k=None) for pipe in pipes)
-    for row, other in zip(found, expected, strict=True):
+
+    class Uncertain(transformers.TextClassificationPipeline):
+        def _forward(self, inputs):
+            found = predict(self.model, dict(inputs), 16, seed=0)
+            return {"logits": found.probabilities.log(), "epistemic": found.epistemic}
+
+        def postprocess(self, outputs, **options):
+            epistemic = outputs["epistemic"].item()
+            answers = super().postprocess(outputs, **options)
+            return [{**answer, "epistemic": epistemic} for answer in answers]
+
+    host, texts = hosts.transformers_bert().model, ["good film", "bad bad film"]
+    model = convert(host, amplitude=0.5)
+
+    def answers(model, batch_size=1, kind=None):
+        pipe = transformers.pipeline("text-classification", model, tokenizer=tokenizer, pipeline_class=kind)
+        return pipe(texts, top_k=None, batch_size=batch_size)
+
+    for row, other in zip(answers(model), answers(host), strict=True):
         assert [one["score"] for one in row] == pytest.approx([one["score"] for one in other], abs=1e-6)
-    inputs = dict(tokenizer(["good film", "bad bad film"], return_tensors="pt", padding=True))
-    assert (predict(pipes[1].model, inputs, 8, seed=0).epistemic > 0).all()
+    inputs = dict(tokenizer(texts, return_tensors="pt", padding=True))
+    expected = predict(model, inputs, 16, seed=0)
+    assert (expected.epistemic > 0).all()
+    found = answers(model, batch_size=2, kind=Uncertain)
+    for row, probabilities, epistemic in zip(found, expected.probabilities, expected.epistemic, strict=True):
+        assert [one["score"] for one in row] == pytest.approx(sorted(probabilities.tolist(), reverse=True))
+        assert [one["epistemic"] for one in row] == pytest.approx([epistemic.item()] * 5)
