@@ -11,10 +11,11 @@ from torch import Tensor, nn
 
 from cgp.attention import StochasticHeads
 from cgp.attention.inputs import full_precision
-from cgp.functional.gaussians import DenseGaussian, Gaussian, LowRankGaussian, lazy
+from cgp.functional.gaussians import Gaussian, MarginalGaussian
 from cgp.functional.kernels import squared_exponential
 from cgp.functional.linalg import cholesky, inverse_factor
-from cgp.functional.padding import mask_gram, mask_tokens
+from cgp.functional.padding import mask_variances
+from cgp.functional.softmax import AroundMean
 from cgp.functional.visible import (
     Visibility,
     exact_posterior,
@@ -132,8 +133,27 @@ class ConvertedHeads(StochasticHeads):
         return q * (scale * quarter * inverse), k * (inverse / quarter)
 
     def gaussian(self, inputs: HostAttention) -> Gaussian:
-        """The posterior around the host's attention, lazily evaluated."""
-        return _HostPosterior(self, inputs)
+        """The posterior around the host's attention: "joint" where all queries see the same keys."""
+        visible, mean = self.visible(inputs), inputs.call()
+        if self.sampling == "joint" and not visible.is_common:
+            raise ValueError(
+                f"{self.path}: sampling 'joint' is not defined where each query sees keys of its own (a causal mask, "
+                "a window); expected 'mean' or 'marginal'"
+            )
+        with full_precision(inputs.q.device):
+            q, k = self.points(inputs)
+            bracket = self._bracket(q, k, visible, query_padding(inputs, visible))
+            return AroundMean(mean.to(q.dtype), bracket, self.log_amplitude.exp()[:, None].to(q.dtype))
+
+    def _bracket(self, q: Tensor, k: Tensor, visible: Visibility, padding: Tensor | None) -> Gaussian:
+        """The posterior whose covariance the amplitude scales; it has no mean of its own."""
+        noise, is_sparse = self.noise.to(q.dtype), self.inducing is not None
+        features = self._features(q, k) if is_sparse else (q, k)
+        if visible.is_common:
+            posterior = sparse_posterior if is_sparse else exact_posterior
+            return posterior(*features, noise, visible.hidden, padding)
+        variance = (sparse_variance if is_sparse else exact_variance)(*features, noise, visible)
+        return MarginalGaussian(q, mask_variances(variance, padding))
 
     def weight_factors(self) -> dict[str, Tensor]:
         """The inverse factor of the inducing inputs, which depends on weights alone."""
@@ -157,52 +177,6 @@ class ConvertedHeads(StochasticHeads):
 
     def _inverse_lengthscale(self, like: Tensor) -> Tensor:
         return (-self.log_lengthscale).exp()[:, None, None].to(like.dtype)
-
-    def _amplitude(self, like: Tensor) -> Tensor:
-        return self.log_amplitude.exp()[:, None].to(like.dtype)
-
-
-class _HostPosterior(Gaussian):
-    """Mean ``(*batch, h, Nq, s_v)``, variance ``(*batch, h, Nq)``, and a covariance where queries see the same keys."""
-
-    def __init__(self, heads: ConvertedHeads, inputs: HostAttention) -> None:
-        self.heads, self.visible = heads, heads.visible(inputs)
-        mean = inputs.call()
-        with full_precision(inputs.q.device):
-            self.q, self.k = heads.points(inputs)
-            self.noise, self.amplitude = heads.noise.to(self.q.dtype), heads._amplitude(self.q)
-        self.mean = mean.to(self.q.dtype)
-        self.padding = query_padding(inputs, self.visible)
-
-    @lazy
-    def variance(self) -> Tensor:
-        """Variance of each query, ``(*batch, h, Nq)``."""
-        with full_precision(self.q.device):
-            if self.heads.inducing is None:
-                bracket = exact_variance(self.q, self.k, self.noise, self.visible)
-            else:
-                bracket = sparse_variance(*self.heads._features(self.q, self.k), self.noise, self.visible)
-            variance = self.amplitude.square() * bracket
-            return variance if self.padding is None else variance.masked_fill(self.padding, 0.0)
-
-    def joint(self) -> DenseGaussian | LowRankGaussian:
-        """The posterior with its covariance over the queries, which must all see the same keys."""
-        if not self.visible.is_common:
-            raise ValueError(
-                f"{self.heads.path}: sampling 'joint' is not defined where each query sees keys of its own (a causal "
-                "mask, a window); expected 'mean' or 'marginal'"
-            )
-        padding, hidden = self.padding, self.visible.hidden
-        with full_precision(self.q.device):
-            if self.heads.inducing is None:
-                covariance = exact_posterior(self.q, self.k, self.noise, hidden).covariance
-                covariance = self.amplitude.square()[..., None] * covariance
-                return DenseGaussian(self.mean, mask_gram(covariance, padding, padding), padding)
-            posterior = sparse_posterior(*self.heads._features(self.q, self.k), self.noise, hidden)
-            root, diagonal = self.amplitude[..., None] * posterior.root, self.amplitude.square() * posterior.diagonal
-            if padding is not None:
-                root, diagonal = mask_tokens(root, padding), diagonal.masked_fill(padding, 0.0)
-            return LowRankGaussian(self.mean, root, diagonal, padding)
 
 
 def query_padding(inputs: HostAttention, visible: Visibility) -> Tensor | None:

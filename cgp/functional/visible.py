@@ -89,7 +89,9 @@ def read_visibility(mask: Tensor | None, num_queries: int, num_keys: int, *, is_
     return Visibility(pairs=seen)
 
 
-def exact_posterior(q: Tensor, k: Tensor, noise: Tensor | float, hidden: Tensor | None = None) -> ExactPosterior:
+def exact_posterior(
+    q: Tensor, k: Tensor, noise: Tensor | float, hidden: Tensor | None = None, padding: Tensor | None = None
+) -> ExactPosterior:
     """Zero-mean posterior of queries ``(*batch, Nq, s)`` that see the same keys; noise a number or ``(h,)``."""
     return ExactPosterior(
         squared_exponential(q, k),
@@ -97,14 +99,17 @@ def exact_posterior(q: Tensor, k: Tensor, noise: Tensor | float, hidden: Tensor 
         q.new_ones(()).expand(q.shape[:-1]),
         noise=_spread(noise, 1),
         K_q=partial(squared_exponential, q),
+        query_padding=padding,
         key_padding=hidden,
     )
 
 
-def sparse_posterior(A_q: Tensor, A_k: Tensor, noise: Tensor | float, hidden: Tensor | None = None) -> SparsePosterior:
+def sparse_posterior(
+    A_q: Tensor, A_k: Tensor, noise: Tensor | float, hidden: Tensor | None = None, padding: Tensor | None = None
+) -> SparsePosterior:
     """The same through inducing inputs, of whitened features ``(*batch, m, N)``."""
     inducing = InducingPosterior.of_values(mask_gram(A_k, None, hidden), None, _spread(noise, 1))
-    return SparsePosterior(A_q, inducing, A_q.new_ones(()).expand_as(A_q[..., 0, :]))
+    return SparsePosterior(A_q, inducing, A_q.new_ones(()).expand_as(A_q[..., 0, :]), padding=padding)
 
 
 def exact_variance(q: Tensor, k: Tensor, noise: Tensor | float, visible: Visibility) -> Tensor:
