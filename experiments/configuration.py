@@ -227,7 +227,6 @@ class TrainerConfig:
         strategy: "auto" for one device, "ddp" for several.
         precision: of the arithmetic outside Gaussian-process algebra, which stays in float32.
         progress: whether to show a progress bar, or a line per epoch where the output is no terminal.
-        logs: whether to write CSV and TensorBoard logs.
         threads: of each process on the CPU; None leaves torch's choice.
     """
 
@@ -237,7 +236,6 @@ class TrainerConfig:
     strategy: Literal["auto", "ddp"] = "auto"
     precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
     progress: bool = True
-    logs: bool = True
     threads: int | None = None
 
     def __post_init__(self) -> None:

@@ -140,8 +140,8 @@ def _train(
         print(f"{run.folder}: going on with an interrupted training", flush=True)
     for start in [] if begun else _starts(config, out):
         start_from(module.model, start.model(), splits.train)
-    places = {"folder": run.checkpoints, "logs": run.logs}
-    return splits, module, train(module, splits, training=config.training, seed=config.seed, trainer=trainer, **places)
+    options = {"seed": config.seed, "folder": run.checkpoints, "trainer": trainer}
+    return splits, module, train(module, splits, training=config.training, **options)
 
 
 def _starts(config: RunConfig, out: Path) -> list[Run]:

@@ -41,7 +41,7 @@ class Run:
         self.folder = Path(folder)
         self.config_file, self.record_file = self.folder / "config.yaml", self.folder / "run.json"
         self.weights, self.diagnostics = self.folder / "weights.safetensors", self.folder / "diagnostics.npz"
-        self.checkpoints, self.logs = self.folder / "checkpoints", self.folder / "logs"
+        self.checkpoints = self.folder / "checkpoints"
         self._predictions, self._data = self.folder / "predictions", self.folder / "data.json"
 
     @property

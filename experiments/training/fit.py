@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import lightning
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar
-from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from lightning.pytorch.strategies import DDPStrategy
 from torch.utils.data import DataLoader
 
@@ -24,8 +23,8 @@ from experiments.training.classification import ClassificationModule
 
 __all__ = ["QUIET", "FitSummary", "fit"]
 
-QUIET = TrainerConfig(accelerator="cpu", progress=False, logs=False)
-"""One CPU process that shows and logs nothing."""
+QUIET = TrainerConfig(accelerator="cpu", progress=False)
+"""One CPU process that shows nothing."""
 
 _VALIDATION_BATCH = 512
 
@@ -34,7 +33,6 @@ _EXPECTED = (
     ".*does not have many workers.*",
     ".*LeafSpec.* is deprecated",
     "Checkpoint directory .* exists and is not empty",
-    ".*smaller than the logging interval.*",
     ".*sync_dist=True.*",  # the validation scores are pooled before they are logged
 )
 
@@ -57,7 +55,6 @@ def fit(
     seed: int,
     folder: Path,
     trainer: TrainerConfig = QUIET,
-    logs: Path | None = None,
 ) -> FitSummary:
     """Train a model, or go on with an interrupted training, and leave it with the weights of its best epoch.
 
@@ -70,7 +67,7 @@ def fit(
     with _quiet():
         callbacks = [SeedEveryStep(seed), history, *_checkpoints(training, folder)]
         callbacks += [RichProgressBar(leave=False)] if bar else []
-        lightning_trainer = _trainer(trainer, training, folder, logs, callbacks)
+        lightning_trainer = _trainer(trainer, training, folder, callbacks)
         last = sound_checkpoint(folder)
         loaders = _loaders(splits, training, seed, lightning_trainer)
         lightning_trainer.fit(module, *loaders, ckpt_path=last, weights_only=True)
@@ -92,10 +89,9 @@ def _trainer(
     trainer: TrainerConfig,
     training: TrainingConfig,
     folder: Path,
-    logs: Path | None,
     callbacks: list[lightning.Callback],
 ) -> lightning.Trainer:
-    """Build a Lightning trainer that writes nothing of its own beside checkpoints and logs."""
+    """Build a Lightning trainer that writes nothing but checkpoints."""
     return lightning.Trainer(
         max_epochs=training.passes,
         accelerator=trainer.accelerator,
@@ -109,16 +105,11 @@ def _trainer(
         gradient_clip_val=training.gradient_clip,
         callbacks=callbacks,
         default_root_dir=folder,
-        logger=_loggers(logs) if trainer.logs and logs is not None else False,
+        logger=False,
         enable_progress_bar=any(isinstance(callback, RichProgressBar) for callback in callbacks),
         enable_model_summary=False,
         num_sanity_val_steps=0,
     )
-
-
-def _loggers(logs: Path) -> list[Logger]:
-    """A resumed training logs beside what was logged before, as its next version."""
-    return [CSVLogger(logs, name="csv"), TensorBoardLogger(logs, name="tensorboard", default_hp_metric=False)]
 
 
 def _loaders(

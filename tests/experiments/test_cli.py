@@ -98,7 +98,7 @@ def said_in_one_line(arguments, capsys):
 
 
 def test_a_fit_goes_on_after_a_full_disk_and_after_a_kill(tmp_path, capsys, full_disk, monkeypatch):
-    arguments = ["fit", "--config", "digits/softmax", *SMALL, "--out", str(tmp_path), "--trainer.logs", "false"]
+    arguments = ["fit", "--config", "digits/softmax", *SMALL, "--out", str(tmp_path)]
     assert "File too large" in said_in_one_line(arguments, capsys)
     full_disk()
     folder = tmp_path / "digits" / "softmax" / "seed-0"

@@ -40,7 +40,7 @@ def main():
 
     module.on_after_backward = keep_first
     trainer = TrainerConfig(
-        accelerator="cpu", devices=world, strategy="ddp" if world > 1 else "auto", progress=False, logs=False
+        accelerator="cpu", devices=world, strategy="ddp" if world > 1 else "auto", progress=False
     )
     summary = fit(module, splits, training=experiment.training, seed=1, folder=folder / "checkpoints", trainer=trainer)
     rank = int(os.environ.get("RANK", "0"))

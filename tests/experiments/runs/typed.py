@@ -7,7 +7,7 @@ from sklearn.datasets import load_digits
 
 from experiments.cli import main
 
-QUIET = ["--trainer.accelerator", "cpu", "--trainer.progress", "false", "--trainer.logs", "false"]
+QUIET = ["--trainer.accelerator", "cpu", "--trainer.progress", "false"]
 DIGITS = load_digits()
 
 

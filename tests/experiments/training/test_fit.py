@@ -1,6 +1,5 @@
 """Training: resumed equals uninterrupted, the best epoch is kept, α rises."""
 
-import csv
 import dataclasses
 
 import numpy as np
@@ -106,8 +105,7 @@ def test_keeps_the_epoch_of_the_best_validation_nll(tmp_path):
     wild = dataclasses.replace(SOFTMAX, learning_rate=1.0)
     # ends at the learning rate that does most harm
     module = module_of(wild, epochs(6, warmup_epochs=6))
-    logged = dataclasses.replace(QUIET, logs=True)
-    summary = fitted(module, tmp_path, trainer=logged, logs=tmp_path / "logs")
+    summary = fitted(module, tmp_path)
     scores = [row["validation_nll"] for row in summary.history]
     assert summary.validation_nll == min(scores)
     assert summary.best_epoch == scores.index(min(scores))
@@ -119,12 +117,6 @@ def test_keeps_the_epoch_of_the_best_validation_nll(tmp_path):
     kept = {name: read_checkpoint(tmp_path / f"{name}.ckpt")["epoch"] for name in ("best", "last")}
     assert kept == {"best": summary.best_epoch, "last": 5}  # killed after a worse epoch, that epoch is not lost
     assert all(row["seconds"] > 0 for row in summary.history)
-    # Logs for a spreadsheet and for TensorBoard.
-    (table,) = (tmp_path / "logs").rglob("metrics.csv")
-    rows = list(csv.DictReader(table.read_text().splitlines()))
-    written = [float(row["validation_nll"]) for row in rows if row["validation_nll"]]
-    assert written == pytest.approx(scores)
-    assert list((tmp_path / "logs").rglob("events.out.tfevents*"))
 
 
 def test_alpha_and_beta_rise_over_the_first_half(tmp_path, monkeypatch):
