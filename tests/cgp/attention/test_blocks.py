@@ -32,6 +32,27 @@ class TestSoftmaxAttention(AttentionContract):
         with pytest.raises(TypeError, match="SoftmaxAttention is deterministic"):
             self.block().posterior(self.tokens(2))
 
+    def test_without_a_visible_key_the_bias_is_left(self):
+        block, x, memory = self.block(), self.tokens(2), self.tokens(2)
+        with torch.no_grad():
+            block.out_proj.bias.normal_()
+        found = block(x, memory, memory, key_padding_mask=torch.ones(2, 7, dtype=torch.bool))
+        torch.testing.assert_close(found, block.out_proj.bias.expand_as(found))
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "exponential"])
+def test_maps_start_with_the_distances_of_the_kernel(kernel):
+    """Of unit-variance tokens: 2 in the mean of a stationary kernel, unit variances otherwise; values as elsewhere."""
+    torch.manual_seed(0)
+    block = KernelAttention(64, 4, kernel=kernel)
+    with torch.no_grad():
+        tokens = block.project(torch.randn(8, 64, 64))
+    for points in (tokens.q, tokens.k):
+        apart = (points[:4] - points[4:]).square().sum(-1).mean()
+        expected = torch.tensor(2.0) if kernel == "rbf" else 2.0 * torch.tensor(float(points.shape[-1]))
+        torch.testing.assert_close(apart, expected, rtol=0.1, atol=0.0)
+    torch.testing.assert_close(tokens.v.var(), torch.tensor(64 * 2.0 / (3 * 64 + 64)), rtol=0.1, atol=0.0)
+
 
 @pytest.mark.parametrize("symmetric", [False, True])
 @pytest.mark.parametrize("kernel", ["rbf", "exponential"])

@@ -399,6 +399,10 @@ def test_every_source_of_inputs_gives_the_same_prediction():
         got = predict(model, inputs, 2, seed=0, batch_size=3)
         torch.testing.assert_close(got.probabilities, expected.probabilities, msg=source)
         assert (got.labels is not None and torch.equal(got.labels, y)) == (source in ("data set", "loader", "dicts"))
+    words = torch.randint(0, 9, (7, 5))
+    embedded = torch.nn.Sequential(torch.nn.Embedding(9, 4), model)
+    of_tensor, of_array = (predict(embedded, inputs, 2, seed=0) for inputs in (words, words.numpy()))
+    assert torch.equal(of_tensor.probabilities, of_array.probabilities)
     mask = (torch.arange(5) >= 3).expand(7, 5)
     for masked in ({"x": x, "key_padding_mask": mask}, (x, mask)):
         got = predict(model, masked, 2, seed=0, batch_size=3)
