@@ -111,7 +111,8 @@ def assess(
     tuned = _Tuned(search, known, labels, fold_of, draws=drawing is not None)
     y = labels.cpu().numpy()
     representation = _Representation(model, features, train, batch_size)
-    methods = tuned.methods() | representation.methods(known, tuned)
+    said, far = representation.of(known)
+    methods = tuned.methods() | representation.methods(said, tuned)
     probabilities = {name: p.cpu().numpy() for name, p in methods.items()}
     if twice := sorted(set(corrupt or ()) & set(ood or ())):
         raise ValueError(f"ood: expected names that corrupt does not have, got {', '.join(twice)} in both")
@@ -125,7 +126,7 @@ def assess(
         scores={name: metrics.classification_scores(p, y) for name, p in probabilities.items()},
         differences={name: _differences(p, probabilities["as trained"], y) for name, p in probabilities.items()},
         beyond_temperature={name: _differences(p, scaled, y)["nll"] for name, p in beyond.items()},
-        detection=_Scores(tuned, representation).compare(known, others) if others else {},
+        detection=_Scores(tuned, representation).compare(far, others) if others else {},
         num_labels=len(y),
         confidences={name: p.max(-1) for name, p in probabilities.items()},
         correct={name: p.argmax(-1) == y for name, p in probabilities.items()},
@@ -201,25 +202,26 @@ class _Representation:
             from cgp.regression.readout import GPReadout  # scikit-learn is slow to import
 
             data = _read(train, batch_size, model)
-            z, labels = self._of(data), torch.cat([_labels(batch) for batch in data]).cpu()
+            z, labels = self._features_of(data), torch.cat([_labels(batch) for batch in data]).cpu()
             self.readout, self.distance = GPReadout(z, labels), Mahalanobis(z, labels.numpy())
 
-    def methods(self, known: list[Batch], tuned: _Tuned) -> dict[str, Tensor]:
-        """The read-out's class probabilities ``(N, C)``, by method."""
-        if self.readout is None:
+    def of(self, data: list[Batch]) -> tuple[Tensor | None, dict[str, Array]]:
+        """The read-out's probabilities ``(N, C)``, and scores ``(N,)`` that are large where the inputs are foreign."""
+        if self.readout is None or self.distance is None:
+            return None, {}
+        z = self._features_of(data)
+        said = self.readout(z)
+        return said.probabilities, {"Mahalanobis": self.distance(z), "GP variance": said.variance.numpy()}
+
+    def methods(self, said: Tensor | None, tuned: _Tuned) -> dict[str, Tensor]:
+        """Class probabilities ``(N, C)`` of the read-out with a temperature, by method."""
+        if said is None:
             return {}
         logits = torch.full_like(tuned.logits[0.0], -torch.inf)  # of classes that the training set does not have
-        logits[0][:, self.readout.classes] = self.readout(self._of(known)).probabilities.log().to(logits)
+        logits[0][:, self.readout.classes] = said.log().to(logits)
         return {"GP read-out + temperature": tuned.scaled(logits)}
 
-    def scores(self, data: list[Batch]) -> dict[str, Array]:
-        """Scores ``(N,)`` that are large where the inputs are foreign."""
-        if self.distance is None:
-            return {}
-        z = self._of(data)
-        return {"Mahalanobis": self.distance(z), "GP variance": self.readout(z).variance.numpy()}
-
-    def _of(self, data: list[Batch]) -> Array:
+    def _features_of(self, data: list[Batch]) -> Array:
         return np.concatenate([self.features(self.model, batch.inputs).double().cpu().numpy() for batch in data])
 
 
@@ -230,31 +232,38 @@ class _Scores:
     tuned: _Tuned
     representation: _Representation
 
-    def compare(self, known: list[Batch], others: dict[str, list[Batch]]) -> dict[str, dict[str, Detection]]:
-        """AUROC and FPR95 of every score on every set of other inputs."""
-        plain, far = self._of_outputs(known), self.representation.scores(known)
+    def compare(self, far: dict[str, Array], others: dict[str, list[Batch]]) -> dict[str, dict[str, Detection]]:
+        """AUROC and FPR95 of every score on every set of other inputs; ``far`` is the representation's, inside."""
+        plain = self._of_logits(self.tuned.logits)
         scales = {name: standardised(values) for name, values in {**plain, **far}.items()}
         inside = {**plain, **far, **_with_energy(plain, far, scales)}
         found: dict[str, dict[str, Detection]] = {}
         for name, data in others.items():
-            plain, far = self._of_outputs(data), self.representation.scores(data)
+            (_, far), plain = self.representation.of(data), self._of_outputs(data)
             outside = {**plain, **far, **_with_energy(plain, far, scales)}
             found[name] = _detections({score: (inside[score], outside[score]) for score in inside})
         return found
 
     def _of_outputs(self, data: list[Batch]) -> dict[str, Array]:
+        factors = sorted({0.0, self.tuned.whole[0]})
+        parts, logits = [], dict[float, Tensor]()
+        for factor, _, drawn in self.tuned.search.draws(data, factors):
+            logits[factor] = drawn
+            if len(logits) == len(factors):  # of a batch
+                parts.append(self._of_logits(logits))
+                logits = {}
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def _of_logits(self, logits: dict[float, Tensor]) -> dict[str, Array]:
+        """Scores ``(N,)`` of logits ``(S, N, C)`` by factor."""
         factor, temperature = self.tuned.whole
-        factors = (0.0, factor) if factor else (0.0,)
-        parts: list[dict[str, Tensor]] = []
-        for used, _, logits in self.tuned.search.draws(data, factors):
-            if not used:
-                p = logits[0].softmax(-1)
-                parts.append({"1 - confidence": 1 - p.amax(-1), "entropy": torch.special.entr(p).sum(-1)})
-                parts[-1]["energy"] = -logits[0].logsumexp(-1)
-                continue
-            total, _, epistemic = uncertainties((logits / temperature).softmax(-1))
-            parts[-1]["widest posterior's entropy"], parts[-1]["epistemic"] = total, epistemic
-        return {name: torch.cat([part[name] for part in parts]).cpu().numpy() for name in parts[0]}
+        p = logits[0.0][0].softmax(-1)
+        found = {"1 - confidence": 1 - p.amax(-1), "entropy": torch.special.entr(p).sum(-1)}
+        found["energy"] = -logits[0.0][0].logsumexp(-1)
+        if factor:
+            total, _, epistemic = uncertainties((logits[factor] / temperature).softmax(-1))
+            found["widest posterior's entropy"], found["epistemic"] = total, epistemic
+        return {name: values.cpu().numpy() for name, values in found.items()}
 
 
 def _with_energy(

@@ -83,9 +83,9 @@ class GPReadout:
         median = torch.pdist(self.points).median().clamp(min=1e-12)
         bounds: dict[float, tuple[float, float, float]] = {}
         for factor in _LENGTHSCALES:
-            self.lengthscale = float(factor * median)
+            self._set_lengthscale(float(factor * median))
             bounds[self.lengthscale] = _best_noise(self._features(z), targets)
-        self.lengthscale = max(bounds, key=lambda lengthscale: bounds[lengthscale])
+        self._set_lengthscale(max(bounds, key=lambda lengthscale: bounds[lengthscale]))
         _, self.noise, self.variance = bounds[self.lengthscale]
         A = self._features(z)
         self.inducing = InducingPosterior.of_targets(A, targets, self.noise)
@@ -101,10 +101,13 @@ class GPReadout:
     def _standardised(self, features: Tensor) -> Tensor:
         return (features - self.centre) / self.scale
 
+    def _set_lengthscale(self, lengthscale: float) -> None:
+        self.lengthscale, self._points = lengthscale, self.points / lengthscale
+        self._whitening = whiten(squared_exponential(self._points))
+
     def _features(self, z: Tensor) -> Tensor:
         """Whitened features (m, N) of standardised ones."""
-        points = self.points / self.lengthscale
-        return whiten(squared_exponential(points)) @ squared_exponential(points, z / self.lengthscale)
+        return self._whitening @ squared_exponential(self._points, z / self.lengthscale)
 
     def _log_odds(self, mean: Tensor, variance: Tensor, slope: float) -> Tensor:
         shrinkage = (1.0 + math.pi / 8.0 * slope**2 * variance).rsqrt()
