@@ -2,6 +2,7 @@
 
 ``python -m tests.mutants --sample 200`` draws mutants of the formulas, blocks, model and conversion code, runs against
 each the tests that execute its line, fastest first, and writes the survivors with their lines to ``mutants.md``.
+Afterwards every test that killed one must pass without a mutant.
 """
 
 import argparse
@@ -19,7 +20,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -179,27 +180,47 @@ def tests_of(mutant: Mutant, covered: dict[str, dict[str, list[str]]]) -> list[s
     return tests or [mutant.path, f"tests/cgp/{room}"]
 
 
-def is_killed(mutant: Mutant, tests: list[str]) -> bool:
-    """Whether a test fails, or the tests do not end in time, on a copy of the checkout with the mutant in it."""
-    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
-        target = Path(folder) / "checkout"
-        ignored = shutil.ignore_patterns(".*", "runs", "docs", "__pycache__", "*.egg-info", "build")
-        shutil.copytree(ROOT, target, ignore=ignored)
+def killers(mutant: Mutant, tests: list[str]) -> list[str]:
+    """Tests that fail, or do not end in time, on a copy of the checkout with the mutant in it."""
+    with _copied() as target:
         (target / mutant.path).write_text(mutant.source, encoding="utf-8")
-        for some in (tests[:FIRST], tests[FIRST:]):
-            if not some:
-                continue
+        for some in filter(None, (tests[:FIRST], tests[FIRST:])):
             process = _fork(_exit_with_tests, target, some)
             process.join(SECONDS)
             if process.is_alive():
                 process.kill()
                 process.join()
-                return True
+                return some[:1]
             if process.exitcode not in (0, 1, 2, 4, 5):  # passed, failed, not importable, a test is not there, no tests
                 raise RuntimeError(f"pytest ended with {process.exitcode} on {mutant.path}:{mutant.line} {mutant.what}")
             if process.exitcode not in (0, 5):
-                return True
-        return False
+                return _failed(target) or some[:1]
+        return []
+
+
+def check_control(tests: Sequence[str]) -> None:
+    """Run what killed on a copy without a mutant, as it was run on the mutants: it must pass."""
+    with _copied() as target:
+        for start in range(0, len(tests), FIRST):
+            process = _fork(_exit_with_tests, target, tests[start : start + FIRST])
+            process.join()
+            if process.exitcode != 0:
+                raise SystemExit(f"pytest ends with {process.exitcode} without a mutant, too: {_failed(target)}")
+
+
+def _failed(checkout: Path) -> list[str]:
+    file = checkout / ".pytest_cache/v/cache/lastfailed"
+    names = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    return list(filter(None, names))  # the session itself fails under the name ""
+
+
+@contextmanager
+def _copied() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+        target = Path(folder) / "checkout"
+        ignored = shutil.ignore_patterns(".*", "runs", "docs", "__pycache__", "*.egg-info", "build")
+        shutil.copytree(ROOT, target, ignore=ignored)
+        yield target
 
 
 def _fork(function: Callable[..., None], *arguments: object) -> multiprocessing.Process:
@@ -220,7 +241,7 @@ def _run_tests(target: Path, tests: Sequence[str], plugins: Sequence[object] = (
     for name in [name for name in sys.modules if name.split(".")[0] in ("cgp", "models", "experiments", "tests")]:
         del sys.modules[name]
     with redirect_stdout(io.StringIO()) as output, redirect_stderr(output):
-        status = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests], plugins=plugins))
+        status = int(pytest.main(["-x", "-q", *tests], plugins=plugins))
     if plugins and status:
         print(output.getvalue()[-4000:])  # of tests that must pass
     return status
@@ -241,13 +262,15 @@ def main() -> int:
     everything = [mutant for path in paths for mutant in mutants(path)]
     chosen = random.Random(options.seed).sample(everything, min(options.sample, len(everything)))
     covered = coverage_of_tests()
-    start, survivors = time.monotonic(), []
+    start, survivors, killing = time.monotonic(), [], set[str]()
     with ThreadPoolExecutor(options.jobs) as pool:
-        fates = pool.map(lambda mutant: is_killed(mutant, tests_of(mutant, covered)), chosen)
-        for number, (mutant, killed) in enumerate(zip(chosen, fates, strict=True), start=1):
-            fate = "killed  " if killed else "SURVIVED"
-            print(f"{number}/{len(chosen)} {fate} {mutant.path}:{mutant.line} {mutant.what}", flush=True)
-            survivors += [] if killed else [mutant]
+        fates = pool.map(lambda mutant: killers(mutant, tests_of(mutant, covered)), chosen)
+        for number, (mutant, failed) in enumerate(zip(chosen, fates, strict=True), start=1):
+            fate = f"killed by {failed[0]}" if failed else "SURVIVED"
+            print(f"{number}/{len(chosen)} {mutant.path}:{mutant.line} {mutant.what}: {fate}", flush=True)
+            survivors += [] if failed else [mutant]
+            killing.update(failed)
+    check_control(sorted(killing))
     share = 100.0 * (1.0 - len(survivors) / len(chosen))
     head = f"{len(chosen)} of {len(everything)} mutants, {share:.1f} % killed, {time.monotonic() - start:.0f} s"
     lines = [head, "", *(f"- {mutant.path}:{mutant.line} {mutant.what}" for mutant in survivors)]
