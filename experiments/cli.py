@@ -113,37 +113,6 @@ def demo(
     report([out / row for row in _DEMO_ROWS], out=out)
 
 
-def tune(
-    rows: list[str],
-    *,
-    trainer: TrainerConfig,
-    over: _Over = ((), ()),
-    seeds: int | tuple[int, ...] = (0, 1),
-    out: Path = Path("runs/tune"),
-    workers: int = 2,
-) -> None:
-    """Search learning rate, objective and α of rows on validation NLL; the space is `configs/tune.yaml`.
-
-    Args:
-        rows: rows that the space has variants of, such as digits/softmax.
-        trainer: where to train.
-        over: names of configurations and values over every row.
-        seeds: of each trial.
-        out: folder to write: `trials.csv`, and a configuration for each row.
-        workers: number of processes that train at the same time, each with one thread.
-    """
-    from experiments.reports.tables import console_of_width
-    from experiments.runs.parsing import resolve_rows
-    from experiments.runs.tuning import tune as search
-
-    configs = resolve_rows(rows, (seeds,) if isinstance(seeds, int) else seeds, *over)
-    table, uses = search(configs, out=out, trainer=trainer, workers=workers)
-    console = console_of_width(160)
-    console.print(table)
-    for use in uses:
-        console.print(f"Use it: python -m experiments fit {use}", highlight=False, soft_wrap=True)
-
-
 def predict(run: Path, *, images: Path | None = None, ood: tuple[str, ...] = (), full: bool = False) -> None:
     """Predict a folder of images, or what is missing of a run's input sets, with a trained run.
 
@@ -233,7 +202,7 @@ def table(
 
 
 COMMANDS: dict[str, Callable[..., None]] = {
-    **{function.__name__: function for function in (demo, fit, sweep, predict, report, table, tune)},
+    **{function.__name__: function for function in (demo, fit, sweep, predict, report, table)},
     "list": list_rows,
 }
 
@@ -312,7 +281,7 @@ def parsed_of(arguments: Sequence[str]) -> tuple[Any, dict[str, Any]]:
 
     chosen = next((argument for argument in arguments if not argument.startswith("-")), None)
     over: dict[str, Any] = {}
-    if chosen in ("sweep", "demo", "tune"):
+    if chosen in ("sweep", "demo"):
         found, arguments = split_off(arguments, lambda name: name == "config" or name.partition(".")[0] in _PARTS)
         configs = [value for name, value in found if name == "config"]
         over = {"over": (configs, [f"{name}={value}" for name, value in found if name != "config"])}

@@ -32,7 +32,6 @@ def perform(
     out: Path,
     trainer: TrainerConfig,
     wait: bool = False,
-    predict: bool = True,
 ) -> Run:
     """Do what is not done yet of a run, while no other process does.
 
@@ -43,7 +42,6 @@ def perform(
         out: folder of all runs.
         trainer: where to train.
         wait: for another process that does this run, such as the last worker of a command that was killed.
-        predict: whether to predict the input sets; a search needs no predictions.
 
     Returns:
         The run.
@@ -62,7 +60,7 @@ def perform(
             _bring_up_to_date(config, out, run)
         else:
             run.claim(config)
-            _perform(config, out, run, trainer, predict)
+            _perform(config, out, run, trainer)
     return run
 
 
@@ -90,7 +88,7 @@ def _bring_up_to_date(config: RunConfig, out: Path, run: Run) -> None:
     run.claim(config)
 
 
-def _perform(config: RunConfig, out: Path, run: Run, trainer: TrainerConfig, predict: bool) -> None:
+def _perform(config: RunConfig, out: Path, run: Run, trainer: TrainerConfig) -> None:
     """Train, predict and record, or derive."""
     if config.method.base is not None:
         _derive(config, out, run)
@@ -99,11 +97,10 @@ def _perform(config: RunConfig, out: Path, run: Run, trainer: TrainerConfig, pre
     forget_peak(device)
     splits, module, fitted = _train(config, out, run, trainer)
     record = fitted._asdict() | {"peak_memory_bytes": peak_bytes(device)}
-    if predict:
-        if config.method.kind == "sngp":
-            fit_covariance(module.model, Batches(splits.train, config.evaluation.batch_size))
-        write_atomically(run.weights, lambda aside: _save_model(module.model, aside))
-        record |= predict_sets(run, config, module.model.to(device), splits)
+    if config.method.kind == "sngp":
+        fit_covariance(module.model, Batches(splits.train, config.evaluation.batch_size))
+    write_atomically(run.weights, lambda aside: _save_model(module.model, aside))
+    record |= predict_sets(run, config, module.model.to(device), splits)
     starts = [word for start in _starts(config, out) for word in start.deviations]
     run.complete(
         record

@@ -34,13 +34,11 @@ class Sweep:
         out: folder of all runs.
         trainer: where to train.
         workers: number of processes; 1 runs in this one.
-        predict: whether the runs predict their input sets.
     """
 
     out: Path
     trainer: TrainerConfig
     workers: int = 1
-    predict: bool = True
 
     def __post_init__(self) -> None:
         if self.workers < 1:
@@ -90,7 +88,7 @@ def _perform(sweep: Sweep, config: RunConfig) -> str | None:
 
     folder, quiet = config.folder(sweep.out), dataclasses.replace(sweep.trainer, progress=False)
     try:
-        perform(config, out=sweep.out, trainer=quiet, wait=True, predict=sweep.predict)
+        perform(config, out=sweep.out, trainer=quiet, wait=True)
     except Exception:  # noqa: BLE001 - whatever it was, thirty other runs wait
         words = traceback.format_exc()
         with contextlib.suppress(OSError):  # a full disk may be what went wrong

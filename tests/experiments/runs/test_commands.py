@@ -109,7 +109,6 @@ def test_the_whole_configuration_is_printed(capsys):
         (["sweep", "digits/softmax", "--training.epochs", "0"], "training.epochs: expected at least 1, got 0"),
         (["sweep", "digits/softmax", "--training.epoch", "3"], "did you mean 'training.epochs'?"),
         (["sweep", "digits/softmax", "--config", "reduced/colla"], "config: expected a file or a row"),
-        (["tune", "digits/mfvi"], "rows: expected some of softmax, kernel_asymmetric"),
         (["predict", "{out}"], "run: expected a complete run (<data>/<method>/seed-<n>)"),
         (["report", "{out}"], "runs: expected folders with complete runs"),
         (["list", "--rows", "colla"], "did you mean cola?"),
