@@ -49,6 +49,7 @@ from experiments.evaluation import (
     uncertainty,
 )
 from experiments.methods import last_layer_laplace, mc_dropout_logits
+from experiments.reports.scores import Statistic
 from experiments.storage import read_json, write_atomically, write_json
 
 Array = NDArray[Any]
@@ -69,6 +70,7 @@ _DROPOUT = 0.1
 _OWN_RATE = 10  # how much faster parameters learn that the host does not have
 _TRAINING_DRAWS, _DRAWS = 2, 10
 _REFERENCE = "softmax-1 + temperature"
+_BASELINES = {"MC dropout": "dropout", "last-layer Laplace": "laplace"}  # of softmax, and their arrays
 _NEIGHBOUR = 50
 _RESAMPLES = 200
 
@@ -376,12 +378,6 @@ class _Predicted(NamedTuple):
     confidence: Array
 
 
-class _Detected(NamedTuple):
-    auroc: float
-    fpr95: float
-    placements: tuple[Array, Array]
-
-
 def table(*, out: Path = Path("runs/encoder")) -> None:
     """Print the runs in Markdown: scores of the test sentences, and what tells sentences out of scope.
 
@@ -389,7 +385,7 @@ def table(*, out: Path = Path("runs/encoder")) -> None:
         out: folder of the runs.
     """
     predicted: dict[str, dict[int, _Predicted]] = defaultdict(dict)
-    detected: dict[tuple[str, str], dict[int, _Detected]] = defaultdict(dict)
+    detected: dict[tuple[str, str], dict[int, tuple[Array, Array]]] = defaultdict(dict)
     seconds: dict[str, list[float]] = defaultdict(list)
     for path in sorted(out.glob("*/seed-*/run.json")):
         name, seed, run = path.parts[-3], int(path.parent.name.split("-")[1]), read_json(path)
@@ -400,27 +396,24 @@ def table(*, out: Path = Path("runs/encoder")) -> None:
             right = p.argmax(-1) == found["test.labels"]
             predicted[method][seed] = _Predicted(metrics.log_losses(p, found["test.labels"]), right, p.max(-1))
         for score, pair in _detectors(found).items():
-            detected[name, score][seed] = _Detected(
-                metrics.auroc(*pair), metrics.fpr95(*pair), metrics.placements(*pair)
-            )
-    base = np.mean(seconds["softmax-1"])
-    cost = {name: f"{np.mean(values) / base:.2f}" for name, values in seconds.items()}
+            detected[name, score][seed] = pair
+    cost = {name: f"{np.mean(values) / np.mean(seconds['softmax-1']):.2f}" for name, values in seconds.items()}
     print("| method | seeds | accuracy % | NLL | ECE % | Δ accuracy | Δ NLL | Δ ECE | cost |\n|---|" + "--:|" * 8)
     for method, of_seeds in predicted.items():
         against = [""] * 3 if method == _REFERENCE else _differences(of_seeds, predicted[_REFERENCE])
         print(f"| {method} | {len(of_seeds)} | {' | '.join([*_levels(of_seeds), *against, cost.get(method, '')])} |")
     print("\n| attention | score | seeds | AUROC | FPR95 % | AUROC − softmax's |\n|---|---|--:|--:|--:|--:|")
-    for (name, score), areas in detected.items():
-        levels = _spread([run.auroc for run in areas.values()], 4), _spread([100 * a.fpr95 for a in areas.values()], 1)
-        gain = _gain(areas, detected.get(("softmax-1", score), {})) if name != "softmax-1" else ""
-        print(f"| {name} | {score} | {len(areas)} | {' | '.join(levels)} | {gain} |")
+    for (name, score), pairs in detected.items():
+        areas = Statistic.of([metrics.auroc(*pair) for pair in pairs.values()]).text(digits=4)
+        rates = Statistic.of([metrics.fpr95(*pair) for pair in pairs.values()]).text(100, 1)
+        gain = _gain(pairs, detected.get(("softmax-1", score), {})) if name != "softmax-1" else ""
+        print(f"| {name} | {score} | {len(pairs)} | {areas} | {rates} | {gain} |")
 
 
 def _methods(name: str, found: dict[str, Array]) -> dict[str, Array]:
     """Probabilities of the test sentences by each method that a run gives."""
-    kinds = {name: "logits", "MC dropout": "dropout", "last-layer Laplace": "laplace"}
     probabilities = {}
-    for method, kind in kinds.items():
+    for method, kind in ({name: "logits"} | _BASELINES).items():
         if f"test.{kind}" in found:
             validation, test = found[f"val.{kind}"], found[f"test.{kind}"]
             probabilities[method] = mean_probabilities(test)
@@ -432,72 +425,84 @@ def _methods(name: str, found: dict[str, Array]) -> dict[str, Array]:
 def _detectors(found: dict[str, Array]) -> dict[str, tuple[Array, Array]]:
     """Scores in and out of scope that are large where sentences are foreign."""
     temperature = fit_temperature(found["val.logits"], found["val.labels"])
-    norms = {part: found[f"{part}.features"].astype(np.float64) for part in _PARTS}
-    unit = {part: values / np.linalg.norm(values, axis=1, keepdims=True) for part, values in norms.items()}
-    distance = Mahalanobis(norms["train"], found["train.labels"])
+    features = {part: found[f"{part}.features"].astype(np.float64) for part in _PARTS}
+    unit = {part: values / np.linalg.norm(values, axis=1, keepdims=True) for part, values in features.items()}
     neighbours = NearestNeighbors(n_neighbors=_NEIGHBOUR).fit(unit["train"])
-    energy: Callable[[str], Array] = lambda part: -logsumexp(mean_logits(found[f"{part}.logits"]), axis=-1)  # noqa: E731
-    scales = standardised(energy("val")), standardised(distance(norms["val"]))
-    scores: dict[str, Callable[[str], Array]] = {
-        "1 - confidence": lambda part: 1 - mean_probabilities(found[f"{part}.logits"] / temperature).max(-1),
-        "energy": energy,
-        "Mahalanobis": lambda part: distance(norms[part]),
-        "Mahalanobis + energy": lambda part: scales[0](energy(part)) + scales[1](distance(norms[part])),
-        "50th neighbour": lambda part: neighbours.kneighbors(unit[part])[0][:, -1],
-    }
-    if len(found["test.logits"]) > 1:
-        scores["epistemic"] = lambda part: uncertainty(found[f"{part}.logits"] / temperature).epistemic
-    for name, kind in (("MC dropout", "dropout"), ("last-layer Laplace", "laplace")):
-        if f"test.{kind}" in found:
-            scores[f"{name}, entropy"] = lambda part, kind=kind: uncertainty(found[f"{part}.{kind}"]).total
-    return {name: (score("test"), score("oos_test")) for name, score in scores.items()}
+    mahalanobis = Mahalanobis(features["train"], found["train.labels"])
+    energy = {part: -logsumexp(mean_logits(found[f"{part}.logits"]), axis=-1) for part in _PARTS[1:]}
+    distance = {part: mahalanobis(features[part]) for part in _PARTS[1:]}
+    scaled_energy, scaled_distance = standardised(energy["val"]), standardised(distance["val"])
+
+    def scores(part: str) -> dict[str, Array]:
+        logits = found[f"{part}.logits"] / temperature
+        values = {
+            "1 - confidence": 1 - mean_probabilities(logits).max(-1),
+            "energy": energy[part],
+            "Mahalanobis": distance[part],
+            "Mahalanobis + energy": scaled_energy(energy[part]) + scaled_distance(distance[part]),
+            "50th neighbour": neighbours.kneighbors(unit[part])[0][:, -1],
+        }
+        if len(logits) > 1:
+            values["epistemic"] = uncertainty(logits).epistemic
+        for name, kind in _BASELINES.items():
+            if f"{part}.{kind}" in found:
+                values[f"{name}, entropy"] = uncertainty(found[f"{part}.{kind}"]).total
+        return values
+
+    inside, outside = scores("test"), scores("oos_test")
+    return {name: (inside[name], outside[name]) for name in inside}
 
 
 def _levels(runs: dict[int, _Predicted]) -> list[str]:
     """Accuracy, NLL and calibration error over the seeds."""
-    errors = [100 * metrics.calibration_error(run.confidence, run.right) for run in runs.values()]
-    rates = [100 * float(run.right.mean()) for run in runs.values()]
-    return [_spread(rates, 1), _spread([float(run.loss.mean()) for run in runs.values()], 3), _spread(errors, 1)]
+    rates = Statistic.of([100 * float(run.right.mean()) for run in runs.values()])
+    losses = Statistic.of([float(run.loss.mean()) for run in runs.values()])
+    errors = Statistic.of([_calibration(run) for run in runs.values()])
+    return [rates.text(digits=1), losses.text(digits=3), errors.text(digits=1)]
+
+
+def _calibration(run: _Predicted, rows: Any = slice(None)) -> float:
+    return 100 * metrics.calibration_error(run.confidence[rows], run.right[rows])
 
 
 def _differences(runs: dict[int, _Predicted], reference: dict[int, _Predicted]) -> list[str]:
     """Paired differences in the same, over the seeds that both have; the calibration error's by resampling."""
-    pairs = [(runs[seed], reference[seed]) for seed in sorted(set(runs) & set(reference))]
-
-    def calibration(rows: Array) -> list[float]:
-        errors = [[metrics.calibration_error(run.confidence[rows], run.right[rows]) for run in pair] for pair in pairs]
-        return [100 * (mine - other) for mine, other in errors]
-
+    pairs = _paired(runs, reference)
     count, generator = len(pairs[0][0].right), np.random.default_rng(0)
-    resampled = [np.mean(calibration(generator.integers(count, size=count))) for _ in range(_RESAMPLES)]
-    cells = []
-    for differences, digits in (
-        ([100.0 * a.right - 100.0 * b.right for a, b in pairs], 2),
-        ([a.loss - b.loss for a, b in pairs], 4),
-    ):
-        error = np.mean(differences, axis=0).std(ddof=1) / np.sqrt(count)
-        cells.append(_difference([float(d.mean()) for d in differences], float(error), digits))
-    return [*cells, _difference(calibration(np.arange(count)), float(np.std(resampled, ddof=1)), 2)]
+    rates = np.array([100.0 * a.right - 100.0 * b.right for a, b in pairs])
+    losses = np.array([a.loss - b.loss for a, b in pairs])
+    cells = [
+        _difference(values.mean(1), float(values.mean(0).std(ddof=1) / np.sqrt(count)), digits)
+        for values, digits in ((rates, 2), (losses, 4))
+    ]
+    resampled = [
+        np.mean([_calibration(a, rows) - _calibration(b, rows) for a, b in pairs])
+        for rows in (generator.integers(count, size=count) for _ in range(_RESAMPLES))
+    ]
+    errors = np.array([_calibration(a) - _calibration(b) for a, b in pairs])
+    return [*cells, _difference(errors, float(np.std(resampled, ddof=1)), 2)]
 
 
-def _gain(runs: dict[int, _Detected], reference: dict[int, _Detected]) -> str:
+def _gain(runs: dict[int, tuple[Array, Array]], reference: dict[int, tuple[Array, Array]]) -> str:
     """Paired difference in AUROC, with DeLong's error over the sentences."""
-    pairs = [(runs[seed], reference[seed]) for seed in sorted(set(runs) & set(reference))]
+    pairs = _paired(runs, reference)
     if not pairs:
         return ""
-    sides = [np.mean([a.placements[side] - b.placements[side] for a, b in pairs], axis=0) for side in (0, 1)]
-    return _difference([a.auroc - b.auroc for a, b in pairs], metrics.delong_error(*sides), 4)
+    areas = np.array([metrics.auroc(*ours) - metrics.auroc(*theirs) for ours, theirs in pairs])
+    placed = [(metrics.placements(*ours), metrics.placements(*theirs)) for ours, theirs in pairs]
+    sides = [np.mean([ours[side] - theirs[side] for ours, theirs in placed], axis=0) for side in (0, 1)]
+    return _difference(areas, metrics.delong_error(*sides), 4)
 
 
-def _difference(by_seed: list[float], over_examples: float, digits: int) -> str:
+def _paired(runs: dict[int, Any], reference: dict[int, Any]) -> list[tuple[Any, Any]]:
+    """What both have, seed by seed."""
+    return [(runs[seed], reference[seed]) for seed in sorted(runs.keys() & reference.keys())]
+
+
+def _difference(by_seed: Array, over_examples: float, digits: int) -> str:
     """Mean difference and the larger of its standard errors, over examples and over seeds."""
     over_seeds = np.std(by_seed, ddof=1) / np.sqrt(len(by_seed)) if len(by_seed) > 1 else 0.0
     return f"{np.mean(by_seed):+.{digits}f} ± {max(over_examples, float(over_seeds)):.{digits}f}"
-
-
-def _spread(values: list[float], digits: int) -> str:
-    spread = f" ± {np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else ""
-    return f"{np.mean(values):.{digits}f}{spread}"
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ python -m experiments.studies.vit --data DIR --out DIR
 
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -30,18 +31,18 @@ _BATCH = 100
 _RATE = 2e-3
 
 
-def network() -> nn.Sequential:
-    """Augmentation, normalisation and a torchvision ViT of 3 layers: 16 patches of 8 x 8 pixels, convolutional stem."""
+def network(*, layers: int, widths: Sequence[int]) -> nn.Sequential:
+    """Augmentation, normalisation and a torchvision ViT; each width of its convolutional stem halves the sides."""
     transformer = VisionTransformer(
         image_size=32,
-        patch_size=8,
-        num_layers=3,
+        patch_size=2 ** len(widths),
+        num_layers=layers,
         num_heads=4,
         hidden_dim=96,
         mlp_dim=192,
         dropout=0.1,
         num_classes=10,
-        conv_stem_configs=[ConvStemConfig(24, 3, 2), ConvStemConfig(48, 3, 2), ConvStemConfig(96, 3, 2)],
+        conv_stem_configs=[ConvStemConfig(width, 3, 2) for width in widths],
     )
     return nn.Sequential(CropAndFlip(4), Normalize(_MEAN, _DEVIATION), transformer)
 
@@ -59,7 +60,8 @@ def assess(*, data: Path, out: Path = Path("runs/vit"), epochs: int = 6, seed: i
     config = DataConfig(name="cifar10", root=data, unchecked=True, ood=("textures",), corruptions=_CORRUPTIONS)
     splits = load(config, seed=0)
     torch.manual_seed(seed)
-    model, weights = network(), out / "weights.safetensors"
+    model = network(layers=3, widths=(24, 48, 96))  # 16 patches of 8 x 8 pixels
+    weights = out / "weights.safetensors"
     if not weights.exists():
         _train(model, splits.train, epochs)
         write_atomically(weights, lambda aside: save_model(model, str(aside)))
