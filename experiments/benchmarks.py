@@ -101,15 +101,8 @@ def interleaved(
 ) -> dict[str, tuple[float, float, float]]:
     """Time calls in rounds of one each, every other round backwards, so that other work disturbs all of them alike.
 
-    Args:
-        calls: what is timed, the reference first.
-        threads: of every call.
-        rounds: how many at least and at most.
-        seconds: after which no round begins but the first ones.
-
-    Returns:
-        For each call its median seconds, and median and half the distance of the quartiles of its ratio to the first
-        call in the same round.
+    No round begins after so many `seconds` but the first ones. Of each call: median seconds, and median and half the
+    distance of the quartiles of its ratio to the first call in the same round.
     """
     taken: dict[str, list[float]] = {name: [] for name in calls}
     before = torch.get_num_threads()
@@ -139,12 +132,7 @@ def _ratio(seconds: Sequence[float], first: Sequence[float]) -> tuple[float, flo
 
 
 def saved_bytes(block: nn.Module, x: Tensor) -> int:
-    """Bytes that a forward pass keeps for its backward pass, each storage once, the weights left out.
-
-    Example:
-        >>> saved_bytes(nn.Linear(4, 4), torch.zeros(2, 4, requires_grad=True))
-        32
-    """
+    """Bytes that a forward pass keeps for its backward pass, each storage once, the weights left out."""
     weights = {parameter.untyped_storage().data_ptr() for parameter in block.parameters()}
     kept: dict[int, int] = {}
 

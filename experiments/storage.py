@@ -16,15 +16,7 @@ __all__ = ["read_arrays", "read_json", "read_yaml", "write_atomically", "write_j
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file aside and rename it: readers see the old file or the whole new one.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     write_atomically(Path(folder) / "a" / "b.txt", lambda aside: aside.write_text("hello"))
-        ...     (Path(folder) / "a" / "b.txt").read_text()
-        'hello'
-    """
+    """Write a file aside and rename it: readers see the old file or the whole new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.stem}-{os.getpid()}{path.suffix}")
     try:

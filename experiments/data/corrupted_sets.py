@@ -27,12 +27,7 @@ _SHAPE = (5 * _PER_SEVERITY, 32, 32, 3)
 
 
 def corruption_source(data: DataConfig) -> Literal["official", "generated"] | None:
-    """Say where corrupted images come from: "official" for the published files, None if there are no images.
-
-    Example:
-        >>> corruption_source(DataConfig(name="digits"))
-        'generated'
-    """
+    """Say where corrupted images come from: "official" for the published files, None if there are no images."""
     requested = data.corruptions.source
     if not _kinds(data):
         return None

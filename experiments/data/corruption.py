@@ -301,20 +301,7 @@ CATEGORIES = {
 
 
 def corrupted(images: Tensor, kind: str, severity: int, *, ids: Tensor, seed: int = 0) -> Tensor:
-    """Corrupt images; the result depends on the kind, the severity, the seed and the image's id, not on other images.
-
-    Args:
-        images: `(N, C, H, W)` uint8, C 1 or 3. The constants suit 32 x 32 pixels.
-        kind: one of `CORRUPTIONS`.
-        severity: 1 to 5.
-        ids: `(N,)` int64.
-        seed: of all draws.
-
-    Example:
-        >>> grey = torch.full((2, 3, 32, 32), 100, dtype=torch.uint8)
-        >>> corrupted(grey, "brightness", 1, ids=torch.arange(2)).unique()
-        tensor([113], dtype=torch.uint8)
-    """
+    """Corrupt images `(N, C, H, W)` uint8; what becomes of one depends on its id and the seed, not on other images."""
     corruption, parts = CORRUPTIONS[kind], [images[:0].clone()]
     for part, numbers in zip(images.split(_AT_ONCE), ids.split(_AT_ONCE), strict=True):
         if len(part):

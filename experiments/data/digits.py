@@ -34,12 +34,7 @@ _PATCH = 2
 
 
 def digits_parts(seed: int) -> dict[str, Examples]:
-    """Split the digits 60 : 20 : 20 into train, validation and test, stratified by class; floats in [0, 1].
-
-    Example:
-        >>> {name: len(part) for name, part in digits_parts(seed=0).items()}
-        {'train': 1077, 'validation': 360, 'test': 360}
-    """
+    """Split the digits 60 : 20 : 20 into train, validation and test, stratified by class; floats in [0, 1]."""
     scans = load_digits()
     ids = np.arange(len(scans.target))
     train, held_out = train_test_split(ids, test_size=720, stratify=scans.target, random_state=seed)
@@ -92,12 +87,7 @@ DIGITS_CORRUPTIONS: Mapping[str, Callable[[Tensor, int, torch.Generator], Tensor
 
 
 def corrupted_digits(images: Tensor, kind: str, strength: int, seed: int) -> Tensor:
-    """Corrupt images `(N, C, H, W)` in [0, 1] at a strength of 0 (the images as they are) to 5.
-
-    Example:
-        >>> corrupted_digits(torch.zeros(2, 1, 8, 8), "contrast", 5, seed=0).amax()
-        tensor(0.3750)
-    """
+    """Corrupt images `(N, C, H, W)` in [0, 1] at a strength of 0 (the images as they are) to 5."""
     if strength == 0:
         return images
     return DIGITS_CORRUPTIONS[kind](images, strength, generator_for(kind, strength, seed)).clamp(0.0, 1.0)
@@ -139,10 +129,5 @@ OOD_KINDS: Mapping[str, Callable[[Tensor, torch.Generator], Tensor]] = MappingPr
 
 
 def ood_images(images: Tensor, kind: str, seed: int) -> Tensor:
-    """Make as many images of no class as there are familiar ones, `(N, C, H, W)` in [0, 1].
-
-    Example:
-        >>> ood_images(torch.zeros(2, 1, 8, 8), "inverted", seed=0).amin()
-        tensor(1.)
-    """
+    """Make as many images of no class as there are familiar ones, `(N, C, H, W)` in [0, 1]."""
     return OOD_KINDS[kind](images, generator_for(kind, seed))

@@ -25,12 +25,6 @@ class Examples:
         inputs: N images or N texts.
         labels: `(N,)` int64; None for OOD inputs.
         ids: `(N,)` int64, the position of each example in the data set it comes from.
-
-    Example:
-        >>> images = torch.zeros(3, 1, 8, 8, dtype=torch.uint8)
-        >>> examples = Examples(images, torch.tensor([0, 1, 0]), torch.arange(3))
-        >>> len(examples), examples.chosen(torch.tensor([2])).ids
-        (3, tensor([2]))
     """
 
     inputs: Inputs
@@ -156,12 +150,6 @@ def batch(examples: Examples, indices: Tensor | slice) -> tuple[Inputs, Tensor |
     """Inputs and labels of the examples at some positions `(B,)` or of a slice of them.
 
     Images become float32 in [0, 1]; texts lose the padding that all of them share.
-
-    Example:
-        >>> grey = torch.full((3, 1, 2, 2), 51, dtype=torch.uint8)
-        >>> images, labels = batch(Examples(grey, torch.tensor([0, 1, 0]), torch.arange(3)), torch.tensor([1, 2]))
-        >>> images.shape, round(images.amax().item(), 2), labels
-        (torch.Size([2, 1, 2, 2]), 0.2, tensor([1, 0]))
     """
     labels = None if examples.labels is None else examples.labels[indices]
     inputs = examples.inputs
@@ -181,13 +169,7 @@ def text_lengths(inputs: Inputs) -> Tensor | None:
 
 
 class Batches:
-    """Batches of inputs that can be run through twice; texts of about one length come together.
-
-    Example:
-        >>> images = torch.zeros(5, 1, 2, 2, dtype=torch.uint8)
-        >>> [part.shape[0] for part in Batches(Examples(images, torch.arange(5), torch.arange(5)), 2)]
-        [2, 2, 1]
-    """
+    """Batches of inputs that can be run through twice; texts of about one length come together."""
 
     def __init__(self, examples: Examples, batch_size: int) -> None:
         self.examples, self.batch_size = examples, batch_size

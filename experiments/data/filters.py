@@ -19,11 +19,6 @@ class Draws:
     Args:
         names: what is drawn, and its seed.
         ids: of the images.
-
-    Example:
-        >>> together = Draws("noise", ids=[3, 4]).normal(2)
-        >>> torch.equal(together[1:], Draws("noise", ids=[4]).normal(2))
-        True
     """
 
     def __init__(self, *names: str | int, ids: Sequence[int]) -> None:
@@ -67,15 +62,6 @@ def streaked(images: Tensor, radius: int, deviation: float, angles: Tensor) -> T
     .. math:: y(p) = \sum_{i=0}^{2 r} w_i\, x(p + \mathrm{round}(i u)), \qquad w_i \propto e^{-i^2 / 2 \sigma^2}
 
     with u the unit vector of the angle. Beyond the edge, the edge goes on.
-
-    Args:
-        images: `(N, C, H, W)`.
-        radius: r, in pixels.
-        deviation: sigma, in pixels.
-        angles: `(N,)`, in degrees.
-
-    Returns:
-        `(N, C, H, W)`.
     """
     count, channels, height, width = images.shape
     steps = torch.arange(2 * radius + 1, dtype=torch.float32)

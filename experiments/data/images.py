@@ -59,12 +59,7 @@ class Pixels(NamedTuple):
 
 
 def fitted(images: Tensor, shape: Shape) -> Tensor:
-    """Bring uint8 images to a model's (C, H, W): the shorter side is resized, the longer one cropped.
-
-    Example:
-        >>> fitted(torch.zeros(2, 1, 64, 96, dtype=torch.uint8), (3, 32, 32)).shape
-        torch.Size([2, 3, 32, 32])
-    """
+    """Bring uint8 images to a model's (C, H, W): the shorter side is resized, the longer one cropped."""
     if images.shape[1:] == shape:
         return images
     return torch.cat([_fitted(part, *shape) for part in images.split(_AT_ONCE)])
@@ -86,12 +81,7 @@ def _fitted(images: Tensor, channels: int, height: int, width: int) -> Tensor:
 
 
 def pixel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return mean and standard deviation of each channel of `(N, C, H, W)` uint8 images, in [0, 1].
-
-    Example:
-        >>> pixel_statistics(torch.tensor([0, 255], dtype=torch.uint8).reshape(2, 1, 1, 1))
-        ((0.5,), (0.5,))
-    """
+    """Return mean and standard deviation of each channel of `(N, C, H, W)` uint8 images, in [0, 1]."""
     grey = torch.arange(256, dtype=torch.float64) / 255
     counts = [torch.bincount(channel.flatten().int(), minlength=256) for channel in images.unbind(1)]
     shares = torch.stack(counts).double() * images.shape[1] / images.numel()  # (C, 256)

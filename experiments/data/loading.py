@@ -26,21 +26,7 @@ _SIDE = 32
 
 
 def load(data: DataConfig, seed: int) -> DataSplits:
-    """Read and split a data set.
-
-    Args:
-        data: which, and how.
-        seed: of the run; it decides the split where `data.split_seed` is None.
-
-    Raises:
-        FileNotFoundError: if a file is missing; says what was expected and how to get it.
-        ValueError: if a file is truncated or altered, or the configuration asks for what there is not.
-
-    Example:
-        >>> splits = load(DataConfig(name="digits"), seed=0)
-        >>> len(splits.train), len(splits.validation), len(splits.test), splits.description.image_shape
-        (1077, 360, 360, (1, 8, 8))
-    """
+    """Read and split a data set."""
     if data.folder and data.name in ("digits", *TEXT_SETS, *IMAGE_SETS):
         raise ValueError(f"data.name: expected a name of your own for data.folder={data.folder}, got {data.name!r}")
     if data.name in TEXT_SETS:
@@ -49,17 +35,7 @@ def load(data: DataConfig, seed: int) -> DataSplits:
 
 
 def input_sets(data: DataConfig, splits: DataSplits, seed: int, *, full: bool = False) -> Iterator[InputSet]:
-    """Yield everything that is predicted, one set after the other.
-
-    Args:
-        data: the configuration that `splits` was loaded by.
-        splits: what `load` returned.
-        seed: of the run. Which images are corrupted, and how, does not depend on it.
-        full: corrupt all test images at all five severities.
-
-    Yields:
-        "validation", "test", then "out-of-domain" or "ood-<set>" of texts, or corrupted and OOD images.
-    """
+    """Yield everything that is predicted, one set after the other."""
     for name, part in {"validation": splits.validation, "test": splits.test, **splits.others}.items():
         yield InputSet(part.inputs, None if name.startswith("ood-") else part.labels, part.ids, name)
     if splits.description.kind == "image":

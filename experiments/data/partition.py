@@ -16,36 +16,19 @@ __all__ = ["generator_for", "limited", "partition", "some", "stratified_partitio
 
 
 def generator_for(*names: str | int) -> torch.Generator:
-    """Return a CPU generator that depends on the names only (what is drawn, and its seed), whatever was drawn before.
-
-    Example:
-        >>> first, second = generator_for("noise", 3), generator_for("noise", 3)
-        >>> torch.equal(torch.rand(4, generator=first), torch.rand(4, generator=second))
-        True
-    """
+    """Return a CPU generator that depends on the names only, whatever was drawn before."""
     return torch.Generator().manual_seed(zlib.crc32(repr(names).encode()))
 
 
 def partition(count: int, shares: Sequence[float], *names: str | int) -> tuple[Tensor, ...]:
-    """Divide a set at random into sorted positions: the first part, which takes what is left, and one per share.
-
-    Example:
-        >>> [len(part) for part in partition(10, [0.1, 0.2], "example", 0)]
-        [7, 1, 2]
-    """
+    """Divide a set at random into sorted positions: the first part, which takes what is left, and one per share."""
     order = torch.randperm(count, generator=generator_for("partition", *names))
     sizes = [round(count * share) for share in shares]
     return tuple(part.sort().values for part in order.split([count - sum(sizes), *sizes]))
 
 
 def stratified_partition(labels: Tensor, shares: Sequence[float], *names: str | int) -> tuple[Tensor, ...]:
-    """Divide a set at random as `partition` does; each part has its share of every class, to within one example.
-
-    Example:
-        >>> parts = stratified_partition(torch.tensor([0, 1] * 10), [0.1, 0.2], "example", 0)
-        >>> [(part % 2).bincount().tolist() for part in parts]
-        [[7, 7], [1, 1], [2, 2]]
-    """
+    """Divide a set at random as `partition` does; each part has its share of every class, to within one example."""
     generator = generator_for("stratified partition", *names)
     sizes = [round(len(labels) * share) for share in shares]
     classes, counts = labels.unique(return_counts=True)
@@ -76,12 +59,7 @@ def _rounded(counts: Tensor, sizes: Sequence[int]) -> list[list[int]]:
 
 
 def some(count: int, limit: int | None, *names: str | int) -> Tensor:
-    """Take sorted positions at random; a smaller limit takes some of what a larger one does, None takes all.
-
-    Example:
-        >>> some(100, 3, "example").shape, some(2, 3, "example")
-        (torch.Size([3]), tensor([0, 1]))
-    """
+    """Take sorted positions at random; a smaller limit takes some of what a larger one does, None takes all."""
     if limit is None or limit >= count:
         return torch.arange(count)
     order = torch.randperm(count, generator=generator_for("some", *names))

@@ -16,22 +16,7 @@ _VERBS = ("sees", "likes", "reads", "follows", "draws")
 
 
 def write_stand_in(root: Path, name: str, *, count: int = 40, side: int = 32) -> None:
-    """Write a made-up set of a few examples; it is read with `DataConfig(name=name, root=root, unchecked=True)`.
-
-    Args:
-        root: folder of the sets.
-        name: cola, imdb, sst2, clinc150, or an image set: a known one, or a name of your own (of two classes).
-        count: examples of each part, at least 20.
-        side: of the images.
-
-    Example:
-        >>> import tempfile
-        >>> from experiments.data import DataConfig, load
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     write_stand_in(Path(folder), "cifar10")
-        ...     len(load(DataConfig(name="cifar10", root=folder, unchecked=True), seed=0).test)
-        40
-    """
+    """Write a made-up set of a few examples; it is read with `DataConfig(name=name, root=root, unchecked=True)`."""
     folder = root / name / "raw" if name == "cola" else root / name
     folder.mkdir(parents=True, exist_ok=True)
     if name not in PUBLISHED_TEXTS:

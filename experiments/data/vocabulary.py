@@ -18,12 +18,7 @@ _WORD = re.compile(r"\w+(?=n't)|n't|'\w+|\w+|[^\w\s]")
 
 
 def words(text: str) -> list[str]:
-    """Split a text into lower-case words and signs; mark-up such as line breaks is dropped.
-
-    Example:
-        >>> words("They didn't win,<br />did they?")
-        ['they', 'did', "n't", 'win', ',', 'did', 'they', '?']
-    """
+    """Split a text into lower-case words and signs; mark-up such as line breaks is dropped."""
     return _WORD.findall(_MARKUP.sub(" ", text).lower())
 
 
@@ -34,14 +29,6 @@ class Vocabulary:
         texts: the training texts.
         size: how many symbols at most, the two reserved ones included; None for all.
         min_count: how often a word must be there to have a number of its own.
-
-    Example:
-        >>> vocabulary = Vocabulary(["a cat", "a dog"])
-        >>> tokens, padding_mask = vocabulary.encode(["a dog", "bird"], max_length=5)
-        >>> tokens, padding_mask
-        (tensor([[2, 4],
-                [1, 0]]), tensor([[False, False],
-                [False,  True]]))
     """
 
     def __init__(self, texts: Iterable[str], *, size: int | None = None, min_count: int = 1) -> None:

@@ -53,11 +53,6 @@ def reliability_bins(
         closed: which edge of a bin belongs to it; a confidence of 0 always falls in the first bin.
         ones: where a confidence of exactly 1 goes: in the last bin, in a bin of its own as torchmetrics puts it (then
             there are M + 1), or nowhere.
-
-    Example:
-        >>> bins = reliability_bins([0.2, 0.5, 0.9], [0, 1, 1], bins=2)
-        >>> bins.counts.tolist(), round(bins.expected_error, 4)
-        ([2, 1], 0.1333)
     """
     confidence, outcome = as_array(confidence, single=True), as_array(outcome).astype(bool)
     if confidence.shape != outcome.shape or not ((confidence >= 0) & (confidence <= 1)).all():
@@ -92,12 +87,6 @@ def fit_temperature(
 
     Source:
         Guo et al. (2017), On Calibration of Modern Neural Networks, section 4.2.
-
-    Example:
-        Half of the confident predictions are wrong: they should say one half.
-
-        >>> fit_temperature([[3.0, 0.0], [3.0, 0.0]], [0, 1]) > 100
-        True
     """
     values = as_logits(logits)
     target = as_labels(labels, *values.shape[1:])

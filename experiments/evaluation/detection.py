@@ -38,12 +38,7 @@ def detection_report(
     test: Any,  # shape: (N,)
     ood: Any,  # shape: (M,)
 ) -> DetectionReport:
-    """AUROC, AUPR-IN, AUPR-OUT (trapezoidal, as in pytorch-ood) and FPR95 of scores.
-
-    Example:
-        >>> detection_report([0.1, 0.2], [0.8, 0.9])
-        DetectionReport(auroc=1.0, aupr_in=1.0, aupr_out=1.0, fpr95=0.0)
-    """
+    """AUROC, AUPR-IN, AUPR-OUT (trapezoidal, as in pytorch-ood) and FPR95 of scores."""
     groups = [as_array(scores, single=True) for scores in (test, ood)]
     found = separation(np.concatenate(groups), np.repeat([False, True], [len(group) for group in groups]))
     return DetectionReport(found.auroc, found.aupr_negative, found.aupr, found.fpr95)
@@ -120,12 +115,6 @@ def detector_scores(
         logits: of each draw.
         validation: logits and labels of validation samples, which both KLMatchings need.
         protocol: ``kep`` averages logits over the draws before anything else, the others as the detector says.
-
-    Example:
-        >>> detector_scores("MaxSoftmax", [[[0.0, 0.0]], [[1000.0, 0.0]]]).tolist()
-        [-0.75]
-        >>> detector_scores("MaxSoftmax", [[[0.0, 0.0]], [[1000.0, 0.0]]], protocol="kep").tolist()
-        [-1.0]
     """
     if detector not in DETECTORS:
         raise ValueError(f"detector: expected one of {', '.join(DETECTORS)}, got {detector!r}")
@@ -148,15 +137,6 @@ def detect(
     """How well a detector tells OOD inputs from test inputs, from logits; NaN where it has no score for some input.
 
     Scores are compared in the precision of the protocol; arguments as of `detector_scores`.
-
-    Example:
-        >>> detect("Entropy", [[9.0, 0.0], [0.0, 8.0]], [[0.1, 0.0]]).auroc
-        1.0
-
-        No validation sample is of the class that is predicted:
-
-        >>> detect("KLMatching-predicted", [[0.0, 1.0]], [[1.0, 0.0]], validation=([[3.0, 0.0]], [0])).auroc
-        nan
     """
     scores = [detector_scores(detector, part, validation=validation, protocol=protocol) for part in (test, ood)]
     if any(np.isnan(values).any() for values in scores):

@@ -92,11 +92,7 @@ def _token_variance(model: nn.Module, examples: Examples) -> dict[str, NDArray[A
 
 
 def collapse_of_runs(diagnostics: Iterable[Path]) -> str | None:
-    """State in which layers attention has collapsed, on average over the runs of one method; None where in none.
-
-    Args:
-        diagnostics: `diagnostics.npz` of each run; what is not there is left out.
-    """
+    """State in which layers attention has collapsed, on average over the runs of one method; None where in none."""
     read = [read_arrays(path, "attention_similarity") for path in diagnostics if path.exists()]
     found = [arrays["attention_similarity"] for arrays in read if arrays]
     return collapse_sentence(np.mean(found, 0)) if found else None
@@ -105,18 +101,7 @@ def collapse_of_runs(diagnostics: Iterable[Path]) -> str | None:
 def collapse_sentence(
     similarity: Sequence[float] | NDArray[Any],  # shape: (L,)
 ) -> str | None:
-    """State in which layers attention returns the same to every token: such layers see a bag of tokens.
-
-    Args:
-        similarity: mean cosine similarity of what attention returns to the tokens of an input, per layer.
-
-    Returns:
-        A sentence without its full stop; None if no layer's similarity is above 0.995.
-
-    Example:
-        >>> collapse_sentence([0.4, 0.999])
-        'attention returns the same to every token (mean cosine similarity above 0.995) in layer 2'
-    """
+    """State in which layers attention returns the same to every token: such layers see a bag of tokens."""
     layers = [str(place) for place, value in enumerate(similarity, 1) if value > _SAME]
     if not layers:
         return None

@@ -50,12 +50,7 @@ class Separation(NamedTuple):
 def mean_log_probabilities(
     logits: Any,  # shape: (S, N, C) or (N, C)
 ) -> Array:  # shape: (N, C)
-    r"""Logarithm of the mean probability, :math:`\log \frac1S \sum_s p_s`, without underflow.
-
-    Example:
-        >>> mean_log_probabilities([[[2000.0, 0.0]]]).tolist()
-        [[0.0, -2000.0]]
-    """
+    r"""Logarithm of the mean probability, :math:`\log \frac1S \sum_s p_s`, without underflow."""
     values = log_softmax(as_logits(logits), axis=-1)
     return np.asarray(logsumexp(values, axis=0)) - np.log(len(values))
 
@@ -63,12 +58,7 @@ def mean_log_probabilities(
 def mean_probabilities(
     logits: Any,  # shape: (S, N, C) or (N, C)
 ) -> Array:  # shape: (N, C)
-    r"""Mean probability over the draws, :math:`\bar p = \frac1S \sum_s p_s`.
-
-    Example:
-        >>> mean_probabilities([[[0.0, 0.0]], [[1000.0, 0.0]]]).tolist()
-        [[0.75, 0.25]]
-    """
+    r"""Mean probability over the draws, :math:`\bar p = \frac1S \sum_s p_s`."""
     return np.exp(log_softmax(as_logits(logits), axis=-1)).mean(axis=0)
 
 
@@ -89,13 +79,6 @@ def uncertainty(
 
     The epistemic part is the mutual information between prediction and draw, computed as the mean divergence and not as
     a difference of entropies; rounding below zero is set to zero. With one draw it is zero.
-
-    Example:
-        Two draws that are certain of different classes: all uncertainty is epistemic.
-
-        >>> parts = uncertainty([[[1000.0, 0.0]], [[0.0, 1000.0]]])
-        >>> [round(float(part[0]), 4) for part in parts]
-        [0.6931, 0.0, 0.6931]
     """
     log_p, log_mean = log_softmax(as_logits(logits), axis=-1), mean_log_probabilities(logits)
     epistemic = (np.exp(log_p) * (log_p - log_mean)).sum(axis=-1).mean(axis=0)
@@ -126,12 +109,7 @@ def negative_log_likelihood(
     logits: Any,  # shape: (S, N, C) or (N, C)
     labels: Any,  # shape: (N,)
 ) -> float:
-    r"""Mean negative log-likelihood, :math:`-\frac1N \sum_i \log \bar p_i(y_i)`, in nats.
-
-    Example:
-        >>> round(negative_log_likelihood(np.log([[0.5, 0.5], [0.25, 0.75]]), [0, 1]), 4)
-        0.4904
-    """
+    r"""Mean negative log-likelihood, :math:`-\frac1N \sum_i \log \bar p_i(y_i)`, in nats."""
     return float(-label_log_probabilities(logits, labels).mean())
 
 
@@ -147,10 +125,6 @@ def matthews_correlation(
         predictions: predicted classes (N,).
         labels: classes (N,).
         batch_size: average over consecutive batches of this size, as KEP-SVGP's tables do.
-
-    Example:
-        >>> matthews_correlation([1, 1, 1, 1], [1, 1, 0, 1])
-        0.0
     """
     predictions, labels = as_array(predictions), as_array(labels)
     size = batch_size or len(labels)
@@ -184,10 +158,6 @@ def separation(
         positive: which samples are positive (N,).
         rule: FPR95 is the false positive rate at the first threshold that finds 95 % of the positives, or ("nearest")
             at the corner of the ROC curve nearest to that, above or below, as KEP-SVGP's tables do.
-
-    Example:
-        >>> separation([0.1, 0.4, 0.35, 0.8], [False, False, True, True])[::4]
-        (0.75, 0.5)
     """
     scores, positive = as_array(scores, single=True), as_array(positive).astype(bool)
     if positive.all() or not positive.any():

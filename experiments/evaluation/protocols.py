@@ -106,13 +106,7 @@ def calibration_bins(
     *,
     protocol: str = "pooled",
 ) -> list[tuple[float, ReliabilityBins]]:
-    """Bins of each batch over which a protocol averages, with the weight of the batch; the weights sum to one.
-
-    Example:
-        >>> [(weight, bins)] = calibration_bins([[2.0, 0.0], [0.0, 1.0]], [0, 0])
-        >>> bins.counts.sum().item()
-        2
-    """
+    """Bins of each batch over which a protocol averages, with the weight of the batch; the weights sum to one."""
     p = np.exp(predictive_log_probabilities(logits, protocol=protocol)).astype(rules(protocol).dtype)
     labels = as_labels(labels, *p.shape)
     if protocol == "cgpt":
@@ -144,12 +138,7 @@ def calibration_error(
     *,
     protocol: str = "pooled",
 ) -> CalibrationError:
-    """Expected and maximum calibration error, averaged over the protocol's batches.
-
-    Example:
-        >>> calibration_error([[1000.0, 0.0], [0.0, 1000.0]], [0, 0])
-        CalibrationError(ece=0.5, mce=0.5)
-    """
+    """Expected and maximum calibration error, averaged over the protocol's batches."""
     parts = calibration_bins(logits, labels, protocol=protocol)
     return CalibrationError(
         float(sum(weight * bins.expected_error for weight, bins in parts)),
@@ -163,18 +152,7 @@ def classification_report(
     *,
     protocol: str = "pooled",
 ) -> ClassificationReport:
-    """Score saved predictions by a protocol.
-
-    Args:
-        logits: of each draw, in the order in which they were predicted (some protocols average batches).
-        labels: classes.
-        protocol: one of ``pooled``, ``cgpt``, ``kep``, ``sgpa``.
-
-    Example:
-        >>> report = classification_report([[2.0, 0.0], [0.0, 1.0], [0.5, 0.0]], [0, 1, 1])
-        >>> round(report.accuracy, 3), round(report.nll, 3), round(report.aurc, 3)
-        (0.667, 0.471, 0.111)
-    """
+    """Score saved predictions by a protocol."""
     fixed = rules(protocol)
     log_p = predictive_log_probabilities(logits, protocol=protocol)
     labels = as_labels(labels, *log_p.shape)

@@ -86,12 +86,6 @@ class AuthorsCGPAttention(CGPAttention):
     r"""Exact latent attention with the regulariser of the authors' code, the sum of both processes' terms.
 
     .. math:: f_q = \text{the mean output}, \qquad f_k = K_k V, \qquad z_o \sim p(z_o \mid z_k)
-
-    Example:
-        >>> block = AuthorsCGPAttention(8, 2)
-        >>> y = block(torch.randn(3, 5, 8))
-        >>> [term.loss().shape for term in block.added_loss_terms()]
-        [torch.Size([])]
     """
 
     def __init__(self, embed_dim: int, num_heads: int, *, noise: float = 0.01) -> None:
@@ -117,14 +111,7 @@ class AuthorsCGPAttention(CGPAttention):
 
 
 class AuthorsSparseCGPAttention(SparseCGPAttention):
-    """Sparse latent attention, the subset-of-regressors form, with the regulariser of the authors' code.
-
-    Example:
-        >>> block = AuthorsSparseCGPAttention(8, 2, num_inducing=4)
-        >>> y = block(torch.randn(3, 5, 8))
-        >>> [term.loss().shape for term in block.added_loss_terms()]
-        [torch.Size([])]
-    """
+    """Sparse latent attention, the subset-of-regressors form, with the regulariser of the authors' code."""
 
     def __init__(self, embed_dim: int, num_heads: int, *, num_inducing: int = 16, noise: float = 0.01) -> None:
         super().__init__(

@@ -74,11 +74,7 @@ def build(
 def network(
     method: MethodConfig, *, model: ModelConfig, training: TrainingConfig, description: DataDescription
 ) -> nn.Module:
-    """Build a network: from images, or from `tokens` and `padding_mask`, to logits; augmentation is part of it.
-
-    Raises:
-        ValueError: if the attention does not know one of the options, or a size is missing.
-    """
+    """Build a network: from images, or from `tokens` and `padding_mask`, to logits; augmentation is part of it."""
     whole, transformer = _transformer(method, model, training, description)
     change = _CHANGES.get(method.kind)
     if change is not None:

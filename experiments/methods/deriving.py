@@ -123,11 +123,6 @@ def joined(members: Sequence[Predictions]) -> Predictions:
 
     Source:
         Lakshminarayanan et al. (2017), Simple and Scalable Predictive Uncertainty Estimation, equation (2).
-
-    Example:
-        >>> member = Predictions(np.zeros((10, 4, 3), np.float32), np.arange(4), None)
-        >>> joined([member] * 5).logits.shape
-        (50, 4, 3)
     """
     first = members[0]
     for member in members[1:]:

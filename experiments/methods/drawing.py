@@ -20,19 +20,6 @@ def drawing(model: nn.Module, num_samples: int, mode: str = "marginal") -> Itera
     """Draw from every stochastic block and layer of a model, for the time of a `with`.
 
     Its output is then `(S, *batch, C)`; that of a model without any, or of a single draw, is `(*batch, C)`.
-
-    Args:
-        model: lets leading dimensions through, and holds its layers in the order in which they run.
-        num_samples: number S of draws.
-        mode: "mean", "marginal" or "joint".
-
-    Example:
-        >>> import torch
-        >>> from experiments.methods.mean_field import mean_field
-        >>> model = mean_field(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))).eval()
-        >>> with drawing(model, 6):
-        ...     model(torch.zeros(5, 4)).shape
-        torch.Size([6, 5, 3])
     """
     check_sampling(mode, SAMPLING)
     with block_sampling(model, mode), draws(model, num_samples):

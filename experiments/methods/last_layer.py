@@ -79,12 +79,6 @@ def last_layer_laplace(
 
     Source:
         Kristiadi et al. (2020), Being Bayesian, Even Just a Bit, section 4; Ritter et al. (2018), equation (4).
-
-    Example:
-        >>> model = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 3))
-        >>> parts, labels = torch.randn(20, 4).split(10), torch.arange(20) % 3
-        >>> last_layer_laplace(model, parts, labels, prior_precision=1.0).draw_logits(parts, 6).shape
-        torch.Size([6, 20, 3])
     """
     from laplace import KronLaplace  # takes seconds to import
     from laplace.curvature import CurvlinopsGGN

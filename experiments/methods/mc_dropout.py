@@ -48,22 +48,8 @@ def mc_dropout_logits(
 
     The same seed and batches give the same draws, and fewer draws the first of more.
 
-    Args:
-        model: from inputs to logits; modes and the global generators are left as they were.
-        batches: of inputs.
-        num_samples: number S of draws.
-        seed: of the masks.
-
-    Returns:
-        Logits `(S, N, C)` float32, on the CPU.
-
     Source:
         Gal and Ghahramani (2016), Dropout as a Bayesian Approximation, equation (6).
-
-    Example:
-        >>> model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
-        >>> mc_dropout_logits(model, torch.zeros(5, 4).split(2), 6).shape
-        torch.Size([6, 5, 3])
     """
     parts = []
     with eval_mode(model), active_dropout(model), seeded(0, model_device(model)):

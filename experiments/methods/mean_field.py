@@ -32,11 +32,6 @@ class MeanFieldLinear(SamplingMixin, nn.Module):
     Source:
         Blundell et al. (2015), Weight Uncertainty in Neural Networks, section 3.2; Wen et al. (2018), Flipout,
         equation (4).
-
-    Example:
-        >>> layer = MeanFieldLinear(nn.Linear(4, 3))
-        >>> layer(torch.zeros(5, 4)).shape, layer.kl_divergence() > 0
-        (torch.Size([5, 3]), tensor(True))
     """
 
     def __init__(self, linear: nn.Linear, *, prior_deviation: float = 0.1, initial_deviation: float = 0.01) -> None:
@@ -97,11 +92,6 @@ def mean_field(model: Module, *, prior_deviation: float = 0.1, initial_deviation
     """Put a mean-field layer in the place of every linear layer, in place.
 
     Embeddings of symbols, positions and normalisations keep their weights. Options as for `MeanFieldLinear`.
-
-    Example:
-        >>> model = mean_field(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)))
-        >>> [type(module).__name__ for module in model]
-        ['MeanFieldLinear', 'ReLU', 'MeanFieldLinear']
     """
     if any(isinstance(module, nn.MultiheadAttention) for module in model.modules()):
         raise ValueError("model: expected linear layers that are called, got torch's MultiheadAttention")

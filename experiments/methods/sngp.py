@@ -36,10 +36,6 @@ class SpectralBound(nn.Module):
     Source:
         Liu et al. (2020), Simple and Principled Uncertainty Estimation, equation (10); Miyato et al. (2018),
         algorithm 1.
-
-    Example:
-        >>> SpectralBound(torch.eye(3), 0.5).eval()(torch.eye(3)).diagonal()
-        tensor([0.5000, 0.5000, 0.5000])
     """
 
     left: Tensor
@@ -81,17 +77,8 @@ class RandomFeatureHead(SamplingMixin, nn.Module):
     draw, and "mean" gives the logits whose softmax approximates the average over draws,
     :math:`m_c / \sqrt{1 + \pi \sigma_c^2 / 8}`.
 
-    Args:
-        in_features: width d of its inputs.
-        out_features: number C of classes.
-        num_features: number M of random features.
-
     Source:
         Liu et al. (2020), Simple and Principled Uncertainty Estimation, equations (7)-(9); Rahimi and Recht (2007).
-
-    Example:
-        >>> RandomFeatureHead(8, 3, num_features=16)(torch.zeros(5, 8)).shape
-        torch.Size([5, 3])
     """
 
     frequencies: Tensor
@@ -195,11 +182,6 @@ def sngp(
     Source:
         Liu et al. (2020), Simple and Principled Uncertainty Estimation with Deterministic Deep Learning via Distance
         Awareness, algorithm 1.
-
-    Example:
-        >>> model = sngp(nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 3)), num_features=16)
-        >>> type(model[-1]).__name__, model(torch.zeros(5, 4)).shape
-        ('RandomFeatureHead', torch.Size([5, 3]))
     """
     named = {name: layer for name, layer in model.named_modules() if isinstance(layer, nn.Linear) and name}
     if not named:
@@ -220,16 +202,6 @@ def fit_covariance(model: nn.Module, batches: Iterable[Any]) -> None:
     r"""Compute the Laplace covariance of an SNGP's output weights, in one pass over the training inputs.
 
     .. math:: \Sigma_c^{-1} = I + \sum_n p_{nc} (1 - p_{nc})\, \phi_n \phi_n^\top
-
-    Args:
-        model: what :func:`sngp` returned, trained; its head keeps the covariance.
-        batches: of training inputs.
-
-    Example:
-        >>> model = sngp(nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 3)), num_features=16)
-        >>> fit_covariance(model, torch.randn(20, 4).split(10))
-        >>> model[-1].stochastic
-        True
     """
     heads = [module for module in model.modules() if isinstance(module, RandomFeatureHead)]
     if len(heads) != 1:

@@ -95,12 +95,7 @@ class Statistic(NamedTuple):
         return cls(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else math.nan)
 
     def text(self, scale: float = 1.0, digits: int = 3) -> str:
-        """Mean ± standard deviation.
-
-        Example:
-            >>> Statistic(0.9666, 0.0123).text(100, 1), Statistic(float("nan"), float("nan")).text()
-            ('96.7 ± 1.2', '–')
-        """
+        """Mean ± standard deviation."""
         if math.isnan(self.mean):
             return "–"
         mean = f"{self.mean * scale:.{digits}f}".replace("-", "−")

@@ -36,15 +36,7 @@ def perform(
     """Do what is not done yet of a run, while no other process does.
 
     Killed at any moment and called again, it goes on where it was. On several processes only the first one writes.
-
-    Args:
-        config: of the run.
-        out: folder of all runs.
-        trainer: where to train.
-        wait: for another process that does this run, such as the last worker of a command that was killed.
-
-    Returns:
-        The run.
+    `wait` for another process that does this run, such as the last worker of a command that was killed.
     """
     check_name(config)
     _check_devices(trainer)

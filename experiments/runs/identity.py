@@ -43,12 +43,7 @@ def differences(there: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str
 
 
 def changes(config: RunConfig) -> list[str]:
-    """Name the values that the command line or a configuration over the row changed, in one sentence or none.
-
-    Example:
-        >>> changes(resolve(["cola/softmax"], ["training.epochs=3"]))
-        ['not as in the row: training.epochs 3 (50)']
-    """
+    """Name the values that the command line or a configuration over the row changed, in one sentence or none."""
     if not is_row(config.name):
         return []
     row, own = (_without(one.plain(), (*WORDS, *PLACES, *_READ_OFF)) for one in (_row(config.name), config))
@@ -58,13 +53,7 @@ def changes(config: RunConfig) -> list[str]:
 
 
 def check_name(config: RunConfig) -> None:
-    """Check that a run that is called after a row is trained on the row's data: tables go by the name.
-
-    Example:
-        >>> check_name(resolve(["cola/softmax"], ["data.name=imdb"]))  # doctest: +ELLIPSIS
-        Traceback (most recent call last):
-        ValueError: name: expected another one for a run on imdb, as --name imdb/softmax, got cola/softmax, ...
-    """
+    """Check that a run that is called after a row is trained on the row's data: tables go by the name."""
     if not is_row(config.name):
         return
     own, row = config.data.name, _row(config.name).data.name

@@ -54,13 +54,7 @@ def _hint(message: str, known: Sequence[str]) -> str:
 
 
 def expanded(arguments: Sequence[str]) -> list[str]:
-    """Replace what follows each `--config` by one composed configuration in front of all other values.
-
-    Example:
-        >>> found = expanded(["fit", "--config", "cola/softmax", "--seed", "1"])
-        >>> found[0], found[1][:9], found[2:]
-        ('fit', '--config=', ['--seed', '1'])
-    """
+    """Replace what follows each `--config` by one composed configuration in front of all other values."""
     configs, rest = split_off(arguments, lambda name: name == "config")
     values = composed([value for _, value in configs])
     return [*rest[:1], *([f"--config={json.dumps(values)}"] if configs else []), *rest[1:]]

@@ -20,12 +20,7 @@ _CLEAR = Path("/proc/self/clear_refs")  # Linux: "5" sets the peak to what is in
 
 
 def provenance() -> dict[str, Any]:
-    """Describe what makes a result: command, commit (with a mark if files differ from it), versions, and processor.
-
-    Example:
-        >>> sorted(provenance())
-        ['command', 'commit', 'machine', 'versions']
-    """
+    """Describe what makes a result: command, commit (with a mark if files differ from it), versions, and processor."""
     return {
         "command": " ".join(["python -m experiments", *sys.argv[1:]]),
         "commit": _commit(),
@@ -56,12 +51,7 @@ def forget_peak(device: torch.device) -> None:
 
 
 def peak_bytes(device: torch.device) -> int:
-    """Return the peak in bytes: of the GPU's tensors, or of the whole process, the libraries' code included.
-
-    Example:
-        >>> peak_bytes(torch.device("cpu")) > 2**20
-        True
-    """
+    """Return the peak in bytes: of the GPU's tensors, or of the whole process, the libraries' code included."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return _KILO * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -42,13 +42,7 @@ def merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
 
 
 def composed(configs: Sequence[str]) -> dict[str, Any]:
-    """Merge rows, what goes over rows ("reduced/cola"), and files of one's own, in their order.
-
-    Example:
-        >>> found = composed(["cifar10/sgpa-inducing-8", "reduced/cifar10"])
-        >>> found["name"], found["method"]["options"]["num_inducing"], found["training"]["share"]
-        ('cifar10/sgpa-inducing-8', 8, 0.02)
-    """
+    """Merge rows, what goes over rows ("reduced/cola"), and files of one's own, in their order."""
     values: dict[str, Any] = {}
     for config in configs:
         values = merged(values, _row(config) if is_row(config) else _file(config))
@@ -89,9 +83,6 @@ def is_row(name: str) -> bool:
 def derivation(method: str) -> tuple[str | None, str]:
     """Say how a method is derived from the runs of another, and from which.
 
-    Returns:
-        "ensemble" or "temperature", None if it is not derived; and the name of the other method.
-
     Example:
         >>> derivation("ensemble_kep_svgp"), derivation("kep_svgp"), derivation("temperature")
         (('ensemble', 'kep_svgp'), (None, 'kep_svgp'), (None, 'temperature'))
@@ -101,12 +92,7 @@ def derivation(method: str) -> tuple[str | None, str]:
 
 
 def label_of(method: str) -> str:
-    """Return the name of a method in tables and pictures.
-
-    Example:
-        >>> label_of("cgpt-alpha-0.7"), label_of("ensemble_temperature_sgpa"), label_of("mine")
-        ('CGPT, alpha 0.7', 'Ensemble of SGPA, temperature', 'mine')
-    """
+    """Return the name of a method in tables and pictures."""
     kind, base = derivation(method)
     if kind is not None:
         return _LABELS[kind].format(label_of(base))

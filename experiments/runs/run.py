@@ -31,11 +31,7 @@ _SPLIT = (
 
 
 class Run:
-    """A run in its folder, `<out>/<data>/<method>/seed-<n>`; nothing is read until it is asked for.
-
-    Args:
-        folder: of the run, whether it is there yet or not.
-    """
+    """A run in its folder, `<out>/<data>/<method>/seed-<n>`; nothing is read until it is asked for."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)

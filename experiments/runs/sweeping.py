@@ -29,27 +29,18 @@ class Sweep:
     """Does runs that are not done; one that fails leaves its traceback in its folder and lets the others go on.
 
     Each run has one thread: for small models two threads gain little on free cores, and lose much on busy ones.
-
-    Args:
-        out: folder of all runs.
-        trainer: where to train.
-        workers: number of processes; 1 runs in this one.
     """
 
     out: Path
     trainer: TrainerConfig
-    workers: int = 1
+    workers: int = 1  # processes; 1 runs in this one
 
     def __post_init__(self) -> None:
         if self.workers < 1:
             raise ValueError(f"workers: expected at least 1, got {self.workers}")
 
     def perform(self, configs: Sequence[RunConfig]) -> dict[str, str]:
-        """Do every run that is not done, and print a line for each.
-
-        Returns:
-            What went wrong, by the folder of the run.
-        """
+        """Do every run that is not done, a line for each; return what went wrong by the folder of the run."""
         waiting = {(config.name, config.seed): config for config in _unfinished(configs, self.out)}
         order = TopologicalSorter({key: waiting.keys() & config.needs() for key, config in waiting.items()})
         order.prepare()

@@ -8,17 +8,7 @@ __all__ = ["CropAndFlip"]
 
 
 class CropAndFlip(nn.Module):
-    """Pads each image with black, cuts out its old size at a random place, and mirrors every second one.
-
-    Args:
-        padding: pixels on each side.
-
-    Example:
-        >>> images = torch.rand(4, 3, 32, 32)
-        >>> layer = CropAndFlip(4)
-        >>> layer(images).shape, torch.equal(layer.eval()(images), images)
-        (torch.Size([4, 3, 32, 32]), True)
-    """
+    """Pads each image with black, cuts out its old size at a random place, and mirrors every second one."""
 
     def __init__(self, padding: int) -> None:
         super().__init__()

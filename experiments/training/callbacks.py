@@ -31,11 +31,7 @@ class SeedEveryStep(lightning.Callback):
 
 
 class History(lightning.Callback):
-    """One row per epoch: loss, validation scores, seconds of training; saved in the checkpoints.
-
-    Args:
-        lines: whether to print a line per epoch.
-    """
+    """One row per epoch: loss, validation scores, seconds of training; saved in the checkpoints."""
 
     def __init__(self, *, lines: bool) -> None:
         self.rows: list[dict[str, float]] = []

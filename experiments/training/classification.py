@@ -28,12 +28,6 @@ class ClassificationModule(lightning.LightningModule):
     The weights α of the log-density terms and β of the divergences rise linearly, as the method says. On several
     processes the gradients are those of one process on the joined batch, and the validation scores are those of the
     joined set.
-
-    Args:
-        model: from inputs to logits `(B, classes)`, or `(S, B, classes)` where it draws.
-        objective: what is minimised.
-        method: learning rate, weight decay, α, β.
-        training: epochs, draws of the validation.
     """
 
     def __init__(

@@ -43,12 +43,7 @@ def rate_schedule(
 
 
 def learning_rate_factor(step: int, total: int, *, warmup: int, end: float, schedule: str) -> float:
-    """Learning rate of a step over the largest one: rises linearly, then falls.
-
-    Example:
-        >>> [round(learning_rate_factor(t, 6, warmup=2, end=0.0, schedule="linear"), 2) for t in range(7)]
-        [0.5, 1.0, 1.0, 0.75, 0.5, 0.25, 0.0]
-    """
+    """Learning rate of a step over the largest one: rises linearly, then falls."""
     if step < warmup:
         return (step + 1) / warmup
     fallen = linear(step - warmup, total - warmup)
@@ -56,10 +51,5 @@ def learning_rate_factor(step: int, total: int, *, warmup: int, end: float, sche
 
 
 def linear(step: int, num_steps: int, start: float = 0.0, end: float = 1.0) -> float:
-    """Linear from start to end, then constant: CGPT's annealing of alpha, SGPA's of the divergence.
-
-    Example:
-        >>> [linear(t, 4, 0.5, 1.0) for t in (0, 2, 4, 9)]
-        [0.5, 0.75, 1.0, 1.0]
-    """
+    """Linear from start to end, then constant: CGPT's annealing of alpha, SGPA's of the divergence."""
     return start + (end - start) * (min(step / num_steps, 1.0) if num_steps > 0 else 1.0)

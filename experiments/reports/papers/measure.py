@@ -1,4 +1,4 @@
-"""Metrics of one run for one question, recomputed from its predictions, and how the run deviates from the paper."""
+"""Metrics of one run for one block, recomputed from its predictions, and how the run deviates from the paper."""
 
 import itertools
 import math
@@ -9,7 +9,7 @@ import numpy as np
 
 from experiments.evaluation import classification_report, detect
 from experiments.evaluation.diagnostics import collapse_of_runs
-from experiments.reports.papers.specification import Block, Question
+from experiments.reports.papers.specification import Block
 from experiments.runs import Run
 from experiments.runs.prediction import Predictions
 from experiments.runs.rows import derivation
@@ -41,30 +41,30 @@ class Measured(NamedTuple):
     shape: tuple[int, int] | None = None
 
 
-def measure(run: Run, question: Question, protocol: str) -> Measured:
-    """Answer a question about a complete run by a protocol."""
-    if question.kind == "cost":
+def measure(run: Run, block: Block, protocol: str) -> Measured:
+    """Answer the block of a block about a complete run by a protocol."""
+    if block.kind == "cost":
         return Measured(_cost(run))
-    if question.kind == "corrupted":
-        return _corrupted(run, question, protocol)
-    if question.kind == "ood":
-        return _ood(run, question, protocol)
-    if question.kind not in run.predicted:
+    if block.kind == "corrupted":
+        return _corrupted(run, block, protocol)
+    if block.kind == "ood":
+        return _ood(run, block, protocol)
+    if block.kind not in run.predicted:
         return Measured({})
-    found = run.predictions(question.kind)
+    found = run.predictions(block.kind)
     return Measured(_report(run, found, protocol) | _cost(run), shape=found.logits.shape[:2])
 
 
-def _corrupted(run: Run, question: Question, protocol: str) -> Measured:
+def _corrupted(run: Run, block: Block, protocol: str) -> Measured:
     found = _severities(run)
-    kinds = [kind for kind in question.members if kind in found]
+    kinds = [kind for kind in block.members if kind in found]
     if not kinds:
         return Measured({})
     # cgpt and sgpa join the severities of a kind, as in the official files.
     joined = protocol in ("cgpt", "sgpa")
     groups = [group for kind in kinds for group in ([found[kind]] if joined else [[level] for level in found[kind]])]
     severities = sorted({level for kind in kinds for level in map(_severity, found[kind])})
-    partial = [] if len(kinds) == len(question.members) else [f"{len(kinds)} of {len(question.members)} corruptions"]
+    partial = [] if len(kinds) == len(block.members) else [f"{len(kinds)} of {len(block.members)} corruptions"]
     if severities != [1, 2, 3, 4, 5]:
         partial.append(f"severities {', '.join(map(str, severities))} of 1 to 5")
     shape = run.predictions(found[kinds[0]][0]).logits.shape[:2]
@@ -92,9 +92,9 @@ def _joined(run: Run, names: Sequence[str]) -> Predictions:
     return Predictions(logits, np.concatenate([part.ids for part in parts]), labels)
 
 
-def _ood(run: Run, question: Question, protocol: str) -> Measured:
-    names = [name for name in question.members if f"ood-{name}" in run.predicted]
-    matching = any(detector.startswith("KLMatching") for detector in question.detectors)
+def _ood(run: Run, block: Block, protocol: str) -> Measured:
+    names = [name for name in block.members if f"ood-{name}" in run.predicted]
+    matching = any(detector.startswith("KLMatching") for detector in block.detectors)
     if not names or not {"test", *(["validation"] if matching else [])} <= set(run.predicted):
         return Measured({})
     test = run.predictions("test")
@@ -102,9 +102,9 @@ def _ood(run: Run, question: Question, protocol: str) -> Measured:
     validation = None if seen is None else (seen.logits, seen.labels)
     reports = [
         detect(detector, test.logits, run.predictions(f"ood-{name}").logits, validation=validation, protocol=protocol)
-        for detector, name in itertools.product(question.detectors, names)
+        for detector, name in itertools.product(block.detectors, names)
     ]
-    partial = (f"mean over {', '.join(names)} only",) if len(names) < len(question.members) else ()
+    partial = (f"mean over {', '.join(names)} only",) if len(names) < len(block.members) else ()
     # KEP-SVGP's AUPR counts the in-distribution images as positive.
     numbers = [report._asdict() | {"aupr": report.aupr_in} for report in reports]
     return Measured(_mean(numbers), partial, test.logits.shape[:2])
@@ -128,7 +128,7 @@ def _cost(run: Run) -> Numbers:
 
 def deviations(block: Block, run: Run, measured: Measured) -> Iterator[str]:
     """Yield everything in which the run behind a number deviates from the paper."""
-    kind, config = block.question.kind, run.config.plain()
+    kind, config = block.kind, run.config.plain()
     yield from run.deviations
     # Settings of CoLA differ in their split, which is named below.
     if run.setting != block.folders[0] and block.folders[0] not in _SPLITS:
@@ -139,7 +139,7 @@ def deviations(block: Block, run: Run, measured: Measured) -> Iterator[str]:
     ):
         yield "generated corruptions, not the published files"
     if kind == "ood":
-        said = {name: run.sources.get(f"ood-{name}") for name in block.question.members}
+        said = {name: run.sources.get(f"ood-{name}") for name in block.members}
         yield from (f"{name}: {words}" for name, words in said.items() if words)
     expected, split = _SPLITS.get(block.folders[0]), _nested(config, "data", "split")
     if expected is not None and split not in (None, expected):

@@ -1,27 +1,16 @@
-"""What a table of a paper asks of our runs, and what methods, metrics and corruptions are called in tables."""
+"""What a table of a paper asks of our runs (`tables.yaml`), and what metrics and methods are called in tables."""
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 from experiments.configuration import Protocol
 from experiments.data import corruption
+from experiments.storage import read_yaml
 
-__all__ = [
-    "CALIBRATION",
-    "CATEGORIES",
-    "METRICS",
-    "ORDER",
-    "STANDARD_KINDS",
-    "Block",
-    "Metric",
-    "Paper",
-    "Question",
-    "TableSpec",
-    "by_category",
-    "cost",
-    "only",
-]
+__all__ = ["CATEGORIES", "METRICS", "ORDER", "STANDARD_KINDS", "TABLES", "Block", "Metric", "Paper", "TableSpec"]
 
 
 class Metric(NamedTuple):
@@ -50,7 +39,6 @@ METRICS: Mapping[str, Metric] = {
     "seconds_per_epoch": Metric("Seconds an epoch", "low", 1.0, 2),
     "peak_memory": Metric("Peak memory", "low", 1.0, 2, "GiB"),
 }
-CALIBRATION = ("accuracy", "nll", "mce", "ece")
 
 ORDER = (
     *("softmax", "temperature", "mc_dropout", "kfllla", "mfvi", "sngp", "kernel_symmetric", "kernel_asymmetric"),
@@ -65,16 +53,8 @@ STANDARD_KINDS: tuple[str, ...] = tuple(kind for kind in corruption.CORRUPTIONS 
 """The 15 that are not extras."""
 
 
-@dataclass(frozen=True)
-class Paper:
-    """A paper, and what any comparison with it must know.
-
-    Args:
-        key: in `reported.csv`.
-        protocol: how it computes its metrics; the names of its tables begin with it.
-        title: of the paper.
-        remarks: under every table.
-    """
+class Paper(NamedTuple):
+    """A paper: its key in `reported.csv`, its protocol, with which the names of its tables begin, and its remarks."""
 
     key: str
     protocol: Protocol
@@ -83,42 +63,20 @@ class Paper:
 
 
 @dataclass(frozen=True)
-class Question:
-    """What is measured of a run.
-
-    Args:
-        kind: on which predictions, or (cost) in its record.
-        members: kinds of corruption or OOD sets, whose mean is reported.
-        detectors: of OOD inputs, whose mean is reported.
-    """
-
-    kind: Literal["test", "out-of-domain", "corrupted", "ood", "cost"] = "test"
-    members: tuple[str, ...] = ()
-    detectors: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class Block:
-    """The rows of a table that share a data set and a question.
+    """The rows of a table that share a data set and a question; `tables.yaml` explains the fields.
 
-    Args:
-        dataset: as in `reported.csv`.
-        folders: data folders of runs: the paper's setting first, then what replaces it where it has no run.
-        methods: folders of runs by the names that the paper prints.
-        metrics: columns of the paper.
-        question: what is measured.
-        shift: as in `reported.csv`.
-        detector: as in `reported.csv`.
-        label: of the detector in our table, where it needs another.
-        samples: number of test samples of the paper, where known.
-        others: whether methods that only we have are shown too.
+    `kind` says on which predictions of a run, or (cost) in its record; the mean over `members` and `detectors` is
+    reported. Blocks with `others` also show methods that only we have.
     """
 
     dataset: str
     folders: tuple[str, ...]
     methods: Mapping[str, str]
     metrics: tuple[str, ...]
-    question: Question = Question()
+    kind: Literal["test", "out-of-domain", "corrupted", "ood", "cost"] = "test"
+    members: tuple[str, ...] = ()
+    detectors: tuple[str, ...] = ()
     shift: str = ""
     detector: str = ""
     label: str = ""
@@ -133,23 +91,14 @@ class Block:
         return " · ".join(part for part in (self.dataset, shift, self.label or self.detector) if part)
 
 
-@dataclass(frozen=True)
-class TableSpec:
-    """A table of a paper, or the numbers behind one of its figures.
-
-    Args:
-        paper: that has it.
-        number: as printed: "II", or "figure-II".
-        title: what it shows.
-        blocks: its rows.
-        notes: what is inferred or doubtful, or deviates from the paper in every run.
-    """
+class TableSpec(NamedTuple):
+    """A table of a paper, or the numbers behind one of its figures; `number` is as printed: "II", "figure-II"."""
 
     paper: Paper
     number: str
     title: str
     blocks: tuple[Block, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...]
 
     @property
     def name(self) -> str:
@@ -157,21 +106,26 @@ class TableSpec:
         return f"{self.paper.protocol}-{self.number}"
 
 
-def only(methods: Mapping[str, str], *names: str) -> dict[str, str]:
-    """Return some of the methods, in the order of the names."""
-    return {name: methods[name] for name in names}
+def _specified() -> Iterator[TableSpec]:
+    for entry in read_yaml(Path(__file__).with_name("tables.yaml"))["papers"]:
+        paper = Paper(entry["key"], entry["protocol"], entry["title"], tuple(entry["remarks"]))
+        for table in entry["tables"]:
+            blocks = tuple(block for values in table["blocks"] for block in _blocks(values))
+            yield TableSpec(paper, str(table["number"]), table["title"], blocks, tuple(table.get("notes", ())))
 
 
-def by_category(dataset: str, folder: str, methods: Mapping[str, str], *, others: bool = True) -> tuple[Block, ...]:
-    """Return a block for each category of corruption, and one for the mean over all 19 kinds."""
-    groups = dict(CATEGORIES) | {"Avg": tuple(kind for kinds in CATEGORIES.values() for kind in kinds)}
-    options = {"samples": 10_000, "others": others}
-    return tuple(
-        Block(dataset, (folder,), methods, CALIBRATION, Question("corrupted", kinds), shift, **options)
-        for shift, kinds in groups.items()
-    )
+def _blocks(values: Mapping[str, Any]) -> Iterator[Block]:
+    """Make a block, or one for each category of corruption and one for their mean."""
+    block = Block(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+    if values.get("members") == "standard":
+        yield dataclasses.replace(block, members=STANDARD_KINDS)
+    elif values.get("members") == "categories":
+        for shift, kinds in CATEGORIES.items():
+            yield dataclasses.replace(block, shift=shift, members=kinds)
+        every = tuple(kind for kinds in CATEGORIES.values() for kind in kinds)
+        yield dataclasses.replace(block, shift="Avg", members=every)
+    else:
+        yield block
 
 
-def cost(methods: Mapping[str, str]) -> Block:
-    """Return rows of time and memory on CIFAR-10."""
-    return Block("CIFAR-10", ("cifar10",), methods, ("seconds_per_epoch", "peak_memory"), Question("cost"))
+TABLES: Mapping[str, TableSpec] = {spec.name: spec for spec in _specified()}

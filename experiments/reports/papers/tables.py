@@ -4,7 +4,6 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Literal, get_args
 
 from rich.console import Group, RenderableType
@@ -12,20 +11,16 @@ from rich.text import Text
 
 from experiments.configuration import Protocol
 from experiments.evaluation import PROTOCOLS
-from experiments.reports.papers import cgpt, kep, sgpa
-from experiments.reports.papers.specification import METRICS, TableSpec
+from experiments.reports.papers.specification import METRICS, TABLES, TableSpec
 from experiments.reports.papers.tidy import Row, reported, rows
 from experiments.reports.scores import Statistic, best
 from experiments.reports.tables import Cell, Fitted, Grid, as_markdown, console_of_width, write_csv
 from experiments.runs import find_runs
 from experiments.storage import write_text
 
-__all__ = ["TABLES", "find_tables", "table", "table_rows"]
+__all__ = ["find_tables", "table", "table_rows"]
 
 Format = Literal["terminal", "markdown", "csv"]
-TABLES: Mapping[str, TableSpec] = MappingProxyType(
-    {spec.name: spec for spec in (*cgpt.TABLES, *kep.TABLES, *sgpa.TABLES)}
-)
 _NOTHING = "–"
 _LEGEND = (
     "Printed by the paper above ours; mean ± standard deviation over seeds; bold: best of ours. Numbers in the last "
@@ -34,12 +29,7 @@ _LEGEND = (
 
 
 def find_tables(name: str) -> list[TableSpec]:
-    """Return the table of that name, the tables of that paper, or all; case does not matter.
-
-    Example:
-        >>> [spec.number for spec in find_tables("CGPT-ii")]
-        ['II']
-    """
+    """Return the table of that name, the tables of that paper, or all; case does not matter."""
     asked = name.lower()
     exact = [spec for key, spec in TABLES.items() if key.lower() == asked]
     found = exact or [spec for key, spec in TABLES.items() if asked in ("all", key.partition("-")[0])]
@@ -49,13 +39,7 @@ def find_tables(name: str) -> list[TableSpec]:
 
 
 def table_rows(name: str, *, runs: Path, protocol: Protocol | None = None) -> dict[str, list[Row]]:
-    """Measure tables: the tidy rows behind `table` by the name of the table, for use in Python.
-
-    Args:
-        name: of a table, "cgpt", "kep", "sgpa", or "all".
-        runs: folder of runs.
-        protocol: how our numbers are computed; without, as the paper's.
-    """
+    """Measure tables: the tidy rows behind `table` by the name of the table, for use in Python."""
     if protocol is not None and protocol not in PROTOCOLS:
         raise ValueError(f"protocol: expected one of {', '.join(PROTOCOLS)}, got {protocol!r}")
     specs, found = find_tables(name), find_runs([runs])

@@ -58,13 +58,7 @@ class Row(NamedTuple):
 
 
 def reported(paper: str, number: str) -> tuple[Reported, ...]:
-    """Return the printed numbers of a table in the order of the page; none for a figure or for slides.
-
-    Example:
-        >>> first = reported("cgpt", "I")[0]
-        >>> first.method, first.metric, round(first.mean, 5), round(first.sd, 5), first.scale
-        ('SGPA', 'mcc', 0.28826, 0.00982, 100.0)
-    """
+    """Return the printed numbers of a table in the order of the page; none for a figure or for slides."""
     return tuple(one for one in _all_reported() if (one.paper, one.table) == (paper, number))
 
 
@@ -100,7 +94,7 @@ def _block_rows(spec: TableSpec, block: Block, runs: Sequence[Run], protocol: st
         method: [_answered(block, run, protocol) for run in _of_method(block, method, runs)]
         for method in _methods(block, runs)
     }
-    if block.question.kind == "cost":  # what is derived from another run took no training of its own
+    if block.kind == "cost":  # what is derived from another run took no training of its own
         asked = set(block.methods.values())
         measured = {
             name: found for name, found in measured.items() if name in asked or any(one.numbers for one, _ in found)
@@ -114,7 +108,7 @@ def _block_rows(spec: TableSpec, block: Block, runs: Sequence[Run], protocol: st
 
 def _answered(block: Block, run: Run, protocol: str) -> tuple[Measured, tuple[str, ...]]:
     """The numbers of a run, and how it deviates from the paper."""
-    found = measure(run, block.question, protocol)
+    found = measure(run, block, protocol)
     return found, tuple(deviations(block, run, found)) if found.numbers else ()
 
 

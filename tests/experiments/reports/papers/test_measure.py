@@ -8,14 +8,20 @@ from sklearn.metrics import roc_auc_score
 
 from experiments.evaluation import PROTOCOLS, classification_report, detect
 from experiments.reports.papers.measure import measure
-from experiments.reports.papers.specification import Question
+from experiments.reports.papers.specification import Block
 from tests.experiments.reports.saved import confident, find_runs, random_logits, write_run
 
-TEST = Question("test")
+
+def asked(kind, members=(), detectors=()):
+    """A block of one question."""
+    return Block("CIFAR-10", ("cifar10",), {}, (), kind, members, detectors)
 
 
-def measured(root, question, protocol="pooled", place=0):
-    return measure(find_runs([root])[place], question, protocol)
+TEST = asked("test")
+
+
+def measured(root, block, protocol="pooled", place=0):
+    return measure(find_runs([root])[place], block, protocol)
 
 
 def rightly(samples, share):
@@ -29,8 +35,8 @@ def test_numbers_of_a_test_set_are_those_of_its_predictions(tmp_path, protocol):
     write_run(tmp_path, "cifar10", "cgpt", sets={"test": (logits, labels), "out-of-domain": rightly(10, 0.3)})
     expected = classification_report(logits, labels, protocol=protocol)._asdict()
     assert measured(tmp_path, TEST, protocol).numbers == expected
-    assert measured(tmp_path, Question("out-of-domain")).numbers["accuracy"] == pytest.approx(0.3)
-    assert measured(tmp_path, Question("corrupted", ("snow",))) == ({}, (), None)
+    assert measured(tmp_path, asked("out-of-domain")).numbers["accuracy"] == pytest.approx(0.3)
+    assert measured(tmp_path, asked("corrupted", ("snow",))) == ({}, (), None)
 
 
 def test_corruptions_are_averaged_over_kinds_by_hand(tmp_path):
@@ -42,14 +48,14 @@ def test_corruptions_are_averaged_over_kinds_by_hand(tmp_path):
     }
     sets |= {f"corrupted-rain-{severity}": rightly(10, 0.5) for severity in range(1, 6)}
     write_run(tmp_path, "cifar10", "cgpt", sets=sets)
-    question = Question("corrupted", ("fog", "snow", "frost"))
+    question = asked("corrupted", ("fog", "snow", "frost"))
     apart, joined = (measured(tmp_path, question, protocol) for protocol in ("kep", "cgpt"))
     assert apart.numbers["accuracy"] == pytest.approx((1.0 + 0.5 + 0.2) / 3)
     assert joined.numbers["accuracy"] == pytest.approx(((20 + 20) / 60 + 0.2) / 2)
     assert measured(tmp_path, question, "pooled").numbers["accuracy"] == apart.numbers["accuracy"]
     assert measured(tmp_path, question, "sgpa").numbers["accuracy"] == joined.numbers["accuracy"]
     assert apart.partial == ("2 of 3 corruptions", "severities 1, 3 of 1 to 5")
-    whole = measured(tmp_path, Question("corrupted", ("rain",)))
+    whole = measured(tmp_path, asked("corrupted", ("rain",)))
     assert (whole.partial, whole.shape) == ((), (1, 10))
 
 
@@ -59,12 +65,12 @@ def test_ood_sets_are_averaged_over_sets_and_detectors(tmp_path):
     sets = {"test": test, "validation": random_logits(seed=9, signal=4.0)}
     sets |= {f"ood-{name}": (logits, None) for name, logits in strange.items()}
     write_run(tmp_path, "cifar10", "cgpt", sets=sets)
-    found = measured(tmp_path, Question("ood", ("textures", "svhn", "lsun"), ("Entropy", "Energy")))
+    found = measured(tmp_path, asked("ood", ("textures", "svhn", "lsun"), ("Entropy", "Energy")))
     expected = [detect(name, test[0], logits) for name in ("Entropy", "Energy") for logits in strange.values()]
     assert found.numbers["auroc"] == pytest.approx(np.mean([report.auroc for report in expected]))
     assert found.numbers["aupr"] == found.numbers["aupr_in"] != found.numbers["aupr_out"]
     assert found.partial == ("mean over textures, svhn only",)
-    found = measured(tmp_path, Question("ood", ("svhn",), ("MaxSoftmax",)), "kep")
+    found = measured(tmp_path, asked("ood", ("svhn",), ("MaxSoftmax",)), "kep")
     means = [logits.astype(float).mean(0) for logits in (test[0], strange["svhn"])]
     confidence = [np.exp(m - np.logaddexp.reduce(m, axis=-1, keepdims=True)).max(-1) for m in means]
     positive = np.repeat([1, 0], [len(c) for c in confidence])
@@ -72,7 +78,7 @@ def test_ood_sets_are_averaged_over_sets_and_detectors(tmp_path):
 
 
 def test_kl_matching_needs_validation_predictions_and_templates(tmp_path):
-    question = Question("ood", ("svhn",), ("KLMatching-predicted",))
+    question = asked("ood", ("svhn",), ("KLMatching-predicted",))
     sets = {"test": random_logits(), "ood-svhn": (random_logits(seed=1)[0], None)}
     write_run(tmp_path, "cifar10", "without", sets=sets)
     assert measured(tmp_path, question) == ({}, (), None)
@@ -83,9 +89,9 @@ def test_kl_matching_needs_validation_predictions_and_templates(tmp_path):
 
 def test_cost_is_read_from_the_record_and_labels_must_be_there(tmp_path):
     write_run(tmp_path, "cifar10", "sgpa", record={"seconds_per_epoch": 12.5, "peak_memory_bytes": 3 * 2**30})
-    assert measured(tmp_path, Question("cost")).numbers == {"seconds_per_epoch": 12.5, "peak_memory": 3.0}
+    assert measured(tmp_path, asked("cost")).numbers == {"seconds_per_epoch": 12.5, "peak_memory": 3.0}
     sets = {"test": (random_logits()[0], None)}
     write_run(tmp_path, "cifar100", "sgpa", record={"seconds_per_epoch": None}, sets=sets)
-    assert measured(tmp_path, Question("cost"), place=1).numbers == {}
+    assert measured(tmp_path, asked("cost"), place=1).numbers == {}
     with pytest.raises(ValueError, match="seed-0: expected labels"):
         measured(tmp_path, TEST, place=1)

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from experiments.reports.papers.specification import CATEGORIES, METRICS, STANDARD_KINDS
-from experiments.reports.papers.tables import TABLES, find_tables
+from experiments.reports.papers.specification import CATEGORIES, METRICS, STANDARD_KINDS, TABLES
+from experiments.reports.papers.tables import find_tables
 from experiments.reports.papers.tidy import REPORTED, reported, rows
 
 SIZES = {
