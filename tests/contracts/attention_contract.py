@@ -27,7 +27,7 @@ class AttentionContract:
 
     def make(self, embed_dim: int = EMBED_DIM, num_heads: int = NUM_HEADS, **options) -> Attention:
         """A fresh block."""
-        return self.attention(embed_dim, num_heads, **options)
+        return type(self).attention(embed_dim, num_heads, **options)  # of the class: partial is to become a method
 
     def block(self, **options) -> Attention:
         """A fresh block in float64, where rounding cannot hide a mistake."""
