@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -121,6 +121,10 @@ class ConvertedHeads(StochasticHeads):
         """Take inducing inputs ``(h, m, s)`` in units of the lengthscale."""
         own = self.log_lengthscale
         self.inducing = nn.Parameter((points * own.exp()[:, None, None].to(points.dtype)).to(own.dtype))
+
+    def project(self, function: Callable[..., Tensor], *tokens: Any) -> Tensor:
+        """What a host's function makes of tokens before it attends: :class:`cgp.model.twin.SharedPrefix` keeps it."""
+        return function(*tokens)
 
     def points(self, inputs: HostAttention) -> tuple[Tensor, Tensor]:
         """Queries and keys ``(*batch, h, N, s)`` in units of the lengthscale, in float32 at least."""

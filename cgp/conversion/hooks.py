@@ -95,15 +95,17 @@ class _Intercept(TorchFunctionMode):
 
     def __init__(self, heads: ConvertedHeads, is_self: bool) -> None:
         super().__init__()
-        self.heads, self.is_self, self.calls = heads, is_self, 0
+        self.heads, self.is_self, self.is_multihead, self.calls = heads, is_self, False, 0
         self.by_hand = HandAttention(self._attend)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is _MULTIHEAD:
-            self.is_self = args[0] is args[1]
+            self.is_self, self.is_multihead = args[0] is args[1], True
             with self:
                 return _INSIDE_MULTIHEAD(*args, **kwargs)
+        if func is F.linear and self.is_multihead and not self.calls:
+            return self.heads.project(_linear, *args)
         if func is not F.scaled_dot_product_attention:
             compiling = torch.compiler.is_compiling()  # a compiler cannot follow tensors
             return func(*args, **kwargs) if compiling else self.by_hand(func, args, kwargs)
@@ -114,6 +116,13 @@ class _Intercept(TorchFunctionMode):
     def _attend(self, inputs: HostAttention) -> Tensor:
         self.calls += 1
         return _attend(self.heads, inputs._replace(is_self=self.is_self))
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """As ``F.linear``, which copies sequences that were transposed to come first and adds the bias apart."""
+    if x.dim() == 3 and x.transpose(0, 1).is_contiguous():
+        return F.linear(x.transpose(0, 1), weight, bias).transpose(0, 1)
+    return F.linear(x, weight, bias)
 
 
 def _attend(heads: ConvertedHeads, inputs: HostAttention) -> Tensor:

@@ -145,21 +145,20 @@ class SharedPrefix:
         return result
 
     def _replay(self, recorder: _Recorder) -> None:
-        outputs: dict[nn.Module, list[Any]] = {}
+        outputs: dict[tuple[Any, str], list[Any]] = {}
         for call in recorder.finished:
-            outputs.setdefault(call.module, []).append(call.output)
-        for module, kept in outputs.items():
-            replay = _Replay(module.forward, kept)
-            assert self._queues is not None
-            self._queues.append(replay)
-            _override(module, "forward", replay)
-        if len(recorder.seen) == 1:  # a shared block attends to something else the second time
-            self.first, (tokens,) = recorder.first, recorder.seen
-            if hasattr(self.first, "project"):
-                _override(self.first, "project", lambda *args, **options: tokens)
+            outputs.setdefault((call.module, "forward"), []).append(call.output)
+        if recorder.attended == 1:  # a shared block attends to something else the second time
+            self.first = recorder.first
+            outputs[self.first, "project"] = recorder.projected
             if hasattr(self.first, "gaussian"):
                 self.posterior = KeptPosterior(self.first.gaussian, recorder.posterior)
                 _override(self.first, "gaussian", self.posterior)
+        self._queues = []
+        for (module, name), kept in outputs.items():
+            if kept:
+                self._queues.append(_Replay(getattr(module, name), kept))
+                _override(module, name, self._queues[-1])
 
 
 class _Call:
@@ -182,7 +181,8 @@ class _Recorder:
         self.open: list[list[_Call]] = [[]]  # the finished calls inside each call that is under way
         self.finished: list[_Call] = []
         self.first: nn.Module | None = None
-        self.seen: list[Any] = []  # what the first block attends to, one per call
+        self.attended = 0  # calls of the first block
+        self.projected: list[Any] = []  # what it attends to, as far as the block has it projected
         self.posterior: Any = None  # of the first block, if the run asked for it
 
     @contextmanager
@@ -216,8 +216,10 @@ class _Recorder:
     def _attend(self, block: Any, name: str, method: Callable[..., Any], *args: Any, **options: Any) -> Any:
         self._start(block)
         result = method(*args, **options)
-        if block is self.first and (name == "project" or not hasattr(block, "project")):
-            self.seen.append(result)
+        if block is self.first and name == "project":
+            self.projected.append(result)
+        elif block is self.first:
+            self.attended += 1
         return result
 
     def _condition(self, block: Any, _: str, gaussian: Callable[..., Any], tokens: Any) -> Any:
@@ -233,17 +235,17 @@ class _Recorder:
 
 
 class _Replay:
-    """A module's ``forward`` that returns what was kept, as often as it was called before the first block."""
+    """A module's method that returns what was kept, as often as it was called before the first block attended."""
 
-    def __init__(self, forward: Callable[..., Any], kept: list[Any]) -> None:
-        self.forward, self.kept = forward, kept
+    def __init__(self, method: Callable[..., Any], kept: list[Any]) -> None:
+        self.method, self.kept = method, kept
         self.left: deque[Any] = deque()
 
     def restart(self) -> None:
         self.left = deque(self.kept)
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        return self.left.popleft() if self.left else self.forward(*args, **options)
+        return self.left.popleft() if self.left else self.method(*args, **options)
 
 
 class KeptPosterior:
