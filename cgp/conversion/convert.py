@@ -16,9 +16,9 @@ from .heads import ConvertedHeads
 from .hooks import attach
 from .sites import Site, attention_sites
 
-__all__ = ["METHODS", "chosen_sites", "convert", "leave_nested_tensors", "put_heads"]
+__all__ = ["convert", "put_heads"]
 
-METHODS = ("cgp", "sparse_cgp")
+_METHODS = ("cgp", "sparse_cgp")
 
 
 def convert(
@@ -74,24 +74,33 @@ def convert(
     """
     _check(method, num_inducing, inputs)
     copy = twin(model)
-    chosen = chosen_sites(copy, layers, strict=strict)
+    scales: dict[str, Any] = {"amplitude": amplitude, "noise": noise, "lengthscale": lengthscale}
     size = (num_inducing or 16) if method == "sparse_cgp" else None
-    heads = [
-        ConvertedHeads(site.num_heads, amplitude=amplitude, noise=noise, lengthscale=lengthscale, num_inducing=size)
-        for site in chosen
-    ]
-    for site, own in zip(chosen, heads, strict=True):
-        put_heads(site, own)
-    leave_nested_tensors(copy)
+    sites = _chosen(attention_sites(copy), layers, strict=strict, model=type(model).__name__)
+    heads = [ConvertedHeads(site.num_heads, **scales, num_inducing=size) for site in sites]
+    put_heads(copy, sites, heads)
     set_logit_temperature(copy, logit_temperature(model))
     if size is not None:
         initialize_inducing(copy, inputs, heads)
     return copy
 
 
+def put_heads(model: nn.Module, sites: Sequence[Site], heads: Sequence[ConvertedHeads]) -> None:
+    """Convert attention layers of a model in place; the heads come to their devices and modes."""
+    for site, own in zip(sites, heads, strict=True):
+        parameter = next(site.module.parameters(), torch.zeros(()))
+        dtype = parameter.dtype if parameter.dtype == torch.float64 else torch.float32
+        own.path = site.path or type(site.module).__name__
+        own.layer.fill_(site.number)
+        attach(site.module, own.to(parameter.device, dtype).train(site.module.training))
+    for module in model.modules():
+        if isinstance(module, nn.TransformerEncoder) and any(isinstance(m, ConvertedHeads) for m in module.modules()):
+            module.use_nested_tensor = False  # only the fused path understands nested tensors
+
+
 def _check(method: str, num_inducing: int | None, inputs: Any) -> None:
-    if method not in METHODS:
-        raise ValueError(f"method: expected one of {METHODS}, got {method!r}")
+    if method not in _METHODS:
+        raise ValueError(f"method: expected one of {_METHODS}, got {method!r}")
     if method == "cgp" and num_inducing is not None:
         raise ValueError(f"num_inducing: expected None for 'cgp', which has no inducing inputs, got {num_inducing}")
     if num_inducing is not None and num_inducing < 1:
@@ -100,20 +109,18 @@ def _check(method: str, num_inducing: int | None, inputs: Any) -> None:
         raise ValueError("inputs: expected a batch from which 'sparse_cgp' chooses its inducing inputs, got None")
 
 
-def chosen_sites(model: nn.Module, layers: str | Sequence[int], *, strict: bool) -> list[Site]:
-    """The attention layers of a model that are to be converted; fails with the list of those that cannot be."""
-    sites = attention_sites(model)
+def _chosen(sites: list[Site], layers: str | Sequence[int], *, strict: bool, model: str) -> list[Site]:
+    """The sites that are to be converted; fails with the list of those that cannot be."""
     asked = [sites[index] for index in _indices(layers, len(sites))]
     able = [site for site in asked if site.state == "softmax"]
     if strict and len(able) < len(asked):
-        unable = (site for site in asked if site not in able)
-        left = "\n".join(f"  {site.path or 'the model'} ({_kind(site)}): {site.reason}" for site in unable)
+        left = [f"  {s.path or 'the model'} ({type(s.module).__name__}): {s.reason}" for s in asked if s not in able]
         raise ValueError(
-            f"layers: expected attention that can be converted, got {len(asked) - len(able)} of {len(asked)} that "
-            f"cannot (strict=False leaves them as they are):\n{left}"
+            f"layers: expected attention that can be converted, got {len(left)} of {len(asked)} that cannot "
+            "(strict=False leaves them as they are):\n" + "\n".join(left)
         )
     if not able:
-        raise ValueError(f"model: expected attention that can be converted, got none in {type(model).__name__}")
+        raise ValueError(f"model: expected attention that can be converted, got none in {model}")
     return able
 
 
@@ -126,23 +133,3 @@ def _indices(layers: str | Sequence[int], count: int) -> list[int]:
     if not chosen or not 0 <= chosen[0] <= chosen[-1] < count:
         raise ValueError(f"layers: expected indices of the model's {count} attention layers, got {layers!r}")
     return chosen
-
-
-def put_heads(site: Site, heads: ConvertedHeads) -> None:
-    """Convert one attention layer in place; the heads come to its device and mode."""
-    parameter = next(site.module.parameters(), torch.zeros(()))
-    dtype = parameter.dtype if parameter.dtype == torch.float64 else torch.float32
-    heads.path = site.path or type(site.module).__name__
-    heads.layer.fill_(site.number)
-    attach(site.module, heads.to(parameter.device, dtype).train(site.module.training))
-
-
-def leave_nested_tensors(model: nn.Module) -> None:
-    """Keep nested tensors, which only the fused path understands, out of encoders with converted layers."""
-    for module in model.modules():
-        if isinstance(module, nn.TransformerEncoder) and any(s.state == "converted" for s in attention_sites(module)):
-            module.use_nested_tensor = False
-
-
-def _kind(site: Site) -> str:
-    return f"{type(site.module).__module__}.{type(site.module).__qualname__}"

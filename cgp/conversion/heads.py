@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from cgp.attention import StochasticHeads
-from cgp.attention.inputs import full_precision
 from cgp.functional.gaussians import Gaussian, MarginalGaussian
 from cgp.functional.kernels import squared_exponential
 from cgp.functional.linalg import cholesky, inverse_factor
@@ -25,7 +24,7 @@ from cgp.functional.visible import (
     sparse_variance,
 )
 
-__all__ = ["ConvertedHeads", "HostAttention", "query_padding"]
+__all__ = ["ConvertedHeads", "HostAttention"]
 
 _MIN_NOISE = 1e-6
 
@@ -50,6 +49,14 @@ class HostAttention(NamedTuple):
     is_causal: bool = False
     scale: float | Tensor | None = None
     is_self: bool = True
+
+    def read_mask(self) -> tuple[Visibility, Tensor | None]:
+        """The keys that each query sees, and which queries are padding, ``(*batch, Nq)``, if they are such tokens."""
+        count, keys = self.q.shape[-2], self.k.shape[-2]
+        visible = read_visibility(self.mask, count, keys, is_causal=self.is_causal)
+        if visible.hidden is None or not self.is_self or count > visible.hidden.shape[-1]:
+            return visible, None
+        return visible, visible.hidden[..., -count:]
 
 
 class ConvertedHeads(StochasticHeads):
@@ -113,8 +120,8 @@ class ConvertedHeads(StochasticHeads):
 
     def candidates(self, inputs: HostAttention) -> list[tuple[Tensor, Tensor | None]]:
         """Queries and keys, and which of them are padding."""
-        (q, k), visible = self.points(inputs), self.visible(inputs)
-        return [(q, query_padding(inputs, visible)), (k, visible.hidden)]
+        (q, k), (visible, padding) = self.points(inputs), inputs.read_mask()
+        return [(q, padding), (k, visible.hidden)]
 
     @torch.no_grad()
     def place_inducing(self, points: Tensor) -> None:
@@ -138,26 +145,23 @@ class ConvertedHeads(StochasticHeads):
 
     def gaussian(self, inputs: HostAttention) -> Gaussian:
         """The posterior around the host's attention: "joint" where all queries see the same keys."""
-        visible, mean = self.visible(inputs), inputs.call()
+        (visible, padding), mean = inputs.read_mask(), inputs.call()
         if self.sampling == "joint" and not visible.is_common:
             raise ValueError(
                 f"{self.path}: sampling 'joint' is not defined where each query sees keys of its own (a causal mask, "
                 "a window); expected 'mean' or 'marginal'"
             )
-        with full_precision(inputs.q.device):
-            q, k = self.points(inputs)
-            bracket = self._bracket(q, k, visible, query_padding(inputs, visible))
-            return AroundMean(mean.to(q.dtype), bracket, self.log_amplitude.exp()[:, None].to(q.dtype))
-
-    def _bracket(self, q: Tensor, k: Tensor, visible: Visibility, padding: Tensor | None) -> Gaussian:
-        """The posterior whose covariance the amplitude scales; it has no mean of its own."""
+        q, k = self.points(inputs)
         noise, is_sparse = self.noise.to(q.dtype), self.inducing is not None
         features = self._features(q, k) if is_sparse else (q, k)
+        bracket: Gaussian
         if visible.is_common:
             posterior = sparse_posterior if is_sparse else exact_posterior
-            return posterior(*features, noise, visible.hidden, padding)
-        variance = (sparse_variance if is_sparse else exact_variance)(*features, noise, visible)
-        return MarginalGaussian(q, mask_variances(variance, padding))
+            bracket = posterior(*features, noise, visible.hidden, padding)
+        else:
+            variance = (sparse_variance if is_sparse else exact_variance)(*features, noise, visible)
+            bracket = MarginalGaussian(q, mask_variances(variance, padding))
+        return AroundMean(mean.to(q.dtype), bracket, self.log_amplitude.exp()[:, None].to(q.dtype))
 
     def weight_factors(self) -> dict[str, Tensor]:
         """The inverse factor of the inducing inputs, which depends on weights alone."""
@@ -175,17 +179,5 @@ class ConvertedHeads(StochasticHeads):
         points = self.inducing.to(q.dtype) * self._inverse_lengthscale(q)
         return whitening @ squared_exponential(points, q), whitening @ squared_exponential(points, k)
 
-    def visible(self, inputs: HostAttention) -> Visibility:
-        """The keys that each query sees."""
-        return read_visibility(inputs.mask, inputs.q.shape[-2], inputs.k.shape[-2], is_causal=inputs.is_causal)
-
     def _inverse_lengthscale(self, like: Tensor) -> Tensor:
         return (-self.log_lengthscale).exp()[:, None, None].to(like.dtype)
-
-
-def query_padding(inputs: HostAttention, visible: Visibility) -> Tensor | None:
-    """Queries ``(*batch, Nq)`` that are padding; None where queries and keys are not the same tokens."""
-    count = inputs.q.shape[-2]
-    if visible.hidden is None or not inputs.is_self or count > visible.hidden.shape[-1]:
-        return None
-    return visible.hidden[..., -count:]

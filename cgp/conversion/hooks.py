@@ -1,9 +1,9 @@
 """Attention intercepted where a host model computes it.
 
-A converted module keeps its class, parameters and forward; its class is exchanged for a subclass whose forward, when it
-draws, runs with :class:`_Intercept` around it, which hands attention to the module's heads: calls of
-``scaled_dot_product_attention``, or products and a softmax (:mod:`cgp.conversion.by_hand`). What a call needs is on the
-module and on this thread's stack of modes: nothing is shared between threads.
+A converted module keeps its class, parameters and forward. When it draws, that forward runs with :class:`_Intercept`
+around it, which hands attention to the module's heads: calls of ``scaled_dot_product_attention``, or products and a
+softmax (:mod:`cgp.conversion.by_hand`). What a call needs is on the module and on this thread's stack of modes: nothing
+is shared between threads.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 from .by_hand import HandAttention
 from .heads import ConvertedHeads, HostAttention
 
-__all__ = ["attach", "is_attached"]
+__all__ = ["attach"]
 
 _ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
 _MULTIHEAD = F.multi_head_attention_forward
@@ -37,50 +37,24 @@ _OTHER_TOKENS = ("encoder_hidden_states", "key_value_states", "memory", "context
 def attach(module: nn.Module, heads: ConvertedHeads) -> None:
     """Let a host's attention module attend through heads, which become its child ``gp``; it is changed in place."""
     module.add_module("gp", heads)
-    kind: Any = type(module)
-    module.__class__ = _hooked(kind)
-    if "forward" in vars(module):  # accelerate's hooks
-        vars(module)["forward"] = functools.partial(_run, module, vars(module)["forward"])
+    own = vars(module).get("forward")  # accelerate puts one there
+    vars(module)["forward"] = functools.partial(_run, module, own)
     if isinstance(module, nn.MultiheadAttention):
         heads.register_forward_pre_hook(_leave_fused_path)
-
-
-def is_attached(module: nn.Module) -> bool:
-    """Whether :func:`attach` was called on a module."""
-    return isinstance(module._modules.get("gp"), ConvertedHeads)
-
-
-@functools.cache
-def _hooked(kind: Any) -> Any:
-    """The subclass with the hook; pickled as its host."""
-
-    def forward(self: nn.Module, *args: Any, **options: Any) -> Any:
-        return _run(self, functools.partial(kind.forward, self), *args, **options)
-
-    namespace = {
-        "forward": functools.wraps(kind.forward)(forward),
-        "__reduce_ex__": lambda self, protocol: (_rebuild, (kind,), self.__getstate__()),
-        "__module__": kind.__module__,
-        "__qualname__": kind.__qualname__,
-        "__doc__": kind.__doc__,
-    }
-    return type(kind.__name__, (kind,), namespace)
-
-
-def _rebuild(kind: Any) -> Any:
-    return object.__new__(_hooked(kind))
 
 
 def _leave_fused_path(module: nn.Module, args: Any) -> None:
     """Does nothing: where a module has a hook, ``nn.TransformerEncoderLayer`` calls its parts."""
 
 
-def _run(module: Any, forward: Callable[..., Any], *args: Any, **options: Any) -> Any:
+def _run(module: Any, own: Callable[..., Any] | None, *args: Any, **options: Any) -> Any:
+    """What stands for a module's forward: its own, or that of its class, with heads that draw."""
+    forward = own or functools.partial(type(module).forward, module)
     if module.gp.sampling == "mean" and "attend" not in vars(module.gp):  # nobody watches
         return forward(*args, **options)
     is_self = not any(isinstance(options.get(name), Tensor) for name in _OTHER_TOKENS)
     mode = _Intercept(module.gp, is_self)
-    with mode:
+    with mode:  # "as" would be lost on a compiler
         output = forward(*args, **options)
     if not mode.calls:
         raise ValueError(
@@ -119,8 +93,8 @@ class _Intercept(TorchFunctionMode):
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """As ``F.linear``, which copies sequences that were transposed to come first and adds the bias apart."""
-    if x.dim() == 3 and x.transpose(0, 1).is_contiguous():
+    """As ``F.linear``, without the copy that it makes where all three projections of a batch are made at once."""
+    if x.dim() == 3 and len(weight) == 3 * x.shape[-1] and x.stride(0) < x.stride(1):  # the batch comes second
         return F.linear(x.transpose(0, 1), weight, bias).transpose(0, 1)
     return F.linear(x, weight, bias)
 
@@ -144,5 +118,5 @@ def _attend(heads: ConvertedHeads, inputs: HostAttention) -> Tensor:
     else:
         raise ValueError(f"{heads.path}: expected queries of {h} heads, got shape {tuple(q.shape)}")
     mask = there(mask) if mask is not None and has_heads else mask
-    rest = inputs.is_causal, inputs.scale, inputs.is_self
-    return back(heads.attend(HostAttention(lambda: there(inputs.call()), there(q), moved, mask, *rest)))
+    inputs_by_head = inputs._replace(call=lambda: there(inputs.call()), q=there(q), k=moved, mask=mask)
+    return back(heads.attend(inputs_by_head))

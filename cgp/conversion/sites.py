@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from cgp.attention import Attention, StochasticHeads
+from cgp.attention import Attention
 
 from .by_hand import PRODUCTS
 from .heads import ConvertedHeads
-from .hooks import is_attached
 
 __all__ = ["Site", "attention_sites", "describe"]
 
@@ -60,6 +59,10 @@ class Site(NamedTuple):
         lists = {len(child) for child in self.module.children() if isinstance(child, nn.ModuleList)}
         return 1 if number in lists else number
 
+    def is_inside(self, outer: Site) -> bool:
+        """Whether it is part of the module of another site."""
+        return self.path != outer.path and (not outer.path or self.path.startswith(f"{outer.path}."))
+
 
 def attention_sites(model: nn.Module) -> list[Site]:
     """The attention modules of a model, in the order in which they are registered.
@@ -75,25 +78,18 @@ def attention_sites(model: nn.Module) -> list[Site]:
         [('self_attn', 'softmax')]
     """
     found: list[Site] = []
-    closed: list[str] = []
     for path, module in model.named_modules():
-        if any(_is_inside(path, outer) for outer in closed) or isinstance(module, StochasticHeads):
-            continue
         state, reason = _state(module)
-        if state:
-            found.append(Site(path, module, state, reason))
-        if state == "native":
-            closed.append(path)
-    reached = [site.path for site in found if site.state != "unreachable"]
-    found = [s for s in found if s.state != "by hand" or not any(_is_inside(path, s.path) for path in reached)]
-    reached = [site.path for site in found if site.state != "unreachable"]
-    kept: list[Site] = []
-    for site in found:
-        is_part = any(_is_inside(site.path, outer) for outer in reached)
-        if site.state != "unreachable" or not (is_part or any(_is_inside(other.path, site.path) for other in found)):
-            state = "softmax" if site.state == "by hand" else site.state
-            kept.append(site._replace(state=state, number=len(kept)))
-    return kept
+        site = Site(path, module, state, reason)
+        if state and not any(site.is_inside(outer) for outer in found if outer.state == "native"):
+            found.append(site)
+    reached = [site for site in found if site.state != "unreachable"]
+    found = [s for s in found if s.state != "by hand" or not any(other.is_inside(s) for other in reached)]
+    reached = [site for site in found if site.state != "unreachable"]
+    parts = [s for s in found if any(s.is_inside(r) for r in reached) or any(other.is_inside(s) for other in found)]
+    kept = [site for site in found if site.state != "unreachable" or site not in parts]
+    named = {"by hand": "softmax"}
+    return [s._replace(state=named.get(s.state, s.state), number=number) for number, s in enumerate(kept)]
 
 
 def describe(model: nn.Module) -> str:
@@ -123,31 +119,25 @@ def describe(model: nn.Module) -> str:
         rows.append((str(site.number), site.path, _what(site), str(site.num_heads), f"{count:,}"))
     rows.append(("total", "", "", "", f"{sum(added):,}"))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    form = "{:>%d}  {:<%d}  {:<%d}  {:>%d}  {:>%d}" % tuple(widths)  # noqa: UP031
-    return "\n".join(form.format(*row) for row in rows)
+    cells = [[f"{cell:{side}{w}}" for cell, side, w in zip(row, "><<>>", widths, strict=True)] for row in rows]
+    return "\n".join("  ".join(row) for row in cells)
 
 
 def _what(site: Site) -> str:
     name = type(site.module).__name__
     if site.gp is not None:
-        return (
-            f"{name}, cgp"
-            if not site.gp.num_inducing
-            else f"{name}, sparse_cgp, {site.gp.num_inducing} inducing inputs"
-        )
+        count = site.gp.num_inducing
+        return f"{name}, sparse_cgp, {count} inducing inputs" if count else f"{name}, cgp"
     if site.state == "unreachable":
         return f"{name}, cannot be converted: {site.reason}"
     return name if site.state == "native" else f"{name}, as it was"
 
 
-def _is_inside(path: str, outer: str) -> bool:
-    return path != outer and (not outer or path.startswith(f"{outer}."))
-
-
 def _state(module: Any) -> tuple[str, str]:
+    """State and reason of a site; nothing where there is no attention."""
     if isinstance(module, Attention) and module.stochastic:
         return "native", "a Gaussian-process block already"
-    if is_attached(module):
+    if isinstance(module._modules.get("gp"), ConvertedHeads):
         return "converted", "converted already"
     kind: Any = type(module)
     called = _called(kind, frozenset(n for n, child in module._modules.items() if isinstance(child, nn.Softmax)))
@@ -184,34 +174,27 @@ def _names(function: Any, kind: Any, depth: int, read: set[Any]) -> Iterator[str
     if not isinstance(function, types.FunctionType) or function in read or not _is_host_code(function.__module__):
         return
     read.add(function)
-    for name in _names_in(function):
+    try:
+        names = [*_in_order(ast.parse(textwrap.dedent(inspect.getsource(function))))]
+    except (OSError, SyntaxError):  # no source
+        names = [*function.__code__.co_names]
+    for name in names:
         yield name
         helper = getattr(kind, name, function.__globals__.get(name))
         if depth and str(getattr(helper, "__module__", "")).startswith(function.__module__.partition(".")[0]):
             yield from _names(helper, kind, depth - 1, read)
 
 
-def _names_in(function: types.FunctionType) -> Iterator[str]:
+def _in_order(node: ast.AST) -> Iterator[str]:
     """Names in the order of evaluation: a function's behind its arguments."""
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, SyntaxError):  # no source
-        yield from function.__code__.co_names
-        return
-    waiting: list[Any] = [tree]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, str):
-            yield node
-            continue
-        parts = list(ast.iter_child_nodes(node))
-        if isinstance(node, ast.Call):
-            parts = [*node.args, *node.keywords, node.func]
-        own = getattr(node, "attr", None) or getattr(node, "id", None)
-        own = "matmul" if isinstance(node, ast.MatMult) else own
-        if isinstance(node, ast.BinOp):
-            parts = [node.left, node.right, node.op]
-        waiting += [*([own] if own else []), *parts[::-1]]
+    parts = list(ast.iter_child_nodes(node))
+    if isinstance(node, ast.Call):
+        parts = [*parts[1:], parts[0]]
+    for part in sorted(parts, key=lambda part: isinstance(part, ast.operator)):
+        yield from _in_order(part)
+    name = "matmul" if isinstance(node, ast.MatMult) else getattr(node, "attr", None) or getattr(node, "id", None)
+    if name:
+        yield name
 
 
 def _is_host_code(name: str) -> bool:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from cgp.model.twin import twin
 
-from .convert import leave_nested_tensors, put_heads
+from .convert import put_heads
 from .heads import ConvertedHeads
 from .sites import attention_sites
 
@@ -42,22 +42,18 @@ def save_pretrained(model: nn.Module, folder: str | os.PathLike[str]) -> None:
     """
     if not any(isinstance(module, ConvertedHeads) for module in model.modules()):
         raise ValueError(f"model: expected one that cgp.convert returned, got {type(model).__name__}")
-    path = Path(folder)
+    path, library = Path(folder), sys.modules.get("transformers")
     path.mkdir(parents=True, exist_ok=True)
-    if _is_transformers(model):
-        model.save_pretrained(str(path))  # type: ignore[operator]
-    else:
-        aside = path / f".{_WEIGHTS}.{os.getpid()}"  # a folder with weights has whole ones
-        try:
-            save_model(model, str(aside))
-            aside.replace(path / _WEIGHTS)
-        finally:
-            aside.unlink(missing_ok=True)
-    config = {
-        "format_version": _VERSION,
-        "host": f"{type(model).__module__}.{type(model).__qualname__}",
-        "timm": _timm_arguments(model),
-    }
+    if library is not None and isinstance(model, library.PreTrainedModel):
+        model.save_pretrained(str(path))
+        return
+    aside = path / f".{_WEIGHTS}.{os.getpid()}"  # a folder with weights has whole ones
+    try:
+        save_model(model, str(aside))
+        aside.replace(path / _WEIGHTS)
+    finally:
+        aside.unlink(missing_ok=True)
+    config = {"format_version": _VERSION, "host": type(model).__qualname__, "timm": _timm_arguments(model)}
     (path / _CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
@@ -80,24 +76,12 @@ def from_pretrained(folder: str | os.PathLike[str], model: nn.Module | None = No
             converted layer.
     """
     path = Path(folder)
-    config, heads, is_own = _config(path), _saved_heads(path), (path / "config.json").exists()
-    if is_own:
-        converted = twin(_from_transformers(path, model))
-    else:
-        converted = twin(copy.deepcopy(model) if model is not None else _from_timm(config))
-    _put_saved(converted, heads)
+    saved, is_own = _saved_heads(path), (path / "config.json").exists()
+    converted = twin(_from_transformers(path, model) if is_own else _host(path, model))
+    _put_saved(converted, saved)
     if not is_own:
         load_model(converted, str(path / _WEIGHTS))
     return converted.eval()
-
-
-def _config(path: Path) -> dict[str, Any]:
-    if not (path / _CONFIG).exists():  # the host wrote the folder itself
-        return {}
-    config: dict[str, Any] = json.loads((path / _CONFIG).read_text(encoding="utf-8"))
-    if config.get("format_version") != _VERSION:
-        raise ValueError(f"{_CONFIG}: expected format_version {_VERSION}, got {config.get('format_version')!r}")
-    return config
 
 
 def _saved_heads(path: Path) -> list[dict[str, Tensor]]:
@@ -114,21 +98,15 @@ def _saved_heads(path: Path) -> list[dict[str, Tensor]]:
     return list(found.values())
 
 
-def _put_saved(model: nn.Module, heads: list[dict[str, Tensor]]) -> None:
-    sites = attention_sites(model)
-    for tensors in heads:
-        index = int(tensors["layer"])
-        if index >= len(sites) or sites[index].state != "softmax":
-            raise ValueError(f"model: expected the host that was converted, whose attention layer {index} can be")
-        own = ConvertedHeads(len(tensors["log_amplitude"]), inducing=tensors.get("inducing"))
-        put_heads(sites[index], own)
+def _put_saved(model: nn.Module, saved: list[dict[str, Tensor]]) -> None:
+    able = {site.number: site for site in attention_sites(model) if site.state == "softmax"}
+    for number in (int(tensors["layer"]) for tensors in saved):
+        if number not in able:
+            raise ValueError(f"model: expected the host that was converted, whose attention layer {number} can be")
+    heads = [ConvertedHeads(len(tensors["log_amplitude"]), inducing=tensors.get("inducing")) for tensors in saved]
+    put_heads(model, [able[int(tensors["layer"])] for tensors in saved], heads)
+    for own, tensors in zip(heads, saved, strict=True):
         own.load_state_dict(tensors)
-    leave_nested_tensors(model)
-
-
-def _is_transformers(model: nn.Module) -> bool:
-    library = sys.modules.get("transformers")
-    return library is not None and isinstance(model, library.PreTrainedModel)
 
 
 def _from_transformers(path: Path, model: nn.Module | None) -> nn.Module:
@@ -146,15 +124,17 @@ def _from_transformers(path: Path, model: nn.Module | None) -> nn.Module:
     return host
 
 
+def _host(path: Path, model: nn.Module | None) -> nn.Module:
+    """A copy of the host that is given, or one of timm."""
+    config: dict[str, Any] = json.loads((path / _CONFIG).read_text(encoding="utf-8"))
+    if config.get("format_version") != _VERSION:
+        raise ValueError(f"{_CONFIG}: expected format_version {_VERSION}, got {config.get('format_version')!r}")
+    if model is None and not config["timm"]:
+        raise ValueError(f"model: expected the host ({config['host']}), which the folder does not hold, got None")
+    created: nn.Module = importlib.import_module("timm").create_model(**config["timm"]) if model is None else model
+    return copy.deepcopy(created)
+
+
 def _timm_arguments(model: Any) -> dict[str, Any] | None:
     architecture = (getattr(model, "pretrained_cfg", None) or {}).get("architecture")
     return None if architecture is None else {"model_name": architecture, "num_classes": model.num_classes}
-
-
-def _from_timm(config: dict[str, Any]) -> nn.Module:
-    if not config.get("timm"):
-        raise ValueError(
-            f"model: expected the host ({config.get('host', 'unknown')}), which the folder does not hold, got None"
-        )
-    created: nn.Module = importlib.import_module("timm").create_model(**config["timm"])
-    return created

@@ -11,7 +11,7 @@ from torch import nn
 
 from cgp import CGPAttention, KernelAttention, SGPAttention, SoftmaxAttention
 from cgp.conversion import ConvertedHeads, HostAttention, attention_sites, convert
-from cgp.conversion.hooks import _attend, is_attached
+from cgp.conversion.hooks import _attend
 from cgp.model.inputs import call_model
 from tests.cgp.conversion import hosts
 from tests.cgp.conversion.hosts import DECODERS, HOSTS, Host
@@ -334,7 +334,7 @@ def test_shared_layers_stay_shared():
     model = nn.ModuleDict({"a": nn.ModuleList([layer]), "b": nn.ModuleList([layer])})
     converted = convert(model, layers="all")
     assert converted["a"][0] is converted["b"][0]
-    assert is_attached(converted["a"][0])
+    assert isinstance(converted["a"][0].gp, ConvertedHeads)
 
 
 def test_mode_precision_and_device_are_the_hosts():

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from cgp import CategoricalLikelihood, Objective, SoftmaxAttention, convert
+from cgp import CategoricalLikelihood, Objective, SoftmaxAttention, convert, predict
+from cgp.conversion import hooks
 from cgp.model.blocks import attention_blocks, sampling
 from cgp.model.inputs import call_model
 from models import VisionTransformer
@@ -65,6 +66,14 @@ def test_what_lies_below_the_first_stochastic_layer_runs_once():
     assert calls.count("above") == 4
     assert len(computed) == 1
     assert below.weight.grad.any()
+
+
+def test_the_first_layer_projects_once_for_all_draws(monkeypatch):
+    """`nn.MultiheadAttention` projects by functions, and has no modules that could be replayed."""
+    host, calls, linear = hosts.torchvision_vit(), [], hooks._linear
+    monkeypatch.setattr(hooks, "_linear", lambda *args: calls.append(args) or linear(*args))
+    predict(convert(host.model, layers=[0, 2]), host.inputs, 4, seed=0)
+    assert len(calls) == 1 + 4 + 1  # first layer, draws of the last, its mean
 
 
 def test_mean_mode_is_one_pass_and_cross_entropy():

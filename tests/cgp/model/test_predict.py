@@ -285,7 +285,11 @@ def test_bad_arguments_are_refused(options, message):
 
 
 def snapshot(model: nn.Module) -> list[dict]:
-    return [{name: copy.copy(value) for name, value in vars(module).items()} for module in model.modules()]
+    containers = dict | list | set
+    return [
+        {name: copy.copy(value) if isinstance(value, containers) else value for name, value in vars(module).items()}
+        for module in model.modules()
+    ]
 
 
 def native() -> tuple[nn.Module, torch.Tensor]:
