@@ -1,7 +1,5 @@
 """Dense float64 algebra in numpy, from the formulas with explicit inverses: what the package is held against."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.spatial.distance import cdist
 from scipy.stats import multivariate_normal

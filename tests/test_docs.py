@@ -1,7 +1,5 @@
 """The documentation: the code of its pages runs, the API page has every public name, formulas can be drawn."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect

@@ -1,7 +1,5 @@
 """The README's short examples run, word for word, and what it points at exists; its long one is run with the pages."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

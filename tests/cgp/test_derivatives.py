@@ -1,7 +1,5 @@
 """First and second derivatives of every kernel, strategy and regressor through its public call."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

@@ -1,7 +1,5 @@
 """What every attention block keeps, whatever its method: one class of tests that each block's own tests inherit."""
 
-from __future__ import annotations
-
 import copy
 import re
 from collections.abc import Callable
@@ -220,8 +218,12 @@ class AttentionContract:
             return
         block, x = self.block().eval(), self.tokens(2)
         whole = block(x, is_causal=True)
+        variances = block.token_variance(x, is_causal=True) if block.stochastic else None
         for t in range(NUM_TOKENS):
-            torch.testing.assert_close(whole[:, t : t + 1], block(x[:, t : t + 1], x[:, : t + 1], x[:, : t + 1]))
+            row, prefix = x[:, t : t + 1], x[:, : t + 1]
+            torch.testing.assert_close(whole[:, t : t + 1], block(row, prefix, prefix))
+            if variances is not None:
+                torch.testing.assert_close(variances[..., t : t + 1], block.token_variance(row, prefix))
 
     @pytest.mark.parametrize("scale", [0.0, 1e-3, 1e3, "identical", "one"])
     def test_values_and_gradients_are_finite_in_float32(self, scale):
@@ -277,6 +279,11 @@ class AttentionContract:
             ),
             (lambda b: b(torch.zeros(2, 3, 12).double(), key_padding_mask=torch.zeros(2, 3)), "expected bool"),
             (lambda b: b(torch.zeros(2, 3, 12).double(), attn_mask=torch.zeros(2, 2).bool()), "attn_mask: expected"),
+            (
+                lambda b: b(*torch.zeros(2, 2, 3, 12).double(), torch.zeros(2, 4, 12).double()),
+                "value: expected as many",
+            ),
+            (lambda b: b(torch.zeros(2, 3, 12).double(), value=torch.zeros(2, 3, 12).double()), "key: expected tokens"),
         ],
     )
     def test_bad_calls_are_refused(self, call, message):

@@ -1,7 +1,5 @@
 """Attention that is known regression: the posteriors against GPyTorch's exact Gaussian process."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from gpytorch.distributions import MultivariateNormal

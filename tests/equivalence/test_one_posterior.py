@@ -1,7 +1,5 @@
 """Blocks, GPyTorch models with correlated kernels, strategies and regressors are one posterior."""
 
-from __future__ import annotations
-
 import gpytorch
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """The text transformer: padding, any length, precomputed embeddings, regression, every block."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest
@@ -9,16 +7,12 @@ import torch
 
 from cgp import (
     CategoricalLikelihood,
-    CGPAttention,
     HomoscedasticLikelihood,
     KEPSVGPAttention,
-    KernelAttention,
     Objective,
-    PrimalAttention,
     SGPAttention,
     SoftmaxAttention,
     SparseCGPAttention,
-    StandardSGPAttention,
 )
 from cgp.model.blocks import draws, sampling
 from models.text_transformer import TextTransformer
@@ -26,13 +20,9 @@ from models.text_transformer import TextTransformer
 SIZES = {"max_length": 12, "num_classes": 3, "depth": 2, "embed_dim": 12, "mlp_dim": 16, "num_heads": 3}
 BLOCKS = {
     "softmax": SoftmaxAttention,
-    "kernel": KernelAttention,
-    "cgp": CGPAttention,
     "sparse": partial(SparseCGPAttention, num_inducing=4),
     "sgpa": partial(SGPAttention, num_inducing=4),
-    "sgpa standard": StandardSGPAttention,
     "kep-svgp": partial(KEPSVGPAttention, rank=4),
-    "primal": partial(PrimalAttention, rank=4),
 }
 
 

@@ -1,7 +1,5 @@
 """The comparison of uncertainties against the same by hand."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import re

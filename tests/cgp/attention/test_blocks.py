@@ -1,7 +1,5 @@
 """The blocks under the contract, and what is particular to each."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest
@@ -78,14 +76,6 @@ class TestDirectCGP(GaussianProcessContract):
     attention, takes_causal = partial(CGPAttention, objective="marginal"), True
 
 
-class TestLatentCGP(GaussianProcessContract):
-    attention = partial(CGPAttention, coupling="latent", objective="marginal")
-
-
-class TestMaternJointCGP(GaussianProcessContract):
-    attention, takes_causal = partial(CGPAttention, kernel="matern32", objective="joint"), True
-
-
 class TestJointLatentCGP(GaussianProcessContract):
     attention = partial(CGPAttention, coupling="latent", kernel="rq", objective="joint")
 
@@ -146,25 +136,8 @@ class TestSoftmaxMeanSparseCGP(SoftmaxMeanContract):
         before = block.token_variance(x)
         with torch.no_grad():
             block.softmax.log_lengthscale += 1.0
-            block.inducing_points *= 0.0
-            block.inducing_points += 50.0  # explain nothing
+            block.inducing_points.fill_(50.0)  # explain nothing
         assert (block.token_variance(x) > before).all()
-
-
-@pytest.mark.parametrize("coupling", ["direct", "latent"])
-def test_inducing_inputs_at_the_tokens_make_the_sparse_block_exact(coupling):
-    exact = CGPAttention(8, 2, coupling=coupling).double().eval()
-    sparse = (
-        SparseCGPAttention(8, 2, coupling=coupling, num_inducing=15 if coupling == "latent" else 10).double().eval()
-    )
-    sparse.load_state_dict(exact.state_dict(), strict=False)
-    x = torch.randn(5, 8, dtype=torch.float64)
-    tokens = exact.project(x)
-    with torch.no_grad():
-        sparse.inducing_points.copy_(torch.cat([t for t in (tokens.q, tokens.k, tokens.o) if t is not None], -2))
-        torch.testing.assert_close(sparse.token_variance(x), exact.token_variance(x), rtol=1e-4, atol=1e-5)
-        if coupling == "direct":
-            torch.testing.assert_close(sparse(x), exact(x), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(("coupling", "mean"), [("direct", "kernel"), ("latent", "kernel"), ("direct", "softmax")])

@@ -1,7 +1,5 @@
 """The blocks beyond plain eager execution: inductor, torch.func ensembles, distributed training."""
 
-from __future__ import annotations
-
 import copy
 import os
 import socket

@@ -1,7 +1,5 @@
 """KEP-SVGP and primal attention under the contract, and what is their own."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np
@@ -164,33 +162,35 @@ def test_ksvd_loss_can_leave_the_attention_matrix_alone(make):
     torch.testing.assert_close(part, {name: full[name] for name in part})  # and of what it reaches, the same gradient
 
 
-@pytest.mark.parametrize("make", [KEPSVGPAttention, PrimalAttention])
+@pytest.mark.parametrize(("make", "num_features"), [(KEPSVGPAttention, 64), (PrimalAttention, 128)])
+def test_heads_start_as_large_as_the_features_that_are_mapped(make, num_features):
+    head_map = make(512, 2, rank=64).head_map
+    assert head_map.square().mean().item() == pytest.approx(1 / num_features, rel=0.05)
+
+
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("make", "options", "message"),
     [
-        ({"rank": 0}, "rank, num_landmarks: expected at least 1"),
-        ({"num_landmarks": 0}, "rank, num_landmarks: expected at least 1"),
-        ({"ksvd_weight": -1.0}, "ksvd_weight: expected at least 0"),
-        ({"ksvd_reaches": "keys"}, "ksvd_reaches: expected one of"),
+        *(
+            (make, *case)
+            for make in (KEPSVGPAttention, PrimalAttention)
+            for case in (
+                ({"rank": 0}, "rank, num_landmarks: expected at least 1"),
+                ({"num_landmarks": 0}, "rank, num_landmarks: expected at least 1"),
+                ({"ksvd_weight": -1.0}, "ksvd_weight: expected at least 0"),
+                ({"ksvd_reaches": "keys"}, "ksvd_reaches: expected one of"),
+            )
+        ),
+        (KEPSVGPAttention, {"branches": "q"}, "branches: expected one of"),
+        (KEPSVGPAttention, {"merge": "product"}, "merge: expected one of"),
+        (KEPSVGPAttention, {"merge": "concatenation"}, "num_tokens: expected the length of the sequences"),
+        (KEPSVGPAttention, {"num_tokens": 5}, "the addition takes"),
+        (KEPSVGPAttention, {"merge": "concatenation", "branches": "e", "num_tokens": 5}, "nothing to concatenate"),
+        (KEPSVGPAttention, {"kernel": "rbf"}, "kernel"),
+        (PrimalAttention, {"branches": "e"}, "branches"),
     ],
 )
-def test_bad_decompositions_are_refused(make, options, message):
-    with pytest.raises(ValueError, match=message):
+def test_bad_options_are_refused(make, options, message):
+    """Those that do not apply by a TypeError."""
+    with pytest.raises(ValueError if ":" in message else TypeError, match=message):
         make(12, 3, **options)
-
-
-@pytest.mark.parametrize(
-    ("error", "options", "message"),
-    [
-        (ValueError, {"branches": "q"}, "branches: expected one of"),
-        (ValueError, {"merge": "product"}, "merge: expected one of"),
-        (ValueError, {"merge": "concatenation"}, "num_tokens: expected the length of the sequences"),
-        (TypeError, {"num_tokens": 5}, "num_tokens: the addition"),
-        (TypeError, {"merge": "concatenation", "branches": "e", "num_tokens": 5}, "nothing to concatenate"),
-        (TypeError, {"kernel": "rbf"}, "kernel"),
-        (TypeError, {"noise": 7.0}, "noise"),
-    ],
-)
-def test_bad_options_are_refused(error, options, message):
-    with pytest.raises(error, match=message):
-        KEPSVGPAttention(12, 3, **options)

@@ -1,7 +1,5 @@
 """Random sizes, scales, duplicates, masks and noises in float32: finite and honest, or a clear error."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import pytest
@@ -17,64 +15,46 @@ from cgp.model.blocks import added_losses
 class Case(NamedTuple):
     """A block, how it draws, and the tokens it is fed."""
 
-    sparse: bool
+    block: CGPAttention
     options: dict
-    sampling: str
-    batch: int
-    num_tokens: int
-    heads: int
-    head_dim: int
-    scale: float
-    offset: float
-    duplicates: bool
-    padded: int
-    seed: int
+    x: torch.Tensor
+    padding: torch.Tensor
 
 
 @st.composite
 def cases(draw) -> Case:
     """Any combination that the constructors accept."""
-    sparse, mean = draw(st.booleans()), draw(st.sampled_from(["kernel", "kernel", "softmax"]))
-    options = {"mean": mean, "noise": draw(st.sampled_from([1e-4, 1e-3, 1e-2, 1.0, 10.0]))}
-    if mean == "kernel":
-        options["coupling"] = draw(st.sampled_from(["direct", "latent"]))
-        options["kernel"] = draw(st.sampled_from(["rbf", "matern12", "matern32", "matern52", "rq"]))
-        options["objective"] = draw(st.sampled_from([None, "marginal", "joint"]))
-    if sparse:
+
+    def one_of(*values):
+        return draw(st.sampled_from(values))
+
+    options = {"mean": one_of("kernel", "kernel", "softmax"), "noise": one_of(1e-4, 1e-3, 1e-2, 1.0, 10.0)}
+    make, n, heads = one_of(CGPAttention, SparseCGPAttention), draw(st.integers(1, 20)), draw(st.integers(1, 3))
+    if options["mean"] == "kernel":
+        options["coupling"] = one_of("direct", "latent")
+        options["kernel"] = one_of("rbf", "matern12", "matern32", "matern52", "rq")
+        options["objective"] = one_of(None, "marginal", "joint")
+    if make is SparseCGPAttention:
         options["num_inducing"] = draw(st.integers(1, 24))
-        if mean == "kernel":
-            options["approximation"] = draw(st.sampled_from(["dtc", "sor"]))
-    n = draw(st.integers(1, 20))
-    return Case(
-        sparse,
-        options,
-        draw(st.sampled_from(["mean", "marginal", "joint"])),
-        draw(st.integers(1, 3)),
-        n,
-        draw(st.integers(1, 3)),
-        draw(st.integers(1, 6)),
-        draw(st.sampled_from([0.0, 1e-3, 1e-2, 1.0, 10.0, 1e3])),
-        draw(st.sampled_from([0.0, 1.0, 100.0])),
-        draw(st.booleans()),
-        draw(st.integers(0, n)),
-        draw(st.integers(0, 2**16)),
-    )
+        if options["mean"] == "kernel":
+            options["approximation"] = one_of("dtc", "sor")
+    d, batch = heads * draw(st.integers(1, 6)), draw(st.integers(1, 3))
+    torch.manual_seed(draw(st.integers(0, 2**16)))
+    block = make(d, heads, **options)
+    block.sampling = one_of("mean", "marginal", "joint")
+    x = one_of(0.0, 1e-3, 1e-2, 1.0, 10.0, 1e3) * torch.randn(batch, n, d) + one_of(0.0, 1.0, 100.0)
+    if draw(st.booleans()):
+        x[:, 1::2] = x[:, : x[:, 1::2].shape[1]]  # duplicates
+    padding = torch.arange(n) >= n - draw(st.integers(0, n))
+    return Case(block, options, x.requires_grad_(), padding.expand(batch, n))
 
 
 def check(case: Case) -> None:
     """Finite values and gradients, variances at least zero and at most the prior's, or a clear error."""
-    torch.manual_seed(case.seed)
-    d = case.heads * case.head_dim
-    block = (SparseCGPAttention if case.sparse else CGPAttention)(d, case.heads, **case.options)
-    block.sampling = case.sampling
-    x = case.scale * torch.randn(case.batch, case.num_tokens, d) + case.offset
-    if case.duplicates:
-        x[:, 1::2] = x[:, : x[:, 1::2].shape[1]]
-    x.requires_grad_()
-    mask = (torch.arange(case.num_tokens) >= case.num_tokens - case.padded).expand(case.batch, -1)
+    block, options, x, padding = case
     try:
-        out = block(x, key_padding_mask=mask)
-        variance = block.token_variance(x, key_padding_mask=mask)
+        out = block(x, key_padding_mask=padding)
+        variance = block.token_variance(x, key_padding_mask=padding)
     except NotPositiveDefiniteError:  # the clear error: names the matrix, its size and the jitter
         return
     loss = out.square().mean() + sum(added_losses(block).values(), torch.zeros(()))
@@ -85,9 +65,9 @@ def check(case: Case) -> None:
     assert all(torch.isfinite(p.grad).all() for p in block.parameters() if p.grad is not None)
     assert torch.isfinite(variance).all()
     assert (variance >= 0).all()
-    assert not variance[..., case.num_tokens - case.padded :].any()
-    if case.options["mean"] == "kernel":
-        noise = case.options["noise"] if case.options.get("approximation") == "sor" else 0.0
+    assert not variance.mT[padding].any()
+    if options["mean"] == "kernel":
+        noise = options["noise"] if options.get("approximation") == "sor" else 0.0
         assert (variance <= 1.0 + noise + 1e-2).all()
 
 

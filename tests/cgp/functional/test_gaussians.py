@@ -1,61 +1,113 @@
-"""Draws and densities of the posteriors against scipy and their own moments."""
+"""Draws and densities of every posterior against explicit covariances, scipy and their own moments."""
 
-from __future__ import annotations
-
-import numpy as np
 import pytest
 import torch
 from scipy.stats import multivariate_normal
 
+from cgp.functional.column_gaussians import ColumnGaussian
 from cgp.functional.gaussians import DenseGaussian, LowRankGaussian, MarginalGaussian
+from cgp.functional.kep_svgp import MappedGaussian
 
 N, R, S = 5, 2, 3
 
 
+def normal(*shape):
+    return torch.randn(*shape, dtype=torch.float64)
+
+
 def dense() -> DenseGaussian:
-    a = torch.randn(N, N, dtype=torch.float64)
-    return DenseGaussian(torch.randn(N, S, dtype=torch.float64), a @ a.mT + 0.1 * torch.eye(N, dtype=torch.float64))
+    a = normal(N, N)
+    return DenseGaussian(normal(N, S), a @ a.mT + 0.1 * torch.eye(N, dtype=torch.float64))
 
 
 def low_rank() -> LowRankGaussian:
-    draw = {"dtype": torch.float64}
-    return LowRankGaussian(torch.randn(N, S, **draw), torch.randn(N, R, **draw), torch.rand(N, **draw) + 0.1)
+    return LowRankGaussian(normal(N, S), normal(N, R), normal(N).square() + 0.1)
 
 
 def marginal() -> MarginalGaussian:
-    return MarginalGaussian(torch.randn(N, S, dtype=torch.float64), torch.rand(N, dtype=torch.float64) + 0.1)
+    return MarginalGaussian(normal(N, S), normal(N).square() + 0.1)
 
 
-def covariance(g) -> np.ndarray:
-    return np.diag(g.variance) if isinstance(g, MarginalGaussian) else g.covariance.numpy()
+def columns(rank: int = R) -> ColumnGaussian:
+    return ColumnGaussian(normal(N, S), normal(N, rank), normal(S, rank, rank).tril(), normal(N, S).square())
+
+
+def columns_with_root(rank: int = R) -> ColumnGaussian:
+    root = torch.linalg.cholesky(0.3 * torch.eye(N, dtype=torch.float64) + 0.2)
+    variances = root.square().sum(-1)[:, None]
+    return ColumnGaussian(normal(N, S), normal(N, rank), normal(S, rank, rank).tril(), variances, lambda: root)
+
+
+def mapped(diagonal: torch.Tensor | None = None) -> MappedGaussian:
+    return MappedGaussian(normal(N, R), normal(4, R), normal(4, R, R).tril(), normal(4, S), diagonal)
+
+
+def covariances(g) -> torch.Tensor:
+    """Of each column, ``(S, N, N)``, as its formula says."""
+    if isinstance(g, MarginalGaussian):
+        return torch.diag(g.variance).expand(S, N, N)
+    if isinstance(g, DenseGaussian):
+        return g.covariance.expand(S, N, N)
+    if isinstance(g, LowRankGaussian):
+        return (g.root @ g.root.mT + torch.diag(g.diagonal)).expand(S, N, N)
+    if isinstance(g, ColumnGaussian):
+        rest = [torch.diag(d) for d in g.diagonal.expand(N, S).mT]
+        if g.diagonal.shape[-1] == 1:
+            rest = [g.residual_root() @ g.residual_root().mT] * S
+        return torch.stack([g.features @ r @ r.mT @ g.features.mT + d for r, d in zip(g.roots, rest, strict=True)])
+    spread = torch.einsum("jc,jab,jdb->cad", g.head_map.square(), g.roots, g.roots)
+    found = g.features @ spread @ g.features.mT
+    if g.diagonal is not None:  # each variable has its own residual
+        found = found + torch.diag_embed(g.diagonal[:, 0] * g.head_map.square().sum(0)[:, None])
+    return found
+
+
+MAKERS = {
+    "dense": dense,
+    "low rank": low_rank,
+    "marginal": marginal,
+    "columns": columns,
+    "columns, rank 5": lambda: columns(5),
+    "columns with a root": columns_with_root,
+    "columns with a root, rank 5": lambda: columns_with_root(5),
+    "mapped": mapped,
+    "mapped, residual": lambda: mapped(normal(N, 1).square()),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_moments_are_written_out_and_those_of_the_draws(name):
+    """Columns are independent, but for those of a map; tokens are, in "marginal" draws."""
+    g, count = MAKERS[name](), 20_000
+    expected = covariances(g)
+    variances = expected.diagonal(dim1=-2, dim2=-1)
+    torch.testing.assert_close(g.variance, variances.mean(0))
+    if isinstance(g, ColumnGaussian | MappedGaussian):
+        torch.testing.assert_close(g.variances, variances.mT)
+        torch.testing.assert_close(getattr(g, "columns", g).covariance, expected)
+    if isinstance(g, MappedGaussian):
+        torch.testing.assert_close(g.mean, g.features @ g.location.mT @ g.head_map)
+    assert torch.equal(g.rsample("mean", torch.Size([2])), g.mean.expand(2, N, S))
+    with pytest.raises(ValueError, match="sampling: expected"):
+        g.rsample("median")
+    scale = variances.sqrt()
+    for sampling in ("marginal",) if name == "marginal" else ("marginal", "joint"):
+        draws = ((g.rsample(sampling, torch.Size([count])) - g.mean).mT / scale).flatten(1)  # (count, S N)
+        assert draws.mean(0).abs().max() < 5 / count**0.5
+        found = (draws.mT @ draws / count).reshape(S, N, S, N)
+        for c in range(S):
+            correlation = expected[c] / (scale[c][:, None] * scale[c])
+            correlation = correlation if sampling == "joint" else torch.eye(N)
+            assert (found[c, :, c] - correlation).abs().max() < 5 * 2**0.5 / count**0.5
+            if c and not isinstance(g, MappedGaussian):
+                assert found[0, :, c].abs().max() < 5 / count**0.5
 
 
 @pytest.mark.parametrize("make", [dense, low_rank])
 def test_log_density_matches_scipy(make):
-    g, value = make(), torch.randn(N, S, dtype=torch.float64)
-    expected = sum(multivariate_normal(g.mean[:, c], covariance(g)).logpdf(value[:, c]) for c in range(S))
+    g, value = make(), normal(N, S)
+    expected = sum(multivariate_normal(g.mean[:, c], covariances(g)[c]).logpdf(value[:, c]) for c in range(S))
     assert float(g.log_prob(value)) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("make", [dense, low_rank])
-def test_joint_draws_have_the_covariance_and_channels_are_independent(make):
-    g, count = make(), 20_000
-    draws = g.rsample("joint", torch.Size([count])) - g.mean
-    for c in range(S):
-        empirical = np.cov(draws[..., c].numpy().T)
-        scale = np.sqrt(np.outer(np.diag(covariance(g)), np.diag(covariance(g))))
-        assert np.abs((empirical - covariance(g)) / scale).max() < 6 / count**0.5 * 1.5
-    across = np.corrcoef(draws[:, 0, 0], draws[:, 0, 1])[0, 1]
-    assert abs(across) < 4 / count**0.5
-
-
-@pytest.mark.parametrize("make", [dense, low_rank, marginal])
-def test_marginal_draws_have_the_variance_and_tokens_are_independent(make):
-    g, count = make(), 20_000
-    draws = (g.rsample("marginal", torch.Size([count])) - g.mean)[..., 0].numpy()
-    np.testing.assert_allclose(draws.var(0), g.variance, rtol=6 * (2 / count) ** 0.5)
-    off = np.corrcoef(draws.T) - np.eye(N)
-    assert np.abs(off).max() < 5 / count**0.5
 
 
 def test_gradients_of_density_and_draws():
@@ -96,24 +148,6 @@ def test_padded_tokens_are_absent(make):
     assert (draw[keep] != g.mean[keep]).all()
 
 
-def test_low_rank_draws_and_densities_form_no_square_matrix():
-    n, rank = 97, 5
-    g = LowRankGaussian(torch.zeros(n, 2), torch.randn(n, rank), torch.ones(n))
-    seen = set()
-
-    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            out = function(*args, **(kwargs or {}))
-            if isinstance(out, torch.Tensor):
-                seen.add(out.numel())
-            return out
-
-    with Watch():
-        g.log_prob(g.rsample("joint"))
-    assert max(seen) < n * n / 2
-    assert n * rank in seen
-
-
 def test_a_joint_draw_of_marginals_is_refused():
     with pytest.raises(ValueError, match="sampling: expected one of .*got 'joint'"):
         marginal().rsample("joint")
@@ -130,3 +164,22 @@ def test_jitter_is_small_beside_every_tokens_own_variance(scale):
     ratio = draws.var(0)[:3] / covariance.diagonal()[:3]
     assert (ratio - 1).abs().max() < 6 * (2 / count) ** 0.5
     assert not draws[:, 3].any()
+
+
+@pytest.mark.parametrize("sampling", ["marginal", "joint"])
+def test_roots_shared_by_a_batch_are_those_of_each_member(sampling):
+    """Heads with a set of roots each, two sequences: variances as without sharing, draws independent."""
+    g = columns()
+    mean, features, diagonal = (x.expand(2, 3, *x.shape) for x in (g.mean, g.features, g.diagonal))
+    roots = torch.stack([g.roots, 2.0 * g.roots, 0.5 * g.roots])
+    shared, count = ColumnGaussian(mean, features, roots, diagonal), 20_000
+    apart = ColumnGaussian(mean, features, roots.expand(2, *roots.shape), diagonal)
+    torch.testing.assert_close(shared.variances, apart.variances)
+    torch.manual_seed(0)
+    draws = shared.rsample(sampling, torch.Size([count]))
+    assert draws.shape == (count, 2, 3, N, S)
+    expected = shared.covariance if sampling == "joint" else torch.diag_embed(shared.variances.mT)
+    for b, h in [(0, 0), (1, 2)]:
+        found = draws[:, b, h, :, 1].T.cov()
+        assert (found - expected[b, h, 1]).abs().max() < 8 * shared.variances[b, h].max() / count**0.5
+    assert draws[:, :, 1, 0, 0].T.corrcoef()[0, 1].abs() < 5 / count**0.5

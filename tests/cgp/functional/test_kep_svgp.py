@@ -1,7 +1,5 @@
 """Kernel-eigen features: the KSVD loss at the exact decomposition, even landmarks, residuals, merging."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -10,7 +8,7 @@ from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
 from cgp.functional import kep_svgp
-from cgp.functional.kep_svgp import MappedGaussian, Projections
+from cgp.functional.kep_svgp import Projections
 
 
 def features(n=7, width=4, seed=0, batch=()):
@@ -114,28 +112,3 @@ def test_gradients():
 
     inputs = [t.clone().requires_grad_() for t in (*phi, chosen, *weights, values)]
     assert torch.autograd.gradcheck(value, inputs)
-
-
-@pytest.mark.parametrize("residual", [True, False])
-@pytest.mark.parametrize("sampling", ["marginal", "joint"])
-def test_mapped_draws_have_the_moments_of_the_columns(sampling, residual):
-    """Column c is Σ_j W_jc f_j, of covariance A (Σ_j W_jc² S_j) A', each token's own draw of u apart in "marginal"."""
-    generator = torch.Generator().manual_seed(0)
-    A, W, m = (torch.randn(*shape, dtype=torch.float64, generator=generator) for shape in ((4, 2), (3, 2), (3, 2)))
-    roots = torch.randn(3, 2, 2, dtype=torch.float64, generator=generator).tril()
-    diagonal = torch.rand(4, 1, dtype=torch.float64, generator=generator) if residual else None
-    mapped, count = MappedGaussian(A, m, roots, W, diagonal), 20_000
-    torch.manual_seed(0)
-    draws = mapped.rsample(sampling, torch.Size([count]))
-    torch.testing.assert_close(mapped.mean, A @ m.mT @ W)
-    for c in range(2):
-        S = sum(W[j, c] ** 2 * roots[j] @ roots[j].mT for j in range(3))
-        covariance = A @ S @ A.mT
-        if residual:
-            covariance = covariance + torch.diag(diagonal[:, 0]) * W[:, c].square().sum()
-        torch.testing.assert_close(mapped.columns.covariance[c], covariance)
-        torch.testing.assert_close(mapped.variances[:, c], covariance.diagonal())
-        expected = covariance if sampling == "joint" else torch.diag(covariance.diagonal())
-        assert (draws[..., c].T.cov() - expected).abs().max() < 8 * covariance.diagonal().max() / count**0.5
-    assert ((draws.mean(0) - mapped.mean).abs() < 5 * (mapped.variances / count).sqrt()).all()
-    torch.testing.assert_close(mapped.variance, mapped.variances.mean(-1))

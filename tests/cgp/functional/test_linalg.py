@@ -1,7 +1,5 @@
 """The one factorisation: accuracy, the bounded ladder, clear failure, every execution mode."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Noise from a source of the thread's own."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import torch

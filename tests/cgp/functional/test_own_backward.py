@@ -1,7 +1,5 @@
 """Functions with a backward pass of their own: the plain formula's values and gradients, twice, with less kept."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

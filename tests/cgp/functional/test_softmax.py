@@ -1,7 +1,5 @@
 """Softmax as a Gaussian-process mean, and the bounded covariance around it, against dense algebra."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -53,27 +51,6 @@ def test_exact_covariance_matches_dense_algebra(keys):
     torch.testing.assert_close(posterior.mean.mT, scaled_dot_product_attention(tokens.q, tokens.k, tokens.v))
 
 
-def test_inducing_inputs_at_the_points_make_the_sparse_covariance_exact():
-    exact, sparse = make_block(CGPAttention), make_block(SparseCGPAttention, num_inducing=12)
-    x = torch.randn(1, 6, 8, dtype=torch.float64)
-    sparse.load_state_dict(exact.state_dict(), strict=False)
-    with torch.no_grad():
-        q, k = sparse.softmax.points(sparse.project(x))
-        at_points = torch.cat([q[0], k[0]], -2) * sparse.softmax.log_lengthscale.exp()[:, None, None]
-        sparse.inducing_points.copy_(at_points)
-        covariances = [block.posterior(x).covariance_matrix for block in (exact, sparse)]
-    torch.testing.assert_close(*covariances, rtol=1e-5, atol=1e-7)
-
-
-@pytest.mark.parametrize("kind", [CGPAttention, SparseCGPAttention])
-def test_causal_rows_equal_their_prefix(kind):
-    block, x = make_block(kind), torch.randn(2, 6, 8, dtype=torch.float64)
-    whole = block.token_variance(x, is_causal=True)
-    for t in range(6):
-        row = block.token_variance(x[:, t : t + 1], x[:, : t + 1])
-        torch.testing.assert_close(whole[..., t : t + 1], row)
-
-
 @pytest.mark.parametrize("kind", [CGPAttention, SparseCGPAttention])
 def test_gradients(kind):
     block = make_block(kind)
@@ -84,9 +61,3 @@ def test_gradients(kind):
         return block.token_variance(x)
 
     assert torch.autograd.gradcheck(value, (x, *weights))
-
-
-@pytest.mark.filterwarnings("ignore:There is a performance drop")  # PyTorch's own attention has no vmap rule on the CPU
-def test_under_a_transform_the_variance_is_the_same():
-    block, x = make_block(SparseCGPAttention, num_inducing=4), torch.randn(5, 6, 8, dtype=torch.float64)
-    torch.testing.assert_close(torch.func.vmap(block.token_variance)(x), block.token_variance(x))

@@ -1,7 +1,5 @@
 """The covariance of queries that see keys of their own, against one dense conditional per query."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

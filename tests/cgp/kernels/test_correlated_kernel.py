@@ -101,18 +101,6 @@ def test_batch_members_keep_their_gradients_and_unsqueezed_matrices_their_shape(
     assert stock(x).unsqueeze(-3).to_dense().shape != (2, 1, 4, 4), "GPyTorch mended trap 3"
 
 
-def test_process_as_keyword_would_be_wrong_under_transposition():
-    """Why CrossKernel is evaluated at once (trap 3): transposing a lazy matrix keeps its keyword arguments."""
-
-    class Keyword(gpytorch.kernels.Kernel):
-        def forward(self, x1, x2, left, right, diag=False, **params):
-            return (x1 + left) @ (x2 + 2 * right).mT
-
-    x1, x2 = inputs(3, 1), inputs(2, 1)
-    lazy = Keyword()(x1, x2, left=0.0, right=1.0)
-    assert (lazy.mT.to_dense() - lazy.to_dense().mT).abs().max() > 0.1
-
-
 def test_gradients(kernel):
     x = inputs(3, 2).requires_grad_()
     names = [f"kernel.{name}" for name, p in kernel.named_parameters() if p.requires_grad]

@@ -1,7 +1,5 @@
 """A vision transformer on scikit-learn's digits, trained in seconds."""
 
-from __future__ import annotations
-
 import functools
 
 import torch

@@ -1,7 +1,5 @@
 """The widest posterior that held-out data allow."""
 
-from __future__ import annotations
-
 import copy
 import math
 

@@ -1,7 +1,5 @@
 """Diagnostics against numpy and against what the blocks compute."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

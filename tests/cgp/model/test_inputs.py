@@ -1,7 +1,5 @@
 """What models take."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import pytest

@@ -1,7 +1,5 @@
 """Where the patches of an image lie among the tokens."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Likelihoods of samples against torch.distributions, and GPyTorch's traps that they avoid."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.distributions import Categorical, Normal

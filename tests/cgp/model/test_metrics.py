@@ -1,7 +1,5 @@
 """Scores against scikit-learn, torchmetrics and torch-uncertainty."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,10 +1,7 @@
 """The training loss: what it is made of, its two channels, and what each regulariser does when left alone."""
 
-from __future__ import annotations
-
 import copy
 import math
-from functools import partial
 
 import pytest
 import torch
@@ -14,7 +11,6 @@ from torch import nn
 from cgp import (
     CategoricalLikelihood,
     CGPAttention,
-    HomoscedasticLikelihood,
     Objective,
     SoftmaxAttention,
     SparseCGPAttention,
@@ -136,18 +132,16 @@ def test_a_mixture_of_blocks_trains_by_one_elbo():
     assert objective.parts(x, y)["nll"].item() < 0.3 * first
 
 
-def test_a_transformer_regresses():
-    model = Head(SparseCGPAttention(8, 2, num_inducing=4), outputs=1)
-    x = torch.randn(64, 5, 8)
-    y = x.mean(1)[:, :1] * 3 + 0.1 * torch.randn(64, 1)
-    fit(Objective(model, HomoscedasticLikelihood(1, initial_noise=1.0), num_data=64, num_samples=2), x, y, 100)
-    assert (model(x) - y).square().mean() < 0.3 * y.var()
-
-
-@pytest.mark.parametrize("objective", ["marginal", "joint"])
-@pytest.mark.parametrize("coupling", ["direct", "latent"])
-@pytest.mark.parametrize("make", [CGPAttention, partial(SparseCGPAttention, num_inducing=8)])
-def test_each_regulariser_alone_stays_bounded_for_150_steps(make, coupling, objective):
+@pytest.mark.parametrize(
+    ("make", "coupling", "objective"),
+    [
+        (CGPAttention, "direct", "marginal"),
+        (CGPAttention, "latent", "joint"),
+        (SparseCGPAttention, "direct", "joint"),
+        (SparseCGPAttention, "latent", "marginal"),
+    ],
+)
+def test_each_regulariser_alone_stays_bounded(make, coupling, objective):
     """Outputs and targets are observed with the noise, so no density exceeds h log 1/2πσ² nats per token and column.
 
     The variance does not collapse, but for the exact "joint" form, which alone pays for certainty: it draws all tokens

@@ -68,16 +68,16 @@ def whole_passes(model, inputs, num_samples, mode, *, seed, antithetic):
     return torch.stack(draws)
 
 
-@pytest.mark.parametrize("layers", ["last", "all"])
 @pytest.mark.parametrize(
-    ("make", "mode"),
+    ("make", "mode", "layers"),
     [
-        (hosts.torchvision_vit, "marginal"),
-        (hosts.timm_vit, "joint"),
-        (hosts.timm_eva, "marginal"),
-        (hosts.transformers_bert, "joint"),
-        (hosts.llama, "marginal"),
-        (hosts.t5, "marginal"),
+        (hosts.torchvision_vit, "marginal", "all"),
+        (hosts.timm_vit, "joint", "last"),
+        (hosts.timm_vit, "marginal", "all"),
+        (hosts.timm_eva, "marginal", "last"),
+        (hosts.transformers_bert, "joint", "all"),
+        (hosts.llama, "marginal", "last"),
+        (hosts.t5, "marginal", "all"),
     ],
 )
 def test_sharing_changes_nothing(make, mode, layers):
@@ -92,9 +92,8 @@ def test_sharing_changes_nothing(make, mode, layers):
     assert not torch.allclose(got.draws[0], got.draws[1], atol=1e-4)
 
 
-@pytest.mark.parametrize("make", [hosts.timm_vit, hosts.transformers_bert, hosts.torchvision_vit])
-def test_layers_below_run_once(make):
-    host = make()
+def test_layers_below_run_once():
+    host = hosts.transformers_bert()
     model = convert(host.model, "sparse_cgp", [1], inputs=host.inputs)
     calls = {"below": 0, "above": 0}
     norms = [m for m in model.modules() if isinstance(m, nn.LayerNorm)]
@@ -161,16 +160,6 @@ def test_what_every_prediction_keeps(num_samples, batch_size, seed):
     whole = predict(model, x, num_samples, seed=seed)
     for name, variance in p.token_variance.items():
         torch.testing.assert_close(variance, whole.token_variance[name], rtol=1e-3, atol=1e-5)
-
-
-def test_batches_agree_in_distribution():
-    model, x = classifier(), torch.randn(4, 5, 4)
-    with torch.no_grad():
-        model.head.weight *= 5
-    options = {"antithetic": False, "keep_draws": True}
-    whole, parts = (predict(model, x, 100, batch_size=size, seed=size, **options) for size in (4, 1))
-    error = (whole.draws.var(0) / 100).sqrt() + (parts.draws.var(0) / 100).sqrt()
-    assert ((whole.probabilities - parts.probabilities).abs() < 5 * error).all()
 
 
 def test_seeds_leave_the_global_generator_alone_and_it_seeds_otherwise():
@@ -305,8 +294,8 @@ def native() -> tuple[nn.Module, torch.Tensor]:
 @pytest.mark.parametrize(
     ("make", "count"),
     [
-        (lambda: (convert(hosts.timm_vit().model, "cgp", [1, 2], amplitude=0.3), torch.randn(8, 3, 16, 16)), 400),
-        (native, 80),
+        (lambda: (convert(hosts.timm_vit().model, "cgp", [1, 2], amplitude=0.3), torch.randn(8, 3, 16, 16)), 160),
+        (native, 40),
     ],
 )
 def test_threads_predict_as_one_after_the_other(make, count):
@@ -374,16 +363,6 @@ def test_the_first_of_a_pair_is_the_draw_of_that_seed_and_an_odd_one_stands_alon
         torch.testing.assert_close(drawn, expected)
     assert torch.equal(three, four[:3])
     assert not torch.allclose(four[1], plain[1], atol=1e-4)
-
-
-def test_averages_have_less_noise():
-    model, x = convert(hosts.timm_vit().model, "cgp", [0], amplitude=0.3), torch.randn(6, 3, 16, 16)
-    truth = predict(model, x, 500, seed=99).logits
-    errors = {
-        antithetic: torch.stack([predict(model, x, 8, seed=s, antithetic=antithetic).logits for s in range(6)]) - truth
-        for antithetic in (False, True)
-    }
-    assert errors[True].square().mean() < 0.5 * errors[False].square().mean()
 
 
 def test_every_source_of_inputs_gives_the_same_prediction():

@@ -1,7 +1,5 @@
 """What one does with a prediction."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 
@@ -12,7 +10,6 @@ from torch import nn
 
 from cgp import SparseCGPAttention, predict
 from cgp.model.metrics import classification_scores
-from cgp.model.prediction import uncertainties
 
 
 def prediction(task="classification", tokens=False, **options):
@@ -22,12 +19,6 @@ def prediction(task="classification", tokens=False, **options):
     return predict(
         nn.Sequential(SparseCGPAttention(8, 2), head), torch.randn(10, 4, 8), 6, seed=0, task=task, **options
     )
-
-
-def test_repr_is_one_short_line():
-    assert repr(prediction()).startswith("Prediction(classification, 10 × 3 outputs, 6 draws, total ")
-    assert len(repr(prediction())) < 120
-    assert "\n" not in repr(prediction(None))
 
 
 def test_coverage_keeps_the_most_confident():
@@ -120,9 +111,3 @@ def test_pictures():
 def test_abstaining_takes_one_number(options):
     with pytest.raises(ValueError, match="risk, coverage: expected one of them"):
         prediction().abstain(**options)
-
-
-def test_uncertainties_of_agreeing_draws_are_aleatoric():
-    total, aleatoric, epistemic = uncertainties(torch.tensor([0.25, 0.75]).expand(6, 2, 2))
-    torch.testing.assert_close(total, aleatoric)
-    assert epistemic.max() < 1e-6

@@ -1,7 +1,5 @@
 """Copies that share tensors, and runs that share what lies below the first stochastic block."""
 
-from __future__ import annotations
-
 import functools
 
 import pytest

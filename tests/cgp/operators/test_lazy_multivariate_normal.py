@@ -1,7 +1,5 @@
 """Posteriors whose covariance is built late: the same distribution as the one built at once."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from gpytorch.distributions import MultivariateNormal
@@ -91,8 +89,3 @@ def test_variances_below_gpytorchs_floor_are_lifted_as_ever():
         variance = late.variance
     assert variance[1] > 1e-9
     assert not late.is_built
-
-
-def test_it_is_made_of_a_matrix_too():
-    normal = LazyMultivariateNormal(torch.zeros(2), torch.eye(2) * 3.0)
-    torch.testing.assert_close(normal.variance, torch.full((2,), 3.0))

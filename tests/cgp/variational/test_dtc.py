@@ -1,14 +1,10 @@
 """The closed-form DTC strategy against dense algebra, GPyTorch's SVGP and Titsias' bound."""
 
-from __future__ import annotations
-
 import gpytorch
 import numpy as np
 import pytest
 import torch
-from gpytorch.distributions import MultivariateNormal
 from gpytorch.models import ApproximateGP
-from gpytorch.variational import CholeskyVariationalDistribution, VariationalStrategy
 from scipy.stats import multivariate_normal
 
 from cgp.variational import DTCVariationalStrategy
@@ -62,32 +58,6 @@ def test_elbo_is_titsias_bound():
     bound = multivariate_normal(np.zeros(20), Q + NOISE * np.eye(20)).logpdf(y.numpy())
     bound -= np.trace(K(x, x) - Q) / (2 * NOISE)
     assert elbo.item() * len(y) == pytest.approx(bound, rel=1e-5)
-
-
-def test_one_layer_equals_gpytorch_svgp_at_its_best_distribution():
-    x, y = data()
-    strategy, _ = make(x, y)
-
-    class SVGP(ApproximateGP):
-        def __init__(self):
-            distribution = CholeskyVariationalDistribution(6)
-            super().__init__(VariationalStrategy(self, strategy.inducing_points.detach(), distribution))
-
-        def forward(self, z):
-            return MultivariateNormal(strategy.mean_module(z), strategy.covar_module(z))
-
-    svgp = SVGP().double().eval()
-    best = strategy._optimum(strategy._whitening())
-    with torch.no_grad():
-        distribution = svgp.variational_strategy._variational_distribution
-        distribution.variational_mean.copy_(best.location[:, 0])
-        distribution.chol_variational_covar.copy_(torch.linalg.cholesky(best.covariance))
-        svgp.variational_strategy.variational_params_initialized.fill_(1)
-        ours, theirs = ApproximateGP(strategy)(x), svgp(x)
-        torch.testing.assert_close(ours.mean, theirs.mean, rtol=1e-4, atol=1e-4)
-        torch.testing.assert_close(ours.variance, theirs.variance, rtol=1e-3, atol=1e-4)
-        kl = svgp.variational_strategy.kl_divergence()
-        torch.testing.assert_close(strategy.kl_divergence(), kl, rtol=1e-5, atol=1e-5)
 
 
 def test_wrong_shapes_are_refused():

@@ -1,7 +1,5 @@
 """Kernel-eigen features as a strategy: posterior and divergence at finite points, and regression by the ELBO."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from gpytorch.likelihoods import GaussianLikelihood

@@ -1,7 +1,5 @@
 """SGPA as a strategy: its posterior and divergence at finite points, and regression by the ELBO."""
 
-from __future__ import annotations
-
 import gpytorch
 import pytest
 import torch
@@ -85,44 +83,6 @@ def test_posterior_is_the_papers(name):
     torch.testing.assert_close(posterior.variance, covariance.diagonal(), rtol=1e-5, atol=1e-6)
 
 
-def test_trains_alone_towards_the_exact_posterior():
-    """With inducing inputs enough and hyperparameters held, the best SGPA is exact regression."""
-    x = torch.linspace(-2, 2, 25, dtype=torch.float64)[:, None]
-    y = (2 * x[:, 0]).sin() + 0.1 * torch.randn(25, dtype=torch.float64)
-    kernel, likelihood = RBFKernel().double(), GaussianLikelihood().double()
-    likelihood.noise = 0.05
-    beta = torch.linspace(-2, 2, 9, dtype=torch.float64)[:, None]
-    model = ApproximateGP(SGPAVariationalStrategy(kernel, beta))
-    mll = VariationalELBO(likelihood, model, num_data=25)
-    held = {id(p) for p in (*kernel.parameters(), *likelihood.parameters())}
-    free = [p for p in model.parameters() if id(p) not in held]
-    optimiser = torch.optim.LBFGS(free, max_iter=60, line_search_fn="strong_wolfe")
-
-    def closure():
-        optimiser.zero_grad()
-        loss = -mll(model(x), y)
-        loss.backward()
-        return loss.detach()
-
-    before = float(closure())
-    for _ in range(2):
-        optimiser.step(closure)
-    assert float(closure()) < before - 1.0
-    with torch.no_grad():
-        exact = Prior(kernel, x, y, likelihood).eval()(x)
-        fitted = model.eval()(x)
-    assert (fitted.mean - exact.mean).abs().max() < 0.05
-    assert (fitted.variance / exact.variance).log().abs().max() < 0.2
-
-
-def test_every_parameter_gets_a_gradient():
-    model = ApproximateGP(make("decoupled"))
-    likelihood = GaussianLikelihood().double()
-    loss = -VariationalELBO(likelihood, model, num_data=3)(model(X), X[:, 0])
-    loss.backward()
-    assert not [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()]
-
-
 def test_standard_sgpa_is_gpytorchs_whitened_strategy():
     """With v = L^-T w: the same posterior and divergence as of the strategy that natural gradients train."""
     kernel, L = RBFKernel().double(), None
@@ -184,12 +144,6 @@ def test_trains_in_float32(name, m, lr, likelihood, objective):
     posterior = model(torch.linspace(-2, 2, 50))
     assert torch.isfinite(posterior.rsample(torch.Size([3]))).all()
     torch.testing.assert_close(posterior.covariance_matrix.diagonal(), posterior.variance, rtol=0.05, atol=2e-4)
-
-
-def test_marginals_do_not_build_the_covariance():
-    posterior = make("decoupled")(X)
-    assert posterior.variance.shape == (3,)
-    assert not posterior.is_built
 
 
 @pytest.mark.parametrize("name", ["standard", "decoupled"])
