@@ -26,15 +26,6 @@ def conditional(K_q: np.ndarray, C: np.ndarray, K_k: np.ndarray, noise: float) -
     return K_q - C @ np.linalg.inv(K_k + noise * np.eye(len(K_k))) @ C.T
 
 
-def paper_covariance(q: np.ndarray, k: np.ndarray, o: np.ndarray, noise: float) -> np.ndarray:
-    """CGPT appendix B by the law of total variance: Σ_q + A_q (K_o − K_ok (K_k + noise I)^-1 K_ko) A_qᵀ."""
-    inverse_o = np.linalg.inv(rbf(o, o) + noise * np.eye(len(o)))
-    A_q = rbf(q, o) @ inverse_o
-    sigma_q = rbf(q, q) - A_q @ rbf(o, q)
-    z_o = rbf(o, o) - rbf(o, k) @ np.linalg.inv(rbf(k, k) + noise * np.eye(len(k))) @ rbf(k, o)
-    return sigma_q + A_q @ z_o @ A_q.T
-
-
 def sparse_latent(q, k, o, v, S, S2, noise: float) -> tuple[np.ndarray, np.ndarray]:
     """Mean, and K_qm M K_mq with noise in M, of the two-hop DTC posterior (CGPT (33)-(35), app. D)."""
     K_mm, K_ll = rbf(S, S), rbf(S2, S2)

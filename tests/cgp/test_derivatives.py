@@ -10,7 +10,12 @@ from torch import Tensor, nn
 from torch.autograd import gradcheck, gradgradcheck
 
 from cgp.kernels import BASE_KERNELS, CorrelatedKernel, HadamardCorrelatedKernel
-from cgp.regression import CorrelatedGPRegression, SparseCorrelatedGPRegression
+from cgp.regression import (
+    CorrelatedGPRegression,
+    CorrelatedGPRegressor,
+    SparseCorrelatedGPRegression,
+    StochasticCorrelatedGPRegression,
+)
 from cgp.variational import (
     DecoupledSGPAVariationalStrategy,
     DTCVariationalStrategy,
@@ -62,6 +67,22 @@ def regressor(kind, **options):
     return lambda new: model.posterior(rows(new))
 
 
+def stochastic():
+    x, y = data()
+    model = StochasticCorrelatedGPRegression(rows(x), y, 2, num_inducing=4).double().eval()
+    with torch.no_grad():
+        for parameter in model.variational_strategy.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return lambda new: model(rows(new))
+
+
+def estimator():
+    """The posterior behind the predictions of a fitted estimator."""
+    x, y = data()
+    fitted = CorrelatedGPRegressor(num_starts=1).fit(x.numpy(), torch.stack([y, x[:, 0]], -1).numpy())
+    return lambda new: fitted.model_.posterior(rows(new))
+
+
 CASES = {f"correlated {name}": (partial(kernel_of, name), gram) for name in BASE_KERNELS} | {
     "process": (lambda: kernel_of().process(1), gram),
     "cross": (lambda: kernel_of().cross(0, 1), gram),
@@ -75,6 +96,8 @@ CASES = {f"correlated {name}": (partial(kernel_of, name), gram) for name in BASE
     "kernel eigen": (kernel_eigen, moments),
     "exact regression": (partial(regressor, CorrelatedGPRegression), moments),
     "sparse regression": (partial(regressor, SparseCorrelatedGPRegression, num_inducing=4), moments),
+    "stochastic regression": (stochastic, moments),
+    "estimator": (estimator, moments),
 }
 
 

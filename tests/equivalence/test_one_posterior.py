@@ -58,7 +58,7 @@ def test_exact_block_correlated_kernel_and_regressor_agree(tokens):
     projected, posterior = block.project(tokens), block.posterior(tokens)
     q, k, v = (x[HEAD].detach() for x in (projected.q, projected.k, projected.v))
     targets = block.gaussian(projected).targets[HEAD].detach()
-    torch.testing.assert_close(targets, torch.exp(-0.5 * torch.cdist(k, k).square()) @ v + NOISE * v)
+    torch.testing.assert_close(targets, gram(k, k) @ v + NOISE * v)
 
     for column in range(4):
         y = targets[:, column].clone()
@@ -88,3 +88,32 @@ def test_sparse_block_and_strategy_agree(tokens):
         torch.testing.assert_close(posterior.mean[HEAD, column], other.mean, rtol=1e-6, atol=1e-6)
         covariance = posterior.covariance_matrix[HEAD, column]
         torch.testing.assert_close(covariance, other.covariance_matrix, rtol=1e-6, atol=1e-6)
+
+
+def gram(a, b):
+    return torch.exp(-0.5 * torch.cdist(a, b).square())
+
+
+@pytest.mark.parametrize("coupling", ["direct", "latent"])
+def test_sparse_marginal_objective_is_the_density_of_its_generative_model(tokens, coupling):
+    """Evidence of DTC, by GPyTorch's low-rank operator, on the keys' targets and the outputs."""
+    block = SparseCGPAttention(
+        8, 1, num_inducing=4, coupling=coupling, approximation="sor", noise=NOISE, objective="marginal"
+    ).double()
+    projected = block.project(tokens)
+    block.sampling = "mean"
+    block(tokens)
+    value = -block._added_loss_terms["log_density"].loss() * (6 * 8)  # it is per token and column
+    S = block.inducing_points[0]
+    L = torch.linalg.cholesky(gram(S, S))
+
+    def evidence(z, y):
+        A = torch.linalg.solve_triangular(L, gram(S, z), upper=False)
+        prior = MultivariateNormal(torch.zeros(6).double(), A.T @ A + NOISE * torch.eye(6))
+        return sum(prior.log_prob(column) for column in y.T)
+
+    q, k, v = projected.q[0], projected.k[0], projected.v[0]
+    A_k = torch.linalg.solve_triangular(L, gram(S, k), upper=False)
+    targets = A_k.T @ (A_k @ v) + NOISE * v if coupling == "direct" else v
+    expected = evidence(q, block.mean_heads(projected)[0]) + evidence(k, targets)
+    torch.testing.assert_close(value, expected, rtol=1e-5, atol=1e-5)

@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import re
 
 import numpy as np
 import pytest
@@ -108,26 +107,21 @@ def test_the_report_can_be_read(report):
     assert len(report.plot().axes) >= 2
 
 
+BETTER, LEVEL, WORSE = (-0.03, 0.01), (-0.001, 0.005), (0.01, 0.005)
+
+
 @pytest.mark.parametrize(
     ("beyond", "scaled", "words"),
     [
-        ([(-0.02, 0.005)], (-0.03, 0.01), "^Use the posterior of the best likelihood with its temperature"),
-        ([(-0.02, 0.005), (-0.03, 0.01)], (-0.03, 0.01), "^Use a GP read-out of the representation"),
-        (
-            [(-0.001, 0.005)],
-            (-0.03, 0.01),
-            r"^Use a temperature, to which the posterior .* adds nothing; it",
-        ),
-        (
-            [(0.01, 0.005), (0.0, 0.1)],
-            (-0.01, 0.01),
-            "^Use the model as it is: .* and the GP read-out .* add nothing",
-        ),
-        ([], (-0.03, 0.01), "^Use a temperature; it changes the NLL by -0.0300 ± 0.0100 nats"),
-        ([], (-0.01, 0.01), "^Use the model as it is: a temperature changes its NLL by"),
+        ([BETTER], BETTER, "Use the posterior of the best likelihood with its temperature"),
+        ([(-0.02, 0.005), BETTER], BETTER, "Use a GP read-out of the representation"),
+        ([LEVEL], BETTER, "Use a temperature, to which the posterior (NLL -0.0010 ± 0.0050 nats) adds nothing"),
+        ([WORSE, LEVEL], LEVEL, "Use the model as it is"),
+        ([], BETTER, "Use a temperature; it changes the NLL by -0.0300 ± 0.0100 nats"),
+        ([], LEVEL, "Use the model as it is: a temperature changes its NLL by"),
     ],
 )
-def test_the_sentence_goes_by_two_standard_errors(report, beyond, scaled, words):
+def test_a_method_is_recommended_if_it_is_better_by_two_standard_errors(report, beyond, scaled, words):
     methods = ("posterior + temperature", "GP read-out + temperature")
     changed = dataclasses.replace(
         report,
@@ -135,36 +129,23 @@ def test_the_sentence_goes_by_two_standard_errors(report, beyond, scaled, words)
         differences=report.differences | {"temperature": {"nll": Difference(*scaled)}},
         detection={},
     )
-    assert re.search(words, changed.sentence)
+    assert changed.sentence.startswith(words)
 
 
 @pytest.mark.parametrize(
     ("gains", "words"),
     [
-        (
-            [(0.1, 0.04)],
-            "To tell {}, use the energy: AUROC 0.900, against {} (+0.1000 ± 0.0400).",
-        ),
-        (
-            [(0.1, 0.06)],
-            "At telling {}, the energy is level with 1 - confidence: AUROC 0.900, against {} (+0.1000 ± 0.0600).",
-        ),
-        ([(-0.1, 0.01)], "Nothing tells {} better than 1 - confidence: AUROC 0.800."),
-        (
-            [(0.05, 0.01), (0.1, 0.06)],
-            "To tell {}, use the energy: AUROC 0.850, against {} (+0.0500 ± 0.0100).",
-        ),
+        ([(0.1, 0.04)], "use the energy: AUROC 0.900, against 0.800 for 1 - confidence (+0.1000 ± 0.0400)."),
+        ([(0.1, 0.06)], "the energy is level with 1 - confidence: AUROC 0.900, against 0.800 for"),
+        ([(-0.1, 0.01)], "better than 1 - confidence: AUROC 0.800."),
+        ([(0.05, 0.01), (0.1, 0.06)], "use the energy: AUROC 0.850, against 0.800 for"),
     ],
 )
 def test_a_score_is_recommended_if_it_is_better_by_two_standard_errors(report, gains, words):
     scores = {"1 - confidence": (0.0, 0.0)} | dict(zip(("energy", "entropy"), gains, strict=False))
     detectors = {name: Detection(0.8 + gain[0], 0.4, Difference(*gain)) for name, gain in scores.items()}
-    changed = dataclasses.replace(report, detection={"noise": detectors})
-    words = words.format("noise from in-distribution inputs", "0.800 for 1 - confidence")
-    assert changed.sentence.endswith(words)
-    twice = dataclasses.replace(report, detection={"noise": detectors, "blur": detectors}).sentence
-    assert "noise, blur from" in twice
-    assert ("0.800, 0.800 for" in twice) == ("for 1 - confidence" in words)
+    assert words in dataclasses.replace(report, detection={"noise": detectors}).sentence
+    assert "noise, blur" in dataclasses.replace(report, detection={"noise": detectors, "blur": detectors}).sentence
 
 
 def test_a_model_is_not_changed_and_converted_ones_keep_their_layers():

@@ -52,14 +52,6 @@ def test_joint_covariance_is_psd_and_bounded_by_the_scales(base, counts, sizes, 
     assert covariance.abs().max() <= bound * (1 + 1e-12)
 
 
-def test_words_are_processes(kernel):
-    assert [kernel.index(word) for word in ("query", "key", "latent")] == [0, 1, 2]
-    with pytest.raises(ValueError, match="process: expected 0 to 2"):
-        kernel.cross(0, 3)
-    with pytest.raises(ValueError, match="process: expected 0 to 1"):
-        random_kernel(2).process("latent")
-
-
 def test_slices_of_the_lazy_matrix(kernel):
     x1, x2 = inputs(6, 2), inputs(5, 2)
     full = kernel(x1, x2).to_dense()
@@ -124,33 +116,28 @@ class _Call(torch.nn.Module):
 
 def test_maps_of_ones_own_and_processes_with_inputs_of_different_size():
     torch.manual_seed(0)
-    maps = [torch.nn.Linear(2, 2), AffineMap(3, 2), torch.nn.Sequential(torch.nn.Linear(1, 2))]
-    with pytest.raises(ValueError, match="one common out_features"):
-        CorrelatedKernel("rbf", 3, input_maps=maps)
-    kernel = CorrelatedKernel("rbf", 2, input_maps=maps[:2])
+    kernel = CorrelatedKernel("rbf", 2, input_maps=[torch.nn.Linear(2, 2), AffineMap(3, 2)])
     assert kernel.joint([torch.randn(4, 2), torch.randn(5, 3)]).shape == (9, 9)
     assert kernel.cross(1, 0)(torch.randn(5, 3), torch.randn(4, 2)).shape == (5, 4)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("call", "message"),
     [
-        ({"num_processes": 0, "input_dim": 1}, "num_processes"),
-        ({"num_processes": 2}, "input_dim"),
-        ({"num_processes": 2, "input_maps": [AffineMap(1)]}, "one for each of 2"),
-        ({"num_processes": 2, "input_dim": 1, "input_maps": "bent"}, "kind: expected one of"),
+        (lambda kernel: CorrelatedKernel("rbf", 0, 1), "num_processes"),
+        (lambda kernel: CorrelatedKernel("rbf", 2), "input_dim"),
+        (lambda kernel: CorrelatedKernel("rbf", 2, input_maps=[AffineMap(1)]), "one for each of 2"),
+        (lambda kernel: CorrelatedKernel("rbf", 2, 1, input_maps="bent"), "kind: expected one of"),
+        (lambda kernel: CorrelatedKernel("rbf", 2, input_maps=[AffineMap(1), AffineMap(2)]), "one common out_features"),
+        (lambda kernel: kernel.cross(0, 3), "process: expected 0 to 2"),
+        (lambda kernel: random_kernel(2).process("latent"), "process: expected 0 to 1"),
+        (lambda kernel: kernel.joint([inputs(2, 2)]), "one tensor for each of 3"),
+        (lambda kernel: kernel(inputs(2, 2), task=1).to_dense(), "unknown arguments"),
     ],
 )
-def test_refuses(arguments, message):
+def test_bad_arguments_are_refused(kernel, call, message):
     with pytest.raises(ValueError, match=message):
-        CorrelatedKernel("rbf", **arguments)
-
-
-def test_refuses_calls_that_it_cannot_answer(kernel):
-    with pytest.raises(ValueError, match="one tensor for each of 3"):
-        kernel.joint([inputs(2, 2)])
-    with pytest.raises(ValueError, match="unknown arguments"):
-        kernel(inputs(2, 2), task=1).to_dense()
+        call(kernel)
 
 
 def test_scales_prior_constraint_and_copies(kernel):

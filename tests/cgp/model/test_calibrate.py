@@ -116,21 +116,6 @@ def test_a_temperature_that_the_model_has_stays_and_counts():
     assert report.nll_temperature == report.nll_mean
 
 
-def test_several_layers_text_and_data_sets():
-    host = hosts.transformers_bert()
-    labels = torch.tensor([0, 1, 2])
-    examples = [
-        {name: value[i] for name, value in host.inputs.items()} | {"labels": labels[i]} for i in range(len(labels))
-    ]
-    factors = []
-    for data in ([{**host.inputs, "labels": labels}], torch.utils.data.DataLoader(examples, 3)):
-        model = convert(host.model, "cgp", "all")
-        report = calibrate(model, data, num_samples=2)
-        assert len(report.amplitudes) == 3
-        factors.append(report.factor)
-    assert factors[0] == factors[1]
-
-
 def test_labels_that_are_left_out_do_not_count():
     block = SparseCGPAttention(8, 2, mean="softmax")
     model, x = nn.Sequential(block, nn.Linear(8, 3)), torch.randn(6, 5, 8)

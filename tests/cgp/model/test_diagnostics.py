@@ -1,21 +1,11 @@
 """Diagnostics against numpy and against what the blocks compute."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from cgp import (
-    CGPAttention,
-    KEPSVGPAttention,
-    KernelAttention,
-    SGPAttention,
-    SoftmaxAttention,
-    SparseCGPAttention,
-    StandardSGPAttention,
-)
+from cgp import CGPAttention, KEPSVGPAttention, SoftmaxAttention
 from cgp.model.diagnostics import (
     attention_matrix,
     layer_outputs,
@@ -23,16 +13,7 @@ from cgp.model.diagnostics import (
     variance_by_layer,
 )
 from models import DIGITS, VisionTransformer
-
-BLOCKS = {
-    "softmax": SoftmaxAttention,
-    "kernel": KernelAttention,
-    "cgp": CGPAttention,
-    "latent": partial(CGPAttention, coupling="latent"),
-    "sparse": partial(SparseCGPAttention, num_inducing=4),
-    "sgpa": partial(SGPAttention, num_inducing=4),
-    "sgpa standard": StandardSGPAttention,
-}
+from tests.blocks import BLOCKS
 
 
 def test_similarity_is_the_mean_over_pairs_of_real_tokens():
@@ -47,7 +28,7 @@ def test_similarity_is_the_mean_over_pairs_of_real_tokens():
     assert token_similarity(x[:, :1]).isnan().all()
 
 
-@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("name", [name for name in BLOCKS if name not in ("kep-svgp", "primal")])
 def test_attention_matrix_times_values_is_the_mean(name):
     """Up to an offset that the sequence's values do not move."""
     torch.manual_seed(0)

@@ -114,24 +114,6 @@ def test_sampling_is_set_for_the_time_of_a_with():
     assert model.blocks[1].sampling == "joint"
 
 
-def fit(objective: Objective, x: torch.Tensor, y: torch.Tensor, steps: int = 60) -> None:
-    optimiser = torch.optim.Adam(objective.parameters(), lr=2e-2)
-    for _ in range(steps):
-        optimiser.zero_grad()
-        objective(x, y).backward()
-        optimiser.step()
-    objective.eval()
-
-
-def test_a_mixture_of_blocks_trains_by_one_elbo():
-    blocks = CGPAttention(8, 2, coupling="latent"), SparseCGPAttention(8, 2, num_inducing=4), SoftmaxAttention(8, 2)
-    objective = Objective(Head(*blocks), CategoricalLikelihood(3), num_data=4, alpha=0.01, num_samples=3)
-    x, y = batch()
-    first = objective.parts(x, y)["nll"].item()
-    fit(objective, x, y)
-    assert objective.parts(x, y)["nll"].item() < 0.3 * first
-
-
 @pytest.mark.parametrize(
     ("make", "coupling", "objective"),
     [

@@ -5,13 +5,9 @@ import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.utils.warnings import NumericalWarning
 
-from cgp import SGPAttention, SparseCGPAttention
+from cgp import SGPAttention
 from cgp.operators import DenseCovarianceLinearOperator, LazyMultivariateNormal, shared_covariance
-
-BLOCKS = {
-    "low rank": lambda: SparseCGPAttention(8, 2, num_inducing=4),
-    "sgpa": lambda: SGPAttention(8, 2, num_inducing=4),
-}
+from tests.blocks import BLOCKS
 
 
 def at_once(block, x):
@@ -21,9 +17,9 @@ def at_once(block, x):
     return MultivariateNormal(joint.mean.mT, shared_covariance(joint))
 
 
-@pytest.fixture(params=BLOCKS)
+@pytest.fixture(params=["sparse", "sgpa"])
 def block(request):
-    return BLOCKS[request.param]().double().eval()
+    return BLOCKS[request.param](8, 2).double().eval()
 
 
 @pytest.fixture
