@@ -70,6 +70,7 @@ class TestAsymmetricKernelContract(AttentionContract):
 
 class TestSymmetricExponentialKernelContract(AttentionContract):
     attention, takes_causal = partial(KernelAttention, kernel="exponential", symmetric=True), True
+    is_variant = True
 
 
 class TestDirectCGP(GaussianProcessContract):
@@ -90,16 +91,18 @@ class TestLatentSparseCGP(GaussianProcessContract):
 
 
 class TestPaperSparseCGP(GaussianProcessContract):
+    is_variant = True
     attention = partial(SparseCGPAttention, coupling="latent", approximation="sor", objective="marginal")
 
 
 class TestSorSparseCGP(GaussianProcessContract):
     attention = partial(SparseCGPAttention, num_inducing=5, approximation="sor", kernel="matern12", objective="joint")
-    takes_causal = True
+    takes_causal = is_variant = True
 
 
 class TestExponentialSparseCGP(GaussianProcessContract):
-    attention, takes_causal = partial(SparseCGPAttention, num_inducing=5, kernel="exponential"), True
+    attention = partial(SparseCGPAttention, num_inducing=5, kernel="exponential")
+    takes_causal = is_variant = True
 
 
 class SoftmaxMeanContract(GaussianProcessContract):

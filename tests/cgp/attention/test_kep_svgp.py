@@ -25,7 +25,7 @@ class TestOnlyQueries(KEPContract):
 
 
 class TestOnlyKeys(KEPContract):
-    attention = partial(KEPSVGPAttention, rank=4, branches="r")
+    attention, is_variant = partial(KEPSVGPAttention, rank=4, branches="r"), True
 
 
 class TestPrimal(AttentionContract):

@@ -88,13 +88,6 @@ def test_terms_of_an_earlier_pass_are_not_counted_again():
     assert "log_density" not in parts
 
 
-def test_softmax_alone_is_cross_entropy():
-    model = Head(SoftmaxAttention(8, 2))
-    x, y = batch()
-    loss = Objective(model, CategoricalLikelihood(3), num_data=10)(x, y)
-    torch.testing.assert_close(loss, nn.functional.cross_entropy(model(x), y))
-
-
 def test_draws_expand_after_the_first_stochastic_block_only():
     model = Head(SoftmaxAttention(8, 2), CGPAttention(8, 2), SparseCGPAttention(8, 2, num_inducing=4))
     with draws(model, 6):
