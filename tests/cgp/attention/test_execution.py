@@ -3,16 +3,20 @@
 import copy
 import os
 import socket
+from functools import partial
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from cgp import CategoricalLikelihood, CGPAttention, Objective, SparseCGPAttention
+from cgp import CategoricalLikelihood, CGPAttention, Objective, SparseCGPAttention, convert
+from cgp.model.blocks import attention_blocks
 from models import DIGITS, VisionTransformer
 from tests.blocks import BLOCKS, CORRELATED
+from tests.cgp.conversion import hosts
 
 NAMES = ("softmax", "kernel", *CORRELATED)
 
@@ -111,21 +115,47 @@ class Model(nn.Module):
         return self.head((x + self.second(x)).mean(-2))
 
 
-def one_step(objective: nn.Module, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
-    optimiser = torch.optim.SGD(objective.parameters(), lr=0.1)
-    objective(x, y).backward()
-    optimiser.step()
-    return {name: p.detach().clone() for name, p in objective.named_parameters()}
-
-
-def make_objective() -> Objective:
-    torch.manual_seed(0)
+def blocks() -> Objective:
     return Objective(Model().double(), CategoricalLikelihood(3), num_data=8, alpha=0.2)
 
 
-def make_batch() -> tuple[torch.Tensor, torch.Tensor]:
+def converted(mode: str) -> Objective:
+    model = convert(hosts.timm_vit().model.double(), layers="all", amplitude=0.5).train()
+    for heads in attention_blocks(model):
+        heads.sampling = mode
+    return Objective(model, CategoricalLikelihood(5), num_data=8)
+
+
+OBJECTIVES = {"blocks": blocks, "mean of a host": partial(converted, "mean"), "draws": partial(converted, "marginal")}
+
+
+def make_objective(name: str) -> Objective:
+    torch.manual_seed(0)
+    return OBJECTIVES[name]()
+
+
+def make_batch(name: str) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(1)
-    return torch.randn(8, 5, 12, dtype=torch.float64, generator=generator), torch.arange(8) % 3
+    size = (8, 5, 12) if name == "blocks" else (8, 3, 16, 16)
+    return torch.randn(size, dtype=torch.float64, generator=generator), torch.arange(8) % 3
+
+
+def two_steps(objective: nn.Module, parts: list[tuple[int, torch.Tensor, torch.Tensor]]) -> dict[str, np.ndarray]:
+    """Weights after two steps on the mean over parts of a batch, each with a seed for its draws."""
+    optimiser = torch.optim.SGD(objective.parameters(), lr=0.1)
+    for step in range(2):  # the second fails where a gradient was waited for in vain
+        optimiser.zero_grad()
+        for seed, x, y in parts:
+            torch.manual_seed(10 * step + seed)
+            (objective(x, y) / len(parts)).backward()
+        optimiser.step()
+    return {name.removeprefix("module."): p.detach().clone().numpy() for name, p in objective.named_parameters()}
+
+
+def half(name: str, rank: int) -> tuple[int, torch.Tensor, torch.Tensor]:
+    x, y = make_batch(name)
+    rows = slice(4 * rank, 4 * rank + 4)
+    return rank, x[rows], y[rows]
 
 
 def run_rank(rank: int, port: int, results) -> None:
@@ -133,24 +163,32 @@ def run_rank(rank: int, port: int, results) -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=2)
-    x, y = make_batch()
-    half = slice(4 * rank, 4 * rank + 4)
-    weights = one_step(DistributedDataParallel(make_objective()), x[half], y[half])
-    results[rank] = {name.removeprefix("module."): w.numpy() for name, w in weights.items()}
+    for name in OBJECTIVES:
+        parallel = DistributedDataParallel(make_objective(name), find_unused_parameters=name == "mean of a host")
+        results[name, rank] = two_steps(parallel, [half(name, rank)])
     dist.destroy_process_group()
 
 
-def test_two_processes_step_as_one_on_the_joined_batch():
+@pytest.fixture(scope="module")
+def ranks() -> dict[tuple[str, int], dict[str, np.ndarray]]:
+    """Weights that two processes found."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     with torch.multiprocessing.get_context("spawn").Manager() as manager:
         results = manager.dict()
         torch.multiprocessing.spawn(run_rank, args=(port, results), nprocs=2)
-        results = dict(results)
-    alone = one_step(make_objective(), *make_batch())
-    start = dict(make_objective().named_parameters())
-    for name, weight in alone.items():
-        torch.testing.assert_close(torch.tensor(results[0][name]), torch.tensor(results[1][name]))
-        torch.testing.assert_close(torch.tensor(results[0][name]), weight)
-    assert any(not torch.equal(alone[name], start[name]) for name in alone)
+        return dict(results)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_two_processes_step_as_one_on_the_joined_batch(name, ranks):
+    draws = name == "draws"  # those of the halves, then
+    expected = two_steps(make_objective(name), [half(name, 0), half(name, 1)] if draws else [(0, *make_batch(name))])
+    start = {key: parameter.detach().numpy() for key, parameter in make_objective(name).named_parameters()}
+    for key, weight in expected.items():
+        np.testing.assert_array_equal(ranks[name, 0][key], ranks[name, 1][key])
+        np.testing.assert_allclose(ranks[name, 0][key], weight, rtol=1e-7, atol=1e-9)
+    moved = {key for key, weight in expected.items() if not np.array_equal(weight, start[key])}
+    assert any("qkv.weight" in key or "in_proj.weight" in key for key in moved)
+    assert any("gp.log_amplitude" in key for key in moved) == draws

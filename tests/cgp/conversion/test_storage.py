@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -66,6 +69,33 @@ def test_files_in_pieces(tmp_path):
     model.save_pretrained(tmp_path, max_shard_size="20KB")
     assert len(list(tmp_path.glob("*.safetensors"))) > 1
     assert_equal(host, from_pretrained(tmp_path), model)
+
+
+def test_what_is_pushed_to_a_hub_comes_back(tmp_path, monkeypatch):
+    """Everything up to the upload itself."""
+    hub = pytest.importorskip("transformers.utils.hub")
+
+    def upload(*args, operations, **options):
+        for operation in operations:
+            shutil.copy(operation.path_or_fileobj, tmp_path / operation.path_in_repo)
+
+    def create(*args, **options):
+        return SimpleNamespace(repo_id="somebody/model")
+
+    owner = getattr(hub, "HfApi", hub)  # of newer versions, of older ones
+    monkeypatch.setattr(owner, "create_repo", create)
+    monkeypatch.setattr(owner, "create_commit", upload)
+    card = SimpleNamespace(save=lambda path: Path(path).write_text("# A card"))
+    monkeypatch.setattr(hub, "create_and_tag_model_card", lambda *args, **options: card)
+    host = hosts.transformers_bert()
+    model = converted(host, "last")
+    model.push_to_hub("somebody/model")
+    assert {"README.md", "config.json", "model.safetensors"} <= {path.name for path in tmp_path.iterdir()}
+    assert_equal(host, from_pretrained(tmp_path), model)
+    plain = type(host.model).from_pretrained(tmp_path).eval()
+    with torch.no_grad():
+        pair = (host.output(one(**host.inputs)) for one in (plain, model))
+        torch.testing.assert_close(*pair, atol=1e-5, rtol=0)
 
 
 def test_checkpoints_of_the_trainer(tmp_path):

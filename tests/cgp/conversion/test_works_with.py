@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import nn
 
 from cgp import CategoricalLikelihood, Objective, convert, predict
-from cgp.model.blocks import attention_blocks, sampling
+from cgp.model.blocks import attention_blocks
 from cgp.model.inputs import call_model
 from tests.cgp.conversion import hosts
 
@@ -69,16 +69,34 @@ def test_adapters_of_peft(before):
     assert predict(model, host.inputs, 2, output=lambda out: out.logits).epistemic.max() > 0
 
 
-@pytest.mark.filterwarnings("ignore")  # of torchao itself
-@pytest.mark.parametrize("make", [hosts.transformers_bert, hosts.timm_vit])
-def test_hosts_with_int8_weights(make):
+def by_torchao(model: nn.Module) -> None:
     pytest.importorskip("torchao")
     from torchao.quantization import Int8WeightOnlyConfig, quantize_
 
+    quantize_(model, Int8WeightOnlyConfig())
+
+
+def by_bitsandbytes(model: nn.Module) -> None:
+    library = pytest.importorskip("bitsandbytes")
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child) is nn.Linear and name != "classifier":
+                new = library.nn.Linear8bitLt(child.in_features, child.out_features, has_fp16_weights=False)
+                new.load_state_dict(child.state_dict())
+                setattr(parent, name, new.to("cpu"))  # quantises
+
+
+@pytest.mark.filterwarnings("ignore")  # of these libraries themselves
+@pytest.mark.parametrize("quantise", [by_torchao, by_bitsandbytes])
+@pytest.mark.parametrize("make", [hosts.transformers_bert, hosts.timm_vit])
+def test_hosts_with_int8_weights(make, quantise):
     host = make()
-    quantize_(host.model, Int8WeightOnlyConfig())
+    before = output(host, host.model)
+    quantise(host.model)
+    expected = output(host, host.model)
+    assert not torch.equal(expected, before)
     model = convert(host.model, layers="all")
-    torch.testing.assert_close(output(host, model), output(host, host.model), atol=1e-5, rtol=0)
+    torch.testing.assert_close(output(host, model), expected, atol=1e-5, rtol=0)
     assert predict(model, host.inputs, 2).epistemic.max() > 0
 
 
@@ -119,23 +137,10 @@ def test_export_to_onnx(tmp_path):
 
 @pytest.fixture
 def group():
-    """A process group of one."""
+    """A process group of one; data-parallel training by two processes is in tests/cgp/attention/test_execution.py."""
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     yield
     dist.destroy_process_group()
-
-
-@pytest.mark.parametrize("mode", ["mean", "marginal"])
-def test_data_parallel_training(mode, group):
-    host = hosts.torchvision_vit()
-    model = convert(host.model, layers="all").train()
-    parallel = nn.parallel.DistributedDataParallel(model, find_unused_parameters=mode == "mean")
-    with sampling(model, mode):
-        for _ in range(2):  # the second fails where a gradient was waited for in vain
-            parallel.zero_grad()
-            nn.functional.cross_entropy(parallel(host.inputs), LABELS).backward()
-    assert model.encoder.layers[0].mlp[0].weight.grad.any()
-    assert all((heads.log_amplitude.grad is None) == (mode == "mean") for heads in attention_blocks(model))
 
 
 def test_sharded_training(group):
