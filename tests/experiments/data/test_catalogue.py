@@ -69,17 +69,6 @@ def test_svhn_by_torchvision(tmp_path, monkeypatch):
     assert found.labels.tolist() == [0, 1, 9]
 
 
-def test_textures_by_torchvision_are_all_parts_together(tmp_path):
-    for name in ("banded", "woven"):
-        (tmp_path / "dtd" / "dtd" / "images" / name).mkdir(parents=True)
-        Image.new("RGB", (60, 40), "white").save(tmp_path / "dtd" / "dtd" / "images" / name / "1.jpg")
-    (tmp_path / "dtd" / "dtd" / "labels").mkdir()
-    (tmp_path / "dtd" / "dtd" / "labels" / "train1.txt").write_text("banded/1.jpg\n")
-    found = read_set("textures", "test", root=tmp_path, shape=(3, 16, 16))
-    assert found.images.shape == (2, 3, 16, 16)
-    assert found.classes == ("banded", "woven")
-
-
 def test_lsun_by_pytorch_ood(tmp_path, monkeypatch):
     folder, archive = tmp_path / "LSUN_resize" / "LSUN_resize", tmp_path / "LSUN_resize.tar.gz"
     folder.mkdir(parents=True)

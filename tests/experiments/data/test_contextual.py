@@ -74,16 +74,6 @@ def test_an_encoder_sets_limits_of_its_own(encoder, tmp_path):
     assert not padding.any()
 
 
-def test_says_what_an_encoder_is(tmp_path):
-    (tmp_path / "empty").mkdir()
-    message = r"empty holds no config.json and no \*.safetensors. Expected what save"
-    with pytest.raises(FileNotFoundError, match=message):
-        states_of(str(tmp_path / "empty"), tmp_path)
-    message = "data.encoder: expected a folder, an installed package .* got '/no/where/at/all'"
-    with pytest.raises(FileNotFoundError, match=message):
-        states_of("/no/where/at/all", tmp_path)
-
-
 def test_an_installed_package_brings_its_weights(encoder, tmp_path, monkeypatch):
     package = tmp_path / "site" / "tiny_encoder"
     package.mkdir(parents=True)

@@ -12,7 +12,7 @@ from PIL import Image
 from torchvision.transforms.v2 import functional as transforms
 
 from experiments.data import corruption
-from experiments.data.corruption import CATEGORIES, CORRUPTIONS, EXTRA, corrupted
+from experiments.data.corruption import CATEGORIES, CORRUPTIONS, corrupted
 from experiments.data.filters import Draws
 
 RANDOM = (
@@ -36,15 +36,6 @@ FLOATS = IMAGES.float() / 255
 
 def draws(count=40):
     return Draws("test", ids=range(count))
-
-
-def test_the_kinds_are_those_that_were_published():
-    assert len(CORRUPTIONS) == 19
-    assert len(EXTRA) == 4
-    assert set(EXTRA) < set(CORRUPTIONS)
-    assert [len(CATEGORIES[name]) for name in ("noise", "blur", "weather", "digital")] == [4, 5, 5, 5]
-    assert sorted(kind for kinds in CATEGORIES.values() for kind in kinds) == sorted(CORRUPTIONS)
-    assert all(len(kind.constants) == 5 for kind in CORRUPTIONS.values())
 
 
 # The published constants of these are not in the order of the squared distance.
@@ -155,18 +146,10 @@ class TestWeather:
             hue, saturation, value = colorsys.rgb_to_hsv(*pixel)
             assert result == pytest.approx(colorsys.hsv_to_rgb(hue, saturation, min(value + 0.2, 1.0)), abs=1e-5)
 
-    def test_black_becomes_grey(self):
-        black = torch.zeros(1, 3, 2, 2)
-        torch.testing.assert_close(corruption.brightness(black, draws(1), 0.2), black + 0.2)
-
     def test_fog_keeps_the_brightest_value_below_what_it_was(self):
         foggy = corruption.fog(FLOATS, draws(), 1.0, 2.0)
         assert (foggy.amax((1, 2, 3)) <= FLOATS.amax((1, 2, 3)) + 1e-6).all()
         assert (foggy.amin((1, 2, 3)) >= 0).all()
-
-    def test_snow_whitens(self):
-        for constants in CORRUPTIONS["snow"].constants:
-            assert (corruption.snow(FLOATS, draws(), *constants).clamp(0, 1).mean() > FLOATS.mean()).item()
 
     def test_mud_hides_and_water_lights(self):
         mud = corruption.spatter(FLOATS, draws(), *CORRUPTIONS["spatter"].constants[4])

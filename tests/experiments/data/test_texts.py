@@ -135,11 +135,6 @@ def test_a_line_that_is_no_review_is_named(root, line):
         read_imdb(root, unchecked=True)
 
 
-def test_empty_lines_hold_no_review(root):
-    write_imdb(root, '{"text": "Great.", "label": 1}', "", '{"text": "Dull.", "label": 0}', "")
-    assert read_imdb(root, unchecked=True)["reviews"].texts == ("Great.", "Dull.")
-
-
 def test_reviews_in_the_folders_of_the_original(tmp_path):
     for part in ("train", "test"):
         for name in ("pos", "neg"):

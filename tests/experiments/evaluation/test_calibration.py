@@ -19,7 +19,7 @@ from experiments.evaluation import (
     reliability_bins,
 )
 from experiments.evaluation.calibration import _loss
-from tests.experiments.evaluation.simulated import calibrated, draws
+from tests.experiments.evaluation.simulated import draws
 
 
 def brute_force(confidence, outcome, edges, *, closed):
@@ -136,16 +136,6 @@ def test_full_confidence_one_sample_and_weights(protocol):
     assert len(parts) == (3 if protocol == "cgpt" else 1)
 
 
-def test_small_batches_inflate_the_error_of_calibrated_predictions():
-    logits, labels = calibrated(samples=10_000, classes=10)
-    pooled, batched = (calibration_error(logits, labels, protocol=name) for name in ("pooled", "cgpt"))
-    assert pooled.ece < 0.015
-    assert batched.ece > 2 * pooled.ece
-    logits, labels = calibrated(samples=516, classes=2)
-    assert calibration_error(logits, labels).ece < 0.06
-    assert calibration_error(logits, labels, protocol="cgpt").mce > 0.4
-
-
 def loss_at(log_temperature, logits, labels):
     return negative_log_likelihood(logits / np.exp(log_temperature), labels)
 
@@ -164,11 +154,6 @@ def test_gradient_of_the_temperature():
     for start in (-1.0, 0.0, 2.0):
         parts = [lambda x, part=part: _loss(x, logits, labels)[part] for part in (0, 1)]
         assert check_grad(*parts, np.array([start])) < 1e-6
-
-
-def test_temperature_undoes_a_known_overconfidence():
-    logits, labels = calibrated(samples=20_000, classes=5)
-    assert fit_temperature(3 * logits, labels) == pytest.approx(3, rel=0.05)
 
 
 @settings(max_examples=10)

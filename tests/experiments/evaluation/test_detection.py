@@ -53,15 +53,6 @@ def test_kl_matching_by_predicted_class_by_hand():
     np.testing.assert_allclose(score("predicted", logits, validation, labels), expected, rtol=1e-9)
 
 
-def test_the_nearest_template_is_nearer_than_that_of_the_predicted_class():
-    logits, _ = draws(samples=100)
-    validation, labels = draws(samples=300, seed=1)
-    nearest = score("nearest", logits, validation, labels)
-    assert not np.allclose(score("predicted", logits, validation, labels), nearest)
-    same_templates = score("predicted", logits, validation, torch.tensor(validation).softmax(-1).mean(0).argmax(-1))
-    assert (nearest <= same_templates + 1e-12).all()
-
-
 def test_kl_matching_needs_validation_samples_of_every_class():
     logits, labels = draws(classes=3)
     scores = score("predicted", logits, logits, np.minimum(labels, 1))
@@ -71,14 +62,6 @@ def test_kl_matching_needs_validation_samples_of_every_class():
     assert np.isfinite(detect("KLMatching-nearest", logits, logits, validation=validation)).all()
     saturated = np.array([[900.0, 0.0], [0.0, 900.0]])
     assert np.isfinite(score("predicted", saturated, saturated[:1].repeat(2, 0), [0, 1])).all()
-
-
-def test_energy_needs_logits_not_probabilities():
-    logits, _ = draws()
-    moved = logits + np.arange(logits.shape[1])[:, None]  # moves no probability
-    before, after = ([detector_scores(name, x) for name in ("MaxSoftmax", "Energy")] for x in (logits, moved))
-    np.testing.assert_allclose(after[0], before[0], rtol=1e-9)
-    assert np.ptp(after[1] - before[1]) > 100
 
 
 @pytest.mark.parametrize("name", ["MaxSoftmax", "Entropy", "Energy", "KLMatching-nearest"])
@@ -104,16 +87,6 @@ def test_auroc_is_scikit_learns_of_the_scores(name, protocol):
     if protocol == "kep":
         means = detector_scores(name, mean_logits(test), validation=(mean_logits(VALIDATION[0]), VALIDATION[1]))
         np.testing.assert_array_equal(scores[0], means)
-
-
-@pytest.mark.parametrize("name", DETECTORS)
-def test_detectors_find_samples_on_which_draws_disagree(name):
-    generator = np.random.default_rng(0)
-    labels = generator.integers(4, size=100)
-    test = 8 * np.eye(4)[labels] + generator.normal(size=(10, 100, 4))
-    ood = 3 * generator.normal(size=(10, 100, 4))
-    assert detect(name, test, ood, validation=(test, labels)).auroc > 0.9
-    assert detect(name, ood, ood, validation=(test, labels)).auroc == pytest.approx(0.5)
 
 
 def test_templates_are_asked_for_by_the_class_that_the_protocol_predicts():

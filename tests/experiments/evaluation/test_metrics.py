@@ -62,12 +62,6 @@ def test_parts_add_up_and_order_of_draws_and_shift_of_logits_do_not_matter(logit
         np.testing.assert_allclose(part, other, atol=1e-10)
 
 
-def test_one_draw_and_equal_draws_have_no_epistemic_uncertainty():
-    logits, _ = draws()
-    assert uncertainty(logits[0]).epistemic.max() < 1e-14
-    assert uncertainty(np.repeat(logits[:1], 3, 0)).epistemic.max() < 1e-14
-
-
 def test_extreme_logits_stay_finite_and_a_confident_error_costs_what_it_costs():
     logits = np.array([[[1e4, 0.0, -1e4]], [[-1e4, 0.0, 1e4]]])
     assert all(np.isfinite(part).all() for part in uncertainty(logits))

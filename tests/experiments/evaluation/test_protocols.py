@@ -11,15 +11,6 @@ SEPARATION = ("auroc", "aupr_success", "aupr_error", "fpr95")
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_labels_of_one_class_alone(protocol):
-    report = classification_report([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]], [0, 0, 0], protocol=protocol)
-    assert report.accuracy == pytest.approx(2 / 3)
-    assert report.mcc == 0
-    assert report.auroc == 1  # the wrong one is the least confident
-    assert all(math.isfinite(value) for value in report)
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("classes", [2, 3])
 def test_certain_of_everything_and_half_right(protocol, classes):
     logits = 1e4 * np.eye(classes)[[0, 0, 1, 1]]

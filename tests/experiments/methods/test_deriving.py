@@ -11,7 +11,7 @@ from experiments.configuration import CorruptionConfig, DataConfig
 from experiments.data import input_sets, load
 from experiments.data.examples import Batches, Examples
 from experiments.evaluation import fit_temperature, mean_log_probabilities, negative_log_likelihood
-from experiments.methods import DERIVED, Request, joined, last_layer_laplace, mc_dropout_logits
+from experiments.methods import DERIVED, Request, joined
 from experiments.runs.prediction import Predictions, load_predictions
 from experiments.storage import write_atomically
 from tests.experiments.methods.hosts import digits
@@ -151,15 +151,3 @@ def test_runs_that_do_not_fit(tmp_path):
     for kind in ("temperature", "mc_dropout", "kfllla"):
         with pytest.raises(ValueError, match=f"runs: expected one run for {kind}, got 2"):
             derived(kind, [one, other], tmp_path / "out")
-
-
-def test_plain_functions_take_the_same_batches():
-    """What derived rows do is what the plain functions do: no other path to the numbers."""
-    part, model = load(DATA, 0).test, FakeRun.model(None)
-    batches = Batches(part, 100)
-    assert torch.equal(mc_dropout_logits(model, batches, 2), mc_dropout_logits(model, [part.inputs.float()], 2))
-    draws = []
-    for inputs in (batches, [part.inputs.float()]):
-        posterior = last_layer_laplace(model, inputs, part.labels, prior_precision=1.0)
-        draws.append(posterior.draw_logits(inputs, 2, torch.Generator().manual_seed(0)))
-    torch.testing.assert_close(*draws)

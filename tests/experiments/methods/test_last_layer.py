@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy
 
 from cgp import CGPAttention
 from experiments.evaluation import mean_log_probabilities, negative_log_likelihood
@@ -50,21 +49,6 @@ def test_logits_have_the_covariance_of_the_dense_posterior(bias):
     # Standard deviation of an empirical covariance is at most sqrt(2 / S) of the scale, that of a mean sqrt(1 / S).
     assert np.abs((spread - covariance) / scale).max() < 5 * np.sqrt(2 / 40_000)
     assert np.abs(centred.mean(0).numpy() / np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))).max() < 5 / 200
-
-
-def test_exact_generalised_gauss_newton_where_the_factorisation_is_exact():
-    """With the same features for every example, the Kronecker product is the whole curvature of the weights."""
-    model = network(bias=False)
-    inputs, labels = torch.randn(1, 2).expand(20, 2), torch.arange(20) % C
-    posterior = last_layer_laplace(model, [inputs], labels, prior_precision=1.0)
-    weight = model[2].weight.detach().double()
-    phi = model[:2](inputs).detach().double()
-
-    def loss(flat):
-        return cross_entropy(phi @ flat.reshape(C, D).T, labels, reduction="sum")
-
-    hessian = torch.autograd.functional.hessian(loss, weight.flatten())  # linear in the weights: GGN = Hessian
-    torch.testing.assert_close(posterior.laplace.posterior_precision.to_matrix(), hessian + torch.eye(C * D).double())
 
 
 def test_prior_precision_by_validation_is_the_best_of_a_grid():

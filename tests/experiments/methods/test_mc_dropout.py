@@ -13,7 +13,7 @@ from cgp import SparseCGPAttention
 from cgp.model.inputs import logits_of
 from experiments.data.partition import generator_for
 from experiments.methods import active_dropout, mc_dropout_logits
-from tests.experiments.methods.hosts import IMAGES, PADDING, TOKENS, text, torchvision_host, vision
+from tests.experiments.methods.hosts import IMAGES, torchvision_host, vision
 
 
 def timm_host(**rates):
@@ -85,15 +85,6 @@ def test_masks_are_those_of_the_training_mode(host):
         torch.manual_seed(generator_for("mc-dropout", 3, 0, number).initial_seed())
         with torch.no_grad():
             torch.testing.assert_close(draw, logits_of(model.train()(IMAGES)), rtol=1e-5, atol=1e-6)
-
-
-def test_text_transformers_take_their_masks():
-    model = text()
-    draws, changed = (
-        mc_dropout_logits(model, [{"tokens": tokens, "padding_mask": PADDING}], 3)
-        for tokens in (TOKENS, TOKENS.masked_fill(PADDING, 0))
-    )
-    torch.testing.assert_close(draws, changed)
 
 
 def test_stochastic_blocks_and_everything_else_keep_their_mode():

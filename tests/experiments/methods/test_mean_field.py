@@ -11,7 +11,7 @@ from cgp import SoftmaxAttention, SparseCGPAttention
 from cgp.model.likelihoods import CategoricalLikelihood
 from cgp.model.objective import Objective
 from experiments.methods import MeanFieldLinear, drawing, mean_field
-from tests.experiments.methods.hosts import DIGITS, PADDING, TOKENS, digits, text
+from tests.experiments.methods.hosts import DIGITS, digits
 
 
 def layer_of(bias=True, **options):
@@ -90,13 +90,6 @@ def test_draws_spread_as_draws_made_one_by_one():
     assert torch.equal(model(DIGITS), model(DIGITS))  # as before
     spread, other = single.var(0), together.var(0)
     assert ((spread - other) / (spread * (2 * 2 / 300) ** 0.5)).abs().max() < 5
-
-
-def test_draws_of_texts():
-    words = mean_field(text(dropout=0.0)).eval()
-    for number, shape in ((5, (5, 12, 3)), (1, (12, 3))):
-        with drawing(words, number):
-            assert words(TOKENS, PADDING).shape == shape
 
 
 def test_drawing_leaves_blocks_and_layers_as_they_were():

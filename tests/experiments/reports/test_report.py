@@ -138,10 +138,3 @@ def test_files_and_page(root, tmp_path):
     }
     assert "\\|CGP" in (out / "results.md").read_text(encoding="utf-8")
     assert "http" not in page.replace("http-equiv", "")  # needs nothing but itself
-
-
-def test_one_run_is_reported_into_its_folder(tmp_path):
-    write_run(tmp_path, "digits", "softmax", sets={"test": sets(0)["test"]})
-    run = find_runs([tmp_path])[0]
-    report([run], run.folder, "cgpt")
-    assert "cgpt protocol" in (run.folder / "report.html").read_text(encoding="utf-8")

@@ -4,7 +4,6 @@ import csv
 import io
 import unicodedata
 
-import jinja2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,11 +49,6 @@ def test_markdown_keeps_its_columns_and_holds_no_markup():
     assert lines[2].endswith("| **1** |")
 
 
-def test_html_is_escaped():
-    page = jinja2.Template("<p>{{ name }}</p>").render(name=escape('<b title="x">', "html"))
-    assert page == "<p>&lt;b title=&quot;x&quot;&gt;</p>"
-
-
 def printed(grid, width):
     console = Console(width=width, file=io.StringIO(), color_system=None)
     console.print(Fitted(grid, more="in the file"))
@@ -76,7 +70,3 @@ def test_columns_drop_before_digits(width, columns):
     assert [number in joined for number in numbers] == [place < columns - 1 for place in range(3)] or width == 20
     assert ("Not shown at" in text) == (columns < 4)
     assert all(len(line) <= width for line in text.splitlines())
-
-
-def test_terminal_shows_no_escape_codes_of_names():
-    assert "\x1b" not in printed(Grid(["", "x"], [[Cell("a\x1b[2Jb"), Cell("1")]]), 80)

@@ -74,15 +74,6 @@ def test_printed_commands_train_where_the_sweep_would_and_one_seed_needs_no_brac
     assert values["seed"] == 1
 
 
-def test_the_whole_configuration_is_printed(capsys):
-    with pytest.raises(SystemExit) as stop:
-        main(["fit", "--config", "cifar10/cgpt-alpha-0.7", "--training.epochs", "3", "--print_config"])
-    assert stop.value.code == 0
-    said = capsys.readouterr().out
-    for value in ("name: cifar10/cgpt-alpha-0.7", "epochs: 3", "alpha: 0.7", "alpha_start: 0.7", "embed_dim: 128"):
-        assert value in said
-
-
 @pytest.mark.parametrize(
     ("arguments", "answer"),
     [
@@ -113,6 +104,10 @@ def test_the_whole_configuration_is_printed(capsys):
         (["report", "{out}"], "runs: expected folders with complete runs"),
         (["list", "--rows", "colla"], "did you mean cola?"),
         (["tabel", "cgpt-I"], "did you mean 'table'?"),
+        (["demo", "--epochs", "3"], "Unrecognized arguments: --epochs"),
+        (["demo", "--seeds", "0"], "seeds: expected at least 1, got 0"),
+        (["demo", "--workers", "0"], "workers: expected at least 1, got 0"),
+        (["fit", "--config", "digits/softmax", "--method.attention", "linear"], "method.attention"),
     ],
 )
 def test_a_mistake_is_answered_with_what_to_do(arguments, answer, tmp_path, capsys, monkeypatch):
@@ -122,13 +117,3 @@ def test_a_mistake_is_answered_with_what_to_do(arguments, answer, tmp_path, caps
     filled += ["--out", str(tmp_path / "runs"), *QUIET] if filled[0] == "fit" else []
     assert answer in stopped(filled, capsys)
     assert not (tmp_path / "runs" / "digits" / "softmax" / "seed-0" / "config.yaml").exists()
-
-
-def test_after_a_mistake_the_same_folder_takes_the_corrected_command(tmp_path, capsys, monkeypatch):
-    """No run of another configuration is there where nothing was trained."""
-    monkeypatch.delenv("CGP_DATA", raising=False)
-    out = ["--out", str(tmp_path), *QUIET]
-    assert "CGP_DATA" in stopped(["fit", "--config", "cola/softmax", *out], capsys)
-    assert "/nowhere, which is not there" in stopped(
-        ["fit", "--config", "cola/softmax", "--data.root", "/nowhere", "--training.epochs", "3", *out], capsys
-    )

@@ -40,14 +40,6 @@ def test_nor_does_what_is_derived_or_interrupted_go_on_with_others(trained, tmp_
     assert "expected the examples" in stopped(own(tmp_path / "runs", tmp_path / "others"), capsys)
 
 
-def test_where_nothing_was_trained_other_data_may_come(tmp_path, capsys):
-    write_classes(tmp_path / "images", 0)
-    wrong = own(tmp_path / "runs", tmp_path / "images", "softmax", "--data.ood", "[nosuch.npz]")
-    assert "nosuch.npz" in stopped(wrong, capsys)
-    write_classes(tmp_path / "others", 20)
-    main(own(tmp_path / "runs", tmp_path / "others"))
-
-
 def test_further_sets_are_predicted_of_the_same_data(trained, tmp_path, capsys):
     there = json.loads(trained._data.read_text())
     trained._data.unlink()  # as of a run before fingerprints
@@ -133,15 +125,3 @@ def test_runs_of_ones_own_are_listed(trained, tmp_path, capsys):
         assert "own/softmax" in listed
         assert ("digits/softmax" in listed) == (rows in ([], ["--rows", "*/softmax"]))
     assert "expected rows such as" in stopped(["list", "--rows", "nosuch", "--out", str(tmp_path / "runs")], capsys)
-
-
-def test_a_summary_of_something_else_and_a_damaged_checkpoint_are_named(trained, tmp_path, capsys):
-    trained.record_file.write_text('{"seconds": 1}')
-    said = stopped(["predict", str(trained.folder)], capsys)
-    assert f"{trained.record_file}: expected what a run of this version writes" in said
-    trained.record_file.unlink()
-    last, before = (trained.checkpoints / name for name in ("last.ckpt", "previous.ckpt"))
-    for path in (last, before):
-        path.write_bytes(path.read_bytes()[:1000])
-    said = stopped(own(tmp_path / "runs", tmp_path / "images"), capsys)
-    assert f"{last}: expected a checkpoint, got a damaged file" in said

@@ -67,14 +67,6 @@ def test_predict_adds_sets_and_all_corruptions(base, tmp_path, capsys):
     assert sizes(base)["images-test"] == (1, 3)
 
 
-def test_other_draws_are_drawn_again(tmp_path):
-    run = made(tmp_path, "digits/cgp_direct")
-    assert sizes(run)["corrupted-blur-1"] == (2, 6)
-    made(tmp_path, "digits/cgp_direct", "evaluation.draws=3")
-    assert sizes(run) == {"corrupted-blur-1": (3, 6), "ood-inverted": (3, 10)}
-    assert len(run.predictions("test").logits) == 3
-
-
 def test_a_derived_row_follows(base, tmp_path, capsys):
     dropout, temperature = made(tmp_path, "digits/mc_dropout"), made(tmp_path, "digits/temperature")
     more = ["--ood", "[uniform-noise]", "--full"]
@@ -95,36 +87,6 @@ def test_a_derived_row_of_other_data_is_refused(base, tmp_path):
     with pytest.raises(ValueError, match=r"expected the data of .*softmax/seed-0.*data.limit_train"):
         made(tmp_path, "digits/temperature", "data.limit_train=30")
     made(tmp_path, "digits/temperature", "data.limit_ood=5")  # which inputs are predicted may differ
-
-
-def test_published_corruptions_are_called_published(tmp_path):
-    root = tmp_path / "data"
-    write_stand_in(root, "cifar10", count=40)
-    values = [
-        *SMALL,
-        *(f"data.root={root}", f"data.cache={tmp_path / 'cache'}", "data.unchecked=true", "data.ood=[]"),
-        *("data.corruptions.kinds=[fog]", "model.depth=1", "model.embed_dim=16", "model.mlp_dim=16"),
-    ]
-    config = resolve(["cifar10/softmax"], values)
-    run = perform(config, out=tmp_path / "runs", trainer=QUIET)
-    dropout = perform(resolve(["cifar10/mc_dropout"], values), out=tmp_path / "runs", trainer=QUIET)
-    before = [one.predictions("corrupted-fog-1").logits for one in (run, dropout)]
-    assert run.record["corruptions"] == dropout.record["corruptions"] == "generated"
-
-    official = root / "CIFAR-10-C"
-    official.mkdir()
-    labels = np.zeros((5, 10000), np.uint8)
-    test = load(config.data, 0).test
-    labels[:, test.ids] = test.labels
-    np.save(official / "labels.npy", labels.reshape(-1))
-    images = np.lib.format.open_memmap(official / "fog.npy", mode="w+", dtype=np.uint8, shape=(50000, 32, 32, 3))
-    images[:40] = 99
-    images.flush()
-    for one, logits in zip((run, dropout), before, strict=True):
-        main(["predict", str(one.folder)])  # the files have come: they are taken instead of ours
-        assert one.record["corruptions"] == "official"
-        assert one.record["sources"] == {"corrupted-fog-1": "CIFAR-10-C"}
-        assert not np.allclose(one.predictions("corrupted-fog-1").logits, logits)
 
 
 def test_ensembles_and_temperatures_predict_images(base, tmp_path, capsys):

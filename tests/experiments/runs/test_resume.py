@@ -1,6 +1,7 @@
 """Killed by the system, a run goes on and ends with the weights of an uninterrupted one."""
 
 import dataclasses
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -41,15 +42,13 @@ def command(out, values):
     ]
 
 
-def killed(out, values, *, after=0.0):
-    """Begin a run, and kill it some seconds after its first epoch."""
-    process = subprocess.Popen(command(out, values), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def kill(process, running, out, *, after=0.0):
+    """Kill a process some seconds after the first epoch of its run."""
     while not (out / RUN / "checkpoints" / "last.ckpt").exists():
-        assert process.poll() is None
+        assert running()
         time.sleep(0.01)
     time.sleep(after)
     os.kill(process.pid, signal.SIGKILL)
-    process.wait()
     assert not (out / RUN / "weights.safetensors").exists()  # killed within the training
 
 
@@ -64,7 +63,14 @@ def test_killed_it_goes_on_and_ends_with_the_same_weights(tmp_path):
     experiment = resolve(["digits/cgp_direct"], [f"{name}={value}" for name, value in SMALL.items()])
     trainer = dataclasses.replace(QUIET, threads=1)
     perform(experiment, out=tmp_path / "whole", trainer=trainer)
-    killed(tmp_path / "broken", SMALL)
+    # As the workers of a sweep: a server that has imported everything forks the process.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["experiments.runs.fitting"])
+    options = {"out": tmp_path / "broken", "trainer": trainer}
+    process = context.Process(target=perform, args=(experiment,), kwargs=options)
+    process.start()
+    kill(process, process.is_alive, tmp_path / "broken")
+    process.join()
     done = torch.load(tmp_path / "broken" / RUN / "checkpoints" / "last.ckpt", weights_only=True)
     (history,) = (state["rows"] for name, state in done["callbacks"].items() if name.startswith("History"))
     folder = perform(experiment, out=tmp_path / "broken", trainer=trainer)
@@ -78,6 +84,8 @@ def test_killed_it_goes_on_and_ends_with_the_same_weights(tmp_path):
 def test_so_it_does_on_the_command_line(tmp_path):
     for name in ("whole", "broken"):
         if name == "broken":
-            killed(tmp_path / name, VALUES, after=0.3)
+            process = subprocess.Popen(command(tmp_path / name, VALUES), cwd=ROOT, stdout=subprocess.DEVNULL)
+            kill(process, lambda process=process: process.poll() is None, tmp_path / name, after=0.3)
+            process.wait()
         subprocess.run(command(tmp_path / name, VALUES), cwd=ROOT, check=True, capture_output=True)
     check_same(tmp_path / "whole", tmp_path / "broken")

@@ -90,19 +90,6 @@ def test_a_complete_run_is_left_alone_predicts_what_was_saved_and_refuses_anothe
         run_with_needs("digits/cgp_direct", out, "method.learning_rate=0.5")
 
 
-@pytest.mark.usefixtures("synthetic_data")
-def test_a_missing_run_is_named(tmp_path):
-    with pytest.raises(
-        ValueError, match="cola/cgpt: expected a complete run .*command with --config cola/kernel_asymmetric"
-    ):
-        perform(smoked(resolve(["cola/cgpt"])), out=tmp_path, trainer=QUIET)
-
-
-def test_a_misspelt_row_is_answered_with_the_nearest():
-    with pytest.raises(ValueError, match=r"did you mean cola/softmax .*got 'cola/sofmax'"):
-        composed(["cola/sofmax"])
-
-
 @pytest.mark.parametrize("content", ["", "- 1", "training:\n\tepochs: 3", "\xff", "seed: 1\nseed: 2"])
 def test_a_file_without_settings_is_named(tmp_path, content):
     path = tmp_path / "mine.yaml"

@@ -24,13 +24,12 @@ def test_rows_bring_those_that_they_need():
     assert found == [("cola/softmax", 2), ("cola/softmax", 3), ("cola/ensemble_softmax", 1)]
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_what_is_needed_is_done_first_and_what_fails_leaves_the_others_alone(workers, tmp_path, capsys):
+def test_what_is_needed_is_done_first_and_what_fails_leaves_the_others_alone(tmp_path, capsys):
     values = ["training.epochs=1", "data.limit_train=16", "data.limit_test=8", "data.limit_validation=8", "data.ood=[]"]
     values.append("data.corruptions.kinds=[]")
     configs = resolve_rows(["digits/temperature_kernel_asymmetric"], [0], [], values)
     configs += resolve_rows(["digits/softmax"], [0], [], [*values, "method.options.symmetric=false"])
-    failed = Sweep(tmp_path, TrainerConfig(accelerator="cpu"), workers).perform(configs[::-1])
+    failed = Sweep(tmp_path, TrainerConfig(accelerator="cpu"), workers=2).perform(configs[::-1])
     (folder,) = failed
     assert folder.endswith("digits/softmax/seed-0")
     assert "softmax does not take 'symmetric'" in failed[folder]

@@ -119,19 +119,6 @@ def test_rows_and_variants_are_networks(data):
                 network(config.method, model=config.model, training=config.training, description=description)
 
 
-@pytest.mark.parametrize("data", ["cola", "imdb", "cifar10", "cifar100", "cola-official"])
-def test_rows_say_what_departs_from_the_papers(data):
-    said = {name: " ".join(resolve([f"{data}/{name}"]).deviations) for name in ("softmax", "sgpa", "cgpt", "scgpt")}
-    assert "the divergence of a sequence weighs 1e-3" in said["sgpa"]
-    assert ("5 global keys" in said["sgpa"]) == data.startswith("cola")
-    for name in ("cgpt", "scgpt"):
-        assert "alpha weighs the log-density in nats a token and column" in said[name]
-    shared = resolve([f"{data}/softmax"]).deviations
-    assert shared
-    assert all(word in said[name] for word in shared for name in said)  # a row adds, it does not replace
-    assert "norms" in " ".join(resolve([f"{data}/sngp"]).deviations)
-
-
 def test_values_that_are_not_the_rows_are_said():
     assert changes(resolve(["cola/sgpa"], ["seed=3", "data.root=elsewhere"])) == []
     values = ["training.epochs=3", "method.options.num_inducing=7", "model.depth=1"]

@@ -136,26 +136,6 @@ def test_alpha_and_beta_rise_over_the_first_half(tmp_path, monkeypatch):
     assert betas == pytest.approx([0.0, 0.25, 0.5, 0.75, 1.0, 1.0, 1.0, 1.0])
 
 
-def test_the_gradient_is_clipped_at_its_norm(tmp_path, monkeypatch):
-    norms = []
-    clip = torch.nn.utils.clip_grad_norm_
-
-    def watched(parameters, max_norm, *more, **options):
-        parameters = list(parameters)
-        found = clip(parameters, max_norm, *more, **options)
-        after = torch.stack([parameter.grad.norm() for parameter in parameters if parameter.grad is not None]).norm()
-        norms.append((float(found), float(after)))
-        return found
-
-    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", watched)
-    fitted(module_of(SOFTMAX, epochs(1, gradient_clip=0.01)), tmp_path / "tight")
-    assert len(norms) == 2
-    assert all(before > 0.01 for before, _ in norms)
-    assert [after for _, after in norms] == pytest.approx([0.01, 0.01], rel=1e-3)
-    fitted(module_of(SOFTMAX, epochs(1, gradient_clip=None)), tmp_path / "loose")
-    assert len(norms) == 2
-
-
 def test_half_precision_leaves_the_process_algebra_in_single(tmp_path, monkeypatch):
     module = module_of(CGP, epochs(1))
     block = attention_blocks(module.model)[0]
@@ -173,9 +153,3 @@ def test_half_precision_leaves_the_process_algebra_in_single(tmp_path, monkeypat
     summary = fitted(module, tmp_path, trainer=dataclasses.replace(QUIET, precision="bf16-mixed"))
     assert np.isfinite(summary.validation_nll)
     assert seen == {"projection": torch.bfloat16, "heads": torch.float32}
-
-
-def test_unknown_option_of_an_attention_is_named():
-    wrong = dataclasses.replace(CGP, options={"inducing": 3})
-    with pytest.raises(ValueError, match="options of CGP: .*'inducing'"):
-        module_of(wrong, TRAINING)

@@ -44,11 +44,3 @@ def test_cosine_after_a_warm_up_agrees_with_torch():
 
 def test_a_single_step_has_a_rate():
     assert learning_rate_factor(0, 1, warmup=0, end=0.1, schedule="linear") == 1.0
-
-
-def test_adam_and_adamw_decay_weights_in_their_own_way():
-    method = dataclasses.replace(SOFTMAX, weight_decay=0.5)
-    for name, kind in (("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW)):
-        chosen = optimizer([nn.Parameter(torch.zeros(1))], method, dataclasses.replace(TRAINING, optimizer=name))
-        assert type(chosen) is kind
-        assert chosen.param_groups[0]["weight_decay"] == 0.5

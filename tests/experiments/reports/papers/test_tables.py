@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.console import Console
 
 from experiments.reports.papers import TABLES, table, tables
-from experiments.reports.papers.tables import as_terminal, markdown, pivots
+from experiments.reports.papers.tables import markdown, pivots
 from experiments.reports.papers.tidy import Row
 from tests.experiments.reports.saved import confident, find_runs, write_run
 
@@ -73,16 +72,6 @@ def test_markdown():
     assert {line.count("|") for line in text.splitlines() if line.startswith("|")} == {rule.count("|")}
     pooled = markdown(SPEC, [row._replace(protocol="pooled") for row in FOUR])
     assert "Ours follows the protocol pooled, the paper cgpt." in pooled
-
-
-def test_terminal_drops_columns_before_digits():
-    for width, shown in ((100, "SGPA, ours 30.00 ± 2.00 0.150 ± 0.020 3 1"), (35, "SGPA, ours 30.00 ± 2.00")):
-        console = Console(width=width, color_system=None)
-        with console.capture() as captured:
-            console.print(as_terminal(SPEC, FOUR))
-        words = [" ".join(line.split()) for line in captured.get().splitlines()]
-        assert {"[2] 100 samples", shown} <= set(words)
-    assert any("Not shown at 35 columns: ECE" in word for word in words)
 
 
 NUMBERS = st.floats(-10, 10) | st.just(NAN)
