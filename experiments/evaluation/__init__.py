@@ -6,14 +6,12 @@ Tensors of any device and arrays are taken; numpy float64 is computed with; numb
 from experiments.evaluation.calibration import fit_temperature, reliability_bins
 from experiments.evaluation.detection import DETECTORS, detect, detection_report, detector_scores
 from experiments.evaluation.metrics import (
-    excess_aurc,
     label_log_probabilities,
     matthews_correlation,
     mean_log_probabilities,
     mean_logits,
     mean_probabilities,
     negative_log_likelihood,
-    separation,
     uncertainty,
 )
 from experiments.evaluation.protocols import (
@@ -33,7 +31,6 @@ __all__ = [
     "detect",
     "detection_report",
     "detector_scores",
-    "excess_aurc",
     "fit_temperature",
     "label_log_probabilities",
     "matthews_correlation",
@@ -43,6 +40,5 @@ __all__ = [
     "negative_log_likelihood",
     "predictive_log_probabilities",
     "reliability_bins",
-    "separation",
     "uncertainty",
 ]

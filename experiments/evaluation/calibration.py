@@ -6,7 +6,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
-from experiments.evaluation._checks import Array, as_array, as_labels, as_logits
+from experiments.evaluation.metrics import Array, as_array, as_labels, as_logits
 
 __all__ = ["ReliabilityBins", "fit_temperature", "reliability_bins"]
 

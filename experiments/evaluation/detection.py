@@ -11,13 +11,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
+from sklearn.metrics import auc, precision_recall_curve
 
-from experiments.evaluation._checks import Array, as_array, as_labels
+from cgp.model.metrics import auroc, fpr95
 from experiments.evaluation.metrics import (
+    Array,
+    as_array,
+    as_labels,
     mean_log_probabilities,
     mean_logits,
     mean_probabilities,
-    separation,
     uncertainty,
 )
 from experiments.evaluation.protocols import rules
@@ -40,8 +43,13 @@ def detection_report(
 ) -> DetectionReport:
     """AUROC, AUPR-IN, AUPR-OUT (trapezoidal, as in pytorch-ood) and FPR95 of scores."""
     groups = [as_array(scores, single=True) for scores in (test, ood)]
-    found = separation(np.concatenate(groups), np.repeat([False, True], [len(group) for group in groups]))
-    return DetectionReport(found.auroc, found.aupr_negative, found.aupr, found.fpr95)
+    scores, outside = np.concatenate(groups), np.repeat([False, True], [len(group) for group in groups])
+    return DetectionReport(auroc(*groups), _aupr(-scores, ~outside), _aupr(scores, outside), fpr95(*groups))
+
+
+def _aupr(scores: Array, positive: Array) -> float:
+    precision, recall, _ = precision_recall_curve(positive, scores)
+    return float(auc(recall, precision))
 
 
 def _nearest(logits: Any, validation: tuple[Any, Any]) -> Array:

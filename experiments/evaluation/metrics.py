@@ -5,28 +5,30 @@ float64 from log-probabilities, so nothing is clipped: a probability that underf
 Scores that need only probabilities are those of `cgp.model.metrics`.
 """
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import log_softmax, logsumexp, xlogy
-from sklearn.metrics import auc, average_precision_score, matthews_corrcoef, precision_recall_curve, roc_curve
-
-from cgp.model.metrics import aurc, auroc, fpr95
-from experiments.evaluation._checks import Array, as_array, as_labels, as_logits
+import torch
+from numpy.typing import NDArray
+from scipy.special import log_softmax, logsumexp
+from sklearn.metrics import matthews_corrcoef
 
 __all__ = [
-    "Separation",
+    "Array",
     "Uncertainty",
-    "excess_aurc",
+    "as_array",
+    "as_labels",
+    "as_logits",
     "label_log_probabilities",
     "matthews_correlation",
     "mean_log_probabilities",
     "mean_logits",
     "mean_probabilities",
     "negative_log_likelihood",
-    "separation",
     "uncertainty",
 ]
+
+Array = NDArray[Any]
 
 
 class Uncertainty(NamedTuple):
@@ -37,14 +39,38 @@ class Uncertainty(NamedTuple):
     epistemic: Array  # (N,)
 
 
-class Separation(NamedTuple):
-    """How well scores separate positive from negative samples, each in [0, 1]."""
+def as_array(values: Any, *, single: bool = False) -> Array:
+    """Tensors of any device, dtype and gradient state, arrays and lists in float64; float32 is kept where asked."""
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu()
+        values = (values if values.dtype == torch.float32 else values.double()).numpy()
+    array = np.asarray(values)
+    return array if single and array.dtype == np.float32 else array.astype(np.float64)
 
-    auroc: float
-    aupr: float  # trapezoidal, as pytorch-ood and KEP-SVGP's "AUPR success"
-    aupr_negative: float  # the same with the negatives as the positive class, by the negated score
-    average_precision_negative: float  # step-wise area, KEP-SVGP's "AUPR error"
-    fpr95: float
+
+def as_logits(logits: Any) -> Array:  # shape: (S, N, C)
+    """Logits of S draws; two axes mean one draw."""
+    array = as_array(logits)
+    array = array[None] if array.ndim == 2 else array
+    if array.ndim != 3 or 0 in array.shape or array.shape[-1] < 2:
+        raise ValueError(
+            "logits: expected shape (draws, samples, classes) or (samples, classes) with at least one draw, one sample "
+            f"and two classes, got {tuple(np.shape(logits))}"
+        )
+    bad = array.size - int(np.isfinite(array).sum())
+    if bad:
+        raise ValueError(f"logits: expected finite values, got {bad} of {array.size} that are NaN or infinite")
+    return array
+
+
+def as_labels(labels: Any, samples: int, classes: int) -> NDArray[np.int64]:  # shape: (N,)
+    """Integer classes in [0, classes)."""
+    array = as_array(labels)
+    if array.shape != (samples,):
+        raise ValueError(f"labels: expected shape ({samples},), got {array.shape}")
+    if not np.isin(array, np.arange(classes)).all():
+        raise ValueError(f"labels: expected integers in [0, {classes}), got values in [{array.min()}, {array.max()}]")
+    return array.astype(np.int64)
 
 
 def mean_log_probabilities(
@@ -130,54 +156,3 @@ def matthews_correlation(
     size = batch_size or len(labels)
     parts = [slice(start, start + size) for start in range(0, len(labels), size)]
     return float(np.mean([matthews_corrcoef(labels[part], predictions[part]) for part in parts]))
-
-
-def excess_aurc(
-    confidence: Any,  # shape: (N,)
-    correct: Any,  # shape: (N,)
-) -> float:
-    r"""E-AURC: AURC minus that of a perfect ranking of equal error rate r, :math:`r + (1 - r) \ln(1 - r)`.
-
-    The subtracted area is the limit of many samples: on few samples a perfect ranking does not give exactly 0
-    (Geifman et al. 2019, section 3).
-    """
-    error = 1 - np.mean(as_array(correct))
-    return float(aurc(confidence, correct) - (error + xlogy(1 - error, 1 - error)))
-
-
-def separation(
-    scores: Any,  # shape: (N,)
-    positive: Any,  # shape: (N,)
-    *,
-    rule: Literal["first", "nearest"] = "first",
-) -> Separation:
-    """Areas under the curves of scores as a detector of positive samples, and FPR95.
-
-    Args:
-        scores: larger means more likely positive (N,).
-        positive: which samples are positive (N,).
-        rule: FPR95 is the false positive rate at the first threshold that finds 95 % of the positives, or ("nearest")
-            at the corner of the ROC curve nearest to that, above or below, as KEP-SVGP's tables do.
-    """
-    scores, positive = as_array(scores, single=True), as_array(positive).astype(bool)
-    if positive.all() or not positive.any():
-        raise ValueError(f"positive: expected samples of both groups, got {int(positive.sum())} of {len(positive)}")
-    groups = scores[~positive], scores[positive]
-    return Separation(
-        auroc(*groups),
-        _trapezoid(scores, positive),
-        _trapezoid(-scores, ~positive),
-        float(average_precision_score(~positive, -scores)),
-        fpr95(*groups) if rule == "first" else _nearest_fpr95(scores, positive),
-    )
-
-
-def _trapezoid(scores: Array, positive: Array) -> float:
-    precision, recall, _ = precision_recall_curve(positive, scores)
-    return float(auc(recall, precision))
-
-
-def _nearest_fpr95(scores: Array, positive: Array) -> float:
-    # The published rule looks among the corners of the curve only; the standard one at every threshold.
-    fpr, tpr, _ = roc_curve(positive, scores, drop_intermediate=True)
-    return float(fpr[np.abs(tpr - 0.95).argmin()])

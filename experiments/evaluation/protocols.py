@@ -16,16 +16,19 @@ beside theirs. They see confidences in single precision, in which a saturated pr
 inflate the error: perfectly calibrated predictions score an ECE of about 0.03 by ``cgpt`` on ten classes, 0.16 on two.
 """
 
+import math
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from scipy.special import log_softmax
+from sklearn.metrics import roc_curve
 
-from cgp.model.metrics import aurc, brier_scores
+from cgp.model.metrics import aurc, auroc, brier_scores, fpr95
 from experiments.configuration import Protocol
 from experiments.evaluation import metrics
-from experiments.evaluation._checks import Array, as_labels
 from experiments.evaluation.calibration import ReliabilityBins, reliability_bins
+from experiments.evaluation.metrics import Array, as_labels
 
 __all__ = [
     "PROTOCOLS",
@@ -46,16 +49,8 @@ class Rules(NamedTuple):
 
     average: Literal["probabilities", "logits"]  # what is averaged over the draws
     dtype: type[np.floating[Any]]  # precision in which confidences are compared: ties and exact ones differ
-    fpr_rule: Literal["first", "nearest"]  # threshold of FPR95
+    fpr: Callable[[Array, Array], float]  # FPR95: at the first threshold, or at the nearest corner
     mcc_batch: int | None  # Matthews correlation averaged over batches of this size
-
-
-_RULES = {
-    "pooled": Rules("probabilities", np.float64, "first", None),
-    "cgpt": Rules("probabilities", np.float32, "first", None),
-    "kep": Rules("logits", np.float32, "nearest", 32),
-    "sgpa": Rules("probabilities", np.float32, "first", None),
-}
 
 
 class CalibrationError(NamedTuple):
@@ -66,7 +61,7 @@ class CalibrationError(NamedTuple):
 
 
 class ClassificationReport(NamedTuple):
-    """Metrics in natural units (no percent); the last four are NaN where all predictions are right, or all wrong."""
+    """Metrics in natural units (no percent); the last two are NaN where all predictions are right, or all wrong."""
 
     accuracy: float
     nll: float
@@ -75,11 +70,23 @@ class ClassificationReport(NamedTuple):
     brier: float
     mcc: float
     aurc: float
-    eaurc: float
     auroc: float  # of confidence as a detector of right predictions
-    aupr_success: float  # positive: right predictions; trapezoidal
-    aupr_error: float  # positive: wrong predictions; average precision
     fpr95: float  # positive: right predictions
+
+
+def _nearest_fpr95(inside: Array, outside: Array) -> float:
+    """False positive rate at the corner of the ROC curve nearest to 95 %, above or below; of corners only."""
+    positive = np.repeat([0, 1], [len(inside), len(outside)])
+    fpr, tpr, _ = roc_curve(positive, np.concatenate([inside, outside]), drop_intermediate=True)
+    return float(fpr[np.abs(tpr - 0.95).argmin()])
+
+
+_RULES = {
+    "pooled": Rules("probabilities", np.float64, fpr95, None),
+    "cgpt": Rules("probabilities", np.float32, fpr95, None),
+    "kep": Rules("logits", np.float32, _nearest_fpr95, 32),
+    "sgpa": Rules("probabilities", np.float32, fpr95, None),
+}
 
 
 def rules(protocol: str) -> Rules:
@@ -159,9 +166,8 @@ def classification_report(
     confidence = np.exp(log_p).max(axis=-1).astype(fixed.dtype)
     predictions = log_p.argmax(axis=-1)
     correct = predictions == labels
-    undefined = metrics.Separation(*[float("nan")] * 5)
+    groups = confidence[~correct], confidence[correct]
     both = 0 < correct.sum() < len(correct)
-    found = metrics.separation(confidence, correct, rule=fixed.fpr_rule) if both else undefined
     return ClassificationReport(
         float(correct.mean()),
         metrics.negative_log_likelihood(log_p, labels),
@@ -169,9 +175,6 @@ def classification_report(
         float(brier_scores(np.exp(log_p), labels).mean()),
         metrics.matthews_correlation(predictions, labels, batch_size=fixed.mcc_batch),
         aurc(confidence, correct),
-        metrics.excess_aurc(confidence, correct),
-        auroc=found.auroc,
-        aupr_success=found.aupr,
-        aupr_error=found.average_precision_negative,
-        fpr95=found.fpr95,
+        auroc(*groups) if both else math.nan,
+        fixed.fpr(*groups) if both else math.nan,
     )

@@ -7,14 +7,13 @@ import torch_uncertainty.metrics as tum
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from sklearn.metrics import average_precision_score, log_loss, roc_auc_score
+from sklearn.metrics import log_loss, roc_auc_score
 from torchmetrics.functional.classification import multiclass_matthews_corrcoef
 
 from experiments.evaluation import (
     PROTOCOLS,
     classification_report,
     detection_report,
-    excess_aurc,
     fit_temperature,
     matthews_correlation,
     mean_log_probabilities,
@@ -23,9 +22,9 @@ from experiments.evaluation import (
     negative_log_likelihood,
     predictive_log_probabilities,
     reliability_bins,
-    separation,
     uncertainty,
 )
+from experiments.evaluation.protocols import rules
 from tests.experiments.evaluation.simulated import draws
 
 LOGITS = arrays(np.float64, st.tuples(*[st.integers(1, 4)] * 2, st.integers(2, 4)), elements=st.floats(-50, 50))
@@ -99,42 +98,29 @@ def test_batched_matthews_correlation_is_the_mean_over_batches():
     assert matthews_correlation(predictions, labels, batch_size=32) == pytest.approx(expected)
 
 
-def test_excess_is_zero_in_the_limits():
-    assert excess_aurc([0.9, 0.8], [True, True]) == 0
-    assert excess_aurc([0.9, 0.8], [False, False]) == 0
-    correct = np.arange(20_000) < 15_000  # a perfect ranking, many samples
-    assert excess_aurc(-np.arange(20_000.0), correct) == pytest.approx(0, abs=1e-4)
-    # A ranking that says nothing costs the error rate itself.
-    useless = np.arange(20_000) % 4 > 0
-    expected = 0.25 - (0.25 + 0.75 * np.log(0.75))
-    assert excess_aurc(-np.arange(20_000.0), useless) == pytest.approx(expected, abs=1e-3)
-
-
 def test_failure_prediction_matches_counting():
-    logits, labels = draws(samples=500)
-    probabilities = torch.tensor(logits[0]).softmax(-1)
-    confidence, correct = probabilities.max(-1).values.numpy(), probabilities.argmax(-1).numpy() == labels
-    result = separation(confidence, correct)
-    assert result.auroc == pytest.approx(roc_auc_score(~correct, -confidence))
-    assert result.average_precision_negative == average_precision_score(~correct, -confidence)
+    logits, labels = draws(samples=500, scale=1.0)
+    log_p = mean_log_probabilities(logits[:1])
+    confidence, correct = np.exp(log_p).max(-1), log_p.argmax(-1) == labels
+    found = classification_report(logits[:1], labels)
+    assert found.auroc == pytest.approx(roc_auc_score(correct, confidence))
     right, wrong = confidence[correct], confidence[~correct]
     threshold = np.sort(right)[::-1][int(np.ceil(0.95 * len(right))) - 1]
-    assert result.fpr95 == pytest.approx((wrong >= threshold).mean())
+    assert found.fpr95 == pytest.approx((wrong >= threshold).mean())
     kept = correct[np.argsort(-confidence)]
-    risks = [1 - kept[:count].mean() for count in range(1, 501)]
-    assert classification_report(logits[:1], labels).aurc == pytest.approx(np.mean(risks))
+    assert found.aurc == pytest.approx(np.mean([1 - kept[:count].mean() for count in range(1, 501)]))
 
 
 def test_nearest_rule_may_stop_below_the_level_and_looks_at_corners_only():
     # Of nineteen right predictions, eighteen are nearest to 95 %, and only nineteen reach it.
     correct = np.array([True] * 18 + [False, True, False])
     confidence = np.linspace(0.9, 0.1, 21)
-    assert separation(confidence, correct, rule="first").fpr95 == 0.5
-    assert separation(confidence, correct, rule="nearest").fpr95 == 0.0
-    confidence = np.repeat(np.arange(40.0), 2)  # pairs of one right and one wrong: the ROC curve is the diagonal
-    correct = np.tile([True, False], 40)
-    assert separation(confidence, correct, rule="first").fpr95 == 0.95
-    assert separation(confidence, correct, rule="nearest").fpr95 == 1
+    first, nearest = (rules(protocol).fpr for protocol in ("pooled", "kep"))
+    assert first(confidence[~correct], confidence[correct]) == 0.5
+    assert nearest(confidence[~correct], confidence[correct]) == 0.0
+    pairs = np.arange(40.0)  # of one right and one wrong: the ROC curve is the diagonal
+    assert first(pairs, pairs) == 0.95
+    assert nearest(pairs, pairs) == 1
 
 
 THREE = np.zeros((1, 3, 2))
@@ -154,7 +140,6 @@ REFUSED = [
     (reliability_bins, ([1.2], [1]), r"confidence: expected numbers in \[0, 1\]"),
     (reliability_bins, ([np.nan], [1]), "confidence: expected numbers"),
     (reliability_bins, ([0.5], [1, 0]), "one for each of 2 outcomes"),
-    (separation, ([0.1, 0.2], [True, True]), "both groups"),
     (detection_report, ([0.1], [np.nan]), "NaN"),
 ]
 

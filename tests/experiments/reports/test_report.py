@@ -40,7 +40,6 @@ def root(tmp_path_factory):
         variance = {
             "token_variance": np.ones((2, 3, 16)),
             "variance_images": np.zeros((3, 1, 8, 8)),
-            "variance_ids": [0, 1, 2],
         }
         write_run(
             tmp_path, "digits", "cgp", seed, sets=sets(seed, signal=4.0), record={"label": "<b>|CGP\u202e"},
