@@ -31,25 +31,15 @@ Reader = Callable[[Path, Split, bool, Shape], Pixels]
 
 
 class ImageSet(NamedTuple):
-    """What is public about an image set.
-
-    Attributes:
-        title: its usual name.
-        call: the library call that reads and downloads it.
-        sign: what lies in the root where the library's files are there; "" if no library reads it.
-        sizes: number of images of each part.
-        num_classes: number of classes; 0 if it only serves as OOD images.
-        read: reads it by the library.
-        classes: names of the classes, for files of arrays, which hold none.
-    """
+    """What is public about an image set."""
 
     title: str
-    call: str
-    sign: str
-    sizes: Mapping[str, int]
-    num_classes: int = 0
+    call: str  # of the library that reads and downloads it
+    sign: str  # what lies in the root where the library's files are there; "" if no library reads it
+    sizes: Mapping[str, int]  # number of images of each part
+    num_classes: int = 0  # 0 if it only serves as OOD images
     read: Reader | None = None
-    classes: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()  # names, for files of arrays, which hold none
 
 
 def read_set(name: str, split: Split, *, root: Path, shape: Shape = (3, 32, 32), download: bool = False) -> Pixels:

@@ -38,18 +38,11 @@ _LUMA = (0.299, 0.587, 0.114)
 
 
 class Pixels(NamedTuple):
-    """Images as a file holds them.
+    """Images as a file holds them."""
 
-    Attributes:
-        images: `(N, C, H, W)` uint8.
-        labels: `(N,)` int64, -1 where there are none.
-        classes: names of the classes, where known.
-        source: where they are from.
-    """
-
-    images: Tensor
-    labels: Tensor
-    classes: tuple[str, ...]
+    images: Tensor  # (N, C, H, W) uint8
+    labels: Tensor  # (N,) int64, -1 where there are none
+    classes: tuple[str, ...]  # names, where known
     source: str
 
     @classmethod

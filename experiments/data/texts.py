@@ -17,14 +17,7 @@ _Row = tuple[str, int]
 
 
 class Texts(NamedTuple):
-    """Texts with their labels.
-
-    Attributes:
-        texts: the texts.
-        labels: the class of each.
-        deviations: what differs from the published files.
-        classes: names of the classes.
-    """
+    """Texts with their labels, and what differs from the published files."""
 
     texts: tuple[str, ...]
     labels: tuple[int, ...]

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.special import log_softmax, logsumexp
-from sklearn.metrics import matthews_corrcoef
 
 __all__ = [
     "Array",
@@ -152,7 +151,15 @@ def matthews_correlation(
         labels: classes (N,).
         batch_size: average over consecutive batches of this size, as KEP-SVGP's tables do.
     """
-    predictions, labels = as_array(predictions), as_array(labels)
+    predictions, labels = as_array(predictions).astype(int), as_array(labels).astype(int)
     size = batch_size or len(labels)
     parts = [slice(start, start + size) for start in range(0, len(labels), size)]
-    return float(np.mean([matthews_corrcoef(labels[part], predictions[part]) for part in parts]))
+    return float(np.mean([_correlation(predictions[part], labels[part]) for part in parts]))
+
+
+def _correlation(predictions: Array, labels: Array) -> float:
+    """Gorodkin's correlation from counts: scikit-learn's takes milliseconds for each of the papers' small batches."""
+    count, classes = len(labels), max(predictions.max(), labels.max()) + 1
+    predicted, true = (np.bincount(values, minlength=classes) for values in (predictions, labels))
+    scale = np.sqrt(float(count**2 - predicted @ predicted) * float(count**2 - true @ true))
+    return float(count * (predictions == labels).sum() - predicted @ true) / scale if scale else 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from experiments.data import OWN_IMAGES, Batches, DataSplits, generator_for, input_sets, load
+from experiments.data import OWN_IMAGES, Batches, DataSplits, InputSet, generator_for, input_sets, load
 from experiments.evaluation import fit_temperature, mean_probabilities
 from experiments.methods.last_layer import last_layer_laplace
 from experiments.methods.mc_dropout import mc_dropout_logits
-from experiments.runs.prediction import Predictions, is_predicted, same_source, save_predictions
+from experiments.runs.prediction import Predictions, predict_missing, same_source, save_predictions
 
 if TYPE_CHECKING:
     from experiments.configuration import DataConfig, EvaluationConfig
@@ -144,17 +145,14 @@ def _predict(
     request: Request, splits: DataSplits, seed: int, logits: Callable[[Batches, str], Tensor]
 ) -> dict[str, str]:
     """Predict what is requested and not there yet; returns what the input sets are."""
-    sources, draws = {}, request.evaluation.draws
-    for inputs in input_sets(request.data, splits, seed, full=request.evaluation.full):
-        if inputs.source:
-            sources[inputs.name] = inputs.source
-        path, recorded = _path(request.folder, inputs.name), request.sources.get(inputs.name)
-        if is_predicted(path, inputs.ids, draws=draws, source=inputs.source, recorded=recorded):
-            continue
+
+    def of_set(inputs: InputSet) -> Tensor:
         batches = Batches(inputs, request.evaluation.batch_size)
-        drawn = batches.in_order(logits(batches, inputs.name))
-        save_predictions(path, Predictions(drawn, inputs.ids, inputs.labels))
-    return sources
+        return batches.in_order(logits(batches, inputs.name))
+
+    sets = input_sets(request.data, splits, seed, full=request.evaluation.full)
+    options = {"draws": request.evaluation.draws, "sources": request.sources}
+    return predict_missing(sets, partial(_path, request.folder), of_set, **options)
 
 
 def _check_sources(one: Run, other: Run) -> None:

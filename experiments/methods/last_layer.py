@@ -27,18 +27,11 @@ _SELECTION_DRAWS = 32
 
 @dataclass(frozen=True)
 class LastLayerPosterior:
-    """A Gaussian over weights and biases of a model's last layer; everything below it stays as it is.
-
-    Attributes:
-        model: the model.
-        layer: name of its last layer.
-        laplace: the library's posterior over that layer, float64 on the CPU, its inputs being the layer's.
-        prior_precision: of every weight and bias.
-    """
+    """A Gaussian over weights and biases of a model's last layer; everything below it stays as it is."""
 
     model: nn.Module
-    layer: str
-    laplace: KronLaplace
+    layer: str  # name of the last layer
+    laplace: KronLaplace  # the library's posterior over it, float64 on the CPU; its inputs are the layer's
     prior_precision: float
 
     def draw_logits(

@@ -22,32 +22,19 @@ from experiments.methods import OF_PREDICTIONS
 from cgp.model.blocks import stochastic_layers
 from experiments.methods.drawing import drawing
 from experiments.reports.tables import Cell, Fitted, Grid, write_csv
-from experiments.runs.prediction import Predictions, is_predicted, save_predictions
+from experiments.runs.prediction import Predictions, predict_missing, save_predictions
 from experiments.runs.run import Run, needed_runs
 
 __all__ = [
     "drawn_logits",
     "logits_of_set",
     "predict_images",
-    "predict_set",
     "predict_sets",
     "recorded_inputs",
     "with_inputs",
 ]
 
 _SHOWN = 20  # rows of images in the terminal
-
-
-def predict_set(
-    model: nn.Module, inputs: InputSet, config: RunConfig, run: Run, recorded: Mapping[str, str]
-) -> bool:
-    """Predict an input set and save the logits, and say so; False if that was done before."""
-    path = run.prediction_file(inputs.name)
-    draws = config.evaluation.draws if stochastic_layers(model) else 1
-    if is_predicted(path, inputs.ids, draws=draws, source=inputs.source, recorded=recorded.get(inputs.name)):
-        return False
-    save_predictions(path, Predictions(logits_of_set(model, inputs, config), inputs.ids, inputs.labels))
-    return True
 
 
 def logits_of_set(model: nn.Module, inputs: InputSet, config: RunConfig) -> Tensor:  # shape: (S, N, classes)
@@ -72,11 +59,13 @@ def drawn_logits(
 
 def predict_sets(run: Run, config: RunConfig, model: nn.Module, splits: DataSplits) -> dict[str, Any]:
     """Predict what is missing of a run's input sets and look inside the model; return what to record of the inputs."""
-    sources = run.sources if run.is_complete else {}
-    for inputs in input_sets(config.data, splits, config.seed, full=config.evaluation.full):
-        predicted = predict_set(model, inputs, config, run, sources)
-        if inputs.source and (predicted or not run.is_complete):
-            sources[inputs.name] = inputs.source
+    sources = predict_missing(
+        input_sets(config.data, splits, config.seed, full=config.evaluation.full),
+        run.prediction_file,
+        lambda inputs: logits_of_set(model, inputs, config),
+        draws=config.evaluation.draws if stochastic_layers(model) else 1,
+        sources=run.sources if run.is_complete else {},
+    )
     write_diagnostics(model, splits.test, run.diagnostics)
     return recorded_inputs(sources)
 

@@ -1,15 +1,17 @@
 """Predictions on one input set, as they lie in a run's folder."""
 
 import re
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments.data.examples import InputSet
 from experiments.storage import read_arrays, write_atomically
 
-__all__ = ["Predictions", "is_predicted", "load_predictions", "same_source", "save_predictions"]
+__all__ = ["Predictions", "load_predictions", "predict_missing", "same_source", "save_predictions"]
 
 _NUMBER = re.compile(r"\d[\d,]*")
 
@@ -39,12 +41,32 @@ def load_predictions(path: Path) -> Predictions:
     return Predictions(arrays["logits"], arrays["ids"], arrays.get("labels"))
 
 
-def is_predicted(path: Path, ids: Any, *, draws: int, source: str, recorded: str | None) -> bool:
-    """Say whether a file holds the predictions of an input set, of these inputs at least.
+def predict_missing(
+    sets: Iterable[InputSet],
+    file_of: Callable[[str], Path],
+    logits: Callable[[InputSet], Any],
+    *,
+    draws: int,
+    sources: Mapping[str, str],
+) -> dict[str, str]:
+    """Predict what has no file yet, or one of other inputs or draws; return what the inputs of every set are.
 
-    `source` says what the inputs are, `recorded` what they were when they were predicted (None where nobody noted it).
+    `sources` says so of the sets that were predicted before, where somebody noted it.
     """
-    if not path.exists() or (recorded is not None and not same_source(recorded, source)):
+    found = dict(sources)
+    for inputs in sets:
+        path, source = file_of(inputs.name), inputs.source
+        done = same_source(found.get(inputs.name, source), source) and _is_predicted(path, inputs.ids, draws)
+        if not done:
+            save_predictions(path, Predictions(logits(inputs), inputs.ids, inputs.labels))
+        if source and not (done and inputs.name in found):
+            found[inputs.name] = source
+    return found
+
+
+def _is_predicted(path: Path, ids: Any, draws: int) -> bool:
+    """Say whether a file holds so many draws of these inputs at least."""
+    if not path.exists():
         return False
     found = load_predictions(path)
     return len(found.logits) == draws and set(ids.tolist()) <= set(found.ids.tolist())

@@ -16,19 +16,12 @@ _BUCKET = 50  # batches whose texts are sorted by length together, so that a bat
 
 
 class Batch(NamedTuple):
-    """What a step is given.
-
-    Attributes:
-        inputs: images or texts, as the model takes them.
-        labels: `(B,)`.
-        weight: of the loss, such that the mean over the processes is the loss of the joined batch.
-        positions: `(B,)`, of the examples in their set.
-    """
+    """What a step is given."""
 
     inputs: Inputs
-    labels: Tensor
-    weight: float
-    positions: Tensor
+    labels: Tensor  # (B,)
+    weight: float  # of the loss: its mean over the processes is the loss of the joined batch
+    positions: Tensor  # (B,), of the examples in their set
 
 
 class Share(NamedTuple):
@@ -41,13 +34,7 @@ class Share(NamedTuple):
 class BatchOrder(Sampler[Share]):
     """Batches of shuffled examples; those of texts hold texts of about one length.
 
-    Args:
-        count: number of examples.
-        batch_size: of the batches, over all processes together.
-        seed: of the order; None leaves the examples in theirs.
-        lengths: `(N,)` of the texts; None where all examples have one size.
-        rank: number of this process.
-        world: number of processes.
+    Without a seed the examples keep their order. `batch_size` counts over all processes together.
 
     Example:
         >>> [share.indices.tolist() for share in BatchOrder(5, batch_size=2)]

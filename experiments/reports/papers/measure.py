@@ -28,17 +28,11 @@ _SPLIT_WORDS = {
 
 
 class Measured(NamedTuple):
-    """What was measured of a run.
-
-    Attributes:
-        numbers: metrics in natural units by name; empty if nothing could be measured.
-        partial: what the numbers leave out.
-        shape: draws and samples of the predictions.
-    """
+    """What was measured of a run: metrics in natural units by name, none if nothing could be."""
 
     numbers: Numbers
-    partial: tuple[str, ...] = ()
-    shape: tuple[int, int] | None = None
+    partial: tuple[str, ...] = ()  # what the numbers leave out
+    shape: tuple[int, int] | None = None  # draws and samples of the predictions
 
 
 def measure(run: Run, block: Block, protocol: str) -> Measured:

@@ -104,7 +104,7 @@ def test_printed_commands_train_where_the_sweep_would_and_one_seed_needs_no_brac
         (["report", "{out}"], "runs: expected folders with complete runs"),
         (["list", "--rows", "colla"], "did you mean cola?"),
         (["tabel", "cgpt-I"], "did you mean 'table'?"),
-        (["demo", "--epochs", "3"], "Unrecognized arguments: --epochs"),
+        (["demo", "--epochs", "3"], "unrecognized arguments: --epochs"),
         (["demo", "--seeds", "0"], "seeds: expected at least 1, got 0"),
         (["demo", "--workers", "0"], "workers: expected at least 1, got 0"),
         (["fit", "--config", "digits/softmax", "--method.attention", "linear"], "method.attention"),

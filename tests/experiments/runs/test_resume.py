@@ -14,9 +14,11 @@ import torch
 from safetensors.torch import load_file
 
 from experiments import cli
+from experiments.runs import Run
 from experiments.runs.fitting import perform
 from experiments.runs.parsing import resolve
 from experiments.runs.prediction import load_predictions
+from experiments.runs.sweeping import Sweep
 from experiments.training.fit import QUIET
 
 ROOT = Path(cli.__file__).parents[1]
@@ -29,7 +31,7 @@ VALUES = {
 }
 """A run of some seconds: draws, dropout and an annealed α are all in it."""
 FEW = {"data.limit_train": "60", "data.limit_validation": "20", "data.limit_test": "20", "data.ood": "[]"}
-SMALL = VALUES | FEW | {"evaluation.draws": "2", "training.validation_draws": "2"}
+SMALL = VALUES | FEW | {"evaluation.draws": "2", "training.validation_draws": "2", "model.embed_dim": "16"}
 
 
 def command(out, values):
@@ -59,7 +61,7 @@ def check_same(out, other):
     assert (one.logits == two.logits).all()
 
 
-def test_killed_it_goes_on_and_ends_with_the_same_weights(tmp_path):
+def test_killed_it_goes_on_in_a_sweep_of_two_workers_and_ends_with_the_same_weights(tmp_path):
     experiment = resolve(["digits/cgp_direct"], [f"{name}={value}" for name, value in SMALL.items()])
     trainer = dataclasses.replace(QUIET, threads=1)
     perform(experiment, out=tmp_path / "whole", trainer=trainer)
@@ -73,10 +75,12 @@ def test_killed_it_goes_on_and_ends_with_the_same_weights(tmp_path):
     process.join()
     done = torch.load(tmp_path / "broken" / RUN / "checkpoints" / "last.ckpt", weights_only=True)
     (history,) = (state["rows"] for name, state in done["callbacks"].items() if name.startswith("History"))
-    folder = perform(experiment, out=tmp_path / "broken", trainer=trainer)
+    wrong = resolve(["digits/softmax"], ["method.options.symmetric=false"])
+    failed = Sweep(tmp_path / "broken", trainer, workers=2).perform([wrong, experiment])
+    assert ["softmax does not take 'symmetric'" in words for words in failed.values()] == [True]
     # Seconds of an epoch are never the same twice: what was done before the kill was not done again.
     assert 1 <= len(history) < 8
-    assert folder.record["history"][: len(history)] == history
+    assert Run(tmp_path / "broken" / RUN).record["history"][: len(history)] == history
     check_same(tmp_path / "whole", tmp_path / "broken")
 
 

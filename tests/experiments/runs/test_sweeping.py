@@ -29,7 +29,7 @@ def test_what_is_needed_is_done_first_and_what_fails_leaves_the_others_alone(tmp
     values.append("data.corruptions.kinds=[]")
     configs = resolve_rows(["digits/temperature_kernel_asymmetric"], [0], [], values)
     configs += resolve_rows(["digits/softmax"], [0], [], [*values, "method.options.symmetric=false"])
-    failed = Sweep(tmp_path, TrainerConfig(accelerator="cpu"), workers=2).perform(configs[::-1])
+    failed = Sweep(tmp_path, TrainerConfig(accelerator="cpu")).perform(configs[::-1])
     (folder,) = failed
     assert folder.endswith("digits/softmax/seed-0")
     assert "softmax does not take 'symmetric'" in failed[folder]
