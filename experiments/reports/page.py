@@ -1,6 +1,7 @@
 """The report of runs: an answer, tables and pictures in one page that needs nothing but itself."""
 
 import base64
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from rich.text import Text
 from experiments.evaluation import DETECTORS
 from experiments.reports.answer import answer
 from experiments.reports.figures import Section, sections
-from experiments.reports.scores import COLUMNS, Result, Statistic, best, methods, score, statistic
+from experiments.reports.scores import COLUMNS, Result, Statistic, cells, methods, score, statistic
 from experiments.reports.tables import Cell, Fitted, Grid, as_markdown, escape, write_csv
 from experiments.runs import Run
 from experiments.storage import write_atomically, write_text
@@ -71,43 +72,35 @@ def _answers(found: Mapping[str, Sequence[Result]]) -> Iterator[str]:
 
 def _compared(found: Mapping[str, Sequence[Result]]) -> Grid:
     """Methods by the columns that some run has a number for."""
-    table = {name: {key: statistic(results, key) for key in _BY_KEY} for name, results in found.items()}
-    shown = [
-        column for column in COLUMNS if any(row[column.key].mean == row[column.key].mean for row in table.values())
-    ]
-    settings = {results[0].run.setting for results in found.values()}
-    bold = {
-        column.key: best(
-            {name: row[column.key].mean for name, row in table.items()}, column.better, column.scale, column.digits
-        )
-        for column in shown
-    }
-    rows = [
-        [
-            Cell(results[0].label if len(settings) == 1 else f"{results[0].label} on {results[0].run.setting}"),
-            *(
-                Cell(table[name][column.key].text(column.scale, column.digits), name in bold[column.key])
-                for column in shown
-            ),
-        ]
-        for name, results in found.items()
-    ]
-    return Grid(["", *(column.heading for column in shown)], rows)
+    shown = {}
+    for column in COLUMNS:
+        numbers = {name: statistic(results, column.key) for name, results in found.items()}
+        if not all(math.isnan(number.mean) for number in numbers.values()):
+            shown[column.heading] = cells(numbers, column.better, column.scale, column.digits)
+    several = len({results[0].run.setting for results in found.values()}) > 1
+    names = {name: f"{r[0].label} on {r[0].run.setting}" if several else r[0].label for name, r in found.items()}
+    rows = [[Cell(label), *(column[name] for column in shown.values())] for name, label in names.items()]
+    return Grid(["", *shown], rows)
+
+
+def _mean(rows: Sequence[Mapping[str, Any]], key: str) -> Statistic:
+    return Statistic.of([row[key] for row in rows if key in row])._replace(sd=math.nan)
 
 
 def _sets(results: Sequence[Result]) -> Grid:
     """Input sets of a method by metrics, means over seeds."""
-    names = list(dict.fromkeys(row["set"] for result in results for row in result.sets))
-    columns = [_BY_KEY[key] for key in _SETS if any(key in row for result in results for row in result.sets)]
-    rows = []
-    for name in names:
-        own = [row for result in results for row in result.sets if row["set"] == name]
-        numbers = [[row[column.key] for row in own if column.key in row] for column in columns]
-        texts = [
-            Statistic.of(values)._replace(sd=float("nan")).text(column.scale, column.digits)
-            for column, values in zip(columns, numbers, strict=True)
+    sets: dict[str, list[dict[str, Any]]] = {}
+    for row in (row for result in results for row in result.sets):
+        sets.setdefault(row["set"], []).append(row)
+    columns = [_BY_KEY[key] for key in _SETS if any(key in row for own in sets.values() for row in own)]
+    rows = [
+        [
+            Cell(name),
+            Cell(f"{own[0]['n']:,}"),
+            *(Cell(_mean(own, one.key).text(one.scale, one.digits)) for one in columns),
         ]
-        rows.append([Cell(name), Cell(f"{own[0]['n']:,}"), *map(Cell, texts)])
+        for name, own in sets.items()
+    ]
     return Grid(["input set", "n", *(column.heading for column in columns)], rows)
 
 
@@ -116,11 +109,8 @@ def _detectors(results: Sequence[Result]) -> Grid | None:
     found = [row for result in results for row in result.detection]
     if not found:
         return None
-    rows = []
-    for detector in DETECTORS:
-        own = [row for row in found if row["detector"] == detector]
-        means = [sum(row[key] for row in own) / len(own) for key in _DETECTION]
-        rows.append([Cell(detector), *(Cell(Statistic(mean, float("nan")).text(100, 1)) for mean in means)])
+    own = {detector: [row for row in found if row["detector"] == detector] for detector in DETECTORS}
+    rows = [[Cell(name), *(Cell(_mean(of, key).text(100, 1)) for key in _DETECTION)] for name, of in own.items()]
     return Grid(["detector", *_DETECTION.values()], rows)
 
 

@@ -18,10 +18,11 @@ from experiments.evaluation import (
     negative_log_likelihood,
     uncertainty,
 )
+from experiments.reports.tables import Cell
 from experiments.runs import Run
 from experiments.runs.prediction import Predictions
 
-__all__ = ["BASELINE", "COLUMNS", "Column", "Result", "Statistic", "best", "methods", "score", "statistic"]
+__all__ = ["BASELINE", "COLUMNS", "Column", "Result", "Statistic", "cells", "methods", "score", "statistic"]
 
 Numbers = dict[str, float]
 
@@ -115,11 +116,14 @@ def statistic(results: Sequence[Result], key: str) -> Statistic:
     return Statistic.of([result.numbers[key] for result in results if not math.isnan(result.numbers[key])])
 
 
-def best(values: Mapping[str, float], better: str | None, scale: float, digits: int) -> list[str]:
-    """Names of the best numbers, to the digits shown; nothing where there is one number only, or no contest."""
+def cells(numbers: Mapping[str, Statistic], better: str | None, scale: float, digits: int) -> dict[str, Cell]:
+    """Texts of a column; the best, to the digits shown, are marked, unless it is no contest or there is one number."""
     sign = {"high": 1, "low": -1, None: math.nan}[better]
-    shown = {name: round(sign * value * scale, digits) for name, value in values.items() if not math.isnan(value)}
-    return [name for name, value in shown.items() if len(shown) > 1 and value == max(shown.values())]
+    rounded = {
+        name: round(sign * one.mean * scale, digits) for name, one in numbers.items() if not math.isnan(one.mean)
+    }
+    top = max(rounded.values()) if len(rounded) > 1 else math.nan
+    return {name: Cell(one.text(scale, digits), rounded.get(name) == top) for name, one in numbers.items()}
 
 
 def score(run: Run, protocol: str) -> Result:

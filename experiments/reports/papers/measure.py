@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -122,22 +122,19 @@ def _cost(run: Run) -> Numbers:
 
 def deviations(block: Block, run: Run, measured: Measured) -> Iterator[str]:
     """Yield everything in which the run behind a number deviates from the paper."""
-    kind, config = block.kind, run.config.plain()
+    kind, data = block.kind, run.config.data
     yield from run.deviations
     # Settings of CoLA differ in their split, which is named below.
     if run.setting != block.folders[0] and block.folders[0] not in _SPLITS:
         yield f"the setting {run.setting}, the paper's is {block.folders[0]}"
-    if kind == "corrupted" and "generated" in (
-        run.record.get("corruptions"),
-        _nested(config, "data", "corruptions", "source"),
-    ):
+    if kind == "corrupted" and "generated" in (run.record.get("corruptions"), data.corruptions.source):
         yield "generated corruptions, not the published files"
     if kind == "ood":
         said = {name: run.sources.get(f"ood-{name}") for name in block.members}
         yield from (f"{name}: {words}" for name, words in said.items() if words)
-    expected, split = _SPLITS.get(block.folders[0]), _nested(config, "data", "split")
-    if expected is not None and split not in (None, expected):
-        yield f"CoLA split {_SPLIT_WORDS.get(split, split)}, the paper's is {_SPLIT_WORDS[expected]}"
+    expected = _SPLITS.get(block.folders[0])
+    if expected is not None and data.split != expected:
+        yield f"CoLA split {_SPLIT_WORDS[data.split]}, the paper's is {_SPLIT_WORDS[expected]}"
     yield from _counts(block, run, measured)
     collapse = collapse_of_runs([run.diagnostics])
     if collapse is not None:
@@ -149,15 +146,9 @@ def _counts(block: Block, run: Run, measured: Measured) -> Iterator[str]:
     if measured.shape is None:
         return
     draws, samples = measured.shape
-    # One draw where more were asked for, or nobody noted how many: there is nothing to draw.
-    deterministic = draws == 1 and _nested(run.config.plain(), "evaluation", "draws") != 1
+    # One draw where more were asked for: there is nothing to draw.
+    deterministic = draws == 1 and run.config.evaluation.draws != 1
     if draws != _DRAWS and not deterministic and derivation(run.method)[0] != "ensemble":
         yield f"{draws} draws, the paper's {_DRAWS}"
     if block.samples is not None and samples != block.samples:
         yield f"{samples:,} test samples, the paper's {block.samples:,}"
-
-
-def _nested(config: Any, *keys: str) -> Any:
-    for key in keys:
-        config = config.get(key) if isinstance(config, dict) else None
-    return config

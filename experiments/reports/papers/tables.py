@@ -13,7 +13,7 @@ from experiments.configuration import Protocol
 from experiments.evaluation import PROTOCOLS
 from experiments.reports.papers.specification import METRICS, TABLES, TableSpec
 from experiments.reports.papers.tidy import Row, reported, rows
-from experiments.reports.scores import Statistic, best
+from experiments.reports.scores import Statistic, cells
 from experiments.reports.tables import Cell, Fitted, Grid, as_markdown, console_of_width, write_csv
 from experiments.runs import find_runs
 from experiments.storage import write_text
@@ -103,19 +103,10 @@ def pivots(found: Sequence[Row]) -> Iterator[Grid]:
 def _pivot(setting: str, found: Sequence[Row], number: Mapping[str, int]) -> Grid:
     by_method = {name: list(part) for name, part in itertools.groupby(found, key=lambda row: row.method)}
     metrics = next(iter(by_method.values()))
-    bold = {
-        row.metric: best(
-            {other.method: other.ours for other in found if other.metric == row.metric},
-            METRICS[row.metric].better,
-            row.scale,
-            row.digits,
-        )
-        for row in metrics
-    }
+    ours = {row.metric: _column([one for one in found if one.metric == row.metric]) for row in metrics}
     lines: list[list[Cell]] = []
-    for of_method in by_method.values():
+    for method, of_method in by_method.items():
         printed = [Statistic(row.printed, row.printed_sd).text(row.scale, row.digits) for row in of_method]
-        ours = [Cell(_ours(row), row.method in bold[row.metric]) for row in of_method]
         seeds = max(row.seeds for row in of_method)
         words = dict.fromkeys(word for row in of_method for word in row.deviations)
         label = of_method[0].label
@@ -124,10 +115,19 @@ def _pivot(setting: str, found: Sequence[Row], number: Mapping[str, int]) -> Gri
             label = f"{label}, ours"
         elif not seeds:
             label = f"{label}, to be measured"
+        notes = _ranges([number[word] for word in words])
         lines.append(
-            [Cell(label), *ours, Cell(str(seeds or _NOTHING)), Cell(_ranges([number[word] for word in words]))]
+            [Cell(label), *(ours[row.metric][method] for row in of_method), Cell(str(seeds or _NOTHING)), Cell(notes)]
         )
     return Grid(["Method", *map(_title, metrics), "Seeds", "Notes"], lines, title=setting)
+
+
+def _column(found: Sequence[Row]) -> dict[str, Cell]:
+    """Our numbers of one metric by method."""
+    first = found[0]
+    numbers = {row.method: Statistic(row.ours, row.ours_sd) for row in found}
+    undefined = {row.method: Cell("undefined") for row in found if row.seeds and math.isnan(row.ours)}
+    return cells(numbers, METRICS[first.metric].better, first.scale, first.digits) | undefined
 
 
 def _title(row: Row) -> str:
@@ -135,11 +135,6 @@ def _title(row: Row) -> str:
     scale = f" ×{row.scale:g}" if row.scale != 1 else ""
     unit = f" ({metric.unit})" if metric.unit else ""
     return f"{metric.label}{unit}{scale} {'↑' if metric.better == 'high' else '↓'}"
-
-
-def _ours(row: Row) -> str:
-    undefined = row.seeds and math.isnan(row.ours)
-    return "undefined" if undefined else Statistic(row.ours, row.ours_sd).text(row.scale, row.digits)
 
 
 def _ranges(numbers: Sequence[int]) -> str:

@@ -1,13 +1,20 @@
-"""Synthetic folders of runs: predictions with known metrics, and no whole configuration."""
+"""Synthetic folders of runs: predictions with known metrics, and the configuration of their setting."""
 
 import json
-from types import SimpleNamespace
+from functools import cache
 
 import numpy as np
 import yaml
 
 from experiments import runs
+from experiments.runs.parsing import config_of, resolve
+from experiments.runs.rows import merged
 from experiments.storage import read_json
+
+
+@cache
+def resolved(name):
+    return resolve([name])
 
 
 class Run(runs.Run):
@@ -20,7 +27,8 @@ class Run(runs.Run):
     @property
     def config(self):
         content = yaml.safe_load(self.config_file.read_text())
-        return SimpleNamespace(plain=lambda: content)
+        setting = resolved(f"{self.setting}/softmax")
+        return config_of(merged(setting.plain(), content)) if content else setting
 
 
 def find_runs(folders):
