@@ -23,7 +23,7 @@ from cgp.attention import (
 from cgp.model.blocks import added_losses, clear_added_losses
 from cgp.model.likelihoods import CategoricalLikelihood
 from cgp.model.objective import Objective
-from experiments.reports.tables import write_csv
+from experiments.reports.tables import Cell, Grid, as_markdown, write_csv
 from experiments.storage import write_text
 from models import CGPT_CIFAR, DIGITS, TextTransformer, VisionTransformer
 
@@ -88,7 +88,7 @@ def benchmark(
     epochs = [one for name in models for one in _measure_models(name, time)]
     write_csv(csv, [one._asdict() for one in (*blocks, *epochs)])
     chosen = f"--lengths '{_listed(lengths)}' --models '{_listed(models)}' --threads {threads} --seconds {seconds:g}"
-    tables = f"{_pivot('block', blocks)}\n\n{_pivot('model', epochs)}"
+    tables = f"{_pivot('block', blocks)}\n{_pivot('model', epochs)}"
     write_text(out, _INTRODUCTION.format(machine=_machine(threads), options=chosen, tables=tables))
 
 
@@ -239,16 +239,12 @@ def _step(model: nn.Module, inputs: Any, batch: int, count: int) -> Callable[[],
 
 def _pivot(corner: str, measured: Sequence[Measurement]) -> str:
     """Rows by settings and measures; of models the first row says how long an epoch takes."""
-    cells = {(one.row, one.setting, one.measure): one for one in measured}
-    columns = list(dict.fromkeys((one.setting, one.measure) for one in measured))
-    head = [
-        f"| {corner} | {' | '.join(', '.join(column) for column in columns)} |",
-        "| --- |" + " ---: |" * len(columns),
-    ]
-    rows = [
-        [row, *(_cell(cells[row, *column]) for column in columns)] for row in dict.fromkeys(one.row for one in measured)
-    ]
-    return "\n".join([*head, *(f"| {' | '.join(row)} |" for row in rows)])
+    rows: dict[str, list[Cell]] = {}
+    for one in measured:
+        rows.setdefault(one.row, []).append(Cell(_cell(one)))
+    first = [one for one in measured if one.row == measured[0].row]
+    header = [corner, *(f"{one.setting}, {one.measure}" for one in first)]
+    return as_markdown(Grid(header, [[Cell(name), *cells] for name, cells in rows.items()]))
 
 
 def _cell(one: Measurement) -> str:
@@ -280,8 +276,7 @@ the first row says how long softmax attention takes. *Forward*: one draw from th
 graph. *Training*: forward and backward with what the block adds to the loss. *Bytes*: kept for the backward pass.
 *Epoch*: training steps (objective, backward, Adam) of a whole model. [All numbers](results/benchmarks.csv).
 
-{tables}
-"""
+{tables}"""
 
 if __name__ == "__main__":
     auto_cli(benchmark, as_positional=False, prog="python -m experiments.benchmarks")

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -84,18 +83,6 @@ def test_an_installed_package_brings_its_weights(encoder, tmp_path, monkeypatch)
     assert states.shape == (3, 9, 8)
     (kept,) = (tmp_path / "cache").rglob("*.states.npy")
     assert kept.name.startswith("tiny-encoder-")
-
-
-def test_an_interrupted_run_leaves_no_states(encoder, tmp_path, monkeypatch):
-    def interrupted(*args):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(contextual, "_states", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        states_of(encoder, tmp_path)
-    assert not list((tmp_path / "cache").rglob("*.states.npy"))
-    monkeypatch.undo()
-    assert np.isfinite(states_of(encoder, tmp_path)[0].numpy()).all()
 
 
 def test_a_data_set_of_states(encoder, tmp_path):

@@ -118,8 +118,3 @@ REFUSED = [
 def test_refusals(model, options, message):
     with pytest.raises(ValueError, match=message):
         mean_field(model, **options)
-
-
-def test_no_draws_are_refused():
-    with pytest.raises(ValueError, match="num_samples: expected at least 1, got 0"), drawing(nn.Linear(1, 1), 0):
-        pass

@@ -42,12 +42,6 @@ def test_fit_ends_in_the_report_and_a_folder_of_images_is_predicted(tmp_path, ca
     np.testing.assert_allclose([float(row["epistemic uncertainty"]) for row in rows], epistemic, rtol=1e-2, atol=1e-6)
 
 
-def test_images_of_ones_own_have_their_classes(trained):
-    assert trained.record["data"]["class_names"] == ["digit 0", "digit 1"]
-    assert trained.record["examples"] == {"train": 16, "validation": 4, "test": 8}
-    assert trained.name == "own/softmax"
-
-
 def test_a_sweep_is_printed_as_commands_that_the_command_line_takes(tmp_path, capsys):
     more = ["--config", "reduced/imdb", "--training.epochs", "3", "--smoke"]
     rows = ["cola/sgpa", "cola/scgpt-inducing-3"]

@@ -16,13 +16,6 @@ def complete(path, config):
     return run
 
 
-def test_a_run_is_known_by_its_folder(tmp_path):
-    run = complete(tmp_path, resolve(["cola/softmax"], ["seed=3"]))
-    assert (run.name, run.setting, run.method, run.seed, run.label) == ("cola/softmax", "cola", "softmax", 3, "Softmax")
-    assert (run.out, run.is_complete, run.predicted) == (tmp_path.resolve(), True, [])
-    assert run.config == resolve(["cola/softmax"], ["seed=3"])
-
-
 def test_runs_are_found_in_folders_of_any_depth(tmp_path):
     names = ("cola/sgpa", "cola/softmax")
     runs = [complete(tmp_path, resolve([name], [f"seed={seed}"])) for name in names for seed in (0, 1)]

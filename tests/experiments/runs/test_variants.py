@@ -51,37 +51,11 @@ def test_a_variant_is_its_row_with_other_values():
         assert (method.alpha_start, method.alpha) == (start, end)
 
 
-def test_an_ensemble_of_any_row_joins_its_runs():
-    ensemble = resolve(["cola/ensemble_kep_svgp_add-all-layers"], ["seed=2"])
-    assert (ensemble.method.kind, ensemble.method.base) == ("ensemble", "kep_svgp_add-all-layers")
-    assert ensemble.needs() == [("cola/kep_svgp_add-all-layers", seed) for seed in range(10, 15)]
-    assert ensemble.method.label == "Ensemble of KEP-SVGP (addition), all layers"
-
-
-def test_a_temperature_for_any_row_is_derived_from_its_run():
-    cooled = resolve(["cola/temperature_cgpt-alpha-0.1"], ["seed=2"])
-    assert (cooled.method.kind, cooled.method.base, cooled.method.options) == ("temperature", "cgpt-alpha-0.1", {})
-    assert cooled.needs() == [("cola/cgpt-alpha-0.1", 2)]
-    assert cooled.method.label == "CGPT, alpha 0.1, temperature"
-    assert cooled.deviations == resolve(["cola/cgpt-alpha-0.1"]).deviations
-    both = resolve(["cola/ensemble_temperature_sgpa"])
-    assert (both.method.kind, both.method.base) == ("ensemble", "temperature_sgpa")
-    assert both.method.label == "Ensemble of SGPA, temperature"
-
-
 def test_a_later_configuration_goes_over_a_variant():
     experiment = resolve(["imdb/scgp_direct-inducing-4", "reduced/imdb"], ["method.options.num_inducing=3"])
     assert (experiment.data.max_length, experiment.method.options["num_inducing"]) == (128, 3)
     assert experiment.reduced == ["5,000 reviews of at most 128 tokens"]
     assert experiment.method.options["coupling"] == "direct"
-
-
-def test_a_data_set_means_its_rows_and_a_pattern_its_variants_too():
-    assert not any("-" in name.partition("/")[2] or "ensemble" in name for name in row_names("cifar10"))
-    assert not any("temperature_" in name for name in row_names("cola"))
-    assert {"cifar10/sgpa-inducing-8", "cifar10/ensemble_sgpa"} < set(row_names("cifar10/*"))
-    assert row_names("cola/scgpt-inducing-3") == ["cola/scgpt-inducing-3"]
-    assert "cola-official/kep_svgp_add-all-layers-r" in row_names("*/*-r")
 
 
 @pytest.mark.parametrize(
@@ -132,3 +106,19 @@ def test_values_that_are_not_the_rows_are_said():
         "not as in the row: data.encoder bge (None), evaluation.draws 3 (10)"
     ]
     assert changes(resolve(["cola/sgpa"], ["name=mine/sgpa", "training.epochs=3"])) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "base", "needs", "label"),
+    [
+        ("ensemble_sgpa", "ensemble", "sgpa", range(10, 15), "Ensemble of SGPA"),
+        ("temperature_cgpt-alpha-0.1", "temperature", "cgpt-alpha-0.1", [2], "CGPT, alpha 0.1, temperature"),
+        ("ensemble_temperature_sgpa", "ensemble", "temperature_sgpa", range(10, 15), "Ensemble of SGPA, temperature"),
+    ],
+)
+def test_ensembles_and_temperatures_are_derived_from_any_row(name, kind, base, needs, label):
+    row = resolve([f"cola/{name}"], ["seed=2"])
+    assert (row.method.kind, row.method.base, row.method.label) == (kind, base, label)
+    assert row.needs() == [(f"cola/{base}", seed) for seed in needs]
+    assert row.method.options == ({"members": 5} if kind == "ensemble" else {})
+    assert row.deviations == resolve([f"cola/{base}"]).deviations

@@ -82,47 +82,6 @@ def test_the_papers_setting_comes_first_and_a_substitute_is_named(tmp_path):
     assert own.ours != substitute.ours
 
 
-def test_every_deviation_is_named(tmp_path):
-    record = {"deviations": ["5 epochs of 600", "5,000 images"], "corruptions": "generated"}
-    sets = {
-        f"corrupted-{kind}-3": random_logits(samples=300, num_samples=8) for kind in ("shot_noise", "gaussian_noise")
-    }
-    write_run(tmp_path, "cifar10", "cgpt", sets=sets, record=record)
-    one = row(table("cgpt-II", tmp_path), "cgpt", "accuracy", "CIFAR-10-C · Noise")
-    assert one.deviations == (
-        "5 epochs of 600",
-        "5,000 images",
-        "generated corruptions, not the published files",
-        "8 draws, the paper's 10",
-        "300 test samples, the paper's 10,000",
-        "2 of 4 corruptions",
-        "severities 3 of 1 to 5",
-    )
-
-
-def test_what_ood_images_are_is_named(tmp_path):
-    sets = {name: random_logits(samples=200) for name in ("test", "ood-svhn", "ood-lsun_resize")}
-    record = {"sources": {"ood-lsun_resize": "made from tiny_imagenet", "ood-svhn": "", "test": "x"}}
-    write_run(tmp_path, "cifar10-kep", "softmax", sets=sets, record=record)
-    found = table("kep-3", tmp_path)
-    samples = "200 test samples, the paper's 10,000"
-    made = row(found, "softmax", "auroc", "CIFAR-10 · LSUN")
-    assert made.deviations == ("lsun_resize: made from tiny_imagenet", samples)
-    assert row(found, "softmax", "auroc", "CIFAR-10 · SVHN").deviations == (samples,)
-
-
-def test_another_split_of_cola_is_named(tmp_path):
-    config = {"data": {"split": "selected", "corruptions": {"source": "generated"}}}
-    sets, record = {"test": binary(1816, 1500)}, {"deviations": ["5 epochs"]}
-    write_run(tmp_path, "cola", "cgpt", sets=sets, record=record, config=config)
-    one = row(table("cgpt-I", tmp_path), "cgpt", "mcc", "CoLA")
-    split = "CoLA split 70 : 10 : 20 of train and dev together, selected on the 10 %"
-    assert one.deviations == ("5 epochs", f"{split}, the paper's is 80 : 20 of train and dev together")
-    official = row(table("kep-1", tmp_path), "cgpt", "mcc", "CoLA")
-    assert f"{split}, the paper's is 8,551 : 527" in official.deviations
-    assert "1,816 test samples, the paper's 527" in official.deviations
-
-
 def test_quality_and_cost_share_a_table_and_ensembles_may_have_any_number_of_draws(tmp_path):
     write_run(tmp_path, "imdb", "sgpa", sets={"test": binary(10_000, 9000)}, record={"seconds_per_epoch": 100.0})
     found = table("kep-4", tmp_path)
@@ -150,3 +109,49 @@ def test_attention_that_tells_no_tokens_apart_is_said(tmp_path):
     }
     words = "attention returns the same to every token (mean cosine similarity above 0.995) in"
     assert said == {"sgpa": [], "cgpt": [f"{words} layer 2"], "scgpt": [f"{words} layers 1, 2"]}
+
+
+FEW = random_logits(samples=300, num_samples=8)
+COLA = "CoLA split 70 : 10 : 20 of train and dev together, selected on the 10 %"
+
+
+@pytest.mark.parametrize(
+    ("place", "sets", "record", "wanted", "said"),
+    [
+        (
+            ("cifar10", "cgpt"),
+            {"corrupted-shot_noise-3": FEW, "corrupted-gaussian_noise-3": FEW},
+            {"deviations": ["5 epochs of 600"], "corruptions": "generated"},
+            ("cgpt-II", "accuracy", "CIFAR-10-C · Noise"),
+            (
+                *("5 epochs of 600", "generated corruptions, not the published files", "8 draws, the paper's 10"),
+                *("300 test samples, the paper's 10,000", "2 of 4 corruptions", "severities 3 of 1 to 5"),
+            ),
+        ),
+        (
+            ("cifar10-kep", "softmax"),
+            {"test": random_logits(samples=200), "ood-lsun_resize": random_logits(samples=200)},
+            {"sources": {"ood-lsun_resize": "made from tiny_imagenet", "test": "x"}},
+            ("kep-3", "auroc", "CIFAR-10 · LSUN"),
+            ("lsun_resize: made from tiny_imagenet", "200 test samples, the paper's 10,000"),
+        ),
+        (
+            ("cola", "cgpt"),
+            {"test": binary(1816, 1500)},
+            {},
+            ("cgpt-I", "mcc", "CoLA"),
+            (f"{COLA}, the paper's is 80 : 20 of train and dev together",),
+        ),
+        (
+            ("cola", "cgpt"),
+            {"test": binary(1816, 1500)},
+            {},
+            ("kep-1", "mcc", "CoLA"),
+            (f"{COLA}, the paper's is 8,551 : 527", "1,816 test samples, the paper's 527"),
+        ),
+    ],
+)
+def test_every_deviation_is_named(tmp_path, place, sets, record, wanted, said):
+    write_run(tmp_path, *place, sets=sets, record=record)
+    name, metric, setting = wanted
+    assert row(table(name, tmp_path), place[1], metric, setting).deviations == said
