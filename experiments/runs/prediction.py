@@ -1,15 +1,19 @@
 """Predictions on one input set, as they lie in a run's folder."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.data.examples import InputSet
 from experiments.storage import read_arrays, write_atomically
+
+if TYPE_CHECKING:
+    from experiments.data.examples import InputSet
 
 __all__ = ["Predictions", "load_predictions", "predict_missing", "same_source", "save_predictions"]
 
