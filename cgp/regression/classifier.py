@@ -13,7 +13,6 @@ from gpytorch.likelihoods import BernoulliLikelihood, SoftmaxLikelihood
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
@@ -22,13 +21,14 @@ from torch.quasirandom import SobolEngine
 from .checks import STRUCTURES, check_count
 from .covariance import correlated_covariance, dense_covariance
 from .exact import CHUNK
-from .fitting import ProgressLine, fit_model
+from .fitting import fit_model, progress_line, seeded
 from .minibatches import fit_minibatches, start_from
+from .processes import every_process
 from .scaling import Scaling
 from .sparse import SparseCorrelatedGPRegression
 from .stochastic import StochasticCorrelatedGPRegression
 
-__all__ = ["CorrelatedGPClassifier", "class_posterior", "class_rows", "softmax_bound"]
+__all__ = ["CorrelatedGPClassifier", "class_posterior", "softmax_bound"]
 
 Model = TypeVar("Model", bound=SparseCorrelatedGPRegression)
 
@@ -118,9 +118,7 @@ class CorrelatedGPClassifier(ClassifierMixin, BaseEstimator):
         if len(self.classes_) < 2:
             raise ValueError(f"y: expected at least two classes, got one class, {self.classes_.tolist()}")
         self.x_scaling_ = Scaling.of(X)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with seeded(self.random_state) as seed:
             self._fit_labels(torch.as_tensor(self.x_scaling_.apply(X)), torch.as_tensor(labels), seed)
         return self
 
@@ -166,7 +164,7 @@ class CorrelatedGPClassifier(ClassifierMixin, BaseEstimator):
         inputs, outputs = torch.as_tensor(self.x_scaling_.apply(X)), self.model_.num_processes
         with torch.no_grad():
             parts = [
-                class_posterior(self.model_, class_rows(some, outputs))
+                class_posterior(self.model_, every_process(some, outputs))
                 for some in inputs.split(max(CHUNK // outputs, 1))
             ]
         mean, covariance = (torch.cat([getattr(one, name) for one in parts]) for name in ("mean", "covariance_matrix"))
@@ -177,7 +175,7 @@ class CorrelatedGPClassifier(ClassifierMixin, BaseEstimator):
         outputs = len(self.classes_) if len(self.classes_) > 2 else 1
         some = torch.randperm(len(inputs))[: max(_WARM_ROWS // outputs, self.num_inducing)]
         signs = 2.0 * nn.functional.one_hot(labels[some], len(self.classes_))[:, -outputs:].to(inputs) - 1.0
-        warm = class_rows(inputs[some], outputs).flatten(0, 1), signs.flatten()
+        warm = every_process(inputs[some], outputs).flatten(0, 1), signs.flatten()
         closed = self._model(SparseCorrelatedGPRegression, *warm, seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # a start is cut off on purpose
@@ -185,22 +183,20 @@ class CorrelatedGPClassifier(ClassifierMixin, BaseEstimator):
         likelihood = BernoulliLikelihood() if outputs == 1 else SoftmaxLikelihood(None, outputs, mixing_weights=False)
         model = self._model(StochasticCorrelatedGPRegression, *warm, seed, likelihood=likelihood)
         start_from(model, closed, outputs * len(inputs))
-        line = ProgressLine("classes") if self.verbose else None
-        self.fit_ = fit_minibatches(
-            model,
-            class_rows(inputs, 1)[:, 0] if outputs == 1 else inputs,
-            labels.to(inputs) if outputs == 1 else labels,
-            objective=None
-            if outputs == 1
-            else lambda x, y: softmax_bound(model, class_rows(x, outputs), y, len(inputs)),
-            batch_size=self.batch_size,
-            num_epochs=self.num_epochs,
-            tolerance=_TOLERANCE,
-            seed=seed,
-            progress=line,
-        )
-        if line is not None:
-            line.close()
+        with progress_line("classes", self.verbose) as line:
+            self.fit_ = fit_minibatches(
+                model,
+                every_process(inputs, 1)[:, 0] if outputs == 1 else inputs,
+                labels.to(inputs) if outputs == 1 else labels,
+                objective=None
+                if outputs == 1
+                else lambda x, y: softmax_bound(model, every_process(x, outputs), y, len(inputs)),
+                batch_size=self.batch_size,
+                num_epochs=self.num_epochs,
+                tolerance=_TOLERANCE,
+                seed=seed,
+                progress=line,
+            )
         self.model_ = model.requires_grad_(False)
 
     def _model(self, kind: type[Model], rows: Tensor, targets: Tensor, seed: int, **options: Any) -> Model:
@@ -216,13 +212,6 @@ class CorrelatedGPClassifier(ClassifierMixin, BaseEstimator):
         number = min(self.num_inducing, len(rows.unique(dim=0)))
         given = {"num_inducing": number, "seed": seed % 2**32, "covar_module": covariance.double()}
         return kind(rows, targets, processes, **given, **options)
-
-
-def class_rows(inputs: Tensor, num_processes: int) -> Tensor:
-    """Every input ``(n, d)`` as a row of each process, ``(n, P, d + 1)``."""
-    numbers = torch.arange(num_processes, dtype=inputs.dtype, device=inputs.device)
-    each = numbers.expand(len(inputs), -1).unsqueeze(-1)
-    return torch.cat([inputs.unsqueeze(1).expand(-1, num_processes, -1), each], dim=-1)
 
 
 def class_posterior(model: StochasticCorrelatedGPRegression, rows: Tensor) -> MultivariateNormal:
@@ -243,4 +232,4 @@ def softmax_bound(
     draws = class_posterior(model, rows).rsample(torch.Size([num_draws]))
     # GPyTorch takes C rows of C classes for its old layout: an axis more tells them apart.
     fit = model.likelihood(draws.unsqueeze(-2)).log_prob(labels.unsqueeze(-1)).mean()
-    return fit - (model.variational_strategy.kl_divergence() - model.log_prior()) / num_data
+    return model.bound(fit, num_data)

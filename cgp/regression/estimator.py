@@ -12,7 +12,6 @@ from gpytorch.kernels import Kernel
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
@@ -21,13 +20,13 @@ from .checks import check_arguments, checked_outputs
 from .correlation import start_at_correlation
 from .covariance import correlated_covariance
 from .exact import CorrelatedGPRegression
-from .fitting import Fit, ProgressLine, fit_model
+from .fitting import Fit, Progress, fit_model, progress_line, seeded
 from .minibatches import fit_minibatches, start_from
 from .prediction import PredictionMixin
 from .scaling import Scaling, stacked_rows
 from .sparse import SparseCorrelatedGPRegression
 from .stochastic import StochasticCorrelatedGPRegression
-from .structures import best_structure
+from .structures import fit_structures
 
 __all__ = ["CorrelatedGPRegressor"]
 
@@ -49,8 +48,9 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
         kernel: canonical covariance: "rbf", "matern12", "matern32", "matern52", "rq", or a GPyTorch kernel.
         num_components: independent sets of canonical processes that are summed.
         structure: how processes are related: "independent", "coregionalised" (one set of lengthscales), "scaled"
-            (lengthscales of their own), "shifted" (against each other, too), or "auto", the best of these by the
-            Bayesian information criterion.
+            (lengthscales of their own), "shifted" (against each other, too), or "auto": all are fitted, and the
+            predictions of the last three averaged, unless "independent" is the best by the Bayesian information
+            criterion. "nuts" and "stochastic" inference goes on with the best one.
         num_inducing: inducing inputs of the sparse forms; None means exact regression, for up to 10,000 observations.
         inference: "map" (the most probable parameters), "laplace" (a Gaussian about them), "nuts" (samples of them), or
             "stochastic" (the most probable ones by minibatches, needs ``num_inducing``).
@@ -66,10 +66,12 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
         verbose: whether progress is shown.
 
     Attributes:
-        model_: the fitted GPyTorch model, in standardised units; with samples, one batch member per sample.
+        model_: the fitted GPyTorch model of the best structure, in standardised units; with samples, one batch member
+            per sample.
+        models_: those whose predictions are averaged, ``model_`` the first of them.
         fit_: how the optimiser did: loss, steps, converged, message.
         samples_: samples of the parameters with their diagnostics, or None.
-        structure_: the structure of the model.
+        structure_: the structure of ``model_``.
         criteria_: half the information criterion of every structure that was compared, in nats.
         n_features_in_: d.
 
@@ -135,9 +137,7 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
         self.x_scaling_, self.y_scaling_ = Scaling.of(X), Scaling.of(y)
         self.n_outputs_ = y.shape[1]
         self._observed = ~np.isnan(y)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with seeded(self.random_state) as seed:
             self._fit_rows(*self._standardised(X, y), seed)
         return self
 
@@ -161,8 +161,8 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
         if np.isinf(y).any():
             raise ValueError("y: expected finite values, or NaN for what was not observed")
         self._observed = np.concatenate([self._observed, ~np.isnan(y)])
-        self.model_ = self.model_.get_fantasy_model(*self._standardised(X, y))
-        self._condition = self.model_.condition()
+        further = self._standardised(X, y)
+        self._keep([model.get_fantasy_model(*further) for model in self.models_])
         return self
 
     def __sklearn_tags__(self) -> Any:
@@ -178,48 +178,50 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
         return torch.as_tensor(stacked_rows(inputs, observed)), torch.as_tensor(targets.T[observed.T])
 
     def _fit_rows(self, rows: Tensor, targets: Tensor, seed: int) -> None:
-        line = ProgressLine(self.inference) if self.verbose else None
-        try:
-            model, self.fit_ = self._fitted(rows, targets, seed, line)
-        finally:
-            if line is not None:
-                line.close()
+        with progress_line(self.inference, self.verbose) as line:
+            models, self.fit_ = self._fitted(rows, targets, seed, line)
         self.samples_ = None
         if self.inference == "nuts":
             counts = {name: getattr(self, name) for name in ("num_samples", "num_warmup", "num_chains")}
-            self.samples_ = sample_nuts(model, seed=seed, progress=self.verbose, **counts)
-            model = batch_model(model, self.samples_.thinned(self.num_mixture))
+            self.samples_ = sample_nuts(models[0], seed=seed, progress=self.verbose, **counts)
+            models = [batch_model(models[0], self.samples_.thinned(self.num_mixture))]
         if self.inference == "laplace":
-            model = batch_model(model, sample_laplace(model, num_samples=self.num_mixture, seed=seed))
-        self.model_ = model.requires_grad_(False)
-        self._condition = model.condition()
+            count = -(-self.num_mixture // len(models))
+            models = [batch_model(model, sample_laplace(model, num_samples=count, seed=seed)) for model in models]
+        self._keep(models)
+
+    def _keep(self, models: list[CorrelatedGPRegression]) -> None:
+        self.models_ = [model.requires_grad_(False) for model in models]
+        self.model_ = self.models_[0]
+        self._conditions = [model.condition() for model in models]
 
     def _fitted(
-        self, rows: Tensor, targets: Tensor, seed: int, line: ProgressLine | None
-    ) -> tuple[CorrelatedGPRegression, Fit]:
-        """A fitted model of standardised rows."""
+        self, rows: Tensor, targets: Tensor, seed: int, line: Progress | None
+    ) -> tuple[list[CorrelatedGPRegression], Fit]:
+        """Fitted models of standardised rows, the best first."""
         options = {"num_starts": self.num_starts, "max_steps": self.max_steps, "seed": seed, "progress": line}
         if self.inference != "stochastic":
             return self._closed_form(rows, targets, **options)
         order = torch.randperm(len(rows))[:_WARM_ROWS]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # a start is cut off on purpose
-            closed, _ = self._closed_form(rows[order], targets[order], **(options | {"max_steps": _WARM_STEPS}))
+            closed = self._closed_form(rows[order], targets[order], **(options | {"max_steps": _WARM_STEPS}))[0][0]
         model = self._model(StochasticCorrelatedGPRegression, rows, targets, seed, self.structure_)
         start_from(model, closed, len(rows))
         epochs: dict[str, Any] = {"batch_size": self.batch_size, "num_epochs": self.num_epochs}
-        return model, fit_minibatches(model, rows, targets, seed=seed, progress=line, **epochs)
+        return [model], fit_minibatches(model, rows, targets, seed=seed, progress=line, **epochs)
 
-    def _closed_form(self, rows: Tensor, targets: Tensor, **options: Any) -> tuple[CorrelatedGPRegression, Fit]:
-        """The most probable parameters, and the best structure where there is a choice."""
+    def _closed_form(self, rows: Tensor, targets: Tensor, **options: Any) -> tuple[list[CorrelatedGPRegression], Fit]:
+        """Models at their most probable parameters, the best structure first where there is a choice."""
         kind = CorrelatedGPRegression if self.num_inducing is None else SparseCorrelatedGPRegression
         build = partial(self._model, kind, rows, targets, options["seed"])
         if self.structure == "auto" and self.n_outputs_ > 1:
-            self.structure_, model, fit, self.criteria_ = best_structure(build, **options)
-            return model, fit
+            best, models, fits, self.criteria_ = fit_structures(build, **options)
+            self.structure_ = best
+            return [models[best], *(model for name, model in models.items() if name != best)], fits[best]
         self.structure_, self.criteria_ = "coregionalised" if self.structure == "auto" else self.structure, {}
         model = build(self.structure_)
-        return model, fit_model(model, **options)
+        return [model], fit_model(model, **options)
 
     def _model(self, kind: type[Model], rows: Tensor, targets: Tensor, seed: int, structure: str) -> Model:
         """A model that is not yet fitted."""

@@ -10,6 +10,7 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import AdditiveKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.likelihoods.gaussian_likelihood import _GaussianLikelihoodBase
+from gpytorch.means import Mean
 from gpytorch.models import ExactGP
 from linear_operator import to_linear_operator
 from torch import Tensor
@@ -59,6 +60,7 @@ class CorrelatedGPRegression(ExactGP):
         covar_module: what :func:`correlated_covariance` gives for P and d; None is its default, started at the
             correlations of neighbouring observations.
         likelihood: the noise; None is a :class:`ProcessGaussianLikelihood`.
+        mean_module: of rows; None is a constant for each process.
 
     Raises:
         ValueError: if the data are not finite, shapes do not fit, or an argument is out of range.
@@ -85,6 +87,7 @@ class CorrelatedGPRegression(ExactGP):
         *,
         covar_module: AdditiveKernel | None = None,
         likelihood: ProcessGaussianLikelihood | GaussianLikelihood | None = None,
+        mean_module: Mean | None = None,
     ) -> None:
         num_processes = check_training_data(train_inputs, train_targets, num_processes)
         if covar_module is None:
@@ -94,7 +97,7 @@ class CorrelatedGPRegression(ExactGP):
         likelihood = ProcessGaussianLikelihood(num_processes) if likelihood is None else likelihood
         super().__init__(train_inputs, train_targets, likelihood)
         self.num_processes = num_processes
-        self.mean_module = ProcessMean(num_processes)
+        self.mean_module = ProcessMean(num_processes) if mean_module is None else mean_module
         self.covar_module = covar_module
         self.to(train_inputs.dtype)
 
@@ -107,7 +110,8 @@ class CorrelatedGPRegression(ExactGP):
         if self.training:
             return super().__call__(*args, **kwargs)
         (x,) = args
-        return self.posterior(x)
+        # BoTorch's models have a posterior of their own, which calls this.
+        return CorrelatedGPRegression.posterior(self, x)
 
     def condition(self) -> Any:
         """Factor the observations: what all predictions share, to be handed to them."""
@@ -178,8 +182,8 @@ class CorrelatedGPRegression(ExactGP):
         """The model given further observations, its parameters staying as they are.
 
         Args:
-            inputs: ``(k, d + 1)``.
-            targets: ``(k,)``.
+            inputs: ``(*batch, k, d + 1)``.
+            targets: ``(*batch, k)``; the model has the batch shape of both together.
             **kwargs: GPyTorch's, not used.
 
         Returns:
@@ -188,11 +192,14 @@ class CorrelatedGPRegression(ExactGP):
         Raises:
             ValueError: if the observations are not usable.
         """
-        check_training_data(inputs, targets, self.num_processes)
         x, y = self.train_inputs[0], self.train_targets
+        batch = torch.broadcast_shapes(x.shape[:-2], inputs.shape[:-2], targets.shape[:-1])
+        inputs, targets = inputs.expand(*batch, *inputs.shape[-2:]), targets.expand(*batch, -1)
+        # Fantasies may have a history, through which their inputs are optimised.
+        check_training_data(inputs.detach().flatten(0, -2), targets.detach().flatten(), self.num_processes)
         other = copy.deepcopy(self)
-        rows = torch.cat([x, inputs.expand(*x.shape[:-2], *inputs.shape)], dim=-2)
-        other.set_train_data(rows, torch.cat([y, targets.expand(*y.shape[:-1], -1)], dim=-1), strict=False)
+        rows = torch.cat([x.expand(*batch, *x.shape[-2:]), inputs], dim=-2)
+        other.set_train_data(rows, torch.cat([y.expand(*batch, -1), targets], dim=-1), strict=False)
         return other.eval()
 
     def log_prior(self) -> Tensor:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
@@ -21,7 +23,16 @@ from cgp.functional.linalg import NotPositiveDefiniteError
 from .checks import check_count
 from .exact import CorrelatedGPRegression
 
-__all__ = ["Fit", "Progress", "ProgressLine", "fit_model", "learned_parameters", "minimise", "reported"]
+__all__ = [
+    "Fit",
+    "Progress",
+    "fit_model",
+    "learned_parameters",
+    "minimise",
+    "progress_line",
+    "reported",
+    "seeded",
+]
 
 Progress = Callable[[int, float], None]
 Vector = NDArray[np.float64]
@@ -49,20 +60,28 @@ class Fit(NamedTuple):
     message: str
 
 
-class ProgressLine:
-    """One line on the standard error stream that says how far a fit is."""
+@contextmanager
+def progress_line(label: str, shown: bool = True) -> Iterator[Progress | None]:
+    """One line on the standard error stream that says how far a fit is; None where it is not to be shown."""
 
-    def __init__(self, label: str) -> None:
-        self.label = label
-
-    def __call__(self, step: int, loss: float) -> None:
-        """Show a step."""
-        sys.stderr.write(f"\r{self.label}: step {step}, {loss:.5f} nats per row ")
+    def show(step: int, loss: float) -> None:
+        sys.stderr.write(f"\r{label}: step {step}, {loss:.5f} nats per row ")
         sys.stderr.flush()
 
-    def close(self) -> None:
-        """End the line."""
-        sys.stderr.write("\n")
+    try:
+        yield show if shown else None
+    finally:
+        if shown:
+            sys.stderr.write("\n")
+
+
+@contextmanager
+def seeded(random_state: Any) -> Iterator[int]:
+    """A seed from scikit-learn's ``random_state``, torch's global generator set to it and afterwards as it was."""
+    seed = int(check_random_state(random_state).randint(2**31 - 1))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield seed
 
 
 def fit_model(

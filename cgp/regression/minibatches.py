@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from gpytorch.mlls import VariationalELBO
 from torch import Tensor
 
 from cgp.functional.sparse_correlated import InducingPosterior
@@ -39,7 +38,7 @@ def fit_minibatches(
         model: left in eval mode.
         inputs: ``(n, d + 1)``.
         targets: ``(n,)``.
-        objective: the bound of some inputs and targets in nats per row; None is GPyTorch's ``VariationalELBO``.
+        objective: the bound of some inputs and targets in nats per row; None is that of the model's likelihood.
         batch_size: rows a step.
         num_epochs: passes through the rows.
         learning_rate: the first one.
@@ -59,8 +58,10 @@ def fit_minibatches(
     for name, value in (("batch_size", batch_size), ("num_epochs", num_epochs)):
         check_count(name, value, 1)
     model.train()
-    bound = VariationalELBO(model.likelihood, model, num_data=len(inputs))
-    objective = objective or (lambda x, y: bound(model(x), y, rows=x))
+    # GPyTorch's VariationalELBO would count the priors of a likelihood that the model owns twice.
+    objective = objective or (
+        lambda x, y: model.bound(model.likelihood.expected_log_prob(y, model(x), rows=x).mean(), len(inputs))
+    )
     generator = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.Adam(learned_parameters(model), lr=learning_rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, num_epochs * -(-len(inputs) // batch_size))

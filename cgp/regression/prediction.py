@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .exact import CorrelatedGPRegression, noise_of_rows
+from .processes import every_process
 from .scaling import Scaling
 
 __all__ = ["PredictionMixin"]
@@ -21,20 +23,20 @@ Array = NDArray[Any]
 
 
 class PredictionMixin:
-    """The answers of an estimator with a fitted model, equal mixtures of Gaussians where parameters were sampled.
+    """The answers of an estimator: equal mixtures of Gaussians where there are several models, or samples of one.
 
     Attributes:
-        model_: in standardised units; with samples, one batch member per sample.
+        models_: in standardised units; with samples, one batch member per sample.
         x_scaling_: from the user's inputs to standardised ones.
         y_scaling_: likewise for outputs.
         n_outputs_: P.
     """
 
-    model_: CorrelatedGPRegression
+    models_: list[CorrelatedGPRegression]
     x_scaling_: Scaling
     y_scaling_: Scaling
     n_outputs_: int
-    _condition: Any
+    _conditions: list[Any]
     _single: bool
     _observed: Array
 
@@ -76,10 +78,8 @@ class PredictionMixin:
             Mean and standard deviation of an observation, each in the shape of y; NaN where it was not observed.
         """
         check_is_fitted(self)
-        with torch.no_grad():
-            means, variances = (value.numpy() for value in self.model_.leave_one_out())
-        means, variances = (value.reshape(-1, value.shape[-1]) for value in (means, variances))
-        numbers = self.model_.train_inputs[0][..., -1].reshape(-1, means.shape[-1])[0].numpy()
+        means, variances = self._members(lambda model, _: model.leave_one_out())
+        numbers = self.models_[0].train_inputs[0][..., -1].reshape(-1, means.shape[-1])[0].numpy()
         mean, sd = np.full((2, *self._observed.shape), np.nan)
         for p, one in enumerate(self._observed.T):  # rows of a process are in the order of its observations
             mean[one, p] = means.mean(0)[numbers == p]
@@ -172,26 +172,37 @@ class PredictionMixin:
 
     def _rows(self, X: Array) -> torch.Tensor:
         """Every process at every input, process fastest."""
-        inputs = np.repeat(self.x_scaling_.apply(X), self.n_outputs_, axis=0)
-        return torch.as_tensor(np.column_stack([inputs, np.tile(np.arange(float(self.n_outputs_)), len(X))]))
+        return every_process(torch.as_tensor(self.x_scaling_.apply(X)), self.n_outputs_).flatten(0, 1)
 
     def _marginals(self, X: Array, noisy: bool) -> tuple[Array, Array]:
         """Means and variances in standardised units, ``(S, t, P)``."""
-        with torch.no_grad():
-            moments = self.model_.moments(self._rows(X), self._condition, noisy=noisy)
-        shape = (-1, len(X), self.n_outputs_)
-        return moments.mean.numpy().reshape(shape), moments.variance.numpy().reshape(shape)
+        rows, shape = self._rows(X), (-1, len(X), self.n_outputs_)
+        means, variances = self._members(lambda model, known: model.moments(rows, known, noisy=noisy))
+        return means.reshape(shape), variances.reshape(shape)
 
     def _joint(self, X: Array, noisy: bool) -> tuple[Array, Array]:
         """Means ``(S, t·P)`` and covariances ``(S, t·P, t·P)`` in standardised units."""
         rows = self._rows(X)
-        with torch.no_grad():
-            posterior = self.model_.posterior(rows, self._condition)
-            mean, covariance = posterior.mean, posterior.covariance_matrix
+
+        def joint(model: CorrelatedGPRegression, known: Any) -> tuple[torch.Tensor, torch.Tensor]:
+            posterior = model.posterior(rows, known)
+            covariance = posterior.covariance_matrix
             if noisy:
-                covariance = covariance + torch.diag_embed(noise_of_rows(self.model_.likelihood, rows))
-        size = len(rows)
-        return mean.numpy().reshape(-1, size), covariance.numpy().reshape(-1, size, size)
+                covariance = covariance + torch.diag_embed(noise_of_rows(model.likelihood, rows))
+            return posterior.mean, covariance.flatten(-2)
+
+        means, covariances = self._members(joint)
+        return means, covariances.reshape(-1, len(rows), len(rows))
+
+    def _members(self, ask: Callable[[Any, Any], tuple[torch.Tensor, torch.Tensor]]) -> tuple[Array, Array]:
+        """Two answers ``(..., n)`` of every model, one row for each member of the mixture, ``(S, n)``."""
+        with torch.no_grad():
+            parts = [ask(model, known) for model, known in zip(self.models_, self._conditions, strict=True)]
+        first, second = (
+            np.concatenate([value.numpy().reshape(-1, value.shape[-1]) for value in values])
+            for values in zip(*parts, strict=True)
+        )
+        return first, second
 
     def _mean_and_covariance(self, X: Array, noisy: bool) -> tuple[Array, Array]:
         means, covariances = self._joint(X, noisy)

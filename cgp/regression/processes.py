@@ -18,6 +18,7 @@ __all__ = [
     "PriorModule",
     "ProcessGaussianLikelihood",
     "ProcessMean",
+    "every_process",
     "make_priors_picklable",
     "process_numbers",
     "rows_of",
@@ -35,6 +36,13 @@ def process_numbers(x: Tensor, num_processes: int) -> Tensor:
         last = num_processes - 1
         raise ValueError(f"x: expected processes 0 to {last} in the last column, got {float(column[wrong][0]):g}")
     return numbers
+
+
+def every_process(inputs: Tensor, num_processes: int) -> Tensor:
+    """Every input ``(n, d)`` as a row of each process, ``(n, P, d + 1)``."""
+    numbers = torch.arange(num_processes, dtype=inputs.dtype, device=inputs.device)
+    each = numbers.expand(len(inputs), -1).unsqueeze(-1)
+    return torch.cat([inputs.unsqueeze(1).expand(-1, num_processes, -1), each], dim=-1)
 
 
 def rows_of(table: Tensor, numbers: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import AdditiveKernel
 from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.means import Mean
 from linear_operator.operators import LowRankRootLinearOperator
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
@@ -55,7 +56,7 @@ class SparseCorrelatedGPRegression(CorrelatedGPRegression):
     Args:
         train_inputs: ``(n, d + 1)``, the last column 0 … P-1.
         train_targets: ``(n,)``.
-        num_processes, covar_module, likelihood: those of :class:`CorrelatedGPRegression`.
+        num_processes, covar_module, likelihood, mean_module: those of :class:`CorrelatedGPRegression`.
         num_inducing: m, all components together; at most the number of distinct rows.
         seed: of the clustering that places the first inducing inputs.
 
@@ -81,9 +82,11 @@ class SparseCorrelatedGPRegression(CorrelatedGPRegression):
         num_inducing: int = 100,
         covar_module: AdditiveKernel | None = None,
         likelihood: ProcessGaussianLikelihood | GaussianLikelihood | None = None,
+        mean_module: Mean | None = None,
         seed: int = 0,
     ) -> None:
-        super().__init__(train_inputs, train_targets, num_processes, covar_module=covar_module, likelihood=likelihood)
+        given: dict[str, Any] = {"covar_module": covar_module, "likelihood": likelihood, "mean_module": mean_module}
+        super().__init__(train_inputs, train_targets, num_processes, **given)
         self.features = InducingFeatures(self.covar_module, train_inputs, num_inducing, seed=seed)
 
     def forward(self, x: Tensor) -> MultivariateNormal:

@@ -9,6 +9,7 @@ from gpytorch import Module
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import AdditiveKernel
 from gpytorch.likelihoods import Likelihood
+from gpytorch.means import Mean
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor, nn
 
@@ -55,10 +56,10 @@ class StochasticCorrelatedGPRegression(SparseCorrelatedGPRegression):
     .. math:: q(f_*) = N\big(m_* + A_*^\top m,\; K_{**} - A_*^\top A_* + A_*^\top SS^\top A_*\big)
 
     The likelihood may be any of GPyTorch's for one output (Bernoulli, Poisson, negative binomial, Student-t, ...).
-    Trained by GPyTorch's ``VariationalELBO(model.likelihood, model, num_data)(model(x), y, rows=x)``, which adds the
-    priors of the parameters, too. In train mode a call gives independent marginals at any rows, which is all the bound
-    needs, in eval mode the joint posterior. Time O(b m²) a step for b rows. The arguments are those of
-    :class:`SparseCorrelatedGPRegression`.
+    Trained by :func:`~cgp.regression.minibatches.fit_minibatches`, or by GPyTorch's
+    ``VariationalELBO(model.likelihood, model, num_data)(model(x), y, rows=x)``. In train mode a call gives independent
+    marginals at any rows, which is all the bound needs, in eval mode the joint posterior. Time O(b m²) a step for b
+    rows. The arguments are those of :class:`SparseCorrelatedGPRegression`.
 
     Source:
         Hensman, Fusi & Lawrence (2013), Gaussian processes for big data.
@@ -80,11 +81,11 @@ class StochasticCorrelatedGPRegression(SparseCorrelatedGPRegression):
         num_inducing: int = 100,
         covar_module: AdditiveKernel | None = None,
         likelihood: Likelihood | None = None,
+        mean_module: Mean | None = None,
         seed: int = 0,
     ) -> None:
-        super().__init__(
-            train_inputs, train_targets, num_processes, num_inducing=num_inducing, covar_module=covar_module, seed=seed
-        )
+        given: dict[str, Any] = {"num_inducing": num_inducing, "covar_module": covar_module, "mean_module": mean_module}
+        super().__init__(train_inputs, train_targets, num_processes, **given, seed=seed)
         if likelihood is not None:
             self.likelihood = likelihood.to(train_inputs.dtype)
         self.variational_strategy = WhitenedInducingValues(num_inducing).to(train_inputs.dtype)
@@ -92,12 +93,16 @@ class StochasticCorrelatedGPRegression(SparseCorrelatedGPRegression):
     def __call__(self, *args: Any, **kwargs: Any) -> MultivariateNormal:
         """Independent marginals in train mode, the joint posterior in eval mode."""
         (x,) = args
-        return self.forward(x) if self.training else self.posterior(x)
+        return self.forward(x) if self.training else super().__call__(x)
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         """Independent marginals of the posterior at rows ``(b, d + 1)``."""
         moments = self.moments(x)
         return MultivariateNormal(moments.mean, DiagLinearOperator(moments.variance))
+
+    def bound(self, fit: Tensor, num_data: int) -> Tensor:
+        """The bound in nats per row, priors included, given the mean expected log-likelihood of some rows."""
+        return fit - (self.variational_strategy.kl_divergence() - self.log_prior()) / num_data
 
     def get_fantasy_model(self, inputs: Tensor, targets: Tensor, **kwargs: Any) -> Self:
         """The model given further observations with Gaussian noise: q is the prior of what they say."""

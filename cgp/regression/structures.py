@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 from .exact import CorrelatedGPRegression
 from .fitting import Fit, fit_model, learned_parameters
 
-__all__ = ["Choice", "best_structure"]
+__all__ = ["Structures", "fit_structures"]
 
 Model = TypeVar("Model", bound=CorrelatedGPRegression)
 
@@ -17,24 +17,24 @@ Model = TypeVar("Model", bound=CorrelatedGPRegression)
 _FOLLOWS = {"scaled": "coregionalised", "shifted": "scaled", "independent": "scaled"}
 
 
-class Choice(NamedTuple):
-    """The structure that was chosen.
+class Structures(NamedTuple):
+    """Fits of several structures.
 
     Attributes:
-        name: of the structure.
-        model: fitted.
-        fit: how its fit went.
+        best: the one with the best criterion.
+        models: by structure, those to average the predictions of.
+        fits: how the fits went, by structure.
         criteria: half the information criterion of every structure in nats, the smallest the best.
     """
 
-    name: str
-    model: Any
-    fit: Fit
+    best: str
+    models: dict[str, Any]
+    fits: dict[str, Fit]
     criteria: dict[str, float]
 
 
-def best_structure(build: Callable[[str], Model], **options: Any) -> Choice:
-    r"""Fit every structure and choose the one with the best information criterion.
+def fit_structures(build: Callable[[str], Model], **options: Any) -> Structures:
+    r"""Fit every structure; those to be averaged are the correlated ones, or the independent one if it is the best.
 
     .. math:: -\log p(y) + \tfrac12 k \log n
 
@@ -46,7 +46,7 @@ def best_structure(build: Callable[[str], Model], **options: Any) -> Choice:
         **options: of :func:`fit_model`.
 
     Returns:
-        The best structure's model, and the criterion of all of them.
+        The models, and the criterion of all structures.
 
     Source:
         Schwarz (1978), Estimating the dimension of a model.
@@ -59,7 +59,8 @@ def best_structure(build: Callable[[str], Model], **options: Any) -> Choice:
         fits[name] = fit_model(models[name], **options, race=False)
     criteria = {name: _criterion(model) for name, model in models.items()}
     best = min(criteria, key=lambda name: criteria[name])
-    return Choice(best, models[best], fits[best], criteria)
+    related = {name: model for name, model in models.items() if (name == "independent") == (best == "independent")}
+    return Structures(best, related, fits, criteria)
 
 
 def _criterion(model: CorrelatedGPRegression) -> float:

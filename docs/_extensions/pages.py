@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 DOCS = Path(__file__).resolve().parents[1]
 PICTURES = DOCS / "images"
 TUTORIAL = DOCS / "tutorial.md"
-GUIDES = ("abstaining", "assessing", "conversion", "fine-tuning", "regression", "saving", "training")
+GUIDES = ("abstaining", "assessing", "conversion", "fine-tuning", "gaps", "regression", "saving", "training")
 PAGES = (DOCS.parent / "README.md", TUTORIAL, *(DOCS / "guides" / f"{name}.md" for name in GUIDES))
 
 _PRECISION = "default dtype"

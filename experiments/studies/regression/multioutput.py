@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from experiments.studies.regression.methods import MULTIOUTPUT
-from experiments.studies.regression.report import write_results
+from experiments.studies.regression.report import SITES, with_peers, write_results
 from experiments.studies.regression.rows import cached_row
 
 __all__ = ["GAPS", "SETS", "Gaps", "gap_scores", "multioutput", "with_gaps"]
@@ -78,7 +78,8 @@ def multioutput(
                     key = {"set": name, "gap": gap, "window": window, "method": label}
                     compute = partial(_row, problem, MULTIOUTPUT[label], kernel)
                     rows.append(cached_row(out / "multioutput", key, compute, kernel=kernel))
-    columns = ("smse", "nll", "coverage", "processor_seconds")
+    columns = ("smse", "nll", "ahead", "coverage", "processor_seconds")
+    rows = with_peers(rows, ("set", "gap", "window"), dict.fromkeys(MULTIOUTPUT, "GPyTorch ICM"))
     title = "Several outputs with gaps"
     write_results(out, "regression-multioutput", title, rows, ("set", "gap", "method"), columns)
 
@@ -103,8 +104,11 @@ def with_gaps(inputs: Array, complete: Array, gap: str, seed: int = 0) -> Gaps:
     return Gaps(inputs, np.where(hidden, np.nan, complete), np.where(hidden, complete, np.nan))
 
 
-def gap_scores(problem: Gaps, mean: Array, sd: Array) -> dict[str, float]:
-    """Means over outputs of the standardised squared error, of the NLL in units of each output, and coverage."""
+def gap_scores(problem: Gaps, mean: Array, sd: Array) -> dict[str, Any]:
+    """Means over outputs of the standardised squared error, of the NLL in units of each output, and coverage.
+
+    The NLL of every value is there, too, for differences between methods.
+    """
     unit, centre = np.nanstd(problem.targets, axis=0), np.nanmean(problem.targets, axis=0)
     error, spread = (mean - problem.truth) / unit, sd / unit
     asked = ~np.isnan(problem.truth).all(axis=0)
@@ -115,6 +119,7 @@ def gap_scores(problem: Gaps, mean: Array, sd: Array) -> dict[str, float]:
         "smse": float(np.mean(np.nanmean(error[:, asked] ** 2, axis=0) / trivial)),
         "nll": float(np.mean(np.nanmean(nll[:, asked], axis=0))),
         "coverage": float(np.mean(np.nanmean(inside[:, asked], axis=0))),
+        SITES: nll[~np.isnan(nll)].tolist(),
     }
 
 

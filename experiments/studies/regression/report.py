@@ -70,26 +70,37 @@ def with_pairs(rows: Sequence[Mapping[str, Any]], group: str) -> list[dict[str, 
             continue
         rivals = [other for other in rows if SITES in other and other[group] == row[group]]
         best = min(rivals, key=lambda other: float(np.mean(other[SITES])))
-        difference = np.subtract(row[SITES], best[SITES])
-        error = difference.std(ddof=1) / math.sqrt(len(difference))
-        found.append(dict(row) | {"behind": float(difference.mean()), "behind_se": float(error)})
+        found.append(dict(row) | _difference(row, best, "behind"))
     return found
 
 
 def with_peers(
     rows: Sequence[Mapping[str, Any]], groups: Sequence[str], peers: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """Rows with their negative log likelihood less that of their method's peer on the same data."""
+    """Rows with their negative log likelihood less that of their method's peer on the same data.
+
+    Its error is there where the losses of every observation are.
+    """
 
     def place(row: Mapping[str, Any], method: str) -> tuple[Any, ...]:
         return *(row[key] for key in groups), method
 
-    losses = {place(row, row["method"]): row["nll"] for row in rows if "nll" in row}
+    measured = {place(row, row["method"]): row for row in rows if "nll" in row}
     found = []
     for row in rows:
-        peer = losses.get(place(row, peers.get(row["method"], "")))
-        found.append(dict(row) if peer is None or "nll" not in row else dict(row) | {"ahead": row["nll"] - peer})
+        peer = measured.get(place(row, peers.get(row["method"], "")))
+        missing = peer is None or "nll" not in row or peer["method"] == row["method"]
+        found.append(dict(row) if missing else dict(row) | _difference(row, peer, "ahead"))
     return found
+
+
+def _difference(row: Mapping[str, Any], other: Mapping[str, Any], name: str) -> dict[str, float]:
+    """The mean difference of losses, with its standard error where those of every observation are known."""
+    if SITES not in row or SITES not in other:
+        return {name: row["nll"] - other["nll"]}
+    difference = np.subtract(row[SITES], other[SITES])
+    error = difference.std(ddof=1) / math.sqrt(len(difference))
+    return {name: float(difference.mean()), f"{name}_se": float(error)}
 
 
 def summary_table(rows: Sequence[Mapping[str, Any]], groups: Sequence[str], columns: Sequence[str]) -> str:
@@ -114,9 +125,10 @@ def _cell(column: str, members: Sequence[Mapping[str, Any]], block: Sequence[Seq
     small = column in ("rmse", "mae") and 0.0 < values.mean() < 10.0 ** (1 - DIGITS[column])
     digits = f".{DIGITS[column] + 2 if small else DIGITS[column]}f"
     text = f"{values.mean():{digits}}"
-    if len(values) == 1 and f"{column}_se" in members[0]:
-        text += f" ± {members[0][f'{column}_se']:{digits}}"
-    if len(values) > 1:
+    errors = [row[f"{column}_se"] for row in members if f"{column}_se" in row]
+    if errors:  # over observations, which says more than the spread over a few runs
+        text += f" ± {math.hypot(*errors) / len(errors):{digits}}"
+    elif len(values) > 1:
         text += f" ± {values.std(ddof=1) / math.sqrt(len(values)):{digits}}"
     if column not in _BEST:
         return text

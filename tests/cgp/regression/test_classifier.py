@@ -1,5 +1,4 @@
 import pickle
-import warnings
 
 import gpytorch
 import numpy as np
@@ -16,22 +15,14 @@ from gpytorch.variational import (
     VariationalStrategy,
 )
 from sklearn.datasets import load_iris, make_moons
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import log_loss
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from cgp.regression import CorrelatedGPClassifier
-from cgp.regression.classifier import class_posterior, class_rows, softmax_bound
+from cgp.regression.classifier import class_posterior, softmax_bound
+from cgp.regression.processes import every_process
 from tests.cgp.regression.data import model_of, rows, shuffled
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-
-
-@parametrize_with_checks([CorrelatedGPClassifier(num_inducing=5, num_epochs=4)])
-def test_scikit_learns_checks(estimator, check):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        check(estimator)
 
 
 def softmax_model(structure):
@@ -43,7 +34,7 @@ def softmax_model(structure):
         with torch.no_grad():
             model.features.weights[0].copy_(torch.eye(3).repeat_interleave(4, dim=0))
             model.variational_strategy.raw_root.mul_(torch.block_diag(*[torch.ones(4, 4)] * 3))
-    return model.train(), class_rows(x[:, :-1], 3), torch.arange(15) % 3
+    return model.train(), every_process(x[:, :-1], 3), torch.arange(15) % 3
 
 
 class StockSoftmax(ApproximateGP):

@@ -4,7 +4,7 @@ import gpytorch
 import numpy as np
 import pytest
 import torch
-from gpytorch.kernels import InducingPointKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from scipy.stats import multivariate_normal
 
@@ -102,50 +102,29 @@ def test_objective_is_gpytorchs():
 
 
 class Stock(gpytorch.models.ExactGP):
-    """GPyTorch's model of one process, with inducing inputs or without."""
+    """GPyTorch's model of one process."""
 
-    def __init__(self, x, y, inducing=None):
+    def __init__(self, x, y):
         super().__init__(x, y, gpytorch.likelihoods.GaussianLikelihood())
         self.mean_module = gpytorch.means.ConstantMean()
-        kernel = ScaleKernel(RBFKernel(ard_num_dims=2))
-        self.covar_module = kernel if inducing is None else InducingPointKernel(kernel, inducing, self.likelihood)
+        self.covar_module = ScaleKernel(RBFKernel(ard_num_dims=2))
 
     def forward(self, x):
         return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
-def stock_pair(kind):
-    x, y = rows(25, processes=1)
-    model = shuffled(model_of(kind, x, y, 1))
+def test_one_process_is_gpytorchs_exact_gp():
+    (x, y), new = rows(25, processes=1), rows(6, processes=1, seed=3)[0]
+    model = shuffled(model_of("exact", x, y, 1))
     component = model.covar_module.kernels[0]
-    scales = component.input_maps.scales.detach()
-    inducing = None if kind == "exact" else model.inducing_points()[0].inputs.detach() / scales
-    stock = Stock(x[:, :-1], y, inducing).double().eval()
+    stock = Stock(x[:, :-1], y).double().eval()
     stock.likelihood.noise = model.likelihood.noise.detach()
     stock.mean_module.constant = model.mean_module.constants.detach().squeeze()
-    kernel = stock.covar_module if inducing is None else stock.covar_module.base_kernel
-    kernel.outputscale = component.loadings.scales.detach().square().squeeze()
-    kernel.base_kernel.lengthscale = scales.reciprocal()
-    return model, stock, rows(6, processes=1, seed=3)[0]
-
-
-def test_one_process_is_gpytorchs_exact_gp():
-    model, stock, new = stock_pair("exact")
+    stock.covar_module.outputscale = component.loadings.scales.detach().square().squeeze()
+    stock.covar_module.base_kernel.lengthscale = component.input_maps.scales.detach().reciprocal()
     expected = stock(new[:, :-1])
     torch.testing.assert_close(model(new).mean, expected.mean)
     torch.testing.assert_close(model(new).covariance_matrix, expected.covariance_matrix, atol=1e-8, rtol=1e-6)
-
-
-def test_one_process_is_gpytorchs_sgpr():
-    model, stock, new = stock_pair("sparse")
-    stock.train()
-    bound = ExactMarginalLogLikelihood(stock.likelihood, stock)(stock(*stock.train_inputs), stock.train_targets)
-    # GPyTorch adds jitter of its own to the inducing covariance: the two agree to that.
-    torch.testing.assert_close(model.log_evidence(), bound * 25, atol=2e-3, rtol=0)
-    # By default GPyTorch predicts with another covariance of the observations (FITC's) than it was trained with.
-    with gpytorch.settings.sgpr_diagonal_correction(False):
-        expected = stock.eval()(new[:, :-1]).mean
-    torch.testing.assert_close(model(new).mean, expected, atol=1e-3, rtol=0)
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "matern52"])
@@ -184,15 +163,6 @@ def test_stock_likelihood_and_batches_of_rows():
     torch.testing.assert_close(observed.variance, model.likelihood(model(new)).variance)
 
 
-def test_new_training_data_are_predicted_from():
-    (x, y), model = rows(15), regression()
-    model(x)
-    model.set_train_data(x[:6], y[:6], strict=False)
-    fresh = model_of("exact", x[:6], y[:6])
-    fresh.load_state_dict(model.state_dict())
-    torch.testing.assert_close(model(x).mean, fresh.eval()(x).mean)
-
-
 def without(x, y, i):
     keep = [j for j in range(len(y)) if j != i]
     return x[keep], y[keep]
@@ -221,23 +191,6 @@ def test_further_observations_are_conditioned_on(kind):
     torch.testing.assert_close(model(new).mean, before)  # the model itself stays as it is
     with pytest.raises(ValueError, match="expected processes 0 to 2 in the last column, got 3"):
         model.get_fantasy_model(torch.full((1, 3), 3.0, dtype=torch.float64), y[:1])
-
-
-def test_a_process_that_was_never_observed_is_predicted_from_the_others():
-    x, y = rows(10, processes=1)
-    model = shuffled(CorrelatedGPRegression(x, y, 2))
-    new = x[:3].clone()
-    new[:, -1] = 1
-    prior = model.covar_module.kernels[0].loadings.scales[1].detach().square()
-    assert (model.moments(new).variance < prior - 1e-3).all()
-
-
-@pytest.mark.parametrize("kind", ["exact", "sparse"])
-def test_far_away_the_variance_is_the_priors(kind):
-    model, far = regression(kind), rows(3, seed=4)[0]
-    far[:, :-1] += 100.0
-    prior = torch.tensor(dense_prior(model, far, far).diagonal().copy())
-    torch.testing.assert_close(model.moments(far).variance, prior)
 
 
 def test_exact_above_gpytorchs_threshold():

@@ -1,4 +1,5 @@
 import math
+from contextlib import suppress
 
 import pytest
 import torch
@@ -6,7 +7,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from cgp.functional.linalg import NotPositiveDefiniteError
 from cgp.regression import CorrelatedGPRegression
-from cgp.regression.fitting import ProgressLine, fit_model
+from cgp.regression.fitting import fit_model, progress_line
 from cgp.regression.minibatches import fit_minibatches
 from tests.cgp.regression.data import model_of, rows, waves
 
@@ -54,10 +55,12 @@ def test_a_step_too_far_is_taken_back(monkeypatch):
     assert math.isfinite(fit_model(model).loss)
 
 
-def test_progress_is_one_line(capsys):
-    line = ProgressLine("map")
-    line(3, 0.5)
-    line.close()
+def test_progress_is_one_line_that_also_a_failure_ends(capsys):
+    with suppress(KeyError), progress_line("map") as line:
+        line(3, 0.5)
+        raise KeyError
+    with progress_line("map", shown=False) as line:
+        assert line is None
     assert capsys.readouterr().err == "\rmap: step 3, 0.50000 nats per row \n"
 
 

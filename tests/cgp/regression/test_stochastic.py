@@ -1,3 +1,5 @@
+from copy import deepcopy
+
 import pytest
 import torch
 from gpytorch.distributions import MultivariateNormal
@@ -7,6 +9,7 @@ from gpytorch.means import ConstantMean
 from gpytorch.mlls import VariationalELBO
 from gpytorch.models import ApproximateGP
 from gpytorch.variational import CholeskyVariationalDistribution, VariationalStrategy
+from sklearn.exceptions import ConvergenceWarning
 
 from cgp.regression import StochasticCorrelatedGPRegression
 from cgp.regression.minibatches import fit_minibatches, start_from
@@ -28,6 +31,10 @@ def test_a_start_from_all_rows_is_the_closed_forms_optimum():
         torch.testing.assert_close(model.state_dict()[name], value, rtol=0, atol=0)
     assert all(parameter.requires_grad for parameter in model.variational_strategy.parameters())
     torch.testing.assert_close(bound_of(model, x, y), closed.log_evidence())
+    counted = -(closed.log_evidence() + closed.log_prior()).item() / 15  # every prior once
+    with pytest.warns(ConvergenceWarning):
+        found = fit_minibatches(deepcopy(model), x, y, batch_size=15, num_epochs=1, learning_rate=0.0).loss
+    assert found == pytest.approx(counted)
     torch.testing.assert_close(model.moments(new, noisy=True), closed.moments(new, noisy=True))
     posterior = model.posterior(new)
     assert model.training
