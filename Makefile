@@ -17,7 +17,7 @@ TEST_ENV := OMP_NUM_THREADS=1 MPLBACKEND=Agg
 
 # $(1): name of the environment, $(2): uv's resolution. Bytecode is compiled at once: a warning of a library's syntax is not ours.
 define test_resolved
-	$(BIN)/uv venv -q --clear --python $(BIN)/python $(VENV)-$(1)
+	$(BIN)/uv venv -q --seed --clear --python $(BIN)/python $(VENV)-$(1)
 	$(BIN)/uv pip install -q --compile-bytecode --python $(VENV)-$(1)/bin/python --resolution $(2) '.[$(TESTED)]'
 	$(TEST_ENV) $(VENV)-$(1)/bin/python -m pytest -n $(JOBS) $(TEST_ARGS)
 endef

@@ -13,7 +13,7 @@ import ast
 import json
 import lzma
 import random
-import warnings
+import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.util import find_spec
@@ -28,9 +28,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 import cgp
+from cgp.model.blocks import attention_blocks
+from experiments.benchmarks import interleaved
 from experiments.storage import write_text
 
-__all__ = ["language_model", "next_token"]
+__all__ = ["language_model", "scores", "timing"]
 
 _SCORES = ("entropy", "1 - largest probability", "epistemic", "expected entropy of a draw")
 
@@ -65,8 +67,8 @@ def _read(model: Any, tokenizer: Any, texts: list[str], length: int, draws: int)
     found: dict[str, list[Any]] = {name: [] for name in (*_SCORES, "wrong", "nll")}
     for text in texts:
         ids = tokenizer(text, return_tensors="pt", truncation=True, max_length=length)["input_ids"]
-        output: Callable[[Any], Any] = lambda out: out.logits[:, :-1]  # noqa: E731
-        prediction = cgp.predict(model, {"input_ids": ids}, draws, seed=0, keep_variance=False, output=output)
+        options = {"seed": 0, "keep_variance": False, "output": _without_last}
+        prediction = cgp.predict(model, {"input_ids": ids}, draws, **options)
         p, target = prediction.probabilities, ids[:, 1:]
         assert p is not None
         row = (prediction.total, 1 - p.amax(-1), prediction.epistemic, prediction.aleatoric)
@@ -75,6 +77,10 @@ def _read(model: Any, tokenizer: Any, texts: list[str], length: int, draws: int)
             assert value is not None
             found[name].append(value[0].numpy())
     return {name: np.stack(rows) for name, rows in found.items()}
+
+
+def _without_last(out: Any) -> Any:
+    return out.logits[:, :-1]
 
 
 def _bootstrap(statistic: Callable[[NDArray[Any]], float], count: int) -> tuple[float, float]:
@@ -109,7 +115,7 @@ def _gain(found: Mapping[str, NDArray[Any]]) -> tuple[float, float]:
     return float(gain.mean()), float(gain.std(ddof=1) / count**0.5)
 
 
-def next_token(
+def scores(
     *,
     data: Path,
     out: Path = Path("docs/results/next-token.md"),
@@ -128,10 +134,9 @@ def next_token(
         draws: of the last layer.
         amplitudes: each a table of its own.
     """
-    warnings.filterwarnings("ignore", category=FutureWarning)
     host, tokenizer = language_model()
     kinds = _texts(data, texts)
-    command = "`python -m experiments.studies.next_token --data DIR`"
+    command = "`python -m experiments.studies.next_token scores --data DIR`"
     lines = ["# Next tokens of a language model", "", *(__doc__ or "").split("\n")[2:-1], ""]
     lines += [f"{command} ({texts} texts of {length} tokens per kind, {draws} draws)"]
     for amplitude in amplitudes:
@@ -156,5 +161,24 @@ def next_token(
         write_text(out, "\n".join(lines) + "\n")
 
 
+def timing(*, prompt: int = 200, tokens: int = 24, rounds: int = 5) -> None:
+    """Print what it costs to generate with the cache and a last layer that draws: seconds on one thread, and ratios.
+
+    Args:
+        prompt: tokens before.
+        tokens: generated ones.
+        rounds: of host and conversions in turn; medians count.
+    """
+    host, _ = language_model()
+    ids = torch.randint(3, 40_000, (1, prompt), generator=torch.Generator().manual_seed(0))
+    models = {"host": host, "cgp": cgp.convert(host), "sparse_cgp": cgp.convert(host, "sparse_cgp", inputs=ids)}
+    for block in (block for model in models.values() for block in attention_blocks(model)):
+        block.sampling = "marginal"  # the variance of every new token
+    options = {"max_new_tokens": tokens, "min_new_tokens": tokens, "do_sample": False}
+    calls = {name: partial(model.generate, ids, **options) for name, model in models.items()}
+    for name, (seconds, ratio, spread) in interleaved(calls, threads=1, rounds=(rounds, rounds)).items():
+        sys.stdout.write(f"{name:12} {seconds:.2f} s  {ratio:.3f} ± {spread:.3f} of the host's\n")
+
+
 if __name__ == "__main__":
-    auto_cli(next_token, as_positional=False, prog="python -m experiments.studies.next_token")
+    auto_cli([scores, timing], as_positional=False, prog="python -m experiments.studies.next_token")

@@ -31,7 +31,7 @@ class AtomicCheckpoints(TorchCheckpointIO):
         if path.name == LAST and path.exists():
             with contextlib.suppress(OSError):  # some file systems have no links; the write below is what must succeed
                 write_atomically(path.with_name(_PREVIOUS), lambda aside: os.link(path, aside))
-        write_atomically(path, lambda aside: aside.write_bytes(buffer.getbuffer()))
+        write_atomically(path, lambda aside: aside.write_bytes(buffer.getvalue()))
 
     @override
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = True) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from experiments.configuration import CorruptionConfig, DataConfig
 from experiments.data import DIGITS_CORRUPTIONS, Examples, InputSet, batch, corrupted_digits, generator_for, input_sets
 from experiments.evaluation import classification_report, fit_temperature, uncertainty
 from experiments.methods import last_layer_laplace, mc_dropout_logits
+from experiments.reports.tables import Cell, Grid, as_markdown
 from experiments.storage import write_atomically, write_text
 from experiments.studies.conversion.training import cifar10, trained
 
@@ -57,9 +58,14 @@ def calibration_images(part: Examples, share: float) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
+def _plain(model: nn.Module, images: Tensor) -> Tensor:
+    """Logits (1, N, C) of the model as it is."""
+    return torch.cat([model(part) for part in images.split(_BATCH)])[None]
+
+
 def _softmax(task: Task, *, share: float | None = None) -> Callable[[Tensor], Tensor]:
     """The model as it is; with a share, divided by the temperature of so corrupted calibration images."""
-    plain = lambda images: torch.cat([task.model(part) for part in images.split(_BATCH)])[None]  # noqa: E731
+    plain = partial(_plain, task.model)
     if share is None:
         return plain
     images, labels = calibration_images(task.calibration, share)
@@ -145,9 +151,8 @@ def compare(
     sets = [entry for entry in input_sets(config, splits, seed=0, full=full) if entry.name != "validation"]
     rows = {name: _scores(dict(_predicted(name, task, sets, out / "rows")), sets) for name in methods}
     columns = list(next(iter(rows.values())))
-    lines = [f"| method | {' | '.join(columns)} |", f"| --- |{' ---: |' * len(columns)}"]
-    lines += [f"| {name} | {' | '.join(f'{row[key]:.4g}' for key in columns)} |" for name, row in rows.items()]
-    write_text(out / "conversion.md", "\n".join(lines) + "\n")
+    cells = [[Cell(name), *(Cell(f"{row[key]:.4g}") for key in columns)] for name, row in rows.items()]
+    write_text(out / "conversion.md", as_markdown(Grid(["method", *columns], cells)))
 
 
 def _predicted(name: str, task: Task, sets: Sequence[InputSet], folder: Path) -> Iterator[tuple[str, Any]]:

@@ -10,6 +10,7 @@ import cgp
 from experiments.benchmarks import interleaved
 from experiments.configuration import DataConfig
 from experiments.data import batch
+from experiments.reports.tables import Cell, Grid, as_markdown
 from experiments.storage import write_text
 from experiments.studies.conversion.training import cifar10, trained
 
@@ -48,8 +49,6 @@ def timing(
                 calls[f"{title} in {place}, {count}"] = partial(cgp.predict, converted, images, count, **options)
     timings = interleaved(calls, threads=threads, rounds=(rounds, rounds))
     titles = dict.fromkeys(name.rsplit(", ", 1)[0] for name in list(calls)[1:])
-    lines = [f"| prediction | {' | '.join(f'S = {count}' for count in draws)} |", "| --- |" + " ---: |" * len(draws)]
-    for title in titles:
-        cells = [f"{timings[f'{title}, {count}'][1] / count:.2f}" for count in draws]
-        lines.append(f"| {title} | {' | '.join(cells)} |")
-    write_text(out / "timing.md", "\n".join(lines) + "\n")
+    rows = [[t, *(f"{timings[f'{t}, {count}'][1] / count:.2f}" for count in draws)] for t in titles]
+    grid = Grid(["prediction", *(f"S = {count}" for count in draws)], [[Cell(text) for text in row] for row in rows])
+    write_text(out / "timing.md", as_markdown(grid))

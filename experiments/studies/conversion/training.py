@@ -1,13 +1,12 @@
 """A small torchvision vision transformer with softmax attention on CIFAR-10: what is converted later."""
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_model, save_model
 from torch import nn
-from torchvision.models.vision_transformer import ConvStemConfig, VisionTransformer
-from torchvision.transforms.v2 import Normalize
 
 from cgp.model.likelihoods import CategoricalLikelihood
 from cgp.model.objective import Objective
@@ -15,13 +14,13 @@ from experiments.configuration import DataConfig, MethodConfig, TrainingConfig
 from experiments.data import DataSplits, Examples, load
 from experiments.data.partition import partition
 from experiments.storage import write_atomically, write_json
+from experiments.studies.vit import network
 from experiments.training import ClassificationModule, fit
-from experiments.training.augmentation import CropAndFlip
 
-__all__ = ["cifar10", "network", "train", "trained"]
+__all__ = ["cifar10", "train", "trained"]
 
-_MEAN, _DEVIATION = (0.4914, 0.4822, 0.4465), (0.247, 0.2435, 0.2616)
 _WEIGHTS = "softmax.safetensors"
+_network = partial(network, layers=4, widths=(32, 64))  # 64 patches of 4 x 4 pixels
 
 
 def cifar10(data: DataConfig) -> tuple[DataSplits, Examples]:
@@ -30,22 +29,6 @@ def cifar10(data: DataConfig) -> tuple[DataSplits, Examples]:
     selection, calibration = partition(len(splits.validation), [0.2], "conversion")
     chosen = splits.validation.chosen(selection)
     return dataclasses.replace(splits, validation=chosen), splits.validation.chosen(calibration)
-
-
-def network() -> nn.Sequential:
-    """Augmentation, normalisation and a torchvision ViT of 4 layers: 64 patches of 4 x 4 pixels, convolutional stem."""
-    transformer = VisionTransformer(
-        image_size=32,
-        patch_size=4,
-        num_layers=4,
-        num_heads=4,
-        hidden_dim=96,
-        mlp_dim=192,
-        dropout=0.1,
-        num_classes=10,
-        conv_stem_configs=[ConvStemConfig(32, 3, 2), ConvStemConfig(64, 3, 2)],
-    )
-    return nn.Sequential(CropAndFlip(4), Normalize(_MEAN, _DEVIATION), transformer)
 
 
 def train(
@@ -68,7 +51,7 @@ def train(
         return weights
     splits, _ = cifar10(DataConfig(name="cifar10", root=data, unchecked=True, limit_train=limit))
     torch.manual_seed(seed)
-    model = network()
+    model = _network()
     module = ClassificationModule(
         model=model,
         objective=Objective(model, CategoricalLikelihood(10), len(splits.train)),
@@ -94,6 +77,6 @@ def trained(out: Path) -> nn.Sequential:
     weights = out / _WEIGHTS
     if not weights.exists():
         raise FileNotFoundError(f"{weights} is not there: `python -m experiments.studies.conversion train` writes it")
-    model = network()
+    model = _network()
     load_model(model, str(weights))
     return model.eval()
