@@ -18,6 +18,7 @@ from .model.calibrate import Calibration, calibrate
 from .model.generate import Generation, generate
 from .model.likelihoods import CategoricalLikelihood, HomoscedasticLikelihood
 from .model.objective import Objective
+from .model.pipelines import pipeline
 from .model.predict import predict
 from .model.prediction import Prediction
 
@@ -48,6 +49,7 @@ __all__ = [
     "freeze",
     "from_pretrained",
     "generate",
+    "pipeline",
     "predict",
     "save_pretrained",
 ]

@@ -109,6 +109,7 @@ def generate(
     sequences: Tensor = output.sequences
     count = sequences.shape[1] - (1 if _is_encoder_decoder(copy) else given["input_ids"].shape[1])
     tokens = sequences[:, -count:]
+    given = {name: value.repeat_interleave(len(tokens) // len(value), 0) for name, value in given.items()}
     prediction = predict(
         original,
         _whole(copy, given, sequences),

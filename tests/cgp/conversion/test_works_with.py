@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from cgp import CategoricalLikelihood, Objective, convert, predict
+from cgp import CategoricalLikelihood, Objective, convert, generate, pipeline, predict
 from cgp.model.blocks import attention_blocks
 from cgp.model.inputs import call_model
 from tests.cgp.conversion import hosts
@@ -199,36 +199,64 @@ def test_training_by_lightning(tmp_path):
     assert module.model.encoder.layers[-1].self_attention.gp.log_amplitude.grad.any()
 
 
-def test_pipelines_of_transformers_run_converted_models(tmp_path):
-    """As the host's; with the guide's subclass, each answer says how sure the model is of it."""
+@pytest.fixture
+def tokenizer(tmp_path):
     transformers = pytest.importorskip("transformers")
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film"]
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", *map(str, range(32))]
     (tmp_path / "vocab.txt").write_text("\n".join(words))
-    tokenizer = transformers.BertTokenizer(str(tmp_path / "vocab.txt"))
+    return transformers.BertTokenizer(str(tmp_path / "vocab.txt"), padding_side="left")
 
-    class Uncertain(transformers.TextClassificationPipeline):
-        def _forward(self, inputs):
-            found = predict(self.model, dict(inputs), 16, seed=0)
-            return {"logits": found.probabilities.log(), "epistemic": found.epistemic}
 
-        def postprocess(self, outputs, **options):
-            epistemic = outputs["epistemic"].item()
-            answers = super().postprocess(outputs, **options)
-            return [{**answer, "epistemic": epistemic} for answer in answers]
+TEXTS = ["good film", "bad bad film"]
 
-    host, texts = hosts.transformers_bert().model, ["good film", "bad bad film"]
+
+@pytest.mark.parametrize("kind", [None, "multi_label_classification"])
+def test_pipelines_say_how_sure_the_model_is_of_a_class(kind, tokenizer):
+    """As the host's in mean mode; those of cgp as `predict`, in batches or not."""
+    transformers = pytest.importorskip("transformers")
+    host = hosts.transformers_bert().model
+    host.config.problem_type = kind
     model = convert(host, amplitude=0.5)
-
-    def answers(model, batch_size=1, kind=None):
-        pipe = transformers.pipeline("text-classification", model, tokenizer=tokenizer, pipeline_class=kind)
-        return pipe(texts, top_k=None, batch_size=batch_size)
-
-    for row, other in zip(answers(model), answers(host), strict=True):
+    options = {"tokenizer": tokenizer, "top_k": None}
+    both = [transformers.pipeline("text-classification", one, **options)(TEXTS) for one in (host, model)]
+    for row, other in zip(*both, strict=True):
         assert [one["score"] for one in row] == pytest.approx([one["score"] for one in other], abs=1e-6)
-    inputs = dict(tokenizer(texts, return_tensors="pt", padding=True))
-    expected = predict(model, inputs, 16, seed=0)
-    assert (expected.epistemic > 0).all()
-    found = answers(model, batch_size=2, kind=Uncertain)
-    for row, probabilities, epistemic in zip(found, expected.probabilities, expected.epistemic, strict=True):
-        assert [one["score"] for one in row] == pytest.approx(sorted(probabilities.tolist(), reverse=True))
-        assert [one["epistemic"] for one in row] == pytest.approx([epistemic.item()] * 5)
+    task = "classification" if kind is None else "multilabel"
+    expected = predict(model, dict(tokenizer(TEXTS, return_tensors="pt", padding=True)), seed=0, task=task)
+    answers = pipeline("text-classification", model, seed=0, batch_size=2, **options)(TEXTS)
+    for row, p, total, epistemic in zip(
+        answers, expected.probabilities, expected.total, expected.epistemic, strict=True
+    ):
+        assert [one["score"] for one in row] == pytest.approx(sorted(p.tolist(), reverse=True))
+        assert [one["total"] for one in row] == pytest.approx([total.sum().item()] * 5)
+        assert [one["epistemic"] for one in row] == pytest.approx([epistemic.sum().item()] * 5)
+    assert expected.epistemic.max() > 0
+    one = pipeline("text-classification", model, tokenizer=tokenizer)(TEXTS[0])
+    assert one[0].keys() == {"label", "score", "total", "epistemic"}
+
+
+def test_pipelines_say_how_sure_the_model_is_of_each_token(tokenizer):
+    transformers = pytest.importorskip("transformers")
+    host = hosts.llama().model
+    model = convert(host, amplitude=0.5)
+    options = {"max_new_tokens": 4, "do_sample": False, "batch_size": 2}
+    pipe = pipeline("text-generation", model, tokenizer=tokenizer, seed=0)
+    expected = transformers.pipeline("text-generation", host, tokenizer=tokenizer)(TEXTS, **options)
+    inputs = tokenizer(TEXTS, return_tensors="pt", padding=True)
+    inputs.pop("token_type_ids")
+    found = generate(model, inputs, num_samples=16, seed=0, max_new_tokens=4, do_sample=False)
+    for (answer,), (other,), total, epistemic in zip(
+        pipe(TEXTS, **options), expected, found.total, found.epistemic, strict=True
+    ):
+        assert answer["generated_text"] == other["generated_text"]
+        assert answer["total"] == pytest.approx(total.tolist())
+        assert answer["epistemic"] == pytest.approx(epistemic.tolist())
+        assert len(answer["log_probability"]) == 4
+    several = pipe(TEXTS[0], num_return_sequences=2, do_sample=True, max_new_tokens=4)
+    assert [len(answer["epistemic"]) for answer in several] == [4, 4]
+
+
+def test_other_pipelines_are_refused():
+    pytest.importorskip("transformers")
+    with pytest.raises(ValueError, match="task: expected one of .*'text-generation'.*, got 'fill-mask'"):
+        pipeline("fill-mask", hosts.transformers_bert().model)

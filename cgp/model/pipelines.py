@@ -1,0 +1,94 @@
+"""Pipelines of the transformers library whose answers say how sure the model is."""
+
+from __future__ import annotations
+
+import importlib
+from functools import partial
+from typing import Any
+
+from torch import Tensor, nn
+
+from .generate import generate
+from .predict import predict
+from .twin import twin
+
+__all__ = ["pipeline"]
+
+_CLASSIFICATION = {
+    f"{kind.lower()}-classification": f"{kind}ClassificationPipeline" for kind in ("Text", "Image", "Audio")
+}
+_UNCERTAINTIES = ("log_probability", "total", "epistemic")
+
+
+def pipeline(
+    task: str,
+    model: nn.Module,
+    *,
+    num_samples: int = 16,
+    sampling: str = "marginal",
+    seed: int | None = None,
+    **options: Any,
+) -> Any:
+    """A pipeline of transformers whose answers carry the uncertainties of a converted model, in nats.
+
+    Classes are scored by probabilities averaged over draws, and each answer has the ``total`` and ``epistemic``
+    uncertainty of its input (summed over labels where there are several). Generated text is the host's, and each answer
+    has ``log_probability``, ``total`` and ``epistemic`` of every generated token; NaN after the end.
+
+    Args:
+        task: "text-classification", "image-classification", "audio-classification" or "text-generation".
+        model: what :func:`cgp.convert` made of a model of transformers. It is not changed.
+        num_samples: S draws.
+        sampling: "marginal" or "joint".
+        seed: of the draws.
+        **options: of ``transformers.pipeline``: ``tokenizer``, ``image_processor``, ...
+
+    Returns:
+        The pipeline.
+
+    Raises:
+        ValueError: if the task is another one.
+    """
+    library, copy = importlib.import_module("transformers"), twin(model)
+    draws = {"num_samples": num_samples, "sampling": sampling, "seed": seed}
+    if task == "text-generation":
+        vars(copy)["generate"] = partial(_generate, library.utils.ModelOutput, model, draws)
+        return library.pipeline(task, copy, **options)
+    if task not in _CLASSIFICATION:
+        raise ValueError(f"task: expected one of {(*_CLASSIFICATION, 'text-generation')}, got {task!r}")
+    kind = getattr(library, _CLASSIFICATION[task])
+    uncertain = type(kind.__name__, (_Uncertain, kind), {"draws": draws})
+    return library.pipeline(task, copy, pipeline_class=uncertain, **options)
+
+
+def _generate(
+    kind: Any, model: nn.Module, draws: dict[str, Any], /, input_ids: Tensor, attention_mask: Any = None, **options: Any
+) -> Any:
+    """What the pipeline takes from ``generate``: it hands on every tensor that it finds beside the sequences."""
+    inputs = {"input_ids": input_ids} | ({} if attention_mask is None else {"attention_mask": attention_mask})
+    found = generate(model, inputs, **draws, **options)
+    values = {name: getattr(found, name) for name in ("sequences", *_UNCERTAINTIES)}
+    return kind({name: value for name, value in values.items() if value is not None})
+
+
+class _Uncertain:
+    """What is put before the class of a pipeline for classification."""
+
+    model: Any
+    draws: dict[str, Any]
+
+    def _forward(self, inputs: Any, **_: Any) -> dict[str, Tensor]:
+        several = self.model.config.problem_type == "multi_label_classification"
+        found = predict(self.model, dict(inputs), **self.draws, task="multilabel" if several else "classification")
+        p = found.probabilities
+        assert p is not None
+        values = {name: getattr(found, name) for name in _UNCERTAINTIES[1:]}
+        kept = {
+            name: value.flatten(1).sum(1) if several else value for name, value in values.items() if value is not None
+        }
+        return {"logits": p.logit() if several else p.log(), **kept}
+
+    def postprocess(self, outputs: Any, **options: Any) -> Any:
+        answers = super().postprocess(outputs, **options)  # type: ignore[misc]
+        own = {name: outputs[name].item() for name in _UNCERTAINTIES if name in outputs}
+        return [{**answer, **own} for answer in answers] if isinstance(answers, list) else {**answers, **own}
