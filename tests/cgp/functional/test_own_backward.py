@@ -129,6 +129,22 @@ def test_values_are_those_of_the_plain_formula_and_gradients_are_theirs_twice(na
     assert gradgradcheck(own, arguments)
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_each_argument_has_its_gradient_where_the_others_need_none(name):
+    own, _, make = CASES[name]
+    arguments = make()
+
+    def total(*values):
+        outputs = own(*values)
+        return sum(output.square().sum() for output in ([outputs] if isinstance(outputs, torch.Tensor) else outputs))
+
+    together = torch.autograd.grad(total(*arguments), arguments)
+    for index, expected in enumerate(together):
+        others = [x if i == index else x.detach() for i, x in enumerate(arguments)]
+        (by_itself,) = torch.autograd.grad(total(*others), arguments[index])
+        torch.testing.assert_close(by_itself, expected, rtol=1e-10, atol=1e-12)
+
+
 COMPILED = ("gram", "features", "matern 5/2", "solve", "kernel attention", "column quadratic forms")
 
 
