@@ -64,9 +64,6 @@ class Attention(SamplingMixin, FreezableModule):
         num_heads: h, which divides d; each head has width s = d / h.
         processes: which maps there are, of "query" (left out where queries use the keys' map), "key", "value" and
             "latent".
-        bias: whether the projections have biases.
-        device: of the parameters.
-        dtype: of the parameters.
 
     Raises:
         ValueError: if the sizes are not positive or the heads do not divide the width.
@@ -82,9 +79,6 @@ class Attention(SamplingMixin, FreezableModule):
         num_heads: int,
         *,
         processes: tuple[str, ...] = ("query", "key", "value"),
-        bias: bool = True,
-        device: torch.device | None = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         if embed_dim < 1 or num_heads < 1 or embed_dim % num_heads:
@@ -94,18 +88,16 @@ class Attention(SamplingMixin, FreezableModule):
             )
         self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
         self.processes = processes
-        factory: dict[str, Any] = {"device": device, "dtype": dtype}
-        self.in_proj = nn.Linear(embed_dim, len(processes) * embed_dim, bias=bias, **factory)
-        self.out_proj = nn.Linear(embed_dim, embed_dim, bias=bias, **factory)
+        self.in_proj = nn.Linear(embed_dim, len(processes) * embed_dim)
+        self.out_proj = nn.Linear(embed_dim, embed_dim)
         self._reset_projections()
 
     __call__ = nn.Module.__call__  # GPyTorch's own skips forward hooks, on which converters and tracers rely
 
     def _reset_projections(self) -> None:
         nn.init.xavier_uniform_(self.in_proj.weight)
-        for linear in (self.in_proj, self.out_proj):
-            if linear.bias is not None:
-                nn.init.zeros_(linear.bias)
+        nn.init.zeros_(self.in_proj.bias)
+        nn.init.zeros_(self.out_proj.bias)
 
     def forward(
         self,
@@ -207,15 +199,12 @@ class Attention(SamplingMixin, FreezableModule):
             projected = self.in_proj(query).chunk(parts, -1)
             heads = {name: self._split(x) for name, x in zip(self.processes, projected, strict=True)}
             return heads if "query" in heads else {**heads, "query": heads["key"]}
-        weights = dict(zip(self.processes, self.in_proj.weight.chunk(parts), strict=True))
-        biases = dict.fromkeys(self.processes)
-        if self.in_proj.bias is not None:
-            biases.update(zip(self.processes, self.in_proj.bias.chunk(parts), strict=True))
+        parameters = self.in_proj.weight.chunk(parts), self.in_proj.bias.chunk(parts)
+        maps = dict(zip(self.processes, zip(*parameters, strict=True), strict=True))
         sources = {"query": query, "key": memory, "value": memory if value is None else value, "latent": memory}
         heads = {}
         for name in dict.fromkeys(("query", *self.processes)):
-            owner = name if name in weights else "key"
-            heads[name] = self._split(nn.functional.linear(sources[name], weights[owner], biases[owner]))
+            heads[name] = self._split(nn.functional.linear(sources[name], *maps.get(name, maps["key"])))
         return heads
 
     def _reset_process_maps(self, *, stationary: bool) -> None:

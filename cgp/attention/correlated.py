@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from cgp.functional.causal import prefix_posterior
@@ -58,15 +57,10 @@ class CorrelatedAttention(GaussianProcessAttention):
         objective: str | None = None,
         amplitude: float | None = None,
         lengthscale: float | None = None,
-        bias: bool = True,
-        device: torch.device | None = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
         _check_options(coupling, mean, kernel, objective, amplitude=amplitude, lengthscale=lengthscale)
         processes = ("query", "key", "value") + (("latent",) if coupling == "latent" else ())
-        super().__init__(
-            embed_dim, num_heads, processes=processes, kernel=kernel, noise=noise, bias=bias, device=device, dtype=dtype
-        )
+        super().__init__(embed_dim, num_heads, processes=processes, kernel=kernel, noise=noise)
         self.coupling, self.objective = coupling, objective
         self.takes_causal = coupling == "direct"
         self.register_added_loss_term("log_density")
@@ -75,7 +69,7 @@ class CorrelatedAttention(GaussianProcessAttention):
             self._reset_projections()
             start = {"amplitude": amplitude, "lengthscale": lengthscale}
             given = {name: value for name, value in start.items() if value is not None}
-            self.softmax = SoftmaxPosterior(num_heads, self.head_dim, noise=noise, **given).to(self.in_proj.weight)
+            self.softmax = SoftmaxPosterior(num_heads, self.head_dim, noise=noise, **given)
 
     def _add_losses(self, posterior: Any, tokens: AttentionInputs) -> None:
         """Minus the log-density in nats per real token and column, summed over heads, averaged over the batch."""

@@ -47,11 +47,8 @@ class GaussianProcessAttention(Attention):
         processes: tuple[str, ...] = ("query", "key", "value"),
         kernel: str = "rbf",
         noise: float = 0.01,
-        bias: bool = True,
-        device: torch.device | None = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(embed_dim, num_heads, processes=processes, bias=bias, device=device, dtype=dtype)
+        super().__init__(embed_dim, num_heads, processes=processes)
         if not noise >= MIN_NOISE:
             raise ValueError(f"noise: expected a variance of at least {MIN_NOISE:g}, got {noise!r}")
         self.canonical = canonical(kernel)
@@ -75,14 +72,7 @@ class GaussianProcessAttention(Attention):
             return posterior.rsample(self.sampling, self.draw_shape)
 
     def gaussian(self, tokens: AttentionInputs) -> Gaussian:
-        """The posterior of the heads, lazily evaluated.
-
-        Args:
-            tokens: the projected tokens.
-
-        Returns:
-            Mean ``(*batch, h, Nq, s)``, variance ``(*batch, h, Nq)``, draws, and the covariance where it is defined.
-        """
+        """The posterior of the heads, lazily evaluated: mean ``(*batch, h, Nq, s)``, variance ``(*batch, h, Nq)``."""
         raise NotImplementedError
 
     def mean_heads(self, tokens: AttentionInputs) -> Tensor:
@@ -103,7 +93,14 @@ class GaussianProcessAttention(Attention):
         """
         tokens = self.project(query, key, value, **masks)
         with full_precision(tokens.q.device):
-            return self._distribution(tokens)
+            posterior = self.gaussian(tokens)
+            if "joint" not in posterior.sampling:
+                raise ValueError(
+                    "posterior: it is not defined under a causal mask, where each row conditions on its own prefix; "
+                    "expected token_variance, or sampling 'mean' or 'marginal'"
+                )
+            variance = posterior.column_variances.mT
+            return LazyMultivariateNormal(posterior.mean.mT, partial(_covariance, posterior), variance=variance)
 
     def token_variance(
         self, query: Tensor, key: Tensor | None = None, value: Tensor | None = None, **masks: Any
@@ -119,17 +116,6 @@ class GaussianProcessAttention(Attention):
         with full_precision(tokens.q.device):
             return self.gaussian(tokens).variance
 
-    def _distribution(self, tokens: AttentionInputs) -> MultivariateNormal:
-        """What :meth:`posterior` returns of projected tokens."""
-        posterior = self.gaussian(tokens)
-        if "joint" not in posterior.sampling:
-            raise ValueError(
-                "posterior: it is not defined under a causal mask, where each row conditions on its own prefix; "
-                "expected token_variance, or sampling 'mean' or 'marginal'"
-            )
-        variance = posterior.variance[..., None, :]  # of each column the same
-        return LazyMultivariateNormal(posterior.mean.mT, partial(_covariance, posterior), variance=variance)
-
     def _wants_loss(self) -> bool:
         return self.training and self.objective is not None
 
@@ -143,4 +129,4 @@ class GaussianProcessAttention(Attention):
 
 def _covariance(posterior: Gaussian) -> LinearOperator:
     with full_precision(posterior.mean.device):
-        return shared_covariance(posterior.joint())
+        return shared_covariance(posterior)

@@ -27,14 +27,7 @@ class StochasticHeads(SamplingMixin, FreezableModule):
     __call__ = nn.Module.__call__  # GPyTorch's own skips forward hooks
 
     def attend(self, inputs: Any) -> Tensor:
-        """The mean of the heads, or a draw of them; with ``num_samples`` set, as many in front.
-
-        Args:
-            inputs: what the host attends with; its ``call()`` is the host's own attention.
-
-        Returns:
-            ``(*batch, h, Nq, s)``.
-        """
+        """The mean of the heads, or a draw, ``(*batch, h, Nq, s)``, with ``num_samples`` in front if these are set."""
         if self.sampling == "mean":
             return self.mean_heads(inputs)
         with full_precision(inputs.q.device):

@@ -38,12 +38,6 @@ class AttentionInputs(NamedTuple):
 
 @contextmanager
 def full_precision(device: torch.device) -> Iterator[None]:
-    """The float32 island: no autocast inside.
-
-    Distances, factorisations and densities have no half-precision kernels, or lose their digits in them.
-
-    Args:
-        device: of the tensors inside.
-    """
+    """No autocast inside: distances, factorisations and densities lose their digits in half precision, or have none."""
     with torch.autocast(device_type=device.type, enabled=False):
         yield

@@ -6,14 +6,12 @@ from functools import partial
 from typing import Any
 
 import torch
-from gpytorch.distributions import MultivariateNormal
 from torch import Tensor, nn
 
 from cgp.functional import kep_svgp
 from cgp.functional.kep_svgp import BRANCHES, MappedGaussian, Projections
 from cgp.functional.padding import mask_tokens
 from cgp.variational import InducingVariables
-from cgp.variational.column_normal import column_normal
 
 from .gaussian_process import GaussianProcessAttention
 from .inputs import AttentionInputs, full_precision
@@ -76,22 +74,17 @@ class KEPSVGPAttention(PairMixin, GaussianProcessAttention):
         residual: bool = False,
         ksvd_weight: float = 1.0,
         ksvd_reaches: str = "tokens",
-        bias: bool = True,
-        device: torch.device | None = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
         _check_merge(branches, merge, num_tokens)
-        factory: dict[str, Any] = {"device": device, "dtype": dtype}
-        super().__init__(embed_dim, num_heads, processes=("query", "key"), bias=bias, **factory)
+        super().__init__(embed_dim, num_heads, processes=("query", "key"))
         self.branches, self.num_tokens, self.residual = branches, num_tokens, residual
-        loss: dict[str, Any] = {"weight": ksvd_weight, "reaches": ksvd_reaches}
-        self.ksvd = KSVD(num_heads, rank=rank, num_landmarks=num_landmarks, **loss, **factory)
+        self.ksvd = KSVD(num_heads, rank, num_landmarks, weight=ksvd_weight, reaches=ksvd_reaches)
         batch = torch.Size([num_heads, rank])
-        self.variational_strategy = InducingVariables(rank, batch, initial_scale=_INITIAL_SCALE, **factory)
+        self.variational_strategy = InducingVariables(rank, batch, initial_scale=_INITIAL_SCALE)
         with torch.no_grad():  # start as primal attention: output j is the j-th projection
-            self.variational_strategy.variational_mean.add_(torch.eye(rank, **factory))
-        self.head_map = nn.Parameter(torch.randn(num_heads, rank, self.head_dim, **factory) * rank**-0.5)
-        identity = torch.eye(num_tokens or 0, **factory)
+            self.variational_strategy.variational_mean.add_(torch.eye(rank))
+        self.head_map = nn.Parameter(torch.randn(num_heads, rank, self.head_dim) * rank**-0.5)
+        identity = torch.eye(num_tokens or 0)
         start = nn.Parameter(torch.cat([identity, identity], -1)) if merge == "concatenation" else None  # the sum
         self.register_parameter("merge_map", start)
         self.register_added_loss_term("ksvd")
@@ -138,10 +131,6 @@ class KEPSVGPAttention(PairMixin, GaussianProcessAttention):
         of_e, of_r = kep_svgp.residual_variances(*phi, projected)
         squared = None if merge_map is None else merge_map.square()
         return mask_tokens(kep_svgp.merge_branches(of_e, of_r, self.branches, squared), tokens.query_padding)
-
-    def _distribution(self, tokens: AttentionInputs) -> MultivariateNormal:
-        """Each column by itself; draws of several columns belong together only in :meth:`forward`."""
-        return column_normal(self.gaussian(tokens).columns)
 
     def _check_lengths(self, num_queries: int, num_keys: int) -> None:
         if self.merge_map is not None and (num_queries, num_keys) != (self.num_tokens, self.num_tokens):

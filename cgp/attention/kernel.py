@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from cgp.functional.kernel_attention import kernel_attention
@@ -43,12 +42,9 @@ class KernelAttention(Attention):
         *,
         kernel: str = "rbf",
         symmetric: bool = False,
-        bias: bool = True,
-        device: torch.device | None = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
         processes = ("key", "value") if symmetric else ("query", "key", "value")
-        super().__init__(embed_dim, num_heads, processes=processes, bias=bias, device=device, dtype=dtype)
+        super().__init__(embed_dim, num_heads, processes=processes)
         self.symmetric = symmetric
         self.canonical = canonical(kernel)
         self._reset_process_maps(stationary=self.canonical.stationary)

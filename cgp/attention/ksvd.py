@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -29,9 +27,7 @@ class KSVD(nn.Module):
 
     log_singular_values: nn.Parameter | None
 
-    def __init__(
-        self, num_heads: int, *, rank: int, num_landmarks: int | None, weight: float, reaches: str, **factory: Any
-    ) -> None:
+    def __init__(self, num_heads: int, rank: int, num_landmarks: int | None, *, weight: float, reaches: str) -> None:
         super().__init__()
         num_landmarks = 2 * rank if num_landmarks is None else num_landmarks
         if rank < 1 or num_landmarks < 1:
@@ -42,8 +38,8 @@ class KSVD(nn.Module):
             raise ValueError(f"ksvd_weight: expected at least 0, got {weight!r}")
         self.rank, self.num_landmarks, self.weight, self.reaches = rank, num_landmarks, weight, reaches
         starts = (torch.stack([_orthogonal(num_landmarks, rank) for _ in range(num_heads)]) for _ in range(2))
-        self.weight_e, self.weight_r = (nn.Parameter(start.to(**factory)) for start in starts)
-        values = nn.Parameter(torch.zeros(num_heads, rank, **factory)) if weight else None
+        self.weight_e, self.weight_r = (nn.Parameter(start) for start in starts)
+        values = nn.Parameter(torch.zeros(num_heads, rank)) if weight else None
         self.register_parameter("log_singular_values", values)
 
     def features(self, tokens: AttentionInputs) -> tuple[Tensor, Tensor]:

@@ -38,22 +38,7 @@ def read_masks(
     *,
     any_mask: bool,
 ) -> MaskReading:
-    """Read the masks of a call; a mask over pairs is reduced to padding or causal where it is one of these.
-
-    Args:
-        memory: the key tokens, ``(*batch, Nk, d)``.
-        num_queries: Nq.
-        key_padding_mask: ``(*batch, Nk)`` bool, True = padding, or None.
-        attn_mask: bool, True = not attended, or additive float; broadcastable to ``(*batch, h, Nq, Nk)``; or None.
-        is_causal: whether a causal mask is asked for by name (then ``attn_mask`` is not read).
-        any_mask: whether the block takes masks that are neither padding nor causal.
-
-    Returns:
-        The reading.
-
-    Raises:
-        ValueError: if shapes or dtypes are off, or the mask is one that the block cannot take.
-    """
+    """Read the masks of a call; unless any is taken, one over pairs is reduced to padding or a causal mask."""
     num_keys = memory.shape[-2]
     padding = _check_padding(memory, key_padding_mask)
     if is_causal and num_queries != num_keys:

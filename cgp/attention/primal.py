@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -41,16 +39,10 @@ class PrimalAttention(PairMixin, Attention):
         num_landmarks: int | None = None,
         ksvd_weight: float = 1.0,
         ksvd_reaches: str = "tokens",
-        bias: bool = True,
-        device: torch.device | None = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
-        factory: dict[str, Any] = {"device": device, "dtype": dtype}
-        super().__init__(embed_dim, num_heads, processes=("query", "key"), bias=bias, **factory)
-        loss: dict[str, Any] = {"weight": ksvd_weight, "reaches": ksvd_reaches}
-        self.ksvd = KSVD(num_heads, rank=rank, num_landmarks=num_landmarks, **loss, **factory)
-        start = torch.randn(num_heads, 2 * rank, self.head_dim, **factory)
-        self.head_map = nn.Parameter(start * (2 * rank) ** -0.5)
+        super().__init__(embed_dim, num_heads, processes=("query", "key"))
+        self.ksvd = KSVD(num_heads, rank, num_landmarks, weight=ksvd_weight, reaches=ksvd_reaches)
+        self.head_map = nn.Parameter(torch.randn(num_heads, 2 * rank, self.head_dim) * (2 * rank) ** -0.5)
         self.register_added_loss_term("ksvd")
 
     def attend(self, tokens: AttentionInputs) -> Tensor:

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from gpytorch.distributions import MultivariateNormal
 from torch import Tensor, nn
 
 from cgp.functional import sgpa
@@ -15,7 +14,6 @@ from cgp.functional.linalg import product, solve_lower
 from cgp.functional.padding import mask_tokens
 from cgp.functional.sgpa import GlobalKeys
 from cgp.variational import InducingVariables
-from cgp.variational.column_normal import column_normal
 
 from .gaussian_process import GaussianProcessAttention
 from .head_kernel import HeadKernel
@@ -39,9 +37,6 @@ class SymmetricAttention(GaussianProcessAttention):
         kernel: str,
         initial_outputscale: float,
         sequence_weight: float,
-        bias: bool,
-        device: torch.device | None,
-        dtype: torch.dtype | None,
     ) -> None:
         if kernel not in _KERNELS:
             raise ValueError(f"kernel: expected one of {_KERNELS}, got {kernel!r}")
@@ -49,10 +44,9 @@ class SymmetricAttention(GaussianProcessAttention):
             raise ValueError(f"initial_outputscale: expected a positive number, got {initial_outputscale!r}")
         if not sequence_weight >= 0:
             raise ValueError(f"sequence_weight: expected at least 0, got {sequence_weight!r}")
-        factory: dict[str, Any] = {"device": device, "dtype": dtype}
-        super().__init__(embed_dim, num_heads, kernel=kernel, processes=("key", "value"), bias=bias, **factory)
+        super().__init__(embed_dim, num_heads, kernel=kernel, processes=("key", "value"))
         self.sequence_weight = sequence_weight
-        self.log_outputscale = nn.Parameter(torch.full((num_heads,), float(initial_outputscale), **factory).log())
+        self.log_outputscale = nn.Parameter(torch.full((num_heads,), float(initial_outputscale)).log())
         if kernel == "exponential":  # start at a diagonal of e: at unit variance it would be exp(√s)
             with torch.no_grad():
                 self.in_proj.weight[:embed_dim] *= self.head_dim**-0.25
@@ -116,26 +110,15 @@ class SGPAttention(SymmetricAttention):
         kernel: str = "rbf",
         initial_outputscale: float = 0.3,
         sequence_weight: float = 1e-3,
-        bias: bool = True,
-        device: torch.device | None = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
         if inducing not in _INDUCING:
             raise ValueError(f"inducing: expected one of {_INDUCING}, got {inducing!r}")
-        factory: dict[str, Any] = {"device": device, "dtype": dtype}
-        super().__init__(
-            embed_dim,
-            num_heads,
-            kernel=kernel,
-            initial_outputscale=initial_outputscale,
-            sequence_weight=sequence_weight,
-            bias=bias,
-            **factory,
-        )
+        scales = {"initial_outputscale": initial_outputscale, "sequence_weight": sequence_weight}
+        super().__init__(embed_dim, num_heads, kernel=kernel, **scales)
         self.num_inducing, self.inducing = num_inducing, inducing
         batch = torch.Size([num_heads, self.head_dim])
-        self.variational_strategy = InducingVariables(num_inducing, batch, initial_scale=_INITIAL_SCALE, **factory)
-        points = nn.Parameter(torch.randn(num_inducing, embed_dim, **factory)) if inducing == "own" else None
+        self.variational_strategy = InducingVariables(num_inducing, batch, initial_scale=_INITIAL_SCALE)
+        points = nn.Parameter(torch.randn(num_inducing, embed_dim)) if inducing == "own" else None
         self.register_parameter("inducing_points", points)
         self._travelled: GlobalKeys | None = None  # during a forward pass of SharedInducingPoints
         self._carries_points = False
@@ -202,9 +185,6 @@ class SGPAttention(SymmetricAttention):
     def _add_losses(self, posterior: ColumnGaussian, tokens: AttentionInputs) -> None:
         assert posterior.loss is not None
         self._add_divergence(posterior.loss())
-
-    def _distribution(self, tokens: AttentionInputs) -> MultivariateNormal:
-        return column_normal(self.gaussian(tokens))
 
 
 def _residual_root(kernel: HeadKernel, keys: GlobalKeys, queries: Tensor, padding: Tensor | None) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-import torch
 from torch import nn
 
 from cgp.functional.sgpa import StandardPosterior
@@ -43,20 +42,9 @@ class StandardSGPAttention(SymmetricAttention):
         kernel: str = "rbf",
         initial_outputscale: float = 0.3,
         sequence_weight: float = 1e-3,
-        bias: bool = True,
-        device: torch.device | None = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(
-            embed_dim,
-            num_heads,
-            kernel=kernel,
-            initial_outputscale=initial_outputscale,
-            sequence_weight=sequence_weight,
-            bias=bias,
-            device=device,
-            dtype=dtype,
-        )
+        scales = {"initial_outputscale": initial_outputscale, "sequence_weight": sequence_weight}
+        super().__init__(embed_dim, num_heads, kernel=kernel, **scales)
         start = self.log_outputscale.new_full((num_heads, 1), _INITIAL_PRECISION).expm1().log()  # softplus backwards
         self.precision_offset = nn.Parameter(start)
         self.precision_map = nn.Parameter(start.new_zeros(num_heads, self.head_dim, 1))

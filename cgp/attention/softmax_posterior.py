@@ -74,17 +74,8 @@ class SoftmaxPosterior(gpytorch.Module):
     def around(
         self, mean: Tensor, tokens: AttentionInputs, inducing: tuple[Tensor, Tensor] | None = None
     ) -> AroundMean:
-        """The posterior around softmax attention, exact or through inducing inputs; marginals under a causal mask.
-
-        Args:
-            mean: softmax attention, ``(*batch, h, Nq, s)``.
-            tokens: the projected tokens.
-            inducing: inducing inputs in units of the lengthscale, ``(h, m, s)``, and the inverse factor of their
-                covariance, ``(h, m, m)``; None for the exact covariance.
-
-        Returns:
-            The posterior.
-        """
+        """The posterior around softmax attention; marginals under a causal mask."""
+        # With inducing inputs, in units of the lengthscale, and the inverse factor of their covariance it is sparse.
         q, k = self.points(tokens)
         noise = self.noise.to(q.dtype)[:, None]
         bracket = _exact(q, k, tokens, noise) if inducing is None else _sparse(q, k, tokens, noise, *inducing)

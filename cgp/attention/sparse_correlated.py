@@ -60,9 +60,6 @@ class SparseCGPAttention(CorrelatedAttention):
         objective: str | None = None,
         amplitude: float | None = None,
         lengthscale: float | None = None,
-        bias: bool = True,
-        device: torch.device | None = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(
             embed_dim,
@@ -74,9 +71,6 @@ class SparseCGPAttention(CorrelatedAttention):
             objective=objective,
             amplitude=amplitude,
             lengthscale=lengthscale,
-            bias=bias,
-            device=device,
-            dtype=dtype,
         )
         if num_inducing < 1:
             raise ValueError(f"num_inducing: expected at least 1, got {num_inducing}")
@@ -88,7 +82,7 @@ class SparseCGPAttention(CorrelatedAttention):
         scale = self.head_dim**-0.5 if self.canonical.stationary else 1.0  # as the projected tokens start
         scale = scale if self.softmax is None else self.head_dim**-0.25
         start = scale * torch.randn(num_heads, num_inducing, self.head_dim)
-        self.inducing_points = nn.Parameter(start.to(self.in_proj.weight))
+        self.inducing_points = nn.Parameter(start)
 
     def mean_heads(self, tokens: AttentionInputs) -> Tensor:
         """Posterior mean."""

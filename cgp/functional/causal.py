@@ -3,6 +3,9 @@ r"""Causal forms: row t is the posterior given only the keys up to t (one hop).
 Each row conditions on its own prefix, with targets of its own, so there are means and marginal variances and no joint
 covariance over rows. The factor of a leading block is the leading block of the factor, so one Cholesky serves every
 prefix.
+
+Shapes: Grams :math:`K` ``(*batch, n, n)``, features :math:`A` ``(*batch, m, n)``, values V ``(*batch, n, s)``, prior
+variances (the diagonal of K_q) and padding ``(*batch, n)``; the noise is a number or broadcastable to ``(*batch, n)``.
 """
 
 from __future__ import annotations
@@ -61,14 +64,6 @@ def prefix_posterior(
     .. math:: \mu_t = \sum_{j \le t} [K_{qk}]_{tj} V_j, \qquad
         v_t = [K_q]_{tt} - K_{t,\le t}(K_{\le t} + \sigma^2I)^{-1}K_{\le t,t}
 
-    Args:
-        K_qk: ``(*batch, n, n)``.
-        K_k: ``(*batch, n, n)``.
-        values: V, ``(*batch, n, s)``.
-        prior_variance: the diagonal of K_q, ``(*batch, n)``.
-        noise: :math:`\sigma^2`.
-        padding: ``(*batch, n)`` or None.
-
     Returns:
         Mean ``(*batch, n, s)`` and variances ``(*batch, n)``.
     """
@@ -83,11 +78,6 @@ def causal_product(features_q: Tensor, features_k: Tensor, values: Tensor) -> Te
     r"""Causal attention of rank m without an n × n matrix, :math:`\mu_t = A_{q,t}^\top \sum_{j\le t} A_{k,j}V_j^\top`.
 
     Chunks of tokens carry the running sum; within a chunk the pairs are masked.
-
-    Args:
-        features_q: :math:`A_q`, ``(*batch, m, n)``.
-        features_k: :math:`A_k`, ``(*batch, m, n)``.
-        values: V, ``(*batch, n, s)``.
 
     Returns:
         ``(*batch, n, s)``.
@@ -118,15 +108,6 @@ def sparse_prefix_posterior(
 
     with :math:`\delta_t` the unexplained prior variance ("dtc") or the noise ("sor"). Within a chunk the prefixes
     share one Cholesky.
-
-    Args:
-        features_q: :math:`A_q`, ``(*batch, m, n)``.
-        features_k: :math:`A_k`, ``(*batch, m, n)``.
-        values: V, ``(*batch, n, s)``.
-        prior_variance: the diagonal of K_q, ``(*batch, n)``.
-        noise: :math:`\sigma^2`.
-        padding: ``(*batch, n)`` or None.
-        approximation: "dtc" or "sor".
 
     Returns:
         Mean ``(*batch, n, s)`` and variances ``(*batch, n)``.

@@ -8,18 +8,20 @@ residual, and differ in a small root:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from .gaussians import Gaussian, safe_sqrt
+from .linalg import may_own_backward, open_backward
 from .noise import standard_normal
-from .products import column_quadratic_forms
 
-__all__ = ["ColumnGaussian"]
+__all__ = ["ColumnGaussian", "column_quadratic_forms"]
+
+_CACHED = 2**18  # products of two features at a time on a CPU; elsewhere more, for fewer launches
 
 
 @dataclass(eq=False)
@@ -36,7 +38,7 @@ class ColumnGaussian(Gaussian):
 
     Example:
         >>> gaussian = ColumnGaussian(torch.zeros(3, 2), torch.ones(3, 1), torch.ones(2, 1, 1), torch.ones(3, 1))
-        >>> gaussian.rsample("joint").shape, gaussian.variances[0]
+        >>> gaussian.rsample("joint").shape, gaussian.column_variances[0]
         (torch.Size([3, 2]), tensor([2., 2.]))
     """
 
@@ -48,7 +50,7 @@ class ColumnGaussian(Gaussian):
     loss: Callable[[], Tensor] | None = None
 
     @property
-    def variances(self) -> Tensor:
+    def column_variances(self) -> Tensor:
         """Variance of each token and column, ``(*batch, n, s)``."""
         if self.roots.dim() == 4 and self.features.dim() >= 3:  # one set of roots per head, shared by the batch
             explained = column_quadratic_forms(self.features, self.roots @ self.roots.mT).clamp(min=0.0)
@@ -60,7 +62,7 @@ class ColumnGaussian(Gaussian):
     @property
     def variance(self) -> Tensor:
         """Variance of each token, averaged over its columns, ``(*batch, n)``."""
-        return self.variances.mean(-1)
+        return self.column_variances.mean(-1)
 
     @property
     def covariance(self) -> Tensor:
@@ -75,9 +77,6 @@ class ColumnGaussian(Gaussian):
     def joint(self) -> Self:  # type: ignore[override]
         """This Gaussian."""
         return self
-
-    def _column_variances(self) -> Tensor:
-        return self.variances
 
     def _joint_draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         r"""Draws :math:`\mu_c + AL_c\epsilon_c + \Sigma_{\text{residual}}^{1/2}\epsilon'_c`."""
@@ -99,3 +98,62 @@ class ColumnGaussian(Gaussian):
             return (self.roots @ epsilon).movedim(-1, 0).reshape(*leading, *own, columns, rank).mT
         epsilon = standard_normal(like.expand(*batch, columns, rank, 1), sample_shape, generator)
         return (self.roots @ epsilon)[..., 0].mT
+
+
+def column_quadratic_forms(rows: Tensor, matrices: Tensor) -> Tensor:
+    r"""Quadratic forms :math:`a_i^\top M_c a_i`, ``(*batch, h, n, c)``, of symmetric matrices ``(h, c, m, m)``."""
+    # Each pair of features is multiplied once.
+    first, second = torch.tril_indices(rows.shape[-1], rows.shape[-1], device=rows.device)
+    weights = matrices[..., first, second] * (2.0 - (first == second).to(matrices.dtype))  # (h, c, m (m + 1) / 2)
+    columns = rows.movedim(-3, 0).flatten(1, -2).mT  # (h, m, batch n)
+    if may_own_backward():
+        forms = _PairForms.apply(columns, weights, first, second)
+    else:
+        forms = (columns[:, first] * columns[:, second]).mT @ weights.mT
+    return forms.unflatten(1, (*rows.shape[:-3], rows.shape[-2])).movedim(0, -3)
+
+
+def _pairs(columns: Tensor, first: Tensor, second: Tensor) -> Tensor:
+    """Products of two features, ``(..., m (m + 1) / 2, n)``."""
+    return columns.index_select(-2, first) * columns.index_select(-2, second)
+
+
+def _pieces(columns: Tensor) -> Iterator[tuple[int, slice]]:
+    """Heads and stretches of tokens whose pairs fit the cache: pairs are many times what they are made of."""
+    heads, size, count = columns.shape
+    most = _CACHED if columns.device.type == "cpu" else 2**26
+    length = max(most // (size * (size + 1) // 2), 1)
+    for head in range(heads):
+        for start in range(0, count, length):
+            yield head, slice(start, start + length)
+
+
+class _PairForms(torch.autograd.Function):
+    """Quadratic forms by pairs of features, a piece at a time; the pairs are formed again for the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, columns: Tensor, weights: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        ctx.save_for_backward(columns, weights, first, second)
+        forms = columns.new_empty(columns.shape[0], columns.shape[2], weights.shape[1])
+        for head, part in _pieces(columns):
+            pairs = _pairs(columns[head, :, part].contiguous(), first, second)
+            torch.mm(pairs.mT, weights[head].mT, out=forms[head, part])
+        return forms
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        columns, weights, first, second = ctx.saved_tensors
+        if torch.is_grad_enabled():  # to be differentiated again: every step in the open
+            forms = _pairs(columns, first, second).mT @ weights.mT
+            return open_backward([forms], ctx.saved_tensors, gradients, ctx.needs_input_grad)
+        size = columns.shape[1]
+        place = torch.empty(size, size, dtype=torch.long, device=columns.device)
+        place[first, second] = place[second, first] = torch.arange(len(first), device=columns.device)
+        doubled = (weights * (1.0 + (first == second).to(weights.dtype)))[..., place].permute(0, 2, 3, 1)
+        of_columns, of_weights = columns.new_empty(columns.shape), torch.zeros_like(weights)
+        for head, part in _pieces(columns):
+            own, given = columns[head, :, part].contiguous(), gradients[0][head, part]
+            of_weights[head].addmm_(given.mT, _pairs(own, first, second).mT)
+            slopes = doubled[head].reshape(size * size, -1) @ given.mT
+            torch.sum(slopes.unflatten(0, (size, size)).mul_(own), 1, out=of_columns[head, :, part])
+        return of_columns, of_weights, None, None

@@ -180,14 +180,8 @@ class ExactPosterior(Gaussian):
 def latent_coupling(K_qo: Tensor, K_o: Tensor, K_ok: Tensor, *, noise: float, padding: Tensor | None = None) -> Tensor:
     r"""Cross-covariance of the two-hop coupling, :math:`C = K_{qo}(K_o + \sigma^2 I)^{-1}K_{ok}` (CGPT (21)-(25)).
 
-    With :math:`K_{ok}V` in the place of :math:`K_{ok}` it is the mean, without C.
-
-    Args:
-        K_qo: ``(*batch, Nq, No)``.
-        K_o: ``(*batch, No, No)``.
-        K_ok: ``(*batch, No, Nk)``, or its product with values.
-        noise: the observation variance.
-        padding: of the latent inputs, ``(*batch, No)``, or None.
+    With :math:`K_{ok}V` in the place of :math:`K_{ok}` it is the mean, without C. The padding is that of
+    the latent inputs.
 
     Returns:
         ``(*batch, Nq, Nk)``.

@@ -75,8 +75,13 @@ class Gaussian:
 
     @property
     def variance(self) -> Tensor:
-        """Variance of each token, ``(*batch, n)``, shared by the s columns."""
+        """Variance of each token, ``(*batch, n)``: shared by the s columns, or their average."""
         raise NotImplementedError
+
+    @property
+    def column_variances(self) -> Tensor:
+        """Variance of each token and column, ``(*batch, n, s)``, or ``(*batch, n, 1)`` where the columns share it."""
+        return self.variance[..., None]
 
     def joint(self) -> DenseGaussian | LowRankGaussian:
         """The same posterior with its covariance over tokens."""
@@ -107,10 +112,7 @@ class Gaussian:
         if sampling == "joint":
             return self._joint_draw(sample_shape, generator)
         epsilon = standard_normal(self.mean, sample_shape, generator)
-        return torch.addcmul(self.mean, safe_sqrt(self._column_variances()), epsilon)
-
-    def _column_variances(self) -> Tensor:
-        return self.variance[..., None]
+        return torch.addcmul(self.mean, safe_sqrt(self.column_variances), epsilon)
 
     def _joint_draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         return self.joint()._joint_draw(sample_shape, generator)
@@ -219,9 +221,6 @@ class LowRankGaussian(Gaussian):
 
         .. math:: \log|\Sigma| = \log|D| + \log|I + R^\top D^{-1} R|, \qquad
             \Sigma^{-1} = D^{-1} - D^{-1}R\,(I + R^\top D^{-1}R)^{-1} R^\top D^{-1}
-
-        Args:
-            value: ``(*batch, n, s)``.
 
         Returns:
             ``(*batch,)``, in nats.

@@ -13,6 +13,9 @@ and are the features of two sparse Gaussian processes that share the inducing va
 
 Nothing n × n is formed: O(n r (s + r)). In units of the singular values, :math:`u = \Lambda\tilde u`, the features are
 E and R themselves, the prior is :math:`N(0, I)`, and Λ enters the loss of the decomposition only.
+
+Shapes: features φ ``(*batch, N, s)`` and projections ``(*batch, N, r)``, both zero at padded tokens; f(X)
+``(*batch, p, s)``; weights W ``(*batch, p, r)`` and primal weights ``(*batch, s, r)``.
 """
 
 from __future__ import annotations
@@ -84,11 +87,6 @@ def landmarks(tokens: Tensor, count: int, padding: Tensor | None = None) -> Tens
 def primal_weights(landmark_tokens: Tensor, weight_e: Tensor, weight_r: Tensor) -> tuple[Tensor, Tensor]:
     r"""Maps from features to projections, :math:`W_{e|X} = f(X)^\top W_e` and :math:`W_{r|X} = f(X)^\top W_r`.
 
-    Args:
-        landmark_tokens: f(X), ``(*batch, p, s)``.
-        weight_e: ``(*batch, p, r)``.
-        weight_r: ``(*batch, p, r)``.
-
     Returns:
         Each ``(*batch, s, r)``.
     """
@@ -99,12 +97,6 @@ def primal_weights(landmark_tokens: Tensor, weight_e: Tensor, weight_r: Tensor) 
 
 def projections(phi_q: Tensor, phi_k: Tensor, primal_e: Tensor, primal_r: Tensor) -> Projections:
     r"""Projections of queries and keys, :math:`E = \varphi_qW_{e|X}`, :math:`R = \varphi_kW_{r|X}`.
-
-    Args:
-        phi_q: features of the queries, zero at padded tokens, ``(*batch, Nq, s)``.
-        phi_k: features of the keys, zero at padded tokens, ``(*batch, Nk, s)``.
-        primal_e: ``(*batch, s, r)``.
-        primal_r: ``(*batch, s, r)``.
 
     Returns:
         The projections and the trace that couples them.
@@ -117,14 +109,8 @@ def merge_branches(e: Tensor, r: Tensor, branches: str = "both", merge_map: Tens
 
     The branches share the inducing variables, so merging the features merges the processes.
 
-    Args:
-        e: ``(*batch, n, r)``.
-        r: ``(*batch, n, r)``.
-        branches: "both", "e" or "r".
-        merge_map: :math:`W_m`, ``(n, 2n)``, for the concatenation; None adds.
-
     Returns:
-        ``(*batch, n, r)``.
+        ``(*batch, n, r)``; added unless there is a :math:`W_m`, ``(n, 2n)``.
     """
     if branches == "e":
         return e
@@ -141,11 +127,6 @@ def residual_variances(phi_q: Tensor, phi_k: Tensor, projected: Projections) -> 
 
     Not negative at the singular value decomposition; before it is learned they may be, and are cut at zero.
 
-    Args:
-        phi_q: features of the queries, zero at padded tokens, ``(*batch, Nq, s)``.
-        phi_k: features of the keys, zero at padded tokens, ``(*batch, Nk, s)``.
-        projected: the projections.
-
     Returns:
         ``(*batch, Nq, 1)`` and ``(*batch, Nk, 1)``, O(n s²).
     """
@@ -161,12 +142,8 @@ def ksvd_loss(projected: Projections, singular_values: Tensor) -> Tensor:
     .. math:: \Big(\tfrac12\sum_i\|e_i\Lambda^{-1/2}\|^2 + \tfrac12\sum_i\|r_i\Lambda^{-1/2}\|^2
         - \operatorname{tr}W_{e|X}^\top W_{r|X}\Big)^2
 
-    Args:
-        projected: the projections.
-        singular_values: the diagonal of Λ, positive, ``(*batch, r)``.
-
     Returns:
-        ``(*batch,)``.
+        ``(*batch,)``, of singular values (the diagonal of Λ) ``(*batch, r)``.
     """
     variance = (projected.e.square().sum(-2) + projected.r.square().sum(-2)) / singular_values
     return (0.5 * variance.sum(-1) - projected.trace).square()
@@ -176,7 +153,7 @@ def ksvd_loss(projected: Projections, singular_values: Tensor) -> Tensor:
 class MappedGaussian(Gaussian):
     r"""Independent outputs and a linear map from them to the columns of a head, :math:`F = [f_1, \dots, f_J]W`.
 
-    The columns depend on each other through W; ``columns`` is the distribution of each by itself.
+    The columns depend on each other through W; ``joint`` is the distribution of each by itself.
 
     Attributes:
         features: A, ``(*batch, n, r)``, zero at padded tokens.
@@ -210,17 +187,16 @@ class MappedGaussian(Gaussian):
         return self.features @ (self.location.mT @ self.head_map)
 
     @property
-    def variances(self) -> Tensor:
+    def column_variances(self) -> Tensor:
         """Variance of each token and column, ``(*batch, n, s)``."""
-        return self.outputs.variances @ self.head_map.square()
+        return self.outputs.column_variances @ self.head_map.square()
 
     @property
     def variance(self) -> Tensor:
         """Variance of each token, averaged over its columns, ``(*batch, n)``."""
-        return self.variances.mean(-1)
+        return self.column_variances.mean(-1)
 
-    @property
-    def columns(self) -> ColumnGaussian:
+    def joint(self) -> ColumnGaussian:  # type: ignore[override]
         r"""Each column by itself, of covariance :math:`A\big(\sum_j W_{jc}^2S_j\big)A^\top`."""
         weights, covariances = self.head_map.square(), (self.roots @ self.roots.mT).flatten(-2)  # (*batch, J, r²)
         mixed = (weights.mT @ covariances).unflatten(-1, self.roots.shape[-2:])

@@ -1,7 +1,8 @@
 r"""Canonical, parameter-free covariances of projected points.
 
 Each is :math:`\kappa_o(z, z')` of CGPT (13)-(16): unit lengthscale, and unit variance except for the exponential dot
-product. Lengthscales live in the maps that produce the points. All can be differentiated twice.
+product. Lengthscales live in the maps that produce the points. All can be differentiated twice. They take points ``x1``
+``(*batch, N, D)`` and ``x2`` ``(*batch, M, D)``, of which None stands for ``x1``.
 """
 
 from __future__ import annotations
@@ -51,17 +52,7 @@ class Canonical(NamedTuple):
 
 
 def canonical(name: str) -> Canonical:
-    """The canonical covariance of a name.
-
-    Args:
-        name: one of the keys of :data:`CANONICAL`.
-
-    Returns:
-        The covariance.
-
-    Raises:
-        ValueError: if the name is not known.
-    """
+    """The canonical covariance of a name, a key of :data:`CANONICAL`; another is a ValueError."""
     if name not in CANONICAL:
         raise ValueError(f"kernel: expected one of {sorted(CANONICAL)}, got {name!r}")
     return CANONICAL[name]
@@ -69,10 +60,6 @@ def canonical(name: str) -> Canonical:
 
 def squared_exponential(x1: Tensor, x2: Tensor | None = None) -> Tensor:
     r"""Squared exponential covariance, :math:`\exp(-\tfrac12\|z - z'\|^2)`.
-
-    Args:
-        x1: ``(*batch, N, D)``.
-        x2: ``(*batch, M, D)``; None stands for ``x1``.
 
     Returns:
         ``(*batch, N, M)``, in [0, 1].
@@ -99,11 +86,6 @@ def matern(x1: Tensor, x2: Tensor | None = None, *, degree: int) -> Tensor:
 
     .. math:: e^{-r}, \quad (1 + r)e^{-r}, \quad (1 + r + \tfrac13r^2)e^{-r}, \qquad r = d\sqrt{2\,\mathrm{degree} + 1}
 
-    Args:
-        x1: ``(*batch, N, D)``.
-        x2: ``(*batch, M, D)``; None stands for ``x1``.
-        degree: of the polynomial.
-
     Returns:
         ``(*batch, N, M)``, in [0, 1].
 
@@ -126,10 +108,6 @@ def exponential(x1: Tensor, x2: Tensor | None = None) -> Tensor:
 
     Not stationary: its diagonal is :math:`\exp(\|z\|^2/\sqrt D)`.
 
-    Args:
-        x1: ``(*batch, N, D)``.
-        x2: ``(*batch, M, D)``; None stands for ``x1``.
-
     Returns:
         ``(*batch, N, M)``, positive.
 
@@ -148,12 +126,8 @@ def squared_distance(x1: Tensor, x2: Tensor | None = None) -> Tensor:
     with :math:`c` a centre of the points that a few far ones do not move: the subtraction loses the digits of points
     far from it.
 
-    Args:
-        x1: ``(*batch, N, D)``.
-        x2: ``(*batch, M, D)``; None stands for ``x1`` and makes the diagonal exactly zero.
-
     Returns:
-        ``(*batch, N, M)``, at least zero.
+        ``(*batch, N, M)``, at least zero; of one set of points the diagonal is exactly zero.
 
     Example:
         >>> squared_distance(torch.tensor([[0.0, 0.0], [3.0, 4.0]]))

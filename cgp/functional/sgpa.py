@@ -13,6 +13,10 @@ global variables :math:`N(w_c, R_cR_c^\top)`, :math:`w = L_\beta^\top v_\beta`:
 Standard: the tokens' keys carry both, with Gaussian sites of precision :math:`\Pi`, :math:`S = (K^{-1} + \Pi)^{-1}`:
 
 .. math:: \mu = K_{qk}V, \qquad \Sigma = K_{qq} + K_{qk}(K^{-1}SK^{-1} - K^{-1})K_{kq}
+
+Names and shapes of the decoupled form: ``features`` :math:`T_q` ``(*batch, m, Nq)``, ``values`` V ``(*batch, Nk, s)``,
+``attended`` their kernel attention ``(*batch, N, s)``, ``gathered`` :math:`T_\gamma V` ``(*batch, m, s)``, ``padding``
+of the queries ``(*batch, Nq)`` or None.
 """
 
 from __future__ import annotations
@@ -64,12 +68,6 @@ def decoupled_mean(attended: Tensor, features: Tensor, gathered: Tensor, global_
 
     At the global keys it is :math:`L_\beta w = K_{\beta\beta}v_\beta`, whatever the tokens are.
 
-    Args:
-        attended: :math:`K_{q\gamma}V`, ``(*batch, Nq, s)``.
-        features: :math:`T_q`, ``(*batch, m, Nq)``.
-        gathered: :math:`T_\gamma V`, ``(*batch, m, s)``.
-        global_mean: :math:`w`, ``(*batch, m, s)``.
-
     Returns:
         ``(*batch, Nq, s)``.
     """
@@ -88,11 +86,11 @@ def decoupled_posterior(
 
     Args:
         mean: ``(*batch, Nq, s)``.
-        features: :math:`T_q`, ``(*batch, m, Nq)``.
+        features: :math:`T_q`.
         roots: :math:`R_c`, ``(*batch, s, m, m)`` or broadcastable.
         prior_variance: the diagonal of :math:`K_{qq}`, ``(*batch, Nq)``.
         residual_root: builds what joint draws need besides, see :func:`unexplained_root`.
-        padding: of the queries, ``(*batch, Nq)``, or None.
+        padding: of the queries.
 
     Returns:
         One covariance per column.
@@ -111,11 +109,6 @@ def unexplained_root(K_qq: Tensor, features: Tensor, padding: Tensor | None = No
     substitution, ``solve_lower(L_b, K_bq)``: rounding is then far below the jitter, which it is not after an explicit
     inverse.
 
-    Args:
-        K_qq: ``(*batch, Nq, Nq)``.
-        features: :math:`T_q`, ``(*batch, m, Nq)``.
-        padding: of the queries, ``(*batch, Nq)``, or None.
-
     Returns:
         ``(*batch, Nq, Nq)``, zero at padded tokens.
     """
@@ -128,11 +121,6 @@ def unexplained_root(K_qq: Tensor, features: Tensor, padding: Tensor | None = No
 def decoupled_divergence(values: Tensor, attended: Tensor, gathered: Tensor) -> Tensor:
     r"""The tokens' part of the divergence, :math:`\tfrac12\operatorname{tr}V^\top(K_{\gamma\gamma} - T^\top T)V`.
 
-    Args:
-        values: V, zero at padded tokens, ``(*batch, Nk, s)``.
-        attended: :math:`K_{\gamma\gamma}V`, ``(*batch, Nk, s)``.
-        gathered: :math:`T_\gamma V`, ``(*batch, m, s)``.
-
     Returns:
         ``(*batch,)``, in nats, summed over the columns.
     """
@@ -143,10 +131,6 @@ def whitened_divergence(mean: Tensor, root: Tensor) -> Tensor:
     r"""Divergence of whitened variables, :math:`\mathrm{KL}[N(w, RR^\top) \,\|\, N(0, I)]`.
 
     .. math:: \tfrac12\big[\operatorname{tr}RR^\top + w^\top w - m\big] - \log|R|
-
-    Args:
-        mean: w, ``(*batch, m)``.
-        root: R, lower triangular with a positive diagonal, ``(*batch, m, m)``.
 
     Returns:
         ``(*batch,)``, in nats.

@@ -162,16 +162,8 @@ class InducingPosterior(InducingGaussian):
         return log_determinant(self.factor)
 
     def log_evidence(self, squares: Tensor, log_noise: Tensor | float, count: Tensor | int) -> Tensor:
-        r"""Log-density of the observations, :math:`\log N(Z; 0, A^\top A + \Sigma)`, from sums over them.
-
-        Args:
-            squares: :math:`\operatorname{tr}Z^\top\Sigma^{-1}Z`, ``(*batch,)``.
-            log_noise: :math:`\log|\Sigma|`, ``(*batch,)``.
-            count: their number.
-
-        Returns:
-            ``(*batch,)``, in nats.
-        """
+        r"""Log-density of the observations, :math:`\log N(Z; 0, A^\top A + \Sigma)`, ``(*batch,)`` in nats."""
+        # From sums over them: of squares, tr Z'Σ⁻¹Z, and of the logarithms of the noise.
         assert self.projection is not None, "projection was not given"
         explained = (self.whitening @ self.projection).square().sum((-2, -1))
         return log_normal(squares - explained, self.log_det + log_noise, count, self.projection.shape[-1])
@@ -348,9 +340,6 @@ class SparseCorrelatedPosterior(SparsePosterior):
         r"""Log-density of the attention output and the keys' targets, in O(n m²): CGPT (36)-(44), errors mended.
 
         As :meth:`.ExactPosterior.log_density`, with :math:`Q_q + \delta` for :math:`K_q`, :math:`Q_k` for :math:`K_k`.
-
-        Args:
-            objective: "marginal" or "joint".
 
         Returns:
             ``(*batch,)``, in nats.

@@ -142,14 +142,8 @@ def sparse_variance(A_q: Tensor, A_k: Tensor, noise: Tensor | float, visible: Vi
 
     .. math:: 1 - \|a_i\|^2 + a_i^\top\big(I + \sigma^{-2}\textstyle\sum_{j \in S_i}a_ja_j^\top\big)^{-1}a_i
 
-    Args:
-        A_q: whitened features of the queries, ``(*batch, m, Nq)``.
-        A_k: whitened features of the keys, ``(*batch, m, Nk)``.
-        noise: variance of the keys, a number or ``(h,)``.
-        visible: the keys that each query sees.
-
     Returns:
-        ``(*batch, Nq)``, in [0, 1].
+        ``(*batch, Nq)``, in [0, 1]; of whitened features a ``(*batch, m, N)``.
     """
     if visible.is_common:
         return sparse_posterior(A_q, A_k, noise, visible.hidden).variance

@@ -90,17 +90,7 @@ class AffineMap(Module):
         self.initialize(raw_weight=torch.as_tensor(value).to(self.raw_weight))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map inputs into the canonical space.
-
-        Args:
-            x: ``(*batch, n, d)``.
-
-        Returns:
-            ``(*batch, n, s)``.
-
-        Raises:
-            ValueError: if the inputs do not have d dimensions.
-        """
+        """Map inputs ``(*batch, n, d)`` into the canonical space, ``(*batch, n, s)``."""
         if x.shape[-1] != self.in_features:
             raise ValueError(
                 f"x: expected {self.in_features} features in the last dimension, got shape {tuple(x.shape)}"

@@ -114,17 +114,7 @@ class CorrelatedKernel(CanonicalKernel):
         self.initialize(raw_scales=self.raw_scales_constraint.inverse_transform(value))
 
     def index(self, process: int | str) -> int:
-        """The number of a process.
-
-        Args:
-            process: its number or word.
-
-        Returns:
-            0 … P-1.
-
-        Raises:
-            ValueError: if there is no such process.
-        """
+        """The number 0 … P-1 of a process, given by number or word; a ValueError if there is none."""
         number = PROCESS_NAMES.get(process, -1) if isinstance(process, str) else process
         if not 0 <= number < self.num_processes:
             raise ValueError(
@@ -147,15 +137,7 @@ class CorrelatedKernel(CanonicalKernel):
         return CanonicalPoints(inputs.flatten(-3, -2), scales.flatten(-2))
 
     def cross(self, left: int | str, right: int | str) -> CrossKernel:
-        """The covariance between two processes, sharing this kernel's parameters.
-
-        Args:
-            left: process of the rows.
-            right: process of the columns.
-
-        Returns:
-            A function of two sets of inputs.
-        """
+        """The covariance between two processes, of the rows and of the columns, sharing this kernel's parameters."""
         return CrossKernel(self, self.index(left), self.index(right))
 
     def process(self, process: int | str) -> ProcessKernel:

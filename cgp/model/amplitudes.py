@@ -124,15 +124,8 @@ def chosen(tried: dict[float, Trial], criterion: str) -> Trial:
 
 
 def tune(scores: dict[float, LabelScores], rows: Tensor | None = None) -> dict[float, Trial]:
-    """Every factor at its best temperature; draws may not be sharpened, which would make up for any amplitude.
-
-    Args:
-        scores: by factor; 0, without draws, is the first.
-        rows: ``(N,)`` bool, the labels that count; None is all.
-
-    Returns:
-        By factor; with draws, temperatures are at least 1, or at least that without draws if it is smaller.
-    """
+    """Every factor at its best temperature, by the labels of some rows ``(N,)`` or of all."""
+    # Draws may not be sharpened below the temperature without them, or 1: that would make up for any amplitude.
     plain = scores[0.0].best(0.0, rows=rows)
     least = min(plain.temperature, 1.0)
     return {0.0: plain} | {f: found.best(f, least=least, rows=rows) for f, found in scores.items() if f}
@@ -159,15 +152,7 @@ class AmplitudeSearch:
     tick: Callable[[int], None] = lambda count: None
 
     def draws(self, data: list[Batch], factors: Sequence[float]) -> Iterator[tuple[float, Batch, Tensor]]:
-        """Run every batch at every factor; at factor 0 without draws.
-
-        Args:
-            data: the batches.
-            factors: by which the amplitudes are multiplied.
-
-        Yields:
-            The factor, the batch, and its logits ``(S, B, ..., C)``.
-        """
+        """Each factor, batch and its logits ``(S, B, ..., C)``; at factor 0 without draws."""
         for index, batch in enumerate(data):
             runs = _Runs(self.model, batch.inputs, self.mode, self.output)
             for factor in factors:

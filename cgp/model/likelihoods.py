@@ -43,20 +43,7 @@ class CategoricalLikelihood(Likelihood):
         return Categorical(logits=function_samples)
 
     def expected_log_prob(self, observations: Tensor, function_samples: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        r"""Monte Carlo expectation, :math:`\tfrac1S\sum_s \log p(y \mid f_s)`.
-
-        Args:
-            observations: labels, ``(*batch,)`` int64.
-            function_samples: logits, ``(*sample, *batch, C)``.
-            *args: GPyTorch's, ignored.
-            **kwargs: likewise.
-
-        Returns:
-            ``(*batch,)``, in nats.
-
-        Raises:
-            ValueError: if the shapes do not fit.
-        """
+        r"""Monte Carlo average for labels ``(*batch,)``, :math:`\tfrac1S\sum_s \log p(y \mid f_s)`, in nats."""
         if function_samples.shape[-1] != self.num_classes:
             expected, got = self.num_classes, tuple(function_samples.shape)
             raise ValueError(f"function_samples: expected (..., {expected}), got {got}")
@@ -106,20 +93,7 @@ class HomoscedasticLikelihood(Likelihood):
         return Normal(function_samples, self.noise.sqrt())
 
     def expected_log_prob(self, observations: Tensor, function_samples: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        r"""Monte Carlo expectation, :math:`-\tfrac1{2S}\sum_{se}[(y_e - f_{se})^2/\sigma_e^2 + \log 2\pi\sigma_e^2]`.
-
-        Args:
-            observations: ``(*batch, E)``.
-            function_samples: ``(*sample, *batch, E)``.
-            *args: GPyTorch's, ignored.
-            **kwargs: likewise.
-
-        Returns:
-            ``(*batch,)``, in nats, summed over outputs.
-
-        Raises:
-            ValueError: if the shapes do not fit.
-        """
+        r"""Monte Carlo average, :math:`-\tfrac1{2S}\sum_{se}[(y_e - f_{se})^2/\sigma_e^2 + \log 2\pi\sigma_e^2]`."""
         if function_samples.shape[-1] != self.num_outputs or observations.shape[-1:] != function_samples.shape[-1:]:
             raise ValueError(
                 f"observations, function_samples: expected (..., {self.num_outputs}) both, "

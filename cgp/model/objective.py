@@ -33,10 +33,10 @@ class Objective(nn.Module):
 
     A module, not a function, so that it can be compiled and wrapped for data-parallel training as a whole.
 
-    Models that carry a leading dimension S, as the reference models do, make the draws in one pass. Others, converted
-    ones above all, are run once for each draw; what lies below their first stochastic layer, its dropout included, is
-    then run once a step and shared by the draws, but for models that change it in place, recompute it (gradient
-    checkpointing) or are compiled.
+    Models must let a leading dimension S through, as the reference models do: they make the draws in one pass. Those
+    that :func:`cgp.convert` made are run once for each draw; what lies below their first stochastic layer, its dropout
+    included, is then run once a step and shared by the draws, but for models that change it in place, recompute it
+    (gradient checkpointing) or are compiled.
 
     Args:
         model: maps inputs to function values: logits or outputs, ``(*batch, C)``, or ``(S, *batch, C)`` under draws.
@@ -45,8 +45,6 @@ class Objective(nn.Module):
         alpha: weight of the log-density; changed during training by setting the attribute.
         beta: weight of the divergences; likewise.
         num_samples: S draws a step.
-        carries_draws: whether the model lets a leading dimension S through all of its layers; None is yes, unless
-            :func:`cgp.convert` made it.
         output: takes the function values from what the model returns.
 
     Raises:
@@ -72,7 +70,6 @@ class Objective(nn.Module):
         alpha: float = 0.0,
         beta: float = 1.0,
         num_samples: int = 1,
-        carries_draws: bool | None = None,
         output: Callable[[Any], Tensor] = logits_of,
     ) -> None:
         super().__init__()
@@ -80,8 +77,8 @@ class Objective(nn.Module):
             raise ValueError(f"num_data, num_samples: expected at least 1, got {num_data} and {num_samples}")
         self.model, self.likelihood = model, likelihood
         self.num_data, self.num_samples = num_data, num_samples
-        converted = any(isinstance(module, StochasticHeads) for module in model.modules())
-        self.carries_draws, self.output = not converted if carries_draws is None else carries_draws, output
+        self.output = output
+        self._carries_draws = not any(isinstance(module, StochasticHeads) for module in model.modules())
         self.register_buffer("alpha", torch.tensor(float(alpha)), persistent=False)  # tensors: no recompilation
         self.register_buffer("beta", torch.tensor(float(beta)), persistent=False)
 
@@ -110,12 +107,7 @@ class Objective(nn.Module):
         return self.parts(inputs, targets, **model_options)["loss"]
 
     def parts(self, inputs: Any, targets: Tensor, **model_options: Any) -> dict[str, Tensor]:
-        """The loss and what it is made of, unweighted.
-
-        Args:
-            inputs: what the model takes: a tensor, a tuple of arguments, or a dict of them.
-            targets: labels ``(*batch,)`` or outputs ``(*batch, E)``.
-            **model_options: passed to the model (masks).
+        """The loss and what it is made of, unweighted; arguments as :meth:`forward`'s.
 
         Returns:
             "loss", "nll" (per datum), "global_kl" (undivided), and of the per-sequence terms those there are:
@@ -140,7 +132,7 @@ class Objective(nn.Module):
             return self.output(call_model(model, inputs, **options)), added_losses(model)
 
         is_stochastic = any(layer.sampling != "mean" for layer in stochastic_layers(self.model))
-        if self.carries_draws or self.num_samples == 1 or not is_stochastic:
+        if self._carries_draws or self.num_samples == 1 or not is_stochastic:
             with draws(self.model, self.num_samples):
                 return run(self.model)
         functions, terms = zip(*self._passes(run), strict=True)

@@ -10,7 +10,8 @@ from linear_operator.operators import BatchRepeatLinearOperator, DiagLinearOpera
 from linear_operator.utils.getitem import IndexType, _noop_index
 from torch import Tensor
 
-from cgp.functional.gaussians import DenseGaussian, Gaussian
+from cgp.functional.column_gaussians import ColumnGaussian
+from cgp.functional.gaussians import DenseGaussian, Gaussian, LowRankGaussian
 
 from ._exact import ExactLinearOperator
 from .dense_covariance import DenseCovarianceLinearOperator
@@ -20,7 +21,7 @@ __all__ = ["SharedCovarianceLinearOperator", "shared_covariance"]
 
 
 def shared_covariance(posterior: Gaussian) -> LinearOperator:
-    """The covariance of a posterior's s columns, factorised once for all of them.
+    """The covariance of a posterior's s columns, factorised once for all of them unless each has its own.
 
     Where it is of low rank plus a diagonal it is never built. Padded tokens have zero variance: draws give them their
     mean; a density refuses them with a ValueError (``posterior.log_prob`` leaves them out), unless noise was added.
@@ -36,17 +37,28 @@ def shared_covariance(posterior: Gaussian) -> LinearOperator:
         >>> shared_covariance(LowRankGaussian(torch.zeros(6, 2), torch.ones(6, 3), torch.ones(6))).shape
         torch.Size([2, 6, 6])
     """
-    joint = posterior.joint()
+    joint: Gaussian = posterior.joint()
+    if isinstance(joint, ColumnGaussian):
+        return _covariance_of_columns(joint)
     covariance: LinearOperator
     if isinstance(joint, DenseGaussian):
         covariance = DenseCovarianceLinearOperator(joint.covariance)
     else:
+        assert isinstance(joint, LowRankGaussian)
         covariance = LowRankPlusDiagonalLinearOperator(joint.root, joint.diagonal)
     shape = posterior.mean.mT.shape  # (*batch, s, n)
     covariance = covariance.unsqueeze(-3)  # (*batch, 1, n, n)
     own = (1,) * (len(shape) + 1 - covariance.dim()) + covariance.batch_shape
     repeats = (size // max(one, 1) for size, one in zip(shape[:-1], own, strict=True))
     return SharedCovarianceLinearOperator(covariance, torch.Size(repeats))
+
+
+def _covariance_of_columns(posterior: ColumnGaussian) -> LinearOperator:
+    if posterior.residual_root is not None:
+        return DenseCovarianceLinearOperator(posterior.covariance)
+    root = posterior.features[..., None, :, :] @ posterior.roots  # (*batch, s, n, m)
+    diagonal = root.new_zeros(()) if posterior.diagonal is None else posterior.diagonal.mT
+    return LowRankPlusDiagonalLinearOperator(root, diagonal.expand(root.shape[:-1]))
 
 
 class SharedCovarianceLinearOperator(ExactLinearOperator, BatchRepeatLinearOperator):

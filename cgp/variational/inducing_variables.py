@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import gpytorch
 import torch
+from linear_operator import LinearOperator
 from torch import Tensor, nn
 
+from cgp.functional.column_gaussians import ColumnGaussian
 from cgp.functional.sgpa import whitened_divergence
+from cgp.operators import LazyMultivariateNormal, shared_covariance
 
-__all__ = ["InducingVariables", "positive_triangle"]
+__all__ = ["InducingVariables", "positive_triangle", "single_normal"]
 
 
 def positive_triangle(raw: Tensor) -> Tensor:
     """Lower triangle, ``(*batch, m, m)``, with a positive diagonal by softplus; what is above it is not read."""
     diagonal = nn.functional.softplus(raw.diagonal(dim1=-2, dim2=-1))
     return raw.tril(-1) + torch.diag_embed(diagonal)
+
+
+def single_normal(posterior: ColumnGaussian) -> LazyMultivariateNormal:
+    """GPyTorch's distribution of a posterior of one column, without the dimension of the columns."""
+
+    def build() -> LinearOperator:
+        return shared_covariance(posterior)[..., 0, :, :]
+
+    return LazyMultivariateNormal(posterior.mean[..., 0], build, variance=posterior.column_variances[..., 0])
 
 
 class InducingVariables(gpytorch.Module):
@@ -26,8 +38,6 @@ class InducingVariables(gpytorch.Module):
         num_inducing: number r of variables of each batch member.
         batch_shape: batch shape, as heads and output dimensions.
         initial_scale: standard deviation to start from.
-        device: of the parameters.
-        dtype: of the parameters.
 
     Raises:
         ValueError: if there is no variable.
@@ -38,20 +48,14 @@ class InducingVariables(gpytorch.Module):
     """
 
     def __init__(
-        self,
-        num_inducing: int,
-        batch_shape: torch.Size = torch.Size(),
-        *,
-        initial_scale: float = 1.0,
-        device: torch.device | None = None,
-        dtype: torch.dtype | None = None,
+        self, num_inducing: int, batch_shape: torch.Size = torch.Size(), *, initial_scale: float = 1.0
     ) -> None:
         super().__init__()
         if num_inducing < 1:
             raise ValueError(f"num_inducing: expected at least 1, got {num_inducing}")
         shape = (*batch_shape, num_inducing)
-        self.variational_mean = nn.Parameter(torch.zeros(shape, device=device, dtype=dtype))
-        start = torch.tensor(float(initial_scale), device=device, dtype=dtype).expm1().log()  # softplus backwards
+        self.variational_mean = nn.Parameter(torch.zeros(shape))
+        start = torch.tensor(float(initial_scale)).expm1().log()  # softplus backwards
         self.raw_root = nn.Parameter(torch.diag_embed(start.expand(shape)).clone())
 
     @property

@@ -14,8 +14,7 @@ from cgp.functional import kep_svgp
 from cgp.functional.column_gaussians import ColumnGaussian
 from cgp.functional.kep_svgp import BRANCHES
 
-from .column_normal import single_normal
-from .inducing_variables import InducingVariables
+from .inducing_variables import InducingVariables, single_normal
 
 __all__ = ["KernelEigenVariationalStrategy"]
 

@@ -1,4 +1,4 @@
-"""Standard SGPA as a strategy: a sparse variational Gaussian process parametrised by values."""
+"""SGPA as strategies: sparse variational Gaussian processes parametrised by values."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from cgp.functional import sgpa
 from cgp.functional.linalg import cholesky, solve_lower
 from cgp.operators import DenseCovarianceLinearOperator
 
-from .column_normal import single_normal
-from .inducing_variables import positive_triangle
+from .inducing_variables import positive_triangle, single_normal
 
-__all__ = ["SGPAVariationalStrategy"]
+__all__ = ["DecoupledSGPAVariationalStrategy", "SGPAVariationalStrategy"]
 
 
 class SGPAVariationalStrategy(gpytorch.Module):
@@ -57,7 +56,7 @@ class SGPAVariationalStrategy(gpytorch.Module):
         self.covar_module = covar_module
         self.mean_module = ZeroMean() if mean_module is None else mean_module
         self.batch_shape = batch_shape
-        self.inducing_points = nn.Parameter(as_points(inducing_points).clone())
+        self.inducing_points = nn.Parameter(_as_points(inducing_points).clone())
         shape = (*batch_shape, self.inducing_points.shape[-2])
         self.values = nn.Parameter(inducing_points.new_zeros(shape))
         self.raw_root = nn.Parameter(torch.diag_embed(inducing_points.new_full(shape, 0.54)))  # softplus: near one
@@ -69,7 +68,7 @@ class SGPAVariationalStrategy(gpytorch.Module):
 
     def forward(self, x: Tensor, prior: bool = False, **_: Any) -> MultivariateNormal:
         """The distribution of the function, or its prior, at ``x`` ``(*batch, N, D)``, or ``(N,)`` for D = 1."""
-        x = as_points(x)
+        x = _as_points(x)
         if prior:
             covariance = self.covar_module(x).to_dense()
             mean = self.mean_module(x).expand(*self._batch(covariance), -1)
@@ -109,6 +108,69 @@ class SGPAVariationalStrategy(gpytorch.Module):
         return torch.broadcast_shapes(self.batch_shape, covariance.shape[:-2])
 
 
-def as_points(x: Tensor) -> Tensor:
+class DecoupledSGPAVariationalStrategy(SGPAVariationalStrategy):
+    r"""Sparse variational Gaussian process with inducing inputs of its own for the mean.
+
+    .. math:: \mu = (K_{x\gamma} - T_x^\top T_\gamma)v_\gamma + K_{x\beta}v_\beta, \qquad
+        \Sigma = K_{xx} - T_x^\top T_x + T_x^\top RR^\top T_x, \qquad T_\cdot = L_\beta^{-1}K_{\beta\cdot}
+
+    Its divergence is that of this very posterior (GPyTorch's orthogonally decoupled strategy has another).
+
+    Args:
+        covar_module: the kernel.
+        inducing_points: :math:`\beta` to start from, as for the standard strategy; they carry the covariance.
+        mean_inducing_points: :math:`\gamma` to start from, ``(*batch, l, D)`` or ``(l,)``; they refine the mean.
+        mean_module: the prior mean; None is zero.
+        batch_shape: of independent outputs.
+
+    Raises:
+        ValueError: if the inducing points differ in width.
+
+    Note:
+        Chen & Li (ICLR 2023), section 3.2; Salimbeni et al., Orthogonally Decoupled Variational Gaussian Processes
+        (2018).
+
+    Example:
+        >>> kernel = gpytorch.kernels.RBFKernel()
+        >>> strategy = DecoupledSGPAVariationalStrategy(kernel, torch.zeros(1, 1), torch.ones(2, 1))
+        >>> strategy(torch.zeros(3, 1)).event_shape
+        torch.Size([3])
+    """
+
+    def __init__(
+        self,
+        covar_module: Kernel,
+        inducing_points: Tensor,
+        mean_inducing_points: Tensor,
+        *,
+        mean_module: Mean | None = None,
+        batch_shape: torch.Size = torch.Size(),
+    ) -> None:
+        super().__init__(covar_module, inducing_points, mean_module=mean_module, batch_shape=batch_shape)
+        gamma, width = _as_points(mean_inducing_points), self.inducing_points.shape[-1]
+        if gamma.shape[-1] != width:
+            raise ValueError(f"mean_inducing_points: expected (*batch, l, {width}), got shape {tuple(gamma.shape)}")
+        self.mean_inducing_points = nn.Parameter(gamma.clone())
+        self.mean_values = nn.Parameter(gamma.new_zeros(*batch_shape, gamma.shape[-2]))
+
+    def kl_divergence(self) -> Tensor:
+        """Divergence from the prior, that of the mean's own inducing inputs included, ``batch_shape``, in nats."""
+        values = self.mean_values[..., None]
+        attended = self.covar_module(self.mean_inducing_points).to_dense() @ values
+        own = sgpa.decoupled_divergence(values, attended, self._gathered(self._factor()))
+        return super().kl_divergence() + own
+
+    def _shift(self, x: Tensor, factor: Tensor, K_zx: Tensor, features: Tensor) -> Tensor:
+        attended = self._covariance(x, self.mean_inducing_points) @ self.mean_values[..., None]
+        gathered, whitened = self._gathered(factor), self._whitened(factor)[..., None]
+        return sgpa.decoupled_mean(attended, features, gathered, whitened)[..., 0]
+
+    def _gathered(self, factor: Tensor) -> Tensor:
+        r""":math:`T_\gamma v_\gamma`, ``(*batch_shape, m, 1)``."""
+        K_bg = self._covariance(self.inducing_points, self.mean_inducing_points)
+        return solve_lower(factor, K_bg @ self.mean_values[..., None])
+
+
+def _as_points(x: Tensor) -> Tensor:
     """Inputs as rows, ``(*batch, N, D)``: a vector is a column of numbers."""
     return x[:, None] if x.dim() == 1 else x

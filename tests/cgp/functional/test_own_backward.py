@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
 from cgp.functional import kernel_attention as kernel_attention_module
+from cgp.functional.column_gaussians import column_quadratic_forms
 from cgp.functional.gaussians import MarginalGaussian
 from cgp.functional.kernel_attention import kernel_attention
 from cgp.functional.kernels import (
@@ -29,7 +30,6 @@ from cgp.functional.linalg import (
     quadratic_forms,
     solve,
 )
-from cgp.functional.products import column_quadratic_forms
 from cgp.functional.sparse_correlated import features
 
 

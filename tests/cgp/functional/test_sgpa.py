@@ -88,7 +88,7 @@ def test_decoupled_posterior_is_the_papers(kernel):
         covariance = K["qq"] + K["qb"] @ (inverse @ S @ inverse - inverse) @ K["bq"]
         scale = np.abs(covariance).max()
         np.testing.assert_allclose(posterior.covariance[c], covariance, atol=3e-8 * scale)  # with its jitter of 1e-8
-        np.testing.assert_allclose(posterior.variances[:, c], np.diag(covariance), rtol=1e-9)
+        np.testing.assert_allclose(posterior.column_variances[:, c], np.diag(covariance), rtol=1e-9)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
