@@ -16,11 +16,9 @@ __all__ = [
     "attention_blocks",
     "clear_added_losses",
     "draws",
-    "eval_mode",
     "freeze",
     "global_kl",
     "sampling",
-    "seeded",
     "stochastic_layers",
 ]
 
@@ -110,32 +108,6 @@ def draws(model: nn.Module, num_samples: int) -> Iterator[None]:
     finally:
         for layer in first:
             del layer.num_samples  # None again, as the class has it
-
-
-@contextmanager
-def eval_mode(model: nn.Module) -> Iterator[None]:
-    """Eval mode for the time of a ``with``; each module gets its own mode back, or keeps its frozen factors."""
-    before = {module: module.training for module in model.modules()}
-    if any(before.values()):
-        model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in before.items():
-            if module.training != mode:
-                module.training = mode
-
-
-@contextmanager
-def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
-    """A seed of the CPU's and a device's global generators for the time of a ``with``; None leaves them alone."""
-    if seed is None:
-        yield
-        return
-    forked = "cuda" if device.type == "cpu" else device.type
-    with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=forked):
-        torch.manual_seed(seed)
-        yield
 
 
 def clear_added_losses(model: nn.Module) -> None:

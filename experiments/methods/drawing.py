@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from cgp.functional.gaussians import SAMPLING, check_sampling
-from cgp.model.blocks import draws, eval_mode
+from cgp.model.blocks import draws
 from cgp.model.blocks import sampling as block_sampling
 from cgp.model.inputs import call_model, logits_of, model_device, to_device
 
-__all__ = ["called", "drawing", "means"]
+__all__ = ["called", "drawing", "eval_mode", "means", "seeded"]
 
 
 @contextmanager
@@ -41,3 +41,26 @@ def means(model: nn.Module, batches: Iterable[Any]) -> Iterator[Tensor]:
             yield called(model, part)
     if empty:
         raise ValueError("batches: expected at least one, and something that can be run through twice, got none")
+
+
+@contextmanager
+def eval_mode(model: nn.Module) -> Iterator[None]:
+    """Eval mode for the time of a `with`; each module gets its own mode back, or keeps its frozen factors."""
+    before = {module: module.training for module in model.modules()}
+    if any(before.values()):
+        model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in before.items():
+            if module.training != mode:
+                module.training = mode
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """A seed of the CPU's and a device's global generators, for the time of a `with`."""
+    forked = "cuda" if device.type == "cpu" else device.type
+    with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=forked):
+        torch.manual_seed(seed)
+        yield

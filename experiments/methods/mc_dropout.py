@@ -8,10 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from cgp.model.blocks import eval_mode, seeded
 from cgp.model.inputs import model_device
 from experiments.data import generator_for
-from experiments.methods.drawing import called
+from experiments.methods.drawing import called, eval_mode, seeded
 
 __all__ = ["active_dropout", "mc_dropout_logits"]
 

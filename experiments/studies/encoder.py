@@ -35,7 +35,7 @@ from cgp.attention import (
     SparseCGPAttention,
 )
 from cgp.model import metrics
-from cgp.model.blocks import draws, eval_mode, sampling, seeded
+from cgp.model.blocks import draws, sampling
 from cgp.model.likelihoods import CategoricalLikelihood
 from cgp.model.objective import Objective
 from experiments.data.contextual import encoder_folder
@@ -49,6 +49,7 @@ from experiments.evaluation import (
     uncertainty,
 )
 from experiments.methods import last_layer_laplace, mc_dropout_logits
+from experiments.methods.drawing import eval_mode, seeded
 from experiments.reports.scores import Statistic
 from experiments.storage import read_json, write_atomically, write_json
 
