@@ -29,6 +29,7 @@ class KernelAttention(Attention):
         ValueError: if the kernel is unknown.
 
     Example:
+        >>> import torch
         >>> KernelAttention(8, 2, symmetric=True)(torch.zeros(3, 5, 8)).shape
         torch.Size([3, 5, 8])
     """

@@ -30,6 +30,7 @@ class StandardSGPAttention(SymmetricAttention):
         Chen & Li, Calibrating Transformers via Sparse Gaussian Processes (ICLR 2023).
 
     Example:
+        >>> import torch
         >>> StandardSGPAttention(8, 2)(torch.zeros(3, 5, 8)).shape
         torch.Size([3, 5, 8])
     """
