@@ -1,4 +1,4 @@
-"""What `pip install` gives: the library alone, typed, under one version number."""
+"""What `pip install` gives: only the library, typed, under one version number."""
 
 import ast
 import configparser

@@ -69,7 +69,7 @@ def assess(
         train: labelled data that it was trained on, likewise; None leaves the scores of the representation out.
         corrupt: corrupted inputs of the known kind, by name: functions of a batch's inputs, which are applied to the
             validation data, or inputs. They are scored as ``ood`` is.
-        ood: inputs of other kinds, by names of their own. A list of dicts is read as a list of examples: pass batches
+        ood: inputs of other kinds, by further names. A list of dicts is read as a list of examples: pass batches
             that are dicts as an iterator.
         posterior: which layers of the model get a posterior: "last", "first", "all", or None. A model that is converted
             or has other stochastic layers keeps those.

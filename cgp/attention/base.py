@@ -74,11 +74,7 @@ class Attention(SamplingMixin, FreezableModule):
     stochastic = False
 
     def __init__(
-        self,
-        embed_dim: int,
-        num_heads: int,
-        *,
-        processes: tuple[str, ...] = ("query", "key", "value"),
+        self, embed_dim: int, num_heads: int, *, processes: tuple[str, ...] = ("query", "key", "value")
     ) -> None:
         super().__init__()
         if embed_dim < 1 or num_heads < 1 or embed_dim % num_heads:

@@ -1,4 +1,4 @@
-"""Gaussian-process heads without projections of their own: what stands inside a host's attention."""
+"""Gaussian-process heads without projections, for the attention of a host model."""
 
 from __future__ import annotations
 

@@ -38,6 +38,6 @@ class AttentionInputs(NamedTuple):
 
 @contextmanager
 def full_precision(device: torch.device) -> Iterator[None]:
-    """No autocast inside: distances, factorisations and densities lose their digits in half precision, or have none."""
+    """No autocast inside: half precision has too few digits for distances, factorisations and densities."""
     with torch.autocast(device_type=device.type, enabled=False):
         yield

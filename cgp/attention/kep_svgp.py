@@ -1,4 +1,4 @@
-"""Attention by a pair of sparse Gaussian processes on the singular vectors of its own matrix."""
+"""Attention by a pair of sparse Gaussian processes on the singular vectors of the attention matrix."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class KEPSVGPAttention(PairMixin, GaussianProcessAttention):
         residual: whether to add the variance that the projections do not explain (the paper drops it, so that its
             variance cannot grow away from the data).
         ksvd_weight: :math:`\eta`, weight of the KSVD loss; 0 is none.
-        ksvd_reaches: "tokens" (the paper's), or "projections", where the loss leaves the attention matrix alone.
+        ksvd_reaches: "tokens" (the paper's), or "projections", where the loss does not reach the attention matrix.
 
     Raises:
         ValueError: if a size is not positive, a string is not of its closed set, or the concatenation has no length.

@@ -36,14 +36,7 @@ class KernelAttention(Attention):
 
     takes_causal = True
 
-    def __init__(
-        self,
-        embed_dim: int,
-        num_heads: int,
-        *,
-        kernel: str = "rbf",
-        symmetric: bool = False,
-    ) -> None:
+    def __init__(self, embed_dim: int, num_heads: int, *, kernel: str = "rbf", symmetric: bool = False) -> None:
         processes = ("key", "value") if symmetric else ("query", "key", "value")
         super().__init__(embed_dim, num_heads, processes=processes)
         self.symmetric = symmetric

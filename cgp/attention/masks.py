@@ -38,7 +38,7 @@ def read_masks(
     *,
     any_mask: bool,
 ) -> MaskReading:
-    """Read the masks of a call; unless any is taken, one over pairs is reduced to padding or a causal mask."""
+    """Read the masks of a call; a mask over pairs becomes padding or a causal mask unless any is taken."""
     num_keys = memory.shape[-2]
     padding = _check_padding(memory, key_padding_mask)
     if is_causal and num_queries != num_keys:

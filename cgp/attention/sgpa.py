@@ -30,13 +30,7 @@ class SymmetricAttention(GaussianProcessAttention):
     r"""Base of both forms of SGPA: one map and one kernel :math:`a^2\kappa(z, z')` for queries and keys."""
 
     def __init__(
-        self,
-        embed_dim: int,
-        num_heads: int,
-        *,
-        kernel: str,
-        initial_outputscale: float,
-        sequence_weight: float,
+        self, embed_dim: int, num_heads: int, *, kernel: str, initial_outputscale: float, sequence_weight: float
     ) -> None:
         if kernel not in _KERNELS:
             raise ValueError(f"kernel: expected one of {_KERNELS}, got {kernel!r}")
@@ -170,7 +164,7 @@ class SGPAttention(SymmetricAttention):
         return {} if self.inducing_points is None and self._travelled is None else self.global_keys()._asdict()
 
     def _carry(self, points: Tensor) -> Tensor:
-        # The posterior mean at the global keys is K_bb v_b: no sequence's values move it, weights alone do.
+        # The posterior mean at the global keys is K_bb v_b: only weights move it, no sequence's values.
         self._travelled = keys = self._locate(points)
         mean = keys.factor @ self.variational_strategy.variational_mean.to(keys.factor.dtype).mT
         return self.merge(mean, points.dtype)

@@ -22,7 +22,7 @@ class SharedInducingPoints(nn.Module):
 
     .. math:: Z^l = f_l(Z^{l-1}), \qquad \beta_l = Z^{l-1}W_k
 
-    So the global keys of every layer depend on weights alone. They travel once a forward pass, without a batch
+    So the global keys of every layer depend only on weights. They travel once a forward pass, without a batch
     dimension and without dropout.
 
     Args:

@@ -110,11 +110,5 @@ def _sparse(
     if tokens.is_causal:
         return sparse_prefix_posterior(A_q, A_k, tokens.v[..., :1], one, noise=noise, padding=tokens.key_padding)
     return SparseCorrelatedPosterior(
-        A_q,
-        A_k,
-        None,
-        one,
-        noise=noise,
-        query_padding=tokens.query_padding,
-        key_padding=tokens.key_padding,
+        A_q, A_k, None, one, noise=noise, query_padding=tokens.query_padding, key_padding=tokens.key_padding
     )

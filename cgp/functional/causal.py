@@ -1,6 +1,6 @@
 r"""Causal forms: row t is the posterior given only the keys up to t (one hop).
 
-Each row conditions on its own prefix, with targets of its own, so there are means and marginal variances and no joint
+Each row has its own prefix and targets, so there are means and marginal variances and no joint
 covariance over rows. The factor of a leading block is the leading block of the factor, so one Cholesky serves every
 prefix.
 

@@ -1,4 +1,4 @@
-r"""Gaussian posteriors over tokens whose columns have covariances of their own.
+r"""Gaussian posteriors over tokens with one covariance per column.
 
 The columns c of ``mean`` (\*batch, n, s) are independent Gaussian vectors over the n tokens; they share features and a
 residual, and differ in a small root:
@@ -34,7 +34,7 @@ class ColumnGaussian(Gaussian):
         roots: :math:`L_c`, lower triangular, ``(*batch, s, m, m)`` or broadcastable.
         diagonal: diagonal of the residual, ``(*batch, n, 1)`` or ``(*batch, n, s)``, zero at padded tokens, or None.
         residual_root: builds the Cholesky factor of a dense residual, ``(*batch, n, n)``; None where it is diagonal.
-        loss: builds the term that training adds, ``(*batch,)``; None where there is none.
+        loss: builds the term that training adds, ``(*batch,)``, or None.
 
     Example:
         >>> gaussian = ColumnGaussian(torch.zeros(3, 2), torch.ones(3, 1), torch.ones(2, 1, 1), torch.ones(3, 1))

@@ -161,7 +161,7 @@ class MappedGaussian(Gaussian):
         roots: Cholesky factors of the covariances of u, ``(J, r, r)`` or broadcastable.
         head_map: W, ``(J, s)`` or broadcastable.
         diagonal: residual variance of every output, ``(*batch, n, 1)``, or None.
-        loss: builds the term that training adds; None where there is none.
+        loss: builds the term that training adds, or None.
 
     Example:
         >>> one = torch.ones(1, 1)

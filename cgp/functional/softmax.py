@@ -15,8 +15,8 @@ given the keys (it is the Schur complement of the prior). The one here is bounde
 
 .. math:: \tau^2\,[R_q - R_{qk}(R_k + \sigma^2I)^{-1}R_{kq}]
 
-It leaves out the scale b, which spans many orders of magnitude in trained models, and has a lengthscale of its own in
-R. No paper has this.
+It leaves out the scale b, which spans many orders of magnitude in trained models, and R has its own lengthscale. No
+paper has this.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class AroundMean(Gaussian):
     def joint(self) -> DenseGaussian | LowRankGaussian:
         """The posterior with its covariance over tokens."""
         bracket: Gaussian = self.bracket
-        if not isinstance(bracket, ExactPosterior | SparsePosterior):  # these may have no mean of their own
+        if not isinstance(bracket, ExactPosterior | SparsePosterior):  # these may be without a mean
             bracket = bracket.joint()
         amplitude = self.amplitude[..., None]
         if isinstance(bracket, ExactPosterior | DenseGaussian):

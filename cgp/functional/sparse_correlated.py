@@ -361,7 +361,7 @@ class _LatentHop(InducingGaussian):
     """The inducing variables after the second hop, over the latent process."""
 
     def __init__(self, keys: InducingPosterior, features_o: Tensor, noise: Tensor | float) -> None:
-        self.keys, self.latent = keys, InducingPosterior.of_values(features_o, None, noise)
+        self.keys, self.latent, self._root = keys, InducingPosterior.of_values(features_o, None, noise), None
 
     @lazy
     def hop(self) -> Tensor:
@@ -378,7 +378,3 @@ class _LatentHop(InducingGaussian):
         # A sum of positive semi-definite terms: what is small is no difference of what is large.
         latent = self.latent.covariance
         return latent + self.hop @ (latent + self.keys.covariance @ self.hop)
-
-    @lazy
-    def root(self) -> Tensor:
-        return cholesky(self.covariance, name="covariance of the inducing variables", jitter=0.0)

@@ -1,9 +1,9 @@
-r"""The bounded covariance around softmax attention where each query sees keys of its own.
+r"""The bounded covariance around softmax attention where each query sees its own set of keys.
 
 .. math:: v_i = 1 - r_i^\top (R_{S_i} + \sigma^2 I)^{-1} r_i, \qquad r_i = R(q_i, k_{S_i})
 
 S_i are the keys that query i attends to. They are the same for every query (padding), grow with it (a causal mask), or
-are any set (sliding windows, packed sequences); then each query has a factorisation of its own.
+are any set (sliding windows, packed sequences); then there is one factorisation per query.
 
 A finite bias b added to the scores (relative positions, ALiBi) multiplies the cross-covariance of the scaled processes
 by :math:`e^{b_{ij}}` and so belongs to the mean. Given the keys, any positive semi-definite matrix can be the

@@ -36,7 +36,7 @@ class CorrelatedKernel(CanonicalKernel):
 
     This is one positive semi-definite kernel over (process, input) pairs. Called on inputs, it gives the covariance of
     all P processes at each of them in GPyTorch's multitask layout (row i·P + p is process p at input i), for a
-    ``MultitaskMultivariateNormal``. Where the processes are observed at inputs of their own, use :meth:`joint`, or
+    ``MultitaskMultivariateNormal``. Where each process is observed at other inputs, use :meth:`joint`, or
     :class:`HadamardCorrelatedKernel` in an ``ExactGP``. Processes are 0 … P-1, or the words query (0), key (1), latent
     (2).
 
@@ -114,7 +114,7 @@ class CorrelatedKernel(CanonicalKernel):
         self.initialize(raw_scales=self.raw_scales_constraint.inverse_transform(value))
 
     def index(self, process: int | str) -> int:
-        """The number 0 … P-1 of a process, given by number or word; a ValueError if there is none."""
+        """The number 0 … P-1 of a process, given by number or word; another is a ValueError."""
         number = PROCESS_NAMES.get(process, -1) if isinstance(process, str) else process
         if not 0 <= number < self.num_processes:
             raise ValueError(
@@ -145,7 +145,7 @@ class CorrelatedKernel(CanonicalKernel):
         return ProcessKernel(self, self.index(process))
 
     def joint(self, inputs: Sequence[Tensor], other: Sequence[Tensor] | None = None) -> LinearOperator:
-        """The covariance of all processes, each at inputs of its own.
+        """The covariance of all processes, each at its own inputs.
 
         Args:
             inputs: one ``(*batch, n_p, d)`` for each process; n_p may be 0.

@@ -17,7 +17,7 @@ class HadamardCorrelatedKernel(CanonicalKernel):
 
     .. math:: k((x, p), (x', r)) = \sigma_p \sigma_r\, \kappa(xW_p^\top + b_p,\; x'W_r^\top + b_r)
 
-    For an ``ExactGP`` whose processes are observed at inputs of their own. Because the process is part of the input,
+    For an ``ExactGP`` whose processes are observed at different inputs. Because the process is part of the input,
     slices and transposes of the lazy kernel matrix are right.
 
     Args:

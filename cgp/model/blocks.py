@@ -34,7 +34,7 @@ def stochastic_layers(model: nn.Module) -> list[Any]:
 
 
 def freeze(model: nn.Module) -> nn.Module:
-    """Compute once, in every block, the factors that depend on weights alone.
+    """Compute once, in every block, the factors that depend only on weights.
 
     They are used until ``train()``, ``load_state_dict`` or ``to`` drops them; weights changed by other means in
     between are not seen.
@@ -56,7 +56,7 @@ def freeze(model: nn.Module) -> nn.Module:
     """
     for module in model.modules():
         if isinstance(module, SharedInducingPoints):
-            module.freeze()  # with the keys that travelled there, which the blocks alone do not know
+            module.freeze()  # with the keys that travelled there, which only it knows
     for block in attention_blocks(model):
         if not block.is_frozen:
             block.freeze()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import torch
@@ -101,7 +102,7 @@ def layer_outputs(model: nn.Module, layers: Iterable[nn.Module], *inputs: Any, *
     """
     layers = list(layers)
     seen: dict[int, Tensor] = {}
-    handles = [layer.register_forward_hook(_keep(seen, i)) for i, layer in enumerate(layers)]
+    handles = [layer.register_forward_hook(partial(_keep, seen, i)) for i, layer in enumerate(layers)]
     try:
         model(*inputs, **options)
     finally:
@@ -146,8 +147,5 @@ def variance_by_layer(model: nn.Module, *inputs: Any, **options: Any) -> list[Te
     return variances
 
 
-def _keep(seen: dict[int, Tensor], index: int) -> Any:
-    def hook(_module: nn.Module, _inputs: Any, output: Tensor) -> None:
-        seen[index] = output
-
-    return hook
+def _keep(seen: dict[int, Tensor], index: int, _module: nn.Module, _inputs: Any, output: Tensor) -> None:
+    seen[index] = output

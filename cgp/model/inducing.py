@@ -28,7 +28,7 @@ def initialize_inducing(model: nn.Module, inputs: Any, only: Collection[nn.Modul
     the canonical covariance), so that the trace of what the inducing inputs leave unexplained falls greedily.
 
     Args:
-        model: with :class:`~cgp.SparseCGPAttention` blocks or layers converted by "sparse_cgp"; others are left alone.
+        model: with :class:`~cgp.SparseCGPAttention` blocks or layers converted by "sparse_cgp"; others are not changed.
         inputs: what the model takes: a tensor, a tuple of arguments or a dict of them.
         only: of these layers; None is all.
 

@@ -24,7 +24,7 @@ __all__ = ["DenseCovarianceLinearOperator"]
 class DenseCovarianceLinearOperator(ExactLinearOperator, DenseLinearOperator):
     """A dense covariance whose sampling and log-density are exact at every size.
 
-    Rows of zero variance (padded tokens) are left alone by sampling; a density or solve refuses them.
+    Rows of zero variance (padded tokens) stay zero in draws; a density or solve refuses them.
 
     Args:
         tsr: the covariance, ``(*batch, n, n)``.

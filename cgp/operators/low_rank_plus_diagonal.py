@@ -29,7 +29,7 @@ class LowRankPlusDiagonalLinearOperator(ExactLinearOperator, LowRankRootAddedDia
 
     Draws are :math:`R\epsilon_m + \sqrt D\,\epsilon_n`; solves and determinants go by Woodbury's identity and one m ×
     m Cholesky. linear_operator's own operator factorises the n × n matrix to sample. Rows of zero variance (padded
-    tokens) are left alone by sampling; a density or solve refuses a D that is not positive. Roots, Cholesky factors
+    tokens) stay zero in draws; a density or solve refuses a D that is not positive. Roots, Cholesky factors
     and eigenvalues, where they are asked for, are dense.
 
     Args:

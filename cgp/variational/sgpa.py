@@ -109,7 +109,7 @@ class SGPAVariationalStrategy(gpytorch.Module):
 
 
 class DecoupledSGPAVariationalStrategy(SGPAVariationalStrategy):
-    r"""Sparse variational Gaussian process with inducing inputs of its own for the mean.
+    r"""Sparse variational Gaussian process with further inducing inputs for the mean.
 
     .. math:: \mu = (K_{x\gamma} - T_x^\top T_\gamma)v_\gamma + K_{x\beta}v_\beta, \qquad
         \Sigma = K_{xx} - T_x^\top T_x + T_x^\top RR^\top T_x, \qquad T_\cdot = L_\beta^{-1}K_{\beta\cdot}

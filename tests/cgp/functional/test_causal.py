@@ -23,9 +23,9 @@ def test_exact_rows_equal_conditioning_on_the_prefix():
     for t in range(9):
         row, prefix = slice(t, t + 1), slice(0, t + 1)
         one = torch.ones(1).double()
-        alone = ExactPosterior(gram(q[row], k[prefix]), gram(k[prefix]), one, noise=NOISE, values=v[prefix])
-        torch.testing.assert_close(whole.mean[row], alone.mean)
-        torch.testing.assert_close(whole.variance[row], alone.variance)
+        single = ExactPosterior(gram(q[row], k[prefix]), gram(k[prefix]), one, noise=NOISE, values=v[prefix])
+        torch.testing.assert_close(whole.mean[row], single.mean)
+        torch.testing.assert_close(whole.variance[row], single.variance)
 
 
 @pytest.mark.parametrize("n", [5, CHUNK + 3])
@@ -39,9 +39,9 @@ def test_sparse_rows_equal_conditioning_on_the_prefix_across_chunks(n, approxima
         row, prefix = slice(t, t + 1), slice(0, t + 1)
         features = A_q[:, row], A_k[:, prefix]
         one, options = torch.ones(1).double(), {"noise": NOISE, "approximation": approximation}
-        alone = SparseCorrelatedPosterior(*features, v[prefix], one, **options)
-        torch.testing.assert_close(whole.mean[row], alone.mean)
-        torch.testing.assert_close(whole.variance[row], alone.variance)
+        single = SparseCorrelatedPosterior(*features, v[prefix], one, **options)
+        torch.testing.assert_close(whole.mean[row], single.mean)
+        torch.testing.assert_close(whole.variance[row], single.variance)
 
 
 def test_gradients():

@@ -13,10 +13,10 @@ def draw(seed: int) -> torch.Tensor:
 
 
 def test_threads_draw_what_they_draw_alone():
-    alone = [draw(seed) for seed in range(8)]
+    in_turn = [draw(seed) for seed in range(8)]
     with ThreadPoolExecutor(8) as pool:
         together = list(pool.map(draw, list(range(8)) * 20))
-    assert all(torch.equal(alone[i % 8], got) for i, got in enumerate(together))
+    assert all(torch.equal(in_turn[i % 8], got) for i, got in enumerate(together))
 
 
 def test_global_generator_is_left_alone_within_and_used_without():

@@ -1,4 +1,4 @@
-"""The training loss: what it is made of, its two channels, and what each regulariser does when left alone."""
+"""The training loss: what it is made of, its two channels, and what each regulariser does by itself."""
 
 import copy
 import math
@@ -119,8 +119,8 @@ def test_sampling_is_set_for_the_time_of_a_with():
 def test_each_regulariser_alone_stays_bounded(make, coupling, objective):
     """Outputs and targets are observed with the noise, so no density exceeds h log 1/2πσ² nats per token and column.
 
-    The variance does not collapse, but for the exact "joint" form, which alone pays for certainty: it draws all tokens
-    together until the variance is the noise over their number. That is why it is not the default.
+    The variance does not collapse, but for the exact "joint" form, the only one that pays for certainty: it draws all
+    tokens together until the variance is the noise over their number. That is why it is not the default.
     """
     block, x = make(16, 2, coupling=coupling, objective=objective), torch.randn(2, 10, 16)
     start = block.token_variance(x).mean().detach()

@@ -170,12 +170,12 @@ def test_batches_broadcast_as_in_gpytorch(name, x_batch, batch_shape, points_bat
     assert posterior.covariance_matrix.shape == (*batch, 5, 5)
     assert strategy(x, prior=True).batch_shape == torch.broadcast_shapes(x_batch, batch_shape)
     last = tuple(size - 1 for size in batch)
-    alone = kind(kernel, *(member(z, 2, last, batch) for z in arguments))
+    own = kind(kernel, *(member(z, 2, last, batch) for z in arguments))
     with torch.no_grad():
-        own = {n: p for n, p in strategy.named_parameters() if n in ("values", "raw_root", "mean_values")}
-        for n, p in own.items():
-            getattr(alone, n).copy_(member(p, 2 if n == "raw_root" else 1, last, batch))
-    single = alone(member(x, 2, last, batch))
+        parameters = {n: p for n, p in strategy.named_parameters() if n in ("values", "raw_root", "mean_values")}
+        for n, p in parameters.items():
+            getattr(own, n).copy_(member(p, 2 if n == "raw_root" else 1, last, batch))
+    single = own(member(x, 2, last, batch))
     torch.testing.assert_close(posterior.mean[last], single.mean)
     torch.testing.assert_close(posterior.variance[last], single.variance)
     torch.testing.assert_close(posterior.covariance_matrix[last], single.covariance_matrix)
