@@ -10,26 +10,17 @@
   attention blocks alike.
 """
 
-from experiments.methods.deriving import DERIVED, OF_PREDICTIONS, Request, Result, joined
-from experiments.methods.drawing import drawing
-from experiments.methods.last_layer import LastLayerPosterior, last_layer_laplace
-from experiments.methods.mc_dropout import active_dropout, mc_dropout_logits
-from experiments.methods.mean_field import MeanFieldLinear, mean_field
-from experiments.methods.sngp import RandomFeatureHead, SpectralBound, fit_covariance, sngp
+from experiments.methods.deriving import DERIVED, OF_PREDICTIONS, Request
+from experiments.methods.last_layer import last_layer_laplace
+from experiments.methods.mc_dropout import mc_dropout_logits
+from experiments.methods.mean_field import mean_field
+from experiments.methods.sngp import fit_covariance, sngp
 
 __all__ = [
     "DERIVED",
     "OF_PREDICTIONS",
-    "LastLayerPosterior",
-    "MeanFieldLinear",
-    "RandomFeatureHead",
     "Request",
-    "Result",
-    "SpectralBound",
-    "active_dropout",
-    "drawing",
     "fit_covariance",
-    "joined",
     "last_layer_laplace",
     "mc_dropout_logits",
     "mean_field",

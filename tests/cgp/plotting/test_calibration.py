@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from cgp.model.metrics import aurc
 from cgp.plotting import interval_coverage, reliability_diagram, risk_coverage
-from experiments.evaluation import reliability_bins
+from experiments.evaluation.calibration import reliability_bins
 
 
 def heights(container):

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.data import CorruptionConfig, DataConfig, load
+from experiments.configuration import CorruptionConfig, DataConfig
+from experiments.data import load
 
 
 def test_folders_come_from_the_configuration_then_from_the_environment(tmp_path, monkeypatch):

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from experiments.data import DataConfig, batch, contextual, load, write_stand_in
+from experiments.configuration import DataConfig
+from experiments.data import batch, contextual, load, write_stand_in
 from experiments.data.contextual import contextual_states
 
 transformers = pytest.importorskip("transformers", reason="transformers comes with the extra `text`")

@@ -6,8 +6,8 @@ import scipy.ndimage
 import torch
 from sklearn.datasets import load_digits
 
-from experiments.data import corrupted_digits, ood_images
-from experiments.data.digits import DIGITS_CORRUPTIONS, OOD_KINDS, digits_parts
+from experiments.data import corrupted_digits
+from experiments.data.digits import DIGITS_CORRUPTIONS, OOD_KINDS, digits_parts, ood_images
 
 IMAGES = digits_parts(seed=0)["test"].images[:40]
 

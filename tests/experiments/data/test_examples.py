@@ -5,7 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.data import DataDescription, DataSplits, Examples, InputSet, batch
+from experiments.data import DataSplits, Examples, InputSet, batch
+from experiments.data.examples import DataDescription
 
 
 def texts(lengths, width=None):

@@ -7,7 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
-from experiments.data import DataConfig, batch, load, write_stand_in
+from experiments.configuration import DataConfig
+from experiments.data import batch, load, write_stand_in
 from experiments.data.digits import digits_parts
 
 

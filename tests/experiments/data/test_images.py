@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from experiments.data import DataDescription, folder_inputs, image_files
-from experiments.data.images import fitted, pixel_statistics, read_classes
+from experiments.data.examples import DataDescription
+from experiments.data.images import fitted, image_files, pixel_statistics, read_classes
+from experiments.data.ood import folder_inputs
 
 SHAPE = (3, 8, 8)
 RANDOM = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)

@@ -5,7 +5,8 @@ import pytest
 import torch
 from PIL import Image
 
-from experiments.data import CorruptionConfig, DataConfig, corruption_source, input_sets, load, write_stand_in
+from experiments.configuration import CorruptionConfig, DataConfig
+from experiments.data import corruption_source, input_sets, load, write_stand_in
 from experiments.data.corruption import CORRUPTIONS, corrupted
 from experiments.data.digits import DIGITS_CORRUPTIONS, OOD_KINDS
 

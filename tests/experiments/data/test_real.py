@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from experiments.data import CorruptionConfig, DataConfig, input_sets, load
+from experiments.configuration import CorruptionConfig, DataConfig
+from experiments.data import input_sets, load
 from experiments.data.contextual import contextual_states
 
 pytestmark = pytest.mark.data

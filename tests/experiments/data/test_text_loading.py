@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from experiments.data import DataConfig, input_sets, load, write_stand_in
+from experiments.configuration import DataConfig
+from experiments.data import input_sets, load, write_stand_in
 from experiments.data.texts import read_cola
 
 

@@ -10,15 +10,9 @@ from hypothesis import strategies as st
 from scipy.optimize import check_grad, minimize_scalar
 from torchmetrics.functional.classification import binary_calibration_error, multiclass_calibration_error
 
-from experiments.evaluation import (
-    PROTOCOLS,
-    calibration_bins,
-    calibration_error,
-    fit_temperature,
-    negative_log_likelihood,
-    reliability_bins,
-)
-from experiments.evaluation.calibration import _loss
+from experiments.evaluation import PROTOCOLS, fit_temperature, negative_log_likelihood
+from experiments.evaluation.calibration import _loss, reliability_bins
+from experiments.evaluation.protocols import calibration_bins, calibration_error
 from tests.experiments.evaluation.simulated import draws
 
 

@@ -10,15 +10,8 @@ from pytorch_ood.metrics import functional as oracle
 from sklearn.metrics import roc_auc_score
 from torch_uncertainty.metrics.classification import FPR95
 
-from experiments.evaluation import (
-    DETECTORS,
-    PROTOCOLS,
-    detect,
-    detection_report,
-    detector_scores,
-    mean_logits,
-    mean_probabilities,
-)
+from experiments.evaluation import DETECTORS, PROTOCOLS, detect, mean_logits, mean_probabilities
+from experiments.evaluation.detection import detection_report, detector_scores
 from tests.experiments.evaluation.simulated import draws
 
 # Few distinct values: ties are the rule.

@@ -13,18 +13,17 @@ from torchmetrics.functional.classification import multiclass_matthews_corrcoef
 from experiments.evaluation import (
     PROTOCOLS,
     classification_report,
-    detection_report,
     fit_temperature,
     matthews_correlation,
     mean_log_probabilities,
     mean_logits,
     mean_probabilities,
     negative_log_likelihood,
-    predictive_log_probabilities,
-    reliability_bins,
     uncertainty,
 )
-from experiments.evaluation.protocols import rules
+from experiments.evaluation.calibration import reliability_bins
+from experiments.evaluation.detection import detection_report
+from experiments.evaluation.protocols import predictive_log_probabilities, rules
 from tests.experiments.evaluation.simulated import draws
 
 LOGITS = arrays(np.float64, st.tuples(*[st.integers(1, 4)] * 2, st.integers(2, 4)), elements=st.floats(-50, 50))

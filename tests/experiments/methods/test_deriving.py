@@ -11,7 +11,8 @@ from experiments.configuration import CorruptionConfig, DataConfig
 from experiments.data import input_sets, load
 from experiments.data.examples import Batches, Examples
 from experiments.evaluation import fit_temperature, mean_log_probabilities, negative_log_likelihood
-from experiments.methods import DERIVED, Request, joined
+from experiments.methods import DERIVED, Request
+from experiments.methods.deriving import joined
 from experiments.runs.prediction import Predictions, load_predictions
 from experiments.storage import write_atomically
 from tests.experiments.methods.hosts import digits

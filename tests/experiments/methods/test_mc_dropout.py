@@ -12,7 +12,8 @@ from transformers import ViTConfig, ViTForImageClassification
 from cgp import SparseCGPAttention
 from cgp.model.inputs import logits_of
 from experiments.data.partition import generator_for
-from experiments.methods import active_dropout, mc_dropout_logits
+from experiments.methods import mc_dropout_logits
+from experiments.methods.mc_dropout import active_dropout
 from tests.experiments.methods.hosts import IMAGES, torchvision_host, vision
 
 

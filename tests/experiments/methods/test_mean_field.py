@@ -10,7 +10,9 @@ from torch.distributions import Normal, kl_divergence
 from cgp import SoftmaxAttention, SparseCGPAttention
 from cgp.model.likelihoods import CategoricalLikelihood
 from cgp.model.objective import Objective
-from experiments.methods import MeanFieldLinear, drawing, mean_field
+from experiments.methods import mean_field
+from experiments.methods.drawing import drawing
+from experiments.methods.mean_field import MeanFieldLinear
 from tests.experiments.methods.hosts import DIGITS, digits
 
 

@@ -10,7 +10,9 @@ from torch import nn
 from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import spectral_norm
 
-from experiments.methods import RandomFeatureHead, SpectralBound, drawing, fit_covariance, sngp
+from experiments.methods import fit_covariance, sngp
+from experiments.methods.drawing import drawing
+from experiments.methods.sngp import RandomFeatureHead, SpectralBound
 from tests.experiments.methods.hosts import DIGITS, WORDS, digits, text
 
 N, D, C, M = 30, 4, 3, 16
