@@ -19,6 +19,12 @@ ONE_OF_EACH = [
     *("cifar10/cgp_direct", "cifar100/softmax"),
 ]
 
+SMALLER = {
+    "digits/sngp": ["method.options.num_features=32"],
+    "cifar10/cgp_direct": ["model.depth=2"],
+    "cifar100/softmax": ["model.depth=2"],
+}
+
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
@@ -48,15 +54,14 @@ def check(run, name):
         assert np.array_equal(saved["labels"], np.arange(8) % 2)
     method = name.partition("/")[2]  # a setting may be called after a method
     stochastic = any(part in method for part in ("cgp", "sgpa", "kep", "mfvi", "sngp", "dropout", "kfllla"))
-    members = 5 if "ensemble" in name else 1
+    members = run.config.method.options.get("members", 1)
     assert draws == members * (2 if stochastic else 1)
 
 
 @pytest.mark.usefixtures("synthetic_data")
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_one_row_of_each_kind_runs(name, out):
-    few = ["method.options.num_features=32"] if name.endswith("sngp") else []  # a covariance costs their cube
-    check(run_with_needs(name, out, *few), name)
+    check(run_with_needs(name, out, *SMALLER.get(name, [])), name)
 
 
 @pytest.mark.slow
