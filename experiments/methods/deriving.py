@@ -9,8 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from experiments.data import OWN_IMAGES, Batches, DataSplits, InputSet, generator_for, input_sets, load
 from experiments.evaluation import fit_temperature, mean_probabilities
@@ -67,7 +66,7 @@ def _temperature(runs: Sequence[Run], request: Request) -> Result:
 def _mc_dropout(runs: Sequence[Run], request: Request) -> Result:
     """Predict everything again with the dropout of a run's model on."""
     run = _only(runs, "mc_dropout")
-    model, seed = _on_device(run.model()), run.config.seed
+    model, seed = run.model(), run.config.seed
 
     def logits(batches: Batches, name: str) -> Tensor:
         draws = request.evaluation.draws
@@ -81,7 +80,7 @@ def _last_layer(runs: Sequence[Run], request: Request) -> Result:
     run = _only(runs, "kfllla")
     splits, seed = load(request.data, run.config.seed), run.config.seed
     train, held_out = (Batches(part, request.evaluation.batch_size) for part in (splits.train, splits.validation))
-    model, validation = _on_device(run.model()), (held_out, held_out.labels)
+    model, validation = run.model(), (held_out, held_out.labels)
     posterior = last_layer_laplace(model, train, train.labels, validation=validation)
 
     def logits(batches: Batches, name: str) -> Tensor:
@@ -169,10 +168,6 @@ def _only(runs: Sequence[Run], kind: str) -> Run:
     if len(runs) != 1:
         raise ValueError(f"runs: expected one run for {kind}, got {len(runs)}")
     return runs[0]
-
-
-def _on_device(model: nn.Module) -> nn.Module:
-    return model.to("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def _predicted(run: Run) -> list[str]:

@@ -61,8 +61,7 @@ def predict_again(config: RunConfig, run: Run) -> None:
     if config.method.base is None:
         splits = load(config.data, config.seed)
         run.check_data(splits)
-        model = run.model().to(_device(TrainerConfig()))
-        run.complete(run.record | predict_sets(run, config, model, splits))
+        run.complete(run.record | predict_sets(run, config, run.model(), splits))
     else:
         _derive(config, run.out, run)
     run.claim(config)
@@ -85,7 +84,8 @@ def _perform(config: RunConfig, out: Path, run: Run, trainer: TrainerConfig) -> 
     if config.method.base is not None:
         _derive(config, out, run)
         return
-    device = _device(trainer)
+    on_gpu = trainer.accelerator != "cpu" and torch.cuda.is_available()
+    device = torch.device("cuda" if on_gpu else "cpu")
     forget_peak(device)
     splits, module, fitted = _train(config, out, run, trainer)
     record = fitted._asdict() | {"peak_memory_bytes": peak_bytes(device)}
@@ -190,8 +190,3 @@ def _check_devices(trainer: TrainerConfig) -> None:
         raise ValueError(
             f"trainer.strategy: expected ddp on {trainer.devices} devices of {trainer.num_nodes} machines, got auto"
         )
-
-
-def _device(trainer: TrainerConfig) -> torch.device:
-    on_gpu = trainer.accelerator != "cpu" and torch.cuda.is_available()
-    return torch.device("cuda" if on_gpu else "cpu")

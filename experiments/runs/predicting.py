@@ -119,7 +119,7 @@ def _logits_of_images(run: Run, inputs: InputSet) -> Tensor:  # shape: (S, N, cl
     """The logits of a trained model, or of what is derived from some only by their logits."""
     config = run.config
     if config.method.base is None:
-        return logits_of_set(run.model().to(_device()), inputs, config)
+        return logits_of_set(run.model(), inputs, config)
     bases = needed_runs(config, run.out)
     if config.method.kind not in OF_PREDICTIONS:
         raise ValueError(
@@ -144,7 +144,3 @@ def _image_rows(run: Run, logits: np.ndarray[Any, Any], files: list[str]) -> lis
         }
         for place, file in enumerate(files)
     ]
-
-
-def _device() -> torch.device:
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

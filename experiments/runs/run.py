@@ -129,7 +129,8 @@ class Run:
         return load_predictions(self.prediction_file(name))
 
     def model(self) -> "nn.Module":
-        """Build the model with its weights, in eval mode, on the CPU."""
+        """Build the model with its weights, in eval mode, on a GPU where there is one."""
+        import torch
         from safetensors import SafetensorError
         from safetensors.torch import load_model
 
@@ -145,7 +146,7 @@ class Run:
             load_model(model, str(self.weights))
         except SafetensorError as error:
             raise ValueError(f"{self.weights}: expected weights, got a damaged file ({error})") from error
-        return model.eval()
+        return model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
 
     @contextlib.contextmanager
     def locked(self, wait: bool) -> Iterator[None]:
