@@ -29,19 +29,10 @@ _HALF_LARGEST = 65504.0
 
 
 def contextual_states(texts: Sequence[str], *, encoder: str, max_length: int, cache: Path) -> tuple[Tensor, Tensor]:
-    """Last hidden states of an encoder, one per token.
+    """Last hidden states `(N, n, e)` of an encoder, zero where there is no token, and padding `(N, n)`.
 
-    They are kept as float16 in a file named by a hash of the encoder's files, the texts and the length, and are read
+    States are kept as float16 in a file named by a hash of the encoder's files, the texts and the length, and are read
     from disk as they are needed.
-
-    Args:
-        texts: N texts.
-        encoder: folder, installed package with a folder `model`, or hub name of a transformers model, in safetensors.
-        max_length: tokens after which a text is cut, those included that the tokenizer adds.
-        cache: folder in which to keep the states.
-
-    Returns:
-        States `(N, n, e)`, zero where there is no token, and padding `(N, n)` bool, n the length of the longest text.
     """
     folder = encoder_folder(encoder)
     digest = hashlib.sha256(json.dumps([_VERSION, max_length, list(texts)]).encode())

@@ -14,12 +14,7 @@ __all__ = ["Draws", "clouds", "filtered", "gaussian_filtered", "plasma", "resamp
 
 
 class Draws:
-    """One generator per image, named by the image's id: a corrupted image does not depend on the rest of its batch.
-
-    Args:
-        names: what is drawn, and its seed.
-        ids: of the images.
-    """
+    """One generator per image, named by the image's id: a corrupted image does not depend on the rest of its batch."""
 
     def __init__(self, *names: str | int, ids: Sequence[int]) -> None:
         self._generators = [generator_for(*names, number) for number in ids]

@@ -23,13 +23,7 @@ def words(text: str) -> list[str]:
 
 
 class Vocabulary:
-    """Numbers of words: 0 is padding, 1 every word that is not known.
-
-    Args:
-        texts: the training texts.
-        size: how many symbols at most, the two reserved ones included; None for all.
-        min_count: how often a word must be there to have a number of its own.
-    """
+    """Numbers of words, at most `size` with the reserved ones: 0 is padding, 1 every word that is not known."""
 
     def __init__(self, texts: Iterable[str], *, size: int | None = None, min_count: int = 1) -> None:
         counts = Counter(word for text in texts for word in words(text))

@@ -118,11 +118,7 @@ def detector_scores(
 ) -> Array:  # shape: (N,)
     """Scores of a detector; NaN where it has none: a class that no validation sample is labelled with.
 
-    Args:
-        detector: one of ``DETECTORS``.
-        logits: of each draw.
-        validation: logits and labels of validation samples, which both KLMatchings need.
-        protocol: ``kep`` averages logits over the draws before anything else, the others as the detector says.
+    Both KLMatchings need validation logits and labels. The protocol ``kep`` averages logits over the draws first.
     """
     if detector not in DETECTORS:
         raise ValueError(f"detector: expected one of {', '.join(DETECTORS)}, got {detector!r}")

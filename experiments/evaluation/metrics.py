@@ -144,13 +144,7 @@ def matthews_correlation(
     *,
     batch_size: int | None = None,
 ) -> float:
-    """Matthews correlation of predicted and true classes; 0 where either is constant.
-
-    Args:
-        predictions: predicted classes (N,).
-        labels: classes (N,).
-        batch_size: average over consecutive batches of this size, as KEP-SVGP's tables do.
-    """
+    """Matthews correlation of classes, 0 where either is constant; by batches their mean, as in KEP-SVGP's tables."""
     predictions, labels = as_array(predictions).astype(int), as_array(labels).astype(int)
     size = batch_size or len(labels)
     parts = [slice(start, start + size) for start in range(0, len(labels), size)]

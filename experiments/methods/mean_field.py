@@ -22,12 +22,8 @@ class MeanFieldLinear(SamplingMixin, nn.Module):
 
     .. math:: q(W) = \prod_{ij} N(W_{ij};\, \mu_{ij}, \sigma_{ij}^2), \qquad p(W) = \prod_{ij} N(W_{ij};\, 0, s^2)
 
-    All tokens of a sequence share their weights: random signs of one draw for each sequence (flipout).
-
-    Args:
-        linear: whose weights are the means to start from; they are taken over, not copied.
-        prior_deviation: s.
-        initial_deviation: σ to start from.
+    with `prior_deviation` s and the linear layer's weights as the means to start from, which are taken over. All tokens
+    of a sequence share their weights: random signs of one draw for each sequence (flipout).
 
     Source:
         Blundell et al. (2015), Weight Uncertainty in Neural Networks, section 3.2; Wen et al. (2018), Flipout,

@@ -29,10 +29,6 @@ class SpectralBound(nn.Module):
     with the singular value by power iteration, one step a pass in training mode. (torch's `spectral_norm` divides by it
     always.)
 
-    Args:
-        weight: the matrix to start from.
-        bound: c.
-
     Source:
         Liu et al. (2020), Simple and Principled Uncertainty Estimation, equation (10); Miyato et al. (2018),
         algorithm 1.

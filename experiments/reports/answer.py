@@ -21,12 +21,7 @@ _POINT = 0.005  # confidence this close to accuracy is honest
 
 
 def answer(results: Mapping[str, Sequence[Result]]) -> list[str]:
-    """Answer for the methods of one setting.
-
-    Args:
-        results: of each row `<setting>/<method>`, one per seed; softmax is what the others are compared with, else the
-            first.
-    """
+    """Answer for the methods of one setting; softmax is what the others are compared with, or else the first one."""
     names = [name for name in results if name.rpartition("/")[2] == BASELINE]
     baseline = (names or list(results))[0]
     best, cooled = _choice(results)

@@ -61,12 +61,7 @@ class Grid(NamedTuple):
 
 
 class Fitted:
-    """A table that fits the terminal it is printed to: the last columns go where there is no room, digits never do.
-
-    Args:
-        grid: the table.
-        more: where the columns are that did not fit.
-    """
+    """A table that fits the terminal it is printed to: the last columns go where there is no room, digits never do."""
 
     def __init__(self, grid: Grid, *, more: str = "") -> None:
         self.grid, self.more = grid, more
