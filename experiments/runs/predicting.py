@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from cgp.model.blocks import stochastic_layers
 from cgp.model.inputs import call_model, to_device
 from experiments.configuration import RunConfig
 from experiments.data import corruption_source, input_sets, requested_ood
@@ -19,7 +20,6 @@ from experiments.data.partition import generator_for
 from experiments.evaluation import mean_probabilities, uncertainty
 from experiments.evaluation.diagnostics import write_diagnostics
 from experiments.methods import OF_PREDICTIONS
-from cgp.model.blocks import stochastic_layers
 from experiments.methods.drawing import drawing
 from experiments.reports.tables import Cell, Fitted, Grid, write_csv
 from experiments.runs.prediction import Predictions, predict_missing, save_predictions
