@@ -216,9 +216,8 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
         kind = CorrelatedGPRegression if self.num_inducing is None else SparseCorrelatedGPRegression
         build = partial(self._model, kind, rows, targets, options["seed"])
         if self.structure == "auto" and self.n_outputs_ > 1:
-            best, models, fits, self.criteria_ = fit_structures(build, **options)
-            self.structure_ = best
-            return [models[best], *(model for name, model in models.items() if name != best)], fits[best]
+            self.structure_, models, fit, self.criteria_ = fit_structures(build, **options)
+            return models, fit
         self.structure_, self.criteria_ = "coregionalised" if self.structure == "auto" else self.structure, {}
         model = build(self.structure_)
         return [model], fit_model(model, **options)

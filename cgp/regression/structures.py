@@ -22,14 +22,14 @@ class Structures(NamedTuple):
 
     Attributes:
         best: the one with the best criterion.
-        models: by structure, those to average the predictions of.
-        fits: how the fits went, by structure.
+        models: those to average the predictions of, the best first.
+        fit: how the best one's fit went.
         criteria: half the information criterion of every structure in nats, the smallest the best.
     """
 
     best: str
-    models: dict[str, Any]
-    fits: dict[str, Fit]
+    models: list[Any]
+    fit: Fit
     criteria: dict[str, float]
 
 
@@ -59,8 +59,8 @@ def fit_structures(build: Callable[[str], Model], **options: Any) -> Structures:
         fits[name] = fit_model(models[name], **options, race=False)
     criteria = {name: _criterion(model) for name, model in models.items()}
     best = min(criteria, key=lambda name: criteria[name])
-    related = {name: model for name, model in models.items() if (name == "independent") == (best == "independent")}
-    return Structures(best, related, fits, criteria)
+    others = [] if best == "independent" else [name for name in models if name not in ("independent", best)]
+    return Structures(best, [models[name] for name in (best, *others)], fits[best], criteria)
 
 
 def _criterion(model: CorrelatedGPRegression) -> float:

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 
 @parametrize_with_checks(
-    [CorrelatedGPRegressor(max_steps=10, num_components=2), CorrelatedGPClassifier(num_inducing=5, num_epochs=4)]
+    [CorrelatedGPRegressor(max_steps=10, num_components=2), CorrelatedGPClassifier(num_inducing=3, num_epochs=2)]
 )
 def test_scikit_learns_checks(estimator, check):
     with warnings.catch_warnings():
