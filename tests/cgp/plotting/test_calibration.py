@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
@@ -46,12 +45,6 @@ def test_bins_are_those_of_the_metrics(pairs):
     np.testing.assert_allclose(heights(ax.containers[0]), bins.accuracy[filled])
     assert heights(ax.child_axes[0].containers[0]) == bins.counts[filled].tolist()
     assert ax.texts[0].get_text() == f"ECE {100 * bins.expected_error:.1f} %"
-
-
-def test_takes_tensors_that_need_gradients():
-    confidence = torch.tensor([0.5, 0.9], requires_grad=True)
-    ax = reliability_diagram(confidence, torch.tensor([True, False]), bins=2)
-    assert heights(ax.containers[0]) == [1, 0]
 
 
 def test_risk_coverage_is_that_of_the_metrics():

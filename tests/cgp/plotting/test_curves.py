@@ -9,12 +9,10 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from cgp.plotting import (
-    COLUMN,
     PALETTE,
     attention_matrix,
     curves,
     posterior_bands,
-    reliability_diagram,
     risk_coverage,
     style,
     uncertainty_histograms,
@@ -104,13 +102,6 @@ def test_lines_are_legible_on_white_and_told_apart_without_colour():
     assert min(contrast[:3]) > 3
     looks = [line_look(index) for index in range(2 * len(PALETTE))]
     assert len({(look["marker"], str(look["ls"])) for look in looks}) == len(looks)
-
-
-@pytest.mark.parametrize("draw", [lambda: reliability_diagram([0.5], [1]), lambda: curves([0, 1], {"a": [1, 2]})])
-def test_new_figure_has_the_width_of_a_column(draw):
-    figure = draw().figure
-    assert figure.get_figwidth() == COLUMN
-    assert figure.get_facecolor() == (1, 1, 1, 1)
 
 
 def test_given_axes_are_used_and_their_figure_is_not_resized():

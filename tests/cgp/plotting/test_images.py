@@ -1,4 +1,3 @@
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
@@ -70,14 +69,6 @@ def test_table_of_heads_of_one_image():
     np.testing.assert_array_equal(axes[1, 3].images[1].get_array(), variance[1, 2])
 
 
-def test_table_of_images():
-    images = np.stack([GREY, GREY.T])
-    axes = variance_maps(images, np.ones((2, 1, 2, 2)), rows=["one", "two"])
-    for row in range(2):
-        np.testing.assert_array_equal(axes[row, 0].images[0].get_array(), images[row])
-    assert [ax.get_ylabel() for ax in axes[:, 0]] == ["one", "two"]
-
-
 @pytest.mark.parametrize(
     "image", [COLOUR, np.moveaxis(COLOUR, -1, 0), COLOUR[None], GREY, GREY[None], GREY[None, None]]
 )
@@ -108,13 +99,6 @@ def test_gallery_is_sorted_and_marks_errors():
     colours = [to_rgb(ax.title.get_color()) for ax in axes[0]]
     assert colours[0] == colours[1] == colours[2] == colours[3] != colours[4]
     assert [ax.get_ylabel() for ax in axes[:, 0]] == ["most certain", "least certain"]
-
-
-def test_tables_draw_into_a_subfigure():
-    left, right = plt.figure(layout="constrained").subfigures(1, 2)
-    axes = example_gallery(np.zeros((2, 4, 4)), [0.1, 0.2], [0, 1], figure=right)
-    assert not left.axes
-    assert right.axes == list(axes.flat)
 
 
 def test_a_logarithmic_scale_shows_orders_of_magnitude_and_takes_zero():
