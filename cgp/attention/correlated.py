@@ -38,10 +38,9 @@ class CorrelatedAttention(GaussianProcessAttention):
             :meth:`~cgp.functional.correlated.ExactPosterior.log_density`; None for none. Under a causal mask there is
             no joint model of the rows, and no regulariser is added.
         amplitude: with softmax's mean, the start of the standard deviation, learned per head; None is 0.1.
-        lengthscale: with softmax's mean, the start of the covariance's lengthscale, learned per head; None is 3.
 
     Raises:
-        TypeError: if ``amplitude`` or ``lengthscale`` comes with the kernel mean.
+        TypeError: if ``amplitude`` comes with the kernel mean.
         ValueError: if a string is not of its closed set, or options exclude each other.
     """
 
@@ -56,9 +55,8 @@ class CorrelatedAttention(GaussianProcessAttention):
         noise: float = 0.01,
         objective: str | None = None,
         amplitude: float | None = None,
-        lengthscale: float | None = None,
     ) -> None:
-        _check_options(coupling, mean, kernel, objective, amplitude=amplitude, lengthscale=lengthscale)
+        _check_options(coupling, mean, kernel, objective, amplitude)
         processes = ("query", "key", "value") + (("latent",) if coupling == "latent" else ())
         super().__init__(embed_dim, num_heads, processes=processes, kernel=kernel, noise=noise)
         self.coupling, self.objective = coupling, objective
@@ -67,9 +65,8 @@ class CorrelatedAttention(GaussianProcessAttention):
         self.softmax: SoftmaxPosterior | None = None
         if mean == "softmax":
             self._reset_projections()
-            start = {"amplitude": amplitude, "lengthscale": lengthscale}
-            given = {name: value for name, value in start.items() if value is not None}
-            self.softmax = SoftmaxPosterior(num_heads, self.head_dim, noise=noise, **given)
+            amplitude = 0.1 if amplitude is None else amplitude
+            self.softmax = SoftmaxPosterior(num_heads, self.head_dim, noise=noise, amplitude=amplitude)
 
     def _add_losses(self, posterior: Any, tokens: AttentionInputs) -> None:
         """Minus the log-density in nats per real token and column, summed over heads, averaged over the batch."""
@@ -81,7 +78,7 @@ class CorrelatedAttention(GaussianProcessAttention):
         self._add_loss("log_density", -density.sum(-1).mean(), "log_density")
 
 
-def _check_options(coupling: str, mean: str, kernel: str, objective: str | None, **softmax: float | None) -> None:
+def _check_options(coupling: str, mean: str, kernel: str, objective: str | None, amplitude: float | None) -> None:
     if coupling not in COUPLINGS:
         raise ValueError(f"coupling: expected one of {COUPLINGS}, got {coupling!r}")
     if objective is not None:
@@ -93,9 +90,8 @@ def _check_options(coupling: str, mean: str, kernel: str, objective: str | None,
             f"mean: 'softmax' needs coupling='direct', objective=None and kernel='rbf', "
             f"got {coupling!r}, {objective!r} and {kernel!r}"
         )
-    given = [name for name, value in softmax.items() if value is not None]
-    if mean == "kernel" and given:
-        raise TypeError(f"{', '.join(given)}: only with mean='softmax', got mean='kernel'")
+    if mean == "kernel" and amplitude is not None:
+        raise TypeError("amplitude: only with mean='softmax', got mean='kernel'")
 
 
 class CGPAttention(CorrelatedAttention):

@@ -17,11 +17,12 @@ from cgp.functional.kernels import canonical, squared_exponential
 from cgp.functional.softmax import AroundMean
 from cgp.functional.sparse_correlated import SparseCorrelatedPosterior, features
 
+from .gaussian_process import MIN_NOISE
 from .inputs import AttentionInputs
 
 __all__ = ["SoftmaxPosterior"]
 
-MIN_NOISE = 1e-6
+_INITIAL_LENGTHSCALE = 3.0
 
 
 class SoftmaxPosterior(gpytorch.Module):
@@ -34,25 +35,21 @@ class SoftmaxPosterior(gpytorch.Module):
         num_heads: h.
         head_dim: s.
         noise: start of :math:`\sigma^2`; learned per head.
-        amplitude: start of :math:`\tau`; learned per head.
-        lengthscale: start of :math:`\ell`; learned per head.
+        amplitude: start of :math:`\tau`; learned per head, as :math:`\ell` is, which starts at 3.
 
     Raises:
-        ValueError: if ``amplitude`` or ``lengthscale`` is not positive.
+        ValueError: if ``amplitude`` is not positive.
     """
 
-    def __init__(
-        self, num_heads: int, head_dim: int, *, noise: float = 0.01, amplitude: float = 0.1, lengthscale: float = 3.0
-    ) -> None:
+    def __init__(self, num_heads: int, head_dim: int, *, noise: float, amplitude: float) -> None:
         super().__init__()
-        for name, value in (("amplitude", amplitude), ("lengthscale", lengthscale)):
-            if not value > 0:
-                raise ValueError(f"{name}: expected a positive number, got {value!r}")
+        if not amplitude > 0:
+            raise ValueError(f"amplitude: expected a positive number, got {amplitude!r}")
         self.register_parameter("raw_noise", nn.Parameter(torch.zeros(num_heads)))
         self.register_constraint("raw_noise", GreaterThan(0.5 * MIN_NOISE))
         self.initialize(raw_noise=self.raw_noise_constraint.inverse_transform(torch.full((num_heads,), noise)))
         self.log_amplitude = nn.Parameter(torch.full((num_heads,), math.log(amplitude)))
-        self.log_lengthscale = nn.Parameter(torch.full((num_heads,), math.log(lengthscale)))
+        self.log_lengthscale = nn.Parameter(torch.full((num_heads,), math.log(_INITIAL_LENGTHSCALE)))
         # A vector added to every key leaves softmax as it is, and moves the covariance: it is learned.
         self.key_shift = nn.Parameter(torch.zeros(num_heads, 1, head_dim))
 

@@ -59,7 +59,6 @@ class SparseCGPAttention(CorrelatedAttention):
         noise: float = 0.01,
         objective: str | None = None,
         amplitude: float | None = None,
-        lengthscale: float | None = None,
     ) -> None:
         super().__init__(
             embed_dim,
@@ -70,7 +69,6 @@ class SparseCGPAttention(CorrelatedAttention):
             noise=noise,
             objective=objective,
             amplitude=amplitude,
-            lengthscale=lengthscale,
         )
         if num_inducing < 1:
             raise ValueError(f"num_inducing: expected at least 1, got {num_inducing}")

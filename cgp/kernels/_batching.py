@@ -15,13 +15,16 @@ from gpytorch.priors import Prior
 from linear_operator import LinearOperator
 from torch import Tensor, nn
 
-__all__ = ["BatchIndexedKernel", "BatchSafeKernel"]
+__all__ = ["BatchSafeKernel"]
 
 _Change = Callable[[Tensor, torch.Size], Tensor]
 
 
-class BatchIndexedKernel(Kernel):
-    """A kernel whose batch members can be taken out and expanded, with gradients."""
+class BatchSafeKernel(Kernel):
+    """A kernel whose batch members keep their gradients, evaluated at once when it has a batch shape.
+
+    Unsqueezing or repeating a lazy kernel matrix moves the inputs' batch dimensions but not the kernel's.
+    """
 
     def __getitem__(self, index: Any) -> Kernel:
         """The kernel of the chosen batch members, its parameters still attached to this kernel's."""
@@ -31,13 +34,6 @@ class BatchIndexedKernel(Kernel):
         """The kernel with a larger batch shape, its parameters still attached to this kernel's."""
         shape = torch.Size(sizes[0] if len(sizes) == 1 and hasattr(sizes[0], "__iter__") else sizes)
         return _rebuilt(self, lambda t, event: t.expand(*shape, *event), shape)
-
-
-class BatchSafeKernel(BatchIndexedKernel):
-    """A kernel that is evaluated at once when it has a batch shape, and stays lazy otherwise.
-
-    Unsqueezing or repeating a lazy kernel matrix moves the inputs' batch dimensions but not the kernel's.
-    """
 
     def __call__(
         self, x1: Tensor, x2: Tensor | None = None, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
