@@ -8,6 +8,8 @@ given so little that its weight is zero.
 from __future__ import annotations
 
 import functools
+import math
+import operator
 import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -17,10 +19,13 @@ from torch import Tensor
 
 from .heads import HostAttention
 
-__all__ = ["PRODUCTS", "HandAttention"]
+__all__ = ["PRODUCTS", "SOFTMAX_ATTENTION", "HandAttention"]
 
+SOFTMAX_ATTENTION = "a product of queries and keys, a softmax over the keys, a product with values"
 PRODUCTS = ("matmul", "bmm", "baddbmm", "einsum")
 _MATMUL = ["*is", "*sj", "*ij"]  # subscripts
+_FACTORS = dict.fromkeys(("mul", "rmul", "imul", "multiply"), operator.mul)
+_FACTORS |= dict.fromkeys(("div", "truediv", "itruediv", "divide"), operator.truediv)
 _HIDDEN = -5e3  # below any score; masks are -1e4 to minus infinity
 
 
@@ -70,16 +75,14 @@ class HandAttention:
         """The product with values through the heads; None if it is another one."""
         order, (q, k, scale, seen) = product.order(weights), scores
         assert seen is not None
-        mask = seen[..., : k.shape[-2]]
-        pairs = q.shape[:-1].numel() * k.shape[-2]
-        if order is None or mask.shape[-2:] != (q.shape[-2], k.shape[-2]):
-            return None
-        if mask.numel() != pairs or weights.numel() != pairs:
+        mask, pairs = seen[..., : k.shape[-2]], (*q.shape[:-1], k.shape[-2])
+        fits = mask.shape[-2:] == pairs[-2:] and mask.numel() == weights.numel() == math.prod(pairs)
+        if order is None or not fits:
             return None
         self._known.clear()
         out = torch.einsum(f"{order[0]}->{order[1]}", call())
-        mean, mask = out.reshape(*q.shape[:-1], -1), mask.reshape(*q.shape[:-1], k.shape[-2])
-        drawn = self.attend(HostAttention(lambda: mean, q, k, mask, scale=scale))
+        mean = out.reshape(*q.shape[:-1], -1)
+        drawn = self.attend(HostAttention(lambda: mean, q, k, mask.reshape(pairs), scale=scale))
         return torch.einsum(f"{order[1]}->{order[0]}", drawn.reshape(out.shape))
 
 
@@ -119,9 +122,8 @@ def _arranged(x: Tensor, subscripts: str, batch: str, last: str) -> Tensor:
     """Dimensions in another order, of size one where a subscript is missing."""
     present = "".join(letter for letter in batch if letter in subscripts)
     x = torch.einsum(f"{subscripts}->{present}{last}".replace("*", "..."), x)
-    for letter in batch:
-        x = x if letter in subscripts else x.unsqueeze(batch.index(letter))
-    return x
+    places = {letter: slice(None) for letter in present} | {"*": ...}
+    return x[(*(places.get(letter) for letter in batch), slice(None), slice(None))]
 
 
 def _read_product(name: str, args: Any, tensors: list[Tensor]) -> _Product | None:
@@ -141,18 +143,11 @@ def _followed(scores: _Scores, name: str, given: Tensor, args: Any, options: dic
     other = next((x for x in args if x is not given), None)
     if name == "softmax" and options.get("dim", other) in (-1, given.dim() - 1):
         return scores._replace(seen=given > _HIDDEN)
-    if name in ("mul", "rmul", "imul", "multiply") and _is_scale(other):
-        return scores._replace(scale=scores.scale * other)
-    if name in ("div", "truediv", "itruediv", "divide") and _is_scale(other):
-        return scores._replace(scale=scores.scale / other)
+    is_number = isinstance(other, int | float) or (isinstance(other, Tensor) and other.dim() == 0)
+    is_per_head = isinstance(other, Tensor) and other.dim() > 2 and other.numel() == other.shape[-3]
+    if name in _FACTORS and (is_number or is_per_head):
+        return scores._replace(scale=_FACTORS[name](scores.scale, other))
     return scores
-
-
-def _is_scale(value: Any) -> bool:
-    """Whether a factor is one number, or one per head."""
-    if isinstance(value, Tensor):
-        return value.dim() == 0 or (value.dim() >= 3 and value.shape[-2:] == (1, 1) and value.shape[:-3].numel() == 1)
-    return isinstance(value, int | float)
 
 
 def _tensors(args: Any, options: dict[str, Any]) -> list[Tensor]:

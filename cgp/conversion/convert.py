@@ -18,8 +18,6 @@ from .sites import Site, attention_sites
 
 __all__ = ["convert", "put_heads"]
 
-_METHODS = ("cgp", "sparse_cgp")
-
 
 def convert(
     model: nn.Module,
@@ -41,6 +39,7 @@ def convert(
     .. math:: \tau^2\,[R_q - R_{qk}(R_k + \sigma^2I)^{-1}R_{kq}]
 
     so that in eval mode the converted model predicts as the original does, and draws (``cgp.predict``) vary around it.
+    This posterior is the package's own: :mod:`cgp.functional.visible`.
 
     Args:
         model: any module with softmax attention: calls of ``F.scaled_dot_product_attention``,
@@ -61,9 +60,6 @@ def convert(
 
     Raises:
         ValueError: if a layer cannot be converted, or an argument is off.
-
-    Note:
-        The posterior around softmax attention is this package's own; see :mod:`cgp.functional.visible`.
 
     Example:
         >>> encoder = nn.TransformerEncoderLayer(8, 2, batch_first=True).eval()
@@ -93,18 +89,17 @@ def put_heads(model: nn.Module, sites: Sequence[Site], heads: Sequence[Converted
         own.path = site.path or type(site.module).__name__
         own.layer.fill_(site.number)
         attach(site.module, own.to(parameter.device, dtype).train(site.module.training))
-    for module in model.modules():
-        if isinstance(module, nn.TransformerEncoder) and any(isinstance(m, ConvertedHeads) for m in module.modules()):
-            module.use_nested_tensor = False  # only the fused path understands nested tensors
+    for module in model.modules():  # the fused path, and its nested tensors, would leave heads out
+        is_fused = isinstance(module, nn.TransformerEncoder | nn.TransformerEncoderLayer)
+        if is_fused and any(isinstance(part, ConvertedHeads) for part in module.modules()):
+            vars(module).update(use_nested_tensor=False, activation_relu_or_gelu=0)
 
 
 def _check(method: str, num_inducing: int | None, inputs: Any) -> None:
-    if method not in _METHODS:
-        raise ValueError(f"method: expected one of {_METHODS}, got {method!r}")
-    if method == "cgp" and num_inducing is not None:
-        raise ValueError(f"num_inducing: expected None for 'cgp', which has no inducing inputs, got {num_inducing}")
-    if num_inducing is not None and num_inducing < 1:
-        raise ValueError(f"num_inducing: expected at least 1, got {num_inducing}")
+    if method not in ("cgp", "sparse_cgp"):
+        raise ValueError(f"method: expected one of 'cgp', 'sparse_cgp', got {method!r}")
+    if num_inducing is not None and (method == "cgp" or num_inducing < 1):
+        raise ValueError(f"num_inducing: expected None for 'cgp', at least 1 for 'sparse_cgp', got {num_inducing}")
     if method == "sparse_cgp" and inputs is None:
         raise ValueError("inputs: expected a batch from which 'sparse_cgp' chooses its inducing inputs, got None")
 

@@ -10,19 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from cgp.attention import StochasticHeads
-from cgp.functional.gaussians import Gaussian, MarginalGaussian
+from cgp.functional.gaussians import Gaussian
 from cgp.functional.kernels import squared_exponential
-from cgp.functional.linalg import cholesky, inverse_factor
-from cgp.functional.padding import mask_variances
+from cgp.functional.linalg import whiten
 from cgp.functional.softmax import AroundMean
-from cgp.functional.visible import (
-    Visibility,
-    exact_posterior,
-    exact_variance,
-    read_visibility,
-    sparse_posterior,
-    sparse_variance,
-)
+from cgp.functional.sparse_correlated import features
+from cgp.functional.visible import Visibility, exact_posterior, read_visibility, sparse_posterior
 
 __all__ = ["ConvertedHeads", "HostAttention"]
 
@@ -114,10 +107,6 @@ class ConvertedHeads(StochasticHeads):
         """Variance of the keys, ``(h,)``."""
         return nn.functional.softplus(self.raw_noise) + 0.5 * _MIN_NOISE
 
-    def scales(self) -> list[nn.Parameter]:
-        """Noise, amplitude and lengthscale, each ``(h,)``; the mean depends on none of them."""
-        return [self.raw_noise, self.log_amplitude, self.log_lengthscale]
-
     def candidates(self, inputs: HostAttention) -> list[tuple[Tensor, Tensor | None]]:
         """Queries and keys, and which of them are padding."""
         (q, k), (visible, padding) = self.points(inputs), inputs.read_mask()
@@ -147,37 +136,24 @@ class ConvertedHeads(StochasticHeads):
         """The posterior around the host's attention: "joint" where all queries see the same keys."""
         (visible, padding), mean = inputs.read_mask(), inputs.call()
         if self.sampling == "joint" and not visible.is_common:
-            raise ValueError(
-                f"{self.path}: sampling 'joint' is not defined where each query sees keys of its own (a causal mask, "
-                "a window); expected 'mean' or 'marginal'"
-            )
+            where = "where each query sees keys of its own (a causal mask, a window)"
+            raise ValueError(f"{self.path}: sampling 'joint' is not defined {where}; expected 'mean' or 'marginal'")
         q, k = self.points(inputs)
-        noise, is_sparse = self.noise.to(q.dtype), self.inducing is not None
-        features = self._features(q, k) if is_sparse else (q, k)
-        bracket: Gaussian
-        if visible.is_common:
-            posterior = sparse_posterior if is_sparse else exact_posterior
-            bracket = posterior(*features, noise, visible.hidden, padding)
-        else:
-            variance = (sparse_variance if is_sparse else exact_variance)(*features, noise, visible)
-            bracket = MarginalGaussian(q, mask_variances(variance, padding))
+        posterior: Callable[..., Gaussian] = exact_posterior
+        if self.inducing is not None:
+            posterior, whitening = sparse_posterior, (self._frozen or self.weight_factors())["whitening"]
+            q, k = features(self.canonical, self._points().to(q.dtype), whitening.to(q.dtype), q, k)
+        bracket = posterior(q, k, self.noise.to(q.dtype), visible, padding)
         return AroundMean(mean.to(q.dtype), bracket, self.log_amplitude.exp()[:, None].to(q.dtype))
 
     def weight_factors(self) -> dict[str, Tensor]:
         """The inverse factor of the inducing inputs, which depends on weights alone."""
-        if self.inducing is None:
-            return {}
-        points = self.inducing * self._inverse_lengthscale(self.inducing)
-        factor = cholesky(squared_exponential(points), name="covariance of the inducing inputs")
-        return {"whitening": inverse_factor(factor)}
+        return {} if self.inducing is None else {"whitening": whiten(squared_exponential(self._points()))}
 
-    def _features(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """Whitened features of queries and keys, ``(*batch, h, m, N)``."""
+    def _points(self) -> Tensor:
+        """Inducing inputs in units of the lengthscale."""
         assert self.inducing is not None
-        frozen = self.frozen_factor("whitening")
-        whitening = (self.weight_factors()["whitening"] if frozen is None else frozen).to(q.dtype)
-        points = self.inducing.to(q.dtype) * self._inverse_lengthscale(q)
-        return whitening @ squared_exponential(points, q), whitening @ squared_exponential(points, k)
+        return self.inducing * self._inverse_lengthscale(self.inducing)
 
     def _inverse_lengthscale(self, like: Tensor) -> Tensor:
         return (-self.log_lengthscale).exp()[:, None, None].to(like.dtype)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from .by_hand import HandAttention
+from .by_hand import SOFTMAX_ATTENTION, HandAttention
 from .heads import ConvertedHeads, HostAttention
 
 __all__ = ["attach"]
@@ -37,14 +37,7 @@ _OTHER_TOKENS = ("encoder_hidden_states", "key_value_states", "memory", "context
 def attach(module: nn.Module, heads: ConvertedHeads) -> None:
     """Let a host's attention module attend through heads, which become its child ``gp``; it is changed in place."""
     module.add_module("gp", heads)
-    own = vars(module).get("forward")  # accelerate puts one there
-    vars(module)["forward"] = functools.partial(_run, module, own)
-    if isinstance(module, nn.MultiheadAttention):
-        heads.register_forward_pre_hook(_leave_fused_path)
-
-
-def _leave_fused_path(module: nn.Module, args: Any) -> None:
-    """Does nothing: where a module has a hook, ``nn.TransformerEncoderLayer`` calls its parts."""
+    vars(module)["forward"] = functools.partial(_run, module, vars(module).get("forward"))  # accelerate puts one there
 
 
 def _run(module: Any, own: Callable[..., Any] | None, *args: Any, **options: Any) -> Any:
@@ -57,10 +50,8 @@ def _run(module: Any, own: Callable[..., Any] | None, *args: Any, **options: Any
     with mode:  # "as" would be lost on a compiler
         output = forward(*args, **options)
     if not mode.calls:
-        raise ValueError(
-            f"{module.gp.path}: expected softmax attention, a product of queries and keys, a softmax over the keys "
-            "and a product with values, got none: leave this layer out of layers="
-        )
+        what = f"expected softmax attention ({SOFTMAX_ATTENTION}), got none"
+        raise ValueError(f"{module.gp.path}: {what}: leave this layer out of layers=")
     return output
 
 
@@ -88,8 +79,25 @@ class _Intercept(TorchFunctionMode):
         return self._attend(HostAttention(call, given["query"], given["key"], *masks, given.get("scale")))
 
     def _attend(self, inputs: HostAttention) -> Tensor:
-        self.calls += 1
-        return _attend(self.heads, inputs._replace(is_self=self.is_self))
+        """One call of attention through heads, whatever shape the host gives its heads."""
+        self.calls, inputs = self.calls + 1, inputs._replace(is_self=self.is_self)
+        q, k, mask, h = inputs.q, inputs.k, inputs.mask, self.heads.num_heads
+        if h == 1 or (q.dim() > 3 and q.shape[-3] == h):
+            return self.heads.attend(inputs)
+        if q.dim() == 4 and q.shape[1] * q.shape[2] == h:  # one new token: its grouped heads side by side as queries
+            there, back = lambda x: x.reshape(len(x), h, 1, -1), lambda x: x.reshape(*q.shape[:-1], -1)
+            moved, has_heads = k, mask is not None and mask.dim() == 4 and mask.shape[1] > 1
+        elif q.dim() == 3 and len(q) % h == 0:  # heads folded into the batch
+            there, back = lambda x: x.unflatten(0, (-1, h)), lambda x: x.flatten(0, 1)
+            moved, has_heads = there(k), mask is not None and mask.dim() == 3 and len(mask) > 1
+        elif q.dim() == 5 and q.shape[1] == h:  # heads before windows
+            there, back = lambda x: x.movedim(1, -3), lambda x: x.movedim(-3, 1)
+            moved, has_heads = there(k), mask is not None and mask.dim() == 5
+        else:
+            raise ValueError(f"{self.heads.path}: expected queries of {h} heads, got shape {tuple(q.shape)}")
+        mask = there(mask) if mask is not None and has_heads else mask
+        inputs_by_head = inputs._replace(call=lambda: there(inputs.call()), q=there(q), k=moved, mask=mask)
+        return back(self.heads.attend(inputs_by_head))
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -97,26 +105,3 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if x.dim() == 3 and len(weight) == 3 * x.shape[-1] and x.stride(0) < x.stride(1):  # the batch comes second
         return F.linear(x.transpose(0, 1), weight, bias).transpose(0, 1)
     return F.linear(x, weight, bias)
-
-
-def _attend(heads: ConvertedHeads, inputs: HostAttention) -> Tensor:
-    """One call of attention through heads, whatever shape the host gives its heads."""
-    q, k, mask, h = inputs.q, inputs.k, inputs.mask, heads.num_heads
-    if h == 1 or (q.dim() > 3 and q.shape[-3] == h):
-        return heads.attend(inputs)
-    there: Callable[[Tensor], Tensor]
-    back: Callable[[Tensor], Tensor]
-    if q.dim() == 4 and q.shape[1] * q.shape[2] == h:  # one new token: its grouped heads side by side as queries
-        there, back = lambda x: x.reshape(len(x), h, 1, -1), lambda x: x.reshape(*q.shape[:-1], -1)
-        moved, has_heads = k, mask is not None and mask.dim() == 4 and mask.shape[1] > 1
-    elif q.dim() == 3 and len(q) % h == 0:  # heads folded into the batch
-        there, back = lambda x: x.unflatten(0, (-1, h)), lambda x: x.flatten(0, 1)
-        moved, has_heads = there(k), mask is not None and mask.dim() == 3 and len(mask) > 1
-    elif q.dim() == 5 and q.shape[1] == h:  # heads before windows
-        there, back = lambda x: x.movedim(1, -3), lambda x: x.movedim(-3, 1)
-        moved, has_heads = there(k), mask is not None and mask.dim() == 5
-    else:
-        raise ValueError(f"{heads.path}: expected queries of {h} heads, got shape {tuple(q.shape)}")
-    mask = there(mask) if mask is not None and has_heads else mask
-    inputs_by_head = inputs._replace(call=lambda: there(inputs.call()), q=there(q), k=moved, mask=mask)
-    return back(heads.attend(inputs_by_head))

@@ -15,7 +15,7 @@ from torch import nn
 
 from cgp.attention import Attention
 
-from .by_hand import PRODUCTS
+from .by_hand import PRODUCTS, SOFTMAX_ATTENTION
 from .heads import ConvertedHeads
 
 __all__ = ["Site", "attention_sites", "describe"]
@@ -43,12 +43,6 @@ class Site(NamedTuple):
     state: str
     reason: str = ""
     number: int = 0
-
-    @property
-    def gp(self) -> ConvertedHeads | None:
-        """The posterior put around it."""
-        heads = self.module._modules.get("gp")
-        return heads if isinstance(heads, ConvertedHeads) else None
 
     @property
     def num_heads(self) -> int:
@@ -79,9 +73,8 @@ def attention_sites(model: nn.Module) -> list[Site]:
     """
     found: list[Site] = []
     for path, module in model.named_modules():
-        state, reason = _state(module)
-        site = Site(path, module, state, reason)
-        if state and not any(site.is_inside(outer) for outer in found if outer.state == "native"):
+        site = Site(path, module, *_state(module))
+        if site.state and not any(site.is_inside(outer) for outer in found if outer.state == "native"):
             found.append(site)
     reached = [site for site in found if site.state != "unreachable"]
     found = [s for s in found if s.state != "by hand" or not any(other.is_inside(s) for other in reached)]
@@ -113,24 +106,24 @@ def describe(model: nn.Module) -> str:
     sites = attention_sites(model)
     if not sites:
         raise ValueError(f"model: expected attention layers, got none in {type(model).__name__}")
-    added = [0 if site.gp is None else sum(p.numel() for p in site.gp.parameters()) for site in sites]
+    found = [_what(site) for site in sites]
     rows = [("layer", "module", "attention", "heads", "parameters added")]
-    for site, count in zip(sites, added, strict=True):
-        rows.append((str(site.number), site.path, _what(site), str(site.num_heads), f"{count:,}"))
-    rows.append(("total", "", "", "", f"{sum(added):,}"))
+    rows += [(str(s.number), s.path, w, str(s.num_heads), f"{n:,}") for s, (w, n) in zip(sites, found, strict=True)]
+    rows += [("total", "", "", "", f"{sum(added for _, added in found):,}")]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     cells = [[f"{cell:{side}{w}}" for cell, side, w in zip(row, "><<>>", widths, strict=True)] for row in rows]
     return "\n".join("  ".join(row) for row in cells)
 
 
-def _what(site: Site) -> str:
-    name = type(site.module).__name__
-    if site.gp is not None:
-        count = site.gp.num_inducing
-        return f"{name}, sparse_cgp, {count} inducing inputs" if count else f"{name}, cgp"
+def _what(site: Site) -> tuple[str, int]:
+    """What stands at a site, and how many parameters conversion has added to it."""
+    name, heads = type(site.module).__name__, site.module._modules.get("gp")
+    if isinstance(heads, ConvertedHeads):
+        how = f"sparse_cgp, {heads.num_inducing} inducing inputs" if heads.num_inducing else "cgp"
+        return f"{name}, {how}", sum(parameter.numel() for parameter in heads.parameters())
     if site.state == "unreachable":
-        return f"{name}, cannot be converted: {site.reason}"
-    return name if site.state == "native" else f"{name}, as it was"
+        return f"{name}, cannot be converted: {site.reason}", 0
+    return name if site.state == "native" else f"{name}, as it was", 0
 
 
 def _state(module: Any) -> tuple[str, str]:
@@ -143,9 +136,9 @@ def _state(module: Any) -> tuple[str, str]:
     called = _called(kind, frozenset(n for n, child in module._modules.items() if isinstance(child, nn.Softmax)))
     if "ALL_ATTENTION_FUNCTIONS" in called:
         chosen = getattr(getattr(module, "config", None), "_attn_implementation", None)
-        if chosen not in ("sdpa", "eager", None):
-            return "unreachable", f"computes attention by {chosen!r}: load the model with attn_implementation='sdpa'"
-        return "softmax", ""
+        if chosen in ("sdpa", "eager", None):
+            return "softmax", ""
+        return "unreachable", f"computes attention by {chosen!r}: load the model with attn_implementation='sdpa'"
     if isinstance(module, nn.MultiheadAttention) or not _CALLS.isdisjoint(called):
         return "softmax", ""
     order = "".join("p" if name.startswith(PRODUCTS) else "s" if name == "softmax" else "" for name in called)
@@ -153,11 +146,10 @@ def _state(module: Any) -> tuple[str, str]:
         return "by hand", ""
     name = type(module).__name__.lower()
     named = "attention" in name or "attn" in name or isinstance(module, Attention)
-    if not named or kind.forward is nn.Module.forward:
-        return "", ""
     projects = any(not isinstance(child, nn.Embedding) for child in module.children())  # a bias is no attention
-    reason = "not softmax attention (a product of queries and keys, a softmax over the keys, a product with values)"
-    return ("unreachable", reason) if projects else ("", "")
+    if not named or not projects or kind.forward is nn.Module.forward:
+        return "", ""
+    return "unreachable", f"not softmax attention ({SOFTMAX_ATTENTION})"
 
 
 @functools.cache

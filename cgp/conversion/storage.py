@@ -53,7 +53,9 @@ def save_pretrained(model: nn.Module, folder: str | os.PathLike[str]) -> None:
         aside.replace(path / _WEIGHTS)
     finally:
         aside.unlink(missing_ok=True)
-    config = {"format_version": _VERSION, "host": type(model).__qualname__, "timm": _timm_arguments(model)}
+    name = (getattr(model, "pretrained_cfg", None) or {}).get("architecture")
+    timm = name and {"model_name": name, "num_classes": model.num_classes}
+    config = {"format_version": _VERSION, "host": type(model).__qualname__, "timm": timm}
     (path / _CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
@@ -100,12 +102,11 @@ def _saved_heads(path: Path) -> list[dict[str, Tensor]]:
 
 def _put_saved(model: nn.Module, saved: list[dict[str, Tensor]]) -> None:
     able = {site.number: site for site in attention_sites(model) if site.state == "softmax"}
-    for number in (int(tensors["layer"]) for tensors in saved):
+    for tensors in saved:
+        number, own = int(tensors["layer"]), ConvertedHeads(len(tensors["raw_noise"]), inducing=tensors.get("inducing"))
         if number not in able:
             raise ValueError(f"model: expected the host that was converted, whose attention layer {number} can be")
-    heads = [ConvertedHeads(len(tensors["log_amplitude"]), inducing=tensors.get("inducing")) for tensors in saved]
-    put_heads(model, [able[int(tensors["layer"])] for tensors in saved], heads)
-    for own, tensors in zip(heads, saved, strict=True):
+        put_heads(model, [able[number]], [own])
         own.load_state_dict(tensors)
 
 
@@ -133,8 +134,3 @@ def _host(path: Path, model: nn.Module | None) -> nn.Module:
         raise ValueError(f"model: expected the host ({config['host']}), which the folder does not hold, got None")
     created: nn.Module = importlib.import_module("timm").create_model(**config["timm"]) if model is None else model
     return copy.deepcopy(created)
-
-
-def _timm_arguments(model: Any) -> dict[str, Any] | None:
-    architecture = (getattr(model, "pretrained_cfg", None) or {}).get("architecture")
-    return None if architecture is None else {"model_name": architecture, "num_classes": model.num_classes}

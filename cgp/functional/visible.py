@@ -21,9 +21,10 @@ from torch import Tensor
 
 from .causal import explained_by_prefixes, up_to
 from .correlated import ExactPosterior
+from .gaussians import Gaussian, MarginalGaussian
 from .kernels import squared_exponential
 from .linalg import cholesky, solve_lower
-from .padding import add_noise, mask_gram
+from .padding import add_noise, mask_gram, mask_variances
 from .sparse_correlated import InducingPosterior, SparsePosterior
 
 __all__ = [
@@ -90,9 +91,22 @@ def read_visibility(mask: Tensor | None, num_queries: int, num_keys: int, *, is_
 
 
 def exact_posterior(
-    q: Tensor, k: Tensor, noise: Tensor | float, hidden: Tensor | None = None, padding: Tensor | None = None
-) -> ExactPosterior:
-    """Zero-mean posterior of queries ``(*batch, Nq, s)`` that see the same keys; noise a number or ``(h,)``."""
+    q: Tensor, k: Tensor, noise: Tensor | float, visible: Visibility, padding: Tensor | None = None
+) -> Gaussian:
+    """Zero-mean posterior of queries ``(*batch, Nq, s)``; marginal unless they see the same keys.
+
+    Args:
+        q: ``(*batch, Nq, s)``.
+        k: ``(*batch, Nk, s)``.
+        noise: variance of the keys, a number or ``(h,)``.
+        visible: the keys that each query sees.
+        padding: queries that are padding, ``(*batch, Nq)``, or None.
+
+    Returns:
+        The posterior.
+    """
+    if not visible.is_common:
+        return _marginal(exact_variance(q, k, noise, visible), padding)
     return ExactPosterior(
         squared_exponential(q, k),
         squared_exponential(k),
@@ -100,29 +114,29 @@ def exact_posterior(
         noise=_spread(noise, 1),
         K_q=partial(squared_exponential, q),
         query_padding=padding,
-        key_padding=hidden,
+        key_padding=visible.hidden,
     )
 
 
 def sparse_posterior(
-    A_q: Tensor, A_k: Tensor, noise: Tensor | float, hidden: Tensor | None = None, padding: Tensor | None = None
-) -> SparsePosterior:
+    A_q: Tensor, A_k: Tensor, noise: Tensor | float, visible: Visibility, padding: Tensor | None = None
+) -> Gaussian:
     """The same through inducing inputs, of whitened features ``(*batch, m, N)``."""
-    inducing = InducingPosterior.of_values(mask_gram(A_k, None, hidden), None, _spread(noise, 1))
+    if not visible.is_common:
+        return _marginal(sparse_variance(A_q, A_k, noise, visible), padding)
+    inducing = InducingPosterior.of_values(mask_gram(A_k, None, visible.hidden), None, _spread(noise, 1))
     return SparsePosterior(A_q, inducing, A_q.new_ones(()).expand_as(A_q[..., 0, :]), padding=padding)
 
 
-def exact_variance(q: Tensor, k: Tensor, noise: Tensor | float, visible: Visibility) -> Tensor:
-    """Variance of each query given the keys it sees.
+def _marginal(variance: Tensor, padding: Tensor | None) -> MarginalGaussian:
+    return MarginalGaussian(torch.zeros_like(variance)[..., None], mask_variances(variance, padding))
 
-    Args:
-        q: ``(*batch, Nq, s)``.
-        k: ``(*batch, Nk, s)``.
-        noise: variance of the keys, a number or ``(h,)``.
-        visible: the keys that each query sees.
+
+def exact_variance(q: Tensor, k: Tensor, noise: Tensor | float, visible: Visibility) -> Tensor:
+    """Variance of each query given the keys it sees, in [0, 1]; arguments as :func:`exact_posterior`'s.
 
     Returns:
-        ``(*batch, Nq)``, in [0, 1].
+        ``(*batch, Nq)``.
 
     Example:
         >>> exact_variance(torch.zeros(1, 2), torch.zeros(1, 2), 1.0, Visibility())
@@ -130,9 +144,10 @@ def exact_variance(q: Tensor, k: Tensor, noise: Tensor | float, visible: Visibil
     """
     if visible.pairs is not None:
         return _one_by_one(q, k, noise, visible.pairs)
-    posterior = exact_posterior(q, k, noise, visible.hidden)
+    posterior = exact_posterior(q, k, noise, Visibility(visible.hidden))
     if visible.offset is None:
         return posterior.variance
+    assert isinstance(posterior, ExactPosterior)
     explained = explained_by_prefixes(posterior.C, posterior.factor, visible.offset)
     return (posterior.prior_variance - explained).clamp(min=0.0)
 
@@ -146,7 +161,7 @@ def sparse_variance(A_q: Tensor, A_k: Tensor, noise: Tensor | float, visible: Vi
         ``(*batch, Nq)``, in [0, 1]; of whitened features a ``(*batch, m, N)``.
     """
     if visible.is_common:
-        return sparse_posterior(A_q, A_k, noise, visible.hidden).variance
+        return sparse_posterior(A_q, A_k, noise, visible).variance
     b = A_k.mT / _spread(noise, 2) ** 0.5  # (*batch, Nk, m)
     if visible.offset is not None:
         outer = mask_gram(b, visible.hidden)[..., :, None] * b[..., None, :]

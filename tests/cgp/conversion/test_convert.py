@@ -11,7 +11,7 @@ from torch import nn
 
 from cgp import CGPAttention, KernelAttention, SGPAttention, SoftmaxAttention
 from cgp.conversion import ConvertedHeads, HostAttention, attention_sites, convert
-from cgp.conversion.hooks import _attend
+from cgp.conversion.hooks import _Intercept
 from cgp.model.inputs import call_model
 from tests.cgp.conversion import hosts
 from tests.cgp.conversion.hosts import DECODERS, HOSTS, Host
@@ -524,7 +524,9 @@ def test_heads_are_found_where_a_host_has_them(shape):
 
     def attend(q, k, v):
         torch.manual_seed(0)
-        return _attend(heads, HostAttention(lambda: nn.functional.scaled_dot_product_attention(q, k, v), q, k))
+        return _Intercept(heads, True)._attend(
+            HostAttention(lambda: nn.functional.scaled_dot_product_attention(q, k, v), q, k)
+        )
 
     if shape == "windows":
         moved = attend(*(x[:, :, None].expand(2, 4, 1, 5, 8) for x in (q, k, v)))[:, :, 0]
@@ -555,7 +557,7 @@ def test_wrong_numbers_of_heads_are_named():
         ({"amplitude": 0.0}, "amplitude: expected a number above"),
         ({"num_inducing": 3}, "num_inducing: expected None for 'cgp'"),
         ({"method": "sparse_cgp"}, "inputs: expected a batch"),
-        ({"method": "sparse_cgp", "num_inducing": 0}, "num_inducing: expected at least 1"),
+        ({"method": "sparse_cgp", "num_inducing": 0}, "num_inducing: expected None for 'cgp', at least 1"),
     ],
 )
 def test_bad_arguments_are_refused(options, message):

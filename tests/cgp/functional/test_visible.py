@@ -108,11 +108,11 @@ def test_a_query_without_keys_has_the_prior_variance():
 def test_joint_covariances_have_the_marginals_on_their_diagonal():
     q, k = points(5, 7)
     hidden = ~padding(7)[:, :, 0]
-    covariance = exact_posterior(q, k, NOISE, hidden).covariance
+    covariance = exact_posterior(q, k, NOISE, Visibility(hidden)).covariance
     variance = exact_variance(q, k, NOISE, Visibility(hidden=hidden))
     torch.testing.assert_close(covariance.diagonal(dim1=-2, dim2=-1), variance)
     assert torch.linalg.eigvalsh(covariance).min() > -1e-12
     A_q, A_k = 0.3 * torch.randn(3, 2, 4, 5).double(), 0.3 * torch.randn(3, 2, 4, 7).double()
-    posterior = sparse_posterior(A_q, A_k, NOISE, hidden)
+    posterior = sparse_posterior(A_q, A_k, NOISE, Visibility(hidden))
     expected = sparse_variance(A_q, A_k, NOISE, Visibility(hidden=hidden))
     torch.testing.assert_close(posterior.root.square().sum(-1) + posterior.diagonal, expected)
