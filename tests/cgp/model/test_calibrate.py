@@ -8,6 +8,8 @@ import torch
 from torch import nn
 
 from cgp import CGPAttention, SparseCGPAttention, calibrate, convert, predict
+from cgp.model.amplitudes import AmplitudeSearch
+from cgp.model.inputs import Batch, logits_of
 from cgp.model.predict import logit_temperature, set_logit_temperature
 from cgp.model.twin import twin
 from tests.cgp.conversion import hosts
@@ -93,6 +95,18 @@ def test_the_figures_are_those_of_predictions():
     scores = predict(model, x, 100, seed=9, keep_variance=False).score(y)
     assert abs(report.nll - scores["nll"]) < 0.05
     assert abs(report.accuracy - scores["accuracy"]) < 0.05
+
+
+@torch.no_grad()
+def test_no_temperature_nearby_is_better():
+    model, x, y = overconfident()
+    parts = [(x[:24], y[:24]), (x[24:], y[24:])]
+    report = calibrate(model, parts, criterion="likelihood", num_samples=8, seed=0)
+    temperatures = [report.temperature * 2.0 ** (k / 64) for k in range(-8, 9)]
+    search = AmplitudeSearch(model, 8, "marginal", 0, logits_of, lambda count: None)
+    best = search.scores([Batch(*part) for part in parts], (1.0,), temperatures)[1.0].best(1.0)
+    assert best.nll == pytest.approx(report.nll, abs=1e-6)
+    assert best.temperature == pytest.approx(report.temperature)
 
 
 def test_the_widest_is_wider_than_the_likeliest_and_as_good_within_an_error(wide):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from cgp.model.inputs import call_model, logits_of, model_device, split_inputs, to_device
+from cgp.model.inputs import batches, call_model, logits_of, model_device, split_inputs, to_device
 
 
 class Pair(NamedTuple):
@@ -71,3 +71,14 @@ def test_devices():
     assert moved["x"][0].device.type == "meta"
     assert moved["x"][1] is None
     assert moved["y"] == 3
+
+
+def test_examples_of_several_lengths_are_padded():
+    examples = [
+        {"input_ids": [5, 6, 7], "attention_mask": [1, 1, 1], "labels": [1, 0, 1]},
+        {"input_ids": [8], "attention_mask": [1], "labels": [2]},
+    ]
+    (batch,) = batches(examples, 2)
+    assert batch.inputs["input_ids"].tolist() == [[5, 6, 7], [8, 0, 0]]
+    assert batch.inputs["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
+    assert batch.labels.tolist() == [[1, 0, 1], [2, -100, -100]]  # -100: what PyTorch's losses leave out

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import nn
 
 from cgp.model.layout import TokenLayout, token_layout
 from tests.cgp.conversion import hosts
@@ -21,6 +22,14 @@ from tests.cgp.conversion import hosts
 )
 def test_layouts(make, expected):
     assert token_layout(make().model) == expected
+
+
+def test_sizes_that_are_pairs():
+    model = nn.Module()
+    model.image_size, model.patch_size = (32, 24), [8, 4]
+    assert token_layout(model) == TokenLayout(0, (4, 6))
+    model.patch_size = (8, 4, 2)  # of a video
+    assert token_layout(model) == TokenLayout(0, None)
 
 
 def test_patches_lie_row_by_row():
