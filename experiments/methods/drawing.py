@@ -12,7 +12,7 @@ from cgp.model.blocks import draws
 from cgp.model.blocks import sampling as block_sampling
 from cgp.model.inputs import call_model, logits_of, model_device, to_device
 
-__all__ = ["called", "drawing", "eval_mode", "means", "seeded"]
+__all__ = ["called", "drawing", "eval_mode", "means"]
 
 
 @contextmanager
@@ -55,12 +55,3 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
         for module, mode in before.items():
             if module.training != mode:
                 module.training = mode
-
-
-@contextmanager
-def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """A seed of the CPU's and a device's global generators, for the time of a `with`."""
-    forked = "cuda" if device.type == "cpu" else device.type
-    with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=forked):
-        torch.manual_seed(seed)
-        yield

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from cgp.model.inputs import model_device
 from experiments.data import generator_for
-from experiments.methods.drawing import called, eval_mode, seeded
+from experiments.methods.drawing import called, eval_mode
 
 __all__ = ["active_dropout", "mc_dropout_logits"]
 
@@ -51,7 +50,7 @@ def mc_dropout_logits(
         Gal and Ghahramani (2016), Dropout as a Bayesian Approximation, equation (6).
     """
     parts = []
-    with eval_mode(model), active_dropout(model), seeded(0, model_device(model)):
+    with eval_mode(model), active_dropout(model), torch.random.fork_rng():
         for number, part in enumerate(batches):
             draws = []
             for draw in range(num_samples):

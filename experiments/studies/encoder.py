@@ -49,7 +49,7 @@ from experiments.evaluation import (
     uncertainty,
 )
 from experiments.methods import last_layer_laplace, mc_dropout_logits
-from experiments.methods.drawing import eval_mode, seeded
+from experiments.methods.drawing import eval_mode
 from experiments.reports.scores import Statistic
 from experiments.storage import read_json, write_atomically, write_json
 
@@ -314,7 +314,8 @@ def _shuffled(lengths: Tensor) -> Iterator[Tensor]:
 @torch.no_grad()
 def _logits(model: Upper, data: States) -> Tensor:  # shape: (S, N, C)
     """Logits of every marginal draw; of one where nothing draws."""
-    with eval_mode(model), sampling(model, "marginal"), draws(model, _DRAWS), seeded(0, torch.device("cpu")):
+    with eval_mode(model), sampling(model, "marginal"), draws(model, _DRAWS), torch.random.fork_rng():
+        torch.manual_seed(0)
         parts = [model(**batch) for batch in data.in_order()]
     return torch.cat([part if part.dim() == 3 else part[None] for part in parts], 1)
 
