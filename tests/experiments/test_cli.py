@@ -39,11 +39,6 @@ def test_help_is_quick(arguments):
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 2
 
 
-def test_values_go_over_the_rows_of_a_sweep():
-    _, found = parsed_of(["sweep", "cola", "--config", "reduced/cola", "--training.epochs=3", "--model.depth", "1"])
-    assert found == {"over": (["reduced/cola"], ["training.epochs=3", "model.depth=1"])}
-
-
 def test_a_file_of_ones_own_goes_over_a_row(tmp_path):
     (tmp_path / "mine.yaml").write_text("training: {epochs: 3}\nmethod: {learning_rate: 1e-3}\n")
     parsed, _ = parsed_of(["fit", "--config", "cola/sgpa", "--config", str(tmp_path / "mine.yaml"), "--seed", "2"])

@@ -5,7 +5,6 @@ import pickle
 
 import numpy as np
 import pytest
-import scipy.io
 import torch
 from PIL import Image
 from pytorch_ood.dataset import img
@@ -58,15 +57,6 @@ def test_cifar_by_torchvision_unless_there_are_arrays(tmp_path, monkeypatch):
     np.testing.assert_array_equal(stored(found), pixels(3))
     # as torchvision names them: arrays name no class
     assert " ".join(found.classes) == "airplane automobile bird cat deer dog frog horse ship truck"
-
-
-def test_svhn_by_torchvision(tmp_path, monkeypatch):
-    content = {"X": pixels(3).transpose(1, 2, 3, 0), "y": np.array([[10], [1], [9]], np.uint8)}
-    scipy.io.savemat(tmp_path / "test_32x32.mat", content)
-    monkeypatch.setattr(datasets.SVHN, "split_list", {"test": ["", "test_32x32.mat", md5(tmp_path / "test_32x32.mat")]})
-    found = read_set("svhn", "test", root=tmp_path)
-    np.testing.assert_array_equal(stored(found), pixels(3))
-    assert found.labels.tolist() == [0, 1, 9]
 
 
 def test_lsun_by_pytorch_ood(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from experiments.data.examples import DataDescription
-from experiments.data.images import fitted, image_files, pixel_statistics, read_classes
+from experiments.data.images import fitted, image_files, read_classes
 from experiments.data.ood import folder_inputs
 
 SHAPE = (3, 8, 8)
@@ -43,12 +43,6 @@ def test_any_image_fits(count, channels, sides, shape):
     assert fitted(result, shape) is result
 
 
-def test_the_longer_side_is_cropped_evenly():
-    images = torch.zeros(1, 1, 4, 8, dtype=torch.uint8)
-    images[..., 2:6] = 200
-    assert (fitted(images, (1, 4, 4)) == 200).all()
-
-
 def test_resizing_and_grey_equal_pillow():
     image = Image.fromarray(RANDOM)
     for changed, shape in (
@@ -57,15 +51,6 @@ def test_resizing_and_grey_equal_pillow():
     ):
         difference = fitted(as_tensor(image), shape).int() - as_tensor(changed).int()
         assert difference.abs().amax() <= 1
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-def test_statistics_equal_numpy(channels):
-    images = torch.randint(0, 256, (7, channels, 5, 6), dtype=torch.uint8)
-    mean, deviation = pixel_statistics(images)
-    values = images.numpy().astype(np.float64) / 255
-    np.testing.assert_allclose(mean, values.mean((0, 2, 3)), rtol=1e-12)
-    np.testing.assert_allclose(deviation, values.std((0, 2, 3)), rtol=1e-12)
 
 
 def test_a_folder_is_read_in_the_order_of_its_names(tmp_path):

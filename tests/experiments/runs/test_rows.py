@@ -102,10 +102,3 @@ def test_a_file_without_settings_is_named(tmp_path, content):
     path.write_bytes(content.encode("latin-1"))
     with pytest.raises(ValueError, match=rf"config: .*{path}"):
         composed([str(path)])
-
-
-def test_a_file_of_ones_own_is_no_row(tmp_path):
-    path = tmp_path / "config.yaml"
-    path.write_text("seed: 1\n")
-    assert not is_row(str(path))
-    assert composed(["cola/softmax", str(path)])["seed"] == 1
