@@ -1,6 +1,6 @@
 """Which run a configuration is: its resolved values but for those that are declared here not to count."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection
 from functools import cache
 from typing import Any
 
@@ -8,7 +8,7 @@ from experiments.configuration import RunConfig, flattened
 from experiments.runs.parsing import resolve
 from experiments.runs.rows import is_row
 
-__all__ = ["PLACES", "PREDICTED", "WORDS", "changes", "check_name", "differences", "identity"]
+__all__ = ["PLACES", "PREDICTED", "SPLIT", "WORDS", "changed", "changes", "check_name"]
 
 WORDS = ("method.label", "deviations", "reduced")
 """What a run is called, and what is said of it."""
@@ -31,24 +31,28 @@ _READ_OFF = (
 """What is said elsewhere of a run: how many examples, which sets and which corruptions its predictions show."""
 
 
-def identity(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what decides the weights of a run, by dotted names."""
-    return _without(plain, (*WORDS, *PLACES, *PREDICTED))
+SPLIT = (
+    *("data.name", "data.split", "data.split_seed", "data.validation", "data.unchecked", "data.limit_train"),
+    *("data.image_size", "data.encoder", "data.max_length", "data.vocabulary_size", "data.min_count"),
+)
+"""What decides which examples a run learns from, and in what form; which are predicted may differ."""
 
 
-def differences(there: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    """Name the values in which two runs differ."""
-    changed = [key for key in sorted({*there, *wanted}) if there.get(key) != wanted.get(key)]
-    return [f"{key}: {there.get(key)!r} there, {wanted.get(key)!r} asked for" for key in changed]
+def changed(
+    there: RunConfig, wanted: RunConfig, *, only: Collection[str] | None = None, but: Collection[str] = ()
+) -> dict[str, tuple[Any, Any]]:
+    """Return the values in which two configurations differ, by dotted names."""
+    one, other = (dict(flattened(config.plain())) for config in (there, wanted))
+    names = (key for key in {**one, **other} if key not in but and (only is None or key in only))
+    return {key: (one.get(key), other.get(key)) for key in names if one.get(key) != other.get(key)}
 
 
 def changes(config: RunConfig) -> list[str]:
     """Name the values that the command line or a configuration over the row changed, in one sentence or none."""
     if not is_row(config.name):
         return []
-    row, own = (_without(one.plain(), (*WORDS, *PLACES, *_READ_OFF)) for one in (_row(config.name), config))
-    changed = [key for key in {**row, **own} if row.get(key) != own.get(key)]
-    words = ", ".join(f"{key} {own.get(key)} ({row.get(key)})" for key in changed)
+    found = changed(_row(config.name), config, but=(*WORDS, *PLACES, *_READ_OFF))
+    words = ", ".join(f"{key} {own} ({row})" for key, (row, own) in found.items())
     return [f"not as in the row: {words}"] if words else []
 
 
@@ -68,8 +72,3 @@ def check_name(config: RunConfig) -> None:
 @cache
 def _row(name: str) -> RunConfig:
     return resolve([name])
-
-
-def _without(plain: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    skipped = set(names)
-    return {key: value for key, value in flattened(plain) if key not in skipped}

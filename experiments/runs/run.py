@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from experiments.configuration import RunConfig, flattened
-from experiments.runs.identity import PLACES, PREDICTED, changes, differences, identity
+from experiments.configuration import RunConfig
+from experiments.runs.identity import PLACES, PREDICTED, SPLIT, WORDS, changed, changes
 from experiments.runs.parsing import config_of
 from experiments.runs.prediction import Predictions, load_predictions
 from experiments.runs.rows import is_row
@@ -23,11 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["Run", "find_runs", "needed_runs"]
 
 _FIRST = ("test", "validation")
-_SPLIT = (
-    *("name", "split", "split_seed", "validation", "unchecked", "limit_train", "image_size"),
-    *("encoder", "max_length", "vocabulary_size", "min_count"),
-)
-"""What decides which examples a run learns from, and in what form; which are predicted may differ."""
 
 
 class Run:
@@ -164,11 +159,12 @@ class Run:
         """Check that the folder is free for a configuration, or holds a run of it; nothing is written."""
         if not self._is_begun:
             return
-        found = differences(identity(self.config.plain()), identity(config.plain()))
-        if found:
+        found = changed(self.config, config, but=(*WORDS, *PLACES, *PREDICTED))
+        words = "; ".join(f"{key}: {there!r} there, {wanted!r} asked for" for key, (there, wanted) in sorted(found.items()))
+        if words:
             raise ValueError(
-                f"out: {self.folder} holds a run of another configuration ({'; '.join(found)}). Choose another --out, "
-                "or remove that folder"
+                f"out: {self.folder} holds a run of another configuration ({words}). Choose another --out, or remove "
+                "that folder"
             )
 
     def claim(self, config: RunConfig) -> None:
@@ -197,19 +193,15 @@ class Run:
 
     def is_moved(self, config: RunConfig) -> bool:
         """Say whether a configuration has its data elsewhere than the run."""
-        return self._differs(config, PLACES)
+        return bool(changed(self.config, config, only=PLACES))
 
     def lacks(self, config: RunConfig) -> bool:
         """Say whether a configuration asks for other predictions than the run's."""
-        return self._is_begun and self._differs(config, PREDICTED)
+        return self._is_begun and bool(changed(self.config, config, only=PREDICTED))
 
     def complete(self, record: dict[str, Any]) -> None:
         """Mark the run as complete."""
         write_json(self.record_file, record)
-
-    def _differs(self, config: RunConfig, names: Iterable[str]) -> bool:
-        there, wanted = dict(flattened(self.config.plain())), dict(flattened(config.plain()))
-        return any(there.get(name) != wanted.get(name) for name in names)
 
     @property
     def _is_begun(self) -> bool:
@@ -261,15 +253,11 @@ def needed_runs(config: RunConfig, out: Path) -> list[Run]:
 
 def _check_data(config: RunConfig, run: Run) -> None:
     """Fail where a run saw other examples: its test examples may be among the training examples here."""
-    own, there = config.data, run.config.data
-    other = [
-        f"data.{name} {getattr(there, name)} there, {getattr(own, name)} here"
-        for name in _SPLIT
-        if getattr(there, name) != getattr(own, name)
-    ]
-    if other:
-        raise ValueError(f"{config.name}: expected the data of {run.folder}, got others ({'; '.join(other)})")
+    found = changed(run.config, config, only=SPLIT)
+    words = "; ".join(f"{key} {there} there, {here} here" for key, (there, here) in found.items())
+    if words:
+        raise ValueError(f"{config.name}: expected the data of {run.folder}, got others ({words})")
     if run.is_moved(config):
         from experiments.data import load
 
-        run.check_data(load(own, run.config.seed))
+        run.check_data(load(config.data, run.config.seed))
