@@ -62,16 +62,8 @@ class Projections(NamedTuple):
 
 
 def landmarks(tokens: Tensor, count: int, padding: Tensor | None = None) -> Tensor:
-    """Tokens at even distances along the real ones, the first and the last among them.
-
-    Args:
-        tokens: ``(*batch, n, d)``.
-        count: p, at least 1; where there are fewer tokens some are taken more than once.
-        padding: ``(*batch, n)`` or None.
-
-    Returns:
-        ``(*batch, p, d)``; zero where no token is real.
-    """
+    """Tokens at even distances along the real ones, the first and the last among them, ``(*batch, count, d)``."""
+    # Of fewer tokens some are taken more than once; where none is real, they are zero.
     steps, last = torch.arange(count, device=tokens.device), max(count - 1, 1)
     if padding is None:
         index = (2 * steps * (tokens.shape[-2] - 1) + last) // (2 * last)

@@ -35,10 +35,6 @@ def noise(seed: int, sign: float = 1.0) -> Iterator[None]:
     The same seed gives the same noise; with ``sign=-1.0``, its reflection. Torch's global generators are not touched.
     Compiled code ignores the source.
 
-    Args:
-        seed: of the generators.
-        sign: factor of the noise, 1 or -1.
-
     Example:
         >>> with noise(3):
         ...     draw = standard_normal(torch.zeros(4))

@@ -35,13 +35,8 @@ def mask_gram(gram: Tensor, rows: Tensor | None = None, columns: Tensor | None =
 def add_noise(covariance: Tensor, noise: Tensor | float, padding: Tensor | None = None) -> Tensor:
     r"""Covariance of noisy observations, :math:`K + \sigma^2 I`, with a unit diagonal at padded tokens.
 
-    Args:
-        covariance: ``(*batch, n, n)``; zero in the rows and columns of padded tokens, but for their diagonal.
-        noise: the variance :math:`\sigma^2`, a number or broadcastable to ``(*batch, n)``.
-        padding: ``(*batch, n)`` or None.
-
     Returns:
-        ``(*batch, n, n)``.
+        ``(*batch, n, n)``, of a masked covariance and a variance that is a number or broadcastable to ``(*batch, n)``.
 
     Example:
         >>> add_noise(torch.eye(2), 0.5, torch.tensor([False, True]))

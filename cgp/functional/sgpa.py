@@ -84,16 +84,9 @@ def decoupled_posterior(
 ) -> ColumnGaussian:
     r"""Posterior of the decoupled form, of variances :math:`k_{ii} - \|T_i\|^2 + \|R_c^\top T_i\|^2`.
 
-    Args:
-        mean: ``(*batch, Nq, s)``.
-        features: :math:`T_q`.
-        roots: :math:`R_c`, ``(*batch, s, m, m)`` or broadcastable.
-        prior_variance: the diagonal of :math:`K_{qq}`, ``(*batch, Nq)``.
-        residual_root: builds what joint draws need besides, see :func:`unexplained_root`.
-        padding: of the queries.
-
     Returns:
-        One covariance per column.
+        One covariance per column, of roots :math:`R_c` ``(*batch, s, m, m)`` or broadcastable; ``residual_root`` builds
+        what joint draws need besides, see :func:`unexplained_root`.
     """
     features = mask_gram(features, None, padding)
     unexplained = (prior_variance - features.square().sum(-2)).clamp(min=0.0)[..., None]

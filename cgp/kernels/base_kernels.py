@@ -25,21 +25,15 @@ _SPREADS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 
 
 def base_kernel_from(kernel: Kernel | str, input_dim: int) -> Kernel:
-    """A canonical covariance, checked.
+    """A canonical covariance by name, its lengthscale fixed at 1, or a kernel with whatever parameters it has.
 
-    A name gives a kernel whose lengthscale is fixed at 1: the input maps carry the lengthscales. A kernel is taken as
-    it is, with whatever parameters it has. Stationary or not, it must be positive semi-definite, which is all that the
-    correlated construction needs.
-
-    Args:
-        kernel: one of "rbf", "matern12", "matern32", "matern52", "rq", or any GPyTorch kernel.
-        input_dim: dimensions of the canonical space.
+    Stationary or not, it must be positive semi-definite in this dimension, all that the correlated construction needs.
 
     Returns:
         The kernel.
 
     Raises:
-        ValueError: if the name is unknown or the kernel is not positive semi-definite in this dimension.
+        ValueError: if the name is unknown or the kernel is not positive semi-definite.
 
     Example:
         >>> base_kernel_from("matern32", 2).lengthscale
