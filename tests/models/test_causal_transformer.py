@@ -18,7 +18,7 @@ def build(attention, vocabulary_size=9, **options) -> CausalTransformer:
 
 
 @pytest.mark.parametrize("name", ["softmax", "kernel", "exact", "sparse", "sparse softmax"])
-def test_each_row_sees_its_prefix_alone(name):
+def test_each_row_sees_only_its_prefix(name):
     model, tokens = build(BLOCKS[name]).double().eval(), torch.randint(0, 9, (2, 10))
     whole = model(tokens)
     assert whole.shape == (2, 10, 9)

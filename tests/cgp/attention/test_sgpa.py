@@ -114,7 +114,7 @@ def test_the_global_divergence_is_summed_over_heads_and_columns():
     torch.testing.assert_close(global_kl(block), torch.tensor(0.5 * 8 * 4), atol=1e-5, rtol=0)
 
 
-def test_points_travel_by_the_mean_and_depend_on_weights_alone():
+def test_points_travel_by_the_mean_and_depend_only_on_weights():
     """Each layer's keys are the points after the layers below, computed here by hand."""
     model = travelling_stack().train()
     first, second = model.model

@@ -93,7 +93,7 @@ def test_projections_are_their_formula_and_batch_equals_loop():
         torch.testing.assert_close(together.trace[b, h], torch.trace(primal[0].mT @ primal[1]))
 
 
-def test_branches_alone_and_together():
+def test_branches_apart_and_together():
     e, r, merge_map = torch.randn(2, 3, 4), torch.randn(2, 3, 4), torch.randn(3, 6)
     assert kep_svgp.merge_branches(e, r, "e") is e
     assert kep_svgp.merge_branches(e, r, "r") is r
