@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from cgp.conversion import ConvertedHeads
+
 BATCH = 3
 
 
@@ -49,10 +51,8 @@ def padding(length: int, *real: int) -> Tensor:
     return torch.arange(length) < torch.tensor(real)[:, None]
 
 
-def torchvision_vit() -> Host:
-    from torchvision.models import VisionTransformer
-
-    return Host(spread(VisionTransformer(16, 4, 3, 2, 16, 32, num_classes=5)), images(), tensor)
+def library(name: str) -> Any:
+    return pytest.importorskip(name, reason=f"{name} is not installed")
 
 
 def offers(kind: Callable[..., nn.Module], option: str) -> bool:
@@ -60,69 +60,54 @@ def offers(kind: Callable[..., nn.Module], option: str) -> bool:
     return option in inspect.signature(kind).parameters
 
 
-def timm_vit(**options: Any) -> Host:
-    timm = pytest.importorskip("timm", reason="timm is not installed")
+def torchvision_vit() -> Host:
+    from torchvision.models import VisionTransformer
+
+    return Host(spread(VisionTransformer(16, 4, 3, 2, 16, 32, num_classes=5)), images(), tensor)
+
+
+def timm_vit(name: str = "VisionTransformer", **options: Any) -> Host:
+    kind = getattr(library("timm.models"), name)
     sizes = {"img_size": 16, "patch_size": 4, "embed_dim": 16, "depth": 3, "num_heads": 2, "num_classes": 5}
-    return Host(spread(timm.models.VisionTransformer(**sizes, **options)), images(), tensor)
+    return Host(spread(kind(**sizes, **options)), images(), tensor)
 
 
 def timm_qk_norm() -> Host:
-    timm = pytest.importorskip("timm", reason="timm is not installed")
+    timm = library("timm")
     newer = {"scale_attn_norm": True} if offers(timm.models.VisionTransformer, "scale_attn_norm") else {}
     return timm_vit(qk_norm=True, norm_layer=timm.layers.RmsNorm, reg_tokens=2, init_values=0.5, **newer)
 
 
 def timm_deit() -> Host:
-    timm = pytest.importorskip("timm", reason="timm is not installed")
-    sizes = {"img_size": 16, "patch_size": 4, "embed_dim": 16, "depth": 3, "num_heads": 2, "num_classes": 5}
-    return Host(spread(timm.models.deit.VisionTransformerDistilled(**sizes)), images(), tensor)
+    return timm_vit("VisionTransformerDistilled")
 
 
 def timm_eva(**options: Any) -> Host:
-    timm = pytest.importorskip("timm", reason="timm is not installed")
-    sizes = {"img_size": 16, "patch_size": 4, "embed_dim": 16, "depth": 3, "num_heads": 2, "num_classes": 5}
-    options = {"use_rot_pos_emb": True, "qkv_fused": True, **options}
-    return Host(spread(timm.models.eva.Eva(**sizes, **options)), images(), tensor)
+    return timm_vit("Eva", **{"use_rot_pos_emb": True, "qkv_fused": True, **options})
 
 
 def timm_eva_separate() -> Host:
-    timm = pytest.importorskip("timm", reason="timm is not installed")
     # without qk_norm, registers and positions of timm 1.0.15 do not fit
-    newer = {"qk_norm": True, "num_reg_tokens": 2} if offers(timm.models.eva.Eva, "qk_norm") else {}
+    newer = {"qk_norm": True, "num_reg_tokens": 2} if offers(library("timm.models").Eva, "qk_norm") else {}
     return timm_eva(qkv_fused=False, scale_attn_inner=True, **newer)
 
 
 def timm_rope() -> Host:
-    timm = pytest.importorskip("timm", reason="timm is not installed")
-    if not offers(timm.models.eva.Eva, "rope_rotate_half"):
-        pytest.skip(f"timm {timm.__version__} has no attention with rotary positions by halves")
+    if not offers(library("timm.models").Eva, "rope_rotate_half"):
+        pytest.skip("this timm has no attention with rotary positions by halves")
     return timm_eva(attn_type="rope", rope_rotate_half=True, use_abs_pos_emb=False)
 
 
-def _vision_sizes() -> dict[str, Any]:
-    return {
-        "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "image_size": 16, "patch_size": 4,
-        "num_labels": 5,
-    }  # fmt: skip
-
-
-def transformers_vit() -> Host:
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    config = transformers.ViTConfig(**_vision_sizes(), intermediate_size=32)
-    return Host(spread(transformers.ViTForImageClassification(config)), {"pixel_values": images()}, logits)
+def transformers_vit(name: str = "ViT", **options: Any) -> Host:
+    sizes = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "image_size": 16, "patch_size": 4}
+    options = options or {"intermediate_size": 32}
+    config = getattr(library("transformers"), f"{name}Config")(**sizes, **options, num_labels=5)
+    model = getattr(library("transformers"), f"{name}ForImageClassification")(config)
+    return Host(spread(model), {"pixel_values": images()}, logits)
 
 
 def transformers_dinov2() -> Host:
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    config = transformers.Dinov2Config(**_vision_sizes(), mlp_ratio=2)
-    return Host(spread(transformers.Dinov2ForImageClassification(config)), {"pixel_values": images()}, logits)
-
-
-def transformers_dinov2_with_registers() -> Host:
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    config = transformers.Dinov2WithRegistersConfig(**_vision_sizes(), mlp_ratio=2, num_register_tokens=2)
-    model = transformers.Dinov2WithRegistersForImageClassification(config)
-    return Host(spread(model), {"pixel_values": images()}, logits)
+    return transformers_vit("Dinov2WithRegisters", mlp_ratio=2, num_register_tokens=2)
 
 
 def _text_inputs(length: int = 7) -> dict[str, Tensor]:
@@ -130,26 +115,13 @@ def _text_inputs(length: int = 7) -> dict[str, Tensor]:
     return {"input_ids": ids, "attention_mask": padding(length, length, 4, 2).long()}
 
 
-def _text(name: str, implementation: str) -> Host:
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    config = getattr(transformers, f"{name}Config")(
+def transformers_bert(implementation: str = "sdpa") -> Host:
+    transformers = library("transformers")
+    config = transformers.BertConfig(
         vocab_size=40, hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=32,
         max_position_embeddings=32, num_labels=5, attn_implementation=implementation,
     )  # fmt: skip
-    model = getattr(transformers, f"{name}ForSequenceClassification")(config)
-    return Host(spread(model), _text_inputs(), logits)
-
-
-def transformers_bert() -> Host:
-    return _text("Bert", "sdpa")
-
-
-def transformers_bert_eager() -> Host:
-    return _text("Bert", "eager")
-
-
-def transformers_roberta() -> Host:
-    return _text("Roberta", "sdpa")
+    return Host(spread(transformers.BertForSequenceClassification(config)), _text_inputs(), logits)
 
 
 def torch_encoder(*, batch_first: bool = True, norm_first: bool = False, bias: bool = True) -> Host:
@@ -164,11 +136,7 @@ def torch_encoder(*, batch_first: bool = True, norm_first: bool = False, bias: b
 
 
 def torch_encoder_sequence_first() -> Host:
-    return torch_encoder(batch_first=False)
-
-
-def torch_encoder_norm_first() -> Host:
-    return torch_encoder(norm_first=True, bias=False)
+    return torch_encoder(batch_first=False, norm_first=True, bias=False)
 
 
 def torch_attention() -> Host:
@@ -179,7 +147,7 @@ def torch_attention() -> Host:
 
 
 def decoder(name: str, **options: Any) -> Host:
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    transformers = library("transformers")
     sizes = {
         "vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32,
         "max_position_embeddings": 64, "bos_token_id": 1, "eos_token_id": None, "pad_token_id": 0,
@@ -213,7 +181,7 @@ def gpt2() -> Host:
 
 
 def encoder_decoder(name: str, **options: Any) -> Host:
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    transformers = library("transformers")
     config = getattr(transformers, f"{name}Config")(vocab_size=40, d_model=16, decoder_start_token_id=0, **options)
     model = getattr(transformers, f"{name}ForConditionalGeneration")(config)  # sdpa; older T5 has eager attention only
     inputs = {**_text_inputs(), "decoder_input_ids": torch.randint(3, 40, (BATCH, 5))}
@@ -233,7 +201,7 @@ def t5() -> Host:
 
 def timm_swin() -> Host:
     """Windows with a bias by relative position."""
-    timm = pytest.importorskip("timm", reason="timm is not installed")
+    timm = library("timm")
     sizes = {"img_size": 16, "patch_size": 2, "embed_dim": 8, "depths": (1, 2), "num_heads": (2, 4), "window_size": 4}
     model = timm.models.SwinTransformer(**sizes, num_classes=5)
     for module in model.modules():
@@ -280,8 +248,20 @@ def wide_attention() -> Host:
 
 ENCODERS = (
     torchvision_vit, timm_vit, timm_qk_norm, timm_deit, timm_eva, timm_eva_separate, timm_rope, transformers_vit,
-    transformers_dinov2, transformers_dinov2_with_registers, transformers_bert, transformers_roberta, torch_encoder,
-    torch_encoder_sequence_first, torch_encoder_norm_first, torch_attention, timm_swin, own, wide_attention,
+    transformers_dinov2, transformers_bert, torch_encoder, torch_encoder_sequence_first, torch_attention, timm_swin,
+    own, wide_attention,
 )  # fmt: skip
 DECODERS = (llama, mistral, gemma, gpt2)
 HOSTS = (*ENCODERS, *DECODERS, bart, t5, torch_transformer)
+
+
+def heads_of(model: nn.Module) -> list[ConvertedHeads]:
+    return [module for module in model.modules() if isinstance(module, ConvertedHeads)]
+
+
+def watched(model: nn.Module, mode: str = "marginal") -> list[Any]:
+    """Let the first converted layer draw; the posteriors that it will be asked for."""
+    heads, seen = heads_of(model)[0], []
+    heads.sampling, gaussian = mode, heads.gaussian
+    vars(heads)["gaussian"] = lambda inputs: seen.append(gaussian(inputs)) or seen[-1]
+    return seen

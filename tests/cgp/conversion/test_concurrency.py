@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from cgp import calibrate, convert, describe, predict
+from cgp.model.inputs import call_model
 from tests.cgp.conversion import hosts
 
 THREADS, CALLS = 8, 50
@@ -15,6 +16,7 @@ THREADS, CALLS = 8, 50
 
 @pytest.mark.parametrize(("make", "calls"), [(hosts.timm_vit, CALLS), (hosts.transformers_vit, 12)])
 def test_concurrent_predictions_equal_sequential_ones_to_the_bit(make, calls):
+    """The model is called meanwhile, too, and is as it was."""
     host = make()
     model = convert(host.model, layers=[0, 2], amplitude=0.5)
     batches = [hosts.images()[:2] for _ in range(calls)]
@@ -23,37 +25,20 @@ def test_concurrent_predictions_equal_sequential_ones_to_the_bit(make, calls):
     def run(call: int):
         return predict(model, batches[call], 4, seed=call, keep_draws=True)
 
-    with torch.no_grad():
-        before = host.output(model(**host.inputs) if isinstance(host.inputs, dict) else model(host.inputs))
-    expected = [run(call) for call in range(calls)]
+    def plain(model: torch.nn.Module) -> torch.Tensor:
+        with torch.no_grad():
+            return host.output(call_model(model, host.inputs))
+
+    before, expected = plain(model), [run(call) for call in range(calls)]
     with ThreadPoolExecutor(THREADS) as pool:
-        found = list(pool.map(run, range(calls)))
-    for one, other in zip(found, expected, strict=True):
+        found = [pool.submit(run, call) for call in range(calls)]
+        assert all(torch.equal(out, before) for out in pool.map(plain, [model] * calls))
+    for one, other in zip((future.result() for future in found), expected, strict=True):
         assert torch.equal(one.draws, other.draws)
         for name, variance in one.token_variance.items():
             assert torch.equal(variance, other.token_variance[name])
-    with torch.no_grad():
-        after = host.output(model(**host.inputs) if isinstance(host.inputs, dict) else model(host.inputs))
-        plain = host.output(host.model(**host.inputs) if isinstance(host.inputs, dict) else host.model(host.inputs))
-    assert torch.equal(after, before)
-    torch.testing.assert_close(after, plain, atol=1e-5, rtol=0)
-
-
-def test_a_model_may_predict_while_another_thread_calls_it():
-    host = hosts.timm_vit()
-    model = convert(host.model, layers="all", amplitude=0.5)
-    with torch.no_grad():
-        expected = model(host.inputs)
-
-    def plain(call: int) -> bool:
-        with torch.no_grad():
-            return torch.equal(model(host.inputs), expected)
-
-    with ThreadPoolExecutor(THREADS) as pool:
-        drawn = [pool.submit(predict, model, host.inputs, 4, seed=call) for call in range(CALLS)]
-        assert all(pool.map(plain, range(CALLS)))
-        first = predict(model, host.inputs, 4, seed=0).probabilities
-        assert torch.equal(drawn[0].result().probabilities, first)
+    assert torch.equal(plain(model), before)
+    torch.testing.assert_close(before, plain(host.model), atol=1e-5, rtol=0)
 
 
 def test_nothing_but_scales_is_changed_by_what_reads_a_model():

@@ -16,7 +16,7 @@ from tests.cgp.conversion import hosts
         (hosts.timm_qk_norm, TokenLayout(3, (4, 4))),
         (hosts.timm_deit, TokenLayout(2, (4, 4))),
         (hosts.transformers_vit, TokenLayout(1, (4, 4))),
-        (hosts.transformers_dinov2_with_registers, TokenLayout(3, (4, 4))),
+        (hosts.transformers_dinov2, TokenLayout(3, (4, 4))),
         (hosts.torch_encoder, TokenLayout(0, None)),
     ],
 )
