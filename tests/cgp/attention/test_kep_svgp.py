@@ -139,21 +139,16 @@ def test_ksvd_loss_is_registered_in_training_and_with_a_weight(make):
 
 @pytest.mark.parametrize("make", [KEPSVGPAttention, PrimalAttention])
 def test_ksvd_loss_can_leave_the_attention_matrix_alone(make):
-    gradients = {}
+    found, padding = [], torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
     for reaches in ("tokens", "projections"):
         torch.manual_seed(0)
         block = make(12, 3, rank=4, ksvd_reaches=reaches).double()
         x = torch.randn(2, 5, 12, dtype=torch.float64, requires_grad=True)
-        padding = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
         block(x, key_padding_mask=padding)
-        value = added_losses(block)["ksvd"]
-        named = dict(block.named_parameters()) | {"x": x}
-        found = torch.autograd.grad(value, list(named.values()), allow_unused=True)
-        gradients[reaches] = (
-            {name: gradient for name, gradient in zip(named, found, strict=True) if gradient is not None},
-            value,
-        )
-    (full, first), (part, second) = gradients["tokens"], gradients["projections"]
+        loss, named = added_losses(block)["ksvd"], dict(block.named_parameters()) | {"x": x}
+        gradients = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
+        found.append((loss, {name: g for name, g in zip(named, gradients, strict=True) if g is not None}))
+    (first, full), (second, part) = found
     torch.testing.assert_close(first, second)  # the same loss
     assert "x" in full
     assert "in_proj.weight" in full
