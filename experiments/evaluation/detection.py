@@ -5,7 +5,7 @@ log-probabilities it is constant. The two KLMatchings are the published definiti
 pytorch-ood's since 0.4.0; ``predicted`` is pytorch-ood's before.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -133,16 +133,18 @@ def detector_scores(
 def detect(
     detector: str,
     test: Any,  # shape: (S, N, C) or (N, C)
-    ood: Any,  # shape: (S, M, C) or (M, C)
+    ood: Sequence[Any],  # shapes: (S, M, C) or (M, C)
     *,
     validation: tuple[Any, Any] | None = None,  # shapes: (S', K, C), (K,)
     protocol: str = "pooled",
-) -> DetectionReport:
-    """How well a detector tells OOD inputs from test inputs, from logits; NaN where it has no score for some input.
+) -> list[DetectionReport]:
+    """How well a detector tells each set of OOD inputs from test inputs; NaN where some input has no score.
 
-    Scores are compared in the precision of the protocol; arguments as of `detector_scores`.
+    Scores are compared in the precision of the protocol.
     """
-    scores = [detector_scores(detector, part, validation=validation, protocol=protocol) for part in (test, ood)]
-    if any(np.isnan(values).any() for values in scores):
-        return DetectionReport(*[np.nan] * len(DetectionReport._fields))
-    return detection_report(*(values.astype(rules(protocol).dtype) for values in scores))
+    scores = [detector_scores(detector, part, validation=validation, protocol=protocol) for part in (test, *ood)]
+    known, *others = (values.astype(rules(protocol).dtype) for values in scores)
+    undefined = DetectionReport(*[np.nan] * len(DetectionReport._fields))
+    return [
+        undefined if np.isnan(known).any() or np.isnan(one).any() else detection_report(known, one) for one in others
+    ]

@@ -206,10 +206,11 @@ def _detection(sets: Mapping[str, Predictions], protocol: str) -> list[dict[str,
     if "validation" not in sets:
         return []
     test, validation = sets["test"].logits, (sets["validation"].logits, sets["validation"].labels)
+    ood = {name: found.logits for name, found in sets.items() if found.labels is None}
+    options = {"validation": validation, "protocol": protocol}
+    reports = {detector: detect(detector, test, list(ood.values()), **options) for detector in DETECTORS}
     return [
-        {"set": name, "detector": detector}
-        | detect(detector, test, found.logits, validation=validation, protocol=protocol)._asdict()
-        for name, found in sets.items()
-        if found.labels is None
-        for detector in DETECTORS
+        {"set": name, "detector": detector} | of_sets[place]._asdict()
+        for place, name in enumerate(ood)
+        for detector, of_sets in reports.items()
     ]

@@ -1,6 +1,5 @@
 """Metrics of one run for one block, recomputed from its predictions, and how the run deviates from the paper."""
 
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -94,10 +93,9 @@ def _ood(run: Run, block: Block, protocol: str) -> Measured:
     test = run.predictions("test")
     seen = run.predictions("validation") if matching else None
     validation = None if seen is None else (seen.logits, seen.labels)
-    reports = [
-        detect(detector, test.logits, run.predictions(f"ood-{name}").logits, validation=validation, protocol=protocol)
-        for detector, name in itertools.product(block.detectors, names)
-    ]
+    foreign = [run.predictions(f"ood-{name}").logits for name in names]
+    options = {"validation": validation, "protocol": protocol}
+    reports = [report for name in block.detectors for report in detect(name, test.logits, foreign, **options)]
     partial = (f"mean over {', '.join(names)} only",) if len(names) < len(block.members) else ()
     # KEP-SVGP's AUPR counts the in-distribution images as positive.
     numbers = [report._asdict() | {"aupr": report.aupr_in} for report in reports]

@@ -66,7 +66,7 @@ def test_ood_sets_are_averaged_over_sets_and_detectors(tmp_path):
     sets |= {f"ood-{name}": (logits, None) for name, logits in strange.items()}
     write_run(tmp_path, "cifar10", "cgpt", sets=sets)
     found = measured(tmp_path, asked("ood", ("textures", "svhn", "lsun"), ("Entropy", "Energy")))
-    expected = [detect(name, test[0], logits) for name in ("Entropy", "Energy") for logits in strange.values()]
+    expected = [one for name in ("Entropy", "Energy") for one in detect(name, test[0], list(strange.values()))]
     assert found.numbers["auroc"] == pytest.approx(np.mean([report.auroc for report in expected]))
     assert found.numbers["aupr"] == found.numbers["aupr_in"] != found.numbers["aupr_out"]
     assert found.partial == ("mean over textures, svhn only",)
