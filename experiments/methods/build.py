@@ -23,7 +23,7 @@ from cgp.attention import (
 )
 from cgp.model.likelihoods import CategoricalLikelihood
 from cgp.model.objective import Objective
-from experiments.configuration import MethodConfig, ModelConfig, TrainingConfig
+from experiments.configuration import MethodConfig, RunConfig
 from experiments.data.examples import DataDescription
 from experiments.methods import mean_field, sngp
 from experiments.methods.authors import AuthorsCGPAttention, AuthorsSparseCGPAttention
@@ -57,25 +57,17 @@ _CHANGES: Mapping[str, Callable[..., nn.Module]] = MappingProxyType({"mfvi": mea
 _PADDING = 4  # pixels around an image before it is cropped
 
 
-def build(
-    method: MethodConfig,
-    *,
-    model: ModelConfig,
-    training: TrainingConfig,
-    description: DataDescription,
-    num_data: int,
-) -> ClassificationModule:
+def build(config: RunConfig, description: DataDescription, num_data: int) -> ClassificationModule:
     """Build what Lightning trains: a network and its objective over `num_data` training examples."""
-    module = network(method, model=model, training=training, description=description)
-    objective = Objective(module, CategoricalLikelihood(description.num_classes), num_data)
-    return ClassificationModule(model=module, objective=objective, method=method, training=training)
+    model = network(config, description)
+    objective = Objective(model, CategoricalLikelihood(description.num_classes), num_data)
+    return ClassificationModule(model=model, objective=objective, method=config.method, training=config.training)
 
 
-def network(
-    method: MethodConfig, *, model: ModelConfig, training: TrainingConfig, description: DataDescription
-) -> nn.Module:
+def network(config: RunConfig, description: DataDescription) -> nn.Module:
     """Build a network: from images, or from `tokens` and `padding_mask`, to logits; augmentation is part of it."""
-    whole, transformer = _transformer(method, model, training, description)
+    whole, transformer = _transformer(config, description)
+    method = config.method
     change = _CHANGES.get(method.kind)
     if change is not None:
         return change(whole, **_checked(method, change, method.options))
@@ -83,12 +75,13 @@ def network(
 
 
 def _transformer(
-    method: MethodConfig, model: ModelConfig, training: TrainingConfig, description: DataDescription
+    config: RunConfig, description: DataDescription
 ) -> tuple[nn.Module, TextTransformer | VisionTransformer]:
-    """The transformer, and the transformer with what happens to its inputs."""
+    """The transformer with what happens to its inputs, and the transformer."""
+    model = config.model
     sizes = {
         "num_classes": description.num_classes,
-        "attention": _attention_of_layers(method, model.depth),
+        "attention": _attention_of_layers(config.method, model.depth),
         "depth": model.depth,
         "embed_dim": model.embed_dim,
         "mlp_dim": model.mlp_dim,
@@ -111,7 +104,7 @@ def _transformer(
         pooling=model.pooling,
         **sizes,
     )
-    augmentation = [CropAndFlip(_PADDING)] if training.augmentation == "crop_and_flip" else []
+    augmentation = [CropAndFlip(_PADDING)] if config.training.augmentation == "crop_and_flip" else []
     normalisation = Normalize(list(description.mean or ()), list(description.deviation or ()))
     return nn.Sequential(*augmentation, normalisation, transformer), transformer
 

@@ -122,8 +122,7 @@ def _train(
         run.check_data(splits)
     check_inputs(config.data, splits)
     torch.manual_seed(config.seed)
-    sizes = {"model": config.model, "training": config.training, "description": splits.description}
-    module = build(config.method, **sizes, num_data=len(splits.train))
+    module = build(config, splits.description, len(splits.train))
     begun = any(run.checkpoints.glob("*.ckpt"))
     if begun and trainer.progress and not rank_zero_only.rank:
         print(f"{run.folder}: going on with an interrupted training", flush=True)

@@ -135,8 +135,7 @@ class Run:
             bases = self.record.get("derived_from")
             hint = f"; predict with {bases[0]}" if bases else ""
             raise ValueError(f"run: expected a trained model, got {self.folder} without weights{hint}")
-        config = self.config
-        model = network(config.method, model=config.model, training=config.training, description=self.description)
+        model = network(self.config, self.description)
         try:
             load_model(model, str(self.weights))
         except SafetensorError as error:

@@ -1,6 +1,13 @@
 """A run of the application that takes a second."""
 
-from experiments.configuration import MethodConfig, ModelConfig, TrainingConfig
+from experiments.configuration import (
+    DataConfig,
+    EvaluationConfig,
+    MethodConfig,
+    ModelConfig,
+    RunConfig,
+    TrainingConfig,
+)
 from experiments.data.examples import DataDescription
 
 DIGITS = DataDescription(kind="image", num_classes=10, image_shape=(1, 8, 8), mean=(0.3,), deviation=(0.4,))
@@ -13,3 +20,9 @@ SPARSE = MethodConfig(
 )
 KERNEL = MethodConfig(label="Kernel", attention="kernel", learning_rate=1e-2)
 METHODS = {"softmax": SOFTMAX, "kernel": KERNEL, "cgp": CGP, "sparse_cgp": SPARSE}
+
+
+def configured(method, training=TRAINING):
+    """The configuration of a method."""
+    rest = {"data": DataConfig(), "evaluation": EvaluationConfig(draws=2), "name": "digits/tiny"}
+    return RunConfig(model=MODEL, method=method, training=training, **rest)

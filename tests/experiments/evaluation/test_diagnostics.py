@@ -15,8 +15,7 @@ def built(row, seed=0):
     experiment = resolve([row])
     torch.manual_seed(seed)
     splits = synthetic.load(experiment.data, seed)
-    sizes = {"model": experiment.model, "training": experiment.training, "description": splits.description}
-    return network(experiment.method, **sizes).eval(), splits.test
+    return network(experiment, splits.description).eval(), splits.test
 
 
 def cosine(tokens):

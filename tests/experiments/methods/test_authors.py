@@ -100,7 +100,7 @@ def test_a_padded_token_is_a_removed_one(block, monkeypatch):
 
 def built(row, *values):
     config = resolve([row], values)
-    return config, network(config.method, model=config.model, training=config.training, description=DIGITS)
+    return config, network(config, DIGITS)
 
 
 @pytest.mark.parametrize(("row", "block"), [("cgpt", AuthorsCGPAttention), ("scgpt", AuthorsSparseCGPAttention)])

@@ -24,12 +24,10 @@ def main():
     experiment = resolve(
         ["cola/cgp_direct"], ["model.dropout=0", "training.epochs=2", "training.batch_size=6", "method.alpha_start=0.5"]
     )
-    method = dataclasses.replace(experiment.method, alpha=0.5)
+    experiment = dataclasses.replace(experiment, method=dataclasses.replace(experiment.method, alpha=0.5))
     splits = synthetic.load(experiment.data, 0)
     torch.manual_seed(0)
-    module = build(
-        method, model=experiment.model, training=experiment.training, description=splits.description, num_data=16
-    )
+    module = build(experiment, splits.description, 16)
     for block in attention_blocks(module.model):
         block.sampling = "mean"
     gradients = []

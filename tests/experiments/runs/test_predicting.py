@@ -10,7 +10,7 @@ from experiments.data import InputSet, load
 from experiments.methods.build import build
 from experiments.runs.predicting import drawn_logits, recorded_inputs
 from experiments.runs.prediction import Predictions, load_predictions, predict_missing, save_predictions
-from tests.experiments.tiny import DIGITS, METHODS, MODEL, TRAINING
+from tests.experiments.tiny import DIGITS, METHODS, configured
 
 IMAGES = load(DataConfig(), 0).test.inputs[:300]
 
@@ -21,7 +21,7 @@ def predicted(model, images, *, num_samples, seed=0):
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 def test_draws_follow_the_seed_and_leave_generator_and_blocks_as_they_were(method):
-    model = build(method, model=MODEL, training=TRAINING, description=DIGITS, num_data=1077).model
+    model = build(configured(method), DIGITS, 1077).model
     state = torch.get_rng_state()
     logits = predicted(model, IMAGES, num_samples=3)
     assert torch.equal(torch.get_rng_state(), state)

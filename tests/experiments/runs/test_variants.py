@@ -90,7 +90,7 @@ def test_rows_and_variants_are_networks(data):
             description = synthetic._description(config.data.name)
             # Mean-field and SNGP layers look at their values as they are made.
             with torch.device("meta" if "-" in name.partition("/")[2] else "cpu"):
-                network(config.method, model=config.model, training=config.training, description=description)
+                network(config, description)
 
 
 def test_values_that_are_not_the_rows_are_said():

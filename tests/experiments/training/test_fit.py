@@ -13,7 +13,7 @@ from experiments.methods.build import build
 from experiments.training import fit
 from experiments.training.checkpoints import read_checkpoint
 from experiments.training.fit import QUIET
-from tests.experiments.tiny import CGP, DIGITS, MODEL, SOFTMAX, TRAINING
+from tests.experiments.tiny import CGP, DIGITS, SOFTMAX, TRAINING, configured
 
 SPLITS = load(DataConfig(), seed=0)
 METHODS = {"softmax": SOFTMAX, "cgp": CGP}
@@ -22,7 +22,7 @@ METHODS = {"softmax": SOFTMAX, "cgp": CGP}
 def module_of(method, training=TRAINING):
     """A module with a fixed start."""
     torch.manual_seed(3)
-    return build(method, model=MODEL, training=training, description=DIGITS, num_data=1077)
+    return build(configured(method, training), DIGITS, 1077)
 
 
 def epochs(number, **values):
