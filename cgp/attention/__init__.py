@@ -1,5 +1,7 @@
 """Attention blocks, one method a file."""
 
+from cgp.variational.loss_terms import LossTerm
+
 from .base import Attention, SamplingMixin
 from .correlated import CGPAttention
 from .gaussian_process import GaussianProcessAttention
@@ -7,7 +9,6 @@ from .heads import StochasticHeads
 from .inputs import AttentionInputs
 from .kep_svgp import KEPSVGPAttention
 from .kernel import KernelAttention
-from .loss_terms import LossTerm
 from .primal import PrimalAttention
 from .sgpa import SGPAttention
 from .sgpa_standard import StandardSGPAttention

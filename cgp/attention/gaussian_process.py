@@ -13,10 +13,10 @@ from torch import Tensor
 from cgp.functional.gaussians import Gaussian
 from cgp.functional.kernels import canonical
 from cgp.operators import LazyMultivariateNormal, shared_covariance
+from cgp.variational.loss_terms import LossTerm
 
 from .base import Attention
 from .inputs import AttentionInputs, full_precision
-from .loss_terms import LossTerm
 
 __all__ = ["MIN_NOISE", "GaussianProcessAttention"]
 

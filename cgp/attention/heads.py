@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from cgp.functional.gaussians import Gaussian
 from cgp.functional.kernels import canonical
 
-from .base import SamplingMixin
-from .freezing import FreezableModule
+from .base import FreezableModule, SamplingMixin
 from .inputs import full_precision
 
 __all__ = ["StochasticHeads"]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from cgp.variational.loss_terms import LossTerm
+
 from .base import Attention
 from .inputs import AttentionInputs, full_precision
 from .ksvd import KSVD, PairMixin
-from .loss_terms import LossTerm
 
 __all__ = ["PrimalAttention"]
 

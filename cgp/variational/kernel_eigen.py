@@ -7,7 +7,6 @@ from typing import Any
 import gpytorch
 import torch
 from gpytorch.distributions import MultivariateNormal
-from gpytorch.mlls import AddedLossTerm
 from torch import Tensor, nn
 
 from cgp.functional import kep_svgp
@@ -15,6 +14,7 @@ from cgp.functional.column_gaussians import ColumnGaussian
 from cgp.functional.kep_svgp import BRANCHES
 
 from .inducing_variables import InducingVariables, single_normal
+from .loss_terms import LossTerm
 
 __all__ = ["KernelEigenVariationalStrategy"]
 
@@ -78,7 +78,7 @@ class KernelEigenVariationalStrategy(gpytorch.Module):
         projected = kep_svgp.projections(phi_q, phi_k, self.weight_e, self.weight_r)
         if self.training and self.ksvd_weight > 0:
             loss = kep_svgp.ksvd_loss(projected, self.log_singular_values.exp()).mean() / x.shape[-2] ** 2
-            self.update_added_loss_term("ksvd", _KSVDLoss(self.ksvd_weight * loss))
+            self.update_added_loss_term("ksvd", LossTerm(self.ksvd_weight * loss, "ksvd"))
         features = kep_svgp.merge_branches(projected.e, projected.r, self.branches)
         diagonal = None
         if self.residual:
@@ -92,17 +92,3 @@ class KernelEigenVariationalStrategy(gpytorch.Module):
     def kl_divergence(self) -> Tensor:
         """Divergence of the inducing variables from their prior, ``()``, in nats."""
         return self.variables.kl_divergence().sum()
-
-
-class _KSVDLoss(AddedLossTerm):
-    """The KSVD loss as a term that GPyTorch's objectives add."""
-
-    def __init__(self, value: Tensor) -> None:
-        self.value = value
-
-    def loss(self) -> Tensor:
-        return self.value
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> _KSVDLoss:
-        """A copy cut from the graph: graphs cannot be copied."""
-        return _KSVDLoss(self.value.detach().clone())
