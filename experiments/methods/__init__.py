@@ -6,8 +6,8 @@
 - `DERIVED[kind](runs, Request(data, evaluation, folder), **options) -> Result`: temperature, MC dropout, last-layer
   Laplace and ensembles, from runs to files of predictions; as functions of a model `mc_dropout_logits` and
   `last_layer_laplace`. Batches are any iterable that can be run through twice.
-- `with drawing(model, num_samples, mode="marginal"): model(inputs) -> (S, N, C)` for mean-field layers, SNGP heads and
-  attention blocks alike.
+- `with drawing(model, num_samples): model(inputs) -> (S, N, C)` for mean-field layers, SNGP heads and attention blocks
+  alike.
 """
 
 from experiments.methods.deriving import DERIVED, OF_PREDICTIONS, Request

@@ -7,22 +7,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cgp.functional.gaussians import SAMPLING, check_sampling
-from cgp.model.blocks import draws
-from cgp.model.blocks import sampling as block_sampling
+from cgp.model.blocks import draws, sampling
 from cgp.model.inputs import call_model, logits_of, model_device, to_device
 
 __all__ = ["called", "drawing", "eval_mode", "means"]
 
 
 @contextmanager
-def drawing(model: nn.Module, num_samples: int, mode: str = "marginal") -> Iterator[None]:
+def drawing(model: nn.Module, num_samples: int) -> Iterator[None]:
     """Draw from every stochastic block and layer of a model, for the time of a `with`.
 
     Its output is then `(S, *batch, C)`; that of a model without any, or of a single draw, is `(*batch, C)`.
     """
-    check_sampling(mode, SAMPLING)
-    with block_sampling(model, mode), draws(model, num_samples):
+    with sampling(model, "marginal"), draws(model, num_samples):
         yield
 
 
@@ -35,7 +32,7 @@ def called(model: nn.Module, inputs: Any) -> Tensor:
 def means(model: nn.Module, batches: Iterable[Any]) -> Iterator[Tensor]:
     """Yield the logits of each batch, in eval mode and with the mean of every stochastic block."""
     empty = True
-    with eval_mode(model), block_sampling(model, "mean"):
+    with eval_mode(model), sampling(model, "mean"):
         for part in batches:
             empty = False
             yield called(model, part)

@@ -8,6 +8,7 @@ from torch import nn
 from torch.distributions import Normal, kl_divergence
 
 from cgp import SoftmaxAttention, SparseCGPAttention
+from cgp.model.blocks import draws, sampling
 from cgp.model.likelihoods import CategoricalLikelihood
 from cgp.model.objective import Objective
 from experiments.methods import mean_field
@@ -65,8 +66,8 @@ def test_outputs_have_the_moments_of_independent_gaussian_weights(bias):
         expected = torch.einsum("id,od,jd->ijo", tokens, layer.weight_deviation.square(), tokens)
         if bias:
             expected = expected + layer.bias_deviation.square()
-    for draws, wanted in ((products, expected), (noise.mean(1), torch.zeros(2, 2))):
-        errors = (draws.mean(0) - wanted) / (draws.std(0) / math.sqrt(1000))
+    for found, wanted in ((products, expected), (noise.mean(1), torch.zeros(2, 2))):
+        errors = (found.mean(0) - wanted) / (found.std(0) / math.sqrt(1000))
         assert errors.abs().max() < 5
 
 
@@ -99,10 +100,10 @@ def test_drawing_leaves_blocks_and_layers_as_they_were():
     with drawing(model, 5):
         assert model(DIGITS).shape == (5, 6, 3)
     mean_field(model).eval()
-    with drawing(model, 5, "joint"):
+    with sampling(model, "joint"), draws(model, 5):
         assert model(DIGITS).shape == (5, 6, 3)
         assert model.layers[1].attention.sampling == "joint"
-    with drawing(model, 5, "mean"):
+    with sampling(model, "mean"), draws(model, 5):
         assert model(DIGITS).shape == (6, 3)
     assert model(DIGITS).shape == (6, 3)
     assert model.layers[1].attention.sampling == "mean"

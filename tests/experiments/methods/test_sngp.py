@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import spectral_norm
 
+from cgp.model.blocks import draws, sampling
 from experiments.methods import fit_covariance, sngp
 from experiments.methods.drawing import drawing
 from experiments.methods.sngp import RandomFeatureHead, SpectralBound
@@ -64,14 +65,14 @@ def test_draws_have_the_covariance_of_the_dense_process(mode):
     expected = dense_covariance(head, inputs, new, curvatures_of(head, inputs))
     if mode == "marginal":
         expected = expected * np.eye(4)
-    with drawing(model, number, mode), torch.no_grad():
-        draws = (model(new) - head.mean(head.features(new))).numpy()
-    assert draws.shape == (number, 4, C)
-    spread = np.einsum("sic,sjc->cij", draws, draws) / number
+    with sampling(model, mode), draws(model, number), torch.no_grad():
+        found = (model(new) - head.mean(head.features(new))).numpy()
+    assert found.shape == (number, 4, C)
+    spread = np.einsum("sic,sjc->cij", found, found) / number
     deviation = np.sqrt(np.diagonal(expected, axis1=1, axis2=2))
     scale = deviation[:, :, None] * deviation[:, None, :]
     assert np.abs((spread - expected) / scale).max() < 5 * np.sqrt(2 / number)
-    with drawing(model, 1, mode):
+    with sampling(model, mode), draws(model, 1):
         assert model(new).shape == (4, C)
 
 
