@@ -98,7 +98,7 @@ def test_the_figures_are_those_of_predictions():
 
 
 @torch.no_grad()
-def test_no_temperature_nearby_is_better():
+def test_no_temperature_or_amplitude_nearby_is_better():
     model, x, y = overconfident()
     parts = [(x[:24], y[:24]), (x[24:], y[24:])]
     report = calibrate(model, parts, criterion="likelihood", num_samples=8, seed=0)
@@ -107,6 +107,8 @@ def test_no_temperature_nearby_is_better():
     best = search.scores([Batch(*part) for part in parts], (1.0,), temperatures)[1.0].best(1.0)
     assert best.nll == pytest.approx(report.nll, abs=1e-6)
     assert best.temperature == pytest.approx(report.temperature)
+    sizes = search.scores([Batch(*part) for part in parts], (2**-0.25, 1.0, 2**0.25))
+    assert min(sizes, key=lambda factor: sizes[factor].best(factor).nll) == 1.0
 
 
 def test_the_widest_is_wider_than_the_likeliest_and_as_good_within_an_error(wide):

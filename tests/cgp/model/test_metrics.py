@@ -1,5 +1,7 @@
 """Scores against scikit-learn, torchmetrics and torch-uncertainty."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -66,6 +68,16 @@ def test_errors_of_areas_are_those_of_delong(seed, inside, outside):
 
 def test_an_area_over_one_input_has_no_finite_error():
     assert metrics.delong_error(*metrics.placements([0.0], [1.0, 2.0])) == np.inf
+
+
+@pytest.mark.parametrize("chance", [0.2, 0.7])
+def test_the_debiased_square_is_unbiased(chance):
+    """Its mean over all labels of six sure answers; none of them gives a negative square."""
+    mean = 0.0
+    for right in itertools.product([0, 1], repeat=6):
+        probability = chance ** sum(right) * (1 - chance) ** (6 - sum(right))
+        mean += probability * metrics.debiased_calibration_error([1.0] * 6, right, 1) ** 2
+    assert mean == pytest.approx((1 - chance) ** 2)
 
 
 def test_calibrated_predictions_are_at_the_level_of_chance_and_debiasing_takes_it_off():

@@ -414,6 +414,13 @@ def test_sums_over_draws_are_those_of_the_draws():
             torch.testing.assert_close(p.probabilities, p.draws.mean(0))
 
 
+def test_a_single_output_is_enough_for_a_regression():
+    model, x = classifier(), torch.randn(2, 5, 4)
+    every = predict(model, x, 2, seed=0, task="regression")
+    one = predict(model, x, 2, seed=0, task="regression", output=lambda out: out[:, :1])
+    torch.testing.assert_close(one.mean, every.mean[:, :1])
+
+
 def test_draws_of_large_outputs_are_not_kept():
     """Token probabilities over a vocabulary are summed: the largest tensor that lives on is one draw."""
     model = nn.Sequential(SparseCGPAttention(8, 2), nn.Linear(8, 5000)).eval()
