@@ -56,7 +56,9 @@ def mutants(path: str) -> Iterator[Mutant]:
     statement = {
         id(child): node.lineno for node in ast.walk(tree) if isinstance(node, ast.stmt) for child in ast.walk(node)
     }
-    left_out = {id(child) for node in ast.walk(tree) if _is_left_out(node) for child in ast.walk(node)}
+    annotations = [node.annotation for node in ast.walk(tree) if isinstance(node, ast.AnnAssign)]
+    out = [*annotations, *filter(_is_left_out, ast.walk(tree))]
+    left_out = {id(child) for node in out for child in ast.walk(node)}
     for index, node in enumerate(ast.walk(tree)):
         if id(node) not in left_out and (what := _describe(node)) is not None:
             changed = copy.deepcopy(tree)
@@ -66,7 +68,9 @@ def mutants(path: str) -> Iterator[Mutant]:
 
 
 def _is_left_out(node: ast.AST) -> bool:
-    """Annotations, messages and type-checking code: nothing runs or nobody should test them."""
+    """Annotations, messages, ``strict=`` of equal lengths: nothing runs or nobody should test them."""
+    if isinstance(node, ast.keyword):
+        return node.arg == "strict"
     if isinstance(node, ast.arg | ast.Raise | ast.JoinedStr | ast.Import | ast.ImportFrom | ast.Assert):
         return True
     if isinstance(node, ast.Assign):
