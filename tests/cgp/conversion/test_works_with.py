@@ -235,6 +235,14 @@ def test_pipelines_say_how_sure_the_model_is_of_a_class(kind, tokenizer):
     assert one[0].keys() == {"label", "score", "total", "epistemic"}
 
 
+def test_pipelines_of_images():
+    transformers = pytest.importorskip("transformers")
+    image = pytest.importorskip("PIL.Image").new("RGB", (16, 16), "red")
+    processor = transformers.ViTImageProcessor(size={"height": 16, "width": 16})
+    pipe = pipeline("image-classification", convert(hosts.transformers_vit().model), image_processor=processor)
+    assert [[*answer] for answer in pipe(image, top_k=2)] == [["label", "score", "total", "epistemic"]] * 2
+
+
 def test_pipelines_say_how_sure_the_model_is_of_each_token(tokenizer):
     transformers = pytest.importorskip("transformers")
     host = hosts.llama().model
