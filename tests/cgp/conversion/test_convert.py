@@ -479,26 +479,27 @@ def test_keys_that_are_no_tokens_are_keys():
 
 @pytest.mark.parametrize("shape", ["windows", "folded", "packed"])
 def test_heads_are_found_where_a_host_has_them(shape):
-    """Before windows, folded into the batch, or side by side as the queries of one new token."""
+    """Before windows, folded into the batch, or side by side as the queries of one new token; masks with them."""
     q, k, v = torch.randn(3, 2, 4, 5, 8).unbind(0)
-    heads = ConvertedHeads(4)
+    mask = torch.rand(2, 4, 5, 5) < 0.5
+    mask[..., 0] = True
+    heads = ConvertedHeads(4, amplitude=1.0)
     heads.sampling = "marginal"
 
-    def attend(q, k, v):
+    def attend(q, k, v, mask):
         torch.manual_seed(0)
-        return _Intercept(heads, True)._attend(
-            HostAttention(lambda: nn.functional.scaled_dot_product_attention(q, k, v), q, k)
-        )
+        call = functools.partial(nn.functional.scaled_dot_product_attention, q, k, v, mask)
+        return _Intercept(heads, True)._attend(HostAttention(call, q, k, mask))
 
     if shape == "windows":
-        moved = attend(*(x[:, :, None].expand(2, 4, 1, 5, 8) for x in (q, k, v)))[:, :, 0]
+        moved = attend(*(x[:, :, None] for x in (q, k, v, mask)))[:, :, 0]
     elif shape == "folded":
-        moved = attend(*(x.flatten(0, 1) for x in (q, k, v))).unflatten(0, (2, 4))
+        moved = attend(*(x.flatten(0, 1) for x in (q, k, v, mask))).unflatten(0, (2, 4))
     else:  # four heads of queries, two of keys
-        q, k, v = q[..., :1, :], k[:, :2], v[:, :2]
-        moved = attend(q.reshape(2, 2, 2, 8), k, v).reshape(2, 4, 1, 8)
+        q, mask, k, v = q[..., :1, :], mask[..., :1, :], k[:, :2], v[:, :2]
+        moved = attend(q.reshape(2, 2, 2, 8), k, v, mask.reshape(2, 2, 2, 5)).reshape(2, 4, 1, 8)
         k, v = k.repeat_interleave(2, 1), v.repeat_interleave(2, 1)
-    torch.testing.assert_close(moved, attend(q, k, v))
+    torch.testing.assert_close(moved, attend(q, k, v, mask))
 
 
 def test_wrong_numbers_of_heads_are_named():
