@@ -56,6 +56,10 @@ def test_concatenation_merges_along_the_tokens():
     torch.testing.assert_close(block.mean_heads(tokens), expected)
 
 
+def test_the_residual_is_an_option():
+    assert not KEPSVGPAttention(12, 3).residual  # as in the paper
+
+
 def test_concatenation_merges_the_residual_by_squares_and_leaves_padding_out():
     block, x = concatenating(residual=True).eval(), torch.randn(1, NUM_TOKENS, 12, dtype=torch.float64)
     with torch.no_grad():

@@ -75,3 +75,9 @@ def test_solves_inverse_and_determinant():
     torch.testing.assert_close(L @ solve_lower(L, rhs), rhs)
     torch.testing.assert_close(L @ inverse_factor(L), torch.eye(4, dtype=torch.float64).expand(3, 4, 4))
     torch.testing.assert_close(log_determinant(L), torch.linalg.eigvalsh(A).log().sum(-1))
+
+
+def test_the_error_counts_what_failed():
+    A = torch.stack([torch.eye(2), torch.diag(torch.tensor([-1.0, 1.0])), torch.diag(torch.tensor([1.0, -1.0]))])
+    with pytest.raises(NotPositiveDefiniteError, match="in 2 of 3 matrices"):
+        cholesky(A, name="A")

@@ -71,6 +71,12 @@ def test_scores_of_a_regression():
         p.abstain(coverage=0.5)
 
 
+def test_a_regression_without_a_variance_has_only_an_error():
+    draws = prediction("regression", noise=0.5)
+    for without in (dataclasses.replace(draws, total=None), dataclasses.replace(draws, total=torch.zeros(10, 3))):
+        assert list(without.score(torch.randn(10, 3))) == ["rmse"]
+
+
 @pytest.mark.parametrize(
     ("task", "columns"),
     [
