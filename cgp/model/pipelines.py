@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from functools import partial
 from typing import Any
 
@@ -48,10 +49,16 @@ def pipeline(
 
     Raises:
         ValueError: if the task is another one.
+        ImportError: if transformers is too old to hand on what belongs to generated tokens (5.0 is).
     """
     library, copy = importlib.import_module("transformers"), twin(model)
     draws = {"num_samples": num_samples, "sampling": sampling, "seed": seed}
     if task == "text-generation":
+        if "additional_outputs" in inspect.getsource(library.TextGenerationPipeline):  # it would drop them in silence
+            raise ImportError(
+                "task: 'text-generation' expected a transformers whose pipeline hands on what belongs to the tokens, "
+                f"got {library.__version__}: install a newer one"
+            )
         vars(copy)["generate"] = partial(_generate, library.utils.ModelOutput, model, draws)
         return library.pipeline(task, copy, **options)
     if task not in _CLASSIFICATION:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from cgp import CGPAttention, SparseCGPAttention, calibrate, convert, predict
-from cgp.model.amplitudes import AmplitudeSearch
+from cgp.model.amplitudes import AmplitudeSearch, chosen, tune
 from cgp.model.inputs import Batch, logits_of
 from cgp.model.predict import logit_temperature, set_logit_temperature
 from cgp.model.twin import twin
@@ -107,8 +107,8 @@ def test_no_temperature_or_amplitude_nearby_is_better():
     best = search.scores([Batch(*part) for part in parts], (1.0,), temperatures)[1.0].best(1.0)
     assert best.nll == pytest.approx(report.nll, abs=1e-6)
     assert best.temperature == pytest.approx(report.temperature)
-    sizes = search.scores([Batch(*part) for part in parts], (2**-0.25, 1.0, 2**0.25))
-    assert min(sizes, key=lambda factor: sizes[factor].best(factor).nll) == 1.0
+    sizes = tune(search.scores([Batch(*part) for part in parts], (0.0, 2**-0.25, 1.0, 2**0.25)))
+    assert sizes[1.0].nll == pytest.approx(chosen(sizes, "likelihood").nll, abs=1e-6)
 
 
 def test_the_widest_is_wider_than_the_likeliest_and_as_good_within_an_error(wide):
@@ -116,7 +116,6 @@ def test_the_widest_is_wider_than_the_likeliest_and_as_good_within_an_error(wide
     likely = calibrate(model, [(x[:24], y[:24]), (x[24:], y[24:])], criterion="likelihood")
     report = wide[2]
     assert report.factor > likely.factor > 0
-    assert report.factor == pytest.approx(2**7.75)  # labels that are noise allow the widest that is tried
     assert report.disagreement > likely.disagreement
     assert report.nll <= report.nll_best + report.standard_error
     assert likely.price == pytest.approx(0.0, abs=1e-6)
