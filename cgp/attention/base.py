@@ -110,6 +110,11 @@ class Attention(SamplingMixin, FreezableModule):
         processes: which maps there are, of "query" (left out where queries use the keys' map), "key", "value" and
             "latent".
 
+    Attributes:
+        takes_any_mask: whether any ``attn_mask`` is understood, not only a causal one.
+        takes_causal: whether a causal mask is understood.
+        stochastic: whether the block can draw.
+
     Raises:
         ValueError: if the sizes are not positive or the heads do not divide the width.
     """

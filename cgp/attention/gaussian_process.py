@@ -120,7 +120,7 @@ class GaussianProcessAttention(Attention):
         return self.training and self.objective is not None
 
     def _add_losses(self, posterior: Any, tokens: AttentionInputs) -> None:
-        """Register the loss terms of a posterior: all that a forward pass writes."""
+        """Leave the loss terms of a posterior, whose names ``__init__`` registered: all that a forward pass writes."""
 
     def _add_loss(self, name: str, value: Tensor, kind: str) -> None:
         """Leave a term per sequence for the objective."""

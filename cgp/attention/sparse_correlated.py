@@ -21,14 +21,15 @@ __all__ = ["SparseCGPAttention"]
 class SparseCGPAttention(CorrelatedAttention):
     r"""Attention as the posterior of a correlated Gaussian process seen through m inducing inputs per head.
 
-    With :math:`A_p = L^{-1}K_{mp}`, :math:`L = \operatorname{chol}(K_{mm})`, :math:`D_p = I + A_pA_p^\top/\sigma^2`:
+    With :math:`A_p = L^{-1}K_{mp}`, :math:`L = \operatorname{chol}(K_{mm})`, :math:`\Lambda_p = I + A_pA_p^\top/\sigma^2`:
 
-    .. math:: \text{direct:}\quad A_q^\top(A_kV), \;\; \delta + A_q^\top D_k^{-1}A_q; \qquad
-        \text{latent:}\quad \sigma^{-2}A_q^\top JD_k^{-1}A_kV, \;\; \delta + A_q^\top SA_q
+    .. math:: \text{direct:}\quad A_q^\top(A_kV), \;\; \delta + A_q^\top \Lambda_k^{-1}A_q; \qquad
+        \text{latent:}\quad \sigma^{-2}A_q^\top J\Lambda_k^{-1}A_kV, \;\; \delta + A_q^\top SA_q
 
-    where :math:`J = I - D_o^{-1}`, :math:`S = D_o^{-1} + J(D_o^{-1} + D_k^{-1}J)` is the covariance of the whitened
-    inducing variables after both hops, and :math:`\delta` the part of the prior variance that the inducing inputs do
-    not explain, :math:`\operatorname{diag}(K_q - A_q^\top A_q)` ("dtc"), or :math:`\sigma^2` ("sor").
+    where :math:`J = I - \Lambda_o^{-1}`, :math:`S = \Lambda_o^{-1} + J(\Lambda_o^{-1} + \Lambda_k^{-1}J)` is the
+    covariance of the whitened inducing variables after both hops, and :math:`\delta` the part of the prior variance
+    that the inducing inputs do not explain, :math:`\operatorname{diag}(K_q - A_q^\top A_q)` ("dtc"), or
+    :math:`\sigma^2` ("sor").
 
     Cost: O(n m (m + s)), no n × n matrix (with softmax's mean, none beyond softmax's own). The other arguments are
     those of :class:`~cgp.attention.correlated.CorrelatedAttention`.

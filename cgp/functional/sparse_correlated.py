@@ -7,9 +7,9 @@ CGPT section 4.2, (30)-(35), appendices C-E. All covariances enter whitened by t
 
 .. math:: u \mid Z \sim N(\Lambda^{-1}A_k\Sigma^{-1}Z,\; \Lambda^{-1}), \qquad \Lambda = I + A_k\Sigma^{-1}A_k^\top
 
-(eigenvalues of Λ are at least one), and queries :math:`N(A_q^\top m,\; A_q^\top SA_q + \delta)` for
-:math:`u \sim N(m, S)`, with :math:`\delta = \operatorname{diag}(K_q - A_q^\top A_q)`. Attention has targets
-:math:`Z = (A_k^\top A_k + \sigma^2I)V`, for which :math:`m = A_kV`: attention of rank m.
+(eigenvalues of Λ are at least one), and queries :math:`N(A_q^\top m_u,\; A_q^\top S_uA_q + \delta)` for
+:math:`u \sim N(m_u, S_u)`, with :math:`\delta = \operatorname{diag}(K_q - A_q^\top A_q)`. Attention has targets
+:math:`Z = (A_k^\top A_k + \sigma^2I)V`, for which :math:`m_u = A_kV`: attention of rank m.
 Nothing n × n is formed: time O(n m (m + s)), memory O(n m).
 """
 
@@ -178,7 +178,7 @@ class InducingPosterior(InducingGaussian):
 class SparsePosterior(Gaussian):
     r"""Posterior of queries through inducing variables; everything is computed when it is first asked for, and kept.
 
-    .. math:: \mu = A_q^\top m, \qquad V = \delta + A_q^\top SA_q, \qquad u \sim N(m, S)
+    .. math:: \mu = A_q^\top m_u, \qquad \operatorname{var} = \delta + A_q^\top S_uA_q, \qquad u \sim N(m_u, S_u)
 
     with :math:`\delta = \operatorname{diag}(K_q - A_q^\top A_q)` ("dtc": far from the inducing inputs the variance
     returns to the prior's) or :math:`\delta = \sigma^2` ("sor", the paper's, which is blind there).
@@ -258,10 +258,10 @@ class SparsePosterior(Gaussian):
 class SparseCorrelatedPosterior(SparsePosterior):
     r"""Posterior of attention through inducing inputs, with the regulariser of its keys and outputs.
 
-    Direct: queries and keys share the inducing variables, :math:`\mu = A_q^\top A_kV`. Latent: the hop from the keys
-    ends in the latent process, which is observed again with noise,
+    Direct: queries and keys share the inducing variables, :math:`m_u = A_kV` and :math:`S_u = \Lambda_k^{-1}`. Latent:
+    the hop from the keys ends in the latent process, which is observed again with noise,
 
-    .. math:: m = \sigma^{-2}J\Lambda_k^{-1}A_kV, \quad S = \Lambda_o^{-1} + J(\Lambda_o^{-1} + \Lambda_k^{-1}J),
+    .. math:: m_u = \sigma^{-2}J\Lambda_k^{-1}A_kV, \quad S_u = \Lambda_o^{-1} + J(\Lambda_o^{-1} + \Lambda_k^{-1}J),
         \quad J = I - \Lambda_o^{-1}
 
     (CGPT (33)-(35), appendix D with the outer products of means cancelled).

@@ -106,4 +106,6 @@ variance_maps(images[test][shown] / 2 + 0.5, maps, rows=["most certain", "least 
 # A block that is to stay gets a file of its own in ``cgp/attention``, its formula as a pure function in
 # ``cgp/functional`` with a test against an independent oracle, and a class in ``tests`` that inherits the attention
 # contract: shapes, masks, gradients, precision, compilation and saving are then tested without a further line.
-# Loss terms (a regulariser, a divergence) are registered in ``_add_losses`` by ``self._add_loss(name, value, kind)``.
+# For a loss term (a regulariser, a divergence) call ``self.register_added_loss_term(name)`` in ``__init__`` and
+# ``self._add_loss(name, value, kind)`` in ``_add_losses``, and say in ``_wants_loss`` when: by default in training of a
+# block with an ``objective``. Its kind is one of ``cgp.variational.loss_terms.KINDS``.

@@ -16,7 +16,9 @@ EMBED_DIM, NUM_HEADS, NUM_TOKENS = 12, 3, 7
 
 
 class AttentionContract:
-    """Inherit, and name the block; ``takes_*`` switch off what a method cannot do by its nature.
+    """Inherit, and name the block.
+
+    ``takes_causal = True`` adds the causal tests; ``takes_cross``, ``is_equivariant = False`` leave theirs out.
 
     A variant of a block that is tested already, with another kernel, say, is not compiled and exported again.
     """
