@@ -21,7 +21,8 @@ __all__ = ["SparseCGPAttention"]
 class SparseCGPAttention(CorrelatedAttention):
     r"""Attention as the posterior of a correlated Gaussian process seen through m inducing inputs per head.
 
-    With :math:`A_p = L^{-1}K_{mp}`, :math:`L = \operatorname{chol}(K_{mm})`, :math:`\Lambda_p = I + A_pA_p^\top/\sigma^2`:
+    With :math:`A_p = L^{-1}K_{mp}`, :math:`L = \operatorname{chol}(K_{mm})` and
+    :math:`\Lambda_p = I + A_pA_p^\top/\sigma^2`:
 
     .. math:: \text{direct:}\quad A_q^\top(A_kV), \;\; \delta + A_q^\top \Lambda_k^{-1}A_q; \qquad
         \text{latent:}\quad \sigma^{-2}A_q^\top J\Lambda_k^{-1}A_kV, \;\; \delta + A_q^\top SA_q
