@@ -71,8 +71,12 @@ class SoftmaxPosterior(gpytorch.Module):
     def around(
         self, mean: Tensor, tokens: AttentionInputs, inducing: tuple[Tensor, Tensor] | None = None
     ) -> AroundMean:
-        """The posterior around softmax attention; marginals under a causal mask."""
-        # With inducing inputs, in units of the lengthscale, and the inverse factor of their covariance it is sparse.
+        """The posterior around softmax attention; marginals under a causal mask.
+
+        Returns:
+            It, sparse where inducing inputs are given, in units of the lengthscale, with the inverse factor of their
+            covariance.
+        """
         q, k = self.points(tokens)
         noise = self.noise.to(q.dtype)[:, None]
         bracket = _exact(q, k, tokens, noise) if inducing is None else _sparse(q, k, tokens, noise, *inducing)

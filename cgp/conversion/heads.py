@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from cgp.attention import StochasticHeads
+from cgp.attention.gaussian_process import MIN_NOISE
 from cgp.functional.gaussians import Gaussian
 from cgp.functional.kernels import squared_exponential
 from cgp.functional.linalg import whiten
@@ -18,8 +19,6 @@ from cgp.functional.sparse_correlated import features
 from cgp.functional.visible import Visibility, exact_posterior, read_visibility, sparse_posterior
 
 __all__ = ["ConvertedHeads", "HostAttention"]
-
-_MIN_NOISE = 1e-6
 
 
 class HostAttention(NamedTuple):
@@ -90,13 +89,13 @@ class ConvertedHeads(StochasticHeads):
     ) -> None:
         super().__init__()
         for name, value in (("amplitude", amplitude), ("noise", noise), ("lengthscale", lengthscale)):
-            if not value > _MIN_NOISE:
-                raise ValueError(f"{name}: expected a number above {_MIN_NOISE:g}, got {value!r}")
+            if not value > MIN_NOISE:
+                raise ValueError(f"{name}: expected a number above {MIN_NOISE:g}, got {value!r}")
         self.num_heads = num_heads
         self.path = ""  # in the model, for messages
         self.register_buffer("layer", torch.tensor(0))  # among the model's attention layers: names change on disk
         self.register_buffer("cgp_temperature", torch.tensor(1.0))  # of the model's logits, for cgp.predict
-        self.raw_noise = nn.Parameter(torch.full((num_heads,), math.log(math.expm1(noise - 0.5 * _MIN_NOISE))))
+        self.raw_noise = nn.Parameter(torch.full((num_heads,), math.log(math.expm1(noise - 0.5 * MIN_NOISE))))
         self.log_amplitude = nn.Parameter(torch.full((num_heads,), math.log(amplitude)))
         self.log_lengthscale = nn.Parameter(torch.full((num_heads,), math.log(lengthscale)))
         self.num_inducing = num_inducing if inducing is None else inducing.shape[-2]
@@ -105,7 +104,7 @@ class ConvertedHeads(StochasticHeads):
     @property
     def noise(self) -> Tensor:
         """Variance of the keys, ``(h,)``."""
-        return nn.functional.softplus(self.raw_noise) + 0.5 * _MIN_NOISE
+        return nn.functional.softplus(self.raw_noise) + 0.5 * MIN_NOISE
 
     def candidates(self, inputs: HostAttention) -> list[tuple[Tensor, Tensor | None]]:
         """Queries and keys, and which of them are padding."""

@@ -81,8 +81,7 @@ def attention_sites(model: nn.Module) -> list[Site]:
     reached = [site for site in found if site.state != "unreachable"]
     parts = [s for s in found if any(s.is_inside(r) for r in reached) or any(other.is_inside(s) for other in found)]
     kept = [site for site in found if site.state != "unreachable" or site not in parts]
-    named = {"by hand": "softmax"}
-    return [s._replace(state=named.get(s.state, s.state), number=number) for number, s in enumerate(kept)]
+    return [s._replace(state={"by hand": "softmax"}.get(s.state, s.state), number=i) for i, s in enumerate(kept)]
 
 
 def describe(model: nn.Module) -> str:

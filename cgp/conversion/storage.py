@@ -7,6 +7,7 @@ import importlib
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,16 +48,16 @@ def save_pretrained(model: nn.Module, folder: str | os.PathLike[str]) -> None:
     if library is not None and isinstance(model, library.PreTrainedModel):
         model.save_pretrained(str(path))
         return
-    aside = path / f".{_WEIGHTS}.{os.getpid()}"  # a folder with weights has whole ones
-    try:
-        save_model(model, str(aside))
-        aside.replace(path / _WEIGHTS)
-    finally:
-        aside.unlink(missing_ok=True)
     name = (getattr(model, "pretrained_cfg", None) or {}).get("architecture")
     timm = name and {"model_name": name, "num_classes": model.num_classes}
-    config = {"format_version": _VERSION, "host": type(model).__qualname__, "timm": timm}
-    (path / _CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    text = json.dumps({"format_version": _VERSION, "host": type(model).__qualname__, "timm": timm}, indent=2)
+    for file, write in ((_WEIGHTS, partial(save_model, model)), (_CONFIG, partial(Path.write_text, data=f"{text}\n"))):
+        aside = path / f".{file}.{os.getpid()}"  # then renamed: a file that is there is whole
+        try:
+            write(aside)
+            aside.replace(path / file)
+        finally:
+            aside.unlink(missing_ok=True)
 
 
 def from_pretrained(folder: str | os.PathLike[str], model: nn.Module | None = None) -> nn.Module:
@@ -86,8 +87,8 @@ def from_pretrained(folder: str | os.PathLike[str], model: nn.Module | None = No
     return converted.eval()
 
 
-def _saved_heads(path: Path) -> list[dict[str, Tensor]]:
-    """Tensors of every converted layer."""
+def _saved_heads(path: Path) -> dict[int, dict[str, Tensor]]:
+    """Tensors of every converted layer, by its number."""
     found: dict[str, dict[str, Tensor]] = {}
     for file in sorted(path.glob("*.safetensors")):
         with safe_open(str(file), "pt") as tensors:
@@ -97,16 +98,16 @@ def _saved_heads(path: Path) -> list[dict[str, Tensor]]:
                     found.setdefault(place, {})[name] = tensors.get_tensor(key)
     if not found:
         raise ValueError(f"folder: expected safetensors of a converted model, got none in {path}")
-    return list(found.values())
+    return {int(tensors["layer"]): tensors for tensors in found.values()}
 
 
-def _put_saved(model: nn.Module, saved: list[dict[str, Tensor]]) -> None:
+def _put_saved(model: nn.Module, saved: dict[int, dict[str, Tensor]]) -> None:
     able = {site.number: site for site in attention_sites(model) if site.state == "softmax"}
-    for tensors in saved:
-        number, own = int(tensors["layer"]), ConvertedHeads(len(tensors["raw_noise"]), inducing=tensors.get("inducing"))
-        if number not in able:
-            raise ValueError(f"model: expected the host that was converted, whose attention layer {number} can be")
-        put_heads(model, [able[number]], [own])
+    if missing := sorted(saved.keys() - able.keys()):
+        raise ValueError(f"model: expected the host that was converted, whose attention layer {missing[0]} can be")
+    heads = [ConvertedHeads(len(t["raw_noise"]), inducing=t.get("inducing")) for t in saved.values()]
+    put_heads(model, [able[number] for number in saved], heads)
+    for own, tensors in zip(heads, saved.values(), strict=True):
         own.load_state_dict(tensors)
 
 

@@ -74,7 +74,7 @@ class ColumnGaussian(Gaussian):
             return covariance + (root @ root.mT)[..., None, :, :]
         return covariance if self.diagonal is None else covariance + torch.diag_embed(self.diagonal.mT)
 
-    def joint(self) -> Self:  # type: ignore[override]
+    def joint(self) -> Self:
         """This Gaussian."""
         return self
 

@@ -83,8 +83,8 @@ class Gaussian:
         """Variance of each token and column, ``(*batch, n, s)``, or ``(*batch, n, 1)`` where the columns share it."""
         return self.variance[..., None]
 
-    def joint(self) -> DenseGaussian | LowRankGaussian:
-        """The same posterior with its covariance over tokens."""
+    def joint(self) -> Gaussian:
+        """The same posterior with its covariance over tokens: dense, of low rank, or one per column."""
         raise NotImplementedError
 
     def rsample(

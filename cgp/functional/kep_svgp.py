@@ -62,8 +62,11 @@ class Projections(NamedTuple):
 
 
 def landmarks(tokens: Tensor, count: int, padding: Tensor | None = None) -> Tensor:
-    """Tokens at even distances along the real ones, the first and the last among them, ``(*batch, count, d)``."""
-    # Of fewer tokens some are taken more than once; where none is real, they are zero.
+    """Tokens at even distances along the real ones, the first and the last among them.
+
+    Returns:
+        ``(*batch, count, d)``; of fewer tokens some are taken more than once; where none is real, they are zero.
+    """
     steps, last = torch.arange(count, device=tokens.device), max(count - 1, 1)
     if padding is None:
         index = (2 * steps * (tokens.shape[-2] - 1) + last) // (2 * last)
@@ -188,7 +191,7 @@ class MappedGaussian(Gaussian):
         """Variance of each token, averaged over its columns, ``(*batch, n)``."""
         return self.column_variances.mean(-1)
 
-    def joint(self) -> ColumnGaussian:  # type: ignore[override]
+    def joint(self) -> ColumnGaussian:
         r"""Each column by itself, of covariance :math:`A\big(\sum_j W_{jc}^2S_j\big)A^\top`."""
         weights, covariances = self.head_map.square(), (self.roots @ self.roots.mT).flatten(-2)  # (*batch, J, r²)
         mixed = (weights.mT @ covariances).unflatten(-1, self.roots.shape[-2:])

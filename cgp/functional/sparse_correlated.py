@@ -162,8 +162,13 @@ class InducingPosterior(InducingGaussian):
         return log_determinant(self.factor)
 
     def log_evidence(self, squares: Tensor, log_noise: Tensor | float, count: Tensor | int) -> Tensor:
-        r"""Log-density of the observations, :math:`\log N(Z; 0, A^\top A + \Sigma)`, ``(*batch,)`` in nats."""
-        # From sums over them: of squares, tr Z'Σ⁻¹Z, and of the logarithms of the noise.
+        r"""Log-density of ``count`` observations, :math:`\log N(Z; 0, A^\top A + \Sigma)`, from sums over them.
+
+        These are ``squares``, :math:`\operatorname{tr}Z^\top\Sigma^{-1}Z`, and ``log_noise``, :math:`\log|\Sigma|`.
+
+        Returns:
+            ``(*batch,)``, in nats.
+        """
         assert self.projection is not None, "projection was not given"
         explained = (self.whitening @ self.projection).square().sum((-2, -1))
         return log_normal(squares - explained, self.log_det + log_noise, count, self.projection.shape[-1])

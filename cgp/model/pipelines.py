@@ -96,6 +96,6 @@ class _Uncertain:
         return {"logits": p.logit() if several else p.log(), **kept}
 
     def postprocess(self, outputs: Any, **options: Any) -> Any:
-        answers = super().postprocess(outputs, **options)  # type: ignore[misc]
+        answers = super().postprocess(outputs, **options)  # type: ignore[misc]  # of the class that follows it
         own = {name: outputs[name].item() for name in _UNCERTAINTIES if name in outputs}
         return [{**answer, **own} for answer in answers] if isinstance(answers, list) else {**answers, **own}

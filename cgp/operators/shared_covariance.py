@@ -37,7 +37,7 @@ def shared_covariance(posterior: Gaussian) -> LinearOperator:
         >>> shared_covariance(LowRankGaussian(torch.zeros(6, 2), torch.ones(6, 3), torch.ones(6))).shape
         torch.Size([2, 6, 6])
     """
-    joint: Gaussian = posterior.joint()
+    joint = posterior.joint()
     if isinstance(joint, ColumnGaussian):
         return _covariance_of_columns(joint)
     covariance: LinearOperator
