@@ -7,7 +7,6 @@ import importlib
 import json
 import os
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +47,15 @@ def save_pretrained(model: nn.Module, folder: str | os.PathLike[str]) -> None:
     if library is not None and isinstance(model, library.PreTrainedModel):
         model.save_pretrained(str(path))
         return
-    name = (getattr(model, "pretrained_cfg", None) or {}).get("architecture")
-    timm = name and {"model_name": name, "num_classes": model.num_classes}
+    architecture = (getattr(model, "pretrained_cfg", None) or {}).get("architecture")
+    timm = architecture and {"model_name": architecture, "num_classes": model.num_classes}
     text = json.dumps({"format_version": _VERSION, "host": type(model).__qualname__, "timm": timm}, indent=2)
-    for file, write in ((_WEIGHTS, partial(save_model, model)), (_CONFIG, partial(Path.write_text, data=f"{text}\n"))):
-        aside = path / f".{file}.{os.getpid()}"  # then renamed: a file that is there is whole
+    writes = {_WEIGHTS: lambda file: save_model(model, str(file)), _CONFIG: lambda file: file.write_text(f"{text}\n")}
+    for name, write in writes.items():
+        aside = path / f".{name}.{os.getpid()}"  # then renamed: a file that is there is whole
         try:
             write(aside)
-            aside.replace(path / file)
+            aside.replace(path / name)
         finally:
             aside.unlink(missing_ok=True)
 
