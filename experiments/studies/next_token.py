@@ -32,7 +32,7 @@ from cgp.model.blocks import attention_blocks
 from experiments.benchmarks import interleaved
 from experiments.storage import write_text
 
-__all__ = ["language_model", "scores", "timing"]
+__all__ = ["language_model", "lower_layers", "scores", "timing"]
 
 _SCORES = ("entropy", "1 - largest probability", "epistemic", "expected entropy of a draw")
 
@@ -161,6 +161,27 @@ def scores(
         write_text(out, "\n".join(lines) + "\n")
 
 
+def lower_layers(out: Path, *, layers: int = 15) -> None:
+    """Save the model's lower layers as an encoder, whose normalised states `--data.encoder OUT` freezes.
+
+    Every text gets the symbol of its end in front, for the first token of a causal model sees nothing else.
+
+    Args:
+        out: folder to write.
+        layers: that are kept, of 30.
+    """
+    from tokenizers.processors import TemplateProcessing
+
+    whole, tokenizer = language_model()
+    model, end = whole.model, tokenizer.eos_token
+    model.layers, model.config.num_hidden_layers = model.layers[:layers], layers
+    torch.nn.init.ones_(model.norm.weight)  # the last layer's, not theirs
+    first = TemplateProcessing(single=f"{end} $A", special_tokens=[(end, tokenizer.eos_token_id)])
+    tokenizer.backend_tokenizer.post_processor = first
+    for part in (model, tokenizer):
+        part.save_pretrained(str(out))
+
+
 def timing(*, prompt: int = 200, tokens: int = 24, rounds: int = 5) -> None:
     """Print what it costs to generate with the cache and a last layer that draws: seconds on one thread, and ratios.
 
@@ -181,4 +202,4 @@ def timing(*, prompt: int = 200, tokens: int = 24, rounds: int = 5) -> None:
 
 
 if __name__ == "__main__":
-    auto_cli([scores, timing], as_positional=False, prog="python -m experiments.studies.next_token")
+    auto_cli([lower_layers, scores, timing], as_positional=False, prog="python -m experiments.studies.next_token")
