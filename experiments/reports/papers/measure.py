@@ -35,7 +35,7 @@ class Measured(NamedTuple):
 
 
 def measure(run: Run, block: Block, protocol: str) -> Measured:
-    """Answer the block of a block about a complete run by a protocol."""
+    """Measure what a block asks of a complete run, by a protocol."""
     if block.kind == "cost":
         return Measured(_cost(run))
     if block.kind == "corrupted":
