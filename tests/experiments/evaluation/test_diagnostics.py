@@ -4,18 +4,22 @@ import numpy as np
 import pytest
 import torch
 
+from experiments.data import load
 from experiments.evaluation.diagnostics import attention_similarity, collapse_of_runs
 from experiments.methods.build import network
 from experiments.runs.parsing import resolve
-from tests.experiments.runs import synthetic
 
 
-def built(row, seed=0):
+@pytest.fixture
+def built(stand_ins):
     """An untrained model of a row with its test part."""
-    experiment = resolve([row])
-    torch.manual_seed(seed)
-    splits = synthetic.load(experiment.data, seed)
-    return network(experiment, splits.description).eval(), splits.test
+
+    def model_of(row):
+        experiment = resolve([row], [*stand_ins, "data.limit_test=8"])
+        splits = load(experiment.data, 0)
+        return network(experiment, splits.description).eval(), splits.test
+
+    return model_of
 
 
 def cosine(tokens):
@@ -41,7 +45,7 @@ def by_hand(transformer, inputs):
 
 @pytest.mark.parametrize("row", ["digits/cgpt", "digits/kep_svgp"])
 @torch.no_grad()
-def test_images_against_numpy(row):
+def test_images_against_numpy(row, built):
     model, test = built(row)
     normalisation, transformer = model
     inputs = [transformer.embedding(normalisation(image[None])) for image in test.inputs]
@@ -50,14 +54,14 @@ def test_images_against_numpy(row):
 
 @pytest.mark.parametrize("row", ["cola/softmax", "cola/scgp_direct"])
 @torch.no_grad()
-def test_texts_count_with_their_own_tokens_alone(row):
+def test_texts_count_with_their_own_tokens_alone(row, built):
     model, test = built(row)
     pairs = zip(test.inputs["tokens"], test.inputs["padding_mask"], strict=True)
     inputs = [model.embedding(tokens[None, ~padding]) for tokens, padding in pairs]
     np.testing.assert_allclose(attention_similarity(model, test), by_hand(model, inputs), rtol=2e-3, atol=2e-4)
 
 
-def test_keys_that_travel_are_looked_at_and_inputs_all_over_the_test_part():
+def test_keys_that_travel_are_looked_at_and_inputs_all_over_the_test_part(built):
     for row in ("cola/sgpa", "digits/softmax"):
         model, test = built(row)
         few, chosen = attention_similarity(model, test, count=2), test.chosen(torch.tensor([0, 4]))

@@ -5,11 +5,11 @@ import shutil
 import pytest
 
 from experiments import cli
-from experiments.runs import Run, fitting, predicting
+from experiments.runs import Run
 from experiments.runs.fitting import perform
 from experiments.runs.parsing import resolve
 from experiments.training.fit import QUIET
-from tests.experiments.runs import synthetic, typed
+from tests.experiments.runs import typed
 
 SMALL = [
     *("training.epochs=1", "training.warmup_epochs=0", "training.validation_draws=1", "evaluation.draws=2"),
@@ -56,15 +56,3 @@ def trained(trained_once, tmp_path):
     run = Run(tmp_path / "runs" / "own" / "softmax" / "seed-0")
     run.config_file.write_text(run.config_file.read_text().replace(str(trained_once[1]), str(tmp_path)))
     return run
-
-
-@pytest.fixture
-def synthetic_data(monkeypatch):
-    """Data of every set, without any file."""
-    from experiments import data
-    from experiments.methods import deriving
-
-    for module in (data, fitting, predicting, deriving):
-        for name in ("load", "input_sets", "check_inputs"):
-            if hasattr(module, name):
-                monkeypatch.setattr(module, name, getattr(synthetic, name))

@@ -1,6 +1,5 @@
-"""One process of a training that the test starts with torchrun, or alone: `python ddp_worker.py FOLDER`."""
+"""One process of a training that the test starts with torchrun, or alone: `python ddp_worker.py FOLDER VALUES`."""
 
-import dataclasses
 import os
 import sys
 from pathlib import Path
@@ -9,10 +8,10 @@ import torch
 
 from cgp.model.blocks import attention_blocks, sampling
 from experiments.configuration import TrainerConfig
+from experiments.data import load
 from experiments.methods.build import build
 from experiments.runs.parsing import resolve
 from experiments.training import classification, fit
-from tests.experiments.runs import synthetic
 
 
 def main():
@@ -21,11 +20,10 @@ def main():
     folder, world = Path(sys.argv[1]), int(os.environ.get("WORLD_SIZE", "1"))
     # No draws, of the validation either: dropout and sampling differ between processes on purpose.
     classification.drawing = lambda model, num_samples: sampling(model, "mean")
-    experiment = resolve(
-        ["cola/cgp_direct"], ["model.dropout=0", "training.epochs=2", "training.batch_size=6", "method.alpha_start=0.5"]
-    )
-    experiment = dataclasses.replace(experiment, method=dataclasses.replace(experiment.method, alpha=0.5))
-    splits = synthetic.load(experiment.data, 0)
+    sizes = ["data.limit_train=16", "training.epochs=2", "training.batch_size=6"]
+    values = ["model.dropout=0", "method.alpha_start=0.5", "method.alpha=0.5"]
+    experiment = resolve(["cola/cgp_direct"], [*sys.argv[2:], *sizes, *values])
+    splits = load(experiment.data, 0)
     torch.manual_seed(0)
     module = build(experiment, splits.description, 16)
     for block in attention_blocks(module.model):

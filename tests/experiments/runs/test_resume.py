@@ -6,23 +6,18 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from experiments import cli
 from experiments.runs import Run
 from experiments.runs.fitting import perform
 from experiments.runs.parsing import resolve
-from experiments.runs.prediction import load_predictions
 from experiments.runs.sweeping import Sweep
 from experiments.training.fit import QUIET
+from tests.experiments.runs import typed
 
-ROOT = Path(cli.__file__).parents[1]
-RUN = Path("digits") / "cgp_direct" / "seed-0"
 VALUES = {
     "training.epochs": "8",
     "training.batch_size": "10",
@@ -34,31 +29,18 @@ FEW = {"data.limit_train": "60", "data.limit_validation": "20", "data.limit_test
 SMALL = VALUES | FEW | {"evaluation.draws": "2", "training.validation_draws": "2", "model.embed_dim": "16"}
 
 
-def command(out, values):
-    quiet = ["--trainer.accelerator", "cpu", "--trainer.progress", "false", "--trainer.threads", "1"]
-    asked = [word for name, value in values.items() for word in (f"--{name}", value)]
-    return [
-        *(sys.executable, "-m", "experiments", "fit", "--config", "digits/cgp_direct", "--out", str(out)),
-        *asked,
-        *quiet,
-    ]
+def scores(run):
+    """The history of a run without its seconds."""
+    return [{name: value for name, value in row.items() if name != "seconds"} for row in run.record["history"]]
 
 
-def kill(process, running, out, *, after=0.0):
-    """Kill a process some seconds after the first epoch of its run."""
-    while not (out / RUN / "checkpoints" / "last.ckpt").exists():
-        assert running()
-        time.sleep(0.01)
-    time.sleep(after)
-    os.kill(process.pid, signal.SIGKILL)
-    assert not (out / RUN / "weights.safetensors").exists()  # killed within the training
-
-
-def check_same(out, other):
-    one, two = (load_file(folder / RUN / "weights.safetensors") for folder in (out, other))
-    assert all(torch.equal(one[key], two[key]) for key in one)
-    one, two = (load_predictions(folder / RUN / "predictions" / "test.npz") for folder in (out, other))
-    assert (one.logits == two.logits).all()
+def check_same(*folders):
+    one, other = (Run(folder / "digits" / "cgp_direct" / "seed-0") for folder in folders)
+    weights, others = load_file(one.weights), load_file(other.weights)
+    assert all(torch.equal(weights[name], others[name]) for name in weights)
+    assert (one.predictions("test").logits == other.predictions("test").logits).all()
+    assert scores(one) == scores(other)
+    assert len(scores(one)) == 8
 
 
 def test_killed_it_goes_on_in_a_sweep_of_two_workers_and_ends_with_the_same_weights(tmp_path):
@@ -71,25 +53,36 @@ def test_killed_it_goes_on_in_a_sweep_of_two_workers_and_ends_with_the_same_weig
     options = {"out": tmp_path / "broken", "trainer": trainer}
     process = context.Process(target=perform, args=(experiment,), kwargs=options)
     process.start()
-    kill(process, process.is_alive, tmp_path / "broken")
+    typed.wait_for_epoch(tmp_path / "broken", process.is_alive)
+    process.kill()
     process.join()
-    done = torch.load(tmp_path / "broken" / RUN / "checkpoints" / "last.ckpt", weights_only=True)
+    run = Run(experiment.folder(tmp_path / "broken"))
+    assert not run.weights.exists()  # killed within the training
+    done = torch.load(run.checkpoints / "last.ckpt", weights_only=True)
     (history,) = (state["rows"] for name, state in done["callbacks"].items() if name.startswith("History"))
     wrong = resolve(["digits/softmax"], ["method.options.symmetric=false"])
     failed = Sweep(tmp_path / "broken", trainer, workers=2).perform([wrong, experiment])
     assert ["softmax does not take 'symmetric'" in words for words in failed.values()] == [True]
     # Seconds of an epoch are never the same twice: what was done before the kill was not done again.
     assert 1 <= len(history) < 8
-    assert Run(tmp_path / "broken" / RUN).record["history"][: len(history)] == history
+    assert run.record["history"][: len(history)] == history
     check_same(tmp_path / "whole", tmp_path / "broken")
 
 
 @pytest.mark.slow
-def test_so_it_does_on_the_command_line(tmp_path):
-    for name in ("whole", "broken"):
-        if name == "broken":
-            process = subprocess.Popen(command(tmp_path / name, VALUES), cwd=ROOT, stdout=subprocess.DEVNULL)
-            kill(process, lambda process=process: process.poll() is None, tmp_path / name, after=0.3)
-            process.wait()
-        subprocess.run(command(tmp_path / name, VALUES), cwd=ROOT, check=True, capture_output=True)
-    check_same(tmp_path / "whole", tmp_path / "broken")
+@pytest.mark.parametrize("start", [[sys.executable], typed.TORCHRUN], ids=["one process", "two processes"])
+def test_so_it_does_on_the_command_line(tmp_path, start):
+    """With draws and dropout, which differ between the processes, all of which are killed at once."""
+    asked = [word for name, value in VALUES.items() for word in (f"--{name}", value)]
+    asked += [*typed.QUIET, "--trainer.threads", "1", *(typed.DDP if start == typed.TORCHRUN else [])]
+    command = [*start, "-m", "experiments", "fit", "--config", "digits/cgp_direct", *asked, "--out"]
+    broken = tmp_path / "broken"
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
+    process = subprocess.Popen([*command, str(broken)], cwd=typed.ROOT, env=typed.ENVIRONMENT, **quiet)
+    typed.wait_for_epoch(broken, lambda: process.poll() is None, after=0.3)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not list(broken.rglob("weights.safetensors"))  # killed within the training
+    for folder in (broken, tmp_path / "whole"):
+        typed.completed([*command, str(folder)])
+    check_same(tmp_path / "whole", broken)

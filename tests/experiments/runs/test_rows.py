@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from experiments.cli import _smoked as smoked
+from experiments.data import input_sets, load
 from experiments.evaluation.diagnostics import attention_similarity
 from experiments.runs import predicting
 from experiments.runs.fitting import perform, predict_again
 from experiments.runs.parsing import resolve, resolve_rows
 from experiments.runs.rows import composed, is_row, row_names
 from experiments.training.fit import QUIET
-from tests.experiments.runs import synthetic
 
 ONE_OF_EACH = [
     *("digits/scgpt", "digits/cgpt", "digits/kep_svgp", "digits/mfvi", "digits/sngp", "digits/mc_dropout"),
@@ -32,60 +32,64 @@ def out(tmp_path_factory):
     return tmp_path_factory.mktemp("runs")
 
 
-def run_with_needs(name, out, *values):
+@pytest.fixture
+def perform_row(out, stand_ins):
     """Run a row for a few steps, after those that it needs."""
-    for config in resolve_rows([name], [0], [], values):  # what is needed comes first
-        run = perform(smoked(config), out=out, trainer=QUIET)
-    return run
+
+    def run_of(name, *values):
+        for config in resolve_rows([name], [0], [], [*stand_ins, *values]):  # what is needed comes first
+            run = perform(smoked(config), out=out, trainer=QUIET)
+        return run
+
+    return run_of
 
 
-def check(run, name):
+def check(run):
     """A complete run has everything that the tables read."""
     words = run.deviations
     assert "smoke test: a few steps on a handful of examples" in words
     assert any(word.startswith("not as in the row: ") and "training.epochs 2 (" in word for word in words)
     assert len(set(words)) == len(words)
-    assert {"validation", "test", "ood-noise"} <= set(run.predicted)
-    with np.load(run.prediction_file("test")) as saved:
-        draws, count, _ = saved["logits"].shape
-        assert saved["logits"].dtype == np.float32
-        assert np.isfinite(saved["logits"]).all()
-        assert count == 8
-        assert np.array_equal(saved["labels"], np.arange(8) % 2)
-    method = name.partition("/")[2]  # a setting may be called after a method
-    stochastic = any(part in method for part in ("cgp", "sgpa", "kep", "mfvi", "sngp", "dropout", "kfllla"))
+    data = run.config.data
+    splits = load(data, 0)
+    assert set(run.predicted) == {inputs.name for inputs in input_sets(data, splits, 0)}
+    logits, ids, labels = run.predictions("test")
+    draws, count, _ = logits.shape
+    assert np.isfinite(logits).all()
+    assert count == 8
+    assert np.array_equal(ids, splits.test.ids)
+    assert np.array_equal(labels, splits.test.labels)
+    stochastic = any(part in run.method for part in ("cgp", "sgpa", "kep", "mfvi", "sngp", "dropout", "kfllla"))
     members = run.config.method.options.get("members", 1)
     assert draws == members * (2 if stochastic else 1)
 
 
-@pytest.mark.usefixtures("synthetic_data")
 @pytest.mark.parametrize("name", ONE_OF_EACH)
-def test_one_row_of_each_kind_runs(name, out):
-    check(run_with_needs(name, out, *SMALLER.get(name, [])), name)
+def test_one_row_of_each_kind_runs(name, perform_row):
+    check(perform_row(name, *SMALLER.get(name, [])))
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("synthetic_data")
 @pytest.mark.parametrize("name", row_names())
-def test_every_row_runs(name, tmp_path):
-    check(run_with_needs(name, tmp_path), name)
+def test_every_row_runs(name, perform_row):
+    check(perform_row(name))
 
 
-@pytest.mark.usefixtures("synthetic_data")
-def test_a_complete_run_is_left_alone_predicts_what_was_saved_and_refuses_another_configuration(out):
-    run = run_with_needs("digits/cgp_direct", out)
+def test_a_complete_run_is_left_alone_predicts_what_was_saved_and_refuses_another_configuration(perform_row):
+    run = perform_row("digits/cgp_direct")
     stamp = run.weights.stat().st_mtime_ns
-    run_with_needs("digits/cgp_direct", out)
+    perform_row("digits/cgp_direct")
     assert run.weights.stat().st_mtime_ns == stamp
-    inputs = next(iter(synthetic.input_sets(None, synthetic.load(run.config.data, run.config.seed), 0)))
+    splits = load(run.config.data, run.config.seed)
+    inputs = next(input_sets(run.config.data, splits, 0))
     again = predicting.logits_of_set(run.model(), inputs, run.config)
     assert np.allclose(again.numpy(), run.predictions("validation").logits, atol=1e-5)
     with np.load(run.diagnostics) as arrays:
         written = dict(arrays)
-    test = synthetic.load(run.config.data, 0).test
-    again = attention_similarity(run.model(), test)
+    again = attention_similarity(run.model(), splits.test)
     np.testing.assert_allclose(written["attention_similarity"], again, rtol=2e-3, atol=2e-4)
-    assert written["token_variance"].shape[1] == len(written["variance_images"]) == len(test.labels.unique()[:5])
+    classes = len(splits.test.labels.unique()[:5])
+    assert written["token_variance"].shape[1] == len(written["variance_images"]) == classes
     assert (written["token_variance"] > 0).all()
     before = run.predictions("test").logits
     run.diagnostics.unlink()
@@ -93,7 +97,7 @@ def test_a_complete_run_is_left_alone_predicts_what_was_saved_and_refuses_anothe
     assert run.diagnostics.exists()
     assert (run.predictions("test").logits == before).all()
     with pytest.raises(ValueError, match="another configuration .method.learning_rate: 0.002 there, 0.5 asked for"):
-        run_with_needs("digits/cgp_direct", out, "method.learning_rate=0.5")
+        perform_row("digits/cgp_direct", "method.learning_rate=0.5")
 
 
 @pytest.mark.parametrize("content", ["", "- 1", "training:\n\tepochs: 3", "\xff", "seed: 1\nseed: 2"])

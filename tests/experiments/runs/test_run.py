@@ -52,7 +52,7 @@ def test_words_and_places_may_change_but_nothing_else(tmp_path):
 def test_where_nothing_was_trained_any_configuration_may_come(tmp_path):
     run = Run(tmp_path / "cola" / "softmax" / "seed-0")
     run.claim(resolve(["cola/softmax"]))
-    other = resolve(["cola/softmax"], ["training.epochs=3"])
+    other = resolve(["cola/kep_svgp_add"], ["training.epochs=3"])
     run.claim(other)
     assert run.config == other
     run.checkpoints.mkdir()

@@ -2,12 +2,9 @@
 
 from pathlib import Path
 
-import pytest
-
-from experiments.cli import main
 from experiments.configuration import TrainerConfig
 from experiments.runs import Run
-from experiments.runs.parsing import config_of, resolve, resolve_rows
+from experiments.runs.parsing import resolve_rows
 from experiments.runs.sweeping import Sweep, commands
 from experiments.training.fit import QUIET
 
@@ -43,13 +40,6 @@ def test_what_is_needed_is_done_first_and_what_fails_leaves_the_others_alone(tmp
     assert capsys.readouterr().out == ""
 
 
-def test_a_command_with_a_run_that_failed_says_so_and_ends_with_1(tmp_path, capsys):
-    with pytest.raises(SystemExit) as stop:
-        main(["sweep", "digits/softmax", "--seeds", "0", "--method.options.symmetric=false", "--out", str(tmp_path)])
-    assert stop.value.code == 1
-    assert "failed: " in capsys.readouterr().out
-
-
 def test_commands_leave_out_what_is_done(tmp_path):
     runs = resolve_rows(["cola/softmax", "cola/sgpa"], [0, 1], [], ["training.epochs=3"])
     done = Run(tmp_path / "cola" / "softmax" / "seed-1")
@@ -60,8 +50,3 @@ def test_commands_leave_out_what_is_done(tmp_path):
         f"cola/{name} --training.epochs=3 --seed {seed} --out {tmp_path}"
         for seed, name in ((0, "softmax"), (0, "sgpa"), (1, "sgpa"))
     ]
-
-
-def test_a_configuration_is_what_its_plain_values_say():
-    experiment = resolve(["cifar10-kep/kep_svgp"])
-    assert config_of(experiment.plain()) == experiment

@@ -1,13 +1,23 @@
 """Commands as a user types them, and images of one's own."""
 
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
 import numpy as np
 import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from experiments.cli import main
+from experiments import cli
 
+ROOT = Path(cli.__file__).parents[1]
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 QUIET = ["--trainer.accelerator", "cpu", "--trainer.progress", "false"]
+DDP = ["--trainer.devices", "2", "--trainer.strategy", "ddp"]
 DIGITS = load_digits()
 
 
@@ -33,10 +43,25 @@ def own(out, folder, row="softmax", *more):
 
 
 def stopped(arguments, capsys):
-    """What a wrong command line is answered with."""
+    """What a wrong command line is answered with: one line, after the usage if the parser already refuses it."""
     with pytest.raises(SystemExit) as stop:
-        main(arguments)
+        cli.main(arguments)
     assert stop.value.code == 2
     said = capsys.readouterr().err
-    assert "error: " in said
+    assert said.startswith("usage: ") or (said.startswith("error: ") and said.count("\n") == 1)
     return said.rpartition("error: ")[2]
+
+
+def completed(command):
+    """What a command in a process of its own writes."""
+    done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def wait_for_epoch(folder, is_running, *, after=0.0):
+    """Wait until some seconds after the first epoch of a run."""
+    while not any(folder.rglob("last.ckpt")):
+        assert is_running()
+        time.sleep(0.01)
+    time.sleep(after)
