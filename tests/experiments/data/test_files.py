@@ -6,6 +6,7 @@ import torch
 
 from experiments.data.corrupted_sets import published_corruption
 from experiments.data.images import read_arrays
+from tests.experiments.data.files import write_published
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (4, 5, 6, 3), dtype=np.uint8)
 LABELS = np.array([2, 0, 1, 2], dtype=np.uint8)
@@ -62,16 +63,12 @@ IDS = torch.tensor([9999, 0, 1234])
 
 @pytest.fixture
 def folder(tmp_path):
-    """Sparse files of the published shape; the images at hand bear the number of their row."""
-    folder = tmp_path / "CIFAR-10-C"
-    folder.mkdir()
-    np.save(folder / "labels.npy", np.tile(CLASSES, 5).astype(np.uint8))
-    images = np.lib.format.open_memmap(folder / "fog.npy", mode="w+", dtype=np.uint8, shape=(50000, 32, 32, 3))
-    for severity in range(5):
-        for place in IDS.tolist():
-            images[severity * 10000 + place, 5, 6] = severity, place // 256, place % 256
-    images.flush()
-    return folder
+    """The images at hand bear the number of their row."""
+    images = {}
+    for row in ((10000 * np.arange(5))[:, None] + IDS.numpy()).flatten().tolist():
+        images[row] = np.zeros((32, 32, 3), np.uint8)
+        images[row][5, 6] = row // 10000, row % 10000 // 256, row % 10000 % 256
+    return write_published(tmp_path, np.tile(CLASSES, 5).astype(np.uint8), images)
 
 
 def published(folder, severity=1, kind="fog", order=IDS):

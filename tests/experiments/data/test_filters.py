@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.data.filters import Draws, clouds, plasma, resampled, streaked, zoomed
+from experiments.data.filters import Draws, clouds, plasma, resampled, streaked
 
 IMAGES = torch.rand(4, 3, 12, 14, generator=torch.Generator().manual_seed(0))
 
@@ -36,12 +36,6 @@ def test_resampling_equals_scipy():
         places = [rows + offset[..., 1], columns + offset[..., 0]]
         expected = [scipy.ndimage.map_coordinates(channel, places, order=1, mode="mirror") for channel in image]
         np.testing.assert_allclose(changed.numpy(), np.stack(expected), atol=1e-5)
-
-
-def test_zoom_keeps_the_middle_and_magnifies():
-    torch.testing.assert_close(zoomed(IMAGES, 1.0), IMAGES, atol=1e-5, rtol=1e-5)
-    ramp = torch.linspace(-1, 1, 15).expand(1, 1, 15, 15)
-    torch.testing.assert_close(zoomed(ramp, 2.0), ramp / 2, atol=1e-5, rtol=1e-5)
 
 
 def slow_plasma(noise, decay):

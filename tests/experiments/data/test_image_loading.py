@@ -5,29 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from experiments.configuration import DataConfig
 from experiments.data import batch, load, write_stand_in
 from experiments.data.digits import digits_parts
-
-
-def parts(splits):
-    return splits.train, splits.validation, splits.test
-
-
-def write_arrays(root, name, split, images, labels, **more):
-    (root / name).mkdir(exist_ok=True)
-    np.savez(root / name / f"{split}.npz", images=images, labels=labels, **more)
-
-
-def random_images(count, height=8, width=8, channels=3):
-    return np.random.default_rng(count).integers(0, 256, (count, height, width, channels), dtype=np.uint8)
-
-
-def paint(path, colour):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", (20, 10), colour).save(path)
+from tests.experiments.data.files import paint, parts, random_images, write_arrays
 
 
 def test_the_digits_are_a_data_set():
@@ -69,7 +51,7 @@ def test_a_known_set_is_whole_unless_it_is_agreed_to(tmp_path):
     deviations = load(data, seed=0).description.deviations
     assert deviations[1] == "cifar10/test.npz holds 40 of the 10,000 test images of CIFAR-10"
     for labels in ([0, 1, 2, -1], [0, 1, 2, 10]):
-        write_arrays(tmp_path, "cifar10", "test", random_images(4, 32, 32), np.array(labels))
+        write_arrays(tmp_path, "cifar10", "test", random_images(4), labels=np.array(labels))
         with pytest.raises(ValueError, match=rf"cifar10/test.npz: expected labels from 0 to 9, got {labels[-1]}"):
             load(data, seed=0)
     (tmp_path / "cifar10" / "test.npz").unlink()
@@ -78,7 +60,9 @@ def test_a_known_set_is_whole_unless_it_is_agreed_to(tmp_path):
 
 
 def test_arrays_of_ones_own(tmp_path):
-    write_arrays(tmp_path, "mine", "train", random_images(50, 10, 12, 1), np.arange(50) % 5, classes=list("abcde"))
+    write_arrays(
+        tmp_path, "mine", "train", random_images(50, 12, 1)[:, :10], labels=np.arange(50) % 5, classes=list("abcde")
+    )
     splits = load(DataConfig(name="mine", root=tmp_path), seed=0)
     assert [len(part) for part in parts(splits)] == [35, 5, 10]
     assert sorted(torch.cat([part.ids for part in parts(splits)]).tolist()) == list(range(50))
@@ -86,8 +70,8 @@ def test_arrays_of_ones_own(tmp_path):
     assert splits.description.image_shape == (1, 10, 10)
     assert splits.description.class_names == tuple("abcde")
     assert splits.description.deviations == ()
-    write_arrays(tmp_path, "mine", "test", random_images(4, 30, 30, 1), np.arange(4))
-    write_arrays(tmp_path, "mine", "validation", random_images(3, 10, 10, 1), np.arange(3))
+    write_arrays(tmp_path, "mine", "test", random_images(4, 30, 1), labels=np.arange(4))
+    write_arrays(tmp_path, "mine", "validation", random_images(3, 10, 1), labels=np.arange(3))
     splits = load(DataConfig(name="mine", root=tmp_path, image_size=6), seed=0)
     assert [tuple(part.inputs.shape) for part in parts(splits)] == [(50, 1, 6, 6), (3, 1, 6, 6), (4, 1, 6, 6)]
 
@@ -119,10 +103,10 @@ def test_a_folder_of_parts(tmp_path):
 
 
 def test_what_cannot_be_learned_from_is_refused(tmp_path):
-    write_arrays(tmp_path, "mine", "train", random_images(4), np.zeros(4, np.int64))
+    write_arrays(tmp_path, "mine", "train", random_images(4), labels=np.zeros(4, np.int64))
     with pytest.raises(ValueError, match="mine/train.npz: expected at least two classes, got 1"):
         load(DataConfig(name="mine", root=tmp_path), seed=0)
-    write_arrays(tmp_path, "mine", "train", random_images(3), np.arange(3))
+    write_arrays(tmp_path, "mine", "train", random_images(3), labels=np.arange(3))
     with pytest.raises(ValueError, match="expected enough images to hold some out for validation, got none"):
         load(DataConfig(name="mine", root=tmp_path), seed=0)
     with pytest.raises(FileNotFoundError, match="data.folder: expected a folder with one sub-folder a class"):

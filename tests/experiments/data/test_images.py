@@ -10,6 +10,7 @@ from PIL import Image
 from experiments.data.examples import DataDescription
 from experiments.data.images import fitted, image_files, read_classes
 from experiments.data.ood import folder_inputs
+from tests.experiments.data.files import paint
 
 SHAPE = (3, 8, 8)
 RANDOM = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
@@ -17,11 +18,6 @@ RANDOM = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
 
 def as_tensor(image):
     return torch.from_numpy(np.array(image).reshape(*image.size[::-1], -1)).permute(2, 0, 1)[None]
-
-
-def paint(path, colour="red", size=(8, 8)):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", size, colour).save(path)
 
 
 def read(folder):

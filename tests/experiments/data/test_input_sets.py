@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from experiments.configuration import CorruptionConfig, DataConfig
 from experiments.data import corruption_source, input_sets, load, write_stand_in
 from experiments.data.corruption import CORRUPTIONS, corrupted
 from experiments.data.digits import DIGITS_CORRUPTIONS, OOD_KINDS
+from tests.experiments.data.files import paint, write_published
 
 
 @pytest.fixture
@@ -66,16 +66,11 @@ def test_the_images_are_the_same_for_every_seed_and_kind_and_some_of_the_full_on
 
 
 def test_published_files_are_taken_where_they_are(root):
-    folder = root / "CIFAR-10-C"
-    folder.mkdir()
     data = config(root, corruptions=CorruptionConfig(kinds=("fog",), severities=(5,)))
     splits = load(data, 0)
     labels = np.zeros((5, 10000), np.uint8)
     labels[:, :20] = splits.test.labels.numpy()
-    np.save(folder / "labels.npy", labels.reshape(-1))
-    images = np.lib.format.open_memmap(folder / "fog.npy", mode="w+", dtype=np.uint8, shape=(50000, 32, 32, 3))
-    images[40000:40020] = 99
-    images.flush()
+    write_published(root, labels.reshape(-1), dict.fromkeys(range(40000, 40020), 99))
     assert corruption_source(data) == "official"
     _, found = sets(data)
     assert found["corrupted-fog-5"].source == "CIFAR-10-C"
@@ -95,20 +90,14 @@ def test_other_sets_are_corrupted_when_they_are_asked_to(root):
 
 
 def test_ood_sets_by_name_file_and_folder(root, tmp_path):
-    (tmp_path / "holiday").mkdir()
     for number in range(3):
-        Image.new("RGB", (40, 50), (number, 0, 0)).save(tmp_path / "holiday" / f"{number}.png")
+        paint(tmp_path / "holiday" / f"{number}.png", (number, 0, 0))
     np.savez(tmp_path / "blobs.npz", images=np.full((5, 9, 9, 1), 7, np.uint8))
     asked = ("svhn", "tiny_imagenet_crop", str(tmp_path / "holiday"), str(tmp_path / "blobs.npz"), "inverted")
     splits, found = sets(config(root, ood=asked))
     ood = {name: part for name, part in found.items() if name.startswith("ood")}
-    assert {name: len(part) for name, part in ood.items()} == {
-        "ood-svhn": 20,
-        "ood-tiny_imagenet_crop": 20,
-        "ood-holiday": 3,
-        "ood-blobs": 5,
-        "ood-inverted": 20,
-    }
+    names = [f"ood-{name}" for name in ("svhn", "tiny_imagenet_crop", "holiday", "blobs", "inverted")]
+    assert {name: len(part) for name, part in ood.items()} == dict(zip(names, (20, 20, 3, 5, 20), strict=True))
     assert all(part.inputs.shape[1:] == (3, 32, 32) and part.labels is None for part in ood.values())
     assert found["ood-svhn"].source == "svhn/test.npz: 20 of 20 images (20 of the 26,032 that are public)"
     assert found["ood-holiday"].inputs.amax((1, 2, 3)).tolist() == [0, 1, 2]

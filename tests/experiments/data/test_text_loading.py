@@ -6,6 +6,7 @@ import torch
 from experiments.configuration import DataConfig
 from experiments.data import input_sets, load, write_stand_in
 from experiments.data.texts import read_cola
+from tests.experiments.data.files import parts
 
 
 @pytest.fixture
@@ -17,10 +18,6 @@ def root(tmp_path):
 
 def config(root, name="cola", **options):
     return DataConfig(name=name, root=root, unchecked=True, **options)
-
-
-def parts(splits):
-    return splits.train, splits.validation, splits.test
 
 
 @pytest.mark.parametrize(

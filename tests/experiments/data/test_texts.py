@@ -92,40 +92,26 @@ def test_checksums_of_cola_are_of_the_sentences_whatever_the_ends_of_their_lines
     assert len(read_cola(root, unchecked=True)["in_domain_train"].deviations) == 1
 
 
-BAD_ROWS = [
-    *(("cola", row) for row in ("x\t1\t\t", "x\t1\tA sentence.", "x\t2\t\tA sentence.", "", "x\t\t\tA sentence.")),
-    *(("sst2", row) for row in ("a film", "a film\t2", "\t1", "a film\t1\t1")),
-]
+INTENTS = {name: [["a", "b"]] for name in ("train", "val", "oos_test")} | {"test": [["a", "not trained"]]}
+COLA, SST2 = ("in_domain_train.tsv, row 2: expected 4 columns", "train.tsv, row 2: expected 2 columns")
+DAMAGED = [
+    *(("cola", f"x\t1\t\tA sentence.\n{row}\nx\t1\t\tA sentence.\n", COLA)
+      for row in ("x\t1\t\t", "x\t1\tA sentence.", "x\t2\t\tA sentence.", "", "x\t\t\tA sentence.")),
+    *(("sst2", f"fine\t1\n{row}\nfine\t1\n", SST2) for row in ("a film", "a film\t2", "\t1", "a film\t1\t1")),
+    *(("imdb", f'{{"text": "Great.", "label": 1}}\n\n{line}\n', r"imdb.jsonl.xz cannot be read \(line 3: ")
+      for line in ('{"text": null, "label": 0}', '{"text": "Dull.", "label": true}', '{"text": "Dull.", "label": "0"}',
+                   '{"text": "Dull.", "label": 2}', '{"text": "Dull."}', "[1]", "Dull.")),
+    *(("clinc150", content, "data_full.json cannot be read .* Expected <root>/clinc150")
+      for content in ("[]", "{}", '{"train": [["a", "b", "c"]]}', "no json", '{"train": 3}', json.dumps(INTENTS))),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "row"), BAD_ROWS)
-def test_a_row_that_is_not_one_is_named(root, name, row):
-    path, sound = root / FILES[name], "x\t1\t\tA sentence." if name == "cola" else "fine\t1"
-    path.write_text(f"{sound}\n{row}\n{sound}\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=rf"{path.name}, row 2: expected {4 if name == 'cola' else 2} columns"):
+@pytest.mark.parametrize(("name", "content", "message"), DAMAGED)
+def test_what_is_no_row_is_named(root, name, content, message):
+    path = root / FILES[name]
+    path.write_bytes(lzma.compress(content.encode()) if path.suffix == ".xz" else content.encode())
+    with pytest.raises(ValueError, match=message):
         READERS[name](root, unchecked=True)
-
-
-def write_imdb(root, *lines):
-    (root / FILES["imdb"]).write_bytes(lzma.compress("".join(f"{line}\n" for line in lines).encode()))
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        '{"text": null, "label": 0}',
-        '{"text": "Dull.", "label": true}',
-        '{"text": "Dull.", "label": "0"}',
-        '{"text": "Dull.", "label": 2}',
-        '{"text": "Dull."}',
-        "[1]",
-        "Dull.",
-    ],
-)
-def test_a_line_that_is_no_review_is_named(root, line):
-    write_imdb(root, '{"text": "Great.", "label": 1}', "", line)
-    with pytest.raises(ValueError, match=r"imdb.jsonl.xz cannot be read \(line 3: "):
-        read_imdb(root, unchecked=True)
 
 
 def test_reviews_in_the_folders_of_the_original(tmp_path):
@@ -147,15 +133,3 @@ def test_intents_and_what_is_out_of_their_scope(root):
         part = parts[name]
         assert all(part.classes[label] in text for text, label in zip(part.texts, part.labels, strict=True))
     assert set(parts["oos_test"].labels) == {-1}
-
-
-UNTRAINED = {name: [["a", "b"]] for name in ("train", "val", "oos_test")} | {"test": [["a", "c"]]}
-
-
-@pytest.mark.parametrize(
-    "content", ["[]", "{}", '{"train": [["a", "b", "c"]]}', "no json", '{"train": 3}', json.dumps(UNTRAINED)]
-)
-def test_intents_of_another_layout_or_not_trained_are_refused(root, content):
-    (root / FILES["clinc150"]).write_text(content, encoding="utf-8")
-    with pytest.raises(ValueError, match=r"data_full.json cannot be read .* Expected <root>/clinc150"):
-        read_clinc150(root, unchecked=True)

@@ -43,29 +43,23 @@ def test_fit_ends_in_the_report_and_a_folder_of_images_is_predicted(tmp_path, ca
 
 
 def test_a_sweep_is_printed_as_commands_that_the_command_line_takes(tmp_path, capsys):
-    more = ["--config", "reduced/imdb", "--training.epochs", "3", "--smoke"]
+    more = ["--config", "reduced/imdb", "--training.epochs", "3", "--smoke", "--trainer.precision", "bf16-mixed"]
     rows = ["cola/sgpa", "cola/scgpt-inducing-3"]
-    main(["sweep", *rows, "--seeds", "4", *more, "--print", "--out", str(tmp_path)])
+    for seeds in ("4", "[4]"):  # one seed needs no brackets
+        main(["sweep", *rows, "--seeds", seeds, *more, "--print", "--out", str(tmp_path)])
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[5] for line in lines] == ["cola/sgpa", "cola/kernel_asymmetric", "cola/scgpt-inducing-3"]
+    assert lines[:3] == lines[3:]
+    assert [line.split()[5] for line in lines[:3]] == ["cola/sgpa", "cola/kernel_asymmetric", "cola/scgpt-inducing-3"]
     for line in lines:
         program, module, name, *arguments = shlex.split(line)
         assert (program, module, name) == ("python", "-m", "experiments")
         values = parser("fit").parse_args(expanded(arguments)).fit
         assert (values.training.epochs, values.seed, values.smoke) == (3, 4, True)
-        assert (values.data.max_length, str(values.out)) == (128, str(tmp_path))
+        assert (values.data.max_length, str(values.out), values.trainer.precision) == (128, str(tmp_path), "bf16-mixed")
     assert values.method.options["num_inducing"] == 3
 
 
-def test_printed_commands_train_where_the_sweep_would_and_one_seed_needs_no_brackets(tmp_path, capsys):
-    where = ["--trainer.accelerator", "gpu", "--trainer.precision", "bf16-mixed"]
-    for seeds in ("1", "[1]"):
-        main(["sweep", "digits/softmax", "--seeds", seeds, "--print", "--out", str(tmp_path), *where])
-    first, second = capsys.readouterr().out.splitlines()
-    assert first == second
-    values = parser("fit").parse_args(expanded(shlex.split(first)[3:]))["fit"]
-    assert (values["trainer"]["accelerator"], values["trainer"]["precision"]) == ("gpu", "bf16-mixed")
-    assert values["seed"] == 1
+OWN = "expected another one for a run on own, as --name own/softmax, got cifar10/softmax, a row on"
 
 
 @pytest.mark.parametrize(
@@ -89,6 +83,8 @@ def test_printed_commands_train_where_the_sweep_would_and_one_seed_needs_no_brac
             "trainer.strategy: expected ddp on 2 devices",
         ),
         (["fit", "--config", "digits/softmax", "--seed", "-1"], "seed: expected none or a positive whole number"),
+        (["fit", "--config", "cifar10/softmax", "--data.name", "own", "--data.folder", "{out}"], OWN),
+        (["sweep", "cifar10/softmax", "--data.name", "own"], OWN),
         (["sweep", "digits/softmaxx"], "did you mean digits/softmax?"),
         (["sweep", "digits/softmax", "--seed", "0"], "did you mean 'seeds'?"),
         (["sweep", "digits/softmax", "--training.epochs", "0"], "training.epochs: expected at least 1, got 0"),
@@ -110,4 +106,5 @@ def test_a_mistake_is_answered_with_what_to_do(arguments, answer, tmp_path, caps
     filled = [part.format(bad=tmp_path / "bad.yaml", out=tmp_path) for part in arguments]
     filled += ["--out", str(tmp_path / "runs"), *QUIET] if filled[0] == "fit" else []
     assert answer in stopped(filled, capsys)
-    assert not (tmp_path / "runs" / "digits" / "softmax" / "seed-0" / "config.yaml").exists()
+    for row in ("digits/softmax", "cifar10/softmax"):
+        assert not (tmp_path / "runs" / row / "seed-0" / "config.yaml").exists()

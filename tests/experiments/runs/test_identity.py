@@ -68,18 +68,8 @@ def test_the_fingerprint_is_that_of_the_contents():
     assert len(prints) == 2
 
 
-def test_a_run_on_other_data_needs_a_name_of_its_own(tmp_path, capsys):
-    values = ["--data.name", "own", "--data.folder", str(tmp_path / "images")]
-    for arguments in (["fit", "--config", "cifar10/softmax", *values], ["sweep", "cifar10/softmax", *values[:2]]):
-        said = stopped([*arguments, "--out", str(tmp_path / "runs")], capsys)
-        assert "expected another one for a run on own, as --name own/softmax, got cifar10/softmax, a row on" in said
-    assert not (tmp_path / "runs").exists()
-
-
 def test_what_a_run_needs_is_made_by_the_same_command(tmp_path, capsys):
     start = ["--smoke", "--out", str(tmp_path), *QUIET]
-    said = stopped(["fit", "--config", "digits/scgpt", *start], capsys)
-    assert "by the same command with --config digits/kernel_asymmetric --seed 0" in said
     main(["fit", "--config", "digits/kernel_asymmetric", "--seed", "0", "--reduced", "[half a start]", *start])
     main(["fit", "--config", "digits/scgpt", *start])
     words = Run(tmp_path / "digits" / "scgpt" / "seed-0").deviations
@@ -87,7 +77,7 @@ def test_what_a_run_needs_is_made_by_the_same_command(tmp_path, capsys):
     assert len(set(words)) == len(words)
     write_classes(tmp_path / "images", 0)
     said = stopped(own(tmp_path, tmp_path / "images", "temperature"), capsys)
-    assert "with --config .../softmax --name own/softmax --seed 0" in said
+    assert "by the same command with --config .../softmax --name own/softmax --seed 0" in said
 
 
 def test_images_of_another_folder_of_the_same_name_are_kept(trained, tmp_path, capsys):
