@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from cgp.conversion import ConvertedHeads
+from cgp.model.inputs import call_model
 
 BATCH = 3
 
@@ -20,7 +21,16 @@ class Host(NamedTuple):
 
     model: nn.Module
     inputs: Any
-    output: Callable[[Any], Tensor]
+    output: Callable[[Any], Tensor] = lambda out: getattr(out, "logits", out)
+
+    def call(self, model: nn.Module) -> Tensor:
+        """What is compared, of another model on the same inputs."""
+        return self.output(call_model(model, self.inputs))
+
+    @torch.no_grad()
+    def run(self, model: nn.Module | None = None) -> Tensor:
+        """The same without gradients, by default of the host itself."""
+        return self.call(self.model if model is None else model)
 
 
 def images(size: int = 16) -> Tensor:
@@ -31,28 +41,13 @@ def spread(model: nn.Module) -> nn.Module:
     """Weights large enough that attention is far from uniform and no head is zero."""
     with torch.no_grad():
         for parameter in model.parameters():
-            if parameter.dim() > 1:
-                parameter.add_(0.2 * torch.randn_like(parameter))
-            else:
-                parameter.add_(0.1 * torch.randn_like(parameter))
+            parameter.add_((0.2 if parameter.dim() > 1 else 0.1) * torch.randn_like(parameter))
     return model.eval()
-
-
-def tensor(output: Any) -> Tensor:
-    return output
-
-
-def logits(output: Any) -> Tensor:
-    return output.logits
 
 
 def padding(length: int, *real: int) -> Tensor:
     """True = real, in as many rows as numbers."""
     return torch.arange(length) < torch.tensor(real)[:, None]
-
-
-def library(name: str) -> Any:
-    return pytest.importorskip(name, reason=f"{name} is not installed")
 
 
 def offers(kind: Callable[..., nn.Module], option: str) -> bool:
@@ -63,17 +58,17 @@ def offers(kind: Callable[..., nn.Module], option: str) -> bool:
 def torchvision_vit() -> Host:
     from torchvision.models import VisionTransformer
 
-    return Host(spread(VisionTransformer(16, 4, 3, 2, 16, 32, num_classes=5)), images(), tensor)
+    return Host(spread(VisionTransformer(16, 4, 3, 2, 16, 32, num_classes=5)), images())
 
 
 def timm_vit(name: str = "VisionTransformer", **options: Any) -> Host:
-    kind = getattr(library("timm.models"), name)
+    kind = getattr(pytest.importorskip("timm.models"), name)
     sizes = {"img_size": 16, "patch_size": 4, "embed_dim": 16, "depth": 3, "num_heads": 2, "num_classes": 5}
-    return Host(spread(kind(**sizes, **options)), images(), tensor)
+    return Host(spread(kind(**sizes, **options)), images())
 
 
 def timm_qk_norm() -> Host:
-    timm = library("timm")
+    timm = pytest.importorskip("timm")
     newer = {"scale_attn_norm": True} if offers(timm.models.VisionTransformer, "scale_attn_norm") else {}
     return timm_vit(qk_norm=True, norm_layer=timm.layers.RmsNorm, reg_tokens=2, init_values=0.5, **newer)
 
@@ -88,12 +83,12 @@ def timm_eva(**options: Any) -> Host:
 
 def timm_eva_separate() -> Host:
     # without qk_norm, registers and positions of timm 1.0.15 do not fit
-    newer = {"qk_norm": True, "num_reg_tokens": 2} if offers(library("timm.models").Eva, "qk_norm") else {}
+    newer = {"qk_norm": True, "num_reg_tokens": 2} if offers(pytest.importorskip("timm.models").Eva, "qk_norm") else {}
     return timm_eva(qkv_fused=False, scale_attn_inner=True, **newer)
 
 
 def timm_rope() -> Host:
-    if not offers(library("timm.models").Eva, "rope_rotate_half"):
+    if not offers(pytest.importorskip("timm.models").Eva, "rope_rotate_half"):
         pytest.skip("this timm has no attention with rotary positions by halves")
     return timm_eva(attn_type="rope", rope_rotate_half=True, use_abs_pos_emb=False)
 
@@ -101,9 +96,9 @@ def timm_rope() -> Host:
 def transformers_vit(name: str = "ViT", **options: Any) -> Host:
     sizes = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "image_size": 16, "patch_size": 4}
     options = options or {"intermediate_size": 32}
-    config = getattr(library("transformers"), f"{name}Config")(**sizes, **options, num_labels=5)
-    model = getattr(library("transformers"), f"{name}ForImageClassification")(config)
-    return Host(spread(model), {"pixel_values": images()}, logits)
+    config = getattr(pytest.importorskip("transformers"), f"{name}Config")(**sizes, **options, num_labels=5)
+    model = getattr(pytest.importorskip("transformers"), f"{name}ForImageClassification")(config)
+    return Host(spread(model), {"pixel_values": images()})
 
 
 def transformers_dinov2() -> Host:
@@ -116,12 +111,12 @@ def _text_inputs(length: int = 7) -> dict[str, Tensor]:
 
 
 def transformers_bert(implementation: str = "sdpa") -> Host:
-    transformers = library("transformers")
+    transformers = pytest.importorskip("transformers")
     config = transformers.BertConfig(
         vocab_size=40, hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=32,
         max_position_embeddings=32, num_labels=5, attn_implementation=implementation,
     )  # fmt: skip
-    return Host(spread(transformers.BertForSequenceClassification(config)), _text_inputs(), logits)
+    return Host(spread(transformers.BertForSequenceClassification(config)), _text_inputs())
 
 
 def torch_encoder(*, batch_first: bool = True, norm_first: bool = False, bias: bool = True) -> Host:
@@ -147,7 +142,7 @@ def torch_attention() -> Host:
 
 
 def decoder(name: str, **options: Any) -> Host:
-    transformers = library("transformers")
+    transformers = pytest.importorskip("transformers")
     sizes = {
         "vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32,
         "max_position_embeddings": 64, "bos_token_id": 1, "eos_token_id": None, "pad_token_id": 0,
@@ -181,11 +176,11 @@ def gpt2() -> Host:
 
 
 def encoder_decoder(name: str, **options: Any) -> Host:
-    transformers = library("transformers")
+    transformers = pytest.importorskip("transformers")
     config = getattr(transformers, f"{name}Config")(vocab_size=40, d_model=16, decoder_start_token_id=0, **options)
     model = getattr(transformers, f"{name}ForConditionalGeneration")(config)  # sdpa; older T5 has eager attention only
     inputs = {**_text_inputs(), "decoder_input_ids": torch.randint(3, 40, (BATCH, 5))}
-    return Host(spread(model), inputs, logits)
+    return Host(spread(model), inputs)
 
 
 def bart() -> Host:
@@ -201,13 +196,13 @@ def t5() -> Host:
 
 def timm_swin() -> Host:
     """Windows with a bias by relative position."""
-    timm = library("timm")
+    timm = pytest.importorskip("timm")
     sizes = {"img_size": 16, "patch_size": 2, "embed_dim": 8, "depths": (1, 2), "num_heads": (2, 4), "window_size": 4}
     model = timm.models.SwinTransformer(**sizes, num_classes=5)
     for module in model.modules():
         if hasattr(module, "fused_attn"):
             module.fused_attn = True
-    return Host(spread(model), images(), tensor)
+    return Host(spread(model), images())
 
 
 class Own(nn.Module):
@@ -228,7 +223,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def own() -> Host:
-    return Host(spread(nn.Sequential(Own(), Own())), torch.randn(BATCH, 7, 16), tensor)
+    return Host(spread(nn.Sequential(Own(), Own())), torch.randn(BATCH, 7, 16))
 
 
 def torch_transformer() -> Host:
@@ -236,7 +231,7 @@ def torch_transformer() -> Host:
     inputs = {"src": torch.randn(BATCH, 7, 16), "tgt": torch.randn(BATCH, 5, 16)}
     inputs |= {"src_key_padding_mask": ~padding(7, 7, 4, 2), "memory_key_padding_mask": ~padding(7, 7, 4, 2)}
     inputs |= {"tgt_mask": torch.ones(5, 5).triu(1).bool(), "tgt_is_causal": True}
-    return Host(model, inputs, tensor)
+    return Host(model, inputs)
 
 
 def wide_attention() -> Host:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -11,15 +13,9 @@ from torch import nn
 
 from cgp import CategoricalLikelihood, Objective, convert, generate, pipeline, predict
 from cgp.model.blocks import attention_blocks
-from cgp.model.inputs import call_model
 from tests.cgp.conversion import hosts
 
 LABELS = torch.tensor([0, 1, 2])
-
-
-def output(host: hosts.Host, model: nn.Module) -> torch.Tensor:
-    with torch.no_grad():
-        return host.output(call_model(model, host.inputs))
 
 
 class LowRank(nn.Module):
@@ -35,40 +31,56 @@ class LowRank(nn.Module):
         return self.base(x) + self.up(self.down(x))
 
 
+def low_rank(model: nn.Module) -> nn.Module:
+    torch.manual_seed(5)
+    for layer in model.model.layers:
+        layer.self_attn.q_proj = LowRank(layer.self_attn.q_proj)
+    return model
+
+
+def by_peft(model: nn.Module) -> nn.Module:
+    peft = pytest.importorskip("peft")
+    torch.manual_seed(5)
+    config = peft.LoraConfig(target_modules=["q_proj", "v_proj"], init_lora_weights=False)
+    return peft.get_peft_model(model, config).eval()
+
+
+@pytest.mark.parametrize("adapt", [low_rank, by_peft])
 @pytest.mark.parametrize("before", [True, False])
-def test_adapters_reach_mean_and_covariance_before_and_after_conversion(before):
+def test_adapters_reach_mean_and_covariance_before_and_after_conversion(before, adapt):
     host = hosts.llama()
-    plain = predict(convert(host.model), host.inputs, 2, seed=0, output=lambda out: out.logits)
-
-    def adapted(model):
-        torch.manual_seed(5)
-        for layer in model.model.layers:
-            layer.self_attn.q_proj = LowRank(layer.self_attn.q_proj)
-        return model
-
-    model = convert(adapted(host.model)) if before else adapted(convert(host.model))
-    reference = host.model if before else adapted(host.model)
-    torch.testing.assert_close(output(host, model), output(host, reference), atol=1e-5, rtol=0)
-    found = predict(model, host.inputs, 2, seed=0, output=lambda out: out.logits)
+    plain, expected = predict(convert(host.model), host.inputs, 2, seed=0), host.run(adapt(copy.deepcopy(host.model)))
+    model = convert(adapt(host.model)) if before else adapt(convert(host.model))
+    torch.testing.assert_close(host.run(model), expected, atol=1e-5, rtol=0)
+    found = predict(model, host.inputs, 2, seed=0)
     (variance,), (other,) = found.token_variance.values(), plain.token_variance.values()
     assert not torch.allclose(variance, other)
-    host.output(call_model(model.train(), host.inputs)).square().sum().backward()
-    assert model.model.layers[0].self_attn.q_proj.down.weight.grad.any()
+    host.call(model.train()).square().sum().backward()
+    trained = [name for name, p in model.named_parameters() if p.grad is not None and p.grad.any()]
+    assert any("layers.0.self_attn.q_proj" in name for name in trained)
 
 
-@pytest.mark.parametrize("before", [True, False])
-def test_adapters_of_peft(before):
-    peft = pytest.importorskip("peft")
-    host, config = hosts.llama(), peft.LoraConfig(target_modules=["q_proj", "v_proj"], init_lora_weights=False)
-    model = convert(host.model, layers="all") if not before else host.model
-    model = peft.get_peft_model(model, config).eval()
-    expected = output(host, model)
-    if before:
-        model = convert(model, layers="all")
-    torch.testing.assert_close(output(host, model), expected, atol=1e-5, rtol=0)
-    with model.disable_adapter():
-        assert not torch.allclose(output(host, model), expected, atol=1e-3)
-    assert predict(model, host.inputs, 2, output=lambda out: out.logits).epistemic.max() > 0
+class Int8(nn.Module):
+    """A map whose weight is a buffer of integers and no parameter."""
+
+    def __init__(self, base: nn.Linear) -> None:
+        super().__init__()
+        self.scale, self.bias = base.weight.detach().abs().amax(1, keepdim=True) / 127, base.bias
+        self.register_buffer("weight", (base.weight.detach() / self.scale).round().to(torch.int8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.linear(x, self.weight * self.scale, self.bias)
+
+
+def replace_maps(model: nn.Module, make: Callable[[nn.Linear], nn.Module]) -> None:
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child) is nn.Linear and name != "classifier":
+                setattr(parent, name, make(child))
+
+
+def by_hand(model: nn.Module) -> None:
+    replace_maps(model, Int8)
 
 
 def by_torchao(model: nn.Module) -> None:
@@ -80,48 +92,26 @@ def by_torchao(model: nn.Module) -> None:
 
 def by_bitsandbytes(model: nn.Module) -> None:
     library = pytest.importorskip("bitsandbytes")
-    for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
-            if type(child) is nn.Linear and name != "classifier":
-                new = library.nn.Linear8bitLt(child.in_features, child.out_features, has_fp16_weights=False)
-                new.load_state_dict(child.state_dict())
-                setattr(parent, name, new.to("cpu"))  # quantises
+
+    def make(base: nn.Linear) -> nn.Module:
+        new = library.nn.Linear8bitLt(base.in_features, base.out_features, has_fp16_weights=False)
+        new.load_state_dict(base.state_dict())
+        return new.to("cpu")  # quantises
+
+    replace_maps(model, make)
 
 
 @pytest.mark.filterwarnings("ignore")  # of these libraries themselves
-@pytest.mark.parametrize("quantise", [by_torchao, by_bitsandbytes])
+@pytest.mark.parametrize("quantise", [by_hand, by_torchao, by_bitsandbytes])
 @pytest.mark.parametrize("make", [hosts.transformers_bert, hosts.timm_vit])
 def test_hosts_with_int8_weights(make, quantise):
     host = make()
-    before = output(host, host.model)
+    before = host.run()
     quantise(host.model)
-    expected = output(host, host.model)
+    expected = host.run()
     assert not torch.equal(expected, before)
-    model = convert(host.model, layers="all")
-    torch.testing.assert_close(output(host, model), expected, atol=1e-5, rtol=0)
-    assert predict(model, host.inputs, 2).epistemic.max() > 0
-
-
-class Int8(nn.Module):
-    """A map whose weight is a buffer of integers and no parameter."""
-
-    def __init__(self, base: nn.Linear) -> None:
-        super().__init__()
-        scale = base.weight.detach().abs().amax(1, keepdim=True) / 127
-        self.register_buffer("scale", scale)
-        self.register_buffer("weight", (base.weight.detach() / scale).round().to(torch.int8))
-        self.bias = base.bias
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return nn.functional.linear(x, self.weight * self.scale, self.bias)
-
-
-def test_maps_without_weights_that_could_be_read():
-    host = hosts.timm_vit()
-    for block in host.model.blocks:
-        block.attn.qkv = Int8(block.attn.qkv)
     model = convert(host.model, "sparse_cgp", "all", num_inducing=4, inputs=host.inputs)
-    torch.testing.assert_close(output(host, model), output(host, host.model), atol=1e-5, rtol=0)
+    torch.testing.assert_close(host.run(model), expected, atol=1e-5, rtol=0)
     assert predict(model, host.inputs, 2).epistemic.max() > 0
 
 
@@ -134,7 +124,7 @@ def test_export_to_onnx(tmp_path):
     evaluator = pytest.importorskip("onnx.reference").ReferenceEvaluator(str(tmp_path / "model.onnx"))
     assert onnx.checker.check_model(str(tmp_path / "model.onnx")) is None
     found = evaluator.run(None, {evaluator.input_names[0]: host.inputs.numpy()})[0]
-    torch.testing.assert_close(torch.as_tensor(found), output(host, host.model), atol=1e-4, rtol=0)
+    torch.testing.assert_close(torch.as_tensor(found), host.run(), atol=1e-4, rtol=0)
 
 
 @pytest.fixture
@@ -150,34 +140,23 @@ def test_sharded_training(group):
     from torch.distributed.fsdp import fully_shard
 
     host = hosts.transformers_bert()
-    expected = output(host, host.model)
+    expected = host.run()
     model = convert(host.model, layers="all")
     mesh = init_device_mesh("cpu", (1,))
     for layer in model.bert.encoder.layer:
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
-    torch.testing.assert_close(output(host, model), expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(host.run(model), expected, atol=1e-5, rtol=0)
     before = [heads.log_amplitude.detach().full_tensor().clone() for heads in attention_blocks(model)]
     optimiser = torch.optim.Adam(model.parameters(), lr=0.1)
-    nn.functional.cross_entropy(host.output(call_model(model.train(), host.inputs)), LABELS).backward()
+    nn.functional.cross_entropy(host.call(model.train()), LABELS).backward()
     optimiser.step()
     for heads, was in zip(attention_blocks(model), before, strict=True):
         assert not torch.equal(heads.log_amplitude.detach().full_tensor(), was)
 
 
-def test_training_by_accelerate():
-    accelerate = pytest.importorskip("accelerate")
-    host = hosts.torchvision_vit()
-    model = convert(host.model)
-    accelerator = accelerate.Accelerator(cpu=True)
-    model, optimiser = accelerator.prepare(model.train(), torch.optim.Adam(model.parameters(), lr=0.01))
-    objective = Objective(model, CategoricalLikelihood(5), num_data=3)
-    accelerator.backward(objective(host.inputs, LABELS))
-    optimiser.step()
-    assert model.encoder.layers[-1].self_attention.gp.log_amplitude.grad.any()
-
-
 def test_training_by_lightning(tmp_path):
+    """By accelerate: the Trainer's test in test_storage.py."""
     lightning = pytest.importorskip("lightning")
     host = hosts.torchvision_vit()
 
