@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from cgp import convert, generate, predict
 from tests.cgp.conversion import hosts
+from tests.cgp.sizes import Sizes
 
 OPTIONS = {"max_new_tokens": 5, "do_sample": False}
 
@@ -46,10 +46,8 @@ def test_tokens_are_the_hosts_and_uncertainties_those_of_each_prefix(make, padde
 
 
 def test_an_encoder_decoder_generates_too():
-    transformers = pytest.importorskip("transformers")
-    sizes = {"vocab_size": 40, "d_model": 16, "d_ff": 32, "d_kv": 8, "num_layers": 2, "num_heads": 2}
-    config = transformers.T5Config(**sizes, decoder_start_token_id=0, eos_token_id=None)
-    host, inputs = transformers.T5ForConditionalGeneration(config).eval(), prompts(False)
+    sizes = {"d_ff": 32, "d_kv": 8, "num_layers": 2, "num_heads": 2}
+    host, inputs = hosts.encoder_decoder("T5", **sizes, eos_token_id=None).model, prompts(False)
     expected = host.generate(**inputs, **OPTIONS)
     found = generate(convert(host, layers="all"), inputs, num_samples=4, seed=0, **OPTIONS)
     assert torch.equal(found.sequences, expected)
@@ -79,25 +77,11 @@ def test_the_model_is_not_changed_and_scores_come_along():
     assert torch.equal(again.total, found.total)
 
 
-class Largest(TorchDispatchMode):
-    """The largest number of elements of any result."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        if isinstance(out, torch.Tensor):
-            self.count = max(self.count, out.numel())
-        return out
-
-
 def test_probabilities_of_draws_are_accumulated_not_stacked():
     host = hosts.decoder("Llama", vocab_size=4000)
-    with Largest() as largest:
+    with Sizes() as sizes:
         generate(convert(host.model), prompts(False), num_samples=8, seed=0, **OPTIONS)
-    assert 2 * 5 * 4000 <= largest.count <= 2 * 11 * 4000  # the logits of the whole sequences, once
+    assert 2 * 5 * 4000 <= sizes.largest() <= 2 * 11 * 4000  # the logits of the whole sequences, once
 
 
 def test_bad_arguments_are_refused():

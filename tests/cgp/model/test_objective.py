@@ -19,21 +19,6 @@ from cgp.attention import LossTerm
 from cgp.model.blocks import added_losses, attention_blocks, draws, sampling
 
 
-class Head(nn.Module):
-    """Two blocks and a linear map that lets leading dimensions through."""
-
-    def __init__(self, *blocks: nn.Module, outputs: int = 3):
-        super().__init__()
-        self.blocks, self.linear = nn.ModuleList(blocks), nn.Linear(8, outputs)
-        self.calls: list[tuple[int, ...]] = []
-
-    def forward(self, x):
-        for block in self.blocks:
-            self.calls.append(tuple(x.shape))
-            x = x + block(x)
-        return self.linear(x.mean(-2))
-
-
 class Term(Module):
     """A block-like module with a term of every kind and a global divergence."""
 
@@ -51,10 +36,6 @@ class Term(Module):
         for value, kind in ((2.0, "log_density"), (3.0, "kl"), (5.0, "ksvd")):
             self.update_added_loss_term(kind, LossTerm(value * self.weight, kind))
         return x * self.weight
-
-
-def batch(classes=3):
-    return torch.randn(4, 5, 8), torch.arange(4) % classes
 
 
 def test_parts_add_up_with_their_weights_and_only_the_global_divergence_is_divided():
@@ -79,32 +60,32 @@ def test_weights_can_be_annealed():
 
 
 def test_terms_of_an_earlier_pass_are_not_counted_again():
-    block = CGPAttention(8, 2)
-    objective = Objective(Head(block), CategoricalLikelihood(3), num_data=10, alpha=1.0)
-    objective(*batch())
-    assert added_losses(objective.model) == {}
-    objective.eval()
-    parts = objective.parts(*batch())
-    assert "log_density" not in parts
+    model = nn.Sequential(CGPAttention(8, 2, objective="marginal"), nn.Flatten(), nn.Linear(40, 3))
+    objective = Objective(model, CategoricalLikelihood(3), num_data=10, alpha=1.0)
+    batch = torch.randn(4, 5, 8), torch.arange(4) % 3
+    assert "log_density" in objective.parts(*batch)
+    assert added_losses(model) == {}
+    assert "log_density" not in objective.eval().parts(*batch)
 
 
 def test_draws_expand_after_the_first_stochastic_block_only():
-    model = Head(SoftmaxAttention(8, 2), CGPAttention(8, 2), SparseCGPAttention(8, 2, num_inducing=4))
+    model, shapes = nn.Sequential(SoftmaxAttention(8, 2), CGPAttention(8, 2), SparseCGPAttention(8, 2)), []
+    for block in model:
+        block.register_forward_pre_hook(lambda block, inputs: shapes.append(inputs[0].shape))
     with draws(model, 6):
-        out = model(torch.randn(4, 5, 8))
-    assert out.shape == (6, 4, 3)
-    assert model.calls == [(4, 5, 8), (4, 5, 8), (6, 4, 5, 8)]
+        assert model(torch.randn(4, 5, 8)).shape == (6, 4, 5, 8)
+    assert shapes == [(4, 5, 8), (4, 5, 8), (6, 4, 5, 8)]
     assert all(block.num_samples is None for block in attention_blocks(model))
     with pytest.raises(ValueError, match="num_samples: expected at least 1"), draws(model, 0):
         pass
 
 
 def test_sampling_is_set_for_the_time_of_a_with():
-    model = Head(SoftmaxAttention(8, 2), CGPAttention(8, 2))
-    model.blocks[1].sampling = "joint"
+    model = nn.Sequential(SoftmaxAttention(8, 2), CGPAttention(8, 2))
+    model[1].sampling = "joint"
     with sampling(model, "mean"):
-        assert model.blocks[1].sampling == "mean"
-    assert model.blocks[1].sampling == "joint"
+        assert model[1].sampling == "mean"
+    assert model[1].sampling == "joint"
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,7 @@ from torch import nn
 from cgp import (
     CategoricalLikelihood,
     CGPAttention,
-    KEPSVGPAttention,
     Objective,
-    SGPAttention,
     SoftmaxAttention,
     SparseCGPAttention,
     predict,
@@ -28,7 +26,9 @@ from cgp.model.inputs import call_model
 from cgp.model.predict import draw_noises, set_logit_temperature
 from cgp.model.prediction import uncertainties
 from cgp.model.twin import twin
+from tests.blocks import BLOCKS
 from tests.cgp.conversion import hosts
+from tests.cgp.sizes import Sizes
 
 
 class Classifier(nn.Module):
@@ -90,25 +90,6 @@ def test_sharing_changes_nothing(make, mode, layers):
     torch.testing.assert_close(got.draws, expected.softmax(-1), atol=2e-5, rtol=1e-3)
     torch.testing.assert_close(got.logits, expected.mean(0), atol=2e-5, rtol=1e-3)
     assert not torch.allclose(got.draws[0], got.draws[1], atol=1e-4)
-
-
-def test_layers_below_run_once():
-    host = hosts.transformers_bert()
-    model = convert(host.model, "sparse_cgp", [1], inputs=host.inputs)
-    calls = {"below": 0, "above": 0}
-    norms = [m for m in model.modules() if isinstance(m, nn.LayerNorm)]
-
-    def count(norm, where):
-        def forward(self, x):
-            calls[where] += 1
-            return nn.LayerNorm.forward(self, x)
-
-        norm.__class__ = type("LayerNorm", (nn.LayerNorm,), {"forward": forward})
-
-    count(norms[0], "below")
-    count(norms[-1], "above")
-    predict(model, host.inputs, 6, output=classify)
-    assert calls == {"below": 1, "above": 6}  # the first draw is the run that is recorded
 
 
 def test_token_variance_is_the_blocks_on_the_mean_path():
@@ -281,32 +262,15 @@ def snapshot(model: nn.Module) -> list[dict]:
     ]
 
 
-def native() -> tuple[nn.Module, torch.Tensor]:
-    blocks = (
-        SparseCGPAttention(8, 2),
-        CGPAttention(8, 2),
-        SGPAttention(8, 2, num_inducing=3),
-        KEPSVGPAttention(8, 2, rank=3),
-    )
-    return Classifier(*blocks), torch.randn(8, 5, 4)
-
-
-@pytest.mark.parametrize(
-    ("make", "count"),
-    [
-        (lambda: (convert(hosts.timm_vit().model, "cgp", [1, 2], amplitude=0.3), torch.randn(8, 3, 16, 16)), 160),
-        (native, 40),
-    ],
-)
-def test_threads_predict_as_one_after_the_other(make, count):
-    """8 threads give the same bits as calls in turn, and the model is as it was."""
-    model, x = make()
+def test_threads_predict_as_one_after_the_other():
+    """8 threads give the same bits as calls in turn, and the model is as it was; converted ones: test_concurrency.py"""
+    model = Classifier(*(BLOCKS[name](8, 2) for name in ("sparse", "exact", "sgpa", "kep-svgp"))).eval()
+    x, labels = torch.randn(8, 5, 4), torch.arange(8) % 3
     with torch.no_grad():
-        plain = model.eval()(x)
+        plain = model(x)
     model.train()  # modes are to be left alone
     attributes = snapshot(model)
-    labels = torch.arange(8) % plain.shape[-1]
-    objective = Objective(model, CategoricalLikelihood(plain.shape[-1]), num_data=8, num_samples=2)
+    objective = Objective(model, CategoricalLikelihood(3), num_data=8, num_samples=2)
 
     def call(index):
         return predict(model, x[index % 4][None], 2, seed=index % 5, keep_variance=index % 5 > 2).probabilities
@@ -315,7 +279,7 @@ def test_threads_predict_as_one_after_the_other(make, count):
     # PyTorch counts its own threads in each Python thread anew: as many as here, or sums round differently.
     with ThreadPoolExecutor(9, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         loss = pool.submit(objective, x, labels)  # training goes on beside
-        together = list(pool.map(call, range(count)))
+        together = list(pool.map(call, range(40)))
     different = [index for index, got in enumerate(together) if not torch.equal(got, alone[index % 20])]
     assert different == []
     assert loss.result().isfinite()
@@ -330,21 +294,14 @@ def test_threads_predict_as_one_after_the_other(make, count):
         )
 
 
-BLOCKS = {
-    "cgp": lambda: CGPAttention(8, 2),
-    "cgp, softmax mean": lambda: CGPAttention(8, 2, mean="softmax", amplitude=1.0),
-    "sparse": lambda: SparseCGPAttention(8, 2),
-    "sparse, softmax mean": lambda: SparseCGPAttention(8, 2, mean="softmax", amplitude=1.0),
-    "sgpa": lambda: SGPAttention(8, 2, num_inducing=3),
-    "kep_svgp": lambda: KEPSVGPAttention(8, 2, rank=3),
-}
-
-
 @pytest.mark.parametrize("mode", ["marginal", "joint"])
-@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("name", [name for name in BLOCKS if name not in ("softmax", "kernel", "primal")])
 def test_a_pair_averages_to_the_posterior_mean(name, mode):
     """With one block and an affine map above, opposite noise cancels."""
-    model, x = Classifier(BLOCKS[name]()).eval(), torch.randn(4, 5, 4)
+    block, x = BLOCKS[name](8, 2), torch.randn(4, 5, 4)
+    if name.endswith("softmax"):
+        nn.init.zeros_(block.softmax.log_amplitude)
+    model = Classifier(block).eval()
     with torch.no_grad():
         expected = model(x)
     draws = predict(model, x, 4, seed=0, sampling=mode, task=None, keep_draws=True).draws
@@ -424,18 +381,10 @@ def test_a_single_output_is_enough_for_a_regression():
 def test_draws_of_large_outputs_are_not_kept():
     """Token probabilities over a vocabulary are summed: the largest tensor that lives on is one draw."""
     model = nn.Sequential(SparseCGPAttention(8, 2), nn.Linear(8, 5000)).eval()
-    alive: list[int] = []
-
-    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            out = function(*args, **(kwargs or {}))
-            alive.extend([out.numel()] if isinstance(out, torch.Tensor) else [])
-            return out
-
-    with Watch():
+    with Sizes() as sizes:
         prediction = predict(model, torch.randn(2, 6, 8), 16, seed=0)
     assert prediction.probabilities.shape == (2, 6, 5000)
-    assert max(alive) == 2 * 6 * 5000
+    assert sizes.largest() == 2 * 6 * 5000
 
 
 def test_embeddings_are_found_in_outputs():
