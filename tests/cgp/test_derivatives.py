@@ -22,6 +22,7 @@ from cgp.variational import (
     KernelEigenVariationalStrategy,
     SGPAVariationalStrategy,
 )
+from tests.cgp.helpers import moved
 
 
 def rows(x: Tensor) -> Tensor:
@@ -70,9 +71,7 @@ def regressor(kind, **options):
 def stochastic():
     x, y = data()
     model = StochasticCorrelatedGPRegression(rows(x), y, 2, num_inducing=4).double().eval()
-    with torch.no_grad():
-        for parameter in model.variational_strategy.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
+    moved(model.variational_strategy)
     return lambda new: model(rows(new))
 
 
@@ -119,9 +118,7 @@ def test_derivatives_once_and_twice(name):
     make, outputs = CASES[name]
     model = make()
     if isinstance(model, nn.Module):
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.add_(0.3 * torch.randn_like(parameter))
+        moved(model)
     x = torch.randn(2, 2, dtype=torch.float64, requires_grad=True)
     assert gradcheck(partial(outputs, model), (x,))
     assert gradgradcheck(partial(outputs, model), (x,))

@@ -15,15 +15,12 @@ from cgp.conversion import convert, from_pretrained, save_pretrained
 from cgp.model.predict import logit_temperature, set_logit_temperature
 from tests.cgp.conversion import hosts
 from tests.cgp.conversion.hosts import HOSTS, Host
+from tests.cgp.helpers import moved
 
 
 def converted(host: Host, layers="all") -> nn.Module:
     """With every parameter moved, so that nothing is found again by chance."""
-    model = convert(host.model, "sparse_cgp", layers, num_inducing=3, inputs=host.inputs)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.01 * torch.randn_like(parameter))
-    return model
+    return moved(convert(host.model, "sparse_cgp", layers, num_inducing=3, inputs=host.inputs), 0.01)
 
 
 def assert_equal(host: Host, again: nn.Module, model: nn.Module) -> None:

@@ -26,10 +26,10 @@ class Problem(NamedTuple):
     S: Tensor
 
 
-def make_problem(sizes=(6, 5, 7), inducing=4, width=3, columns=2, seed=0, batch=()) -> Problem:
+def make_problem(sizes=(6, 5, 7), inducing=4, width=3, columns=2, seed=0) -> Problem:
     generator = torch.Generator().manual_seed(seed)
     shapes = *((n, width) for n in sizes), (sizes[1], columns), (inducing, width)
-    return Problem(*(torch.randn(*batch, *s, dtype=torch.float64, generator=generator) for s in shapes))
+    return Problem(*(torch.randn(shape, dtype=torch.float64, generator=generator) for shape in shapes))
 
 
 def ones(x: Tensor) -> Tensor:

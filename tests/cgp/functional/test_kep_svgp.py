@@ -37,18 +37,6 @@ def test_ksvd_loss_is_zero_at_the_exact_decomposition(rank):
     assert kep_svgp.ksvd_loss(projected, 1.5 * singular) > 1e-3
 
 
-def test_ksvd_loss_is_its_formula():
-    e, r = torch.randn(2, 3, 5, 4).double().unbind(0)
-    trace, values = torch.randn(3).double(), torch.rand(3, 4).double() + 0.5
-    expected = []
-    for b in range(3):
-        total = sum(
-            (e[b, i] / values[b].sqrt()).square().sum() + (r[b, i] / values[b].sqrt()).square().sum() for i in range(5)
-        )
-        expected.append((0.5 * total - trace[b]) ** 2)
-    torch.testing.assert_close(kep_svgp.ksvd_loss(Projections(e, r, trace), values), torch.stack(expected))
-
-
 def test_residual_is_what_the_decomposition_leaves_and_never_negative():
     phi_q, phi_k = features()
     for rank in (1, 2, 4):
@@ -91,15 +79,6 @@ def test_projections_are_their_formula_and_batch_equals_loop():
         torch.testing.assert_close(together.e[b, h], phi_q[b, h] @ primal[0])
         torch.testing.assert_close(together.r[b, h], phi_k[b, h] @ primal[1])
         torch.testing.assert_close(together.trace[b, h], torch.trace(primal[0].mT @ primal[1]))
-
-
-def test_branches_apart_and_together():
-    e, r, merge_map = torch.randn(2, 3, 4), torch.randn(2, 3, 4), torch.randn(3, 6)
-    assert kep_svgp.merge_branches(e, r, "e") is e
-    assert kep_svgp.merge_branches(e, r, "r") is r
-    assert torch.equal(kep_svgp.merge_branches(e, r), e + r)
-    merged = kep_svgp.merge_branches(e, r, merge_map=merge_map)
-    torch.testing.assert_close(merged, merge_map[:, :3] @ e + merge_map[:, 3:] @ r)
 
 
 def test_gradients():

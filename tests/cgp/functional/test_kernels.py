@@ -1,5 +1,7 @@
 """Canonical covariances against GPyTorch's kernels and scipy, and what float32 must bear."""
 
+from functools import partial
+
 import gpytorch
 import numpy as np
 import pytest
@@ -10,26 +12,19 @@ from scipy.spatial.distance import cdist
 
 from cgp.functional.kernels import CANONICAL, canonical, squared_distance
 
-
-def with_unit_lengthscale(kernel):
-    kernel = kernel.double()
-    kernel.lengthscale = 1.0
-    return kernel
-
-
 REFERENCES = {
-    "rbf": lambda: with_unit_lengthscale(gpytorch.kernels.RBFKernel()),
-    "matern12": lambda: with_unit_lengthscale(gpytorch.kernels.MaternKernel(nu=0.5)),
-    "matern32": lambda: with_unit_lengthscale(gpytorch.kernels.MaternKernel(nu=1.5)),
-    "matern52": lambda: with_unit_lengthscale(gpytorch.kernels.MaternKernel(nu=2.5)),
-    "rq": lambda: with_unit_lengthscale(gpytorch.kernels.RQKernel()),
+    "rbf": gpytorch.kernels.RBFKernel,
+    "matern12": partial(gpytorch.kernels.MaternKernel, nu=0.5),
+    "matern32": partial(gpytorch.kernels.MaternKernel, nu=1.5),
+    "matern52": partial(gpytorch.kernels.MaternKernel, nu=2.5),
+    "rq": gpytorch.kernels.RQKernel,
 }
 
 
 @pytest.mark.parametrize("name", REFERENCES)
 def test_stationary_covariances_match_gpytorch(name):
     x, y = torch.randn(4, 3, dtype=torch.float64), torch.randn(5, 3, dtype=torch.float64)
-    kernel = REFERENCES[name]()
+    kernel = REFERENCES[name]().double().initialize(lengthscale=1.0)
     if name == "rq":
         kernel.alpha = 1.0
     torch.testing.assert_close(canonical(name).gram(x, y), kernel(x, y).to_dense())
@@ -43,17 +38,12 @@ def test_exponential_matches_its_definition():
 
 
 @pytest.mark.parametrize("name", CANONICAL)
-def test_diagonal_is_that_of_the_gram_matrix(name):
-    x = torch.randn(2, 4, 3, dtype=torch.float64)
+def test_gram_matrices_are_symmetric_positive_semi_definite_and_have_their_diagonal(name):
+    x = torch.randn(3, 20, 2, dtype=torch.float64)
     gram = canonical(name).gram(x)
-    torch.testing.assert_close(canonical(name).diagonal(x), gram.diagonal(dim1=-2, dim2=-1))
-
-
-@pytest.mark.parametrize("name", CANONICAL)
-def test_gram_matrices_are_positive_semi_definite_and_symmetric(name):
-    gram = canonical(name).gram(torch.randn(3, 20, 2, dtype=torch.float64))
     torch.testing.assert_close(gram, gram.mT)
     assert torch.linalg.eigvalsh(gram).min() > -1e-9
+    torch.testing.assert_close(canonical(name).diagonal(x), gram.diagonal(dim1=-2, dim2=-1))
 
 
 @pytest.mark.parametrize("name", CANONICAL)

@@ -1,22 +1,8 @@
-"""Noise from a source of the thread's own."""
-
-from concurrent.futures import ThreadPoolExecutor
+"""Noise from a source of the thread's own; in threads: tests/cgp/model/test_predict.py."""
 
 import torch
 
 from cgp.functional.noise import noise, standard_normal
-
-
-def draw(seed: int) -> torch.Tensor:
-    with noise(seed):
-        return torch.stack([standard_normal(torch.zeros(50)) for _ in range(20)])
-
-
-def test_threads_draw_what_they_draw_alone():
-    in_turn = [draw(seed) for seed in range(8)]
-    with ThreadPoolExecutor(8) as pool:
-        together = list(pool.map(draw, list(range(8)) * 20))
-    assert all(torch.equal(in_turn[i % 8], got) for i, got in enumerate(together))
 
 
 def test_global_generator_is_left_alone_within_and_used_without():

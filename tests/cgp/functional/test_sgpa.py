@@ -28,11 +28,11 @@ class Problem(NamedTuple):
     precision: Tensor
 
 
-def make_problem(queries=5, keys=4, inducing=3, width=3, columns=2, seed=0, batch=()) -> Problem:
+def make_problem(queries=5, keys=4, inducing=3, width=3, columns=2, seed=0) -> Problem:
     generator = torch.Generator().manual_seed(seed)
 
     def normal(*shape):
-        return torch.randn(*batch, *shape, dtype=torch.float64, generator=generator)
+        return torch.randn(shape, dtype=torch.float64, generator=generator)
 
     roots = 0.3 * normal(columns, inducing, inducing).tril(-1)
     roots = roots + torch.diag_embed(normal(columns, inducing).exp() * 0.5)

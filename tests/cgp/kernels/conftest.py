@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from cgp.kernels import CorrelatedKernel
+from tests.cgp.helpers import moved
 
 
 @pytest.fixture
@@ -15,12 +16,7 @@ def kernel():
 
 def random_kernel(num_processes=3, input_dim=2, seed=0, **options):
     torch.manual_seed(seed)
-    made = CorrelatedKernel("rbf", num_processes, input_dim, **({"canonical_dim": 3} | options)).double()
-    with torch.no_grad():
-        for parameter in made.parameters():
-            if parameter.requires_grad:
-                parameter.add_(0.5 * torch.randn_like(parameter))
-    return made
+    return moved(CorrelatedKernel("rbf", num_processes, input_dim, **({"canonical_dim": 3} | options)).double(), 0.5)
 
 
 def dense_oracle(kernel, left, x1, right, x2):

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from cgp.kernels import AffineMap
+from tests.cgp.helpers import moved
 
 SIZES = {"free": (3, 2), "diagonal": (3, 3)}
 
@@ -11,10 +12,7 @@ SIZES = {"free": (3, 2), "diagonal": (3, 3)}
 def test_is_affine_for_each_batch_member(kind, batch_shape):
     torch.manual_seed(0)
     d, s = SIZES[kind]
-    one = AffineMap(d, s, kind=kind, batch_shape=torch.Size(batch_shape)).double()
-    with torch.no_grad():
-        for parameter in one.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
+    one = moved(AffineMap(d, s, kind=kind, batch_shape=torch.Size(batch_shape)).double())
     x = torch.randn(*batch_shape, 5, d, dtype=torch.float64)
     expected = torch.einsum("...nd,...sd->...ns", x, one.weight) + one.bias.unsqueeze(-2)
     torch.testing.assert_close(one(x), expected)

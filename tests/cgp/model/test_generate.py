@@ -7,7 +7,7 @@ import torch
 
 from cgp import convert, generate, predict
 from tests.cgp.conversion import hosts
-from tests.cgp.sizes import Sizes
+from tests.cgp.helpers import Sizes
 
 OPTIONS = {"max_new_tokens": 5, "do_sample": False}
 

@@ -28,7 +28,7 @@ from cgp.model.prediction import uncertainties
 from cgp.model.twin import twin
 from tests.blocks import BLOCKS
 from tests.cgp.conversion import hosts
-from tests.cgp.sizes import Sizes
+from tests.cgp.helpers import Sizes
 
 
 class Classifier(nn.Module):

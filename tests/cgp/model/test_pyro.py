@@ -10,6 +10,7 @@ from torch import nn
 from cgp import CategoricalLikelihood, KEPSVGPAttention, Objective, SGPAttention, SoftmaxAttention
 from cgp.model.blocks import sampling
 from cgp.model.pyro import to_pyro
+from tests.cgp.helpers import moved
 
 BLOCKS = {
     "sgpa": lambda: SGPAttention(8, 2, num_inducing=4),
@@ -26,10 +27,8 @@ def empty_store():
 
 def problem(name: str, beta: float = 1.0) -> tuple[Objective, torch.Tensor, torch.Tensor]:
     torch.manual_seed(0)
-    model = nn.Sequential(BLOCKS[name](), nn.Flatten(), nn.Linear(40, 3)).double()
+    model = moved(nn.Sequential(BLOCKS[name](), nn.Flatten(), nn.Linear(40, 3)).double(), 0.1)
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
         model[0].variational_strategy.raw_root.diagonal(dim1=-2, dim2=-1).fill_(0.2)  # deviations of about 0.8
     objective = Objective(model, CategoricalLikelihood(3), num_data=50, beta=beta)
     return objective, torch.randn(6, 5, 8, dtype=torch.float64), torch.arange(6) % 3

@@ -17,7 +17,7 @@ from linear_operator.operators import (
 from cgp.functional.gaussians import DenseGaussian, LowRankGaussian
 from cgp.functional.linalg import cholesky
 from cgp.operators import LowRankPlusDiagonalLinearOperator, SharedCovarianceLinearOperator, shared_covariance
-from tests.cgp.sizes import Sizes
+from tests.cgp.helpers import Sizes
 
 BATCHES = [(), (3,), (2, 3)]
 N, S, M = 6, 4, 2

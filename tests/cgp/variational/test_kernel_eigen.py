@@ -9,6 +9,7 @@ from torch import nn
 from torch.distributions import MultivariateNormal, kl_divergence
 
 from cgp.variational import KernelEigenVariationalStrategy
+from tests.cgp.helpers import moved
 
 X = torch.linspace(-1.5, 1.2, 5, dtype=torch.float64)[:, None]
 
@@ -19,9 +20,7 @@ def features():
 
 def make(**options):
     strategy = KernelEigenVariationalStrategy(features(), features(), num_features=6, rank=3, **options)
-    with torch.no_grad():
-        for parameter in strategy.variables.parameters():
-            parameter.add_(0.5 * torch.randn_like(parameter))
+    moved(strategy.variables, 0.5)
     return strategy.double()
 
 
@@ -44,9 +43,7 @@ def test_divergence_is_that_of_the_function_at_as_many_points_as_features():
     """At r points the function fixes u, so both divergences are one."""
     strategy, points = make().eval(), X[:3]
     q, p = strategy(points), strategy(points, prior=True)
-    explicit = kl_divergence(
-        MultivariateNormal(q.mean, q.covariance_matrix), MultivariateNormal(p.mean, p.covariance_matrix)
-    )
+    explicit = kl_divergence(*(MultivariateNormal(z.mean, z.covariance_matrix) for z in (q, p)))
     torch.testing.assert_close(strategy.kl_divergence(), explicit, rtol=1e-4, atol=1e-4)
 
 
@@ -61,18 +58,15 @@ def test_residual_returns_what_the_projections_leave():
     assert difference.any()
 
 
-def test_every_parameter_gets_a_gradient_and_the_loss_is_added():
+def test_every_parameter_gets_a_gradient_and_the_loss_is_added_if_it_has_a_weight():
     model = ApproximateGP(make())
     likelihood = GaussianLikelihood().double()
     (-VariationalELBO(likelihood, model, num_data=5)(model(X), X[:, 0])).backward()
     assert not [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()]
     assert len(list(model.added_loss_terms())) == 1
-
-
-def test_without_weight_no_loss_is_left():
-    strategy = make(ksvd_weight=0.0)
-    strategy(X)
-    assert not [term for term in strategy.added_loss_terms() if term is not None]
+    without = make(ksvd_weight=0.0)
+    without(X)
+    assert not [term for term in without.added_loss_terms() if term is not None]
 
 
 def test_unknown_branch_is_refused():

@@ -1,9 +1,19 @@
-"""The sizes of what a computation makes."""
+"""What several of these tests use."""
 
 import math
+from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+
+
+@torch.no_grad()
+def moved(module: Any, by: float = 0.3) -> Any:
+    """The module, every parameter that is trained moved from where it starts, so that nothing agrees by chance."""
+    for parameter in module.parameters():
+        if parameter.requires_grad:
+            parameter.add_(by * torch.randn_like(parameter))
+    return module
 
 
 class Sizes(TorchDispatchMode):
