@@ -1,9 +1,10 @@
-"""Sparse causal forms against conditioning on each prefix; the exact one: the contract of the blocks."""
+"""Causal forms against conditioning on each prefix, one by one."""
 
 import pytest
 import torch
 
 from cgp.functional.causal import CHUNK, prefix_posterior, sparse_prefix_posterior
+from cgp.functional.correlated import ExactPosterior
 from cgp.functional.kernels import squared_exponential as gram
 from cgp.functional.linalg import whiten
 from cgp.functional.sparse_correlated import SparseCorrelatedPosterior
@@ -14,6 +15,17 @@ NOISE = 0.05
 def problem(n, width=3, columns=2, inducing=4):
     shapes = (n, width), (n, width), (n, columns), (inducing, width)
     return [torch.randn(shape, dtype=torch.float64) for shape in shapes]
+
+
+def test_exact_rows_equal_conditioning_on_the_prefix():
+    q, k, v, _ = problem(9)
+    one = torch.ones(9).double()
+    whole = prefix_posterior(gram(q, k), gram(k), v, one, noise=NOISE)
+    for t in range(9):
+        row, prefix = slice(t, t + 1), slice(0, t + 1)
+        single = ExactPosterior(gram(q[row], k[prefix]), gram(k[prefix]), one[row], noise=NOISE, values=v[prefix])
+        torch.testing.assert_close(whole.mean[row], single.mean)
+        torch.testing.assert_close(whole.variance[row], single.variance)
 
 
 @pytest.mark.parametrize("approximation", ["dtc", "sor"])
