@@ -48,6 +48,7 @@ from experiments.evaluation import (
     negative_log_likelihood,
     uncertainty,
 )
+from experiments.evaluation.paired import MEASURES, Scored, auroc_difference, difference
 from experiments.methods import last_layer_laplace, mc_dropout_logits
 from experiments.methods.drawing import eval_mode
 from experiments.reports.scores import Statistic
@@ -73,7 +74,7 @@ _TRAINING_DRAWS, _DRAWS = 2, 10
 _REFERENCE = "softmax-1 + temperature"
 _BASELINES = {"MC dropout": "dropout", "last-layer Laplace": "laplace"}  # of softmax, and their arrays
 _NEIGHBOUR = 50
-_RESAMPLES = 200
+_MEASURES = [MEASURES[name] for name in ("accuracy %", "NLL", "ECE %")]
 
 
 class States(NamedTuple):
@@ -372,21 +373,13 @@ def assess(
     print(cgp.assess(model.eval(), test, train=train, ood=foreign, posterior=posterior))
 
 
-class _Predicted(NamedTuple):
-    """Test sentences of one method: its loss, whether it is right, its confidence, each `(N,)`."""
-
-    loss: Array
-    right: Array
-    confidence: Array
-
-
 def table(*, out: Path = Path("runs/encoder")) -> None:
     """Print the runs in Markdown: scores of the test sentences, and what tells sentences out of scope.
 
     Args:
         out: folder of the runs.
     """
-    predicted: dict[str, dict[int, _Predicted]] = defaultdict(dict)
+    predicted: dict[str, dict[int, Scored]] = defaultdict(dict)
     detected: dict[tuple[str, str], dict[int, tuple[Array, Array]]] = defaultdict(dict)
     seconds: dict[str, list[float]] = defaultdict(list)
     for path in sorted(out.glob("*/seed-*/run.json")):
@@ -395,20 +388,21 @@ def table(*, out: Path = Path("runs/encoder")) -> None:
         with np.load(path.with_name("predictions.npz")) as arrays:
             found = dict(arrays)
         for method, p in _methods(name, found).items():
-            right = p.argmax(-1) == found["test.labels"]
-            predicted[method][seed] = _Predicted(metrics.log_losses(p, found["test.labels"]), right, p.max(-1))
+            predicted[method][seed] = Scored.of(p, found["test.labels"])
         for score, pair in _detectors(found).items():
             detected[name, score][seed] = pair
     cost = {name: f"{np.mean(values) / np.mean(seconds['softmax-1']):.2f}" for name, values in seconds.items()}
     print("| method | seeds | accuracy % | NLL | ECE % | Δ accuracy | Δ NLL | Δ ECE | cost |\n|---|" + "--:|" * 8)
     for method, of_seeds in predicted.items():
-        against = [""] * 3 if method == _REFERENCE else _differences(of_seeds, predicted[_REFERENCE])
-        print(f"| {method} | {len(of_seeds)} | {' | '.join([*_levels(of_seeds), *against, cost.get(method, '')])} |")
+        levels = [Statistic.of(list(map(one, of_seeds.values()))).text(digits=one.digits) for one in _MEASURES]
+        against = [difference(one, of_seeds, predicted[_REFERENCE]) for one in _MEASURES]
+        against = [""] * len(levels) if method == _REFERENCE else against
+        print(f"| {method} | {len(of_seeds)} | {' | '.join([*levels, *against, cost.get(method, '')])} |")
     print("\n| attention | score | seeds | AUROC | FPR95 % | AUROC − softmax's |\n|---|---|--:|--:|--:|--:|")
     for (name, score), pairs in detected.items():
         areas = Statistic.of([metrics.auroc(*pair) for pair in pairs.values()]).text(digits=4)
         rates = Statistic.of([metrics.fpr95(*pair) for pair in pairs.values()]).text(100, 1)
-        gain = _gain(pairs, detected.get(("softmax-1", score), {})) if name != "softmax-1" else ""
+        gain = auroc_difference(pairs, detected.get(("softmax-1", score), {})) if name != "softmax-1" else ""
         print(f"| {name} | {score} | {len(pairs)} | {areas} | {rates} | {gain} |")
 
 
@@ -453,58 +447,6 @@ def _detectors(found: dict[str, Array]) -> dict[str, tuple[Array, Array]]:
 
     inside, outside = scores("test"), scores("oos_test")
     return {name: (inside[name], outside[name]) for name in inside}
-
-
-def _levels(runs: dict[int, _Predicted]) -> list[str]:
-    """Accuracy, NLL and calibration error over the seeds."""
-    rates = Statistic.of([100 * float(run.right.mean()) for run in runs.values()])
-    losses = Statistic.of([float(run.loss.mean()) for run in runs.values()])
-    errors = Statistic.of([_calibration(run) for run in runs.values()])
-    return [rates.text(digits=1), losses.text(digits=3), errors.text(digits=1)]
-
-
-def _calibration(run: _Predicted, rows: Any = slice(None)) -> float:
-    return 100 * metrics.calibration_error(run.confidence[rows], run.right[rows])
-
-
-def _differences(runs: dict[int, _Predicted], reference: dict[int, _Predicted]) -> list[str]:
-    """Paired differences in the same, over the seeds that both have; the calibration error's by resampling."""
-    pairs = _paired(runs, reference)
-    count, generator = len(pairs[0][0].right), np.random.default_rng(0)
-    rates = np.array([100.0 * a.right - 100.0 * b.right for a, b in pairs])
-    losses = np.array([a.loss - b.loss for a, b in pairs])
-    cells = [
-        _difference(values.mean(1), float(values.mean(0).std(ddof=1) / np.sqrt(count)), digits)
-        for values, digits in ((rates, 2), (losses, 4))
-    ]
-    resampled = [
-        np.mean([_calibration(a, rows) - _calibration(b, rows) for a, b in pairs])
-        for rows in (generator.integers(count, size=count) for _ in range(_RESAMPLES))
-    ]
-    errors = np.array([_calibration(a) - _calibration(b) for a, b in pairs])
-    return [*cells, _difference(errors, float(np.std(resampled, ddof=1)), 2)]
-
-
-def _gain(runs: dict[int, tuple[Array, Array]], reference: dict[int, tuple[Array, Array]]) -> str:
-    """Paired difference in AUROC, with DeLong's error over the sentences."""
-    pairs = _paired(runs, reference)
-    if not pairs:
-        return ""
-    areas = np.array([metrics.auroc(*ours) - metrics.auroc(*theirs) for ours, theirs in pairs])
-    placed = [(metrics.placements(*ours), metrics.placements(*theirs)) for ours, theirs in pairs]
-    sides = [np.mean([ours[side] - theirs[side] for ours, theirs in placed], axis=0) for side in (0, 1)]
-    return _difference(areas, metrics.delong_error(*sides), 4)
-
-
-def _paired(runs: dict[int, Any], reference: dict[int, Any]) -> list[tuple[Any, Any]]:
-    """What both have, seed by seed."""
-    return [(runs[seed], reference[seed]) for seed in sorted(runs.keys() & reference.keys())]
-
-
-def _difference(by_seed: Array, over_examples: float, digits: int) -> str:
-    """Mean difference and the larger of its standard errors, over examples and over seeds."""
-    over_seeds = np.std(by_seed, ddof=1) / np.sqrt(len(by_seed)) if len(by_seed) > 1 else 0.0
-    return f"{np.mean(by_seed):+.{digits}f} ± {max(over_examples, float(over_seeds)):.{digits}f}"
 
 
 if __name__ == "__main__":

@@ -1,0 +1,112 @@
+"""Methods compared on the same inputs: levels over seeds, and paired differences with their standard errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cgp.model import metrics
+from experiments.evaluation.metrics import matthews_correlation
+
+__all__ = ["MEASURES", "Measure", "Scored", "auroc_difference", "difference"]
+
+Array = NDArray[Any]
+T = TypeVar("T")
+
+_RESAMPLES = 200
+
+
+class Scored(NamedTuple):
+    """Predictions of inputs with labels, each ``(..., N)``; leading axes are other versions of the same N inputs."""
+
+    loss: Array
+    confidence: Array
+    predicted: Array
+    labels: Array
+
+    @classmethod
+    def of(cls, probabilities: Array, labels: Array) -> Self:
+        """Of probabilities, ``(..., N, classes)``."""
+        shape, classes = probabilities.shape[:-1], probabilities.shape[-1]
+        labels = np.broadcast_to(labels, shape)
+        loss = metrics.log_losses(probabilities.reshape(-1, classes), labels.reshape(-1)).reshape(shape)
+        return cls(loss, probabilities.max(-1), probabilities.argmax(-1), labels)
+
+    @property
+    def right(self) -> Array:
+        """Whether each is predicted."""
+        return self.predicted == self.labels
+
+    def resampled(self, rows: Array) -> Self:
+        """Some of the inputs, with all their versions in one row."""
+        return type(self)(*(values[..., rows].reshape(-1) for values in self))
+
+
+class Measure(NamedTuple):
+    """A metric in the units of the tables: a mean of a value per input, ``(..., N)``, or one number of all."""
+
+    digits: int
+    each: Callable[[Scored], Array] | None = None
+    whole: Callable[[Scored], float] | None = None
+
+    def __call__(self, scored: Scored) -> float:
+        """The number."""
+        if self.each is not None:
+            return float(self.each(scored).mean())
+        assert self.whole is not None, "neither values nor a number"
+        return self.whole(scored.resampled(np.arange(scored.loss.shape[-1])))
+
+
+MEASURES: Mapping[str, Measure] = {
+    "accuracy %": Measure(1, each=lambda found: 100.0 * found.right),
+    "MCC %": Measure(1, whole=lambda found: 100 * matthews_correlation(found.predicted, found.labels)),
+    "NLL": Measure(3, each=lambda found: found.loss),
+    "ECE %": Measure(1, whole=lambda found: 100 * metrics.calibration_error(found.confidence, found.right)),
+    "AURC ‰": Measure(1, whole=lambda found: 1000 * metrics.aurc(found.confidence, found.right)),
+}
+
+
+def difference(measure: Measure, runs: Mapping[int, Scored], reference: Mapping[int, Scored]) -> str:
+    """Mean difference over the seeds that both have, and the larger of its standard errors, over inputs and seeds.
+
+    A mean's error over inputs is that of their paired differences, another measure's that of 200 paired resamples.
+    """
+    pairs = _paired(runs, reference)
+    count = pairs[0][0].loss.shape[-1]
+    if measure.each is not None:
+        values = np.array([measure.each(ours) - measure.each(theirs) for ours, theirs in pairs])
+        values = values.reshape(len(pairs), -1, count).mean(1)  # over the versions of an input
+        over_inputs = values.mean(0).std(ddof=1) / np.sqrt(count)
+    else:
+        generator = np.random.default_rng(0)
+        chosen = (generator.integers(count, size=count) for _ in range(_RESAMPLES))
+        over_inputs = np.std(
+            [np.mean([measure(a.resampled(rows)) - measure(b.resampled(rows)) for a, b in pairs]) for rows in chosen],
+            ddof=1,
+        )
+    by_seed = np.array([measure(ours) - measure(theirs) for ours, theirs in pairs])
+    return _with_error(by_seed, float(over_inputs), measure.digits + 1)
+
+
+def auroc_difference(runs: Mapping[int, tuple[Array, Array]], reference: Mapping[int, tuple[Array, Array]]) -> str:
+    """The same of the AUROC of scores in and out of distribution, with DeLong's error over the inputs."""
+    pairs = _paired(runs, reference)
+    if not pairs:
+        return ""
+    areas = np.array([metrics.auroc(*ours) - metrics.auroc(*theirs) for ours, theirs in pairs])
+    placed = [(metrics.placements(*ours), metrics.placements(*theirs)) for ours, theirs in pairs]
+    sides = [np.mean([ours[side] - theirs[side] for ours, theirs in placed], axis=0) for side in (0, 1)]
+    return _with_error(areas, metrics.delong_error(*sides), 4)
+
+
+def _paired(runs: Mapping[int, T], reference: Mapping[int, T]) -> list[tuple[T, T]]:
+    """What both have, seed by seed."""
+    return [(runs[seed], reference[seed]) for seed in sorted(runs.keys() & reference.keys())]
+
+
+def _with_error(by_seed: Array, over_inputs: float, digits: int) -> str:
+    over_seeds = np.std(by_seed, ddof=1) / np.sqrt(len(by_seed)) if len(by_seed) > 1 else 0.0
+    return f"{np.mean(by_seed):+.{digits}f} ± {max(over_inputs, float(over_seeds)):.{digits}f}"
