@@ -54,14 +54,12 @@ def test_maps_start_with_the_distances_of_the_kernel(kernel):
 
 @pytest.mark.parametrize("symmetric", [False, True])
 @pytest.mark.parametrize("kernel", ["rbf", "exponential"])
-class TestKernelAttention:
-    def test_equals_its_formula(self, kernel, symmetric):
-        block = KernelAttention(12, 3, kernel=kernel, symmetric=symmetric).double()
-        x = torch.randn(2, 7, 12, dtype=torch.float64)
-        parts = block.in_proj(x).chunk(2 if symmetric else 3, -1)
-        q, k, v = (p.unflatten(-1, (3, 4)).transpose(1, 2) for p in ((parts[0], *parts) if symmetric else parts))
-        expected = canonical(kernel).gram(q, k) @ v
-        torch.testing.assert_close(block(x), block.out_proj(expected.transpose(1, 2).flatten(-2)))
+def test_kernel_attention_equals_its_formula(kernel, symmetric):
+    block, x = KernelAttention(12, 3, kernel=kernel, symmetric=symmetric).double(), torch.randn(2, 7, 12).double()
+    parts = block.in_proj(x).chunk(2 if symmetric else 3, -1)
+    q, k, v = (p.unflatten(-1, (3, 4)).transpose(1, 2) for p in ((parts[0], *parts) if symmetric else parts))
+    expected = canonical(kernel).gram(q, k) @ v
+    torch.testing.assert_close(block(x), block.out_proj(expected.transpose(1, 2).flatten(-2)))
 
 
 class TestAsymmetricKernelContract(AttentionContract):
