@@ -61,19 +61,17 @@ class TestDenseCovarianceBatch(TestDenseCovariance):
         return dense(3)
 
 
-class TestSharedLowRank(_Cases, unittest.TestCase):
+class TestSharedLowRank(TestLowRankPlusDiagonal):
     def create_linear_op(self):
         return SharedCovarianceLinearOperator(low_rank(2, 1), torch.Size([1, 3]))
 
     def evaluate_linear_op(self, linear_op):
-        base = linear_op.base_linear_op
-        root = base._linear_op.root.tensor
-        return (root @ root.mT + torch.diag_embed(base._diag_tensor._diag)).repeat(*linear_op.batch_repeat, 1, 1)
+        return super().evaluate_linear_op(linear_op.base_linear_op).repeat(*linear_op.batch_repeat, 1, 1)
 
 
-class TestSharedDense(_Cases, unittest.TestCase):
+class TestSharedDense(TestDenseCovariance):
     def create_linear_op(self):
         return SharedCovarianceLinearOperator(dense(2), torch.Size([2, 3]))
 
     def evaluate_linear_op(self, linear_op):
-        return linear_op.base_linear_op.tensor.repeat(*linear_op.batch_repeat, 1, 1)
+        return super().evaluate_linear_op(linear_op.base_linear_op).repeat(*linear_op.batch_repeat, 1, 1)

@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 from cgp.model.metrics import aurc
 from cgp.plotting import interval_coverage, reliability_diagram, risk_coverage
 from experiments.evaluation.calibration import reliability_bins
+from tests.cgp.plotting.conftest import legend
 
 
 def heights(container):
@@ -23,11 +24,7 @@ def test_draws_the_bins():
     assert [bar.get_y() for bar in over] == [0, 0.5]
     assert heights(under) == pytest.approx([-0.45])
     assert [bar.get_y() for bar in under] == [1]
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == [
-        "accuracy",
-        "over-confident",
-        "under-confident",
-    ]
+    assert legend(ax) == ["accuracy", "over-confident", "under-confident"]
     assert ax.texts[0].get_text() == "ECE 40.0 %"  # (0.35 + 0.45 + 2 * 0.4) / 4
     (strip,) = ax.child_axes
     assert heights(strip.containers[0]) == [1, 1, 2]
@@ -63,7 +60,7 @@ def test_risk_coverage_is_that_of_the_metrics():
 def test_one_method_stands_out():
     pair = ([0.9, 0.6], [True, False])
     ax = risk_coverage({"a": pair, "b": pair, "c": pair}, highlight="b", ax=Figure().add_subplot())
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["AURC 250.0 ‰"]
+    assert legend(ax) == ["AURC 250.0 ‰"]
     a, b, c = (line.get_color() for line in ax.lines)
     assert a == c != b
 

@@ -86,13 +86,9 @@ def test_three_images_in_colour_are_three_rows():
 
 def test_gallery_is_sorted_and_marks_errors():
     images = np.arange(5.0)[:, None, None] * np.ones((5, 4, 4))
-    axes = example_gallery(
-        images,
-        [0.3, 0.1, 0.5, 0.2, 0.4],
-        ["cat", "dog", "bird", "cat", "dog"],
-        labels=["cat", "dog", "dog", "cat", "dog"],
-        probabilities=[0.7, 0.95, 0.4, 0.8, 0.6],
-    )
+    predicted, labels = ["cat", "dog", "bird", "cat", "dog"], ["cat", "dog", "dog", "cat", "dog"]
+    options = {"labels": labels, "probabilities": [0.7, 0.95, 0.4, 0.8, 0.6]}
+    axes = example_gallery(images, [0.3, 0.1, 0.5, 0.2, 0.4], predicted, **options)
     order = [[int(ax.images[0].get_array()[0, 0]) for ax in row] for row in axes]
     assert order == [[1, 3, 0, 4, 2], [2, 4, 0, 3, 1]]
     assert [ax.get_title() for ax in axes[0, ::4]] == ["dog (0.95)\ntrue: dog", "bird (0.40)\ntrue: dog"]

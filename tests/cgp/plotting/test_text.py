@@ -2,12 +2,12 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from cgp.plotting import text_uncertainties
 from cgp.plotting.style import INK, WIDE
 from cgp.plotting.text import _COLOURS, _wrapped
+from tests.cgp.plotting.conftest import luminance
 
 TEXT = "The data set contains images of hand-written digits:\n10 classes where each class refers to a digit."
 
@@ -57,13 +57,9 @@ def test_missing_values_are_left_white_and_the_scale_starts_at_zero():
 
 
 def test_letters_are_legible_on_every_colour():
-    def luminance(colour):
-        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour[:3])]
-        return np.dot([0.2126, 0.7152, 0.0722], linear)
-
     paper = np.array([luminance(_COLOURS(level)) for level in np.linspace(0, 1, 50)])
     assert (np.diff(paper) < 0).all()  # legible in grey print and to the colour-blind
-    assert (paper.min() + 0.05) / (luminance(to_rgb(INK)) + 0.05) > 7
+    assert (paper.min() + 0.05) / (luminance(INK) + 0.05) > 7
 
 
 def test_letters_fit_their_cells():
