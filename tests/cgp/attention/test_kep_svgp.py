@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from cgp.attention.kep_svgp import KEPSVGPAttention
 from cgp.attention.primal import PrimalAttention
@@ -48,8 +49,7 @@ def test_concatenation_starts_as_the_addition():
 
 def test_concatenation_merges_along_the_tokens():
     block, x = concatenating().eval(), torch.randn(2, NUM_TOKENS, 12, dtype=torch.float64)
-    with torch.no_grad():
-        block.merge_map.normal_()
+    nn.init.normal_(block.merge_map)
     tokens = block.project(x)
     projected = block.ksvd.project(*block.ksvd.features(tokens), tokens)
     features = torch.einsum("ij,bhjr->bhir", block.merge_map, torch.cat([projected.e, projected.r], -2))
@@ -113,8 +113,7 @@ def test_attention_matrix_is_cosine_of_queries_and_keys_and_padding_is_out_of_it
 @pytest.mark.parametrize("make", [KEPSVGPAttention, PrimalAttention])
 def test_ksvd_loss_is_its_formula_summed_over_heads_averaged_over_sequences(make):
     block, x = make(12, 3, rank=4, ksvd_weight=10.0).double(), torch.randn(2, 5, 12, dtype=torch.float64)
-    with torch.no_grad():
-        block.ksvd.log_singular_values.normal_()
+    nn.init.normal_(block.ksvd.log_singular_values)
     padding = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
     block(x, key_padding_mask=padding)
     tokens, total = block.project(x, key_padding_mask=padding), 0.0

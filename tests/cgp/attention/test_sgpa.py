@@ -43,8 +43,7 @@ class Residual(nn.Module):
     def __init__(self):
         super().__init__()
         self.attention = SGPAttention(8, 2, num_inducing=4, inducing="travel")
-        with torch.no_grad():
-            self.attention.variational_strategy.variational_mean.normal_()
+        nn.init.normal_(self.attention.variational_strategy.variational_mean)
         self.mlp = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Dropout(0.5))
 
     def forward(self, x):
@@ -91,8 +90,7 @@ def test_the_global_divergence_is_summed_over_heads_and_columns():
     with torch.no_grad():
         block.variational_strategy.raw_root.copy_(torch.diag_embed(torch.ones(2, 4, 4).expm1().log()))  # softplus: one
     torch.testing.assert_close(global_kl(block), torch.zeros(()), atol=1e-5, rtol=0)
-    with torch.no_grad():
-        block.variational_strategy.variational_mean.fill_(1.0)
+    nn.init.ones_(block.variational_strategy.variational_mean)
     torch.testing.assert_close(global_kl(block), torch.tensor(0.5 * 8 * 4), atol=1e-5, rtol=0)
 
 
@@ -153,8 +151,7 @@ def test_points_that_should_travel_and_do_not_are_missed():
 def test_a_precision_of_zero_has_a_finite_gradient():
     """Steps of size one drove it there: the loss stayed finite, and the gradient of its square root was NaN."""
     block, x = StandardSGPAttention(8, 2), torch.randn(3, 5, 8)
-    with torch.no_grad():
-        block.precision_offset.fill_(-200.0)
+    nn.init.constant_(block.precision_offset, -200.0)
     (block(x).square().sum() + added_losses(block)["kl"]).backward()
     assert all(torch.isfinite(p.grad).all() for p in block.parameters() if p.grad is not None)
 

@@ -173,34 +173,6 @@ def test_new_tokens_see_all_cached_ones(make):
     torch.testing.assert_close(by_token, whole, rtol=1e-3, atol=1e-6)
 
 
-@pytest.mark.parametrize("make", DECODERS)
-def test_generation_with_a_cache(make):
-    host = make()
-    model = convert(host.model, layers="all", amplitude=2.0)
-    options = {"max_new_tokens": 6, "do_sample": False}
-    expected = host.model.generate(**host.inputs, **options)
-    assert torch.equal(model.generate(**host.inputs, **options), expected)
-    for heads in heads_of(model):
-        heads.sampling = "marginal"
-    drawn = [model.generate(**host.inputs, **options) for _ in range(4)]
-    assert any(not torch.equal(one, expected) for one in drawn)
-
-
-def test_windows_leave_earlier_keys_out():
-    """Beyond the window the variance is that of the window's keys alone."""
-    host = hosts.mistral()
-    wide = hosts.decoder("Mistral", num_key_value_heads=2, sliding_window=None)
-    wide.model.load_state_dict(host.model.state_dict())
-    seen = []
-    for one in (host, wide):
-        model = convert(one.model, layers=[0])
-        seen.append(watched(model))
-        Host(model, {"input_ids": host.inputs["input_ids"]}).run()
-    narrow, full = (posterior.variance for (posterior,) in seen)
-    torch.testing.assert_close(narrow[..., :3], full[..., :3])
-    assert (narrow[..., 3:] > full[..., 3:]).all()
-
-
 def test_joint_draws_need_queries_that_see_the_same_keys():
     host = hosts.torch_encoder()
     assert not torch.allclose(draw(host, convert(host.model, amplitude=0.3), "joint"), host.run(), atol=1e-4)
@@ -289,13 +261,6 @@ def test_eager_attention_still_shows_its_weights_and_that_of_the_host_stays_eage
 def test_layers(layers, expected):
     converted = convert(hosts.timm_vit().model, layers=layers)
     assert [i for i, site in enumerate(attention_sites(converted)) if site.state == "converted"] == expected
-
-
-def test_layers_can_be_converted_one_after_another():
-    host = hosts.timm_vit()
-    converted = convert(convert(host.model, layers=[0]), layers=[2], **sparse(host))
-    assert [heads.inducing is None for heads in heads_of(converted)] == [True, False]
-    assert torch.equal(host.run(converted), host.run())
 
 
 def test_shared_layers_stay_shared():

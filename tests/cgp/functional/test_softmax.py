@@ -7,6 +7,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from cgp import CGPAttention, SparseCGPAttention
 from tests import oracles
+from tests.cgp.helpers import moved
 
 
 def test_posterior_mean_of_the_scaled_processes_is_softmax_attention():
@@ -20,12 +21,9 @@ def test_posterior_mean_of_the_scaled_processes_is_softmax_attention():
     torch.testing.assert_close(weights @ V, scaled_dot_product_attention(Q, K, V))
 
 
-def make_block(kind, **options):
-    block = kind(8, 2, mean="softmax", **options).double().eval()
-    with torch.no_grad():
-        block.softmax.key_shift.normal_()
-        block.softmax.log_lengthscale.copy_(torch.tensor([0.3, -0.2]))
-        block.softmax.raw_noise.add_(torch.randn(2))
+def make_block(kind):
+    block = kind(8, 2, mean="softmax").double().eval()
+    moved(block.softmax)
     return block
 
 

@@ -5,6 +5,7 @@ import torch
 
 from cgp import CGPAttention, SparseCGPAttention
 from cgp.model.inducing import initialize_inducing
+from tests.cgp.helpers import moved
 
 
 @pytest.mark.parametrize("heads", [1, 2])
@@ -14,10 +15,7 @@ def test_placed_at_every_token_they_make_the_block_exact(options, count, heads):
     exact = CGPAttention(8, heads, **options).double().eval()
     sparse = SparseCGPAttention(8, heads, num_inducing=count, **options).double().eval()
     if exact.softmax is not None:
-        with torch.no_grad():
-            exact.softmax.key_shift.normal_()
-            exact.softmax.log_lengthscale.copy_(torch.tensor([0.3, -0.2][:heads]))
-            exact.softmax.raw_noise.add_(torch.randn(heads))
+        moved(exact.softmax)
     sparse.load_state_dict(exact.state_dict(), strict=False)
     x = torch.randn(1, 5, 8, dtype=torch.float64)
     initialize_inducing(sparse, x)

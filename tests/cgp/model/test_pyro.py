@@ -3,7 +3,6 @@
 import pyro
 import pytest
 import torch
-from pyro import poutine
 from pyro.infer import TraceMeanField_ELBO
 from torch import nn
 
@@ -54,20 +53,6 @@ def test_bound_is_the_objectives_in_expectation(name):
     error = torch.hypot(by_pyro.std(), by_objective.std()) / count**0.5
     assert error < 0.02 * by_objective.mean()  # so that the comparison says something
     assert abs(by_pyro.mean() - by_objective.mean()) < 4 * error
-
-
-def test_the_site_is_the_variable_that_the_blocks_use():
-    """Given u the function is the mean at u: a guide without spread gives the mean."""
-    objective, x, y = problem("kep")
-    with torch.no_grad():
-        objective.model[0].variational_strategy.raw_root.copy_(torch.diag_embed(torch.full((2, 3, 3), -30.0)))
-    program = to_pyro(objective)
-    drawn = poutine.trace(program.guide).get_trace(x, y)
-    trace = poutine.trace(poutine.replay(program.model, drawn)).get_trace(x, y)
-    value = trace.nodes["log_likelihood"]["fn"].log_factor / 50
-    objective.model.eval()
-    expected = objective.likelihood.expected_log_prob(y, objective.model(x)).mean()
-    torch.testing.assert_close(value, expected, rtol=1e-6, atol=1e-8)
 
 
 def test_a_model_without_global_variables_is_refused():
