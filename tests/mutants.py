@@ -7,7 +7,6 @@ Afterwards every test that killed one must pass without a mutant.
 
 import argparse
 import ast
-import copy
 import io
 import json
 import multiprocessing
@@ -53,79 +52,57 @@ class Mutant(NamedTuple):
 def mutants(path: str) -> Iterator[Mutant]:
     """Every mutant of a file: one operator, constant or reduction changed."""
     tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
-    statement = {
-        id(child): node.lineno for node in ast.walk(tree) if isinstance(node, ast.stmt) for child in ast.walk(node)
-    }
-    annotations = [node.annotation for node in ast.walk(tree) if isinstance(node, ast.AnnAssign)]
-    out = [*annotations, *filter(_is_left_out, ast.walk(tree))]
-    left_out = {id(child) for node in out for child in ast.walk(node)}
-    for index, node in enumerate(ast.walk(tree)):
-        if id(node) not in left_out and (what := _describe(node)) is not None:
-            changed = copy.deepcopy(tree)
-            _change(next(n for i, n in enumerate(ast.walk(changed)) if i == index))
+    nodes = list(ast.walk(tree))
+    statement = {id(child): node.lineno for node in nodes if isinstance(node, ast.stmt) for child in ast.walk(node)}
+    annotations = [node.annotation for node in nodes if isinstance(node, ast.AnnAssign)]
+    left_out = {id(child) for node in (*annotations, *filter(_is_left_out, nodes)) for child in ast.walk(node)}
+    for node in nodes:
+        if id(node) not in left_out and (change := _change(node)) is not None:
+            what, fields = change
+            before = {name: getattr(node, name) for name in fields}
+            vars(node).update(fields)
+            source = ast.unparse(tree)
+            vars(node).update(before)
             lines = (statement[id(node)], *range(node.lineno, node.end_lineno + 1))
-            yield Mutant(path, node.lineno, what, ast.unparse(changed), lines)
+            yield Mutant(path, node.lineno, what, source, lines)
 
 
 def _is_left_out(node: ast.AST) -> bool:
-    """Annotations, messages, ``strict=`` of equal lengths: nothing runs or nobody should test them."""
+    """Annotations, ``int | None``, messages, ``strict=``: nothing runs or nobody should test them."""
     if isinstance(node, ast.keyword):
         return node.arg == "strict"
     if isinstance(node, ast.arg | ast.Raise | ast.JoinedStr | ast.Import | ast.ImportFrom | ast.Assert):
         return True
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        return any(isinstance(side, ast.Constant) and side.value is None for side in (node.left, node.right))
     if isinstance(node, ast.Assign):
         return any(isinstance(target, ast.Name) and target.id == "__all__" for target in node.targets)
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
-def _describe(node: ast.AST) -> str | None:
-    if isinstance(node, ast.BinOp | ast.BoolOp | ast.AugAssign) and type(node.op) in SWAPPED:
-        if isinstance(node, ast.BinOp) and _is_annotation_like(node):
-            return None
-        return f"{type(node.op).__name__} -> {SWAPPED[type(node.op)].__name__}"
-    if isinstance(node, ast.Compare) and type(node.ops[0]) in SWAPPED:
-        return f"{type(node.ops[0]).__name__} -> {SWAPPED[type(node.ops[0])].__name__}"
-    if (
-        isinstance(node, ast.UnaryOp)
-        and isinstance(node.op, ast.USub | ast.Not)
-        and not isinstance(node.operand, ast.Constant)
-    ):
-        return f"without {type(node.op).__name__}"
-    if isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float):
-        return f"{node.value!r} -> {_other(node.value)!r}"
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in REDUCTIONS:
-        return f".{node.func.attr} -> .{REDUCTIONS[node.func.attr]}"
-    if isinstance(node, ast.IfExp):
-        return "branches swapped"
+def _change(node: ast.AST) -> tuple[str, dict[str, Any]] | None:
+    """What can be changed of a node, and the fields that change it."""
+    match node:
+        case ast.BinOp(op=old) | ast.BoolOp(op=old) | ast.AugAssign(op=old) | ast.Compare(ops=[old, *_]):
+            if type(old) not in SWAPPED:
+                return None
+            new = SWAPPED[type(old)]()
+            fields = {"ops": [new, *node.ops[1:]]} if isinstance(node, ast.Compare) else {"op": new}
+            return f"{type(old).__name__} -> {type(new).__name__}", fields
+        case ast.UnaryOp(op=ast.USub() | ast.Not() as old, operand=operand) if not isinstance(operand, ast.Constant):
+            return f"without {type(old).__name__}", {"operand": ast.UnaryOp(old, operand)}
+        case ast.Constant(value=bool() | int() | float() as old):
+            return f"{old!r} -> {_other(old)!r}", {"value": _other(old)}
+        case ast.Call(func=ast.Attribute(attr=old) as method) if old in REDUCTIONS:
+            new = REDUCTIONS[old]
+            return f".{old} -> .{new}", {"func": ast.Attribute(method.value, new, method.ctx)}
+        case ast.IfExp(body=body, orelse=orelse):
+            return "branches swapped", {"body": orelse, "orelse": body}
     return None
-
-
-def _is_annotation_like(node: ast.BinOp) -> bool:
-    """``int | None`` and its like, which say nothing at run time."""
-    return isinstance(node.op, ast.BitOr) and any(
-        isinstance(side, ast.Constant) and side.value is None for side in (node.left, node.right)
-    )
 
 
 def _other(value: float) -> float:
     return not value if isinstance(value, bool) else value + 1 if isinstance(value, int) else 2.0 * value + 0.5
-
-
-def _change(node: ast.AST) -> None:
-    if isinstance(node, ast.BinOp | ast.BoolOp | ast.AugAssign):
-        node.op = SWAPPED[type(node.op)]()
-    elif isinstance(node, ast.Compare):
-        node.ops[0] = SWAPPED[type(node.ops[0])]()
-    elif isinstance(node, ast.UnaryOp):
-        node.op = ast.UAdd() if isinstance(node.op, ast.USub) else node.op
-        if isinstance(node.op, ast.Not):
-            node.operand = ast.UnaryOp(ast.Not(), node.operand)
-    elif isinstance(node, ast.Constant):
-        node.value = _other(node.value)
-    elif isinstance(node, ast.Call):
-        node.func.attr = REDUCTIONS[node.func.attr]
-    elif isinstance(node, ast.IfExp):
-        node.body, node.orelse = node.orelse, node.body
 
 
 class Recorder:
