@@ -20,15 +20,3 @@ def write_arrays(root, name, split, images, **more):
 def paint(path, colour="red", size=(20, 10)):
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", size, colour).save(path)
-
-
-def write_published(root, labels, images):
-    """CIFAR-10-C with one kind of corruption: sparse files of the published shape, of which some rows are given."""
-    folder = root / "CIFAR-10-C"
-    folder.mkdir()
-    np.save(folder / "labels.npy", labels)
-    rows = np.lib.format.open_memmap(folder / "fog.npy", mode="w+", dtype=np.uint8, shape=(50000, 32, 32, 3))
-    for row, image in images.items():
-        rows[row] = image
-    rows.flush()
-    return folder

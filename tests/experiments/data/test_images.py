@@ -1,4 +1,4 @@
-"""Images from folders, brought to a model's shape, and their statistics."""
+"""Images from folders and files of arrays, brought to a model's shape."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from experiments.data.examples import DataDescription
-from experiments.data.images import fitted, image_files, read_classes
+from experiments.data.images import fitted, image_files, read_arrays, read_classes
 from experiments.data.ood import folder_inputs
 from tests.experiments.data.files import paint
 
@@ -109,3 +109,52 @@ def test_what_cannot_be_decoded_or_is_not_there_is_named(tmp_path):
         read_classes(tmp_path, SHAPE)
     with pytest.raises(ValueError, match="description: expected data of images, got texts"):
         folder_inputs(tmp_path, DataDescription("text", 2))
+
+
+ARRAY = np.random.default_rng(0).integers(0, 256, (4, 5, 6, 3), dtype=np.uint8)
+LABELS = np.array([2, 0, 1, 2], dtype=np.uint8)
+
+
+@pytest.fixture
+def path(tmp_path):
+    (tmp_path / "mine").mkdir()
+    np.savez(tmp_path / "mine" / "train.npz", images=ARRAY, labels=LABELS, classes=np.array(["a", "b", "c"]))
+    return tmp_path / "mine" / "train.npz"
+
+
+def test_arrays_are_read_as_they_were_written(path):
+    pixels = read_arrays(path)
+    assert torch.equal(pixels.images.permute(0, 2, 3, 1), torch.from_numpy(ARRAY))
+    assert pixels.labels.tolist() == [2, 0, 1, 2]
+    assert pixels.labels.dtype == torch.int64
+    assert (pixels.classes, pixels.source) == (("a", "b", "c"), "mine/train.npz")
+    np.savez(path, images=ARRAY)
+    assert read_arrays(path, labelled=False).labels.tolist() == [-1] * 4
+    with pytest.raises(ValueError, match=r"train.npz cannot be read .*labels.*Expected <root>"):
+        read_arrays(path)
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match=r"mine.train.npz is not there. Expected <root>/<name>/<split>.npz"):
+        read_arrays(path)
+
+
+@pytest.mark.parametrize("kept", [0, 10, 200, -20])
+def test_a_truncated_file_is_refused(path, kept):
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(ValueError, match=r"train.npz cannot be read .* Expected <root>"):
+        read_arrays(path)
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "found"),
+    [
+        (ARRAY.astype(np.float32), LABELS, "images float32"),
+        (ARRAY[0], LABELS, r"images uint8 \(5, 6, 3\)"),
+        (ARRAY[..., :2], LABELS, r"images uint8 \(4, 5, 6, 2\)"),
+        (ARRAY, LABELS[:3], r"labels uint8 \(3,\)"),
+        (ARRAY, LABELS / 2, "labels float64"),
+    ],
+)
+def test_other_arrays_are_refused(path, images, labels, found):
+    np.savez(path, images=images, labels=labels)
+    with pytest.raises(ValueError, match=f"train.npz holds .*{found}.* Expected <root>"):
+        read_arrays(path)

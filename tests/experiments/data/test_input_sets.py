@@ -6,9 +6,10 @@ import torch
 
 from experiments.configuration import CorruptionConfig, DataConfig
 from experiments.data import corruption_source, input_sets, load, write_stand_in
+from experiments.data.corrupted_sets import published_corruption
 from experiments.data.corruption import CORRUPTIONS, corrupted
 from experiments.data.digits import DIGITS_CORRUPTIONS, OOD_KINDS
-from tests.experiments.data.files import paint, write_published
+from tests.experiments.data.files import paint
 
 
 @pytest.fixture
@@ -63,6 +64,18 @@ def test_the_images_are_the_same_for_every_seed_and_kind_and_some_of_the_full_on
     assert {len(full[name]) for name in corrupted_sets} == {20}
     noise, whole = first["corrupted-gaussian_noise-5"], full["corrupted-gaussian_noise-5"]
     assert torch.equal(noise.inputs, whole.inputs[noise.ids])
+
+
+def write_published(root, labels, images):
+    """CIFAR-10-C with one kind of corruption: sparse files of the published shape, of which some rows are given."""
+    folder = root / "CIFAR-10-C"
+    folder.mkdir()
+    np.save(folder / "labels.npy", labels)
+    rows = np.lib.format.open_memmap(folder / "fog.npy", mode="w+", dtype=np.uint8, shape=(50000, 32, 32, 3))
+    for row, image in images.items():
+        rows[row] = image
+    rows.flush()
+    return folder
 
 
 def test_published_files_are_taken_where_they_are(root):
@@ -121,3 +134,49 @@ REFUSED = [
 def test_what_is_not_there_is_refused(root, options, message):
     with pytest.raises((FileNotFoundError, ValueError), match=message):
         sets(config(root, **options))
+
+
+CLASSES = np.arange(10000) % 10
+IDS = torch.tensor([9999, 0, 1234])
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The images at hand bear the number of their row."""
+    images = {}
+    for row in ((10000 * np.arange(5))[:, None] + IDS.numpy()).flatten().tolist():
+        images[row] = np.zeros((32, 32, 3), np.uint8)
+        images[row][5, 6] = row // 10000, row % 10000 // 256, row % 10000 % 256
+    return write_published(tmp_path, np.tile(CLASSES, 5).astype(np.uint8), images)
+
+
+def published(folder, severity=1, kind="fog", order=IDS):
+    return published_corruption(folder, kind, severity, ids=IDS, labels=torch.from_numpy(CLASSES)[order])
+
+
+@pytest.mark.parametrize("severity", [1, 3, 5])
+def test_published_images_are_the_rows_of_the_severity(folder, severity):
+    images = published(folder, severity)
+    assert images.shape == (3, 3, 32, 32)
+    assert images.dtype == torch.uint8
+    expected = [[severity - 1, place // 256, place % 256] for place in IDS.tolist()]
+    assert images[:, :, 5, 6].tolist() == expected
+    assert images.sum() == sum(map(sum, expected))
+
+
+def test_published_files_that_are_missing_or_wrong_are_named(folder):
+    with pytest.raises(FileNotFoundError, match=r"snow.npy is not there. Expected the whole of CIFAR-10-C: 19 files"):
+        published(folder, kind="snow")
+    with pytest.raises(ValueError, match="labels.npy differs from the labels of the test set"):
+        published(folder, order=IDS.flip(0))
+    with (folder / "fog.npy").open("r+b") as file:
+        file.truncate(1000)
+    with pytest.raises(ValueError, match=r"fog.npy cannot be read .* Expected the whole of CIFAR-10-C"):
+        published(folder)
+    for shape in ((100, 32, 32, 3), (50000, 1, 1, 3)):
+        np.save(folder / "fog.npy", np.zeros(shape, np.uint8))
+        with pytest.raises(ValueError, match=r"fog.npy holds uint8 \(\d+, .* Expected the whole of CIFAR-10-C"):
+            published(folder)
+    (folder / "labels.npy").unlink()
+    with pytest.raises(FileNotFoundError, match=r"labels.npy is not there.*pytorch_ood.dataset.img.CIFAR10C"):
+        published(folder)

@@ -9,11 +9,3 @@ def draws(*, samples=200, classes=4, num_samples=5, seed=0, scale=2.0):
     labels = generator.integers(classes, size=samples)
     signal = scale * np.eye(classes)[labels]
     return signal + generator.normal(size=(num_samples, samples, classes)) * scale, labels
-
-
-def calibrated(*, samples, classes, seed=0, scale=2.0):
-    """Logits (1, N, C) and labels drawn from exactly those probabilities."""
-    generator = np.random.default_rng(seed)
-    logits = scale * generator.normal(size=(samples, classes))
-    # The Gumbel-max trick: an argmax of perturbed logits is a draw from their softmax.
-    return logits[None], (logits + generator.gumbel(size=logits.shape)).argmax(-1)

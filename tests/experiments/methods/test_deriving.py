@@ -14,8 +14,8 @@ from experiments.evaluation import fit_temperature, mean_log_probabilities, nega
 from experiments.methods import DERIVED, Request
 from experiments.methods.deriving import joined
 from experiments.runs.prediction import Predictions, load_predictions
-from experiments.storage import write_atomically
 from tests.experiments.methods.hosts import digits
+from tests.experiments.reports.saved import Run, random_logits, write_run
 
 NOISE = CorruptionConfig(kinds=("noise",), severities=(5,))
 DATA = DataConfig(limit_train=300, limit_validation=60, limit_test=40, corruptions=NOISE, ood=("inverted",))
@@ -23,23 +23,8 @@ EVALUATION = SimpleNamespace(draws=3, batch_size=100, full=False)
 C = 10
 
 
-class FakeRun:
+class Untrained(Run):
     """A run whose model is untrained and whose predictions are random."""
-
-    def __init__(self, folder, seed=0, names=("validation", "test", "ood-x"), draws=2, source="10 images of x"):
-        self.folder, self.config = folder, SimpleNamespace(seed=seed)
-        self.sources = {"ood-x": source}
-        generator = np.random.default_rng(seed)
-        for name in names:
-            arrays = {
-                "logits": 4 * generator.normal(size=(draws, 20, C)).astype(np.float32),
-                "ids": np.arange(20),
-                "labels": np.arange(20) % C,
-            }
-            if name.startswith("ood"):
-                del arrays["labels"]
-            path = folder / "predictions" / f"{name}.npz"
-            write_atomically(path, lambda aside, arrays=arrays: np.savez_compressed(aside, **arrays))
 
     def model(self):
         torch.manual_seed(5)
@@ -47,8 +32,13 @@ class FakeRun:
         model.head = torch.nn.Linear(8, C)
         return model.eval()
 
-    def predictions(self, name):
-        return load_predictions(self.folder / "predictions" / f"{name}.npz")
+
+def run_in(folder, seed=0, names=("validation", "test", "ood-x"), source="10 images of x"):
+    labels, sets = np.arange(20) % C, {}
+    for place, name in enumerate(names):
+        logits, _ = random_logits(samples=20, num_samples=2, seed=10 * seed + place)
+        sets[name] = logits, None if name.startswith("ood") else labels
+    return Untrained(write_run(folder, "digits", "softmax", seed, sets=sets, record={"sources": {"ood-x": source}}))
 
 
 def derived(kind, runs, folder, **options):
@@ -57,7 +47,7 @@ def derived(kind, runs, folder, **options):
 
 
 def test_temperature(tmp_path):
-    run = FakeRun(tmp_path / "run")
+    run = run_in(tmp_path / "run")
     chosen, predictions = derived("temperature", [run], tmp_path / "out")
     before, after = run.predictions("validation"), predictions("validation")
     assert chosen == {"temperature": fit_temperature(before.logits, before.labels)}
@@ -70,7 +60,7 @@ def test_temperature(tmp_path):
 
 @pytest.mark.parametrize("kind", ["mc_dropout", "kfllla"])
 def test_mc_dropout_and_last_layer_predict_every_input_set(tmp_path, kind):
-    run, splits = FakeRun(tmp_path / "run"), load(DATA, 0)
+    run, splits = run_in(tmp_path / "run"), load(DATA, 0)
     chosen, predictions = derived(kind, [run], tmp_path / kind)
     files = {path.stem for path in (tmp_path / kind / "predictions").iterdir()}
     assert files == {inputs.name for inputs in input_sets(DATA, splits, 0)}
@@ -84,7 +74,7 @@ def test_mc_dropout_and_last_layer_predict_every_input_set(tmp_path, kind):
 
 
 def test_sources_say_what_was_predicted_and_only_what_changed_is_predicted_again(tmp_path):
-    runs = [FakeRun(tmp_path / str(seed), seed, source=f"{seed + 1} images of x") for seed in range(2)]
+    runs = [run_in(tmp_path / str(seed), seed, source=f"{seed + 1} images of x") for seed in range(2)]
     for kind, count in (("temperature", 1), ("ensemble", 2)):
         made = DERIVED[kind](runs[:count], Request(DATA, EVALUATION, tmp_path / kind))
         assert made.sources == {"ood-x": "1 images of x"}
@@ -100,7 +90,7 @@ def test_sources_say_what_was_predicted_and_only_what_changed_is_predicted_again
 
 
 def test_ensembles_average_the_probabilities_of_all_members(tmp_path):
-    runs = [FakeRun(tmp_path / str(seed), seed) for seed in range(5)]
+    runs = [run_in(tmp_path / str(seed), seed) for seed in range(5)]
     chosen, predictions = derived("ensemble", runs, tmp_path / "out")
     assert chosen == {"members": 5}
     found = predictions("test")
@@ -140,12 +130,12 @@ def test_members_that_do_not_fit(member, message):
 
 
 def test_runs_that_do_not_fit(tmp_path):
-    one, other = FakeRun(tmp_path / "one"), FakeRun(tmp_path / "other", names=("validation", "test"))
+    one, other = run_in(tmp_path / "one"), run_in(tmp_path / "other", names=("validation", "test"))
     with pytest.raises(ValueError, match="runs: expected at least two members of an ensemble, got 1"):
         derived("ensemble", [one], tmp_path / "out")
     with pytest.raises(ValueError, match=r"runs: expected the same predictions in .*not so: \['ood-x'\]"):
         derived("ensemble", [one, other], tmp_path / "out")
-    other = FakeRun(tmp_path / "other", source="20 images of y")
+    other = run_in(tmp_path / "third", source="20 images of y")
     with pytest.raises(ValueError, match=r"the same ood-x in .*, got 10 images of x and 20 images of y; predict"):
         derived("ensemble", [one, other], tmp_path / "out")
     assert not (tmp_path / "out").exists()

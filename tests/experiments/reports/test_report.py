@@ -31,20 +31,13 @@ def sets(seed, *, scale=1.0, signal=2.5, num_samples=10):
 def root(tmp_path_factory):
     tmp_path = tmp_path_factory.mktemp("runs")
     for seed in range(2):
-        record = {
-            "label": "Softmax",
-            "seconds_per_epoch": 0.5,
-            "history": [{"epoch": e, "train_nll": 1 / (e + 1)} for e in range(3)],
-        }
+        history = [{"epoch": epoch, "train_nll": 1 / (epoch + 1)} for epoch in range(3)]
+        record = {"label": "Softmax", "seconds_per_epoch": 0.5, "history": history}
         write_run(tmp_path, "digits", "softmax", seed, sets=sets(seed, scale=6.0, num_samples=1), record=record)
-        variance = {
-            "token_variance": np.ones((2, 3, 16)),
-            "variance_images": np.zeros((3, 1, 8, 8)),
-        }
-        write_run(
-            tmp_path, "digits", "cgp", seed, sets=sets(seed, signal=4.0), record={"label": "<b>|CGP\u202e"},
-            diagnostics={"attention_similarity": [0.1, 0.999], **variance},
-        )  # fmt: skip
+        inside = {"attention_similarity": [0.1, 0.999], "token_variance": np.ones((2, 3, 16))}
+        inside["variance_images"] = np.zeros((3, 1, 8, 8))
+        label = {"label": "<b>|CGP\u202e"}
+        write_run(tmp_path, "digits", "cgp", seed, sets=sets(seed, signal=4.0), record=label, diagnostics=inside)
     return tmp_path
 
 

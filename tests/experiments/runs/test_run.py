@@ -1,11 +1,14 @@
 """A run's folder: whose it is, and what is said of it."""
 
 import dataclasses
+import sys
 
 import pytest
+import torch
 
 from experiments.runs import Run, find_runs
 from experiments.runs.parsing import resolve
+from experiments.runs.provenance import forget_peak, peak_bytes
 
 
 def complete(path, config):
@@ -108,3 +111,12 @@ def test_a_share_of_the_epochs_is_trained():
     assert [resolve([f"cifar10/{row}", "reduced/cifar10"]).epochs for row in rows] == [12, 4, 8]
     with pytest.raises(ValueError, match=r"training.share: expected a share of the epochs in \(0, 1\], got 0"):
         dataclasses.replace(resolve(["cola/softmax"]).training, share=0)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux forgets a process's peak")
+def test_an_earlier_peak_is_forgotten():
+    held = torch.ones(100 * 2**20)
+    high = peak_bytes(held.device)
+    del held
+    forget_peak(torch.device("cpu"))
+    assert high - peak_bytes(torch.device("cpu")) > 300 * 2**20

@@ -10,28 +10,13 @@ from experiments.reports.papers.specification import CATEGORIES, METRICS, STANDA
 from experiments.reports.papers.tables import find_tables
 from experiments.reports.papers.tidy import REPORTED, reported, rows
 
-SIZES = {
-    ("cgpt", "I"): 24,
-    ("cgpt", "II"): 100,
-    ("cgpt", "III"): 80,
-    ("cgpt", "IV"): 60,
-    ("cgpt", "V"): 40,
-    ("kep-svgp", "1"): 210,
-    ("kep-svgp", "2"): 84,
-    ("kep-svgp", "3"): 72,
-    ("kep-svgp", "4"): 36,
-    ("kep-svgp", "5"): 28,
-    ("kep-svgp", "6"): 56,
-}
-
-
-def lines():
-    with REPORTED.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+SIZES = {("cgpt", "I"): 24, ("cgpt", "II"): 100, ("cgpt", "III"): 80, ("cgpt", "IV"): 60, ("cgpt", "V"): 40}
+SIZES |= {("kep-svgp", table): size for table, size in zip("123456", (210, 84, 72, 36, 28, 56), strict=True)}
 
 
 def test_file_is_whole():
-    content = lines()
+    with REPORTED.open(newline="", encoding="utf-8") as file:
+        content = list(csv.DictReader(file))
     assert Counter((line["paper"], line["table"]) for line in content) == SIZES
     assert sum("repeats Table" in line["note"] for line in content) == 59
     keys = [tuple(line[key] for key in list(line)[:7]) for line in content]
@@ -77,12 +62,10 @@ def test_every_printed_number_stands_in_exactly_one_row_of_its_table():
         assert all(metric in METRICS for block in spec.blocks for metric in block.metrics)
 
 
-def test_nineteen_corruptions_fifteen_standard():
-    kinds = [kind for kinds in CATEGORIES.values() for kind in kinds]
-    assert len(set(kinds)) == 19
+def test_fifteen_of_the_nineteen_corruptions_are_standard():
     assert [len(kinds) for kinds in CATEGORIES.values()] == [4, 5, 5, 5]
-    assert len(STANDARD_KINDS) == 15
-    assert set(kinds) - set(STANDARD_KINDS) == {"speckle_noise", "gaussian_blur", "spatter", "saturate"}
+    kinds = {kind for kinds in CATEGORIES.values() for kind in kinds}
+    assert kinds - set(STANDARD_KINDS) == {"speckle_noise", "gaussian_blur", "spatter", "saturate"}
 
 
 def test_tables_are_found_by_name_paper_or_all():
