@@ -8,13 +8,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-CLOSING = "3 passed, 1 skipped in 4.20s"
+CLOSINGS = (
+    "3 passed, 1 skipped in 4.20s",
+    "1 failed, 2 passed, 3 warnings in 75.12s (0:01:15)",
+    "no tests ran in 0.01s",
+)
 STEPS = ("lint", "test", "demo-quick", "docs")
 
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 
 
-def run_with_stub(folder: Path, *, failing: str = "", closing: str = CLOSING) -> subprocess.CompletedProcess[str]:
+def run_with_stub(folder: Path, *, failing: str, closing: str) -> subprocess.CompletedProcess[str]:
     """Run the script in a copy where `make` only says its target, prints pytest's closing line, and fails as told."""
     (folder / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "run", folder / ".ci" / "run")
@@ -32,27 +36,17 @@ def run_with_stub(folder: Path, *, failing: str = "", closing: str = CLOSING) ->
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_all_steps_run_and_the_closing_line_is_last(tmp_path: Path) -> None:
-    done = run_with_stub(tmp_path)
+@pytest.mark.parametrize("closing", CLOSINGS)
+@pytest.mark.parametrize("failing", ["", *STEPS])
+def test_a_failing_step_stops_no_other_and_the_closing_line_is_last(tmp_path: Path, failing: str, closing: str) -> None:
+    done = run_with_stub(tmp_path, failing=failing, closing=closing)
     lines = done.stdout.splitlines()
-    assert done.returncode == 0
     assert [line.removeprefix("ran ") for line in lines if line.startswith("ran ")] == list(STEPS)
-    assert lines[-1] == CLOSING
+    failed = [f"== failed: {failing.removesuffix('-quick')}"] if failing else []
+    assert [line for line in lines if line.startswith("== failed")] == failed
+    assert (done.returncode != 0) == bool(failing)
+    assert lines[-1] == closing
     assert done.stderr == ""
-
-
-@pytest.mark.parametrize("failing", STEPS)
-def test_one_failing_step_fails_the_run_and_stops_no_other(tmp_path: Path, failing: str) -> None:
-    done = run_with_stub(tmp_path, failing=failing)
-    lines = done.stdout.splitlines()
-    assert done.returncode != 0
-    assert sum(line.startswith("ran ") for line in lines) == len(STEPS)
-    assert lines[-2:] == [f"== failed: {failing.removesuffix('-quick')}", CLOSING]
-
-
-@pytest.mark.parametrize("closing", ["1 failed, 2 passed, 3 warnings in 75.12s (0:01:15)", "no tests ran in 0.01s"])
-def test_every_form_of_the_closing_line_is_found(tmp_path: Path, closing: str) -> None:
-    assert run_with_stub(tmp_path, closing=closing).stdout.splitlines()[-1] == closing
 
 
 def test_tests_that_never_close_are_reported_as_such(tmp_path: Path) -> None:

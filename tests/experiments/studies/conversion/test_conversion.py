@@ -61,11 +61,6 @@ def test_a_trained_transformer_is_read_again(data, out):
     assert train(data=data, out=out).exists()  # does nothing again
 
 
-def test_nothing_was_trained(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"experiments\.studies\.conversion train"):
-        trained(tmp_path)
-
-
 @pytest.mark.parametrize("name", METHODS)
 def test_methods_leave_the_model_alone(data, out, name):
     splits, calibration = parts_of(data, limit_train=40, limit_test=8)
@@ -103,7 +98,9 @@ def test_predictions_are_kept_and_the_table_follows_from_them(data, out, monkeyp
     assert kept.stat().st_mtime_ns == stamp
 
 
-def test_unknown_rows_are_refused(data, out):
+def test_what_is_not_there_is_refused(data, out, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"experiments\.studies\.conversion train"):
+        trained(tmp_path)
     with pytest.raises(ValueError, match="methods: expected some of"):
         compare(data=data, out=out, methods=["magic"])
 
