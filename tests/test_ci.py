@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 CLOSINGS = (
     "3 passed, 1 skipped in 4.20s",
-    "1 failed, 2 passed, 3 warnings in 75.12s (0:01:15)",
+    "1 failed, 2 passed, 3 warnings in 75.1s (0:01:15)",
     "no tests ran in 0.01s",
 )
 STEPS = ("lint", "test", "demo-quick", "docs")

@@ -1,6 +1,7 @@
 """Training: resumed equals uninterrupted, the best epoch is kept, α rises."""
 
 import dataclasses
+import shutil
 
 import numpy as np
 import pytest
@@ -19,15 +20,10 @@ SPLITS = load(DataConfig(), seed=0)
 METHODS = {"softmax": SOFTMAX, "cgp": CGP}
 
 
-def module_of(method, training=TRAINING):
+def module_of(method, epochs=4, **values):
     """A module with a fixed start."""
     torch.manual_seed(3)
-    return build(configured(method, training), DIGITS, 1077)
-
-
-def epochs(number, **values):
-    """The tiny training with another number of epochs."""
-    return dataclasses.replace(TRAINING, epochs=number, **values)
+    return build(configured(method, dataclasses.replace(TRAINING, epochs=epochs, **values)), DIGITS, 1077)
 
 
 def fitted(module, folder, *, seed=1, **options):
@@ -45,7 +41,7 @@ def whole(tmp_path_factory):
     runs = {}
     for name, method in METHODS.items():
         folder = tmp_path_factory.mktemp(name)
-        runs[name] = folder, fitted(module_of(method, epochs(4)), folder)
+        runs[name] = folder, fitted(module_of(method), folder)
     return runs
 
 
@@ -65,7 +61,7 @@ def assert_equals_uninterrupted(whole, folder, summary):
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("batches_before", [4, 5])  # two an epoch: at an epoch's end, and within one
 def test_resumed_equals_uninterrupted(whole, tmp_path, monkeypatch, name, batches_before):
-    broken = module_of(METHODS[name], epochs(4))
+    broken = module_of(METHODS[name])
     steps = iter(range(100))
     step = broken.training_step
 
@@ -78,7 +74,7 @@ def test_resumed_equals_uninterrupted(whole, tmp_path, monkeypatch, name, batche
     with pytest.raises(KilledError):
         fitted(broken, tmp_path)
     torch.rand(5)
-    resumed = module_of(METHODS[name], epochs(4))
+    resumed = module_of(METHODS[name])
     with torch.no_grad():
         for parameter in resumed.parameters():
             parameter.zero_()  # all that matters comes from the checkpoint
@@ -86,17 +82,17 @@ def test_resumed_equals_uninterrupted(whole, tmp_path, monkeypatch, name, batche
 
 
 def test_a_training_goes_on_from_the_checkpoint_before_where_the_last_is_damaged(whole, tmp_path):
-    fitted(module_of(SOFTMAX, epochs(4)), tmp_path)
+    shutil.copytree(whole["softmax"][0], tmp_path, dirs_exist_ok=True)
     (tmp_path / "last.ckpt").write_bytes(b"PK")
-    assert_equals_uninterrupted(whole["softmax"], tmp_path, fitted(module_of(SOFTMAX, epochs(4)), tmp_path))
+    assert_equals_uninterrupted(whole["softmax"], tmp_path, fitted(module_of(SOFTMAX), tmp_path))
     best = tmp_path / "best.ckpt"
     best.write_bytes(best.read_bytes()[:3000])
     with pytest.raises(ValueError, match="best.ckpt: expected a checkpoint, got a damaged file; remove"):
-        fitted(module_of(SOFTMAX, epochs(4)), tmp_path)
+        fitted(module_of(SOFTMAX), tmp_path)
 
 
 def test_seed_decides_the_weights(whole, tmp_path):
-    fitted(module_of(SOFTMAX, epochs(4)), tmp_path, seed=2)
+    fitted(module_of(SOFTMAX), tmp_path, seed=2)
     one, other = weights_of(whole["softmax"][0]), weights_of(tmp_path)
     assert not any(torch.equal(one[key], other[key]) for key in one if key.endswith("in_proj.weight"))
 
@@ -104,7 +100,7 @@ def test_seed_decides_the_weights(whole, tmp_path):
 def test_keeps_the_epoch_of_the_best_validation_nll(tmp_path):
     wild = dataclasses.replace(SOFTMAX, learning_rate=1.0)
     # ends at the learning rate that does most harm
-    module = module_of(wild, epochs(6, warmup_epochs=6))
+    module = module_of(wild, epochs=6, warmup_epochs=6)
     summary = fitted(module, tmp_path)
     scores = [row["validation_nll"] for row in summary.history]
     assert summary.validation_nll == min(scores)
@@ -120,7 +116,7 @@ def test_keeps_the_epoch_of_the_best_validation_nll(tmp_path):
 
 
 def test_alpha_and_beta_rise_over_the_first_half(tmp_path, monkeypatch):
-    module = module_of(dataclasses.replace(CGP, annealing=0.5), epochs(4))
+    module = module_of(dataclasses.replace(CGP, annealing=0.5))
     seen = []
     parts = module.objective.parts
 
@@ -137,7 +133,7 @@ def test_alpha_and_beta_rise_over_the_first_half(tmp_path, monkeypatch):
 
 
 def test_half_precision_leaves_the_process_algebra_in_single(tmp_path, monkeypatch):
-    module = module_of(CGP, epochs(1))
+    module = module_of(CGP, epochs=1)
     block = attention_blocks(module.model)[0]
     seen = {}
 
