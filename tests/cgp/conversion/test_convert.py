@@ -378,10 +378,7 @@ def flash_bert():
     [
         (lambda: nn.Linear(2, 2), "got none in Linear$"),
         (lambda: nn.Sequential(LinearAttention()), r"0 \(.*LinearAttention\): not softmax attention"),
-        (
-            flash_bert,
-            r"self \(.*BertSelfAttention\): .* by 'flash_attention_2': .*attn_implementation='sdpa'",
-        ),
+        (flash_bert, r"self \(.*BertSelfAttention\): .* by 'flash_attention_2': .*attn_implementation='sdpa'"),
         (lambda: CGPAttention(8, 2), "a Gaussian-process block already"),
         (lambda: convert(nn.MultiheadAttention(16, 2)), "converted already"),
     ],

@@ -12,13 +12,7 @@ from cgp.model.blocks import attention_blocks, draws, sampling
 from models import VisionTransformer
 from tests.cgp.conversion import hosts
 
-FAMILIES = (
-    hosts.torchvision_vit,
-    hosts.timm_vit,
-    hosts.timm_eva,
-    hosts.transformers_vit,
-    hosts.transformers_bert,
-)
+FAMILIES = (hosts.torchvision_vit, hosts.timm_vit, hosts.timm_eva, hosts.transformers_vit, hosts.transformers_bert)
 LABELS = torch.tensor([0, 1, 2])
 
 
@@ -53,18 +47,15 @@ def test_draws_are_those_of_whole_passes(make, layers):
 def test_what_lies_below_the_first_stochastic_layer_runs_once():
     host = hosts.torchvision_vit()
     model = convert(host.model, "cgp").train()
+    below, above = (model.encoder.layers[index].mlp[0] for index in (0, -1))
     calls = []
-    model.encoder.layers[0].mlp.register_forward_hook(lambda *_: calls.append("below"))
-    last = model.encoder.layers[-1].mlp[0]  # not reached before the last attention has drawn
-    forward = last.forward
-    last.forward = lambda x: (calls.append("above"), forward(x))[1]
-    below = model.encoder.layers[0].mlp[0]
-    computed, run = [], below.forward
-    below.forward = lambda x: (computed.append(x), run(x))[1]
+    for layer in (below, above):
+        layer.forward = lambda x, own=layer.forward, layer=layer: calls.append(layer) or own(x)
     bound(model, 4)(host.inputs, LABELS).backward()
-    assert calls.count("above") == 4
-    assert len(computed) == 1
+    assert calls == [below, above, above, above, above]
     assert below.weight.grad.any()
+    predict(model, host.inputs, 4)  # the first draw is the run that is recorded
+    assert calls[5:] == [below, above, above, above, above]
 
 
 def test_the_first_layer_projects_once_for_all_draws(monkeypatch):

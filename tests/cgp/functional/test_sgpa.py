@@ -170,10 +170,7 @@ def test_gradients(form):
     inputs = [x.clone().requires_grad_() for x in p]
     if form == "decoupled":
         assert torch.autograd.gradcheck(
-            lambda *t: (
-                *everything(Problem(*t, p.precision), form),
-                sgpa.whitened_divergence(t[4].mT, t[5]),
-            ),
+            lambda *t: (*everything(Problem(*t, p.precision), form), sgpa.whitened_divergence(t[4].mT, t[5])),
             inputs[:-1],
         )
     else:

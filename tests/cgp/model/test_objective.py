@@ -8,13 +8,7 @@ import torch
 from gpytorch import Module
 from torch import nn
 
-from cgp import (
-    CategoricalLikelihood,
-    CGPAttention,
-    Objective,
-    SoftmaxAttention,
-    SparseCGPAttention,
-)
+from cgp import CategoricalLikelihood, CGPAttention, Objective, SoftmaxAttention, SparseCGPAttention
 from cgp.attention import LossTerm
 from cgp.model.blocks import added_losses, attention_blocks, draws, sampling
 

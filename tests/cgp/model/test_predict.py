@@ -10,14 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from cgp import (
-    CategoricalLikelihood,
-    CGPAttention,
-    Objective,
-    SoftmaxAttention,
-    SparseCGPAttention,
-    predict,
-)
+from cgp import CategoricalLikelihood, CGPAttention, Objective, SoftmaxAttention, SparseCGPAttention, predict
 from cgp.conversion import convert
 from cgp.functional.noise import noise
 from cgp.model.blocks import attention_blocks, sampling

@@ -6,15 +6,13 @@ import torch
 from pyro.infer import TraceMeanField_ELBO
 from torch import nn
 
-from cgp import CategoricalLikelihood, KEPSVGPAttention, Objective, SGPAttention, SoftmaxAttention
+from cgp import CategoricalLikelihood, Objective, SoftmaxAttention
 from cgp.model.blocks import sampling
 from cgp.model.pyro import to_pyro
+from tests.blocks import BLOCKS
 from tests.cgp.helpers import moved
 
-BLOCKS = {
-    "sgpa": lambda: SGPAttention(8, 2, num_inducing=4),
-    "kep": lambda: KEPSVGPAttention(8, 2, rank=3),
-}
+NAMES = ("sgpa", "kep-svgp")
 
 
 @pytest.fixture(autouse=True)
@@ -26,14 +24,14 @@ def empty_store():
 
 def problem(name: str, beta: float = 1.0) -> tuple[Objective, torch.Tensor, torch.Tensor]:
     torch.manual_seed(0)
-    model = moved(nn.Sequential(BLOCKS[name](), nn.Flatten(), nn.Linear(40, 3)).double(), 0.1)
+    model = moved(nn.Sequential(BLOCKS[name](8, 2), nn.Flatten(), nn.Linear(40, 3)).double(), 0.1)
     with torch.no_grad():
         model[0].variational_strategy.raw_root.diagonal(dim1=-2, dim2=-1).fill_(0.2)  # deviations of about 0.8
     objective = Objective(model, CategoricalLikelihood(3), num_data=50, beta=beta)
     return objective, torch.randn(6, 5, 8, dtype=torch.float64), torch.arange(6) % 3
 
 
-@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("name", NAMES)
 def test_divergences_and_added_terms_are_the_objectives(name):
     """With a head that looks at nothing the likelihood is no longer random: both losses are exact."""
     objective, x, y = problem(name, beta=0.3)
@@ -43,7 +41,7 @@ def test_divergences_and_added_terms_are_the_objectives(name):
     assert loss / 50 == pytest.approx(objective(x, y).item(), rel=1e-10)
 
 
-@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("name", NAMES)
 def test_bound_is_the_objectives_in_expectation(name):
     objective, x, y = problem(name)
     program, elbo, count = to_pyro(objective), TraceMeanField_ELBO(), 120
