@@ -18,10 +18,7 @@ class TestSoftmaxAttention(AttentionContract):
     def test_equals_torch_multihead_attention(self, is_causal):
         block, x = self.block(), self.tokens(2)
         reference = nn.MultiheadAttention(12, 3, batch_first=True).double()
-        with torch.no_grad():
-            reference.in_proj_weight.copy_(block.in_proj.weight)
-            reference.in_proj_bias.copy_(block.in_proj.bias)
-            reference.out_proj.load_state_dict(block.out_proj.state_dict())
+        reference.load_state_dict({k.replace("in_proj.", "in_proj_"): v for k, v in block.state_dict().items()})
         mask = torch.ones(7, 7, dtype=torch.bool).triu(1) if is_causal else None
         expected = reference(x, x, x, attn_mask=mask, need_weights=False)[0]
         torch.testing.assert_close(block(x, is_causal=is_causal), expected)

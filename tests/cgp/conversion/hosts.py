@@ -87,12 +87,6 @@ def timm_eva_separate() -> Host:
     return timm_eva(qkv_fused=False, scale_attn_inner=True, **newer)
 
 
-def timm_rope() -> Host:
-    if not offers(pytest.importorskip("timm.models").Eva, "rope_rotate_half"):
-        pytest.skip("this timm has no attention with rotary positions by halves")
-    return timm_eva(attn_type="rope", rope_rotate_half=True, use_abs_pos_emb=False)
-
-
 def transformers_vit(name: str = "ViT", **options: Any) -> Host:
     sizes = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "image_size": 16, "patch_size": 4}
     options = options or {"intermediate_size": 32}
@@ -242,7 +236,7 @@ def wide_attention() -> Host:
 
 
 ENCODERS = (
-    torchvision_vit, timm_vit, timm_qk_norm, timm_deit, timm_eva, timm_eva_separate, timm_rope, transformers_vit,
+    torchvision_vit, timm_vit, timm_qk_norm, timm_deit, timm_eva, timm_eva_separate, transformers_vit,
     transformers_dinov2, transformers_bert, torch_encoder, torch_encoder_sequence_first, torch_attention, timm_swin,
     own, wide_attention,
 )  # fmt: skip

@@ -158,16 +158,10 @@ def test_scales_may_be_learned_per_head():
     torch.testing.assert_close(posterior(convert(host), tokens)[0].variance, expected.variance)
 
 
-def linear(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return q.softmax(-1) @ (k.softmax(-2).mT @ v)
-
-
 def selected(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return (q @ k.mT).softmax(-1)[:, :, :2] @ v
 
 
-def test_other_attention_is_refused():
-    with pytest.raises(ValueError, match="not softmax attention"):
-        convert(host_of(linear))
+def test_attention_that_takes_no_product_of_all_weights_is_refused():
     with pytest.raises(ValueError, match=r"Attention: expected softmax attention \(.* leave this layer out"):
         posterior(convert(host_of(selected)), torch.randn(B, N, H * S))

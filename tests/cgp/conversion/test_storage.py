@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -45,38 +42,16 @@ def test_reloading_is_equal_to_the_bit(make, tmp_path):
 )
 @pytest.mark.parametrize("own", [True, False])
 def test_models_of_transformers_come_back_without_the_host(make, own, tmp_path):
+    """Saved by this package, or by a method of their own in pieces, as `push_to_hub` does."""
     host = make()
     model = converted(host, [0, -1])
     set_logit_temperature(model, 1.37)
-    model.save_pretrained(tmp_path) if own else save_pretrained(model, tmp_path)
+    model.save_pretrained(tmp_path, max_shard_size="8KB") if own else save_pretrained(model, tmp_path)
+    assert (len(list(tmp_path.glob("*.safetensors"))) > 1) == own
     assert_equal(host, again := from_pretrained(tmp_path), model)
     assert logit_temperature(again) == pytest.approx(1.37)
     plain = type(host.model).from_pretrained(tmp_path).eval()
     torch.testing.assert_close(host.run(plain), host.run(model.eval()), atol=1e-5, rtol=0)
-
-
-def test_what_is_pushed_to_a_hub_in_pieces_comes_back(tmp_path, monkeypatch):
-    """Everything up to the upload itself."""
-    hub = pytest.importorskip("transformers.utils.hub")
-
-    def upload(*args, operations, **options):
-        for operation in operations:
-            shutil.copy(operation.path_or_fileobj, tmp_path / operation.path_in_repo)
-
-    def create(*args, **options):
-        return SimpleNamespace(repo_id="somebody/model")
-
-    owner = getattr(hub, "HfApi", hub)  # of newer versions, of older ones
-    monkeypatch.setattr(owner, "create_repo", create)
-    monkeypatch.setattr(owner, "create_commit", upload)
-    card = SimpleNamespace(save=lambda path: Path(path).write_text("# A card"))
-    monkeypatch.setattr(hub, "create_and_tag_model_card", lambda *args, **options: card)
-    host = hosts.transformers_bert()
-    model = converted(host)
-    model.push_to_hub("somebody/model", max_shard_size="20KB")
-    assert {"README.md", "config.json"} <= {path.name for path in tmp_path.iterdir()}
-    assert len(list(tmp_path.glob("*.safetensors"))) > 1
-    assert_equal(host, from_pretrained(tmp_path), model)
 
 
 def test_checkpoints_of_the_trainer(tmp_path):
