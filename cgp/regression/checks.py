@@ -16,7 +16,7 @@ from .processes import process_numbers
 
 __all__ = ["INFERENCES", "STRUCTURES", "check_arguments", "check_count", "check_training_data", "checked_outputs"]
 
-STRUCTURES = ("independent", "coregionalised", "scaled", "shifted")
+STRUCTURES = ("independent", "coregionalised", "shared", "scaled", "shifted")
 INFERENCES = ("map", "laplace", "nuts", "stochastic")
 _COUNTS = ("num_components", "num_starts", "max_steps", "num_epochs", "batch_size", "num_mixture")
 _SAMPLING = {"num_chains": 1, "num_warmup": 1, "num_samples": 4}

@@ -30,6 +30,7 @@ __all__ = [
 ]
 
 _COMPONENT_STEP = 3.0
+_ONE_SCALE = ("coregionalised", "shared")
 _MATERN = {0.5: "matern12", 1.5: "matern32", 2.5: "matern52"}
 
 
@@ -38,7 +39,7 @@ class Points(NamedTuple):
 
     Attributes:
         inputs: z, ``(*batch, n, d)``.
-        loadings: a, the weights of the independent copies of the canonical process, ``(*batch, n, P)``.
+        loadings: a, the weights of the independent copies of the canonical process, ``(*batch, n, P)``, or one more.
     """
 
     inputs: Tensor
@@ -97,22 +98,25 @@ class Loadings(PriorModule):
     .. math:: a_p = \sigma_p L_p, \qquad L_{pr} = \tanh(c_{pr}) \prod_{s<r} \operatorname{sech}(c_{ps}), \quad
         L_{pp} = \prod_{s<p} \operatorname{sech}(c_{ps})
 
-    L is the Cholesky factor of a correlation matrix: any of them, by its partial correlations. Priors, for outputs of
-    unit variance: :math:`\log\sigma \sim N(0, 4)`, :math:`c \sim N(0, 1)`.
+    L is the Cholesky factor of a correlation matrix: any of them, by its partial correlations. For "shared" it is that
+    of processes whose only correlations are those with one more process, which no output observes:
+    :math:`L_p = (\tanh c_p,\; \operatorname{sech}(c_p)\, e_p)`. Priors, for outputs of unit variance:
+    :math:`\log\sigma \sim N(0, 4)`, :math:`c \sim N(0, 1)`.
 
     Args:
         num_processes: P.
-        correlated: whether there are c; without them L is the identity.
+        structure: "independent" has no c, and L is the identity; "shared" has P of them, others P (P - 1) / 2.
 
     Source:
         Lewandowski, Kurowicka & Joe (2009), Generating random correlation matrices based on vines and extended onion
         method.
     """
 
-    def __init__(self, num_processes: int, *, correlated: bool = True) -> None:
+    def __init__(self, num_processes: int, *, structure: str = "coregionalised") -> None:
         super().__init__()
-        self.num_processes = num_processes
-        count = correlated * num_processes * (num_processes - 1) // 2
+        self.num_processes, self.shared = num_processes, structure == "shared"
+        later = (structure != "independent") * (num_processes - 1)
+        count = num_processes * min(later, 1) if self.shared else num_processes * later // 2
         self.register_normal("log_scales", torch.zeros(num_processes), 0.0, 2.0)
         self.register_normal("partials", torch.zeros(count), 0.0, 1.0)
 
@@ -123,6 +127,11 @@ class Loadings(PriorModule):
 
     def set_correlation(self, correlation: Tensor) -> None:
         """Take the partial correlations from a positive definite correlation matrix ``(P, P)``."""
+        if self.shared:  # of which only the first principal component can be had
+            values, vectors = torch.linalg.eigh(correlation)
+            common = vectors[:, -1] * values[-1].sqrt()
+            self.initialize(partials=common.clamp(-0.95, 0.95).atanh().to(self.partials))
+            return
         remaining = torch.linalg.cholesky(correlation)
         partials = torch.zeros_like(remaining)
         left = torch.ones_like(remaining[:, 0])
@@ -133,11 +142,14 @@ class Loadings(PriorModule):
         self.initialize(partials=partials[below].to(self.partials))
 
     def forward(self) -> Tensor:
-        """The loadings of all processes, ``(*batch, P, P)``, lower triangular."""
+        """The loadings of all processes, ``(*batch, P, P)``, lower triangular, or ``(*batch, P, P + 1)`` if shared."""
         size = self.num_processes
         scales = self.scales.unsqueeze(-1)
         if self.partials is None:
             return torch.diag_embed(self.scales)
+        if self.shared:
+            own = torch.diag_embed(self.partials.cosh().reciprocal())
+            return scales * torch.cat([self.partials.tanh().unsqueeze(-1), own], dim=-1)
         below = torch.ones(size, size, dtype=torch.bool, device=scales.device).tril(-1)
         batch = self.partials.shape[:-1]
         c = scales.new_zeros(*batch, size, size).masked_scatter(below.expand(*batch, -1, -1), self.partials)
@@ -171,9 +183,9 @@ class RowKernel(Kernel):
         if isinstance(kernel, str):
             self.covar_module.double().lengthscale = 1.0  # to the last digit also in float64
         self.input_maps = InputMaps(
-            num_processes, input_dim, ratios=structure != "coregionalised", shifts=structure == "shifted"
+            num_processes, input_dim, ratios=structure not in _ONE_SCALE, shifts=structure == "shifted"
         )
-        self.loadings = Loadings(num_processes, correlated=structure != "independent")
+        self.loadings = Loadings(num_processes, structure=structure)
 
     def points(self, x: Tensor) -> Points:
         """The canonical points of rows ``(*batch, n, d + 1)``, the last column 0 … P-1."""
@@ -212,18 +224,19 @@ def correlated_covariance(
     .. math:: z_p(x) = \sum_{q=1}^{Q} a_{pq}^\top z_o^{(q)}\big(x \odot w_{pq} + b_{pq}\big)
 
     Components start with lengthscales that are a factor of three apart. The structures: "independent" processes, each
-    with lengthscales w of its own; "coregionalised" ones, correlated (a) and with one w; "scaled" ones, correlated and
-    with w of their own; "shifted" ones, which have b, too.
+    with lengthscales w of its own; "coregionalised" ones, correlated (a) and with one w; "shared" ones, coregionalised
+    by a process that all share, each with a process of its own besides, in Q + 1 components; "scaled" ones, correlated
+    and with w of their own; "shifted" ones, which have b, too.
 
     Args:
         num_processes: P.
         input_dim: d.
         kernel: the canonical covariance: "rbf", "matern12", "matern32", "matern52", "rq", or a GPyTorch kernel.
         num_components: Q.
-        structure: "independent", "coregionalised", "scaled" or "shifted".
+        structure: "independent", "coregionalised", "shared", "scaled" or "shifted".
 
     Returns:
-        A sum of Q kernels of rows whose last column is the process.
+        A sum of kernels, one per component, of rows whose last column is the process.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -237,11 +250,12 @@ def correlated_covariance(
         check_count(name, value, 1)
     if structure not in STRUCTURES:
         raise ValueError(f"structure: expected one of {STRUCTURES}, got {structure!r}")
-    components = [RowKernel(kernel, num_processes, input_dim, structure=structure) for _ in range(num_components)]
+    count = num_components + (structure == "shared")  # with one component it is a special case of "coregionalised"
+    components = [RowKernel(kernel, num_processes, input_dim, structure=structure) for _ in range(count)]
     with torch.no_grad():
         for number, one in enumerate(components):
             one.input_maps.log_scales += number * torch.tensor(_COMPONENT_STEP).log()
-            one.loadings.log_scales -= 0.5 * torch.tensor(float(num_components)).log()
+            one.loadings.log_scales -= 0.5 * torch.tensor(float(count)).log()
     return AdditiveKernel(*components)
 
 

@@ -13,8 +13,15 @@ __all__ = ["Structures", "fit_structures"]
 
 Model = TypeVar("Model", bound=CorrelatedGPRegression)
 
-# What follows starts where the other ended, of which it is a generalisation or a special case.
-_FOLLOWS = {"scaled": "coregionalised", "shifted": "scaled", "independent": "scaled"}
+# What each starts from the end of, a special case or a generalisation; None: from starts of its own.
+_FOLLOWS = {
+    "coregionalised": None,
+    "shared": None,
+    "scaled": "coregionalised",
+    "shifted": "scaled",
+    "independent": "scaled",
+}
+_WINDOW = 30.0  # nats; the criterion was wrong by up to 15 between structures that were predicted with
 
 
 class Structures(NamedTuple):
@@ -34,12 +41,13 @@ class Structures(NamedTuple):
 
 
 def fit_structures(build: Callable[[str], Model], **options: Any) -> Structures:
-    r"""Fit every structure; those to be averaged are the correlated ones, or the independent one if it is the best.
+    r"""Fit every structure, and choose those to be averaged by half the information criterion.
 
     .. math:: -\log p(y) + \tfrac12 k \log n
 
     k parameters are learned from n observations. The evidence at the most probable parameters rises with every
-    parameter; extrapolation in particular does not.
+    parameter; extrapolation in particular does not. Averaged are the correlated structures within 30 nats of the best
+    one; if that is the independent one, it is used by itself.
 
     Args:
         build: makes a model, not yet fitted, of the structure that is named.
@@ -49,17 +57,19 @@ def fit_structures(build: Callable[[str], Model], **options: Any) -> Structures:
         The models, and the criterion of all structures.
 
     Source:
-        Schwarz (1978), Estimating the dimension of a model.
+        Schwarz (1978), Estimating the dimension of a model; Madigan & Raftery (1994), Model selection and accounting
+        for model uncertainty in graphical models using Occam's window.
     """
-    models, fits = {"coregionalised": build("coregionalised")}, {}
-    fits["coregionalised"] = fit_model(models["coregionalised"], **options)
+    models, fits = {}, {}
     for name, before in _FOLLOWS.items():
         models[name] = build(name)
-        models[name].load_state_dict(models[before].state_dict(), strict=False)
-        fits[name] = fit_model(models[name], **options, race=False)
+        if before is not None:
+            models[name].load_state_dict(models[before].state_dict(), strict=False)
+        fits[name] = fit_model(models[name], **options, race=before is None)
     criteria = {name: _criterion(model) for name, model in models.items()}
     best = min(criteria, key=lambda name: criteria[name])
-    others = [] if best == "independent" else [name for name in models if name not in ("independent", best)]
+    near = [name for name, value in criteria.items() if value < criteria[best] + _WINDOW]
+    others = [] if best == "independent" else [name for name in near if name not in ("independent", best)]
     return Structures(best, [models[name] for name in (best, *others)], fits[best], criteria)
 
 

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 
 from experiments.storage import write_json
-from experiments.studies.regression.methods import SPARSE, Method, chosen
+from experiments.studies.regression.methods import SPARSE, Method, chosen, stochastic
+from experiments.studies.regression.peers import svgp
 from experiments.studies.regression.problems import Problem, scores
 
 __all__ = ["cached_row", "sparse_rows", "stored_row"]
@@ -41,6 +42,7 @@ def sparse_rows(
     problems: Iterable[tuple[Mapping[str, Any], Problem]],
     methods: Sequence[str] | None,
     num_inducing: int,
+    num_steps: int | None = None,
     **settings: Any,
 ) -> list[dict[str, Any]]:
     """Rows of the sparse methods and, up to 2,000 observations, of the exact ones on every problem."""
@@ -51,6 +53,8 @@ def sparse_rows(
             if exact and len(problem.inputs) > _EXACT_ROWS:
                 continue
             options = settings | ({} if exact else {"num_inducing": num_inducing})
+            if num_steps is not None and method in (stochastic, svgp):
+                options["num_steps"] = num_steps
             place = {**key, "method": label}
             found.append(cached_row(folder, place, partial(_scored, problem, method, options), **options))
     return found

@@ -21,6 +21,7 @@ def scaling(
     sizes: Sequence[int] = (1000, 2000, 5000, 10000, 20000, 50000),
     num_inducing: int = 200,
     methods: Sequence[str] | None = None,
+    num_steps: int | None = None,
     threads: int = 2,
 ) -> None:
     """A smooth function of four inputs with noise of 0.1: the whole of fit and prediction, n = 1k … 50k.
@@ -31,11 +32,12 @@ def scaling(
         sizes: numbers of rows.
         num_inducing: m.
         methods: names of those to run; None means all.
+        num_steps: of minibatches; None is 500 or 20 epochs for ours, twice as many for SVGP.
         threads: of torch.
     """
     torch.set_num_threads(threads)
     problems = (({"n": size}, scaling_problem(size)) for size in sizes)
-    rows = sparse_rows(out / "scaling", problems, methods, num_inducing, kernel="rbf")
+    rows = sparse_rows(out / "scaling", problems, methods, num_inducing, num_steps, kernel="rbf")
     columns = ("rmse", "nll", "seconds", "processor_seconds", "memory_mb")
     write_results(out, "regression-scaling", "Seconds and memory by rows", rows, ("n", "method"), columns)
 

@@ -84,6 +84,10 @@ def loadings_of(component) -> np.ndarray:
     """The rows of sigma_p times the Cholesky factor of the correlation matrix, entry by entry."""
     size = component.num_processes
     learned = component.loadings.partials
+    if component.loadings.shared:
+        common = np.tanh(learned.detach().numpy())
+        found = np.column_stack([common, np.diag(np.sqrt(1.0 - common**2))])
+        return found * np.exp(component.loadings.log_scales.tolist())[:, None]
     partials = iter([0.0] * size**2 if learned is None else learned.tolist())
     found = np.zeros((size, size))
     for p in range(size):

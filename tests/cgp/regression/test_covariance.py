@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 import torch
-from gpytorch.kernels import MaternKernel, RBFKernel, RQKernel
+from gpytorch.kernels import IndexKernel, MaternKernel, RBFKernel, RQKernel
 from linear_operator import to_dense
 
 from cgp.kernels import CorrelatedKernel, HadamardCorrelatedKernel
 from cgp.regression.correlation import nearest_correlation
-from cgp.regression.covariance import InputMaps, Loadings, RowKernel, stationary_gram
+from cgp.regression.covariance import InputMaps, Loadings, RowKernel, correlated_covariance, stationary_gram
 from cgp.regression.scaling import Scaling
 from tests.cgp.regression.data import rows
 
@@ -76,6 +76,35 @@ def test_loadings_are_the_factor_of_any_correlation_matrix(size):
         loadings.set_correlation(covariance / scales / scales[:, None])
     torch.testing.assert_close((loadings() @ loadings().T).detach(), covariance)
     torch.testing.assert_close(loadings().detach(), torch.linalg.cholesky(covariance))
+
+
+def test_shared_loadings_are_one_factor_and_a_variance_of_each():
+    common, scales = torch.tensor([0.8, -0.5, 0.1]).double(), torch.tensor([1.0, 2.0, 0.5]).double()
+    correlation = common[:, None] * common + torch.diag(1.0 - common.square())
+    loadings = Loadings(3, structure="shared").double()
+    loadings.initialize(log_scales=scales.log(), partials=common.atanh())
+    found = (loadings() @ loadings().T).detach()
+    torch.testing.assert_close(found, correlation * scales * scales[:, None])
+    signs = torch.tensor([1.0, -1.0, 1.0]).double()
+    loadings.set_correlation(0.6 * signs[:, None] * signs + 0.4 * torch.eye(3))  # its largest eigenvalue is 2.2
+    started = loadings.partials.detach().tanh()
+    torch.testing.assert_close(started * started[0].sign(), (2.2 / 3) ** 0.5 * signs)
+    assert Loadings(1, structure="shared").partials is None
+
+
+def test_shared_components_are_gpytorchs_lmc():
+    x = rows(9)[0]
+    ours = correlated_covariance(3, 2, kernel="matern32", structure="shared").double()
+    expected = torch.zeros(9, 9).double()
+    for component in ours.kernels:
+        component.loadings.initialize(partials=torch.randn(3).double())
+        base, tasks = MaternKernel(nu=1.5, ard_num_dims=2).double(), IndexKernel(num_tasks=3, rank=1).double()
+        base.lengthscale = component.input_maps.scales.reciprocal()
+        weights = component.loadings().detach()
+        tasks.covar_factor.data, tasks.var = weights[:, :1], weights[:, 1:].square().sum(-1)
+        expected += base(x[:, :-1]).mul(tasks(x[:, -1:].long())).to_dense()
+    assert len(ours.kernels) == 2
+    torch.testing.assert_close(ours(x).to_dense(), expected)
 
 
 def test_parallel_loadings_are_views_of_one_canonical_process():

@@ -16,7 +16,8 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from cgp.regression import CorrelatedGPClassifier, CorrelatedGPRegressor
+from cgp.regression import CorrelatedGPClassifier, CorrelatedGPRegressor, structures
+from tests.cgp.regression.data import model_of, rows
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -298,8 +299,26 @@ def test_the_structure_is_chosen():
     for targets, expected in ((Y, "coregionalised"), (unrelated + noise, "independent"), (delayed + noise, "shifted")):
         regressor = fitted() if targets is Y else CorrelatedGPRegressor(random_state=0).fit(X, targets)
         assert regressor.structure_ == min(regressor.criteria_, key=regressor.criteria_.get) == expected
-        assert len(regressor.models_) == (1 if expected == "independent" else 3)
+        assert (len(regressor.models_) == 1) == (expected == "independent")
         assert regressor.models_[0] is regressor.model_
+
+
+@pytest.mark.parametrize(
+    ("criteria", "averaged"),
+    [
+        ((50.0, 10.0, 39.0, 41.0, 20.0), ["shared", "scaled"]),
+        ((10.0, 0.0, 5.0, -5.0, 90.0), ["shifted", "coregionalised", "shared", "scaled"]),
+        ((10.0, 0.0, 5.0, -5.0, -6.0), ["independent"]),
+    ],
+)
+def test_structures_near_the_best_are_averaged(criteria, averaged, monkeypatch):
+    built, values = {}, iter(criteria)
+    monkeypatch.setattr(structures, "_criterion", lambda model: next(values))
+    found = structures.fit_structures(
+        lambda name: built.setdefault(name, model_of("exact", *rows(), structure=name)), max_steps=1
+    )
+    assert found.best == averaged[0]
+    assert found.models == [built[name] for name in averaged]
 
 
 def test_structures_are_averaged():
