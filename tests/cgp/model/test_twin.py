@@ -38,10 +38,14 @@ class Model(nn.Module):
         return self.above(self.below(x + self.block(x)))
 
 
+@torch.no_grad()
+def run(prefix: SharedPrefix, x: torch.Tensor) -> torch.Tensor:
+    return prefix.run(lambda model: model(x))
+
+
 def record(model: nn.Module, x: torch.Tensor) -> tuple[SharedPrefix, torch.Tensor]:
     prefix = SharedPrefix(model)
-    with torch.no_grad():
-        return prefix, prefix.run(lambda m: m(x))
+    return prefix, run(prefix, x)
 
 
 def calls(*modules: Counted) -> list[int]:
@@ -103,17 +107,16 @@ def test_travelling_points_travel_in_the_copy():
     model, x = SharedInducingPoints(layers, layers).eval(), torch.randn(2, 3, 8)
     with torch.no_grad():
         assert torch.equal(twin(model)(x), model(x))
-        prefix, expected = record(model, x)
-        assert torch.equal(prefix.run(lambda m: m(x)), expected)
+    prefix, expected = record(model, x)
+    assert torch.equal(run(prefix, x), expected)
 
 
 def test_calls_before_the_block_are_replayed_and_later_ones_are_not():
     model, x = Model().eval(), torch.randn(2, 3, 8)
     prefix, expected = record(model, x)
     assert prefix.shares
-    with torch.no_grad():
-        for _ in range(3):
-            assert torch.equal(prefix.run(lambda m: m(x)), expected)
+    for _ in range(3):
+        assert torch.equal(run(prefix, x), expected)
     assert calls(model.below, model.nested[0], model.above) == [3 + 3, 1, 1 + 3]
     assert torch.equal(model(x), expected)  # and the model runs as before
     assert calls(model.nested[0]) == [2]
@@ -124,9 +127,8 @@ def test_an_output_changed_in_place_is_not_shared():
     prefix, expected = record(model, x)
     assert not prefix.shares
     assert prefix.posterior is None
-    with torch.no_grad():
-        assert torch.equal(prefix.run(lambda m: m(x)), expected)
-        assert torch.equal(prefix.run(lambda m: m(x)), expected)
+    for _ in range(2):
+        assert torch.equal(run(prefix, x), expected)
     assert calls(model.nested[0]) == [3]
 
 
@@ -134,8 +136,7 @@ def test_without_a_stochastic_block_everything_runs():
     model, x = nn.Sequential(Counted(), SoftmaxAttention(8, 2)).eval(), torch.randn(2, 3, 8)
     prefix, expected = record(model, x)
     assert prefix.first is None
-    with torch.no_grad():
-        assert torch.equal(prefix.run(lambda m: m(x)), expected)
+    assert torch.equal(run(prefix, x), expected)
     assert calls(model[0]) == [2]
 
 
@@ -151,11 +152,8 @@ def test_draws_share_the_posterior_of_the_first_block(mode):
     with torch.no_grad():
         apart = [block(x) for _ in range(2)]
     torch.manual_seed(1)
-    kept = prefix.posterior
-    with torch.no_grad():
-        together = [prefix.run(lambda m: m(x)) for _ in range(2)]
-    torch.testing.assert_close(together, apart)
-    assert kept.posterior is not None
+    torch.testing.assert_close([run(prefix, x) for _ in range(2)], apart)
+    assert prefix.posterior.posterior is not None
 
 
 @pytest.mark.parametrize("mode", ["marginal", "joint"])
@@ -164,11 +162,10 @@ def test_a_kept_posterior_scales_as_its_amplitude_does(mode):
     x = torch.randn(2, 5, 8)
     prefix, _ = record(block, x)
     prefix.set_sampling(mode)
-    kept = prefix.posterior
-    kept.factor = 3.0
+    prefix.posterior.factor = 3.0
     torch.manual_seed(1)
+    scaled = run(prefix, x)
     with torch.no_grad():
-        scaled = prefix.run(lambda m: m(x))
         block.softmax.log_amplitude += torch.tensor(3.0).log()
         block.sampling = mode
         torch.manual_seed(1)
@@ -179,8 +176,7 @@ def test_hooks_of_the_model_run_on_what_is_replayed():
     model, x, seen = Model().eval(), torch.randn(2, 3, 8), []
     model.nested.register_forward_hook(lambda module, args, output: seen.append(output) or output + 1)
     prefix, expected = record(model, x)
-    with torch.no_grad():
-        assert torch.equal(prefix.run(lambda m: m(x)), expected)
+    assert torch.equal(run(prefix, x), expected)
     assert torch.equal(seen[0], seen[1])
 
 
@@ -189,7 +185,7 @@ def test_a_run_that_fails_leaves_the_model_alone():
     with torch.no_grad():
         expected = model(x)
         with pytest.raises(ValueError, match="query"):
-            SharedPrefix(model).run(lambda m: m(torch.randn(2, 3, 5)))
+            record(model, torch.randn(2, 3, 5))
         assert torch.equal(model(x), expected)
     assert not any("forward" in vars(m) or "attend" in vars(m) for m in model.modules())
 
@@ -198,9 +194,9 @@ def test_gradients_flow_through_what_is_shared():
     model, x = Model().train(), torch.randn(2, 3, 8)
     prefix = SharedPrefix(model, training=True)
     found = []
-    for run in (lambda: model(x), lambda: prefix.run(lambda m: m(x))):
+    for forward in (model, lambda x: prefix.run(lambda m: m(x))):
         torch.manual_seed(0)
-        loss = sum(run().square().sum() for _ in range(3))
+        loss = sum(forward(x).square().sum() for _ in range(3))
         found.append(torch.autograd.grad(loss, list(model.parameters())))
     torch.testing.assert_close(*found)
     assert calls(model.nested[0]) == [3 + 1]

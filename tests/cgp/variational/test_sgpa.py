@@ -12,6 +12,7 @@ from torch.distributions import MultivariateNormal, kl_divergence
 from cgp.variational import DecoupledSGPAVariationalStrategy, SGPAVariationalStrategy
 from tests.cgp.helpers import moved
 
+KINDS = {"standard": SGPAVariationalStrategy, "decoupled": DecoupledSGPAVariationalStrategy}
 BETA = torch.linspace(-2, 2, 4, dtype=torch.float64)[:, None]
 GAMMA = torch.linspace(-1.7, 1.9, 5, dtype=torch.float64)[:, None]
 X = torch.tensor([-1.5, -0.2, 0.9], dtype=torch.float64)[:, None]
@@ -20,11 +21,8 @@ X = torch.tensor([-1.5, -0.2, 0.9], dtype=torch.float64)[:, None]
 def make(name, batch_shape=torch.Size()):
     options = {"mean_module": ConstantMean(), "batch_shape": batch_shape}
     kernel = ScaleKernel(MaternKernel(nu=0.5))  # so well conditioned that explicit covariances can be compared
-    if name == "standard":
-        strategy = SGPAVariationalStrategy(kernel, BETA, **options)
-    else:
-        strategy = DecoupledSGPAVariationalStrategy(kernel, BETA, GAMMA, **options)
-    return moved(strategy.double())
+    points = (BETA,) if name == "standard" else (BETA, GAMMA)
+    return moved(KINDS[name](kernel, *points, **options).double())
 
 
 def carriers(strategy):
@@ -32,7 +30,7 @@ def carriers(strategy):
     return torch.cat([*points, strategy.mean_inducing_points] if hasattr(strategy, "mean_values") else points)
 
 
-@pytest.mark.parametrize("name", ["standard", "decoupled"])
+@pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("batch_shape", [(), (2,)])
 def test_divergence_is_that_of_its_own_posterior(name, batch_shape):
     strategy = make(name, torch.Size(batch_shape))
@@ -43,7 +41,7 @@ def test_divergence_is_that_of_its_own_posterior(name, batch_shape):
     torch.testing.assert_close(strategy.kl_divergence(), explicit, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["standard", "decoupled"])
+@pytest.mark.parametrize("name", KINDS)
 def test_posterior_is_the_papers(name):
     strategy = make(name)
     k, beta = strategy.covar_module, strategy.inducing_points
@@ -76,14 +74,10 @@ def test_trains_in_float32(name, m, lr, likelihood, objective):
     torch.manual_seed(0)
     x = torch.rand(100) * 4 - 2
     y = (2 * x).sin() + 0.1 * torch.randn(100)
+    y = (y > 0).float() if likelihood is BernoulliLikelihood else y
     beta, kernel, likelihood = torch.linspace(-2, 2, m), ScaleKernel(RBFKernel()), likelihood()
-    if isinstance(likelihood, BernoulliLikelihood):
-        y = (y > 0).float()
-    if name == "standard":
-        strategy = SGPAVariationalStrategy(kernel, beta)
-    else:
-        strategy = DecoupledSGPAVariationalStrategy(kernel, beta, beta + 0.1)
-    model = ApproximateGP(strategy)
+    points = (beta,) if name == "standard" else (beta, beta + 0.1)
+    model = ApproximateGP(KINDS[name](kernel, *points))
     mll = objective(likelihood, model, num_data=100)
     optimiser = torch.optim.Adam([*model.parameters(), *likelihood.parameters()], lr=lr)
     losses = []
@@ -100,7 +94,7 @@ def test_trains_in_float32(name, m, lr, likelihood, objective):
     torch.testing.assert_close(posterior.covariance_matrix.diagonal(), posterior.variance, rtol=0.05, atol=2e-4)
 
 
-@pytest.mark.parametrize("name", ["standard", "decoupled"])
+@pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize(
     ("x_batch", "batch_shape", "points_batch"),
     [((4, 1), (3,), ()), ((4, 1), (3,), (3,)), ((), (), (2,))],
@@ -109,18 +103,16 @@ def test_batches_broadcast(name, x_batch, batch_shape, points_batch):
     """Each member as by itself."""
     beta, gamma = (torch.randn(*points_batch, m, 7, dtype=torch.float64) for m in (3, 2))
     arguments = (beta,) if name == "standard" else (beta, gamma)
-    kind = SGPAVariationalStrategy if name == "standard" else DecoupledSGPAVariationalStrategy
-    strategy = moved(kind(MaternKernel(nu=1.5).double(), *arguments, batch_shape=torch.Size(batch_shape)))
+    strategy = moved(KINDS[name](MaternKernel(nu=1.5).double(), *arguments, batch_shape=torch.Size(batch_shape)))
     x = torch.randn(*x_batch, 5, 7, dtype=torch.float64)
     posterior, batch = strategy(x), torch.broadcast_shapes(x_batch, batch_shape, points_batch)
     assert posterior.batch_shape == batch
     assert posterior.covariance_matrix.shape == (*batch, 5, 5)
     assert strategy(x, prior=True).batch_shape == torch.broadcast_shapes(x_batch, batch_shape)
     last = tuple(size - 1 for size in batch)
-    own = kind(MaternKernel(nu=1.5).double(), *(member(z, 2, last, batch) for z in arguments))
-    own.load_state_dict(
-        {n: member(z, own.state_dict()[n].dim(), last, batch) for n, z in strategy.state_dict().items()}
-    )
+    own = KINDS[name](MaternKernel(nu=1.5).double(), *(member(z, 2, last, batch) for z in arguments))
+    kept = own.state_dict()
+    own.load_state_dict({n: member(z, kept[n].dim(), last, batch) for n, z in strategy.state_dict().items()})
     single = own(member(x, 2, last, batch))
     torch.testing.assert_close(posterior.mean[last], single.mean)
     torch.testing.assert_close(posterior.variance[last], single.variance)
