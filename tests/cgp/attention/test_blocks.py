@@ -165,33 +165,6 @@ def test_joint_draws_are_refused_under_a_causal_mask(make):
         block.posterior(x, is_causal=True)
 
 
-@pytest.mark.parametrize(
-    ("make", "options", "message"),
-    [
-        (CGPAttention, {"coupling": "two"}, "coupling: expected one of"),
-        (CGPAttention, {"objective": "map"}, "objective: expected one of"),
-        (CGPAttention, {"noise": 0.0}, "noise: expected a variance of at least 1e-06, got 0.0"),
-        (CGPAttention, {"noise": float("nan")}, "noise: expected"),
-        (CGPAttention, {"kernel": "cosine"}, "kernel: expected one of"),
-        (CGPAttention, {"mean": "median"}, "mean: expected 'kernel' or 'softmax'"),
-        (CGPAttention, {"mean": "softmax", "coupling": "latent"}, "mean: 'softmax' needs coupling='direct'"),
-        (CGPAttention, {"mean": "softmax", "objective": "marginal"}, "mean: 'softmax' needs"),
-        (CGPAttention, {"mean": "softmax", "amplitude": 0.0}, "amplitude: expected a positive"),
-        (SparseCGPAttention, {"num_inducing": 0}, "num_inducing: expected at least 1, got 0"),
-        (SparseCGPAttention, {"approximation": "fitc"}, "approximation: expected one of"),
-        (SparseCGPAttention, {"mean": "softmax", "approximation": "sor"}, "approximation: mean='softmax' needs"),
-        (CGPAttention, {"amplitude": 9.0}, "amplitude"),
-        (CGPAttention, {"num_inducing": 4}, "num_inducing"),
-        (KernelAttention, {"noise": 0.1}, "noise"),
-        (SoftmaxAttention, {"kernel": "rbf"}, "kernel"),
-    ],
-)
-def test_bad_options_are_refused(make, options, message):
-    """Those that do not apply by a TypeError."""
-    with pytest.raises(ValueError if ":" in message else TypeError, match=message):
-        make(12, 3, **options)
-
-
 @pytest.mark.parametrize("make", [CGPAttention, SparseCGPAttention])
 def test_a_default_block_computes_no_regulariser(make):
     block = make(12, 3).train()

@@ -161,25 +161,3 @@ def test_ksvd_loss_can_leave_the_attention_matrix_alone(make):
 def test_heads_start_as_large_as_the_features_that_are_mapped(make, num_features):
     head_map = make(512, 2, rank=64).head_map
     assert head_map.square().mean().item() == pytest.approx(1 / num_features, rel=0.05)
-
-
-@pytest.mark.parametrize(
-    ("make", "options", "message"),
-    [
-        (KEPSVGPAttention, {"rank": 0}, "rank, num_landmarks: expected at least 1"),
-        (PrimalAttention, {"num_landmarks": 0}, "rank, num_landmarks: expected at least 1"),
-        (KEPSVGPAttention, {"ksvd_weight": -1.0}, "ksvd_weight: expected at least 0"),
-        (PrimalAttention, {"ksvd_reaches": "keys"}, "ksvd_reaches: expected one of"),
-        (KEPSVGPAttention, {"branches": "q"}, "branches: expected one of"),
-        (KEPSVGPAttention, {"merge": "product"}, "merge: expected one of"),
-        (KEPSVGPAttention, {"merge": "concatenation"}, "num_tokens: expected the length of the sequences"),
-        (KEPSVGPAttention, {"num_tokens": 5}, "the addition takes"),
-        (KEPSVGPAttention, {"merge": "concatenation", "branches": "e", "num_tokens": 5}, "nothing to concatenate"),
-        (KEPSVGPAttention, {"kernel": "rbf"}, "kernel"),
-        (PrimalAttention, {"branches": "e"}, "branches"),
-    ],
-)
-def test_bad_options_are_refused(make, options, message):
-    """Those that do not apply by a TypeError."""
-    with pytest.raises(ValueError if ":" in message else TypeError, match=message):
-        make(12, 3, **options)

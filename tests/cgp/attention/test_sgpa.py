@@ -154,22 +154,3 @@ def test_a_precision_of_zero_has_a_finite_gradient():
     nn.init.constant_(block.precision_offset, -200.0)
     (block(x).square().sum() + added_losses(block)["kl"]).backward()
     assert all(torch.isfinite(p.grad).all() for p in block.parameters() if p.grad is not None)
-
-
-@pytest.mark.parametrize(
-    ("make", "options", "message"),
-    [
-        (SGPAttention, {"inducing": "random"}, "inducing: expected one of"),
-        (SGPAttention, {"num_inducing": 0}, "num_inducing: expected at least 1"),
-        (SGPAttention, {"kernel": "matern12"}, "kernel: expected one of"),
-        (StandardSGPAttention, {"sequence_weight": -1.0}, "sequence_weight: expected at least 0"),
-        (SGPAttention, {"initial_outputscale": -1.0}, "initial_outputscale: expected a positive number"),
-        (SGPAttention, {"noise": 1.0}, "noise"),
-        (StandardSGPAttention, {"objective": "joint"}, "objective"),
-        (StandardSGPAttention, {"num_inducing": 4}, "num_inducing"),
-    ],
-)
-def test_bad_options_are_refused(make, options, message):
-    """Those that do not apply by a TypeError."""
-    with pytest.raises(ValueError if ":" in message else TypeError, match=message):
-        make(8, 2, **options)

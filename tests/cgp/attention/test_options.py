@@ -1,0 +1,51 @@
+"""Options that a block refuses."""
+
+import pytest
+
+import cgp
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "message"),
+    [
+        (cgp.CGPAttention, {"coupling": "two"}, "coupling: expected one of"),
+        (cgp.CGPAttention, {"objective": "map"}, "objective: expected one of"),
+        (cgp.CGPAttention, {"noise": 0.0}, "noise: expected a variance of at least 1e-06, got 0.0"),
+        (cgp.CGPAttention, {"noise": float("nan")}, "noise: expected"),
+        (cgp.CGPAttention, {"kernel": "cosine"}, "kernel: expected one of"),
+        (cgp.CGPAttention, {"mean": "median"}, "mean: expected 'kernel' or 'softmax'"),
+        (cgp.CGPAttention, {"mean": "softmax", "coupling": "latent"}, "mean: 'softmax' needs coupling='direct'"),
+        (cgp.CGPAttention, {"mean": "softmax", "objective": "marginal"}, "mean: 'softmax' needs"),
+        (cgp.CGPAttention, {"mean": "softmax", "amplitude": 0.0}, "amplitude: expected a positive"),
+        (cgp.SparseCGPAttention, {"num_inducing": 0}, "num_inducing: expected at least 1, got 0"),
+        (cgp.SparseCGPAttention, {"approximation": "fitc"}, "approximation: expected one of"),
+        (cgp.SparseCGPAttention, {"mean": "softmax", "approximation": "sor"}, "approximation: mean='softmax' needs"),
+        (cgp.CGPAttention, {"amplitude": 9.0}, "amplitude"),
+        (cgp.CGPAttention, {"num_inducing": 4}, "num_inducing"),
+        (cgp.KernelAttention, {"noise": 0.1}, "noise"),
+        (cgp.SoftmaxAttention, {"kernel": "rbf"}, "kernel"),
+        (cgp.KEPSVGPAttention, {"rank": 0}, "rank, num_landmarks: expected at least 1"),
+        (cgp.PrimalAttention, {"num_landmarks": 0}, "rank, num_landmarks: expected at least 1"),
+        (cgp.KEPSVGPAttention, {"ksvd_weight": -1.0}, "ksvd_weight: expected at least 0"),
+        (cgp.PrimalAttention, {"ksvd_reaches": "keys"}, "ksvd_reaches: expected one of"),
+        (cgp.KEPSVGPAttention, {"branches": "q"}, "branches: expected one of"),
+        (cgp.KEPSVGPAttention, {"merge": "product"}, "merge: expected one of"),
+        (cgp.KEPSVGPAttention, {"merge": "concatenation"}, "num_tokens: expected the length of the sequences"),
+        (cgp.KEPSVGPAttention, {"num_tokens": 5}, "the addition takes"),
+        (cgp.KEPSVGPAttention, {"merge": "concatenation", "branches": "e", "num_tokens": 5}, "nothing to concatenate"),
+        (cgp.KEPSVGPAttention, {"kernel": "rbf"}, "kernel"),
+        (cgp.PrimalAttention, {"branches": "e"}, "branches"),
+        (cgp.SGPAttention, {"inducing": "random"}, "inducing: expected one of"),
+        (cgp.SGPAttention, {"num_inducing": 0}, "num_inducing: expected at least 1"),
+        (cgp.SGPAttention, {"kernel": "matern12"}, "kernel: expected one of"),
+        (cgp.StandardSGPAttention, {"sequence_weight": -1.0}, "sequence_weight: expected at least 0"),
+        (cgp.SGPAttention, {"initial_outputscale": -1.0}, "initial_outputscale: expected a positive number"),
+        (cgp.SGPAttention, {"noise": 1.0}, "noise"),
+        (cgp.StandardSGPAttention, {"objective": "joint"}, "objective"),
+        (cgp.StandardSGPAttention, {"num_inducing": 4}, "num_inducing"),
+    ],
+)
+def test_bad_options_are_refused(make, options, message):
+    """Those that do not apply by a TypeError."""
+    with pytest.raises(ValueError if ":" in message else TypeError, match=message):
+        make(12, 3, **options)
