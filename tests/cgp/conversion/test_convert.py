@@ -199,9 +199,8 @@ MASKS = {
 def test_multihead_attention_takes_every_mask(name, batch_first):
     host = hosts.spread(nn.MultiheadAttention(16, 2, batch_first=batch_first))
     x = torch.randn(3, 7, 16) if batch_first else torch.randn(7, 3, 16)
-    with torch.no_grad():
-        expected, weights = host(x, x, x, **MASKS[name])
-        got, same = convert(host)(x, x, x, **MASKS[name])
+    expected, weights = host(x, x, x, **MASKS[name])
+    got, same = convert(host)(x, x, x, **MASKS[name])
     torch.testing.assert_close(got, expected, atol=1e-5, rtol=0)
     torch.testing.assert_close(same, weights)
 
@@ -210,10 +209,9 @@ def test_multihead_attention_takes_every_shape():
     host = hosts.spread(nn.MultiheadAttention(16, 2))
     converted = convert(host)
     x, y = torch.randn(5, 3, 16), torch.randn(6, 3, 16)
-    with torch.no_grad():
-        for args in ((x, x, x), (x, y, y), (x[:, 0], y[:, 0], y[:, 0])):
-            expected = host(*args, need_weights=False)[0]
-            torch.testing.assert_close(converted(*args, need_weights=False)[0], expected, atol=1e-5, rtol=0)
+    for args in ((x, x, x), (x, y, y), (x[:, 0], y[:, 0], y[:, 0])):
+        expected = host(*args, need_weights=False)[0]
+        torch.testing.assert_close(converted(*args, need_weights=False)[0], expected, atol=1e-5, rtol=0)
 
 
 def make_eager(model: nn.Module) -> None:
@@ -248,8 +246,7 @@ def test_eager_attention_draws_what_fused_attention_draws(make):
 def test_eager_attention_still_shows_its_weights_and_that_of_the_host_stays_eager():
     host = hosts.transformers_bert()
     make_eager(host.model)
-    with torch.no_grad():
-        shown = [m(**host.inputs, output_attentions=True).attentions for m in (convert(host.model), host.model)]
+    shown = [m(**host.inputs, output_attentions=True).attentions for m in (convert(host.model), host.model)]
     for one, other in zip(*shown, strict=True):
         torch.testing.assert_close(one, other)
 
@@ -403,9 +400,8 @@ def test_keys_that_are_no_tokens_are_keys():
     host = hosts.spread(nn.MultiheadAttention(16, 2, add_bias_kv=True, add_zero_attn=True, batch_first=True))
     x, model = torch.randn(3, 7, 16), convert(host)
     seen = watched(model)
-    with torch.no_grad():
-        model(x, x, x)
-        torch.testing.assert_close(host.out_proj(seen[0].mean.transpose(1, 2).flatten(-2)), host(x, x, x)[0])
+    model(x, x, x)
+    torch.testing.assert_close(host.out_proj(seen[0].mean.transpose(1, 2).flatten(-2)), host(x, x, x)[0])
     assert seen[0].bracket.C.shape == (3, 2, 7, 9)
     assert (seen[0].variance > 0).all()
 

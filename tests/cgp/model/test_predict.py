@@ -248,8 +248,7 @@ def test_threads_predict_as_one_after_the_other():
     """8 threads give the same bits as calls in turn, and the model is as it was; converted ones: test_concurrency.py"""
     model = Classifier(*(BLOCKS[name](8, 2) for name in ("sparse", "exact", "sgpa", "kep-svgp"))).eval()
     x, labels = torch.randn(8, 5, 4), torch.arange(8) % 3
-    with torch.no_grad():
-        plain = model(x)
+    plain = model(x)
     model.train()  # modes are to be left alone
     attributes = [dict(vars(module)) for module in model.modules()]
     objective = Objective(model, CategoricalLikelihood(3), num_data=8, num_samples=2)
@@ -266,8 +265,7 @@ def test_threads_predict_as_one_after_the_other():
     assert different == []
     assert loss.result().isfinite()
     model.eval()
-    with torch.no_grad():
-        assert torch.equal(model(x), plain)
+    assert torch.equal(model(x), plain)
     model.train()
     assert [dict(vars(module)) for module in model.modules()] == attributes
 
@@ -280,8 +278,7 @@ def test_a_pair_averages_to_the_posterior_mean(name, mode):
     if name.endswith("softmax"):
         nn.init.zeros_(block.softmax.log_amplitude)
     model = Classifier(block).eval()
-    with torch.no_grad():
-        expected = model(x)
+    expected = model(x)
     draws = predict(model, x, 4, seed=0, sampling=mode, task=None, keep_draws=True).draws
     assert (draws - expected).abs().max() > 1e-2
     torch.testing.assert_close(draws[::2] + draws[1::2], 2 * expected.expand(2, 4, 3), atol=1e-5, rtol=1e-5)
@@ -369,8 +366,7 @@ def test_embeddings_are_found_in_outputs():
     host = hosts.transformers_bert()
     model = convert(host.model.bert, "cgp")
     prediction = predict(model, host.inputs, 4, task=None, seed=0)
-    with torch.no_grad():
-        out = model(**host.inputs)
+    out = model(**host.inputs)
     found = out.last_hidden_state if out.pooler_output is None else out.pooler_output
     assert prediction.mean.shape == prediction.epistemic.shape == found.shape
     assert (prediction.mean - found).abs().max() < 0.5
