@@ -1,6 +1,8 @@
 """The command line: what it takes, what it says, and that it says it quickly."""
 
+import re
 import resource
+import shlex
 import subprocess
 import sys
 
@@ -43,10 +45,29 @@ def test_a_file_of_ones_own_goes_over_a_row(tmp_path):
     assert (parsed.fit.method.learning_rate, parsed.fit.method.options["num_inducing"]) == (1e-3, 5)
 
 
-SMALL = [
-    *("--training.epochs", "1", "--data.limit_train", "16", "--data.limit_test", "8", "--data.limit_validation", "8"),
-    *("--data.corruptions.kinds", "[]", "--data.ood", "[]", "--trainer.accelerator", "cpu"),
-]
+GUIDES = ROOT / "docs" / "guides"
+
+
+def commands(guide):
+    """The command lines of a guide, without what the shell does with them."""
+    text = (GUIDES / guide).read_text(encoding="utf-8").replace("\\\n", "")
+    blocks = "\n".join(re.findall(r"^```(?:bash)?\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL))
+    found = re.findall(r"-m experiments ([^>\n]+)", blocks)
+    return [" ".join(line.partition("#")[0].split()) for line in found]
+
+
+SHOWN = list(dict.fromkeys([*commands("experiments.md"), *commands("tables.md")]))
+
+
+@pytest.mark.parametrize("line", SHOWN)
+def test_a_shown_command_is_one(line):
+    arguments = [part for part in shlex.split(line) if part != "--print_config"]
+    parsed, _ = parsed_of(arguments)
+    assert parsed.command == arguments[0]
+
+
+def test_the_guides_show_commands():
+    assert {"fit", "sweep", "report", "predict", "table", "list"} <= {line.split()[0] for line in SHOWN}
 
 
 @pytest.fixture
@@ -59,7 +80,7 @@ def full_disk():
 
 
 def test_a_fit_goes_on_after_a_full_disk_and_after_a_kill(tmp_path, capsys, full_disk, monkeypatch):
-    arguments = ["fit", "--config", "digits/softmax", *SMALL, "--out", str(tmp_path)]
+    arguments = ["fit", "--config", "digits/softmax", "--smoke", "--trainer.accelerator", "cpu", "--out", str(tmp_path)]
     assert "File too large" in stopped(arguments, capsys)
     full_disk()
     folder = tmp_path / "digits" / "softmax" / "seed-0"
@@ -70,12 +91,12 @@ def test_a_fit_goes_on_after_a_full_disk_and_after_a_kill(tmp_path, capsys, full
         patch.setattr(fitting, "predict_sets", lambda *_: sys.exit("killed"))
         with pytest.raises(SystemExit):
             main(arguments)
-    assert capsys.readouterr().out.count("epoch 1 of 1: training loss ") == 1
+    assert capsys.readouterr().out.count("epoch 2 of 2: training loss ") == 1
     monkeypatch.setattr(cli, "report", lambda *_: None)  # its pictures take most of the seconds
     main(arguments)
     said = capsys.readouterr().out
     assert f"{folder}: going on with an interrupted training" in said
-    assert "epoch 1 of 1" not in said
+    assert "epoch 2 of 2" not in said
 
 
 @pytest.mark.parametrize("out", ["{file}", "{file}/below", "/proc/nowhere"])

@@ -8,7 +8,6 @@ from torch.nn import functional as F
 from cgp import CGPAttention, SoftmaxAttention
 from cgp.model.blocks import draws, sampling
 from models import CGPT_CIFAR, DIGITS, KEP_SVGP_CIFAR, VisionTransformer
-from models.patch_embedding import patches
 
 
 def build(attention=SoftmaxAttention, **changes) -> VisionTransformer:
@@ -50,12 +49,6 @@ def test_named_sizes_give_64_tokens(sizes):
     model = VisionTransformer(**sizes, num_classes=10, attention=SoftmaxAttention)
     assert model.embedding.num_tokens == 64
     assert len(model.layers) == sizes["depth"]
-
-
-def test_patches_are_read_row_by_row():
-    image = torch.arange(2 * 4 * 6.0).reshape(2, 4, 6)
-    expected = torch.stack([image[:, i : i + 2, j : j + 2].flatten() for i in (0, 2) for j in (0, 2, 4)])
-    assert torch.equal(patches(image, 2), expected)
 
 
 @pytest.mark.parametrize("batch", [(), (2, 3)])

@@ -85,15 +85,6 @@ def test_an_image_is_turned_as_the_camera_says(tmp_path):
     assert np.array_equal(read(tmp_path).images[0].permute(1, 2, 0), pixels[::-1])
 
 
-def test_sub_folders_are_classes(tmp_path):
-    for name, colour in (("dog/1.png", "white"), ("cat/1.png", "black"), ("cat/deep/2.png", "black")):
-        paint(tmp_path / name, colour)
-    pixels = read_classes(tmp_path, SHAPE)
-    assert pixels.classes == ("cat", "dog")
-    assert torch.equal(pixels.labels, torch.tensor([0, 0, 1]))
-    assert pixels.images.amax((1, 2, 3)).tolist() == [0, 0, 255]
-
-
 def test_what_cannot_be_decoded_or_is_not_there_is_named(tmp_path):
     Image.fromarray(RANDOM).save(tmp_path / "b.png")
     for content in ((tmp_path / "b.png").read_bytes()[:2000], b"no image at all"):

@@ -12,13 +12,8 @@ from experiments.runs.parsing import expanded
 from tests.experiments.runs.typed import DIGITS, QUIET, stopped, write_images
 
 
-def fit(out, *more):
-    """Train a row for a few steps."""
-    main(["fit", *more, "--smoke", "--out", str(out), *QUIET])
-
-
 def test_fit_ends_in_the_report_and_a_folder_of_images_is_predicted(tmp_path, capsys, request):
-    fit(tmp_path / "runs", "--config", "digits/cgp_direct")
+    main(["fit", "--config", "digits/cgp_direct", "--smoke", "--out", str(tmp_path / "runs"), *QUIET])
     run = tmp_path / "runs" / "digits" / "cgp_direct" / "seed-0"
     assert f"Report: {run / 'report.html'}" in capsys.readouterr().out.replace("\n", "")
     assert {"run.json", "report.html", "results.csv", "diagnostics.npz"} <= {path.name for path in run.iterdir()}

@@ -38,17 +38,6 @@ def test_draws_follow_the_seed_and_leave_generator_and_blocks_as_they_were(metho
         assert block.sampling == "marginal"
 
 
-@pytest.mark.parametrize("labels", [torch.arange(36) % 10, None])
-def test_saved_predictions_come_back(tmp_path, labels):
-    logits = torch.randn(2, 36, 10)
-    save_predictions(tmp_path / "test.npz", Predictions(logits, torch.arange(36), labels))
-    back = load_predictions(tmp_path / "test.npz")
-    assert (back.logits.dtype, back.ids.dtype) == (np.float32, np.int64)
-    np.testing.assert_array_equal(back.logits, logits)
-    np.testing.assert_array_equal(back.ids, np.arange(36))
-    assert back.labels is None if labels is None else (back.labels == labels.numpy()).all()
-
-
 @pytest.mark.parametrize("shapes", [(2, 3), (2, 3, 4), (1, 5, 4)])
 def test_something_else_is_refused(tmp_path, shapes):
     np.savez(tmp_path / "test.npz", logits=np.zeros(shapes), ids=np.arange(5), labels=np.arange(3))
