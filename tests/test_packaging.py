@@ -65,14 +65,13 @@ def test_installed_metadata_is_that_of_the_checkout(configuration: configparser.
         assert installed[field] == configuration["metadata"][field]
 
 
-def declared(configuration: configparser.ConfigParser, *extras: str) -> set[str]:
-    """Names of the distributions that the library and these extras ask for."""
-    groups = [
-        configuration["options"]["install_requires"],
-        *(configuration["options.extras_require"][e] for e in extras),
-    ]
-    lines = "\n".join(groups).split("\n")
-    return {canonicalize_name(Requirement(line).name) for line in lines if line and not line.startswith("#")}
+def requirements(configuration: configparser.ConfigParser, *extras: str) -> list[Requirement]:
+    """What the library and these extras ask for."""
+    optional = configuration["options.extras_require"]
+    lines = "\n".join([configuration["options"]["install_requires"], *(optional[extra] for extra in extras)]).split(
+        "\n"
+    )
+    return [Requirement(line) for line in lines if line and not line.startswith("#")]
 
 
 def imported_by(package: str) -> dict[str, str]:
@@ -99,7 +98,7 @@ def test_every_import_is_declared(
     configuration: configparser.ConfigParser, package: str, extras: tuple[str, ...]
 ) -> None:
     distributions = importlib.metadata.packages_distributions()
-    allowed = declared(configuration, *extras)
+    allowed = {canonicalize_name(requirement.name) for requirement in requirements(configuration, *extras)}
     own = {"cgp", "models", "experiments"} | sys.stdlib_module_names
     for name, file in imported_by(package).items():
         if name not in own:
@@ -111,9 +110,6 @@ def test_every_dependency_is_pinned_inside_its_range(configuration: configparser
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pins = dict(line.split("==") for line in lines if line and not line.startswith("#"))
     pins = {canonicalize_name(name): version for name, version in pins.items()}
-    groups = [configuration["options"]["install_requires"], *configuration["options.extras_require"].values()]
-    for line in "\n".join(groups).split("\n"):
-        if line and not line.startswith("#"):
-            requirement = Requirement(line)
-            pin = pins[canonicalize_name(requirement.name)]
-            assert requirement.specifier.contains(pin), f"{requirement} does not admit the tested version {pin}"
+    for requirement in requirements(configuration, *configuration["options.extras_require"]):
+        pin = pins[canonicalize_name(requirement.name)]
+        assert requirement.specifier.contains(pin), f"{requirement} does not admit the tested version {pin}"

@@ -13,6 +13,7 @@ from cgp.attention import Attention, LossTerm
 from cgp.model.blocks import added_losses, clear_added_losses, sampling
 
 EMBED_DIM, NUM_HEADS, NUM_TOKENS = 12, 3, 7
+TOKENS = torch.zeros(2, 3, EMBED_DIM).double()
 
 
 class AttentionContract:
@@ -266,17 +267,11 @@ class AttentionContract:
         [
             (lambda b: b(torch.zeros(2, 3, 5).double()), r"query: expected tokens .*12.*\(2, 3, 5\)"),
             (lambda b: b(torch.zeros(12).double()), "query: expected tokens"),
-            (
-                lambda b: b(torch.zeros(2, 3, 12).double(), key_padding_mask=torch.zeros(2, 4).bool()),
-                "key_padding_mask",
-            ),
-            (lambda b: b(torch.zeros(2, 3, 12).double(), key_padding_mask=torch.zeros(2, 3)), "expected bool"),
-            (lambda b: b(torch.zeros(2, 3, 12).double(), attn_mask=torch.zeros(2, 2).bool()), "attn_mask: expected"),
-            (
-                lambda b: b(*torch.zeros(2, 2, 3, 12).double(), torch.zeros(2, 4, 12).double()),
-                "value: expected as many",
-            ),
-            (lambda b: b(torch.zeros(2, 3, 12).double(), value=torch.zeros(2, 3, 12).double()), "key: expected tokens"),
+            (lambda b: b(TOKENS, key_padding_mask=torch.zeros(2, 4).bool()), "key_padding_mask"),
+            (lambda b: b(TOKENS, key_padding_mask=torch.zeros(2, 3)), "expected bool"),
+            (lambda b: b(TOKENS, attn_mask=torch.zeros(2, 2).bool()), "attn_mask: expected"),
+            (lambda b: b(TOKENS, TOKENS, torch.zeros(2, 4, 12).double()), "value: expected as many"),
+            (lambda b: b(TOKENS, value=TOKENS), "key: expected tokens"),
         ],
     )
     def test_bad_calls_are_refused(self, call, message):

@@ -14,7 +14,7 @@ SYMBOLS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "cat", "dog", "sees", "lik
 TEXTS = ["the cat sees the dog .", "the dog", "the cat likes the dog and the bird and more and more"]
 
 
-def save_encoder(folder, seed=0, model_type="bert"):
+def save_encoder(folder, seed=0):
     folder.mkdir()
     (folder / "vocab.txt").write_text("\n".join(SYMBOLS), encoding="utf-8")
     transformers.BertTokenizer(vocab=str(folder / "vocab.txt"), model_max_length=10).save_pretrained(folder)
@@ -47,6 +47,9 @@ def test_states_equal_the_encoders_own_text_by_text(encoder, tmp_path):
         assert (~mask).sum() == len(expected)
         torch.testing.assert_close(found[~mask].float(), expected, atol=2e-3, rtol=2e-3)
         assert (found[mask] == 0).all()
+    states, padding = states_of(encoder, tmp_path, texts=["the " * 50], max_length=100)
+    assert states.shape == (1, 10, 8)  # the encoder has a limit of its own
+    assert not padding.any()
 
 
 def test_states_are_made_once_and_their_file_is_not_written_to(encoder, tmp_path, monkeypatch):
@@ -66,12 +69,6 @@ def test_nothing_stale_is_read(tmp_path):
     states_of(encoder, tmp_path, max_length=5)
     states_of(save_encoder(tmp_path / "other", seed=1), tmp_path)
     assert len(list((tmp_path / "cache").rglob("*.states.npy"))) == 4
-
-
-def test_an_encoder_sets_limits_of_its_own(encoder, tmp_path):
-    states, padding = states_of(encoder, tmp_path, texts=["the " * 50], max_length=100)
-    assert states.shape == (1, 10, 8)
-    assert not padding.any()
 
 
 def test_an_installed_package_brings_its_weights(encoder, tmp_path, monkeypatch):

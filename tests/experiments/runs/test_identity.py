@@ -55,15 +55,12 @@ def test_further_sets_are_predicted_of_the_same_data(trained, tmp_path, capsys):
 
 
 def test_the_fingerprint_is_that_of_the_contents():
-    splits = load(DataConfig(name="digits", limit_test=20), 0)
-    again = load(DataConfig(name="digits", limit_test=20), 0)
-    assert splits.fingerprint() == again.fingerprint()
-    assert splits.fingerprint() != load(DataConfig(name="digits", limit_test=20, split_seed=1), 0).fingerprint()
-    tokens = {"tokens": torch.arange(4)[:, None], "padding_mask": torch.zeros(4, 1, dtype=torch.bool)}
+    splits, again, other = (load(DataConfig(limit_test=20, split_seed=seed), 0) for seed in (0, 0, 1))
+    assert splits.fingerprint() == again.fingerprint() != other.fingerprint()
     prints = set()
     for value in (0, 1):
-        tokens["tokens"] = tokens["tokens"] + value
-        part = type(splits.test)(dict(tokens), torch.arange(4), torch.arange(4))
+        tokens = {"tokens": torch.arange(4)[:, None] + value, "padding_mask": torch.zeros(4, 1, dtype=torch.bool)}
+        part = type(splits.test)(tokens, torch.arange(4), torch.arange(4))
         prints.add(type(splits)(part, part, part, splits.description).fingerprint())
     assert len(prints) == 2
 

@@ -112,6 +112,9 @@ def test_attention_that_tells_no_tokens_apart_is_said(tmp_path):
 
 
 FEW = random_logits(samples=300, num_samples=8)
+BINARY = binary(1816, 1500)
+TOGETHER, APART = "80 : 20 of train and dev together", "8,551 : 527"
+FEWER = "1,816 test samples, the paper's 527"
 COLA = "CoLA split 70 : 10 : 20 of train and dev together, selected on the 10 %"
 
 
@@ -135,20 +138,8 @@ COLA = "CoLA split 70 : 10 : 20 of train and dev together, selected on the 10 %"
             ("kep-3", "auroc", "CIFAR-10 · LSUN"),
             ("lsun_resize: made from tiny_imagenet", "200 test samples, the paper's 10,000"),
         ),
-        (
-            ("cola", "cgpt"),
-            {"test": binary(1816, 1500)},
-            {},
-            ("cgpt-I", "mcc", "CoLA"),
-            (f"{COLA}, the paper's is 80 : 20 of train and dev together",),
-        ),
-        (
-            ("cola", "cgpt"),
-            {"test": binary(1816, 1500)},
-            {},
-            ("kep-1", "mcc", "CoLA"),
-            (f"{COLA}, the paper's is 8,551 : 527", "1,816 test samples, the paper's 527"),
-        ),
+        (("cola", "cgpt"), {"test": BINARY}, {}, ("cgpt-I", "mcc", "CoLA"), (f"{COLA}, the paper's is {TOGETHER}",)),
+        (("cola", "cgpt"), {"test": BINARY}, {}, ("kep-1", "mcc", "CoLA"), (f"{COLA}, the paper's is {APART}", FEWER)),
     ],
 )
 def test_every_deviation_is_named(tmp_path, place, sets, record, wanted, said):
