@@ -1,12 +1,16 @@
 """SGPA as a strategy: its posterior and divergence at finite points, and regression by the ELBO."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
+from gpytorch.distributions import MultivariateNormal as GPyTorchNormal
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import BernoulliLikelihood, GaussianLikelihood
 from gpytorch.means import ConstantMean
 from gpytorch.mlls import PredictiveLogLikelihood, VariationalELBO
 from gpytorch.models import ApproximateGP
+from gpytorch.variational import CholeskyVariationalDistribution, VariationalStrategy
 from torch.distributions import MultivariateNormal, kl_divergence
 
 from cgp.variational import DecoupledSGPAVariationalStrategy, SGPAVariationalStrategy
@@ -58,6 +62,23 @@ def test_posterior_is_the_papers(name):
     torch.testing.assert_close(posterior.mean, strategy.mean_module(X) + mean, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(posterior.covariance_matrix, covariance, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(posterior.variance, covariance.diagonal(), rtol=1e-5, atol=1e-6)
+
+
+def test_standard_sgpa_is_gpytorchs_whitened_strategy():
+    """With the mean w = L'v: the same posterior and divergence as of the strategy that natural gradients train."""
+    kernel, distribution = RBFKernel().double(), CholeskyVariationalDistribution(4).double()
+    ours = moved(SGPAVariationalStrategy(kernel, BETA))
+    points, prior = ours.inducing_points.detach(), lambda x: GPyTorchNormal(torch.zeros(len(x)).to(x), kernel(x))
+    theirs = VariationalStrategy(SimpleNamespace(forward=prior), points, distribution, jitter_val=1e-8).eval()
+    theirs.variational_params_initialized.fill_(1)
+    with torch.no_grad():
+        L = torch.linalg.cholesky(kernel(points).to_dense() + 1e-8 * torch.eye(4))
+        distribution.variational_mean.copy_(L.mT @ ours.values)
+        distribution.chol_variational_covar.copy_(ours.root)
+        a, b = ours(X), theirs(X)
+    torch.testing.assert_close(a.mean, b.mean, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(a.covariance_matrix, b.covariance_matrix, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(ours.kl_divergence(), theirs.kl_divergence(), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
