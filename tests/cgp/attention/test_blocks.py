@@ -37,7 +37,6 @@ class TestSoftmaxAttention(AttentionContract):
 @pytest.mark.parametrize("kernel", ["rbf", "exponential"])
 def test_maps_start_with_the_distances_of_the_kernel(kernel):
     """Of unit-variance tokens: 2 in the mean of a stationary kernel, unit variances otherwise; values as elsewhere."""
-    torch.manual_seed(0)
     block = KernelAttention(64, 4, kernel=kernel)
     with torch.no_grad():
         tokens = block.project(torch.randn(8, 64, 64))

@@ -59,10 +59,9 @@ def test_concatenation_merges_along_the_tokens():
 
 def test_concatenation_merges_the_residual_by_squares_and_leaves_padding_out():
     block, x = concatenating(residual=True).eval(), torch.randn(1, NUM_TOKENS, 12, dtype=torch.float64)
-    with torch.no_grad():
-        block.merge_map.normal_()
-        block.ksvd.weight_e.mul_(0.1)  # so that the projections leave something
-        block.ksvd.weight_r.mul_(0.1)
+    nn.init.normal_(block.merge_map)
+    for weight in (block.ksvd.weight_e, block.ksvd.weight_r):
+        weight.data.mul_(0.1)  # so that the projections leave something
     padding = torch.arange(NUM_TOKENS)[None] >= 5
     tokens = block.project(x, key_padding_mask=padding)
     phi_q, phi_k = (z[0] for z in block.ksvd.features(tokens))

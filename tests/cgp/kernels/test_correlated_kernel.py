@@ -105,7 +105,6 @@ def test_gradients(kernel):
 
 
 def test_maps_of_ones_own_and_processes_with_inputs_of_different_size():
-    torch.manual_seed(0)
     kernel = CorrelatedKernel("rbf", 2, input_maps=[torch.nn.Linear(2, 2), AffineMap(3, 2)])
     assert kernel.joint([torch.randn(4, 2), torch.randn(5, 3)]).shape == (9, 9)
     assert kernel.cross(1, 0)(torch.randn(5, 3), torch.randn(4, 2)).shape == (5, 4)

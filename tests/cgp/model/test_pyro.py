@@ -23,7 +23,6 @@ def empty_store():
 
 
 def problem(name: str, beta: float = 1.0) -> tuple[Objective, torch.Tensor, torch.Tensor]:
-    torch.manual_seed(0)
     model = moved(nn.Sequential(BLOCKS[name](8, 2), nn.Flatten(), nn.Linear(40, 3)).double(), 0.1)
     with torch.no_grad():
         model[0].variational_strategy.raw_root.diagonal(dim1=-2, dim2=-1).fill_(0.2)  # deviations of about 0.8

@@ -142,7 +142,6 @@ def test_without_a_stochastic_block_everything_runs():
 
 @pytest.mark.parametrize("mode", ["marginal", "joint"])
 def test_draws_share_the_posterior_of_the_first_block(mode):
-    torch.manual_seed(0)
     block, x = KEPSVGPAttention(8, 2, rank=3).eval(), torch.randn(2, 7, 8)
     prefix, _ = record(nn.Sequential(block), x)
     prefix.set_sampling(mode)

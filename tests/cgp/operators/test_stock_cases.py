@@ -13,16 +13,11 @@ from cgp.operators import (
 
 
 class _Cases(LinearOperatorTestCase):
-    seed = 0
     should_test_sample = True
     # Exact at every size: the stock cases set the largest size of a Cholesky to 0 and look who is called.
     should_call_cg = False
     should_call_lanczos = False
     should_call_lanczos_diagonalization = False
-
-    def setUp(self):
-        super().setUp()
-        torch.manual_seed(self.seed)
 
 
 def low_rank(*batch, n=5, m=2):

@@ -92,7 +92,6 @@ def test_standard_sgpa_is_gpytorchs_whitened_strategy():
 )
 def test_trains_in_float32(name, m, lr, likelihood, objective):
     """K_xx - T'T of inputs that the inducing ones explain is indefinite by rounding; marginals do not factorise it."""
-    torch.manual_seed(0)
     x = torch.rand(100) * 4 - 2
     y = (2 * x).sin() + 0.1 * torch.randn(100)
     y = (y > 0).float() if likelihood is BernoulliLikelihood else y
