@@ -28,10 +28,10 @@ def posterior_bands(
     """Mean and central 95 % of each process over one input, with its own observations, one row per process.
 
     Args:
-        x: Inputs (T,), in any order.
+        x: Inputs (T,) or (T, 1), in any order.
         mean: Posterior means (T, P) or (T,).
         sd: Standard deviations, likewise.
-        observed_x: Inputs of the observations (N,).
+        observed_x: Inputs of the observations (N,) or (N, 1).
         observed_y: Observations (N, P) or (N,); NaN was not observed.
         names: A name for each process.
         xlabel: Name and unit of the input.
@@ -49,9 +49,9 @@ def posterior_bands(
         >>> len(axes)
         2
     """
-    x = as_array(x, "x", 1)
-    mean = as_array(mean, "mean", (1, 2)).reshape(len(x), -1)
-    sd = as_matching(np.reshape(as_array(sd, "sd", (1, 2)), (len(x), -1)), "sd", mean.shape)
+    x = _column(x, "x")
+    mean = _columns(mean, "mean", len(x))
+    sd = as_matching(_columns(sd, "sd", len(x)), "sd", mean.shape)
     processes = mean.shape[1]
     names = [f"process {p}" for p in range(processes)] if names is None else names
     if len(names) != processes:
@@ -73,14 +73,30 @@ def posterior_bands(
     return axes
 
 
+def _column(values: Any, name: str) -> Array:
+    """One input ``(N,)``, also from a column."""
+    column = as_array(values, name, (1, 2))
+    if column.size != len(column):
+        raise ValueError(f"{name} must be one input, got shape {column.shape}")
+    return column.reshape(-1)
+
+
+def _columns(values: Any, name: str, rows: int, *, finite: bool = True) -> Array:
+    """One column per process, ``(rows, P)``."""
+    array = as_array(values, name, (1, 2), finite=finite)
+    if len(array) != rows:
+        raise ValueError(f"{name} must have {rows} rows, one per input, got {len(array)}")
+    return array.reshape(rows, -1)
+
+
 def _observations(x: Any | None, y: Any | None, processes: int) -> list[tuple[Array, Array]]:
     """Inputs and observations of each process."""
     if (x is None) != (y is None):
         raise ValueError("observed_x, observed_y must be given together")
     if x is None:
         return [(np.empty(0), np.empty(0))] * processes
-    x = as_array(x, "observed_x", 1)
-    y = as_array(y, "observed_y", (1, 2), finite=False).reshape(len(x), -1)
+    x = _column(x, "observed_x")
+    y = _columns(y, "observed_y", len(x), finite=False)
     if y.shape[1] != processes:
         raise ValueError(f"observed_y must have {processes} columns, got {y.shape[1]}")
     return [(x[~np.isnan(one)], one[~np.isnan(one)]) for one in y.T]

@@ -1,4 +1,4 @@
-"""What enters a regression, checked at the door."""
+"""Checks of what enters a regression."""
 
 from __future__ import annotations
 
@@ -10,11 +10,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.utils import check_array, check_consistent_length
+from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from .processes import process_numbers
 
-__all__ = ["INFERENCES", "STRUCTURES", "check_arguments", "check_count", "check_training_data", "checked_outputs"]
+__all__ = [
+    "INFERENCES",
+    "STRUCTURES",
+    "check_arguments",
+    "check_count",
+    "check_training_data",
+    "checked_inputs",
+    "checked_outputs",
+    "with_nan",
+]
 
 STRUCTURES = ("independent", "coregionalised", "shared", "scaled", "shifted")
 INFERENCES = ("map", "laplace", "nuts", "stochastic")
@@ -60,10 +70,25 @@ def check_training_data(inputs: Tensor, targets: Tensor, num_processes: int | No
     return count
 
 
+def checked_inputs(estimator: Any, *data: Any, **options: Any) -> Any:
+    """X, or X and y, as scikit-learn checks them; dates and masks, which it reads as other numbers, are refused."""
+    X = data[0]
+    if getattr(getattr(X, "dtype", None), "kind", "") in "mM":
+        raise ValueError(f"X: expected numbers, such as (dates - dates[0]) / np.timedelta64(1, 'D'), got {X.dtype}")
+    if np.ma.is_masked(X):
+        raise ValueError(f"X: expected every value, got a masked array without {np.ma.count_masked(X)} of them")
+    return validate_data(estimator, *data, dtype=np.float64, **options)
+
+
+def with_nan(y: Any) -> Any:
+    """Outputs whose masked entries are NaN, as what was not observed."""
+    return np.ma.filled(y.astype(np.float64), np.nan) if isinstance(y, np.ma.MaskedArray) else y
+
+
 def checked_outputs(y: Any, x: NDArray[Any]) -> tuple[NDArray[Any], bool]:
     """Outputs as columns ``(n, P)``, NaN for what was not observed, and whether there was one axis only."""
     options: dict[str, Any] = {"ensure_2d": False, "dtype": np.float64, "input_name": "y"}
-    y = check_array(y, ensure_all_finite="allow-nan", **options)
+    y = check_array(with_nan(y), ensure_all_finite="allow-nan", **options)
     if y.ndim == 1:
         y = check_array(y, **options)  # a single process must be observed everywhere
     check_consistent_length(x, y)

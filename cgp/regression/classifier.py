@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 from torch.quasirandom import SobolEngine
 
-from .checks import STRUCTURES, check_count
+from .checks import STRUCTURES, check_count, checked_inputs
 from .covariance import correlated_covariance, dense_covariance
 from .exact import CHUNK
 from .fitting import fit_model, progress_line, seeded
@@ -112,7 +112,7 @@ class CorrelatedGPClassifier(ClassifierMixin, BaseEstimator):
             check_count(name, getattr(self, name), 1)
         if self.structure not in STRUCTURES:
             raise ValueError(f"structure: expected one of {STRUCTURES}, got {self.structure!r}")
-        X, y = validate_data(self, X, y, dtype=np.float64)
+        X, y = checked_inputs(self, X, y)
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
@@ -160,7 +160,7 @@ class CorrelatedGPClassifier(ClassifierMixin, BaseEstimator):
 
     def _latent(self, X: Any) -> MultivariateNormal:
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)
+        X = checked_inputs(self, X, reset=False)
         inputs, outputs = torch.as_tensor(self.x_scaling_.apply(X)), self.model_.num_processes
         with torch.no_grad():
             parts = [

@@ -12,11 +12,10 @@ from gpytorch.kernels import Kernel
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from .bayesian import batch_model, sample_laplace, sample_nuts
-from .checks import check_arguments, checked_outputs
+from .checks import check_arguments, checked_inputs, checked_outputs
 from .correlation import start_at_correlation
 from .covariance import correlated_covariance
 from .exact import CorrelatedGPRegression
@@ -234,7 +233,7 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
     def _checked(self, X: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         if y is None:
             raise ValueError("This CorrelatedGPRegressor estimator requires y to be passed, but the target y is None.")
-        X = validate_data(self, X, dtype=np.float64, ensure_min_samples=1)
+        X = checked_inputs(self, X)
         y, self._single = checked_outputs(y, X)
         total = int((~np.isnan(y)).sum())
         if self.num_inducing is None and total > _EXACT_LIMIT:

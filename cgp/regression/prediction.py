@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
+from .checks import checked_inputs, with_nan
 from .exact import CorrelatedGPRegression, noise_of_rows
 from .processes import every_process
 from .scaling import Scaling
@@ -161,10 +162,10 @@ class PredictionMixin:
 
     def _new_inputs(self, X: Any) -> Array:
         check_is_fitted(self)
-        return validate_data(self, X, dtype=np.float64, reset=False)
+        return checked_inputs(self, X, reset=False)
 
     def _new_outputs(self, y: Any, count: int) -> Array:
-        values = np.asarray(y, dtype=np.float64)
+        values = np.asarray(with_nan(y), dtype=np.float64)
         allowed = {(count, self.n_outputs_)} | ({(count,)} if self.n_outputs_ == 1 else set())
         if values.shape not in allowed:
             raise ValueError(f"y: expected shape {(count, self.n_outputs_)} as in fit, got {values.shape}")

@@ -117,7 +117,9 @@ def test_bands_are_95_percent_and_show_what_was_observed():
     mean, sd = np.array([[3.0, 0.0], [1.0, 0.0], [2.0, 0.0]]), np.full((3, 2), 0.5)
     observed = np.array([[1.0, np.nan], [np.nan, 5.0]])
     axes = posterior_bands(x, mean, sd, observed_x=[0.0, 1.0], observed_y=observed, names=["a (m)", "b"])
+    in_columns = posterior_bands(x[:, None], mean, sd, observed_x=[[0.0], [1.0]], observed_y=observed)
     line, points = axes[0].lines
+    assert in_columns[0].lines[1].get_xydata().tolist() == points.get_xydata().tolist()
     assert line.get_xdata().tolist() == [0, 1, 2]
     assert line.get_ydata().tolist() == [1, 2, 3]
     assert points.get_xydata().tolist() == [[0, 1]]

@@ -221,6 +221,15 @@ def test_leaving_one_out_and_conditioning_ask_the_same_model(kind):
         further.partial_fit(X[:1], [[np.inf, 0.0]])
 
 
+def test_masked_outputs_are_not_observed():
+    seen, options = np.ma.masked_invalid(np.where(np.isnan(Y), -200.0, Y)), {"structure": "scaled", "max_steps": 2}
+    seen[np.isnan(Y)] = np.ma.masked
+    with pytest.warns(ConvergenceWarning):
+        masked, missing = (CorrelatedGPRegressor(**options).fit(X[:30], y[:30]) for y in (seen, Y))
+    masked, missing = (one.partial_fit(X[30:], y[30:]) for one, y in ((masked, seen), (missing, Y)))
+    np.testing.assert_array_equal(masked.predict(X), missing.predict(X))
+
+
 def test_conditioning_is_fitting_with_the_parameters_kept():
     kept = {"random_state": 0, "structure": "scaled", "max_steps": 5}
     all_at_once = CorrelatedGPRegressor(**kept).fit(X, TRUTH)
@@ -253,6 +262,8 @@ def test_says_how_it_goes_and_leaves_the_global_generator(capsys):
     ("arguments", "x", "y", "message"),
     [
         ({}, np.where(X > 5, np.nan, X), TRUTH, "Input X contains NaN"),
+        ({}, (1e9 * X).astype("datetime64[s]"), TRUTH, r"X: expected numbers, such as .*, got datetime64\[s\]"),
+        ({}, np.ma.masked_greater(X, 5), TRUTH, "X: expected every value, got a masked array without 7 of them"),
         ({}, X, np.where(TRUTH > 1, np.inf, TRUTH), "Input y contains infinity"),
         ({}, X, np.where(TRUTH[:, 0] > 0.5, np.nan, TRUTH[:, 0]), "Input y contains NaN"),
         ({}, X[:5], TRUTH, "inconsistent numbers of samples"),
