@@ -73,7 +73,7 @@ def check_training_data(inputs: Tensor, targets: Tensor, num_processes: int | No
 def checked_inputs(estimator: Any, *data: Any, **options: Any) -> Any:
     """X, or X and y, as scikit-learn checks them; dates and masks, which it reads as other numbers, are refused."""
     X = data[0]
-    if getattr(getattr(X, "dtype", None), "kind", "") in "mM":
+    if getattr(getattr(X, "dtype", None), "kind", None) in ("m", "M"):
         raise ValueError(f"X: expected numbers, such as (dates - dates[0]) / np.timedelta64(1, 'D'), got {X.dtype}")
     if np.ma.is_masked(X):
         raise ValueError(f"X: expected every value, got a masked array without {np.ma.count_masked(X)} of them")
