@@ -27,7 +27,7 @@ def test_base_jitter_is_relative_to_the_mean_of_the_diagonal(dtype, base):
 def test_only_the_matrices_that_fail_climb():
     good, bad = torch.eye(3).double(), torch.diag(torch.tensor([1.0, 1.0, -2e-8])).double()
     L = cholesky(torch.stack([good, bad]), name="A", jitter=0.0)
-    torch.testing.assert_close(L[0], good)
+    assert torch.equal(L[0], good)
     assert L[1, 2, 2] > 0
 
 
