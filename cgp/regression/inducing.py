@@ -16,6 +16,7 @@ from .covariance import Points, RowKernel
 __all__ = ["InducingFeatures", "cluster_centres"]
 
 _CLUSTERED = 8192
+_ENTRIES = 2**21  # distances at a time
 
 
 class InducingFeatures(Module):
@@ -102,6 +103,6 @@ def _first_inducing(component: RowKernel, rows: Tensor, number: int, seed: int) 
     points = component.points(rows)
     joint = torch.cat([points.inputs, points.loadings], dim=-1)
     centres = cluster_centres(joint, number, seed=seed)
-    nearest = torch.cat([torch.cdist(some, joint).argmin(-1) for some in centres.split(64)])
+    nearest = torch.cat([torch.cdist(some, joint).argmin(-1) for some in centres.split(1 + _ENTRIES // len(joint))])
     weights = nn.functional.one_hot(rows[nearest, -1].long(), component.num_processes).to(rows)
     return centres[:, : points.inputs.shape[-1]] / component.input_maps.scales, weights
