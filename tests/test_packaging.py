@@ -56,15 +56,6 @@ def test_one_version_everywhere(configuration: configparser.ConfigParser) -> Non
     assert re.findall(r"^## \[(\d[^\]]*)\] - \d{4}-\d\d-\d\d$", changes, flags=re.MULTILINE)[0] == version
 
 
-def test_installed_metadata_is_that_of_the_checkout(configuration: configparser.ConfigParser) -> None:
-    try:
-        installed = importlib.metadata.metadata("cgp")
-    except importlib.metadata.PackageNotFoundError:
-        pytest.skip("cgp runs from the checkout, it is not installed")
-    for field in ("name", "version", "author"):
-        assert installed[field] == configuration["metadata"][field]
-
-
 def requirements(configuration: configparser.ConfigParser, *extras: str) -> list[Requirement]:
     """What the library and these extras ask for."""
     optional = configuration["options.extras_require"]

@@ -11,7 +11,6 @@ from sklearn.metrics import log_loss, roc_auc_score
 from torchmetrics.functional.classification import multiclass_matthews_corrcoef
 
 from experiments.evaluation import (
-    PROTOCOLS,
     classification_report,
     fit_temperature,
     matthews_correlation,
@@ -23,7 +22,7 @@ from experiments.evaluation import (
 )
 from experiments.evaluation.calibration import reliability_bins
 from experiments.evaluation.detection import detection_report
-from experiments.evaluation.protocols import predictive_log_probabilities, rules
+from experiments.evaluation.protocols import rules
 from tests.experiments.evaluation.simulated import draws
 
 LOGITS = arrays(np.float64, st.tuples(*[st.integers(1, 4)] * 2, st.integers(2, 4)), elements=st.floats(-50, 50))
@@ -67,14 +66,6 @@ def test_extreme_logits_stay_finite_and_a_confident_error_costs_what_it_costs():
     np.testing.assert_allclose(mean_log_probabilities(logits), [[-np.log(2), -1e4, -np.log(2)]], rtol=1e-12)
     assert negative_log_likelihood([[1e4, 0.0]], [1]) == pytest.approx(1e4)
     assert negative_log_likelihood([[1e4, 0.0]], [0]) == 0
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_only_kep_averages_logits(protocol):
-    logits = np.array([[[4.0, 0.0]], [[0.0, 2.0]]])
-    values = torch.tensor(logits)
-    expected = values.mean(0).log_softmax(-1) if protocol == "kep" else values.softmax(-1).mean(0).log()
-    np.testing.assert_allclose(predictive_log_probabilities(logits, protocol=protocol), expected, rtol=1e-12)
 
 
 def test_matthews_correlation_matches_torchmetrics_and_the_contingency_table():

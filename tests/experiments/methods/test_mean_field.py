@@ -96,15 +96,11 @@ def test_draws_spread_as_draws_made_one_by_one():
 
 
 def test_drawing_leaves_blocks_and_layers_as_they_were():
-    model = digits([SoftmaxAttention, SparseCGPAttention]).eval()
-    with drawing(model, 5):
-        assert model(DIGITS).shape == (5, 6, 3)
-    mean_field(model).eval()
-    with sampling(model, "joint"), draws(model, 5):
-        assert model(DIGITS).shape == (5, 6, 3)
-        assert model.layers[1].attention.sampling == "joint"
-    with sampling(model, "mean"), draws(model, 5):
-        assert model(DIGITS).shape == (6, 3)
+    model = mean_field(digits([SoftmaxAttention, SparseCGPAttention])).eval()
+    for mode, shape in (("joint", (5, 6, 3)), ("mean", (6, 3))):
+        with sampling(model, mode), draws(model, 5):
+            assert model(DIGITS).shape == shape
+            assert model.layers[1].attention.sampling == mode
     assert model(DIGITS).shape == (6, 3)
     assert model.layers[1].attention.sampling == "mean"
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from experiments.cli import main, parser
+from experiments.evaluation import mean_probabilities, uncertainty
 from experiments.runs.parsing import expanded
 from tests.experiments.runs.typed import DIGITS, QUIET, stopped, write_images
 
@@ -27,14 +28,11 @@ def test_fit_ends_in_the_report_and_a_folder_of_images_is_predicted(tmp_path, ca
     with np.load(run / "predictions" / "images-holiday.npz") as saved:
         logits = saved["logits"].astype(np.float64)
         assert "labels" not in saved
-    p = np.exp(logits - np.logaddexp.reduce(logits, -1, keepdims=True))
-    mean = p.mean(0)
-    np.testing.assert_allclose([float(row["probability"]) for row in rows], mean.max(-1), rtol=1e-5)
+    mean, parts = mean_probabilities(logits), uncertainty(logits)
     assert [row["class"] for row in rows] == [str(label) for label in mean.argmax(-1)]
-    total = -(mean * np.log(mean)).sum(-1)
-    np.testing.assert_allclose([float(row["total uncertainty"]) for row in rows], total, rtol=1e-4)
-    epistemic = total + (p * np.log(p)).sum(-1).mean(0)
-    np.testing.assert_allclose([float(row["epistemic uncertainty"]) for row in rows], epistemic, rtol=1e-2, atol=1e-6)
+    expected = {"probability": mean.max(-1), "total uncertainty": parts.total, "epistemic uncertainty": parts.epistemic}
+    for column, values in expected.items():
+        np.testing.assert_allclose([float(row[column]) for row in rows], values, rtol=1e-5, atol=1e-6)
 
 
 def test_a_sweep_is_printed_as_commands_that_the_command_line_takes(tmp_path, capsys):
@@ -55,51 +53,46 @@ def test_a_sweep_is_printed_as_commands_that_the_command_line_takes(tmp_path, ca
 
 
 OWN = "expected another one for a run on own, as --name own/softmax, got cifar10/softmax, a row on"
+MISTAKES = {
+    "fit": "a row has them all: --config digits/softmax",
+    "fit --config digits/sofmax": "did you mean digits/softmax",
+    "fit --config digits/softmax --training.epoch 3": "did you mean 'training.epochs'?",
+    "fit --config digits/softmax --evaluation.draws 0": "evaluation.draws: expected at least 1",
+    "fit --config digits/softmax --trainer.threads 0": "trainer.threads: expected at least 1",
+    "fit --config digits/softmax --model.dropout 1": "model.dropout: expected a probability",
+    "fit --config digits/softmax --data.image_size 32": "data.image_size: expected none with the",
+    "fit --config {bad}": "did you mean 'training.epochs'?",
+    "fit --config digits/softmax --training.epochs many": 'Parser key "training.epochs"',
+    "fit --config digits/softmax --name flowers": "of letters, digits and ._-+=, got 'flowers'",
+    "fit --config digits/sgpa --method.options.num_inducin 8": "did you mean 'num_inducing'?",
+    "fit --config digits/cgpt": "by the same command with --config digits/kernel_asymmetric",
+    "fit --config cola/softmax": "set it, or the environment variable CGP_DATA",
+    "fit --config digits/softmax --trainer.devices 2": "trainer.strategy: expected ddp on 2 devices",
+    "fit --config digits/softmax --seed -1": "seed: expected none or a positive whole number",
+    "fit --config cifar10/softmax --data.name own --data.folder {out}": OWN,
+    "sweep cifar10/softmax --data.name own": OWN,
+    "sweep digits/softmaxx": "did you mean digits/softmax?",
+    "sweep digits/softmax --seed 0": "did you mean 'seeds'?",
+    "sweep digits/softmax --training.epochs 0": "training.epochs: expected at least 1, got 0",
+    "sweep digits/softmax --training.epoch 3": "did you mean 'training.epochs'?",
+    "sweep digits/softmax --config reduced/colla": "config: expected a file or a row",
+    "predict {out}": "run: expected a complete run (<data>/<method>/seed-<n>)",
+    "report {out}": "runs: expected folders with complete runs",
+    "list --rows colla": "did you mean cola?",
+    "tabel cgpt-I": "did you mean 'table'?",
+    "demo --epochs 3": "unrecognized arguments: --epochs",
+    "demo --seeds 0": "seeds: expected at least 1, got 0",
+    "demo --workers 0": "workers: expected at least 1, got 0",
+    "fit --config digits/softmax --method.attention linear": "method.attention",
+}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "answer"),
-    [
-        (["fit"], "a row has them all: --config digits/softmax"),
-        (["fit", "--config", "digits/sofmax"], "did you mean digits/softmax"),
-        (["fit", "--config", "digits/softmax", "--training.epoch", "3"], "did you mean 'training.epochs'?"),
-        (["fit", "--config", "digits/softmax", "--evaluation.draws", "0"], "evaluation.draws: expected at least 1"),
-        (["fit", "--config", "digits/softmax", "--trainer.threads", "0"], "trainer.threads: expected at least 1"),
-        (["fit", "--config", "digits/softmax", "--model.dropout", "1"], "model.dropout: expected a probability"),
-        (["fit", "--config", "digits/softmax", "--data.image_size", "32"], "data.image_size: expected none with the"),
-        (["fit", "--config", "{bad}"], "did you mean 'training.epochs'?"),
-        (["fit", "--config", "digits/softmax", "--training.epochs", "many"], 'Parser key "training.epochs"'),
-        (["fit", "--config", "digits/softmax", "--name", "flowers"], "of letters, digits and ._-+=, got 'flowers'"),
-        (["fit", "--config", "digits/sgpa", "--method.options.num_inducin", "8"], "did you mean 'num_inducing'?"),
-        (["fit", "--config", "digits/cgpt"], "by the same command with --config digits/kernel_asymmetric"),
-        (["fit", "--config", "cola/softmax"], "set it, or the environment variable CGP_DATA"),
-        (
-            ["fit", "--config", "digits/softmax", "--trainer.devices", "2"],
-            "trainer.strategy: expected ddp on 2 devices",
-        ),
-        (["fit", "--config", "digits/softmax", "--seed", "-1"], "seed: expected none or a positive whole number"),
-        (["fit", "--config", "cifar10/softmax", "--data.name", "own", "--data.folder", "{out}"], OWN),
-        (["sweep", "cifar10/softmax", "--data.name", "own"], OWN),
-        (["sweep", "digits/softmaxx"], "did you mean digits/softmax?"),
-        (["sweep", "digits/softmax", "--seed", "0"], "did you mean 'seeds'?"),
-        (["sweep", "digits/softmax", "--training.epochs", "0"], "training.epochs: expected at least 1, got 0"),
-        (["sweep", "digits/softmax", "--training.epoch", "3"], "did you mean 'training.epochs'?"),
-        (["sweep", "digits/softmax", "--config", "reduced/colla"], "config: expected a file or a row"),
-        (["predict", "{out}"], "run: expected a complete run (<data>/<method>/seed-<n>)"),
-        (["report", "{out}"], "runs: expected folders with complete runs"),
-        (["list", "--rows", "colla"], "did you mean cola?"),
-        (["tabel", "cgpt-I"], "did you mean 'table'?"),
-        (["demo", "--epochs", "3"], "unrecognized arguments: --epochs"),
-        (["demo", "--seeds", "0"], "seeds: expected at least 1, got 0"),
-        (["demo", "--workers", "0"], "workers: expected at least 1, got 0"),
-        (["fit", "--config", "digits/softmax", "--method.attention", "linear"], "method.attention"),
-    ],
-)
-def test_a_mistake_is_answered_with_what_to_do(arguments, answer, tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_mistake_is_answered_with_what_to_do(line, tmp_path, capsys, monkeypatch):
     monkeypatch.delenv("CGP_DATA", raising=False)
     (tmp_path / "bad.yaml").write_text("training:\n  epoch: 3\n")
-    filled = [part.format(bad=tmp_path / "bad.yaml", out=tmp_path) for part in arguments]
+    filled = line.format(bad=tmp_path / "bad.yaml", out=tmp_path).split()
     filled += ["--out", str(tmp_path / "runs"), *QUIET] if filled[0] == "fit" else []
-    assert answer in stopped(filled, capsys)
+    assert MISTAKES[line] in stopped(filled, capsys)
     for row in ("digits/softmax", "cifar10/softmax"):
         assert not (tmp_path / "runs" / row / "seed-0" / "config.yaml").exists()

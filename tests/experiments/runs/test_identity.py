@@ -18,25 +18,19 @@ pytestmark = pytest.mark.usefixtures("unreported")
 
 
 def test_a_folder_of_images_may_move_but_not_become_another(trained, tmp_path, capsys):
+    main(own(tmp_path / "runs", tmp_path / "images", "mc_dropout"))
     before = trained.config_file.read_text()
     write_classes(tmp_path / "others", 20)
-    said = stopped(own(tmp_path / "runs", tmp_path / "others"), capsys)
-    assert said.startswith(
-        f"data: expected the examples of {trained.folder} (16 train, 4 validation, 8 test), got others"
-    )
+    counts = "(16 train, 4 validation, 8 test)"
+    for row in ("softmax", "mc_dropout"):
+        said = stopped(own(tmp_path / "runs", tmp_path / "others", row), capsys)
+        assert said.startswith(f"data: expected the examples of {trained.folder} {counts}, got others")
     assert trained.config_file.read_text() == before
     shutil.move(tmp_path / "images", tmp_path / "moved")
     main(own(tmp_path / "runs", tmp_path / "moved"))
     assert str(trained.config.data.folder) == str(tmp_path / "moved")
-
-
-def test_nor_does_what_is_derived_or_interrupted_go_on_with_others(trained, tmp_path, capsys):
-    main(own(tmp_path / "runs", tmp_path / "images", "mc_dropout"))
-    write_classes(tmp_path / "others", 20)
-    said = stopped(own(tmp_path / "runs", tmp_path / "others", "mc_dropout"), capsys)
-    assert f"expected the examples of {trained.folder}" in said
     trained.record_file.unlink()
-    assert (trained.checkpoints / "last.ckpt").exists()
+    assert (trained.checkpoints / "last.ckpt").exists()  # nor does what was interrupted go on with others
     assert "expected the examples" in stopped(own(tmp_path / "runs", tmp_path / "others"), capsys)
 
 
