@@ -108,11 +108,7 @@ REFUSED = {
     "tokens": (nn.Sequential(nn.Unflatten(1, (2, 1)), nn.Linear(1, C)), {}, "layer: expected one vector an example"),
     "no validation": (network(), {"prior_precision": None}, "validation, prior_precision: expected one of the two"),
     "validation": (network(), {"validation": ([INPUTS], LABELS)}, "validation, prior_precision: expected one"),
-    "iterator": (
-        network(),
-        {"batches": iter([INPUTS])},
-        "batches: expected at least one, and something that can be run through twice",
-    ),
+    "iterator": (network(), {"batches": iter([INPUTS])}, "batches: .* something that can be run through twice"),
 }
 
 

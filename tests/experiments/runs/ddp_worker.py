@@ -35,9 +35,8 @@ def main():
             gradients.append({n: p.grad.clone() for n, p in module.model.named_parameters() if p.grad is not None})
 
     module.on_after_backward = keep_first
-    trainer = TrainerConfig(
-        accelerator="cpu", devices=world, strategy="ddp" if world > 1 else "auto", progress=False
-    )
+    strategy = "ddp" if world > 1 else "auto"
+    trainer = TrainerConfig(accelerator="cpu", devices=world, strategy=strategy, progress=False)
     summary = fit(module, splits, training=experiment.training, seed=1, folder=folder / "checkpoints", trainer=trainer)
     rank = int(os.environ.get("RANK", "0"))
     scores = [{key: row[key] for key in row if key.startswith("validation")} for row in summary.history]

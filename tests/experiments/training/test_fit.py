@@ -45,10 +45,6 @@ def whole(tmp_path_factory):
     return runs
 
 
-class KilledError(Exception):
-    """Stands for a kill."""
-
-
 def assert_equals_uninterrupted(whole, folder, summary):
     expected_folder, expected = whole
     one, other = weights_of(expected_folder), weights_of(folder)
@@ -67,11 +63,11 @@ def test_resumed_equals_uninterrupted(whole, tmp_path, monkeypatch, name, batche
 
     def dies(batch, batch_idx):
         if next(steps) == batches_before:
-            raise KilledError
+            raise RuntimeError("killed")
         return step(batch, batch_idx)
 
     monkeypatch.setattr(broken, "training_step", dies)
-    with pytest.raises(KilledError):
+    with pytest.raises(RuntimeError, match="killed"):
         fitted(broken, tmp_path)
     torch.rand(5)
     resumed = module_of(METHODS[name])
