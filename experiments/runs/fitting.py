@@ -2,7 +2,6 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 import torch
 from lightning.pytorch.utilities import rank_zero_only
@@ -57,7 +56,7 @@ def perform(
 
 
 def predict_again(config: RunConfig, run: Run) -> None:
-    """Predict what a complete run lacks of what is asked for, with its model or from the runs that it is derived from."""
+    """Predict what a complete run lacks of what is asked for, with its model or from the runs it is derived from."""
     if config.method.base is None:
         splits = load(config.data, config.seed)
         run.check_data(splits)

@@ -1,4 +1,4 @@
-"""Rows of the tables by name: `<data>/<method>[-variant]`, composed of `configs/data`, `configs/method` and variants."""
+"""Rows of the tables by name: `<data>/<method>[-variant]`, from `configs/data`, `configs/method` and variants."""
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches

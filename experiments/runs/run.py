@@ -159,7 +159,9 @@ class Run:
         if not self._is_begun:
             return
         found = changed(self.config, config, but=(*WORDS, *PLACES, *PREDICTED))
-        words = "; ".join(f"{key}: {there!r} there, {wanted!r} asked for" for key, (there, wanted) in sorted(found.items()))
+        words = "; ".join(
+            f"{key}: {there!r} there, {wanted!r} asked for" for key, (there, wanted) in sorted(found.items())
+        )
         if words:
             raise ValueError(
                 f"out: {self.folder} holds a run of another configuration ({words}). Choose another --out, or remove "
@@ -217,8 +219,8 @@ def _read_config(path: Path, version: tuple[int, ...]) -> RunConfig:
         return config_of(values)
     except ValueError as error:
         raise ValueError(
-            f"{path}: expected the configuration of a run of this version, got another ({error}); choose another --out, "
-            "or remove that folder"
+            f"{path}: expected the configuration of a run of this version, got another ({error}); choose another "
+            "--out, or remove that folder"
         ) from error
 
 

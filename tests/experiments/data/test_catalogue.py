@@ -18,18 +18,13 @@ def stored(found):
     return found.images.permute(0, 2, 3, 1).numpy()
 
 
-def write_cifar(root, counts):
-    """Files in the layout of CIFAR-10."""
-    folder = root / "cifar-10-batches-py"
+def test_cifar_by_torchvision_unless_there_are_arrays(tmp_path, monkeypatch):
+    folder = tmp_path / "cifar-10-batches-py"
     folder.mkdir()
-    for name, count in counts.items():
+    for name, count in (("data_batch_1", 4), ("test_batch", 2)):
         content = {"data": random_images(count).transpose(0, 3, 1, 2).reshape(count, -1), "labels": [1] * count}
         (folder / name).write_bytes(pickle.dumps(content))
     (folder / "batches.meta").write_bytes(pickle.dumps({"label_names": [f"class {n}" for n in range(10)]}))
-
-
-def test_cifar_by_torchvision_unless_there_are_arrays(tmp_path, monkeypatch):
-    write_cifar(tmp_path, {"data_batch_1": 4, "test_batch": 2})
     monkeypatch.setattr(datasets.CIFAR10, "train_list", [["data_batch_1", ""]])
     monkeypatch.setattr(datasets.cifar, "check_integrity", lambda path, md5: True)
     train, test = (read_set("cifar10", split, root=tmp_path) for split in ("train", "test"))

@@ -10,16 +10,11 @@ from experiments.methods.build import network
 from experiments.runs.parsing import resolve
 
 
-@pytest.fixture
-def built(stand_ins):
+def built(row, values):
     """An untrained model of a row with its test part."""
-
-    def model_of(row):
-        experiment = resolve([row], [*stand_ins, "data.limit_test=8"])
-        splits = load(experiment.data, 0)
-        return network(experiment, splits.description).eval(), splits.test
-
-    return model_of
+    experiment = resolve([row], [*values, "data.limit_test=8"])
+    splits = load(experiment.data, 0)
+    return network(experiment, splits.description).eval(), splits.test
 
 
 def cosine(tokens):
@@ -45,8 +40,8 @@ def by_hand(transformer, inputs):
 
 @pytest.mark.parametrize("row", ["digits/cgpt", "digits/kep_svgp"])
 @torch.no_grad()
-def test_images_against_numpy(row, built):
-    model, test = built(row)
+def test_images_against_numpy(row, stand_ins):
+    model, test = built(row, stand_ins)
     normalisation, transformer = model
     inputs = [transformer.embedding(normalisation(image[None])) for image in test.inputs]
     np.testing.assert_allclose(attention_similarity(model, test), by_hand(transformer, inputs), rtol=2e-3, atol=2e-4)
@@ -54,16 +49,16 @@ def test_images_against_numpy(row, built):
 
 @pytest.mark.parametrize("row", ["cola/softmax", "cola/scgp_direct"])
 @torch.no_grad()
-def test_texts_count_with_their_own_tokens_alone(row, built):
-    model, test = built(row)
+def test_texts_count_with_their_own_tokens_alone(row, stand_ins):
+    model, test = built(row, stand_ins)
     pairs = zip(test.inputs["tokens"], test.inputs["padding_mask"], strict=True)
     inputs = [model.embedding(tokens[None, ~padding]) for tokens, padding in pairs]
     np.testing.assert_allclose(attention_similarity(model, test), by_hand(model, inputs), rtol=2e-3, atol=2e-4)
 
 
-def test_keys_that_travel_are_looked_at_and_inputs_all_over_the_test_part(built):
+def test_keys_that_travel_are_looked_at_and_inputs_all_over_the_test_part(stand_ins):
     for row in ("cola/sgpa", "digits/softmax"):
-        model, test = built(row)
+        model, test = built(row, stand_ins)
         few, chosen = attention_similarity(model, test, count=2), test.chosen(torch.tensor([0, 4]))
         np.testing.assert_allclose(few, attention_similarity(model, chosen), rtol=1e-5)
 

@@ -116,14 +116,14 @@ def predictions_of(logits=(2, 4, 3), ids=4, labels=None):
     return Predictions(np.zeros(logits, np.float32), np.arange(ids), labels)
 
 
-REFUSED = {
-    "draws": (predictions_of((3, 4, 3)), "members: expected logits of one shape"),
-    "ids": (predictions_of()._replace(ids=np.arange(1, 5)), "members: expected predictions of the same examples"),
-    "labels": (predictions_of(labels=np.zeros(4, int)), "members: expected the same labels"),
-}
-
-
-@pytest.mark.parametrize(("member", "message"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(
+    ("member", "message"),
+    [
+        (predictions_of((3, 4, 3)), "members: expected logits of one shape"),
+        (predictions_of()._replace(ids=np.arange(1, 5)), "members: expected predictions of the same examples"),
+        (predictions_of(labels=np.zeros(4, int)), "members: expected the same labels"),
+    ],
+)
 def test_members_that_do_not_fit(member, message):
     with pytest.raises(ValueError, match=message):
         joined([predictions_of(), member])

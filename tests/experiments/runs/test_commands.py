@@ -1,7 +1,6 @@
 """The commands as a user types them, on the embedded digits."""
 
 import csv
-import json
 import shlex
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 from experiments.cli import main, parser
 from experiments.evaluation import mean_probabilities, uncertainty
 from experiments.runs.parsing import expanded
-from tests.experiments.runs.typed import DIGITS, QUIET, stopped, write_images
+from tests.experiments.runs.typed import QUIET, stopped, write_images
 
 
 def test_fit_ends_in_the_report_and_a_folder_of_images_is_predicted(tmp_path, capsys, request):

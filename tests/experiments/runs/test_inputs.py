@@ -4,11 +4,8 @@ import numpy as np
 import pytest
 
 from experiments.cli import main
-from experiments.data import load, write_stand_in
 from experiments.runs import Run
-from experiments.runs.fitting import perform
 from experiments.runs.parsing import resolve
-from experiments.training.fit import QUIET
 from tests.experiments.runs.conftest import SMALL, made
 from tests.experiments.runs.typed import stopped, write_images
 

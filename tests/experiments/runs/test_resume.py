@@ -18,7 +18,12 @@ from experiments.runs.sweeping import Sweep
 from experiments.training.fit import QUIET
 from tests.experiments.runs import typed
 
-VALUES = {"training.epochs": "8", "training.batch_size": "10", "data.limit_train": "300", "data.corruptions.kinds": "[]"}
+VALUES = {
+    "training.epochs": "8",
+    "training.batch_size": "10",
+    "data.limit_train": "300",
+    "data.corruptions.kinds": "[]",
+}
 """A run of some seconds: draws, dropout and an annealed α are all in it."""
 FEW = {"data.limit_train": "60", "data.limit_validation": "20", "data.limit_test": "20", "data.ood": "[]"}
 SMALL = VALUES | FEW | {"evaluation.draws": "2", "training.validation_draws": "2", "model.embed_dim": "16"}

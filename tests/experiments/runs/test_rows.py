@@ -8,8 +8,8 @@ from experiments.data import input_sets, load
 from experiments.evaluation.diagnostics import attention_similarity
 from experiments.runs import predicting
 from experiments.runs.fitting import perform, predict_again
-from experiments.runs.parsing import resolve, resolve_rows
-from experiments.runs.rows import composed, is_row, row_names
+from experiments.runs.parsing import resolve_rows
+from experiments.runs.rows import composed, row_names
 from experiments.training.fit import QUIET
 
 ONE_OF_EACH = [
@@ -32,16 +32,11 @@ def out(tmp_path_factory):
     return tmp_path_factory.mktemp("runs")
 
 
-@pytest.fixture
-def perform_row(out, stand_ins):
+def perform_row(name, out, values):
     """Run a row for a few steps, after those that it needs."""
-
-    def run_of(name, *values):
-        for config in resolve_rows([name], [0], [], [*stand_ins, *values]):  # what is needed comes first
-            run = perform(smoked(config), out=out, trainer=QUIET)
-        return run
-
-    return run_of
+    for config in resolve_rows([name], [0], [], values):  # what is needed comes first
+        run = perform(smoked(config), out=out, trainer=QUIET)
+    return run
 
 
 def check(run):
@@ -65,20 +60,20 @@ def check(run):
 
 
 @pytest.mark.parametrize("name", ONE_OF_EACH)
-def test_one_row_of_each_kind_runs(name, perform_row):
-    check(perform_row(name, *SMALLER.get(name, [])))
+def test_one_row_of_each_kind_runs(name, out, stand_ins):
+    check(perform_row(name, out, [*stand_ins, *SMALLER.get(name, [])]))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", row_names())
-def test_every_row_runs(name, perform_row):
-    check(perform_row(name))
+def test_every_row_runs(name, out, stand_ins):
+    check(perform_row(name, out, stand_ins))
 
 
-def test_a_complete_run_is_left_alone_predicts_what_was_saved_and_refuses_another_configuration(perform_row):
-    run = perform_row("digits/cgp_direct")
+def test_a_complete_run_is_left_alone_predicts_what_was_saved_and_refuses_another_configuration(out):
+    run = perform_row("digits/cgp_direct", out, [])
     stamp = run.weights.stat().st_mtime_ns
-    perform_row("digits/cgp_direct")
+    perform_row("digits/cgp_direct", out, [])
     assert run.weights.stat().st_mtime_ns == stamp
     splits = load(run.config.data, run.config.seed)
     inputs = next(input_sets(run.config.data, splits, 0))
@@ -97,7 +92,7 @@ def test_a_complete_run_is_left_alone_predicts_what_was_saved_and_refuses_anothe
     assert run.diagnostics.exists()
     assert (run.predictions("test").logits == before).all()
     with pytest.raises(ValueError, match="another configuration .method.learning_rate: 0.002 there, 0.5 asked for"):
-        perform_row("digits/cgp_direct", "method.learning_rate=0.5")
+        perform_row("digits/cgp_direct", out, ["method.learning_rate=0.5"])
 
 
 @pytest.mark.parametrize("content", ["", "- 1", "training:\n\tepochs: 3", "\xff", "seed: 1\nseed: 2"])
