@@ -74,12 +74,13 @@ def _scored(runs: dict[int, Run], group: str) -> dict[int, tuple[Scored, Scored]
         names = [name for name in run.predicted if name == group or name.startswith(f"{group}-")]
         if not names:
             raise ValueError(f"sets: expected input sets that are predicted, got {group!r} for {run.folder}")
-        parts, temperature = [run.predictions(name) for name in names], _temperature(run)
-        scored[seed] = tuple(
+        parts = [run.predictions(name) for name in names]
+        plain, cooled = (
             Scored.of(np.stack([mean_probabilities(part.logits / t) for part in parts]), _labels(parts))
-            for t in (1.0, temperature)
+            for t in (1.0, _temperature(run))
         )
-    return scored  # type: ignore[return-value]  # two of them
+        scored[seed] = plain, cooled
+    return scored
 
 
 def _labels(parts: list[Any]) -> Array:
