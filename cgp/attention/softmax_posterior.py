@@ -74,8 +74,8 @@ class SoftmaxPosterior(gpytorch.Module):
         """The posterior around softmax attention; marginals under a causal mask.
 
         Returns:
-            It, sparse where inducing inputs are given, in units of the lengthscale, with the inverse factor of their
-            covariance.
+            The mean and its covariance, through inducing inputs where they are given: in units of the lengthscale, and
+            the inverse factor of their covariance.
         """
         q, k = self.points(tokens)
         noise = self.noise.to(q.dtype)[:, None]

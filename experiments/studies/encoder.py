@@ -48,11 +48,12 @@ from experiments.evaluation import (
     negative_log_likelihood,
     uncertainty,
 )
-from experiments.evaluation.paired import MEASURES, Scored, auroc_difference, difference
+from experiments.evaluation.paired import Scored, auroc_difference
 from experiments.methods import last_layer_laplace, mc_dropout_logits
 from experiments.methods.drawing import eval_mode
 from experiments.reports.scores import Statistic
 from experiments.storage import read_json, write_atomically, write_json
+from experiments.studies.paired import cells
 
 Array = NDArray[Any]
 
@@ -74,7 +75,7 @@ _TRAINING_DRAWS, _DRAWS = 2, 10
 _REFERENCE = "softmax-1 + temperature"
 _BASELINES = {"MC dropout": "dropout", "last-layer Laplace": "laplace"}  # of softmax, and their arrays
 _NEIGHBOUR = 50
-_MEASURES = [MEASURES[name] for name in ("accuracy %", "NLL", "ECE %")]
+_MEASURES = ("accuracy %", "NLL", "ECE %")
 
 
 class States(NamedTuple):
@@ -394,10 +395,8 @@ def table(*, out: Path = Path("runs/encoder")) -> None:
     cost = {name: f"{np.mean(values) / np.mean(seconds['softmax-1']):.2f}" for name, values in seconds.items()}
     print("| method | seeds | accuracy % | NLL | ECE % | Δ accuracy | Δ NLL | Δ ECE | cost |\n|---|" + "--:|" * 8)
     for method, of_seeds in predicted.items():
-        levels = [Statistic.of(list(map(one, of_seeds.values()))).text(digits=one.digits) for one in _MEASURES]
-        against = [difference(one, of_seeds, predicted[_REFERENCE]) for one in _MEASURES]
-        against = [""] * len(levels) if method == _REFERENCE else against
-        print(f"| {method} | {len(of_seeds)} | {' | '.join([*levels, *against, cost.get(method, '')])} |")
+        values = cells(_MEASURES, of_seeds, predicted[_REFERENCE])
+        print(f"| {method} | {len(of_seeds)} | {' | '.join([*values, cost.get(method, '')])} |")
     print("\n| attention | score | seeds | AUROC | FPR95 % | AUROC − softmax's |\n|---|---|--:|--:|--:|--:|")
     for (name, score), pairs in detected.items():
         areas = Statistic.of([metrics.auroc(*pair) for pair in pairs.values()]).text(digits=4)

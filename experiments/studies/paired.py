@@ -1,12 +1,13 @@
 """Rows of a sweep against softmax with a temperature, input by input: the tables of docs/results/where-it-pays.md.
 
 Every row with and without a temperature, which is fitted to its own validation predictions.
-`python -m experiments.studies.paired RUNS/cola --sets test out-of-domain --measures "MCC %" NLL "ECE %"`
+`python -m experiments.studies.paired RUNS/cola --sets '[test, out-of-domain]' --measures '["MCC %", NLL, "ECE %"]'`
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,11 @@ from experiments.evaluation.paired import MEASURES, Scored, auroc_difference, di
 from experiments.reports.scores import BASELINE, Statistic
 from experiments.runs import Run, find_runs
 
-__all__ = ["table"]
+__all__ = ["cells", "table"]
 
 Array = NDArray[Any]
 
-_DERIVED = ("temperature", "temperature_")
+_SCALED = "temperature"  # rows that are others with a temperature, which every row gets here
 
 
 def table(runs: Path, *, sets: list[str] | None = None, measures: list[str] | None = None) -> None:
@@ -37,50 +38,51 @@ def table(runs: Path, *, sets: list[str] | None = None, measures: list[str] | No
     names, found = measures or ["accuracy %", "NLL", "ECE %"], _by_method(runs)
     if unknown := set(names) - set(MEASURES):
         raise ValueError(f"measures: expected some of {', '.join(MEASURES)}, got {', '.join(sorted(unknown))}")
-    chosen = {name: MEASURES[name] for name in names}
-    reference = found[BASELINE]
+    labels = {method: next(iter(of_seeds.values())).label for method, of_seeds in found.items()}
+    temperatures = {run.folder: _temperature(run) for of_seeds in found.values() for run in of_seeds.values()}
     for group in sets or ["test"]:
-        scored = {method: _scored(of_seeds, group) for method, of_seeds in found.items()}
-        best = {seed: cooled for seed, (_, cooled) in scored[BASELINE].items()}
-        print(f"\n{group}\n\n| method | seeds | {' | '.join([*chosen, *(f'Δ {name}' for name in chosen)])} |")
-        print("|---|" + "--:|" * (1 + 2 * len(chosen)))
-        for method, of_seeds in scored.items():
-            label = next(iter(found[method].values())).label
-            for end, cooled in (("", 0), (" + temperature", 1)):
-                own = {seed: pair[cooled] for seed, pair in of_seeds.items()}
-                levels = [Statistic.of(list(map(one, own.values()))).text(digits=one.digits) for one in chosen.values()]
-                against = [difference(one, own, best) for one in chosen.values()]
-                against = [""] * len(chosen) if (method, cooled) == (BASELINE, 1) else against
-                print(f"| {label}{end} | {len(own)} | {' | '.join([*levels, *against])} |")
-    for name in sorted({name for run in reference.values() for name in run.predicted if name.startswith("ood-")}):
-        _detection(found, name)
+        scored = {method: _scored(of_seeds, group, temperatures) for method, of_seeds in found.items()}
+        _, reference = scored[BASELINE]
+        print(f"\n{group}\n\n| method | seeds | {' | '.join([*names, *(f'Δ {name}' for name in names)])} |")
+        print("|---|" + "--:|" * (1 + 2 * len(names)))
+        for method, pair in scored.items():
+            for end, own in zip(("", " + temperature"), pair, strict=True):
+                print(f"| {labels[method]}{end} | {len(own)} | {' | '.join(cells(names, own, reference))} |")
+    for name in sorted({name for run in found[BASELINE].values() for name in run.predicted if name.startswith("ood-")}):
+        _detection(found, labels, name)
+
+
+def cells(measures: Sequence[str], runs: Mapping[int, Scored], reference: Mapping[int, Scored]) -> list[str]:
+    """The measures over the seeds, and their differences from the reference, empty for the reference itself."""
+    chosen = [MEASURES[name] for name in measures]
+    levels = [Statistic.of(list(map(one, runs.values()))).text(digits=one.digits) for one in chosen]
+    return levels + ["" if runs is reference else difference(one, runs, reference) for one in chosen]
 
 
 def _by_method(folder: Path) -> dict[str, dict[int, Run]]:
     """The trained runs of each method by seed, the baseline first."""
     found: dict[str, dict[int, Run]] = defaultdict(dict, {BASELINE: {}})
     for run in find_runs([folder]):
-        if not run.method.startswith(_DERIVED):
+        if not run.method.startswith(_SCALED):
             found[run.method][run.seed] = run
     if not found[BASELINE]:
         raise ValueError(f"runs: expected runs of {BASELINE} among them, got {', '.join(found)} in {folder}")
     return found
 
 
-def _scored(runs: dict[int, Run], group: str) -> dict[int, tuple[Scored, Scored]]:
-    """Scores of each seed as trained and with a temperature; of several sets one after the other."""
-    scored = {}
+def _scored(
+    runs: Mapping[int, Run], group: str, temperatures: Mapping[Path, float]
+) -> tuple[dict[int, Scored], dict[int, Scored]]:
+    """Scores of each seed as trained, and with its temperature; of several sets one after the other."""
+    plain, cooled = {}, {}
     for seed, run in runs.items():
         names = [name for name in run.predicted if name == group or name.startswith(f"{group}-")]
         if not names:
             raise ValueError(f"sets: expected input sets that are predicted, got {group!r} for {run.folder}")
         parts = [run.predictions(name) for name in names]
-        plain, cooled = (
-            Scored.of(np.stack([mean_probabilities(part.logits / t) for part in parts]), _labels(parts))
-            for t in (1.0, _temperature(run))
-        )
-        scored[seed] = plain, cooled
-    return scored
+        for scored, t in ((plain, 1.0), (cooled, temperatures[run.folder])):
+            scored[seed] = Scored.of(np.stack([mean_probabilities(part.logits / t) for part in parts]), _labels(parts))
+    return plain, cooled
 
 
 def _labels(parts: list[Any]) -> Array:
@@ -94,21 +96,21 @@ def _temperature(run: Run) -> float:
     return fit_temperature(validation.logits, validation.labels)
 
 
-def _detection(found: dict[str, dict[int, Run]], name: str) -> None:
+def _detection(found: Mapping[str, Mapping[int, Run]], labels: Mapping[str, str], name: str) -> None:
     """AUROC of the inputs of a set among the test inputs, by parts of the predictive uncertainty."""
     scores: dict[tuple[str, str], dict[int, tuple[Array, Array]]] = defaultdict(dict)
     for method, runs in found.items():
         for seed, run in runs.items():
-            inside, outside = (uncertainty(run.predictions(part).logits) for part in ("test", name))
+            logits = [run.predictions(part).logits for part in ("test", name)]
+            inside, outside = map(uncertainty, logits)
             scores[method, "total"][seed] = inside.total, outside.total
-            if len(run.predictions("test").logits) > 1:
+            if len(logits[0]) > 1:
                 scores[method, "epistemic"][seed] = inside.epistemic, outside.epistemic
     print(f"\n{name}\n\n| method | uncertainty | seeds | AUROC | AUROC − softmax's |\n|---|---|--:|--:|--:|")
     for (method, part), pairs in scores.items():
-        label = next(iter(found[method].values())).label
         area = Statistic.of([auroc(*pair) for pair in pairs.values()]).text(digits=3)
         gain = auroc_difference(pairs, scores[BASELINE, "total"]) if (method, part) != (BASELINE, "total") else ""
-        print(f"| {label} | {part} | {len(pairs)} | {area} | {gain} |")
+        print(f"| {labels[method]} | {part} | {len(pairs)} | {area} | {gain} |")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 
 import pytest
 import torch
@@ -122,6 +123,8 @@ def test_what_every_prediction_keeps(num_samples, batch_size, seed):
     assert (p.epistemic >= 0).all()
     assert (p.aleatoric <= p.total + 1e-6).all()
     assert (p.total <= torch.tensor(3.0).log() + 1e-6).all()
+    torch.testing.assert_close(p.total, p.aleatoric + p.epistemic, atol=1e-6, rtol=0)
+    torch.testing.assert_close(p.draws.mean(0), p.probabilities)
     expected = torch.distributions.Categorical(p.probabilities).entropy()
     torch.testing.assert_close(p.total, expected)
     with torch.inference_mode():
@@ -250,7 +253,10 @@ def test_threads_predict_as_one_after_the_other():
     x, labels = torch.randn(8, 5, 4), torch.arange(8) % 3
     plain = model(x)
     model.train()  # modes are to be left alone
-    attributes = [dict(vars(module)) for module in model.modules()]
+    attributes = [
+        {name: copy(value) if isinstance(value, dict | list | set) else value for name, value in vars(module).items()}
+        for module in model.modules()
+    ]
     objective = Objective(model, CategoricalLikelihood(3), num_data=8, num_samples=2)
 
     def call(index):

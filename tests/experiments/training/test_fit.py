@@ -111,6 +111,14 @@ def test_keeps_the_epoch_of_the_best_validation_nll(tmp_path):
     assert all(row["seconds"] > 0 for row in summary.history)
 
 
+def test_keeps_the_last_epoch_where_that_is_asked_for(tmp_path):
+    wild = dataclasses.replace(SOFTMAX, learning_rate=1.0)
+    summary = fitted(module_of(wild, 6, warmup_epochs=6, monitor="epoch"), tmp_path)
+    scores = [row["validation_nll"] for row in summary.history]
+    assert summary.best_epoch == read_checkpoint(tmp_path / "best.ckpt")["epoch"] == 5
+    assert summary.validation_nll == scores[-1] > min(scores)
+
+
 def test_alpha_and_beta_rise_over_the_first_half(tmp_path, monkeypatch):
     module = module_of(dataclasses.replace(CGP, annealing=0.5))
     seen = []
