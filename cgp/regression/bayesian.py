@@ -6,7 +6,7 @@ import copy
 import math
 import warnings
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 import torch
 from pyro.infer import MCMC, NUTS
@@ -25,7 +25,6 @@ __all__ = ["Diagnostics", "Samples", "batch_model", "diagnose", "sample_laplace"
 
 Model = TypeVar("Model", bound=CorrelatedGPRegression)
 
-_DISPERSION = 0.3
 _STEP = 1e-4
 _LEAST_CURVATURE = 0.25  # of the widest prior, that of log scales and log noises
 _MAX_R_HAT = 1.05
@@ -82,9 +81,10 @@ def sample_nuts(
     seed: int = 0,
     progress: bool = True,
 ) -> Samples:
-    """Sample the parameters by the no-U-turn sampler, every chain from a start of its own around the model's values.
+    """Sample the parameters by the no-U-turn sampler, every chain from a draw of Laplace's approximation.
 
-    No two values of the parameters mean the same covariance, so that chains can agree. Parameters without a prior, such
+    The sampler moves in coordinates in which that approximation is a standard normal, so that its steps fit all
+    parameters from the first one on. No two values of the parameters mean the same covariance, so that chains can agree. Parameters without a prior, such
     as inducing inputs, and those of a kernel that is an object stay as they are.
 
     Args:
@@ -112,23 +112,25 @@ def sample_nuts(
     if num_samples < 4 or num_warmup < 1 or num_chains < 1:
         got = f"{num_samples}, {num_warmup}, {num_chains}"
         raise ValueError(f"num_samples, num_warmup, num_chains: expected at least 4, 1 and 1, got {got}")
-    potential, chains, divergences = _potential(model), [], 0
+    potential, laplace, chains, divergences = _potential(model), _Laplace.of(model), [], 0
     for chain in range(num_chains):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed + chain)
-            start = {name: value + _DISPERSION * torch.randn_like(value) for name, value in _sampled(model).items()}
-            kernel = NUTS(potential_fn=potential, max_tree_depth=max_tree_depth, full_mass=True)
+            kernel = NUTS(
+                potential_fn=lambda values: potential(laplace.parameters(values["white"])),
+                max_tree_depth=max_tree_depth,
+            )
             mcmc = MCMC(
                 kernel,
                 num_samples=num_samples,
                 warmup_steps=num_warmup,
-                initial_params=start,
+                initial_params={"white": torch.randn_like(laplace.centre)},
                 disable_progbar=not progress,
             )
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # Pyro's, on tensors made of tensors
                 mcmc.run()
-        chains.append({name: value.detach() for name, value in mcmc.get_samples().items()})
+        chains.append(laplace.parameters(mcmc.get_samples()["white"].detach()))
         divergences += sum(len(found) for found in mcmc.diagnostics()["divergences"].values())
     stacked = {name: torch.stack([chain[name] for chain in chains]) for name in chains[0]}
     return Samples(stacked, diagnose(stacked, divergences))
@@ -158,25 +160,11 @@ def sample_laplace(model: CorrelatedGPRegression, *, num_samples: int = 50, seed
         MacKay (1992), A practical Bayesian framework for backpropagation networks.
     """
     check_count("num_samples", num_samples, 1)
-    potential, values = _potential(model), _sampled(model)
-    centre = torch.cat([value.flatten() for value in values.values()])
-
-    def unpacked(vectors: Tensor) -> dict[str, Tensor]:
-        parts = vectors.split([value.numel() for value in values.values()], dim=-1)
-        pairs = zip(values.items(), parts, strict=True)
-        return {name: part.reshape(*vectors.shape[:-1], *value.shape) for (name, value), part in pairs}
-
-    def slope(vector: Tensor) -> Tensor:
-        vector = vector.clone().requires_grad_()
-        return torch.autograd.grad(potential(unpacked(vector)), vector)[0]
-
-    steps = _STEP * torch.eye(len(centre), dtype=centre.dtype, device=centre.device)
-    hessian = torch.stack([slope(centre + step) - slope(centre - step) for step in steps]) / (2.0 * _STEP)
-    curvature, directions = torch.linalg.eigh(0.5 * (hessian + hessian.mT))
-    root = directions * curvature.clamp(min=_LEAST_CURVATURE).rsqrt()
+    laplace = _Laplace.of(model)
     generator = torch.Generator().manual_seed(seed)
-    half = torch.randn(-(-num_samples // 2), len(centre), generator=generator, dtype=centre.dtype).to(centre.device)
-    return unpacked(centre + torch.cat([half, -half])[:num_samples] @ root.mT)
+    shape = -(-num_samples // 2), len(laplace.centre)
+    half = torch.randn(shape, generator=generator, dtype=laplace.centre.dtype).to(laplace.centre.device)
+    return laplace.parameters(torch.cat([half, -half])[:num_samples])
 
 
 def batch_model(model: Model, samples: Mapping[str, Tensor]) -> Model:
@@ -208,6 +196,42 @@ def diagnose(chains: Mapping[str, Tensor], divergences: int = 0) -> Diagnostics:
     message = "Do not trust the samples yet: " + "; ".join(complaints) + ". Take more warm-up and samples."
     warnings.warn(message, ConvergenceWarning, stacklevel=3)
     return Diagnostics(r_hat, sizes, divergences, message)
+
+
+class _Laplace(NamedTuple):
+    """A Gaussian about the most probable parameters, and the linear map to them from its standard coordinates.
+
+    Attributes:
+        centre: ``(k,)``.
+        root: of the covariance, ``(k, k)``.
+        shapes: of the parameters, by name of prior.
+    """
+
+    centre: Tensor
+    root: Tensor
+    shapes: dict[str, torch.Size]
+
+    @classmethod
+    def of(cls, model: CorrelatedGPRegression) -> Self:
+        """That of a fitted model."""
+        potential, values = _potential(model), _sampled(model)
+        centre = torch.cat([value.flatten() for value in values.values()])
+        found = cls(centre, torch.eye(len(centre)).to(centre), {name: value.shape for name, value in values.items()})
+
+        def slope(offset: Tensor) -> Tensor:
+            offset = offset.clone().requires_grad_()
+            return torch.autograd.grad(potential(found.parameters(offset)), offset)[0]
+
+        steps = _STEP * found.root
+        hessian = torch.stack([slope(step) - slope(-step) for step in steps]) / (2.0 * _STEP)
+        curvature, directions = torch.linalg.eigh(0.5 * (hessian + hessian.mT))
+        return found._replace(root=directions * curvature.clamp(min=_LEAST_CURVATURE).rsqrt())
+
+    def parameters(self, white: Tensor) -> dict[str, Tensor]:
+        """From standard coordinates ``(*batch, k)``, by name of prior."""
+        parts = (self.centre + white @ self.root.mT).split([size.numel() for size in self.shapes.values()], dim=-1)
+        pairs = zip(self.shapes.items(), parts, strict=True)
+        return {name: part.reshape(*white.shape[:-1], *size) for (name, size), part in pairs}
 
 
 class _Potential(nn.Module):
