@@ -26,7 +26,7 @@ __all__ = [
     "with_nan",
 ]
 
-STRUCTURES = ("independent", "coregionalised", "shared", "scaled", "shifted")
+STRUCTURES = ("independent", "coregionalised", "shared", "shifted", "affine")
 INFERENCES = ("map", "laplace", "nuts", "stochastic")
 _COUNTS = ("num_components", "num_starts", "max_steps", "num_epochs", "batch_size", "num_mixture")
 _SAMPLING = {"num_chains": 1, "num_warmup": 1, "num_samples": 4}

@@ -51,7 +51,7 @@ class CorrelatedGPClassifier(ClassifierMixin, BaseEstimator):
     Args:
         kernel: canonical covariance: "rbf", "matern12", "matern32", "matern52", "rq", or a GPyTorch kernel.
         num_components: independent sets of canonical processes that are summed.
-        structure: of the classes' processes, "independent", "coregionalised", "scaled" or "shifted".
+        structure: of the classes' processes, "independent", "coregionalised", "shared", "shifted" or "affine".
         num_inducing: inducing inputs, at most as many as there are distinct rows.
         num_epochs: passes through the data.
         batch_size: inputs of a minibatch.

@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 _COMPONENT_STEP = 3.0
-_ONE_SCALE = ("coregionalised", "shared")
+_OWN_SCALES, _OWN_SHIFTS = ("independent", "affine"), ("shifted", "affine")
 _MATERN = {0.5: "matern12", 1.5: "matern32", 2.5: "matern52"}
 
 
@@ -53,8 +53,8 @@ class InputMaps(PriorModule):
 
     The first process has the inverse lengthscales w_0; a later one has them times its ratios r and is shifted by b.
     Priors, for inputs of unit variance: :math:`\log w_0 \sim N(-\tfrac12\log d, 3)`, :math:`\log r \sim N(0, 1/4)`,
-    :math:`b \sim N(0, 1)`, in units of the lengthscale. Processes are thus expected to vary about as fast, and one with
-    few observations takes its lengthscales from the first.
+    :math:`b \sim N(0, 0.3^2)`, in units of the lengthscale. Processes are thus expected to vary about as fast and at
+    about the same place, and one with few observations takes its lengthscales from the first.
 
     Args:
         num_processes: P.
@@ -72,7 +72,7 @@ class InputMaps(PriorModule):
         centre = -0.5 * math.log(input_dim)
         self.register_normal("log_scales", torch.full((input_dim,), centre), centre, math.sqrt(3.0))
         self.register_normal("log_ratios", torch.zeros(later * ratios, input_dim), 0.0, 0.5)
-        self.register_normal("shifts", torch.zeros(later * shifts, input_dim), 0.0, 1.0)
+        self.register_normal("shifts", torch.zeros(later * shifts, input_dim), 0.0, 0.3)
 
     @property
     def scales(self) -> Tensor:
@@ -171,7 +171,7 @@ class RowKernel(Kernel):
         CGPT equations (13)-(16); Álvarez, Rosasco & Lawrence (2012), Kernels for vector-valued functions, section 4.
     """
 
-    def __init__(self, kernel: str | Kernel, num_processes: int, input_dim: int, *, structure: str = "shifted") -> None:
+    def __init__(self, kernel: str | Kernel, num_processes: int, input_dim: int, *, structure: str = "affine") -> None:
         super().__init__()
         self.num_processes = num_processes
         if isinstance(kernel, Kernel):
@@ -183,7 +183,7 @@ class RowKernel(Kernel):
         if isinstance(kernel, str):
             self.covar_module.double().lengthscale = 1.0  # to the last digit also in float64
         self.input_maps = InputMaps(
-            num_processes, input_dim, ratios=structure not in _ONE_SCALE, shifts=structure == "shifted"
+            num_processes, input_dim, ratios=structure in _OWN_SCALES, shifts=structure in _OWN_SHIFTS
         )
         self.loadings = Loadings(num_processes, structure=structure)
 
@@ -217,7 +217,7 @@ def correlated_covariance(
     *,
     kernel: str | Kernel = "rbf",
     num_components: int = 1,
-    structure: str = "shifted",
+    structure: str = "affine",
 ) -> AdditiveKernel:
     r"""The covariance of P processes that share Q independent sets of canonical processes.
 
@@ -225,15 +225,15 @@ def correlated_covariance(
 
     Components start with lengthscales that are a factor of three apart. The structures: "independent" processes, each
     with lengthscales w of its own; "coregionalised" ones, correlated (a) and with one w; "shared" ones, coregionalised
-    by a process that all share, each with a process of its own besides, in Q + 1 components; "scaled" ones, correlated
-    and with w of their own; "shifted" ones, which have b, too.
+    by a process that all share, each with a process of its own besides, in Q + 1 components; "shifted" ones,
+    coregionalised and with b of their own; "affine" ones, correlated and with both w and b of their own.
 
     Args:
         num_processes: P.
         input_dim: d.
         kernel: the canonical covariance: "rbf", "matern12", "matern32", "matern52", "rq", or a GPyTorch kernel.
         num_components: Q.
-        structure: "independent", "coregionalised", "shared", "scaled" or "shifted".
+        structure: "independent", "coregionalised", "shared", "shifted" or "affine".
 
     Returns:
         A sum of kernels, one per component, of rows whose last column is the process.

@@ -47,10 +47,11 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
         kernel: canonical covariance: "rbf", "matern12", "matern32", "matern52", "rq", or a GPyTorch kernel.
         num_components: independent sets of canonical processes that are summed.
         structure: how processes are related: "independent", "coregionalised" (one set of lengthscales), "shared" (by
-            a common process, with one of each's own, in a component more), "scaled" (lengthscales of their own),
-            "shifted" (against each other, too), or "auto": all are fitted, and the predictions of the last four
-            averaged that are within 30 nats of the best by the Bayesian information criterion; "independent" is used
-            by itself if it is the best. "nuts" and "stochastic" inference goes on with the best one.
+            a common process, with one of each's own, in a component more), "shifted" (coregionalised, against each
+            other), "affine" (lengthscales and shifts of their own), or "auto": the first four are fitted, and the
+            predictions of the correlated ones averaged that are within 30 nats of the best by the Bayesian information
+            criterion; "independent" is used by itself if it is the best. "nuts" and "stochastic" inference goes on with
+            the best one.
         num_inducing: inducing inputs of the sparse forms; None means exact regression, for up to 10,000 observations.
         inference: "map" (the most probable parameters), "laplace" (a Gaussian about them), "nuts" (samples of them), or
             "stochastic" (the most probable ones by minibatches, needs ``num_inducing``).

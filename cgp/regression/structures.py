@@ -17,9 +17,8 @@ Model = TypeVar("Model", bound=CorrelatedGPRegression)
 _FOLLOWS = {
     "coregionalised": None,
     "shared": None,
-    "scaled": "coregionalised",
-    "shifted": "scaled",
-    "independent": "scaled",
+    "shifted": "coregionalised",
+    "independent": "coregionalised",
 }
 _WINDOW = 30.0  # nats; the criterion was wrong by up to 15 between structures that were predicted with
 
@@ -41,7 +40,7 @@ class Structures(NamedTuple):
 
 
 def fit_structures(build: Callable[[str], Model], **options: Any) -> Structures:
-    r"""Fit every structure, and choose those to be averaged by half the information criterion.
+    r"""Fit every structure but "affine", and choose those to be averaged by half the information criterion.
 
     .. math:: -\log p(y) + \tfrac12 k \log n
 

@@ -21,7 +21,7 @@ KINDS = {
     "sparse": SparseCorrelatedGPRegression,
     "stochastic": StochasticCorrelatedGPRegression,
 }
-TWO_SCALED = {"num_components": 2, "structure": "scaled"}
+TWO_SHIFTED = {"num_components": 2, "structure": "shifted"}
 
 
 def rows(n: int = 12, processes: int = 3, dim: int = 2, seed: int = 0) -> tuple[Tensor, Tensor]:

@@ -5,9 +5,9 @@ from sklearn.exceptions import ConvergenceWarning
 from cgp.regression import CorrelatedGPRegression
 from cgp.regression.bayesian import _potential, _sampled, batch_model, diagnose, sample_laplace, sample_nuts
 from cgp.regression.fitting import fit_model
-from tests.cgp.regression.data import TWO_SCALED, model_of, regression, rows, shuffled, waves
+from tests.cgp.regression.data import TWO_SHIFTED, model_of, regression, rows, shuffled, waves
 
-KINDS = [{}, TWO_SCALED]
+KINDS = [{}, TWO_SHIFTED]
 
 
 def prior_values(model):

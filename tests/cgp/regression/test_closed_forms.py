@@ -14,7 +14,7 @@ from cgp.regression import CorrelatedGPRegression, SparseCorrelatedGPRegression,
 from cgp.regression.checks import STRUCTURES
 from cgp.regression.inducing import cluster_centres
 from tests.cgp.regression.data import (
-    TWO_SCALED,
+    TWO_SHIFTED,
     Evidence,
     dense_prior,
     model_of,
@@ -30,7 +30,7 @@ CASES = [
     ("exact", {"num_components": 2}),
     *(("exact", {"structure": name}) for name in STRUCTURES[:-1]),
     ("sparse", {}),
-    ("sparse", TWO_SCALED),
+    ("sparse", TWO_SHIFTED),
 ]
 
 
@@ -74,7 +74,7 @@ def test_posterior_is_the_dense_conditional(kind, covariance):
         ("exact", {}),
         ("exact", {"structure": "independent", "num_components": 2}),
         ("sparse", {}),
-        ("sparse", TWO_SCALED),
+        ("sparse", TWO_SHIFTED),
     ],
 )
 def test_gradients_are_those_of_finite_differences(kind, covariance):

@@ -54,7 +54,7 @@ KINDS = {
         "batch_size": 40,
     },
     "nuts": {"inference": "nuts", "structure": "coregionalised", "num_samples": 6, "num_warmup": 3, "num_chains": 1},
-    "laplace": {"inference": "laplace", "structure": "shifted", "num_mixture": 20},
+    "laplace": {"inference": "laplace", "structure": "affine", "num_mixture": 20},
     "composed": {
         "kernel": ScaleKernel(PeriodicKernel()) + LinearKernel(),
         "structure": "coregionalised",
@@ -141,7 +141,7 @@ def test_answers_agree_with_each_other(kind):
 def test_missing_values_are_missing_rows():
     padded = np.vstack([X[:12], [[3.3], [4.4]]]), np.vstack([TRUTH[:12], [[np.nan, np.nan], [np.nan, 0.5]]])
     kept = np.vstack([X[:12], [[4.4]]]), np.vstack([TRUTH[:12], [[np.nan, 0.5]]])
-    make = functools.partial(CorrelatedGPRegressor, random_state=0, max_steps=5, structure="scaled")
+    make = functools.partial(CorrelatedGPRegressor, random_state=0, max_steps=5, structure="shifted")
     first, second = make().fit(*kept), make().fit(*padded)
     assert len(first.model_.train_targets) == len(second.model_.train_targets) == 25
     np.testing.assert_array_equal(second.y_scaling_.unit, first.y_scaling_.unit)
@@ -152,7 +152,7 @@ def in_units(unit_x=1.0, unit_y=1.0, offset=0.0):
     x, y, _ = outputs(20)
     x = (x + offset) * unit_x
     mean, sd = (
-        CorrelatedGPRegressor(random_state=0, max_steps=6, structure="scaled").fit(x, y * unit_y).predict(x, True)
+        CorrelatedGPRegressor(random_state=0, max_steps=6, structure="shifted").fit(x, y * unit_y).predict(x, True)
     )
     return mean / unit_y, sd / unit_y
 
@@ -194,7 +194,7 @@ def test_one_observation():
 def test_a_covariance_may_be_singular(arguments):
     x = np.linspace(0, 6, 14)[:, None]
     y = np.column_stack([np.sin(x[:, 0]), -3 * np.sin(x[:, 0])])  # without any noise
-    options = {"random_state": 0, "max_steps": 15, "structure": "shifted"} | arguments
+    options = {"random_state": 0, "max_steps": 15, "structure": "affine"} | arguments
     regressor = CorrelatedGPRegressor(**options).fit(x, y)
     twice = np.concatenate([x, x])
     covariance = regressor.predict(twice, return_cov=True, include_noise=False)[1].reshape(56, 56)
@@ -222,7 +222,7 @@ def test_leaving_one_out_and_conditioning_ask_the_same_model(kind):
 
 
 def test_masked_outputs_are_not_observed():
-    seen, options = np.ma.masked_invalid(np.where(np.isnan(Y), -200.0, Y)), {"structure": "scaled", "max_steps": 2}
+    seen, options = np.ma.masked_invalid(np.where(np.isnan(Y), -200.0, Y)), {"structure": "shifted", "max_steps": 2}
     seen[np.isnan(Y)] = np.ma.masked
     with pytest.warns(ConvergenceWarning):
         masked, missing = (CorrelatedGPRegressor(**options).fit(X[:30], y[:30]) for y in (seen, Y))
@@ -231,7 +231,7 @@ def test_masked_outputs_are_not_observed():
 
 
 def test_conditioning_is_fitting_with_the_parameters_kept():
-    kept = {"random_state": 0, "structure": "scaled", "max_steps": 5}
+    kept = {"random_state": 0, "structure": "shifted", "max_steps": 5}
     all_at_once = CorrelatedGPRegressor(**kept).fit(X, TRUTH)
     parts = pickle.loads(pickle.dumps(all_at_once))
     rows, targets = parts._standardised(X[:30], TRUTH[:30])
@@ -317,9 +317,9 @@ def test_the_structure_is_chosen():
 @pytest.mark.parametrize(
     ("criteria", "averaged"),
     [
-        ((50.0, 10.0, 39.0, 41.0, 20.0), ["shared", "scaled"]),
-        ((10.0, 0.0, 5.0, -5.0, 90.0), ["shifted", "coregionalised", "shared", "scaled"]),
-        ((10.0, 0.0, 5.0, -5.0, -6.0), ["independent"]),
+        ((50.0, 10.0, 39.0, 20.0), ["shared", "shifted"]),
+        ((10.0, 0.0, -5.0, 90.0), ["shifted", "coregionalised", "shared"]),
+        ((10.0, 0.0, -5.0, -6.0), ["independent"]),
     ],
 )
 def test_structures_near_the_best_are_averaged(criteria, averaged, monkeypatch):
