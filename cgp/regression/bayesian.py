@@ -75,7 +75,7 @@ def sample_nuts(
     model: CorrelatedGPRegression,
     *,
     num_samples: int = 200,
-    num_warmup: int = 300,
+    num_warmup: int = 150,
     num_chains: int = 2,
     max_tree_depth: int = 6,
     seed: int = 0,
@@ -84,8 +84,9 @@ def sample_nuts(
     """Sample the parameters by the no-U-turn sampler, every chain from a draw of Laplace's approximation.
 
     The sampler moves in coordinates in which that approximation is a standard normal, so that its steps fit all
-    parameters from the first one on. No two values of the parameters mean the same covariance, so that chains can agree. Parameters without a prior, such
-    as inducing inputs, and those of a kernel that is an object stay as they are.
+    parameters from the first one on. No two values of the parameters mean the same covariance, so that chains can
+    agree. Parameters without a prior, such as inducing inputs, and those of a kernel that is an object stay as they
+    are.
 
     Args:
         model: exact or sparse, best after a fit; it is not changed.

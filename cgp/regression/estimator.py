@@ -98,7 +98,7 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
         num_epochs: int = 40,
         batch_size: int = 1024,
         num_chains: int = 2,
-        num_warmup: int = 300,
+        num_warmup: int = 150,
         num_samples: int = 200,
         num_mixture: int = 50,
         random_state: Any = None,
