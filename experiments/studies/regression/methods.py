@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -29,7 +30,8 @@ def outputs(inputs: Array, targets: Array, **arguments: Any) -> tuple[Array, Arr
 def ours(problem: Problem, **arguments: Any) -> Answer:
     """Our regressor of one output."""
     regressor = _fitted(problem.inputs, problem.targets, **arguments)
-    return Answer(*regressor.predict(problem.test_inputs, return_std=True))
+    evidence = math.nan if "num_epochs" in arguments else float(regressor.model_.log_evidence())
+    return Answer(*regressor.predict(problem.test_inputs, return_std=True), evidence=evidence)
 
 
 def stochastic(problem: Problem, *, num_steps: int | None = None, **arguments: Any) -> Answer:

@@ -35,10 +35,12 @@ class Answer(NamedTuple):
     Attributes:
         mean: (t,).
         sd: (t,), noise included.
+        evidence: of the fit, or the bound to it, in nats and in units of standardised targets; NaN where it has none.
     """
 
     mean: Array
     sd: Array
+    evidence: float = math.nan
 
 
 def scores(truth: Array, answer: Answer) -> dict[str, float]:
@@ -49,7 +51,7 @@ def scores(truth: Array, answer: Answer) -> dict[str, float]:
         "mae": float(np.mean(np.abs(error))),
         "nll": float(np.mean(point_losses(truth, answer))),
         "coverage": float(np.mean(np.abs(error) <= 1.959964 * answer.sd)),
-    }
+    } | ({} if math.isnan(answer.evidence) else {"evidence": answer.evidence})
 
 
 def point_losses(truth: Array, answer: Answer) -> Array:

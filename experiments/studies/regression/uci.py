@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 
+from cgp.plotting import style
+from experiments.storage import write_atomically
 from experiments.studies.regression.methods import PEERS
 from experiments.studies.regression.problems import Problem
 from experiments.studies.regression.report import with_peers, write_results
 from experiments.studies.regression.rows import sparse_rows
 
-__all__ = ["uci", "uci_problem"]
+__all__ = ["evidence_figure", "uci", "uci_problem"]
 
 _SETS = (
     "yacht",
@@ -39,6 +43,8 @@ def uci(
 ) -> None:
     """Exact (up to 2,000 rows) and sparse regression against GPyTorch's with as many inducing inputs.
 
+    Beside the table, a picture: whether the fit of more evidence is the one that predicts better, split by split.
+
     Args:
         data: the folder that holds ``uci/NAME.npz``.
         out: where tables and rows go.
@@ -59,6 +65,8 @@ def uci(
     rows = with_peers(rows, ("set", "split"), PEERS)
     columns = ("rmse", "nll", "ahead", "coverage", "seconds", "processor_seconds", "memory_mb")
     write_results(out, "regression-uci", "UCI regression, standard splits", rows, ("set", "method"), columns)
+    with style():
+        write_atomically(out / "regression-uci.png", evidence_figure(rows).savefig)
 
 
 def uci_problem(data: Path, name: str, split: int) -> Problem:
@@ -67,3 +75,32 @@ def uci_problem(data: Path, name: str, split: int) -> Problem:
     test = stored["test_mask"][split]
     x, y = stored["X"], stored["y"].reshape(-1)
     return Problem(x[~test], y[~test], x[test], y[test])
+
+
+def evidence_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
+    """What each split's fit has more evidence than its peer's against what it loses in NLL, a panel per set."""
+    measured = {(row["set"], row["split"], row["method"]): row for row in rows if "evidence" in row}
+    sets = list(dict.fromkeys(name for name, *_ in measured))
+    columns = min(len(sets), 4)
+    figure = Figure(figsize=(1.0 + 2.4 * columns, 0.6 + 2.3 * -(-len(sets) // 4)), layout="constrained")
+    shown = {}
+    for number, name in enumerate(sets, 1):
+        axis = figure.add_subplot(-(-len(sets) // 4), columns, number)
+        axis.set_title(name)
+        axis.axhline(0.0, color="0.6", lw=0.8)
+        axis.axvline(0.0, color="0.6", lw=0.8)
+        axis.set_xscale("symlog", linthresh=1.0)
+        axis.xaxis.set_major_formatter("{x:g}")
+        for (method, peer), marker, colour in zip(PEERS.items(), "o^s", ("C0", "C1", "C2"), strict=True):
+            pairs = [
+                (row["evidence"] - other["evidence"], row["nll"] - other["nll"])
+                for (found, split, label), row in measured.items()
+                if (found, label) == (name, method) and (other := measured.get((name, split, peer)))
+            ]
+            if pairs:
+                label = f"{method} less {peer}"
+                (shown[label],) = axis.plot(*zip(*pairs, strict=True), marker, color=colour, ms=4, alpha=0.7)
+    figure.legend(shown.values(), shown.keys(), loc="outside upper center", ncols=3)
+    figure.supxlabel("evidence less its peer's (nats), a point per split")
+    figure.supylabel("NLL less its peer's")
+    return figure

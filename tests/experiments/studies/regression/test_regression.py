@@ -13,7 +13,7 @@ from experiments.studies.regression.multioutput import GAPS, gap_scores, with_ga
 from experiments.studies.regression.problems import Answer, Problem, scores
 from experiments.studies.regression.report import SITES, summary_table, with_pairs, with_peers
 from experiments.studies.regression.rows import cached_row, stored_row
-from experiments.studies.regression.uci import uci_problem
+from experiments.studies.regression.uci import evidence_figure, uci_problem
 
 
 def problem(n=40):
@@ -51,6 +51,23 @@ def test_the_exact_methods_agree_with_scikit_learn():
         answer = SPARSE[name](asked, kernel="rbf")
         np.testing.assert_allclose(answer.mean, mean, atol=0.03)
         np.testing.assert_allclose(answer.sd, sd, atol=0.03)
+        assert answer.evidence == pytest.approx(other.log_marginal_likelihood_value_, abs=0.5)  # sklearn's mean is 0
+
+
+def test_evidence_is_drawn_less_that_of_the_peer_on_the_same_split():
+    rows = [
+        {"set": "a", "split": split, "method": method, "evidence": evidence, "nll": nll}
+        for split, method, evidence, nll in (
+            (0, "cgp sparse", 5.0, 1.0),
+            (0, "GPyTorch SGPR", 3.0, 1.5),
+            (1, "GPyTorch SGPR", 0.0, 0.0),
+            (1, "cgp sparse", 7.0, 0.2),
+            (2, "cgp sparse", 7.0, 0.2),  # its peer failed
+        )
+    ]
+    (axis,) = evidence_figure([*rows, {"set": "a", "split": 0, "method": "cgp stochastic", "nll": 1.0}]).axes
+    points = [line for line in axis.lines if line.get_marker() == "^"]
+    np.testing.assert_allclose([line.get_xydata() for line in points], [[[2.0, -0.5], [7.0, 0.2]]])
 
 
 def test_a_row_is_run_once_and_a_failure_is_kept(tmp_path):
