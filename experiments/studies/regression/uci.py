@@ -100,7 +100,7 @@ def evidence_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
             if pairs:
                 label = f"{method} less {peer}"
                 (shown[label],) = axis.plot(*zip(*pairs, strict=True), marker, color=colour, ms=4, alpha=0.7)
-    figure.legend(shown.values(), shown.keys(), loc="outside upper center", ncols=3)
-    figure.supxlabel("evidence less its peer's (nats), a point per split")
-    figure.supylabel("NLL less its peer's")
+    figure.legend(shown.values(), shown.keys(), loc="outside upper center", ncols=min(columns, 2))
+    figure.supxlabel("evidence less its peer's (nats), a point per split", fontsize="medium")
+    figure.supylabel("NLL less its peer's", fontsize="medium")
     return figure
