@@ -219,7 +219,7 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
         if self.structure == "auto" and self.n_outputs_ > 1:
             self.structure_, models, fit, self.criteria_ = fit_structures(build, **options)
             return models, fit
-        self.structure_, self.criteria_ = "coregionalised" if self.structure == "auto" else self.structure, {}
+        self.structure_, self.criteria_ = "independent" if self.structure == "auto" else self.structure, {}
         model = build(self.structure_)
         return [model], fit_model(model, **options)
 
