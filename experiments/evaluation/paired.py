@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cgp.model import metrics
 from experiments.evaluation.metrics import matthews_correlation
 
-__all__ = ["MEASURES", "Measure", "Scored", "auroc_difference", "difference"]
+__all__ = ["MEASURES", "Measure", "Scored", "auroc_difference", "difference", "mean_difference"]
 
 Array = NDArray[Any]
 T = TypeVar("T")
@@ -78,8 +78,7 @@ def difference(measure: Measure, runs: Mapping[int, Scored], reference: Mapping[
     count = pairs[0][0].loss.shape[-1]
     if measure.each is not None:
         values = np.array([measure.each(ours) - measure.each(theirs) for ours, theirs in pairs])
-        values = values.reshape(len(pairs), -1, count).mean(1)  # over the versions of an input
-        over_inputs = values.mean(0).std(ddof=1) / np.sqrt(count)
+        over_inputs = mean_difference(values.reshape(len(pairs), -1, count).mean(1))[1]  # over an input's versions
     else:
         generator = np.random.default_rng(0)
         chosen = (generator.integers(count, size=count) for _ in range(_RESAMPLES))
@@ -89,6 +88,11 @@ def difference(measure: Measure, runs: Mapping[int, Scored], reference: Mapping[
         )
     by_seed = np.array([measure(ours) - measure(theirs) for ours, theirs in pairs])
     return _with_error(by_seed, float(over_inputs), measure.digits + 1)
+
+
+def mean_difference(values: Array) -> tuple[float, float]:
+    """Mean of paired differences ``(seeds, N)``, and the larger of its standard errors, over inputs and seeds."""
+    return float(values.mean()), max(_error(values.mean(0)), _error(values.mean(1)))
 
 
 def auroc_difference(runs: Mapping[int, tuple[Array, Array]], reference: Mapping[int, tuple[Array, Array]]) -> str:
@@ -108,5 +112,9 @@ def _paired(runs: Mapping[int, T], reference: Mapping[int, T]) -> list[tuple[T, 
 
 
 def _with_error(by_seed: Array, over_inputs: float, digits: int) -> str:
-    over_seeds = np.std(by_seed, ddof=1) / np.sqrt(len(by_seed)) if len(by_seed) > 1 else 0.0
-    return f"{np.mean(by_seed):+.{digits}f} ± {max(over_inputs, float(over_seeds)):.{digits}f}"
+    return f"{np.mean(by_seed):+.{digits}f} ± {max(over_inputs, _error(by_seed)):.{digits}f}"
+
+
+def _error(values: Array) -> float:
+    """Standard error of the mean; one value says nothing of it."""
+    return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from experiments.evaluation import label_log_probabilities
 from experiments.evaluation.diagnostics import collapse_of_runs
+from experiments.evaluation.paired import mean_difference
 from experiments.reports.scores import BASELINE, Result, Statistic, statistic
 
 __all__ = ["answer"]
@@ -100,17 +101,13 @@ def _named(choice: Choice) -> str:
 
 
 def _gain(chosen: Choice, reference: Choice) -> Statistic:
-    """Test NLL gained over the baseline, and its standard error, paired over seeds, of one seed over samples."""
+    """Test NLL gained over the baseline on the same inputs and seeds, and its standard error."""
     other = {result.run.seed: result for result in reference[0]}
     pairs = [(result, other[result.run.seed]) for result in chosen[0] if result.run.seed in other]
-    our_key, their_key = ("nll_cooled" if cooled else "nll" for _, cooled in (chosen, reference))
-    if len(pairs) > 1:
-        gains = np.array([theirs.numbers[their_key] - ours.numbers[our_key] for ours, theirs in pairs])
-    else:
-        gains = _sample_gains(*pairs[0], chosen[1], reference[1]) if pairs else np.empty(0)
-    if len(gains) < 2:
+    gains = [_sample_gains(*pair, chosen[1], reference[1]) for pair in pairs]
+    if len({len(one) for one in gains}) != 1 or len(gains[0]) < 2:
         return Statistic(math.nan, math.nan)
-    return Statistic(float(gains.mean()), float(gains.std(ddof=1) / np.sqrt(len(gains))))
+    return Statistic(*mean_difference(np.array(gains)))
 
 
 def _sample_gains(ours: Result, theirs: Result, *cooled: bool) -> NDArray[np.float64]:

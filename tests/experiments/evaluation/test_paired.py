@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from scipy.stats import ttest_rel
+from scipy.stats import sem, ttest_rel
 from sklearn.metrics import matthews_corrcoef
 
 from cgp.model.metrics import delong_error, placements
-from experiments.evaluation.paired import MEASURES, Scored, auroc_difference, difference
+from experiments.evaluation.paired import MEASURES, Scored, auroc_difference, difference, mean_difference
 
 
 def scored(seed, versions=(), classes=3):
@@ -26,6 +26,14 @@ def test_a_mean_has_the_error_of_a_paired_test():
     mean, error = numbers(difference(MEASURES["NLL"], {0: ours}, {0: theirs, 1: scored(3)}))
     assert mean == pytest.approx((ours.loss - theirs.loss).mean(), abs=5e-5)
     assert mean / error == pytest.approx(ttest_rel(ours.loss, theirs.loss).statistic, rel=0.01)
+
+
+def test_seeds_that_agree_leave_the_error_over_inputs():
+    values = np.random.default_rng(0).normal(size=(3, 50))
+    same = np.broadcast_to(values[0], values.shape)
+    np.testing.assert_allclose(mean_difference(same), (values[0].mean(), sem(values[0])))
+    apart = values + 10.0 * np.arange(3)[:, None]
+    np.testing.assert_allclose(mean_difference(apart), (apart.mean(), sem(apart.mean(1))))
 
 
 def test_versions_of_an_input_are_no_inputs_of_their_own():
