@@ -114,18 +114,21 @@ def sample_nuts(
         got = f"{num_samples}, {num_warmup}, {num_chains}"
         raise ValueError(f"num_samples, num_warmup, num_chains: expected at least 4, 1 and 1, got {got}")
     potential, laplace, chains, divergences = _potential(model), _Laplace.of(model), [], 0
+
+    def energy(values: Mapping[str, Tensor]) -> Tensor:
+        return potential(laplace.parameters(values["white"]))
+
     for chain in range(num_chains):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed + chain)
-            kernel = NUTS(
-                potential_fn=lambda values: potential(laplace.parameters(values["white"])),
-                max_tree_depth=max_tree_depth,
-            )
+            start = {"white": torch.randn_like(laplace.centre)}
+            while not energy(start).isfinite():  # a covariance that cannot be factored; the centre's can
+                start["white"] *= 0.5
             mcmc = MCMC(
-                kernel,
+                NUTS(potential_fn=energy, max_tree_depth=max_tree_depth),
                 num_samples=num_samples,
                 warmup_steps=num_warmup,
-                initial_params={"white": torch.randn_like(laplace.centre)},
+                initial_params=start,
                 disable_progbar=not progress,
             )
             with warnings.catch_warnings():

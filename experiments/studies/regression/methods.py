@@ -30,7 +30,7 @@ def outputs(inputs: Array, targets: Array, **arguments: Any) -> tuple[Array, Arr
 def ours(problem: Problem, **arguments: Any) -> Answer:
     """Our regressor of one output."""
     regressor = _fitted(problem.inputs, problem.targets, **arguments)
-    evidence = math.nan if "num_epochs" in arguments else float(regressor.model_.log_evidence())
+    evidence = math.nan if arguments.get("inference") == "stochastic" else float(regressor.model_.log_evidence())
     return Answer(*regressor.predict(problem.test_inputs, return_std=True), evidence=evidence)
 
 

@@ -65,8 +65,9 @@ def uci(
     rows = with_peers(rows, ("set", "split"), PEERS)
     columns = ("rmse", "nll", "ahead", "coverage", "seconds", "processor_seconds", "memory_mb")
     write_results(out, "regression-uci", "UCI regression, standard splits", rows, ("set", "method"), columns)
-    with style():
-        write_atomically(out / "regression-uci.png", evidence_figure(rows).savefig)
+    if any("evidence" in row for row in rows):
+        with style():
+            write_atomically(out / "regression-uci.png", evidence_figure(rows).savefig)
 
 
 def uci_problem(data: Path, name: str, split: int) -> Problem:
