@@ -108,6 +108,14 @@ def test_nuts_runs_and_leaves_the_model_alone():
     assert thinned["likelihood.noise_covar.log_noise_prior"][[0, -1]].tolist() == noise[[0, -1]].tolist()
 
 
+def test_no_chain_starts_where_a_covariance_cannot_be_factored(monkeypatch):
+    model = CorrelatedGPRegression(*rows(8, processes=1, dim=1)).eval()
+    monkeypatch.setattr(torch, "randn_like", lambda value: torch.full_like(value, 1e3))
+    with pytest.warns(ConvergenceWarning):
+        samples = sample_nuts(model, num_samples=4, num_warmup=1, num_chains=1, max_tree_depth=2, progress=False)
+    assert _potential(model)({name: value[0] for name, value in samples.flat.items()}).isfinite()
+
+
 @pytest.mark.slow
 def test_chains_agree_because_the_gauge_is_fixed():
     x, y = waves(30)
