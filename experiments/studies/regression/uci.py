@@ -17,7 +17,12 @@ from experiments.studies.regression.problems import Problem
 from experiments.studies.regression.report import with_peers, write_results
 from experiments.studies.regression.rows import sparse_rows
 
-__all__ = ["evidence_figure", "uci", "uci_problem"]
+__all__ = ["evidence_figure", "evidence_pairs", "uci", "uci_problem"]
+
+Panels = dict[str, dict[str, list[tuple[float, float]]]]
+"""By set and method, what each split has more than its peer of evidence and of NLL."""
+
+_SPLITS_DRAWN = 3
 
 _SETS = (
     "yacht",
@@ -65,9 +70,10 @@ def uci(
     rows = with_peers(rows, ("set", "split"), PEERS)
     columns = ("rmse", "nll", "ahead", "coverage", "seconds", "processor_seconds", "memory_mb")
     write_results(out, "regression-uci", "UCI regression, standard splits", rows, ("set", "method"), columns)
-    if any("evidence" in row for row in rows):
+    panels = evidence_pairs(rows)
+    if panels:
         with style():
-            write_atomically(out / "regression-uci.png", evidence_figure(rows).savefig)
+            write_atomically(out / "regression-uci.png", evidence_figure(panels).savefig)
 
 
 def uci_problem(data: Path, name: str, split: int) -> Problem:
@@ -78,30 +84,34 @@ def uci_problem(data: Path, name: str, split: int) -> Problem:
     return Problem(x[~test], y[~test], x[test], y[test])
 
 
-def evidence_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """What each split's fit has more evidence than its peer's against what it loses in NLL, a panel per set."""
+def evidence_pairs(rows: Sequence[Mapping[str, Any]]) -> Panels:
+    """What each split's fit has more evidence and more NLL than its peer's, of sets with three splits or more."""
     measured = {(row["set"], row["split"], row["method"]): row for row in rows if "evidence" in row}
-    sets = list(dict.fromkeys(name for name, *_ in measured))
-    columns = min(len(sets), 4)
-    figure = Figure(figsize=(1.0 + 2.4 * columns, 0.6 + 2.3 * -(-len(sets) // 4)), layout="constrained")
+    found: Panels = {}
+    for (name, split, method), row in measured.items():
+        other = measured.get((name, split, PEERS.get(method, "")))
+        if other is not None:
+            pair = row["evidence"] - other["evidence"], row["nll"] - other["nll"]
+            found.setdefault(name, {}).setdefault(method, []).append(pair)
+    return {name: methods for name, methods in found.items() if max(map(len, methods.values())) >= _SPLITS_DRAWN}
+
+
+def evidence_figure(panels: Panels) -> Figure:
+    """More evidence against more NLL, a panel per set."""
+    figure = Figure(figsize=(1.0 + 2.4 * len(panels), 3.0), layout="constrained")
+    axes = figure.subplots(1, len(panels), squeeze=False)[0]
     shown = {}
-    for number, name in enumerate(sets, 1):
-        axis = figure.add_subplot(-(-len(sets) // 4), columns, number)
+    for axis, (name, methods) in zip(axes, panels.items(), strict=True):
         axis.set_title(name)
         axis.axhline(0.0, color="0.6", lw=0.8)
         axis.axvline(0.0, color="0.6", lw=0.8)
         axis.set_xscale("symlog", linthresh=1.0)
         axis.xaxis.set_major_formatter("{x:g}")
-        for (method, peer), marker, colour in zip(PEERS.items(), "o^s", ("C0", "C1", "C2"), strict=True):
-            pairs = [
-                (row["evidence"] - other["evidence"], row["nll"] - other["nll"])
-                for (found, split, label), row in measured.items()
-                if (found, label) == (name, method) and (other := measured.get((name, split, peer)))
-            ]
-            if pairs:
-                label = f"{method} less {peer}"
-                (shown[label],) = axis.plot(*zip(*pairs, strict=True), marker, color=colour, ms=4, alpha=0.7)
-    figure.legend(shown.values(), shown.keys(), loc="outside upper center", ncols=min(columns, 2))
+        for method, marker, colour in zip(PEERS, "o^s", ("C0", "C1", "C2"), strict=True):
+            if method in methods:
+                label = f"{method} less {PEERS[method]}"
+                (shown[label],) = axis.plot(*zip(*methods[method], strict=True), marker, color=colour, ms=4, alpha=0.7)
+    figure.legend(shown.values(), shown.keys(), loc="outside upper center", ncols=min(len(panels), 2))
     figure.supxlabel("evidence less its peer's (nats), a point per split", fontsize="medium")
     figure.supylabel("NLL less its peer's", fontsize="medium")
     return figure

@@ -13,7 +13,7 @@ from experiments.studies.regression.multioutput import GAPS, gap_scores, with_ga
 from experiments.studies.regression.problems import Answer, Problem, scores
 from experiments.studies.regression.report import SITES, summary_table, with_pairs, with_peers
 from experiments.studies.regression.rows import cached_row, stored_row
-from experiments.studies.regression.uci import evidence_figure, uci_problem
+from experiments.studies.regression.uci import evidence_figure, evidence_pairs, uci_problem
 
 
 def problem(n=40):
@@ -56,18 +56,24 @@ def test_the_exact_methods_agree_with_scikit_learn():
 
 def test_evidence_is_drawn_less_that_of_the_peer_on_the_same_split():
     rows = [
-        {"set": "a", "split": split, "method": method, "evidence": evidence, "nll": nll}
-        for split, method, evidence, nll in (
-            (0, "cgp sparse", 5.0, 1.0),
-            (0, "GPyTorch SGPR", 3.0, 1.5),
-            (1, "GPyTorch SGPR", 0.0, 0.0),
-            (1, "cgp sparse", 7.0, 0.2),
-            (2, "cgp sparse", 7.0, 0.2),  # its peer failed
+        {"set": name, "split": split, "method": method, "evidence": evidence, "nll": nll}
+        for name, split, method, evidence, nll in (
+            ("a", 0, "cgp sparse", 5.0, 1.0),
+            ("a", 0, "GPyTorch SGPR", 3.0, 1.5),
+            ("a", 1, "GPyTorch SGPR", 0.0, 0.0),
+            ("a", 1, "cgp sparse", 7.0, 0.25),
+            ("a", 2, "cgp sparse", 7.0, 0.25),
+            ("a", 2, "GPyTorch SGPR", 8.0, 0.25),
+            ("a", 3, "cgp sparse", 7.0, 0.25),  # its peer failed
+            ("b", 0, "cgp exact", 7.0, 0.25),  # one split only
+            ("b", 0, "GPyTorch ExactGP", 7.0, 0.25),
         )
     ]
-    (axis,) = evidence_figure([*rows, {"set": "a", "split": 0, "method": "cgp stochastic", "nll": 1.0}]).axes
-    points = [line for line in axis.lines if line.get_marker() == "^"]
-    np.testing.assert_allclose([line.get_xydata() for line in points], [[[2.0, -0.5], [7.0, 0.2]]])
+    panels = evidence_pairs([*rows, {"set": "a", "split": 0, "method": "cgp stochastic", "nll": 1.0}])
+    assert panels == {"a": {"cgp sparse": [(2.0, -0.5), (7.0, 0.25), (-1.0, 0.0)]}}
+    (axis,) = evidence_figure(panels).axes
+    (points,) = [line for line in axis.lines if line.get_marker() == "^"]
+    np.testing.assert_allclose(points.get_xydata(), panels["a"]["cgp sparse"])
 
 
 def test_a_row_is_run_once_and_a_failure_is_kept(tmp_path):
