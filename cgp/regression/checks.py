@@ -73,11 +73,19 @@ def check_training_data(inputs: Tensor, targets: Tensor, num_processes: int | No
 def checked_inputs(estimator: Any, *data: Any, **options: Any) -> Any:
     """X, or X and y, as scikit-learn checks them; dates and masks, which it reads as other numbers, are refused."""
     X = data[0]
-    if getattr(getattr(X, "dtype", None), "kind", None) in ("m", "M"):
-        raise ValueError(f"X: expected numbers, such as (dates - dates[0]) / np.timedelta64(1, 'D'), got {X.dtype}")
+    _refuse_dates("X", X)
     if np.ma.is_masked(X):
         raise ValueError(f"X: expected every value, got a masked array without {np.ma.count_masked(X)} of them")
     return validate_data(estimator, *data, dtype=np.float64, **options)
+
+
+def _refuse_dates(name: str, values: Any) -> None:
+    """Refuse arrays and data frames with dates or differences of dates, which would be read as counts of their unit."""
+    dtypes = np.atleast_1d(np.asarray(getattr(values, "dtypes", getattr(values, "dtype", None)), dtype=object))
+    dates = [dtype for dtype in dtypes if getattr(dtype, "kind", "") in ("m", "M")]
+    if dates:
+        example = "np.asarray((dates - dates[0]) / np.timedelta64(1, 'D'))[:, None]"
+        raise ValueError(f"{name}: expected numbers, such as {example}, got {dates[0]}")
 
 
 def with_nan(y: Any) -> Any:
@@ -87,6 +95,7 @@ def with_nan(y: Any) -> Any:
 
 def checked_outputs(y: Any, x: NDArray[Any]) -> tuple[NDArray[Any], bool]:
     """Outputs as columns ``(n, P)``, NaN for what was not observed, and whether there was one axis only."""
+    _refuse_dates("y", y)
     options: dict[str, Any] = {"ensure_2d": False, "dtype": np.float64, "input_name": "y"}
     y = check_array(with_nan(y), ensure_all_finite="allow-nan", **options)
     if y.ndim == 1:

@@ -161,6 +161,8 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
         y = self._new_outputs(y, len(X))
         if np.isinf(y).any():
             raise ValueError("y: expected finite values, or NaN for what was not observed")
+        if np.isnan(y).all():
+            raise ValueError("y: expected at least one observation, got none")
         self._observed = np.concatenate([self._observed, ~np.isnan(y)])
         further = self._standardised(X, y)
         self._keep([model.get_fantasy_model(*further) for model in self.models_])

@@ -3,6 +3,7 @@ import pickle
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from gpytorch.kernels import CosineKernel, LinearKernel, PeriodicKernel, ScaleKernel
@@ -219,6 +220,8 @@ def test_leaving_one_out_and_conditioning_ask_the_same_model(kind):
     assert np.abs(mean[-2:] - TRUTH[20:22]).max() < 1.0
     with pytest.raises(ValueError, match="y: expected finite values, or NaN"):
         further.partial_fit(X[:1], [[np.inf, 0.0]])
+    with pytest.raises(ValueError, match="y: expected at least one observation, got none"):
+        further.partial_fit(X[:1], [[np.nan, np.nan]])
 
 
 def test_masked_outputs_are_not_observed():
@@ -263,6 +266,9 @@ def test_says_how_it_goes_and_leaves_the_global_generator(capsys):
     [
         ({}, np.where(X > 5, np.nan, X), TRUTH, "Input X contains NaN"),
         ({}, (1e9 * X).astype("datetime64[s]"), TRUTH, r"X: expected numbers, such as .*, got datetime64\[s\]"),
+        ({}, pd.DataFrame({"n": X[:, 0], "t": pd.to_datetime(X[:, 0])}), TRUTH, r"X: .*, got datetime64\[\w+\]"),
+        ({}, pd.Series(pd.to_timedelta(X[:, 0])), TRUTH, r"X: expected numbers, such as .*, got timedelta64\[\w+\]"),
+        ({}, X, pd.DataFrame({"t": pd.to_datetime(X[:, 0])}), r"y: expected numbers, such as .*, got datetime64\[\w+\]"),
         ({}, np.ma.masked_greater(X, 5), TRUTH, "X: expected every value, got a masked array without 7 of them"),
         ({}, X, np.where(TRUTH > 1, np.inf, TRUTH), "Input y contains infinity"),
         ({}, X, np.where(TRUTH[:, 0] > 0.5, np.nan, TRUTH[:, 0]), "Input y contains NaN"),
