@@ -268,7 +268,7 @@ def test_says_how_it_goes_and_leaves_the_global_generator(capsys):
         ({}, (1e9 * X).astype("datetime64[s]"), TRUTH, r"X: expected numbers, such as .*, got datetime64\[s\]"),
         ({}, pd.DataFrame({"n": X[:, 0], "t": pd.to_datetime(X[:, 0])}), TRUTH, r"X: .*, got datetime64\[\w+\]"),
         ({}, pd.Series(pd.to_timedelta(X[:, 0])), TRUTH, r"X: expected numbers, such as .*, got timedelta64\[\w+\]"),
-        ({}, X, pd.DataFrame({"t": pd.to_datetime(X[:, 0])}), r"y: expected numbers, such as .*, got datetime64\[\w+\]"),
+        ({}, X, pd.DataFrame({"t": pd.to_datetime(X[:, 0])}), r"y: expected numbers, .*, got datetime64\[\w+\]"),
         ({}, np.ma.masked_greater(X, 5), TRUTH, "X: expected every value, got a masked array without 7 of them"),
         ({}, X, np.where(TRUTH > 1, np.inf, TRUTH), "Input y contains infinity"),
         ({}, X, np.where(TRUTH[:, 0] > 0.5, np.nan, TRUTH[:, 0]), "Input y contains NaN"),
