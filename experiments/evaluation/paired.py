@@ -78,7 +78,7 @@ def difference(measure: Measure, runs: Mapping[int, Scored], reference: Mapping[
     count = pairs[0][0].loss.shape[-1]
     if measure.each is not None:
         values = np.array([measure.each(ours) - measure.each(theirs) for ours, theirs in pairs])
-        over_inputs = mean_difference(values.reshape(len(pairs), -1, count).mean(1))[1]  # over an input's versions
+        over_inputs = _error(values.reshape(-1, count).mean(0))  # over the seeds and an input's versions
     else:
         generator = np.random.default_rng(0)
         chosen = (generator.integers(count, size=count) for _ in range(_RESAMPLES))

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.evaluation.paired import mean_difference
 from experiments.reports.tables import write_csv
 from experiments.storage import write_text
 
@@ -98,9 +99,8 @@ def _difference(row: Mapping[str, Any], other: Mapping[str, Any], name: str) -> 
     """The mean difference of losses, with its standard error where those of every observation are known."""
     if SITES not in row or SITES not in other:
         return {name: row["nll"] - other["nll"]}
-    difference = np.subtract(row[SITES], other[SITES])
-    error = difference.std(ddof=1) / math.sqrt(len(difference))
-    return {name: float(difference.mean()), f"{name}_se": float(error)}
+    mean, error = mean_difference(np.subtract(row[SITES], other[SITES])[None])
+    return {name: mean, f"{name}_se": error}
 
 
 def summary_table(rows: Sequence[Mapping[str, Any]], groups: Sequence[str], columns: Sequence[str]) -> str:

@@ -180,6 +180,7 @@ def test_constant_columns_and_outputs():
 
 def test_one_observation():
     single = CorrelatedGPRegressor().fit([[1.0]], [3.0])
+    assert single.structure_ == "independent"
     mean, sd = single.predict([[1.0], [50.0]], return_std=True)
     np.testing.assert_allclose(mean, 3.0, atol=1.0)
     assert np.isfinite(sd).all()
