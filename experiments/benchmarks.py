@@ -23,7 +23,7 @@ from cgp.attention import (
 from cgp.model.blocks import added_losses, clear_added_losses
 from cgp.model.likelihoods import CategoricalLikelihood
 from cgp.model.objective import Objective
-from experiments.reports.tables import Cell, Grid, as_markdown, write_csv
+from experiments.grids import Cell, Grid, as_markdown, write_csv
 from experiments.storage import write_text
 from models import CGPT_CIFAR, DIGITS, TextTransformer, VisionTransformer
 

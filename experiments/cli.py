@@ -124,7 +124,7 @@ def predict(run: Path, *, images: Path | None = None, ood: tuple[str, ...] = (),
         ood: further sets of no class, as `["svhn"]`: names, folders of images or .npz files.
         full: corrupt all test images at all five severities.
     """
-    from experiments.reports.tables import console_of_width
+    from experiments.grids import console_of_width
     from experiments.runs.fitting import predict_again
     from experiments.runs.predicting import predict_images, with_inputs
     from experiments.runs.run import Run
@@ -154,8 +154,8 @@ def report(
         out: folder to write; the run's own, or of several the folder that holds them all.
         protocol: of the classification metrics.
     """
+    from experiments.grids import console_of_width
     from experiments.reports.page import report as written
-    from experiments.reports.tables import console_of_width
     from experiments.runs import find_runs
 
     found = find_runs(runs)
@@ -173,7 +173,7 @@ def list_rows(*, rows: str = "*/*", out: Path = _OUT) -> None:
         rows: a data set ("cola") or a pattern ("*/sgpa").
         out: folder of all runs.
     """
-    from experiments.reports.tables import console_of_width
+    from experiments.grids import console_of_width
     from experiments.runs.listing import row_table
 
     console_of_width(160).print(row_table(rows, out))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 from torch import Tensor
@@ -15,13 +15,29 @@ from experiments.data import OWN_IMAGES, Batches, DataSplits, InputSet, generato
 from experiments.evaluation import fit_temperature, mean_probabilities
 from experiments.methods.last_layer import last_layer_laplace
 from experiments.methods.mc_dropout import mc_dropout_logits
-from experiments.runs.prediction import Predictions, predict_missing, same_source, save_predictions
+from experiments.saved_predictions import Predictions, predict_missing, same_source, save_predictions
 
 if TYPE_CHECKING:
-    from experiments.configuration import DataConfig, EvaluationConfig
-    from experiments.runs.run import Run
+    from torch import nn
 
-__all__ = ["DERIVED", "OF_PREDICTIONS", "Request", "Result", "joined"]
+    from experiments.configuration import DataConfig, EvaluationConfig, RunConfig
+
+__all__ = ["DERIVED", "OF_PREDICTIONS", "Request", "Result", "TrainedRun", "joined"]
+
+
+class TrainedRun(Protocol):
+    """What is read of a trained run; `experiments.runs.Run` has it."""
+
+    @property
+    def folder(self) -> Path: ...
+    @property
+    def config(self) -> RunConfig: ...
+    @property
+    def sources(self) -> Mapping[str, str]: ...
+    @property
+    def predicted(self) -> list[str]: ...
+    def predictions(self, name: str) -> Predictions: ...
+    def model(self) -> nn.Module: ...
 
 
 class Request(NamedTuple):
@@ -45,7 +61,7 @@ class Result(NamedTuple):
     """What to know before one believes it."""
 
 
-def _temperature(runs: Sequence[Run], request: Request) -> Result:
+def _temperature(runs: Sequence[TrainedRun], request: Request) -> Result:
     """Divide the logits of a run by the temperature that suits its validation predictions best."""
     run = _only(runs, "temperature")
     validation = run.predictions("validation")
@@ -63,7 +79,7 @@ def _temperature(runs: Sequence[Run], request: Request) -> Result:
     return Result({"temperature": value}, dict(run.sources), remarks)
 
 
-def _mc_dropout(runs: Sequence[Run], request: Request) -> Result:
+def _mc_dropout(runs: Sequence[TrainedRun], request: Request) -> Result:
     """Predict everything again with the dropout of a run's model on."""
     run = _only(runs, "mc_dropout")
     model, seed = run.model(), run.config.seed
@@ -75,7 +91,7 @@ def _mc_dropout(runs: Sequence[Run], request: Request) -> Result:
     return Result({}, _predict(request, load(request.data, seed), seed, logits))
 
 
-def _last_layer(runs: Sequence[Run], request: Request) -> Result:
+def _last_layer(runs: Sequence[TrainedRun], request: Request) -> Result:
     """Predict everything again with last layers drawn from their Laplace posterior."""
     run = _only(runs, "kfllla")
     splits, seed = load(request.data, run.config.seed), run.config.seed
@@ -90,7 +106,7 @@ def _last_layer(runs: Sequence[Run], request: Request) -> Result:
     return Result({"prior_precision": posterior.prior_precision}, _predict(request, splits, seed, logits))
 
 
-def _ensemble(runs: Sequence[Run], request: Request) -> Result:
+def _ensemble(runs: Sequence[TrainedRun], request: Request) -> Result:
     """Take the draws of several runs of one split as the draws of one predictor: S is members times draws."""
     if len(runs) < 2:
         raise ValueError(f"runs: expected at least two members of an ensemble, got {len(runs)}")
@@ -154,7 +170,7 @@ def _predict(
     return predict_missing(sets, partial(_path, request.folder), of_set, **options)
 
 
-def _check_sources(one: Run, other: Run) -> None:
+def _check_sources(one: TrainedRun, other: TrainedRun) -> None:
     """Fail where two runs predicted sets of one name that are not the same, as corruptions published and generated."""
     for name in sorted({*one.sources} & {*other.sources}):
         if not same_source(one.sources[name], other.sources[name]):
@@ -164,16 +180,15 @@ def _check_sources(one: Run, other: Run) -> None:
             )
 
 
-def _only(runs: Sequence[Run], kind: str) -> Run:
+def _only(runs: Sequence[TrainedRun], kind: str) -> TrainedRun:
     if len(runs) != 1:
         raise ValueError(f"runs: expected one run for {kind}, got {len(runs)}")
     return runs[0]
 
 
-def _predicted(run: Run) -> list[str]:
+def _predicted(run: TrainedRun) -> list[str]:
     """The input sets that a run predicted, but for a user's own images."""
-    names = (path.stem for path in (run.folder / "predictions").glob("[!.]*.npz"))
-    return sorted(name for name in names if not name.startswith(OWN_IMAGES))
+    return [name for name in run.predicted if not name.startswith(OWN_IMAGES)]
 
 
 def _path(folder: Path, name: str) -> Path:

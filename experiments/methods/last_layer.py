@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from experiments.evaluation import negative_log_likelihood
-from experiments.methods.drawing import means
+from experiments.training.drawing import means
 
 if TYPE_CHECKING:
     from laplace import KronLaplace

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from experiments.data import generator_for
-from experiments.methods.drawing import called, eval_mode
+from experiments.training.drawing import called, eval_mode
 
 __all__ = ["active_dropout", "mc_dropout_logits"]
 

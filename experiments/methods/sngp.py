@@ -10,7 +10,7 @@ from torch.nn.functional import normalize
 from torch.nn.utils import parametrize
 
 from cgp.attention import SamplingMixin
-from experiments.methods.drawing import means
+from experiments.training.drawing import means
 
 __all__ = ["RandomFeatureHead", "SpectralBound", "fit_covariance", "sngp"]
 

@@ -13,10 +13,10 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from experiments.evaluation import DETECTORS
+from experiments.grids import Cell, Fitted, Grid, as_markdown, escape, write_csv
 from experiments.reports.answer import answer
 from experiments.reports.figures import Section, sections
 from experiments.reports.scores import COLUMNS, Result, Statistic, cells, methods, score, statistic
-from experiments.reports.tables import Cell, Fitted, Grid, as_markdown, escape, write_csv
 from experiments.runs import Run
 from experiments.storage import write_atomically, write_text
 

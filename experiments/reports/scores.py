@@ -18,9 +18,9 @@ from experiments.evaluation import (
     negative_log_likelihood,
     uncertainty,
 )
-from experiments.reports.tables import Cell
+from experiments.grids import Cell
 from experiments.runs import Run
-from experiments.runs.prediction import Predictions
+from experiments.saved_predictions import Predictions
 
 __all__ = ["BASELINE", "COLUMNS", "Column", "Result", "Statistic", "cells", "methods", "score", "statistic"]
 

@@ -19,11 +19,11 @@ from experiments.data.ood import folder_inputs
 from experiments.data.partition import generator_for
 from experiments.evaluation import mean_probabilities, uncertainty
 from experiments.evaluation.diagnostics import write_diagnostics
+from experiments.grids import Cell, Fitted, Grid, write_csv
 from experiments.methods import OF_PREDICTIONS
-from experiments.methods.drawing import drawing
-from experiments.reports.tables import Cell, Fitted, Grid, write_csv
-from experiments.runs.prediction import Predictions, predict_missing, save_predictions
 from experiments.runs.run import Run, needed_runs
+from experiments.saved_predictions import Predictions, predict_missing, save_predictions
+from experiments.training.drawing import drawing
 
 __all__ = [
     "drawn_logits",

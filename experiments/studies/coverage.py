@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 import cgp
 from cgp.conversion import ConvertedHeads, attention_sites
-from experiments.reports.tables import write_csv
+from experiments.grids import write_csv
 from experiments.storage import write_text
 
 __all__ = ["coverage"]

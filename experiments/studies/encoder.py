@@ -50,10 +50,10 @@ from experiments.evaluation import (
 )
 from experiments.evaluation.paired import Scored, auroc_difference
 from experiments.methods import last_layer_laplace, mc_dropout_logits
-from experiments.methods.drawing import eval_mode
 from experiments.reports.scores import Statistic
 from experiments.storage import read_json, write_atomically, write_json
 from experiments.studies.paired import cells
+from experiments.training.drawing import eval_mode
 
 Array = NDArray[Any]
 

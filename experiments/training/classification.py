@@ -13,8 +13,8 @@ from cgp.model.inputs import call_model
 from cgp.model.objective import Objective
 from experiments.configuration import MethodConfig, TrainingConfig
 from experiments.evaluation import matthews_correlation, mean_log_probabilities, negative_log_likelihood
-from experiments.methods.drawing import drawing
 from experiments.training.batches import Batch
+from experiments.training.drawing import drawing
 from experiments.training.rates import linear, optimizer, rate_schedule
 
 __all__ = ["ClassificationModule"]

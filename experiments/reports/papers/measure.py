@@ -10,8 +10,8 @@ from experiments.evaluation import classification_report, detect
 from experiments.evaluation.diagnostics import collapse_of_runs
 from experiments.reports.papers.specification import Block
 from experiments.runs import Run
-from experiments.runs.prediction import Predictions
 from experiments.runs.rows import derivation
+from experiments.saved_predictions import Predictions
 
 __all__ = ["Measured", "deviations", "measure"]
 

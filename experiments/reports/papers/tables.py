@@ -11,10 +11,10 @@ from rich.text import Text
 
 from experiments.configuration import Protocol
 from experiments.evaluation import PROTOCOLS
+from experiments.grids import Cell, Fitted, Grid, as_markdown, console_of_width, write_csv
 from experiments.reports.papers.specification import METRICS, TABLES, TableSpec
 from experiments.reports.papers.tidy import Row, reported, rows
 from experiments.reports.scores import Statistic, cells
-from experiments.reports.tables import Cell, Fitted, Grid, as_markdown, console_of_width, write_csv
 from experiments.runs import find_runs
 from experiments.storage import write_text
 

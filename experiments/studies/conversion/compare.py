@@ -14,8 +14,8 @@ from cgp.model.metrics import auroc
 from experiments.configuration import CorruptionConfig, DataConfig
 from experiments.data import DIGITS_CORRUPTIONS, Examples, InputSet, batch, corrupted_digits, generator_for, input_sets
 from experiments.evaluation import classification_report, fit_temperature, uncertainty
+from experiments.grids import Cell, Grid, as_markdown
 from experiments.methods import last_layer_laplace, mc_dropout_logits
-from experiments.reports.tables import Cell, Grid, as_markdown
 from experiments.storage import write_atomically, write_text
 from experiments.studies.conversion.training import cifar10, trained
 

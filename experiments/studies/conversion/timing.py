@@ -10,7 +10,7 @@ import cgp
 from experiments.benchmarks import interleaved
 from experiments.configuration import DataConfig
 from experiments.data import batch
-from experiments.reports.tables import Cell, Grid, as_markdown
+from experiments.grids import Cell, Grid, as_markdown
 from experiments.storage import write_text
 from experiments.studies.conversion.training import cifar10, trained
 

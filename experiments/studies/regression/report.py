@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from experiments.evaluation.paired import mean_difference
-from experiments.reports.tables import write_csv
+from experiments.grids import write_csv
 from experiments.storage import write_text
 
 __all__ = ["DIGITS", "SITES", "summary_table", "with_pairs", "with_peers", "write_results"]

@@ -13,7 +13,7 @@ from experiments.data.examples import Batches, Examples
 from experiments.evaluation import fit_temperature, mean_log_probabilities, negative_log_likelihood
 from experiments.methods import DERIVED, Request
 from experiments.methods.deriving import joined
-from experiments.runs.prediction import Predictions, load_predictions
+from experiments.saved_predictions import Predictions, load_predictions
 from tests.experiments.methods.hosts import digits
 from tests.experiments.reports.saved import Run, random_logits, write_run
 

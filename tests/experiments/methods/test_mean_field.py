@@ -12,8 +12,8 @@ from cgp.model.blocks import draws, sampling
 from cgp.model.likelihoods import CategoricalLikelihood
 from cgp.model.objective import Objective
 from experiments.methods import mean_field
-from experiments.methods.drawing import drawing
 from experiments.methods.mean_field import MeanFieldLinear
+from experiments.training.drawing import drawing
 from tests.experiments.methods.hosts import DIGITS, digits
 
 

@@ -12,8 +12,8 @@ from torch.nn.utils.parametrizations import spectral_norm
 
 from cgp.model.blocks import draws, sampling
 from experiments.methods import fit_covariance, sngp
-from experiments.methods.drawing import drawing
 from experiments.methods.sngp import RandomFeatureHead, SpectralBound
+from experiments.training.drawing import drawing
 from tests.experiments.methods.hosts import DIGITS, WORDS, digits, text
 
 N, D, C, M = 30, 4, 3, 16

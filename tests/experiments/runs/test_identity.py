@@ -11,7 +11,7 @@ from experiments.cli import main
 from experiments.configuration import DataConfig
 from experiments.data import load
 from experiments.runs import Run
-from experiments.runs.prediction import load_predictions
+from experiments.saved_predictions import load_predictions
 from tests.experiments.runs.typed import QUIET, own, stopped, write_classes, write_images
 
 pytestmark = pytest.mark.usefixtures("unreported")

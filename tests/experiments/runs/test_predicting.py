@@ -9,7 +9,7 @@ from experiments.configuration import DataConfig
 from experiments.data import InputSet, load
 from experiments.methods.build import build
 from experiments.runs.predicting import drawn_logits, recorded_inputs
-from experiments.runs.prediction import load_predictions, predict_missing
+from experiments.saved_predictions import load_predictions, predict_missing
 from tests.experiments.tiny import DIGITS, METHODS, configured
 
 IMAGES = load(DataConfig(), 0).test.inputs[:300]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from experiments.reports.tables import Cell, Fitted, Grid, as_markdown, escape, write_csv
+from experiments.grids import Cell, Fitted, Grid, as_markdown, escape, write_csv
 
 HOSTILE = [
     *("=1+0.png", "+1", "-1", "@sum", "a|b", "<script>alert(1)</script>"),
