@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from numpy.typing import NDArray
 
+from cgp.extras import needs_extra
 from cgp.model.prediction import data_frame
 
 if TYPE_CHECKING:
@@ -127,7 +128,8 @@ class Assessment:
 
     def plot(self) -> Figure:
         """Draw reliability, as trained and of the method with the smallest NLL, and risk by coverage."""
-        import matplotlib.pyplot as plt
+        with needs_extra("plot", "Assessment.plot"):
+            import matplotlib.pyplot as plt
 
         from cgp import plotting
 

@@ -14,6 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 
+from cgp.extras import needs_extra
 from cgp.model.twin import twin
 
 from .convert import put_heads
@@ -112,7 +113,8 @@ def _put_saved(model: nn.Module, saved: dict[int, dict[str, Tensor]]) -> None:
 
 
 def _from_transformers(path: Path, model: nn.Module | None) -> nn.Module:
-    library = importlib.import_module("transformers")
+    with needs_extra("text", "from_pretrained"):
+        library = importlib.import_module("transformers")
     names = json.loads((path / "config.json").read_text(encoding="utf-8")).get("architectures") or ["?"]
     kind: Any = getattr(library, names[0], None) if model is None else type(model)
     if kind is None:
@@ -133,5 +135,8 @@ def _host(path: Path, model: nn.Module | None) -> nn.Module:
         raise ValueError(f"{_CONFIG}: expected format_version {_VERSION}, got {config.get('format_version')!r}")
     if model is None and not config["timm"]:
         raise ValueError(f"model: expected the host ({config['host']}), which the folder does not hold, got None")
-    created: nn.Module = importlib.import_module("timm").create_model(**config["timm"]) if model is None else model
-    return copy.deepcopy(created)
+    if model is not None:
+        return copy.deepcopy(model)
+    with needs_extra("vision", "from_pretrained"):
+        created: nn.Module = importlib.import_module("timm").create_model(**config["timm"])
+    return created

@@ -9,6 +9,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from cgp.extras import needs_extra
+
 from .generate import generate
 from .predict import predict
 from .twin import twin
@@ -49,9 +51,11 @@ def pipeline(
 
     Raises:
         ValueError: if the task is another one.
-        ImportError: if transformers is too old to hand on what belongs to generated tokens (5.0 is).
+        ImportError: if transformers is not installed, or too old to hand on what belongs to generated tokens (5.0 is).
     """
-    library, copy = importlib.import_module("transformers"), twin(model)
+    with needs_extra("text", "pipeline"):
+        library = importlib.import_module("transformers")
+    copy = twin(model)
     draws = {"num_samples": num_samples, "sampling": sampling, "seed": seed}
     if task == "text-generation":
         if "additional_outputs" in inspect.getsource(library.TextGenerationPipeline):  # it would drop them in silence

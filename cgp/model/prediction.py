@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from cgp.extras import needs_extra
+
 from .layout import TokenLayout
 from .metrics import classification_scores
 
@@ -262,10 +264,8 @@ def uncertainties(draws: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def data_frame(columns: dict[str, Any], index: Any, names: list[str] | None = None) -> pd.DataFrame:
     """A table of pandas, which is imported only here; with several ``names``, the index has a level for each."""
-    try:
+    with needs_extra("frames", "to_frame"):
         import pandas as pd
-    except ImportError as error:
-        raise ImportError("to_frame: expected pandas to be installed (pip install pandas)") from error
     if names is not None and len(names) > 1:
         return pd.DataFrame(columns, index=pd.MultiIndex.from_product(index, names=names))
     return pd.DataFrame(columns, index=pd.Index(list(index), name=names[0] if names else None))

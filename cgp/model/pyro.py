@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import pyro
-import pyro.distributions as dist
 import torch
-from pyro import poutine
 from torch import Tensor
 from torch.func import functional_call
 
+from cgp.extras import needs_extra
 from cgp.model.blocks import added_losses, clear_added_losses
 from cgp.model.objective import Objective
 from cgp.variational import InducingVariables
+
+with needs_extra("bayesian", "cgp.model.pyro"):
+    import pyro
+    import pyro.distributions as dist
+    from pyro import poutine
 
 __all__ = ["PyroProgram", "to_pyro"]
 

@@ -4,13 +4,16 @@ All share one style (`style`). Functions of one picture take ``ax=``, those of s
 subfigure); without it they open a figure of the right size. Save with ``ax.figure.savefig(...)``.
 """
 
-from cgp.plotting.attention import attention_matrix
-from cgp.plotting.calibration import interval_coverage, reliability_diagram, risk_coverage
-from cgp.plotting.curves import curves, uncertainty_histograms
-from cgp.plotting.images import example_gallery, variance_map, variance_maps
-from cgp.plotting.regression import posterior_bands
-from cgp.plotting.style import COLUMN, PALETTE, WIDE, style
-from cgp.plotting.text import text_uncertainties
+from cgp.extras import needs_extra
+
+with needs_extra("plot", "cgp.plotting"):
+    from cgp.plotting.attention import attention_matrix
+    from cgp.plotting.calibration import interval_coverage, reliability_diagram, risk_coverage
+    from cgp.plotting.curves import curves, uncertainty_histograms
+    from cgp.plotting.images import example_gallery, variance_map, variance_maps
+    from cgp.plotting.regression import posterior_bands
+    from cgp.plotting.style import COLUMN, PALETTE, WIDE, style
+    from cgp.plotting.text import text_uncertainties
 
 __all__ = [
     "COLUMN",

@@ -9,12 +9,11 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, Self, TypeVar
 
 import torch
-from pyro.infer import MCMC, NUTS
-from pyro.ops.stats import effective_sample_size, split_gelman_rubin
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from cgp.extras import needs_extra
 from cgp.functional.linalg import NotPositiveDefiniteError
 
 from .checks import check_count
@@ -102,6 +101,7 @@ def sample_nuts(
 
     Raises:
         ValueError: if a count is too small.
+        ImportError: if Pyro is not installed.
 
     Warns:
         ConvergenceWarning: if r-hat or the effective sample size is bad, or transitions diverged.
@@ -110,6 +110,9 @@ def sample_nuts(
         Hoffman & Gelman (2014), The No-U-Turn Sampler; Vehtari et al. (2021), Rank-normalization, folding, and
         localization, on the diagnostics.
     """
+    with needs_extra("bayesian", "sample_nuts"):
+        from pyro.infer import MCMC, NUTS
+
     if num_samples < 4 or num_warmup < 1 or num_chains < 1:
         got = f"{num_samples}, {num_warmup}, {num_chains}"
         raise ValueError(f"num_samples, num_warmup, num_chains: expected at least 4, 1 and 1, got {got}")
@@ -183,6 +186,9 @@ def batch_model(model: Model, samples: Mapping[str, Tensor]) -> Model:
 
 def diagnose(chains: Mapping[str, Tensor], divergences: int = 0) -> Diagnostics:
     """Split r-hat and effective sizes of chains ``(C, S, ...)``, the worst of each parameter, with a warning if bad."""
+    with needs_extra("bayesian", "diagnose"):
+        from pyro.ops.stats import effective_sample_size, split_gelman_rubin
+
     r_hat = {name: float(split_gelman_rubin(value, 0, 1).max()) for name, value in chains.items()}
     sizes = {name: float(effective_sample_size(value, 0, 1).min()) for name, value in chains.items()}
     worst = max(r_hat, key=lambda name: -math.inf if math.isnan(r_hat[name]) else r_hat[name])

@@ -13,6 +13,8 @@ from sklearn.utils import check_array, check_consistent_length
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
+from cgp.extras import needs_extra
+
 from .processes import process_numbers
 
 __all__ = [
@@ -36,6 +38,9 @@ def check_arguments(arguments: Mapping[str, Any]) -> None:
     """Refuse arguments of the estimator that no fit can use."""
     if arguments["inference"] not in INFERENCES:
         raise ValueError(f"inference: expected one of {INFERENCES}, got {arguments['inference']!r}")
+    if arguments["inference"] == "nuts":
+        with needs_extra("bayesian", "inference='nuts'"):
+            import pyro  # noqa: F401
     if arguments["structure"] != "auto" and arguments["structure"] not in STRUCTURES:
         raise ValueError(f"structure: expected 'auto' or one of {STRUCTURES}, got {arguments['structure']!r}")
     if arguments["inference"] == "stochastic" and arguments["num_inducing"] is None:
