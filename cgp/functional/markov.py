@@ -17,7 +17,14 @@ import torch
 from numpy.polynomial import Polynomial
 from torch import Tensor
 
-__all__ = ["MarkovProcess", "constant_process", "harmonic_process", "matern_process", "periodic_weights", "product"]
+__all__ = [
+    "MarkovProcess",
+    "constant_process",
+    "harmonic_process",
+    "matern_process",
+    "periodic_weights",
+    "product_process",
+]
 
 
 class MarkovProcess(NamedTuple):
@@ -100,21 +107,39 @@ def constant_process(lags: Tensor, weight: Tensor | float = 1.0) -> MarkovProces
     return MarkovProcess(ones, torch.zeros_like(ones), weight * torch.ones(1, 1).to(lags))
 
 
-def product(first: MarkovProcess, second: MarkovProcess) -> MarkovProcess:
-    """The process whose covariance is the product of two, the second without noise (harmonics): they may drift."""
-    if second.noise.any():
-        raise ValueError("second: expected a process without noise, such as a harmonic")
-    kron = [_kron(a, b) for a, b in ((first.transition, second.transition), (first.noise, second.stationary[None]))]
-    return MarkovProcess(*kron, _kron(first.stationary[None], second.stationary[None])[0])
+def product_process(process: MarkovProcess, rotation: MarkovProcess) -> MarkovProcess:
+    r"""The process whose covariance is the product of two, the second a harmonic: a cycle that drifts.
+
+    .. math:: A \otimes A', \qquad Q \otimes P', \qquad P \otimes P'
+
+    Args:
+        process: of d states.
+        rotation: of d' states and without noise, :math:`A'P'A'^\top = P'`.
+
+    Returns:
+        Of d d' states.
+    """
+    return MarkovProcess(
+        _kron(process.transition, rotation.transition),
+        _kron(process.noise, rotation.stationary[None]),
+        _kron(process.stationary[None], rotation.stationary[None])[0],
+    )
 
 
 def periodic_weights(lengthscale: Tensor, count: int) -> Tensor:
-    r"""Variances of the constant and of the harmonics of a periodic covariance, ``(count,)``.
+    r"""Variances of the constant and of the harmonics of a periodic covariance.
 
     .. math:: e^{-2\sin^2(\pi\tau)/\ell^2} = \sum_j q_j\cos(2\pi j\tau), \qquad
         q_0 = e^{-z}I_0(z),\; q_j = 2e^{-z}I_j(z),\; z = \ell^{-2}
 
     With seven harmonics 2e-6 of the variance are missing at a lengthscale of 0.8, and 5e-4 at 0.5.
+
+    Args:
+        lengthscale: :math:`\ell`, a scalar.
+        count: how many, the constant among them.
+
+    Returns:
+        ``(count,)``; their sum is at most 1.
 
     Source:
         Solin & Särkkä (2014), equation (16).

@@ -139,7 +139,7 @@ class StateSpacePosterior:
         >>> y = torch.tensor([[1.0], [0.0], [1.0]], dtype=torch.float64)
         >>> posterior = StateSpacePosterior(space, y, torch.full_like(y, 0.1), torch.tensor([[True], [False], [True]]))
         >>> posterior.mean[1], posterior.variance[1]
-        (tensor([0.7427], dtype=torch.float64), tensor([0.4075], dtype=torch.float64))
+        (tensor([0.7798], dtype=torch.float64), tensor([0.6231], dtype=torch.float64))
     """
 
     def __init__(
@@ -188,9 +188,17 @@ class StateSpacePosterior:
         return torch.as_tensor(self._chain.smoothed(self._factors, *whitened[:2])[1])
 
     def draw(self, count: int, generator: torch.Generator | None = None) -> Tensor:
-        r"""Joint draws of all outputs at all rows, without noise, ``(count, N, P)``.
+        """Joint draws of all outputs at all rows, without noise: of the prior, corrected by what is observed.
 
-        A draw of the prior is corrected by what the observations say of its difference to them.
+        Args:
+            count: how many.
+            generator: None is torch's own.
+
+        Returns:
+            ``(count, N, P)``.
+
+        Raises:
+            ValueError: if the posterior goes on from the last state of another.
 
         Source:
             Durbin & Koopman (2002), A simple and efficient simulation smoother for state space time series analysis.
@@ -335,7 +343,7 @@ class _Chain:
         return variance.clip(min=0.0), precision
 
     def _observe(self, N: Array, factor: _Factor, row: int) -> tuple[Array, Array]:
-        """N before a row's observations from that after them, and :math:`I + V N V^\\top`."""
+        r"""N before a row's observations from that after them, and :math:`I + V N V^\top`."""
         outputs, loadings = self.patterns[self.pattern[row]]
         K = self.count
         V, white = _forward(factor.root, factor.gain[:, outputs].T), _forward(factor.root, loadings)
