@@ -54,7 +54,7 @@ mutants: $(INSTALLED) ## Change the library in MUTANTS small ways (200) and coun
 lint: $(INSTALLED) ## Check style, docstrings, types and the direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy cgp
+	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 docs: $(INSTALLED) ## Run the code of the pages and build them into docs/_build/html; a warning is an error

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from cgp.attention import (
     CGPAttention,
+    GaussianProcessAttention,
     KEPSVGPAttention,
     KernelAttention,
     SGPAttention,
@@ -168,7 +169,7 @@ def _forward(block: nn.Module, x: Tensor) -> Callable[[], object]:
     @torch.no_grad()
     def call() -> object:
         block.eval()
-        if getattr(block, "stochastic", False):
+        if isinstance(block, GaussianProcessAttention):
             block.sampling = "marginal"
         return block(x)
 
@@ -200,8 +201,15 @@ def _cifar(attention: Callable[..., nn.Module]) -> tuple[nn.Module, Any, int]:
 
 def _cola(attention: Callable[..., nn.Module]) -> tuple[nn.Module, Any, int]:
     """Sentences of 12 words, CoLA's average."""
-    sizes = {"depth": 2, "embed_dim": 256, "mlp_dim": 256, "num_heads": 4, "dropout": 0.1, "max_length": 64}
-    model = TextTransformer(**sizes, vocabulary_size=5000, num_classes=2, attention=attention)
+    sizes: dict[str, Any] = {
+        "depth": 2,
+        "embed_dim": 256,
+        "mlp_dim": 256,
+        "num_heads": 4,
+        "dropout": 0.1,
+        "max_length": 64,
+    }
+    model = TextTransformer(**sizes, dropout=0.1, vocabulary_size=5000, num_classes=2, attention=attention)
     return model, {"tokens": torch.randint(2, 5000, (32, 12)), "padding_mask": torch.zeros(32, 12).bool()}, 8551
 
 

@@ -35,12 +35,11 @@ def fit(config: RunConfig, *, trainer: TrainerConfig, out: Path = _OUT, smoke: b
         out: folder of all runs.
         smoke: a few steps on a handful of examples, to see whether the row works.
     """
-    from lightning.pytorch.utilities import rank_zero_only
-
     from experiments.runs.fitting import perform
+    from experiments.training.fit import process_rank
 
     run = perform(_smoked(config) if smoke else config, out=out, trainer=trainer)
-    if not rank_zero_only.rank:
+    if not process_rank():
         report([run.folder])
 
 
@@ -241,7 +240,7 @@ def _parser_of(function: Callable[..., None]) -> Any:
             )
             sub.add_class_arguments(RunConfig)
         elif parameter.kind is not parameter.KEYWORD_ONLY:
-            kind = {"type": Path} if "Path" in str(parameter.annotation) else {}
+            kind: dict[str, Any] = {"type": Path} if "Path" in str(parameter.annotation) else {}
             count = (
                 "+" if "list" in str(parameter.annotation) else None if parameter.default is parameter.empty else "?"
             )
@@ -250,7 +249,8 @@ def _parser_of(function: Callable[..., None]) -> Any:
         elif parameter.annotation is bool:
             sub.add_argument(f"--{parameter.name}", action="store_true", help=meaning[parameter.name])
     options = {one.name for one in parameters if one.kind is one.KEYWORD_ONLY and one.annotation is not bool}
-    sub.add_function_arguments(function, skip={one.name for one in parameters} - (options - {"over"}))
+    skipped: set[str | int] = {one.name for one in parameters if one.name not in options - {"over"}}
+    sub.add_function_arguments(function, skip=skipped)
     return sub
 
 
@@ -299,7 +299,7 @@ def _run(arguments: Sequence[str]) -> None:
 
 def _smoked(config: RunConfig) -> RunConfig:
     """Cap what takes time: two epochs of four steps, two draws, a handful of examples."""
-    limits = {f"limit_{part}": 8 for part in ("validation", "test", "ood")}
+    limits: dict[str, Any] = {f"limit_{part}": 8 for part in ("validation", "test", "ood")}
     corruptions = replace(config.data.corruptions, kinds=(), limit=8)
     return replace(
         config,

@@ -30,7 +30,9 @@ class Predictions(NamedTuple):
 
 def save_predictions(path: Path, predictions: Predictions) -> None:
     """Write `logits`, `ids` and, where there are any, `labels` to a compressed npz file."""
-    arrays = {name: np.asarray(value) for name, value in predictions._asdict().items() if value is not None}
+    arrays: dict[str, Any] = {
+        name: np.asarray(value) for name, value in predictions._asdict().items() if value is not None
+    }
     arrays["logits"] = arrays["logits"].astype(np.float32)
     write_atomically(path, lambda aside: np.savez_compressed(aside, **arrays))
 
@@ -62,7 +64,8 @@ def predict_missing(
         path, source = file_of(inputs.name), inputs.source
         done = same_source(found.get(inputs.name, source), source) and _is_predicted(path, inputs.ids, draws)
         if not done:
-            save_predictions(path, Predictions(logits(inputs), inputs.ids, inputs.labels))
+            labels = None if inputs.labels is None else inputs.labels.numpy()
+            save_predictions(path, Predictions(np.asarray(logits(inputs)), inputs.ids.numpy(), labels))
         if source and not (done and inputs.name in found):
             found[inputs.name] = source
     return found

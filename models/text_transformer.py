@@ -66,7 +66,7 @@ class TextTransformer(nn.Module):
         )
         self.dropout = nn.Dropout(dropout)
         sizes = {"embed_dim": embed_dim, "mlp_dim": mlp_dim, "num_heads": num_heads, "dropout": dropout}
-        self.layers = transformer_layers(attention, depth, **sizes)
+        self.layers: nn.ModuleList = transformer_layers(attention, depth, **sizes)
         self.norm = nn.LayerNorm(embed_dim)
         self.head = nn.Linear(embed_dim, num_classes)
 

@@ -66,7 +66,7 @@ class VisionTransformer(nn.Module):
             image_size=image_size, patch_size=patch_size, channels=channels, embed_dim=embed_dim
         )
         self.dropout = nn.Dropout(dropout)
-        self.layers = transformer_layers(
+        self.layers: nn.ModuleList = transformer_layers(
             attention, depth, embed_dim=embed_dim, mlp_dim=mlp_dim, num_heads=num_heads, dropout=dropout
         )
         self.norm = nn.LayerNorm(embed_dim)

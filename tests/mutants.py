@@ -20,6 +20,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,8 +64,9 @@ def mutants(path: str) -> Iterator[Mutant]:
             vars(node).update(fields)
             source = ast.unparse(tree)
             vars(node).update(before)
-            lines = (statement[id(node)], *range(node.lineno, node.end_lineno + 1))
-            yield Mutant(path, node.lineno, what, source, lines)
+            place: Any = node  # what can be changed has lines
+            lines = (statement[id(node)], *range(place.lineno, place.end_lineno + 1))
+            yield Mutant(path, place.lineno, what, source, lines)
 
 
 def _is_left_out(node: ast.AST) -> bool:
@@ -94,8 +96,8 @@ def _change(node: ast.AST) -> tuple[str, dict[str, Any]] | None:
         case ast.Constant(value=bool() | int() | float() as old):
             return f"{old!r} -> {_other(old)!r}", {"value": _other(old)}
         case ast.Call(func=ast.Attribute(attr=old) as method) if old in REDUCTIONS:
-            new = REDUCTIONS[old]
-            return f".{old} -> .{new}", {"func": ast.Attribute(method.value, new, method.ctx)}
+            other = REDUCTIONS[old]
+            return f".{old} -> .{other}", {"func": ast.Attribute(method.value, other, method.ctx)}
         case ast.IfExp(body=body, orelse=orelse):
             return "branches swapped", {"body": orelse, "orelse": body}
     return None
@@ -204,7 +206,7 @@ def _copied() -> Iterator[Path]:
         yield target
 
 
-def _fork(function: Callable[..., None], *arguments: object) -> multiprocessing.Process:
+def _fork(function: Callable[..., None], *arguments: object) -> BaseProcess:
     process = multiprocessing.get_context("fork").Process(target=function, args=arguments)
     process.start()
     return process

@@ -10,7 +10,17 @@ from typing import Literal, Self
 import torch
 from torch import Tensor
 
-__all__ = ["Batches", "DataDescription", "DataSplits", "Examples", "InputSet", "Inputs", "batch", "text_lengths"]
+__all__ = [
+    "Batches",
+    "DataDescription",
+    "DataSplits",
+    "Examples",
+    "InputSet",
+    "Inputs",
+    "batch",
+    "image_batch",
+    "text_lengths",
+]
 
 Inputs = Tensor | Mapping[str, Tensor]
 """Images `(N, C, H, W)`, uint8 or float in [0, 1]; or texts: "tokens" `(N, n)` int64 or `(N, n, e)` float, and
@@ -36,6 +46,13 @@ class Examples:
         return len(self.ids)
 
     @property
+    def known_labels(self) -> Tensor:
+        """The labels `(N,)`, where there must be some."""
+        if self.labels is None:
+            raise ValueError("labels: expected examples with labels, got some without")
+        return self.labels
+
+    @property
     def images(self) -> Tensor:
         """The inputs, where they are images: `(N, C, H, W)`."""
         assert isinstance(self.inputs, Tensor), "texts have no images"
@@ -50,8 +67,11 @@ class Examples:
         return self._mapped(lambda part: part.to(device))
 
     def _mapped(self, function: Callable[[Tensor], Tensor]) -> Self:
-        whole = isinstance(self.inputs, Tensor)
-        inputs = function(self.inputs) if whole else {name: function(part) for name, part in self.inputs.items()}
+        inputs: Inputs
+        if isinstance(self.inputs, Tensor):
+            inputs = function(self.inputs)
+        else:
+            inputs = {name: function(part) for name, part in self.inputs.items()}
         labels = None if self.labels is None else function(self.labels)
         return replace(self, inputs=inputs, labels=labels, ids=function(self.ids))
 
@@ -104,10 +124,10 @@ class DataSplits:
         digest = hashlib.sha256()
         for part in (self.train, self.validation, self.test):
             inputs = [part.inputs] if isinstance(part.inputs, Tensor) else list(part.inputs.values())
-            for values in (part.labels, part.ids, *inputs):
+            for values in (part.known_labels, part.ids, *inputs):
                 if not values.is_floating_point():
                     digest.update(str(tuple(values.shape)).encode())
-                    digest.update(values.cpu().contiguous().numpy())
+                    digest.update(values.cpu().contiguous().numpy().data)
         return digest.hexdigest()
 
     def to(self, device: torch.device | str) -> DataSplits:
@@ -134,6 +154,13 @@ def batch(examples: Examples, indices: Tensor | slice) -> tuple[Inputs, Tensor |
     return {"tokens": tokens, "padding_mask": padding[:, :length]}, labels
 
 
+def image_batch(examples: Examples, indices: Tensor | slice) -> tuple[Tensor, Tensor]:
+    """Images, float32 in [0, 1], and labels of the examples at some positions."""
+    images, _ = batch(examples, indices)
+    assert isinstance(images, Tensor), "texts have no images"
+    return images, examples.known_labels[indices]
+
+
 def text_lengths(inputs: Inputs) -> Tensor | None:
     """Number of tokens of each text, `(N,)` on the CPU; None for images."""
     return None if isinstance(inputs, Tensor) else (~inputs["padding_mask"]).sum(-1).cpu()
@@ -154,7 +181,7 @@ class Batches:
     @property
     def labels(self) -> Tensor:
         """The labels in the order of the batches, `(N,)`."""
-        return self.examples.labels[self.order]
+        return self.examples.known_labels[self.order]
 
     def in_order(self, logits: Tensor) -> Tensor:  # shape: (S, N, C)
         """Put logits back into the order of the examples."""

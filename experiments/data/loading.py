@@ -57,7 +57,7 @@ def _load_digits(data: DataConfig, seed: int) -> DataSplits:
     description = DataDescription(
         "image", 10, (1, 8, 8), (MEAN,), (STANDARD_DEVIATION,), class_names=names, deviations=reductions
     )
-    return DataSplits(**parts, description=description)
+    return DataSplits(parts["train"], parts["validation"], parts["test"], description)
 
 
 def _load_images(data: DataConfig, seed: int) -> DataSplits:
@@ -79,7 +79,7 @@ def _load_images(data: DataConfig, seed: int) -> DataSplits:
         class_names=found["train"].classes,
         deviations=(*differences, *reductions),
     )
-    return DataSplits(**parts, description=description)
+    return DataSplits(parts["train"], parts["validation"], parts["test"], description)
 
 
 def _limited(parts: Mapping[str, Examples], data: DataConfig) -> tuple[dict[str, Examples], tuple[str, ...]]:
@@ -160,7 +160,7 @@ def _three_parts(found: Mapping[str, Pixels], data: DataConfig, seed: int) -> di
     missing = {name: share for name, share in shares.items() if name not in parts}
     split_seed = seed if data.split_seed is None else data.split_seed
     whole = parts["train"]
-    divided = stratified_partition(whole.labels, list(missing.values()), data.name, split_seed)
+    divided = stratified_partition(whole.known_labels, list(missing.values()), data.name, split_seed)
     parts |= {name: whole.chosen(part) for name, part in zip(("train", *missing), divided, strict=True)}
     for name, part in parts.items():
         if not len(part):

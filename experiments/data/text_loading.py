@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -103,7 +104,7 @@ TEXT_SETS: Mapping[str, Callable[[DataConfig, int], _Rows]] = MappingProxyType(
 """The text sets by name, and how each is split."""
 
 
-def _embedded(rows: _Rows, data: DataConfig, max_length: int) -> tuple[dict[str, Examples], dict[str, int]]:
+def _embedded(rows: _Rows, data: DataConfig, max_length: int) -> tuple[dict[str, Examples], dict[str, Any]]:
     """The examples of each part, and the size of the vocabulary or of the states."""
     texts = {name: [part.texts[place] for place in places.tolist()] for name, (part, places) in rows.items()}
     encode: Callable[[Sequence[str]], tuple[Tensor, Tensor]]

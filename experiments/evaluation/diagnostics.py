@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from cgp.model.blocks import sampling
 from cgp.model.diagnostics import layer_outputs, token_similarity, variance_by_layer
 from cgp.model.inputs import model_device, to_device
-from experiments.data.examples import Examples, batch
+from experiments.data.examples import Examples, batch, image_batch
 from experiments.storage import read_arrays, write_atomically
 from models.transformer_layer import TransformerLayer
 
@@ -55,7 +55,7 @@ def _token_variance(model: nn.Module, examples: Examples) -> dict[str, NDArray[A
         return {}
     # One image of each of the first classes.
     chosen = torch.from_numpy(np.unique(examples.labels.cpu().numpy(), return_index=True)[1][:_EXAMPLES])
-    images = batch(examples, chosen)[0]
+    images, _ = image_batch(examples, chosen)
     layers = variance_by_layer(model.eval(), to_device(images, model_device(model)))
     if not layers:
         return {}

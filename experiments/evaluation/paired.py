@@ -81,13 +81,13 @@ def difference(measure: Measure, runs: Mapping[int, Scored], reference: Mapping[
         over_inputs = _error(values.reshape(-1, count).mean(0))  # over the seeds and an input's versions
     else:
         generator = np.random.default_rng(0)
-        chosen = (generator.integers(count, size=count) for _ in range(_RESAMPLES))
-        over_inputs = np.std(
-            [np.mean([measure(a.resampled(rows)) - measure(b.resampled(rows)) for a, b in pairs]) for rows in chosen],
-            ddof=1,
-        )
+        chosen = [np.asarray(generator.integers(count, size=count)) for _ in range(_RESAMPLES)]
+        means = [
+            np.mean([measure(a.resampled(rows)) - measure(b.resampled(rows)) for a, b in pairs]) for rows in chosen
+        ]
+        over_inputs = float(np.std(means, ddof=1))
     by_seed = np.array([measure(ours) - measure(theirs) for ours, theirs in pairs])
-    return _with_error(by_seed, float(over_inputs), measure.digits + 1)
+    return _with_error(by_seed, over_inputs, measure.digits + 1)
 
 
 def mean_difference(values: Array) -> tuple[float, float]:

@@ -79,7 +79,7 @@ def _transformer(
 ) -> tuple[nn.Module, TextTransformer | VisionTransformer]:
     """The transformer with what happens to its inputs, and the transformer."""
     model = config.model
-    sizes = {
+    sizes: dict[str, Any] = {
         "num_classes": description.num_classes,
         "attention": _attention_of_layers(config.method, model.depth),
         "depth": model.depth,
@@ -129,7 +129,9 @@ def _block(method: MethodConfig) -> tuple[Callable[..., nn.Module], dict[str, An
     return _AUTHORS[method.attention], options
 
 
-def _with_travelling_points(whole: nn.Module, transformer: nn.Module, method: MethodConfig) -> nn.Module:
+def _with_travelling_points(
+    whole: nn.Module, transformer: TextTransformer | VisionTransformer, method: MethodConfig
+) -> nn.Module:
     """SGPA's global keys go through the layers, where the row says so."""
     if method.attention != "sgpa" or method.options.get("inducing") != "travel":
         return whole

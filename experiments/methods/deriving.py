@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from experiments.data import OWN_IMAGES, Batches, DataSplits, InputSet, generator_for, input_sets, load
@@ -72,7 +73,7 @@ def _temperature(runs: Sequence[TrainedRun], request: Request) -> Result:
         found = run.predictions(name)
         save_predictions(_path(request.folder, name), found._replace(logits=found.logits / value))
     right = int((mean_probabilities(validation.logits).argmax(-1) == validation.labels).sum())
-    remarks = ()
+    remarks: tuple[str, ...] = ()
     if right in (0, len(validation.ids)):
         what = "right" if right else "wrong"
         remarks = (f"the temperature has no optimum: all {len(validation.ids):,} validation predictions are {what}",)
@@ -151,9 +152,15 @@ def joined(members: Sequence[Predictions]) -> Predictions:
                 "members: expected predictions of the same examples, got other ids: the members need one split "
                 "(data.split_seed: 0, not null)"
             )
-        if not np.array_equal(member.labels, first.labels):  # None only equals None
+        if not _same_labels(member.labels, first.labels):
             raise ValueError("members: expected the same labels, got others")
     return first._replace(logits=np.concatenate([member.logits for member in members]))
+
+
+def _same_labels(labels: NDArray[np.int64] | None, others: NDArray[np.int64] | None) -> bool:
+    if labels is None or others is None:
+        return labels is others
+    return np.array_equal(labels, others)
 
 
 def _predict(
@@ -166,8 +173,8 @@ def _predict(
         return batches.in_order(logits(batches, inputs.name))
 
     sets = input_sets(request.data, splits, seed, full=request.evaluation.full)
-    options = {"draws": request.evaluation.draws, "sources": request.sources}
-    return predict_missing(sets, partial(_path, request.folder), of_set, **options)
+    place, draws = partial(_path, request.folder), request.evaluation.draws
+    return predict_missing(sets, place, of_set, draws=draws, sources=request.sources)
 
 
 def _check_sources(one: TrainedRun, other: TrainedRun) -> None:

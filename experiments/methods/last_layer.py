@@ -124,10 +124,12 @@ def _draw(
     num_samples: int,
     generator: torch.Generator | None,
 ) -> Tensor:  # shape: (S, N, C)
+    assert isinstance(laplace.model, nn.Linear)
     classes, width = laplace.model.weight.shape
     draws = laplace.sample(num_samples, generator)  # (S, C D + C), or (S, C D) without bias
     weight = draws[:, : classes * width].reshape(num_samples, classes, width)
-    return features @ weight.mT + (draws[:, None, classes * width :] if laplace.model.bias is not None else 0.0)
+    bias = draws[:, None, classes * width :]
+    return features @ weight.mT + (bias if bias.shape[-1] else 0.0)
 
 
 def _best_precision(laplace: KronLaplace, features: Tensor, labels: Tensor) -> float:

@@ -40,7 +40,8 @@ class MeanFieldLinear(SamplingMixin, nn.Module):
         self.weight, self.bias = linear.weight, linear.bias
         raw = math.log(math.expm1(initial_deviation))  # the inverse of softplus
         self.raw_weight_deviation = nn.Parameter(torch.full_like(linear.weight, raw))
-        self.raw_bias_deviation = None if linear.bias is None else nn.Parameter(torch.full_like(linear.bias, raw))
+        bias: Tensor | None = linear.bias
+        self.raw_bias_deviation = None if bias is None else nn.Parameter(torch.full_like(bias, raw))
 
     @property
     def weight_deviation(self) -> Tensor:  # shape: (out, in)
@@ -50,7 +51,8 @@ class MeanFieldLinear(SamplingMixin, nn.Module):
     @property
     def bias_deviation(self) -> Tensor | None:  # shape: (out,)
         """σ of the biases, where there are any."""
-        return None if self.raw_bias_deviation is None else F.softplus(self.raw_bias_deviation)
+        raw: Tensor | None = self.raw_bias_deviation
+        return None if raw is None else F.softplus(raw)
 
     @property
     def variational_strategy(self) -> MeanFieldLinear:

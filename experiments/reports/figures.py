@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -144,7 +144,7 @@ def _uncertainty(key: str, methods: Methods) -> Figure | None:
     high = max(float(group.max()) for own in values.values() for group in own.values()) or 1.0
     low = min(float(np.median(own["test"])) for own in values.values())
     scale, limits = ("log", (1e-4 * high, high)) if low < _CROWDED * high else ("linear", (0.0, high))
-    options = {"xlabel": "Total uncertainty (nats)", "xscale": scale, "limits": limits}
+    options: dict[str, Any] = {"xlabel": "Total uncertainty (nats)", "xscale": scale, "limits": limits}
     return _drawn(lambda ax: uncertainty_histograms(values[key], ax=ax, **options), 2.2)
 
 

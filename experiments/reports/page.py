@@ -4,6 +4,7 @@ import base64
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def report(runs: Sequence[Run], out: Path, protocol: str = "pooled") -> list[Ren
     drawn = list(sections(found))
     for panel in (panel for section in drawn for panel in section.panels):
         path = out / "pictures" / f"{panel.name}.png"
-        write_atomically(path, lambda aside, png=panel.png: aside.write_bytes(png))
+        write_atomically(path, partial(Path.write_bytes, data=panel.png))
     write_text(out / "results.md", _markdown(title, sentences, grid))
     write_text(out / "report.html", _page(title, sentences, grid, found, drawn))
     words = Text("\n".join(escape(sentence, "terminal") for sentence in sentences))
@@ -155,7 +156,7 @@ def _page(
         grid=grid,
         minor=_MINOR,
         meanings=[column for column in COLUMNS if column.heading in grid.header],
-        sections=[section._replace(panels=[_embedded(panel) for panel in section.panels]) for section in drawn],
+        sections=[section._asdict() | {"panels": list(map(_embedded, section.panels))} for section in drawn],
         details=details,
         record=_origin(next(iter(found.values()))[0].run),
     )

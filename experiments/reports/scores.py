@@ -207,8 +207,10 @@ def _detection(sets: Mapping[str, Predictions], protocol: str) -> list[dict[str,
         return []
     test, validation = sets["test"].logits, (sets["validation"].logits, sets["validation"].labels)
     ood = {name: found.logits for name, found in sets.items() if found.labels is None}
-    options = {"validation": validation, "protocol": protocol}
-    reports = {detector: detect(detector, test, list(ood.values()), **options) for detector in DETECTORS}
+    outside = list(ood.values())
+    reports = {
+        detector: detect(detector, test, outside, validation=validation, protocol=protocol) for detector in DETECTORS
+    }
     return [
         {"set": name, "detector": detector} | of_sets[place]._asdict()
         for place, name in enumerate(ood)

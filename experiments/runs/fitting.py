@@ -4,7 +4,6 @@ import dataclasses
 from pathlib import Path
 
 import torch
-from lightning.pytorch.utilities import rank_zero_only
 from safetensors import SafetensorError
 from safetensors.torch import save_model
 
@@ -21,6 +20,7 @@ from experiments.runs.run import Run, needed_runs
 from experiments.storage import write_atomically
 from experiments.training import ClassificationModule, FitSummary
 from experiments.training import fit as train
+from experiments.training.fit import process_rank
 
 __all__ = ["perform", "predict_again"]
 
@@ -40,7 +40,7 @@ def perform(
     check_name(config)
     _check_devices(trainer)
     run = Run(config.folder(out))
-    if rank_zero_only.rank:
+    if process_rank():
         if config.method.base is None and not run.is_complete:
             _train(config, out, run, trainer)
         return run
@@ -117,18 +117,18 @@ def _train(
     if trainer.threads is not None:
         torch.set_num_threads(trainer.threads)
     splits = load(config.data, config.seed)
-    if not rank_zero_only.rank:
+    if not process_rank():
         run.check_data(splits)
     check_inputs(config.data, splits)
     torch.manual_seed(config.seed)
     module = build(config, splits.description, len(splits.train))
     begun = any(run.checkpoints.glob("*.ckpt"))
-    if begun and trainer.progress and not rank_zero_only.rank:
+    if begun and trainer.progress and not process_rank():
         print(f"{run.folder}: going on with an interrupted training", flush=True)
     for start in [] if begun else _starts(config, out):
         start_from(module.model, start.model(), splits.train)
-    options = {"seed": config.seed, "folder": run.checkpoints, "trainer": trainer}
-    return splits, module, train(module, splits, training=config.training, **options)
+    summary = train(module, splits, training=config.training, seed=config.seed, folder=run.checkpoints, trainer=trainer)
+    return splits, module, summary
 
 
 def _starts(config: RunConfig, out: Path) -> list[Run]:

@@ -105,9 +105,10 @@ class Run:
         """What the model knows of its data."""
         from experiments.data.examples import DataDescription
 
-        return DataDescription(
-            **{key: tuple(value) if isinstance(value, list) else value for key, value in self.record["data"].items()}
-        )
+        values: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in self.record["data"].items()
+        }
+        return DataDescription(**values)
 
     @property
     def predicted(self) -> list[str]:
@@ -180,7 +181,7 @@ class Run:
     def check_data(self, splits: "DataSplits") -> None:
         """Check that data are those of the run, wherever they lie now; note which they are where nobody did."""
         parts = {name: len(getattr(splits, name)) for name in ("train", "validation", "test")}
-        found = {"examples": parts, "fingerprint": splits.fingerprint()}
+        found: dict[str, Any] = {"examples": parts, "fingerprint": splits.fingerprint()}
         if not self._data.exists():
             write_json(self._data, found)
             return

@@ -174,7 +174,7 @@ def _timm() -> dict[str, Callable[[], Host]]:
             with torch.device("meta"):
                 counts[name] = sum(p.numel() for p in timm.create_model(name).parameters())
         name = min(counts, key=lambda one: counts[one])
-        options = {} if counts[name] < _MOST_OF_TIMM else {"depth": 2, "img_size": 336}
+        options: dict[str, Any] = {} if counts[name] < _MOST_OF_TIMM else {"depth": 2, "img_size": 336}
         return Host(name, lambda: timm.create_model(name, **options), lambda m: _timm_inputs(m, **options))
 
     known = {module: set(names) for module, names in _module_to_models.items()}
@@ -308,6 +308,7 @@ def _x_transformers() -> dict[str, Callable[[], Host]]:
         "talking heads": {"attn_pre_talking_heads": True}, "relative positions": {"rel_pos_bias": True},
     }  # fmt: skip
     ids = torch.randint(0, 100, (2, 9))
+    found: dict[str, Callable[[], Host]]
     found = {n: partial(Host, n, partial(text, x.Decoder, **given), lambda m: (ids,)) for n, given in switches.items()}
     found["encoder"] = partial(Host, "encoder", partial(text, x.Encoder), lambda m: (ids,))
     sizes = {"num_tokens": 100, "depth": 2, "heads": 2, "max_seq_len": 32}
@@ -341,11 +342,12 @@ def _sentence_transformers() -> dict[str, Callable[[], Host]]:
     import transformers
 
     def embedder() -> nn.Module:
-        sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+        sizes: dict[str, Any] = {"vocab_size": 120, "hidden_size": 32, "intermediate_size": 64}
+        sizes |= {"num_hidden_layers": 2, "num_attention_heads": 2}
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]))
             transformers.BertTokenizer(str(Path(folder) / "vocab.txt")).save_pretrained(folder)
-            transformers.BertModel(transformers.BertConfig(vocab_size=120, **sizes)).save_pretrained(folder)
+            transformers.BertModel(transformers.BertConfig(**sizes)).save_pretrained(folder)
             model: nn.Module = library.SentenceTransformer(folder, device="cpu")
             return model
 

@@ -184,7 +184,8 @@ def upper(host: Any, row: str, replaced: int, layers: int, sample: Mapping[str, 
         model(**sample)
     for hook in hooks:
         hook.remove()
-    for layer, original in list(zip(model.layers, host.encoder.layer[-layers:], strict=True))[layers - replaced :]:
+    replaceable: Any = model.layers
+    for layer, original in list(zip(replaceable, host.encoder.layer[-layers:], strict=True))[layers - replaced :]:
         block = ROWS[row](host.config.hidden_size, host.config.num_attention_heads)
         _take_maps(block, original.attention)
         if row != "cgp_softmax":
@@ -196,7 +197,8 @@ def upper(host: Any, row: str, replaced: int, layers: int, sample: Mapping[str, 
 def own_parameters(model: Upper) -> list[nn.Parameter]:
     """Parameters without counterpart in the host: the head's, and those of the blocks but for their maps."""
     own = list(model.head.parameters())
-    for layer in model.layers:
+    layers: Any = model.layers
+    for layer in layers:
         own += [p for name, p in layer.block.named_parameters() if not name.startswith(("in_proj.", "out_proj."))]
     return own
 
@@ -335,7 +337,7 @@ def _predict(model: Upper, parts: dict[str, States], folder: Path, *, baselines:
             found[f"{name}.dropout"] = mc_dropout_logits(model, data.in_order(), _DRAWS)
     if baselines:
         found |= _laplace(model, found)
-    arrays = {name: values.numpy() for name, values in found.items()}
+    arrays: dict[str, Any] = {name: values.numpy() for name, values in found.items()}
     write_atomically(folder / "predictions.npz", lambda aside: np.savez(aside, **arrays))
 
 

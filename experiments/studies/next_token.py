@@ -67,8 +67,7 @@ def _read(model: Any, tokenizer: Any, texts: list[str], length: int, draws: int)
     found: dict[str, list[Any]] = {name: [] for name in (*_SCORES, "wrong", "nll")}
     for text in texts:
         ids = tokenizer(text, return_tensors="pt", truncation=True, max_length=length)["input_ids"]
-        options = {"seed": 0, "keep_variance": False, "output": _without_last}
-        prediction = cgp.predict(model, {"input_ids": ids}, draws, **options)
+        prediction = cgp.predict(model, {"input_ids": ids}, draws, seed=0, keep_variance=False, output=_without_last)
         p, target = prediction.probabilities, ids[:, 1:]
         assert p is not None
         row = (prediction.total, 1 - p.amax(-1), prediction.epistemic, prediction.aleatoric)
@@ -149,8 +148,8 @@ def scores(
         lines += ["| --- | ---: | ---: | ---: | ---: | ---: |"]
         for kind, one in found.items():
             gain = "{:.4f} ± {:.4f}".format(*_gain(one))
-            means = " | ".join(f"{one[name].mean():.3f}" for name in ("nll", "wrong", "entropy", "epistemic"))
-            lines.append(f"| {kind} | {means} | {gain} |")
+            levels = " | ".join(f"{one[name].mean():.3f}" for name in ("nll", "wrong", "entropy", "epistemic"))
+            lines.append(f"| {kind} | {levels} | {gain} |")
         tasks = [f"wrong tokens, {kind}" for kind in found] + [f"{kind} among reviews" for kind in list(found)[1:]]
         lines += ["", f"| AUROC of | {' | '.join(tasks)} |", f"| --- |{' ---: |' * len(tasks)}"]
         for name in _SCORES:

@@ -55,7 +55,7 @@ def table(runs: Path, *, sets: list[str] | None = None, measures: list[str] | No
 def cells(measures: Sequence[str], runs: Mapping[int, Scored], reference: Mapping[int, Scored]) -> list[str]:
     """The measures over the seeds, and their differences from the reference, empty for the reference itself."""
     chosen = [MEASURES[name] for name in measures]
-    levels = [Statistic.of(list(map(one, runs.values()))).text(digits=one.digits) for one in chosen]
+    levels = [Statistic.of([one(scored) for scored in runs.values()]).text(digits=one.digits) for one in chosen]
     return levels + ["" if runs is reference else difference(one, runs, reference) for one in chosen]
 
 
@@ -74,7 +74,8 @@ def _scored(
     runs: Mapping[int, Run], group: str, temperatures: Mapping[Path, float]
 ) -> tuple[dict[int, Scored], dict[int, Scored]]:
     """Scores of each seed as trained, and with its temperature; of several sets one after the other."""
-    plain, cooled = {}, {}
+    plain: dict[int, Scored] = {}
+    cooled: dict[int, Scored] = {}
     for seed, run in runs.items():
         names = [name for name in run.predicted if name == group or name.startswith(f"{group}-")]
         if not names:

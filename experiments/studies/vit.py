@@ -17,7 +17,8 @@ from torchvision.transforms.v2 import Normalize
 
 import cgp
 from experiments.configuration import CorruptionConfig, DataConfig
-from experiments.data import Examples, InputSet, batch, input_sets, load
+from experiments.data import Examples, InputSet, batch, image_batch, input_sets, load
+from experiments.data.examples import Inputs
 from experiments.storage import write_atomically
 from experiments.training.augmentation import CropAndFlip
 
@@ -85,7 +86,7 @@ def _train(model: nn.Module, data: Examples, epochs: int) -> None:
     for epoch in range(epochs):
         start, losses = time.process_time(), []
         for rows in torch.randperm(len(data)).split(_BATCH):
-            images, labels = batch(data, rows)
+            images, labels = image_batch(data, rows)
             loss = nn.functional.cross_entropy(model(images), labels)
             optimiser.zero_grad(set_to_none=True)
             loss.backward()
@@ -98,11 +99,11 @@ def _train(model: nn.Module, data: Examples, epochs: int) -> None:
 
 def _batches(part: Examples, count: int) -> list[tuple[Tensor, Tensor]]:
     """Images and labels of the first examples."""
-    return [batch(part, rows) for rows in torch.arange(min(count, len(part))).split(_BATCH)]
+    return [image_batch(part, rows) for rows in torch.arange(min(count, len(part))).split(_BATCH)]
 
 
-def _inputs(part: InputSet) -> list[Tensor]:
-    return [images for images, _ in _batches(part, len(part))]
+def _inputs(part: InputSet) -> list[Inputs]:
+    return [batch(part, rows)[0] for rows in torch.arange(len(part)).split(_BATCH)]
 
 
 if __name__ == "__main__":

@@ -91,6 +91,7 @@ class _Cut(Dataset[Batch]):
 
     def __getitem__(self, share: Share) -> Batch:
         inputs, labels = batch(self.examples, share.indices)
+        assert labels is not None, "one trains and validates on examples with labels"
         return Batch(inputs, labels, share.weight, share.indices)
 
 

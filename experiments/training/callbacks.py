@@ -26,7 +26,12 @@ class SeedEveryStep(lightning.Callback):
     def on_train_batch_start(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        names = ("step", self.seed, trainer.global_step, *([trainer.global_rank] if trainer.global_rank else []))
+        names: tuple[str | int, ...] = (
+            "step",
+            self.seed,
+            trainer.global_step,
+            *([trainer.global_rank] if trainer.global_rank else []),
+        )
         torch.manual_seed(generator_for(*names).initial_seed())
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import lightning
 import torch
 import torch.distributed
+from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 from typing_extensions import override
 
@@ -101,7 +102,7 @@ class ClassificationModule(lightning.LightningModule):
         order = positions.argsort()
         return logits[:, order], labels[order]
 
-    def configure_optimizers(self) -> dict[str, Any]:
+    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """Build the optimiser and its schedule, as Lightning wants them."""
         chosen = optimizer(self.objective.parameters(), self.method, self.training_config)
         total = int(self.trainer.estimated_stepping_batches)

@@ -12,6 +12,7 @@ import lightning
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar
 from lightning.pytorch.strategies import DDPStrategy
+from lightning.pytorch.utilities import rank_zero_only
 from torch.utils.data import DataLoader
 
 from experiments.configuration import TrainerConfig, TrainingConfig
@@ -21,7 +22,7 @@ from experiments.training.callbacks import History, SeedEveryStep
 from experiments.training.checkpoints import BEST, LAST, AtomicCheckpoints, read_checkpoint, sound_checkpoint
 from experiments.training.classification import ClassificationModule
 
-__all__ = ["QUIET", "FitSummary", "fit"]
+__all__ = ["QUIET", "FitSummary", "fit", "process_rank"]
 
 QUIET = TrainerConfig(accelerator="cpu", progress=False)
 """One CPU process that shows nothing."""
@@ -45,6 +46,11 @@ class FitSummary(NamedTuple):
     validation_nll: float
     seconds_per_epoch: float
     """Median over the epochs, validation not counted."""
+
+
+def process_rank() -> int:
+    """Rank of this process among those of a training; the first one, 0, is the only one that writes."""
+    return int(getattr(rank_zero_only, "rank", 0))
 
 
 def fit(

@@ -101,6 +101,7 @@ class AttentionContract:
         out = block(x, key_padding_mask=mask)
         (out.sum() + sum(added_losses(block).values(), torch.zeros(()))).backward()
         assert torch.isfinite(out).all()
+        assert x.grad is not None
         assert torch.isfinite(x.grad).all()
 
     def test_permuting_the_tokens_permutes_the_output(self):
@@ -231,6 +232,7 @@ class AttentionContract:
             return
         (out.square().mean() + sum(added_losses(block).values(), torch.zeros(()))).backward()
         assert torch.isfinite(out).all()
+        assert x.grad is not None
         assert torch.isfinite(x.grad).all()
         assert all(torch.isfinite(p.grad).all() for p in block.parameters() if p.grad is not None)
 

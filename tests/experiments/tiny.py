@@ -24,5 +24,7 @@ METHODS = {"softmax": SOFTMAX, "kernel": KERNEL, "cgp": CGP, "sparse_cgp": SPARS
 
 def configured(method, training=TRAINING):
     """The configuration of a method."""
-    rest = {"data": DataConfig(), "evaluation": EvaluationConfig(draws=2), "name": "digits/tiny"}
-    return RunConfig(model=MODEL, method=method, training=training, **rest)
+    data, evaluation = DataConfig(), EvaluationConfig(draws=2)
+    return RunConfig(
+        name="digits/tiny", data=data, model=MODEL, method=method, training=training, evaluation=evaluation
+    )

@@ -94,8 +94,11 @@ def _ood(run: Run, block: Block, protocol: str) -> Measured:
     seen = run.predictions("validation") if matching else None
     validation = None if seen is None else (seen.logits, seen.labels)
     foreign = [run.predictions(f"ood-{name}").logits for name in names]
-    options = {"validation": validation, "protocol": protocol}
-    reports = [report for name in block.detectors for report in detect(name, test.logits, foreign, **options)]
+    reports = [
+        report
+        for name in block.detectors
+        for report in detect(name, test.logits, foreign, validation=validation, protocol=protocol)
+    ]
     partial = (f"mean over {', '.join(names)} only",) if len(names) < len(block.members) else ()
     # KEP-SVGP's AUPR counts the in-distribution images as positive.
     numbers = [report._asdict() | {"aupr": report.aupr_in} for report in reports]

@@ -116,7 +116,8 @@ def _specified() -> Iterator[TableSpec]:
 
 def _blocks(values: Mapping[str, Any]) -> Iterator[Block]:
     """Make a block, or one for each category of corruption and one for their mean."""
-    block = Block(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+    fields: dict[str, Any] = {k: tuple(value) if isinstance(value, list) else value for k, value in values.items()}
+    block = Block(**fields)
     if values.get("members") == "standard":
         yield dataclasses.replace(block, members=STANDARD_KINDS)
     elif values.get("members") == "categories":

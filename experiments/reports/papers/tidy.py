@@ -5,7 +5,7 @@ import functools
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from experiments.reports.papers.measure import Measured, deviations, measure
 from experiments.reports.papers.specification import METRICS, ORDER, Block, TableSpec
@@ -70,8 +70,11 @@ def _all_reported() -> tuple[Reported, ...]:
 
 def _number(line: dict[str, str]) -> Reported:
     scale = float(line["scale"])
+    words: dict[str, Any] = {
+        key: line[key] for key in ("paper", "table", "dataset", "shift", "method", "detector", "metric")
+    }
     return Reported(
-        *(line[key] for key in ("paper", "table", "dataset", "shift", "method", "detector", "metric")),
+        **words,
         mean=float(line["mean"]) / scale,
         sd=float(line["sd"]) / scale if line["sd"] else math.nan,
         scale=scale,

@@ -7,12 +7,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import cgp
 from cgp.model.metrics import auroc
 from experiments.configuration import CorruptionConfig, DataConfig
-from experiments.data import DIGITS_CORRUPTIONS, Examples, InputSet, batch, corrupted_digits, generator_for, input_sets
+from experiments.data import (
+    DIGITS_CORRUPTIONS,
+    Examples,
+    InputSet,
+    batch,
+    corrupted_digits,
+    generator_for,
+    image_batch,
+    input_sets,
+)
 from experiments.evaluation import classification_report, fit_temperature, uncertainty
 from experiments.grids import Cell, Grid, as_markdown
 from experiments.methods import last_layer_laplace, mc_dropout_logits
@@ -45,9 +55,7 @@ class Task(NamedTuple):
 
 def calibration_images(part: Examples, share: float) -> tuple[Tensor, Tensor]:
     """Images in [0, 1] and labels; a share is corrupted in the ways of the digits, at strengths 1 to 5."""
-    images, labels = batch(part, slice(None))
-    assert isinstance(images, Tensor)
-    assert labels is not None
+    images, labels = image_batch(part, slice(None))
     order = torch.randperm(len(images), generator=generator_for("corrupted", len(images)))[: round(share * len(images))]
     cells = [(kind, strength) for kind in DIGITS_CORRUPTIONS for strength in range(1, 6)]
     for number, (kind, strength) in enumerate(cells):
@@ -78,7 +86,7 @@ def _mc_dropout(task: Task) -> Callable[[Tensor], Tensor]:
 
 
 def _laplace(task: Task) -> Callable[[Tensor], Tensor]:
-    images, labels = batch(task.train, slice(None))
+    images, labels = image_batch(task.train, slice(None))
     held_out, classes = calibration_images(task.calibration, 0.0)
     parts = [images[rows] for rows in torch.arange(len(images)).split(_BATCH)]
     posterior = last_layer_laplace(task.model, parts, labels, validation=(held_out.split(_BATCH), classes))
@@ -94,10 +102,11 @@ def _gaussian_process(
     converted = cgp.convert(task.model, method, [layer], inputs=inputs)
     parts = zip(images.split(_BATCH), labels.split(_BATCH), strict=True)
     cgp.calibrate(converted, parts, criterion=criterion, num_samples=task.draws, sampling="joint")
-    settings = {"sampling": "joint", "seed": 0, "batch_size": _BATCH, "keep_draws": True, "keep_variance": False}
+    predict = partial(cgp.predict, sampling="joint", seed=0, batch_size=_BATCH, keep_draws=True, keep_variance=False)
 
     def logits(images: Tensor) -> Tensor:
-        draws = cgp.predict(converted, images, task.draws, **settings).draws
+        draws = predict(converted, images, task.draws).draws
+        assert draws is not None, "they were asked for"
         return draws.clamp(min=torch.finfo(torch.float32).tiny).log()  # logits up to a constant per draw
 
     return logits
@@ -144,7 +153,7 @@ def compare(
     unknown = [name for name in methods if name not in METHODS]
     if unknown:
         raise ValueError(f"methods: expected some of {', '.join(METHODS)}, got {', '.join(unknown)}")
-    cut = {"limit_train": limit, "limit_test": limit, "limit_ood": ood}
+    cut: dict[str, Any] = {"limit_train": limit, "limit_test": limit, "limit_ood": ood}
     config = DataConfig(name="cifar10", root=data, unchecked=True, ood=_OOD, corruptions=corruptions, **cut)
     splits, calibration = cifar10(config)
     task = Task(trained(out), splits.train, calibration, draws)
@@ -163,10 +172,15 @@ def _predicted(name: str, task: Task, sets: Sequence[InputSet], folder: Path) ->
         if not path.exists():
             predict = predict or METHODS[name](task)
             images, _ = batch(entry, slice(None))
+            assert isinstance(images, Tensor), "texts have no images"
             with torch.no_grad():
                 logits = predict(images).numpy()
-            write_atomically(path, lambda aside, logits=logits: np.save(aside, logits))
+            write_atomically(path, partial(_save, logits))
         yield entry.name, np.load(path)
+
+
+def _save(logits: NDArray[Any], path: Path) -> None:
+    np.save(path, logits)
 
 
 def _scores(logits: Mapping[str, Any], sets: Sequence[InputSet]) -> dict[str, float]:

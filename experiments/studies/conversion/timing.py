@@ -1,22 +1,28 @@
 """What predictions cost: every conversion against one pass of the original, interleaved in one process."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
 import cgp
 from experiments.benchmarks import interleaved
 from experiments.configuration import DataConfig
-from experiments.data import batch
+from experiments.data import image_batch
 from experiments.grids import Cell, Grid, as_markdown
 from experiments.storage import write_text
 from experiments.studies.conversion.training import cifar10, trained
 
 __all__ = ["timing"]
 
-_LAYERS = {"the last layer": "last", "the first layer": [0], "the second layer": [1], "all layers": "all"}
+_LAYERS: Mapping[str, str | list[int]] = {
+    "the last layer": "last",
+    "the first layer": [0],
+    "the second layer": [1],
+    "all layers": "all",
+}
 
 
 def timing(
@@ -39,12 +45,12 @@ def timing(
         threads: of torch.
     """
     splits, _ = cifar10(DataConfig(name="cifar10", root=data, unchecked=True, limit_test=batch_size))
-    model, images = trained(out), batch(splits.test, slice(None))[0]
+    model, (images, _) = trained(out), image_batch(splits.test, slice(None))
     calls = {"one pass": torch.no_grad()(partial(model, images))}
     for method, title in (("cgp", "GP"), ("sparse_cgp", "sparse GP")):
         for place, layers in _LAYERS.items():
             converted = cgp.convert(model, method, layers, inputs=images[:64] if method == "sparse_cgp" else None)
-            options = {"sampling": "joint", "seed": 0, "keep_variance": False}
+            options: dict[str, Any] = {"sampling": "joint", "seed": 0, "keep_variance": False}
             for count in draws:
                 calls[f"{title} in {place}, {count}"] = partial(cgp.predict, converted, images, count, **options)
     timings = interleaved(calls, threads=threads, rounds=(rounds, rounds))

@@ -24,14 +24,16 @@ Outputs = Callable[..., tuple[Array, Array]]
 
 def outputs(inputs: Array, targets: Array, **arguments: Any) -> tuple[Array, Array]:
     """Means and standard deviations (n, P) of all outputs at all inputs by our regressor."""
-    return _fitted(inputs, targets, **arguments).predict(inputs, return_std=True)
+    mean, sd = _fitted(inputs, targets, **arguments).predict(inputs, return_std=True)
+    return mean, sd
 
 
 def ours(problem: Problem, **arguments: Any) -> Answer:
     """Our regressor of one output."""
     regressor = _fitted(problem.inputs, problem.targets, **arguments)
     evidence = math.nan if arguments.get("inference") == "stochastic" else float(regressor.model_.log_evidence())
-    return Answer(*regressor.predict(problem.test_inputs, return_std=True), evidence=evidence)
+    mean, sd = regressor.predict(problem.test_inputs, return_std=True)
+    return Answer(mean, sd, evidence)
 
 
 def stochastic(problem: Problem, *, num_steps: int | None = None, **arguments: Any) -> Answer:

@@ -90,8 +90,10 @@ def with_peers(
     found = []
     for row in rows:
         peer = measured.get(place(row, peers.get(row["method"], "")))
-        missing = peer is None or "nll" not in row or peer["method"] == row["method"]
-        found.append(dict(row) if missing else dict(row) | _difference(row, peer, "ahead"))
+        if peer is None or "nll" not in row or peer["method"] == row["method"]:
+            found.append(dict(row))
+        else:
+            found.append(dict(row) | _difference(row, peer, "ahead"))
     return found
 
 

@@ -63,13 +63,22 @@ def torchvision_vit() -> Host:
 
 def timm_vit(name: str = "VisionTransformer", **options: Any) -> Host:
     kind = getattr(pytest.importorskip("timm.models"), name)
-    sizes = {"img_size": 16, "patch_size": 4, "embed_dim": 16, "depth": 3, "num_heads": 2, "num_classes": 5}
+    sizes: dict[str, Any] = {
+        "img_size": 16,
+        "patch_size": 4,
+        "embed_dim": 16,
+        "depth": 3,
+        "num_heads": 2,
+        "num_classes": 5,
+    }
     return Host(spread(kind(**sizes, **options)), images())
 
 
 def timm_qk_norm() -> Host:
     timm = pytest.importorskip("timm")
-    newer = {"scale_attn_norm": True} if offers(timm.models.VisionTransformer, "scale_attn_norm") else {}
+    newer: dict[str, Any] = (
+        {"scale_attn_norm": True} if offers(timm.models.VisionTransformer, "scale_attn_norm") else {}
+    )
     return timm_vit(qk_norm=True, norm_layer=timm.layers.RmsNorm, reg_tokens=2, init_values=0.5, **newer)
 
 
@@ -120,7 +129,7 @@ def torch_encoder(*, batch_first: bool = True, norm_first: bool = False, bias: b
     nested = batch_first and bias and not norm_first
     model = spread(nn.TransformerEncoder(layer, 3, enable_nested_tensor=nested))
     x, real = torch.randn(BATCH, 7, 16), padding(7, 7, 4, 2)
-    inputs = {"src": x if batch_first else x.transpose(0, 1), "src_key_padding_mask": ~real}
+    inputs: dict[str, Any] = {"src": x if batch_first else x.transpose(0, 1), "src_key_padding_mask": ~real}
     return Host(model, inputs, lambda out: (out if batch_first else out.transpose(0, 1))[real])
 
 
@@ -191,7 +200,14 @@ def t5() -> Host:
 def timm_swin() -> Host:
     """Windows with a bias by relative position."""
     timm = pytest.importorskip("timm")
-    sizes = {"img_size": 16, "patch_size": 2, "embed_dim": 8, "depths": (1, 2), "num_heads": (2, 4), "window_size": 4}
+    sizes: dict[str, Any] = {
+        "img_size": 16,
+        "patch_size": 2,
+        "embed_dim": 8,
+        "depths": (1, 2),
+        "num_heads": (2, 4),
+        "window_size": 4,
+    }
     model = timm.models.SwinTransformer(**sizes, num_classes=5)
     for module in model.modules():
         if hasattr(module, "fused_attn"):
@@ -222,7 +238,7 @@ def own() -> Host:
 
 def torch_transformer() -> Host:
     model = spread(nn.Transformer(16, 2, 1, 2, 32, batch_first=True))
-    inputs = {"src": torch.randn(BATCH, 7, 16), "tgt": torch.randn(BATCH, 5, 16)}
+    inputs: dict[str, Any] = {"src": torch.randn(BATCH, 7, 16), "tgt": torch.randn(BATCH, 5, 16)}
     inputs |= {"src_key_padding_mask": ~padding(7, 7, 4, 2), "memory_key_padding_mask": ~padding(7, 7, 4, 2)}
     inputs |= {"tgt_mask": torch.ones(5, 5).triu(1).bool(), "tgt_is_causal": True}
     return Host(model, inputs)
@@ -250,7 +266,13 @@ def heads_of(model: nn.Module) -> list[ConvertedHeads]:
 
 def watched(model: nn.Module, mode: str = "marginal") -> list[Any]:
     """Let the first converted layer draw; the posteriors that it will be asked for."""
-    heads, seen = heads_of(model)[0], []
+    heads: Any = heads_of(model)[0]
     heads.sampling, gaussian = mode, heads.gaussian
-    vars(heads)["gaussian"] = lambda inputs: seen.append(gaussian(inputs)) or seen[-1]
+    seen: list[Any] = []
+
+    def keep(inputs: Any) -> Any:
+        seen.append(gaussian(inputs))
+        return seen[-1]
+
+    heads.gaussian = keep
     return seen

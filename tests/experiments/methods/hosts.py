@@ -1,5 +1,7 @@
 """Transformers of the smallest sizes, and inputs for them."""
 
+from typing import Any
+
 import torch
 from torch import nn
 from torchvision.models.vision_transformer import VisionTransformer as TorchvisionTransformer
@@ -7,7 +9,7 @@ from torchvision.models.vision_transformer import VisionTransformer as Torchvisi
 from cgp import SoftmaxAttention
 from models import TextTransformer, VisionTransformer
 
-SIZES = {"embed_dim": 8, "mlp_dim": 16, "num_heads": 2}
+SIZES: dict[str, Any] = {"embed_dim": 8, "mlp_dim": 16, "num_heads": 2}
 CLASSES = 3
 IMAGES = torch.linspace(-1, 1, 5 * 3 * 16 * 16).reshape(5, 3, 16, 16)
 DIGITS = torch.linspace(-1, 1, 6 * 8 * 8).sin().reshape(6, 1, 8, 8)
