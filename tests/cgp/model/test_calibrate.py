@@ -53,10 +53,14 @@ def test_a_trained_model_gets_draws_that_differ_at_no_more_than_one_standard_err
     assert report.accuracy > report.accuracy_mean - 0.02
     test, truth = x[1200:], y[1200:]
     prediction = predict(model, test, 16, seed=0)
-    plain = trained()(test)
-    scores, losses = prediction.score(truth), nn.functional.cross_entropy(plain, truth, reduction="none")
-    assert scores["accuracy"] > float((plain.argmax(-1) == truth).float().mean()) - 0.015
-    assert scores["nll"] < losses.mean() + report.standard_error
+    with torch.no_grad():
+        plain = trained()(test)
+    lost = (plain.argmax(-1) == truth).double() - (prediction.classes == truth).double()
+    assert lost.mean() < 0.015
+    price = nn.functional.cross_entropy(plain, truth, reduction="none").neg()
+    price -= prediction.probabilities[torch.arange(len(truth)), truth].log()
+    # Held out it was one standard error at most. Measured there and here, it differs by the error of both means.
+    assert price.mean() < report.standard_error + 2 * price.std() * (1 / report.num_labels + 1 / len(truth)) ** 0.5
     assert report.temperature >= 0.95
     assert prediction.epistemic.mean() > 0.02
     noise = predict(model, torch.rand(300, 8, 8), 16, seed=0)
