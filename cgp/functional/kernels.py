@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .linalg import in_functorch, may_own_backward
+from .linalg import in_functorch, may_own_backward, may_read
 
 __all__ = [
     "CANONICAL",
@@ -299,7 +299,7 @@ def _checked_exp(logarithms: Tensor) -> Tensor:
     largest = math.log(torch.finfo(logarithms.dtype).max)
     if logarithms.dtype != torch.float16:  # whose range is too small to divide
         largest /= 3.0
-    if logarithms.device.type == "cpu" and not (torch.compiler.is_compiling() or in_functorch()):
+    if may_read(logarithms):
         if bool((logarithms > largest).any()):
             raise ValueError(
                 f"kernel: 'exponential' overflows {logarithms.dtype}: expected scaled dot products up to "

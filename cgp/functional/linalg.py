@@ -19,11 +19,13 @@ __all__ = [
     "NotPositiveDefiniteError",
     "cholesky",
     "explained_variances",
+    "in_double",
     "in_functorch",
     "inverse",
     "inverse_factor",
     "log_determinant",
     "may_own_backward",
+    "may_read",
     "open_backward",
     "outer_product",
     "product",
@@ -74,9 +76,7 @@ def cholesky(matrix: Tensor, *, name: str, jitter: float | None = None) -> Tenso
     base = BASE_JITTER[matrix.dtype]
     rungs = [r * base for r in _RUNGS]
     ladder = rungs if jitter is None else [jitter, *(r for r in rungs if r > jitter)]
-    if _is_traced(matrix):
-        return _traced_cholesky(matrix, name, ladder)
-    return _eager_cholesky(matrix, name, ladder)
+    return (_eager_cholesky if may_read(matrix) else _traced_cholesky)(matrix, name, ladder)
 
 
 def solve_lower(factor: Tensor, rhs: Tensor) -> Tensor:
@@ -134,9 +134,19 @@ def quadratic_forms(columns: Tensor, matrix: Tensor) -> Tensor:
     return _QuadraticForms.apply(columns, matrix) if may_own_backward() else _quadratic_forms(columns, matrix)
 
 
+def in_double(x: Tensor) -> Tensor:
+    """The values in float64, where the device has it."""
+    return x if x.device.type == "mps" else x.double()
+
+
 def in_functorch() -> bool:
     """Whether a ``torch.func`` transform is active."""
     return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def may_read(x: Tensor) -> bool:
+    """Whether values may be read without waiting: on the CPU, neither compiled nor under a functorch transform."""
+    return x.device.type == "cpu" and not (torch.compiler.is_compiling() or in_functorch())
 
 
 def may_own_backward() -> bool:
@@ -253,11 +263,6 @@ def _product_like(like: Tensor, a: Tensor, b: Tensor) -> Tensor:
 def _quadratic_forms(columns: Tensor, matrix: Tensor) -> Tensor:
     rows = columns.mT  # features are contiguous so
     return ((rows @ matrix) * rows).sum(-1)
-
-
-def _is_traced(matrix: Tensor) -> bool:
-    """Whether values must not be read: under a compiler, under a functorch transform, or off the CPU."""
-    return torch.compiler.is_compiling() or matrix.device.type != "cpu" or in_functorch()
 
 
 def _add_jitter(matrix: Tensor, relative: Tensor | float) -> Tensor:

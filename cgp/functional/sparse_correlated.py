@@ -23,7 +23,17 @@ from torch import Tensor
 from .correlated import check_objective
 from .gaussians import Gaussian, LowRankGaussian, lazy, log_normal
 from .kernels import Canonical, gram_of_sets
-from .linalg import cholesky, inverse, inverse_factor, log_determinant, outer_product, product, quadratic_forms
+from .linalg import (
+    cholesky,
+    in_double,
+    inverse,
+    inverse_factor,
+    log_determinant,
+    may_read,
+    outer_product,
+    product,
+    quadratic_forms,
+)
 from .padding import add_noise, count_tokens, mask_gram, mask_tokens, mask_variances
 
 __all__ = [
@@ -36,6 +46,7 @@ __all__ = [
 ]
 
 APPROXIMATIONS = ("dtc", "sor")
+_RESOLVED = 2e-3  # the means are then wrong by 1e-4 or so
 
 
 def features(kernel: Canonical, points: Tensor, whitening: Tensor, *sets: Tensor) -> tuple[Tensor, ...]:
@@ -150,6 +161,12 @@ class InducingPosterior(InducingGaussian):
     def covariance(self) -> Tensor:
         """Covariance, ``(*batch, m, m)``."""
         return inverse(self.precision, self.whitening)
+
+    @property
+    def is_resolved(self) -> bool:
+        """Whether rounding of Λ, multiplied by a bound of its condition, is small."""
+        traces = [x.detach().diagonal(dim1=-2, dim2=-1).sum(-1) for x in (self.precision, self.covariance)]
+        return bool((traces[0] * traces[1] * torch.finfo(traces[0].dtype).eps <= _RESOLVED).all())
 
     @property
     def root(self) -> Tensor:
@@ -309,8 +326,8 @@ class SparseCorrelatedPosterior(SparsePosterior):
             self.keys = inducing = InducingPosterior.of_values(self.features_k, self.values, noise)
         else:
             assert self.values is not None, "the latent coupling needs values"
-            self.keys = InducingPosterior.of_targets(self.features_k, self.values, noise)
-            inducing = _LatentHop(self.keys, mask_gram(features_o, None, key_padding), noise)
+            hop = _LatentHop(self.features_k, self.values, mask_gram(features_o, None, key_padding), noise)
+            inducing, self.keys = hop, hop.keys
         super().__init__(
             features_q,
             inducing,
@@ -337,7 +354,7 @@ class SparseCorrelatedPosterior(SparsePosterior):
         log_noise = log_noise[..., 0] if isinstance(log_noise, Tensor) and log_noise.dim() else log_noise
         if self.is_latent:
             squares = (self.values.square() / _columns(self.noise)).sum((-2, -1))
-            return self.keys.log_evidence(squares, count * log_noise, count)
+            return self.keys.log_evidence(squares, count * log_noise, count).to(squares.dtype)
         quadratic = (self.values * self.targets).sum((-2, -1))  # VᵀZ: no solve
         return log_normal(quadratic, self.keys.log_det + count * log_noise, count, self.values.shape[-1])
 
@@ -363,23 +380,31 @@ def _columns(noise: Tensor | float) -> Tensor | float:
 
 
 class _LatentHop(InducingGaussian):
-    """The inducing variables after the second hop, over the latent process."""
+    """The inducing variables after the second hop, over the latent process; in float64 where float32 would lose them.
 
-    def __init__(self, keys: InducingPosterior, features_o: Tensor, noise: Tensor | float) -> None:
-        self.keys, self.latent, self._root = keys, InducingPosterior.of_values(features_o, None, noise), None
+    What the second hop takes from the first lies in other directions than the features. Rounding of a Gram matrix
+    reaches these multiplied by its condition, which tokens that are nearly equal make as large as n / σ².
+    """
+
+    def __init__(self, features_k: Tensor, values: Tensor, features_o: Tensor, noise: Tensor | float) -> None:
+        self._root, self.dtype = None, values.dtype
+        self.keys = InducingPosterior.of_targets(features_k, values, noise)
+        self.latent = InducingPosterior.of_values(features_o, None, noise)
+        if not (may_read(values) and self.keys.is_resolved and self.latent.is_resolved):
+            self.keys = InducingPosterior.of_targets(in_double(features_k), in_double(values), noise)
+            self.latent = InducingPosterior.of_values(in_double(features_o), None, noise)
 
     @lazy
     def hop(self) -> Tensor:
         """J, ``(*batch, m, m)``."""
-        latent = self.latent.covariance
-        return torch.eye(latent.shape[-1], dtype=latent.dtype, device=latent.device) - latent
+        return self.latent.covariance @ self.latent.gram
 
     @lazy
     def location(self) -> Tensor:
-        return self.hop @ self.keys.location
+        return (self.hop @ self.keys.location).to(self.dtype)
 
     @lazy
     def covariance(self) -> Tensor:
         # A sum of positive semi-definite terms: what is small is no difference of what is large.
         latent = self.latent.covariance
-        return latent + self.hop @ (latent + self.keys.covariance @ self.hop)
+        return (latent + self.hop @ (latent + self.keys.covariance @ self.hop)).to(self.dtype)
