@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import safe_open
-from safetensors.torch import load_model, save_model
+from safetensors.torch import load_model
 from torch import Tensor, nn
 
 from cgp.extras import needs_extra
 from cgp.model.twin import twin
+from cgp.model.weights import check_weights, save_weights
 
 from .convert import put_heads
 from .heads import ConvertedHeads
@@ -51,7 +52,7 @@ def save_pretrained(model: nn.Module, folder: str | os.PathLike[str]) -> None:
     architecture = (getattr(model, "pretrained_cfg", None) or {}).get("architecture")
     timm = architecture and {"model_name": architecture, "num_classes": model.num_classes}
     text = json.dumps({"format_version": _VERSION, "host": type(model).__qualname__, "timm": timm}, indent=2)
-    writes = {_WEIGHTS: lambda file: save_model(model, str(file)), _CONFIG: lambda file: file.write_text(f"{text}\n")}
+    writes = {_WEIGHTS: lambda file: save_weights(model, file), _CONFIG: lambda file: file.write_text(f"{text}\n")}
     for name, write in writes.items():
         aside = path / f".{name}.{os.getpid()}"  # then renamed: a file that is there is whole
         try:
@@ -76,11 +77,14 @@ def from_pretrained(folder: str | os.PathLike[str], model: nn.Module | None = No
 
     Raises:
         FileNotFoundError: if a file is missing.
-        ValueError: if the configuration is of another version, the folder does not say what the host is, or it has no
-            converted layer.
+        ValueError: if the weights are damaged, the configuration is of another version, the folder does not say what
+            the host is, or it has no converted layer.
     """
     path = Path(folder)
-    saved, is_own = _saved_heads(path), (path / "config.json").exists()
+    is_own = (path / "config.json").exists()
+    if not is_own and (path / _WEIGHTS).exists():
+        check_weights(path / _WEIGHTS)
+    saved = _saved_heads(path)
     converted = twin(_from_transformers(path, model) if is_own else _host(path, model))
     _put_saved(converted, saved)
     if not is_own:

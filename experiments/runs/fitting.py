@@ -4,9 +4,8 @@ import dataclasses
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import save_model
 
+from cgp.model.weights import save_weights
 from experiments.configuration import RunConfig, TrainerConfig
 from experiments.data import check_inputs, load, requested_ood
 from experiments.data.examples import Batches, DataSplits
@@ -90,7 +89,7 @@ def _perform(config: RunConfig, out: Path, run: Run, trainer: TrainerConfig) -> 
     record = fitted._asdict() | {"peak_memory_bytes": peak_bytes(device)}
     if config.method.kind == "sngp":
         fit_covariance(module.model, Batches(splits.train, config.evaluation.batch_size))
-    write_atomically(run.weights, lambda aside: _save_model(module.model, aside))
+    write_atomically(run.weights, lambda aside: save_weights(module.model, aside))
     record |= predict_sets(run, config, module.model.to(device), splits)
     starts = [word for start in _starts(config, out) for word in start.deviations]
     run.complete(
@@ -172,13 +171,6 @@ def _check_predicted(config: RunConfig, base: Run) -> None:
             f"{config.name}: expected to find what is asked for in {base.folder}, which has not predicted it; first "
             f"python -m experiments predict {base.folder} {' '.join(wanted)}"
         )
-
-
-def _save_model(model: torch.nn.Module, path: Path) -> None:
-    try:
-        save_model(model, str(path))
-    except SafetensorError as error:
-        raise OSError(f"{path}: {error}") from error
 
 
 def _check_devices(trainer: TrainerConfig) -> None:

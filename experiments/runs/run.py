@@ -127,9 +127,8 @@ class Run:
     def model(self) -> "nn.Module":
         """Build the model with its weights, in eval mode, on a GPU where there is one."""
         import torch
-        from safetensors import SafetensorError
-        from safetensors.torch import load_model
 
+        from cgp.model.weights import load_weights
         from experiments.methods.build import network
 
         if not self.weights.exists():
@@ -137,10 +136,7 @@ class Run:
             hint = f"; predict with {bases[0]}" if bases else ""
             raise ValueError(f"run: expected a trained model, got {self.folder} without weights{hint}")
         model = network(self.config, self.description)
-        try:
-            load_model(model, str(self.weights))
-        except SafetensorError as error:
-            raise ValueError(f"{self.weights}: expected weights, got a damaged file ({error})") from error
+        load_weights(model, self.weights)
         return model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
 
     @contextlib.contextmanager

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import load_file, load_model, save_file, save_model
+from safetensors.torch import load_file, save_file
 from scipy.special import logsumexp
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor, nn
@@ -38,6 +38,7 @@ from cgp.model import metrics
 from cgp.model.blocks import draws, sampling
 from cgp.model.likelihoods import CategoricalLikelihood
 from cgp.model.objective import Objective
+from cgp.model.weights import load_weights, save_weights
 from experiments.data.contextual import encoder_folder
 from experiments.data.texts import Texts, read_clinc150
 from experiments.evaluation import (
@@ -262,7 +263,7 @@ def fit(
     torch.manual_seed(seed)
     model = _network(row, replaced, trained_layers, parts)
     history = _train(model, parts, folder, epochs=epochs, learning_rate=learning_rate)
-    load_model(model, str(folder / "weights.safetensors"))
+    load_weights(model, folder / "weights.safetensors")
     _predict(model.eval(), parts, folder, baselines=row == "softmax")
     write_json(folder / "run.json", {"row": row, "replaced": replaced, "seed": seed, **options, "history": history})
     return folder
@@ -301,7 +302,7 @@ def _train(
         nll = negative_log_likelihood(mean_log_probabilities(logits), labels)
         right = float((mean_probabilities(logits).argmax(-1) == labels.numpy()).mean())
         if nll <= min((past["validation_nll"] for past in history), default=nll):
-            write_atomically(folder / "weights.safetensors", lambda aside: save_model(model, str(aside)))
+            write_atomically(folder / "weights.safetensors", lambda aside: save_weights(model, aside))
         history.append({"epoch": epoch, "validation_nll": nll, "validation_accuracy": right, "cpu_seconds": seconds})
         print(f"{folder}: {history[-1]}", flush=True)
     return history
@@ -367,7 +368,7 @@ def assess(
     options = read_json(out / run / "run.json")
     parts = states(data, out, _DEPTH - options["trained_layers"])
     model = _network(options["row"], options["replaced"], options["trained_layers"], parts)
-    load_model(model, str(out / run / "weights.safetensors"))
+    load_weights(model, out / run / "weights.safetensors")
     train, test = (
         list(zip(parts[part].in_order(), parts[part].labels.split(_PREDICTED_BATCH), strict=True))
         for part in ("train", "test")

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import torch
 from jsonargparse import auto_cli
-from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 from torchvision.models.vision_transformer import ConvStemConfig, VisionTransformer
 from torchvision.transforms.v2 import Normalize
 
 import cgp
+from cgp.model.weights import load_weights, save_weights
 from experiments.configuration import CorruptionConfig, DataConfig
 from experiments.data import Examples, InputSet, batch, image_batch, input_sets, load
 from experiments.data.examples import Inputs
@@ -65,8 +65,8 @@ def assess(*, data: Path, out: Path = Path("runs/vit"), epochs: int = 6, seed: i
     weights = out / "weights.safetensors"
     if not weights.exists():
         _train(model, splits.train, epochs)
-        write_atomically(weights, lambda aside: save_model(model, str(aside)))
-    load_model(model, str(weights))
+        write_atomically(weights, lambda aside: save_weights(model, aside))
+    load_weights(model, weights)
     others = {part.name: part for part in input_sets(config, splits, 0) if part.name not in ("validation", "test")}
     report = cgp.assess(
         model.eval(),

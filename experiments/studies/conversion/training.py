@@ -5,11 +5,11 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_model, save_model
 from torch import nn
 
 from cgp.model.likelihoods import CategoricalLikelihood
 from cgp.model.objective import Objective
+from cgp.model.weights import load_weights, save_weights
 from experiments.configuration import DataConfig, MethodConfig, TrainingConfig
 from experiments.data import DataSplits, Examples, load
 from experiments.data.partition import partition
@@ -64,7 +64,7 @@ def train(
     )
     summary = fit(module, splits, training=budget, seed=seed, folder=out / "checkpoints")
     write_json(out / "training.json", summary._asdict())
-    write_atomically(weights, lambda aside: save_model(model, str(aside)))
+    write_atomically(weights, lambda aside: save_weights(model, aside))
     return weights
 
 
@@ -78,5 +78,5 @@ def trained(out: Path) -> nn.Sequential:
     if not weights.exists():
         raise FileNotFoundError(f"{weights} is not there: `python -m experiments.studies.conversion train` writes it")
     model = _network()
-    load_model(model, str(weights))
+    load_weights(model, weights)
     return model.eval()

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 
-from cgp import CGPAttention
+from cgp import CGPAttention, SparseCGPAttention
 from tests.blocks import BLOCKS, CORRELATED
 
 KINDS = {name: BLOCKS[name] for name in ("kernel", "sgpa", "sgpa standard", *CORRELATED)}
@@ -44,3 +44,20 @@ def test_huge_tokens_leave_the_others_their_digits(name, scale, huge):
         return
     for single, double in zip(found, expected, strict=True):
         assert (single.double() - double).norm() < 1e-4 * double.norm()
+
+
+@pytest.mark.parametrize("noise", [0.01, 1e-3])
+@pytest.mark.parametrize("kernel", ["rbf", "exponential"])
+@pytest.mark.parametrize("scale", [0.3, 2.0])
+def test_the_latent_hop_bears_tokens_that_are_all_equal(kernel, noise, scale):
+    """Their Gram matrix is of rank one and large: float32 loses what the second hop takes from other directions."""
+    torch.manual_seed(1)
+    options = {"coupling": "latent", "kernel": kernel, "noise": noise, "num_inducing": 32}
+    block = SparseCGPAttention(32, 2, **options).eval()
+    x = scale * torch.randn(1, 1, 32).expand(1, 33, 32)
+    double = copy.deepcopy(block).double()
+    found, exact = (b.gaussian(b.project(tokens)) for b, tokens in ((block, x), (double, x.double())))
+    pairs = [(getattr(found, name), getattr(exact, name)) for name in ("mean", "variance", "log_evidence")]
+    for single, expected in [*pairs, (found.joint().covariance, exact.joint().covariance)]:
+        assert single.dtype == torch.float32
+        assert (single.double() - expected).norm() < 2e-3 * expected.norm()

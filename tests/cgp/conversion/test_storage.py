@@ -90,10 +90,20 @@ def test_saving_over_an_older_model_leaves_one_of_them(tmp_path, monkeypatch):
     def fail(model, name):
         raise OSError("disk full")
 
-    monkeypatch.setattr("cgp.conversion.storage.save_model", fail)
+    monkeypatch.setattr("cgp.conversion.storage.save_weights", fail)
     with pytest.raises(OSError, match="disk full"):
         save_pretrained(convert(host.model), tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_one_flipped_bit_is_refused(tmp_path):
+    host, weights = hosts.timm_vit(), tmp_path / "model.safetensors"
+    save_pretrained(convert(host.model), tmp_path)
+    content = bytearray(weights.read_bytes())
+    content[-1000] ^= 1
+    weights.write_bytes(content)
+    with pytest.raises(ValueError, match=r"model\.safetensors: expected weights, got a damaged file"):
+        from_pretrained(tmp_path, host.model)
 
 
 def test_what_cannot_be_saved_or_loaded(tmp_path):

@@ -122,6 +122,17 @@ def test_a_damaged_or_missing_file_is_named(base, capsys, name, command):
         assert "test.npz is not there" in stopped(["report", str(base.folder)], capsys)
 
 
+def test_one_flipped_bit_of_the_weights_is_refused(base, capsys):
+    content = bytearray(base.weights.read_bytes())
+    content[-1000] ^= 1
+    base.weights.write_bytes(content)
+    base.prediction_file("test").unlink()
+    said = stopped(["predict", str(base.folder)], capsys)
+    assert str(base.weights) in said
+    assert "damaged file (its checksum is another)" in said
+    assert not base.prediction_file("test").exists()
+
+
 def test_a_sweep_of_another_configuration_is_refused_and_leaves_no_trace(base, tmp_path, capsys):
     before = {path.name for path in base.folder.iterdir()}
     options = ["--seeds", "0", "--out", str(tmp_path), "--trainer.accelerator", "cpu"]

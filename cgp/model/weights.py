@@ -1,0 +1,77 @@
+"""Weights on disk as safetensors with a checksum, without which one flipped bit is another network's answer."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_model, save_file, save_model
+from torch import Tensor, nn
+
+__all__ = ["check_weights", "load_weights", "save_weights"]
+
+_KEY = "sha256"
+
+
+def save_weights(model: nn.Module, file: str | os.PathLike[str]) -> None:
+    """Write the tensors of a model, with their checksum.
+
+    Args:
+        model: any; tensors that share their memory are written once.
+        file: is written over.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
+    try:
+        save_model(model, os.fspath(file))
+        tensors, metadata = _content(file)
+        save_file(tensors, file, metadata | {_KEY: _checksum(tensors, metadata)})
+    except SafetensorError as error:
+        raise OSError(f"{file}: {error}") from error
+
+
+def load_weights(model: nn.Module, file: str | os.PathLike[str]) -> None:
+    """Read what :func:`save_weights` wrote into a model of the same tensors; raises as :func:`check_weights` does."""
+    check_weights(file)
+    load_model(model, os.fspath(file))
+
+
+def check_weights(file: str | os.PathLike[str]) -> None:
+    """Refuse a file that is not, to the bit, what :func:`save_weights` wrote.
+
+    Args:
+        file: of the weights.
+
+    Raises:
+        FileNotFoundError: if it is not there.
+        ValueError: if it is damaged or has no checksum.
+    """
+    try:
+        tensors, metadata = _content(file)
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # whatever a parser makes of a damaged header
+        raise ValueError(f"{file}: expected weights, got a damaged file ({error})") from error
+    written = metadata.pop(_KEY, None)
+    if written is None:
+        raise ValueError(f"{file}: expected weights with a checksum, got a file of another version, or a damaged one")
+    if written != _checksum(tensors, metadata):
+        raise ValueError(f"{file}: expected weights, got a damaged file (its checksum is another)")
+
+
+def _content(file: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    with safe_open(os.fspath(file), "pt") as content:
+        names = content.keys()
+        return {name: content.get_tensor(name).clone() for name in names}, dict(content.metadata() or {})
+
+
+def _checksum(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
+    digest = hashlib.sha256(repr(sorted(metadata.items())).encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(repr((name, tensor.dtype, tuple(tensor.shape))).encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
