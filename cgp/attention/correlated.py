@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from cgp.functional.causal import prefix_posterior
-from cgp.functional.correlated import ExactPosterior, check_objective, latent_coupling
+from cgp.functional.correlated import ExactPosterior, ObservedKeys, check_objective, latent_coupling
 from cgp.functional.gaussians import Gaussian
 from cgp.functional.padding import count_tokens, mask_tokens
 
@@ -134,13 +134,10 @@ class CGPAttention(CorrelatedAttention):
             return prefix_posterior(K_qk, K_k, tokens.v, prior_variance, noise=self.noise, padding=padding)
         return ExactPosterior(
             self._coupling(tokens),
-            K_k,
+            ObservedKeys(K_k, noise=self.noise, values=tokens.v, padding=padding),
             prior_variance,
-            noise=self.noise,
-            values=tokens.v,
             K_q=partial(gram, tokens.q),
-            query_padding=tokens.query_padding,
-            key_padding=padding,
+            padding=tokens.query_padding,
         )
 
     def _coupling(self, tokens: AttentionInputs) -> Tensor:

@@ -11,7 +11,7 @@ from gpytorch.constraints import GreaterThan
 from torch import Tensor, nn
 
 from cgp.functional.causal import prefix_posterior, sparse_prefix_posterior
-from cgp.functional.correlated import ExactPosterior
+from cgp.functional.correlated import ExactPosterior, ObservedKeys
 from cgp.functional.gaussians import Gaussian
 from cgp.functional.kernels import canonical, squared_exponential
 from cgp.functional.softmax import AroundMean
@@ -94,12 +94,10 @@ def _exact(q: Tensor, k: Tensor, tokens: AttentionInputs, noise: Tensor) -> Gaus
         return prefix_posterior(R_qk, R_k, tokens.v[..., :1], one, noise=noise, padding=tokens.key_padding)
     return ExactPosterior(
         R_qk,
-        R_k,
+        ObservedKeys(R_k, noise=noise, padding=tokens.key_padding),
         one,
-        noise=noise,
         K_q=partial(squared_exponential, q),
-        query_padding=tokens.query_padding,
-        key_padding=tokens.key_padding,
+        padding=tokens.query_padding,
     )
 
 

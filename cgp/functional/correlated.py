@@ -23,7 +23,7 @@ from .gaussians import DenseGaussian, Gaussian, lazy, log_normal
 from .linalg import cholesky, explained_variances, log_determinant, product, solve, solve_lower
 from .padding import add_noise, count_tokens, mask_gram, mask_tokens, mask_variances
 
-__all__ = ["OBJECTIVES", "ExactPosterior", "check_objective", "latent_coupling"]
+__all__ = ["OBJECTIVES", "ExactPosterior", "ObservedKeys", "check_objective", "latent_coupling"]
 
 OBJECTIVES = ("marginal", "joint")
 
@@ -34,30 +34,93 @@ def check_objective(objective: str) -> None:
         raise ValueError(f"objective: expected one of {OBJECTIVES}, got {objective!r}")
 
 
+class ObservedKeys:
+    r"""Keys observed with noise: what a posterior is conditioned on, factored once for all queries.
+
+    Keys come with values V (attention: the mean needs no factorisation) or with targets Z (regression).
+
+    Args:
+        K_k: covariance of the keys, ``(*batch, Nk, Nk)``.
+        noise: the observation variance, a number or broadcastable to ``(*batch, Nk)``.
+        values: V, ``(*batch, Nk, s)``, or None.
+        targets: Z, ``(*batch, Nk, s)``, or None.
+        padding: of the keys, ``(*batch, Nk)`` or None.
+
+    Example:
+        >>> keys = ObservedKeys(torch.ones(1, 1), noise=1.0, targets=torch.ones(1, 1))
+        >>> keys.noisy, keys.quadratic
+        (tensor([[2.]]), tensor(0.5000))
+    """
+
+    def __init__(
+        self,
+        K_k: Tensor,
+        *,
+        noise: Tensor | float,
+        values: Tensor | None = None,
+        targets: Tensor | None = None,
+        padding: Tensor | None = None,
+    ) -> None:
+        self.K_k, self.noise, self.padding = mask_gram(K_k, padding, padding), noise, padding
+        self.values = None if values is None else mask_tokens(values, padding)
+        self._targets = None if targets is None else mask_tokens(targets, padding)
+
+    @lazy
+    def noisy(self) -> Tensor:
+        r""":math:`K_k + \Sigma`, ``(*batch, Nk, Nk)``."""
+        return add_noise(self.K_k, self.noise, self.padding)
+
+    @lazy
+    def factor(self) -> Tensor:
+        r""":math:`L_k = \operatorname{chol}(K_k + \Sigma)`, ``(*batch, Nk, Nk)``."""
+        return cholesky(self.noisy, name="K_k + noise", jitter=0.0)
+
+    @lazy
+    def targets(self) -> Tensor:
+        r""":math:`Z = (K_k + \Sigma)V`, ``(*batch, Nk, s)``."""
+        if self._targets is not None:
+            return self._targets
+        assert self.values is not None, "neither values nor targets were given"
+        noise = self.noise[..., None] if isinstance(self.noise, Tensor) else self.noise
+        return self.K_k @ self.values + noise * self.values
+
+    @lazy
+    def whitened_targets(self) -> Tensor:
+        r""":math:`L_k^{-1}Z`, ``(*batch, Nk, s)``."""
+        return solve_lower(self.factor, self.targets)
+
+    @lazy
+    def quadratic(self) -> Tensor:
+        r""":math:`\operatorname{tr}Z^\top(K_k + \Sigma)^{-1}Z`, ``(*batch,)``; of values it is :math:`V^\top Z`."""
+        if self.values is not None:
+            return (self.values * self.targets).sum((-2, -1))
+        return self.whitened_targets.square().sum((-2, -1))
+
+    @lazy
+    def log_evidence(self) -> Tensor:
+        r"""Log-density of the targets, :math:`\log N(Z; 0, K_k + \Sigma)`, ``(*batch,)`` in nats."""
+        count = count_tokens(self.K_k[..., 0], self.padding)
+        return log_normal(self.quadratic, log_determinant(self.factor), count, self.targets.shape[-1])
+
+
 class ExactPosterior(Gaussian):
     r"""Posterior of queries given noisy keys; everything is computed when it is first asked for, and kept.
 
     .. math:: \mu = CV = C(K_k + \Sigma)^{-1}Z, \qquad V = K_q - C(K_k + \Sigma)^{-1}C^\top
 
-    Keys come with values V (attention: the mean needs no factorisation) or with targets Z (regression).
-
     Args:
         C: covariance of queries and keys, ``(*batch, Nq, Nk)``.
-        K_k: covariance of the keys, ``(*batch, Nk, Nk)``.
+        keys: what is known of the keys.
         prior_variance: the diagonal of K_q, ``(*batch, Nq)``.
-        noise: the observation variance, a number or broadcastable to ``(*batch, Nk)``.
-        values: V, ``(*batch, Nk, s)``, or None.
-        targets: Z, ``(*batch, Nk, s)``, or None.
         K_q: builds the covariance of the queries, ``(*batch, Nq, Nq)``; needed for :attr:`covariance`.
-        query_padding: ``(*batch, Nq)`` or None.
-        key_padding: ``(*batch, Nk)`` or None.
+        padding: of the queries, ``(*batch, Nq)`` or None.
 
     Note:
         Variances are differences: below about 1e-5 of the prior in float32 (1e-13 in float64) they are rounding.
 
     Example:
         >>> one = torch.ones(1, 1)
-        >>> posterior = ExactPosterior(one, one, torch.ones(1), noise=1.0, values=one)
+        >>> posterior = ExactPosterior(one, ObservedKeys(one, noise=1.0, values=one), torch.ones(1))
         >>> posterior.mean, posterior.variance
         (tensor([[1.]]), tensor([0.5000]))
     """
@@ -65,34 +128,27 @@ class ExactPosterior(Gaussian):
     def __init__(
         self,
         C: Tensor,
-        K_k: Tensor,
+        keys: ObservedKeys,
         prior_variance: Tensor,
         *,
-        noise: Tensor | float,
-        values: Tensor | None = None,
-        targets: Tensor | None = None,
         K_q: Callable[[], Tensor] | None = None,
-        query_padding: Tensor | None = None,
-        key_padding: Tensor | None = None,
+        padding: Tensor | None = None,
     ) -> None:
-        self.C, self.K_k = mask_gram(C, query_padding, key_padding), mask_gram(K_k, key_padding, key_padding)
-        self.prior_variance, self.noise = prior_variance, noise
-        self.values = None if values is None else mask_tokens(values, key_padding)
-        self._targets = None if targets is None else mask_tokens(targets, key_padding)
+        self.C, self.keys = mask_gram(C, padding, keys.padding), keys
+        self.prior_variance, self.padding = prior_variance, padding
         self._build_K_q = K_q
-        self.padding, self.key_padding = query_padding, key_padding
 
     @lazy
     def mean(self) -> Tensor:
         """Mean of each query, ``(*batch, Nq, s)``."""
-        if self.values is not None:
-            return product(self.C, self.values)
-        return self.whitened.mT @ self.whitened_targets
+        if self.keys.values is not None:
+            return product(self.C, self.keys.values)
+        return self.whitened.mT @ self.keys.whitened_targets
 
     @lazy
     def variance(self) -> Tensor:
         r"""Variance of each query, :math:`[K_q]_{ii} - \|L_k^{-1}C_i^\top\|^2`, ``(*batch, Nq)``."""
-        explained = explained_variances(self.noisy, self.C.mT, self.factor)
+        explained = explained_variances(self.keys.noisy, self.C.mT, self.keys.factor)
         return mask_variances((self.prior_variance - explained).clamp(min=0.0), self.padding)
 
     @lazy
@@ -107,46 +163,9 @@ class ExactPosterior(Gaussian):
         return mask_gram(self._build_K_q(), self.padding, self.padding)
 
     @lazy
-    def noisy(self) -> Tensor:
-        r""":math:`K_k + \Sigma`, ``(*batch, Nk, Nk)``."""
-        return add_noise(self.K_k, self.noise, self.key_padding)
-
-    @lazy
-    def factor(self) -> Tensor:
-        r""":math:`L_k = \operatorname{chol}(K_k + \Sigma)`, ``(*batch, Nk, Nk)``."""
-        return cholesky(self.noisy, name="K_k + noise", jitter=0.0)
-
-    @lazy
     def whitened(self) -> Tensor:
         r""":math:`L_k^{-1}C^\top`, ``(*batch, Nk, Nq)``."""
-        return solve_lower(self.factor, self.C.mT)
-
-    @lazy
-    def whitened_targets(self) -> Tensor:
-        r""":math:`L_k^{-1}Z`, ``(*batch, Nk, s)``."""
-        return solve_lower(self.factor, self.targets)
-
-    @lazy
-    def targets(self) -> Tensor:
-        r""":math:`Z = (K_k + \Sigma)V`, ``(*batch, Nk, s)``."""
-        if self._targets is not None:
-            return self._targets
-        assert self.values is not None, "neither values nor targets were given"
-        noise = self.noise[..., None] if isinstance(self.noise, Tensor) else self.noise
-        return self.K_k @ self.values + noise * self.values
-
-    @lazy
-    def quadratic(self) -> Tensor:
-        r""":math:`\operatorname{tr}Z^\top(K_k + \Sigma)^{-1}Z`, ``(*batch,)``; of values it is :math:`V^\top Z`."""
-        if self.values is not None:
-            return (self.values * self.targets).sum((-2, -1))
-        return self.whitened_targets.square().sum((-2, -1))
-
-    @lazy
-    def log_evidence(self) -> Tensor:
-        r"""Log-density of the targets, :math:`\log N(Z; 0, K_k + \Sigma)`, ``(*batch,)`` in nats."""
-        count = count_tokens(self.K_k[..., 0], self.key_padding)
-        return log_normal(self.quadratic, log_determinant(self.factor), count, self.targets.shape[-1])
+        return solve_lower(self.keys.factor, self.C.mT)
 
     def joint(self) -> DenseGaussian:
         """The posterior with its covariance."""
@@ -171,10 +190,10 @@ class ExactPosterior(Gaussian):
         """
         check_objective(objective)
         if objective == "joint":
-            predictive = self.joint().with_noise(self.noise)
-            return predictive.log_prob(self.mean) + self.log_evidence
-        prior = DenseGaussian(torch.zeros_like(self.mean), self.K_q, self.padding).with_noise(self.noise)
-        return prior.log_prob(self.mean) + self.log_evidence
+            predictive = self.joint().with_noise(self.keys.noise)
+            return predictive.log_prob(self.mean) + self.keys.log_evidence
+        prior = DenseGaussian(torch.zeros_like(self.mean), self.K_q, self.padding).with_noise(self.keys.noise)
+        return prior.log_prob(self.mean) + self.keys.log_evidence
 
 
 def latent_coupling(K_qo: Tensor, K_o: Tensor, K_ok: Tensor, *, noise: float, padding: Tensor | None = None) -> Tensor:

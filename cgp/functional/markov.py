@@ -24,6 +24,7 @@ __all__ = [
     "matern_process",
     "periodic_weights",
     "product_process",
+    "trend_process",
 ]
 
 
@@ -33,7 +34,7 @@ class MarkovProcess(NamedTuple):
     Attributes:
         transition: A, ``(U, d, d)`` for U lags.
         noise: Q, ``(U, d, d)``.
-        stationary: P, ``(d, d)``.
+        stationary: P, ``(d, d)``; of a process that is not stationary, the covariance of its first states.
     """
 
     transition: Tensor
@@ -107,22 +108,50 @@ def constant_process(lags: Tensor, weight: Tensor | float = 1.0) -> MarkovProces
     return MarkovProcess(ones, torch.zeros_like(ones), weight * torch.ones(1, 1).to(lags))
 
 
-def product_process(process: MarkovProcess, rotation: MarkovProcess) -> MarkovProcess:
-    r"""The process whose covariance is the product of two, the second a harmonic: a cycle that drifts.
+def trend_process(lags: Tensor, start: Tensor, weight: Tensor | float = 1.0) -> MarkovProcess:
+    r"""A straight line through the origin of random slope, of covariance :math:`q\,t\,t'`; it is not stationary.
 
-    .. math:: A \otimes A', \qquad Q \otimes P', \qquad P \otimes P'
+    Its states are value and slope, its :attr:`~MarkovProcess.stationary` their covariance at the first input. A random
+    constant beside it (:func:`constant_process`) moves the line off the origin.
+
+    .. math:: A = \begin{pmatrix}1 & \tau\\ 0 & 1\end{pmatrix}, \qquad Q = 0, \qquad
+        P_1 = q\begin{pmatrix}t_1^2 & t_1\\ t_1 & 1\end{pmatrix}
+
+    Args:
+        lags: in the units of the inputs, ``(U,)``.
+        start: the first input :math:`t_1`, a scalar.
+        weight: q, the variance of the slope.
+
+    Returns:
+        Of two states.
+    """
+    ones, zeros = torch.ones_like(lags), torch.zeros_like(lags)
+    transition = torch.stack([ones, lags, zeros, ones], dim=-1).reshape(-1, 2, 2)
+    direction = torch.stack([start.to(lags), start.new_ones(()).to(lags)])
+    return MarkovProcess(transition, torch.zeros_like(transition), weight * torch.outer(direction, direction))
+
+
+def product_process(process: MarkovProcess, other: MarkovProcess) -> MarkovProcess:
+    r"""The process whose covariance is the product of those of two stationary ones, such as a cycle that drifts.
+
+    .. math:: A \otimes A', \qquad Q \otimes P' + APA^\top \otimes Q', \qquad P \otimes P'
 
     Args:
         process: of d states.
-        rotation: of d' states and without noise, :math:`A'P'A'^\top = P'`.
+        other: of d' states.
 
     Returns:
         Of d d' states.
+
+    Source:
+        Solin & Särkkä (2014), section 3.3.
     """
+    A, Q, P = process
+    moved = A @ P @ A.mT
     return MarkovProcess(
-        _kron(process.transition, rotation.transition),
-        _kron(process.noise, rotation.stationary[None]),
-        _kron(process.stationary[None], rotation.stationary[None])[0],
+        _kron(A, other.transition),
+        _kron(Q, other.stationary[None]) + _kron(moved, other.noise),
+        _kron(P[None], other.stationary[None])[0],
     )
 
 
@@ -145,12 +174,13 @@ def periodic_weights(lengthscale: Tensor, count: int) -> Tensor:
         Solin & Särkkä (2014), equation (16).
     """
     # Cosine coefficients of a smooth periodic function by a discrete transform: exact to rounding, with all gradients.
-    phase = torch.arange(128).to(lengthscale) / 128
+    points = max(128, 4 * count)
+    phase = torch.arange(points).to(lengthscale) / points
     values = torch.exp(-2.0 * torch.sin(math.pi * phase).square() / lengthscale.square())
     cosines = torch.cos(2.0 * math.pi * torch.arange(count).to(lengthscale)[:, None] * phase)
     scale = torch.full((count,), 2.0).to(lengthscale)
     scale[0] = 1.0
-    return scale * (cosines @ values) / 128
+    return scale * (cosines @ values) / points
 
 
 def _kron(a: Tensor, b: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from .causal import explained_by_prefixes, up_to
-from .correlated import ExactPosterior
+from .correlated import ExactPosterior, ObservedKeys
 from .gaussians import Gaussian, MarginalGaussian
 from .kernels import squared_exponential
 from .linalg import cholesky, solve_lower
@@ -109,12 +109,10 @@ def exact_posterior(
         return _marginal(exact_variance(q, k, noise, visible), padding)
     return ExactPosterior(
         squared_exponential(q, k),
-        squared_exponential(k),
+        ObservedKeys(squared_exponential(k), noise=_spread(noise, 1), padding=visible.hidden),
         q.new_ones(()).expand(q.shape[:-1]),
-        noise=_spread(noise, 1),
         K_q=partial(squared_exponential, q),
-        query_padding=padding,
-        key_padding=visible.hidden,
+        padding=padding,
     )
 
 
@@ -148,7 +146,7 @@ def exact_variance(q: Tensor, k: Tensor, noise: Tensor | float, visible: Visibil
     if visible.offset is None:
         return posterior.variance
     assert isinstance(posterior, ExactPosterior)
-    explained = explained_by_prefixes(posterior.C, posterior.factor, visible.offset)
+    explained = explained_by_prefixes(posterior.C, posterior.keys.factor, visible.offset)
     return (posterior.prior_variance - explained).clamp(min=0.0)
 
 

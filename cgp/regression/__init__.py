@@ -6,6 +6,7 @@ from .estimator import CorrelatedGPRegressor
 from .exact import CorrelatedGPRegression
 from .processes import ProcessGaussianLikelihood
 from .readout import GPReadout
+from .series import SeriesCorrelatedGPRegression
 from .sparse import SparseCorrelatedGPRegression
 from .stochastic import StochasticCorrelatedGPRegression
 
@@ -15,6 +16,7 @@ __all__ = [
     "CorrelatedGPRegressor",
     "GPReadout",
     "ProcessGaussianLikelihood",
+    "SeriesCorrelatedGPRegression",
     "SparseCorrelatedGPRegression",
     "StochasticCorrelatedGPRegression",
     "correlated_covariance",

@@ -17,12 +17,12 @@ from cgp.extras import needs_extra
 from cgp.functional.linalg import NotPositiveDefiniteError
 
 from .checks import check_count
-from .exact import CorrelatedGPRegression
+from .model import RegressionModel
 from .processes import PriorModule
 
 __all__ = ["Diagnostics", "Samples", "batch_model", "diagnose", "sample_laplace", "sample_nuts"]
 
-Model = TypeVar("Model", bound=CorrelatedGPRegression)
+Model = TypeVar("Model", bound=RegressionModel)
 
 _STEP = 1e-4
 _LEAST_CURVATURE = 0.25  # of the widest prior, that of log scales and log noises
@@ -71,7 +71,7 @@ class Samples(NamedTuple):
 
 
 def sample_nuts(
-    model: CorrelatedGPRegression,
+    model: RegressionModel,
     *,
     num_samples: int = 200,
     num_warmup: int = 150,
@@ -143,7 +143,7 @@ def sample_nuts(
     return Samples(stacked, diagnose(stacked, divergences))
 
 
-def sample_laplace(model: CorrelatedGPRegression, *, num_samples: int = 50, seed: int = 0) -> dict[str, Tensor]:
+def sample_laplace(model: RegressionModel, *, num_samples: int = 50, seed: int = 0) -> dict[str, Tensor]:
     r"""Draw the parameters from a Gaussian about the most probable ones, in pairs that mirror each other.
 
     .. math:: \theta \sim N(\hat\theta, H^{-1}), \qquad
@@ -222,7 +222,7 @@ class _Laplace(NamedTuple):
     shapes: dict[str, torch.Size]
 
     @classmethod
-    def of(cls, model: CorrelatedGPRegression) -> Self:
+    def of(cls, model: RegressionModel) -> Self:
         """That of a fitted model."""
         potential, values = _potential(model), _sampled(model)
         centre = torch.cat([value.flatten() for value in values.values()])
@@ -247,7 +247,7 @@ class _Laplace(NamedTuple):
 class _Potential(nn.Module):
     """The negative log posterior of the parameters in nats."""
 
-    def __init__(self, model: CorrelatedGPRegression) -> None:
+    def __init__(self, model: RegressionModel) -> None:
         super().__init__()
         self.model = model
 
@@ -259,7 +259,7 @@ class _Potential(nn.Module):
         return -evidence - self.model.log_prior()
 
 
-def _sampled(model: CorrelatedGPRegression) -> dict[str, Tensor]:
+def _sampled(model: RegressionModel) -> dict[str, Tensor]:
     """The values of the unconstrained parameters with priors, by name of the prior."""
     found = {name: (module, closure) for name, module, _, closure, _ in model.named_priors()}
     return {
@@ -267,7 +267,7 @@ def _sampled(model: CorrelatedGPRegression) -> dict[str, Tensor]:
     }
 
 
-def _potential(model: CorrelatedGPRegression) -> Callable[[Mapping[str, Tensor]], Tensor]:
+def _potential(model: RegressionModel) -> Callable[[Mapping[str, Tensor]], Tensor]:
     """The negative log posterior as a function of those values."""
     target = _Potential(model)
 

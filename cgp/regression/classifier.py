@@ -20,7 +20,6 @@ from torch.quasirandom import SobolEngine
 
 from .checks import STRUCTURES, check_count, checked_inputs
 from .covariance import correlated_covariance, dense_covariance
-from .exact import CHUNK
 from .fitting import fit_model, progress_line, seeded
 from .minibatches import fit_minibatches, start_from
 from .processes import every_process
@@ -32,6 +31,7 @@ __all__ = ["CorrelatedGPClassifier", "class_posterior", "softmax_bound"]
 
 Model = TypeVar("Model", bound=SparseCorrelatedGPRegression)
 
+_CHUNK = 4096  # rows at a time
 _WARM_ROWS = 512
 _WARM_STEPS = 20
 _DRAWS = 16
@@ -165,7 +165,7 @@ class CorrelatedGPClassifier(ClassifierMixin, BaseEstimator):
         with torch.no_grad():
             parts = [
                 class_posterior(self.model_, every_process(some, outputs))
-                for some in inputs.split(max(CHUNK // outputs, 1))
+                for some in inputs.split(max(_CHUNK // outputs, 1))
             ]
         mean, covariance = (torch.cat([getattr(one, name) for one in parts]) for name in ("mean", "covariance_matrix"))
         return MultivariateNormal(mean, covariance)

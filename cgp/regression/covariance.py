@@ -73,11 +73,25 @@ class InputMaps(PriorModule):
         self.register_normal("log_scales", torch.full((input_dim,), centre), centre, math.sqrt(3.0))
         self.register_normal("log_ratios", torch.zeros(later * ratios, input_dim), 0.0, 0.5)
         self.register_normal("shifts", torch.zeros(later * shifts, input_dim), 0.0, 0.3)
+        self.num_processes = num_processes
 
     @property
     def scales(self) -> Tensor:
         """Inverse lengthscales of the first process, ``(*batch, d)``."""
         return self.log_scales.exp()
+
+    @property
+    def all_scales(self) -> Tensor:
+        """Inverse lengthscales of every process, ``(*batch, P, d)``."""
+        scales = self.scales.unsqueeze(-2)
+        if self.log_ratios is None:
+            return scales.expand(*scales.shape[:-2], self.num_processes, -1)
+        return scales * _after_zeros(self.log_ratios).exp()
+
+    @property
+    def all_shifts(self) -> Tensor | None:
+        """Shifts of every process, ``(*batch, P, d)``, or None where there are none."""
+        return None if self.shifts is None else _after_zeros(self.shifts)
 
     def forward(self, x: Tensor, numbers: Tensor) -> Tensor:
         """Inputs ``(*batch, n, d)`` of the processes of these numbers ``(*batch, n)``, in the canonical space."""

@@ -21,6 +21,7 @@ from .covariance import correlated_covariance
 from .exact import CorrelatedGPRegression
 from .fitting import Fit, Progress, fit_model, progress_line, seeded
 from .minibatches import fit_minibatches, start_from
+from .model import RegressionModel
 from .prediction import PredictionMixin
 from .scaling import Scaling, stacked_rows
 from .sparse import SparseCorrelatedGPRegression
@@ -29,7 +30,7 @@ from .structures import fit_structures
 
 __all__ = ["CorrelatedGPRegressor"]
 
-Model = TypeVar("Model", bound=CorrelatedGPRegression)
+Model = TypeVar("Model", bound=RegressionModel)
 
 _EXACT_LIMIT = 10_000
 _WARM_ROWS = 2048  # of minibatches: what the closed form that they start from sees
@@ -193,14 +194,14 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
             models = [batch_model(model, sample_laplace(model, num_samples=count, seed=seed)) for model in models]
         self._keep(models)
 
-    def _keep(self, models: list[CorrelatedGPRegression]) -> None:
+    def _keep(self, models: list[RegressionModel]) -> None:
         self.models_ = [model.requires_grad_(False) for model in models]
         self.model_ = self.models_[0]
         self._conditions = [model.condition() for model in models]
 
     def _fitted(
         self, rows: Tensor, targets: Tensor, seed: int, line: Progress | None
-    ) -> tuple[list[CorrelatedGPRegression], Fit]:
+    ) -> tuple[list[RegressionModel], Fit]:
         """Fitted models of standardised rows, the best first."""
         options = {"num_starts": self.num_starts, "max_steps": self.max_steps, "seed": seed, "progress": line}
         if self.inference != "stochastic":
@@ -214,7 +215,7 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
         epochs: dict[str, Any] = {"batch_size": self.batch_size, "num_epochs": self.num_epochs}
         return [model], fit_minibatches(model, rows, targets, seed=seed, progress=line, **epochs)
 
-    def _closed_form(self, rows: Tensor, targets: Tensor, **options: Any) -> tuple[list[CorrelatedGPRegression], Fit]:
+    def _closed_form(self, rows: Tensor, targets: Tensor, **options: Any) -> tuple[list[RegressionModel], Fit]:
         """Models at their most probable parameters, the best structure first where there is a choice."""
         kind = CorrelatedGPRegression if self.num_inducing is None else SparseCorrelatedGPRegression
         build = partial(self._model, kind, rows, targets, options["seed"])

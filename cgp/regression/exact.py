@@ -2,56 +2,31 @@
 
 from __future__ import annotations
 
-import copy
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 import torch
-from gpytorch.distributions import MultivariateNormal
-from gpytorch.kernels import AdditiveKernel
-from gpytorch.likelihoods import GaussianLikelihood
-from gpytorch.likelihoods.gaussian_likelihood import _GaussianLikelihoodBase
-from gpytorch.means import Mean
-from gpytorch.models import ExactGP
-from linear_operator import to_linear_operator
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from cgp.functional.correlated import ExactPosterior
-from cgp.functional.gaussians import Gaussian
+from cgp.functional.correlated import ExactPosterior, ObservedKeys
 
-from .checks import check_training_data
-from .correlation import start_at_correlation
-from .covariance import check_covariance, correlated_covariance, dense_covariance, prior_variance
-from .processes import ProcessGaussianLikelihood, ProcessMean
+from .covariance import dense_covariance, prior_variance
+from .model import Moments, RegressionModel
 
-__all__ = ["CHUNK", "CorrelatedGPRegression", "Moments", "noise_of_rows"]
+__all__ = ["CorrelatedGPRegression"]
 
-CHUNK = 4096
+_ENTRIES = 2**26  # of the covariance of rows and observations at a time
 
 
-class Moments(NamedTuple):
-    """Mean and variance of marginals.
-
-    Attributes:
-        mean: ``(*batch, n)``.
-        variance: ``(*batch, n)``.
-    """
-
-    mean: Tensor
-    variance: Tensor
-
-
-class CorrelatedGPRegression(ExactGP):
+class CorrelatedGPRegression(RegressionModel):
     r"""Exact regression: P processes, each a weighted sum of mapped copies of one canonical process.
 
     .. math::
         y_i = m_{p_i} + z_{p_i}(x_i) + \epsilon_i, \qquad
         \operatorname{Cov}[z_p(x), z_r(x')] = a_p^\top a_r\,\kappa(x \odot w_p + b_p,\; x' \odot w_r + b_r)
 
-    Every row is an input and the number of the process that is observed there, so that processes may be observed at
-    inputs of their own, or not at all; every process can be predicted anywhere from all the rows. Time O(n³), memory
-    O(n²), always by Cholesky. In train mode a call gives the prior at the rows, as GPyTorch's
-    ``ExactMarginalLogLikelihood`` wants it; in eval mode the posterior.
+    Time O(n³), memory O(n²), always by Cholesky. Rows, arguments and what a call gives are those of
+    :class:`~cgp.regression.model.RegressionModel`.
 
     Args:
         train_inputs: ``(n, d + 1)``, the last column 0 … P-1.
@@ -65,9 +40,6 @@ class CorrelatedGPRegression(ExactGP):
     Raises:
         ValueError: if the data are not finite, shapes do not fit, or an argument is out of range.
 
-    Note:
-        Means, scales and lengthscales start, and have priors, for inputs and outputs of unit variance.
-
     Source:
         CGPT equations (13)-(16); Rasmussen & Williams (2006), equations (2.25), (2.26), (2.30).
 
@@ -79,87 +51,17 @@ class CorrelatedGPRegression(ExactGP):
         torch.Size([1])
     """
 
-    def __init__(
-        self,
-        train_inputs: Tensor,
-        train_targets: Tensor,
-        num_processes: int | None = None,
-        *,
-        covar_module: AdditiveKernel | None = None,
-        likelihood: ProcessGaussianLikelihood | GaussianLikelihood | None = None,
-        mean_module: Mean | None = None,
-    ) -> None:
-        num_processes = check_training_data(train_inputs, train_targets, num_processes)
-        if covar_module is None:
-            covar_module = correlated_covariance(num_processes, train_inputs.shape[-1] - 1).to(train_inputs.dtype)
-            start_at_correlation(covar_module, train_inputs, train_targets)
-        check_covariance(covar_module, num_processes, train_inputs.shape[-1] - 1)
-        likelihood = ProcessGaussianLikelihood(num_processes) if likelihood is None else likelihood
-        super().__init__(train_inputs, train_targets, likelihood)
-        self.num_processes = num_processes
-        self.mean_module = ProcessMean(num_processes) if mean_module is None else mean_module
-        self.covar_module = covar_module
-        self.to(train_inputs.dtype)
-
-    def forward(self, x: Tensor) -> MultivariateNormal:
-        """The prior at rows ``(*batch, n, d + 1)``."""
-        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-    def __call__(self, *args: Any, **kwargs: Any) -> MultivariateNormal:
-        """The prior in train mode, the posterior in eval mode."""
-        if self.training:
-            return super().__call__(*args, **kwargs)
-        (x,) = args
-        # BoTorch's models have a posterior of their own, which calls this.
-        return CorrelatedGPRegression.posterior(self, x)
-
-    def condition(self) -> Any:
+    def condition(self) -> ObservedKeys:
         """Factor the observations: what all predictions share, to be handed to them."""
         K = dense_covariance(self.covar_module, self.train_inputs[0])
-        prior = K.diagonal(dim1=-2, dim2=-1)
-        posterior = ExactPosterior(K, K, prior, noise=self.noise(), targets=self.residual().unsqueeze(-1))
-        _ = posterior.factor, posterior.whitened_targets  # computed here and now, and kept
-        return posterior
+        keys = ObservedKeys(K, noise=self.noise(), targets=self.residual().unsqueeze(-1))
+        _ = keys.factor, keys.whitened_targets  # computed here and now, and kept
+        return keys
 
     def log_evidence(self) -> Tensor:
-        """The log marginal likelihood in nats, or the bound to it, ``(*batch,)``."""
+        """The log marginal likelihood in nats, ``(*batch,)``."""
         K = dense_covariance(self.covar_module, self.train_inputs[0])
         return _Evidence.apply(K + torch.diag_embed(self.noise()), self.residual())
-
-    def moments(self, x: Tensor, condition: Any = None, *, noisy: bool = False) -> Moments:
-        """Marginal means and variances of the posterior, in chunks of rows.
-
-        Args:
-            x: ``(t, d + 1)``.
-            condition: what :meth:`condition` gave; None computes it.
-            noisy: whether the variance is that of an observation.
-
-        Returns:
-            ``(*batch, t)`` each.
-        """
-        condition = self.condition() if condition is None else condition
-        x = self._expanded(x)
-        parts = [self._posterior(rows, condition) for rows in x.split(CHUNK, dim=-2)]
-        mean = torch.cat([part.mean.squeeze(-1) for part in parts], dim=-1) + self.mean_module(x)
-        variance = torch.cat([part.variance for part in parts], dim=-1)
-        return Moments(mean, variance + noise_of_rows(self.likelihood, x) if noisy else variance)
-
-    def posterior(self, x: Tensor, condition: Any = None) -> MultivariateNormal:
-        """The joint posterior of the processes at rows.
-
-        Args:
-            x: ``(*batch, t, d + 1)``: any process anywhere.
-            condition: what :meth:`condition` gave; None computes it.
-
-        Returns:
-            Event shape ``(t,)``, without noise: ``likelihood(posterior, x)`` adds it.
-        """
-        condition = self.condition() if condition is None else condition
-        x = self._expanded(x)
-        posterior = self._posterior(x, condition)
-        # A tensor would be factored here and now, and it is singular wherever the data leave no doubt.
-        mean = posterior.mean.squeeze(-1) + self.mean_module(x)
-        return MultivariateNormal(mean, to_linear_operator(self._joint(x, posterior)))
 
     def leave_one_out(self) -> Moments:
         r"""Mean and variance of every observation given all others, the parameters staying as they are.
@@ -173,69 +75,29 @@ class CorrelatedGPRegression(ExactGP):
         Source:
             Rasmussen & Williams (2006), equation (5.12).
         """
-        condition = self.condition()
-        weights = torch.linalg.solve_triangular(condition.factor.mT, condition.whitened_targets, upper=True)
-        variance = torch.cholesky_inverse(condition.factor).diagonal(dim1=-2, dim2=-1).reciprocal()
+        keys = self.condition()
+        weights = torch.linalg.solve_triangular(keys.factor.mT, keys.whitened_targets, upper=True)
+        variance = torch.cholesky_inverse(keys.factor).diagonal(dim1=-2, dim2=-1).reciprocal()
         return Moments(self.train_targets - weights.squeeze(-1) * variance, variance)
 
-    def get_fantasy_model(self, inputs: Tensor, targets: Tensor, **kwargs: Any) -> Self:
-        """The model given further observations, its parameters staying as they are.
+    def _marginals(self, x: Tensor, condition: ObservedKeys) -> Moments:
+        size = max(_ENTRIES // condition.factor[..., 0].numel(), 1)
+        parts = [self._posterior(rows, condition) for rows in x.split(size, dim=-2)]
+        mean = torch.cat([part.mean.squeeze(-1) for part in parts], dim=-1)
+        return Moments(mean, torch.cat([part.variance for part in parts], dim=-1))
 
-        Args:
-            inputs: ``(*batch, k, d + 1)``.
-            targets: ``(*batch, k)``; the model has the batch shape of both together.
-            **kwargs: GPyTorch's, not used.
+    def _joint(self, x: Tensor, condition: ObservedKeys) -> tuple[Tensor, Tensor]:
+        posterior = self._posterior(x, condition)
+        return posterior.mean.squeeze(-1), posterior.covariance
 
-        Returns:
-            Another model, in eval mode.
-
-        Raises:
-            ValueError: if the observations are not usable.
-        """
-        x, y = self.train_inputs[0], self.train_targets
-        batch = torch.broadcast_shapes(x.shape[:-2], inputs.shape[:-2], targets.shape[:-1])
-        inputs, targets = inputs.expand(*batch, *inputs.shape[-2:]), targets.expand(*batch, -1)
-        # Fantasies may have a history, through which their inputs are optimised.
-        check_training_data(inputs.detach().flatten(0, -2), targets.detach().flatten(), self.num_processes)
-        other = copy.deepcopy(self)
-        rows = torch.cat([x.expand(*batch, *x.shape[-2:]), inputs], dim=-2)
-        other.set_train_data(rows, torch.cat([y.expand(*batch, -1), targets], dim=-1), strict=False)
-        return other.eval()
-
-    def log_prior(self) -> Tensor:
-        """Log-density of the unconstrained parameters under their priors, in nats, a scalar."""
-        terms = [prior.log_prob(closure(module)).sum() for _, module, prior, closure, _ in self.named_priors()]
-        return torch.stack(terms).sum()
-
-    def residual(self) -> Tensor:
-        """The observations less their mean, ``(*batch, n)``."""
-        return self.train_targets - self.mean_module(self.train_inputs[0])
-
-    def noise(self) -> Tensor:
-        """The noise variance of each observation, ``(*batch, n)``."""
-        return noise_of_rows(self.likelihood, self.train_inputs[0])
-
-    def _expanded(self, x: Tensor) -> Tensor:
-        """Rows with the batch shape of loaded samples."""
-        batch = torch.broadcast_shapes(self.train_inputs[0].shape[:-2], x.shape[:-2])
-        return x.expand(*batch, *x.shape[-2:])
-
-    def _posterior(self, x: Tensor, condition: Any) -> Gaussian:
+    def _posterior(self, x: Tensor, condition: ObservedKeys) -> ExactPosterior:
         """The posterior at rows less its mean function, of one column."""
-        posterior = ExactPosterior(
+        return ExactPosterior(
             dense_covariance(self.covar_module, x, self.train_inputs[0]),
-            condition.K_k,
+            condition,
             prior_variance(self.covar_module, x),
-            noise=condition.noise,
-            targets=condition.targets,
             K_q=lambda: dense_covariance(self.covar_module, x),
         )
-        for name in ("noisy", "factor", "whitened_targets"):
-            setattr(posterior, name, getattr(condition, name))
-        return posterior
-
-    def _joint(self, x: Tensor, posterior: Any) -> Tensor:
-        return posterior.covariance
 
 
 class _Evidence(torch.autograd.Function):
@@ -249,10 +111,9 @@ class _Evidence(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, covariance: Tensor, residual: Tensor) -> Tensor:
-        diagonal = covariance.diagonal(dim1=-2, dim2=-1)
-        posterior = ExactPosterior(covariance, covariance, diagonal, noise=0.0, targets=residual.unsqueeze(-1))
-        ctx.save_for_backward(posterior.factor, posterior.whitened_targets)
-        return posterior.log_evidence
+        keys = ObservedKeys(covariance, noise=0.0, targets=residual.unsqueeze(-1))
+        ctx.save_for_backward(keys.factor, keys.whitened_targets)
+        return keys.log_evidence
 
     @staticmethod
     @once_differentiable
@@ -261,10 +122,3 @@ class _Evidence(torch.autograd.Function):
         weights = torch.linalg.solve_triangular(factor.mT, whitened, upper=True)
         slope = weights @ weights.mT - torch.cholesky_inverse(factor)
         return 0.5 * gradient[..., None, None] * slope, -gradient.unsqueeze(-1) * weights.squeeze(-1)
-
-
-def noise_of_rows(likelihood: ProcessGaussianLikelihood | GaussianLikelihood, x: Tensor) -> Tensor:
-    """The noise variance ``(*batch, n)`` of each row, for any Gaussian likelihood of GPyTorch."""
-    if not isinstance(likelihood, _GaussianLikelihoodBase):
-        raise ValueError(f"likelihood: expected Gaussian noise, got {type(likelihood).__name__}")
-    return likelihood._shaped_noise_covar(x.shape[:-1], x).diagonal(dim1=-2, dim2=-1)

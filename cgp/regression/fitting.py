@@ -21,7 +21,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from cgp.functional.linalg import NotPositiveDefiniteError
 
 from .checks import check_count
-from .exact import CorrelatedGPRegression
+from .model import RegressionModel
 
 __all__ = [
     "Fit",
@@ -85,7 +85,7 @@ def seeded(random_state: Any) -> Iterator[int]:
 
 
 def fit_model(
-    model: CorrelatedGPRegression,
+    model: RegressionModel,
     *,
     num_starts: int = 1,
     max_steps: int = 1000,
@@ -245,7 +245,7 @@ def _run(evaluate: _Loss, start: Vector, steps: int, tolerance: float, before: i
     return _Run(found.x, Fit(value, count, converged, message))
 
 
-def _starts(model: CorrelatedGPRegression, number: int, seed: int) -> list[Vector]:
+def _starts(model: RegressionModel, number: int, seed: int) -> list[Vector]:
     """Vectors of parameters at several lengthscales, the later ones perturbed."""
     generator = torch.Generator().manual_seed(seed)
     parameters = learned_parameters(model)
@@ -262,7 +262,7 @@ def _starts(model: CorrelatedGPRegression, number: int, seed: int) -> list[Vecto
     return found
 
 
-def _perturb(model: CorrelatedGPRegression, generator: torch.Generator) -> None:
+def _perturb(model: RegressionModel, generator: torch.Generator) -> None:
     for _, module, _, closure, assign in model.named_priors():
         value = closure(module).detach()
         noise = torch.randn(value.shape, generator=generator, dtype=value.dtype)

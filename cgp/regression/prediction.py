@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .checks import checked_inputs, with_nan
-from .exact import CorrelatedGPRegression, noise_of_rows
+from .model import RegressionModel, noise_of_rows
 from .processes import every_process
 from .scaling import Scaling
 
@@ -33,7 +33,7 @@ class PredictionMixin:
         n_outputs_: P.
     """
 
-    models_: list[CorrelatedGPRegression]
+    models_: list[RegressionModel]
     x_scaling_: Scaling
     y_scaling_: Scaling
     n_outputs_: int
@@ -185,7 +185,7 @@ class PredictionMixin:
         """Means ``(S, t·P)`` and covariances ``(S, t·P, t·P)`` in standardised units."""
         rows = self._rows(X)
 
-        def joint(model: CorrelatedGPRegression, known: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        def joint(model: RegressionModel, known: Any) -> tuple[torch.Tensor, torch.Tensor]:
             posterior = model.posterior(rows, known)
             covariance = posterior.covariance_matrix
             if noisy:

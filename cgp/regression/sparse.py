@@ -13,15 +13,16 @@ from linear_operator.operators import LowRankRootLinearOperator
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from cgp.functional.sparse_correlated import InducingPosterior, SparsePosterior
+from cgp.functional.sparse_correlated import InducingGaussian, InducingPosterior, SparsePosterior
 
 from .covariance import Points, dense_covariance, prior_variance
-from .exact import CHUNK, CorrelatedGPRegression, Moments
 from .inducing import InducingFeatures
+from .model import Moments, RegressionModel
 from .processes import ProcessGaussianLikelihood
 
 __all__ = ["SparseCorrelatedGPRegression", "Sums"]
 
+_CHUNK = 4096  # rows at a time
 _STORED = 2**25  # entries of A that are kept for the backward pass; beyond, it computes them again
 
 
@@ -43,7 +44,7 @@ class Sums(NamedTuple):
     unexplained: Tensor
 
 
-class SparseCorrelatedGPRegression(CorrelatedGPRegression):
+class SparseCorrelatedGPRegression(RegressionModel):
     r"""Regression through inducing inputs in the canonical space.
 
     .. math:: \log N(y; m, A^\top A + \Sigma) - \tfrac12\sum_i (k_{ii} - a_i^\top a_i)/\sigma^2_{p_i}, \qquad
@@ -98,14 +99,14 @@ class SparseCorrelatedGPRegression(CorrelatedGPRegression):
         """Sums over the observations, in chunks of rows."""
         factors = self.features.factors(self.covar_module)
         rows, residual, noise = self.train_inputs[0], self.residual(), self.noise()
-        chunks = list(zip(rows.split(CHUNK, -2), residual.split(CHUNK, -1), noise.split(CHUNK, -1), strict=True))
+        chunks = list(zip(rows.split(_CHUNK, -2), residual.split(_CHUNK, -1), noise.split(_CHUNK, -1), strict=True))
         if rows.shape[-2] * self.features.num_inducing <= _STORED or not torch.is_grad_enabled():
             parts = [self._sums(*chunk, *factors) for chunk in chunks]
         else:
             parts = [checkpoint(self._sums, *chunk, *factors, use_reentrant=False) for chunk in chunks]
         return Sums(*(torch.stack(field).sum(0) for field in zip(*parts, strict=True)))
 
-    def condition(self) -> Any:
+    def condition(self) -> InducingGaussian:
         """Factor what the inducing values know of the observations."""
         sums = self.sums()
         return InducingPosterior(sums.gram, sums.projection)
@@ -127,7 +128,7 @@ class SparseCorrelatedGPRegression(CorrelatedGPRegression):
             ``(*batch, n)`` each, noise included.
         """
         condition, x, noise = self.condition(), self.train_inputs[0], self.noise()
-        parts = [self._posterior(rows, condition) for rows in x.split(CHUNK, dim=-2)]
+        parts = self._posteriors(x, condition)
         mean = torch.cat([part.mean.squeeze(-1) for part in parts], dim=-1)
         beside = torch.cat([part.diagonal for part in parts], dim=-1)
         leverage = (torch.cat([part.variance for part in parts], dim=-1) - beside) / noise
@@ -148,9 +149,20 @@ class SparseCorrelatedGPRegression(CorrelatedGPRegression):
         squares = whitened.square().sum((-2, -1))
         return Sums(gram, features @ whitened, squares, noise.log().sum(-1), unexplained)
 
-    def _posterior(self, x: Tensor, condition: Any) -> SparsePosterior:
+    def _posteriors(self, x: Tensor, condition: InducingGaussian) -> list[SparsePosterior]:
+        """The posterior at rows less its mean function, of one column, in chunks of rows."""
+        return [self._posterior(rows, condition) for rows in x.split(_CHUNK, dim=-2)]
+
+    def _posterior(self, x: Tensor, condition: InducingGaussian) -> SparsePosterior:
         return SparsePosterior(self.features(self.covar_module, x), condition, prior_variance(self.covar_module, x))
 
-    def _joint(self, x: Tensor, posterior: Any) -> Tensor:
+    def _marginals(self, x: Tensor, condition: InducingGaussian) -> Moments:
+        parts = self._posteriors(x, condition)
+        mean = torch.cat([part.mean.squeeze(-1) for part in parts], dim=-1)
+        return Moments(mean, torch.cat([part.variance for part in parts], dim=-1))
+
+    def _joint(self, x: Tensor, condition: InducingGaussian) -> tuple[Tensor, Tensor]:
+        posterior = self._posterior(x, condition)
         features = posterior.features_q
-        return dense_covariance(self.covar_module, x) - features.mT @ features + posterior.root @ posterior.root.mT
+        unexplained = dense_covariance(self.covar_module, x) - features.mT @ features
+        return posterior.mean.squeeze(-1), unexplained + posterior.root @ posterior.root.mT

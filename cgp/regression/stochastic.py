@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from cgp.functional.sparse_correlated import InducingGaussian, InducingPosterior
 
-from .exact import noise_of_rows
+from .model import noise_of_rows
 from .sparse import SparseCorrelatedGPRegression
 
 __all__ = ["StochasticCorrelatedGPRegression", "WhitenedInducingValues"]

@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-from .exact import CorrelatedGPRegression
 from .fitting import Fit, fit_model, learned_parameters
+from .model import RegressionModel
 
 __all__ = ["Structures", "fit_structures"]
 
-Model = TypeVar("Model", bound=CorrelatedGPRegression)
+Model = TypeVar("Model", bound=RegressionModel)
 
 # What each starts from the end of, a special case or a generalisation; None: from starts of its own.
 _FOLLOWS = {
@@ -72,6 +72,6 @@ def fit_structures(build: Callable[[str], Model], **options: Any) -> Structures:
     return Structures(best, [models[name] for name in (best, *others)], fits[best], criteria)
 
 
-def _criterion(model: CorrelatedGPRegression) -> float:
+def _criterion(model: RegressionModel) -> float:
     count = sum(value.numel() for value in learned_parameters(model.covar_module))
     return float(-model.log_evidence().detach()) + 0.5 * count * math.log(len(model.train_targets))

@@ -20,7 +20,7 @@ from sklearn.datasets import load_digits
 
 import cgp
 from cgp.attention import GaussianProcessAttention
-from cgp.functional.correlated import ExactPosterior
+from cgp.functional.correlated import ExactPosterior, ObservedKeys
 from cgp.plotting import variance_maps
 from models import DIGITS, VisionTransformer
 
@@ -39,13 +39,10 @@ class RegressionAttention(GaussianProcessAttention):
         gram = self.canonical.gram
         return ExactPosterior(
             gram(tokens.q, tokens.k),
-            gram(tokens.k),
+            ObservedKeys(gram(tokens.k), noise=self.noise, targets=tokens.v, padding=tokens.key_padding),
             self.canonical.diagonal(tokens.q),
-            noise=self.noise,
-            targets=tokens.v,
             K_q=partial(gram, tokens.q),
-            query_padding=tokens.query_padding,
-            key_padding=tokens.key_padding,
+            padding=tokens.query_padding,
         )
 
 

@@ -57,7 +57,7 @@ def test_exact_block_correlated_kernel_and_regressor_agree(tokens):
     torch.nn.init.normal_(block.in_proj.bias, std=0.3)
     projected, posterior = block.project(tokens), block.posterior(tokens)
     q, k, v = (x[HEAD].detach() for x in (projected.q, projected.k, projected.v))
-    targets = block.gaussian(projected).targets[HEAD].detach()
+    targets = block.gaussian(projected).keys.targets[HEAD].detach()
     torch.testing.assert_close(targets, gram(k, k) @ v + NOISE * v)
 
     for column in range(4):

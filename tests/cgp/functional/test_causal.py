@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from cgp.functional.causal import CHUNK, prefix_posterior, sparse_prefix_posterior
-from cgp.functional.correlated import ExactPosterior
+from cgp.functional.correlated import ExactPosterior, ObservedKeys
 from cgp.functional.kernels import squared_exponential as gram
 from cgp.functional.linalg import whiten
 from cgp.functional.sparse_correlated import SparseCorrelatedPosterior
@@ -23,7 +23,9 @@ def test_exact_rows_equal_conditioning_on_the_prefix():
     whole = prefix_posterior(gram(q, k), gram(k), v, one, noise=NOISE)
     for t in range(9):
         row, prefix = slice(t, t + 1), slice(0, t + 1)
-        single = ExactPosterior(gram(q[row], k[prefix]), gram(k[prefix]), one[row], noise=NOISE, values=v[prefix])
+        single = ExactPosterior(
+            gram(q[row], k[prefix]), ObservedKeys(gram(k[prefix]), noise=NOISE, values=v[prefix]), one[row]
+        )
         torch.testing.assert_close(whole.mean[row], single.mean)
         torch.testing.assert_close(whole.variance[row], single.variance)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from cgp.functional.correlated import OBJECTIVES, ExactPosterior, latent_coupling
+from cgp.functional.correlated import OBJECTIVES, ExactPosterior, ObservedKeys, latent_coupling
 from cgp.functional.kernels import squared_exponential as gram
 from cgp.functional.linalg import cholesky, inverse_factor
 from cgp.functional.sparse_correlated import InducingPosterior, SparseCorrelatedPosterior, SparsePosterior
@@ -41,12 +41,13 @@ def whitened(S: Tensor, *points: Tensor) -> list[Tensor]:
     return [torch.linalg.solve_triangular(torch.linalg.cholesky(gram(S)), gram(S, x), upper=False) for x in points]
 
 
-def exact(p: Problem, coupling: str, noise=NOISE, **padding) -> ExactPosterior:
+def exact(p: Problem, coupling: str, noise=NOISE, query_padding=None, key_padding=None) -> ExactPosterior:
     C = gram(p.q, p.k)
     if coupling == "latent":
         K_qo, K_o, K_ok = gram(p.q, p.o), gram(p.o), gram(p.o, p.k)
-        C = latent_coupling(K_qo, K_o, K_ok, noise=noise, padding=padding.get("key_padding"))
-    return ExactPosterior(C, gram(p.k), ones(p.q), noise=noise, values=p.v, K_q=lambda: gram(p.q), **padding)
+        C = latent_coupling(K_qo, K_o, K_ok, noise=noise, padding=key_padding)
+    keys = ObservedKeys(gram(p.k), noise=noise, values=p.v, padding=key_padding)
+    return ExactPosterior(C, keys, ones(p.q), K_q=lambda: gram(p.q), padding=query_padding)
 
 
 def sparse(p: Problem, coupling: str, noise=NOISE, approximation="dtc", **padding) -> SparseCorrelatedPosterior:
@@ -104,7 +105,8 @@ def test_posterior_and_objectives_match_dense_algebra(form, coupling):
     np.testing.assert_allclose(posterior.mean, expected.mean, rtol=1e-8, atol=1e-10)
     np.testing.assert_allclose(posterior.joint().covariance, expected.covariance, rtol=1e-8, atol=1e-10)
     np.testing.assert_allclose(posterior.variance, np.diag(expected.covariance), rtol=1e-8, atol=1e-10)
-    np.testing.assert_allclose(posterior.targets, expected.targets, rtol=1e-8)
+    targets = posterior.keys.targets if form == "exact" else posterior.targets
+    np.testing.assert_allclose(targets, expected.targets, rtol=1e-8)
     evidence = oracles.log_normal(expected.targets, expected.noisy_keys)
     marginal = oracles.log_normal(expected.mean, expected.outputs) + evidence
     joint = oracles.log_normal(0 * expected.mean, expected.given_keys) + evidence
@@ -191,16 +193,17 @@ def test_variance_returns_to_the_prior_for_far_queries_and_far_keys_with_dtc_onl
 def test_targets_with_noise_of_their_own_are_plain_regression():
     """Noise per observation, several outputs: mean, covariance and evidence by dense algebra; values say the same."""
     p, noise = make_problem(), torch.rand(5, dtype=torch.float64) + 0.1
-    given = gram(p.q, p.k), gram(p.k), ones(p.q)
-    posterior = ExactPosterior(*given, noise=noise, targets=p.v, K_q=lambda: gram(p.q))
+    K_qk, K_k = gram(p.q, p.k), gram(p.k)
+    keys = ObservedKeys(K_k, noise=noise, targets=p.v)
+    posterior = ExactPosterior(K_qk, keys, ones(p.q), K_q=lambda: gram(p.q))
     K, noisy = oracles.rbf(p.q, p.k), oracles.rbf(p.k, p.k) + np.diag(noise)
     np.testing.assert_allclose(posterior.mean, K @ np.linalg.inv(noisy) @ p.v.numpy(), rtol=1e-9)
     np.testing.assert_allclose(posterior.covariance, oracles.rbf(p.q, p.q) - K @ np.linalg.inv(noisy) @ K.T, atol=1e-10)
-    assert float(posterior.log_evidence) == pytest.approx(oracles.log_normal(p.v.numpy(), noisy), rel=1e-9)
-    values = torch.linalg.solve_triangular(posterior.factor.mT, posterior.whitened_targets, upper=True)
-    by_values = ExactPosterior(*given, noise=noise, values=values)
+    assert float(keys.log_evidence) == pytest.approx(oracles.log_normal(p.v.numpy(), noisy), rel=1e-9)
+    values = torch.linalg.solve_triangular(keys.factor.mT, keys.whitened_targets, upper=True)
+    by_values = ExactPosterior(K_qk, ObservedKeys(K_k, noise=noise, values=values), ones(p.q))
     torch.testing.assert_close(by_values.mean, posterior.mean)
-    torch.testing.assert_close(by_values.log_evidence, posterior.log_evidence)
+    torch.testing.assert_close(by_values.keys.log_evidence, keys.log_evidence)
 
 
 def test_targets_with_noise_of_their_own_are_conditioned_on_in_parts():

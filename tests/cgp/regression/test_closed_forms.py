@@ -215,8 +215,8 @@ def test_chunks_change_nothing(monkeypatch, stored):
     model = regression("sparse")
     expected = evidence_and_gradients(model)
     moments = model.moments(rows(15)[0])
-    for module in (exact_module, sparse_module):
-        monkeypatch.setattr(module, "CHUNK", 4)
+    monkeypatch.setattr(exact_module, "_ENTRIES", 4)
+    monkeypatch.setattr(sparse_module, "_CHUNK", 4)
     monkeypatch.setattr(sparse_module, "_STORED", stored)
     for found, value in zip(evidence_and_gradients(model), expected, strict=True):
         torch.testing.assert_close(found, value)

@@ -1,0 +1,200 @@
+"""What the forms of regression with correlated processes have in common."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, NamedTuple, Self
+
+import torch
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import AdditiveKernel
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.likelihoods.gaussian_likelihood import _GaussianLikelihoodBase
+from gpytorch.means import Mean
+from gpytorch.models import ExactGP
+from linear_operator import to_linear_operator
+from torch import Tensor
+
+from .checks import check_training_data
+from .correlation import start_at_correlation
+from .covariance import check_covariance, correlated_covariance
+from .processes import ProcessGaussianLikelihood, ProcessMean
+
+__all__ = ["Moments", "RegressionModel", "noise_of_rows"]
+
+
+class Moments(NamedTuple):
+    """Mean and variance of marginals.
+
+    Attributes:
+        mean: ``(*batch, n)``.
+        variance: ``(*batch, n)``.
+    """
+
+    mean: Tensor
+    variance: Tensor
+
+
+class RegressionModel(ExactGP):
+    r"""P processes, each a weighted sum of mapped copies of one canonical process, observed in rows.
+
+    .. math:: y_i = m_{p_i} + z_{p_i}(x_i) + \epsilon_i
+
+    Every row is an input and the number of the process that is observed there, so that processes may be observed at
+    inputs of their own, or not at all; every process can be predicted anywhere from all the rows. In train mode a call
+    gives the prior at the rows, as GPyTorch's ``ExactMarginalLogLikelihood`` wants it; in eval mode the posterior.
+
+    A form (exact, sparse, stochastic, series) says how observations are conditioned on: :meth:`condition`,
+    :meth:`log_evidence`, :meth:`leave_one_out`, ``_marginals`` and ``_joint``.
+
+    Args:
+        train_inputs: ``(n, d + 1)``, the last column 0 … P-1.
+        train_targets: ``(n,)``.
+        num_processes: P; None counts them in ``train_inputs``.
+        covar_module: what :func:`correlated_covariance` gives for P and d; None is its default, started at the
+            correlations of neighbouring observations.
+        likelihood: the noise; None is a :class:`ProcessGaussianLikelihood`.
+        mean_module: of rows; None is a constant for each process.
+
+    Raises:
+        ValueError: if the data are not finite, shapes do not fit, or an argument is out of range.
+
+    Note:
+        Means, scales and lengthscales start, and have priors, for inputs and outputs of unit variance.
+    """
+
+    def __init__(
+        self,
+        train_inputs: Tensor,
+        train_targets: Tensor,
+        num_processes: int | None = None,
+        *,
+        covar_module: AdditiveKernel | None = None,
+        likelihood: ProcessGaussianLikelihood | GaussianLikelihood | None = None,
+        mean_module: Mean | None = None,
+    ) -> None:
+        num_processes = check_training_data(train_inputs, train_targets, num_processes)
+        if covar_module is None:
+            covar_module = correlated_covariance(num_processes, train_inputs.shape[-1] - 1).to(train_inputs.dtype)
+            start_at_correlation(covar_module, train_inputs, train_targets)
+        check_covariance(covar_module, num_processes, train_inputs.shape[-1] - 1)
+        likelihood = ProcessGaussianLikelihood(num_processes) if likelihood is None else likelihood
+        super().__init__(train_inputs, train_targets, likelihood)
+        self.num_processes = num_processes
+        self.mean_module = ProcessMean(num_processes) if mean_module is None else mean_module
+        self.covar_module = covar_module
+        self.to(train_inputs.dtype)
+
+    def forward(self, x: Tensor) -> MultivariateNormal:
+        """The prior at rows ``(*batch, n, d + 1)``."""
+        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> MultivariateNormal:
+        """The prior in train mode, the posterior in eval mode."""
+        if self.training:
+            return super().__call__(*args, **kwargs)
+        (x,) = args
+        # BoTorch's models have a posterior of their own, which calls this.
+        return RegressionModel.posterior(self, x)
+
+    def condition(self) -> Any:
+        """What all predictions share of the observations, to be handed to them."""
+        raise NotImplementedError
+
+    def log_evidence(self) -> Tensor:
+        """The log marginal likelihood in nats, or the bound to it, ``(*batch,)``."""
+        raise NotImplementedError
+
+    def leave_one_out(self) -> Moments:
+        """Mean and variance of every observation given all others, ``(*batch, n)`` each, noise included."""
+        raise NotImplementedError
+
+    def _marginals(self, x: Tensor, condition: Any) -> Moments:
+        """Marginals of the posterior at rows, less its mean function."""
+        raise NotImplementedError
+
+    def _joint(self, x: Tensor, condition: Any) -> tuple[Tensor, Tensor]:
+        """Mean ``(*batch, t)``, less its mean function, and covariance ``(*batch, t, t)`` of the posterior at rows."""
+        raise NotImplementedError
+
+    def moments(self, x: Tensor, condition: Any = None, *, noisy: bool = False) -> Moments:
+        """Marginal means and variances of the posterior.
+
+        Args:
+            x: ``(t, d + 1)``.
+            condition: what :meth:`condition` gave; None computes it.
+            noisy: whether the variance is that of an observation.
+
+        Returns:
+            ``(*batch, t)`` each.
+        """
+        condition = self.condition() if condition is None else condition
+        x = self._expanded(x)
+        mean, variance = self._marginals(x, condition)
+        noisy_variance = variance + noise_of_rows(self.likelihood, x) if noisy else variance
+        return Moments(mean + self.mean_module(x), noisy_variance)
+
+    def posterior(self, x: Tensor, condition: Any = None) -> MultivariateNormal:
+        """The joint posterior of the processes at rows.
+
+        Args:
+            x: ``(*batch, t, d + 1)``: any process anywhere.
+            condition: what :meth:`condition` gave; None computes it.
+
+        Returns:
+            Event shape ``(t,)``, without noise: ``likelihood(posterior, x)`` adds it.
+        """
+        condition = self.condition() if condition is None else condition
+        x = self._expanded(x)
+        mean, covariance = self._joint(x, condition)
+        # A tensor would be factored here and now, and it is singular wherever the data leave no doubt.
+        return MultivariateNormal(mean + self.mean_module(x), to_linear_operator(covariance))
+
+    def get_fantasy_model(self, inputs: Tensor, targets: Tensor, **kwargs: Any) -> Self:
+        """The model given further observations, its parameters staying as they are.
+
+        Args:
+            inputs: ``(*batch, k, d + 1)``.
+            targets: ``(*batch, k)``; the model has the batch shape of both together.
+            **kwargs: GPyTorch's, not used.
+
+        Returns:
+            Another model, in eval mode.
+
+        Raises:
+            ValueError: if the observations are not usable.
+        """
+        x, y = self.train_inputs[0], self.train_targets
+        batch = torch.broadcast_shapes(x.shape[:-2], inputs.shape[:-2], targets.shape[:-1])
+        inputs, targets = inputs.expand(*batch, *inputs.shape[-2:]), targets.expand(*batch, -1)
+        # Fantasies may have a history, through which their inputs are optimised.
+        check_training_data(inputs.detach().flatten(0, -2), targets.detach().flatten(), self.num_processes)
+        other = copy.deepcopy(self)
+        rows = torch.cat([x.expand(*batch, *x.shape[-2:]), inputs], dim=-2)
+        other.set_train_data(rows, torch.cat([y.expand(*batch, -1), targets], dim=-1), strict=False)
+        return other.eval()
+
+    def log_prior(self) -> Tensor:
+        """Log-density of the unconstrained parameters under their priors, in nats, a scalar."""
+        terms = [prior.log_prob(closure(module)).sum() for _, module, prior, closure, _ in self.named_priors()]
+        return torch.stack(terms).sum()
+
+    def residual(self) -> Tensor:
+        """The observations less their mean, ``(*batch, n)``."""
+        return self.train_targets - self.mean_module(self.train_inputs[0])
+
+    def noise(self) -> Tensor:
+        """The noise variance of each observation, ``(*batch, n)``."""
+        return noise_of_rows(self.likelihood, self.train_inputs[0])
+
+    def _expanded(self, x: Tensor) -> Tensor:
+        """Rows with the batch shape of loaded samples."""
+        batch = torch.broadcast_shapes(self.train_inputs[0].shape[:-2], x.shape[:-2])
+        return x.expand(*batch, *x.shape[-2:])
+
+
+def noise_of_rows(likelihood: ProcessGaussianLikelihood | GaussianLikelihood, x: Tensor) -> Tensor:
+    """The noise variance ``(*batch, n)`` of each row, for any Gaussian likelihood of GPyTorch."""
+    if not isinstance(likelihood, _GaussianLikelihoodBase):
+        raise ValueError(f"likelihood: expected Gaussian noise, got {type(likelihood).__name__}")
+    return likelihood._shaped_noise_covar(x.shape[:-1], x).diagonal(dim1=-2, dim2=-1)

@@ -1,0 +1,97 @@
+"""Observations of several outputs on one time line: rows of outputs, in order, and the lags between them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+__all__ = ["TimeLine", "time_line"]
+
+_DIGITS = 1e-12  # lags that differ by less, in units of the whole line, are one
+
+
+class TimeLine(NamedTuple):
+    """Rows in order.
+
+    Attributes:
+        gaps: the distinct differences of inputs between rows that follow each other, ``(U,)``.
+        outputs: the outputs before and after, where they have inputs of their own; otherwise 0 and 0; ``(U, 2)``.
+        steps: which of these comes before each of N rows, ``(N,)``; the first is not used.
+        cells: the place of each observation in rows ``(N, P)``, flattened: ``(n,)``.
+        first: the number of the observation that is the first.
+    """
+
+    gaps: Tensor
+    outputs: Tensor
+    steps: Tensor
+    cells: Tensor
+    first: int
+
+
+def time_line(
+    inputs: Tensor, numbers: Tensor, num_outputs: int, num_observed: int, shifts: Tensor | None = None
+) -> TimeLine:
+    """Put observations and other places on one time line.
+
+    Equal inputs share a row, but where an output is observed at an input repeatedly. With shifts every observation is
+    a row, as outputs at equal inputs then differ in time.
+
+    Args:
+        inputs: ``(n,)``.
+        numbers: which output each belongs to, ``(n,)``.
+        num_outputs: P.
+        num_observed: how many are observations, the first ones; the others, places that are asked for, may share
+            their cell with an observation.
+        shifts: of every output in units of the inputs, ``(P,)``, or None.
+
+    Returns:
+        Of all n.
+
+    Example:
+        >>> line = time_line(torch.tensor([0.0, 1.0, 0.0]), torch.tensor([0, 0, 1]), 2, 3)
+        >>> line.gaps, line.steps, line.cells
+        (tensor([0., 1.], dtype=torch.float64), tensor([0, 1]), tensor([0, 2, 1]))
+    """
+    t, p = inputs.detach().double().numpy(), numbers.numpy()
+    rank = _ranks(t, p, num_observed)
+    times = t if shifts is None else t + shifts.detach().double().numpy()[p]
+    order = np.lexsort((p, rank, times))
+    sorted_rank, sorted_times = rank[order], times[order]
+    begins = np.ones(len(t), dtype=bool)
+    if shifts is None:
+        begins[1:] = (np.diff(sorted_times) > 0) | (np.diff(sorted_rank) != 0)
+    row = np.cumsum(begins) - 1
+    cells = np.empty(len(t), dtype=np.int64)
+    cells[order] = row * num_outputs + p[order]
+    heads = order[begins]
+    owners = p[heads] if shifts is not None else np.zeros(len(heads), dtype=np.int64)
+    return TimeLine(*_lags(t[heads], owners, num_outputs), torch.as_tensor(cells), int(heads[0]))
+
+
+def _ranks(t: NDArray[np.float64], p: NDArray[np.int64], num_observed: int) -> NDArray[np.int64]:
+    """How many observations of the same output at the same input come before each; 0 for what is not observed."""
+    rank = np.zeros(len(t), dtype=np.int64)
+    order = np.lexsort((t[:num_observed], p[:num_observed]))
+    fresh = np.ones(num_observed, dtype=bool)
+    fresh[1:] = (np.diff(t[order]) > 0) | (np.diff(p[order]) != 0)
+    position = np.arange(num_observed)
+    rank[order] = position - np.maximum.accumulate(np.where(fresh, position, 0))
+    return rank
+
+
+def _lags(t: NDArray[np.float64], owners: NDArray[np.int64], num_outputs: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Distinct gaps, the outputs at their ends, and the number of the gap before each row."""
+    gaps, before = np.diff(t, prepend=t[:1]), np.concatenate([owners[:1], owners[:-1]])
+    unit = max(float(np.ptp(t)), np.finfo(float).tiny) * _DIGITS
+    # One number for a gap and the two outputs: a few gaps on a regular grid, whatever their rounding.
+    _, rounded = np.unique(np.round(gaps / unit), return_inverse=True)
+    key = (rounded.reshape(-1) * num_outputs + before) * num_outputs + owners
+    _, index, steps = np.unique(key, return_index=True, return_inverse=True)
+    steps = steps.reshape(-1)
+    mean = np.bincount(steps, gaps) / np.bincount(steps)
+    ends = np.stack([before[index], owners[index]], axis=-1)
+    return torch.as_tensor(mean), torch.as_tensor(ends), torch.as_tensor(steps)
