@@ -12,36 +12,18 @@ import torch
 from jsonargparse import auto_cli
 from torch import Tensor, nn
 
-from cgp.attention import (
-    CGPAttention,
-    GaussianProcessAttention,
-    KEPSVGPAttention,
-    KernelAttention,
-    SGPAttention,
-    SoftmaxAttention,
-    SparseCGPAttention,
-)
+from cgp.attention import GaussianProcessAttention
 from cgp.model.blocks import added_losses, clear_added_losses
 from cgp.model.likelihoods import CategoricalLikelihood
 from cgp.model.objective import Objective
 from experiments.grids import Cell, Grid, as_markdown, write_csv
+from experiments.registry import forms
 from experiments.storage import write_text
 from models import CGPT_CIFAR, DIGITS, TextTransformer, VisionTransformer
 
 __all__ = ["BLOCKS", "MODELS", "benchmark", "interleaved", "saved_bytes"]
 
-BLOCKS: Mapping[str, Callable[..., nn.Module]] = {
-    "softmax attention": SoftmaxAttention,
-    "kernel attention": KernelAttention,
-    "sparse correlated GP, direct": SparseCGPAttention,
-    "sparse correlated GP, latent": partial(SparseCGPAttention, coupling="latent"),
-    "exact correlated GP, direct": CGPAttention,
-    "exact correlated GP, latent": partial(CGPAttention, coupling="latent"),
-    "softmax's mean, sparse covariance": partial(SparseCGPAttention, mean="softmax"),
-    "softmax's mean, exact covariance": partial(CGPAttention, mean="softmax"),
-    "SGPA": SGPAttention,
-    "KEP-SVGP": KEPSVGPAttention,
-}
+BLOCKS: Mapping[str, Callable[..., nn.Module]] = {form.title: form.make for form in forms().values()}
 """Blocks as a user gets them, the reference first."""
 
 _Timed = Callable[[Mapping[str, Callable[[], object]]], dict[str, tuple[float, float, float]]]

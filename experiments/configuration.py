@@ -4,7 +4,9 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+from experiments.registry import BLOCKS
 
 __all__ = [
     "CorruptionConfig",
@@ -22,6 +24,11 @@ __all__ = [
 
 Protocol = Literal["pooled", "cgpt", "kep", "sgpa"]
 """How predictions become the numbers of a table: ours, and as three papers do."""
+
+if TYPE_CHECKING:
+    AttentionName = str
+else:
+    AttentionName = Literal[tuple(BLOCKS)]  # the command line and the YAML files are checked against it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,7 +273,7 @@ class MethodConfig:
 
     Args:
         label: name in tables and pictures.
-        attention: which attention.
+        attention: name of the attention in `experiments.registry`.
         options: keyword arguments of the attention, or of what `kind` names.
         learning_rate: largest learning rate.
         weight_decay: weight decay of the optimiser.
@@ -282,9 +289,7 @@ class MethodConfig:
     """
 
     label: str
-    attention: Literal["softmax", "kernel", "cgp", "sparse_cgp", "sgpa", "sgpa_standard", "kep_svgp", "primal"] = (
-        "softmax"
-    )
+    attention: AttentionName = "softmax"
     options: dict[str, Any] = field(default_factory=dict)
     learning_rate: float
     weight_decay: float = 0.0

@@ -1,34 +1,19 @@
-"""One factory per attention block and coupling, called with the width and the number of heads."""
+"""A small block of every form in the registry, called with the width and the number of heads."""
 
+import inspect
 from collections.abc import Callable
 from functools import partial
 
-from cgp import (
-    CGPAttention,
-    KEPSVGPAttention,
-    KernelAttention,
-    PrimalAttention,
-    SGPAttention,
-    SoftmaxAttention,
-    SparseCGPAttention,
-    StandardSGPAttention,
-)
 from cgp.attention import Attention
+from experiments.registry import forms
 
-_SPARSE = partial(SparseCGPAttention, num_inducing=5)
+_SMALL = {"num_inducing": 4, "rank": 4}
 
-BLOCKS: dict[str, Callable[..., Attention]] = {
-    "softmax": SoftmaxAttention,
-    "kernel": KernelAttention,
-    "exact": CGPAttention,
-    "exact latent": partial(CGPAttention, coupling="latent"),
-    "exact softmax": partial(CGPAttention, mean="softmax"),
-    "sparse": _SPARSE,
-    "sparse latent": partial(_SPARSE, coupling="latent"),
-    "sparse softmax": partial(_SPARSE, mean="softmax"),
-    "sgpa": partial(SGPAttention, num_inducing=4),
-    "sgpa standard": StandardSGPAttention,
-    "kep-svgp": partial(KEPSVGPAttention, rank=4),
-    "primal": partial(PrimalAttention, rank=4),
-}
-CORRELATED = tuple(name for name in BLOCKS if name.startswith(("exact", "sparse")))
+
+def _small(make: Callable[..., Attention]) -> Callable[..., Attention]:
+    taken = inspect.signature(make).parameters
+    return partial(make, **{name: size for name, size in _SMALL.items() if name in taken})
+
+
+BLOCKS: dict[str, Callable[..., Attention]] = {name: _small(form.make) for name, form in forms().items()}
+CORRELATED = tuple(name for name in BLOCKS if name.startswith(("cgp", "sparse_cgp")))

@@ -1,6 +1,6 @@
 """The methods that are compared: what is trained, and what is derived from trained runs.
 
-- `build`, `network`: from a row's configuration to a model and its objective; `ATTENTION` names the blocks.
+- `build`, `network`: from a row's configuration to a model and its objective.
 - `mean_field(model)` and `sngp(model)` change a transformer in place before training; `fit_covariance(model, batches)`
   after it completes SNGP.
 - `DERIVED[kind](runs, Request(data, evaluation, folder), **options) -> Result`: temperature, MC dropout, last-layer

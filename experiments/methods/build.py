@@ -10,41 +10,19 @@ from typing import Any
 from torch import nn
 from torchvision.transforms.v2 import Normalize
 
-from cgp.attention import (
-    CGPAttention,
-    KEPSVGPAttention,
-    KernelAttention,
-    PrimalAttention,
-    SGPAttention,
-    SharedInducingPoints,
-    SoftmaxAttention,
-    SparseCGPAttention,
-    StandardSGPAttention,
-)
+from cgp.attention import SharedInducingPoints, SoftmaxAttention
 from cgp.model.likelihoods import CategoricalLikelihood
 from cgp.model.objective import Objective
 from experiments.configuration import MethodConfig, RunConfig
 from experiments.data.examples import DataDescription
 from experiments.methods import mean_field, sngp
 from experiments.methods.authors import AuthorsCGPAttention, AuthorsSparseCGPAttention
+from experiments.registry import block_class
 from experiments.training import ClassificationModule
 from experiments.training.augmentation import CropAndFlip
 from models import TextTransformer, VisionTransformer
 
-__all__ = ["ATTENTION", "build", "network"]
-
-ATTENTION: Mapping[str, Callable[..., nn.Module]] = MappingProxyType(
-    {
-        "softmax": SoftmaxAttention,
-        "kernel": KernelAttention,
-        "cgp": CGPAttention,
-        "sparse_cgp": SparseCGPAttention,
-        "sgpa": SGPAttention,
-        "sgpa_standard": StandardSGPAttention,
-        "kep_svgp": KEPSVGPAttention,
-        "primal": PrimalAttention,
-    }
-)
+__all__ = ["build", "network"]
 
 _AUTHORS: Mapping[str, Callable[..., nn.Module]] = MappingProxyType(
     {"cgp": AuthorsCGPAttention, "sparse_cgp": AuthorsSparseCGPAttention}
@@ -122,7 +100,7 @@ def _block(method: MethodConfig) -> tuple[Callable[..., nn.Module], dict[str, An
     """The block of a row and its options; the regulariser of the authors' code has blocks of its own."""
     options = dict(method.options)
     if options.get("objective") != "authors":
-        return ATTENTION[method.attention], options
+        return block_class(method.attention), options
     del options["objective"]
     if method.attention not in _AUTHORS or options.pop("coupling", None) != "latent":
         raise ValueError(f"options of {method.label}: objective 'authors' needs latent attention of cgp or sparse_cgp")

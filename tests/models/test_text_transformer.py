@@ -17,7 +17,7 @@ def build(attention=SoftmaxAttention, **options) -> TextTransformer:
     return TextTransformer(**{**SIZES, "attention": attention, **options}).double()
 
 
-@pytest.mark.parametrize("name", ["softmax", "sparse", "sgpa", "kep-svgp"])
+@pytest.mark.parametrize("name", ["softmax", "sparse_cgp", "sgpa", "kep_svgp"])
 def test_varying_lengths_in_one_batch_equal_one_by_one(name):
     model, lengths = build(BLOCKS[name]).eval(), [7, 1, 4]
     texts = torch.randint(0, 20, (3, 7))
@@ -29,7 +29,7 @@ def test_varying_lengths_in_one_batch_equal_one_by_one(name):
 
 
 def test_precomputed_embeddings_and_regression():
-    model = build(BLOCKS["sparse"], input_dim=5, num_classes=2)
+    model = build(BLOCKS["sparse_cgp"], input_dim=5, num_classes=2)
     x, y = torch.randn(4, 6, 5).double(), torch.randn(4, 2).double()
     objective = Objective(model, HomoscedasticLikelihood(2).double(), num_data=4, num_samples=3)
     objective(x, y, padding_mask=torch.zeros(4, 6, dtype=torch.bool)).backward()
@@ -37,7 +37,7 @@ def test_precomputed_embeddings_and_regression():
 
 
 def test_draws_are_carried_on_under_padding():
-    model = build(BLOCKS["sparse"]).eval()
+    model = build(BLOCKS["sparse_cgp"]).eval()
     padding = torch.tensor([[False] * 6, [False] * 2 + [True] * 4])
     with sampling(model, "marginal"), draws(model, 3):
         assert model(torch.zeros(2, 6, dtype=torch.long), padding).shape == (3, 2, 3)

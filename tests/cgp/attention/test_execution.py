@@ -68,7 +68,7 @@ def test_inductor_equals_eager_in_value_and_gradient(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["exact", "exact latent", "sparse", "sparse latent"])
+@pytest.mark.parametrize("name", ["cgp", "cgp latent", "sparse_cgp", "sparse_cgp latent"])
 def test_inductor_draws_and_regularises(name):
     torch._dynamo.reset()
     block, x = BLOCKS[name](12, 3), torch.randn(2, 5, 12)
@@ -82,7 +82,7 @@ def test_inductor_draws_and_regularises(name):
 
 def test_objective_compiles_whole():
     torch._dynamo.reset()
-    block, x = BLOCKS["sparse latent"](12, 3), torch.randn(2, 5, 12)
+    block, x = BLOCKS["sparse_cgp latent"](12, 3), torch.randn(2, 5, 12)
     block.sampling = "mean"
     model = nn.Sequential(block, nn.Flatten(), nn.Linear(60, 3))
     objective = Objective(model, CategoricalLikelihood(3), 10, alpha=0.1)
@@ -91,7 +91,7 @@ def test_objective_compiles_whole():
     torch.testing.assert_close(compiled(x, y), objective(x, y))
 
 
-@pytest.mark.parametrize("name", ["exact softmax", "sparse latent"])
+@pytest.mark.parametrize("name", ["cgp softmax's mean", "sparse_cgp latent"])
 def test_a_whole_model_exports_in_eval(name):
     sizes = DIGITS | {"embed_dim": 12, "mlp_dim": 16, "num_heads": 3}
     model = VisionTransformer(**sizes, num_classes=3, attention=BLOCKS[name]).eval()

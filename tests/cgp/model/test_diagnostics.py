@@ -23,7 +23,7 @@ def test_similarity_is_the_mean_over_pairs_of_real_tokens():
     assert token_similarity(x[:, :1]).isnan().all()
 
 
-@pytest.mark.parametrize("name", [name for name in BLOCKS if name not in ("kep-svgp", "primal")])  # have their own
+@pytest.mark.parametrize("name", [name for name in BLOCKS if name not in ("kep_svgp", "primal")])  # have their own
 def test_attention_matrix_times_values_is_the_mean(name):
     """Up to an offset that the sequence's values do not move."""
     block, x = BLOCKS[name](12, 3).double().eval(), torch.randn(2, 7, 12, dtype=torch.float64)

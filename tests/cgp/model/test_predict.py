@@ -249,7 +249,7 @@ def test_bad_arguments_are_refused(options, message):
 
 def test_threads_predict_as_one_after_the_other():
     """8 threads give the same bits as calls in turn, and the model is as it was; converted ones: test_concurrency.py"""
-    model = Classifier(*(BLOCKS[name](8, 2) for name in ("sparse", "exact", "sgpa", "kep-svgp"))).eval()
+    model = Classifier(*(BLOCKS[name](8, 2) for name in ("sparse_cgp", "cgp", "sgpa", "kep_svgp"))).eval()
     x, labels = torch.randn(8, 5, 4), torch.arange(8) % 3
     plain = model(x)
     model.train()  # modes are to be left alone

@@ -12,7 +12,7 @@ from cgp.model.pyro import to_pyro
 from tests.blocks import BLOCKS
 from tests.cgp.helpers import moved
 
-NAMES = ("sgpa", "kep-svgp")
+NAMES = ("sgpa", "kep_svgp")
 
 
 @pytest.fixture(autouse=True)

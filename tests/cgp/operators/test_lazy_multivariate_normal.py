@@ -14,7 +14,7 @@ def at_once(block, x):
     return MultivariateNormal(posterior.mean.mT, shared_covariance(posterior))
 
 
-@pytest.fixture(params=["sparse", "sgpa"])
+@pytest.fixture(params=["sparse_cgp", "sgpa"])
 def block(request):
     return BLOCKS[request.param](8, 2).double().eval()
 
