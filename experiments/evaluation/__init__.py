@@ -3,7 +3,7 @@
 Tensors of any device and arrays are taken; numpy float64 is computed with; numbers and NamedTuples come back.
 """
 
-from experiments.evaluation.calibration import fit_temperature
+from experiments.evaluation.calibration import LARGEST_TEMPERATURE, fit_temperature
 from experiments.evaluation.detection import DETECTORS, detect
 from experiments.evaluation.metrics import (
     label_log_probabilities,
@@ -21,6 +21,7 @@ from experiments.evaluation.protocols import (
 
 __all__ = [
     "DETECTORS",
+    "LARGEST_TEMPERATURE",
     "PROTOCOLS",
     "classification_report",
     "detect",

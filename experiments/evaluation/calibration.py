@@ -8,9 +8,10 @@ from scipy.special import log_softmax, softmax
 
 from experiments.evaluation.metrics import Array, as_array, as_labels, as_logits
 
-__all__ = ["ReliabilityBins", "fit_temperature", "reliability_bins"]
+__all__ = ["LARGEST_TEMPERATURE", "ReliabilityBins", "fit_temperature", "reliability_bins"]
 
-_LOG_BOUND = float(np.log(1e4))
+LARGEST_TEMPERATURE = 1e4
+_LOG_BOUND = float(np.log(LARGEST_TEMPERATURE))
 
 
 class ReliabilityBins(NamedTuple):

@@ -1,12 +1,12 @@
 """How honest is it? The answer in five sentences that one can act on, whatever came out."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.evaluation import label_log_probabilities
+from experiments.evaluation import LARGEST_TEMPERATURE, label_log_probabilities
 from experiments.evaluation.diagnostics import collapse_of_runs
 from experiments.evaluation.paired import mean_difference
 from experiments.reports.scores import BASELINE, Result, Statistic, statistic
@@ -19,19 +19,19 @@ Choice = tuple[Sequence[Result], bool]
 _CERTAIN = 2.0  # standard errors
 _LITTLE = 0.001  # nats
 _POINT = 0.005  # confidence this close to accuracy is honest
+_COIN = 0.5  # AUROC of a score that says nothing
 
 
 def answer(results: Mapping[str, Sequence[Result]]) -> list[str]:
     """Answer for the methods of one setting; softmax is what the others are compared with, or else the first one."""
     names = [name for name in results if name.rpartition("/")[2] == BASELINE]
     baseline = (names or list(results))[0]
-    best, cooled = _choice(results)
-    reference, reference_cooled = _choice({baseline: results[baseline]})
+    choice, reference = _choice(results), _choice({baseline: results[baseline]})
     sentences = [
-        _honesty(reference),
-        _temperature(reference),
-        _take((best, cooled), (reference, reference_cooled), alone=len(results) < 2),
-        _elsewhere(best, reference),
+        _honesty(reference[0]),
+        _temperature(reference[0]),
+        _take(choice, reference, alone=len(results) < 2),
+        _elsewhere(choice[0], reference[0]),
     ]
     return [*filter(None, sentences), _collapse(results)]
 
@@ -60,6 +60,8 @@ def _temperature(found: Sequence[Result]) -> str:
     gain = before.mean - after.mean
     verb = "changes little: it takes" if abs(gain) < _LITTLE else "brings" if gain > 0 else "does not help: it takes"
     temperature = statistic(found, "temperature").text(digits=2)
+    if all(result.numbers["temperature"] > 0.99 * LARGEST_TEMPERATURE for result in found):
+        temperature += " (the end of the range: there, confidence says nothing of being right)"
     return f"A temperature, {temperature}, fitted on validation inputs, {verb} its {change} and its {ece}."
 
 
@@ -84,16 +86,24 @@ def _take(chosen: Choice, reference: Choice, *, alone: bool) -> str:
     )
     if best is reference[0]:
         others = "" if alone else "; no other method has a smaller validation NLL"
+        lost = _gain((best, False), chosen) if cooled else Statistic(math.nan, math.nan)
+        if lost.mean > 0:  # what the sentence before says of a temperature
+            kept = f"take {_label(best)} as it is, or look for what sets the two apart"
+            return f"On the validation inputs a temperature helps, on the test inputs it loses {_by(lost)}: {kept}."
         return f"Take {_label(best)}{' with a temperature' if cooled else ' as it is'} ({numbers}){others}."
     gain, against = _gain(chosen, reference), _named(reference)
     if math.isnan(gain.mean):
         return f"By validation NLL take {_named(chosen)} ({numbers})."
-    by = f"{gain.mean:+.3f} ± {gain.sd:.3f} nats".replace("-", "−")
+    by = _by(gain)
     if gain.mean > _CERTAIN * gain.sd:
         return f"Take {_named(chosen)} ({numbers}): over {against} it gains {by} on the test inputs."
     state = "none" if gain.mean < 0 else "within its error"
     what = f"{_named(chosen)} has the smallest validation NLL ({numbers})"
     return f"{against} suffices: {what}, but its gain over it on the test inputs, {by}, is {state}."
+
+
+def _by(gain: Statistic) -> str:
+    return f"{gain.mean:+.3f} ± {gain.sd:.3f} nats".replace("-", "−")
 
 
 def _named(choice: Choice) -> str:
@@ -132,16 +142,34 @@ def _elsewhere(best: Sequence[Result], baseline: Sequence[Result]) -> str:
     parts = []
     if not math.isnan(statistic(best, "corrupted_ece").mean):
         parts.append(f"the ECE of {_label(best)} on corrupted inputs is {number('corrupted_ece')}")
-    total, epistemic = statistic(best, "ood_total"), statistic(best, "ood_epistemic")
-    if not math.isnan(total.mean):
-        parts.append(f"total uncertainty tells OOD from test inputs with an AUROC of {number('ood_total')}")
-    if not math.isnan(epistemic.mean):
-        adds = "better" if epistemic.mean > total.mean else "no better"
-        parts.append(f"its epistemic part, {adds}, with {epistemic.text(100, 1)} %")
+    parts += _detection(best, number)
     if not parts:
         return ""
     listed = f"{', '.join(parts[:-1])}, and {parts[-1]}" if len(parts) > 1 else parts[0]
     return f"{listed[0].upper()}{listed[1:]}."
+
+
+def _detection(found: Sequence[Result], number: Callable[[str], str]) -> list[str]:
+    """What total and epistemic uncertainty tell of inputs of another kind; below one half, it is less than a coin."""
+    total, epistemic = statistic(found, "ood_total").mean, statistic(found, "ood_epistemic").mean
+    parts = []
+    if not math.isnan(total):
+        tells = "tells OOD from test inputs" if total > _COIN else "is no larger on OOD than on test inputs,"
+        parts.append(f"total uncertainty {tells} with an AUROC of {number('ood_total')}")
+    if not math.isnan(epistemic):
+        if epistemic <= _COIN:
+            adds = " is no larger there," if total > _COIN else " is not either,"
+        else:
+            adds = ", better," if total <= _COIN or _leads(found) else ", no better,"
+        parts.append(f"its epistemic part{adds} with {statistic(found, 'ood_epistemic').text(100, 1)} %")
+    return parts
+
+
+def _leads(found: Sequence[Result]) -> bool:
+    """Whether the epistemic part is ahead of the total by more than the errors over inputs and over seeds allow."""
+    leads = [result.numbers["ood_epistemic"] - result.numbers["ood_total"] for result in found]
+    over_seeds = Statistic.of(leads).sd / math.sqrt(len(leads)) if len(leads) > 1 else 0.0
+    return float(np.mean(leads)) > _CERTAIN * max(statistic(found, "ood_lead_error").mean, over_seeds)
 
 
 def _collapse(results: Mapping[str, Sequence[Result]]) -> str:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cgp.model.metrics import auroc
+from cgp.model.metrics import auroc, delong_error, placements
 from experiments.evaluation import (
     DETECTORS,
     classification_report,
@@ -133,7 +133,7 @@ def score(run: Run, protocol: str) -> Result:
     rows = [{"set": name, "n": len(found.ids)} | _scores(found, protocol) for name, found in sets.items()]
     for row, found in zip(rows, sets.values(), strict=True):
         row |= _against_test(found, sets["test"]) if found.labels is None else {}
-    numbers = dict.fromkeys((column.key for column in COLUMNS), math.nan)
+    numbers = dict.fromkeys([*(column.key for column in COLUMNS), "ood_lead_error"], math.nan)
     numbers |= _cooled(sets, protocol) | _means(rows)
     if run.record.get("seconds_per_epoch") is not None:
         numbers["seconds_per_epoch"] = float(run.record["seconds_per_epoch"])
@@ -151,8 +151,15 @@ def _scores(found: Predictions, protocol: str) -> Numbers:
 def _against_test(found: Predictions, test: Predictions) -> Numbers:
     """How well uncertainty tells inputs without labels from the test inputs."""
     ours, strange = uncertainty(test.logits), uncertainty(found.logits)
-    parts = ("total", "epistemic") if len(test.logits) > 1 else ("total",)
-    return {f"ood_{part}": auroc(getattr(ours, part), getattr(strange, part)) for part in parts}
+    if len(test.logits) < 2:
+        return {"ood_total": auroc(ours.total, strange.total)}
+    total, epistemic = placements(ours.total, strange.total), placements(ours.epistemic, strange.epistemic)
+    return {
+        "ood_total": float(total[0].mean()),
+        "ood_epistemic": float(epistemic[0].mean()),
+        # Of the lead of the epistemic part. Errors of several sets are averaged: they share the test inputs.
+        "ood_lead_error": delong_error(epistemic[0] - total[0], epistemic[1] - total[1]),
+    }
 
 
 def _cooled(sets: Mapping[str, Predictions], protocol: str) -> Numbers:
@@ -197,7 +204,7 @@ def _means(rows: Sequence[Mapping[str, Any]]) -> Numbers:
         f"corrupted_{key}": float(np.mean([row[key] for row in corrupted])) for key in ("nll", "ece") if corrupted
     } | {
         key: float(np.mean([row[key] for row in ood]))
-        for key in ("ood_total", "ood_epistemic")
+        for key in ("ood_total", "ood_epistemic", "ood_lead_error")
         if ood and all(key in row for row in ood)
     }
 

@@ -12,7 +12,7 @@ from experiments.evaluation import classification_report, fit_temperature, uncer
 from experiments.reports.answer import answer
 from experiments.reports.page import report
 from experiments.reports.scores import methods, score
-from tests.experiments.reports.saved import find_runs, random_logits, write_run
+from tests.experiments.reports.saved import confident, find_runs, random_logits, write_run
 
 
 def sets(seed, *, scale=1.0, signal=2.5, num_samples=10):
@@ -90,6 +90,63 @@ def test_where_methods_do_not_differ_a_temperature_suffices(tmp_path):
             )
     words = answer(methods(score(run, "pooled") for run in find_runs([tmp_path])))[2]
     assert words.startswith(("softmax with a temperature suffices", "Take softmax with a temperature"))
+
+
+def answers(folder):
+    return answer(methods(score(run, "pooled") for run in find_runs([folder])))
+
+
+@pytest.mark.parametrize(
+    ("total", "epistemic", "error", "words"),
+    [
+        (
+            0.0,
+            0.004,
+            0.001,
+            ("is no larger on OOD than on test inputs, with an AUROC of 0.0 %", " is not either, with 0.4 %"),
+        ),
+        (0.9, 0.4, 0.01, ("tells OOD from test inputs with an AUROC of 90.0 %", " is no larger there, with 40.0 %")),
+        (0.9, 0.93, 0.02, ("tells OOD from test inputs with an AUROC of 90.0 %", ", no better, with 93.0 %")),
+        (0.9, 0.93, 0.01, ("tells OOD from test inputs with an AUROC of 90.0 %", ", better, with 93.0 %")),
+        (0.3, 0.6, 0.01, ("is no larger on OOD than on test inputs, with an AUROC of 30.0 %", ", better, with 60.0 %")),
+    ],
+)
+def test_a_detector_is_named_if_it_tells_and_better_beyond_its_error(found, total, epistemic, error, words):
+    numbers = {"ood_total": total, "ood_epistemic": epistemic, "ood_lead_error": error}
+    run = found["digits/cgp"][0]
+    sentence = answer({"digits/cgp": [run._replace(numbers=run.numbers | numbers)]})[-2]
+    assert f"total uncertainty {words[0]}, and its epistemic part{words[1]}." in sentence
+
+
+def test_the_lead_of_the_epistemic_part_has_the_error_of_delong(found):
+    """Over the sets of inputs of both kinds, from all pairs of them."""
+    parts = [uncertainty(sets(0, signal=4.0)[name][0]) for name in ("test", "ood-letters")]
+    wins = [np.subtract.outer(strange, known) > 0 for known, strange in zip(*parts, strict=True)]
+    lead = 1.0 * wins[2] - wins[0]  # total, aleatoric, epistemic
+    expected = lead.mean(0).var(ddof=1) / lead.shape[1] + lead.mean(1).var(ddof=1) / lead.shape[0]
+    assert found["digits/cgp"][0].numbers["ood_lead_error"] == pytest.approx(expected**0.5, rel=1e-6)
+
+
+def test_a_temperature_that_loses_on_the_test_inputs_is_not_recommended(tmp_path):
+    """Sure and right on the test inputs, sure and wrong on the validation inputs."""
+    labels = np.arange(60) % 10
+    for seed in range(2):
+        wrong = (labels + 3 * (np.arange(60) % 5 > 0)) % 10
+        sure = [confident(own, np.ones(60, bool), margin=6.0) for own in (labels, wrong)]
+        sets = {"test": (sure[0], labels), "validation": (sure[1], labels)}
+        write_run(tmp_path, "digits", "softmax", seed, sets=sets)
+    _, temperature, take, *_ = answers(tmp_path)
+    assert "does not help" in temperature
+    assert "with a temperature" not in take
+    assert take.startswith("On the validation inputs a temperature helps, on the test inputs it loses +")
+    assert take.endswith("take softmax as it is, or look for what sets the two apart.")
+
+
+def test_a_temperature_at_the_end_of_its_range_is_no_temperature(tmp_path):
+    labels = np.arange(60) % 10
+    logits = confident((labels + 1) % 10, np.ones(60, bool))
+    write_run(tmp_path, "digits", "softmax", sets={"test": (logits, labels), "validation": (logits, labels)})
+    assert "A temperature, 10000.00 (the end of the range: there, confidence says nothing" in answers(tmp_path)[1]
 
 
 def test_one_run_and_runs_with_little(tmp_path):
