@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ADVISED", "Assessment", "Detection", "Difference"]
 
-_COLUMNS = ("nll", "brier", "ece", "ece_chance", "ece_debiased", "aurc", "risk80", "risk90", "accuracy")
+_COLUMNS = ("nll", "brier", "ece", "ece_chance", "aurc", "risk80", "risk90", "accuracy")
 
 
 ADVISED = {

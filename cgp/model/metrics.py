@@ -2,8 +2,8 @@ r"""Scores of predicted probabilities: proper scores, calibration, selection, de
 
 Probabilities are ``(N, C)``, labels ``(N,)`` int; a confidence is the probability of the predicted class, ``(N,)``, and
 ``correct`` whether the prediction is right. Calibration errors: Guo et al., On Calibration of Modern Neural Networks
-(ICML 2017); Kumar, Liang & Ma, Verified Uncertainty Calibration (NeurIPS 2019), definition 5.1. Selection: Geifman,
-Uziel & El-Yaniv, Bias-Reduced Uncertainty Estimation for Deep Neural Classifiers (ICLR 2019).
+(ICML 2017). Selection: Geifman, Uziel & El-Yaniv, Bias-Reduced Uncertainty Estimation for Deep Neural Classifiers
+(ICLR 2019).
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ __all__ = [
     "calibration_error",
     "chance_calibration_error",
     "classification_scores",
-    "debiased_calibration_error",
     "delong_error",
     "fpr95",
     "log_losses",
@@ -39,8 +38,8 @@ def classification_scores(probabilities: Any, labels: Any) -> dict[str, float]:
         labels: ``(N,)`` int.
 
     Returns:
-        "accuracy", "nll" (nats), "brier", "ece", "ece_chance", "ece_debiased", "aurc", "risk80" and "risk90" (error
-        rates at 80 and 90 % coverage).
+        "accuracy", "nll" (nats), "brier", "ece", "ece_chance" (what "ece" is on average if the probabilities are
+        right), "aurc", "risk80" and "risk90" (error rates at 80 and 90 % coverage).
 
     Example:
         >>> classification_scores([[0.8, 0.2], [0.4, 0.6]], [0, 0])["accuracy"]
@@ -54,7 +53,6 @@ def classification_scores(probabilities: Any, labels: Any) -> dict[str, float]:
         "brier": float(brier_scores(p, y).mean()),
         "ece": calibration_error(top, right),
         "ece_chance": chance_calibration_error(top),
-        "ece_debiased": debiased_calibration_error(top, right),
         "aurc": aurc(top, right),
         "risk80": risk_at_coverage(top, right, 0.8),
         "risk90": risk_at_coverage(top, right, 0.9),
@@ -86,33 +84,6 @@ def chance_calibration_error(confidence: Any, bins: int = 15, repeats: int = 200
     c = np.asarray(confidence, dtype=np.float64)
     outcomes = np.random.default_rng(seed).random((repeats, len(c))) < c
     return float(np.mean([calibration_error(c, outcome, bins) for outcome in outcomes]))
-
-
-def debiased_calibration_error(confidence: Any, correct: Any, bins: int = 15) -> float:
-    r"""Root mean squared calibration error without the bias of finite bins.
-
-    .. math:: \Big[\sum_m \tfrac{n_m}{N}\big((c_m - a_m)^2 - \tfrac{a_m(1 - a_m)}{n_m - 1}\big)\Big]_+^{1/2}
-
-    Args:
-        confidence: ``(N,)``.
-        correct: ``(N,)``.
-        bins: M, of equal numbers of examples; bins with one example are left out.
-
-    Returns:
-        A number in [0, 1].
-
-    Example:
-        >>> debiased_calibration_error([0.5, 0.5, 0.5, 0.5], [1, 0, 1, 0], 1)
-        0.0
-    """
-    c, right = np.asarray(confidence, dtype=np.float64), np.asarray(correct, dtype=np.float64)
-    total, order = 0.0, np.argsort(c, kind="stable")
-    for part in np.array_split(order, bins):
-        if len(part) > 1:
-            accuracy = right[part].mean()
-            squared = (c[part].mean() - accuracy) ** 2 - accuracy * (1 - accuracy) / (len(part) - 1)
-            total += len(part) / len(c) * squared
-    return float(np.sqrt(max(total, 0.0)))
 
 
 def aurc(confidence: Any, correct: Any) -> float:
