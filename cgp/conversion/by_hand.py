@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 
 from .heads import HostAttention
+from .origins import Origins
 
-__all__ = ["PRODUCTS", "SOFTMAX_ATTENTION", "HandAttention"]
+__all__ = ["PRODUCTS", "SOFTMAX_ATTENTION", "HandAttention", "tensors_of"]
 
 SOFTMAX_ATTENTION = "a product of queries and keys, a softmax over the keys, a product with values"
 PRODUCTS = ("matmul", "bmm", "baddbmm", "einsum")
@@ -36,6 +37,7 @@ class _Scores(NamedTuple):
     k: Tensor
     scale: Any = 1.0  # by which the product has been multiplied since: a number, or (h, 1, 1)
     seen: Tensor | None = None  # behind the softmax: which keys have a weight, (*, Nq, Nk or more)
+    is_self: bool = False  # as of HostAttention
 
 
 class HandAttention:
@@ -43,15 +45,16 @@ class HandAttention:
 
     Args:
         attend: stands for a call of attention.
+        origins: of the tensors of this pass.
     """
 
-    def __init__(self, attend: Callable[[HostAttention], Tensor]) -> None:
-        self.attend = attend
+    def __init__(self, attend: Callable[[HostAttention], Tensor], origins: Origins) -> None:
+        self.attend, self.origins = attend, origins
         self._known: dict[int, tuple[Tensor, _Scores]] = {}  # the tensors are kept: ids are given away again
 
     def __call__(self, func: Any, args: Any, options: dict[str, Any]) -> Any:
         """What the function returns; for the product with values, what stands for it."""
-        name, tensors = getattr(func, "__name__", "").strip("_"), _tensors(args, options)
+        name, tensors = getattr(func, "__name__", "").strip("_"), tensors_of(args, options)
         found = [(x, self._known[id(x)][1]) for x in tensors if id(x) in self._known]
         product = _read_product(name, args, tensors) if name in PRODUCTS else None
         weights = [(x, scores) for x, scores in found if scores.seen is not None]
@@ -61,9 +64,9 @@ class HandAttention:
                 return closed
         output = func(*args, **options)
         if isinstance(output, Tensor):
-            factors = None if product is None else product.factors(output)
-            if factors is not None:
-                self._known[id(output)] = output, _Scores(*factors, options.get("alpha", 1.0))
+            scores = None if product is None else product.scores(output, self.origins)
+            if scores is not None:
+                self._known[id(output)] = output, scores._replace(scale=options.get("alpha", 1.0))
             elif found:  # of several, one that fits; what is added to scores (of positions, say) stands behind them
                 given, scores = min(
                     found, key=lambda pair: (pair[1].q.shape[-2], pair[1].k.shape[-2]) != output.shape[-2:]
@@ -73,16 +76,18 @@ class HandAttention:
 
     def _close(self, product: _Product, call: Callable[[], Tensor], weights: Tensor, scores: _Scores) -> Tensor | None:
         """The product with values through the heads; None if it is another one."""
-        order, (q, k, scale, seen) = product.order(weights), scores
+        order, (q, k, scale, seen, is_self) = product.order(weights), scores
         assert seen is not None
         mask, pairs = seen[..., : k.shape[-2]], (*q.shape[:-1], k.shape[-2])
         fits = mask.shape[-2:] == pairs[-2:] and mask.numel() == weights.numel() == math.prod(pairs)
         if order is None or not fits:
             return None
+        trail = tuple(tensor for tensor, _ in self._known.values())
         self._known.clear()
         out = torch.einsum(f"{order[0]}->{order[1]}", call())
         mean = out.reshape(*q.shape[:-1], -1)
-        drawn = self.attend(HostAttention(lambda: mean, q, k, mask.reshape(pairs), scale=scale))
+        inputs = HostAttention(lambda: mean, q, k, mask.reshape(pairs), scale=scale, is_self=is_self, trail=trail)
+        drawn = self.attend(inputs)
         return torch.einsum(f"{order[1]}->{order[0]}", drawn.reshape(out.shape))
 
 
@@ -93,7 +98,7 @@ class _Product(NamedTuple):
     right: Tensor
     subscripts: list[str]
 
-    def factors(self, output: Tensor) -> tuple[Tensor, Tensor] | None:
+    def scores(self, output: Tensor, origins: Origins) -> _Scores | None:
         """Queries and keys, ``(*batch, N, s)`` each, if the product can be one of both."""
         one, other, out = self.subscripts
         summed = (set(one) & set(other)) - set(out)
@@ -104,8 +109,10 @@ class _Product(NamedTuple):
         (q, of_q), (k, of_k) = pairs if i in one else pairs[::-1]
         if not {i, s} <= set(of_q) <= {*batch, i, s} or not {j, s} <= set(of_k) <= {*batch, j, s}:
             return None
+        is_self = origins.cover(k, q)
         q, k = _arranged(q, of_q, batch, i + s), _arranged(k, of_k, batch, j + s)
-        return q.expand(*output.shape[:-2], *q.shape[-2:]), k.expand(*output.shape[:-2], *k.shape[-2:])
+        q, k = (x.expand(*output.shape[:-2], *x.shape[-2:]) for x in (q, k))
+        return _Scores(q, k, is_self=is_self)
 
     def order(self, weights: Tensor) -> tuple[str, str] | None:
         """Subscripts of the result, and those in the order (*batch, queries, width), if the sum is over keys."""
@@ -150,7 +157,7 @@ def _followed(scores: _Scores, name: str, given: Tensor, args: Any, options: dic
     return scores
 
 
-def _tensors(args: Any, options: dict[str, Any]) -> list[Tensor]:
+def tensors_of(args: Any, options: dict[str, Any]) -> list[Tensor]:
     """The tensors among arguments, in lists too."""
     flat = [y for x in (*args, *options.values()) for y in (x if isinstance(x, list | tuple) else (x,))]
     return [x for x in flat if isinstance(x, Tensor)]

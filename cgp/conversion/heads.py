@@ -31,7 +31,8 @@ class HostAttention(NamedTuple):
         mask: as of ``scaled_dot_product_attention``: True = attended, or an additive bias; or None.
         is_causal: whether query i sees the keys up to i.
         scale: of the scores, a number or one per head, ``(h, 1, 1)``; None is :math:`s^{-1/2}`.
-        is_self: whether the queries are the last of the keys' tokens.
+        is_self: whether the keys are computed from what the queries are computed from.
+        trail: what was computed from the scores on the way to the values, where the host does so by hand.
     """
 
     call: Callable[[], Tensor]
@@ -41,14 +42,25 @@ class HostAttention(NamedTuple):
     is_causal: bool = False
     scale: float | Tensor | None = None
     is_self: bool = True
+    trail: tuple[Tensor, ...] = ()
 
     def read_mask(self) -> tuple[Visibility, Tensor | None]:
-        """The keys that each query sees, and which queries are padding, ``(*batch, Nq)``, if they are such tokens."""
+        """What the mask says of keys and queries.
+
+        Queries are among the keys if both come from one argument, and there are as many of both or a causal mask says
+        which key a query's own is. Of other tokens (a context, a cache, pooled ones) it says nothing about the queries.
+
+        Returns:
+            The keys that each query sees, and which queries are padding, ``(*batch, Nq)``, or None.
+        """
         count, keys = self.q.shape[-2], self.k.shape[-2]
         visible = read_visibility(self.mask, count, keys, is_causal=self.is_causal)
-        if visible.hidden is None or not self.is_self or count > visible.hidden.shape[-1]:
+        first = 0 if visible.offset is None and count == keys else visible.offset
+        if not self.is_self or visible.hidden is None or first is None:
             return visible, None
-        return visible, visible.hidden[..., -count:]
+        if first < 0 or first + count > visible.hidden.shape[-1]:
+            return visible, None
+        return visible, visible.hidden[..., first : first + count]
 
 
 class ConvertedHeads(StochasticHeads):
@@ -109,7 +121,7 @@ class ConvertedHeads(StochasticHeads):
     def candidates(self, inputs: HostAttention) -> list[tuple[Tensor, Tensor | None]]:
         """Queries and keys, and which of them are padding."""
         (q, k), (visible, padding) = self.points(inputs), inputs.read_mask()
-        return [(q, padding), (k, visible.hidden)]
+        return [(q, padding), (visible.filled(k), visible.hidden)]
 
     @torch.no_grad()
     def place_inducing(self, points: Tensor) -> None:

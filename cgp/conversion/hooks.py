@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from .by_hand import SOFTMAX_ATTENTION, HandAttention
+from .by_hand import SOFTMAX_ATTENTION, HandAttention, tensors_of
 from .heads import ConvertedHeads, HostAttention
+from .origins import Origins
 
 __all__ = ["attach"]
 
@@ -31,7 +32,6 @@ _INSIDE_MULTIHEAD = types.FunctionType(
     {**_MULTIHEAD.__globals__, "has_torch_function": lambda tensors: False},
     argdefs=_MULTIHEAD.__defaults__,
 )
-_OTHER_TOKENS = ("encoder_hidden_states", "key_value_states", "memory", "context", "cross_attention_states")
 
 
 def attach(module: nn.Module, heads: ConvertedHeads) -> None:
@@ -45,8 +45,8 @@ def _run(module: Any, own: Callable[..., Any] | None, *args: Any, **options: Any
     forward = own or functools.partial(type(module).forward, module)
     if module.gp.sampling == "mean" and "attend" not in vars(module.gp):  # nobody watches
         return forward(*args, **options)
-    is_self = not any(isinstance(options.get(name), Tensor) for name in _OTHER_TOKENS)
-    mode = _Intercept(module.gp, is_self)
+    origins = None if torch.compiler.is_compiling() else Origins(args, options)  # a compiler cannot follow tensors
+    mode = _Intercept(module.gp, origins)
     with mode:  # "as" would be lost on a compiler
         output = forward(*args, **options)
     if not mode.calls:
@@ -58,29 +58,39 @@ def _run(module: Any, own: Callable[..., Any] | None, *args: Any, **options: Any
 class _Intercept(TorchFunctionMode):
     """Hands attention to heads."""
 
-    def __init__(self, heads: ConvertedHeads, is_self: bool) -> None:
+    def __init__(self, heads: ConvertedHeads, origins: Origins | None) -> None:
         super().__init__()
-        self.heads, self.is_self, self.is_multihead, self.calls = heads, is_self, False, 0
-        self.by_hand = HandAttention(self._attend)
+        self.heads, self.is_multihead, self.calls = heads, False, 0
+        self.origins = origins
+        self.by_hand = None if origins is None else HandAttention(self._attend, origins)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is _MULTIHEAD:
-            self.is_self, self.is_multihead = args[0] is args[1], True
+            self.is_multihead = True
             with self:
                 return _INSIDE_MULTIHEAD(*args, **kwargs)
+        output = self._call(func, args, kwargs)
+        if self.origins is not None:
+            changed = args[0] if func is Tensor.__setitem__ else output
+            self.origins.follow(tensors_of(args, kwargs), changed)
+        return output
+
+    def _call(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """What a function returns, or what stands for it."""
         if func is F.linear and self.is_multihead and not self.calls:
             return self.heads.project(_linear, *args)
         if func is not F.scaled_dot_product_attention:
-            compiling = torch.compiler.is_compiling()  # a compiler cannot follow tensors
-            return func(*args, **kwargs) if compiling else self.by_hand(func, args, kwargs)
+            return func(*args, **kwargs) if self.by_hand is None else self.by_hand(func, args, kwargs)
         given = dict(zip(_ARGUMENTS, args, strict=False)) | kwargs
         call, masks = functools.partial(func, *args, **kwargs), (given.get("attn_mask"), given.get("is_causal", False))
-        return self._attend(HostAttention(call, given["query"], given["key"], *masks, given.get("scale")))
+        is_self = self.origins is not None and self.origins.cover(given["key"], given["query"])
+        inputs = HostAttention(call, given["query"], given["key"], *masks, given.get("scale"), is_self)
+        return self._attend(inputs)
 
     def _attend(self, inputs: HostAttention) -> Tensor:
         """One call of attention through heads, whatever shape the host gives its heads."""
-        self.calls, inputs = self.calls + 1, inputs._replace(is_self=self.is_self)
+        self.calls += 1
         q, k, mask, h = inputs.q, inputs.k, inputs.mask, self.heads.num_heads
         if h == 1 or (q.dim() > 3 and q.shape[-3] == h):
             return self.heads.attend(inputs)

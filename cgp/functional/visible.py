@@ -46,6 +46,8 @@ class Visibility(NamedTuple):
         hidden: keys that no query sees, ``(*batch, Nk)``, or None.
         offset: query i sees the keys up to i + offset; None: all.
         pairs: whether query i sees key j, ``(*batch, Nq, Nk)``, where it is neither of the two; or None.
+
+    Keys behind the last of ``hidden`` or ``pairs`` (free slots of a static cache) are seen by no query of the batch.
     """
 
     hidden: Tensor | None = None
@@ -56,6 +58,11 @@ class Visibility(NamedTuple):
     def is_common(self) -> bool:
         """Whether every query sees the same keys: only then is there a joint covariance."""
         return self.offset is None and self.pairs is None
+
+    def filled(self, keys: Tensor, dim: int = -2) -> Tensor:
+        """Keys, or their features, without those behind the last that is seen."""
+        masks = [mask for mask in (self.hidden, self.pairs) if mask is not None]
+        return keys.narrow(dim, 0, masks[0].shape[-1]) if masks else keys
 
 
 def read_visibility(mask: Tensor | None, num_queries: int, num_keys: int, *, is_causal: bool = False) -> Visibility:
@@ -76,18 +83,36 @@ def read_visibility(mask: Tensor | None, num_queries: int, num_keys: int, *, is_
         Visibility(hidden=None, offset=0, pairs=None)
     """
     if mask is None:
-        return Visibility(offset=0 if is_causal and num_queries > 1 else None)
+        return Visibility(offset=0 if is_causal and num_keys > 1 else None)
     seen = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
     if is_causal:
         seen = seen & up_to(num_queries, num_keys, device=seen.device)
+    seen = seen.expand(*seen.shape[:-1], num_keys)
     if torch.compiler.is_compiling():  # a compiler cannot look
         return Visibility(pairs=seen)
     if seen.shape[-2] == 1 or bool((seen == seen[..., :1, :]).all()):
-        return Visibility(hidden=_unless_none(~seen[..., 0, :]))
-    offset, real = num_keys - num_queries, seen.any(-2)
+        return _cut(seen[..., 0, :], num_queries)
+    offset, real = _offset(seen), seen.any(-2)
     if bool((seen == (real[..., None, :] & up_to(num_queries, num_keys, offset, seen.device))).all()):
-        return Visibility(hidden=_unless_none(~real), offset=offset)
+        return _cut(real, num_queries, offset)
     return Visibility(pairs=seen)
+
+
+def _offset(seen: Tensor) -> int:
+    """By how much the last key that a query sees is behind it, at most; of a causal mask it is the same for all."""
+    queries, keys = (torch.arange(n, device=seen.device) for n in seen.shape[-2:])
+    last = torch.where(seen, keys, -1).amax(-1)  # (*batch, Nq)
+    return int(torch.where(last < 0, -seen.shape[-2], last - queries).max())
+
+
+def _cut(real: Tensor, num_queries: int, offset: int | None = None) -> Visibility:
+    """Without the free slots of a cache; as many keys as queries are the queries' own, and stay."""
+    count, hidden = real.shape[-1], ~real
+    if count != num_queries and bool(hidden[..., -1].all()):
+        last = int((real.reshape(-1, count).any(0) * torch.arange(1, count + 1, device=real.device)).max())
+        hidden = hidden[..., : max(last, num_queries + (offset or 0), 1)]
+    is_needed = hidden.shape[-1] < count or bool(hidden.any())
+    return Visibility(hidden=hidden if is_needed else None, offset=offset)
 
 
 def exact_posterior(
@@ -107,6 +132,7 @@ def exact_posterior(
     """
     if not visible.is_common:
         return _marginal(exact_variance(q, k, noise, visible), padding)
+    k = visible.filled(k)
     return ExactPosterior(
         squared_exponential(q, k),
         ObservedKeys(squared_exponential(k), noise=_spread(noise, 1), padding=visible.hidden),
@@ -122,6 +148,7 @@ def sparse_posterior(
     """The same through inducing inputs, of whitened features ``(*batch, m, N)``."""
     if not visible.is_common:
         return _marginal(sparse_variance(A_q, A_k, noise, visible), padding)
+    A_k = visible.filled(A_k, -1)
     inducing = InducingPosterior.of_values(mask_gram(A_k, None, visible.hidden), None, _spread(noise, 1))
     return SparsePosterior(A_q, inducing, A_q.new_ones(()).expand_as(A_q[..., 0, :]), padding=padding)
 
@@ -160,11 +187,11 @@ def sparse_variance(A_q: Tensor, A_k: Tensor, noise: Tensor | float, visible: Vi
     """
     if visible.is_common:
         return sparse_posterior(A_q, A_k, noise, visible).variance
-    b = A_k.mT / _spread(noise, 2) ** 0.5  # (*batch, Nk, m)
+    b = visible.filled(A_k, -1).mT / _spread(noise, 2) ** 0.5  # (*batch, Nk, m)
     if visible.offset is not None:
         outer = mask_gram(b, visible.hidden)[..., :, None] * b[..., None, :]
         last = torch.arange(A_q.shape[-1], device=b.device) + visible.offset
-        sums = outer.cumsum(-3)[..., last.clamp(min=0), :, :] * (last >= 0)[:, None, None]
+        sums = outer.cumsum(-3)[..., last.clamp(0, outer.shape[-3] - 1), :, :] * (last >= 0)[:, None, None]
     else:
         assert visible.pairs is not None
         outer = b[..., :, None] * b[..., None, :]
@@ -188,10 +215,6 @@ def _one_by_one(q: Tensor, k: Tensor, noise: Tensor | float, pairs: Tensor) -> T
         keys = k.expand(*index.shape[:-2], *k.shape[-2:]).gather(-2, flat).unflatten(-2, index.shape[-2:])
         pieces.append(exact_variance(own, keys, noise, Visibility(hidden=real == 0))[..., 0])
     return torch.cat(pieces, -1)
-
-
-def _unless_none(hidden: Tensor) -> Tensor | None:
-    return hidden if bool(hidden.any()) else None
 
 
 def _spread(noise: Tensor | float, dims: int) -> Tensor | float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import MethodType
 from typing import Any, TypeVar
@@ -146,13 +146,14 @@ class SharedPrefix:
 
     def _replay(self, recorder: _Recorder) -> None:
         outputs: dict[tuple[Any, str], list[Any]] = {}
-        for call in recorder.finished:
+        for call in recorder.replayed():
             outputs.setdefault((call.module, "forward"), []).append(call.output)
         if recorder.attended == 1:  # a shared block attends to something else the second time
             self.first = recorder.first
             outputs[self.first, "project"] = recorder.projected
             if hasattr(self.first, "gaussian"):
-                self.posterior = KeptPosterior(self.first.gaussian, recorder.posterior)
+                compute = functools.partial(_posterior_of, self.first.gaussian, recorder.inputs)
+                self.posterior = KeptPosterior(compute, recorder.posterior)
                 _override(self.first, "gaussian", self.posterior)
         self._queues = []
         for (module, name), kept in outputs.items():
@@ -171,6 +172,11 @@ class _Call:
     def untouched(self) -> bool:
         return all(_version(tensor) == version for tensor, version in self.versions)
 
+    def returned(self, tensors: Iterable[Tensor]) -> bool:
+        """Whether one of the tensors is among what it returned."""
+        ids = {id(tensor) for tensor in tensors}
+        return any(id(tensor) in ids for tensor, _ in self.versions)
+
 
 class _Recorder:
     """Follows the calls of a twin until its first stochastic block is called, or attends without being called."""
@@ -178,10 +184,12 @@ class _Recorder:
     def __init__(self, model: nn.Module, blocks: list[Any]) -> None:
         self.modules = [m for m in model.modules() if not isinstance(m, torch.jit.ScriptModule)]
         self.blocks = blocks
-        self.open: list[list[_Call]] = [[]]  # the finished calls inside each call that is under way
+        self.open: list[tuple[Any, list[_Call]]] = [(None, [])]  # finished calls inside each call that is under way
         self.finished: list[_Call] = []
+        self.inside: list[_Call] = []  # those of them in the module whose attention the first block is
         self.first: nn.Module | None = None
         self.attended = 0  # calls of the first block
+        self.inputs: Any = None  # what it attends to
         self.projected: list[Any] = []  # what it attends to, as far as the block has it projected
         self.posterior: Any = None  # of the first block, if the run asked for it
 
@@ -206,11 +214,11 @@ class _Recorder:
             self._start(module)
         if self.first is not None:
             return forward(*args, **options)
-        self.open.append([])
+        self.open.append((module, []))
         output = forward(*args, **options)
         if self.first is None:
             self.open.pop()
-            self.open[-1].append(_Call(module, output))
+            self.open[-1][1].append(_Call(module, output))
         return output
 
     def _attend(self, block: Any, name: str, method: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -220,6 +228,7 @@ class _Recorder:
             self.projected.append(result)
         elif block is self.first:
             self.attended += 1
+            self.inputs = args[0]
         return result
 
     def _condition(self, block: Any, _: str, gaussian: Callable[..., Any], tokens: Any) -> Any:
@@ -231,7 +240,24 @@ class _Recorder:
     def _start(self, block: nn.Module) -> None:
         if self.first is None:
             self.first = block
-            self.finished = [call for calls in self.open for call in calls]
+            for module, calls in self.open:
+                self.finished += calls
+                if module is not None and any(child is block for child in module.children()):
+                    self.inside = calls
+
+    def replayed(self) -> list[_Call]:
+        """The calls that need not be made again.
+
+        A host module that computes attention by hand is followed from its queries and keys to its values: what it
+        calls on that way is called again, and so is all that it calls if it attends more than once.
+
+        Returns:
+            Those of the finished calls, in their order.
+        """
+        trail = getattr(self.inputs, "trail", ())
+        again = {call.module for call in self.finished if call.returned(trail)}
+        again |= {call.module for call in self.inside} if self.attended > 1 else set()
+        return [call for call in self.finished if call.module not in again]
 
 
 class _Replay:
@@ -246,6 +272,11 @@ class _Replay:
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         return self.left.popleft() if self.left else self.method(*args, **options)
+
+
+def _posterior_of(gaussian: Callable[[Any], Any], inputs: Any, _: Any) -> Any:
+    """The posterior of what a block attended to, whatever it attends to now."""
+    return gaussian(inputs)
 
 
 class KeptPosterior:

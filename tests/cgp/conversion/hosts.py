@@ -144,14 +144,15 @@ def torch_attention() -> Host:
     return Host(model, inputs, lambda out: out[0])
 
 
-def decoder(name: str, **options: Any) -> Host:
+def decoder(name: str, attention: str = "sdpa", **options: Any) -> Host:
     transformers = pytest.importorskip("transformers")
     sizes = {
         "vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32,
         "max_position_embeddings": 64, "bos_token_id": 1, "eos_token_id": None, "pad_token_id": 0,
     }  # fmt: skip
-    config = getattr(transformers, f"{name}Config")(**{**sizes, **options}, attn_implementation="sdpa")
-    model = getattr(transformers, {"GPT2": "GPT2LMHeadModel"}.get(name, f"{name}ForCausalLM"))(config)
+    config = getattr(transformers, f"{name}Config")(**{**sizes, **options}, attn_implementation=attention)
+    names = {"GPT2": "GPT2LMHeadModel", "Gemma3Text": "Gemma3ForCausalLM"}
+    model = getattr(transformers, names.get(name, f"{name}ForCausalLM"))(config)
     inputs = _text_inputs(9)
     inputs["attention_mask"] = inputs["attention_mask"].flip(1)  # decoders are padded on the left
     inputs["attention_mask"][:, -2:] = 1
@@ -264,9 +265,9 @@ def heads_of(model: nn.Module) -> list[ConvertedHeads]:
     return [module for module in model.modules() if isinstance(module, ConvertedHeads)]
 
 
-def watched(model: nn.Module, mode: str = "marginal") -> list[Any]:
-    """Let the first converted layer draw; the posteriors that it will be asked for."""
-    heads: Any = heads_of(model)[0]
+def watched(model: nn.Module, mode: str = "marginal", layer: ConvertedHeads | None = None) -> list[Any]:
+    """Let the first converted layer draw, or another; the posteriors that it will be asked for."""
+    heads: Any = layer or heads_of(model)[0]
     heads.sampling, gaussian = mode, heads.gaussian
     seen: list[Any] = []
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from cgp import predict
+from cgp import calibrate, predict
 from cgp.conversion import ConvertedHeads, HostAttention, convert
-from tests.cgp.conversion import hosts
+from tests.cgp.conversion import hosts, oracle
+from tests.cgp.model.test_predict import classify, whole_passes
 
 B, H, N, S = 3, 2, 5, 4
 PADDING = ~hosts.padding(N, 5, 3, 2)
@@ -107,6 +109,59 @@ class WithModule(Host):
         return self.attend(q @ k.mT) @ v
 
 
+class Product(nn.Module):
+    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+        return q @ k.mT
+
+
+class OfModules(Host):
+    """A module for every step from queries and keys to weights, with parameters and without."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.matmul, self.mix, self.drop = Product(), nn.Conv2d(H, H, 1), nn.Dropout(0.5)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        q, k, v = self.split(tokens)
+        weights = self.drop(self.attend(self.mix(self.matmul(q, k))))
+        return tokens + (weights @ v).transpose(1, 2).flatten(-2)
+
+
+class DroppedWeights(Host):
+    """A dropout behind a softmax, and the same dropout elsewhere before it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        q, k, v = self.split(self.drop(tokens))
+        weights = self.drop((q @ k.mT).softmax(-1))
+        return tokens + (weights @ v).transpose(1, 2).flatten(-2)
+
+
+class Twice(nn.Module):
+    """One layer that attends twice, to padded tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.real = MaskedWeights(), ~PADDING
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.layer(self.layer(tokens, self.real), self.real)
+
+
+class MaskedWeights(DroppedWeights):
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k = nn.Linear(H * S, H * S), nn.Linear(H * S, H * S)
+
+    def forward(self, tokens: Tensor, real: Tensor) -> Tensor:
+        q, k, v = (x.view(B, N, H, S).transpose(1, 2) for x in (self.q(tokens), self.k(tokens), tokens))
+        weights = self.drop((q @ k.mT).masked_fill(~real[:, None, None], -torch.inf).softmax(-1))
+        return tokens + (weights @ v).transpose(1, 2).flatten(-2)
+
+
 def host_of(form: object) -> Host:
     return type("Attention", (Host,), {"form": staticmethod(form), "__module__": __name__})().eval()
 
@@ -147,6 +202,65 @@ def test_a_softmax_may_be_a_module():
     q, k, _ = host.split(tokens)
     expected = ConvertedHeads(H).gaussian(HostAttention(lambda: host(tokens), q, k, scale=1.0))
     torch.testing.assert_close(found.variance, expected.variance)
+
+
+@pytest.mark.parametrize("kind", [OfModules, DroppedWeights, Twice])
+def test_draws_that_share_what_lies_below_are_whole_passes(kind: type[nn.Module]):
+    """Softmax and dropout are modules that finish before the product with values: they are run again."""
+    layer = hosts.spread(kind())
+    host = nn.Sequential(nn.Linear(H * S, H * S), layer, nn.Flatten(), nn.Linear(N * H * S, 5))
+    model = convert(host.eval(), amplitude=0.5)
+    tokens = torch.randn(B, N, H * S)
+    found = predict(model, tokens, 4, seed=5, antithetic=False, keep_draws=True)
+    expected = whole_passes(model, tokens, 4, "marginal", seed=5, antithetic=False)
+    torch.testing.assert_close(found.draws, expected.softmax(-1))
+    assert found.epistemic.min() > 0
+    report = calibrate(model, [(tokens, torch.randint(5, (B,)))], num_samples=2)
+    assert 0 < report.factor < torch.inf
+
+
+def test_token_variances_of_replayed_passes_are_those_of_dense_algebra():
+    layer = hosts.spread(DroppedWeights())
+    model, tokens = convert(nn.Sequential(nn.Identity(), layer).eval(), **oracle.SCALES), torch.randn(B, N, H * S)
+    expected = oracle.dense(*layer.split(tokens), None, False, 1.0)
+    (variance,) = predict(model, tokens, 4, task="regression").token_variance.values()
+    torch.testing.assert_close(variance.double(), expected.variance, rtol=1e-4, atol=1e-6)
+
+
+def bloom() -> hosts.Host:
+    return hosts.decoder("Bloom", "eager", n_layer=2, n_head=4)
+
+
+def gpt_neo() -> hosts.Host:
+    return hosts.decoder("GPTNeo", "eager", num_layers=2, num_heads=4, attention_types=[[["global", "local"], 1]])
+
+
+def deberta() -> hosts.Host:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = transformers.DebertaConfig(**sizes, intermediate_size=32, num_labels=5)
+    ids = torch.randint(3, 40, (B, 7))
+    return hosts.Host(hosts.spread(transformers.DebertaForSequenceClassification(config)), {"input_ids": ids})
+
+
+def swin() -> hosts.Host:
+    host = hosts.timm_swin()
+    for module in host.model.modules():
+        if hasattr(module, "fused_attn"):
+            module.fused_attn = False
+    return host
+
+
+@pytest.mark.parametrize("make", [bloom, gpt_neo, deberta, swin])
+@pytest.mark.parametrize("layers", ["last", "all"])
+def test_hosts_with_such_modules_predict(make: Callable[[], hosts.Host], layers: str):
+    host = make()
+    model = convert(host.model, layers=layers, amplitude=0.3)
+    options = {"antithetic": False, "output": classify, "keep_draws": True}
+    found = predict(model, host.inputs, 3, seed=5, **options)
+    expected = whole_passes(model, host.inputs, 3, "marginal", seed=5, antithetic=False)
+    torch.testing.assert_close(found.draws, expected.softmax(-1), atol=2e-5, rtol=1e-3)
+    assert not torch.allclose(found.draws[0], found.draws[1], atol=1e-4)
 
 
 def test_scales_may_be_learned_per_head():
