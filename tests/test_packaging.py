@@ -2,11 +2,13 @@
 
 import ast
 import configparser
+import email.message
 import importlib.metadata
 import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -28,7 +30,7 @@ def configuration() -> configparser.ConfigParser:
     return parser
 
 
-def test_the_wheel_is_the_library_and_its_licence(tmp_path: Path) -> None:
+def test_the_wheel_is_the_library_and_its_licence(tmp_path: Path, configuration: configparser.ConfigParser) -> None:
     """Built of a copy of the whole checkout: a build writes beside its sources."""
     source = tmp_path / "checkout"
     shutil.copytree(ROOT, source, ignore=LEFT_OUT)
@@ -41,16 +43,31 @@ def test_the_wheel_is_the_library_and_its_licence(tmp_path: Path) -> None:
     (path,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(path) as wheel:
         names = wheel.namelist()
+        metadata = email.message_from_bytes(wheel.read(f"cgp-{cgp.__version__}.dist-info/METADATA"))
         (licence,) = [name for name in names if name.endswith("/LICENSE")]
         assert wheel.read(licence) == (ROOT / "LICENSE").read_bytes()
     sources = {file.relative_to(ROOT).as_posix() for file in (ROOT / "cgp").rglob("*.py")}
     assert {name for name in names if name.startswith("cgp/")} == sources | {"cgp/py.typed"}
     assert {name.split("/")[0] for name in names} == {"cgp", f"cgp-{cgp.__version__}.dist-info"}
+    check_metadata(metadata, configuration)
+
+
+def check_metadata(metadata: email.message.Message, configuration: configparser.ConfigParser) -> None:
+    """What is said of the project comes from pyproject.toml, what it needs from setup.cfg."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    named = {"Name": project["name"], "Summary": project["description"], "Version": cgp.__version__}
+    named |= {"Requires-Python": project["requires-python"], "License-Expression": project["license"]}
+    assert {field: metadata[field] for field in named} == named
+    assert metadata.get_all("Classifier") == project["classifiers"]
+    extras = list(configuration["options.extras_require"])
+    assert metadata.get_all("Provides-Extra") == extras
+    needed = {canonicalize_name(Requirement(line).name) for line in metadata.get_all("Requires-Dist") or []}
+    assert needed == {canonicalize_name(requirement.name) for requirement in requirements(configuration, *extras)}
 
 
 def test_one_version_everywhere(configuration: configparser.ConfigParser) -> None:
     version = cgp.__version__
-    assert configuration["metadata"]["version"] == version
+    assert configuration["metadata"]["version"] == "attr: cgp.__version__"
     assert yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))["version"] == version
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.findall(r"^## \[(\d[^\]]*)\] - \d{4}-\d\d-\d\d$", changes, flags=re.MULTILINE)[0] == version

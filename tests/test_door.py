@@ -1,0 +1,79 @@
+"""What a new contributor reads and runs names things that exist."""
+
+import configparser
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
+RELEASING = ROOT / "docs" / "releasing.md"
+PATH = re.compile(r"`((?:cgp|docs|tests|experiments|models)/[\w/.-]+|[A-Z]+\.(?:md|cff)|setup\.cfg)`")
+LINK = re.compile(r"\]\((?!http)([^)#]+)")
+TARGET = re.compile(r"make ([a-z][a-z-]+)")
+
+
+def read(path: str) -> Any:
+    return yaml.safe_load((ROOT / path).read_text(encoding="utf-8"))
+
+
+def pinned(command: str) -> set[str]:
+    """The extras of an installation with the tested versions."""
+    found = re.fullmatch(r'python -m pip install -c constraints.txt "\.\[([\w,]+)\]"', command)
+    assert found is not None, command
+    return set(found[1].split(","))
+
+
+@pytest.mark.parametrize("page", [CONTRIBUTING, RELEASING], ids=lambda page: page.stem)
+def test_the_pages_name_files_and_targets_that_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert len(PATH.findall(text)) > 2
+    assert [name for name in PATH.findall(text) if not (ROOT / name).exists()] == []
+    assert [link for link in LINK.findall(text) if not (page.parent / link).exists()] == []
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):.*##", makefile, re.MULTILINE))
+    assert set(TARGET.findall(text)) <= targets
+
+
+def test_the_workflow_runs_the_one_command_on_both_ends_of_the_versions() -> None:
+    (job,) = read(".github/workflows/check.yml")["jobs"].values()
+    assert ".ci/run" in [step.get("run") for step in job["steps"]]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    said = [name.rpartition(" :: ")[2] for name in project["classifiers"] if re.search(r":: 3\.\d+$", name)]
+    assert job["strategy"]["matrix"]["python"] == [said[0], said[-1]]
+    assert project["requires-python"] == f">={said[0]}"
+
+
+def test_the_hosting_installs_what_the_pages_need() -> None:
+    hosting = read(".readthedocs.yaml")
+    assert (ROOT / hosting["sphinx"]["configuration"]).exists()
+    (command,) = hosting["build"]["jobs"]["install"]
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    (tested,) = re.findall(r"^TESTED := (.*)$", makefile, re.MULTILINE)
+    assert pinned(command) == {*tested.split(","), "docs"}
+
+
+def test_a_commit_is_checked_by_make_lint() -> None:
+    (repository,) = read(".pre-commit-config.yaml")["repos"]
+    assert [hook["entry"] for hook in repository["hooks"]] == ["make lint"]
+
+
+@pytest.mark.parametrize("name", ["bug", "proposal"])
+def test_templates_ask_for_something(name: str) -> None:
+    form = read(f".github/ISSUE_TEMPLATE/{name}.yml")
+    assert {"name", "description", "body"} <= form.keys()
+    assert any(part["validations"]["required"] for part in form["body"] if "validations" in part)
+
+
+def test_settings_are_in_one_file_each() -> None:
+    """setup.cfg keeps what pyproject.toml calls dynamic, and says nothing twice."""
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read(ROOT / "setup.cfg", encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert list(parser["metadata"]) == ["version"]
+    assert project["dynamic"] == ["version", "dependencies", "optional-dependencies"]
+    assert not {"python_requires", "name"} & parser["options"].keys()
