@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -16,11 +15,13 @@ from cgp.model import metrics
 from cgp.model.amplitudes import COARSE, TEMPERATURES, AmplitudeSearch, LabelScores, chosen, has_amplitude, tune
 from cgp.model.blocks import attention_blocks
 from cgp.model.inputs import Batch, batches, logits_of, model_device, to_device
-from cgp.model.prediction import uncertainties
+from cgp.model.labels import class_indices, labelled_batches
 from cgp.model.twin import twin, uncompiled
 
-from .assessment import ADVISED, Assessment, Detection, Difference
-from .detectors import Mahalanobis, pooled_features, standardised
+from .assessment import ADVISED, Assessment
+from .claims import Detection, Difference
+from .detection import OutputScores, Representation, compare_detectors
+from .detectors import pooled_features
 
 __all__ = ["assess"]
 
@@ -97,40 +98,29 @@ def assess(
         >>> list(report.scores)
         ['as trained', 'temperature']
     """
-    if folds < 2:
-        raise ValueError(f"folds: expected at least 2, got {folds}")
-    if posterior not in POSTERIORS:
-        raise ValueError(f"posterior: expected one of {POSTERIORS}, got {posterior!r}")
+    _check(folds, posterior, corrupt, ood)
     model = twin(uncompiled(model)).eval()
-    known = _read(validation, batch_size, model)
-    labels = torch.cat([_labels(batch) for batch in known])
-    generator = torch.Generator().manual_seed(seed)
-    fold_of = torch.randperm(len(labels), generator=generator) % folds
+    device = model_device(model)
+    known = labelled_batches(validation, device, name="validation", batch_size=batch_size, every=True)
+    seen = None if train is None else labelled_batches(train, device, name="train", batch_size=batch_size, every=True)
     drawing = _drawing(model, posterior)
     search = AmplitudeSearch(drawing or model, num_samples, sampling, seed, output)
+    labels = _check_labels(search, known, seen, folds)
+    generator = torch.Generator().manual_seed(seed)
+    fold_of = torch.randperm(len(labels), generator=generator) % folds
     tuned = _Tuned(search, known, labels, fold_of, draws=drawing is not None)
-    y = labels.cpu().numpy()
-    representation = _Representation(model, features, train, batch_size)
-    said, far = representation.of(known)
-    methods = tuned.methods() | representation.methods(said, tuned)
-    probabilities = {name: p.cpu().numpy() for name, p in methods.items()}
-    if twice := sorted(set(corrupt or ()) & set(ood or ())):
-        raise ValueError(f"ood: expected names that corrupt does not have, got {', '.join(twice)} in both")
-    others = {}
-    for name, data in {**(corrupt or {}), **(ood or {})}.items():
-        applied = [Batch(data(batch.inputs), batch.labels) for batch in known] if callable(data) else None
-        others[name] = _read(data, batch_size, model) if applied is None else applied
-    scaled = probabilities["temperature"]
-    beyond = {name: probabilities[name] for name in ADVISED if name in probabilities}
-    return Assessment(
-        scores={name: metrics.classification_scores(p, y) for name, p in probabilities.items()},
-        differences={name: _differences(p, probabilities["as trained"], y) for name, p in probabilities.items()},
-        beyond_temperature={name: _differences(p, scaled, y)["nll"] for name, p in beyond.items()},
-        detection=_Scores(tuned, representation).compare(far, others) if others else {},
-        num_labels=len(y),
-        confidences={name: p.max(-1) for name, p in probabilities.items()},
-        correct={name: p.argmax(-1) == y for name, p in probabilities.items()},
-    )
+    representation = Representation(model, features, seen)
+    read, far = representation.of(known)
+    methods = tuned.methods()
+    if read is not None:
+        methods["GP read-out + temperature"] = tuned.read(read, representation.readout.classes)
+    outputs = OutputScores(search, *tuned.best(None, "widest"))
+    others = {
+        name: (outputs.of_inputs(batch_list, name), representation.of(batch_list)[1])
+        for name, batch_list in _other_inputs(known, {**(corrupt or {}), **(ood or {})}, batch_size, model)
+    }
+    detection = compare_detectors((outputs.of_logits(tuned.logits), far), others) if others else {}
+    return _comparison({n: p.cpu().numpy() for n, p in methods.items()}, labels.cpu().numpy(), detection)
 
 
 @dataclass
@@ -151,7 +141,6 @@ class _Tuned:
             parts[factor].append(logits)
         self.logits = {factor: torch.cat(found, 1) for factor, found in parts.items()}  # (S, N, C)
         self.scores = {f: LabelScores.of(logits, self.labels, TEMPERATURES) for f, logits in self.logits.items()}
-        self.whole = self.best(None, "widest")
 
     def methods(self) -> dict[str, Tensor]:
         """Probabilities ``(N, C)`` by method."""
@@ -161,6 +150,12 @@ class _Tuned:
             found["posterior + temperature"] = self._drawn("likelihood")
             found["widest posterior"] = self._drawn("widest")
         return found
+
+    def read(self, probabilities: Tensor, classes: Tensor) -> Tensor:
+        """Probabilities ``(N, C)`` of a read-out of some of the classes, with a temperature."""
+        logits = torch.full_like(self.logits[0.0], -torch.inf)  # of classes that the training set does not have
+        logits[0][:, classes] = probabilities.log().to(logits)
+        return self.scaled(logits)
 
     def scaled(self, logits: Tensor) -> Tensor:
         """Probabilities ``(N, C)`` of logits ``(1, N, C)``, divided by the temperature that the other folds choose."""
@@ -189,102 +184,6 @@ class _Tuned:
         return found
 
 
-class _Representation:
-    """What the training set's representation says of inputs; nothing without a training set."""
-
-    def __init__(
-        self, model: nn.Module, features: Callable[[nn.Module, Any], Tensor], train: Any, batch_size: int | None
-    ) -> None:
-        self.model, self.features = model, features
-        self.readout: Any = None
-        self.distance: Mahalanobis | None = None
-        if train is not None:
-            from cgp.regression.readout import GPReadout  # scikit-learn is slow to import
-
-            data = _read(train, batch_size, model)
-            z, labels = self._features_of(data), torch.cat([_labels(batch) for batch in data]).cpu()
-            self.readout, self.distance = GPReadout(z, labels), Mahalanobis(z, labels.numpy())
-
-    def of(self, data: list[Batch]) -> tuple[Tensor | None, dict[str, Array]]:
-        """The read-out's probabilities ``(N, C)``, and scores ``(N,)`` that are large where the inputs are foreign."""
-        if self.readout is None or self.distance is None:
-            return None, {}
-        z = self._features_of(data)
-        said = self.readout(z)
-        return said.probabilities, {"Mahalanobis": self.distance(z), "GP variance": said.variance.numpy()}
-
-    def methods(self, said: Tensor | None, tuned: _Tuned) -> dict[str, Tensor]:
-        """Class probabilities ``(N, C)`` of the read-out with a temperature, by method."""
-        if said is None:
-            return {}
-        logits = torch.full_like(tuned.logits[0.0], -torch.inf)  # of classes that the training set does not have
-        logits[0][:, self.readout.classes] = said.log().to(logits)
-        return {"GP read-out + temperature": tuned.scaled(logits)}
-
-    def _features_of(self, data: list[Batch]) -> Array:
-        return np.concatenate([self.features(self.model, batch.inputs).double().cpu().numpy() for batch in data])
-
-
-@dataclass
-class _Scores:
-    """Scores of inputs that are large where the inputs are foreign."""
-
-    tuned: _Tuned
-    representation: _Representation
-
-    def compare(self, far: dict[str, Array], others: dict[str, list[Batch]]) -> dict[str, dict[str, Detection]]:
-        """AUROC and FPR95 of every score on every set of other inputs; ``far`` is the representation's, inside."""
-        plain = self._of_logits(self.tuned.logits)
-        scales = {name: standardised(values) for name, values in {**plain, **far}.items()}
-        inside = {**plain, **far, **_with_energy(plain, far, scales)}
-        found: dict[str, dict[str, Detection]] = {}
-        for name, data in others.items():
-            (_, far), plain = self.representation.of(data), self._of_outputs(data)
-            outside = {**plain, **far, **_with_energy(plain, far, scales)}
-            found[name] = _detections({score: (inside[score], outside[score]) for score in inside})
-        return found
-
-    def _of_outputs(self, data: list[Batch]) -> dict[str, Array]:
-        factors = sorted({0.0, self.tuned.whole[0]})
-        parts, logits = [], dict[float, Tensor]()
-        for factor, _, drawn in self.tuned.search.draws(data, factors):
-            logits[factor] = drawn
-            if len(logits) == len(factors):  # of a batch
-                parts.append(self._of_logits(logits))
-                logits = {}
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-    def _of_logits(self, logits: dict[float, Tensor]) -> dict[str, Array]:
-        """Scores ``(N,)`` of logits ``(S, N, C)`` by factor."""
-        factor, temperature = self.tuned.whole
-        p = logits[0.0][0].softmax(-1)
-        found = {"1 - confidence": 1 - p.amax(-1), "entropy": torch.special.entr(p).sum(-1)}
-        found["energy"] = -logits[0.0][0].logsumexp(-1)
-        if factor:
-            total, _, epistemic = uncertainties((logits[factor] / temperature).softmax(-1))
-            found["widest posterior's entropy"], found["epistemic"] = total, epistemic
-        return {name: values.cpu().numpy() for name, values in found.items()}
-
-
-def _with_energy(
-    plain: dict[str, Array], far: dict[str, Array], scales: dict[str, Callable[[Array], Array]]
-) -> dict[str, Array]:
-    energy = scales["energy"](plain["energy"])
-    return {f"{name} + energy": scales[name](values) + energy for name, values in far.items()}
-
-
-def _detections(pairs: dict[str, tuple[Array, Array]]) -> dict[str, Detection]:
-    """What scores inside and outside are worth, each against the first one."""
-    placed = {name: metrics.placements(*pair) for name, pair in pairs.items()}
-    plain = next(iter(placed.values()))
-    found = {}
-    for name, pair in pairs.items():
-        known, others = (mine - first for mine, first in zip(placed[name], plain, strict=True))
-        gain = Difference(float(others.mean()), metrics.delong_error(known, others))
-        found[name] = Detection(metrics.auroc(*pair), metrics.fpr95(*pair), gain)
-    return found
-
-
 def _drawing(model: nn.Module, posterior: str | None) -> nn.Module | None:
     """The model with stochastic layers, or None without."""
     if any(block.stochastic for block in attention_blocks(model)):
@@ -292,23 +191,57 @@ def _drawing(model: nn.Module, posterior: str | None) -> nn.Module | None:
     return None if posterior is None else convert(model, layers=[0] if posterior == "first" else posterior)
 
 
-def _read(data: Any, batch_size: int | None, model: nn.Module) -> list[Batch]:
-    are_batches = isinstance(data, list) and not (data and isinstance(data[0], Mapping))
-    found = [
-        Batch(*to_device(tuple(batch), model_device(model)))
-        for batch in batches(iter(data) if are_batches else data, batch_size)
-    ]
-    if not found:
-        raise ValueError("validation, train, corrupt, ood: expected at least one batch, got none")
-    return found
+def _check(folds: int, posterior: str | None, corrupt: Mapping[str, Any] | None, ood: Mapping[str, Any] | None) -> None:
+    if folds < 2:
+        raise ValueError(f"folds: expected at least 2, got {folds}")
+    if posterior not in POSTERIORS:
+        raise ValueError(f"posterior: expected one of {POSTERIORS}, got {posterior!r}")
+    if twice := sorted(set(corrupt or ()) & set(ood or ())):
+        raise ValueError(f"ood: expected names that corrupt does not have, got {', '.join(twice)} in both")
 
 
-def _labels(batch: Batch) -> Tensor:
-    if batch.labels is None or batch.labels.dim() != 1:
-        raise ValueError(
-            "validation, train: expected batches (inputs, labels) or dicts with 'labels', got some without"
-        )
-    return batch.labels.long()
+def _check_labels(search: AmplitudeSearch, known: list[Batch], seen: list[Batch] | None, folds: int) -> Tensor:
+    """The labels of the validation data, checked against the model's logits as those of the training data are."""
+    shape = search.check(known, "validation")
+    if len(shape) != 2:
+        raise ValueError(f"model: expected logits (N, C), one label for every input, got shape {shape}")
+    for batch in seen or ():
+        assert batch.labels is not None
+        class_indices(batch.labels, (*batch.labels.shape[:1], shape[-1]), name="train", every=True)
+    labels = torch.cat([batch.labels for batch in known if batch.labels is not None])
+    if len(labels) < folds:
+        raise ValueError(f"validation: expected at least {folds} labels, one a fold, got {len(labels)}")
+    return labels
+
+
+def _other_inputs(
+    known: list[Batch], sets: Mapping[str, Any], batch_size: int | None, model: nn.Module
+) -> Iterator[tuple[str, list[Batch]]]:
+    """Each set of other inputs by its name: corrupted validation data, or data that are read."""
+    for name, data in sets.items():
+        if callable(data):
+            yield name, [Batch(data(batch.inputs), None) for batch in known]
+            continue
+        are_batches = isinstance(data, list) and not (data and isinstance(data[0], Mapping))
+        read = batches(iter(data) if are_batches else data, batch_size)
+        moved = [Batch(*to_device(tuple(batch), model_device(model))) for batch in read]
+        if not moved:
+            raise ValueError(f"{name}: expected at least one batch, got none")
+        yield name, moved
+
+
+def _comparison(probabilities: dict[str, Array], y: Array, detection: dict[str, dict[str, Detection]]) -> Assessment:
+    plain, scaled = probabilities["as trained"], probabilities["temperature"]
+    beyond = {name: probabilities[name] for name in ADVISED if name in probabilities}
+    return Assessment(
+        scores={name: metrics.classification_scores(p, y) for name, p in probabilities.items()},
+        differences={name: _differences(p, plain, y) for name, p in probabilities.items()},
+        beyond_temperature={name: _differences(p, scaled, y)["nll"] for name, p in beyond.items()},
+        detection=detection,
+        num_labels=len(y),
+        confidences={name: p.max(-1) for name, p in probabilities.items()},
+        correct={name: p.argmax(-1) == y for name, p in probabilities.items()},
+    )
 
 
 def _differences(p: Array, reference: Array, labels: Array) -> dict[str, Difference]:
@@ -317,4 +250,4 @@ def _differences(p: Array, reference: Array, labels: Array) -> dict[str, Differe
         "brier": metrics.brier_scores(p, labels) - metrics.brier_scores(reference, labels),
         "accuracy": 1.0 * (p.argmax(-1) == labels) - (reference.argmax(-1) == labels),
     }
-    return {n: Difference(float(d.mean()), float(d.std(ddof=1) / np.sqrt(len(d)))) for n, d in pairs.items()}
+    return {name: Difference.of(values) for name, values in pairs.items()}

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from html import escape
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from cgp.extras import needs_extra
 from cgp.model.prediction import data_frame
 
+from .claims import (
+    FEWEST_INPUTS,
+    FEWEST_LABELS,
+    FEWEST_WRONG,
+    LEAST_NATS,
+    Detection,
+    Difference,
+    best_detector,
+    critical_value,
+)
+
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = ["ADVISED", "Assessment", "Detection", "Difference"]
@@ -25,36 +38,6 @@ ADVISED = {
     "criterion='likelihood')",
     "GP read-out + temperature": "a GP read-out of the representation with a temperature (cgp.regression.GPReadout)",
 }
-
-
-class Difference(NamedTuple):
-    """A paired difference.
-
-    Attributes:
-        mean: over the examples.
-        error: standard error of that mean.
-    """
-
-    mean: float
-    error: float
-
-    def __str__(self) -> str:
-        """Both numbers."""
-        return f"{self.mean:+.4f} ± {self.error:.4f}"
-
-
-class Detection(NamedTuple):
-    """How well a score tells inputs of another kind.
-
-    Attributes:
-        auroc: area under the ROC curve.
-        fpr95: share of known inputs that are flagged where 95 % of the others are.
-        gain: in AUROC over the first score, one minus the confidence, with DeLong's error.
-    """
-
-    auroc: float
-    fpr95: float
-    gain: Difference
 
 
 @dataclass(frozen=True)
@@ -87,20 +70,41 @@ class Assessment:
         return f"{self.table()}\n\n{self.sentence}"
 
     @property
-    def sentence(self) -> str:
-        """Which uncertainty to use, and by how much it helps.
+    def method(self) -> str:
+        """The name of the method that the sentence recommends.
 
-        A posterior or a temperature is advised if it lowers the NLL by two standard errors. Of the scores that detect
-        other inputs the one with the largest AUROC is named among those that are better than the first one by two
-        standard errors; without any, the best one is said to be level with the first.
+        Of the posterior with a temperature and the GP read-out with one, the better of those that lower the NLL of a
+        temperature; else the temperature if it lowers the NLL of the model as trained; else "as trained". A difference
+        counts if it is above .002 nats and above its standard error times the critical value for the best of as many
+        comparisons (:func:`cgp.assessment.claims.critical_value`), among at least 20 labels with 5 wrong answers.
         """
-        parts, told = [self._advice()], dict[tuple[str, bool], list[str]]()
-        for name, detectors in self.detection.items():
-            better = [score for score, found in detectors.items() if found.gain.mean > 2 * found.gain.error]
-            best = max(better or detectors, key=lambda score: detectors[score].auroc)
-            told.setdefault((best, bool(better)), []).append(name)
-        parts += [self._told(score, names, better=better) for (score, better), names in told.items()]
-        return " ".join(parts)
+        z, gains = critical_value(1 + len(self.beyond_temperature)), self.beyond_temperature
+        if not self._has_enough_labels:
+            return "as trained"
+        if better := [method for method, change in gains.items() if (-change).exceeds(LEAST_NATS, z)]:
+            return min(better, key=lambda method: gains[method].mean)
+        helps = (-self.differences["temperature"]["nll"]).exceeds(LEAST_NATS, z)
+        return "temperature" if helps else "as trained"
+
+    @property
+    def detectors(self) -> dict[str, str | None]:
+        """The score that the sentence recommends for each set of other inputs, by its name; None if none.
+
+        It is the one with the largest AUROC among those that gain .01 over the first score, and the critical value for
+        the best of all scores on all sets times DeLong's error, and whose AUROC is as clearly above one half. Sets of
+        fewer than 20 inputs have none.
+        """
+        comparisons = sum(len(scores) - 1 for scores in self.detection.values())
+        return {name: best_detector(scores, comparisons) for name, scores in self.detection.items()}
+
+    @property
+    def sentence(self) -> str:
+        """Which uncertainty to use, and by how much it helps: what ``method`` and ``detectors`` name."""
+        verdicts: dict[tuple[str, str], list[str]] = {}
+        for name in self.detection:
+            verdicts.setdefault(self._verdict(name), []).append(name)
+        parts = [self._told(kind, score, names) for (kind, score), names in verdicts.items()]
+        return " ".join([self._advice(), *parts])
 
     def table(self) -> str:
         """The scores as text: one row per method, then one per score of other inputs."""
@@ -127,31 +131,75 @@ class Assessment:
         return f"<section><p>{escape(self.sentence)}</p><pre>{escape(self.table())}</pre></section>"
 
     def plot(self) -> Figure:
-        """Draw reliability, as trained and of the method with the smallest NLL, and risk by coverage."""
+        """Draw reliability and risk by coverage, as trained, with a temperature and by ``method``, and the detectors.
+
+        Returns:
+            A figure with a panel of reliability per method, one of risk by coverage and, where there are other inputs,
+            one of the AUROC with twice DeLong's error of the first score and of those that ``detectors`` names.
+        """
         with needs_extra("plot", "Assessment.plot"):
             import matplotlib.pyplot as plt
 
         from cgp import plotting
 
-        best = min(self.scores, key=lambda method: self.scores[method]["nll"])
-        shown = list(dict.fromkeys(("as trained", best)))
-        width = 3.2 * (len(shown) + 1)
+        methods = list(dict.fromkeys(("as trained", "temperature", self.method)))
+        panels = len(methods) + (2 if self.detection else 1)
         with plotting.style():
-            figure, axes = plt.subplots(1, len(shown) + 1, figsize=(width, 3.2), layout="constrained")
-            for ax, method in zip(axes, shown, strict=False):
+            figure, axes = plt.subplots(1, panels, figsize=(3.2 * panels, 3.2), layout="constrained")
+            for ax, method in zip(axes, methods, strict=False):
                 plotting.reliability_diagram(self.confidences[method], self.correct[method], ax=ax).set_title(method)
-            plotting.risk_coverage({m: (self.confidences[m], self.correct[m]) for m in shown}, ax=axes[-1])
+            pairs = {method: (self.confidences[method], self.correct[method]) for method in methods}
+            plotting.risk_coverage(pairs, ax=axes[len(methods)])
+            if self.detection:
+                self._plot_detectors(axes[-1])
         return figure
 
-    def _told(self, score: str, names: list[str], *, better: bool) -> str:
-        """Which score tells sets of other inputs, and whether it is better than the first."""
+    def _plot_detectors(self, ax: Axes) -> None:
+        rows: dict[str, list[tuple[int, Detection]]] = {}
+        for place, (name, score) in enumerate(self.detectors.items()):
+            plain = next(iter(self.detection[name]))
+            for shown in dict.fromkeys((plain, score or plain)):
+                rows.setdefault(shown, []).append((place, self.detection[name][shown]))
+        for label, marks in rows.items():
+            places, detections = zip(*marks, strict=True)
+            errors = [2 * d.error if np.isfinite(d.error) else 0.0 for d in detections]
+            ax.errorbar([d.auroc for d in detections], places, xerr=errors, fmt="o", label=label)
+        ax.axvline(0.5, color="0.6", lw=0.9)
+        ax.set(xlabel="AUROC", xlim=(0, 1.02), yticks=range(len(self.detection)), yticklabels=list(self.detection))
+        ax.invert_yaxis()
+        ax.legend(loc="best")
+
+    @property
+    def _has_enough_labels(self) -> bool:
+        return self.num_labels >= FEWEST_LABELS and self._num_wrong >= FEWEST_WRONG
+
+    @property
+    def _num_wrong(self) -> int:
+        return int((~self.correct["as trained"]).sum())
+
+    def _verdict(self, name: str) -> tuple[str, str]:
+        """What can be said of detecting a set, and the score that it is about."""
+        detectors, score = self.detection[name], self.detectors[name]
+        if next(iter(detectors.values())).num_inputs < FEWEST_INPUTS:
+            return "few", ""
+        if score is not None:
+            return "use", score
+        best = max(detectors, key=lambda score: detectors[score].auroc)
+        return "level" if detectors[best].is_right(critical_value(len(detectors))) else "none", best
+
+    def _told(self, kind: str, score: str, names: list[str]) -> str:
+        """The sentence about sets of other inputs with one verdict."""
         which, plain = ", ".join(names), next(iter(self.detection[names[0]]))
-        found, against = self._aurocs(score, names), self._aurocs(plain, names)
+        if kind == "few":
+            return f"Too few of {which} to compare scores: at least {FEWEST_INPUTS} on either side are needed."
+        aurocs, against = self._aurocs(score, names), self._aurocs(plain, names)
+        if kind == "none":
+            return f"No score tells {which} from in-distribution inputs: the best, the {score}, has AUROC {aurocs}."
         if score == plain:
             return f"Nothing tells {which} from in-distribution inputs better than {plain}: AUROC {against}."
         gains = ", ".join(str(self.detection[name][score].gain) for name in names)
-        numbers = f"AUROC {found}, against {against} for {plain} ({gains})."
-        if better:
+        numbers = f"AUROC {aurocs}, against {against} for {plain} ({gains})."
+        if kind == "use":
             return f"To tell {which} from in-distribution inputs, use the {score}: {numbers}"
         return f"At telling {which} from in-distribution inputs, the {score} is level with {plain}: {numbers}"
 
@@ -159,20 +207,26 @@ class Assessment:
         return ", ".join(f"{self.detection[name][score].auroc:.3f}" for name in names)
 
     def _advice(self) -> str:
-        scaled, beyond = self.differences["temperature"]["nll"], self.beyond_temperature
-        better = [method for method, change in beyond.items() if change.mean < -2 * change.error]
-        if better:
-            best = min(better, key=lambda method: beyond[method].mean)
-            return f"Use {ADVISED[best]}: its NLL differs from a temperature's by {beyond[best]} nats."
-        tried = [
-            f"the {method.removesuffix(' + temperature')} (NLL {change} nats)" for method, change in beyond.items()
-        ]
-        if scaled.mean < -2 * scaled.error:
+        method, scaled = self.method, self.differences["temperature"]["nll"]
+        if not self._has_enough_labels:
+            return (
+                f"{self.num_labels} labels with {self._num_wrong} wrong answers say nothing of temperatures and "
+                f"posteriors: at least {FEWEST_LABELS} with {FEWEST_WRONG} are needed."
+            )
+        if method in ADVISED:
+            change = self.beyond_temperature[method]
+            return f"Use {ADVISED[method]}: its NLL differs from a temperature's by {change} nats."
+        tried = [f"the {m.removesuffix(' + temperature')} (NLL {_nats(c)})" for m, c in self.beyond_temperature.items()]
+        if method == "temperature":
             use = f"Use a temperature, to which {_nothing(tried)}" if tried else "Use a temperature"
-            return f"{use}; it changes the NLL by {scaled} nats."
+            return f"{use}; it changes the NLL by {_nats(scaled)}."
         use = "Use the model as it is"
         use += f": beyond a temperature, {_nothing(tried)}, and" if tried else ":"
-        return f"{use} a temperature changes its NLL by {scaled} nats."
+        return f"{use} a temperature changes its NLL by {_nats(scaled)}."
+
+
+def _nats(change: Difference) -> str:
+    return f"{change} nats" if max(abs(change.mean), change.error) >= 5e-5 else "less than 0.0001 nats"
 
 
 def _aligned(rows: list[list[str]]) -> list[str]:

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from cgp.functional.noise import noise
 
-from .inputs import Batch, call_model
+from .inputs import Batch, call_model, logits_of
+from .labels import NO_LABEL, check_finite, check_logits, class_indices
 from .predict import draw_noises
 from .twin import SharedPrefix
 
@@ -71,17 +72,17 @@ class LabelScores(NamedTuple):
     @classmethod
     def of(cls, logits: Tensor, labels: Tensor, temperatures: Sequence[float]) -> LabelScores:
         """Score the draws ``(S, ..., C)`` of labels ``(...)``, of which −100 is left out."""
-        if labels.shape != logits.shape[1:-1]:
-            raise ValueError(f"data: expected labels of shape {tuple(logits.shape[1:-1])}, got {tuple(labels.shape)}")
-        real = labels.flatten() != -100
-        logits, labels = logits.flatten(1, -2)[:, real], labels.flatten()[real].long()
+        real = labels.flatten() != NO_LABEL
+        logits, labels = logits.flatten(1, -2)[:, real], labels.flatten()[real]
         rows = []
         for temperature in temperatures:
             draws = (logits / temperature).log_softmax(-1)
             of_labels = draws.gather(-1, labels.expand(draws.shape[:-1])[..., None])[..., 0]
             average = draws.exp().mean(0)
             apart = 0.5 * (draws.exp() - average).abs().sum(-1).mean(0)
-            rows.append((of_labels.logsumexp(0) - math.log(len(draws)), average.argmax(-1) == labels, apart))
+            # Draws that overflow speak against their amplitude.
+            of_average = (of_labels.logsumexp(0) - math.log(len(draws))).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
+            rows.append((of_average, average.argmax(-1) == labels, apart))
         return cls(temperatures, *(torch.stack(column) for column in zip(*rows, strict=True)))
 
     def at(self, temperature: float) -> LabelScores:
@@ -151,6 +152,17 @@ class AmplitudeSearch:
     output: Callable[[Any], Tensor]
     tick: Callable[[int], None] = lambda count: None
 
+    def check(self, data: list[Batch], name: str = "data") -> tuple[int, ...]:
+        """The shape of a batch's logits; refuse labels and logits that do not fit, before anything is drawn."""
+        first = 0
+        for batch in data:
+            logits = _Runs(self.model, batch.inputs, self.mode, self.output).mean
+            check_logits(logits, classes_last=self.output is not logits_of)
+            labels = class_indices(batch.labels, tuple(logits.shape), name=name)
+            check_finite(logits, labels, first=first)
+            first += len(labels)
+        return tuple(logits.shape)
+
     def draws(self, data: list[Batch], factors: Sequence[float]) -> Iterator[tuple[float, Batch, Tensor]]:
         """Each factor, batch and its logits ``(S, B, ..., C)``; at factor 0 without draws."""
         for index, batch in enumerate(data):
@@ -158,7 +170,7 @@ class AmplitudeSearch:
             for factor in factors:
                 logits = runs.draws(factor, self._noises(index)) if factor else runs.mean[None]
                 self.tick(len(logits) if factor else 0)
-                yield factor, batch, logits
+                yield factor, batch, logits.float()
 
     def scores(
         self, data: list[Batch], factors: Sequence[float], temperatures: Sequence[float] = TEMPERATURES
@@ -203,7 +215,7 @@ class _Runs:
         return torch.stack(found)
 
     def _logits(self, model: nn.Module) -> Tensor:
-        return self.output(call_model(model, self.inputs)).float()
+        return self.output(call_model(model, self.inputs))
 
 
 def has_amplitude(module: nn.Module) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -11,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from .amplitudes import COARSE, TEMPERATURES, AmplitudeSearch, chosen, has_amplitude, tune
-from .inputs import Batch, batches, logits_of, model_device, to_device
+from .inputs import logits_of, model_device
+from .labels import labelled_batches
 from .predict import logit_temperature, set_logit_temperature
 from .twin import uncompiled
 
@@ -128,7 +130,8 @@ def calibrate(
         What was done.
 
     Raises:
-        ValueError: if the model has no amplitudes, there are no labels, or an argument is off.
+        ValueError: if the model has no amplitudes, labels are missing or no class indices, logits are not finite or not
+            logits, or an argument is off. The model is left as it was.
 
     Note:
         The one-standard-error rule: Breiman et al., Classification and Regression Trees (1984), section 3.4.3.
@@ -145,10 +148,11 @@ def calibrate(
     _check(criterion, num_samples, sampling)
     model = uncompiled(model)
     amplitudes = _amplitudes(model)
-    kept = _labelled(data, model_device(model))
+    kept = labelled_batches(data, model_device(model))
     given = logit_temperature(model)
     ticks = _Ticks(progress, len(kept) * num_samples * (len(COARSE) + len(_FINE) + 1))
     search = AmplitudeSearch(model, num_samples, sampling, seed, output, ticks)
+    search.check(kept)
 
     temperatures = TEMPERATURES if temperature else (given,)
     scores = search.scores(kept, (0.0, *COARSE), temperatures)
@@ -161,13 +165,13 @@ def calibrate(
         finer = [max(taken.temperature * step, min(plain.temperature, 1.0)) for step in _FINER]
         taken = search.scores(kept, (taken.factor,), finer)[taken.factor].best(taken.factor)
     as_it_was = search.scores(kept, (0.0,), (given,))[0.0].best(0.0)
-    for parameter in amplitudes.values():
-        parameter.add_(torch.tensor(taken.factor).log().to(parameter))
-    set_logit_temperature(model, taken.temperature)
-    return Calibration(
+    if not math.isfinite(taken.nll):
+        raise ValueError("data: expected labels of classes that the model allows, got some whose logit is -inf")
+    scaled = {name: owner + math.log(taken.factor) for name, owner in amplitudes.items()}
+    report = Calibration(
         criterion,
         taken.factor,
-        {name: parameter.detach().exp() for name, parameter in amplitudes.items()},
+        {name: logarithm.exp() for name, logarithm in scaled.items()},
         taken.temperature,
         as_it_was.nll,
         plain.nll,
@@ -180,6 +184,10 @@ def calibrate(
         len(taken.losses),
         time.perf_counter() - start,
     )
+    for name, parameter in amplitudes.items():  # only now, when nothing can fail any more
+        parameter.copy_(scaled[name])
+    set_logit_temperature(model, taken.temperature)
+    return report
 
 
 class _Ticks:
@@ -190,15 +198,6 @@ class _Ticks:
         self.done += count
         if self.progress is not None:
             self.progress(min(self.done, self.total), self.total)
-
-
-def _labelled(data: Iterable[Any], device: torch.device) -> list[Batch]:
-    found = list(batches(iter(data) if isinstance(data, list) else data))
-    if not found:
-        raise ValueError("data: expected at least one batch, got none")
-    if any(batch.labels is None for batch in found):
-        raise ValueError("data: expected batches (inputs, labels) or dicts with 'labels', got some without")
-    return [Batch(*to_device(tuple(batch), device)) for batch in found]
 
 
 def _amplitudes(model: nn.Module) -> dict[str, Any]:

@@ -148,11 +148,19 @@ def _looks_like_dataset(data: Any) -> bool:
 def _without_labels(batch: Any) -> tuple[Any, Tensor | None]:
     if isinstance(batch, Mapping):
         found = next((name for name in _LABELS if name in batch), None)
-        labels = None if found is None else torch.as_tensor(batch[found])
+        labels = None if found is None else _label_tensor(batch[found])
         return {name: value for name, value in batch.items() if name not in _LABELS}, labels
     if isinstance(batch, tuple | list) and len(batch) == 2:
-        return batch[0], torch.as_tensor(batch[1])
+        return batch[0], _label_tensor(batch[1])
     return (batch[0] if isinstance(batch, tuple | list) and len(batch) == 1 else batch), None
+
+
+def _label_tensor(labels: Any) -> Tensor | None:
+    try:
+        return None if labels is None else torch.as_tensor(labels)
+    except (TypeError, ValueError, RuntimeError) as error:
+        got = f"{type(labels).__name__} ({error})"
+        raise ValueError(f"labels: expected a tensor, an array or a list of numbers, got {got}") from error
 
 
 def _collate(examples: list[Any]) -> Any:

@@ -11,7 +11,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+
+from .labels import class_indices
 
 __all__ = [
     "aurc",
@@ -41,11 +44,17 @@ def classification_scores(probabilities: Any, labels: Any) -> dict[str, float]:
         "accuracy", "nll" (nats), "brier", "ece", "ece_chance" (what "ece" is on average if the probabilities are
         right), "aurc", "risk80" and "risk90" (error rates at 80 and 90 % coverage).
 
+    Raises:
+        ValueError: if the labels are no class indices, or a probability is not finite.
+
     Example:
         >>> classification_scores([[0.8, 0.2], [0.4, 0.6]], [0, 0])["accuracy"]
         0.5
     """
-    p, y = np.asarray(probabilities, dtype=np.float64), np.asarray(labels)
+    p = np.asarray(probabilities, dtype=np.float64)
+    y = class_indices(torch.as_tensor(labels), p.shape, every=True).numpy()
+    if not np.isfinite(p).all():
+        raise ValueError(f"probabilities: expected finite numbers, got {p[~np.isfinite(p)][0]}")
     top, right = p.max(-1), p.argmax(-1) == y
     return {
         "accuracy": float(right.mean()),
@@ -99,9 +108,7 @@ def risk_at_coverage(confidence: Any, correct: Any, coverage: float) -> float:
 
 def auroc(inside: Any, outside: Any) -> float:
     """Probability that a score is larger outside than inside, where inputs are of the known kind; ties count half."""
-    from sklearn.metrics import roc_auc_score
-
-    return float(roc_auc_score(*_detection(inside, outside)))
+    return float(placements(inside, outside)[0].mean())
 
 
 def placements(inside: Any, outside: Any) -> tuple[Array, Array]:
@@ -119,7 +126,7 @@ def placements(inside: Any, outside: Any) -> tuple[Array, Array]:
         >>> [part.tolist() for part in placements([0.0, 1.0], [1.0, 2.0])]
         [[1.0, 0.75], [0.75, 1.0]]
     """
-    known, others = (np.asarray(scores, dtype=np.float64) for scores in (inside, outside))
+    known, others = _scores(inside, outside)
     return 1 - _exceeded(known, others), _exceeded(others, known)
 
 
@@ -149,10 +156,9 @@ def delong_error(inside: Array, outside: Array) -> float:
 
 def fpr95(inside: Any, outside: Any) -> float:
     """Share of the inputs inside that are flagged where 95 % of those outside are."""
-    from sklearn.metrics import roc_curve
-
-    false, true, _ = roc_curve(*_detection(inside, outside), drop_intermediate=False)
-    return float(false[np.flatnonzero(true >= 0.95)[0]])
+    known, others = _scores(inside, outside)
+    threshold = np.sort(others)[-((95 * len(others) + 99) // 100)]  # that share, rounded up
+    return float((known >= threshold).mean())
 
 
 def _risks(confidence: Any, correct: Any) -> Array:
@@ -165,6 +171,9 @@ def _exceeded(scores: Array, others: Array) -> Array:
     return (np.searchsorted(others, scores, "left") + np.searchsorted(others, scores, "right")) / (2 * len(others))
 
 
-def _detection(inside: Any, outside: Any) -> tuple[Array, Array]:
-    groups = [np.asarray(inside, dtype=np.float64), np.asarray(outside, dtype=np.float64)]
-    return np.repeat([0, 1], [len(group) for group in groups]), np.concatenate(groups)
+def _scores(inside: Any, outside: Any) -> tuple[Array, Array]:
+    groups = {"inside": np.asarray(inside, np.float64), "outside": np.asarray(outside, np.float64)}
+    for name, scores in groups.items():
+        if not len(scores) or np.isnan(scores).any():
+            raise ValueError(f"{name}: expected scores that are numbers, got {'NaN' if len(scores) else 'none'}")
+    return groups["inside"], groups["outside"]

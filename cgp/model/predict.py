@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -14,7 +16,8 @@ from torch import Tensor, nn
 from cgp.attention.inputs import full_precision
 from cgp.functional.noise import noise as noise_source
 
-from .inputs import batches, call_model, logits_of, model_device, to_device
+from .inputs import Batch, batches, call_model, logits_of, model_device, to_device
+from .labels import check_inputs, check_logits, class_indices
 from .layout import token_layout
 from .prediction import Prediction
 from .twin import SharedPrefix, uncompiled
@@ -24,6 +27,8 @@ __all__ = ["TASKS", "draw_noises", "logit_temperature", "predict", "set_logit_te
 TASKS = ("classification", "multilabel", "regression", None)
 
 _TEMPERATURE = "cgp_temperature"
+_START_AMPLITUDE = 0.1  # of cgp.convert
+_CALLER = 4  # frames from predict to its caller: two of torch's decorators lie between them
 
 
 @torch.inference_mode(False)
@@ -55,10 +60,11 @@ def predict(
     Args:
         model: any module.
         inputs: a tensor, a NumPy array, a tuple of arguments, a dict of them (masks included), a list of dicts (one
-            per example), a data set or a loader (see :func:`cgp.model.inputs.batches`).
+            per example), a list of batches ``(inputs, labels)``, a data set or a loader (see
+            :func:`cgp.model.inputs.batches`).
         num_samples: S draws.
-        task: "classification" of inputs or of tokens (softmax over the last dimension), "multilabel" (a sigmoid for
-            each), "regression", or None for embeddings.
+        task: "classification" of inputs or of tokens (softmax over the last dimension; of pixels, with an ``output``
+            that puts the classes last), "multilabel" (a sigmoid for each), "regression", or None for embeddings.
         noise: variance of the observations around the function, for "regression": a number or ``(C,)``.
         sampling: "marginal" (each token on its own) or "joint" (tokens of a sequence together).
         antithetic: whether the draws come in pairs of opposite noise, 0 with 1, 2 with 3; the last of an odd number
@@ -76,7 +82,12 @@ def predict(
         The prediction, on the model's device.
 
     Raises:
-        ValueError: if an argument is off, or the model's outputs do not fit the task.
+        ValueError: if an argument is off, the model's outputs do not fit the task (one logit, images of logits,
+            probabilities instead of logits), or labels that come with the inputs are no class indices.
+
+    Warns:
+        UserWarning: if there is a single draw, or the posterior is as wide as :func:`cgp.convert` made it, so that its
+            uncertainty means nothing yet.
 
     Note:
         Antithetic pairs: Hammersley & Morton, A new Monte Carlo technique: antithetic variates (1956).
@@ -95,10 +106,14 @@ def predict(
     precision = torch.autocast(device.type, dtype=autocast) if autocast is not None else nullcontext()
     seeds = _seeds(seed)
     parts: list[_Moments] = []
+    _warn_of_amplitudes(model)
     with precision:
-        for batch in batches(inputs, batch_size, dtype=_dtype(model)):
+        for batch in _batches(model, inputs, batch_size):
+            labels = batch.labels
+            if task == "classification" and labels is not None:
+                labels = class_indices(labels)
             noises = list(draw_noises(num_samples, seeds, antithetic=antithetic))
-            parts.append(_Moments(task, temperature, take, keep_draws, keep_variance, batch.labels))
+            parts.append(_Moments(task, temperature, take, keep_draws, keep_variance, labels))
             _draw(model, to_device(batch.inputs, device), noises, sampling, parts[-1])
     if not parts:
         raise ValueError("inputs: expected at least one batch, got none")
@@ -106,7 +121,7 @@ def predict(
         warnings.warn(
             "predict: one draw tells no epistemic uncertainty from the rest (epistemic is None); "
             + ("the model has no stochastic layer" if not parts[0].is_stochastic else "raise num_samples"),
-            stacklevel=2,
+            stacklevel=_CALLER,
         )
     return _together(parts, noise, model)
 
@@ -176,8 +191,9 @@ class _Moments:
 
     def add(self, returned: Any) -> None:
         outputs = self.take(returned)
+        if self.count == 0:
+            self._check(outputs)
         outputs = outputs.float() if outputs.dtype in (torch.float16, torch.bfloat16) else outputs
-        self._check(outputs)
         outputs = outputs if self.temperature == 1.0 else outputs / self.temperature
         self.count += 1
         step = outputs - self.mean
@@ -213,10 +229,49 @@ class _Moments:
         return entropy.sum(-1) if self.task == "classification" else entropy + torch.special.entr(1.0 - p)
 
     def _check(self, outputs: Tensor) -> None:
-        least = 2 if self.task == "classification" else 1
-        if outputs.dim() < 2 or outputs.shape[-1] < least:
-            what = "logits" if self.task in ("classification", "multilabel") else "outputs"
-            raise ValueError(f"model: expected {what} (N, ..., C >= {least}), got shape {tuple(outputs.shape)}")
+        if self.task == "classification":
+            check_logits(outputs, classes_last=self.take is not logits_of)
+            if self.labels is not None:
+                class_indices(self.labels, tuple(outputs.shape))
+        elif outputs.dim() < 2 or not outputs.shape[-1]:
+            what = "logits" if self.task == "multilabel" else "outputs"
+            raise ValueError(f"model: expected {what} (N, ..., C >= 1), got shape {tuple(outputs.shape)}")
+
+
+def _batches(model: nn.Module, inputs: Any, batch_size: int | None) -> Iterator[Batch]:
+    if isinstance(inputs, tuple):
+        _check_arguments(model, inputs)
+    pairs = isinstance(inputs, list) and inputs and all(isinstance(i, tuple) and len(i) == 2 for i in inputs)
+    for batch in batches(iter(inputs) if pairs else inputs, batch_size, dtype=_dtype(model)):
+        check_inputs(batch.inputs)
+        yield batch
+
+
+def _check_arguments(model: nn.Module, arguments: tuple[Any, ...]) -> None:
+    """Refuse a tuple that the model cannot be called with, such as inputs and labels."""
+    try:
+        expected = inspect.signature(model.forward)
+    except (TypeError, ValueError):  # TorchScript
+        return
+    try:
+        expected.bind(*arguments)
+    except TypeError as error:
+        raise ValueError(
+            f"inputs: expected the arguments of {type(model).__name__}.forward, got a tuple of "
+            f"{len(arguments)} (pass [(inputs, labels)] for a batch with labels)"
+        ) from error
+
+
+def _warn_of_amplitudes(model: nn.Module) -> None:
+    converted = [module for module in model.modules() if _TEMPERATURE in module._buffers]
+    amplitudes = [module._parameters["log_amplitude"] for module in converted if "log_amplitude" in module._parameters]
+    start = math.log(_START_AMPLITUDE)
+    if amplitudes and all(a is not None and torch.equal(a, torch.full_like(a, start)) for a in amplitudes):
+        warnings.warn(
+            f"predict: the posterior has the amplitude that cgp.convert starts from ({_START_AMPLITUDE}), so its "
+            "uncertainty means nothing yet: cgp.calibrate(model, held-out data) or training sets it",
+            stacklevel=_CALLER + 1,
+        )
 
 
 def _draw(model: nn.Module, inputs: Any, noises: list[tuple[int, float]], mode: str, moments: _Moments) -> None:

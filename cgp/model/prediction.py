@@ -10,6 +10,7 @@ from torch import Tensor
 
 from cgp.extras import needs_extra
 
+from .labels import NO_LABEL, check_finite, class_indices
 from .layout import TokenLayout
 from .metrics import classification_scores
 
@@ -130,7 +131,7 @@ class Prediction:
         given = [value for value in (risk, coverage) if value is not None]
         if len(given) != 1 or not 0.0 <= given[0] <= 1.0:
             raise ValueError(f"risk, coverage: expected one of them in [0, 1], got {risk!r} and {coverage!r}")
-        confidence = self.confidence
+        confidence = self.confidence.nan_to_num(nan=0.0)  # what has no probability is withheld first
         order = confidence.flatten().argsort(descending=True, stable=True)
         if coverage is not None:
             kept = round(coverage * len(order))
@@ -154,7 +155,8 @@ class Prediction:
             values inside the central 90 % interval.
 
         Raises:
-            ValueError: if there are no labels, or their shape does not fit.
+            ValueError: if there are no labels, their shape does not fit, they are no class indices (0 or 1 where there
+                are several), or the prediction of a labelled input is not finite.
         """
         labels = self.labels if labels is None else torch.as_tensor(labels)
         if labels is None:
@@ -162,14 +164,15 @@ class Prediction:
         labels = labels.to(self.mean.device)
         if self.task == "regression":
             return self._regression_scores(labels)
-        p, expected = self._classes("score"), self.mean.shape if self.task == "multilabel" else self.mean.shape[:-1]
-        if labels.shape != expected:
-            raise ValueError(f"labels: expected shape {tuple(expected)}, got {tuple(labels.shape)}")
+        p = self._classes("score")
         if self.task == "multilabel":
             p = torch.stack([1.0 - p, p], -1)
-        real = labels.flatten() != -100
-        scored = p.flatten(0, -2)[real], labels.flatten()[real].long()
-        return classification_scores(scored[0].cpu(), scored[1].cpu())
+        labels = class_indices(_whole_numbers(labels) if self.task == "multilabel" else labels, tuple(p.shape))
+        check_finite(p.log(), labels, name="prediction")
+        real = labels.flatten() != NO_LABEL
+        if not real.any():
+            raise ValueError("labels: expected at least one label, got none")
+        return classification_scores(p.flatten(0, -2)[real].cpu(), labels.flatten()[real].cpu())
 
     def to_frame(self) -> pd.DataFrame:
         """A table with one row per prediction; needs pandas.
@@ -239,6 +242,11 @@ class Prediction:
         normal = torch.distributions.Normal(0.0, self.total.sqrt())
         inside = (normal.cdf(errors) - 0.5).abs() <= 0.45
         return scores | {"nll": float(-normal.log_prob(errors).mean()), "coverage90": float(inside.float().mean())}
+
+
+def _whole_numbers(labels: Tensor) -> Tensor:
+    """Labels of several classes as integers, where none is lost: they are often the floats of a binary loss."""
+    return labels.long() if bool((labels == labels.round()).all()) else labels
 
 
 def uncertainties(draws: Tensor) -> tuple[Tensor, Tensor, Tensor]:

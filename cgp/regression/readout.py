@@ -53,7 +53,8 @@ class GPReadout:
         seed: of the clustering.
 
     Raises:
-        ValueError: if the shapes do not fit, or there is only one class.
+        ValueError: if the shapes do not fit, there is only one class, labels are no class indices, or features are not
+            finite.
 
     Note:
         One against the rest: Rasmussen & Williams (2006), section 6.5; the bound: Titsias (2009), equation (9).
@@ -67,6 +68,12 @@ class GPReadout:
 
     def __init__(self, features: Any, labels: Any, *, num_inducing: int = 512, seed: int = 0) -> None:
         z, labels = torch.as_tensor(features).detach().double(), torch.as_tensor(labels)
+        if labels.is_floating_point() or labels.is_complex():
+            raise ValueError(f"labels: expected class indices, which are whole numbers, got {labels.dtype}")
+        if not z.isfinite().all():
+            raise ValueError(
+                f"features: expected finite numbers, got NaN or infinity in row {int((~z.isfinite()).nonzero()[0, 0])}"
+            )
         self.classes, index = labels.unique(return_inverse=True)
         if z.dim() != 2 or labels.shape != z.shape[:1] or len(self.classes) < 2:
             raise ValueError(

@@ -152,7 +152,7 @@ SPARSE = SparseCGPAttention(8, 2, mean="softmax")
         (CGPAttention(8, 2), {}, "model: expected layers with softmax's mean"),
         (SPARSE, {}, "data: expected at least one batch"),
         (SPARSE, {"data": [torch.zeros(2, 3, 8)]}, r"data: expected batches \("),
-        (SPARSE, {"data": [(torch.zeros(2, 3, 8), torch.zeros(2))]}, r"data: expected labels of shape \(2, 3\)"),
+        (SPARSE, {"data": [(torch.zeros(2, 3, 8), torch.arange(2))]}, r"data: expected labels of shape \(2, 3\)"),
         (SPARSE, {"criterion": "best"}, "criterion: expected one of"),
         (SPARSE, {"num_samples": 1}, "num_samples: expected at least 2"),
         (SPARSE, {"sampling": "mean"}, "sampling: expected"),

@@ -79,3 +79,14 @@ def test_scores_hold_one_calibration_error():
     """And its level by chance, of the same measure; another one beside it was read as their difference."""
     scores = metrics.classification_scores(*predictions(0))
     assert [name for name in scores if name.startswith("ece")] == ["ece", "ece_chance"]
+
+
+def test_what_has_no_score_is_refused():
+    with pytest.raises(ValueError, match="outside: expected scores that are numbers, got NaN"):
+        metrics.auroc([0.0, 1.0], [np.nan])
+    with pytest.raises(ValueError, match="inside: expected scores that are numbers, got none"):
+        metrics.fpr95([], [1.0])
+    with pytest.raises(ValueError, match="class indices from 0 to 1, got -1"):
+        metrics.classification_scores([[0.8, 0.2], [0.4, 0.6]], [0, -1])
+    with pytest.raises(ValueError, match="probabilities: expected finite numbers, got nan"):
+        metrics.classification_scores([[0.8, 0.2], [np.nan, 0.6]], [0, 1])

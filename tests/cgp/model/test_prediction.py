@@ -51,10 +51,13 @@ def test_scores():
     truth = torch.randint(0, 2, (10, 3))
     right = ((several.probabilities > 0.5) == truth.bool()).float().mean()
     assert several.score(truth)["accuracy"] == pytest.approx(float(right))
+    assert several.score(truth.float()) == several.score(truth)
+    with pytest.raises(ValueError, match="class indices from 0 to 1, got 0 to 2"):
+        several.score(2 * truth)
     assert dataclasses.replace(p, labels=labels).score() == p.score(labels)
     with pytest.raises(ValueError, match="labels: expected the true labels"):
         p.score()
-    with pytest.raises(ValueError, match=r"labels: expected shape \(10,\)"):
+    with pytest.raises(ValueError, match=r"labels: expected labels of shape \(10,\)"):
         p.score(labels[:3])
 
 

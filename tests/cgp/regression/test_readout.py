@@ -96,3 +96,19 @@ def test_features_of_a_network_in_training_are_taken():
 def test_bad_data_are_refused(shape, labels):
     with pytest.raises(ValueError, match="features, labels: expected"):
         GPReadout(np.zeros(shape), labels)
+
+
+@pytest.mark.parametrize(
+    ("features", "labels", "message"),
+    [
+        (np.eye(4), np.array([0.0, 1.0, 0.5, 1.0]), "labels: expected class indices, which are whole numbers, got"),
+        (
+            np.where(np.eye(4) > 0, np.nan, 1.0)[::-1].copy(),
+            np.arange(4),
+            "features: expected finite numbers, got NaN or infinity in row 0",
+        ),
+    ],
+)
+def test_labels_and_features_that_are_none_are_refused(features, labels, message):
+    with pytest.raises(ValueError, match=message):
+        GPReadout(features, labels)
