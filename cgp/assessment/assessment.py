@@ -143,31 +143,32 @@ class Assessment:
         from cgp import plotting
 
         methods = list(dict.fromkeys(("as trained", "temperature", self.method)))
-        panels = len(methods) + (2 if self.detection else 1)
+        pairs = {method: (self.confidences[method], self.correct[method]) for method in methods}
         with plotting.style():
-            figure, axes = plt.subplots(1, panels, figsize=(3.2 * panels, 3.2), layout="constrained")
-            for ax, method in zip(axes, methods, strict=False):
-                plotting.reliability_diagram(self.confidences[method], self.correct[method], ax=ax).set_title(method)
-            pairs = {method: (self.confidences[method], self.correct[method]) for method in methods}
-            plotting.risk_coverage(pairs, ax=axes[len(methods)])
+            figure = plt.figure(figsize=(3.2 * len(methods), 6.2), layout="constrained")
+            above, below = figure.subfigures(2, 1, height_ratios=(3.4, 2.8))
+            for ax, method in zip(above.subplots(1, len(methods)), methods, strict=True):
+                plotting.reliability_diagram(*pairs[method], ax=ax).set_title(method)
+            beside = below.subplots(1, 2 if self.detection else 1, squeeze=False)[0]
+            plotting.risk_coverage(pairs, ax=beside[0])
             if self.detection:
-                self._plot_detectors(axes[-1])
+                self._plot_detectors(beside[1])
         return figure
 
     def _plot_detectors(self, ax: Axes) -> None:
-        rows: dict[str, list[tuple[int, Detection]]] = {}
+        rows: dict[str, list[tuple[float, Detection]]] = {}
         for place, (name, score) in enumerate(self.detectors.items()):
-            plain = next(iter(self.detection[name]))
-            for shown in dict.fromkeys((plain, score or plain)):
-                rows.setdefault(shown, []).append((place, self.detection[name][shown]))
+            first = next(iter(self.detection[name]))
+            for step, label in enumerate(dict.fromkeys((first, score or first))):
+                rows.setdefault(label, []).append((place + 0.2 * step, self.detection[name][label]))
         for label, marks in rows.items():
             places, detections = zip(*marks, strict=True)
             errors = [2 * d.error if np.isfinite(d.error) else 0.0 for d in detections]
             ax.errorbar([d.auroc for d in detections], places, xerr=errors, fmt="o", label=label)
         ax.axvline(0.5, color="0.6", lw=0.9)
-        ax.set(xlabel="AUROC", xlim=(0, 1.02), yticks=range(len(self.detection)), yticklabels=list(self.detection))
-        ax.invert_yaxis()
-        ax.legend(loc="best")
+        ax.set(xlabel="AUROC", yticks=range(len(self.detection)), yticklabels=list(self.detection))
+        ax.set_ylim(len(self.detection) - 0.4, -0.6)
+        ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0))
 
     @property
     def _has_enough_labels(self) -> bool:

@@ -105,7 +105,7 @@ def test_tables(task, columns):
 
 def test_without_pandas_the_error_says_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ImportError, match="to_frame: expected pandas"):
+    with pytest.raises(ImportError, match="to_frame: needs pandas"):
         prediction().to_frame()
 
 
