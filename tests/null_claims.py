@@ -1,0 +1,91 @@
+"""How often ``cgp.assess`` recommends something where there is nothing to recommend.
+
+``python -m tests.null_claims --trials 200`` prints two tables of claims and trials, for docs/notes/reliability.md:
+
+- detectors: "other" inputs are digits of the same kind as the validation data, drawn anew in each trial,
+- methods: labels are drawn from the model's own probabilities, so that it is perfectly calibrated; logits that are
+  normal numbers, and the digits model, with few and many labels.
+
+The sentence of a report is what is judged, so that the command runs on other versions of the library as well.
+"""
+
+import argparse
+import re
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+from cgp import assess
+from tests.cgp.model.digits import digits, trained
+
+DETECTOR = re.compile(r"use the \S")
+METHOD = re.compile(r"^Use (?!the model as it is)")
+
+
+def detector_claims(trials: int, others: int) -> int:
+    """Reports that recommend a detector, of nine, where both sets are digits that the model has not seen."""
+    x, y = digits()
+    train, claims = [(x[:300], y[:300])], 0
+    for trial in range(trials):
+        order = 800 + torch.randperm(997, generator=torch.Generator().manual_seed(trial))
+        known, rest = order[:400], order[400 : 400 + others]
+        report = assess(trained(), [(x[known], y[known])], train=train, ood={"others": x[rest]}, seed=trial)
+        claims += bool(DETECTOR.search(report.sentence))
+    return claims
+
+
+class Logits(nn.Module):
+    """Logits that are the inputs."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+def temperature_claims(trials: int, labels: int, scale: float, classes: int) -> int:
+    """Reports that recommend a temperature for normal logits, whose labels are drawn from their probabilities."""
+    generator, claims = torch.Generator().manual_seed(0), 0
+    for trial in range(trials):
+        logits = scale * torch.randn(labels, classes, generator=generator)
+        y = torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0]
+        claims += bool(METHOD.search(assess(Logits(), [(logits, y)], posterior=None, seed=trial).sentence))
+    return claims
+
+
+@torch.no_grad()
+def posterior_claims(trials: int, labels: int) -> int:
+    """Reports that recommend a temperature, a posterior or a read-out where labels are the digits model's own draws."""
+    x, y = digits()
+    train, claims = [(x[:300], y[:300])], 0
+    for trial in range(trials):
+        generator = torch.Generator().manual_seed(trial)
+        known = x[800 + torch.randperm(997, generator=generator)[:labels]]
+        drawn = torch.multinomial(trained()(known).softmax(-1), 1, generator=generator)[:, 0]
+        claims += bool(METHOD.search(assess(trained(), [(known, drawn)], train=train, seed=trial).sentence))
+    return claims
+
+
+def rows(trials: int) -> Iterator[tuple[str, int]]:
+    """Each null hypothesis, with the number of reports that claim something."""
+    for others in (20, 200):
+        yield f"a detector: {others} other digits against 400", detector_claims(trials, others)
+    for classes, scale in ((2, 2.0), (2, 8.0), (10, 4.0)):
+        for labels in (6, 25, 100, 400):
+            name = f"a temperature: {labels} labels, {classes} classes, logits N(0, {scale:g}²)"
+            yield name, temperature_claims(trials, labels, scale, classes)
+    for labels in (25, 100, 400):
+        yield f"a method: {labels} labels drawn from the digits model", posterior_claims(trials, labels)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trials", type=int, default=200)
+    trials = parser.parse_args().trials
+    print(f"| recommended | claims of {trials} | share |\n|---|--:|--:|")
+    for name, claims in rows(trials):
+        print(f"| {name} | {claims} | {claims / trials:.1%} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
