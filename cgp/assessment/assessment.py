@@ -146,7 +146,7 @@ class Assessment:
         pairs = {method: (self.confidences[method], self.correct[method]) for method in methods}
         with plotting.style():
             figure = plt.figure(figsize=(3.2 * len(methods), 6.2), layout="constrained")
-            above, below = figure.subfigures(2, 1, height_ratios=(3.4, 2.8))
+            above, below = figure.subfigures(2, 1, height_ratios=(3.4, 2.8), squeeze=False)[:, 0]
             for ax, method in zip(above.subplots(1, len(methods)), methods, strict=True):
                 plotting.reliability_diagram(*pairs[method], ax=ax).set_title(method)
             beside = below.subplots(1, 2 if self.detection else 1, squeeze=False)[0]
