@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-from .kernels import Canonical, robust_centre, squared_exponential
+from .distances import are_resolved, robust_centre
+from .kernels import Canonical, squared_exponential
 from .linalg import may_own_backward, open_backward, product
 
 __all__ = ["kernel_attention"]
@@ -28,7 +29,7 @@ def kernel_attention(kernel: Canonical, x1: Tensor, x2: Tensor, values: Tensor) 
     """
     same_batch = x1.shape[:-2] == x2.shape[:-2] == values.shape[:-2]
     size = x1.shape[:-2].numel() * x1.shape[-2] * x2.shape[-2] * x1.element_size()
-    if kernel.name == "rbf" and same_batch and size > _KEPT and may_own_backward():
+    if kernel.name == "rbf" and same_batch and size > _KEPT and may_own_backward() and are_resolved(x1, x2):
         return _BySoftmax.apply(x1, x2, values)
     return product(kernel.gram(x1, x2), values)
 

@@ -15,6 +15,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .distances import (
+    Pairs,
+    log_squared_exponential,
+    product_of_centred,
+    relative,
+    slopes_of_differences,
+    squared_distance,
+)
 from .linalg import in_functorch, may_own_backward, may_read
 
 __all__ = [
@@ -25,8 +33,6 @@ __all__ = [
     "gram_of_sets",
     "matern",
     "rational_quadratic",
-    "robust_centre",
-    "squared_distance",
     "squared_exponential",
 ]
 
@@ -71,7 +77,7 @@ def squared_exponential(x1: Tensor, x2: Tensor | None = None) -> Tensor:
     """
     if may_own_backward():
         return _SelfGram.apply(x1) if x2 is None else _Gram.apply(x2, x1)
-    return _log_squared_exponential(x1, x2).exp()
+    return log_squared_exponential(x1, x2).exp()
 
 
 def gram_of_sets(kernel: Canonical, sets: Sequence[Tensor], points: Tensor) -> Tensor:
@@ -95,12 +101,12 @@ def matern(x1: Tensor, x2: Tensor | None = None, *, degree: int) -> Tensor:
                 [0.1397],
                 [0.1387]])
     """
-    return _matern((2.0 * degree + 1.0) * squared_distance(x1, x2), degree)
+    return _matern((2.0 * degree + 1.0) * squared_distance(x1, x2, rough=degree == 0), degree)
 
 
 def rational_quadratic(x1: Tensor, x2: Tensor | None = None) -> Tensor:
     r"""Rational quadratic covariance of unit shape, :math:`(1 + \tfrac12 d^2)^{-1}`, ``(*batch, N, M)``."""
-    return (1.0 - _log_squared_exponential(x1, x2)).reciprocal()
+    return (1.0 - log_squared_exponential(x1, x2)).reciprocal()
 
 
 def exponential(x1: Tensor, x2: Tensor | None = None) -> Tensor:
@@ -118,79 +124,6 @@ def exponential(x1: Tensor, x2: Tensor | None = None) -> Tensor:
     return _checked_exp(x1 @ other.mT * x1.shape[-1] ** -0.5)
 
 
-def squared_distance(x1: Tensor, x2: Tensor | None = None) -> Tensor:
-    r"""Squared Euclidean distances by one matrix product.
-
-    .. math:: d^2_{ij} = \|a_i\|^2 + \|b_j\|^2 - 2\, a_i^\top b_j, \qquad a = x_1 - c,\; b = x_2 - c
-
-    with :math:`c` a centre of the points that a few far ones do not move: the subtraction loses the digits of points
-    far from it.
-
-    Returns:
-        ``(*batch, N, M)``, at least zero; of one set of points the diagonal is exactly zero.
-
-    Example:
-        >>> squared_distance(torch.tensor([[0.0, 0.0], [3.0, 4.0]]))
-        tensor([[ 0., 25.],
-                [25.,  0.]])
-    """
-    return 0.0 - 2.0 * _log_squared_exponential(x1, x2)
-
-
-def robust_centre(x: Tensor) -> Tensor:
-    """Median of the means of five interleaved groups, ``(*batch, 1, D)``: far points in two of them do not move it."""
-    # Without a gradient, as a common shift drops out of every distance; the last few points may be left out.
-    x = x.detach()
-    whole = x.shape[-2] // 5 * 5
-    if not whole:
-        return x.median(-2, keepdim=True).values
-    a, b, c, d, e = x[..., :whole, :].unflatten(-2, (-1, 5)).mean(-3).split(1, -2)
-    low = torch.maximum(torch.minimum(a, b), torch.minimum(c, d))
-    high = torch.minimum(torch.maximum(a, b), torch.maximum(c, d))
-    return torch.maximum(torch.minimum(low, high), torch.minimum(torch.maximum(low, high), e))
-
-
-def _log_squared_exponential(x1: Tensor, x2: Tensor | None) -> Tensor:
-    """Minus half the squared distances: one product of points augmented by their squared norms."""
-    centre = robust_centre(x1 if x2 is None else x2)
-    a = x1 - centre
-    b = a if x2 is None else x2 - centre
-    half_a, half_b = -0.5 * a.square().sum(-1, keepdim=True), -0.5 * b.square().sum(-1, keepdim=True)
-    left = torch.cat([a, half_a, torch.ones_like(half_a)], dim=-1)
-    right = torch.cat([b, torch.ones_like(half_b), half_b], dim=-1)
-    log_gram = left @ right.mT
-    # Rounding is cut from the value only: a clamped entry would lose its second derivative.
-    log_gram = log_gram + (log_gram.clamp(max=0.0) - log_gram).detach()
-    if x2 is not None:
-        return log_gram
-    itself = torch.eye(x1.shape[-2], dtype=torch.bool, device=x1.device)
-    return log_gram.masked_fill(itself, 0.0)  # rounding would leave a distance of a point to itself
-
-
-def _relative(centre: Tensor, *sets: Tensor) -> Tensor:
-    """Sets of points relative to a centre, one below the other; nothing in place for a second derivative."""
-    if torch.is_grad_enabled():
-        return torch.cat([x - centre for x in sets], -2) if len(sets) > 1 else sets[0] - centre
-    sizes = [x.shape[-2] for x in sets]
-    batch = torch.broadcast_shapes(sets[0].shape[:-2], centre.shape[:-2])
-    room = centre.new_empty(*batch, sum(sizes), centre.shape[-1])  # contiguous: heads would be copied later
-    for x, own in zip(sets, room.split(sizes, -2), strict=True):
-        torch.sub(x, centre, out=own)
-    return room
-
-
-def _covariance_of_centred(a: Tensor, b: Tensor) -> Tensor:
-    """Squared exponential of points near the origin, in place from the first product on."""
-    half_a = torch.linalg.vector_norm(a, dim=-1, keepdim=True).square_().mul_(-0.5)
-    half_b = half_a if b is a else torch.linalg.vector_norm(b, dim=-1, keepdim=True).square_().mul_(-0.5)
-    if a.shape[:-2] == b.shape[:-2]:
-        logarithms = half_a + half_b.mT
-        logarithms.view(-1, *logarithms.shape[-2:]).baddbmm_(*(x.reshape(-1, *x.shape[-2:]) for x in (a, b.mT)))
-    else:
-        logarithms = (a @ b.mT).add_(half_a).add_(half_b.mT)
-    return logarithms.clamp_(max=0.0).exp_()
-
-
 class _Gram(torch.autograd.Function):
     r"""Squared exponential of sets of points and the points b; keeps only the points and the covariance.
 
@@ -200,8 +133,8 @@ class _Gram(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, points: Tensor, *sets: Tensor) -> Tensor:
-        centre = robust_centre(points)
-        covariance = _covariance_of_centred(_relative(centre, *sets), _relative(centre, points))
+        logarithms, centre, ctx.lost = product_of_centred(points, sets)
+        covariance = logarithms.clamp_(max=0.0).exp_()
         ctx.save_for_backward(points, *sets, centre, covariance)
         return covariance
 
@@ -209,14 +142,13 @@ class _Gram(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         points, *sets, centre, covariance = ctx.saved_tensors
         weights = gradients[0] * covariance
-        a, b = _relative(centre, *sets), _relative(centre, points)
+        a, b, x1 = relative(centre, *sets), relative(centre, points), torch.cat(sets, -2) if ctx.lost else None
         of_points, of_sets = None, [None] * len(sets)
         if ctx.needs_input_grad[0]:
-            of_points = torch.addcmul(weights.mT @ a, weights.sum(-2)[..., None], b, value=-1.0).sum_to_size(
-                points.shape
-            )
+            turned = [(*batch, j, i) for *batch, i, j in ctx.lost]
+            of_points = _slopes(weights.mT, b, a, points, x1, turned).sum_to_size(points.shape)
         if any(ctx.needs_input_grad[1:]):
-            of_a = torch.addcmul(weights @ b, weights.sum(-1, keepdim=True), a, value=-1.0)
+            of_a = _slopes(weights, a, b, x1, points, ctx.lost)
             apart = of_a.split([x.shape[-2] for x in sets], -2)
             of_sets = [own.sum_to_size(x.shape) for own, x in zip(apart, sets, strict=True)]
         return of_points, *of_sets
@@ -227,9 +159,8 @@ class _SelfGram(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        centre = robust_centre(x)
-        a = _relative(centre, x)
-        covariance = _covariance_of_centred(a, a)
+        logarithms, centre, ctx.lost = product_of_centred(x)
+        covariance = logarithms.clamp_(max=0.0).exp_()
         covariance.diagonal(dim1=-2, dim2=-1).fill_(1.0)  # rounding would leave a distance of a point to itself
         ctx.save_for_backward(x, centre, covariance)
         return covariance
@@ -237,9 +168,17 @@ class _SelfGram(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         x, centre, covariance = ctx.saved_tensors
-        weights = (gradients[0] + gradients[0].mT) * covariance
-        a = _relative(centre, x)
-        return torch.addcmul(weights @ a, weights.sum(-1, keepdim=True), a, value=-1.0)
+        a = relative(centre, x)
+        return _slopes((gradients[0] + gradients[0].mT) * covariance, a, a, x, x, ctx.lost)
+
+
+def _slopes(weights: Tensor, a: Tensor, b: Tensor, x1: Any, x2: Any, lost: Sequence[Pairs]) -> Tensor:
+    r"""Sum :math:`\sum_jw_{ij}(b_j - a_i)` of points a and b, which are x1 and x2 about a centre."""
+    of_lost = slopes_of_differences(weights, x1, x2, lost) if lost else None
+    for pairs in lost:
+        weights = weights.index_put(pairs, weights.new_zeros(()))
+    slopes = torch.addcmul(weights @ b, weights.sum(-1, keepdim=True), a, value=-1.0)
+    return slopes if of_lost is None else slopes + of_lost
 
 
 def _matern(squared: Tensor, degree: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""One huge token among ordinary ones: in float32 it must not spoil the others."""
+"""Huge tokens among ordinary ones, alone or near each other: in float32 all keep their digits, or are refused."""
 
 import copy
 from functools import partial
@@ -6,11 +6,12 @@ from functools import partial
 import pytest
 import torch
 
-from cgp import CGPAttention, SparseCGPAttention
+from cgp import CGPAttention, KernelAttention, SparseCGPAttention
 from tests.blocks import BLOCKS, CORRELATED
 
 KINDS = {name: BLOCKS[name] for name in ("kernel", "sgpa", "sgpa_standard", *CORRELATED)}
-KINDS["matern52"] = partial(CGPAttention, kernel="matern52")
+KINDS |= {name: partial(CGPAttention, kernel=name) for name in ("matern12", "matern52", "rq")}
+KINDS["kernel symmetric"] = partial(KernelAttention, symmetric=True)
 
 
 def measure(block, x, ordinary):
@@ -28,7 +29,8 @@ def measure(block, x, ordinary):
 @pytest.mark.parametrize(
     ("name", "scale", "huge"),
     [
-        *((name, scale, [7]) for name in KINDS for scale in (1e3, 1e4, 1e5)),
+        *((name, scale, huge) for name in KINDS for scale in (1e3, 1e4, 1e5) for huge in ([7], [3, 11, 20])),
+        *((name, 1e5, list(range(0, 32, 3))) for name in KINDS),
         ("cgp", 1e5, [0]),
         ("cgp", 1e5, [0, 1]),
     ],
@@ -38,12 +40,29 @@ def test_huge_tokens_leave_the_others_their_digits(name, scale, huge):
     x[:, huge] *= scale
     ordinary = torch.tensor([token for token in range(32) if token not in huge])
     expected = measure(copy.deepcopy(block).double(), x.double(), ordinary)
-    try:
-        found = measure(block, x, ordinary)
-    except ValueError:
-        return
-    for single, double in zip(found, expected, strict=True):
+    for single, double in zip(measure(block, x, ordinary), expected, strict=True):
         assert (single.double() - double).norm() < 1e-4 * double.norm()
+
+
+@pytest.mark.parametrize("name", ["kernel symmetric", "sgpa", "sgpa_standard"])
+@pytest.mark.parametrize("scale", [300.0, 1e3, 1e4])
+@pytest.mark.parametrize("apart", [0.0, 0.5])
+def test_huge_tokens_that_are_near_each_other_keep_their_distances(name, scale, apart):
+    """With one map for queries and keys; what remains is the rounding of the projected tokens themselves."""
+    block = KINDS[name](32, 2).eval()
+    x = (scale * torch.randn(2, 16, 32)).repeat(1, 2, 1) + apart * torch.randn(2, 32, 32)
+    expected = measure(copy.deepcopy(block).double(), x.double(), slice(None))
+    bound = 1e-5 if apart == 0.0 else 1e-5 + 4.0 * torch.finfo(torch.float32).eps * scale
+    for single, double in zip(measure(block, x, slice(None)), expected, strict=True):
+        assert (single.double() - double).norm() < bound * double.norm()
+
+
+@pytest.mark.parametrize("name", ["cgp", "kernel symmetric", "sgpa", "sgpa_standard"])
+def test_huge_tokens_whose_own_digits_decide_are_refused(name):
+    block = KINDS[name](32, 2).eval()
+    x = (1e6 * torch.randn(2, 16, 32)).repeat(1, 2, 1) + torch.randn(2, 32, 32)
+    with pytest.raises(ValueError, match="points: expected sizes at which"):
+        measure(block, x, slice(None))
 
 
 @pytest.mark.parametrize("noise", [0.01, 1e-3])

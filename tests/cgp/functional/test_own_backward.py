@@ -10,13 +10,12 @@ from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
 from cgp.functional import kernel_attention as kernel_attention_module
 from cgp.functional.column_gaussians import column_quadratic_forms
+from cgp.functional.distances import log_squared_exponential, squared_distance
 from cgp.functional.gaussians import MarginalGaussian
 from cgp.functional.kernel_attention import kernel_attention
 from cgp.functional.kernels import (
-    _log_squared_exponential,
     _matern_value,
     canonical,
-    squared_distance,
     squared_exponential,
 )
 from cgp.functional.linalg import (
@@ -43,7 +42,7 @@ def definite(*batch, n=4):
 
 
 def plain_gram(x1, x2=None):
-    return _log_squared_exponential(x1, x2).exp()
+    return log_squared_exponential(x1, x2).exp()
 
 
 def plain_features(points, whitening, *sets):
