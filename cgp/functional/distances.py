@@ -79,7 +79,7 @@ def log_squared_exponential(x1: Tensor, x2: Tensor | None = None, *, rough: bool
     if not may_read(log_gram):
         neighbours = log_gram.detach() if itself is None else log_gram.detach().masked_fill(itself, -torch.inf)
         log_gram = _refused(log_gram, neighbours, halves[0])
-    elif (far := _are_far(*halves)) or (rough and _are_near(log_gram.detach(), *halves, itself)):
+    elif (far := _are_far(*halves)) or (rough and _are_near(log_gram.detach(), itself, *halves)):
         if far:
             log_gram, *halves = _augmented_product(x1, other, _median(other))
         for pairs in _lost(log_gram.detach(), *halves, rough=rough):
@@ -175,7 +175,7 @@ def _are_far(half_a: Tensor, half_b: Tensor) -> bool:
     return bool(-half_a.amin() - half_b.amin() > _EXACT / torch.finfo(half_a.dtype).eps)
 
 
-def _are_near(logarithms: Tensor, half_a: Tensor, half_b: Tensor, itself: Tensor | None) -> bool:
+def _are_near(logarithms: Tensor, itself: Tensor | None, half_a: Tensor, half_b: Tensor) -> bool:
     """Whether two points are so near each other that the root of their distance may be lost."""
     error = float(-half_a.amin() - half_b.amin()) * torch.finfo(half_a.dtype).eps / _EXACT
     near = logarithms > -min(error, error**2)
