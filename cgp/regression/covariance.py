@@ -25,6 +25,7 @@ __all__ = [
     "check_covariance",
     "correlated_covariance",
     "dense_covariance",
+    "grid_covariance",
     "prior_variance",
     "stationary_gram",
 ]
@@ -185,7 +186,15 @@ class RowKernel(Kernel):
         CGPT equations (13)-(16); Álvarez, Rosasco & Lawrence (2012), Kernels for vector-valued functions, section 4.
     """
 
-    def __init__(self, kernel: str | Kernel, num_processes: int, input_dim: int, *, structure: str = "affine") -> None:
+    def __init__(
+        self,
+        kernel: str | Kernel,
+        num_processes: int,
+        input_dim: int,
+        *,
+        structure: str = "affine",
+        loadings: PriorModule | None = None,
+    ) -> None:
         super().__init__()
         self.num_processes = num_processes
         if isinstance(kernel, Kernel):
@@ -199,7 +208,7 @@ class RowKernel(Kernel):
         self.input_maps = InputMaps(
             num_processes, input_dim, ratios=structure in _OWN_SCALES, shifts=structure in _OWN_SHIFTS
         )
-        self.loadings = Loadings(num_processes, structure=structure)
+        self.loadings = Loadings(num_processes, structure=structure) if loadings is None else loadings
 
     def points(self, x: Tensor) -> Points:
         """The canonical points of rows ``(*batch, n, d + 1)``, the last column 0 … P-1."""
@@ -289,6 +298,38 @@ def dense_covariance(covariance: AdditiveKernel, x1: Tensor, x2: Tensor | None =
     for one in covariance.kernels:
         total = total + one.gram(one.points(x1), None if x2 is None else one.points(x2))
     return total
+
+
+def grid_covariance(covariance: AdditiveKernel, x: Tensor, processes: Tensor) -> Tensor:
+    r"""The covariance of some processes at all of T inputs, process by process: a sum of Kronecker products.
+
+    .. math:: \sum_c \big(A_c A_c^\top\big) \otimes \kappa_c(X, X)
+
+    The processes must have the same lengthscales and no shifts. A canonical covariance is computed once for all pairs
+    of processes, so that the exponentials do not count.
+
+    Args:
+        covariance: of components whose processes differ in their loadings only.
+        x: ``(T, d)``.
+        processes: their numbers, ``(Q,)``.
+
+    Returns:
+        ``(Q·T, Q·T)``.
+
+    Raises:
+        ValueError: if processes have lengthscales or shifts of their own.
+    """
+    shared, canonical_covariances = [], []
+    for component in covariance.kernels:
+        maps, loadings = component.input_maps, component.loadings()[processes]
+        if maps.log_ratios is not None or maps.shifts is not None:
+            raise ValueError("covariance: expected processes with the same lengthscales and no shifts")
+        points = x * maps.scales
+        shared.append((loadings @ loadings.mT).flatten())
+        canonical_covariances.append(stationary_gram(component.covar_module, points, points).flatten())
+    count, length = len(processes), len(x)
+    blocks = torch.stack(shared, -1) @ torch.stack(canonical_covariances)  # (Q², T²)
+    return blocks.reshape(count, count, length, length).transpose(1, 2).reshape(count * length, count * length)
 
 
 def prior_variance(covariance: AdditiveKernel, x: Tensor) -> Tensor:

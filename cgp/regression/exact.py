@@ -13,7 +13,7 @@ from cgp.functional.correlated import ExactPosterior, ObservedKeys
 from .covariance import dense_covariance, prior_variance
 from .model import Moments, RegressionModel
 
-__all__ = ["CorrelatedGPRegression"]
+__all__ = ["CorrelatedGPRegression", "dense_log_evidence"]
 
 _ENTRIES = 2**26  # of the covariance of rows and observations at a time
 
@@ -61,7 +61,7 @@ class CorrelatedGPRegression(RegressionModel):
     def log_evidence(self) -> Tensor:
         """The log marginal likelihood in nats, ``(*batch,)``."""
         K = dense_covariance(self.covar_module, self.train_inputs[0])
-        return _Evidence.apply(K + torch.diag_embed(self.noise()), self.residual())
+        return dense_log_evidence(K + torch.diag_embed(self.noise()), self.residual())
 
     def leave_one_out(self) -> Moments:
         r"""Mean and variance of every observation given all others, the parameters staying as they are.
@@ -100,15 +100,28 @@ class CorrelatedGPRegression(RegressionModel):
         )
 
 
-class _Evidence(torch.autograd.Function):
+def dense_log_evidence(covariance: Tensor, residual: Tensor) -> Tensor:
     r"""Log marginal likelihood from :math:`K + \Sigma` and r, with its gradient in closed form.
 
     .. math:: \frac{\partial}{\partial K} = \tfrac12\big(\alpha\alpha^\top - (K+\Sigma)^{-1}\big), \qquad
         \alpha = (K+\Sigma)^{-1}r
 
-    Rasmussen & Williams (2006), equation (5.9). Differentiating through the factor instead costs several times more.
-    """
+    Differentiating through the factor instead costs several times more.
 
+    Args:
+        covariance: of the observations, noise included, ``(*batch, n, n)``.
+        residual: the observations less their mean, ``(*batch, n)``.
+
+    Returns:
+        ``(*batch,)``, in nats.
+
+    Source:
+        Rasmussen & Williams (2006), equation (5.9).
+    """
+    return _Evidence.apply(covariance, residual)
+
+
+class _Evidence(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, covariance: Tensor, residual: Tensor) -> Tensor:
         keys = ObservedKeys(covariance, noise=0.0, targets=residual.unsqueeze(-1))
