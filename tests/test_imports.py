@@ -55,6 +55,13 @@ def project_texts() -> dict[str, str]:
     return texts
 
 
+def test_the_names_of_tests_can_be_read() -> None:
+    """In one line of pytest's summary, beside the path."""
+    pattern = re.compile(r"^ *(?:async )?def (test_\w{66,})\(", re.MULTILINE)
+    found = [name for path in (ROOT / "tests").rglob("*.py") for name in pattern.findall(path.read_text("utf-8"))]
+    assert not found, "\n".join(["longer than 70 characters:", *found])
+
+
 def test_no_file_names_a_machine_or_a_registry() -> None:
     texts = project_texts()
     assert "tests/test_imports.py" in texts

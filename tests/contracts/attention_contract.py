@@ -169,7 +169,7 @@ class AttentionContract:
             if term.kind in ("kl", "ksvd"):
                 assert term.loss() >= 0
 
-    def test_cross_attention_is_self_attention_of_one_sequence_and_padding_its_removal(self):
+    def test_cross_attention_is_self_attention_of_one_sequence(self):
         if not self.takes_cross:
             return
         block, x, memory = self.block().eval(), self.tokens(2), self.tokens(2, n=5)

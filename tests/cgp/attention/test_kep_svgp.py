@@ -57,7 +57,7 @@ def test_concatenation_merges_along_the_tokens():
     torch.testing.assert_close(block.mean_heads(tokens), expected)
 
 
-def test_concatenation_merges_the_residual_by_squares_and_leaves_padding_out():
+def test_concatenation_merges_the_residual_and_leaves_padding_out():
     block, x = concatenating(residual=True).eval(), torch.randn(1, NUM_TOKENS, 12, dtype=torch.float64)
     nn.init.normal_(block.merge_map)
     for weight in (block.ksvd.weight_e, block.ksvd.weight_r):
@@ -99,7 +99,7 @@ def test_the_mean_starts_as_the_projections():
     torch.testing.assert_close(block.mean_heads(tokens), (projected.e + projected.r) @ block.head_map)
 
 
-def test_attention_matrix_is_cosine_of_queries_and_keys_and_padding_is_out_of_it():
+def test_attention_matrix_is_the_cosine_of_real_queries_and_keys():
     block, x = KEPSVGPAttention(12, 3, rank=4).double(), torch.randn(1, 5, 12, dtype=torch.float64)
     mask = torch.tensor([[False, False, False, True, True]])
     matrix = attention_matrix(block, x, key_padding_mask=mask)[0, 0].numpy()
@@ -110,7 +110,7 @@ def test_attention_matrix_is_cosine_of_queries_and_keys_and_padding_is_out_of_it
 
 
 @pytest.mark.parametrize("make", [KEPSVGPAttention, PrimalAttention])
-def test_ksvd_loss_is_its_formula_summed_over_heads_averaged_over_sequences(make):
+def test_ksvd_loss_is_a_sum_over_heads_and_a_mean_over_sequences(make):
     block, x = make(12, 3, rank=4, ksvd_weight=10.0).double(), torch.randn(2, 5, 12, dtype=torch.float64)
     nn.init.normal_(block.ksvd.log_singular_values)
     padding = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])

@@ -72,7 +72,7 @@ def explicit_divergence(block, tokens, index) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("make", [SGPAttention, StandardSGPAttention])
-def test_the_sequences_divergence_is_averaged_over_the_batch_and_summed_over_heads(make):
+def test_the_sequences_divergence_is_a_mean_over_batch_a_sum_over_heads(make):
     """Against explicit divergences of each head of each sequence; without weight none is computed."""
     block, x = make(8, 2, sequence_weight=0.3).double(), torch.randn(3, 5, 8, dtype=torch.float64)
     block(x)

@@ -29,7 +29,7 @@ def sparse(host: Host) -> dict:
 
 @pytest.mark.parametrize("method", ["cgp", "sparse_cgp"])
 @pytest.mark.parametrize("make", HOSTS)
-def test_a_converted_model_predicts_as_the_original_and_draws_vary_around_it(make, method):
+def test_a_converted_model_predicts_as_the_original_and_its_draws_vary(make, method):
     host = make()
     expected = host.run()
     options = sparse(host) if method == "sparse_cgp" else {}
@@ -243,7 +243,7 @@ def test_eager_attention_draws_what_fused_attention_draws(make):
     assert not torch.allclose(draws[0], expected, atol=1e-4)
 
 
-def test_eager_attention_still_shows_its_weights_and_that_of_the_host_stays_eager():
+def test_eager_attention_shows_its_weights_and_the_host_stays_eager():
     host = hosts.transformers_bert()
     make_eager(host.model)
     shown = [m(**host.inputs, output_attentions=True).attentions for m in (convert(host.model), host.model)]

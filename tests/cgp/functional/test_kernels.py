@@ -35,7 +35,7 @@ def test_exponential_matches_its_definition():
 
 
 @pytest.mark.parametrize("name", CANONICAL)
-def test_gram_matrices_are_symmetric_positive_semi_definite_and_have_their_diagonal(name):
+def test_gram_matrices_are_semi_definite_and_have_their_diagonal(name):
     x = torch.randn(3, 20, 2, dtype=torch.float64)
     gram = canonical(name).gram(x)
     torch.testing.assert_close(gram, gram.mT)

@@ -120,7 +120,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_values_are_those_of_the_plain_formula_and_gradients_are_theirs_twice(name):
+def test_values_and_two_gradients_are_those_of_the_plain_formula(name):
     own, plain, make = CASES[name]
     arguments = make()
     torch.testing.assert_close(own(*arguments), plain(*arguments), rtol=1e-9, atol=1e-10)

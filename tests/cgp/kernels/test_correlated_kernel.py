@@ -77,7 +77,7 @@ def test_batch_equals_loop(kind, batch_shape):
     torch.testing.assert_close(shared[(0,) * len(batch_shape)], full[(0,) * len(batch_shape)])
 
 
-def test_batch_members_keep_their_gradients_and_unsqueezed_matrices_their_shape():
+def test_batches_keep_their_gradients_and_unsqueezed_matrices_their_shape():
     """Stock kernels lose the gradient (trap 2) and give a wrong shape (trap 3)."""
     kernel = random_kernel(batch_shape=torch.Size([2]))
     x = inputs(2, 4, 2)

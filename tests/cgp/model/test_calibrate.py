@@ -42,7 +42,7 @@ def wide():
     return before, model, report, ticks
 
 
-def test_a_trained_model_gets_draws_that_differ_at_no_more_than_one_standard_error():
+def test_draws_of_a_trained_model_differ_within_one_standard_error():
     """The recipe of the README: convert, calibrate, predict, on a digits model that is trained in seconds."""
     x, y = digits()
     model = convert(trained())
@@ -114,7 +114,7 @@ def test_no_temperature_or_amplitude_nearby_is_better():
     assert sizes[1.0].nll == pytest.approx(chosen(sizes, "likelihood").nll, abs=1e-6)
 
 
-def test_the_widest_is_wider_than_the_likeliest_and_as_good_within_an_error(wide):
+def test_the_widest_is_wider_than_the_likeliest_and_as_good(wide):
     model, x, y = overconfident()
     likely = calibrate(model, [(x[:24], y[:24]), (x[24:], y[24:])], criterion="likelihood")
     report = wide[2]

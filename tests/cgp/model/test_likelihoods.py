@@ -16,7 +16,7 @@ def test_categorical_averages_log_probabilities_over_draws(sample):
     torch.testing.assert_close(CategoricalLikelihood(3)(logits).probs, logits.softmax(-1))
 
 
-def test_categorical_does_not_transpose_when_the_batch_has_as_many_members_as_classes():
+def test_categorical_does_not_transpose_a_batch_as_large_as_the_classes():
     logits = torch.tensor([[5.0, 0.0], [5.0, 0.0]])
     value = CategoricalLikelihood(2).expected_log_prob(torch.tensor([0, 1]), logits)
     assert value[0] > -0.1

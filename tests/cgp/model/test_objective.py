@@ -32,7 +32,7 @@ class Term(Module):
         return x * self.weight
 
 
-def test_parts_add_up_with_their_weights_and_only_the_global_divergence_is_divided():
+def test_parts_add_up_and_only_the_global_divergence_is_divided():
     x, y = torch.randn(4, 3), torch.arange(4) % 3
     objective = Objective(Term(), CategoricalLikelihood(3), num_data=10, alpha=0.5, beta=0.25)
     parts = objective.parts(x, y)

@@ -291,7 +291,7 @@ def test_a_pair_averages_to_the_posterior_mean(name, mode):
     assert not torch.allclose(draws[0], draws[2], atol=1e-3)
 
 
-def test_the_first_of_a_pair_is_the_draw_of_that_seed_and_an_odd_one_stands_alone():
+def test_the_first_of_a_pair_is_the_draw_of_its_seed():
     model, x = convert(hosts.timm_vit().model, "cgp", "all", amplitude=0.5), torch.randn(3, 3, 16, 16)
     options = {"seed": 4, "keep_draws": True, "sampling": "joint"}
     plain = predict(model, x, 2, antithetic=False, **options).draws

@@ -56,7 +56,7 @@ def test_residual_returns_what_the_projections_leave():
     assert difference.any()
 
 
-def test_every_parameter_gets_a_gradient_and_the_loss_is_added_if_it_has_a_weight():
+def test_every_parameter_gets_a_gradient_and_a_weighted_loss_is_added():
     model = ApproximateGP(make())
     likelihood = GaussianLikelihood().double()
     (-VariationalELBO(likelihood, model, num_data=5)(model(X), X[:, 0])).backward()

@@ -198,7 +198,7 @@ class TestDigital:
         expected = in_hsv(images[0], lambda hue, saturation, value: (hue, min(saturation * factor + shift, 1.0), value))
         torch.testing.assert_close(changed[0], expected, atol=1e-4, rtol=0.0)
 
-    def test_elastic_is_an_affine_map_that_moves_three_points_within_the_square(self):
+    def test_elastic_is_an_affine_map_of_three_points_in_the_square(self):
         side = 33
         places = torch.stack(torch.meshgrid(torch.arange(side), torch.arange(side), indexing="ij")).float()
         moved = corruption.elastic_transform(places.expand(40, -1, -1, -1), draws(), 0, 0, 0.08)

@@ -23,7 +23,7 @@ def images(count):
     return Examples(pixels, torch.arange(count) % 2, torch.arange(count) + 100)
 
 
-def test_bytes_become_floats_a_batch_at_a_time_and_floats_stay_what_they_are():
+def test_bytes_become_floats_a_batch_at_a_time_and_floats_stay():
     examples = images(5)
     inputs, labels = batch(examples, torch.tensor([4, 1]))
     assert inputs.dtype == torch.float32

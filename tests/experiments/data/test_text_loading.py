@@ -37,7 +37,7 @@ def test_parts_are_a_partition_of_the_size_of_the_protocol(root, options, sizes)
     assert sorted(ids.tolist()) == list(range(100))
 
 
-def test_labels_belong_to_their_texts_and_the_official_test_part_is_the_dev_file(root):
+def test_labels_belong_to_texts_and_the_official_test_part_is_dev(root):
     (root / "cola" / "raw" / "in_domain_train.tsv").write_text(
         "".join(f"x\t{n % 2}\t\t{'good ' * (n % 2)}word{'a' * n} word{'a' * n}\n" for n in range(50)), encoding="utf-8"
     )
@@ -81,7 +81,7 @@ def test_description_and_what_is_predicted(root):
     assert all(part.inputs["tokens"].shape[1] <= 4 for part in sets)
 
 
-def test_sentences_of_sst2_keep_their_parts_and_short_reviews_are_their_shift(root):
+def test_sst2_keeps_its_parts_and_short_reviews_are_its_shift(root):
     data = config(root, "sst2")
     splits = load(data, seed=0)
     assert [len(part) for part in parts(splits)] == [50, 50, 50]

@@ -27,7 +27,7 @@ def root(tmp_path):
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_files_that_are_not_the_published_ones_are_an_error_unless_it_is_agreed_to(root, name):
+def test_other_files_than_the_published_ones_are_an_error_by_default(root, name):
     parts = READERS[name](root, unchecked=True)
     sizes = PUBLISHED_TEXTS[name].sizes
     assert list(parts) == list(sizes)
@@ -74,7 +74,7 @@ def test_sentences_of_cola(root):
         read_cola(root, unchecked=True)
 
 
-def test_checksums_of_cola_are_of_the_sentences_whatever_the_ends_of_their_lines(root, monkeypatch):
+def test_checksums_of_cola_do_not_depend_on_line_ends(root, monkeypatch):
     plain = b"x\t1\t\tA sentence.\ny\t0\t*\tSentence a."
     for part in PUBLISHED_TEXTS["cola"].sizes:
         (root / "cola" / "raw" / f"{part}.tsv").write_bytes(plain)

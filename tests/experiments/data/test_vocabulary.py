@@ -28,7 +28,7 @@ def test_no_letter_is_lost(text):
     assert "".join(words(plain)) == "".join(plain.lower().split())
 
 
-def test_frequent_words_come_first_ties_by_the_alphabet_and_rare_ones_are_unknown():
+def test_frequent_words_come_first_and_rare_ones_are_unknown():
     vocabulary = Vocabulary(TEXTS)
     assert vocabulary.encode(["the cat dog a sees sleeps"], max_length=9)[0].tolist() == [[2, 3, 4, 5, 6, 7]]
     assert len(vocabulary) == 8

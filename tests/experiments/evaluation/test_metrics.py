@@ -59,7 +59,7 @@ def test_parts_add_up_and_order_of_draws_and_shift_of_logits_do_not_matter(logit
         np.testing.assert_allclose(part, other, atol=1e-10)
 
 
-def test_extreme_logits_stay_finite_and_a_confident_error_costs_what_it_costs():
+def test_extreme_logits_stay_finite_and_errors_keep_their_cost():
     logits = np.array([[[1e4, 0.0, -1e4]], [[-1e4, 0.0, 1e4]]])
     assert all(np.isfinite(part).all() for part in uncertainty(logits))
     np.testing.assert_allclose(uncertainty(logits).epistemic, np.log(2))
@@ -68,7 +68,7 @@ def test_extreme_logits_stay_finite_and_a_confident_error_costs_what_it_costs():
     assert negative_log_likelihood([[1e4, 0.0]], [0]) == 0
 
 
-def test_matthews_correlation_matches_torchmetrics_and_the_contingency_table():
+def test_matthews_correlation_matches_torchmetrics_and_its_table():
     logits, labels = draws(scale=1.0)
     predictions = logits[0].argmax(-1)
     oracle = multiclass_matthews_corrcoef(torch.tensor(predictions), torch.tensor(labels), num_classes=4)

@@ -73,7 +73,7 @@ def test_mc_dropout_and_last_layer_predict_every_input_set(tmp_path, kind):
     assert set(chosen) == ({"prior_precision"} if kind == "kfllla" else set())
 
 
-def test_sources_say_what_was_predicted_and_only_what_changed_is_predicted_again(tmp_path):
+def test_sources_are_recorded_and_only_changes_are_predicted_again(tmp_path):
     runs = [run_in(tmp_path / str(seed), seed, source=f"{seed + 1} images of x") for seed in range(2)]
     for kind, count in (("temperature", 1), ("ensemble", 2)):
         made = DERIVED[kind](runs[:count], Request(DATA, EVALUATION, tmp_path / kind))

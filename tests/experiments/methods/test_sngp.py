@@ -81,7 +81,7 @@ def test_features_approximate_the_squared_exponential_kernel():
     assert (phi @ phi.mT - kernel(x).to_dense()).abs().max() < 5 / 2000**0.5
 
 
-def test_deterministic_until_fitted_and_in_training_and_the_covariance_travels_with_the_weights():
+def test_draws_need_a_fit_and_the_covariance_is_saved_with_the_weights():
     model = sngp(nn.Sequential(nn.Linear(D, 8), nn.GELU(), nn.Linear(8, C)), num_features=M).eval()
     x, other = torch.randn(N, D), copy.deepcopy(model)
     before = model(x)

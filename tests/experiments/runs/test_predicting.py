@@ -45,7 +45,7 @@ def test_something_else_is_refused(tmp_path, shapes):
         load_predictions(tmp_path / "test.npz")
 
 
-def test_what_is_of_other_inputs_is_predicted_again_and_published_corruptions_are_called_so(tmp_path):
+def test_other_inputs_are_predicted_again_and_published_ones_named(tmp_path):
     """Ours are replaced once the published ones are there, and not by fewer of our own."""
     made = []
 

@@ -43,7 +43,7 @@ def check_same(*folders):
     assert len(scores(one)) == 8
 
 
-def test_killed_it_goes_on_in_a_sweep_of_two_workers_and_ends_with_the_same_weights(tmp_path):
+def test_killed_in_a_sweep_of_two_it_ends_with_the_same_weights(tmp_path):
     experiment = resolve(["digits/cgp_direct"], [f"{name}={value}" for name, value in SMALL.items()])
     trainer = dataclasses.replace(QUIET, threads=1)
     perform(experiment, out=tmp_path / "whole", trainer=trainer)

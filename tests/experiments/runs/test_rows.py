@@ -70,7 +70,7 @@ def test_every_row_runs(name, out, stand_ins):
     check(perform_row(name, out, stand_ins))
 
 
-def test_a_complete_run_is_left_alone_predicts_what_was_saved_and_refuses_another_configuration(out):
+def test_a_complete_run_is_kept_and_refuses_another_configuration(out):
     run = perform_row("digits/cgp_direct", out, [])
     stamp = run.weights.stat().st_mtime_ns
     perform_row("digits/cgp_direct", out, [])

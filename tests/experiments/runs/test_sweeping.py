@@ -21,7 +21,7 @@ def test_rows_bring_those_that_they_need():
     assert found == [("cola/softmax", 2), ("cola/softmax", 3), ("cola/ensemble_softmax", 1)]
 
 
-def test_what_is_needed_is_done_first_and_what_fails_leaves_the_others_alone(tmp_path, capsys):
+def test_needed_rows_come_first_and_a_failure_leaves_the_others(tmp_path, capsys):
     values = ["training.epochs=1", "data.limit_train=16", "data.limit_test=8", "data.limit_validation=8", "data.ood=[]"]
     values.append("data.corruptions.kinds=[]")
     configs = resolve_rows(["digits/temperature_kernel_asymmetric"], [0], [], values)

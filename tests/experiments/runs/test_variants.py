@@ -14,7 +14,7 @@ from experiments.runs.rows import CONFIGS, row_names
 from experiments.storage import read_yaml
 
 
-def test_a_setting_extends_another_and_a_paper_sets_methods_otherwise_there():
+def test_a_setting_extends_another_and_a_paper_overrides_methods():
     one, other = resolve(["cola/sgpa"]), resolve(["cola-official/sgpa"])
     assert (other.name, other.data.split, other.method) == ("cola-official/sgpa", "official", one.method)
     small = resolve(["cifar100-small/cgpt"])

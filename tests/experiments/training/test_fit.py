@@ -77,7 +77,7 @@ def test_resumed_equals_uninterrupted(whole, tmp_path, monkeypatch, name, batche
     assert_equals_uninterrupted(whole[name], tmp_path, fitted(resumed, tmp_path))
 
 
-def test_a_training_goes_on_from_the_checkpoint_before_where_the_last_is_damaged(whole, tmp_path):
+def test_a_damaged_last_checkpoint_leaves_the_one_before(whole, tmp_path):
     shutil.copytree(whole["softmax"][0], tmp_path, dirs_exist_ok=True)
     (tmp_path / "last.ckpt").write_bytes(b"PK")
     assert_equals_uninterrupted(whole["softmax"], tmp_path, fitted(module_of(SOFTMAX), tmp_path))

@@ -51,7 +51,7 @@ def test_protocol_can_be_ours(tmp_path):
     assert theirs.ours > ours.ours + 0.1  # batches of 32 inflate it
 
 
-def test_methods_that_only_we_have_follow_in_their_order_and_variants_stay_away(tmp_path):
+def test_our_further_methods_follow_in_order_without_variants(tmp_path):
     ours = ("mine", "temperature_softmax", "ensemble_softmax", "scgp_direct", "softmax")
     for method in (*ours, "cgpt", "cgpt-alpha-0.7"):
         write_run(tmp_path, "cola-pooled", method, sets={"test": binary(1816, 1500)})
@@ -82,7 +82,7 @@ def test_the_papers_setting_comes_first_and_a_substitute_is_named(tmp_path):
     assert own.ours != substitute.ours
 
 
-def test_quality_and_cost_share_a_table_and_ensembles_may_have_any_number_of_draws(tmp_path):
+def test_quality_and_cost_share_a_table_with_ensembles_of_any_size(tmp_path):
     write_run(tmp_path, "imdb", "sgpa", sets={"test": binary(10_000, 9000)}, record={"seconds_per_epoch": 100.0})
     found = table("kep-4", tmp_path)
     assert row(found, "sgpa", "seconds_per_epoch", "IMDB").printed == pytest.approx(1662.36)

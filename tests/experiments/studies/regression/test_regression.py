@@ -91,7 +91,7 @@ def test_a_row_is_run_once_and_a_failure_is_kept(tmp_path):
     assert stored_row(tmp_path, {"method": "a"}, minutes=60) is None
 
 
-def test_table_has_means_standard_errors_and_the_best_of_those_with_as_many_runs():
+def test_table_has_means_errors_and_the_best_of_as_many_runs():
     losses = {"a": (1, 3), "b": (4, 6), "c": (0.5,)}
     rows = [{"set": "s", "method": method, "nll": nll} for method, values in losses.items() for nll in values]
     lines = summary_table(rows, ("set", "method"), ("nll",)).splitlines()
