@@ -172,7 +172,7 @@ def detectors(*gains, plain=0.8, error=0.01, inputs=100):
         (detectors((0.85, np.inf), plain=0.1, inputs=1), None, "Too few of noise to compare scores"),
     ],
 )  # fmt: skip
-def test_a_score_is_recommended_if_it_is_clearly_better_and_points_the_right_way(report, scores, detector, words):
+def test_a_score_is_recommended_if_it_is_clearly_better(report, scores, detector, words):
     told = dataclasses.replace(report, detection={"noise": scores})
     assert told.detectors == {"noise": detector}
     assert words in told.sentence

@@ -73,7 +73,7 @@ def test_no_temperature_is_claimed_for_logits_that_are_calibrated(labels, trials
     assert claims <= binom.ppf(0.99, trials, 0.05)
 
 
-def test_a_temperature_is_claimed_for_logits_that_are_three_times_too_large():
+def test_a_temperature_is_claimed_for_logits_three_times_too_large():
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(200, 5, generator=generator)
     y = torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0]

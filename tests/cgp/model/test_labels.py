@@ -57,7 +57,7 @@ def refused(call, m, data, message, **options):
         ([[0]] * 39 + [[0, 1]], "labels: expected a tensor, an array or a list of numbers, got list"),
     ],
 )
-def test_labels_that_are_no_class_indices_are_refused_before_the_model_runs(call, labels, message):
+def test_labels_of_no_class_are_refused_before_the_model_runs(call, labels, message):
     m = model()
     refused(call, m, [(X, labels)], message)
     assert m.calls == 0
@@ -176,7 +176,7 @@ def test_an_amplitude_whose_draws_overflow_is_not_chosen(criterion):
     assert predict(m, X, 4, seed=0).probabilities.isfinite().all()
 
 
-def test_a_prediction_that_is_not_finite_is_withheld_first_and_has_no_score():
+def test_a_prediction_that_is_not_finite_is_withheld_first():
     prediction = predict(model(last=NotFinite(17)), [(X, Y)], 2)
     withheld = prediction.abstain(coverage=39 / 40)
     assert withheld.nonzero().tolist() == [[17]]

@@ -59,7 +59,7 @@ def test_a_grid_s_covariance_is_that_of_its_rows():
     torch.testing.assert_close(grid, dense_covariance(covariance, rows), rtol=1e-12, atol=1e-13)
 
 
-def test_the_linear_form_has_the_evidence_and_the_posterior_of_the_dense_one():
+def test_the_linear_form_is_the_dense_one_in_evidence_and_posterior():
     rows = some_rows()
     generator = torch.Generator().manual_seed(3)
     keep = torch.rand(len(rows), generator=generator) > 0.3
@@ -81,7 +81,7 @@ def test_the_linear_form_has_the_evidence_and_the_posterior_of_the_dense_one():
             torch.testing.assert_close(linear, exact, rtol=1e-8, atol=1e-9)
 
 
-def test_start_has_the_principal_components_of_the_correlation_and_unit_variances():
+def test_start_has_the_correlations_principal_components():
     common = torch.tensor([0.9, 0.8, -0.7], dtype=torch.float64)
     correlation = torch.outer(common, common).fill_diagonal_(1.0)
     covariance = multiscale_covariance(3, 0.1, 1.0, num_components=4, num_factors=1)

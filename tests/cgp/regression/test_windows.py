@@ -68,7 +68,7 @@ def test_windows_lie_inside_the_table_and_reach_all_of_it():
 
 
 @pytest.mark.parametrize("shape", [(3, 1), (2000, 1), (40, 30)])
-def test_windows_of_few_rows_many_outputs_and_few_observations_have_observations(shape: tuple[int, int]):
+def test_windows_of_few_rows_and_many_outputs_have_observations(shape: tuple[int, int]):
     numbers = np.full(shape, -1)
     numbers[shape[0] // 2, -1] = 0
     table = table_of(torch.zeros(1, 2, dtype=torch.float64), shape[1])._replace(
