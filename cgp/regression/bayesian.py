@@ -17,12 +17,25 @@ from cgp.extras import needs_extra
 from cgp.functional.linalg import NotPositiveDefiniteError
 
 from .checks import check_count
+from .exact import CorrelatedGPRegression
 from .model import RegressionModel
 from .processes import PriorModule
 
-__all__ = ["Diagnostics", "Samples", "batch_model", "diagnose", "sample_laplace", "sample_nuts"]
+__all__ = [
+    "MOST_ENTRIES",
+    "Diagnostics",
+    "Samples",
+    "batch_model",
+    "batch_models",
+    "diagnose",
+    "held_entries",
+    "sample_laplace",
+    "sample_nuts",
+]
 
 Model = TypeVar("Model", bound=RegressionModel)
+
+MOST_ENTRIES = 2**23  # of matrices of samples that are worked on, or kept, together
 
 _STEP = 1e-4
 _LEAST_CURVATURE = 0.25  # of the widest prior, that of log scales and log noises
@@ -172,6 +185,20 @@ def sample_laplace(model: RegressionModel, *, num_samples: int = 50, seed: int =
     shape = -(-num_samples // 2), len(laplace.centre)
     half = torch.randn(shape, generator=generator, dtype=laplace.centre.dtype).to(laplace.centre.device)
     return laplace.parameters(torch.cat([half, -half])[:num_samples])
+
+
+def batch_models(model: Model, samples: Mapping[str, Tensor]) -> list[Model]:
+    """Copies of the model as in :func:`batch_model`, each with as many of the samples as memory is meant to hold."""
+    size = max(1, MOST_ENTRIES // max(held_entries(model), 1))
+    total = len(next(iter(samples.values())))
+    parts = [{name: value[start : start + size] for name, value in samples.items()} for start in range(0, total, size)]
+    return [batch_model(model, part) for part in parts]
+
+
+def held_entries(model: RegressionModel) -> int:
+    """Entries of the largest matrix that the posterior of a model holds."""
+    count, members = model.train_targets.shape[-1], math.prod(model.train_targets.shape[:-1])
+    return members * count**2 if isinstance(model, CorrelatedGPRegression) else 0
 
 
 def batch_model(model: Model, samples: Mapping[str, Tensor]) -> Model:

@@ -14,7 +14,8 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from .bayesian import batch_model, sample_laplace, sample_nuts
+from .adequacy import warn_of_unexplained
+from .bayesian import MOST_ENTRIES, batch_models, held_entries, sample_laplace, sample_nuts
 from .checks import check_arguments, checked_inputs, checked_outputs
 from .correlation import start_at_correlation
 from .covariance import correlated_covariance
@@ -136,7 +137,7 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
         """
         check_arguments(self.get_params(deep=False))
         X, y = self._checked(X, y)
-        self.x_scaling_, self.y_scaling_ = Scaling.of(X), Scaling.of(y)
+        self.x_scaling_, self.y_scaling_ = Scaling.of(X), Scaling.of_outputs(y)
         self.n_outputs_ = y.shape[1]
         self._observed = ~np.isnan(y)
         with seeded(self.random_state) as seed:
@@ -185,19 +186,24 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
         with progress_line(self.inference, self.verbose) as line:
             models, self.fit_ = self._fitted(rows, targets, seed, line)
         self.samples_ = None
+        warn_of_unexplained(models)
         if self.inference == "nuts":
             counts = {name: getattr(self, name) for name in ("num_samples", "num_warmup", "num_chains")}
             self.samples_ = sample_nuts(models[0], seed=seed, progress=self.verbose, **counts)
-            models = [batch_model(models[0], self.samples_.thinned(self.num_mixture))]
+            models = batch_models(models[0], self.samples_.thinned(self.num_mixture))
         if self.inference == "laplace":
             count = -(-self.num_mixture // len(models))
-            models = [batch_model(model, sample_laplace(model, num_samples=count, seed=seed)) for model in models]
+            samples = [sample_laplace(model, num_samples=count, seed=seed) for model in models]
+            models = [part for pair in zip(models, samples, strict=True) for part in batch_models(*pair)]
         self._keep(models)
 
     def _keep(self, models: list[RegressionModel]) -> None:
         self.models_ = [model.requires_grad_(False) for model in models]
         self.model_ = self.models_[0]
-        self._conditions = [model.condition() for model in models]
+        # Of many samples it is computed when it is asked for, batch by batch: all at once may not fit into memory.
+        sampled = any(model.train_targets.dim() > 1 for model in models)
+        kept = not sampled or sum(map(held_entries, models)) <= MOST_ENTRIES
+        self._conditions = [model.condition() if kept else None for model in models]
 
     def _fitted(
         self, rows: Tensor, targets: Tensor, seed: int, line: Progress | None

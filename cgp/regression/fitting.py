@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import minimize
+from scipy.optimize import OptimizeResult, minimize
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from torch import Tensor
@@ -42,6 +42,7 @@ _RACE = 3
 _LAP = 20
 _WINDOW = 20
 _TOO_FAR = 10.0
+_CUT_OFF = 1  # scipy's status
 
 
 class Fit(NamedTuple):
@@ -228,21 +229,36 @@ class _Run(NamedTuple):
 
 
 def _run(evaluate: _Loss, start: Vector, steps: int, tolerance: float, before: int = 0) -> _Run:
-    """One start for some steps, unless it stands still."""
+    """One start for some steps, unless it stands still; where a line search fails it goes on with a new memory."""
+    vector, value, count, won, settled = start, math.inf, 0, math.inf, False
+    while won >= tolerance and count < steps and not settled:
+        result, settled = _descend(evaluate, vector, steps - count, tolerance)
+        vector, won, value, count = result.x, value - float(result.fun), float(result.fun), count + int(result.nit)
+        if result.status == _CUT_OFF:
+            break
+    converged = count < steps and settled
+    reason = "cut off" if count >= steps or result.status == _CUT_OFF else "the line search failed"
+    message = "the loss stands still" if converged else f"{reason} after {before + count} steps"
+    finite = evaluate.value(vector) < math.inf
+    return _Run(vector, Fit(value if finite else math.inf, before + count, converged, message))
+
+
+def _descend(evaluate: _Loss, start: Vector, steps: int, tolerance: float) -> tuple[OptimizeResult, bool]:
+    """L-BFGS until it stops, and whether there it has no slope, or has won too little for some time."""
     losses: list[float] = []
+
+    def stands_still() -> bool:
+        return len(losses) > _WINDOW and losses[-1 - _WINDOW] - losses[-1] < tolerance
 
     def watch(intermediate_result: Any) -> None:
         losses.append(float(intermediate_result.fun))
-        if len(losses) > _WINDOW and losses[-1 - _WINDOW] - losses[-1] < tolerance:
+        if stands_still():
             raise StopIteration
 
     options = {"maxiter": steps, "maxfun": 4 * steps + _WINDOW, "maxcor": 20, "ftol": 1e-10, "gtol": 1e-6}
-    found = minimize(evaluate, start, jac=True, method="L-BFGS-B", callback=watch, options=options)
-    count = before + int(found.nit)
-    converged = found.nit < steps and found.status != 1
-    message = "the loss stands still" if converged else f"cut off after {count} steps"
-    value = float(found.fun) if evaluate.value(found.x) < math.inf else math.inf
-    return _Run(found.x, Fit(value, count, converged, message))
+    result = minimize(evaluate, start, jac=True, method="L-BFGS-B", callback=watch, options=options)
+    # A step that wins nothing where there is a slope is a line search that failed, whatever it is called.
+    return result, stands_still() or float(np.abs(result.jac).max()) < tolerance
 
 
 def _starts(model: RegressionModel, number: int, seed: int) -> list[Vector]:

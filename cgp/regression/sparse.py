@@ -136,6 +136,21 @@ class SparseCorrelatedGPRegression(RegressionModel):
         mean = self.mean_module(x) + (mean - leverage * self.residual()) / left
         return Moments(mean, leverage * noise / left + beside + noise)
 
+    def explained_variance(self) -> float:
+        r"""How much of the prior variance at the observations the inducing inputs explain, :math:`\sum a_i^2 / k_{ii}`.
+
+        Returns:
+            The mean over observations, 1 where nothing is left out.
+        """
+        rows, factors = self.train_inputs[0], self.features.factors(self.covar_module)
+        with torch.no_grad():
+            parts = [
+                self.features(self.covar_module, some, factors).square().sum(-2)
+                / prior_variance(self.covar_module, some)
+                for some in rows.split(_CHUNK, dim=-2)
+            ]
+        return float(torch.cat(parts, dim=-1).mean())
+
     def inducing_points(self) -> list[Points]:
         """The inducing inputs of every component, in its canonical space."""
         return self.features.points(self.covar_module)

@@ -144,3 +144,36 @@ def test_scaling_there_and_back():
     np.testing.assert_allclose(np.nanmean(scaled, axis=0), 0.0, atol=1e-12)
     np.testing.assert_allclose(np.nanstd(scaled, axis=0), [1.0, 0.0, 1.0], atol=1e-12)
     np.testing.assert_allclose(scaling.undo(scaled), values)
+
+
+def test_the_correlation_of_a_long_table_is_that_of_all_of_it():
+    time = torch.arange(6000).double()
+    y = (0.01 * time).sin()
+    other = torch.where(time < 2500, -y, y)  # against each other at first, together for most of the time
+    rows = torch.cat([torch.stack([time, torch.full_like(time, p)], dim=-1) for p in range(2)])
+    assert nearest_correlation(rows, torch.cat([y, other]), 2)[0, 1] == pytest.approx(0.9 * 1 / 6, abs=0.1)
+
+
+def test_a_spread_far_below_the_level_is_a_spread():
+    values = np.array([1e13 - 1, 1e13, 1e13 + 1, np.nan])[:, None]
+    for scaling in (Scaling.of(values), Scaling.of_outputs(values)):
+        np.testing.assert_allclose(scaling.unit, np.sqrt(2 / 3), rtol=1e-2)
+        np.testing.assert_allclose(scaling.undo(scaling.apply(values)), values, rtol=0, atol=2e-2)
+    assert Scaling.of(np.full((7, 1), 0.1)).spread == 1.0
+
+
+def test_outputs_with_one_or_two_observations_get_their_scale_from_the_others():
+    values = np.full((9, 5), np.nan)
+    values[:, 0] = np.arange(9.0)
+    values[:, 1] = 3 * np.arange(9.0)
+    values[0, 2] = 4.5
+    values[:2, 3] = 10.0, 10.001
+    values[:2, 4] = 10.0, 1010.0
+    unit = Scaling.of_outputs(values).unit
+    np.testing.assert_allclose(unit[:2], Scaling.of(values).unit[:2])
+    assert 2 < unit[2] < 9
+    assert 2 < unit[3] < 9
+    assert 300 < unit[4] < 1500
+    pairs = np.array([[1.0, 5.0], [3.0, 5.1]])
+    assert (Scaling.of_outputs(pairs).unit > 0.3).all()
+    assert Scaling.of_outputs(np.array([[20.0, 22.0]])).unit == pytest.approx([1.0, 1.0])

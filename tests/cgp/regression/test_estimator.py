@@ -17,7 +17,8 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from cgp.regression import CorrelatedGPClassifier, CorrelatedGPRegressor, structures
+from cgp.regression import CorrelatedGPClassifier, CorrelatedGPRegressor, bayesian, estimator, structures
+from cgp.regression.adequacy import warn_of_unexplained
 from tests.cgp.regression.data import model_of, rows
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -370,3 +371,47 @@ def test_a_mixture_has_the_moments_and_the_density_of_its_members(monkeypatch):
     density = logsumexp(norm(means, np.sqrt(variances)).logpdf(value), axis=0) - np.log(4)
     found = regressor.log_predictive_density(X, TRUTH) + np.log(unit)
     np.testing.assert_allclose(found.ravel(), density)
+
+
+@pytest.mark.parametrize("inference", ["map", "stochastic"])
+def test_too_few_inducing_inputs_are_said(inference):
+    time = np.arange(600.0)[:, None]
+    noise = 0.3 * np.random.default_rng(0).standard_normal(600)
+    fast, slow = np.sin(time[:, 0] / 5) + noise, np.sin(time[:, 0] / 100) + noise
+    make = functools.partial(CorrelatedGPRegressor, num_inducing=15, inference=inference, num_epochs=5, random_state=0)
+    with pytest.warns(ConvergenceWarning, match=r"The 15 inducing inputs explain \d+% of the variance"):
+        make().fit(time, fast)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        make().fit(time, slow)
+    assert not [one for one in caught if "inducing inputs" in str(one.message)]
+
+
+def test_what_inducing_inputs_leave_out_of_the_prior_is_said():
+    time = np.arange(300.0)[:, None]
+    regressor = CorrelatedGPRegressor(num_inducing=30, max_steps=1, random_state=0).fit(time, np.sin(time[:, 0]))
+    kernel, model = regressor.model_.covar_module.kernels[0], regressor.model_
+    kernel.input_maps.log_scales += 4.0
+    rows, points = kernel.points(model.train_inputs[0]), model.inducing_points()[0]
+    whitened = torch.linalg.solve_triangular(
+        torch.linalg.cholesky(kernel.gram(points)), kernel.gram(points, rows), upper=False
+    )
+    share = whitened.square().sum(0) / kernel.variances(rows)
+    assert model.explained_variance() == pytest.approx(float(share.mean()), abs=1e-4)
+    assert model.explained_variance() < 0.9
+    with pytest.warns(ConvergenceWarning, match="inducing inputs explain"):
+        warn_of_unexplained([model])
+
+
+def test_samples_that_memory_is_not_meant_to_hold_together_predict_the_same(monkeypatch):
+    together = fitted("laplace")
+    monkeypatch.setattr(bayesian, "MOST_ENTRIES", 3 * 67**2)
+    monkeypatch.setattr(estimator, "MOST_ENTRIES", 3 * 67**2)
+    apart = CorrelatedGPRegressor(random_state=0, **KINDS["laplace"]).fit(X, Y)
+    assert len(together.models_[0].train_targets) == 20
+    assert [len(model.train_targets) for model in apart.models_] == [3] * 6 + [2]
+    assert all(known is None for known in apart._conditions)
+    for found, expected in zip(apart.predict(X, return_std=True), together.predict(X, return_std=True), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-8)
+    for found, expected in zip(apart.leave_one_out(), together.leave_one_out(), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-8)

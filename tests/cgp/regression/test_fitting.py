@@ -7,7 +7,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from cgp.functional.linalg import NotPositiveDefiniteError
 from cgp.regression import CorrelatedGPRegression
-from cgp.regression.fitting import fit_model, progress_line
+from cgp.regression.fitting import fit_model, minimise, progress_line
 from cgp.regression.minibatches import fit_minibatches
 from tests.cgp.regression.data import model_of, rows, waves
 
@@ -79,3 +79,39 @@ def test_refuses(call, message):
     x, y = rows()
     with pytest.raises(ValueError, match=message):
         call(CorrelatedGPRegression(x, y), x, y)
+
+
+def rosenbrock(parameter):
+    """A loss with a bent valley."""
+    x, y = parameter
+    return (1 - x) ** 2 + 10 * (y - x**2) ** 2
+
+
+def test_a_failed_line_search_goes_on_with_a_new_memory():
+    parameter = torch.tensor([-1.0, 1.0], dtype=torch.float64, requires_grad=True)
+    seen, ended = [], []
+
+    def loss():
+        if parameter.tolist() in seen[2:]:
+            ended.append(True)
+        elif len(seen) > 5 and not ended:  # all trials, until the search is back where it began
+            raise NotPositiveDefiniteError("a trial step")
+        seen.append(parameter.tolist())
+        return rosenbrock(parameter)
+
+    fit = minimise([parameter], loss, [parameter.detach().numpy().copy()])
+    assert ended
+    assert fit.converged
+    torch.testing.assert_close(parameter.detach(), torch.ones(2).double(), atol=1e-2, rtol=0)
+
+
+def test_a_line_search_that_always_fails_is_said():
+    parameter = torch.tensor([-1.0, 1.0], dtype=torch.float64, requires_grad=True)
+
+    def uphill():
+        value = rosenbrock(parameter)
+        return value.detach() - (value - value.detach())  # the value is right, its slope points the wrong way
+
+    fit = minimise([parameter], uphill, [parameter.detach().numpy().copy()])
+    assert not fit.converged
+    assert fit.message.startswith("the line search failed after")
