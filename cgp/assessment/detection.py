@@ -18,7 +18,7 @@ from cgp.model.prediction import uncertainties
 from .claims import Detection, Difference
 from .detectors import Mahalanobis, standardised
 
-__all__ = ["OutputScores", "Representation", "compare_detectors"]
+__all__ = ["OutputScores", "Representation", "compare_detectors", "with_energy"]
 
 Array = NDArray[Any]
 
@@ -106,17 +106,18 @@ def compare_detectors(
         By the name of the set, then of the score; sums with the energy are in standard deviations over known inputs.
     """
     scales = {name: standardised(values) for part in known for name, values in part.items()}
-    inside = _with_energy(*known, scales)
+    inside = with_energy(*known, scales)
     detection = {}
     for name, parts in others.items():
-        outside = _with_energy(*parts, scales)
+        outside = with_energy(*parts, scales)
         detection[name] = _detections({score: (inside[score], outside[score]) for score in inside})
     return detection
 
 
-def _with_energy(
+def with_energy(
     outputs: dict[str, Array], far: dict[str, Array], scales: dict[str, Callable[[Array], Array]]
 ) -> dict[str, Array]:
+    """Scores of the outputs, those of the representation, and each of these in a sum with the energy."""
     energy = scales["energy"](outputs["energy"])
     return outputs | far | {f"{name} + energy": scales[name](values) + energy for name, values in far.items()}
 

@@ -19,7 +19,7 @@ from cgp.functional.noise import noise as noise_source
 from .inputs import Batch, batches, call_model, logits_of, model_device, to_device
 from .labels import check_inputs, check_logits, class_indices
 from .layout import token_layout
-from .prediction import Prediction
+from .prediction import Prediction, decomposed, entropy
 from .twin import SharedPrefix, uncompiled
 
 __all__ = ["TASKS", "draw_noises", "logit_temperature", "predict", "set_logit_temperature"]
@@ -201,7 +201,7 @@ class _Moments:
         if self.task in ("classification", "multilabel"):
             p = outputs.softmax(-1) if self.task == "classification" else outputs.sigmoid()
             self.probabilities = self.probabilities + p
-            self.entropy = self.entropy + self._entropy(p)
+            self.entropy = self.entropy + entropy(p, binary=self.task == "multilabel")
         else:
             p, self.squares = outputs, self.squares + step * (outputs - self.mean)
         if self.keep_draws:
@@ -213,8 +213,7 @@ class _Moments:
         found["draws"] = torch.stack(self.kept) if self.keep_draws else None
         if self.task in ("classification", "multilabel"):
             p = self.probabilities / self.count
-            total, aleatoric = self._entropy(p), self.entropy / self.count
-            epistemic = (total - aleatoric).clamp(min=0.0)  # below zero by rounding only: entropy is concave
+            total, aleatoric, epistemic = decomposed(p, self.entropy / self.count, binary=self.task == "multilabel")
             found |= {"probabilities": p, "total": total}
             return found | {"aleatoric": aleatoric if several else None, "epistemic": epistemic if several else None}
         spread = self.squares / (self.count - 1) if several else None
@@ -223,10 +222,6 @@ class _Moments:
         aleatoric = torch.as_tensor(noise).to(self.mean).expand_as(self.mean)
         total = aleatoric if spread is None else aleatoric + spread
         return found | {"aleatoric": aleatoric, "total": total, "epistemic": spread}
-
-    def _entropy(self, p: Tensor) -> Tensor:
-        entropy = torch.special.entr(p)
-        return entropy.sum(-1) if self.task == "classification" else entropy + torch.special.entr(1.0 - p)
 
     def _check(self, outputs: Tensor) -> None:
         if self.task == "classification":

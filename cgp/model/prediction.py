@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-__all__ = ["Prediction", "data_frame", "uncertainties"]
+__all__ = ["Prediction", "data_frame", "decomposed", "entropy", "uncertainties"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -265,8 +265,18 @@ def uncertainties(draws: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         >>> round(total.item(), 4), aleatoric.item(), round(epistemic.item(), 4)
         (0.6931, 0.0, 0.6931)
     """
-    total = torch.special.entr(draws.mean(0)).sum(-1)
-    aleatoric = torch.special.entr(draws).sum(-1).mean(0)
+    return decomposed(draws.mean(0), entropy(draws).mean(0))
+
+
+def entropy(p: Tensor, *, binary: bool = False) -> Tensor:
+    """Entropy in nats of class probabilities ``(..., C)``, or of each of C labels that are probable or not."""
+    parts = torch.special.entr(p)
+    return parts + torch.special.entr(1.0 - p) if binary else parts.sum(-1)
+
+
+def decomposed(mean: Tensor, aleatoric: Tensor, *, binary: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    """Total, aleatoric and epistemic uncertainty from the draws' mean probabilities and their mean entropy."""
+    total = entropy(mean, binary=binary)
     return total, aleatoric, (total - aleatoric).clamp(min=0.0)  # below zero by rounding alone: entropy is concave
 
 

@@ -12,6 +12,8 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import log_softmax, logsumexp
 
+from cgp.model.prediction import uncertainties
+
 __all__ = [
     "Array",
     "Uncertainty",
@@ -102,19 +104,11 @@ def uncertainty(
     .. math::
         H[\bar p] = \frac1S \sum_s H[p_s] + \frac1S \sum_s \mathrm{KL}[p_s \,\|\, \bar p]
 
-    The epistemic part is the mutual information between prediction and draw, computed as the mean divergence and not as
-    a difference of entropies; rounding below zero is set to zero. With one draw it is zero.
+    The epistemic part is the mutual information between prediction and draw; rounding below zero is set to zero. With
+    one draw it is zero. The formula is that of `cgp.predict`.
     """
-    log_p, log_mean = log_softmax(as_logits(logits), axis=-1), mean_log_probabilities(logits)
-    epistemic = (np.exp(log_p) * (log_p - log_mean)).sum(axis=-1).mean(axis=0)
-    return Uncertainty(_entropy(log_mean), _entropy(log_p).mean(axis=0), np.maximum(epistemic, 0))
-
-
-def _entropy(
-    log_p: Array,  # shape: (*batch, C)
-) -> Array:  # shape: (*batch,)
-    # Log-probabilities of finite logits are finite: exp underflows to 0 and 0 times a finite number is 0.
-    return np.maximum(-(np.exp(log_p) * log_p).sum(axis=-1), 0)
+    p = torch.from_numpy(np.exp(log_softmax(as_logits(logits), axis=-1)))
+    return Uncertainty(*(part.numpy() for part in uncertainties(p)))
 
 
 def label_log_probabilities(

@@ -17,13 +17,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
-from scipy.special import logsumexp
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoTokenizer, BertModel
 
 import cgp
+from cgp.assessment.detection import with_energy
 from cgp.assessment.detectors import Mahalanobis, pooled_features, standardised
 from cgp.attention import (
     Attention,
@@ -44,11 +44,11 @@ from experiments.data.texts import Texts, read_clinc150
 from experiments.evaluation import (
     fit_temperature,
     mean_log_probabilities,
-    mean_logits,
     mean_probabilities,
     negative_log_likelihood,
     uncertainty,
 )
+from experiments.evaluation.detection import detector_scores
 from experiments.evaluation.paired import Scored, auroc_difference
 from experiments.methods import last_layer_laplace, mc_dropout_logits
 from experiments.reports.scores import Statistic
@@ -427,19 +427,15 @@ def _detectors(found: dict[str, Array]) -> dict[str, tuple[Array, Array]]:
     unit = {part: values / np.linalg.norm(values, axis=1, keepdims=True) for part, values in features.items()}
     neighbours = NearestNeighbors(n_neighbors=_NEIGHBOUR).fit(unit["train"])
     mahalanobis = Mahalanobis(features["train"], found["train.labels"])
-    energy = {part: -logsumexp(mean_logits(found[f"{part}.logits"]), axis=-1) for part in _PARTS[1:]}
+    energy = {part: detector_scores("Energy", found[f"{part}.logits"]) for part in _PARTS[1:]}
     distance = {part: mahalanobis(features[part]) for part in _PARTS[1:]}
-    scaled_energy, scaled_distance = standardised(energy["val"]), standardised(distance["val"])
+    scales = {"energy": standardised(energy["val"]), "Mahalanobis": standardised(distance["val"])}
 
     def scores(part: str) -> dict[str, Array]:
         logits = found[f"{part}.logits"] / temperature
-        values = {
-            "1 - confidence": 1 - mean_probabilities(logits).max(-1),
-            "energy": energy[part],
-            "Mahalanobis": distance[part],
-            "Mahalanobis + energy": scaled_energy(energy[part]) + scaled_distance(distance[part]),
-            "50th neighbour": neighbours.kneighbors(unit[part])[0][:, -1],
-        }
+        outputs = {"1 - confidence": 1 - mean_probabilities(logits).max(-1), "energy": energy[part]}
+        values = with_energy(outputs, {"Mahalanobis": distance[part]}, scales)
+        values["50th neighbour"] = neighbours.kneighbors(unit[part])[0][:, -1]
         if len(logits) > 1:
             values["epistemic"] = uncertainty(logits).epistemic
         for name, kind in _BASELINES.items():

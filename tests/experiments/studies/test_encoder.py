@@ -1,10 +1,13 @@
 """The encoder's upper layers against the encoder itself, and the paired differences of the tables."""
 
+import numpy as np
 import pytest
 import torch
+from scipy.special import logsumexp
 from torch.testing import assert_close
 from transformers import BertConfig, BertModel
 
+from cgp.assessment.detectors import Mahalanobis
 from cgp.model.blocks import draws, sampling
 from experiments.studies import encoder
 from experiments.studies.encoder import ROWS, States, own_parameters, upper
@@ -96,3 +99,19 @@ def test_runs_are_trained_once_compared_and_assessed(host, tmp_path, monkeypatch
     assert any(line.startswith("| sparse_cgp-1 | epistemic | 1 |") for line in lines)
     encoder.assess(data=tmp_path, out=tmp_path)
     assert "out of scope" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_detectors_are_those_of_an_assessment_by_hand():
+    """Distance and energy are added in standard deviations over the validation sentences."""
+    rng = np.random.default_rng(0)
+    arrays = {f"{part}.logits": rng.normal(size=(3, 60, 4)) for part in encoder._PARTS}
+    arrays |= {f"{part}.features": rng.normal(size=(60, 5)) for part in encoder._PARTS}
+    arrays |= {f"{part}.labels": np.arange(60) % 4 for part in encoder._PARTS}
+    inside, outside = encoder._detectors(arrays)["Mahalanobis + energy"]
+    distance = Mahalanobis(arrays["train.features"], arrays["train.labels"])
+    energy = {part: -logsumexp(arrays[f"{part}.logits"].mean(0), axis=-1) for part in encoder._PARTS}
+    far = {part: distance(arrays[f"{part}.features"]) for part in encoder._PARTS}
+    for part, scores in (("test", inside), ("oos_test", outside)):
+        expected = sum((v[part] - v["val"].mean()) / v["val"].std() for v in (energy, far))
+        np.testing.assert_allclose(scores, expected, rtol=1e-10)
+    assert list(encoder._detectors(arrays))[:2] == ["1 - confidence", "energy"]
