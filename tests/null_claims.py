@@ -26,11 +26,12 @@ METHOD = re.compile(r"^Use (?!the model as it is)")
 def detector_claims(trials: int, others: int) -> int:
     """Reports that recommend a detector, of nine, where both sets are digits that the model has not seen."""
     x, y = digits()
-    data, claims = {"train": [(x[:100], y[:100])], "num_samples": 4}, 0
+    train, claims = [(x[:100], y[:100])], 0
     for trial in range(trials):
         order = 800 + torch.randperm(997, generator=torch.Generator().manual_seed(trial))
         known, rest = order[:200], order[200 : 200 + others]
-        report = assess(trained(), [(x[known], y[known])], ood={"others": x[rest]}, seed=trial, **data)
+        ood = {"others": x[rest]}
+        report = assess(trained(), [(x[known], y[known])], train=train, ood=ood, num_samples=4, seed=trial)
         claims += bool(DETECTOR.search(report.sentence))
     return claims
 
@@ -56,12 +57,13 @@ def temperature_claims(trials: int, labels: int, scale: float, classes: int) -> 
 def posterior_claims(trials: int, labels: int) -> int:
     """Reports that recommend a temperature, a posterior or a read-out where labels are the digits model's own draws."""
     x, y = digits()
-    data, claims = {"train": [(x[:100], y[:100])], "num_samples": 4}, 0
+    train, claims = [(x[:100], y[:100])], 0
     for trial in range(trials):
         generator = torch.Generator().manual_seed(trial)
         known = x[800 + torch.randperm(997, generator=generator)[:labels]]
         drawn = torch.multinomial(trained()(known).softmax(-1), 1, generator=generator)[:, 0]
-        claims += bool(METHOD.search(assess(trained(), [(known, drawn)], seed=trial, **data).sentence))
+        report = assess(trained(), [(known, drawn)], train=train, num_samples=4, seed=trial)
+        claims += bool(METHOD.search(report.sentence))
     return claims
 
 
