@@ -29,7 +29,7 @@ class FactorLoadings(PriorModule):
 
     Args:
         num_processes: P.
-        num_factors: R.
+        num_factors: R; 0 for processes that are independent.
 
     Source:
         Teh, Seeger & Jordan (2005), Semiparametric latent factor models.
@@ -50,7 +50,8 @@ class FactorLoadings(PriorModule):
 
     def forward(self) -> Tensor:
         """The loadings of all processes, ``(*batch, P, R + P)``."""
-        return torch.cat([self.factors, torch.diag_embed(self.scales)], dim=-1)
+        own = torch.diag_embed(self.scales)
+        return own if self.factors is None else torch.cat([self.factors, own], dim=-1)
 
 
 def multiscale_covariance(
@@ -78,7 +79,7 @@ def multiscale_covariance(
         longest: that of the last one.
         kernel: the canonical covariance, a Matérn one for linear time.
         num_components: C, without the cycles.
-        num_factors: R, at most P are kept.
+        num_factors: R, at most P; 0 for a single output, whose process is its own.
         periods: T of each cycle, in units of the input.
 
     Returns:
@@ -92,8 +93,8 @@ def multiscale_covariance(
         >>> len(kernel.kernels), kernel.kernels[0].loadings().shape
         (4, torch.Size([2, 4]))
     """
-    for name, value in (("num_components", num_components), ("num_factors", num_factors)):
-        check_count(name, value, 1)
+    for name, value, least in (("num_components", num_components, 1), ("num_factors", num_factors, 0)):
+        check_count(name, value, least)
     if not 0.0 < shortest <= longest < math.inf:
         raise ValueError(f"shortest, longest: expected 0 < shortest <= longest, got {shortest:g} and {longest:g}")
     lengthscales = torch.logspace(math.log10(shortest), math.log10(longest), num_components, dtype=torch.float64)
@@ -109,11 +110,13 @@ def start_at_factors(covariance: AdditiveKernel, correlation: Tensor) -> None:
     share = 1.0 / len(covariance.kernels)
     for component in covariance.kernels:
         loadings = component.loadings
-        count = loadings.factors.shape[-1]
-        common = (vectors * values.clamp(min=0.0).sqrt())[:, -count:].flip(-1)
+        count = 0 if loadings.factors is None else loadings.factors.shape[-1]
+        common = (vectors * values.clamp(min=0.0).sqrt()).flip(-1)[:, :count]
         own = (1.0 - common.square().sum(-1)).clamp(min=_LEAST_SHARE)
-        spread = _FACTOR_SPREAD * torch.randn(common.shape, generator=generator, dtype=torch.float64)
-        loadings.initialize(factors=math.sqrt(share) * common + spread, log_scales=0.5 * (share * own).log())
+        loadings.initialize(log_scales=0.5 * (share * own).log())
+        if count:
+            spread = _FACTOR_SPREAD * torch.randn(common.shape, generator=generator, dtype=torch.float64)
+            loadings.initialize(factors=math.sqrt(share) * common + spread)
 
 
 def _component(num_processes: int, num_factors: int, kernel: str | Kernel, lengthscale: float) -> RowKernel:

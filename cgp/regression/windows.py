@@ -15,10 +15,10 @@ from .exact import dense_log_evidence
 from .fitting import Fit, Progress, learned_parameters
 from .model import RegressionModel, noise_of_rows
 
-__all__ = ["Table", "Window", "Windows", "fit_windows", "pairwise_correlation", "table_of"]
+__all__ = ["WINDOW_OUTPUTS", "Table", "Window", "Windows", "fit_windows", "pairwise_correlation", "table_of"]
 
 _OBSERVATIONS = 600  # of a window: below, overheads count, beyond, the cube of their number
-_OUTPUTS = 12  # of a window
+WINDOW_OUTPUTS = 12  # of a window
 _LEARNING_RATE = 0.05
 _LARGEST_STEP = 5.0  # norm that gradients are cut to
 _STRIDES = (1, 3, 6, 12, 24, 48, 96, 192)
@@ -72,7 +72,7 @@ class Windows:
     def __init__(self, table: Table, seed: int) -> None:
         self.observed = table.numbers >= 0
         count, outputs = self.observed.shape
-        self.num_outputs = min(outputs, _OUTPUTS)
+        self.num_outputs = min(outputs, WINDOW_OUTPUTS)
         self.length = min(_OBSERVATIONS // self.num_outputs, count)
         self.strides = [stride for stride in _STRIDES if stride == 1 or 4 * stride * self.length <= count]
         self._generator = np.random.default_rng(seed)

@@ -81,6 +81,13 @@ def test_the_linear_form_is_the_dense_one_in_evidence_and_posterior():
             torch.testing.assert_close(linear, exact, rtol=1e-8, atol=1e-9)
 
 
+def test_without_factors_processes_are_independent():
+    covariance = multiscale_covariance(2, 0.1, 1.0, num_factors=0)
+    start_at_factors(covariance, torch.eye(2, dtype=torch.float64))
+    total = sum((one.loadings() @ one.loadings().mT).detach() for one in covariance.kernels)
+    torch.testing.assert_close(total, torch.eye(2, dtype=torch.float64))
+
+
 def test_start_has_the_correlations_principal_components():
     common = torch.tensor([0.9, 0.8, -0.7], dtype=torch.float64)
     correlation = torch.outer(common, common).fill_diagonal_(1.0)
@@ -95,7 +102,7 @@ def test_start_has_the_correlations_principal_components():
     ("options", "message"),
     [
         ({"num_components": 0}, "num_components: expected an integer of at least 1, got 0"),
-        ({"num_factors": 0}, "num_factors: expected an integer of at least 1, got 0"),
+        ({"num_factors": -1}, "num_factors: expected an integer of at least 0, got -1"),
         ({"shortest": 2.0}, "shortest, longest: expected 0 < shortest <= longest, got 2 and 1"),
         ({"periods": [-1.0]}, "periods: expected positive numbers, got -1"),
     ],

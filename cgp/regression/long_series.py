@@ -1,0 +1,125 @@
+"""Regression of long series: many time scales, learned from windows, conditioned on in linear time."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .fitting import Fit, Progress
+from .multiscale import multiscale_covariance, start_at_factors
+from .series import SeriesCorrelatedGPRegression
+from .windows import WINDOW_OUTPUTS, fit_windows, pairwise_correlation, table_of
+
+__all__ = ["LongSeries", "fit_long_series", "gross_errors"]
+
+_SHORTEST = 2.0  # lengthscale of the first component, in median lags
+_LONGEST = 0.05  # of the last one, in units of the whole span
+_TAIL = 0.005  # on either side, outside the range that gross errors are measured in
+_FAR = 20.0  # ranges
+
+
+class LongSeries(NamedTuple):
+    """What is particular to a long series.
+
+    Attributes:
+        kernel: the canonical covariance, a Matérn one.
+        num_components: time scales.
+        num_factors: shared processes on each.
+        periods: of cycles, in standardised units of the input.
+        num_steps: windows that are learned from, for every twelve outputs.
+    """
+
+    kernel: str = "matern32"
+    num_components: int = 5
+    num_factors: int = 3
+    periods: Sequence[float] = ()
+    num_steps: int = 500
+
+
+def fit_long_series(
+    rows: Tensor,
+    targets: Tensor,
+    num_processes: int,
+    options: LongSeries,
+    *,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> tuple[SeriesCorrelatedGPRegression, Fit]:
+    """A model of many time scales with the parameters that windows of the series have taught it.
+
+    Components start with lengthscales from two median lags to a twentieth of the whole span, their factors with the
+    principal components of the outputs' correlation.
+
+    Args:
+        rows: standardised, ``(n, 2)``, the last column 0 … P-1.
+        targets: standardised, ``(n,)``.
+        num_processes: P.
+        options: kernel, components, factors and cycles.
+        seed: of the windows.
+        progress: called with the number of the step and the loss.
+
+    Returns:
+        The model in eval mode, and how the fit went.
+
+    Example:
+        >>> import torch
+        >>> x = torch.linspace(-1.7, 1.7, 60, dtype=torch.float64)[:, None]
+        >>> rows = torch.cat([x, torch.zeros_like(x)], dim=-1)
+        >>> model, fit = fit_long_series(rows, (9 * x[:, 0]).sin(), 1, LongSeries(num_components=2, num_steps=20))
+        >>> fit.steps
+        20
+    """
+    table = table_of(rows, num_processes)
+    lag, span = float(table.inputs.diff().median()), float(table.inputs[-1] - table.inputs[0])
+    covariance = multiscale_covariance(
+        num_processes,
+        _SHORTEST * lag,
+        max(_LONGEST * span, _SHORTEST * lag),
+        kernel=options.kernel,
+        num_components=options.num_components,
+        num_factors=options.num_factors if num_processes > 1 else 0,
+        periods=options.periods,
+    )
+    start_at_factors(covariance, pairwise_correlation(table, targets))
+    model = SeriesCorrelatedGPRegression(rows, targets, num_processes, covar_module=covariance)
+    num_steps = options.num_steps * -(-num_processes // WINDOW_OUTPUTS)
+    return model, fit_windows(model, num_steps=num_steps, seed=seed, progress=progress)
+
+
+def gross_errors(y: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which values ``(n, P)`` are twenty times as far from the middle 99 % of their output as these are wide.
+
+    Such are codes of failed sensors. Fewer than some hundred values of an output have no such tails, and a constant
+    output has no width.
+
+    Args:
+        y: outputs, NaN for what was not observed.
+
+    Returns:
+        Booleans in its shape.
+
+    Warns:
+        UserWarning: if there are any, with their number and the farthest of each output.
+    """
+    low, high = np.nanquantile(y, [_TAIL, 1.0 - _TAIL], axis=0)
+    width = np.where(high > low, high - low, np.inf)
+    with np.errstate(invalid="ignore"):
+        far = (y < low - _FAR * width) | (y > high + _FAR * width)
+    if far.any():
+        farthest = {
+            int(p): float(f"{y[far[:, p], p][np.argmax(np.abs(y[far[:, p], p]))]:.6g}")
+            for p in np.flatnonzero(far.any(0))
+        }
+        warnings.warn(
+            f"y: {far.sum()} values are farther than {_FAR:g} times the width of the middle 99 % from all others and "
+            f"are left out as errors of measurement; the farthest by output: {farthest}. If they are right, rescale "
+            "the outputs, for example by their logarithm.",
+            UserWarning,
+            stacklevel=2,
+        )
+    return far

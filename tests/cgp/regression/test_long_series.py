@@ -1,0 +1,66 @@
+"""Series of many time scales: gross errors are found, gaps are filled better than by lines or by the mean."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from cgp.regression.long_series import LongSeries, fit_long_series, gross_errors
+from cgp.regression.processes import every_process
+from cgp.regression.scaling import Scaling, stacked_rows
+
+
+def a_table(count: int = 1500, seed: int = 0) -> np.ndarray:
+    """Three outputs that share a fast and a slow process, each with a slow one of its own."""
+    generator = np.random.default_rng(seed)
+
+    def wander(step: float, decay: float) -> np.ndarray:
+        values = np.zeros(count)
+        for i in range(1, count):
+            values[i] = decay * values[i - 1] + step * generator.normal()
+        return values
+
+    fast, slow = wander(0.3, 0.9), wander(0.1, 0.998)
+    outputs = [(fast + slow) * weight + wander(0.02, 0.99) for weight in (1.0, 0.8, -0.6)]
+    return np.column_stack(outputs) + 0.02 * generator.normal(size=(count, 3))
+
+
+def test_a_stretch_of_one_output_is_filled_from_the_others_and_covered():
+    truth = a_table()
+    y = truth.copy()
+    y[700:800, 1] = np.nan
+    x = np.arange(len(y), dtype=float)[:, None]
+    x_scaling, y_scaling, observed = Scaling.of(x), Scaling.of(y), ~np.isnan(y)
+    rows = torch.as_tensor(stacked_rows(x_scaling.apply(x), observed))
+    targets = torch.as_tensor(y_scaling.apply(y).T[observed.T])
+    model, fit = fit_long_series(rows, targets, 3, LongSeries(num_components=3, num_steps=60))
+    assert fit.converged
+    places = every_process(torch.as_tensor(x_scaling.apply(x[700:800])), 3)[:, 1]
+    with torch.no_grad():
+        mean, variance = model.moments(places, noisy=True)
+    error = (mean.numpy() * y_scaling.unit[1] + np.nanmean(y[:, 1])) - truth[700:800, 1]
+    sd = variance.sqrt().numpy() * y_scaling.unit[1]
+    line = np.interp(np.arange(700, 800), [699, 800], y[[699, 800], 1]) - truth[700:800, 1]
+    assert np.square(error).mean() < 0.3 * np.square(line).mean()
+    assert (np.abs(error) < 1.96 * sd).mean() > 0.8
+
+
+def test_codes_of_failed_sensors_are_found_and_named():
+    y = a_table()
+    y[300:304, 2] = 575.8
+    y[10, 0] = -999.0
+    with pytest.warns(UserWarning, match=r"y: 5 values .* farthest by output: \{0: -999.0, 2: 575.8\}"):
+        far = gross_errors(y)
+    assert far.sum() == 5
+    assert far[300:304, 2].all()
+    assert far[10, 0]
+
+
+@pytest.mark.parametrize(
+    "values", [np.zeros(500), np.r_[np.zeros(499), 9.0], np.exp(np.linspace(0, 5, 500)), [1.0, np.nan]]
+)
+def test_constants_few_spikes_and_skewed_values_are_no_gross_errors(values: np.ndarray):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not gross_errors(np.asarray(values)[:, None]).any()
