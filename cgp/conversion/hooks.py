@@ -18,6 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from cgp.model.blocks import unwrapped
+
 from .by_hand import SOFTMAX_ATTENTION, HandAttention, tensors_of
 from .heads import ConvertedHeads, HostAttention
 from .origins import Origins
@@ -43,15 +45,16 @@ def attach(module: nn.Module, heads: ConvertedHeads) -> None:
 def _run(module: Any, own: Callable[..., Any] | None, *args: Any, **options: Any) -> Any:
     """What stands for a module's forward: its own, or that of its class, with heads that draw."""
     forward = own or functools.partial(type(module).forward, module)
-    if module.gp.sampling == "mean" and "attend" not in vars(module.gp):  # nobody watches
+    heads = unwrapped(module.gp)
+    if heads.sampling == "mean" and "attend" not in vars(heads):  # nobody watches
         return forward(*args, **options)
     origins = None if torch.compiler.is_compiling() else Origins(args, options)  # a compiler cannot follow tensors
-    mode = _Intercept(module.gp, origins)
+    mode = _Intercept(heads, origins)
     with mode:  # "as" would be lost on a compiler
         output = forward(*args, **options)
     if not mode.calls:
         what = f"expected softmax attention ({SOFTMAX_ATTENTION}), got none"
-        raise ValueError(f"{module.gp.path}: {what}: leave this layer out of layers=")
+        raise ValueError(f"{heads.path}: {what}: leave this layer out of layers=")
     return output
 
 

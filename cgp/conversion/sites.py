@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from cgp.attention import Attention
+from cgp.model.blocks import unwrapped
 
 from .by_hand import PRODUCTS, SOFTMAX_ATTENTION
 from .heads import ConvertedHeads
@@ -116,7 +117,7 @@ def describe(model: nn.Module) -> str:
 
 def _what(site: Site) -> tuple[str, int]:
     """What stands at a site, and how many parameters conversion has added to it."""
-    name, heads = type(site.module).__name__, site.module._modules.get("gp")
+    name, heads = type(site.module).__name__, unwrapped(site.module._modules.get("gp"))
     if isinstance(heads, ConvertedHeads):
         how = f"sparse_cgp, {heads.num_inducing} inducing inputs" if heads.num_inducing else "cgp"
         return f"{name}, {how}", sum(parameter.numel() for parameter in heads.parameters())
@@ -129,7 +130,7 @@ def _state(module: Any) -> tuple[str, str]:
     """State and reason of a site; nothing where there is no attention."""
     if isinstance(module, Attention) and module.stochastic:
         return "native", "a Gaussian-process block already"
-    if isinstance(module._modules.get("gp"), ConvertedHeads):
+    if isinstance(unwrapped(module._modules.get("gp")), ConvertedHeads):
         return "converted", "converted already"
     kind: Any = type(module)
     called = _called(kind, frozenset(n for n, child in module._modules.items() if isinstance(child, nn.Softmax)))

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from safetensors import safe_open
 from safetensors.torch import load_model
@@ -40,14 +40,21 @@ def save_pretrained(model: nn.Module, folder: str | os.PathLike[str]) -> None:
         folder: is created if need be.
 
     Raises:
-        ValueError: if the model has no converted layer.
+        ValueError: if the model has no converted layer, or what would be written is only an adapter.
     """
-    if not any(isinstance(module, ConvertedHeads) for module in model.modules()):
+    places = [name for name, module in model.named_modules() if isinstance(module, ConvertedHeads)]
+    if not places:
         raise ValueError(f"model: expected one that cgp.convert returned, got {type(model).__name__}")
-    path, library = Path(folder), sys.modules.get("transformers")
+    path = Path(folder)
+    is_adapted = any(hasattr(module, "peft_config") for module in model.modules())
+    if is_adapted and (_is_of_transformers(model) or not all(f".{name}".endswith(".gp") for name in places)):
+        raise ValueError(
+            "model: expected no adapter, which writes itself: give peft's configuration modules_to_save=['gp'], write "
+            "by model.save_pretrained, and read by peft.PeftModel.from_pretrained(cgp.convert(host), folder)"
+        )
     path.mkdir(parents=True, exist_ok=True)
-    if library is not None and isinstance(model, library.PreTrainedModel):
-        model.save_pretrained(str(path))
+    if _is_of_transformers(model):
+        cast(Any, model).save_pretrained(str(path))
         return
     architecture = (getattr(model, "pretrained_cfg", None) or {}).get("architecture")
     timm = architecture and {"model_name": architecture, "num_classes": model.num_classes}
@@ -60,6 +67,11 @@ def save_pretrained(model: nn.Module, folder: str | os.PathLike[str]) -> None:
             aside.replace(path / name)
         finally:
             aside.unlink(missing_ok=True)
+
+
+def _is_of_transformers(model: nn.Module) -> bool:
+    library = sys.modules.get("transformers")
+    return library is not None and isinstance(model, library.PreTrainedModel)
 
 
 def from_pretrained(folder: str | os.PathLike[str], model: nn.Module | None = None) -> nn.Module:

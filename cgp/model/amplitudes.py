@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from cgp.functional.noise import noise
 
+from .blocks import used_modules
 from .inputs import Batch, call_model, logits_of
 from .labels import NO_LABEL, check_finite, check_logits, class_indices
 from .predict import draw_noises
@@ -199,7 +200,8 @@ class _Runs:
         self.posterior = self.prefix.posterior
         # The twin's own parameters: those of the model are shared.
         first = set() if self.posterior is None else {id(m) for m in self.prefix.first.modules()}
-        owners = [m for m in self.prefix.model.modules() if has_amplitude(m) and id(m) not in first]
+        modules = used_modules(self.prefix.model).values()
+        owners = [module for module in modules if has_amplitude(module) and id(module) not in first]
         self.given: dict[nn.Module, Any] = {owner: owner.log_amplitude for owner in owners}
 
     def draws(self, factor: float, noises: list[tuple[int, float]]) -> Tensor:

@@ -20,17 +20,41 @@ __all__ = [
     "global_kl",
     "sampling",
     "stochastic_layers",
+    "unwrapped",
+    "used_modules",
 ]
+
+
+def unwrapped(module: Any) -> Any:
+    """The module that stands in a wrapper of peft's ``modules_to_save``; any other is returned as it is."""
+    parts = getattr(module, "_modules", {})
+    if not {"original_module", "modules_to_save"} <= parts.keys():
+        return module
+    active = [name for name in module.active_adapters if name in parts["modules_to_save"]]
+    return parts["original_module"] if module.disable_adapters or not active else parts["modules_to_save"][active[0]]
+
+
+def used_modules(model: nn.Module) -> dict[str, nn.Module]:
+    """The modules by their names, of several that peft keeps for one place the one that is called."""
+    named = dict(model.named_modules())
+    wrappers = [(name, module) for name, module in named.items() if unwrapped(module) is not module]
+    idle = [
+        path
+        for name, wrapper in wrappers
+        for path, part in wrapper.named_modules(prefix=name)
+        if part is not wrapper and part not in set(unwrapped(wrapper).modules())
+    ]
+    return {name: module for name, module in named.items() if name not in idle}
 
 
 def attention_blocks(model: nn.Module) -> list[Any]:
     """The attention blocks of a module and the heads inside its converted attention, in the order of registration."""
-    return [module for module in model.modules() if isinstance(module, Attention | StochasticHeads)]
+    return [module for module in used_modules(model).values() if isinstance(module, Attention | StochasticHeads)]
 
 
 def stochastic_layers(model: nn.Module) -> list[Any]:
     """The attention blocks and other layers of a module that can draw, in the order of registration."""
-    return [module for module in model.modules() if isinstance(module, SamplingMixin) and module.stochastic]
+    return [m for m in used_modules(model).values() if isinstance(m, SamplingMixin) and m.stochastic]
 
 
 def freeze(model: nn.Module) -> nn.Module:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .amplitudes import COARSE, TEMPERATURES, AmplitudeSearch, chosen, has_amplitude, tune
+from .blocks import used_modules
 from .inputs import logits_of, model_device
 from .labels import labelled_batches
 from .predict import logit_temperature, set_logit_temperature
@@ -201,7 +202,14 @@ class _Ticks:
 
 
 def _amplitudes(model: nn.Module) -> dict[str, Any]:
-    found = {name: module.log_amplitude for name, module in model.named_modules() if has_amplitude(module)}
+    owners: dict[str, Any] = {name: module for name, module in used_modules(model).items() if has_amplitude(module)}
+    found = {name: owner.log_amplitude for name, owner in owners.items()}
+    is_adapted = any(hasattr(module, "peft_config") for module in model.modules())
+    if is_adapted and any(f".{name}".endswith(".gp") for name in found):
+        raise ValueError(
+            "model: expected an adapter that saves the posterior's scales with its weights, got one that leaves them "
+            "out: convert the model first, and give peft's configuration modules_to_save=['gp']"
+        )
     if not found:
         raise ValueError("model: expected layers with softmax's mean (convert by 'cgp' or 'sparse_cgp'), got none")
     return found

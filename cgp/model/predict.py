@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from cgp.attention.inputs import full_precision
 from cgp.functional.noise import noise as noise_source
 
+from .blocks import used_modules
 from .inputs import Batch, batches, call_model, logits_of, model_device, to_device
 from .labels import check_inputs, check_logits, class_indices
 from .layout import token_layout
@@ -137,8 +138,12 @@ def draw_noises(num_samples: int, seeds: Callable[[], int], *, antithetic: bool 
 def logit_temperature(model: nn.Module) -> float:
     """The temperature by which :func:`cgp.predict` divides the logits of a model; 1 unless one was set."""
     model = uncompiled(model)
-    kept = next((module._buffers[_TEMPERATURE] for module in model.modules() if _TEMPERATURE in module._buffers), None)
-    return float(getattr(model, _TEMPERATURE, 1.0) if kept is None else kept)
+    keeping = _keeping_temperature(model)
+    return float(keeping[0]._buffers[_TEMPERATURE] if keeping else getattr(model, _TEMPERATURE, 1.0))
+
+
+def _keeping_temperature(model: nn.Module) -> list[Any]:
+    return [module for module in used_modules(model).values() if _TEMPERATURE in module._buffers]
 
 
 def set_logit_temperature(model: nn.Module, temperature: float) -> None:
@@ -163,7 +168,7 @@ def set_logit_temperature(model: nn.Module, temperature: float) -> None:
     if not 0.0 < temperature < float("inf"):
         raise ValueError(f"temperature: expected a positive number, got {temperature!r}")
     model = uncompiled(model)
-    keeping = [module for module in model.modules() if _TEMPERATURE in module._buffers]
+    keeping = _keeping_temperature(model)
     for module in keeping:  # a new tensor: copies share the old one
         setattr(module, _TEMPERATURE, torch.full_like(getattr(module, _TEMPERATURE), temperature))
     if not keeping:
@@ -258,8 +263,8 @@ def _check_arguments(model: nn.Module, arguments: tuple[Any, ...]) -> None:
 
 
 def _warn_of_amplitudes(model: nn.Module) -> None:
-    converted = [module for module in model.modules() if _TEMPERATURE in module._buffers]
-    amplitudes = [module._parameters["log_amplitude"] for module in converted if "log_amplitude" in module._parameters]
+    converted = [module._parameters for module in _keeping_temperature(model)]
+    amplitudes = [parameters["log_amplitude"] for parameters in converted if "log_amplitude" in parameters]
     start = math.log(_START_AMPLITUDE)
     if amplitudes and all(a is not None and torch.equal(a, torch.full_like(a, start)) for a in amplitudes):
         warnings.warn(

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from .blocks import attention_blocks
+from .blocks import attention_blocks, unwrapped, used_modules
 
 __all__ = ["KeptPosterior", "SharedPrefix", "twin", "uncompiled"]
 
@@ -117,7 +117,7 @@ class SharedPrefix:
             if not training and not isinstance(module, torch.jit.ScriptModule):
                 module.training = False
         stochastic = {block for block in attention_blocks(self.model) if block.stochastic}
-        self.blocks: dict[str, Any] = {n: m for n, m in self.model.named_modules() if m in stochastic}
+        self.blocks: dict[str, Any] = {n: m for n, m in used_modules(self.model).items() if m in stochastic}
         for block in self.blocks.values():
             block.num_samples = None
 
@@ -242,7 +242,7 @@ class _Recorder:
             self.first = block
             for module, calls in self.open:
                 self.finished += calls
-                if module is not None and any(child is block for child in module.children()):
+                if module is not None and any(unwrapped(child) is block for child in module.children()):
                     self.inside = calls
 
     def replayed(self) -> list[_Call]:

@@ -11,8 +11,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from cgp import CategoricalLikelihood, Objective, convert, generate, pipeline, predict
+from cgp import CategoricalLikelihood, Objective, calibrate, convert, generate, pipeline, predict, save_pretrained
+from cgp.conversion import attention_sites
 from cgp.model.blocks import attention_blocks
+from cgp.model.predict import logit_temperature
 from tests.cgp.conversion import hosts
 
 LABELS = torch.tensor([0, 1, 2])
@@ -58,6 +60,76 @@ def test_adapters_reach_mean_and_covariance_before_and_after_conversion(before, 
     host.call(model.train()).square().sum().backward()
     trained = [name for name, p in model.named_parameters() if p.grad is not None and p.grad.any()]
     assert any("layers.0.self_attn.q_proj" in name for name in trained)
+
+
+class Saved(nn.Module):
+    """What peft puts in the place of a module that is saved with an adapter."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.original_module, self.active_adapters, self.disable_adapters = module, ["default"], False
+        self.modules_to_save = nn.ModuleDict({"default": copy.deepcopy(module)})
+
+
+def by_stand_in(model: nn.Module) -> nn.Module:
+    for module in list(model.modules()):
+        if "gp" in module._modules:
+            module.gp = Saved(module.gp)
+    return model
+
+
+def saving_heads(model: nn.Module) -> nn.Module:
+    peft = pytest.importorskip("peft")
+    torch.manual_seed(5)
+    config = {"target_modules": ["query", "value"], "init_lora_weights": False, "modules_to_save": ["gp"]}
+    return peft.get_peft_model(model, peft.LoraConfig(**config)).eval()
+
+
+def amplitudes(model: nn.Module) -> list[float]:
+    return [block.log_amplitude.exp().mean().item() for block in attention_blocks(model)]
+
+
+@pytest.mark.parametrize("adapt", [by_stand_in, saving_heads])
+def test_heads_that_are_saved_with_an_adapter_are_those_in_use(adapt):
+    host = hosts.transformers_bert()
+    model, plain = adapt(convert(host.model, amplitude=0.5)), convert(host.model, amplitude=0.5)
+    assert len(attention_blocks(model)) == 1
+    assert [site.state for site in attention_sites(model)] == ["softmax", "softmax", "converted"]
+    if adapt is by_stand_in:
+        found, expected = (predict(m, host.inputs, 2, seed=0) for m in (model, plain))
+        assert torch.equal(found.probabilities, expected.probabilities)
+    report = calibrate(model, [(host.inputs, LABELS)], num_samples=2)
+    (wrapper,) = (module for module in model.modules() if {"original_module"} <= module._modules.keys())
+    assert amplitudes(model) == pytest.approx([0.5 * report.factor])
+    assert logit_temperature(model) == pytest.approx(report.temperature)
+    assert wrapper.original_module.log_amplitude.exp().mean().item() == pytest.approx(0.5)
+    model.peft_config = getattr(model, "peft_config", {})
+    with pytest.raises(ValueError, match="write by model.save_pretrained, and read by peft"):
+        save_pretrained(model, "unused")
+
+
+def test_an_adapter_keeps_amplitude_and_temperature(tmp_path):
+    peft = pytest.importorskip("peft")
+    host = hosts.transformers_bert()
+    base = copy.deepcopy(host.model)
+    model = saving_heads(convert(host.model))
+    calibrate(model, [(host.inputs, LABELS)], num_samples=2)
+    model.save_pretrained(tmp_path)
+    again = peft.PeftModel.from_pretrained(convert(base), tmp_path).eval()
+    assert amplitudes(again) == amplitudes(model) != pytest.approx([0.1])
+    assert logit_temperature(again) == logit_temperature(model)
+    found, expected = (predict(m, host.inputs, 2, seed=0) for m in (again, model))
+    assert torch.equal(found.probabilities, expected.probabilities)
+
+
+@pytest.mark.parametrize("adapt", [by_peft, lambda model: setattr(model, "peft_config", {}) or model])
+def test_an_adapter_that_would_leave_the_scales_out_is_refused(adapt):
+    host = hosts.llama()
+    model = adapt(convert(host.model))
+    before = amplitudes(model)
+    with pytest.raises(ValueError, match=r"an adapter that saves .* got one that leaves them out: .*modules_to_save"):
+        calibrate(model, [(host.inputs, host.inputs["input_ids"])], num_samples=2)
+    assert amplitudes(model) == before
 
 
 class Int8(nn.Module):
