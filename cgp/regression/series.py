@@ -13,7 +13,9 @@ from gpytorch.means import Mean
 from torch import Tensor
 
 from cgp.functional.markov import MarkovProcess
-from cgp.functional.state_space import StateSpace, StateSpacePosterior, log_evidence, state_space
+from cgp.functional.state_space import StateSpace, state_space
+from cgp.functional.state_space_evidence import log_evidence
+from cgp.functional.state_space_posterior import StateSpacePosterior
 
 from .covariance import Points, RowKernel
 from .markov_kernels import Steps, markov_obstacle, markov_processes

@@ -1,0 +1,133 @@
+"""The outputs of a state space given observations: means, variances, draws, and what is left out."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .gaussians import lazy
+from .kalman import Array, Chain, log_normal_of
+from .state_space import StateSpace
+
+__all__ = ["FilterState", "StateSpacePosterior"]
+
+
+class FilterState(NamedTuple):
+    """What is known of the states after the last row.
+
+    Attributes:
+        mean: ``(D, S)``.
+        covariance: ``(D, D)``.
+    """
+
+    mean: Array
+    covariance: Array
+
+
+class StateSpacePosterior:
+    """The outputs at all rows given the observations; everything is computed when it is first asked for, and kept.
+
+    Args:
+        space: N rows, P outputs.
+        residual: the observations less their mean, ``(N, P)``; what is missing is not read.
+        noise: variances, ``(N, P)``.
+        observed: ``(N, P)`` booleans.
+        start: what is known before the first row; None is the stationary distribution.
+
+    Raises:
+        NotPositiveDefiniteError: if the observations' covariance is not.
+
+    Example:
+        >>> from cgp.functional.markov import matern_process
+        >>> process = matern_process(torch.tensor([1.0], dtype=torch.float64), 1)
+        >>> space = state_space([process], [torch.ones(1, 1)], torch.zeros(3, dtype=torch.long))
+        >>> y = torch.tensor([[1.0], [0.0], [1.0]], dtype=torch.float64)
+        >>> posterior = StateSpacePosterior(space, y, torch.full_like(y, 0.1), torch.tensor([[True], [False], [True]]))
+        >>> posterior.mean[1], posterior.variance[1]
+        (tensor([0.7798], dtype=torch.float64), tensor([0.6231], dtype=torch.float64))
+    """
+
+    def __init__(
+        self, space: StateSpace, residual: Tensor, noise: Tensor, observed: Tensor, *, start: FilterState | None = None
+    ) -> None:
+        self._residual = np.where(observed.numpy(), residual.detach().double().numpy(), 0.0)
+        self._chain = Chain(space, noise.detach().double().numpy(), observed.numpy())
+        self._start = start
+        self._factors = [*self._chain.filtered(None if start is None else start.covariance)]
+
+    @lazy
+    def mean(self) -> Tensor:
+        """Mean of every output at every row, ``(N, P)``."""
+        return torch.as_tensor(self._smoothed[0][..., 0])
+
+    @lazy
+    def variance(self) -> Tensor:
+        """Variance of every output at every row, without noise, ``(N, P)``."""
+        return torch.as_tensor(self._spread[0])
+
+    @lazy
+    def weights(self) -> Tensor:
+        r""":math:`(K + \Sigma)^{-1}(y - m)` at the observations, zero elsewhere, ``(N, P)``."""
+        return torch.as_tensor(self._smoothed[1][..., 0])
+
+    @lazy
+    def precision(self) -> Tensor:
+        r"""The diagonal of :math:`(K + \Sigma)^{-1}` at the observations, zero elsewhere, ``(N, P)``."""
+        return torch.as_tensor(self._spread[1])
+
+    @lazy
+    def log_evidence(self) -> Tensor:
+        """Log-density of the observations, in nats."""
+        return torch.tensor(log_normal_of(self._whitened[1], self._factors))
+
+    @lazy
+    def last(self) -> FilterState:
+        """What is known after the last row: where a posterior of later rows starts."""
+        return FilterState(self._whitened[2], self._factors[-1].filtered)
+
+    def solve(self, columns: Tensor) -> Tensor:
+        r""":math:`(K + \Sigma)^{-1}B` for columns B, ``(N, P, S)``; entries that are not observed are not read."""
+        values = np.where(self._chain.observed[..., None], columns.detach().double().numpy(), 0.0)
+        whitened = self._chain.whitened(self._factors, values, None)
+        return torch.as_tensor(self._chain.smoothed(self._factors, *whitened[:2])[1])
+
+    def draw(self, count: int, generator: torch.Generator | None = None) -> Tensor:
+        """Joint draws of all outputs at all rows, without noise: of the prior, corrected by what is observed.
+
+        Args:
+            count: how many.
+            generator: None is torch's own.
+
+        Returns:
+            ``(count, N, P)``.
+
+        Raises:
+            ValueError: if the posterior goes on from the last state of another.
+
+        Source:
+            Durbin & Koopman (2002), A simple and efficient simulation smoother for state space time series analysis.
+        """
+        if self._start is not None:
+            raise ValueError("draw: expected a posterior that starts at the stationary distribution")
+        prior = self._chain.prior_draws(count, generator)
+        noise = torch.randn(prior.shape, generator=generator, dtype=torch.float64).numpy()
+        noisy = prior + np.sqrt(self._chain.variances)[..., None] * noise
+        whitened = self._chain.whitened(self._factors, np.where(self._chain.observed[..., None], noisy, 0.0), None)
+        known = self._chain.smoothed(self._factors, *whitened[:2])[0]
+        return self.mean + torch.as_tensor(np.moveaxis(prior - known, -1, 0))
+
+    @lazy
+    def _whitened(self) -> tuple[list[Array], list[Array], Array]:
+        start = None if self._start is None else self._start.mean
+        return self._chain.whitened(self._factors, self._residual[..., None], start)
+
+    @lazy
+    def _smoothed(self) -> tuple[Array, Array]:
+        return self._chain.smoothed(self._factors, *self._whitened[:2])
+
+    @lazy
+    def _spread(self) -> tuple[Array, Array]:
+        return self._chain.spread(self._factors)
