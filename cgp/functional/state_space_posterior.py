@@ -42,6 +42,7 @@ class StateSpacePosterior:
 
     Example:
         >>> from cgp.functional.markov import matern_process
+        >>> from cgp.functional.state_space import state_space
         >>> process = matern_process(torch.tensor([1.0], dtype=torch.float64), 1)
         >>> space = state_space([process], [torch.ones(1, 1)], torch.zeros(3, dtype=torch.long))
         >>> y = torch.tensor([[1.0], [0.0], [1.0]], dtype=torch.float64)
