@@ -5,7 +5,6 @@ import importlib
 import inspect
 import re
 import sys
-from functools import cache
 from pathlib import Path
 from typing import is_typeddict
 
@@ -26,17 +25,10 @@ sys.path.append(str(DOCS / "_extensions"))
 pages = importlib.import_module("pages")
 
 
-@cache
-def tutorial():
-    """What pages that continue the tutorial start from: a model that is trained once for all of them."""
-    return pages.beginning(next(page for page in pages.PAGES if pages.continues(page)))
-
-
 @pytest.mark.slow  # the build of the pages runs them as well
 @pytest.mark.parametrize("page", pages.PAGES, ids=lambda page: page.stem)
 def test_pages_print_what_they_show(page):
-    printed = pages.run(page, tutorial() if pages.continues(page) else None)
-    assert pages.differences(page, printed) == []
+    assert pages.differences(page, pages.run(page)) == []
 
 
 @pytest.mark.parametrize("page", pages.PAGES, ids=lambda page: page.stem)
@@ -54,6 +46,26 @@ def test_output_is_compared_up_to_the_last_digit_and_seconds(tmp_path):
     assert pages.differences(page, ["NLL 0.379 on 400 labels in 7.0 s\n"]) == []
     for other in ("NLL 0.381 on 400 labels in 24.3 s", "NLL 0.378 on 401 labels in 24.3 s", "ECE 0.378 on 400 labels"):
         assert len(pages.differences(page, [other])) == 1
+
+
+def test_a_build_draws_into_a_folder_of_its_own(tmp_path, monkeypatch):
+    """And leaves the pictures that are in the repository as they are."""
+    page, tracked = tmp_path / "readme.md", pages.PICTURES / "readme-1.png"
+    page.write_text(
+        "```python\nimport matplotlib.pyplot as plt\n\nplt.figure()\n```\n\n![A picture.](images/readme-1.png)\n"
+    )
+    monkeypatch.setattr(pages, "PAGES", (page,))
+    monkeypatch.setattr(pages, "BUILT", tmp_path / "_build" / "images", raising=False)
+    before = tracked.read_bytes()
+    try:
+        pages._build(None)
+        assert tracked.read_bytes() == before
+    finally:
+        tracked.write_bytes(before)
+    assert (tmp_path / "_build" / "images" / "readme-1.png").exists()
+    source = ["![A picture.](../images/readme-1.png) and ![another](images/other-1.png)"]
+    pages._show_built(None, "guides/page", source)
+    assert source == ["![A picture.](/_build/images/readme-1.png) and ![another](images/other-1.png)"]
 
 
 def documented(names: str) -> set[str]:

@@ -3,6 +3,10 @@
 A Python block is followed by a text block with its output; the blocks of a page share their names. A page with the line
 ``<!-- continues: tutorial.md -->`` starts where the first block of that page ends. ``<!-- not run -->`` above a block
 leaves it out. ``python docs/_extensions/pages.py docs/guides/saving.md`` writes outputs and pictures into a page.
+
+A build draws into ``docs/_build/images`` and shows those; the pictures beside the pages, which a reader of the
+repository sees, change by that command only. Training on a page must not amplify rounding, or every processor prints
+other numbers: float64, and a learning rate that falls to zero.
 """
 
 from __future__ import annotations
@@ -14,9 +18,10 @@ import sys
 import tempfile
 import textwrap
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -30,6 +35,7 @@ if TYPE_CHECKING:
 
 DOCS = Path(__file__).resolve().parents[1]
 PICTURES = DOCS / "images"
+BUILT = DOCS / "_build" / "images"
 TUTORIAL = DOCS / "tutorial.md"
 GUIDES = ("abstaining", "assessing", "conversion", "fine-tuning", "gaps", "regression", "saving", "training")
 PAGES = (DOCS.parent / "README.md", TUTORIAL, *(DOCS / "guides" / f"{name}.md" for name in GUIDES))
@@ -63,13 +69,14 @@ def pictures(page: Path) -> list[str]:
     return [name for name in _PICTURE.findall(page.read_text(encoding="utf-8")) if name.startswith(page.stem.lower())]
 
 
-def run(page: Path, start: Mapping[str, Any] | None = None, *, save: bool = False) -> list[str]:
-    """What each block prints; with ``save`` the figures that are left open are written as the page's pictures.
+def run(page: Path, folder: Path | None = None) -> list[str]:
+    """What each block prints; the figures that are left open are written into a folder as the page's pictures.
 
     Raises:
         ValueError: if the page shows another number of pictures than its code draws.
     """
-    space = {name: deepcopy(v) if isinstance(v, nn.Module) else v for name, v in (start or beginning(page)).items()}
+    start = tutorial() if continues(page) else {}
+    space = {name: deepcopy(v) if isinstance(v, nn.Module) else v for name, v in start.items()}
     printed, drawn = [], []
     with _fresh():
         torch.set_default_dtype(space.pop(_PRECISION, torch.float32))
@@ -79,8 +86,8 @@ def run(page: Path, start: Mapping[str, Any] | None = None, *, save: bool = Fals
         names = pictures(page)
         if len(drawn) != len(names):
             raise ValueError(f"{page.name}: expected a picture for each of {len(drawn)} figures, got {names}")
-        for figure, name in zip(drawn, names, strict=True) if save else ():
-            figure.savefig(PICTURES / name, dpi=160, bbox_inches="tight")
+        for figure, name in zip(drawn, names, strict=True) if folder else ():
+            figure.savefig(folder / name, dpi=160, bbox_inches="tight")
     return printed
 
 
@@ -89,13 +96,13 @@ def continues(page: Path) -> bool:
     return _CONTINUES in page.read_text(encoding="utf-8")
 
 
-def beginning(page: Path) -> dict[str, Any]:
-    """The names that a page starts from."""
+@cache
+def tutorial() -> dict[str, Any]:
+    """The names that pages which continue the tutorial start from: its model is trained once for all of them."""
     space: dict[str, Any] = {}
-    if continues(page):
-        with _fresh():
-            _execute(blocks(TUTORIAL)[0].code, TUTORIAL.name, space)
-            space[_PRECISION] = torch.get_default_dtype()
+    with _fresh():
+        _execute(blocks(TUTORIAL)[0].code, TUTORIAL.name, space)
+        space[_PRECISION] = torch.get_default_dtype()
     return space
 
 
@@ -111,7 +118,7 @@ def differences(page: Path, printed: list[str]) -> list[str]:
 
 def write(page: Path) -> None:
     """Put what the code prints now, and its pictures, into the page."""
-    printed, text = run(page, save=True), page.read_text(encoding="utf-8")
+    printed, text = run(page, PICTURES), page.read_text(encoding="utf-8")
     for block, now in reversed(list(zip(blocks(page), printed, strict=True))):
         output = f"\n```text\n{_folded(now)}```\n" if now else ""
         text = text[: block.place[0]] + f"```python\n{block.code}```\n{output}" + text[block.place[1] :]
@@ -169,15 +176,21 @@ def _build(_: Sphinx) -> None:
     from sphinx.util import logging
 
     log = logging.getLogger(__name__)
-    tutorial = beginning(next(page for page in PAGES if continues(page)))
+    BUILT.mkdir(parents=True, exist_ok=True)
     for page in PAGES:
-        for difference in differences(page, run(page, tutorial if continues(page) else None, save=True)):
+        for difference in differences(page, run(page, BUILT)):
             log.warning(difference)
+
+
+def _show_built(_: Sphinx, _name: str, source: list[str]) -> None:
+    """Let a page show the pictures of this build."""
+    source[0] = _PICTURE.sub(lambda m: f"](/_build/images/{m[1]})" if (BUILT / m[1]).exists() else m[0], source[0])
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Called by Sphinx."""
     app.connect("builder-inited", _build)
+    app.connect("source-read", _show_built)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
 
 
