@@ -14,6 +14,10 @@ UNFINISHED := $(VENV)/.unfinished
 
 # One thread a process: the matrices are small, and the processes share the cores.
 TEST_ENV := OMP_NUM_THREADS=1 MPLBACKEND=Agg
+# The plainest arithmetic that the libraries have, on two threads: sums are rounded otherwise than on this processor.
+# Threads that wait must not spin, or they take the cores from the other test process.
+PLAIN_ENV := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE OPENBLAS_CORETYPE=Nehalem \
+  OMP_NUM_THREADS=2 OMP_WAIT_POLICY=passive MPLBACKEND=Agg
 
 # $(1): name of the environment, $(2): uv's resolution. Bytecode is compiled at once: a warning of a library's syntax is not ours.
 define test_resolved
@@ -26,7 +30,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-quick test test-lowest test-latest mutants lint docs clean
+.PHONY: help install demo demo-quick test test-plain test-lowest test-latest mutants lint docs clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -41,6 +45,10 @@ demo-quick: $(INSTALLED) ## The same in under a minute into runs/demo-quick, to 
 
 test: $(INSTALLED) ## Run the default tests and the doctests (TEST_ARGS="-m slow" for others)
 	$(TEST_ENV) $(BIN)/python -m pytest -n $(JOBS) $(TEST_ARGS)
+
+test-plain: $(INSTALLED) ## Run what trains or prints numbers, pages included, in plainer arithmetic: it must come out the same
+	$(PLAIN_ENV) $(BIN)/python -m pytest -n $(JOBS) -m "trains and not slow and not gpu and not data" tests
+	$(PLAIN_ENV) $(BIN)/python -m pytest -n $(JOBS) -m slow tests/test_docs.py
 
 test-lowest: $(INSTALLED) ## Run the default tests on the lowest versions that setup.cfg allows, in an environment of their own
 	$(call test_resolved,lowest,lowest-direct)

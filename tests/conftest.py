@@ -1,4 +1,4 @@
-"""What every test starts from: fixed seeds, one thread, the default dtype, and the data sets where there are any."""
+"""What every test starts from: seeds, one thread (or OMP_NUM_THREADS), the default dtype, and data where there are any."""
 
 import os
 import random
@@ -16,13 +16,35 @@ pytest.register_assert_rewrite("tests.contracts", "tests.equivalence")
 mpl.use("Agg")
 # unittest's assertWarns touches names of every loaded module, and jsonargparse warns when its old ones are touched.
 os.environ.setdefault("JSONARGPARSE_DEPRECATION_WARNINGS", "off")
-torch.set_num_threads(1)
+torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+
+# Tests that train models, or compare numbers of trained ones. Their results must not rest on how a processor rounds.
+TRAIN = (
+    "cgp/assessment",
+    "cgp/conversion/test_works_with.py",
+    "cgp/model",
+    "cgp/regression",
+    "cgp/variational",
+    "experiments/methods",
+    "experiments/runs",
+    "experiments/studies",
+    "experiments/training",
+    "test_readme.py",
+)
 
 # No deadline: the first call of a compiled or cached path is slow and says nothing.
 # Derandomised, a test that is red in one place is red for everybody.
 settings.register_profile("local", deadline=None, max_examples=30)
 settings.register_profile("ci", deadline=None, max_examples=30, derandomize=True, database=None)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of the list above."""
+    tests = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(tests) and item.path.relative_to(tests).as_posix().startswith(TRAIN):
+            item.add_marker(pytest.mark.trains)
 
 
 @pytest.fixture(autouse=True)

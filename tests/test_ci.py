@@ -13,7 +13,8 @@ CLOSINGS = (
     "1 failed, 2 passed, 3 warnings in 75.1s (0:01:15)",
     "no tests ran in 0.01s",
 )
-STEPS = ("lint", "test", "demo-quick", "docs")
+NAMES = {"demo-quick": "demo", "test-plain": "plain"}
+STEPS = ("lint", "test", "test-plain", "demo-quick", "docs")
 
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 
@@ -27,7 +28,8 @@ def run_with_stub(folder: Path, *, failing: str, closing: str) -> subprocess.Com
     stub = folder / "bin" / "make"
     stub.parent.mkdir()
     stub.write_text(
-        f'#!/bin/sh\necho "ran $1"\n[ "$1" = test ] && echo "==== {closing} ===="\n[ "$1" != "{failing}" ]\n',
+        f'#!/bin/sh\necho "ran $1"\n[ "$1" = test ] && echo "==== {closing} ===="\n'
+        f'[ "$1" = test-plain ] && echo "==== 7 passed in 7.77s ===="\n[ "$1" != "{failing}" ]\n',
         encoding="utf-8",
     )
     stub.chmod(0o755)
@@ -42,11 +44,24 @@ def test_a_failing_step_stops_no_other_and_the_closing_line_is_last(tmp_path: Pa
     done = run_with_stub(tmp_path, failing=failing, closing=closing)
     lines = done.stdout.splitlines()
     assert [line.removeprefix("ran ") for line in lines if line.startswith("ran ")] == list(STEPS)
-    failed = [f"== failed: {failing.removesuffix('-quick')}"] if failing else []
+    failed = [f"== failed: {NAMES.get(failing, failing)}"] if failing else []
     assert [line for line in lines if line.startswith("== failed")] == failed
     assert (done.returncode != 0) == bool(failing)
     assert lines[-1] == closing
     assert done.stderr == ""
+
+
+def test_what_trains_is_run_again_in_other_arithmetic(pytestconfig: pytest.Config) -> None:
+    """With kernels that round otherwise and two threads; the files that train are in the list, and the list is run."""
+    done = subprocess.run(["make", "-n", "test-plain"], cwd=ROOT, capture_output=True, text=True, check=True)
+    tests, pages = [line for line in done.stdout.splitlines() if "pytest" in line]
+    for line in (tests, pages):
+        assert "ATEN_CPU_CAPABILITY=default" in line
+        assert "OMP_NUM_THREADS=2" in line
+    assert "trains and not slow" in tests
+    assert "-m slow tests/test_docs.py" in pages
+    marker = next(line for line in pytestconfig.getini("markers") if line.startswith("trains"))
+    assert "make test-plain" in marker
 
 
 def test_tests_that_never_close_are_reported_as_such(tmp_path: Path) -> None:
