@@ -1,4 +1,4 @@
-"""What every test starts from: seeds, one thread (or OMP_NUM_THREADS), the default dtype, and data where there are any."""
+"""What every test starts from: seeds, one thread (or OMP_NUM_THREADS), the default dtype, data where there are any."""
 
 import os
 import random
