@@ -110,9 +110,7 @@ def predict(
     _warn_of_amplitudes(model)
     with precision:
         for batch in _batches(model, inputs, batch_size):
-            labels = batch.labels
-            if task == "classification" and labels is not None:
-                labels = class_indices(labels)
+            labels = _checked_labels(batch.labels) if task == "classification" else batch.labels
             noises = list(draw_noises(num_samples, seeds, antithetic=antithetic))
             parts.append(_Moments(task, temperature, take, keep_draws, keep_variance, labels))
             _draw(model, to_device(batch.inputs, device), noises, sampling, parts[-1])
@@ -231,11 +229,18 @@ class _Moments:
     def _check(self, outputs: Tensor) -> None:
         if self.task == "classification":
             check_logits(outputs, classes_last=self.take is not logits_of)
-            if self.labels is not None:
-                class_indices(self.labels, tuple(outputs.shape))
+            _checked_labels(self.labels, tuple(outputs.shape))
         elif outputs.dim() < 2 or not outputs.shape[-1]:
             what = "logits" if self.task == "multilabel" else "outputs"
             raise ValueError(f"model: expected {what} (N, ..., C >= 1), got shape {tuple(outputs.shape)}")
+
+
+def _checked_labels(labels: Tensor | None, shape: tuple[int, ...] | None = None) -> Tensor | None:
+    """Class indices that came with the inputs; predictions need none, so that inputs may come without."""
+    try:
+        return None if labels is None else class_indices(labels, shape)
+    except ValueError as error:
+        raise ValueError(f"{error}; or leave out the labels: pass the inputs by themselves") from error
 
 
 def _batches(model: nn.Module, inputs: Any, batch_size: int | None) -> Iterator[Batch]:

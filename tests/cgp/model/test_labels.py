@@ -111,6 +111,13 @@ def test_logarithms_of_probabilities_are_logits():
         check_logits(half)
 
 
+def test_inputs_of_other_classes_are_predicted_without_their_labels():
+    other = [(X, Y + 50)]
+    with pytest.raises(ValueError, match=r"got 50 to 59; or leave out the labels: pass the inputs by themselves"):
+        predict(model(), other, 2)
+    assert predict(model(), (x for x, _ in other), 2).labels is None
+
+
 def test_labels_of_any_integer_type_are_class_indices():
     for kind in (torch.uint8, torch.int16, torch.int32, torch.int64):
         indices = class_indices(Y.to(kind), (40, 10))
