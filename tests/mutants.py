@@ -1,8 +1,10 @@
 """Mutation testing: small changes to the library that the tests must notice.
 
-``python -m tests.mutants --sample 200`` draws mutants of the formulas, blocks, model and conversion code, runs against
-each the tests that execute its line, fastest first, and writes the survivors with their lines to ``mutants.md``.
-Afterwards every test that killed one must pass without a mutant.
+``python -m tests.mutants --sample 200`` draws mutants of the library (pictures apart, which are looked at), runs
+against each the tests that execute its line, fastest first, and writes the survivors with their lines to
+``mutants.md``. Afterwards every test that killed one must pass without a mutant. ``--near`` spares the run that records
+which lines the tests execute: a mutant then meets its file's doctests, the tests of the same name, those of files that
+name what it exports, and those of its folder. ``--minutes`` ends the draw; what was run is what is reported.
 """
 
 import argparse
@@ -12,6 +14,7 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import shutil
 import sys
 import tempfile
@@ -20,16 +23,25 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-ROOMS = ("functional", "attention", "model", "conversion")
-TESTS = (*(f"cgp/{room}" for room in ROOMS), "tests/cgp", "tests/equivalence")
+LEFT_OUT = ("plotting",)
+TESTS = ("cgp", "tests/cgp", "tests/equivalence")
 FIRST = 40  # tests that are tried before all others: most mutants die of one of them
-LIBRARIES = ("torch", "gpytorch", "sklearn", "scipy.linalg")  # not pytest, hypothesis and plugins: imported afresh
+LIBRARIES = (
+    "torch",
+    "gpytorch",
+    "sklearn",
+    "scipy.linalg",
+    "transformers",
+    "timm",
+)  # not pytest, hypothesis and plugins: imported afresh
 SECONDS = 600
+_ENDLESS = " (does not end)"
 
 SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.BitOr: ast.BitAnd,
@@ -155,25 +167,38 @@ def _record(file: Path) -> None:
     os._exit(status)
 
 
-def tests_of(mutant: Mutant, covered: dict[str, dict[str, list[str]]]) -> list[str]:
+def tests_of(mutant: Mutant, covered: dict[str, dict[str, list[str]]]) -> list[list[str]]:
     """The tests that execute the mutated lines, fastest first; all of the room where only an import does."""
     lines = covered.get(mutant.path, {})
     tests = list(dict.fromkeys(test for line in mutant.lines for test in lines.get(str(line), ())))
-    room = Path(mutant.path).parts[1]
-    return tests or [mutant.path, f"tests/cgp/{room}"]
+    tests = tests or [mutant.path, str(Path("tests", mutant.path).parent)]
+    return [tests[:FIRST], tests[FIRST:]]
 
 
-def killers(mutant: Mutant, tests: list[str]) -> list[str]:
+def tests_near(mutant: Mutant) -> list[list[str]]:
+    """Doctests of the file and tests of its name; then files of tests that name what it exports; then its folder."""
+    path = Path(mutant.path)
+    names = re.findall(r"^(?:class|def) (\w+)|^([A-Z_]+) = ", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE)
+    wanted = re.compile(r"\b(?:" + "|".join(filter(None, {path.stem, *sum(names, ())})) + r")\b")
+    first = [mutant.path, str(Path("tests", path).with_name(f"test_{path.name}"))]
+    files = {str(p.relative_to(ROOT)): p.read_text(encoding="utf-8") for p in (ROOT / "tests/cgp").rglob("test_*.py")}
+    naming = sorted((name for name, text in files.items() if wanted.search(text)), key=lambda name: len(files[name]))
+    room = str(Path("tests", path).parent)
+    others = sorted(set(naming) - set(first), key=lambda name: not name.startswith(room))
+    return [[name for name in first if (ROOT / name).exists()], others, [room]]
+
+
+def killers(mutant: Mutant, tests: list[list[str]]) -> list[str]:
     """Tests that fail, or do not end in time, on a copy of the checkout with the mutant in it."""
     with _copied() as target:
         (target / mutant.path).write_text(mutant.source, encoding="utf-8")
-        for some in filter(None, (tests[:FIRST], tests[FIRST:])):
+        for some in filter(None, tests):
             process = _fork(_exit_with_tests, target, some)
             process.join(SECONDS)
             if process.is_alive():
                 process.kill()
                 process.join()
-                return some[:1]
+                return [f"{some[0]}{_ENDLESS}"]
             if process.exitcode not in (0, 1, 2, 4, 5):  # passed, failed, not importable, a test is not there, no tests
                 raise RuntimeError(f"pytest ended with {process.exitcode} on {mutant.path}:{mutant.line} {mutant.what}")
             if process.exitcode not in (0, 5):
@@ -230,35 +255,51 @@ def _run_tests(target: Path, tests: Sequence[str], plugins: Sequence[object] = (
     return status
 
 
+def fates(
+    chosen: Sequence[Mutant], find_tests: Callable[[Mutant], list[list[str]]], jobs: int, minutes: float
+) -> Iterator[tuple[Mutant, list[str]]]:
+    """What killed each mutant, none of the survivors, for as long as there is time."""
+    end = time.monotonic() + 60.0 * minutes
+
+    def fate(mutant: Mutant) -> list[str] | None:
+        return killers(mutant, find_tests(mutant)) if time.monotonic() < end else None
+
+    with ThreadPoolExecutor(jobs) as pool:
+        for mutant, failed in zip(chosen, pool.map(fate, chosen), strict=True):
+            if failed is not None:
+                yield mutant, failed
+
+
 def main() -> int:
     """Draw, run, report."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sample", type=int, default=200, help="number of mutants")
     parser.add_argument("--seed", type=int, default=0, help="of the draw")
     parser.add_argument("--jobs", type=int, default=2, help="mutants at a time")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="after which no further mutant is run")
+    parser.add_argument("--near", action="store_true", help="tests by name instead of by recorded lines")
     parser.add_argument("--out", type=Path, default=Path("mutants.md"), help="file of the survivors")
     options = parser.parse_args()
     os.environ |= {"CI": "true", "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
     for library in LIBRARIES:
         __import__(library)
-    paths = sorted(str(p.relative_to(ROOT)) for room in ROOMS for p in (ROOT / "cgp" / room).rglob("*.py"))
+    paths = sorted(str(p.relative_to(ROOT)) for p in (ROOT / "cgp").rglob("*.py") if p.parent.name not in LEFT_OUT)
     everything = [mutant for path in paths for mutant in mutants(path)]
     chosen = random.Random(options.seed).sample(everything, min(options.sample, len(everything)))
-    covered = coverage_of_tests()
-    start, survivors, killing = time.monotonic(), [], set[str]()
-    with ThreadPoolExecutor(options.jobs) as pool:
-        fates = pool.map(lambda mutant: killers(mutant, tests_of(mutant, covered)), chosen)
-        for number, (mutant, failed) in enumerate(zip(chosen, fates, strict=True), start=1):
-            fate = f"killed by {failed[0]}" if failed else "SURVIVED"
-            print(f"{number}/{len(chosen)} {mutant.path}:{mutant.line} {mutant.what}: {fate}", flush=True)
-            survivors += [] if failed else [mutant]
-            killing.update(failed)
+    find_tests = tests_near if options.near else partial(tests_of, covered=coverage_of_tests())
+    start, run, survivors, killing = time.monotonic(), 0, [], set[str]()
+    for mutant, failed in fates(chosen, find_tests, options.jobs, options.minutes):
+        run += 1
+        told = f"killed by {failed[0]}" if failed else "SURVIVED"
+        print(f"{run}/{len(chosen)} {mutant.path}:{mutant.line} {mutant.what}: {told}", flush=True)
+        survivors += [] if failed else [mutant]
+        killing.update(name for name in failed if not name.endswith(_ENDLESS))
     check_control(sorted(killing))
-    share = 100.0 * (1.0 - len(survivors) / len(chosen))
-    head = f"{len(chosen)} of {len(everything)} mutants, {share:.1f} % killed, {time.monotonic() - start:.0f} s"
-    lines = [head, "", *(f"- {mutant.path}:{mutant.line} {mutant.what}" for mutant in survivors)]
+    head = f"{run} of {len(everything)} mutants, {100.0 * (1.0 - len(survivors) / max(run, 1)):.1f} % killed"
+    lines = [f"{head}, {time.monotonic() - start:.0f} s"]
+    lines += ["", *(f"- {mutant.path}:{mutant.line} {mutant.what}" for mutant in survivors)]
     options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print(head)
+    print(lines[0])
     return 0
 
 
