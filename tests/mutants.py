@@ -32,14 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LEFT_OUT = ("plotting",)
 TESTS = ("cgp", "tests/cgp", "tests/equivalence")
 FIRST = 40  # tests that are tried before all others: most mutants die of one of them
-LIBRARIES = (
-    "torch",
-    "gpytorch",
-    "sklearn",
-    "scipy.linalg",
-    "transformers",
-    "timm",
-)  # not pytest, hypothesis and plugins: imported afresh
+LIBRARIES = ("torch", "gpytorch", "sklearn", "scipy.linalg")  # not pytest, hypothesis and plugins: imported afresh
 SECONDS = 600
 _ENDLESS = " (does not end)"
 
