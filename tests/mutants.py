@@ -3,8 +3,8 @@
 ``python -m tests.mutants --sample 200`` draws mutants of the library (pictures apart, which are looked at), runs
 against each the tests that execute its line, fastest first, and writes the survivors with their lines to
 ``mutants.md``. Afterwards every test that killed one must pass without a mutant. ``--near`` spares the run that records
-which lines the tests execute: a mutant then meets its file's doctests, the tests of the same name, those of files that
-name what it exports, and those of its folder. ``--minutes`` ends the draw; what was run is what is reported.
+which lines the tests execute: a mutant then meets its file's doctests, the tests of the same name, and those of a few
+files that name what it exports. ``--minutes`` ends the draw; what was run is what is reported.
 """
 
 import argparse
@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 LEFT_OUT = ("plotting",)
 TESTS = ("cgp", "tests/cgp", "tests/equivalence")
+NEAR = 6  # files of tests that name what a mutant's file exports
 FIRST = 40  # tests that are tried before all others: most mutants die of one of them
 LIBRARIES = ("torch", "gpytorch", "sklearn", "scipy.linalg")  # not pytest, hypothesis and plugins: imported afresh
 SECONDS = 600
@@ -169,7 +170,7 @@ def tests_of(mutant: Mutant, covered: dict[str, dict[str, list[str]]]) -> list[l
 
 
 def tests_near(mutant: Mutant) -> list[list[str]]:
-    """Doctests of the file and tests of its name; then files of tests that name what it exports; then its folder."""
+    """Doctests of the file and tests of its name; then of some files that name what it exports."""
     path = Path(mutant.path)
     names = re.findall(r"^(?:class|def) (\w+)|^([A-Z_]+) = ", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE)
     wanted = re.compile(r"\b(?:" + "|".join(filter(None, {path.stem, *sum(names, ())})) + r")\b")
@@ -178,7 +179,7 @@ def tests_near(mutant: Mutant) -> list[list[str]]:
     naming = sorted((name for name, text in files.items() if wanted.search(text)), key=lambda name: len(files[name]))
     room = str(Path("tests", path).parent)
     others = sorted(set(naming) - set(first), key=lambda name: not name.startswith(room))
-    return [[name for name in first if (ROOT / name).exists()], others, [room]]
+    return [[name for name in first if (ROOT / name).exists()], others[:NEAR]]
 
 
 def killers(mutant: Mutant, tests: list[list[str]]) -> list[str]:
