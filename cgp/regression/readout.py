@@ -87,7 +87,7 @@ class GPReadout:
         self.centre, self.scale = z.mean(0), torch.where(deviation > 0, deviation, 1.0)
         z = self._standardised(z)
         self.points = cluster_centres(z, min(num_inducing, len(z.unique(dim=0))), seed=seed)
-        median = torch.pdist(self.points).median().clamp(min=1e-12)
+        median = torch.pdist(self.points).median() if len(self.points) > 1 else 1.0
         bounds: dict[float, tuple[float, float, float]] = {}
         for factor in _LENGTHSCALES:
             self._set_lengthscale(float(factor * median))
@@ -123,7 +123,7 @@ class GPReadout:
     def _best_slope(self, A: Tensor, targets: Tensor, index: Tensor) -> float:
         """The slope under which each label is likeliest given the others."""
         spread = quadratic_forms(A, self.inducing.covariance)
-        leverage = (spread / self.noise).clamp(max=1.0 - 1e-9)
+        leverage = spread / self.noise  # below one: h / (1 + h)
         mean = (A.mT @ self.inducing.location - leverage[:, None] * targets) / (1.0 - leverage)[:, None]
         unexplained = (1.0 - A.square().sum(0)).clamp(min=0.0)
         variance = self.variance * (spread / (1.0 - leverage) + unexplained)

@@ -9,6 +9,7 @@ from torch import nn
 
 from cgp.attention.kep_svgp import KEPSVGPAttention
 from cgp.attention.primal import PrimalAttention
+from cgp.functional.kep_svgp import ksvd_loss
 from cgp.model.blocks import added_losses
 from cgp.model.diagnostics import attention_matrix
 from tests.contracts.attention_contract import NUM_TOKENS, AttentionContract, GaussianProcessContract
@@ -97,6 +98,29 @@ def test_the_mean_starts_as_the_projections():
     tokens = block.project(x)
     projected = block.ksvd.project(*block.ksvd.features(tokens), tokens)
     torch.testing.assert_close(block.mean_heads(tokens), (projected.e + projected.r) @ block.head_map)
+
+
+def test_the_smallest_decomposition_and_default_landmarks():
+    assert PrimalAttention(8, 2, rank=3).ksvd.num_landmarks == 6
+    block = PrimalAttention(8, 2, rank=1, num_landmarks=1)
+    assert block(torch.randn(2, 5, 8)).isfinite().all()
+
+
+def test_loss_of_short_and_of_empty_sequences():
+    """Divided by the number of real tokens squared, one included; a sequence of padding weighs nothing."""
+    block, x = PrimalAttention(8, 2, rank=2), torch.randn(3, 5, 8)
+    padding = torch.tensor([[False] + [True] * 4, [False] * 2 + [True] * 3, [True] * 5])
+
+    def loss(tokens, mask):
+        block(tokens, key_padding_mask=mask)
+        return sum(term.loss() for term in block.added_loss_terms())
+
+    for count in (1, 2):
+        tokens = block.project(x[:1, :count])
+        projected = block.ksvd.project(*block.ksvd.features(tokens), tokens)
+        expected = ksvd_loss(projected, block.ksvd.log_singular_values.exp()).sum() / count**2
+        torch.testing.assert_close(loss(x[:1], torch.arange(5)[None] >= count), expected)
+    assert loss(x, padding).isfinite()
 
 
 def test_attention_matrix_is_the_cosine_of_real_queries_and_keys():

@@ -58,9 +58,11 @@ def one_by_one(q, k, mask):
         for h in range(2):
             for i in range(n):
                 keys = k[b, h, seen[b, h, i]]
+                if not len(keys):
+                    continue
                 cross = squared_exponential(q[b, h, i : i + 1], keys)
                 factor = torch.linalg.cholesky(squared_exponential(keys) + NOISE[h] * torch.eye(len(keys)).double())
-                found[b, h, i] -= (cross @ torch.cholesky_solve(cross.mT, factor)).squeeze() if len(keys) else 0.0
+                found[b, h, i] -= (cross @ torch.cholesky_solve(cross.mT, factor)).squeeze()
     return found
 
 
@@ -107,6 +109,21 @@ def test_a_query_without_keys_has_the_prior_variance():
     mask = windows(4, 2)
     mask[2] = False
     assert exact_variance(q, k, NOISE, read_visibility(mask, 4, 4))[..., 2].eq(1.0).all()
+
+
+def test_queries_before_the_first_key_have_the_prior_variance():
+    """More queries than keys under a causal mask that ends with both: the first ones see nothing."""
+    q, k = points(5, 3)
+    visible = Visibility(offset=-2)
+    whole, sparse = exact_variance(q, k, NOISE, visible), 0.2 * torch.randn(3, 2, 4, 8).double()
+    last = sparse_variance(sparse[..., :5], sparse[..., 5:], NOISE, visible)
+    for found in (whole, last):
+        torch.testing.assert_close(found[..., :2], torch.ones(3, 2, 2).double())
+        assert (found[..., 2:] < 1.0).all()
+    mask = torch.ones(5, 3, dtype=torch.bool).tril(-2)
+    torch.testing.assert_close(whole, one_by_one(q, k, mask), atol=1e-10, rtol=0)
+    by_pairs = sparse_variance(sparse[..., :5], sparse[..., 5:], NOISE, Visibility(pairs=mask.expand(3, 2, 5, 3)))
+    torch.testing.assert_close(last, by_pairs)
 
 
 def test_joint_covariances_have_the_marginals_on_their_diagonal():

@@ -196,6 +196,14 @@ def test_maps_become_random_with_gradients():
     assert len(kernel.input_maps[1:]) == 1
 
 
+def test_free_maps_start_equal_but_for_their_biases():
+    maps = CorrelatedKernel("rbf", 4, 3, canonical_dim=2).input_maps
+    for other in maps[1:]:
+        assert torch.equal(other.weight, maps[0].weight)
+        assert other.weight.data_ptr() != maps[0].weight.data_ptr()
+        assert not torch.equal(other.bias, maps[0].bias)
+
+
 def test_only_the_parameters_of_its_own_get_gradients():
     kernel = random_kernel(2)
     kernel.process(1)(torch.randn(4, 2).double()).to_dense().square().sum().backward()

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from cgp import CGPAttention, SparseCGPAttention, calibrate, convert, predict
-from cgp.model.amplitudes import AmplitudeSearch, chosen, tune
+from cgp.model.amplitudes import AmplitudeSearch, LabelScores, chosen, tune
 from cgp.model.inputs import Batch, logits_of
 from cgp.model.predict import logit_temperature, set_logit_temperature
 from cgp.model.twin import twin
@@ -112,6 +112,22 @@ def test_no_temperature_or_amplitude_nearby_is_better():
     assert best.temperature == pytest.approx(report.temperature)
     sizes = tune(search.scores([Batch(*part) for part in parts], (0.0, 2**-0.25, 1.0, 2**0.25)))
     assert sizes[1.0].nll == pytest.approx(chosen(sizes, "likelihood").nll, abs=1e-6)
+
+
+def test_draws_are_not_sharpened():
+    """Draws that disagree, whose labels would be likeliest at a small temperature: 1, or what the logits have."""
+    temperatures = [0.25, 0.5, 1.0, 1.5, 2.0, 4.0]
+
+    def scores(*nll_by_temperature):
+        nll = torch.tensor(nll_by_temperature)[:, None].expand(6, 4)
+        return LabelScores(temperatures, -nll, torch.ones(6, 4, dtype=torch.bool), torch.zeros(6, 4))
+
+    flat, sharp = scores(9.0, 8.0, 7.0, 6.0, 5.0, 4.0), scores(4.0, 5.0, 6.0, 7.0, 8.0, 9.0)
+    assert tune({0.0: flat, 1.0: sharp})[1.0].temperature == 1.0
+    between = scores(9.0, 7.0, 5.0, 4.0, 6.0, 8.0)
+    assert tune({0.0: flat, 1.0: between})[1.0].temperature == 1.5
+    assert tune({0.0: scores(5.0, 4.0, 6.0, 7.0, 8.0, 9.0), 1.0: sharp})[1.0].temperature == 0.5
+    assert [trial.temperature for trial in tune({0.0: flat, 1.0: flat}).values()] == [4.0, 4.0]
 
 
 def test_the_widest_is_wider_than_the_likeliest_and_as_good(wide):

@@ -112,3 +112,18 @@ def test_bad_data_are_refused(shape, labels):
 def test_labels_and_features_that_are_none_are_refused(features, labels, message):
     with pytest.raises(ValueError, match=message):
         GPReadout(features, labels)
+
+
+def test_features_that_are_all_equal_say_nothing():
+    found = GPReadout(np.ones((6, 2)), [0, 0, 1, 0, 1, 1])([[1.0, 1.0], [2.0, 2.0]])
+    np.testing.assert_allclose(found.probabilities, 0.5)
+
+
+def test_labels_that_contradict_each_other_at_few_places_have_finite_slopes():
+    """Leverages near one, at the smallest noise."""
+    features = np.repeat(np.eye(3), 40, 0)
+    labels = np.tile([0, 1], 60)
+    labels[:40], labels[40:80] = 0, 1
+    found = GPReadout(features, labels)(features)
+    np.testing.assert_allclose(found.probabilities[80:], 0.5, atol=0.05)
+    assert (found.probabilities[:40, 0] > 0.9).all()
