@@ -3,7 +3,7 @@
 from models.causal_transformer import CausalTransformer
 from models.configurations import CGPT_CIFAR, DIGITS, KEP_SVGP_CIFAR, VisionTransformerSizes
 from models.text_transformer import TextTransformer
-from models.transformer_layer import AttentionFactory
+from models.transformer_layer import AttentionFactory, TransformerLayer
 from models.vision_transformer import VisionTransformer
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "AttentionFactory",
     "CausalTransformer",
     "TextTransformer",
+    "TransformerLayer",
     "VisionTransformer",
     "VisionTransformerSizes",
 ]

@@ -13,9 +13,12 @@ AttentionFactory = Callable[[int, int], nn.Module]
 
 
 class TransformerLayer(nn.Module):
-    r"""A pre-norm transformer layer around any attention.
+    r"""A pre-norm transformer layer around any attention, of the tokens themselves or of other ones.
 
-    .. math:: h = x + \mathrm{attn}(\mathrm{norm}(x)), \qquad y = h + \mathrm{mlp}(\mathrm{norm}(h))
+    .. math:: h = x + \mathrm{attn}(\mathrm{norm}(x), \mathrm{norm}(c)), \qquad y = h + \mathrm{mlp}(\mathrm{norm}(h))
+
+    with the tokens c = x in self-attention. In cross-attention, as of targets that attend to contexts, both go through
+    one norm, so that tokens which attend to themselves as context are those of self-attention.
 
     Where the attention draws S samples, the layer's output gains S as its leading dimension.
 
@@ -67,13 +70,16 @@ class TransformerLayer(nn.Module):
     def forward(
         self,
         x: torch.Tensor,  # shape: (*batch, n, d)
+        context: torch.Tensor | None = None,  # shape: (*batch, k, d)
         **masks: Any,
     ) -> torch.Tensor:  # shape: (*batch, n, d), or (S, *batch, n, d) where the attention draws S
         """Apply the layer.
 
         Args:
             x: tokens, `(*batch, n, d)`.
-            **masks: what the attention takes besides: `key_padding_mask`, `attn_mask`, `is_causal`.
+            context: tokens that they attend to, `(*batch, k, d)`; None for self-attention.
+            **masks: what the attention takes besides: `key_padding_mask`, `query_padding_mask` (of `x`, with a
+                context), `attn_mask`, `is_causal`.
 
         Returns:
             Tokens `(*batch, n, d)`, or `(S, *batch, n, d)` where the attention draws S samples.
@@ -81,7 +87,8 @@ class TransformerLayer(nn.Module):
         Raises:
             ValueError: if the attention changes the shape of the tokens.
         """
-        attended = self.attention(self.attention_norm(x), **masks)
+        tokens = [x] if context is None else [x, context]
+        attended = self.attention(*map(self.attention_norm, tokens), **masks)
         if attended.shape[-x.ndim :] != x.shape:
             raise ValueError(
                 f"attention: expected an output of shape {tuple(x.shape)}, with draws in front "

@@ -13,7 +13,7 @@ from cgp.functional.gaussians import SAMPLING, check_sampling
 from cgp.functional.padding import mask_tokens
 
 from .inputs import AttentionInputs, full_precision
-from .masks import MaskReading, read_masks
+from .masks import MaskReading, check_padding, read_masks
 
 __all__ = ["Attention", "FreezableModule", "SamplingMixin"]
 
@@ -152,6 +152,7 @@ class Attention(SamplingMixin, FreezableModule):
         value: Tensor | None = None,
         *,
         key_padding_mask: Tensor | None = None,
+        query_padding_mask: Tensor | None = None,
         attn_mask: Tensor | None = None,
         is_causal: bool = False,
     ) -> Tensor:
@@ -161,7 +162,8 @@ class Attention(SamplingMixin, FreezableModule):
             query: tokens, ``(*batch, Nq, d)``.
             key: tokens, ``(*batch, Nk, d)``; None for self-attention.
             value: tokens, ``(*batch, Nk, d)``; None stands for ``key``.
-            key_padding_mask: ``(*batch, Nk)`` bool, True = padding.
+            key_padding_mask: ``(*batch, Nk)`` bool, True = padding; in self-attention of the queries, too.
+            query_padding_mask: ``(*batch, Nq)`` bool, True = padding, of the queries in cross-attention.
             attn_mask: ``(Nq, Nk)`` or broadcastable to ``(*batch, h, Nq, Nk)``; bool, True = not attended, or an
                 additive float.
             is_causal: whether token t sees only the tokens up to t.
@@ -169,7 +171,8 @@ class Attention(SamplingMixin, FreezableModule):
         Returns:
             Tokens ``(*batch, Nq, d)``; ``(S, *batch, Nq, d)`` if ``num_samples`` is S and the block draws.
         """
-        masks: dict[str, Any] = {"key_padding_mask": key_padding_mask, "attn_mask": attn_mask, "is_causal": is_causal}
+        masks: dict[str, Any] = {"key_padding_mask": key_padding_mask, "query_padding_mask": query_padding_mask}
+        masks |= {"attn_mask": attn_mask, "is_causal": is_causal}
         tokens = self.project(query, key, value, **masks)
         return self.merge(self.attend(tokens), query.dtype)
 
@@ -190,6 +193,7 @@ class Attention(SamplingMixin, FreezableModule):
         value: Tensor | None = None,
         *,
         key_padding_mask: Tensor | None = None,
+        query_padding_mask: Tensor | None = None,
         attn_mask: Tensor | None = None,
         is_causal: bool = False,
     ) -> AttentionInputs:
@@ -203,6 +207,10 @@ class Attention(SamplingMixin, FreezableModule):
         """
         self._check_inputs(query, key, value)
         is_self = key is None
+        if is_self and query_padding_mask is not None:
+            raise ValueError(
+                "query_padding_mask: expected it with key, got self-attention, which takes key_padding_mask"
+            )
         memory = query if key is None else key
         masks = MaskReading(None, None, False)
         if is_causal or key_padding_mask is not None or attn_mask is not None:
@@ -210,16 +218,19 @@ class Attention(SamplingMixin, FreezableModule):
             masks = read_masks(memory, query.shape[-2], *given, any_mask=self.takes_any_mask)
         if masks.is_causal and not self.takes_causal:
             raise ValueError(f"is_causal: {type(self).__name__} as configured is not defined under a causal mask")
-        query, memory, value = self._clear_padding(query, memory, value, masks, is_self)
+        of_queries = masks.key_padding if is_self else check_padding("query", query, query_padding_mask)
+        query = query if of_queries is None else mask_tokens(query, of_queries)
+        if masks.key_padding is not None:
+            memory = query if is_self else mask_tokens(memory, masks.key_padding)
+            value = value if value is None else mask_tokens(value, masks.key_padding)
         heads = self._project_heads(query, memory, value, is_self)
-        padding = None if masks.key_padding is None else masks.key_padding[..., None, :]
         return AttentionInputs(
             heads["query"],
             heads["key"],
             heads["value"],
             heads.get("latent"),
-            padding if is_self else None,
-            padding,
+            _of_heads(of_queries),
+            _of_heads(masks.key_padding),
             masks.attn_mask,
             masks.is_causal,
         )
@@ -227,16 +238,6 @@ class Attention(SamplingMixin, FreezableModule):
     def merge(self, heads: Tensor, dtype: torch.dtype) -> Tensor:
         """Heads ``(*batch, h, N, s)`` side by side through the output projection, ``(*batch, N, d)`` in a dtype."""
         return self.out_proj(heads.transpose(-2, -3).flatten(-2).to(dtype))
-
-    def _clear_padding(
-        self, query: Tensor, memory: Tensor, value: Tensor | None, masks: MaskReading, is_self: bool
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Padded tokens set to zero, so that nothing they hold (NaN included) can reach a real one."""
-        if masks.key_padding is None:
-            return query, memory, value
-        memory = mask_tokens(memory, masks.key_padding)
-        value = value if value is None else mask_tokens(value, masks.key_padding)
-        return (memory if is_self else query), memory, value
 
     def _project_heads(self, query: Tensor, memory: Tensor, value: Tensor | None, is_self: bool) -> dict[str, Tensor]:
         """Every process' tokens by name; one fused product for self-attention."""
@@ -276,3 +277,8 @@ class Attention(SamplingMixin, FreezableModule):
                 )
         if key is not None and value is not None and key.shape[-2] != value.shape[-2]:
             raise ValueError(f"value: expected as many tokens as key, {key.shape[-2]}, got {value.shape[-2]}")
+
+
+def _of_heads(padding: Tensor | None) -> Tensor | None:
+    """Padding ``(*batch, n)`` with a dimension for the heads."""
+    return None if padding is None else padding[..., None, :]

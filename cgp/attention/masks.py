@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["MaskReading", "causal_mask", "read_masks"]
+__all__ = ["MaskReading", "causal_mask", "check_padding", "read_masks"]
 
 
 class MaskReading(NamedTuple):
@@ -40,7 +40,7 @@ def read_masks(
 ) -> MaskReading:
     """Read the masks of a call; a mask over pairs becomes padding or a causal mask unless any is taken."""
     num_keys = memory.shape[-2]
-    padding = _check_padding(memory, key_padding_mask)
+    padding = check_padding("key", memory, key_padding_mask)
     if is_causal and num_queries != num_keys:
         raise ValueError(f"is_causal: expected as many queries as keys, got {num_queries} and {num_keys}")
     if attn_mask is None or is_causal:
@@ -51,14 +51,17 @@ def read_masks(
     return _reduce(attn_mask, padding, num_queries, num_keys)
 
 
-def _check_padding(memory: Tensor, mask: Tensor | None) -> Tensor | None:
+def check_padding(process: str, tokens: Tensor, mask: Tensor | None) -> Tensor | None:
+    """The padding mask of the tokens, ``(*batch, n, d)``, of queries or keys, checked."""
     if mask is None:
         return None
+    name = f"{process}_padding_mask"
     if mask.dtype != torch.bool:
-        raise ValueError(f"key_padding_mask: expected bool, True = padding, got {mask.dtype}")
-    batch, given = memory.shape[:-1], mask.shape
+        raise ValueError(f"{name}: expected bool, True = padding, got {mask.dtype}")
+    batch, given = tokens.shape[:-1], mask.shape
     if given[-1:] != batch[-1:] or len(given) > len(batch) or given[:-1] != batch[len(batch) - len(given) : -1]:
-        raise ValueError(f"key_padding_mask: expected shape {tuple(batch)} (*batch, keys), got {tuple(given)}")
+        plural = "queries" if process == "query" else "keys"
+        raise ValueError(f"{name}: expected shape {tuple(batch)} (*batch, {plural}), got {tuple(given)}")
     return mask
 
 

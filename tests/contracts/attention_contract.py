@@ -74,11 +74,11 @@ class AttentionContract:
         for kind in kept:
             torch.testing.assert_close(kept[kind], removed[kind])
 
-    def loss_terms(self, block: Attention, x: torch.Tensor, **masks) -> dict[str, torch.Tensor]:
+    def loss_terms(self, block: Attention, *tokens: torch.Tensor, **masks) -> dict[str, torch.Tensor]:
         """The terms that a training pass leaves."""
         block.train()
         with sampling(block, "mean"):
-            block(x, **masks)
+            block(*tokens, **masks)
         terms = added_losses(block)
         clear_added_losses(block)
         block.eval()
@@ -179,6 +179,33 @@ class AttentionContract:
         out = block(x, memory, memory, key_padding_mask=mask)
         assert out.shape == x.shape
         torch.testing.assert_close(out, block(x, memory[:, :3], memory[:, :3]))
+
+    @pytest.mark.parametrize("real", [1, 4])
+    def test_masking_queries_of_cross_attention_equals_removing_them(self, real):
+        if not self.takes_cross:
+            return
+        block, x, memory = self.block().eval(), self.tokens(2), self.tokens(2, n=5)
+        mask = torch.arange(NUM_TOKENS).ge(real).expand(2, NUM_TOKENS)
+        poisoned, some = x.masked_fill(mask[..., None], torch.nan), x[:, :real]
+        padded = block(poisoned, memory, query_padding_mask=mask)
+        torch.testing.assert_close(padded[:, :real], block(some, memory))
+        if block.stochastic:
+            variance = block.token_variance(x, memory, query_padding_mask=mask)
+            torch.testing.assert_close(variance[..., :real], block.token_variance(some, memory))
+            assert not variance[..., real:].any()
+        kept = self.loss_terms(block, x, memory, query_padding_mask=mask)
+        removed = self.loss_terms(block, some, memory)
+        assert kept.keys() == removed.keys()
+        for kind in kept:
+            torch.testing.assert_close(kept[kind], removed[kind])
+
+    def test_padding_of_queries_is_checked(self):
+        block, x, memory = self.block().eval(), self.tokens(2), self.tokens(2, n=5)
+        with pytest.raises(ValueError, match="query_padding_mask: expected it with key"):
+            block(x, query_padding_mask=torch.zeros(2, NUM_TOKENS, dtype=torch.bool))
+        if self.takes_cross:
+            with pytest.raises(ValueError, match=r"query_padding_mask: expected shape \(2, 7\) .*queries"):
+                block(x, memory, query_padding_mask=torch.zeros(2, 5, dtype=torch.bool))
 
     def test_pairwise_masks_that_are_padding_are_read_as_padding(self):
         block, x = self.block().eval(), self.tokens(2)
