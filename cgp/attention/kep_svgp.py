@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from cgp.functional import kep_svgp
-from cgp.functional.kep_svgp import BRANCHES, MappedGaussian, Projections
+from cgp.functional.kep_svgp import BRANCHES, MappedGaussian
 from cgp.functional.padding import mask_tokens
 from cgp.variational import InducingVariables
 
@@ -42,8 +42,6 @@ class KEPSVGPAttention(PairMixin, GaussianProcessAttention):
         branches: "both", or only "e" (queries) or "r" (keys).
         merge: "addition", or "concatenation" along the tokens with a learned map, for sequences of one length.
         num_tokens: that length; for the concatenation only.
-        residual: whether to add the variance that the projections do not explain (the paper drops it, so that its
-            variance cannot grow away from the data).
         ksvd_weight: :math:`\eta`, weight of the KSVD loss; 0 is none.
         ksvd_reaches: "tokens" (the paper's), or "projections", where the loss does not reach the attention matrix.
 
@@ -71,13 +69,12 @@ class KEPSVGPAttention(PairMixin, GaussianProcessAttention):
         branches: str = "both",
         merge: str = "addition",
         num_tokens: int | None = None,
-        residual: bool = False,
         ksvd_weight: float = 1.0,
         ksvd_reaches: str = "tokens",
     ) -> None:
         _check_merge(branches, merge, num_tokens)
         super().__init__(embed_dim, num_heads, processes=("query", "key"))
-        self.branches, self.num_tokens, self.residual = branches, num_tokens, residual
+        self.branches, self.num_tokens = branches, num_tokens
         self.ksvd = KSVD(num_heads, rank, num_landmarks, weight=ksvd_weight, reaches=ksvd_reaches)
         batch = torch.Size([num_heads, rank])
         self.variational_strategy = InducingVariables(rank, batch, initial_scale=_INITIAL_SCALE)
@@ -99,9 +96,8 @@ class KEPSVGPAttention(PairMixin, GaussianProcessAttention):
         features = mask_tokens(features, tokens.query_padding)
         mean = self.variational_strategy.variational_mean.to(features.dtype)
         roots = self.variational_strategy.root.to(features.dtype)
-        diagonal = self._residual(phi, projected, tokens, merge_map) if self.residual else None
         loss = partial(self.ksvd.loss, phi, projected, tokens)
-        return MappedGaussian(features, mean, roots, self.head_map.to(features.dtype), diagonal, loss)
+        return MappedGaussian(features, mean, roots, self.head_map.to(features.dtype), loss)
 
     def attention_matrix(self, query: Tensor, **masks: Any) -> Tensor:
         r"""The attention matrix whose singular vectors are learned, :math:`\varphi_q\varphi_k^\top`.
@@ -124,13 +120,6 @@ class KEPSVGPAttention(PairMixin, GaussianProcessAttention):
     def _add_losses(self, posterior: MappedGaussian, tokens: AttentionInputs) -> None:
         assert posterior.loss is not None
         self._add_loss("ksvd", posterior.loss(), "ksvd")
-
-    def _residual(
-        self, phi: tuple[Tensor, Tensor], projected: Projections, tokens: AttentionInputs, merge_map: Tensor | None
-    ) -> Tensor:
-        of_e, of_r = kep_svgp.residual_variances(*phi, projected)
-        squared = None if merge_map is None else merge_map.square()
-        return mask_tokens(kep_svgp.merge_branches(of_e, of_r, self.branches, squared), tokens.query_padding)
 
     def _check_lengths(self, num_queries: int, num_keys: int) -> None:
         if self.merge_map is not None and (num_queries, num_keys) != (self.num_tokens, self.num_tokens):

@@ -25,6 +25,9 @@ class SoftmaxAttention(Attention):
     takes_any_mask = True
     takes_causal = True
 
+    def __init__(self, embed_dim: int, num_heads: int) -> None:
+        super().__init__(embed_dim, num_heads)
+
     def attend(self, tokens: AttentionInputs) -> Tensor:
         """Head outputs ``(*batch, h, Nq, s)`` of projected tokens."""
         return softmax_heads(tokens)

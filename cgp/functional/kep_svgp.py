@@ -155,7 +155,6 @@ class MappedGaussian(Gaussian):
         location: means of u, ``(J, r)`` or broadcastable.
         roots: Cholesky factors of the covariances of u, ``(J, r, r)`` or broadcastable.
         head_map: W, ``(J, s)`` or broadcastable.
-        diagonal: residual variance of every output, ``(*batch, n, 1)``, or None.
         loss: builds the term that training adds, or None.
 
     Example:
@@ -168,13 +167,12 @@ class MappedGaussian(Gaussian):
     location: Tensor
     roots: Tensor
     head_map: Tensor
-    diagonal: Tensor | None = None
     loss: Callable[[], Tensor] | None = None
 
     @property
     def outputs(self) -> ColumnGaussian:
         """The J outputs before the map."""
-        return ColumnGaussian(self.features @ self.location.mT, self.features, self.roots, self.diagonal)
+        return ColumnGaussian(self.features @ self.location.mT, self.features, self.roots)
 
     @property
     def mean(self) -> Tensor:  # type: ignore[override]
@@ -196,8 +194,7 @@ class MappedGaussian(Gaussian):
         weights, covariances = self.head_map.square(), (self.roots @ self.roots.mT).flatten(-2)  # (*batch, J, r²)
         mixed = (weights.mT @ covariances).unflatten(-1, self.roots.shape[-2:])
         roots = cholesky(mixed, name="covariance of u under the head's map", jitter=0.0)
-        diagonal = None if self.diagonal is None else self.diagonal * weights.sum(-2, keepdim=True)
-        return ColumnGaussian(self.mean, self.features, roots, diagonal)
+        return ColumnGaussian(self.mean, self.features, roots)
 
     def rsample(
         self,
@@ -208,7 +205,7 @@ class MappedGaussian(Gaussian):
         """Draws of the outputs, mapped, ``(*sample_shape, *batch, n, s)``."""
         if sampling == "mean":
             return self.mean.expand(*sample_shape, *self.mean.shape)
-        if sampling == "joint" and self.diagonal is None:  # u is mapped first: it is smaller than the outputs
+        if sampling == "joint":  # u is mapped first: it is smaller than the outputs
             u = self.location.mT + self.outputs.coefficients(sample_shape, generator)
             return self.features @ (u @ self.head_map)
         return self.outputs.rsample(sampling, sample_shape, generator) @ self.head_map

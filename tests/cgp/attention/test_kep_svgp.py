@@ -19,8 +19,8 @@ class KEPContract(GaussianProcessContract):
     attention, takes_cross, is_equivariant, columns_share = KEPSVGPAttention, False, False, False
 
 
-class TestResidual(KEPContract):
-    attention = partial(KEPSVGPAttention, rank=2, residual=True)
+class TestRankTwo(KEPContract):
+    attention = partial(KEPSVGPAttention, rank=2)
 
 
 class TestOnlyQueries(KEPContract):
@@ -40,8 +40,8 @@ def concatenating(**options) -> KEPSVGPAttention:
 
 
 def test_concatenation_starts_as_the_addition():
-    added = KEPSVGPAttention(12, 3, rank=4, residual=True).double().eval()
-    both = concatenating(residual=True).eval()
+    added = KEPSVGPAttention(12, 3, rank=4).double().eval()
+    both = concatenating().eval()
     both.load_state_dict(added.state_dict(), strict=False)
     x = torch.randn(2, NUM_TOKENS, 12, dtype=torch.float64)
     torch.testing.assert_close(both(x), added(x))
@@ -58,25 +58,15 @@ def test_concatenation_merges_along_the_tokens():
     torch.testing.assert_close(block.mean_heads(tokens), expected)
 
 
-def test_concatenation_merges_the_residual_and_leaves_padding_out():
-    block, x = concatenating(residual=True).eval(), torch.randn(1, NUM_TOKENS, 12, dtype=torch.float64)
+def test_concatenation_leaves_padding_out():
+    block, x = concatenating().eval(), torch.randn(1, NUM_TOKENS, 12, dtype=torch.float64)
     nn.init.normal_(block.merge_map)
-    for weight in (block.ksvd.weight_e, block.ksvd.weight_r):
-        weight.data.mul_(0.1)  # so that the projections leave something
     padding = torch.arange(NUM_TOKENS)[None] >= 5
     tokens = block.project(x, key_padding_mask=padding)
-    phi_q, phi_k = (z[0] for z in block.ksvd.features(tokens))
-    projected = block.ksvd.project(phi_q[None], phi_k[None], tokens)
-    matrix = phi_q @ phi_k.mT  # (h, n, n)
-    left = [
-        (a - b[0] @ b[0].mT).diagonal(dim1=-2, dim2=-1)
-        for a, b in ((matrix @ matrix.mT, projected.e), (matrix.mT @ matrix, projected.r))
-    ]
-    assert min(z.min() for z in left) > -1e-12
-    residual = torch.cat(left, -1) @ block.merge_map.square().mT  # (h, n)
+    projected = block.ksvd.project(*block.ksvd.features(tokens), tokens)
     merged = block.merge_map @ torch.cat([projected.e[0], projected.r[0]], -2)
     spread = torch.einsum("hir,hjrs->hjis", merged, block.variational_strategy.root).square().sum(-1)  # (h, j, n)
-    expected = ((spread + residual[:, None]).mT @ block.head_map.square()).mean(-1)
+    expected = (spread.mT @ block.head_map.square()).mean(-1)
     variance = block.token_variance(x, key_padding_mask=padding)[0]
     torch.testing.assert_close(variance[:, :5], expected[:, :5])
     assert not variance[:, 5:].any()

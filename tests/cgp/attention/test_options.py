@@ -34,6 +34,8 @@ import cgp
         (cgp.KEPSVGPAttention, {"num_tokens": 5}, "the addition takes"),
         (cgp.KEPSVGPAttention, {"merge": "concatenation", "branches": "e", "num_tokens": 5}, "nothing to concatenate"),
         (cgp.KEPSVGPAttention, {"kernel": "rbf"}, "kernel"),
+        (cgp.KEPSVGPAttention, {"residual": True}, "residual"),
+        (cgp.SoftmaxAttention, {"processes": ("query", "key", "value")}, "processes"),
         (cgp.PrimalAttention, {"branches": "e"}, "branches"),
         (cgp.SGPAttention, {"inducing": "random"}, "inducing: expected one of"),
         (cgp.SGPAttention, {"num_inducing": 0}, "num_inducing: expected at least 1"),

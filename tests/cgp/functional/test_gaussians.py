@@ -38,8 +38,8 @@ def columns_with_root(rank: int = R) -> ColumnGaussian:
     return ColumnGaussian(normal(N, S), normal(N, rank), normal(S, rank, rank).tril(), variances, lambda: root)
 
 
-def mapped(diagonal: torch.Tensor | None = None) -> MappedGaussian:
-    return MappedGaussian(normal(N, R), normal(4, R), normal(4, R, R).tril(), normal(4, S), diagonal)
+def mapped() -> MappedGaussian:
+    return MappedGaussian(normal(N, R), normal(4, R), normal(4, R, R).tril(), normal(4, S))
 
 
 def covariances(g) -> torch.Tensor:
@@ -56,10 +56,7 @@ def covariances(g) -> torch.Tensor:
             rest = [g.residual_root() @ g.residual_root().mT] * S
         return torch.stack([g.features @ r @ r.mT @ g.features.mT + d for r, d in zip(g.roots, rest, strict=True)])
     spread = torch.einsum("jc,jab,jdb->cad", g.head_map.square(), g.roots, g.roots)
-    found = g.features @ spread @ g.features.mT
-    if g.diagonal is not None:  # each variable has its own residual
-        found = found + torch.diag_embed(g.diagonal[:, 0] * g.head_map.square().sum(0)[:, None])
-    return found
+    return g.features @ spread @ g.features.mT
 
 
 MAKERS = {
@@ -71,7 +68,6 @@ MAKERS = {
     "columns with a root": columns_with_root,
     "columns with a root, rank 5": lambda: columns_with_root(5),
     "mapped": mapped,
-    "mapped, residual": lambda: mapped(normal(N, 1).square()),
 }
 
 
