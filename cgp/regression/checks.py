@@ -32,10 +32,16 @@ STRUCTURES = ("independent", "coregionalised", "shared", "shifted", "affine")
 INFERENCES = ("map", "laplace", "nuts", "stochastic")
 _COUNTS = ("num_components", "num_starts", "max_steps", "num_epochs", "batch_size", "num_mixture")
 _SAMPLING = {"num_chains": 1, "num_warmup": 1, "num_samples": 4}
+_IGNORED_BY = {
+    **dict.fromkeys(("num_epochs", "batch_size"), lambda inference: inference != "stochastic"),
+    **dict.fromkeys(_SAMPLING, lambda inference: inference != "nuts"),
+    "num_mixture": lambda inference: inference in ("map", "stochastic"),
+    "max_steps": lambda inference: inference == "stochastic",
+}
 
 
-def check_arguments(arguments: Mapping[str, Any]) -> None:
-    """Refuse arguments of the estimator that no fit can use."""
+def check_arguments(arguments: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+    """Refuse arguments of the estimator that no fit can use, or that its inference ignores."""
     if arguments["inference"] not in INFERENCES:
         raise ValueError(f"inference: expected one of {INFERENCES}, got {arguments['inference']!r}")
     if arguments["inference"] == "nuts":
@@ -47,6 +53,13 @@ def check_arguments(arguments: Mapping[str, Any]) -> None:
         raise ValueError("num_inducing: expected a number for inference='stochastic', got None")
     for name, least in (dict.fromkeys(_COUNTS, 1) | _SAMPLING).items():
         check_count(name, arguments[name], least)
+    for name, ignored_by in _IGNORED_BY.items():
+        if arguments[name] != defaults[name] and ignored_by(arguments["inference"]):
+            users = " or ".join(repr(inference) for inference in INFERENCES if not ignored_by(inference))
+            raise TypeError(
+                f"{name}: expected with inference={users}, got {arguments[name]!r} with {arguments['inference']!r}, "
+                "which does not use it"
+            )
 
 
 def check_count(name: str, value: Any, least: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from functools import partial
+from inspect import signature
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -134,8 +135,10 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
 
         Raises:
             ValueError: if the data or an argument are not usable.
+            TypeError: if an option is set that this inference does not use.
         """
-        check_arguments(self.get_params(deep=False))
+        defaults = {name: parameter.default for name, parameter in signature(type(self)).parameters.items()}
+        check_arguments(self.get_params(deep=False), defaults)
         X, y = self._checked(X, y)
         self.x_scaling_, self.y_scaling_ = Scaling.of(X), Scaling.of_outputs(y)
         self.n_outputs_ = y.shape[1]

@@ -162,7 +162,7 @@ def test_a_spread_far_below_the_level_is_a_spread():
     assert Scaling.of(np.full((7, 1), 0.1)).spread == 1.0
 
 
-def test_outputs_with_one_or_two_observations_get_their_scale_from_the_others():
+def test_outputs_with_few_observations_take_the_scale_of_the_others():
     values = np.full((9, 5), np.nan)
     values[:, 0] = np.arange(9.0)
     values[:, 1] = 3 * np.arange(9.0)

@@ -192,13 +192,17 @@ def test_one_observation():
 
 
 @pytest.mark.parametrize(
-    "arguments", [{}, {"num_inducing": 6}, {"num_inducing": 6, "inference": "stochastic", "num_epochs": 3}]
+    "arguments",
+    [
+        {"max_steps": 15},
+        {"num_inducing": 6, "max_steps": 15},
+        {"num_inducing": 6, "inference": "stochastic", "num_epochs": 3},
+    ],
 )
 def test_a_covariance_may_be_singular(arguments):
     x = np.linspace(0, 6, 14)[:, None]
     y = np.column_stack([np.sin(x[:, 0]), -3 * np.sin(x[:, 0])])  # without any noise
-    options = {"random_state": 0, "max_steps": 15, "structure": "affine"} | arguments
-    regressor = CorrelatedGPRegressor(**options).fit(x, y)
+    regressor = CorrelatedGPRegressor(random_state=0, structure="affine", **arguments).fit(x, y)
     twice = np.concatenate([x, x])
     covariance = regressor.predict(twice, return_cov=True, include_noise=False)[1].reshape(56, 56)
     assert np.linalg.eigvalsh(covariance).min() > -1e-5
@@ -373,18 +377,35 @@ def test_a_mixture_has_the_moments_and_the_density_of_its_members(monkeypatch):
     np.testing.assert_allclose(found.ravel(), density)
 
 
-@pytest.mark.parametrize("inference", ["map", "stochastic"])
-def test_too_few_inducing_inputs_are_said(inference):
+@pytest.mark.parametrize("options", [{}, {"inference": "stochastic", "num_epochs": 5}])
+def test_too_few_inducing_inputs_are_said(options):
     time = np.arange(600.0)[:, None]
     noise = 0.3 * np.random.default_rng(0).standard_normal(600)
     fast, slow = np.sin(time[:, 0] / 5) + noise, np.sin(time[:, 0] / 100) + noise
-    make = functools.partial(CorrelatedGPRegressor, num_inducing=15, inference=inference, num_epochs=5, random_state=0)
+    make = functools.partial(CorrelatedGPRegressor, num_inducing=15, random_state=0, **options)
     with pytest.warns(ConvergenceWarning, match=r"The 15 inducing inputs explain \d+% of the variance"):
         make().fit(time, fast)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         make().fit(time, slow)
     assert not [one for one in caught if "inducing inputs" in str(one.message)]
+
+
+@pytest.mark.parametrize(
+    ("options", "users"),
+    [
+        ({"num_epochs": 3}, "'stochastic'"),
+        ({"batch_size": 5, "inference": "laplace"}, "'stochastic'"),
+        ({"num_chains": 1}, "'nuts'"),
+        ({"num_samples": 9, "inference": "laplace"}, "'nuts'"),
+        ({"num_mixture": 9}, "'laplace' or .*'nuts'"),
+        ({"max_steps": 9, "inference": "stochastic", "num_inducing": 3}, "'map' or .*'nuts'"),
+    ],
+)
+def test_options_of_another_inference_are_a_type_error(options, users):
+    name, value = next(iter(options.items()))
+    with pytest.raises(TypeError, match=rf"{name}: expected with inference={users}, got {value} with"):
+        CorrelatedGPRegressor(**options).fit(X, TRUTH)
 
 
 def test_what_inducing_inputs_leave_out_of_the_prior_is_said():
@@ -403,7 +424,7 @@ def test_what_inducing_inputs_leave_out_of_the_prior_is_said():
         warn_of_unexplained([model])
 
 
-def test_samples_that_memory_is_not_meant_to_hold_together_predict_the_same(monkeypatch):
+def test_samples_too_large_for_memory_predict_the_same(monkeypatch):
     together = fitted("laplace")
     monkeypatch.setattr(bayesian, "MOST_ENTRIES", 3 * 67**2)
     monkeypatch.setattr(estimator, "MOST_ENTRIES", 3 * 67**2)
