@@ -216,13 +216,13 @@ def _measure_models(name: str, time: _Timed) -> Iterator[Measurement]:
 
 def _step(model: nn.Module, inputs: Any, batch: int, count: int) -> Callable[[], None]:
     objective = Objective(model, CategoricalLikelihood(2), count).train()
-    optimiser = torch.optim.Adam(objective.parameters(), lr=1e-4)
+    optimizer = torch.optim.Adam(objective.parameters(), lr=1e-4)
     labels = torch.arange(batch) % 2
 
     def call() -> None:
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         objective(inputs, labels).backward()
-        optimiser.step()
+        optimizer.step()
 
     return call
 

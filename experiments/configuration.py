@@ -276,7 +276,7 @@ class MethodConfig:
         attention: name of the attention in `experiments.registry`.
         options: keyword arguments of the attention, or of what `kind` names.
         learning_rate: largest learning rate.
-        weight_decay: weight decay of the optimiser.
+        weight_decay: weight decay of the optimizer.
         alpha: weight of the log-density terms at the end of their annealing.
         alpha_start: their weight at the beginning.
         alpha_annealing: share of the training over which it rises linearly.

@@ -101,7 +101,7 @@ def train(training: Training) -> Outcome:
     torch.set_num_threads(1)
     model = build(training)
     objective = cgp.Objective(model, cgp.CategoricalLikelihood(10), 1797)
-    optimiser = torch.optim.Adam(objective.parameters(), lr=training.learning_rate)
+    optimizer = torch.optim.Adam(objective.parameters(), lr=training.learning_rate)
     if training.compiled:
         objective.compile()
     cast = training.dtype != torch.float32
@@ -110,12 +110,12 @@ def train(training: Training) -> Outcome:
     peak, error = 0.0, ""
     try:
         for step, (x, y) in zip(range(training.steps), batches(training.workers), strict=False):
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             with context:
                 loss = objective(x, y)
             loss.backward()
             nn.utils.clip_grad_norm_(objective.parameters(), 1.0)
-            optimiser.step()
+            optimizer.step()
             losses.append(loss.item())
             if step == training.steps // 10:
                 peak = peak_memory()

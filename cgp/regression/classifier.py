@@ -61,7 +61,7 @@ class CorrelatedGPClassifier(ClassifierMixin, BaseEstimator):
     Attributes:
         classes_: the labels.
         model_: the fitted GPyTorch model, of standardised inputs.
-        fit_: how the optimiser did: loss, steps, converged, message.
+        fit_: how the optimizer did: loss, steps, converged, message.
         n_features_in_: d.
 
     Source:

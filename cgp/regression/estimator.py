@@ -73,7 +73,7 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
         model_: the fitted GPyTorch model of the best structure, in standardised units; with samples, one batch member
             per sample.
         models_: those whose predictions are averaged, ``model_`` the first of them.
-        fit_: how the optimiser did: loss, steps, converged, message.
+        fit_: how the optimizer did: loss, steps, converged, message.
         samples_: samples of the parameters with their diagnostics, or None.
         structure_: the structure of ``model_``.
         criteria_: half the information criterion of every structure that was compared, in nats.

@@ -50,7 +50,7 @@ class Fit(NamedTuple):
 
     Attributes:
         loss: the negative log posterior of the parameters per row, in nats.
-        steps: steps of the optimiser.
+        steps: steps of the optimizer.
         converged: whether it stopped by itself.
         message: why it stopped.
     """

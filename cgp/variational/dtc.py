@@ -38,7 +38,7 @@ class DTCVariationalStrategy(Module):
         inducing_points: the first ones, ``(m, d)``, or ``(m, s)`` in the canonical space; they are learned.
         train_inputs: X, ``(n, d)``.
         train_targets: y, ``(n,)``.
-        likelihood: the noise of the observations; not a submodule, so pass its parameters to the optimiser.
+        likelihood: the noise of the observations; not a submodule, so pass its parameters to the optimizer.
         mean_module: the prior mean; zero if None.
 
     Raises:

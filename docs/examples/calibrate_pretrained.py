@@ -34,13 +34,13 @@ validation, test = held_out[:300], held_out[300:]
 vit = VisionTransformer(
     image_size=8, patch_size=2, num_layers=2, num_heads=4, hidden_dim=48, mlp_dim=96, num_classes=10
 )
-optimiser = torch.optim.AdamW(vit.parameters(), lr=4e-3, weight_decay=0.05)
-schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 4e-3, total_steps=30 * 13)
+optimizer = torch.optim.AdamW(vit.parameters(), lr=4e-3, weight_decay=0.05)
+schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 4e-3, total_steps=30 * 13)
 for _ in range(30):
     for batch in train[torch.randperm(len(train))].split(64):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         torch.nn.functional.cross_entropy(vit(images[batch]), labels[batch]).backward()
-        optimiser.step()
+        optimizer.step()
         schedule.step()
 vit.eval()
 

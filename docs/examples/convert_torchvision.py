@@ -35,13 +35,13 @@ class DigitsViT(VisionTransformer):
 
 
 vit = DigitsViT(image_size=8, patch_size=2, num_layers=3, num_heads=4, hidden_dim=48, mlp_dim=96, num_classes=10)
-optimiser = torch.optim.AdamW(vit.parameters(), lr=4e-3, weight_decay=0.05)
-schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 4e-3, total_steps=20 * 17)
+optimizer = torch.optim.AdamW(vit.parameters(), lr=4e-3, weight_decay=0.05)
+schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 4e-3, total_steps=20 * 17)
 for _ in range(20):
     for batch in torch.tensor(train)[torch.randperm(len(train))].split(64):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         torch.nn.functional.cross_entropy(vit(images[batch]), labels[batch]).backward()
-        optimiser.step()
+        optimizer.step()
         schedule.step()
 vit.eval()
 

@@ -32,15 +32,15 @@ def fit(attention, epochs=6):
     torch.manual_seed(0)
     model = VisionTransformer(**{**DIGITS, "depth": 4}, num_classes=10, attention=attention)
     objective = cgp.Objective(model, cgp.CategoricalLikelihood(10), num_data=len(train))
-    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     history = []
     for _ in range(epochs):
         steps = []
         for batch in train[torch.randperm(len(train))].split(64):
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             parts = objective.parts(images[batch], labels[batch])
             parts["loss"].backward()
-            optimiser.step()
+            optimizer.step()
             steps.append(float(parts["nll"].detach()))
         history.append(sum(steps) / len(steps))
     return model.eval(), history

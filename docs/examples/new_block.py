@@ -76,13 +76,13 @@ train, test = torch.arange(1300), torch.arange(1300, 1797)
 
 model = VisionTransformer(**DIGITS, num_classes=10, attention=partial(RegressionAttention, noise=0.1))
 objective = cgp.Objective(model, cgp.CategoricalLikelihood(10), num_data=len(train))
-optimiser = torch.optim.AdamW(model.parameters(), lr=4e-3)
+optimizer = torch.optim.AdamW(model.parameters(), lr=4e-3)
 for _ in range(5):
     for batch in train[torch.randperm(len(train))].split(64):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss = objective(images[batch], labels[batch])
         loss.backward()
-        optimiser.step()
+        optimizer.step()
 
 prediction = cgp.predict(model, images[test], num_samples=8, seed=0)
 right = prediction.probabilities.argmax(-1) == labels[test]

@@ -82,12 +82,12 @@ config = BertConfig(
     num_labels=len(KINDS),
 )
 bert = BertForSequenceClassification(config)
-optimiser = torch.optim.AdamW(bert.parameters(), lr=2e-3)
+optimizer = torch.optim.AdamW(bert.parameters(), lr=2e-3)
 for _ in range(120):
     words, labels = passages(False, 24, generator)
-    optimiser.zero_grad()
+    optimizer.zero_grad()
     bert(**encode(words), labels=labels).loss.backward()
-    optimiser.step()
+    optimizer.step()
 bert.eval()
 
 test = encode(test_words)
@@ -117,12 +117,12 @@ print(f"variance differs by {difference:.0e}; at padding it is {among.token_vari
 
 model.train()
 objective = cgp.Objective(model, cgp.CategoricalLikelihood(len(KINDS)), num_data=1000, num_samples=3)
-optimiser = torch.optim.AdamW(model.parameters(), lr=5e-4)
+optimizer = torch.optim.AdamW(model.parameters(), lr=5e-4)
 for _ in range(25):
     words, labels = passages(False, 24, generator)
-    optimiser.zero_grad()
+    optimizer.zero_grad()
     objective(encode(words), labels).backward()
-    optimiser.step()
+    optimizer.step()
 model.eval()
 
 prediction = cgp.predict(model, test, num_samples=16, seed=0)

@@ -21,12 +21,12 @@ train, test = torch.arange(1300), torch.arange(1300, 1797)
 vit = VisionTransformer(
     image_size=8, patch_size=1, num_layers=3, num_heads=4, hidden_dim=32, mlp_dim=64, num_classes=10
 )
-optimiser = torch.optim.AdamW(vit.parameters(), lr=3e-3, weight_decay=0.05)
+optimizer = torch.optim.AdamW(vit.parameters(), lr=3e-3, weight_decay=0.05)
 for _ in range(4):
     for batch in train[torch.randperm(len(train))].split(64):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         torch.nn.functional.cross_entropy(vit(images[batch]), labels[batch]).backward()
-        optimiser.step()
+        optimizer.step()
 vit.eval()
 
 # %%

@@ -284,18 +284,18 @@ def _train(
     own = own_parameters(model)
     ours = {id(parameter) for parameter in own}
     groups = [{"params": [p for p in model.parameters() if id(p) not in ours]}, {"params": own}]
-    optimiser = torch.optim.AdamW(groups, weight_decay=0.01)
+    optimizer = torch.optim.AdamW(groups, weight_decay=0.01)
     rates, steps = [learning_rate, _OWN_RATE * learning_rate], epochs * -(-count // _BATCH)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, rates, total_steps=steps, pct_start=0.1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rates, total_steps=steps, pct_start=0.1)
     history: list[dict[str, float]] = []
     for epoch in range(epochs):
         start = time.process_time()
         model.train()
         for rows in _shuffled(train.lengths):
-            optimiser.zero_grad(set_to_none=True)
+            optimizer.zero_grad(set_to_none=True)
             objective(train.batch(rows), train.labels[rows]).backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimiser.step()
+            optimizer.step()
             schedule.step()
         seconds = time.process_time() - start
         logits, labels = _logits(model, parts["val"]), parts["val"].labels

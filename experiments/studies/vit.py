@@ -79,18 +79,18 @@ def assess(*, data: Path, out: Path = Path("runs/vit"), epochs: int = 6, seed: i
 
 
 def _train(model: nn.Module, data: Examples, epochs: int) -> None:
-    optimiser = torch.optim.AdamW(model.parameters(), weight_decay=0.05)
+    optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.05)
     steps = epochs * -(-len(data) // _BATCH)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, _RATE, total_steps=steps, pct_start=0.1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, _RATE, total_steps=steps, pct_start=0.1)
     model.train()
     for epoch in range(epochs):
         start, losses = time.process_time(), []
         for rows in torch.randperm(len(data)).split(_BATCH):
             images, labels = image_batch(data, rows)
             loss = nn.functional.cross_entropy(model(images), labels)
-            optimiser.zero_grad(set_to_none=True)
+            optimizer.zero_grad(set_to_none=True)
             loss.backward()
-            optimiser.step()
+            optimizer.step()
             schedule.step()
             losses.append(float(loss.detach()))
         seconds = time.process_time() - start

@@ -16,7 +16,7 @@ from experiments.configuration import MethodConfig, TrainingConfig
 from experiments.evaluation import matthews_correlation, mean_log_probabilities, negative_log_likelihood
 from experiments.training.batches import Batch
 from experiments.training.drawing import drawing
-from experiments.training.rates import linear, optimizer, rate_schedule
+from experiments.training.rates import build_optimizer, linear, rate_schedule
 
 __all__ = ["ClassificationModule"]
 
@@ -103,8 +103,8 @@ class ClassificationModule(lightning.LightningModule):
         return logits[:, order], labels[order]
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
-        """Build the optimiser and its schedule, as Lightning wants them."""
-        chosen = optimizer(self.objective.parameters(), self.method, self.training_config)
+        """Build the optimizer and its schedule, as Lightning wants them."""
+        chosen = build_optimizer(self.objective.parameters(), self.method, self.training_config)
         total = int(self.trainer.estimated_stepping_batches)
         schedule = rate_schedule(chosen, self.method, self.training_config, total)
         return {"optimizer": chosen, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}

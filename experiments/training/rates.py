@@ -1,4 +1,4 @@
-"""Optimisers and the schedules of their learning rate, and of the weights of the objective's terms."""
+"""Optimizers and the schedules of their learning rate, and of the weights of the objective's terms."""
 
 import math
 from collections.abc import Iterable
@@ -9,27 +9,27 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
 
 from experiments.configuration import MethodConfig, TrainingConfig
 
-__all__ = ["learning_rate_factor", "linear", "optimizer", "rate_schedule"]
+__all__ = ["build_optimizer", "learning_rate_factor", "linear", "rate_schedule"]
 
-_OPTIMISERS = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}
+_OPTIMIZERS = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}
 
 
-def optimizer(
+def build_optimizer(
     parameters: Iterable[nn.Parameter], method: MethodConfig, training: TrainingConfig
 ) -> torch.optim.Optimizer:
-    """Build the optimiser."""
-    return _OPTIMISERS[training.optimizer](parameters, lr=method.learning_rate, weight_decay=method.weight_decay)
+    """Build the optimizer."""
+    return _OPTIMIZERS[training.optimizer](parameters, lr=method.learning_rate, weight_decay=method.weight_decay)
 
 
 def rate_schedule(
-    optimiser: torch.optim.Optimizer, method: MethodConfig, training: TrainingConfig, total: int
+    optimizer: torch.optim.Optimizer, method: MethodConfig, training: TrainingConfig, total: int
 ) -> LRScheduler:
     """Build the schedule of the learning rate, one value a step."""
     warmup = total * training.warmup_epochs / training.epochs
     if training.schedule == "one_cycle":
         warmup = min(warmup, total - 1)
         return OneCycleLR(
-            optimiser,
+            optimizer,
             max_lr=method.learning_rate,
             total_steps=total,
             pct_start=warmup / total if warmup > 1 else 0.0,  # the library divides by zero for a single step
@@ -37,7 +37,7 @@ def rate_schedule(
         )
     end = training.final_learning_rate / method.learning_rate
     return LambdaLR(
-        optimiser,
+        optimizer,
         lambda step: learning_rate_factor(step, total, warmup=round(warmup), end=end, schedule=training.schedule),
     )
 

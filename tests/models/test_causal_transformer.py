@@ -36,11 +36,11 @@ def test_learns_a_text_and_goes_on_with_it():
     text = torch.tensor([0, 1, 0, 2, 3, 4] * 8)  # what follows 0 is told by what comes before it
     model, windows = build(BLOCKS["sparse_cgp"], vocabulary_size=5, depth=1), text.unfold(0, 13, 3)
     objective = Objective(model, CategoricalLikelihood(5), num_data=len(windows))
-    optimiser = torch.optim.Adam(model.parameters(), lr=2e-2)
+    optimizer = torch.optim.Adam(model.parameters(), lr=2e-2)
     for _ in range(60):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         objective(windows[:, :-1], windows[:, 1:]).backward()
-        optimiser.step()
+        optimizer.step()
     with torch.no_grad():
         found = model.eval()(windows[:, :-1]).argmax(-1)
     assert (found == windows[:, 1:])[:, 4:].float().mean() > 0.9

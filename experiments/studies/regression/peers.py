@@ -1,4 +1,4 @@
-"""GPyTorch's own models, given the same standardised data, start, optimiser, precision and noise floor as ours."""
+"""GPyTorch's own models, given the same standardised data, start, optimizer, precision and noise floor as ours."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def _settings(model: Any) -> Any:
 
 
 def _fit_exact(model: ExactGP, *parameters: Tensor) -> float:
-    """The largest marginal likelihood in nats by our own optimiser, from five lengthscales of which three race."""
+    """The largest marginal likelihood in nats by our own optimizer, from five lengthscales of which three race."""
     model.double().train()
     model.likelihood.train()
     objective = ExactMarginalLogLikelihood(model.likelihood, model)

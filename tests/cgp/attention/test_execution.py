@@ -123,13 +123,13 @@ def make_batch(name: str) -> tuple[torch.Tensor, torch.Tensor]:
 
 def two_steps(objective: nn.Module, parts: list[tuple[int, torch.Tensor, torch.Tensor]]) -> dict[str, np.ndarray]:
     """Weights after two steps on the mean over parts of a batch, each with a seed for its draws."""
-    optimiser = torch.optim.SGD(objective.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(objective.parameters(), lr=0.1)
     for step in range(2):  # the second fails where a gradient was waited for in vain
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         for seed, x, y in parts:
             torch.manual_seed(10 * step + seed)
             (objective(x, y) / len(parts)).backward()
-        optimiser.step()
+        optimizer.step()
     return {name.removeprefix("module."): p.detach().clone().numpy() for name, p in objective.named_parameters()}
 
 

@@ -220,9 +220,9 @@ def test_sharded_training(group):
     fully_shard(model, mesh=mesh)
     torch.testing.assert_close(host.run(model), expected, atol=1e-5, rtol=0)
     before = [heads.log_amplitude.detach().full_tensor().clone() for heads in attention_blocks(model)]
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
     nn.functional.cross_entropy(host.call(model.train()), LABELS).backward()
-    optimiser.step()
+    optimizer.step()
     for heads, was in zip(attention_blocks(model), before, strict=True):
         assert not torch.equal(heads.log_amplitude.detach().full_tensor(), was)
 

@@ -52,12 +52,12 @@ def fit(rounding: float = 0.0) -> DigitsTransformer:
             for weight in model.parameters():
                 weight.mul_(1 + rounding * torch.empty_like(weight).uniform_(-1, 1))
         torch.manual_seed(0)
-        optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 6e-3, 25 * 8)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 6e-3, 25 * 8)
         for _ in range(25):
             for rows in torch.randperm(800).split(100):
-                optimiser.zero_grad()
+                optimizer.zero_grad()
                 nn.functional.cross_entropy(model(x[rows].double()), y[rows]).backward()
-                optimiser.step()
+                optimizer.step()
                 schedule.step()
     return model.eval()

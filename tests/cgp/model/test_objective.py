@@ -99,14 +99,14 @@ def test_each_regulariser_alone_stays_bounded(make, coupling, objective):
     """
     block, x = make(16, 2, coupling=coupling, objective=objective), torch.randn(2, 10, 16)
     start = block.token_variance(x).mean().detach()
-    optimiser = torch.optim.Adam(block.parameters(), lr=3e-2)
+    optimizer = torch.optim.Adam(block.parameters(), lr=3e-2)
     with sampling(block, "mean"):
         for _ in range(150):
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             block(x)
             loss = added_losses(block)["log_density"]
             loss.backward()
-            optimiser.step()
+            optimizer.step()
     assert torch.isfinite(loss)
     assert loss > 2 * math.log(2 * math.pi * block.noise)
     variance = block.token_variance(x)

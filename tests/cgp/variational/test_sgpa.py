@@ -99,13 +99,13 @@ def test_trains_in_float32(name, m, lr, likelihood, objective):
     points = (beta,) if name == "standard" else (beta, beta + 0.1)
     model = ApproximateGP(KINDS[name](kernel, *points))
     mll = objective(likelihood, model, num_data=100)
-    optimiser = torch.optim.Adam([*model.parameters(), *likelihood.parameters()], lr=lr)
+    optimizer = torch.optim.Adam([*model.parameters(), *likelihood.parameters()], lr=lr)
     losses = []
     for _ in range(30):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss = -mll(model(x), y)
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < losses[0] - 0.05
     model.eval()

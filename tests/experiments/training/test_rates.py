@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from experiments.training.rates import learning_rate_factor, optimizer, rate_schedule
+from experiments.training.rates import build_optimizer, learning_rate_factor, rate_schedule
 from tests.experiments.tiny import SOFTMAX, TRAINING
 
 
@@ -15,7 +15,7 @@ def rates(schedule, total=100, epochs=10, warmup_epochs=0, final=1e-4):
     training = dataclasses.replace(
         TRAINING, schedule=schedule, epochs=epochs, warmup_epochs=warmup_epochs, final_learning_rate=final
     )
-    chosen = optimizer([nn.Parameter(torch.zeros(1))], SOFTMAX, training)
+    chosen = build_optimizer([nn.Parameter(torch.zeros(1))], SOFTMAX, training)
     scheduler = rate_schedule(chosen, SOFTMAX, training, total)
     found = []
     for _ in range(total):
