@@ -46,8 +46,9 @@ demo-quick: $(INSTALLED) ## The same in under a minute into runs/demo-quick, to 
 test: $(INSTALLED) ## Run the default tests and the doctests (TEST_ARGS="-m slow" for others)
 	$(TEST_ENV) $(BIN)/python -m pytest -n $(JOBS) $(TEST_ARGS)
 
-test-plain: $(INSTALLED) ## Run what trains or prints numbers, pages included, in plainer arithmetic: it must come out the same
+test-plain: $(INSTALLED) ## Run what trains or prints numbers (tests, doctests, pages) in plainer arithmetic: it must come out the same
 	$(PLAIN_ENV) $(BIN)/python -m pytest -n $(JOBS) -m "trains and not slow and not gpu and not data" tests
+	$(PLAIN_ENV) $(BIN)/python -m pytest -n $(JOBS) cgp models
 	$(PLAIN_ENV) $(BIN)/python -m pytest -n $(JOBS) -m slow tests/test_docs.py
 
 test-lowest: $(INSTALLED) ## Run the default tests on the lowest versions that setup.cfg allows, in an environment of their own

@@ -54,11 +54,12 @@ def test_a_failing_step_stops_no_other_and_the_closing_line_is_last(tmp_path: Pa
 def test_what_trains_is_run_again_in_other_arithmetic(pytestconfig: pytest.Config) -> None:
     """With kernels that round otherwise and two threads; the files that train are in the list, and the list is run."""
     done = subprocess.run(["make", "-n", "test-plain"], cwd=ROOT, capture_output=True, text=True, check=True)
-    tests, pages = [line for line in done.stdout.splitlines() if "pytest" in line]
-    for line in (tests, pages):
+    tests, doctests, pages = [line for line in done.stdout.splitlines() if "pytest" in line]
+    for line in (tests, doctests, pages):
         assert "ATEN_CPU_CAPABILITY=default" in line
         assert "OMP_NUM_THREADS=2" in line
     assert "trains and not slow" in tests
+    assert doctests.endswith("cgp models")
     assert "-m slow tests/test_docs.py" in pages
     marker = next(line for line in pytestconfig.getini("markers") if line.startswith("trains"))
     assert "make test-plain" in marker
