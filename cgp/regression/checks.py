@@ -47,12 +47,14 @@ def check_arguments(arguments: Mapping[str, Any], defaults: Mapping[str, Any]) -
     if arguments["inference"] == "nuts":
         with needs_extra("bayesian", "inference='nuts'"):
             import pyro  # noqa: F401
-    if arguments["structure"] != "auto" and arguments["structure"] not in STRUCTURES:
-        raise ValueError(f"structure: expected 'auto' or one of {STRUCTURES}, got {arguments['structure']!r}")
+    structures = (*STRUCTURES, "multiscale")
+    if arguments["structure"] not in ("auto", *structures):
+        raise ValueError(f"structure: expected 'auto' or one of {structures}, got {arguments['structure']!r}")
     if arguments["inference"] == "stochastic" and arguments["num_inducing"] is None:
         raise ValueError("num_inducing: expected a number for inference='stochastic', got None")
     for name, least in (dict.fromkeys(_COUNTS, 1) | _SAMPLING).items():
-        check_count(name, arguments[name], least)
+        if name != "num_components" or arguments[name] is not None:
+            check_count(name, arguments[name], least)
     for name, ignored_by in _IGNORED_BY.items():
         if arguments[name] != defaults[name] and ignored_by(arguments["inference"]):
             users = " or ".join(repr(inference) for inference in INFERENCES if not ignored_by(inference))

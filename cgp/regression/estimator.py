@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from functools import partial
 from inspect import signature
 from typing import Any, Self, TypeVar
@@ -22,6 +23,7 @@ from .correlation import start_at_correlation
 from .covariance import correlated_covariance
 from .exact import CorrelatedGPRegression
 from .fitting import Fit, Progress, fit_model, progress_line, seeded
+from .long_series import LongSeries, fit_long_series, gross_errors, is_long_series, periods_of
 from .minibatches import fit_minibatches, start_from
 from .model import RegressionModel
 from .prediction import PredictionMixin
@@ -47,17 +49,22 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
     inside; answers are in the user's units.
 
     Args:
-        kernel: canonical covariance: "rbf", "matern12", "matern32", "matern52", "rq", or a GPyTorch kernel.
-        num_components: independent sets of canonical processes that are summed.
+        kernel: canonical covariance: "rbf", "matern12", "matern32", "matern52", "rq", or a GPyTorch kernel; None is
+            "matern32" for long series and "rbf" otherwise.
+        num_components: independent sets of canonical processes that are summed; None is 5 for "multiscale", else 1.
         structure: how processes are related: "independent", "coregionalised" (one set of lengthscales), "shared" (by
             a common process, with one of each's own, in a component more), "shifted" (coregionalised, against each
             other), "affine" (lengthscales and shifts of their own), or "auto": the first four are fitted, and the
             predictions of the correlated ones averaged that are within 30 nats of the best by the Bayesian information
             criterion; "independent" is used by itself if it is the best. "nuts" and "stochastic" inference goes on with
-            the best one.
+            the best one. "multiscale" is for series, that is one input: components on many time scales, each of a few
+            processes that all outputs share and one of each output's own, and cycles, learned from windows in time
+            that is linear in the rows; "auto" takes it for more than 2,000 observations of a series, if the kernel is
+            None or a Matérn one and nothing else is asked for.
         num_inducing: inducing inputs of the sparse forms; None means exact regression, for up to 10,000 observations.
         inference: "map" (the most probable parameters), "laplace" (a Gaussian about them), "nuts" (samples of them), or
             "stochastic" (the most probable ones by minibatches, needs ``num_inducing``).
+        periods: of the cycles of "multiscale", in units of the input; "auto" looks for up to three.
         num_starts: starts of L-BFGS that are followed to their end.
         max_steps: of L-BFGS.
         num_epochs: of minibatches.
@@ -77,6 +84,7 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
         samples_: samples of the parameters with their diagnostics, or None.
         structure_: the structure of ``model_``.
         criteria_: half the information criterion of every structure that was compared, in nats.
+        periods_: of the cycles that "multiscale" has, in units of the input.
         n_features_in_: d.
 
     Example:
@@ -90,12 +98,13 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
 
     def __init__(
         self,
-        kernel: str | Kernel = "rbf",
+        kernel: str | Kernel | None = None,
         *,
-        num_components: int = 1,
+        num_components: int | None = None,
         structure: str = "auto",
         num_inducing: int | None = None,
         inference: str = "map",
+        periods: str | Sequence[float] = "auto",
         num_starts: int = 1,
         max_steps: int = 1000,
         num_epochs: int = 40,
@@ -112,6 +121,7 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
         self.structure = structure
         self.num_inducing = num_inducing
         self.inference = inference
+        self.periods = periods
         self.num_starts = num_starts
         self.max_steps = max_steps
         self.num_epochs = num_epochs
@@ -138,8 +148,14 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
             TypeError: if an option is set that this inference does not use.
         """
         defaults = {name: parameter.default for name, parameter in signature(type(self)).parameters.items()}
-        check_arguments(self.get_params(deep=False), defaults)
+        arguments = self.get_params(deep=False)
+        check_arguments(arguments, defaults)
         X, y = self._checked(X, y)
+        self.criteria_: dict[str, float] = {}
+        self._long = is_long_series(X, y, arguments)
+        if self._long:
+            y = np.where(gross_errors(y), np.nan, y)
+            self.periods_ = periods_of(X, y, self.periods)
         self.x_scaling_, self.y_scaling_ = Scaling.of(X), Scaling.of_outputs(y)
         self.n_outputs_ = y.shape[1]
         self._observed = ~np.isnan(y)
@@ -212,6 +228,10 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
         self, rows: Tensor, targets: Tensor, seed: int, line: Progress | None
     ) -> tuple[list[RegressionModel], Fit]:
         """Fitted models of standardised rows, the best first."""
+        if self._long:
+            model, fit = fit_long_series(rows, targets, self.n_outputs_, self._scales(), seed=seed, progress=line)
+            self.structure_ = "multiscale"
+            return [model], fit
         options = {"num_starts": self.num_starts, "max_steps": self.max_steps, "seed": seed, "progress": line}
         if self.inference != "stochastic":
             return self._closed_form(rows, targets, **options)
@@ -231,14 +251,22 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
         if self.structure == "auto" and self.n_outputs_ > 1:
             self.structure_, models, fit, self.criteria_ = fit_structures(build, **options)
             return models, fit
-        self.structure_, self.criteria_ = "independent" if self.structure == "auto" else self.structure, {}
+        self.structure_ = "independent" if self.structure == "auto" else self.structure
         model = build(self.structure_)
         return [model], fit_model(model, **options)
 
+    def _scales(self) -> LongSeries:
+        periods = [period / self.x_scaling_.unit[0] for period in self.periods_]
+        default = LongSeries(periods=periods)
+        return default._replace(
+            kernel=self.kernel or default.kernel, num_components=self.num_components or default.num_components
+        )
+
     def _model(self, kind: type[Model], rows: Tensor, targets: Tensor, seed: int, structure: str) -> Model:
         """A model that is not yet fitted."""
-        options: dict[str, Any] = {"kernel": self.kernel, "num_components": self.num_components, "structure": structure}
-        covariance = correlated_covariance(self.n_outputs_, rows.shape[-1] - 1, **options).double()
+        options: dict[str, Any] = {"kernel": self.kernel or "rbf", "num_components": self.num_components or 1}
+        dim = rows.shape[-1] - 1
+        covariance = correlated_covariance(self.n_outputs_, dim, structure=structure, **options).double()
         start_at_correlation(covariance, rows, targets)
         inducing = {} if self.num_inducing is None else {"num_inducing": self.num_inducing, "seed": seed % 2**32}
         return kind(rows, targets, self.n_outputs_, covar_module=covariance, **inducing)
@@ -249,7 +277,7 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
         X = checked_inputs(self, X)
         y, self._single = checked_outputs(y, X)
         total = int((~np.isnan(y)).sum())
-        if self.num_inducing is None and total > _EXACT_LIMIT:
+        if self.num_inducing is None and total > _EXACT_LIMIT and not is_long_series(X, y, self.get_params(deep=False)):
             raise ValueError(
                 f"num_inducing: expected a number for {total} observations, got None: exact regression is for at most "
                 f"{_EXACT_LIMIT}"

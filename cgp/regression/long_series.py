@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from .cycles import strongest_periods
 from .fitting import Fit, Progress
 from .multiscale import multiscale_covariance, start_at_factors
 from .series import SeriesCorrelatedGPRegression
 from .windows import WINDOW_OUTPUTS, fit_windows, pairwise_correlation, table_of
 
-__all__ = ["LongSeries", "fit_long_series", "gross_errors"]
+__all__ = ["LongSeries", "fit_long_series", "gross_errors", "is_long_series", "periods_of"]
 
+Array = NDArray[np.float64]
+
+_LONG = 2000  # observations
+_KERNELS = ("matern12", "matern32", "matern52")
 _SHORTEST = 2.0  # lengthscale of the first component, in median lags
 _LONGEST = 0.05  # of the last one, in units of the whole span
 _TAIL = 0.005  # on either side, outside the range that gross errors are measured in
@@ -91,7 +96,63 @@ def fit_long_series(
     return model, fit_windows(model, num_steps=num_steps, seed=seed, progress=progress)
 
 
-def gross_errors(y: NDArray[np.float64]) -> NDArray[np.bool_]:
+def is_long_series(x: Array, y: Array, arguments: Mapping[str, Any]) -> bool:
+    """Whether a regressor with these arguments takes its observations for a series of many time scales.
+
+    Args:
+        x: inputs, ``(N, d)``.
+        y: outputs, NaN where not observed, ``(N, P)``.
+        arguments: of the regressor.
+
+    Returns:
+        True if it is asked for, or if there are more than 2,000 observations over one input and nothing else is asked
+        for.
+
+    Raises:
+        ValueError: if it is asked for and something else stands against it.
+    """
+    obstacles = {
+        "X": None if x.shape[1] == 1 else f"one column, got {x.shape[1]}",
+        "kernel": _not_one_of(arguments["kernel"], (None, *_KERNELS)),
+        "inference": _not_one_of(arguments["inference"], ("map",)),
+        "num_inducing": _not_one_of(arguments["num_inducing"], (None,)),
+    }
+    found = {name: obstacle for name, obstacle in obstacles.items() if obstacle is not None}
+    if arguments["structure"] != "multiscale":
+        return arguments["structure"] == "auto" and not found and int((~np.isnan(y)).sum()) > _LONG
+    for name, obstacle in found.items():
+        raise ValueError(f"{name}: expected {obstacle}, for structure='multiscale'")
+    return True
+
+
+def _not_one_of(value: Any, allowed: tuple[Any, ...]) -> str | None:
+    known = any(value is one or (isinstance(value, str) and value == one) for one in allowed)
+    return None if known else f"one of {allowed}, got {value!r}"
+
+
+def periods_of(x: Array, y: Array, periods: str | Sequence[float]) -> list[float]:
+    """The periods that are given, or those of the strongest cycles for "auto".
+
+    Args:
+        x: inputs, ``(N, 1)``.
+        y: outputs, NaN where not observed, ``(N, P)``.
+        periods: in units of the input, or "auto".
+
+    Returns:
+        In units of the input.
+
+    Raises:
+        ValueError: if they are neither.
+    """
+    if isinstance(periods, str):
+        if periods != "auto":
+            raise ValueError(f"periods: expected 'auto' or numbers, got {periods!r}")
+        order = np.argsort(x[:, 0], kind="stable")
+        return strongest_periods(x[order, 0], y[order])
+    return [float(period) for period in periods]
+
+
+def gross_errors(y: Array) -> NDArray[np.bool_]:
     """Which values ``(n, P)`` are twenty times as far from the middle 99 % of their output as these are wide.
 
     Such are codes of failed sensors. Fewer than some hundred values of an output have no such tails, and a constant

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from cgp.regression import CorrelatedGPRegressor
 from cgp.regression.long_series import LongSeries, fit_long_series, gross_errors
 from cgp.regression.processes import every_process
 from cgp.regression.scaling import Scaling, stacked_rows
@@ -64,3 +65,41 @@ def test_constants_few_spikes_and_skewed_values_are_no_gross_errors(values: np.n
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert not gross_errors(np.asarray(values)[:, None]).any()
+
+
+def test_a_regressor_takes_long_series_for_many_scales_with_their_cycles_and_without_codes(monkeypatch):
+    monkeypatch.setattr(LongSeries.__new__, "__defaults__", (*LongSeries.__new__.__defaults__[:-1], 20))
+    generator = np.random.default_rng(0)
+    t = np.arange(800.0)[:, None] / 4.0
+    y = np.sin(2 * np.pi * t / 6.0) * [1.0, 0.7, 0.4] + 0.3 * generator.normal(size=(800, 3)).cumsum(0) / 10
+    y[50, 1] = 1e5
+    with pytest.warns(UserWarning, match="1 values"):
+        regressor = CorrelatedGPRegressor(random_state=0).fit(t, y)
+    assert regressor.structure_ == "multiscale"
+    assert [round(period, 1) for period in regressor.periods_] == [6.0]
+    assert len(regressor.model_.covar_module.kernels) == 6
+    mean, sd = regressor.predict(t, return_std=True)
+    assert abs(mean[50, 1]) < 10.0
+    assert np.isfinite(sd).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kernel": "rbf"}, "kernel: expected one of .*'matern32'.*, got 'rbf'"),
+        ({"inference": "laplace"}, "inference: expected one of .*, got 'laplace'"),
+        ({"num_inducing": 5}, "num_inducing: expected one of .*, got 5"),
+        ({"periods": "day"}, "periods: expected 'auto' or numbers, got 'day'"),
+        ({"periods": [0.0]}, "periods: expected positive numbers, got 0"),
+    ],
+)
+def test_what_stands_against_many_scales_is_named(options: dict, message: str):
+    x = np.linspace(0.0, 1.0, 20)[:, None]
+    with pytest.raises(ValueError, match=message):
+        CorrelatedGPRegressor(structure="multiscale", **options).fit(x, x[:, 0])
+
+
+def test_many_scales_need_one_input():
+    x = np.random.default_rng(0).normal(size=(20, 2))
+    with pytest.raises(ValueError, match="X: expected one column, got 2"):
+        CorrelatedGPRegressor(structure="multiscale").fit(x, x[:, 0])
