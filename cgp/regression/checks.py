@@ -30,7 +30,7 @@ __all__ = [
 
 STRUCTURES = ("independent", "coregionalised", "shared", "shifted", "affine")
 INFERENCES = ("map", "laplace", "nuts", "stochastic")
-_COUNTS = ("num_components", "num_starts", "max_steps", "num_epochs", "batch_size", "num_mixture")
+_COUNTS = ("num_starts", "max_steps", "num_epochs", "batch_size", "num_mixture")
 _SAMPLING = {"num_chains": 1, "num_warmup": 1, "num_samples": 4}
 _IGNORED_BY = {
     **dict.fromkeys(("num_epochs", "batch_size"), lambda inference: inference != "stochastic"),
@@ -53,8 +53,8 @@ def check_arguments(arguments: Mapping[str, Any], defaults: Mapping[str, Any]) -
     if arguments["inference"] == "stochastic" and arguments["num_inducing"] is None:
         raise ValueError("num_inducing: expected a number for inference='stochastic', got None")
     for name, least in (dict.fromkeys(_COUNTS, 1) | _SAMPLING).items():
-        if name != "num_components" or arguments[name] is not None:
-            check_count(name, arguments[name], least)
+        check_count(name, arguments[name], least)
+    check_count("num_components", 1 if arguments["num_components"] is None else arguments["num_components"], 1)
     for name, ignored_by in _IGNORED_BY.items():
         if arguments[name] != defaults[name] and ignored_by(arguments["inference"]):
             users = " or ".join(repr(inference) for inference in INFERENCES if not ignored_by(inference))
