@@ -14,13 +14,13 @@ from .attention import (
 )
 from .conversion import convert, describe, from_pretrained, save_pretrained
 from .model.blocks import freeze
-from .model.calibrate import Calibration, calibrate
-from .model.generate import Generation, generate
 from .model.likelihoods import CategoricalLikelihood, HomoscedasticLikelihood
 from .model.objective import Objective
-from .model.pipelines import pipeline
-from .model.predict import predict
-from .model.prediction import Prediction
+from .prediction.calibrate import Calibration, calibrate
+from .prediction.generate import Generation, generate
+from .prediction.pipelines import pipeline
+from .prediction.predict import predict
+from .prediction.prediction import Prediction
 
 __version__ = "0.1.0"
 

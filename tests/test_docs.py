@@ -19,7 +19,7 @@ API = (DOCS / "api.md").read_text(encoding="utf-8")
 _ROWS = [line.split(" | ") for line in API.splitlines() if line.startswith("| `")]
 OPTIONS = {option: row for row in _ROWS for option in re.findall(r"`(\w+)`", row[0])}  # of the blocks
 PUBLIC = ["cgp", "cgp.attention", "cgp.kernels", "cgp.operators", "cgp.plotting", "cgp.regression", "cgp.variational"]
-PUBLIC += ["cgp.model.blocks", "cgp.model.diagnostics", "cgp.model.metrics", "cgp.model.pyro", "models"]
+PUBLIC += ["cgp.model.blocks", "cgp.model.diagnostics", "cgp.prediction.metrics", "cgp.model.pyro", "models"]
 
 sys.path.append(str(DOCS / "_extensions"))
 pages = importlib.import_module("pages")

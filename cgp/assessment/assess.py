@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cgp.conversion.convert import convert
-from cgp.model import metrics
-from cgp.model.amplitudes import COARSE, TEMPERATURES, AmplitudeSearch, LabelScores, chosen, has_amplitude, tune
 from cgp.model.blocks import attention_blocks
 from cgp.model.inputs import Batch, batches, logits_of, model_device, to_device
-from cgp.model.labels import class_indices, labelled_batches
 from cgp.model.twin import twin, uncompiled
+from cgp.prediction import metrics
+from cgp.prediction.amplitudes import COARSE, TEMPERATURES, AmplitudeSearch, LabelScores, chosen, has_amplitude, tune
+from cgp.prediction.labels import class_indices, labelled_batches
 
 from .assessment import ADVISED, Assessment
 from .claims import Detection, Difference
@@ -55,7 +55,7 @@ def assess(
     would choose. Temperatures and amplitudes are chosen on all folds but the one that is scored, and differences
     between methods are paired, example by example.
 
-    With ``train``, a Gaussian-process read-out of the representation (:class:`cgp.regression.GPReadout`) with a
+    With ``train``, a Gaussian-process read-out of the representation (:class:`cgp.assessment.readout.GPReadout`) with a
     temperature is one of them.
 
     On inputs of other kinds, the scores that detect them are compared: one minus the largest probability, the entropy,

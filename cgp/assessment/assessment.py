@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cgp.extras import needs_extra
-from cgp.model.prediction import data_frame
+from cgp.prediction.prediction import data_frame
 
 from .claims import (
     FEWEST_INPUTS,
@@ -36,7 +36,8 @@ _COLUMNS = ("nll", "brier", "ece", "ece_chance", "aurc", "risk80", "risk90", "ac
 ADVISED = {
     "posterior + temperature": "the posterior of the best likelihood with its temperature (calibrate with "
     "criterion='likelihood')",
-    "GP read-out + temperature": "a GP read-out of the representation with a temperature (cgp.regression.GPReadout)",
+    "GP read-out + temperature": "a GP read-out of the representation with a temperature "
+    "(cgp.assessment.readout.GPReadout)",
 }
 
 
@@ -45,8 +46,8 @@ class Assessment:
     """The scores of a classifier's uncertainties, side by side.
 
     Attributes:
-        scores: for each method, by its name, what :func:`cgp.model.metrics.classification_scores` gives on held-out
-            folds of the validation data.
+        scores: for each method, by its name, what :func:`cgp.prediction.metrics.classification_scores` gives on
+            held-out folds of the validation data.
         differences: for each method and each of "nll", "brier" and "accuracy", the paired difference to the model as
             trained.
         beyond_temperature: paired difference in NLL to the temperature by itself, of the posterior with a temperature

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from cgp.model import metrics
-from cgp.model.amplitudes import AmplitudeSearch
 from cgp.model.inputs import Batch
-from cgp.model.labels import check_finite
-from cgp.model.prediction import uncertainties
+from cgp.prediction import metrics
+from cgp.prediction.amplitudes import AmplitudeSearch
+from cgp.prediction.labels import check_finite
+from cgp.prediction.prediction import uncertainties
 
 from .claims import Detection, Difference
 from .detectors import Mahalanobis, standardised
@@ -39,7 +39,7 @@ class Representation:
         self.readout: Any = None
         self.distance: Mahalanobis | None = None
         if train is not None:
-            from cgp.regression.readout import GPReadout  # scikit-learn is slow to import
+            from .readout import GPReadout  # scikit-learn is slow to import
 
             z, labels = self._features_of(train), np.concatenate([_numbers(batch.labels) for batch in train])
             self.readout, self.distance = GPReadout(z, labels), Mahalanobis(z, labels)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from cgp.model.inducing import initialize_inducing
-from cgp.model.predict import logit_temperature, set_logit_temperature
+from cgp.model.temperature import logit_temperature, set_logit_temperature
 from cgp.model.twin import twin
 
 from .heads import ConvertedHeads

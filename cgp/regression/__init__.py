@@ -5,7 +5,6 @@ from .covariance import correlated_covariance
 from .estimator import CorrelatedGPRegressor
 from .exact import CorrelatedGPRegression
 from .processes import ProcessGaussianLikelihood
-from .readout import GPReadout
 from .series import SeriesCorrelatedGPRegression
 from .sparse import SparseCorrelatedGPRegression
 from .stochastic import StochasticCorrelatedGPRegression
@@ -14,7 +13,6 @@ __all__ = [
     "CorrelatedGPClassifier",
     "CorrelatedGPRegression",
     "CorrelatedGPRegressor",
-    "GPReadout",
     "ProcessGaussianLikelihood",
     "SeriesCorrelatedGPRegression",
     "SparseCorrelatedGPRegression",

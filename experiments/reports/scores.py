@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cgp.model.metrics import auroc, delong_error, placements
+from cgp.prediction.metrics import auroc, delong_error, placements
 from experiments.evaluation import (
     DETECTORS,
     classification_report,

@@ -34,11 +34,11 @@ from cgp.attention import (
     SoftmaxAttention,
     SparseCGPAttention,
 )
-from cgp.model import metrics
 from cgp.model.blocks import draws, sampling
 from cgp.model.likelihoods import CategoricalLikelihood
 from cgp.model.objective import Objective
 from cgp.model.weights import load_weights, save_weights
+from cgp.prediction import metrics
 from experiments.data.contextual import encoder_folder
 from experiments.data.texts import Texts, read_clinc150
 from experiments.evaluation import (

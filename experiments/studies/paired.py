@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cgp.model.metrics import auroc
+from cgp.prediction.metrics import auroc
 from experiments.evaluation import fit_temperature, mean_probabilities, uncertainty
 from experiments.evaluation.paired import MEASURES, Scored, auroc_difference, difference
 from experiments.reports.scores import BASELINE, Statistic

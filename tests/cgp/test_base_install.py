@@ -105,7 +105,7 @@ def answers() -> dict[str, str]:
 
 def test_every_public_name_is_there_or_names_its_extra(answers: dict[str, str]) -> None:
     names = {name: told for name, told in answers.items() if name.startswith("cgp.")}
-    assert {"cgp.regression", "cgp.regression.bayesian", "cgp.model.prediction", "cgp.assessment"} <= names.keys()
+    assert {"cgp.regression", "cgp.regression.bayesian", "cgp.prediction.prediction", "cgp.assessment"} <= names.keys()
     of_extras = {name: told for name, told in names.items() if told}
     extras = {"cgp.plotting": "plot", "cgp.model.pyro": "bayesian"}
     assert of_extras.keys() == extras.keys()

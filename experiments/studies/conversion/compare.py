@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import cgp
-from cgp.model.metrics import auroc
+from cgp.prediction.metrics import auroc
 from experiments.configuration import CorruptionConfig, DataConfig
 from experiments.data import (
     DIGITS_CORRUPTIONS,

@@ -14,8 +14,8 @@ from torch import nn
 from cgp import assess, convert
 from cgp.assessment.claims import Detection, Difference
 from cgp.assessment.detectors import Mahalanobis, pooled_features
-from cgp.model.amplitudes import TEMPERATURES
-from cgp.regression import GPReadout
+from cgp.assessment.readout import GPReadout
+from cgp.prediction.amplitudes import TEMPERATURES
 from tests.cgp.model.digits import digits, trained
 
 X, Y = digits()

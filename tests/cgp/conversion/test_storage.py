@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from cgp.conversion import convert, from_pretrained, save_pretrained
-from cgp.model.predict import logit_temperature, set_logit_temperature
+from cgp.model.temperature import logit_temperature, set_logit_temperature
 from tests.cgp.conversion import hosts
 from tests.cgp.conversion.hosts import HOSTS, Host
 from tests.cgp.helpers import moved

@@ -14,7 +14,7 @@ from torch import nn
 from cgp import CategoricalLikelihood, Objective, calibrate, convert, generate, pipeline, predict, save_pretrained
 from cgp.conversion import attention_sites
 from cgp.model.blocks import attention_blocks
-from cgp.model.predict import logit_temperature
+from cgp.prediction.predict import logit_temperature
 from tests.cgp.conversion import hosts
 
 LABELS = torch.tensor([0, 1, 2])

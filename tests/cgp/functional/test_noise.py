@@ -1,4 +1,4 @@
-"""Noise from a source of the thread's own; in threads: tests/cgp/model/test_predict.py."""
+"""Noise from a source of the thread's own; in threads: tests/cgp/prediction/test_predict.py."""
 
 import torch
 

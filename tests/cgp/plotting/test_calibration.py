@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from cgp.model.metrics import aurc
 from cgp.plotting import interval_coverage, reliability_diagram, risk_coverage
+from cgp.prediction.metrics import aurc
 from experiments.evaluation.calibration import reliability_bins
 from tests.cgp.plotting.conftest import legend
 

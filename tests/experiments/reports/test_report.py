@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from cgp.model.metrics import auroc
+from cgp.prediction.metrics import auroc
 from experiments.evaluation import classification_report, fit_temperature, uncertainty
 from experiments.reports.answer import answer
 from experiments.reports.page import report

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from cgp.functional.noise import noise
+from cgp.model.blocks import used_modules
+from cgp.model.inputs import Batch, call_model, logits_of
+from cgp.model.twin import SharedPrefix
 
-from .blocks import used_modules
-from .inputs import Batch, call_model, logits_of
 from .labels import NO_LABEL, check_finite, check_logits, class_indices
 from .predict import draw_noises
-from .twin import SharedPrefix
 
 __all__ = ["COARSE", "TEMPERATURES", "AmplitudeSearch", "LabelScores", "Trial", "chosen", "has_amplitude", "tune"]
 

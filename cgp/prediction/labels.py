@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .inputs import Batch, batches, to_device
+from cgp.model.inputs import Batch, batches, to_device
 
 __all__ = ["NO_LABEL", "check_finite", "check_inputs", "check_logits", "class_indices", "labelled_batches"]
 

@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 from cgp import CGPAttention, SparseCGPAttention, calibrate, convert, predict
-from cgp.model.amplitudes import AmplitudeSearch, LabelScores, chosen, tune
 from cgp.model.inputs import Batch, logits_of
-from cgp.model.predict import logit_temperature, set_logit_temperature
+from cgp.model.temperature import logit_temperature, set_logit_temperature
 from cgp.model.twin import twin
+from cgp.prediction.amplitudes import AmplitudeSearch, LabelScores, chosen, tune
 from tests.cgp.conversion import hosts
 from tests.cgp.model.digits import digits, trained
 

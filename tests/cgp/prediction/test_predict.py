@@ -16,9 +16,10 @@ from cgp.conversion import convert
 from cgp.functional.noise import noise
 from cgp.model.blocks import attention_blocks, sampling
 from cgp.model.inputs import call_model
-from cgp.model.predict import draw_noises, set_logit_temperature
-from cgp.model.prediction import uncertainties
+from cgp.model.temperature import set_logit_temperature
 from cgp.model.twin import twin
+from cgp.prediction.predict import draw_noises
+from cgp.prediction.prediction import uncertainties
 from tests.blocks import BLOCKS
 from tests.cgp.conversion import hosts
 from tests.cgp.helpers import Sizes

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from cgp.functional.kernels import squared_exponential
 from cgp.functional.linalg import quadratic_forms, whiten
 from cgp.functional.sparse_correlated import InducingPosterior, SparsePosterior
-
-from .inducing import cluster_centres
+from cgp.regression.inducing import cluster_centres
 
 __all__ = ["GPReadout", "ReadoutPrediction"]
 

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .blocks import attention_blocks
-from .inputs import model_device, to_device
+from cgp.model.blocks import attention_blocks
+from cgp.model.inputs import model_device, to_device
+from cgp.model.twin import twin, uncompiled
+
 from .predict import predict
-from .twin import twin, uncompiled
 
 __all__ = ["Generation", "generate"]
 

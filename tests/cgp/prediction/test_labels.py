@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from cgp import assess, calibrate, convert, predict
-from cgp.model.labels import check_logits, class_indices
+from cgp.prediction.labels import check_logits, class_indices
 from tests.cgp.model.digits import digits
 
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from cgp.extras import needs_extra
+from cgp.model.layout import TokenLayout
 
 from .labels import NO_LABEL, check_finite, class_indices
-from .layout import TokenLayout
 from .metrics import classification_scores
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class Prediction:
                 ``(N, ..., C)`` for regression. None takes those that came with the inputs.
 
         Returns:
-            With classes, :func:`cgp.model.metrics.classification_scores` (multi-label: of every label by itself);
+            With classes, :func:`cgp.prediction.metrics.classification_scores` (multi-label: of every label by itself);
             for regression "rmse" and, where there is a variance, "nll" per output and "coverage90", the share of the
             values inside the central 90 % interval.
 

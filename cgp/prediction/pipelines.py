@@ -10,10 +10,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from cgp.extras import needs_extra
+from cgp.model.twin import twin
 
 from .generate import generate
 from .predict import predict
-from .twin import twin
 
 __all__ = ["pipeline"]
 

@@ -15,19 +15,18 @@ from torch import Tensor, nn
 
 from cgp.attention.inputs import full_precision
 from cgp.functional.noise import noise as noise_source
+from cgp.model.inputs import Batch, batches, call_model, logits_of, model_device, to_device
+from cgp.model.layout import token_layout
+from cgp.model.temperature import logit_temperature, modules_with_temperature
+from cgp.model.twin import SharedPrefix, uncompiled
 
-from .blocks import used_modules
-from .inputs import Batch, batches, call_model, logits_of, model_device, to_device
 from .labels import check_inputs, check_logits, class_indices
-from .layout import token_layout
 from .prediction import Prediction, decomposed, entropy
-from .twin import SharedPrefix, uncompiled
 
-__all__ = ["TASKS", "draw_noises", "logit_temperature", "predict", "set_logit_temperature"]
+__all__ = ["TASKS", "draw_noises", "predict"]
 
 TASKS = ("classification", "multilabel", "regression", None)
 
-_TEMPERATURE = "cgp_temperature"
 _START_AMPLITUDE = 0.1  # of cgp.convert
 _CALLER = 4  # frames from predict to its caller: two of torch's decorators lie between them
 
@@ -133,46 +132,6 @@ def draw_noises(num_samples: int, seeds: Callable[[], int], *, antithetic: bool 
         yield seed, -1.0 if antithetic and index % 2 else 1.0
 
 
-def logit_temperature(model: nn.Module) -> float:
-    """The temperature by which :func:`cgp.predict` divides the logits of a model; 1 unless one was set."""
-    model = uncompiled(model)
-    keeping = _keeping_temperature(model)
-    return float(keeping[0]._buffers[_TEMPERATURE] if keeping else getattr(model, _TEMPERATURE, 1.0))
-
-
-def _keeping_temperature(model: nn.Module) -> list[Any]:
-    return [module for module in used_modules(model).values() if _TEMPERATURE in module._buffers]
-
-
-def set_logit_temperature(model: nn.Module, temperature: float) -> None:
-    r"""Let :func:`cgp.predict` divide the logits of a model, :math:`p = \operatorname{softmax}(f / T)`.
-
-    What the model itself returns stays as it is. Copies keep the temperature. Converted models have it in their state
-    dict, and so on disk, whoever writes it; the state dict of another model does not.
-
-    Args:
-        model: any module.
-        temperature: T, positive.
-
-    Raises:
-        ValueError: if the temperature is not positive and finite.
-
-    Example:
-        >>> model = nn.Linear(2, 2)
-        >>> set_logit_temperature(model, 1.5)
-        >>> logit_temperature(model)
-        1.5
-    """
-    if not 0.0 < temperature < float("inf"):
-        raise ValueError(f"temperature: expected a positive number, got {temperature!r}")
-    model = uncompiled(model)
-    keeping = _keeping_temperature(model)
-    for module in keeping:  # a new tensor: copies share the old one
-        setattr(module, _TEMPERATURE, torch.full_like(getattr(module, _TEMPERATURE), temperature))
-    if not keeping:
-        setattr(model, _TEMPERATURE, float(temperature))
-
-
 @dataclass
 class _Moments:
     """Sums over the draws of one batch, so that draws of large outputs need not be kept."""
@@ -268,7 +227,7 @@ def _check_arguments(model: nn.Module, arguments: tuple[Any, ...]) -> None:
 
 
 def _warn_of_amplitudes(model: nn.Module) -> None:
-    converted = [module._parameters for module in _keeping_temperature(model)]
+    converted = [module._parameters for module in modules_with_temperature(model)]
     amplitudes = [parameters["log_amplitude"] for parameters in converted if "log_amplitude" in parameters]
     start = math.log(_START_AMPLITUDE)
     if amplitudes and all(a is not None and torch.equal(a, torch.full_like(a, start)) for a in amplitudes):

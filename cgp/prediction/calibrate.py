@@ -11,12 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from cgp.model.blocks import used_modules
+from cgp.model.inputs import logits_of, model_device
+from cgp.model.temperature import logit_temperature, set_logit_temperature
+from cgp.model.twin import uncompiled
+
 from .amplitudes import COARSE, TEMPERATURES, AmplitudeSearch, chosen, has_amplitude, tune
-from .blocks import used_modules
-from .inputs import logits_of, model_device
 from .labels import labelled_batches
-from .predict import logit_temperature, set_logit_temperature
-from .twin import uncompiled
 
 __all__ = ["Calibration", "calibrate"]
 

@@ -1,0 +1,1 @@
+"""Predictions of whole networks with their uncertainty: draws, calibration, generated tokens, scores."""
