@@ -1,11 +1,14 @@
-"""`python -m experiments.studies.regression jura|multioutput|uci|scaling --data DIR --out DIR`."""
+"""`python -m experiments.studies.regression jura|multioutput|series|uci|scaling --data DIR --out DIR`."""
 
 from jsonargparse import auto_cli
 
 from experiments.studies.regression.jura import jura
 from experiments.studies.regression.multioutput import multioutput
 from experiments.studies.regression.scaling import scaling
+from experiments.studies.regression.series import series
 from experiments.studies.regression.uci import uci
 
 if __name__ == "__main__":
-    auto_cli([jura, multioutput, uci, scaling], as_positional=False, prog="python -m experiments.studies.regression")
+    auto_cli(
+        [jura, multioutput, series, uci, scaling], as_positional=False, prog="python -m experiments.studies.regression"
+    )

@@ -19,7 +19,7 @@ from experiments.studies.regression.methods import MULTIOUTPUT
 from experiments.studies.regression.report import SITES, with_peers, write_results
 from experiments.studies.regression.rows import cached_row
 
-__all__ = ["GAPS", "SETS", "Gaps", "gap_scores", "multioutput", "with_gaps"]
+__all__ = ["GAPS", "SETS", "Gaps", "gap_scores", "multioutput", "stations", "with_gaps"]
 
 Array = NDArray[np.float64]
 
@@ -139,9 +139,8 @@ def _jura(data: Path, window: int) -> tuple[Array, Array]:
     return sites[order], np.log(np.column_stack([table[metal] for metal in _METALS]))[order]
 
 
-def _weather(data: Path, window: int, column: str = "ATMP") -> tuple[Array, Array]:
-    """One quantity at four stations on a coast, half-hourly over three days; windows are 20 days apart."""
-    grid = 24.0 * (20 + 20 * window) + np.arange(0.0, 72.0, 0.5)
+def stations(data: Path, grid: Array, column: str) -> Array:
+    """One quantity at four stations on a coast at hours since the year's start, ``(n, 4)``, NaN where not reported."""
     columns = []
     for station in _STATIONS:
         with gzip.open(data / "weather_south_coast" / f"{station}.csv.gz", "rt", encoding="utf-8") as file:
@@ -153,7 +152,13 @@ def _weather(data: Path, window: int, column: str = "ATMP") -> tuple[Array, Arra
         hours = np.array([(when - datetime(2020, 1, 1)).total_seconds() / 3600.0 for when, _ in found])
         values = dict(zip(np.round(hours, 2), (value for _, value in found), strict=True))
         columns.append([values.get(hour, np.nan) for hour in np.round(grid, 2)])
-    return grid[:, None], np.array(columns).T
+    return np.array(columns).T
+
+
+def _weather(data: Path, window: int, column: str = "ATMP") -> tuple[Array, Array]:
+    """One quantity at the stations, half-hourly over three days; windows are 20 days apart."""
+    grid = 24.0 * (20 + 20 * window) + np.arange(0.0, 72.0, 0.5)
+    return grid[:, None], stations(data, grid, column)
 
 
 def _air(data: Path, window: int) -> tuple[Array, Array]:

@@ -135,8 +135,9 @@ def _cell(column: str, members: Sequence[Mapping[str, Any]], block: Sequence[Seq
     if column not in _BEST:
         return text
     # Means over different runs are not compared.
-    best = min(np.mean([row[column] for row in others]) for others in block if len(others) >= len(members))
-    return f"**{text}**" if len(block) > 1 and values.mean() <= best and len(values) == max(map(len, block)) else text
+    rivals = [others for others in block if len(others) >= len(members) and all(column in row for row in others)]
+    best = min(np.mean([row[column] for row in others]) for others in rivals)
+    return f"**{text}**" if len(rivals) > 1 and values.mean() <= best and len(values) == max(map(len, block)) else text
 
 
 def _anonymous(arguments: Sequence[str]) -> list[str]:

@@ -289,7 +289,12 @@ def test_says_how_it_goes_and_leaves_the_global_generator(capsys):
         ({"num_mixture": 0}, X, TRUTH, "num_mixture: expected an integer of at least 1, got 0"),
         ({"num_inducing": 5.5}, X, TRUTH, "num_inducing: expected an integer of at least 1"),
         ({"structure": "no"}, X, TRUTH, "structure: expected 'auto' or one of .*, got 'no'"),
-        ({"kernel": "rbf"}, np.zeros((10_001, 1)), np.zeros(10_001), "num_inducing: expected a number for 10001 observations"),
+        (
+            {"kernel": "rbf"},
+            np.zeros((10_001, 1)),
+            np.zeros(10_001),
+            "num_inducing: expected a number for 10001 observations",
+        ),
     ],
 )
 def test_refuses(arguments, x, y, message):
