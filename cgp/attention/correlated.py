@@ -126,7 +126,7 @@ class CGPAttention(CorrelatedAttention):
     def gaussian(self, tokens: AttentionInputs) -> Gaussian:
         """The posterior; of marginals only under a causal mask."""
         if self.softmax is not None:
-            return self.softmax.around(softmax_heads(tokens), tokens)
+            return self.softmax.around_heads(softmax_heads(tokens), tokens)
         gram, padding = self.canonical.gram, tokens.key_padding
         prior_variance, K_k = self.canonical.diagonal(tokens.q), gram(tokens.k)
         if tokens.is_causal:

@@ -1,35 +1,94 @@
-"""The Gaussian-process posterior around softmax attention: one set of scales per head."""
+"""The Gaussian-process posterior around softmax attention: one set of scales per head, for blocks and for hosts."""
 
 from __future__ import annotations
 
 import math
-from functools import partial
 
-import gpytorch
 import torch
-from gpytorch.constraints import GreaterThan
 from torch import Tensor, nn
 
-from cgp.functional.causal import prefix_posterior, sparse_prefix_posterior
-from cgp.functional.correlated import ExactPosterior, ObservedKeys
-from cgp.functional.gaussians import Gaussian
-from cgp.functional.kernels import canonical, squared_exponential
+from cgp.functional.kernels import canonical
 from cgp.functional.softmax import AroundMean
-from cgp.functional.sparse_correlated import SparseCorrelatedPosterior, features
+from cgp.functional.sparse_correlated import features
+from cgp.functional.visible import Visibility, exact_posterior, sparse_posterior
 
 from .gaussian_process import MIN_NOISE
 from .inputs import AttentionInputs
 
-__all__ = ["SoftmaxPosterior"]
+__all__ = ["SoftmaxPosterior", "SoftmaxScales"]
 
 _INITIAL_LENGTHSCALE = 3.0
 
 
-class SoftmaxPosterior(gpytorch.Module):
-    r"""Covariance around heads whose mean is softmax attention, see :mod:`cgp.functional.softmax`.
+class SoftmaxScales(nn.Module):
+    r"""Amplitude, noise and lengthscale per head of the covariance around softmax attention.
 
-    .. math:: \tau^2\,[R_q - R_{qk}(R_k + \sigma^2I)^{-1}R_{kq}], \qquad
-        q = Qs^{-1/4}/\ell, \quad k = (Ks^{-1/4} + c)/\ell
+    .. math:: \tau^2\,[R_q - R_{qk}(R_k + \sigma^2I)^{-1}R_{kq}], \qquad R \text{ of } Q\,c\,s^{1/4}/\ell
+        \text{ and } K s^{-1/4}/\ell
+
+    with c the scale of the scores, :math:`s^{-1/2}` unless a host has another; see :mod:`cgp.functional.softmax`, and
+    :mod:`cgp.functional.visible` for queries that each see keys of their own.
+    """
+
+    raw_noise: nn.Parameter
+    log_amplitude: nn.Parameter
+    log_lengthscale: nn.Parameter
+
+    def register_scales(self, num_heads: int, *, amplitude: float, noise: float, lengthscale: float) -> None:
+        """Register the parameters, ``(h,)`` each, where they start."""
+        self.raw_noise = nn.Parameter(torch.full((num_heads,), math.log(math.expm1(noise - 0.5 * MIN_NOISE))))
+        self.log_amplitude = nn.Parameter(torch.full((num_heads,), math.log(amplitude)))
+        self.log_lengthscale = nn.Parameter(torch.full((num_heads,), math.log(lengthscale)))
+
+    @property
+    def noise(self) -> Tensor:
+        r"""Variance of the keys' noise, :math:`\sigma^2`, ``(h,)``."""
+        return nn.functional.softplus(self.raw_noise) + 0.5 * MIN_NOISE
+
+    def shrunk(self, points: Tensor) -> Tensor:
+        """Inducing inputs ``(h, m, s)``, in units of :math:`Ks^{-1/4}`, in units of the lengthscale."""
+        return points * self._inverse_lengthscale(points.dtype)
+
+    def stretched(self, points: Tensor) -> Tensor:
+        """Inducing inputs in units of the lengthscale in those of :math:`Ks^{-1/4}`."""
+        return points * self.log_lengthscale.exp()[:, None, None].to(points.dtype)
+
+    def around(
+        self,
+        mean: Tensor,
+        q: Tensor,
+        k: Tensor,
+        visible: Visibility,
+        padding: Tensor | None = None,
+        inducing: tuple[Tensor, Tensor] | None = None,
+    ) -> AroundMean:
+        """The posterior around softmax attention; marginal unless all queries see the same keys.
+
+        Args:
+            mean: softmax attention, ``(*batch, h, Nq, s)``.
+            q: queries as points of the kernel, ``(*batch, h, Nq, s)``.
+            k: keys, likewise.
+            visible: the keys that each query sees.
+            padding: queries that are padding, or None.
+            inducing: inducing inputs in units of the lengthscale, and the inverse factor of their covariance; None is
+                the exact posterior.
+
+        Returns:
+            The mean and its covariance.
+        """
+        noise, amplitude = self.noise.to(q.dtype), self.log_amplitude.exp()[:, None].to(q.dtype)
+        if inducing is None:
+            return AroundMean(mean, exact_posterior(q, k, noise, visible, padding), amplitude)
+        points, whitening = (x.to(q.dtype) for x in inducing)
+        A_q, A_k = features(canonical("rbf"), points, whitening, q, k)
+        return AroundMean(mean, sparse_posterior(A_q, A_k, noise, visible, padding), amplitude)
+
+    def _inverse_lengthscale(self, dtype: torch.dtype) -> Tensor:
+        return (-self.log_lengthscale).exp()[:, None, None].to(dtype)
+
+
+class SoftmaxPosterior(SoftmaxScales):
+    r"""The posterior around softmax attention of a block, whose keys :math:`(Ks^{-1/4} + c)/\ell` have a learned shift.
 
     Args:
         num_heads: h.
@@ -45,22 +104,9 @@ class SoftmaxPosterior(gpytorch.Module):
         super().__init__()
         if not amplitude > 0:
             raise ValueError(f"amplitude: expected a positive number, got {amplitude!r}")
-        self.register_parameter("raw_noise", nn.Parameter(torch.zeros(num_heads)))
-        self.register_constraint("raw_noise", GreaterThan(0.5 * MIN_NOISE))
-        self.initialize(raw_noise=self.raw_noise_constraint.inverse_transform(torch.full((num_heads,), noise)))
-        self.log_amplitude = nn.Parameter(torch.full((num_heads,), math.log(amplitude)))
-        self.log_lengthscale = nn.Parameter(torch.full((num_heads,), math.log(_INITIAL_LENGTHSCALE)))
+        self.register_scales(num_heads, amplitude=amplitude, noise=noise, lengthscale=_INITIAL_LENGTHSCALE)
         # A vector added to every key leaves softmax as it is, and moves the covariance: it is learned.
         self.key_shift = nn.Parameter(torch.zeros(num_heads, 1, head_dim))
-
-    @property
-    def noise(self) -> Tensor:
-        r"""Variance of the keys' noise, :math:`\sigma^2`, ``(h,)``."""
-        return self.raw_noise_constraint.transform(self.raw_noise)
-
-    def shrunk(self, points: Tensor) -> Tensor:
-        """Inducing inputs ``(h, m, s)`` in units of the lengthscale."""
-        return points * self._inverse_lengthscale(points.dtype)
 
     def points(self, tokens: AttentionInputs) -> tuple[Tensor, Tensor]:
         """Queries ``(*batch, h, Nq, s)`` and keys ``(*batch, h, Nk, s)`` as points of the kernel."""
@@ -68,46 +114,9 @@ class SoftmaxPosterior(gpytorch.Module):
         scale = tokens.q.shape[-1] ** -0.25 * inverse
         return tokens.q * scale, torch.addcmul(self.key_shift.to(tokens.k.dtype) * inverse, tokens.k, scale)
 
-    def around(
+    def around_heads(
         self, mean: Tensor, tokens: AttentionInputs, inducing: tuple[Tensor, Tensor] | None = None
     ) -> AroundMean:
-        """The posterior around softmax attention; marginals under a causal mask.
-
-        Returns:
-            The mean and its covariance, through inducing inputs where they are given: in units of the lengthscale, and
-            the inverse factor of their covariance.
-        """
-        q, k = self.points(tokens)
-        noise = self.noise.to(q.dtype)[:, None]
-        bracket = _exact(q, k, tokens, noise) if inducing is None else _sparse(q, k, tokens, noise, *inducing)
-        return AroundMean(mean, bracket, self.log_amplitude.to(q.dtype).exp()[:, None])
-
-    def _inverse_lengthscale(self, dtype: torch.dtype) -> Tensor:
-        return (-self.log_lengthscale).exp()[:, None, None].to(dtype)
-
-
-def _exact(q: Tensor, k: Tensor, tokens: AttentionInputs, noise: Tensor) -> Gaussian:
-    R_qk, R_k = squared_exponential(q, k), squared_exponential(k)
-    one = q.new_ones(()).expand(q.shape[:-1])
-    if tokens.is_causal:
-        # The mean is softmax's: one column of values keeps the shapes.
-        return prefix_posterior(R_qk, R_k, tokens.v[..., :1], one, noise=noise, padding=tokens.key_padding)
-    return ExactPosterior(
-        R_qk,
-        ObservedKeys(R_k, noise=noise, padding=tokens.key_padding),
-        one,
-        K_q=partial(squared_exponential, q),
-        padding=tokens.query_padding,
-    )
-
-
-def _sparse(
-    q: Tensor, k: Tensor, tokens: AttentionInputs, noise: Tensor, points: Tensor, whitening: Tensor
-) -> Gaussian:
-    A_q, A_k = features(canonical("rbf"), points, whitening, q, k)
-    one = q.new_ones(()).expand(q.shape[:-1])
-    if tokens.is_causal:
-        return sparse_prefix_posterior(A_q, A_k, tokens.v[..., :1], one, noise=noise, padding=tokens.key_padding)
-    return SparseCorrelatedPosterior(
-        A_q, A_k, None, one, noise=noise, query_padding=tokens.query_padding, key_padding=tokens.key_padding
-    )
+        """:meth:`around` for the tokens of a block."""
+        visible = Visibility(tokens.key_padding, offset=0 if tokens.is_causal else None)
+        return self.around(mean, *self.points(tokens), visible, tokens.query_padding, inducing)

@@ -97,7 +97,7 @@ class SparseCGPAttention(CorrelatedAttention):
     def gaussian(self, tokens: AttentionInputs) -> Gaussian:
         """The posterior; of marginals only under a causal mask."""
         if self.softmax is not None:
-            return self.softmax.around(softmax_heads(tokens), tokens, self._inducing(tokens.q.dtype))
+            return self.softmax.around_heads(softmax_heads(tokens), tokens, self._inducing(tokens.q.dtype))
         prior_variance = self.canonical.diagonal(tokens.q)
         if tokens.is_causal:
             of_queries, of_keys = self._features(tokens.q, tokens.k)
@@ -123,6 +123,19 @@ class SparseCGPAttention(CorrelatedAttention):
             query_padding=tokens.query_padding,
             key_padding=tokens.key_padding,
         )
+
+    def candidates(self, tokens: AttentionInputs) -> list[tuple[Tensor, Tensor | None]]:
+        """Tokens of the processes, ``(*batch, h, n, s)``, as points of the kernel, and which are padding."""
+        if self.softmax is not None:
+            q, k = self.softmax.points(tokens)
+            return [(q, tokens.query_padding), (k, tokens.key_padding)]
+        latent = [] if tokens.o is None else [(tokens.o, tokens.key_padding)]
+        return [(tokens.q, tokens.query_padding), (tokens.k, tokens.key_padding), *latent]
+
+    @torch.no_grad()
+    def place_inducing(self, points: Tensor) -> None:
+        """Take inducing inputs ``(h, m, s)``, points of the kernel as :meth:`candidates` are."""
+        self.inducing_points.copy_(points if self.softmax is None else self.softmax.stretched(points))
 
     def weight_factors(self) -> dict[str, Tensor]:
         """The inverse factor of the inducing covariance, which depends on weights only."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,12 +10,11 @@ from torch import Tensor, nn
 
 from cgp.attention import StochasticHeads
 from cgp.attention.gaussian_process import MIN_NOISE
+from cgp.attention.softmax_posterior import SoftmaxScales
 from cgp.functional.gaussians import Gaussian
 from cgp.functional.kernels import squared_exponential
 from cgp.functional.linalg import whiten
-from cgp.functional.softmax import AroundMean
-from cgp.functional.sparse_correlated import features
-from cgp.functional.visible import Visibility, exact_posterior, read_visibility, sparse_posterior
+from cgp.functional.visible import Visibility, read_visibility
 
 __all__ = ["ConvertedHeads", "HostAttention"]
 
@@ -63,13 +61,13 @@ class HostAttention(NamedTuple):
         return visible, visible.hidden[..., first : first + count]
 
 
-class ConvertedHeads(StochasticHeads):
+class ConvertedHeads(SoftmaxScales, StochasticHeads):
     r"""Gaussian-process posterior whose mean is the attention that a host model computes.
 
     .. math:: \tau^2\,[R_q - R_{qk}(R_k + \sigma^2I)^{-1}R_{kq}]
 
-    R is the squared exponential of :math:`Q\,c\,s^{1/4}/\ell` and :math:`K s^{-1/4}/\ell`, c the scale of the scores.
-    Each query is conditioned on the keys that the mask lets it see (:mod:`cgp.functional.visible`).
+    Its scales are those of :class:`~cgp.attention.softmax_posterior.SoftmaxScales`. Each query is conditioned on the
+    keys that the mask lets it see (:mod:`cgp.functional.visible`).
 
     Args:
         num_heads: h; 1 means one set of scales for any number of heads.
@@ -89,6 +87,8 @@ class ConvertedHeads(StochasticHeads):
         torch.Size([3, 2, 5])
     """
 
+    layer: Tensor
+
     def __init__(
         self,
         num_heads: int,
@@ -107,16 +107,9 @@ class ConvertedHeads(StochasticHeads):
         self.path = ""  # in the model, for messages
         self.register_buffer("layer", torch.tensor(0))  # among the model's attention layers: names change on disk
         self.register_buffer("cgp_temperature", torch.tensor(1.0))  # of the model's logits, for cgp.predict
-        self.raw_noise = nn.Parameter(torch.full((num_heads,), math.log(math.expm1(noise - 0.5 * MIN_NOISE))))
-        self.log_amplitude = nn.Parameter(torch.full((num_heads,), math.log(amplitude)))
-        self.log_lengthscale = nn.Parameter(torch.full((num_heads,), math.log(lengthscale)))
+        self.register_scales(num_heads, amplitude=amplitude, noise=noise, lengthscale=lengthscale)
         self.num_inducing = num_inducing if inducing is None else inducing.shape[-2]
         self.inducing = None if inducing is None else nn.Parameter(inducing)
-
-    @property
-    def noise(self) -> Tensor:
-        """Variance of the keys, ``(h,)``."""
-        return nn.functional.softplus(self.raw_noise) + 0.5 * MIN_NOISE
 
     def candidates(self, inputs: HostAttention) -> list[tuple[Tensor, Tensor | None]]:
         """Queries and keys, and which of them are padding."""
@@ -126,8 +119,7 @@ class ConvertedHeads(StochasticHeads):
     @torch.no_grad()
     def place_inducing(self, points: Tensor) -> None:
         """Take inducing inputs ``(h, m, s)`` in units of the lengthscale."""
-        own = self.log_lengthscale
-        self.inducing = nn.Parameter((points * own.exp()[:, None, None].to(points.dtype)).to(own.dtype))
+        self.inducing = nn.Parameter(self.stretched(points).to(self.log_lengthscale.dtype))
 
     def project(self, function: Callable[..., Tensor], *tokens: Any) -> Tensor:
         """What a host's function makes of tokens before it attends: :class:`cgp.model.twin.SharedPrefix` keeps it."""
@@ -140,7 +132,7 @@ class ConvertedHeads(StochasticHeads):
             k = k.repeat_interleave(q.shape[-3] // k.shape[-3], -3)
         quarter = q.shape[-1] ** 0.25
         scale = quarter**-2 if inputs.scale is None else inputs.scale
-        inverse = self._inverse_lengthscale(q)
+        inverse = self._inverse_lengthscale(q.dtype)
         return q * (scale * quarter * inverse), k * (inverse / quarter)
 
     def gaussian(self, inputs: HostAttention) -> Gaussian:
@@ -149,22 +141,11 @@ class ConvertedHeads(StochasticHeads):
         if self.sampling == "joint" and not visible.is_common:
             where = "where each query sees keys of its own (a causal mask, a window)"
             raise ValueError(f"{self.path}: sampling 'joint' is not defined {where}; expected 'mean' or 'marginal'")
-        q, k = self.points(inputs)
-        posterior: Callable[..., Gaussian] = exact_posterior
+        (q, k), inducing = self.points(inputs), None
         if self.inducing is not None:
-            posterior, whitening = sparse_posterior, (self._frozen or self.weight_factors())["whitening"]
-            q, k = features(self.canonical, self._points().to(q.dtype), whitening.to(q.dtype), q, k)
-        bracket = posterior(q, k, self.noise.to(q.dtype), visible, padding)
-        return AroundMean(mean.to(q.dtype), bracket, self.log_amplitude.exp()[:, None].to(q.dtype))
+            inducing = self.shrunk(self.inducing), (self._frozen or self.weight_factors())["whitening"]
+        return self.around(mean.to(q.dtype), q, k, visible, padding, inducing)
 
     def weight_factors(self) -> dict[str, Tensor]:
         """The inverse factor of the inducing inputs, which depends on weights alone."""
-        return {} if self.inducing is None else {"whitening": whiten(squared_exponential(self._points()))}
-
-    def _points(self) -> Tensor:
-        """Inducing inputs in units of the lengthscale."""
-        assert self.inducing is not None
-        return self.inducing * self._inverse_lengthscale(self.inducing)
-
-    def _inverse_lengthscale(self, like: Tensor) -> Tensor:
-        return (-self.log_lengthscale).exp()[:, None, None].to(like.dtype)
+        return {} if self.inducing is None else {"whitening": whiten(squared_exponential(self.shrunk(self.inducing)))}

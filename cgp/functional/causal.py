@@ -21,6 +21,7 @@ __all__ = [
     "causal_product",
     "explained_by_prefixes",
     "prefix_posterior",
+    "remaining_of_prefixes",
     "sparse_prefix_posterior",
     "up_to",
 ]
@@ -115,17 +116,34 @@ def sparse_prefix_posterior(
     features_q, features_k = mask_gram(features_q, None, padding), mask_gram(features_k, None, padding)
     mean = causal_product(features_q, features_k, mask_tokens(values, padding))
     deviation = (noise[..., None] if isinstance(noise, Tensor) else noise) ** 0.5
-    remaining = _prefix_quadratic(features_q.mT, features_k.mT / deviation)
+    remaining = remaining_of_prefixes(features_q.mT, features_k.mT / deviation)
     own = (prior_variance - features_q.square().sum(-2)).clamp(min=0.0) if approximation == "dtc" else noise
     variance = own + remaining
     return MarginalGaussian(mean, mask_variances(variance, padding))
 
 
-def _prefix_quadratic(a: Tensor, b: Tensor) -> Tensor:
-    """aₜᵀ Λₜ⁻¹ aₜ for every t: whiten by Λ at the start of the chunk, then condition on the chunk's own prefix."""
-    n = a.shape[-2]
+def remaining_of_prefixes(a: Tensor, b: Tensor, offset: int = 0) -> Tensor:
+    r"""Variance of queries through inducing variables given the keys up to t + offset, in O(n m (m + CHUNK)).
+
+    .. math:: a_t^\top\big(I + \textstyle\sum_{j \le t + \text{offset}} b_jb_j^\top\big)^{-1}a_t
+
+    Queries come in chunks: whitened by the sum at the start of theirs, then conditioned on its part of the keys.
+
+    Args:
+        a: whitened features of the queries, ``(*batch, Nq, m)``.
+        b: of the keys, divided by their noise's deviation, ``(*batch, Nk, m)``, zero where padded.
+        offset: of the last key that a query sees.
+
+    Returns:
+        ``(*batch, Nq)``.
+    """
+    n, seen = a.shape[-2], max(min(offset, b.shape[-2]), 0)
+    before, b = b[..., :seen, :], b[..., seen : max(n + offset, 0), :]
+    b = torch.nn.functional.pad(b, (0, 0, max(-offset, 0), 0))  # the key at t + offset beside query t
+    b = torch.nn.functional.pad(b, (0, 0, 0, n - b.shape[-2]))
     a, b = _chunks(a), _chunks(b)  # (*batch, c, CHUNK, m)
-    start = cholesky(add_noise(_running_sum(b.mT @ b), 1.0), name="running I + bb'", jitter=0.0)
+    sums = _running_sum(b.mT @ b) + (before.mT @ before)[..., None, :, :]
+    start = cholesky(add_noise(sums, 1.0), name="running I + bb'", jitter=0.0)
     whitened_a, whitened_b = solve_lower(start, torch.cat([a, b], -2).mT).mT.split(a.shape[-2], -2)
     factor = cholesky(add_noise(whitened_b @ whitened_b.mT, 1.0), name="I + bb' of a chunk", jitter=0.0)
     explained = explained_by_prefixes(whitened_a @ whitened_b.mT, factor)

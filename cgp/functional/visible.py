@@ -19,7 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .causal import explained_by_prefixes, up_to
+from .causal import explained_by_prefixes, remaining_of_prefixes, up_to
 from .correlated import ExactPosterior, ObservedKeys
 from .gaussians import Gaussian, MarginalGaussian
 from .kernels import squared_exponential
@@ -189,16 +189,14 @@ def sparse_variance(A_q: Tensor, A_k: Tensor, noise: Tensor | float, visible: Vi
         return sparse_posterior(A_q, A_k, noise, visible).variance
     b = visible.filled(A_k, -1).mT / _spread(noise, 2) ** 0.5  # (*batch, Nk, m)
     if visible.offset is not None:
-        outer = mask_gram(b, visible.hidden)[..., :, None] * b[..., None, :]
-        last = torch.arange(A_q.shape[-1], device=b.device) + visible.offset
-        sums = outer.cumsum(-3)[..., last.clamp(0, outer.shape[-3] - 1), :, :] * (last >= 0)[:, None, None]
+        remaining = remaining_of_prefixes(A_q.mT, mask_gram(b, visible.hidden), visible.offset)
     else:
         assert visible.pairs is not None
         outer = b[..., :, None] * b[..., None, :]
         sums = (visible.pairs.to(b.dtype) @ outer.flatten(-2)).unflatten(-1, (b.shape[-1],) * 2)
-    factor = cholesky(add_noise(sums, 1.0), name="I + bb' of each query", jitter=0.0)
-    explained = solve_lower(factor, A_q.mT[..., None])[..., 0].square().sum(-1)
-    return explained + (1.0 - A_q.square().sum(-2)).clamp(min=0.0)
+        factor = cholesky(add_noise(sums, 1.0), name="I + bb' of each query", jitter=0.0)
+        remaining = solve_lower(factor, A_q.mT[..., None])[..., 0].square().sum(-1)
+    return remaining + (1.0 - A_q.square().sum(-2)).clamp(min=0.0)
 
 
 def _one_by_one(q: Tensor, k: Tensor, noise: Tensor | float, pairs: Tensor) -> Tensor:

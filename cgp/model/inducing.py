@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cgp.attention import AttentionInputs, SparseCGPAttention, StochasticHeads
 from cgp.attention.inputs import full_precision
 from cgp.functional.kernels import Canonical
 
@@ -43,6 +42,7 @@ def initialize_inducing(model: nn.Module, inputs: Any, only: Collection[nn.Modul
         (JMLR 2020), section 4.1.
 
     Example:
+        >>> from cgp import SparseCGPAttention
         >>> block = SparseCGPAttention(8, 2, num_inducing=3, mean="softmax").eval()
         >>> _ = initialize_inducing(block, torch.randn(4, 5, 8))
         >>> block.inducing_points.shape
@@ -62,25 +62,15 @@ def initialize_inducing(model: nn.Module, inputs: Any, only: Collection[nn.Modul
         if name not in seen:
             raise ValueError(f"inputs: expected a batch for which {name} attends, got one for which it does not")
         with full_precision(model_device(model)):
-            pairs = (
-                _candidates(block, seen[name])
-                if isinstance(block, SparseCGPAttention)
-                else block.candidates(seen[name])
-            )
-            real = torch.cat([_real(z, padding) for z, padding in pairs])  # (N, h, s)
+            real = torch.cat([_real(z, padding) for z, padding in block.candidates(seen[name])])  # (N, h, s)
             real = real if block.num_heads > 1 else real.flatten(0, 1)[:, None]
-            chosen = most_informative(_some(real), block.num_inducing, block.canonical)
-            if isinstance(block, StochasticHeads):
-                block.place_inducing(chosen)
-            else:
-                unit = 1.0 if block.softmax is None else block.softmax.log_lengthscale.exp()[:, None, None]
-                block.inducing_points.copy_(chosen * unit)
+            block.place_inducing(most_informative(_some(real), block.num_inducing, block.canonical))
         block.train(block.training)  # drops factors frozen with the old points
     return model
 
 
 def _is_sparse(module: nn.Module) -> bool:
-    return isinstance(module, SparseCGPAttention) or (isinstance(module, StochasticHeads) and bool(module.num_inducing))
+    return hasattr(module, "place_inducing") and bool(getattr(module, "num_inducing", None))
 
 
 class _Watch:
@@ -92,15 +82,6 @@ class _Watch:
     def __call__(self, inputs: Any) -> Tensor:
         self.seen[self.name] = inputs
         return self.attend(inputs)
-
-
-def _candidates(block: SparseCGPAttention, tokens: AttentionInputs) -> list[tuple[Tensor, Tensor | None]]:
-    """Queries and keys ``(*batch, h, N, s)`` in the coordinates of the inducing inputs, and which are padding."""
-    if block.softmax is not None:
-        q, k = block.softmax.points(tokens)
-        return [(q, tokens.query_padding), (k, tokens.key_padding)]
-    latent = [] if tokens.o is None else [(tokens.o, tokens.key_padding)]
-    return [(tokens.q, tokens.query_padding), (tokens.k, tokens.key_padding), *latent]
 
 
 def _some(points: Tensor) -> Tensor:

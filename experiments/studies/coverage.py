@@ -32,6 +32,7 @@ __all__ = ["coverage"]
 
 _TOLERANCE = 1e-5
 _DRAWS = 4
+_NEXT_TO_ZERO = 2e-5
 _MOST = 2.5e7  # parameters of a model that is run
 _MOST_OF_TIMM = 1.5e8  # larger ones get two layers
 _WORDS = re.split(" ", "atto femto pico nano xxs xxt tiny mini xs _0 _s0 _m0 b0 b1 small s")
@@ -120,9 +121,9 @@ def _asked(make: Callable[[], Host]) -> dict[str, Any]:
 
 @torch.no_grad()
 def _without_zeros(model: nn.Module) -> nn.Module:
-    """Draw the weights that start at zero (heads, gates): nothing would go through them."""
+    """Draw the weights that start at zero or next to it (heads, gates, SAM): nothing would go through them."""
     for parameter in model.parameters():
-        if parameter.is_floating_point() and not parameter.any():
+        if parameter.is_floating_point() and not (parameter.abs() > _NEXT_TO_ZERO).any():
             parameter.normal_(std=0.1)
     return model
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from cgp.functional.causal import CHUNK, prefix_posterior, sparse_prefix_posterior
+from cgp.functional.causal import CHUNK, prefix_posterior, remaining_of_prefixes, sparse_prefix_posterior
 from cgp.functional.correlated import ExactPosterior, ObservedKeys
 from cgp.functional.kernels import squared_exponential as gram
 from cgp.functional.linalg import whiten
@@ -72,3 +72,17 @@ def test_padding_equals_removal():
     torch.testing.assert_close(padded.mean[:4], removed.mean)
     torch.testing.assert_close(padded.variance[:4], removed.variance)
     assert not padded.variance[4:].any()
+
+
+@pytest.mark.parametrize("offset", [0, 1, CHUNK, 100, -1, -40, -100])
+@pytest.mark.parametrize("keys", [1, 70, 95])
+def test_chunks_equal_one_solve_per_query(offset, keys):
+    """Whatever the numbers of queries and keys: of a cache, of a cut one, of keys behind the queries."""
+    a, b = torch.randn(2, 70, 3).double(), torch.randn(2, keys, 3).double()
+    for example in range(2):
+        for t in (0, 5, CHUNK - 1, CHUNK, 69):
+            seen = b[example, : max(t + offset + 1, 0)]
+            precision = torch.eye(3).double() + seen.mT @ seen
+            solved = torch.cholesky_solve(a[example, t][:, None], torch.linalg.cholesky(precision))
+            found = remaining_of_prefixes(a, b, offset)[example, t]
+            torch.testing.assert_close(found, a[example, t] @ solved[:, 0], rtol=1e-10, atol=1e-12)
