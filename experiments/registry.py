@@ -49,7 +49,7 @@ BLOCKS: Mapping[str, Block] = MappingProxyType(
 )
 
 
-def block_class(name: str) -> type[Attention]:
+def block_class(name: str) -> Callable[..., Attention]:
     """Return the class of a block.
 
     Example:
@@ -58,7 +58,7 @@ def block_class(name: str) -> type[Attention]:
     """
     if name not in BLOCKS:
         raise ValueError(f"attention: expected one of {', '.join(BLOCKS)}, got {name!r}")
-    found: type[Attention] = getattr(import_module("cgp.attention"), BLOCKS[name].class_name)
+    found: Callable[..., Attention] = getattr(import_module("cgp.attention"), BLOCKS[name].class_name)
     return found
 
 

@@ -28,13 +28,21 @@ class ClassificationModule(lightning.LightningModule):
 
     The weights α of the log-density terms and β of the divergences rise linearly, as the method says. On several
     processes the gradients are those of one process on the joined batch, and the validation scores are those of the
-    joined set.
+    joined set. `groups` are those of the optimizer, as torch has them ("lr" is a group's largest learning rate); by
+    default one of all parameters.
     """
 
     def __init__(
-        self, *, model: nn.Module, objective: Objective, method: MethodConfig, training: TrainingConfig
+        self,
+        *,
+        model: nn.Module,
+        objective: Objective,
+        method: MethodConfig,
+        training: TrainingConfig,
+        groups: Sequence[dict[str, Any]] | None = None,
     ) -> None:
         super().__init__()
+        self.groups = groups
         self.model = model
         self.objective = objective
         self.method = method
@@ -104,7 +112,8 @@ class ClassificationModule(lightning.LightningModule):
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """Build the optimizer and its schedule, as Lightning wants them."""
-        chosen = build_optimizer(self.objective.parameters(), self.method, self.training_config)
+        parameters = self.objective.parameters() if self.groups is None else self.groups
+        chosen = build_optimizer(parameters, self.method, self.training_config)
         total = int(self.trainer.estimated_stepping_batches)
         schedule = rate_schedule(chosen, self.method, self.training_config, total)
         return {"optimizer": chosen, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import nn
@@ -15,9 +16,9 @@ _OPTIMIZERS = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}
 
 
 def build_optimizer(
-    parameters: Iterable[nn.Parameter], method: MethodConfig, training: TrainingConfig
+    parameters: Iterable[nn.Parameter] | Iterable[dict[str, Any]], method: MethodConfig, training: TrainingConfig
 ) -> torch.optim.Optimizer:
-    """Build the optimizer."""
+    """Build the optimizer, of parameters or of groups of them, which may have a rate of their own."""
     return _OPTIMIZERS[training.optimizer](parameters, lr=method.learning_rate, weight_decay=method.weight_decay)
 
 
@@ -30,7 +31,7 @@ def rate_schedule(
         warmup = min(warmup, total - 1)
         return OneCycleLR(
             optimizer,
-            max_lr=method.learning_rate,
+            max_lr=[group["lr"] for group in optimizer.param_groups],
             total_steps=total,
             pct_start=warmup / total if warmup > 1 else 0.0,  # the library divides by zero for a single step
             cycle_momentum=False,

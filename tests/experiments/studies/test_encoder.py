@@ -1,16 +1,24 @@
 """The encoder's upper layers against the encoder itself, and the paired differences of the tables."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
 from scipy.special import logsumexp
 from torch.testing import assert_close
-from transformers import BertConfig, BertModel
+from transformers import BertConfig, BertModel, BertTokenizer
 
 from cgp.assessment.detectors import Mahalanobis
 from cgp.model.blocks import draws, sampling
-from experiments.studies import encoder
-from experiments.studies.encoder import ROWS, States, own_parameters, upper
+from experiments.configuration import TrainingConfig
+from experiments.data import DataSplits, Examples
+from experiments.data.contextual import contextual_states
+from experiments.data.examples import DataDescription
+from experiments.studies.encoder import fitting, lower, table
+from experiments.studies.encoder.lower import OUT_OF_SCOPE, sentences
+from experiments.studies.encoder.network import ROWS, new_parameters, upper
+from experiments.training.rates import build_optimizer, rate_schedule
 
 
 @pytest.fixture
@@ -27,7 +35,7 @@ def sample(host):
     padding[1, 8:] = True
     with torch.no_grad():
         found = host(input_ids=tokens, attention_mask=(~padding).long(), output_hidden_states=True)
-    return found, {"states": found.hidden_states[1], "padding": padding}
+    return found, {"tokens": found.hidden_states[1], "padding_mask": padding}
 
 
 def network(host, row, sample, replaced=1):
@@ -45,12 +53,12 @@ def test_logits_are_those_of_the_hosts_representation(host, sample, row):
 def test_every_attention_starts_at_the_hosts_scale(host, sample, row):
     _, inputs = sample
     softmax, other = (network(host, kind, inputs) for kind in ("softmax", row))
-    x = softmax.layers[0](x=inputs["states"], padding=inputs["padding"], first=False)
+    x = softmax.layers[0](x=inputs["tokens"], padding=inputs["padding_mask"], first=False)
     sizes = []
     for model in (softmax, other):
         block = model.layers[-1].block
-        attended = block(x, key_padding_mask=inputs["padding"]) - block.out_proj.bias
-        sizes.append(attended[~inputs["padding"]].square().mean().sqrt())
+        attended = block(x, key_padding_mask=inputs["padding_mask"]) - block.out_proj.bias
+        sizes.append(attended[~inputs["padding_mask"]].square().mean().sqrt())
     assert_close(sizes[1], sizes[0])
 
 
@@ -62,56 +70,93 @@ def test_draws_differ_and_padding_changes_nothing(host, sample, row):
         logits = model(**inputs)
     assert logits.shape == (3, 2, 5)
     assert logits.std(0).min() > 0
-    cut = {"states": inputs["states"][1:, :8], "padding": inputs["padding"][1:, :8]}
+    cut = {"tokens": inputs["tokens"][1:, :8], "padding_mask": inputs["padding_mask"][1:, :8]}
     assert_close(model(**inputs)[1:], model(**cut))
 
 
-def test_own_parameters_are_those_that_the_host_has_not(host, sample):
+def test_new_parameters_are_those_that_the_host_has_not(host, sample):
     model = network(host, "sparse_cgp", sample[1])
-    names = {name for name, p in model.named_parameters() if any(p is own for own in own_parameters(model))}
+    names = {name for name, p in model.named_parameters() if any(p is new for new in new_parameters(model))}
     assert names == {"head.weight", "head.bias", "layers.1.block.inducing_points"}
 
 
-def test_batches_hold_the_states_of_their_sentences():
-    lengths = torch.tensor([2, 3, 1])
-    states = States(torch.arange(6.0).half()[:, None], lengths, torch.tensor([0, 1, -1]))
-    batch = states.batch(torch.tensor([2, 1]))
-    assert batch["states"][..., 0].tolist() == [[5, 0, 0], [2, 3, 4]]
-    assert batch["padding"].tolist() == [[False, True, True], [False, False, False]]
+def splits_of(width):
+    """Random states of short sentences of four intents."""
+
+    def part(count):
+        padding = torch.arange(9) >= torch.randint(3, 10, (count, 1))
+        states = torch.randn(count, 9, width).masked_fill(padding[..., None], 0.0).half()
+        return Examples({"tokens": states, "padding_mask": padding}, torch.arange(count) % 4, torch.arange(count))
+
+    description = DataDescription(kind="text", num_classes=4, input_dim=width, max_length=9)
+    return DataSplits(part(60), part(20), part(40), description, {OUT_OF_SCOPE: part(20)})
 
 
 def test_runs_are_trained_once_compared_and_assessed(host, tmp_path, monkeypatch, capsys):
-    def part(count):
-        lengths = torch.randint(3, 9, (count,))
-        return States(torch.randn(int(lengths.sum()), 24).half(), lengths, torch.arange(count) % 4)
-
-    parts = {"train": part(60), "val": part(20), "test": part(40), "oos_test": part(20)}
-    monkeypatch.setattr(encoder, "NUM_INTENTS", 4)
-    monkeypatch.setattr(encoder, "host", lambda: host)
-    monkeypatch.setattr(encoder, "states", lambda *_: parts)
+    splits = splits_of(24)
+    monkeypatch.setattr(fitting, "host", lambda: host)
+    monkeypatch.setattr(fitting, "sentences", lambda *_: splits)
     for row, seed in (("softmax", 0), ("softmax", 1), ("sparse_cgp", 0), ("sparse_cgp", 0)):
-        encoder.fit(row=row, data=tmp_path, out=tmp_path, seed=seed, epochs=1)
-    assert capsys.readouterr().out.count("validation_nll") == 3
-    encoder.table(out=tmp_path)
+        fitting.fit(row=row, data=tmp_path, out=tmp_path, seed=seed, epochs=1)
+    assert capsys.readouterr().out.count("validation NLL") == 3
+    table.table(out=tmp_path)
     lines = capsys.readouterr().out.splitlines()
     assert sum(line.startswith("| softmax-1 ") for line in lines) == 9
     assert any(line.startswith("| last-layer Laplace + temperature | 2 |") for line in lines)
     assert any(line.startswith("| sparse_cgp-1 | epistemic | 1 |") for line in lines)
-    encoder.assess(data=tmp_path, out=tmp_path)
+    fitting.assess(data=tmp_path, out=tmp_path)
     assert "out of scope" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_new_parameters_learn_ten_times_as_fast(host, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(fitting, "host", lambda: host)
+    monkeypatch.setattr(fitting, "sentences", lambda *_: splits_of(24))
+    monkeypatch.setattr(fitting, "train", lambda module, *_, training, **__: seen.append((module, training)) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        fitting.fit(row="sparse_cgp", data=tmp_path, out=tmp_path, learning_rate=2e-3)
+    ((module, training),) = seen
+    assert isinstance(training, TrainingConfig)
+    optimizer = build_optimizer(module.groups, module.method, training)
+    schedule = rate_schedule(optimizer, module.method, training, total=100)
+    highest = [0.0, 0.0]
+    for _ in range(99):
+        optimizer.step()
+        schedule.step()
+        highest = [max(h, group["lr"]) for h, group in zip(highest, optimizer.param_groups, strict=True)]
+    assert highest == pytest.approx([2e-3, 2e-2])
+    assert [id(p) for p in optimizer.param_groups[1]["params"]] == [id(p) for p in new_parameters(module.model)]
+    count = sum(len(group["params"]) for group in optimizer.param_groups)
+    assert count == len(list(module.model.parameters()))
+
+
+def test_sentences_are_the_states_above_the_lower_layers(host, tmp_path, monkeypatch):
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
+    tokenizer = BertTokenizer(vocab=str(tmp_path / "vocab.txt"))
+    asked = []
+    monkeypatch.setattr(lower, "host", lambda: copy.deepcopy(host))
+    monkeypatch.setattr(lower, "encoder_folder", lambda _: tmp_path)
+    monkeypatch.setattr(lower.AutoTokenizer, "from_pretrained", lambda _: tokenizer)
+    monkeypatch.setattr(lower, "load", lambda config, seed: asked.append(config) or seed)
+    assert sentences(tmp_path, tmp_path / "out", 1) == 0
+    states, padding = contextual_states(["a b", "c"], encoder=asked[0].encoder, max_length=9, cache=tmp_path)
+    with torch.no_grad():
+        found = host(**tokenizer(["a b"], return_tensors="pt"), output_hidden_states=True)
+    assert_close(states[0][~padding[0]].float(), found.hidden_states[1][0], atol=2e-3, rtol=2e-3)
 
 
 def test_detectors_are_those_of_an_assessment_by_hand():
     """Distance and energy are added in standard deviations over the validation sentences."""
     rng = np.random.default_rng(0)
-    arrays = {f"{part}.logits": rng.normal(size=(3, 60, 4)) for part in encoder._PARTS}
-    arrays |= {f"{part}.features": rng.normal(size=(60, 5)) for part in encoder._PARTS}
-    arrays |= {f"{part}.labels": np.arange(60) % 4 for part in encoder._PARTS}
-    inside, outside = encoder._detectors(arrays)["Mahalanobis + energy"]
+    arrays = {f"{part}.logits": rng.normal(size=(3, 60, 4)) for part in table._PARTS}
+    arrays |= {f"{part}.features": rng.normal(size=(60, 5)) for part in table._PARTS}
+    arrays |= {f"{part}.labels": np.arange(60) % 4 for part in table._PARTS}
+    inside, outside = table._detectors(arrays)["Mahalanobis + energy"]
     distance = Mahalanobis(arrays["train.features"], arrays["train.labels"])
-    energy = {part: -logsumexp(arrays[f"{part}.logits"].mean(0), axis=-1) for part in encoder._PARTS}
-    far = {part: distance(arrays[f"{part}.features"]) for part in encoder._PARTS}
-    for part, scores in (("test", inside), ("oos_test", outside)):
-        expected = sum((v[part] - v["val"].mean()) / v["val"].std() for v in (energy, far))
+    energy = {part: -logsumexp(arrays[f"{part}.logits"].mean(0), axis=-1) for part in table._PARTS}
+    far = {part: distance(arrays[f"{part}.features"]) for part in table._PARTS}
+    for part, scores in (("test", inside), (OUT_OF_SCOPE, outside)):
+        expected = sum((v[part] - v["validation"].mean()) / v["validation"].std() for v in (energy, far))
         np.testing.assert_allclose(scores, expected, rtol=1e-10)
-    assert list(encoder._detectors(arrays))[:2] == ["1 - confidence", "energy"]
+    assert list(table._detectors(arrays))[:2] == ["1 - confidence", "energy"]

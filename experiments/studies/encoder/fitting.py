@@ -1,0 +1,160 @@
+"""Fine-tune the upper layers, predict, and assess what was trained."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import cgp
+from cgp.assessment.detectors import pooled_features
+from cgp.model.likelihoods import CategoricalLikelihood
+from cgp.model.objective import Objective
+from cgp.model.weights import load_weights, save_weights
+from experiments.configuration import MethodConfig, TrainerConfig, TrainingConfig
+from experiments.data import Batches, DataSplits, Examples, batch
+from experiments.methods import last_layer_laplace, mc_dropout_logits
+from experiments.runs.predicting import drawn_logits
+from experiments.storage import read_json, write_atomically, write_json
+from experiments.studies.encoder.lower import DEPTH, OUT_OF_SCOPE, host, sentences
+from experiments.studies.encoder.network import Upper, new_parameters, upper
+from experiments.training import ClassificationModule, FitSummary
+from experiments.training import fit as train
+
+__all__ = ["assess", "fit"]
+
+_BATCH, _PREDICTED_BATCH = 32, 64
+_NEW_RATE = 10  # how much faster parameters learn that the host does not have
+_TRAINING_DRAWS, _DRAWS = 2, 10
+
+
+def fit(
+    *,
+    row: str,
+    data: Path,
+    out: Path = Path("runs/encoder"),
+    seed: int = 0,
+    replaced: int = 1,
+    trained_layers: int = 1,
+    epochs: int = 3,
+    learning_rate: float = 5e-4,
+) -> Path:
+    """Fine-tune the upper layers and predict; what is there already is not done again.
+
+    Args:
+        row: softmax, kernel, sgpa, kep_svgp, sparse_cgp or cgp_softmax.
+        data: folder that holds clinc150/.
+        out: folder to write.
+        seed: of start, order and draws.
+        replaced: how many of the last layers have the row's attention.
+        trained_layers: how many of the last layers are trained.
+        epochs: passes over the training sentences.
+        learning_rate: largest learning rate of the parameters that the host has.
+
+    Returns:
+        The folder of the run.
+    """
+    folder = out / f"{row}-{replaced}" / f"seed-{seed}"
+    options = {"trained_layers": trained_layers, "epochs": epochs, "learning_rate": learning_rate}
+    if (folder / "run.json").exists():
+        return folder
+    splits = sentences(data, out, DEPTH - trained_layers)
+    torch.manual_seed(seed)
+    model = _network(row, replaced, trained_layers, splits)
+    summary = _train(model, splits, folder, seed=seed, epochs=epochs, learning_rate=learning_rate)
+    write_atomically(folder / "weights.safetensors", lambda aside: save_weights(model, aside))
+    _predict(model.eval(), splits, folder, baselines=row == "softmax")
+    run = {"row": row, "replaced": replaced, "seed": seed, **options, **summary._asdict()}
+    write_json(folder / "run.json", run)
+    return folder
+
+
+def _network(row: str, replaced: int, layers: int, splits: DataSplits) -> Upper:
+    count = len(splits.train)
+    sample, _ = batch(splits.train, torch.arange(0, count, max(1, count // _BATCH)))
+    assert isinstance(sample, Mapping), "sentences have tokens and padding"
+    return upper(host(), row, replaced, layers, sample, splits.description.num_classes)
+
+
+def _train(
+    model: Upper, splits: DataSplits, folder: Path, *, seed: int, epochs: int, learning_rate: float
+) -> FitSummary:
+    """Train to the weights of the epoch with the smallest validation NLL."""
+    new = new_parameters(model)
+    known = {id(parameter) for parameter in new}
+    budget = TrainingConfig(
+        epochs=epochs, batch_size=_BATCH, warmup_epochs=0.1 * epochs, gradient_clip=1.0, validation_draws=_DRAWS
+    )
+    likelihood = CategoricalLikelihood(splits.description.num_classes)
+    module = ClassificationModule(
+        model=model,
+        objective=Objective(model, likelihood, len(splits.train), num_samples=_TRAINING_DRAWS),
+        method=MethodConfig(label=folder.parent.name, learning_rate=learning_rate, weight_decay=0.01),
+        training=budget,
+        groups=[
+            {"params": [p for p in model.parameters() if id(p) not in known]},
+            {"params": new, "lr": _NEW_RATE * learning_rate},
+        ],
+    )
+    trainer = TrainerConfig(accelerator="cpu")
+    return train(module, splits, training=budget, seed=seed, folder=folder / "checkpoints", trainer=trainer)
+
+
+def _predict(model: Upper, splits: DataSplits, folder: Path, *, baselines: bool) -> None:
+    """Write logits `(S, N, C)` and the head's inputs `(N, d)` of every part; of softmax also the baselines' logits."""
+    parts = {"validation": splits.validation, "test": splits.test, OUT_OF_SCOPE: splits.others[OUT_OF_SCOPE]}
+    arrays: dict[str, Any] = {}
+    for name, part in {"train": splits.train, **parts}.items():
+        arrays[f"{name}.features"], arrays[f"{name}.labels"] = _features(model, part), part.known_labels
+    for name, part in parts.items():
+        batches = Batches(part, _PREDICTED_BATCH)
+        arrays[f"{name}.logits"] = batches.in_order(drawn_logits(model, batches, num_samples=_DRAWS, seed=0))
+        if baselines:
+            arrays[f"{name}.dropout"] = batches.in_order(mc_dropout_logits(model, batches, _DRAWS))
+    if baselines:
+        arrays |= _laplace(model, arrays, list(parts))
+    arrays = {name: values.numpy() for name, values in arrays.items()}
+    write_atomically(folder / "predictions.npz", lambda aside: np.savez(aside, **arrays))
+
+
+@torch.no_grad()
+def _features(model: Upper, part: Examples) -> Tensor:
+    """What the head reads, `(N, d)`."""
+    batches = Batches(part, _PREDICTED_BATCH)
+    return torch.cat([pooled_features(model, inputs) for inputs in batches])[batches.order.argsort()]
+
+
+def _laplace(model: Upper, arrays: Mapping[str, Tensor], parts: list[str]) -> dict[str, Tensor]:
+    """Logits by draws of the head; its prior precision is chosen on every fourth validation sentence."""
+    some = [arrays["validation.features"][::4]], arrays["validation.labels"][::4]
+    batches = list(arrays["train.features"].split(1000))
+    posterior = last_layer_laplace(model.head, batches, arrays["train.labels"], validation=some)
+    generators = (torch.Generator().manual_seed(0) for _ in parts)  # the same heads for every part
+    return {
+        f"{name}.laplace": posterior.draw_logits([arrays[f"{name}.features"]], _DRAWS, generator)
+        for name, generator in zip(parts, generators, strict=True)
+    }
+
+
+def assess(
+    *, data: Path, out: Path = Path("runs/encoder"), run: str = "softmax-1/seed-0", posterior: str = "last"
+) -> None:
+    """Compare the uncertainties of a run on the test sentences and out of scope, by `cgp.assess`.
+
+    Args:
+        data: folder that holds clinc150/.
+        out: folder of the runs.
+        run: which of them.
+        posterior: layers that get one: "last", or "all" that were trained.
+    """
+    options = read_json(out / run / "run.json")
+    splits = sentences(data, out, DEPTH - options["trained_layers"])
+    model = _network(options["row"], options["replaced"], options["trained_layers"], splits)
+    load_weights(model, out / run / "weights.safetensors")
+    known = [Batches(part, _PREDICTED_BATCH) for part in (splits.train, splits.test)]
+    train_part, test = (list(zip(part, part.labels.split(_PREDICTED_BATCH), strict=True)) for part in known)
+    # An iterator, for a list of dicts would be one of examples.
+    foreign = {"out of scope": iter(Batches(splits.others[OUT_OF_SCOPE], _PREDICTED_BATCH))}
+    print(cgp.assess(model.eval(), test, train=train_part, ood=foreign, posterior=posterior))

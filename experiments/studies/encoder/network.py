@@ -1,0 +1,126 @@
+"""The host's upper layers with another attention in the last of them, started at the host's scale."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cgp.attention import Attention, KEPSVGPAttention, SoftmaxAttention
+from cgp.model.blocks import sampling
+from experiments.registry import block_class
+from experiments.training.drawing import eval_mode
+
+__all__ = ["ROWS", "Upper", "new_parameters", "upper"]
+
+ROWS: Mapping[str, Callable[..., Attention]] = {
+    "softmax": block_class("softmax"),
+    "kernel": block_class("kernel"),
+    "sgpa": partial(block_class("sgpa"), num_inducing=16),
+    "kep_svgp": partial(block_class("kep_svgp"), rank=5, num_landmarks=10),
+    "sparse_cgp": partial(block_class("sparse_cgp"), num_inducing=16),
+    "cgp_softmax": partial(block_class("cgp"), mean="softmax", amplitude=1.0),
+}
+_DROPOUT = 0.1
+
+
+class Upper(nn.Module):
+    """The host's last layers, from states to logits, through its pooler of the first token; they start with softmax.
+
+    In the last layer only the first token goes beyond attention: nothing else is read.
+    """
+
+    def __init__(self, host: Any, layers: int, num_classes: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(_Layer(layer, host.config) for layer in host.encoder.layer[-layers:])
+        self.pooler, self.dropout = host.pooler.dense, nn.Dropout(_DROPOUT)
+        self.head = nn.Linear(self.pooler.out_features, num_classes)
+        for module in self.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = _DROPOUT
+
+    def forward(self, tokens: Tensor, padding_mask: Tensor) -> Tensor:
+        """Logits `(B, C)`, or `(S, B, C)` under draws, of states `(B, n, d)` and their padding `(B, n)`."""
+        for layer in self.layers:
+            tokens = layer(tokens, padding_mask, first=layer is self.layers[-1])
+        return self.head(self.dropout(self.pooler(tokens[..., 0, :]).tanh()))
+
+
+class _Layer(nn.Module):
+    def __init__(self, host: Any, config: Any) -> None:
+        super().__init__()
+        self.block: Attention = SoftmaxAttention(config.hidden_size, config.num_attention_heads)
+        self.norm, self.dropout = host.attention.output.LayerNorm, host.attention.output.dropout
+        self.intermediate, self.output = host.intermediate, host.output
+        _take_maps(self.block, host.attention)
+
+    def forward(self, x: Tensor, padding: Tensor, *, first: bool) -> Tensor:
+        attended = self.block(x, key_padding_mask=padding.expand(x.shape[:-1]))
+        if first:
+            x, attended = x[..., :1, :], attended[..., :1, :]
+        x = self.norm(x + self.dropout(attended))
+        return self.output(self.intermediate(x), x)
+
+
+def upper(host: Any, row: str, replaced: int, layers: int, sample: Mapping[str, Tensor], num_classes: int) -> Upper:
+    """The upper layers of an encoder, the last `replaced` of them with another attention.
+
+    The scales of its start are measured at a batch. With "softmax" and "cgp_softmax" the logits are those of the host,
+    but for the new head.
+    """
+    model = Upper(host, layers, num_classes)
+    if row == "softmax":
+        return model
+    inputs: dict[nn.Module, Tensor] = {}
+    hooks = [
+        layer.register_forward_pre_hook(lambda module, args: inputs.update({module: args[0]})) for layer in model.layers
+    ]
+    with eval_mode(model), torch.no_grad():
+        model(**sample)
+    for hook in hooks:
+        hook.remove()
+    replaceable: Any = model.layers
+    for layer, original in list(zip(replaceable, host.encoder.layer[-layers:], strict=True))[layers - replaced :]:
+        block = ROWS[row](host.config.hidden_size, host.config.num_attention_heads)
+        _take_maps(block, original.attention)
+        if row != "cgp_softmax":
+            _scale(block, layer.block, inputs[layer], sample["padding_mask"])
+        layer.block = block
+    return model
+
+
+def new_parameters(model: Upper) -> list[nn.Parameter]:
+    """Parameters without counterpart in the host: the head's, and those of the blocks but for their maps."""
+    new = list(model.head.parameters())
+    layers: Any = model.layers
+    for layer in layers:
+        new += [p for name, p in layer.block.named_parameters() if not name.startswith(("in_proj.", "out_proj."))]
+    return new
+
+
+@torch.no_grad()
+def _take_maps(block: Attention, attention: Any) -> None:
+    """The host's map for every process that the block has, and its output map."""
+    maps = {"query": attention.self.query, "key": attention.self.key, "value": attention.self.value}
+    block.in_proj.weight.copy_(torch.cat([maps[name].weight for name in block.processes]))
+    block.in_proj.bias.copy_(torch.cat([maps[name].bias for name in block.processes]))
+    block.out_proj.load_state_dict(attention.output.dense.state_dict())
+
+
+@torch.no_grad()
+def _scale(block: Attention, softmax: Attention, x: Tensor, padding: Tensor) -> None:
+    """One number for queries' and keys' maps, one for the output map; see the protocol."""
+    if not isinstance(block, KEPSVGPAttention):
+        tokens, real = block.project(x, key_padding_mask=padding), ~padding
+        squares = (tokens.q[..., :, None, :] - tokens.k[..., None, :, :]).square().sum(-1)
+        pairs = (real[:, None, :, None] & real[:, None, None, :]).expand_as(squares)
+        rows = slice(0, block.embed_dim * sum(name != "value" for name in block.processes))  # values come last
+        block.in_proj.weight[rows] *= (factor := (2 / squares[pairs].mean()).sqrt())
+        block.in_proj.bias[rows] *= factor
+    with eval_mode(block), sampling(block, "mean"):
+        attended = [b(x, key_padding_mask=padding) - b.out_proj.bias for b in (block, softmax)]
+    given, wanted = (values[~padding].square().mean() for values in attended)
+    block.out_proj.weight *= (wanted / given).sqrt()

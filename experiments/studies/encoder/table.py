@@ -1,0 +1,100 @@
+"""The runs in Markdown: scores of the test sentences, and what tells sentences out of scope."""
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.neighbors import NearestNeighbors
+
+from cgp.assessment.detection import with_energy
+from cgp.assessment.detectors import Mahalanobis, standardised
+from cgp.prediction import metrics
+from experiments.evaluation import fit_temperature, mean_probabilities, uncertainty
+from experiments.evaluation.detection import detector_scores
+from experiments.evaluation.paired import Scored, auroc_difference
+from experiments.reports.scores import Statistic
+from experiments.storage import read_json
+from experiments.studies.encoder.lower import OUT_OF_SCOPE
+from experiments.studies.paired import cells
+
+__all__ = ["table"]
+
+Array = NDArray[Any]
+
+_REFERENCE = "softmax-1 + temperature"
+_BASELINES = {"MC dropout": "dropout", "last-layer Laplace": "laplace"}  # of softmax, and their arrays
+_PARTS = ("train", "validation", "test", OUT_OF_SCOPE)
+_NEIGHBOUR = 50
+_MEASURES = ("accuracy %", "NLL", "ECE %")
+
+
+def table(*, out: Path = Path("runs/encoder")) -> None:
+    """Print the runs in Markdown: scores of the test sentences, and what tells sentences out of scope.
+
+    Args:
+        out: folder of the runs.
+    """
+    predicted: dict[str, dict[int, Scored]] = defaultdict(dict)
+    detected: dict[tuple[str, str], dict[int, tuple[Array, Array]]] = defaultdict(dict)
+    seconds: dict[str, list[float]] = defaultdict(list)
+    for path in sorted(out.glob("*/seed-*/run.json")):
+        name, seed, run = path.parts[-3], int(path.parent.name.split("-")[1]), read_json(path)
+        seconds[name].append(sum(epoch["seconds"] for epoch in run["history"]))
+        with np.load(path.with_name("predictions.npz")) as arrays:
+            found = dict(arrays)
+        for method, p in _methods(name, found).items():
+            predicted[method][seed] = Scored.of(p, found["test.labels"])
+        for score, pair in _detectors(found).items():
+            detected[name, score][seed] = pair
+    cost = {name: f"{np.mean(values) / np.mean(seconds['softmax-1']):.2f}" for name, values in seconds.items()}
+    print("| method | seeds | accuracy % | NLL | ECE % | Δ accuracy | Δ NLL | Δ ECE | cost |\n|---|" + "--:|" * 8)
+    for method, of_seeds in predicted.items():
+        values = cells(_MEASURES, of_seeds, predicted[_REFERENCE])
+        print(f"| {method} | {len(of_seeds)} | {' | '.join([*values, cost.get(method, '')])} |")
+    print("\n| attention | score | seeds | AUROC | FPR95 % | AUROC − softmax's |\n|---|---|--:|--:|--:|--:|")
+    for (name, score), pairs in detected.items():
+        areas = Statistic.of([metrics.auroc(*pair) for pair in pairs.values()]).text(digits=4)
+        rates = Statistic.of([metrics.fpr95(*pair) for pair in pairs.values()]).text(100, 1)
+        gain = auroc_difference(pairs, detected.get(("softmax-1", score), {})) if name != "softmax-1" else ""
+        print(f"| {name} | {score} | {len(pairs)} | {areas} | {rates} | {gain} |")
+
+
+def _methods(name: str, found: dict[str, Array]) -> dict[str, Array]:
+    """Probabilities of the test sentences by each method that a run gives."""
+    probabilities = {}
+    for method, kind in ({name: "logits"} | _BASELINES).items():
+        if f"test.{kind}" in found:
+            validation, test = found[f"validation.{kind}"], found[f"test.{kind}"]
+            probabilities[method] = mean_probabilities(test)
+            temperature = fit_temperature(validation, found["validation.labels"])
+            probabilities[f"{method} + temperature"] = mean_probabilities(test / temperature)
+    return probabilities
+
+
+def _detectors(found: dict[str, Array]) -> dict[str, tuple[Array, Array]]:
+    """Scores in and out of scope that are large where sentences are foreign."""
+    temperature = fit_temperature(found["validation.logits"], found["validation.labels"])
+    features = {part: found[f"{part}.features"].astype(np.float64) for part in _PARTS}
+    unit = {part: values / np.linalg.norm(values, axis=1, keepdims=True) for part, values in features.items()}
+    neighbours = NearestNeighbors(n_neighbors=_NEIGHBOUR).fit(unit["train"])
+    mahalanobis = Mahalanobis(features["train"], found["train.labels"])
+    energy = {part: detector_scores("Energy", found[f"{part}.logits"]) for part in _PARTS[1:]}
+    distance = {part: mahalanobis(features[part]) for part in _PARTS[1:]}
+    scales = {"energy": standardised(energy["validation"]), "Mahalanobis": standardised(distance["validation"])}
+
+    def scores(part: str) -> dict[str, Array]:
+        logits = found[f"{part}.logits"] / temperature
+        outputs = {"1 - confidence": 1 - mean_probabilities(logits).max(-1), "energy": energy[part]}
+        values = with_energy(outputs, {"Mahalanobis": distance[part]}, scales)
+        values["50th neighbour"] = neighbours.kneighbors(unit[part])[0][:, -1]
+        if len(logits) > 1:
+            values["epistemic"] = uncertainty(logits).epistemic
+        for name, kind in _BASELINES.items():
+            if f"{part}.{kind}" in found:
+                values[f"{name}, entropy"] = uncertainty(found[f"{part}.{kind}"]).total
+        return values
+
+    inside, outside = scores("test"), scores(OUT_OF_SCOPE)
+    return {name: (inside[name], outside[name]) for name in inside}
