@@ -119,7 +119,7 @@ def test_features_that_are_all_equal_say_nothing():
     np.testing.assert_allclose(found.probabilities, 0.5)
 
 
-def test_labels_that_contradict_each_other_at_few_places_have_finite_slopes():
+def test_labels_that_contradict_each_other_have_finite_slopes():
     """Leverages near one, at the smallest noise."""
     features = np.repeat(np.eye(3), 40, 0)
     labels = np.tile([0, 1], 60)

@@ -67,7 +67,7 @@ def test_constants_few_spikes_and_skewed_values_are_no_gross_errors(values: np.n
         assert not gross_errors(np.asarray(values)[:, None]).any()
 
 
-def test_a_regressor_takes_long_series_for_many_scales_with_their_cycles_and_without_codes(monkeypatch):
+def test_a_regressor_takes_long_series_for_many_scales_with_cycles(monkeypatch):
     monkeypatch.setattr(LongSeries.__new__, "__defaults__", (*LongSeries.__new__.__defaults__[:-1], 20))
     generator = np.random.default_rng(0)
     t = np.arange(800.0)[:, None] / 4.0
