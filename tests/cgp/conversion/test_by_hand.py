@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from cgp import calibrate, predict
 from cgp.conversion import ConvertedHeads, HostAttention, convert
 from tests.cgp.conversion import hosts, oracle
-from tests.cgp.model.test_predict import classify, whole_passes
+from tests.cgp.prediction.test_predict import classify, whole_passes
 
 B, H, N, S = 3, 2, 5, 4
 PADDING = ~hosts.padding(N, 5, 3, 2)
