@@ -6,13 +6,13 @@ import warnings
 from collections.abc import Sequence
 from functools import partial
 from inspect import signature
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
@@ -21,22 +21,27 @@ from .bayesian import MOST_ENTRIES, batch_models, held_entries, sample_laplace, 
 from .checks import check_arguments, checked_inputs, checked_outputs
 from .correlation import start_at_correlation
 from .covariance import correlated_covariance
-from .exact import CorrelatedGPRegression
 from .fitting import Fit, Progress, fit_model, progress_line, seeded
-from .long_series import LongSeries, fit_long_series, gross_errors, is_long_series, periods_of
+from .forms import EVALUATIONS, Cost, Form, Task, check_memory, choose_form, fit_cost, forms_of, windows_cost
+from .long_series import (
+    LongSeries,
+    fit_long_series,
+    gross_errors,
+    is_long_series,
+    long_covariance,
+    num_windows,
+    periods_of,
+)
 from .minibatches import fit_minibatches, start_from
 from .model import RegressionModel
 from .prediction import PredictionMixin
 from .scaling import Scaling, stacked_rows
 from .sparse import SparseCorrelatedGPRegression
 from .stochastic import StochasticCorrelatedGPRegression
-from .structures import fit_structures
+from .structures import COMPARED, RACED, fit_structures
 
 __all__ = ["CorrelatedGPRegressor"]
 
-Model = TypeVar("Model", bound=RegressionModel)
-
-_EXACT_LIMIT = 10_000
 _WARM_ROWS = 2048  # of minibatches: what the closed form that they start from sees
 _WARM_STEPS = 40
 
@@ -147,6 +152,43 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
             ValueError: if the data or an argument are not usable.
             TypeError: if an option is set that this inference does not use.
         """
+        rows, targets = self._prepared(X, y)
+        check_memory(self._cost(rows))
+        with seeded(self.random_state) as seed:
+            self._fit_rows(rows, targets, seed)
+        return self
+
+    def estimate(self, X: Any, y: Any) -> Cost:
+        """What a fit to these observations is expected to take, without fitting.
+
+        Args:
+            X: inputs, ``(n, d)``.
+            y: as in :meth:`fit`.
+
+        Returns:
+            Seconds of one core, within a factor of about three, and bytes of memory.
+
+        Raises:
+            ValueError: if the data or an argument are not usable.
+        """
+        other = clone(self)
+        return other._cost(other._prepared(X, y)[0])
+
+    def _cost(self, rows: Tensor) -> Cost:
+        if self._long:
+            options, inputs = self._scales(), len(rows[:, 0].unique())
+            task = Task(long_covariance(rows, self.n_outputs_, options), len(rows), inputs)
+            return windows_cost(task, num_windows(self.n_outputs_, options))
+        forms = self._forms(rows)
+        evaluations = {name: self.num_starts * EVALUATIONS[name in RACED or len(forms) == 1] for name in forms}
+        if self.inference == "stochastic":
+            evaluations = dict.fromkeys(forms, self.num_epochs)
+        steps = self.num_chains * (self.num_warmup + self.num_samples) if self.inference == "nuts" else 0
+        is_sampled = self.inference in ("laplace", "nuts")
+        return fit_cost(forms, evaluations, is_sampled=is_sampled, chain_steps=steps)
+
+    def _prepared(self, X: Any, y: Any) -> tuple[Tensor, Tensor]:
+        """Standardised rows and targets, whose standardisation is kept."""
         defaults = {name: parameter.default for name, parameter in signature(type(self)).parameters.items()}
         arguments = self.get_params(deep=False)
         check_arguments(arguments, defaults)
@@ -159,9 +201,7 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
         self.x_scaling_, self.y_scaling_ = Scaling.of(X), Scaling.of_outputs(y)
         self.n_outputs_ = y.shape[1]
         self._observed = ~np.isnan(y)
-        with seeded(self.random_state) as seed:
-            self._fit_rows(*self._standardised(X, y), seed)
-        return self
+        return self._standardised(X, y)
 
     def partial_fit(self, X: Any, y: Any) -> Self:
         """Condition on further observations; parameters and standardisation stay as they are. The first call fits.
@@ -239,20 +279,24 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # a start is cut off on purpose
             closed = self._closed_form(rows[order], targets[order], **(options | {"max_steps": _WARM_STEPS}))[0][0]
-        model = self._model(StochasticCorrelatedGPRegression, rows, targets, seed, self.structure_)
+        model = self._model(rows, targets, seed, self.structure_, is_stochastic=True)
+        assert isinstance(model, StochasticCorrelatedGPRegression)
+        assert isinstance(closed, SparseCorrelatedGPRegression)
         start_from(model, closed, len(rows))
         epochs: dict[str, Any] = {"batch_size": self.batch_size, "num_epochs": self.num_epochs}
         return [model], fit_minibatches(model, rows, targets, seed=seed, progress=line, **epochs)
 
     def _closed_form(self, rows: Tensor, targets: Tensor, **options: Any) -> tuple[list[RegressionModel], Fit]:
         """Models at their most probable parameters, the best structure first where there is a choice."""
-        kind = CorrelatedGPRegression if self.num_inducing is None else SparseCorrelatedGPRegression
-        build = partial(self._model, kind, rows, targets, options["seed"])
         if self.structure == "auto" and self.n_outputs_ > 1:
-            self.structure_, models, fit, self.criteria_ = fit_structures(build, **options)
+            build = partial(self._model, rows, targets, options["seed"])
+            possible = self._forms(rows)
+            self.structure_, models, fit, self.criteria_ = fit_structures(
+                lambda name: build(name) if name in possible else None, **options
+            )
             return models, fit
         self.structure_ = "independent" if self.structure == "auto" else self.structure
-        model = build(self.structure_)
+        model = self._model(rows, targets, options["seed"], self.structure_)
         return [model], fit_model(model, **options)
 
     def _scales(self) -> LongSeries:
@@ -262,24 +306,32 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
             kernel=self.kernel or default.kernel, num_components=self.num_components or default.num_components
         )
 
-    def _model(self, kind: type[Model], rows: Tensor, targets: Tensor, seed: int, structure: str) -> Model:
-        """A model that is not yet fitted."""
+    def _model(
+        self, rows: Tensor, targets: Tensor, seed: int, structure: str, *, is_stochastic: bool = False
+    ) -> RegressionModel:
+        """A model that is not yet fitted, in the form that the task takes."""
+        task = self._task(rows, structure)._replace(is_stochastic=is_stochastic)
+        form = choose_form(task)
+        start_at_correlation(task.covariance, rows, targets)
+        inducing = {} if self.num_inducing is None else {"num_inducing": self.num_inducing, "seed": seed % 2**32}
+        return form.model(rows, targets, self.n_outputs_, covar_module=task.covariance, **inducing)
+
+    def _forms(self, rows: Tensor) -> dict[str, tuple[Form, Task]]:
+        """The form of every structure that is to be fitted; those that no form fits are left out beside others."""
+        several = self.structure == "auto" and self.n_outputs_ > 1
+        names = COMPARED if several else ["independent" if self.structure == "auto" else self.structure]
+        return forms_of({name: self._task(rows, name) for name in names})
+
+    def _task(self, rows: Tensor, structure: str) -> Task:
+        """Standardised rows, and how their outputs are related, as what a form is chosen for."""
         options: dict[str, Any] = {"kernel": self.kernel or "rbf", "num_components": self.num_components or 1}
         dim = rows.shape[-1] - 1
         covariance = correlated_covariance(self.n_outputs_, dim, structure=structure, **options).double()
-        start_at_correlation(covariance, rows, targets)
-        inducing = {} if self.num_inducing is None else {"num_inducing": self.num_inducing, "seed": seed % 2**32}
-        return kind(rows, targets, self.n_outputs_, covar_module=covariance, **inducing)
+        return Task(covariance, len(rows), len(rows[:, :-1].unique(dim=0)), self.num_inducing)
 
     def _checked(self, X: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         if y is None:
             raise ValueError("This CorrelatedGPRegressor estimator requires y to be passed, but the target y is None.")
         X = checked_inputs(self, X)
         y, self._single = checked_outputs(y, X)
-        total = int((~np.isnan(y)).sum())
-        if self.num_inducing is None and total > _EXACT_LIMIT and not is_long_series(X, y, self.get_params(deep=False)):
-            raise ValueError(
-                f"num_inducing: expected a number for {total} observations, got None: exact regression is for at most "
-                f"{_EXACT_LIMIT}"
-            )
         return X, y

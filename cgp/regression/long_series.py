@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from gpytorch.kernels import AdditiveKernel
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -16,7 +17,15 @@ from .multiscale import multiscale_covariance, start_at_factors
 from .series import SeriesCorrelatedGPRegression
 from .windows import WINDOW_OUTPUTS, fit_windows, pairwise_correlation, table_of
 
-__all__ = ["LongSeries", "fit_long_series", "gross_errors", "is_long_series", "periods_of"]
+__all__ = [
+    "LongSeries",
+    "fit_long_series",
+    "gross_errors",
+    "is_long_series",
+    "long_covariance",
+    "num_windows",
+    "periods_of",
+]
 
 Array = NDArray[np.float64]
 
@@ -79,9 +88,22 @@ def fit_long_series(
         >>> fit.steps
         20
     """
+    table, covariance = table_of(rows, num_processes), long_covariance(rows, num_processes, options)
+    start_at_factors(covariance, pairwise_correlation(table, targets))
+    model = SeriesCorrelatedGPRegression(rows, targets, num_processes, covar_module=covariance)
+    return model, fit_windows(model, num_steps=num_windows(num_processes, options), seed=seed, progress=progress)
+
+
+def num_windows(num_processes: int, options: LongSeries) -> int:
+    """Windows that are learned from."""
+    return options.num_steps * -(-num_processes // WINDOW_OUTPUTS)
+
+
+def long_covariance(rows: Tensor, num_processes: int, options: LongSeries) -> AdditiveKernel:
+    """The covariance of standardised rows ``(n, 2)``, its time scales between the lags and the span."""
     table = table_of(rows, num_processes)
     lag, span = float(table.inputs.diff().median()), float(table.inputs[-1] - table.inputs[0])
-    covariance = multiscale_covariance(
+    return multiscale_covariance(
         num_processes,
         _SHORTEST * lag,
         max(_LONGEST * span, _SHORTEST * lag),
@@ -90,10 +112,6 @@ def fit_long_series(
         num_factors=options.num_factors if num_processes > 1 else 0,
         periods=options.periods,
     )
-    start_at_factors(covariance, pairwise_correlation(table, targets))
-    model = SeriesCorrelatedGPRegression(rows, targets, num_processes, covar_module=covariance)
-    num_steps = options.num_steps * -(-num_processes // WINDOW_OUTPUTS)
-    return model, fit_windows(model, num_steps=num_steps, seed=seed, progress=progress)
 
 
 def is_long_series(x: Array, y: Array, arguments: Mapping[str, Any]) -> bool:

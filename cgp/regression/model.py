@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -20,7 +21,7 @@ from .correlation import start_at_correlation
 from .covariance import check_covariance, correlated_covariance
 from .processes import ProcessGaussianLikelihood, ProcessMean
 
-__all__ = ["Moments", "RegressionModel", "noise_of_rows"]
+__all__ = ["Moments", "RegressionModel", "flat_members", "noise_of_rows"]
 
 
 class Moments(NamedTuple):
@@ -150,6 +151,41 @@ class RegressionModel(ExactGP):
         # A tensor would be factored here and now, and it is singular wherever the data leave no doubt.
         return MultivariateNormal(mean + self.mean_module(x), to_linear_operator(covariance))
 
+    @torch.no_grad()
+    def draw(
+        self, x: Tensor, counts: Sequence[int], condition: Any = None, *, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Joint draws of the processes at rows.
+
+        Args:
+            x: ``(t, d + 1)``.
+            counts: draws of each member of the batch, in order.
+            condition: what :meth:`condition` gave; None computes it.
+            generator: None is torch's own.
+
+        Returns:
+            ``(sum of counts, t)``, without noise.
+        """
+        posterior, parts = self.posterior(x, condition), []
+        batch = posterior.batch_shape
+        means = flat_members(posterior.mean, batch)
+        covariances = posterior.covariance_matrix.expand(*batch, -1, -1).reshape(len(means), *x.shape[-2:-1] * 2)
+        for mean, covariance, count in zip(means, covariances, counts, strict=True):
+            if count:
+                # By eigenvalues: a posterior covariance is singular wherever the data leave no doubt.
+                values, vectors = torch.linalg.eigh(covariance)
+                normal = torch.randn(count, len(mean), generator=generator, dtype=torch.float64).to(mean)
+                parts.append(mean + (normal * values.clamp(min=0.0).sqrt()) @ vectors.mT)
+        return torch.cat(parts)
+
+    def batch(self, x: Tensor | None = None) -> torch.Size:
+        """The shape of the batch of parameters and observations, and of rows x."""
+        shapes = [self.residual().shape[:-1], self.noise().shape[:-1]]
+        shapes += [x.shape[:-2]] if x is not None else []
+        for component in self.covar_module.kernels:
+            shapes += [component.loadings().shape[:-2], component.input_maps.all_scales.shape[:-2]]
+        return torch.broadcast_shapes(*shapes)
+
     def get_fantasy_model(self, inputs: Tensor, targets: Tensor, **kwargs: Any) -> Self:
         """The model given further observations, its parameters staying as they are.
 
@@ -191,6 +227,11 @@ class RegressionModel(ExactGP):
         """Rows with the batch shape of loaded samples."""
         batch = torch.broadcast_shapes(self.train_inputs[0].shape[:-2], x.shape[:-2])
         return x.expand(*batch, *x.shape[-2:])
+
+
+def flat_members(values: Tensor, batch: torch.Size) -> Tensor:
+    """Values ``(*batch, t)``, or some of its dimensions, member by member: ``(S, t)``."""
+    return values.expand(*batch, values.shape[-1]).reshape(-1, values.shape[-1])
 
 
 def noise_of_rows(likelihood: ProcessGaussianLikelihood | GaussianLikelihood, x: Tensor) -> Tensor:

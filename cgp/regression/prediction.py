@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .checks import checked_inputs, with_nan
-from .model import RegressionModel, noise_of_rows
+from .model import RegressionModel, flat_members, noise_of_rows
 from .processes import every_process
 from .scaling import Scaling
 
@@ -106,13 +106,20 @@ class PredictionMixin:
             raise ValueError(f"n_samples: expected at least 1, got {n_samples}")
         X = self._new_inputs(X)
         generator = check_random_state(random_state)
-        means, covariances = self._joint(X, include_noise)
-        # By eigenvalues: a posterior covariance is singular wherever the data leave no doubt.
-        values, vectors = np.linalg.eigh(covariances)
-        roots = vectors * np.sqrt(values.clip(min=0.0))[:, None, :]
-        members = generator.randint(len(means), size=n_samples)
-        draws = [means[one] + roots[one] @ generator.standard_normal(means.shape[-1]) for one in members]
-        stacked = self.y_scaling_.undo(np.stack(draws).reshape(n_samples, len(X), -1))
+        rows = self._rows(X)
+        sizes = [model.batch().numel() for model in self.models_]
+        members = generator.randint(sum(sizes), size=n_samples)
+        source = torch.Generator().manual_seed(int(generator.randint(2**31 - 1)))
+        counts = np.split(np.bincount(members, minlength=sum(sizes)), np.cumsum(sizes)[:-1])
+        draws = np.empty((n_samples, len(rows)))
+        draws[np.argsort(members)] = np.concatenate(
+            [
+                _drawn(model, rows, each.tolist(), known, source, noisy=include_noise)
+                for model, each, known in zip(self.models_, counts, self._conditions, strict=True)
+                if each.any()
+            ]
+        )
+        stacked = self.y_scaling_.undo(draws.reshape(n_samples, len(X), -1))
         return self._shaped(np.moveaxis(stacked, 0, -1))
 
     def log_predictive_density(self, X: Any, y: Any) -> Array:
@@ -218,3 +225,15 @@ class PredictionMixin:
     def _shaped(self, values: Array) -> Array:
         """Without the axis of processes if y had none."""
         return values[:, 0] if self._single else values
+
+
+def _drawn(
+    model: RegressionModel, rows: torch.Tensor, counts: list[int], known: Any, source: torch.Generator, *, noisy: bool
+) -> Array:
+    """Draws of some members of a model, one below the other, as many as are asked of each."""
+    draws = model.draw(rows, counts, known, generator=source)
+    if noisy:
+        noise = flat_members(noise_of_rows(model.likelihood, rows), model.batch())
+        sd = noise.sqrt().repeat_interleave(torch.tensor(counts), dim=0)
+        draws = draws + sd * torch.randn(draws.shape, generator=source, dtype=torch.float64).to(draws)
+    return draws.numpy()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,11 +19,11 @@ from cgp.functional.state_space_posterior import StateSpacePosterior
 
 from .covariance import Points, RowKernel
 from .markov_kernels import Steps, markov_obstacle, markov_processes
-from .model import Moments, RegressionModel
+from .model import Moments, RegressionModel, flat_members
 from .processes import ProcessGaussianLikelihood, process_numbers
 from .timeline import TimeLine, time_line
 
-__all__ = ["Series", "SeriesCondition", "SeriesCorrelatedGPRegression", "series_obstacle"]
+__all__ = ["Series", "SeriesCondition", "SeriesCorrelatedGPRegression", "num_states", "series_obstacle"]
 
 _ENTRIES = 2**25  # of right-hand sides that are solved for at a time
 
@@ -41,6 +41,18 @@ def series_obstacle(covariance: AdditiveKernel) -> str | None:
         if maps.shifts is not None and len(covariance.kernels) > 1:
             return f"expected one component where outputs are shifted, got {len(covariance.kernels)}"
     return None
+
+
+def num_states(covariance: AdditiveKernel) -> int:
+    """States of the whole chain, of a covariance that is a state space."""
+    copies, sizes = 0, [0]
+    with torch.no_grad():
+        for component in covariance.kernels:
+            zero = torch.zeros(1, dtype=torch.float64)
+            processes = markov_processes(component.covar_module, Steps(zero, zero[0]))
+            copies += component.loadings().shape[-1] * len(processes)
+            sizes += [process.stationary.shape[-1] for process in processes]
+    return copies * max(sizes)
 
 
 class Series(NamedTuple):
@@ -136,7 +148,7 @@ class SeriesCorrelatedGPRegression(RegressionModel):
     def log_evidence(self) -> Tensor:
         """The log marginal likelihood in nats, ``(*batch,)``."""
         values = torch.stack([member.log_evidence() for member in self.members()])
-        return values.reshape(self._batch()).to(self.train_targets)
+        return values.reshape(self.batch()).to(self.train_targets)
 
     @torch.no_grad()
     def condition(self) -> SeriesCondition:
@@ -162,27 +174,21 @@ class SeriesCorrelatedGPRegression(RegressionModel):
         return Moments(self.train_targets - self._stacked(weights) * variance, variance)
 
     @torch.no_grad()
-    def draw(self, x: Tensor, count: int, generator: torch.Generator | None = None) -> Tensor:
-        """Joint draws of the processes at rows, in time that is linear in their number, too.
-
-        Args:
-            x: ``(*batch, t, 2)``.
-            count: draws of each member of the batch.
-            generator: None is torch's own.
-
-        Returns:
-            ``(*batch, count, t)``, without noise.
-        """
-        x = self._expanded(x)
-        draws = [
-            member.posterior().draw(count, generator).flatten(1)[:, member.line.cells[-x.shape[-2] :]]
-            for member in self.members(x)
-        ]
-        return self._stacked(draws, x) + self.mean_module(x).unsqueeze(-2)
+    def draw(
+        self, x: Tensor, counts: Sequence[int], condition: Any = None, *, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Joint draws as :meth:`.RegressionModel.draw`, in time that is linear in the number of rows, too."""
+        x, parts = self._expanded(x), []
+        means = flat_members(self.mean_module(x), self.batch(x))
+        for member, mean, count in zip(self.members(x), means, counts, strict=True):
+            if count:
+                draws = member.posterior().draw(count, generator).flatten(1)
+                parts.append(mean + draws[:, member.line.cells[-x.shape[-2] :]].to(mean))
+        return torch.cat(parts)
 
     def members(self, x: Tensor | None = None) -> Iterator[Series]:
         """The members of the batch as state spaces, with the rows x ``(*batch, t, 2)`` as places besides."""
-        batch, sets = self._batch(x), [self.train_inputs[0], *([] if x is None else [x])]
+        batch, sets = self.batch(x), [self.train_inputs[0], *([] if x is None else [x])]
         residual, noise = self.residual(), self.noise()
         components = [_Component.of(component) for component in self.covar_module.kernels]
         for index in np.ndindex(*batch):
@@ -206,7 +212,7 @@ class SeriesCorrelatedGPRegression(RegressionModel):
 
     @torch.no_grad()
     def _joint(self, x: Tensor, condition: SeriesCondition) -> tuple[Tensor, Tensor]:
-        batch, parts = self._batch(x), []
+        batch, parts = self.batch(x), []
         sets = [[c.points(some) for c in self.covar_module.kernels] for some in (x, self.train_inputs[0])]
         indices = np.ndindex(*batch)
         for index, member in zip(indices, self.members(), strict=True):
@@ -231,15 +237,7 @@ class SeriesCorrelatedGPRegression(RegressionModel):
 
     def _stacked(self, parts: list[Tensor], x: Tensor | None = None) -> Tensor:
         """What the members have, with the shape of the batch and the type of the data."""
-        return torch.stack(parts).reshape(*self._batch(x), *parts[0].shape).to(self.train_targets)
-
-    def _batch(self, x: Tensor | None = None) -> torch.Size:
-        """The shape of the batch of parameters, observations and rows."""
-        shapes = [self.residual().shape[:-1], self.noise().shape[:-1]]
-        shapes += [x.shape[:-2]] if x is not None else []
-        for component in self.covar_module.kernels:
-            shapes += [component.loadings().shape[:-2], component.input_maps.all_scales.shape[:-2]]
-        return torch.broadcast_shapes(*shapes)
+        return torch.stack(parts).reshape(*self.batch(x), *parts[0].shape).to(self.train_targets)
 
 
 class _Component(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 from .fitting import Fit, fit_model, learned_parameters
 from .model import RegressionModel
 
-__all__ = ["Structures", "fit_structures"]
+__all__ = ["COMPARED", "RACED", "Structures", "fit_structures"]
 
 Model = TypeVar("Model", bound=RegressionModel)
 
@@ -20,6 +20,8 @@ _FOLLOWS = {
     "shifted": "coregionalised",
     "independent": "coregionalised",
 }
+COMPARED = tuple(_FOLLOWS)
+RACED = tuple(name for name, before in _FOLLOWS.items() if before is None)
 _WINDOW = 30.0  # nats; the criterion was wrong by up to 15 between structures that were predicted with
 
 
@@ -39,7 +41,7 @@ class Structures(NamedTuple):
     criteria: dict[str, float]
 
 
-def fit_structures(build: Callable[[str], Model], **options: Any) -> Structures:
+def fit_structures(build: Callable[[str], Model | None], **options: Any) -> Structures:
     r"""Fit every structure but "affine", and choose those to be averaged by half the information criterion.
 
     .. math:: -\log p(y) + \tfrac12 k \log n
@@ -49,7 +51,7 @@ def fit_structures(build: Callable[[str], Model], **options: Any) -> Structures:
     one; if that is the independent one, it is used by itself.
 
     Args:
-        build: makes a model, not yet fitted, of the structure that is named.
+        build: makes a model, not yet fitted, of the structure that is named, or None where none can be had.
         **options: of :func:`fit_model`.
 
     Returns:
@@ -59,9 +61,13 @@ def fit_structures(build: Callable[[str], Model], **options: Any) -> Structures:
         Schwarz (1978), Estimating the dimension of a model; Madigan & Raftery (1994), Model selection and accounting
         for model uncertainty in graphical models using Occam's window.
     """
-    models, fits = {}, {}
+    models: dict[str, Model] = {}
+    fits = {}
     for name, before in _FOLLOWS.items():
-        models[name] = build(name)
+        model = build(name)
+        if model is None:
+            continue
+        models[name] = model
         if before is not None:
             models[name].load_state_dict(models[before].state_dict(), strict=False)
         fits[name] = fit_model(models[name], **options, race=before is None)

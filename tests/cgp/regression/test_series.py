@@ -164,7 +164,7 @@ def test_draws_have_the_mean_and_covariance_of_the_posterior():
     rows, targets = observations(15, 2, regular=False)
     dense, linear = pair(rows, targets, 2, kernel="matern32", structure="coregionalised")
     new, count = places(2, 5), 20_000
-    draws = linear.draw(new, count, torch.Generator().manual_seed(0))
+    draws = linear.draw(new, [count], generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         posterior = dense(new)
     mean, covariance = posterior.mean, posterior.covariance_matrix

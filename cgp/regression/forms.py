@@ -1,0 +1,212 @@
+"""The forms of regression: what each can compute, what it costs, and which of them a task takes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from gpytorch.kernels import AdditiveKernel
+
+from .exact import CorrelatedGPRegression
+from .model import RegressionModel
+from .series import SeriesCorrelatedGPRegression, num_states, series_obstacle
+from .sparse import SparseCorrelatedGPRegression
+from .stochastic import StochasticCorrelatedGPRegression
+
+__all__ = [
+    "EVALUATIONS",
+    "FORMS",
+    "Cost",
+    "Form",
+    "Task",
+    "check_memory",
+    "choose_form",
+    "fit_cost",
+    "forms_of",
+    "machine_memory",
+    "windows_cost",
+]
+
+EVALUATIONS = (30, 110)  # of a fit that goes on from another's end, and of one from starts of its own
+_EVALUATIONS_PER_STEP = 15  # of a chain
+_SECONDS_PER_WINDOW = 0.1
+_EXACT_LIMIT = 10_000
+_CGROUP = Path("/sys/fs/cgroup/memory.max")
+
+
+class Task(NamedTuple):
+    """What a form is chosen for.
+
+    Attributes:
+        covariance: what :func:`.correlated_covariance` gives.
+        num_observations: n.
+        num_inputs: distinct ones, N.
+        num_inducing: as the estimator's.
+        is_stochastic: whether minibatches are asked for.
+    """
+
+    covariance: AdditiveKernel
+    num_observations: int
+    num_inputs: int
+    num_inducing: int | None = None
+    is_stochastic: bool = False
+
+
+class Cost(NamedTuple):
+    """What an evaluation of the objective and its gradient, or a fit, is expected to take.
+
+    Attributes:
+        seconds: of one core, from measurements on another machine: right within a factor of about three.
+        bytes: of memory.
+    """
+
+    seconds: float
+    bytes: float
+
+
+class Form(NamedTuple):
+    """A form of regression.
+
+    Attributes:
+        name: of the form.
+        model: its class.
+        obstacle: why it cannot do a task, or None.
+        cost: of a task that it can do.
+    """
+
+    name: str
+    model: type[RegressionModel]
+    obstacle: Callable[[Task], str | None]
+    cost: Callable[[Task], Cost]
+
+
+def choose_form(task: Task) -> Form:
+    """The cheapest of the forms that can do a task.
+
+    Args:
+        task: data and options.
+
+    Returns:
+        One of :data:`FORMS`.
+
+    Raises:
+        ValueError: if there is none, with what is in the way of each.
+    """
+    obstacles = {form.name: form.obstacle(task) for form in FORMS}
+    possible = [form for form in FORMS if obstacles[form.name] is None]
+    if not possible:
+        exact, linear = obstacles["exact"], obstacles["linear"]
+        raise ValueError(
+            f"num_inducing: expected a number for {task.num_observations} observations, got None: exact regression is "
+            f"{exact}; in linear time, regression has an obstacle: {linear}"
+        )
+    return min(possible, key=lambda form: form.cost(task).seconds)
+
+
+def forms_of(tasks: Mapping[str, Task]) -> dict[str, tuple[Form, Task]]:
+    """The form of each of several tasks; those that none can do are left out, unless they are all."""
+    forms, errors = {}, []
+    for name, task in tasks.items():
+        try:
+            forms[name] = choose_form(task), task
+        except ValueError as error:
+            errors.append(error)
+    if not forms:
+        raise errors[0]
+    return forms
+
+
+def fit_cost(
+    forms: Mapping[str, tuple[Form, Task]], evaluations: Mapping[str, int], *, is_sampled: bool, chain_steps: int
+) -> Cost:
+    """What fits are expected to take, one after the other.
+
+    Args:
+        forms: of each fit.
+        evaluations: of each fit.
+        is_sampled: whether there are samples of the parameters; their curvatures take two evaluations for each.
+        chain_steps: of all chains.
+
+    Returns:
+        The sum of their seconds and the most of their bytes.
+    """
+    costs = []
+    for name, (form, task) in forms.items():
+        curvature = 2 * is_sampled * sum(values.numel() for values in task.covariance.parameters())
+        count = evaluations[name] + curvature + _EVALUATIONS_PER_STEP * chain_steps
+        cost = form.cost(task)
+        costs.append(Cost(count * cost.seconds, cost.bytes))
+    return Cost(sum(cost.seconds for cost in costs), max(cost.bytes for cost in costs))
+
+
+def windows_cost(task: Task, num_windows: int) -> Cost:
+    """What learning from windows and then predicting in linear time is expected to take."""
+    states, outputs = float(num_states(task.covariance)), task.covariance.kernels[0].num_processes
+    seconds = num_windows * _SECONDS_PER_WINDOW + task.num_inputs * (5e-5 + 2e-6 * states + 1e-8 * states**2)
+    return Cost(seconds, task.num_inputs * (2000.0 + 16.0 * states * outputs))
+
+
+def check_memory(cost: Cost) -> None:
+    """Refuse what does not fit into the memory of the machine."""
+    available = machine_memory()
+    if cost.bytes > available:
+        raise ValueError(
+            f"X, y: expected a fit within the machine's memory of {available / 1e9:.1f} GB, got an estimated "
+            f"{cost.bytes / 1e9:.1f} GB"
+        )
+
+
+def machine_memory() -> float:
+    """Bytes of memory of this machine, or of the control group (container) that the process is in."""
+    total = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    limit = _CGROUP.read_text().strip() if _CGROUP.exists() else "max"
+    return total if limit == "max" else min(total, float(limit))
+
+
+def _exact_obstacle(task: Task) -> str | None:
+    if task.num_inducing is not None:
+        return "without inducing inputs"
+    return None if task.num_observations <= _EXACT_LIMIT else f"for at most {_EXACT_LIMIT}"
+
+
+def _linear_obstacle(task: Task) -> str | None:
+    return "without inducing inputs" if task.num_inducing is not None else series_obstacle(task.covariance)
+
+
+def _sparse_obstacle(task: Task) -> str | None:
+    if task.num_inducing is None:
+        return "with inducing inputs"
+    return "without minibatches" if task.is_stochastic else None
+
+
+def _stochastic_obstacle(task: Task) -> str | None:
+    return None if task.is_stochastic else "in minibatches"
+
+
+# The figures are measured (docs/notes/regression.md, "Linear time").
+def _exact_cost(task: Task) -> Cost:
+    n, components = float(task.num_observations), len(task.covariance.kernels)
+    return Cost(1.2e-3 + 3e-8 * components * n**2 + 7e-11 * n**3, 8.0 * n**2 * (4.6 + 2.8 * components))
+
+
+def _linear_cost(task: Task) -> Cost:
+    first = task.covariance.kernels[0]
+    states, outputs = float(num_states(task.covariance)), first.num_processes
+    rows = task.num_inputs if first.input_maps.shifts is None else task.num_observations
+    seconds = 4e-3 + rows * (1e-4 + 3.5e-6 * states + 1.1e-8 * states**2)
+    return Cost(seconds, rows * (2000.0 + 16.0 * states * outputs + 24.0 * states**2))
+
+
+def _sparse_cost(task: Task) -> Cost:
+    n, m = float(task.num_observations), float(task.num_inducing or 0)
+    return Cost(2e-3 + n * (1e-8 * m + 2e-10 * m**2) + 1e-10 * m**3, 8.0 * (min(n * m, 2**25) * 8.0 + 10.0 * m**2))
+
+
+FORMS = (
+    Form("exact", CorrelatedGPRegression, _exact_obstacle, _exact_cost),
+    Form("linear", SeriesCorrelatedGPRegression, _linear_obstacle, _linear_cost),
+    Form("sparse", SparseCorrelatedGPRegression, _sparse_obstacle, _sparse_cost),
+    Form("stochastic", StochasticCorrelatedGPRegression, _stochastic_obstacle, _sparse_cost),
+)
