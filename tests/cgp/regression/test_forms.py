@@ -121,7 +121,7 @@ def test_draws_of_a_linear_form_are_those_of_its_posterior():
 
 def test_fit_beyond_the_memory_is_refused_with_the_number(monkeypatch):
     x, y = series(300, 2)
-    monkeypatch.setattr(forms_module, "machine_memory", lambda: 1e6)
+    monkeypatch.setattr(forms_module, "machine_memory", lambda: 1e5)
     with pytest.raises(
         ValueError, match=r"X, y: expected a fit within the machine's memory of 0.0 GB, got an estimated"
     ):
