@@ -1,11 +1,14 @@
 """Kernel attention against covariances written out in numpy, with the covariance in memory and without."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
+from torch.autograd import gradcheck, gradgradcheck
 
 from cgp.functional import kernel_attention as kernel_attention_module
 from cgp.functional.kernel_attention import kernel_attention
@@ -13,6 +16,7 @@ from cgp.functional.kernels import CANONICAL, canonical
 from tests import oracles
 
 PATHS = {"kept": 2**62, "by softmax": 0}  # bytes of a covariance that is kept for the backward pass
+attended = partial(kernel_attention, canonical("rbf"))
 SQUARED = {"rbf": lambda r2: np.exp(-0.5 * r2), "rq": lambda r2: 1.0 / (1.0 + 0.5 * r2)}
 
 
@@ -72,3 +76,25 @@ def test_gradients_are_those_of_the_written_product():
     given = torch.autograd.grad(kernel_attention(canonical("rbf"), *arguments), arguments, cotangent)
     for one, other in zip(given, expected, strict=True):
         torch.testing.assert_close(one, other)
+
+
+@pytest.mark.usefixtures("path")
+@pytest.mark.parametrize("columns", [1, 4])
+def test_gradients_may_be_differentiated_again(columns):
+    arguments = [normal(2, 2, n, d, seed=n + d).requires_grad_() for n, d in ((3, 2), (4, 2), (4, columns))]
+    assert gradcheck(attended, arguments)
+    assert gradgradcheck(attended, arguments)
+
+
+@pytest.mark.usefixtures("path")
+def test_where_no_key_is_near_nothing_is_attended():
+    q, k, v = normal(2, 2, 3, 2) + 30.0, normal(2, 2, 4, 2, seed=1), normal(2, 2, 4, 2, seed=2)
+    torch.testing.assert_close(attended(q, k, v), torch.zeros_like(q))
+
+
+def test_without_the_covariance_no_tensor_of_its_size_is_kept():
+    q, k, v = (torch.randn(2, 2, 800, 8).requires_grad_() for _ in range(3))
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):
+        attended(q, k, v)
+    assert max(kept) < 2 * q.numel()

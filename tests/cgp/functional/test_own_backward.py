@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
-from cgp.functional import kernel_attention as kernel_attention_module
 from cgp.functional.column_gaussians import column_quadratic_forms
 from cgp.functional.distances import log_squared_exponential, squared_distance
 from cgp.functional.gaussians import MarginalGaussian
@@ -53,8 +52,8 @@ def symmetric(matrix):
     return 0.5 * (matrix + matrix.mT)
 
 
-def attention_arguments(columns=2):
-    return normal(2, 2, 3, 2), normal(2, 2, 4, 2), normal(2, 2, 4, columns)
+def attention_arguments():
+    return normal(2, 2, 3, 2), normal(2, 2, 4, 2), normal(2, 2, 4, 2)
 
 
 def with_factor(function, invert=False):
@@ -205,23 +204,3 @@ def test_features_keep_no_copies_of_the_tokens():
         features(RBF, points, whitening, x.transpose(1, 2), z.transpose(1, 2))
     assert sum(t.untyped_storage().data_ptr() == x.untyped_storage().data_ptr() for t in kept) == 2
     assert len(kept) == 6  # points and their centre, whitening, two sets of tokens and the covariance
-
-
-@pytest.mark.parametrize("columns", [1, 4])
-def test_large_kernel_attention_is_the_same(columns, monkeypatch):
-    monkeypatch.setattr(kernel_attention_module, "_KEPT", 0)
-    own, plain, _ = CASES["kernel attention"]
-    arguments = attention_arguments(columns)
-    torch.testing.assert_close(own(*arguments), plain(*arguments))
-    assert gradcheck(own, arguments)
-    assert gradgradcheck(own, arguments)
-    far = own(arguments[0] + 30.0, *arguments[1:])  # no key near: nothing is attended, nothing divides by zero
-    torch.testing.assert_close(far, torch.zeros_like(far))
-
-
-def test_large_kernel_attention_keeps_no_covariance():
-    q, k, v = (torch.randn(2, 2, 800, 8).requires_grad_() for _ in range(3))
-    kept = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):
-        kernel_attention(RBF, q, k, v)
-    assert max(kept) < 2 * q.numel()

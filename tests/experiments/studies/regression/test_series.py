@@ -15,7 +15,7 @@ def a_table(count: int = 800, outputs: int = 3) -> tuple[np.ndarray, np.ndarray]
     return np.arange(float(count)), complete
 
 
-def test_one_block_of_each_length_is_hidden_in_every_output_apart_from_the_others():
+def test_one_block_of_each_length_is_hidden_in_every_output():
     inputs, complete = a_table()
     problem = with_blocks(inputs, complete, {"day": 20, "week": 70}, seed=3)
     for name, length in (("day", 20), ("week", 70)):
