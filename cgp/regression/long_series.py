@@ -96,7 +96,7 @@ def fit_long_series(
 
 def num_windows(num_processes: int, options: LongSeries) -> int:
     """Windows that are learned from."""
-    return options.num_steps * -(-num_processes // WINDOW_OUTPUTS)
+    return round(options.num_steps * max(num_processes / WINDOW_OUTPUTS, 1.0))
 
 
 def long_covariance(rows: Tensor, num_processes: int, options: LongSeries) -> AdditiveKernel:
