@@ -82,7 +82,7 @@ class StateSpacePosterior:
     @lazy
     def log_evidence(self) -> Tensor:
         """Log-density of the observations, in nats."""
-        return torch.tensor(log_normal_of(self._whitened[1], self._factors))
+        return torch.tensor(log_normal_of(self._whitened[1], self._factors), dtype=torch.float64)
 
     @lazy
     def last(self) -> FilterState:
