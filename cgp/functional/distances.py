@@ -31,7 +31,8 @@ __all__ = [
 Pairs = tuple[Tensor, ...]
 """Places in a matrix ``(*batch, N, M)``, an index for each dimension."""
 
-_EXACT = 1e-4  # error of half a squared distance, relative to one plus it, above which differences are taken
+_EXACT = 0.3  # of the root of the rounding: error of half a squared distance, relative to one plus it, above which
+# differences are taken; 1e-4 in float32
 _REFUSED = 1e-2  # the same above which a number is not given, and of a covariance by the rounding of its points
 _PIECE = 2**18  # pairs at a time
 
@@ -172,12 +173,16 @@ def _centred_product(centre: Tensor, points: Tensor, sets: Sequence[Tensor] | No
 
 def _are_far(half_a: Tensor, half_b: Tensor) -> bool:
     """Whether some pair may be lost; a NaN is none."""
-    return bool(-half_a.amin() - half_b.amin() > _EXACT / torch.finfo(half_a.dtype).eps)
+    return bool(-half_a.amin() - half_b.amin() > _tolerance(half_a) / torch.finfo(half_a.dtype).eps)
+
+
+def _tolerance(x: Tensor) -> float:
+    return _EXACT * torch.finfo(x.dtype).eps ** 0.5
 
 
 def _are_near(logarithms: Tensor, itself: Tensor | None, half_a: Tensor, half_b: Tensor) -> bool:
     """Whether two points are so near each other that the root of their distance may be lost."""
-    error = float(-half_a.amin() - half_b.amin()) * torch.finfo(half_a.dtype).eps / _EXACT
+    error = float(-half_a.amin() - half_b.amin()) * torch.finfo(half_a.dtype).eps / _tolerance(half_a)
     near = logarithms > -min(error, error**2)
     if itself is not None:
         near.diagonal(dim1=-2, dim2=-1).fill_(False)
@@ -187,7 +192,7 @@ def _are_near(logarithms: Tensor, itself: Tensor | None, half_a: Tensor, half_b:
 def _lost(logarithms: Tensor, half_a: Tensor, half_b: Tensor, *, rough: bool = False) -> list[Pairs]:
     """The pairs that the product loses, in pieces."""
     size = (logarithms * (logarithms - 1.0)).clamp(min=0.0).sqrt() if rough else 1.0 - logarithms
-    pairs = (-(half_a + half_b.mT) * torch.finfo(half_a.dtype).eps > _EXACT * size).nonzero(as_tuple=True)
+    pairs = (-(half_a + half_b.mT) * torch.finfo(half_a.dtype).eps > _tolerance(half_a) * size).nonzero(as_tuple=True)
     return list(zip(*(index.split(_PIECE) for index in pairs), strict=True)) if len(pairs[0]) else []
 
 

@@ -16,6 +16,7 @@ Nothing n × n is formed: time O(n m (m + s)), memory O(n m).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -109,6 +110,7 @@ class InducingPosterior(InducingGaussian):
         gram: :math:`A\Sigma^{-1}A^\top`, ``(*batch, m, m)``: a sum over observations, which may come in parts.
         projection: :math:`A\Sigma^{-1}Z`, ``(*batch, m, s)``, likewise; or None where ``location`` is given.
         location: the mean, where it is known without solving, as :math:`A_kV` is.
+        in_float64: builds the same from observations in float64, see :attr:`resolved`; None where there are only sums.
 
     Example:
         >>> posterior = InducingPosterior(torch.ones(1, 1), torch.ones(1, 1))
@@ -116,23 +118,32 @@ class InducingPosterior(InducingGaussian):
         (tensor([[0.5000]]), tensor([[0.5000]]))
     """
 
-    def __init__(self, gram: Tensor, projection: Tensor | None = None, *, location: Tensor | None = None) -> None:
-        self.gram, self.projection, self._location = gram, projection, location
+    def __init__(
+        self,
+        gram: Tensor,
+        projection: Tensor | None = None,
+        *,
+        location: Tensor | None = None,
+        in_float64: Callable[[], InducingPosterior] | None = None,
+    ) -> None:
+        self.gram, self.projection, self._location, self._in_float64 = gram, projection, location, in_float64
 
     @classmethod
     def of_targets(cls, features: Tensor, targets: Tensor, noise: Tensor | float) -> InducingPosterior:
         r"""Condition on targets Z ``(*batch, n, s)``; noise is a number or broadcastable to ``(*batch, n)``."""
+        again = _in_float64(cls.of_targets, features, targets, noise)
         if isinstance(noise, Tensor) and noise.dim() and noise.shape[-1] != 1:  # each observation has its own
             weighted = features / noise[..., None, :]
-            return cls(weighted @ features.mT, weighted @ targets)
+            return cls(weighted @ features.mT, weighted @ targets, in_float64=again)
         scale = _columns(noise)
-        return cls(outer_product(features) / scale, product(features, targets) / scale)
+        return cls(outer_product(features) / scale, product(features, targets) / scale, in_float64=again)
 
     @classmethod
     def of_values(cls, features: Tensor, values: Tensor | None, noise: Tensor | float) -> InducingPosterior:
         r"""Condition on attention's :math:`Z = (A^\top A + \sigma^2I)V`, or only the covariance."""
         location = None if values is None else product(features, values)
-        return cls(outer_product(features) / _columns(noise), location=location)
+        again = _in_float64(cls.of_values, features, None, noise)
+        return cls(outer_product(features) / _columns(noise), location=location, in_float64=again)
 
     @lazy
     def precision(self) -> Tensor:
@@ -154,29 +165,37 @@ class InducingPosterior(InducingGaussian):
         """Mean, ``(*batch, m, s)``."""
         if self._location is not None:
             return self._location
-        assert self.projection is not None, "neither projection nor location was given"
-        return self.covariance @ self.projection
+        assert self.resolved.projection is not None, "neither projection nor location was given"
+        return (self.resolved.inverse @ self.resolved.projection).to(self.gram.dtype)
+
+    @lazy
+    def resolved(self) -> InducingPosterior:
+        """This, or the same in float64 where float32 loses it."""
+        # Rounding of the Gram matrix reaches every direction multiplied by the condition of Λ, which observations that
+        # are nearly equal make as large as n / σ².
+        if self._in_float64 is None or (may_read(self.gram) and self._is_resolved()):
+            return self
+        return self._in_float64()
+
+    @lazy
+    def inverse(self) -> Tensor:
+        r""":math:`\Lambda^{-1}` in the precision of the Gram matrix, ``(*batch, m, m)``."""
+        return inverse(self.precision, self.whitening)
 
     @lazy
     def covariance(self) -> Tensor:
         """Covariance, ``(*batch, m, m)``."""
-        return inverse(self.precision, self.whitening)
-
-    @property
-    def is_resolved(self) -> bool:
-        """Whether rounding of Λ, multiplied by a bound of its condition, is small."""
-        traces = [x.detach().diagonal(dim1=-2, dim2=-1).sum(-1) for x in (self.precision, self.covariance)]
-        return bool((traces[0] * traces[1] * torch.finfo(traces[0].dtype).eps <= _RESOLVED).all())
+        return self.resolved.inverse.to(self.gram.dtype)
 
     @property
     def root(self) -> Tensor:
         """Root of the covariance, ``(*batch, m, m)``."""
-        return self.whitening.mT
+        return self.resolved.whitening.mT.to(self.gram.dtype)
 
     @lazy
     def log_det(self) -> Tensor:
         """Log-determinant of Λ, ``(*batch,)``."""
-        return log_determinant(self.factor)
+        return log_determinant(self.resolved.factor).to(self.gram.dtype)
 
     def log_evidence(self, squares: Tensor, log_noise: Tensor | float, count: Tensor | int) -> Tensor:
         r"""Log-density of ``count`` observations, :math:`\log N(Z; 0, A^\top A + \Sigma)`, from sums over them.
@@ -186,15 +205,23 @@ class InducingPosterior(InducingGaussian):
         Returns:
             ``(*batch,)``, in nats.
         """
-        assert self.projection is not None, "projection was not given"
-        explained = (self.whitening @ self.projection).square().sum((-2, -1))
-        return log_normal(squares - explained, self.log_det + log_noise, count, self.projection.shape[-1])
+        projection = self.resolved.projection
+        assert projection is not None, "projection was not given"
+        explained = (self.resolved.whitening @ projection).square().sum((-2, -1))
+        quadratic = (squares - explained).to(self.gram.dtype)
+        return log_normal(quadratic, self.log_det + log_noise, count, projection.shape[-1])
 
     def kl_divergence(self) -> Tensor:
         r"""Divergence from N(0, I), :math:`\tfrac12[\operatorname{tr}\Lambda^{-1} + m^\top m - M + \log|\Lambda|]`."""
         size, columns = self.location.shape[-2:]
-        spread = columns * (self.whitening.square().sum((-2, -1)) - size + self.log_det)
-        return 0.5 * (spread + self.location.square().sum((-2, -1)))
+        trace = self.resolved.whitening.square().sum((-2, -1)).to(self.gram.dtype)
+        return 0.5 * (columns * (trace - size + self.log_det) + self.location.square().sum((-2, -1)))
+
+    def _is_resolved(self) -> bool:
+        """Whether rounding of Λ, multiplied by a bound of its condition, is small."""
+        trace = self.precision.detach().diagonal(dim1=-2, dim2=-1).sum(-1)
+        condition = trace * self.whitening.detach().square().sum((-2, -1))
+        return bool((condition * torch.finfo(condition.dtype).eps <= _RESOLVED).all())
 
 
 class SparsePosterior(Gaussian):
@@ -354,7 +381,7 @@ class SparseCorrelatedPosterior(SparsePosterior):
         log_noise = log_noise[..., 0] if isinstance(log_noise, Tensor) and log_noise.dim() else log_noise
         if self.is_latent:
             squares = (self.values.square() / _columns(self.noise)).sum((-2, -1))
-            return self.keys.log_evidence(squares, count * log_noise, count).to(squares.dtype)
+            return self.keys.log_evidence(squares, count * log_noise, count)
         quadratic = (self.values * self.targets).sum((-2, -1))  # VᵀZ: no solve
         return log_normal(quadratic, self.keys.log_det + count * log_noise, count, self.values.shape[-1])
 
@@ -379,32 +406,40 @@ def _columns(noise: Tensor | float) -> Tensor | float:
     return noise[..., None] if isinstance(noise, Tensor) else noise
 
 
-class _LatentHop(InducingGaussian):
-    """The inducing variables after the second hop, over the latent process; in float64 where float32 would lose them.
+def _in_float64(
+    condition: Callable[..., InducingPosterior], features: Tensor, values: Tensor | None, noise: Tensor | float
+) -> Callable[[], InducingPosterior] | None:
+    """The condition in float64, when it is asked for; None where it is."""
+    if in_double(features).dtype == features.dtype:
+        return None
+    return lambda: condition(in_double(features), values if values is None else in_double(values), noise)
 
-    What the second hop takes from the first lies in other directions than the features. Rounding of a Gram matrix
-    reaches these multiplied by its condition, which tokens that are nearly equal make as large as n / σ².
-    """
+
+class _LatentHop(InducingGaussian):
+    """The inducing variables after the second hop, over the latent process."""
 
     def __init__(self, features_k: Tensor, values: Tensor, features_o: Tensor, noise: Tensor | float) -> None:
         self._root, self.dtype = None, values.dtype
         self.keys = InducingPosterior.of_targets(features_k, values, noise)
         self.latent = InducingPosterior.of_values(features_o, None, noise)
-        if not (may_read(values) and self.keys.is_resolved and self.latent.is_resolved):
-            self.keys = InducingPosterior.of_targets(in_double(features_k), in_double(values), noise)
-            self.latent = InducingPosterior.of_values(in_double(features_o), None, noise)
 
     @lazy
     def hop(self) -> Tensor:
-        """J, ``(*batch, m, m)``."""
-        return self.latent.covariance @ self.latent.gram
+        """J, ``(*batch, m, m)``, in the precision that it needs."""
+        latent = self.latent.resolved
+        return latent.inverse @ latent.gram
 
     @lazy
     def location(self) -> Tensor:
-        return (self.hop @ self.keys.location).to(self.dtype)
+        keys = self.keys.resolved
+        assert keys.projection is not None
+        dtype = torch.promote_types(self.hop.dtype, keys.gram.dtype)
+        return (self.hop.to(dtype) @ (keys.inverse @ keys.projection).to(dtype)).to(self.dtype)
 
     @lazy
     def covariance(self) -> Tensor:
         # A sum of positive semi-definite terms: what is small is no difference of what is large.
-        latent = self.latent.covariance
-        return (latent + self.hop @ (latent + self.keys.covariance @ self.hop)).to(self.dtype)
+        latent, keys = self.latent.resolved.inverse, self.keys.resolved.inverse
+        dtype = torch.promote_types(latent.dtype, keys.dtype)
+        latent, keys, hop = (x.to(dtype) for x in (latent, keys, self.hop))
+        return (latent + hop @ (latent + keys @ hop)).to(self.dtype)

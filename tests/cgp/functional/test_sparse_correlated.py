@@ -93,3 +93,30 @@ def test_worst_case_of_float32_keeps_its_variances():
     single, double = variance(torch.float32), variance(torch.float64)
     assert single.min() >= 0
     assert (single - double).abs().max() < 2e-3
+
+
+@pytest.mark.parametrize("of_targets", [False, True])
+def test_float32_keeps_the_directions_beside_a_large_one(of_targets):
+    """Of many equal keys Λ has one large direction, whose rounding would drown the others' ones."""
+    generator = torch.Generator().manual_seed(0)
+    large, others = (torch.randn(2, 6, n, generator=generator) for n in (1, 3))
+    features = torch.cat([200.0 * large.expand(2, 6, 40), 0.3 * others], -1)
+    targets = torch.randn(2, 43, 2, generator=generator)
+
+    def outcome(dtype):
+        make = InducingPosterior.of_targets if of_targets else InducingPosterior.of_values
+        found = make(features.to(dtype), targets.to(dtype), 0.05)
+        moments = [found.covariance, found.root @ found.root.mT, found.log_det]
+        more = [found.location, found.log_evidence(torch.tensor(9.0), 2.0, 43)] if of_targets else []
+        return [*moments, *more, found.kl_divergence()]
+
+    for single, double in zip(outcome(torch.float32), outcome(torch.float64), strict=True):
+        assert single.dtype == torch.float32
+        assert (single - double).norm() < 1e-4 * double.norm()
+
+
+def test_other_dtypes_and_sums_are_taken_as_they_are():
+    posterior = InducingPosterior.of_values(torch.ones(2, 5, dtype=torch.float64), None, 0.1)
+    assert posterior.resolved is posterior
+    sums = InducingPosterior(1e9 * torch.ones(2, 2))
+    assert sums.resolved is sums
