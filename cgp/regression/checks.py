@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 STRUCTURES = ("independent", "coregionalised", "shared", "shifted", "affine")
-INFERENCES = ("map", "laplace", "nuts", "stochastic")
+INFERENCES = ("auto", "map", "laplace", "slice", "nuts", "stochastic")
 _COUNTS = ("num_starts", "max_steps", "num_epochs", "batch_size", "num_mixture")
 _SAMPLING = {"num_chains": 1, "num_warmup": 1, "num_samples": 4}
 _IGNORED_BY = {

@@ -23,6 +23,8 @@ from .correlation import start_at_correlation
 from .covariance import correlated_covariance
 from .fitting import Fit, Progress, fit_model, progress_line, seeded
 from .forms import EVALUATIONS, Cost, Form, Task, check_memory, choose_form, fit_cost, forms_of, windows_cost
+from .frames import Framing
+from .learned import LearnedMixin
 from .long_series import (
     LongSeries,
     fit_long_series,
@@ -36,17 +38,20 @@ from .minibatches import fit_minibatches, start_from
 from .model import RegressionModel
 from .prediction import PredictionMixin
 from .scaling import Scaling, stacked_rows
+from .slices import sample_slices
 from .sparse import SparseCorrelatedGPRegression
 from .stochastic import StochasticCorrelatedGPRegression
 from .structures import COMPARED, RACED, fit_structures
 
 __all__ = ["CorrelatedGPRegressor"]
 
+_FEW_ROWS = 50  # for which the most probable parameters say too little
+_SAMPLERS = {"laplace": sample_laplace, "slice": sample_slices}
 _WARM_ROWS = 2048  # of minibatches: what the closed form that they start from sees
 _WARM_STEPS = 40
 
 
-class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
+class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseEstimator):
     """Gaussian-process regression of one or several correlated outputs, with intervals.
 
     A column of y is a process; NaN marks what was not observed, so that each process may have inputs of its own. All
@@ -67,8 +72,9 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
             that is linear in the rows; "auto" takes it for more than 2,000 observations of a series, if the kernel is
             None or a Matérn one and nothing else is asked for.
         num_inducing: inducing inputs of the sparse forms; None means exact regression, for up to 10,000 observations.
-        inference: "map" (the most probable parameters), "laplace" (a Gaussian about them), "nuts" (samples of them), or
-            "stochastic" (the most probable ones by minibatches, needs ``num_inducing``).
+        inference: "map" (the most probable parameters), "laplace" (a Gaussian about them), "slice" or "nuts" (samples
+            of them, the former for few observations), "stochastic" (the most probable ones by minibatches, needs
+            ``num_inducing``), or "auto": "slice" up to 50 observations, else "map".
         periods: of the cycles of "multiscale", in units of the input; "auto" looks for up to three.
         num_starts: starts of L-BFGS that are followed to their end.
         max_steps: of L-BFGS.
@@ -86,10 +92,12 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
             per sample.
         models_: those whose predictions are averaged, ``model_`` the first of them.
         fit_: how the optimizer did: loss, steps, converged, message.
+        inference_: how the parameters were inferred, where there was a choice.
         samples_: samples of the parameters with their diagnostics, or None.
         structure_: the structure of ``model_``.
         criteria_: half the information criterion of every structure that was compared, in nats.
         periods_: of the cycles that "multiscale" has, in units of the input.
+        correlation_, lengthscales_, delays_, noise_: what was learned, in the user's units (``summary()`` prints it).
         n_features_in_: d.
 
     Example:
@@ -108,7 +116,7 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
         num_components: int | None = None,
         structure: str = "auto",
         num_inducing: int | None = None,
-        inference: str = "map",
+        inference: str = "auto",
         periods: str | Sequence[float] = "auto",
         num_starts: int = 1,
         max_steps: int = 1000,
@@ -192,6 +200,7 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
         defaults = {name: parameter.default for name, parameter in signature(type(self)).parameters.items()}
         arguments = self.get_params(deep=False)
         check_arguments(arguments, defaults)
+        self._framing = Framing.of(y)
         X, y = self._checked(X, y)
         self.criteria_: dict[str, float] = {}
         self._long = is_long_series(X, y, arguments)
@@ -242,17 +251,19 @@ class CorrelatedGPRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
         return torch.as_tensor(stacked_rows(inputs, observed)), torch.as_tensor(targets.T[observed.T])
 
     def _fit_rows(self, rows: Tensor, targets: Tensor, seed: int) -> None:
-        with progress_line(self.inference, self.verbose) as line:
+        few = self.num_inducing is None and not self._long and len(rows) <= _FEW_ROWS
+        self.inference_ = self.inference if self.inference != "auto" else "slice" if few else "map"
+        with progress_line(self.inference_, self.verbose) as line:
             models, self.fit_ = self._fitted(rows, targets, seed, line)
         self.samples_ = None
         warn_of_unexplained(models)
-        if self.inference == "nuts":
+        if self.inference_ == "nuts":
             counts = {name: getattr(self, name) for name in ("num_samples", "num_warmup", "num_chains")}
             self.samples_ = sample_nuts(models[0], seed=seed, progress=self.verbose, **counts)
             models = batch_models(models[0], self.samples_.thinned(self.num_mixture))
-        if self.inference == "laplace":
+        if self.inference_ in _SAMPLERS:
             count = -(-self.num_mixture // len(models))
-            samples = [sample_laplace(model, num_samples=count, seed=seed) for model in models]
+            samples = [_SAMPLERS[self.inference_](model, num_samples=count, seed=seed) for model in models]
             models = [part for pair in zip(models, samples, strict=True) for part in batch_models(*pair)]
         self._keep(models)
 

@@ -132,7 +132,7 @@ def is_long_series(x: Array, y: Array, arguments: Mapping[str, Any]) -> bool:
     obstacles = {
         "X": None if x.shape[1] == 1 else f"one column, got {x.shape[1]}",
         "kernel": _not_one_of(arguments["kernel"], (None, *_KERNELS)),
-        "inference": _not_one_of(arguments["inference"], ("map",)),
+        "inference": _not_one_of(arguments["inference"], ("auto", "map")),
         "num_inducing": _not_one_of(arguments["num_inducing"], (None,)),
     }
     found = {name: obstacle for name, obstacle in obstacles.items() if obstacle is not None}

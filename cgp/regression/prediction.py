@@ -14,6 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .checks import checked_inputs, with_nan
+from .frames import Framing
 from .model import RegressionModel, flat_members, noise_of_rows
 from .processes import every_process
 from .scaling import Scaling
@@ -38,6 +39,7 @@ class PredictionMixin:
     y_scaling_: Scaling
     n_outputs_: int
     _conditions: list[Any]
+    _framing: Framing
     _single: bool
     _observed: Array
 
@@ -56,21 +58,24 @@ class PredictionMixin:
 
         Returns:
             The mean, ``(t,)`` or ``(t, P)`` as y was; with it the standard deviation in the same shape, or the
-            covariance, ``(t, t)`` or ``(t, P, t, P)``.
+            covariance, ``(t, t)`` or ``(t, P, t, P)``. Mean and standard deviation are frames (series) of pandas with
+            the index of X, if both X and the outputs of the fit are.
 
         Raises:
             ValueError: if both uncertainties are asked for, or X does not fit.
         """
         if return_std and return_cov:
             raise ValueError("return_std, return_cov: expected at most one of them")
-        X = self._new_inputs(X)
+        given, X = X, self._new_inputs(X)
         if return_cov:
-            return self._mean_and_covariance(X, include_noise)
+            mean, covariance = self._mean_and_covariance(X, include_noise)
+            return self._framing.applied(mean, given), covariance
         means, variances = self._marginals(X, include_noise)
-        mean = self._shaped(self.y_scaling_.undo(means.mean(0)))
+        mean = self._framing.applied(self._shaped(self.y_scaling_.undo(means.mean(0))), given)
         if not return_std:
             return mean
-        return mean, self._shaped(np.sqrt(variances.mean(0) + means.var(0)) * self.y_scaling_.unit)
+        sd = np.sqrt(variances.mean(0) + means.var(0)) * self.y_scaling_.unit
+        return mean, self._framing.applied(self._shaped(sd), given)
 
     def leave_one_out(self) -> tuple[Array, Array]:
         """Every observation predicted from all others, in closed form, the parameters staying as they are.

@@ -12,6 +12,7 @@ __all__ = ["Scaling", "stacked_rows"]
 Array = NDArray[Any]
 
 _ROUNDING = 4.0 * float(np.finfo(np.float64).eps)  # of a column's largest magnitude: such a spread is none
+_WIDER = 60.0
 
 
 class Scaling(NamedTuple):
@@ -41,27 +42,29 @@ class Scaling(NamedTuple):
 
     @classmethod
     def of_outputs(cls, values: Array) -> Scaling:
-        """The scaling of outputs ``(n, P)``, of which those with little to tell a scale by get it from the others.
+        r"""The scaling of outputs ``(n, P)``, wider where few observations say little of how wide an output is.
 
-        An output has a scale of its own if it has three observations or more that are not all the same. The median of
-        these is the scale of an output with one observation, or a constant one, and counts as one more degree of
-        freedom beside the difference of two. Where none has a scale, two observations have their own, then the outputs
-        are compared with each other, and a single constant output is as wide as its distance from zero.
+        .. math:: u_p = s_p\,(1 + 60 / k_p^3) \quad (k_p > 2), \qquad
+            u_p^2 = c^2 + s_p^2 + (\bar y_p - \tilde y_{-p})^2 \quad (k_p \le 2)
+
+        k are counts, s standard deviations (0 of a single observation), c is the median of them over outputs with three
+        observations or more, and the last term the distance from the level of the other outputs. Where no output has
+        three, c has these distances in it. A constant output is as wide as the others, and where nothing varies the
+        scale is the distance from zero.
 
         Returns:
             The scaling.
         """
         scaling, count = cls.of(values), (~np.isnan(values)).sum(axis=0)
-        deviation = scaling.unit * np.sqrt(count / np.maximum(count - 1, 1))
-        varies = np.nanmin(values, axis=0) < np.nanmax(values, axis=0)
-        varies &= deviation > _ROUNDING * scaling.largest
-        several, pair = varies & (count > 2), varies & (count == 2)
-        middle = scaling.undo(np.zeros(len(count)))
-        common = next(
-            (float(np.median(some)) for some in (deviation[several], deviation[pair]) if len(some)), _between(middle)
-        )
-        unit = np.where(pair, np.hypot(deviation, common) / np.sqrt(2.0), common)
-        return scaling._replace(spread=np.where(several, scaling.spread, unit / scaling.largest))
+        varies = np.nanmax(values, axis=0) - np.nanmin(values, axis=0) > _ROUNDING * scaling.largest
+        own = np.where(varies, scaling.unit * np.sqrt(count / np.maximum(count - 1, 1)), 0.0)
+        several, middle = varies & (count > 2), scaling.undo(np.zeros(len(count)))
+        level = np.where(count < 3, _from_others(middle), 0.0)
+        common = np.median(own[several]) if several.any() else np.hypot(_spread_of(own[varies]), _spread_of(level))
+        few = np.hypot(np.hypot(common, own), level)
+        few = np.where(few > 0.0, few, np.where(middle == 0.0, 1.0, np.abs(middle)))
+        unit = np.where(several, scaling.unit * (1.0 + _WIDER / count**3.0), few)
+        return scaling._replace(spread=unit / scaling.largest)
 
     def apply(self, values: Array) -> Array:
         """Values ``(n, d)`` at unit variance."""
@@ -88,7 +91,12 @@ def _power_of_two(magnitude: Array) -> Array:
     return np.ldexp(1.0, np.clip(np.frexp(magnitude)[1], -1021, 1023) * (magnitude > 0))
 
 
-def _between(values: Array) -> float:
-    """How much constants differ from each other; a single one, from zero; 1 where all is zero."""
-    spread = Scaling.of(values[:, None]).unit[0] if np.ptp(values) > 0 else abs(values[0])
-    return float(spread) or 1.0
+def _from_others(values: Array) -> Array:
+    """How far each value is from the median of the others; 0 of a single one."""
+    if len(values) == 1:
+        return np.zeros(1)
+    return np.abs([value - np.median(np.delete(values, index)) for index, value in enumerate(values)])
+
+
+def _spread_of(sizes: Array) -> float:
+    return float(np.median(sizes)) if len(sizes) else 0.0

@@ -27,7 +27,10 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 
 @parametrize_with_checks(
-    [CorrelatedGPRegressor(max_steps=10, num_components=2), CorrelatedGPClassifier(num_inducing=3, num_epochs=2)]
+    [
+        CorrelatedGPRegressor(max_steps=10, num_components=2, inference="map"),
+        CorrelatedGPClassifier(num_inducing=3, num_epochs=2),
+    ]
 )
 def test_scikit_learns_checks(estimator, check):
     with warnings.catch_warnings():
@@ -441,3 +444,65 @@ def test_samples_too_large_for_memory_predict_the_same(monkeypatch):
         np.testing.assert_allclose(found, expected, atol=1e-8)
     for found, expected in zip(apart.leave_one_out(), together.leave_one_out(), strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-8)
+
+
+def test_what_was_learned_is_in_the_users_units():
+    generator = np.random.default_rng(0)
+    hours = np.linspace(0.0, 240.0, 80)[:, None]
+
+    def tide(delay):
+        return np.sin((hours[:, 0] - delay) / 12) + 0.5 * np.sin((hours[:, 0] - delay) / 5)
+
+    noise = generator.standard_normal((80, 2)) * [0.05, 5.0]
+    y = pd.DataFrame(np.column_stack([tide(0.0), -100 * tide(6.0)]) + noise, columns=["A", "B"])
+    y.index = pd.date_range("2024-01-01", periods=80, freq="3h")
+    X = pd.DataFrame({"hours": hours[:, 0]}, index=y.index)
+    regressor = CorrelatedGPRegressor(structure="shifted", random_state=0).fit(X, y)
+    np.testing.assert_allclose(np.sqrt(regressor.noise_), [0.05, 5.0], rtol=0.3)
+    assert regressor.correlation_.shape == (2, 2)
+    assert regressor.correlation_[0, 1] < -0.95
+    assert regressor.delays_.shape == regressor.lengthscales_.shape == (1, 2, 1)
+    np.testing.assert_allclose(regressor.delays_[0, :, 0], [0.0, 6.0], atol=0.5)
+    assert (regressor.lengthscales_ > 3).all()
+    assert (regressor.lengthscales_ < 30).all()
+    text = regressor.summary()
+    assert text.startswith("structure: shifted\nfit: the loss stands still")
+    assert f"B: noise sd {np.sqrt(regressor.noise_[1]):.4g}, correlations" in text
+    assert "lengthscale" in text
+    assert "delay" in text
+    mean, sd = regressor.predict(X.iloc[:5], return_std=True)
+    for found in (mean, sd):
+        assert found.columns.tolist() == ["A", "B"]
+        pd.testing.assert_index_equal(found.index, y.index[:5])
+    assert isinstance(regressor.predict(X.to_numpy()), np.ndarray)
+    single = CorrelatedGPRegressor(max_steps=2, inference="map").fit(X, y["B"]).predict(X.iloc[:3])
+    assert isinstance(single, pd.Series)
+    assert single.name == "B"
+
+
+@pytest.mark.parametrize("kind", ["laplace", "composed", "sparse"])
+def test_what_samples_and_kernels_have_learned_has_the_same_shapes(kind):
+    regressor = fitted(kind)
+    assert regressor.noise_.shape == (2,)
+    assert regressor.lengthscales_.shape == regressor.delays_.shape == (1, 2, 1)
+    np.testing.assert_allclose(regressor.correlation_.diagonal(), 1.0)
+    assert regressor.correlation_[0, 1] < -0.8
+    if kind == "laplace":
+        noise = np.median(regressor.model_.likelihood.noise.numpy(), axis=0) * regressor.y_scaling_.unit**2
+        np.testing.assert_allclose(regressor.noise_, noise)
+    with pytest.raises(NotFittedError):
+        _ = CorrelatedGPRegressor().noise_
+
+
+def test_an_output_with_one_or_two_observations_is_as_wide_as_the_others():
+    x = np.linspace(0, 6, 14)[:, None]
+    y = np.column_stack([10 + 2 * np.sin(x[:, 0]), 9 + np.cos(2 * x[:, 0]), *np.full((2, 14), np.nan)])
+    y[3, 2] = 10.0
+    y[3:5, 3] = 10.0, 10.001
+    y[4:, 0] = y[:3, 1] = np.nan
+    regressor = CorrelatedGPRegressor(structure="independent", random_state=0).fit(x, y)
+    assert regressor.inference_ == "slice"
+    assert fitted().inference_ == "map"
+    sd = regressor.predict(x, return_std=True)[1]
+    assert (sd[[0, -1], 2:] > 0.5).all()  # far from what was observed
+    assert (sd[:, 2:] < 100).all()

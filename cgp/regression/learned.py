@@ -1,0 +1,121 @@
+"""What a fit has learned, in the user's units."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from .covariance import Points, RowKernel
+from .fitting import Fit
+from .frames import Framing
+from .model import RegressionModel
+from .scaling import Scaling
+
+__all__ = ["LearnedMixin"]
+
+Array = NDArray[Any]
+
+
+class LearnedMixin:
+    """The parameters of the best structure; of samples their median, of sampled correlations the mean.
+
+    Attributes:
+        model_: the model of the best structure.
+        models_: it and others, or their samples in batches.
+        structure_: its name.
+        criteria_: half the information criterion of every structure that was compared, in nats.
+        fit_: how its fit went.
+        x_scaling_: from the user's inputs to standardised ones.
+        y_scaling_: likewise for outputs.
+    """
+
+    model_: RegressionModel
+    models_: list[RegressionModel]
+    structure_: str
+    criteria_: dict[str, float]
+    fit_: Fit
+    x_scaling_: Scaling
+    y_scaling_: Scaling
+    _framing: Framing
+
+    @property
+    def noise_(self) -> Array:
+        """The variance of each output's noise, ``(P,)``, in squared units of the output."""
+        return self._learned(lambda model: model.likelihood.noise) * self.y_scaling_.unit**2
+
+    @property
+    def lengthscales_(self) -> Array:
+        """The lengthscales of each component, output and input column, ``(Q, P, d)``, in units of the inputs.
+
+        A kernel that is an object has its own besides: these are what its inputs are divided by.
+        """
+        return (
+            self._of_components(lambda component: component.input_maps.all_scales.reciprocal()) * self.x_scaling_.unit
+        )
+
+    @property
+    def delays_(self) -> Array:
+        """How far each output is behind the first, ``(Q, P, d)``, in units of the inputs; 0 without shifts."""
+        return self._of_components(_delays) * self.x_scaling_.unit
+
+    @property
+    def correlation_(self) -> Array:
+        """The correlations of the outputs' functions, ``(P, P)``, each output taken at its own delay."""
+
+        def correlation(model: RegressionModel) -> Tensor:
+            covariance = torch.stack([_at_one_place(one) for one in model.covar_module.kernels]).sum(0)
+            sd = covariance.diagonal(dim1=-2, dim2=-1).sqrt()
+            return covariance / (sd.unsqueeze(-1) * sd.unsqueeze(-2))
+
+        return self._learned(correlation, np.mean)
+
+    def summary(self) -> str:
+        """What was learned, in words and numbers for people to read.
+
+        Returns:
+            Several lines.
+        """
+        check_is_fitted(self)
+        criteria = ", ".join(f"{name} {value:.1f}" for name, value in self.criteria_.items())
+        lines = [f"structure: {self.structure_}" + (f" (criteria in nats: {criteria})" if criteria else "")]
+        lines.append(f"fit: {self.fit_.message}, {self.fit_.loss:.4g} nats per observation")
+        noise, correlation = np.sqrt(self.noise_), self.correlation_
+        for p, name in enumerate(self._framing.names(len(noise))):
+            others = " ".join(f"{value:5.2f}" for value in correlation[p])
+            lines.append(f"{name}: noise sd {noise[p]:.4g}, correlations {others}")
+            for number, (scales, delays) in enumerate(zip(self.lengthscales_, self.delays_, strict=True)):
+                behind = f", delay {_numbers(delays[p])}" if delays.any() else ""
+                lines.append(f"  component {number + 1}: lengthscale {_numbers(scales[p])}{behind}")
+        return "\n".join(lines)
+
+    def _of_components(self, ask: Any) -> Array:
+        return self._learned(lambda model: torch.stack([ask(one) for one in model.covar_module.kernels], dim=-3))
+
+    def _learned(self, ask: Any, middle: Any = np.median) -> Array:
+        """What the models of the best structure answer, the middle of samples."""
+        check_is_fitted(self)
+        same = [model for model in self.models_ if model.state_dict().keys() == self.model_.state_dict().keys()]
+        with torch.no_grad():
+            parts = [ask(model).numpy() for model in same]
+        if self.model_.train_targets.dim() == 1:
+            return np.asarray(parts[0])
+        return np.asarray(middle(np.concatenate(parts), axis=0))
+
+
+def _delays(component: RowKernel) -> Tensor:
+    maps = component.input_maps
+    return torch.zeros_like(maps.all_scales) if maps.all_shifts is None else -maps.all_shifts / maps.all_scales
+
+
+def _at_one_place(component: RowKernel) -> Tensor:
+    """The covariance of all outputs where they see the same canonical input, ``(*batch, P, P)``."""
+    return component.gram(Points(torch.ones_like(component.input_maps.all_scales), component.loadings()))
+
+
+def _numbers(values: Array) -> str:
+    return " ".join(f"{value:.4g}" for value in values)
