@@ -411,8 +411,8 @@ def test_too_few_inducing_inputs_are_said(options):
         ({"batch_size": 5, "inference": "laplace"}, "'stochastic'"),
         ({"num_chains": 1}, "'nuts'"),
         ({"num_samples": 9, "inference": "laplace"}, "'nuts'"),
-        ({"num_mixture": 9}, "'laplace' or .*'nuts'"),
-        ({"max_steps": 9, "inference": "stochastic", "num_inducing": 3}, "'map' or .*'nuts'"),
+        ({"num_mixture": 9, "inference": "map"}, "'auto' or 'laplace' or .*'nuts'"),
+        ({"max_steps": 9, "inference": "stochastic", "num_inducing": 3}, "'auto' or 'map' or .*'nuts'"),
     ],
 )
 def test_options_of_another_inference_are_a_type_error(options, users):
