@@ -77,3 +77,15 @@ def test_settings_are_in_one_file_each() -> None:
     assert list(parser["metadata"]) == ["version"]
     assert project["dynamic"] == ["version", "dependencies", "optional-dependencies"]
     assert not {"python_requires", "name"} & parser["options"].keys()
+
+
+def test_lint_checks_types_everywhere_and_the_floors_of_every_folder() -> None:
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read(ROOT / "setup.cfg", encoding="utf-8")
+    assert parser["mypy"]["files"].split(", ") == ["cgp", "models", "experiments", "tests"]
+    assert "\t$(BIN)/mypy\n" in (ROOT / "Makefile").read_text(encoding="utf-8")
+    floors = parser["importlinter:contract:floors"]
+    assert floors.getboolean("exhaustive")
+    named = set(re.findall(r"\w+", floors["layers"]))
+    parts = {path.stem for path in (ROOT / "experiments").iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert parts - named <= {"__init__", "__pycache__", "configs"}
