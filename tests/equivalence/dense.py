@@ -53,6 +53,11 @@ def gram(name: str, a: Array, b: Array) -> Array:
     return KERNELS[name](cdist(a, b))
 
 
+def scaled_gram(scale: float, name: str, a: Array, b: Array) -> Array:
+    """Covariance of points with a variance of its own."""
+    return scale * gram(name, a, b)
+
+
 def conditional(head: Head) -> Moments:
     """Kernel attention, and the variance given noisy keys: exactly, or through inducing inputs."""
     h, eye = head, np.eye(len(head.k))
@@ -124,26 +129,29 @@ def sgpa(block: Any, index: int, head: Head) -> Moments:
 
 def expected(block: Any, tokens: Any) -> tuple[Array, Array]:
     """Mean ``(B, h, Nq, s)`` and variance ``(B, h, Nq)``; NaN at padded queries."""
-    q, k, v, o = (None if x is None else x.detach().double().numpy() for x in tokens[:4])
+    arrays: list[Any] = [None if x is None else x.detach().double().numpy() for x in tokens[:4]]
+    q, k, v, o = arrays
     mean, variance = np.full((*q.shape[:-1], v.shape[-1]), np.nan), np.full(q.shape[:-1], np.nan)
     inducing, scale = getattr(block, "inducing_points", None), getattr(block, "log_outputscale", None)
     if isinstance(block, cgp.SGPAttention):
         inducing = None
     for b, h in np.ndindex(q.shape[:2]):
-        real = np.ones(k.shape[2], bool) if tokens.key_padding is None else ~tokens.key_padding[b, 0].numpy()
+        real: Any = np.ones(k.shape[2], bool) if tokens.key_padding is None else ~tokens.key_padding[b, 0].numpy()
         own = 1.0 if scale is None else float(scale[h].exp())
         head = Head(
             q[b, h],
             k[b, h][real],
             v[b, h][real],
             None if o is None else o[b, h][real],
-            lambda x, y, own=own: own * gram(block.canonical.name, x, y),
+            partial(scaled_gram, own, block.canonical.name),
             getattr(block, "noise", 1.0),
             None if inducing is None else inducing[h].detach().double().numpy(),
             JITTER[tokens.q.dtype],
         )
         for rows, keys in visible(tokens, b, real):
-            part = head._replace(q=head.q[rows], k=head.k[keys], v=head.v[keys], o=None if o is None else head.o[keys])
+            part = head._replace(
+                q=head.q[rows], k=head.k[keys], v=head.v[keys], o=None if head.o is None else head.o[keys]
+            )
             mean[b, h, rows], variance[b, h, rows] = moments(block, h, part)
     return mean, variance
 

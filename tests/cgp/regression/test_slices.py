@@ -19,7 +19,7 @@ def prior_draws(model, count):
     }
 
 
-def test_samples_have_the_moments_of_prior_draws_weighted_by_their_likelihood():
+def test_samples_have_the_moments_of_weighted_prior_draws():
     x, y = waves(60)
     few = x[::10, :]
     few[:, -1] = 0.0

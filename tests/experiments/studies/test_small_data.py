@@ -5,7 +5,7 @@ from experiments.studies.small_data import draw, scores, small_data
 DRAWN = [draw(8, 4, seed) for seed in (4, 9)]
 
 
-def test_the_defaults_are_not_over_confident_where_the_most_probable_parameters_are():
+def test_the_defaults_are_not_over_confident_where_map_is():
     assert max(scores(one, inference="map")[1] for one in DRAWN) < -5.0
     assert min(scores(one)[1] for one in DRAWN) > -4.0
 
