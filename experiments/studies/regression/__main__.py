@@ -1,7 +1,8 @@
-"""`python -m experiments.studies.regression jura|multioutput|series|uci|scaling --data DIR --out DIR`."""
+"""`python -m experiments.studies.regression jura|multioutput|series|uci|scaling --data DIR --out DIR`, and `forms`."""
 
 from jsonargparse import auto_cli
 
+from experiments.studies.regression.forms import forms
 from experiments.studies.regression.jura import jura
 from experiments.studies.regression.multioutput import multioutput
 from experiments.studies.regression.scaling import scaling
@@ -10,5 +11,7 @@ from experiments.studies.regression.uci import uci
 
 if __name__ == "__main__":
     auto_cli(
-        [jura, multioutput, series, uci, scaling], as_positional=False, prog="python -m experiments.studies.regression"
+        [forms, jura, multioutput, series, uci, scaling],
+        as_positional=False,
+        prog="python -m experiments.studies.regression",
     )
