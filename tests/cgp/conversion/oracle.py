@@ -20,12 +20,14 @@ class Dense(NamedTuple):
     seen: Tensor
 
 
-def fused_calls(monkeypatch: pytest.MonkeyPatch) -> list[Dense]:
-    """The calls of ``scaled_dot_product_attention`` from now on, whoever makes them."""
+def fused_calls(monkeypatch: pytest.MonkeyPatch, most: float = float("inf")) -> list[Dense]:
+    """The calls of ``scaled_dot_product_attention`` from now on, whoever makes them; of so many queries at most."""
     calls: list[Dense] = []
     attend = nn.functional.scaled_dot_product_attention
 
     def watch(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+        if (count := query.shape[:-1].numel()) * key.shape[-2] > most:
+            raise LookupError(f"{count} queries")
         calls.append(dense(query, key, value, attn_mask, is_causal, scale))
         return attend(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
 

@@ -41,3 +41,36 @@ def test_families_are_converted_refused_and_kept(tmp_path, capsys, monkeypatch):
         del known[family]
     coverage.coverage(out=tmp_path)
     assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == ["nn.Transformer"]
+
+
+class OnlyOnce(nn.Module):
+    """Draws once, and fails when it draws again."""
+
+    def __init__(self):
+        super().__init__()
+        self.num_heads, self.maps, self.calls = 2, nn.Linear(16, 48), 0
+
+    def forward(self, x):
+        q, k, v = self.maps(x).view(2, 5, 3, 2, 8).permute(2, 0, 3, 1, 4)
+        self.calls += 1
+        if self.calls > 4:
+            raise RuntimeError("called again")
+        return x + nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(-2)
+
+
+class Deaf(OnlyOnce):
+    """Takes nothing from its attention."""
+
+    def forward(self, x):
+        self.calls = 0
+        return x + 0 * super().forward(x)
+
+
+def test_a_family_counts_by_its_four_draws():
+    def outcome(kind, build=lambda host: host):
+        host = coverage.Host("host", lambda: nn.Sequential(build(kind())), lambda m: (torch.randn(2, 5, 16),))
+        row = coverage._asked(lambda: host)
+        return row["outcome"], row["note"]
+
+    assert outcome(OnlyOnce) == ("failed", "RuntimeError: called again")
+    assert outcome(Deaf) == ("failed", "the draws are all the same")
