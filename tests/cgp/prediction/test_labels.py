@@ -220,3 +220,11 @@ def test_a_converted_model_that_was_never_calibrated_says_so():
         warnings.simplefilter("error")
         predict(calibrated, X, 2)
         predict(model(), X, 2)  # its amplitude was chosen
+
+
+@pytest.mark.parametrize(
+    ("every", "advice"), [(True, "leave out what has no label"), (False, "pass -100 where there is no label")]
+)
+def test_what_to_do_about_a_label_below_zero(every, advice):
+    with pytest.raises(ValueError, match=rf"class indices at least 0, got -3 \({advice}\)"):
+        class_indices(torch.tensor([0, -3, 1]), every=every)

@@ -2,8 +2,9 @@ import pytest
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
-from cgp.regression import CorrelatedGPRegression
+from cgp.regression import CorrelatedGPRegression, CorrelatedGPRegressor
 from cgp.regression.bayesian import _potential, _sampled, batch_model, diagnose, sample_laplace, sample_nuts
+from cgp.regression.checks import check_arguments
 from cgp.regression.fitting import fit_model
 from tests.cgp.regression.data import TWO_SHIFTED, model_of, regression, rows, shuffled, waves
 
@@ -135,3 +136,11 @@ def test_chains_agree_because_the_gauge_is_fixed():
 def test_refuses_too_few_samples():
     with pytest.raises(ValueError, match="num_samples, num_warmup, num_chains: expected at least 4"):
         sample_nuts(CorrelatedGPRegression(*rows()), num_samples=3)
+
+
+@pytest.mark.parametrize(("name", "least"), [("num_chains", 1), ("num_warmup", 1), ("num_samples", 4)])
+def test_counts_of_the_sampler_at_the_door(name, least):
+    arguments = CorrelatedGPRegressor(inference="nuts").get_params(deep=False)
+    check_arguments(arguments | {name: least}, arguments)
+    with pytest.raises(ValueError, match=f"{name}: expected an integer of at least {least}, got {least - 1}"):
+        check_arguments(arguments | {name: least - 1}, arguments)
