@@ -1,5 +1,6 @@
 """What predictions cost: every conversion against one pass of the original, interleaved in one process."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -53,7 +54,9 @@ def timing(
             options: dict[str, Any] = {"sampling": "joint", "seed": 0, "keep_variance": False}
             for count in draws:
                 calls[f"{title} in {place}, {count}"] = partial(cgp.predict, converted, images, count, **options)
-    timings = interleaved(calls, threads=threads, rounds=(rounds, rounds))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "predict: one draw")  # which is timed, too
+        timings = interleaved(calls, threads=threads, rounds=(rounds, rounds))
     titles = dict.fromkeys(name.rsplit(", ", 1)[0] for name in list(calls)[1:])
     rows = [[t, *(f"{timings[f'{t}, {count}'][1] / count:.2f}" for count in draws)] for t in titles]
     grid = Grid(["prediction", *(f"S = {count}" for count in draws)], [[Cell(text) for text in row] for row in rows])

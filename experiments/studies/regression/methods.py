@@ -43,10 +43,10 @@ def stochastic(problem: Problem, *, num_steps: int | None = None, **arguments: A
     return ours(problem, inference="stochastic", batch_size=1024, num_epochs=epochs, **arguments)
 
 
-def _fitted(inputs: Array, targets: Array, **arguments: Any) -> CorrelatedGPRegressor:
+def _fitted(inputs: Array, targets: Array, *, inference: str = "map", **arguments: Any) -> CorrelatedGPRegressor:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return CorrelatedGPRegressor(random_state=0, **arguments).fit(inputs, targets)
+        return CorrelatedGPRegressor(random_state=0, inference=inference, **arguments).fit(inputs, targets)
 
 
 MULTIOUTPUT: Mapping[str, Outputs] = {
