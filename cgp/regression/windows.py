@@ -19,6 +19,7 @@ __all__ = ["WINDOW_OUTPUTS", "Table", "Window", "Windows", "fit_windows", "pairw
 
 _OBSERVATIONS = 600  # of a window: below, overheads count, beyond, the cube of their number
 WINDOW_OUTPUTS = 12  # of a window
+_ROWS = 300  # of a window
 _LEARNING_RATE = 0.05
 _LARGEST_STEP = 5.0  # norm that gradients are cut to
 _STRIDES = (1, 3, 6, 12, 24, 48, 96, 192)
@@ -73,7 +74,7 @@ class Windows:
         self.observed = table.numbers >= 0
         count, outputs = self.observed.shape
         self.num_outputs = min(outputs, WINDOW_OUTPUTS)
-        self.length = min(_OBSERVATIONS // self.num_outputs, count)
+        self.length = min(_OBSERVATIONS // self.num_outputs, _ROWS, count)
         self.strides = [stride for stride in _STRIDES if stride == 1 or 4 * stride * self.length <= count]
         self._generator = np.random.default_rng(seed)
 
