@@ -62,7 +62,8 @@ def series(n: int, outputs: int):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"inference": "laplace", "num_mixture": 4, "structure": "coregionalised", "max_steps": 30}]
+    "options",
+    [{"inference": "map"}, {"inference": "laplace", "num_mixture": 4, "structure": "coregionalised", "max_steps": 30}],
 )
 def test_fits_of_both_forms_are_the_same(monkeypatch, options):
     x, y = series(30, 2)
