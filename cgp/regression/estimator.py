@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Sequence
 from functools import partial
@@ -49,6 +50,7 @@ _FEW_ROWS = 50  # for which the most probable parameters say too little
 _SAMPLERS = {"laplace": sample_laplace, "slice": sample_slices}
 _WARM_ROWS = 2048  # of minibatches: what the closed form that they start from sees
 _WARM_STEPS = 40
+_LONG_FIT = 10.0  # seconds
 
 
 class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseEstimator):
@@ -85,7 +87,8 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
         num_samples: of each chain.
         num_mixture: samples that predictions are averaged over, at most.
         random_state: seed of everything random.
-        verbose: whether progress is shown.
+        verbose: whether progress is shown, with the seconds that the fit is expected to take; None shows it on a
+            terminal, for fits of more than ten.
 
     Attributes:
         model_: the fitted GPyTorch model of the best structure, in standardised units; with samples, one batch member
@@ -127,7 +130,7 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
         num_samples: int = 200,
         num_mixture: int = 50,
         random_state: Any = None,
-        verbose: bool = False,
+        verbose: bool | None = None,
     ) -> None:
         self.kernel = kernel
         self.num_components = num_components
@@ -161,9 +164,11 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
             TypeError: if an option is set that this inference does not use.
         """
         rows, targets = self._prepared(X, y)
-        check_memory(self._cost(rows))
+        cost = self._cost(rows)
+        check_memory(cost)
+        shown = cost.seconds > _LONG_FIT and sys.stderr.isatty() if self.verbose is None else self.verbose
         with seeded(self.random_state) as seed:
-            self._fit_rows(rows, targets, seed)
+            self._fit_rows(rows, targets, seed, f", about {cost.seconds:.0f} s" if shown else None)
         return self
 
     def estimate(self, X: Any, y: Any) -> Cost:
@@ -250,16 +255,16 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
         inputs, targets, observed = self.x_scaling_.apply(X), self.y_scaling_.apply(y), ~np.isnan(y)
         return torch.as_tensor(stacked_rows(inputs, observed)), torch.as_tensor(targets.T[observed.T])
 
-    def _fit_rows(self, rows: Tensor, targets: Tensor, seed: int) -> None:
+    def _fit_rows(self, rows: Tensor, targets: Tensor, seed: int, duration: str | None) -> None:
         few = self.num_inducing is None and not self._long and len(rows) <= _FEW_ROWS
         self.inference_ = self.inference if self.inference != "auto" else "slice" if few else "map"
-        with progress_line(self.inference_, self.verbose) as line:
+        with progress_line(f"{self.inference_}{duration}", duration is not None) as line:
             models, self.fit_ = self._fitted(rows, targets, seed, line)
         self.samples_ = None
         warn_of_unexplained(models)
         if self.inference_ == "nuts":
             counts = {name: getattr(self, name) for name in ("num_samples", "num_warmup", "num_chains")}
-            self.samples_ = sample_nuts(models[0], seed=seed, progress=self.verbose, **counts)
+            self.samples_ = sample_nuts(models[0], seed=seed, progress=duration is not None, **counts)
             models = batch_models(models[0], self.samples_.thinned(self.num_mixture))
         if self.inference_ in _SAMPLERS:
             count = -(-self.num_mixture // len(models))

@@ -1,5 +1,7 @@
 import functools
 import pickle
+import re
+import sys
 import warnings
 
 import numpy as np
@@ -19,6 +21,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from cgp.regression import CorrelatedGPClassifier, CorrelatedGPRegressor, bayesian, estimator, structures
 from cgp.regression.adequacy import warn_of_unexplained
+from cgp.regression.forms import Cost
 from tests.cgp.regression.data import model_of, rows
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -271,8 +274,19 @@ def test_says_how_it_goes_and_leaves_the_global_generator(capsys):
     with pytest.warns(ConvergenceWarning, match="The fit has not converged: cut off after 1 steps"):
         regressor.fit(X, Y)
     assert not regressor.fit_.converged
-    assert "map: step" in capsys.readouterr().err
+    assert re.search(r"map, about \d+ s: step", capsys.readouterr().err)
     assert torch.equal(torch.random.get_rng_state(), state)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "terminal", "said"), [(11.0, True, True), (9.0, True, False), (11.0, False, False)]
+)
+def test_long_fits_say_on_a_terminal_how_they_go(capsys, monkeypatch, seconds, terminal, said):
+    monkeypatch.setattr(CorrelatedGPRegressor, "_cost", lambda *_: Cost(seconds, 0.0))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    with pytest.warns(ConvergenceWarning):
+        CorrelatedGPRegressor(max_steps=1, num_inducing=10).fit(X, Y)
+    assert ("about 11 s: step" in capsys.readouterr().err) == said
 
 
 @pytest.mark.parametrize(
