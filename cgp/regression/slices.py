@@ -25,7 +25,7 @@ Samples = dict[str, Tensor]
 
 
 def sample_slices(
-    model: RegressionModel, *, num_samples: int = 50, num_steps: int = 20, seed: int = 0
+    model: RegressionModel, *, num_samples: int = 50, num_steps: int = 80, seed: int = 0
 ) -> dict[str, Tensor]:
     r"""Draw the parameters from their posterior, every draw the end of a chain of its own.
 
