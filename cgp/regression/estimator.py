@@ -189,8 +189,8 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
 
     def _cost(self, rows: Tensor) -> Cost:
         if self._long:
-            options, inputs = self._scales(), len(rows[:, 0].unique())
-            task = Task(long_covariance(rows, self.n_outputs_, options), len(rows), inputs)
+            options, inputs = self._scales(), rows[:, 0].unique()
+            task = Task(long_covariance(inputs, self.n_outputs_, options), len(rows), len(inputs))
             return windows_cost(task, num_windows(self.n_outputs_, options))
         forms = self._forms(rows)
         evaluations = {name: self.num_starts * EVALUATIONS[name in RACED or len(forms) == 1] for name in forms}

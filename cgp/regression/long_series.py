@@ -88,7 +88,8 @@ def fit_long_series(
         >>> fit.steps
         20
     """
-    table, covariance = table_of(rows, num_processes), long_covariance(rows, num_processes, options)
+    table = table_of(rows, num_processes)
+    covariance = long_covariance(table.inputs, num_processes, options)
     start_at_factors(covariance, pairwise_correlation(table, targets))
     model = SeriesCorrelatedGPRegression(rows, targets, num_processes, covar_module=covariance)
     return model, fit_windows(model, num_steps=num_windows(num_processes, options), seed=seed, progress=progress)
@@ -99,10 +100,9 @@ def num_windows(num_processes: int, options: LongSeries) -> int:
     return round(options.num_steps * max(num_processes / WINDOW_OUTPUTS, 1.0))
 
 
-def long_covariance(rows: Tensor, num_processes: int, options: LongSeries) -> AdditiveKernel:
-    """The covariance of standardised rows ``(n, 2)``, its time scales between the lags and the span."""
-    table = table_of(rows, num_processes)
-    lag, span = float(table.inputs.diff().median()), float(table.inputs[-1] - table.inputs[0])
+def long_covariance(inputs: Tensor, num_processes: int, options: LongSeries) -> AdditiveKernel:
+    """The covariance over distinct standardised inputs ``(N,)`` in order, its time scales between lags and span."""
+    lag, span = float(inputs.diff().median()), float(inputs[-1] - inputs[0])
     return multiscale_covariance(
         num_processes,
         _SHORTEST * lag,
