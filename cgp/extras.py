@@ -1,4 +1,4 @@
-"""Packages that only an extra of the installation brings: who needs one says which."""
+"""Optional dependencies: an import that fails names the extra that installs the package."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ __all__ = ["needs_extra"]
 
 @contextmanager
 def needs_extra(extra: str, what: str) -> Iterator[None]:
-    """Imports in its body may fail, and then the error says which extra brings the package.
+    """Context for imports of optional dependencies; if one fails, the error names the extra that installs it.
 
     Args:
-        extra: its name, as in ``pip install "cgp[plot]"``.
-        what: what cannot be used without it.
+        extra: name of the extra, as in ``pip install "cgp[plot]"``.
+        what: the feature that needs it, for the error message.
 
     Raises:
         ImportError: if a package is not installed.

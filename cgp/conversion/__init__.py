@@ -1,4 +1,4 @@
-"""Gaussian-process posteriors around the attention of existing models: torchvision, timm, transformers, torch, own."""
+"""Gaussian-process posteriors around the attention of existing models: torchvision, timm, transformers, plain torch."""
 
 from .convert import convert
 from .heads import ConvertedHeads, HostAttention

@@ -39,7 +39,7 @@ def convert(
     .. math:: \tau^2\,[R_q - R_{qk}(R_k + \sigma^2I)^{-1}R_{kq}]
 
     so that in eval mode the converted model predicts as the original does, and draws (``cgp.predict``) vary around it.
-    This posterior is the package's own: :mod:`cgp.functional.visible`.
+    This construction is of this package, not from a paper: :mod:`cgp.functional.visible`.
 
     Args:
         model: any module with softmax attention: calls of ``F.scaled_dot_product_attention``,
@@ -48,18 +48,18 @@ def convert(
         layers: "last", "all", or indices into the model's attention layers as :func:`cgp.describe` numbers them
             (negative ones count from the end).
         strict: whether a layer that cannot be converted is an error; False leaves it as it is.
-        amplitude: where :math:`\tau` starts; learned per head.
-        noise: where :math:`\sigma^2` starts; learned per head.
-        lengthscale: where the lengthscale of R starts; learned per head.
-        num_inducing: inducing inputs per head of "sparse_cgp"; None is 16.
-        inputs: what the model takes (a tensor, a tuple or a dict), a batch from which inducing inputs are chosen.
+        amplitude: initial value of :math:`\tau`; learned per head.
+        noise: initial value of :math:`\sigma^2`; learned per head.
+        lengthscale: initial lengthscale of R; learned per head.
+        num_inducing: number of inducing inputs per head of "sparse_cgp"; None is 16.
+        inputs: a batch of model inputs (a tensor, a tuple or a dict), from which inducing inputs are chosen.
 
     Returns:
-        The converted model: new modules around the same parameters and buffers. ``model`` is left as it was; training
+        The converted model: new modules around the same parameters and buffers. ``model`` is not changed, but training
         one trains the other (``copy.deepcopy`` separates them).
 
     Raises:
-        ValueError: if a layer cannot be converted, or an argument is off.
+        ValueError: if a layer cannot be converted, or an argument is out of range.
 
     Example:
         >>> encoder = nn.TransformerEncoderLayer(8, 2, batch_first=True).eval()
@@ -82,14 +82,15 @@ def convert(
 
 
 def put_heads(model: nn.Module, sites: Sequence[Site], heads: Sequence[ConvertedHeads]) -> None:
-    """Convert attention layers of a model in place; the heads come to their devices and modes."""
-    for site, own in zip(sites, heads, strict=True):
+    """Convert attention layers of a model in place; the heads take the devices and modes of their layers."""
+    for site, layer_heads in zip(sites, heads, strict=True):
         parameter = next(site.module.parameters(), torch.zeros(()))
         dtype = parameter.dtype if parameter.dtype == torch.float64 else torch.float32
-        own.path = site.path or type(site.module).__name__
-        own.layer.fill_(site.number)
-        attach(site.module, own.to(parameter.device, dtype).train(site.module.training))
-    for module in model.modules():  # the fused path, and its nested tensors, would leave heads out
+        layer_heads.path = site.path or type(site.module).__name__
+        layer_heads.layer.fill_(site.number)
+        attach(site.module, layer_heads.to(parameter.device, dtype).train(site.module.training))
+    # The fused path of nn.TransformerEncoder, and its nested tensors, would bypass the heads: both are switched off.
+    for module in model.modules():
         is_fused = isinstance(module, nn.TransformerEncoder | nn.TransformerEncoderLayer)
         if is_fused and any(isinstance(part, ConvertedHeads) for part in module.modules()):
             vars(module).update(use_nested_tensor=False, activation_relu_or_gelu=0)
@@ -105,18 +106,22 @@ def _check(method: str, num_inducing: int | None, inputs: Any) -> None:
 
 
 def _chosen(sites: list[Site], layers: str | Sequence[int], *, strict: bool, model: str) -> list[Site]:
-    """The sites that are to be converted; fails with the list of those that cannot be."""
-    asked = [sites[index] for index in _indices(layers, len(sites))]
-    able = [site for site in asked if site.state == "softmax"]
-    if strict and len(able) < len(asked):
-        left = [f"  {s.path or 'the model'} ({type(s.module).__name__}): {s.reason}" for s in asked if s not in able]
+    """The sites to convert; raises with the list of those that cannot be."""
+    requested = [sites[index] for index in _indices(layers, len(sites))]
+    convertible = [site for site in requested if site.state == "softmax"]
+    if strict and len(convertible) < len(requested):
+        unconvertible = [
+            f"  {s.path or 'the model'} ({type(s.module).__name__}): {s.reason}"
+            for s in requested
+            if s not in convertible
+        ]
         raise ValueError(
-            f"layers: expected attention that can be converted, got {len(left)} of {len(asked)} that cannot "
-            "(strict=False leaves them as they are):\n" + "\n".join(left)
+            f"layers: expected attention that can be converted, got {len(unconvertible)} of {len(requested)} that "
+            "cannot (strict=False leaves them as they are):\n" + "\n".join(unconvertible)
         )
-    if not able:
+    if not convertible:
         raise ValueError(f"model: expected attention that can be converted, got none in {model}")
-    return able
+    return convertible
 
 
 def _indices(layers: str | Sequence[int], count: int) -> list[int]:

@@ -23,14 +23,14 @@ class HostAttention(NamedTuple):
     """One call of attention in a host model.
 
     Attributes:
-        call: computes it as the host does, ``() -> (*batch, h, Nq, s_v)``.
+        call: the host's own computation, ``() -> (*batch, h, Nq, s_v)``.
         q: queries, ``(*batch, h, Nq, s)``.
         k: keys, ``(*batch, h or a divisor of it, Nk, s)``.
-        mask: as of ``scaled_dot_product_attention``: True = attended, or an additive bias; or None.
+        mask: the mask of ``scaled_dot_product_attention``: True = attended, or an additive bias; or None.
         is_causal: whether query i sees the keys up to i.
-        scale: of the scores, a number or one per head, ``(h, 1, 1)``; None is :math:`s^{-1/2}`.
-        is_self: whether the keys are computed from what the queries are computed from.
-        trail: what was computed from the scores on the way to the values, where the host does so by hand.
+        scale: factor of the scores, a number or one per head, ``(h, 1, 1)``; None is :math:`s^{-1/2}`.
+        is_self: whether queries and keys are computed from the same argument.
+        trail: intermediate tensors between the scores and the output, where the host computes attention by hand.
     """
 
     call: Callable[[], Tensor]
@@ -43,10 +43,11 @@ class HostAttention(NamedTuple):
     trail: tuple[Tensor, ...] = ()
 
     def read_mask(self) -> tuple[Visibility, Tensor | None]:
-        """What the mask says of keys and queries.
+        """Read the mask: the keys that each query sees, and which queries are padding.
 
-        Queries are among the keys if both come from one argument, and there are as many of both or a causal mask says
-        which key a query's own is. Of other tokens (a context, a cache, pooled ones) it says nothing about the queries.
+        The mask is over keys. It says which queries are padding only if the queries are among the keys: both come from
+        one argument, and there are as many of both, or a causal mask says which key belongs to which query. It does
+        not if the keys are other tokens (a context, a cache, pooled tokens).
 
         Returns:
             The keys that each query sees, and which queries are padding, ``(*batch, Nq)``, or None.
@@ -71,10 +72,10 @@ class ConvertedHeads(SoftmaxScales, StochasticHeads):
 
     Args:
         num_heads: h; 1 means one set of scales for any number of heads.
-        amplitude: where :math:`\tau` starts; learned per head.
-        noise: where :math:`\sigma^2` starts; learned per head.
-        lengthscale: where :math:`\ell` starts; learned per head.
-        num_inducing: m, inducing inputs that are still to be placed; None is the exact posterior.
+        amplitude: initial value of :math:`\tau`; learned per head.
+        noise: initial value of :math:`\sigma^2`; learned per head.
+        lengthscale: initial value of :math:`\ell`; learned per head.
+        num_inducing: m, number of inducing inputs, to be placed later; None is the exact posterior.
         inducing: these inputs, ``(h, m, s)``, in units of :math:`K s^{-1/4}`.
 
     Raises:
@@ -104,9 +105,10 @@ class ConvertedHeads(SoftmaxScales, StochasticHeads):
             if not value > MIN_NOISE:
                 raise ValueError(f"{name}: expected a number above {MIN_NOISE:g}, got {value!r}")
         self.num_heads = num_heads
-        self.path = ""  # in the model, for messages
-        self.register_buffer("layer", torch.tensor(0))  # among the model's attention layers: names change on disk
-        self.register_buffer("cgp_temperature", torch.tensor(1.0))  # of the model's logits, for cgp.predict
+        self.path = ""  # the layer's name in the model, for error messages
+        # Index among the model's attention layers. Saved with the weights: a host may rename its modules on disk.
+        self.register_buffer("layer", torch.tensor(0))
+        self.register_buffer("cgp_temperature", torch.tensor(1.0))  # cgp.predict divides the model's logits by it
         self.register_scales(num_heads, amplitude=amplitude, noise=noise, lengthscale=lengthscale)
         self.num_inducing = num_inducing if inducing is None else inducing.shape[-2]
         self.inducing = None if inducing is None else nn.Parameter(inducing)
@@ -122,7 +124,7 @@ class ConvertedHeads(SoftmaxScales, StochasticHeads):
         self.inducing = nn.Parameter(self.stretched(points).to(self.log_lengthscale.dtype))
 
     def project(self, function: Callable[..., Tensor], *tokens: Any) -> Tensor:
-        """What a host's function makes of tokens before it attends: :class:`cgp.model.twin.SharedPrefix` keeps it."""
+        """Apply a host's projection; a method, so that :class:`cgp.model.twin.SharedPrefix` can keep its result."""
         return function(*tokens)
 
     def points(self, inputs: HostAttention) -> tuple[Tensor, Tensor]:
@@ -139,7 +141,7 @@ class ConvertedHeads(SoftmaxScales, StochasticHeads):
         """The posterior around the host's attention: "joint" where all queries see the same keys."""
         (visible, padding), mean = inputs.read_mask(), inputs.call()
         if self.sampling == "joint" and not visible.is_common:
-            where = "where each query sees keys of its own (a causal mask, a window)"
+            where = "where queries see different keys (a causal mask, a window)"
             raise ValueError(f"{self.path}: sampling 'joint' is not defined {where}; expected 'mean' or 'marginal'")
         (q, k), inducing = self.points(inputs), None
         if self.inducing is not None:
@@ -147,5 +149,5 @@ class ConvertedHeads(SoftmaxScales, StochasticHeads):
         return self.around(mean.to(q.dtype), q, k, visible, padding, inducing)
 
     def weight_factors(self) -> dict[str, Tensor]:
-        """The inverse factor of the inducing inputs, which depends on weights alone."""
+        """The inverse Cholesky factor of the inducing inputs' covariance, which depends only on weights."""
         return {} if self.inducing is None else {"whitening": whiten(squared_exponential(self.shrunk(self.inducing)))}

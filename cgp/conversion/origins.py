@@ -14,11 +14,11 @@ __all__ = ["Origins"]
 class Origins:
     """Follows a module's floating-point arguments through the functions that its forward pass calls.
 
-    Self-attention computes its keys from the argument that its queries come from; keys of another argument (a context,
-    whatever its name) or of none (a cache) are other tokens.
+    In self-attention, queries and keys are computed from the same argument. Keys computed from another argument (a
+    context, whatever its name) or from none (a cache) are other tokens.
 
     Args:
-        arguments: of the call, in tuples, lists and dicts.
+        arguments: arguments of the call, in tuples, lists and dicts.
 
     Example:
         >>> import torch
@@ -31,13 +31,13 @@ class Origins:
     """
 
     def __init__(self, *arguments: Any) -> None:
-        self._known = WeakIdKeyDictionary()  # weak: intermediate tensors are to be freed as without it
+        self._known = WeakIdKeyDictionary()  # weak, so that intermediate tensors are freed as usual
         for x in pytree.tree_leaves(arguments):
             if isinstance(x, Tensor) and x.is_floating_point():
                 self._known[x] = frozenset({id(x)})
 
     def follow(self, inputs: list[Tensor], output: Any) -> None:
-        """Note that a function made the output, a tensor or several, of the inputs."""
+        """Record that a function computed the output, one tensor or several, from the inputs."""
         origins = frozenset().union(*(self._of(x) for x in inputs))
         if origins:
             for x in output if isinstance(output, list | tuple) else (output,):
@@ -45,7 +45,7 @@ class Origins:
                     self._known[x] = origins
 
     def cover(self, tensor: Tensor, other: Tensor) -> bool:
-        """Whether a tensor is computed from all that the other is computed from, and that from any argument."""
+        """Whether a tensor is computed from every argument that the other is computed from, and there is any."""
         return bool(self._of(other)) and self._of(other) <= self._of(tensor)
 
     def _of(self, x: Tensor) -> frozenset[int]:

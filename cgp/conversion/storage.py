@@ -1,4 +1,4 @@
-"""Converted models on disk, in the host's own layout where it has one: safetensors and JSON, no pickle."""
+"""Converted models on disk, in the host library's layout if it has one: safetensors and JSON, no pickle."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ _VERSION = 3
 def save_pretrained(model: nn.Module, folder: str | os.PathLike[str]) -> None:
     """Write a converted model to a folder.
 
-    A model of transformers writes itself (``model.save_pretrained`` does, too, and so does its Trainer): the folder is
-    its own, with some more tensors, a calibrated temperature among them. Any other model is written to
-    ``model.safetensors``; ``cgp_config.json`` has what a host of timm is built from.
+    A model of transformers is written by its own ``save_pretrained`` (calling that, or its Trainer, does the same):
+    the folder is the usual one with a few more tensors, a calibrated temperature among them. Any other model is
+    written to ``model.safetensors``; ``cgp_config.json`` holds the arguments from which a host of timm is built.
 
     Args:
-        model: what :func:`cgp.convert` returned, trained or not.
-        folder: is created if need be.
+        model: a model that :func:`cgp.convert` returned, trained or not.
+        folder: folder to write to; created if it does not exist.
 
     Raises:
-        ValueError: if the model has no converted layer, or what would be written is only an adapter.
+        ValueError: if the model has no converted layer, or only an adapter would be written.
     """
     places = [name for name, module in model.named_modules() if isinstance(module, ConvertedHeads)]
     if not places:
@@ -61,7 +61,7 @@ def save_pretrained(model: nn.Module, folder: str | os.PathLike[str]) -> None:
     text = json.dumps({"format_version": _VERSION, "host": type(model).__qualname__, "timm": timm}, indent=2)
     writes = {_WEIGHTS: lambda file: save_weights(model, file), _CONFIG: lambda file: file.write_text(f"{text}\n")}
     for name, write in writes.items():
-        aside = path / f".{name}.{os.getpid()}"  # then renamed: a file that is there is whole
+        aside = path / f".{name}.{os.getpid()}"  # renamed when complete, so that no file is ever half-written
         try:
             write(aside)
             aside.replace(path / name)
@@ -78,44 +78,43 @@ def from_pretrained(folder: str | os.PathLike[str], model: nn.Module | None = No
     """Read a converted model.
 
     Args:
-        folder: what :func:`save_pretrained` wrote, or a converted model of transformers itself, or a checkpoint of its
-            Trainer.
-        model: the host, with any weights; it is copied. None where the folder says what the host is: models of
-            transformers, and those of ``timm.create_model`` that were built with no other option than their number of
-            classes.
+        folder: folder written by :func:`save_pretrained`, by ``save_pretrained`` of a converted model of transformers,
+            or by its Trainer (a checkpoint).
+        model: the host, with any weights; it is copied. None if the folder names the host: models of transformers, and
+            models of ``timm.create_model`` built with no option other than the number of classes.
 
     Returns:
-        The model, equal to the saved one to the bit, in eval mode.
+        The model, bitwise equal to the saved one, in eval mode.
 
     Raises:
         FileNotFoundError: if a file is missing.
-        ValueError: if the weights are damaged, the configuration is of another version, the folder does not say what
-            the host is, or it has no converted layer.
+        ValueError: if the weights are damaged, the configuration is of another version, the folder does not name the
+            host, or it has no converted layer.
     """
     path = Path(folder)
-    is_own = (path / "config.json").exists()
-    if not is_own and (path / _WEIGHTS).exists():
+    is_of_transformers = (path / "config.json").exists()
+    if not is_of_transformers and (path / _WEIGHTS).exists():
         check_weights(path / _WEIGHTS)
     saved = _saved_heads(path)
-    converted = twin(_from_transformers(path, model) if is_own else _host(path, model))
+    converted = twin(_from_transformers(path, model) if is_of_transformers else _host(path, model))
     _put_saved(converted, saved)
-    if not is_own:
+    if not is_of_transformers:
         load_model(converted, str(path / _WEIGHTS))
     return converted.eval()
 
 
 def _saved_heads(path: Path) -> dict[int, dict[str, Tensor]]:
-    """Tensors of every converted layer, by its number."""
-    found: dict[str, dict[str, Tensor]] = {}
+    """Tensors of every converted layer, by the layer's number."""
+    by_place: dict[str, dict[str, Tensor]] = {}
     for file in sorted(path.glob("*.safetensors")):
         with safe_open(str(file), "pt") as tensors:
             for key in tensors.keys():  # noqa: SIM118 (no dict)
                 place, _, name = key.rpartition(".")
                 if f".{place}".endswith(".gp"):
-                    found.setdefault(place, {})[name] = tensors.get_tensor(key)
-    if not found:
+                    by_place.setdefault(place, {})[name] = tensors.get_tensor(key)
+    if not by_place:
         raise ValueError(f"folder: expected safetensors of a converted model, got none in {path}")
-    return {int(tensors["layer"]): tensors for tensors in found.values()}
+    return {int(tensors["layer"]): tensors for tensors in by_place.values()}
 
 
 def _put_saved(model: nn.Module, saved: dict[int, dict[str, Tensor]]) -> None:
@@ -124,8 +123,8 @@ def _put_saved(model: nn.Module, saved: dict[int, dict[str, Tensor]]) -> None:
         raise ValueError(f"model: expected the host that was converted, whose attention layer {missing[0]} can be")
     heads = [ConvertedHeads(len(t["raw_noise"]), inducing=t.get("inducing")) for t in saved.values()]
     put_heads(model, [able[number] for number in saved], heads)
-    for own, tensors in zip(heads, saved.values(), strict=True):
-        own.load_state_dict(tensors)
+    for layer_heads, tensors in zip(heads, saved.values(), strict=True):
+        layer_heads.load_state_dict(tensors)
 
 
 def _from_transformers(path: Path, model: nn.Module | None) -> nn.Module:
@@ -136,7 +135,7 @@ def _from_transformers(path: Path, model: nn.Module | None) -> nn.Module:
     if kind is None:
         raise ValueError(f"model: expected the host, whose class {names[0]} is not in transformers, got None")
     level = library.logging.get_verbosity()
-    library.logging.set_verbosity_error()  # it would warn of the tensors that are the heads'
+    library.logging.set_verbosity_error()  # it would warn that it does not know the heads' tensors
     try:
         host: nn.Module = kind.from_pretrained(str(path))
     finally:
@@ -145,7 +144,7 @@ def _from_transformers(path: Path, model: nn.Module | None) -> nn.Module:
 
 
 def _host(path: Path, model: nn.Module | None) -> nn.Module:
-    """A copy of the host that is given, or one of timm."""
+    """A copy of the given host, or the host that timm builds."""
     config: dict[str, Any] = json.loads((path / _CONFIG).read_text(encoding="utf-8"))
     if config.get("format_version") != _VERSION:
         raise ValueError(f"{_CONFIG}: expected format_version {_VERSION}, got {config.get('format_version')!r}")
