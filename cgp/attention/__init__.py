@@ -1,4 +1,4 @@
-"""Attention blocks, one method a file."""
+"""Attention blocks, one method per file."""
 
 from cgp.variational.loss_terms import LossTerm
 

@@ -1,4 +1,4 @@
-"""What every attention block shares: projections, heads, masks, sampling, frozen factors."""
+"""Base class of attention blocks: projections, heads, masks, sampling, frozen factors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SamplingMixin:
 
     Attributes:
         stochastic: whether the module can draw at all.
-        num_samples: S, draws that it puts in front of its output; None is one draw without that dimension.
+        num_samples: S, number of draws, a leading dimension of the output; None is one draw without that dimension.
     """
 
     stochastic: bool = True
@@ -35,7 +35,7 @@ class SamplingMixin:
     def sampling(self) -> str:
         """What ``forward`` returns: the "mean", or a "marginal" or "joint" draw.
 
-        Unless it is set, marginal in training and mean in eval mode.
+        If it is not set (None), "marginal" in training and "mean" in eval mode.
         """
         if self._sampling is not None:
             return self._sampling
@@ -54,14 +54,14 @@ class SamplingMixin:
 
 
 class FreezableModule(gpytorch.Module):
-    """A module that can hold the factors of its weights until these change."""
+    """A module that can keep matrix factors of its weights until the weights change."""
 
     def __init__(self) -> None:
         super().__init__()
         self._frozen: dict[str, Tensor] = {}
 
     def weight_factors(self) -> dict[str, Tensor]:
-        """Factors that depend only on weights, by name; empty for a method without any."""
+        """Factors that depend only on weights, by name; empty if the method has none."""
         return {}
 
     def freeze(self) -> None:
@@ -77,11 +77,11 @@ class FreezableModule(gpytorch.Module):
 
     @property
     def is_frozen(self) -> bool:
-        """Whether factors are held that :meth:`freeze` computed."""
+        """Whether the module holds factors computed by :meth:`freeze`."""
         return bool(self._frozen)
 
     def frozen_factor(self, name: str) -> Tensor | None:
-        """A factor that :meth:`freeze` computed, or None."""
+        """A factor computed by :meth:`freeze`, or None."""
         return self._frozen.get(name)
 
     def train(self, mode: bool = True) -> Self:
@@ -101,18 +101,18 @@ class FreezableModule(gpytorch.Module):
 class Attention(SamplingMixin, FreezableModule):
     r"""Base of all attention blocks: :math:`X \mapsto [\text{head}_1, \dots, \text{head}_h]\,W_{\text{out}}`.
 
-    A subclass names its processes and turns :class:`AttentionInputs` into head outputs; it takes these arguments and
-    documents its own.
+    A subclass names its processes and turns :class:`AttentionInputs` into head outputs. It takes the arguments below;
+    its docstring lists only the additional ones.
 
     Args:
         embed_dim: width d of the tokens.
         num_heads: h, which divides d; each head has width s = d / h.
-        processes: which maps there are, of "query" (left out where queries use the keys' map), "key", "value" and
+        processes: names of the projections, among "query" (omitted if queries use the keys' map), "key", "value" and
             "latent".
 
     Attributes:
-        takes_any_mask: whether any ``attn_mask`` is understood, not only a causal one.
-        takes_causal: whether a causal mask is understood.
+        takes_any_mask: whether the block accepts any ``attn_mask``, not only padding or a causal one.
+        takes_causal: whether the block accepts a causal mask.
         stochastic: whether the block can draw.
 
     Raises:
@@ -138,7 +138,7 @@ class Attention(SamplingMixin, FreezableModule):
         self.out_proj = nn.Linear(embed_dim, embed_dim)
         self._reset_projections()
 
-    __call__ = nn.Module.__call__  # GPyTorch's own skips forward hooks, on which converters and tracers rely
+    __call__ = nn.Module.__call__  # gpytorch.Module's skips forward hooks, on which converters and tracers rely
 
     def _reset_projections(self) -> None:
         nn.init.xavier_uniform_(self.in_proj.weight)
@@ -162,8 +162,8 @@ class Attention(SamplingMixin, FreezableModule):
             query: tokens, ``(*batch, Nq, d)``.
             key: tokens, ``(*batch, Nk, d)``; None for self-attention.
             value: tokens, ``(*batch, Nk, d)``; None stands for ``key``.
-            key_padding_mask: ``(*batch, Nk)`` bool, True = padding; in self-attention of the queries, too.
-            query_padding_mask: ``(*batch, Nq)`` bool, True = padding, of the queries in cross-attention.
+            key_padding_mask: ``(*batch, Nk)`` bool, True = padding; in self-attention it also masks the queries.
+            query_padding_mask: ``(*batch, Nq)`` bool, True = padding; for cross-attention only.
             attn_mask: ``(Nq, Nk)`` or broadcastable to ``(*batch, h, Nq, Nk)``; bool, True = not attended, or an
                 additive float.
             is_causal: whether token t sees only the tokens up to t.
@@ -177,13 +177,13 @@ class Attention(SamplingMixin, FreezableModule):
         return self.merge(self.attend(tokens), query.dtype)
 
     def attend(self, tokens: AttentionInputs) -> Tensor:
-        """Head outputs ``(*batch, h, Nq, s)`` of projected tokens, with draws in front if the block makes them."""
+        """Head outputs ``(*batch, h, Nq, s)`` of projected tokens; draws are a leading dimension."""
         raise NotImplementedError
 
     def posterior(
         self, query: Tensor, key: Tensor | None = None, value: Tensor | None = None, **masks: Any
     ) -> MultivariateNormal:
-        """The predictive distribution of the head outputs; a deterministic block has none."""
+        """The predictive distribution of the head outputs; a deterministic block raises TypeError."""
         raise TypeError(f"{type(self).__name__} is deterministic: it has no posterior")
 
     def project(
@@ -197,13 +197,13 @@ class Attention(SamplingMixin, FreezableModule):
         attn_mask: Tensor | None = None,
         is_causal: bool = False,
     ) -> AttentionInputs:
-        """Projections of every process, split into heads, and the masks in one reading; arguments as :meth:`forward`'s.
+        """Project the tokens for every process, split them into heads and read the masks; arguments of :meth:`forward`.
 
         Returns:
-            The tokens; float32 at least, whatever the precision outside.
+            The projected tokens, in float32 at least, also under autocast.
 
         Raises:
-            ValueError: if a shape is off, or a mask is one that the block cannot take.
+            ValueError: if a shape does not fit, or the block does not accept a mask.
         """
         self._check_inputs(query, key, value)
         is_self = key is None
@@ -236,11 +236,11 @@ class Attention(SamplingMixin, FreezableModule):
         )
 
     def merge(self, heads: Tensor, dtype: torch.dtype) -> Tensor:
-        """Heads ``(*batch, h, N, s)`` side by side through the output projection, ``(*batch, N, d)`` in a dtype."""
+        """Concatenate heads ``(*batch, h, N, s)`` and apply the output projection, ``(*batch, N, d)`` in ``dtype``."""
         return self.out_proj(heads.transpose(-2, -3).flatten(-2).to(dtype))
 
     def _project_heads(self, query: Tensor, memory: Tensor, value: Tensor | None, is_self: bool) -> dict[str, Tensor]:
-        """Every process' tokens by name; one fused product for self-attention."""
+        """Tokens of every process, by its name; one fused product for self-attention."""
         parts = len(self.processes)
         if is_self:
             projected = self.in_proj(query).chunk(parts, -1)

@@ -1,4 +1,4 @@
-"""Attention as the posterior of a correlated Gaussian process, exact; and what its sparse form shares with it."""
+"""Attention as the posterior of an exact correlated Gaussian process, and the base class of exact and sparse form."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ class CorrelatedAttention(GaussianProcessAttention):
     """Base of exact and sparse correlated attention: coupling, mean, regulariser.
 
     Args:
-        coupling: "direct" (one hop) or "latent" (two hops over a latent process, the paper's).
+        coupling: "direct" (one hop) or "latent" (two hops over a latent process, as in the paper).
         mean: "kernel", or "softmax": the mean is softmax attention exactly, with the covariance of
             :class:`~cgp.attention.softmax_posterior.SoftmaxPosterior` around it (direct coupling, squared exponential,
             no regulariser).
         kernel: name of the canonical covariance.
-        noise: the observation variance, at least 1e-6; fixed with the kernel mean, with softmax's the start of a
-            learned one per head.
-        objective: the regulariser, "marginal" or "joint", see
-            :meth:`~cgp.functional.correlated.ExactPosterior.log_density`; None for none. Under a causal mask there is
-            no joint model of the rows, and no regulariser is added.
-        amplitude: with softmax's mean, the start of the standard deviation, learned per head; None is 0.1.
+        noise: observation variance, at least 1e-6; fixed if ``mean`` is "kernel", the initial value of a learned
+            variance per head if it is "softmax".
+        objective: regulariser, "marginal" or "joint", see
+            :meth:`~cgp.functional.correlated.ExactPosterior.log_density`, or None. Under a causal mask there is no
+            joint model of the rows, and no regulariser is added.
+        amplitude: initial standard deviation if ``mean`` is "softmax", learned per head; None is 0.1.
 
     Raises:
-        TypeError: if ``amplitude`` comes with the kernel mean.
-        ValueError: if a string is not of its closed set, or options exclude each other.
+        TypeError: if ``amplitude`` is given and ``mean`` is "kernel".
+        ValueError: if a string is not one of the listed values, or options exclude each other.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class CorrelatedAttention(GaussianProcessAttention):
             self.softmax = SoftmaxPosterior(num_heads, self.head_dim, noise=noise, amplitude=amplitude)
 
     def _add_losses(self, posterior: Any, tokens: AttentionInputs) -> None:
-        """Minus the log-density in nats per real token and column, summed over heads, averaged over the batch."""
+        """Negative log-density in nats per real token and column, summed over heads, averaged over the batch."""
         if tokens.is_causal:
             return
         density = posterior.log_density(self.objective)
@@ -103,8 +103,8 @@ class CGPAttention(CorrelatedAttention):
     .. math:: K_q - C(K_k + \sigma^2I)^{-1}C^\top, \qquad C = K_{qk} \;\text{(direct)}\quad\text{or}\quad
         K_{qo}(K_o + \sigma^2I)^{-1}K_{ok} \;\text{(latent)}
 
-    Cost: one Cholesky of n rows (direct), two (latent); a further one for the regulariser. The arguments are those of
-    :class:`CorrelatedAttention`.
+    Cost: one Cholesky factorisation of an n × n matrix (direct) or two (latent), and another for the regulariser. The
+    arguments are those of :class:`CorrelatedAttention`.
 
     Example:
         >>> import torch
@@ -114,7 +114,7 @@ class CGPAttention(CorrelatedAttention):
     """
 
     def mean_heads(self, tokens: AttentionInputs) -> Tensor:
-        """Posterior mean: no Cholesky (direct), one (latent)."""
+        """Posterior mean: no Cholesky factorisation (direct) or one (latent)."""
         if self.softmax is not None:
             return softmax_heads(tokens)
         if tokens.o is None:
@@ -124,7 +124,7 @@ class CGPAttention(CorrelatedAttention):
         return mask_tokens(mean, tokens.query_padding)
 
     def gaussian(self, tokens: AttentionInputs) -> Gaussian:
-        """The posterior; of marginals only under a causal mask."""
+        """The posterior; under a causal mask only its marginals."""
         if self.softmax is not None:
             return self.softmax.around_heads(softmax_heads(tokens), tokens)
         gram, padding = self.canonical.gram, tokens.key_padding
@@ -147,7 +147,7 @@ class CGPAttention(CorrelatedAttention):
         return self._latent_hop(tokens, self.canonical.gram(tokens.k, tokens.o).mT)
 
     def _latent_hop(self, tokens: AttentionInputs, K_ok: Tensor) -> Tensor:
-        """Queries through the latent process, from its covariance with the keys or the product of that with values."""
+        """Cross-covariance of queries and keys through the latent process; given ``K_ok @ values``, the mean."""
         assert tokens.o is not None
         K_qo, K_o = self.canonical.gram(tokens.q, tokens.o), self.canonical.gram(tokens.o)
         return latent_coupling(K_qo, K_o, K_ok, noise=self.noise, padding=tokens.key_padding)

@@ -26,18 +26,18 @@ MIN_NOISE = 1e-6
 class GaussianProcessAttention(Attention):
     """Base of the blocks whose head outputs are Gaussian-process posteriors.
 
-    A subclass gives :meth:`gaussian`, a posterior that computes what it is asked for, and its loss terms.
+    A subclass defines :meth:`gaussian`, a lazily evaluated posterior, and its loss terms.
 
     Args:
         kernel: name of the canonical covariance.
-        noise: the observation variance, at least 1e-6; fixed.
+        noise: observation variance, at least 1e-6; fixed.
 
     Raises:
         ValueError: if the kernel is unknown or the noise is below its floor.
     """
 
     stochastic = True
-    objective: str | None = None  # of a regulariser, where there is one
+    objective: str | None = None  # name of the regulariser
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class GaussianProcessAttention(Attention):
         self._reset_process_maps(stationary=self.canonical.stationary)
 
     def attend(self, tokens: AttentionInputs) -> Tensor:
-        """The mean of the heads, or a draw of them; registers the loss terms in training."""
+        """The mean of the heads, or a draw; registers the loss terms in training."""
         if tokens.is_causal and self.sampling == "joint":
             raise ValueError(
                 "sampling: 'joint' (and posterior) is not defined under a causal mask, where each row conditions on "
@@ -76,20 +76,20 @@ class GaussianProcessAttention(Attention):
         raise NotImplementedError
 
     def mean_heads(self, tokens: AttentionInputs) -> Tensor:
-        """Posterior mean ``(*batch, h, Nq, s)``, without what only the covariance needs."""
+        """Posterior mean ``(*batch, h, Nq, s)``; a subclass may leave out what only the covariance needs."""
         return self.gaussian(tokens).mean
 
     def posterior(
         self, query: Tensor, key: Tensor | None = None, value: Tensor | None = None, **masks: Any
     ) -> MultivariateNormal:
-        """The predictive distribution of the head outputs before their projection; arguments as :meth:`forward`'s.
+        """The predictive distribution of the head outputs before the output projection; arguments of :meth:`forward`.
 
         Returns:
-            Batch shape ``(*batch, h, s)``, event shape ``(Nq,)``; the s channels of a head are independent with one
-            covariance (in the decoupled SGPA form each with its own), built when it is asked for.
+            Batch shape ``(*batch, h, s)``, event shape ``(Nq,)``. The s channels of a head are independent and share
+            one covariance (in the decoupled SGPA form each has another), which is computed on first use.
 
         Raises:
-            ValueError: under a causal mask, where no covariance over tokens is defined.
+            ValueError: if a mask is causal: no covariance over tokens is defined then.
         """
         tokens = self.project(query, key, value, **masks)
         with full_precision(tokens.q.device):
@@ -105,9 +105,9 @@ class GaussianProcessAttention(Attention):
     def token_variance(
         self, query: Tensor, key: Tensor | None = None, value: Tensor | None = None, **masks: Any
     ) -> Tensor:
-        """Predictive variance of each token, shared by the s columns of a head; arguments as :meth:`forward`'s.
+        """Predictive variance of each token, shared by the s columns of a head; arguments of :meth:`forward`.
 
-        Below about 1e-5 of the prior in float32, the variance of an exact posterior is rounding.
+        In float32, a variance of an exact posterior below about 1e-5 of the prior's is rounding error.
 
         Returns:
             ``(*batch, h, Nq)``, in units of the head outputs squared.
@@ -120,10 +120,10 @@ class GaussianProcessAttention(Attention):
         return self.training and self.objective is not None
 
     def _add_losses(self, posterior: Any, tokens: AttentionInputs) -> None:
-        """Leave the loss terms of a posterior, whose names ``__init__`` registered: all that a forward pass writes."""
+        """Update the loss terms registered in ``__init__``: the only state that a forward pass writes."""
 
     def _add_loss(self, name: str, value: Tensor, kind: str) -> None:
-        """Leave a term per sequence for the objective."""
+        """Update one loss term, which the objective adds."""
         self.update_added_loss_term(name, LossTerm(value, kind))
 
 

@@ -16,24 +16,24 @@ __all__ = ["StochasticHeads"]
 
 
 class StochasticHeads(SamplingMixin, FreezableModule):
-    """Base of modules that add a Gaussian-process posterior to attention which a host model computes.
+    """Base of modules that put a Gaussian-process posterior around attention computed by a host model.
 
-    A subclass gives the posterior, and what inducing inputs need.
+    A subclass defines :meth:`gaussian`, and :meth:`candidates` and :meth:`place_inducing` if it has inducing inputs.
     """
 
     canonical = canonical("rbf")
     num_inducing: int | None = None
-    __call__ = nn.Module.__call__  # GPyTorch's own skips forward hooks
+    __call__ = nn.Module.__call__  # gpytorch.Module's skips forward hooks
 
     def attend(self, inputs: Any) -> Tensor:
-        """The mean of the heads, or a draw, ``(*batch, h, Nq, s)``, with ``num_samples`` in front if these are set."""
+        """The mean of the heads, or draws, ``(*batch, h, Nq, s)``; ``num_samples`` is a leading dimension if set."""
         if self.sampling == "mean":
             return self.mean_heads(inputs)
         with full_precision(inputs.q.device):
             return self.gaussian(inputs).rsample(self.sampling, self.draw_shape).to(inputs.q.dtype)
 
     def mean_heads(self, inputs: Any) -> Tensor:
-        """The host's own attention, untouched."""
+        """The host's own attention, unchanged."""
         return inputs.call()
 
     def gaussian(self, inputs: Any) -> Gaussian:

@@ -1,4 +1,4 @@
-"""Projected tokens, and the precision in which they attend."""
+"""Projected tokens, and the floating-point precision of attention."""
 
 from __future__ import annotations
 
@@ -38,6 +38,6 @@ class AttentionInputs(NamedTuple):
 
 @contextmanager
 def full_precision(device: torch.device) -> Iterator[None]:
-    """No autocast inside: half precision has too few digits for distances, factorisations and densities."""
+    """Disable autocast: half precision has too few digits for distances, factorisations and densities."""
     with torch.autocast(device_type=device.type, enabled=False):
         yield

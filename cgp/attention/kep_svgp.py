@@ -26,27 +26,28 @@ _INITIAL_SCALE = 0.1  # of u, in units of the singular values
 class KEPSVGPAttention(PairMixin, GaussianProcessAttention):
     r"""Attention as a kernel-eigen pair of sparse variational Gaussian processes (KEP-SVGP).
 
-    With E and R the learned projections onto the left and right singular vectors of the attention matrix
-    :math:`\varphi_q\varphi_k^\top`, and inducing variables u, in units of the singular values, that both branches
-    share:
+    E and R are the learned projections onto the left and right singular vectors of the attention matrix
+    :math:`\varphi_q\varphi_k^\top`; both branches share the inducing variables u, in units of the singular values:
 
     .. math:: F = A\,u\,W, \quad u_j \sim N(m_j, L_jL_j^\top), \quad u_j \sim N(0, I)
         \text{ a priori}, \qquad A = E + R \;\text{ or }\; W_m[E; R]
 
-    Nothing n × n is formed, no matrix is inverted: O(n r (s + r)). The tokens' order enters through the tokens at even
-    distances from which the projections are made.
+    No n × n matrix is formed and none is inverted: O(n r (s + r)). The projections are made of tokens at even
+    distances (landmarks), so the output depends on the order of the tokens.
 
     Args:
-        rank: r of the decomposition.
-        num_landmarks: p, tokens at even distances in f(X); None is 2 r.
+        rank: rank r of the decomposition.
+        num_landmarks: p, number of landmarks in f(X); None is 2 r.
         branches: "both", or only "e" (queries) or "r" (keys).
         merge: "addition", or "concatenation" along the tokens with a learned map, for sequences of one length.
-        num_tokens: that length; for the concatenation only.
-        ksvd_weight: :math:`\eta`, weight of the KSVD loss; 0 is none.
-        ksvd_reaches: "tokens" (the paper's), or "projections", where the loss does not reach the attention matrix.
+        num_tokens: length of the sequences, for "concatenation" only.
+        ksvd_weight: :math:`\eta`, weight of the KSVD loss; 0 disables it.
+        ksvd_reaches: what the KSVD loss trains, "tokens" (everything below, as in the paper) or "projections" (only
+            the projection weights, not the attention matrix).
 
     Raises:
-        ValueError: if a size is not positive, a string is not of its closed set, or the concatenation has no length.
+        ValueError: if a size is not positive, a string is not one of the listed values, or the concatenation has no
+            length.
         TypeError: if a merge is given for one branch, or a length for the addition.
 
     Note:
@@ -104,7 +105,7 @@ class KEPSVGPAttention(PairMixin, GaussianProcessAttention):
 
         Args:
             query: tokens, ``(*batch, n, d)``.
-            **masks: as for :meth:`forward`.
+            **masks: masks of :meth:`forward`.
 
         Returns:
             ``(*batch, h, n, n)``, zero in the rows and columns of padded tokens.

@@ -17,12 +17,12 @@ __all__ = ["KernelAttention", "kernel_heads"]
 
 
 class KernelAttention(Attention):
-    r"""Attention by a covariance of queries and keys, not normalised.
+    r"""Attention whose weights are the covariances of queries and keys, not normalised.
 
     .. math:: \kappa_o(Q, K)\,V
 
     Args:
-        kernel: name of the canonical covariance; per-dimension lengthscales live in the maps.
+        kernel: name of the canonical covariance; lengthscales per dimension are part of the maps.
         symmetric: whether queries and keys share one map.
 
     Raises:
@@ -50,7 +50,7 @@ class KernelAttention(Attention):
 
 
 def kernel_heads(tokens: AttentionInputs, kernel: Canonical) -> Tensor:
-    """Kernel attention of every head, ``(*batch, h, Nq, s)``: also the mean of the correlated process in one hop."""
+    """Kernel attention of every head, ``(*batch, h, Nq, s)``; also the mean of the direct correlated process."""
     values = mask_tokens(tokens.v, tokens.key_padding)
     if tokens.is_causal:
         gram = kernel.gram(tokens.q, tokens.k)

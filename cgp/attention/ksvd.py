@@ -21,8 +21,8 @@ class KSVD(nn.Module):
 
     The feature maps are the cosine kernel's, :math:`\varphi(x) = x/\|x\|`.
 
-    The arguments are those of :class:`~cgp.attention.kep_svgp.KEPSVGPAttention`; without weight there is no loss and
-    there are no singular values.
+    The arguments are those of :class:`~cgp.attention.kep_svgp.KEPSVGPAttention`; with weight 0 there is neither a loss
+    nor a parameter for the singular values.
     """
 
     log_singular_values: nn.Parameter | None
@@ -55,7 +55,7 @@ class KSVD(nn.Module):
 
     def loss(self, features: tuple[Tensor, Tensor], projected: Projections, tokens: AttentionInputs) -> Tensor:
         """The weighted loss, averaged over the batch and summed over heads."""
-        # Divided by the number of real tokens squared, so that its weight means the same at every length.
+        # Divided by the squared number of real tokens, so that the weight means the same for every sequence length.
         if self.reaches == "projections":
             phi_q, phi_k = features
             projected = self.project(phi_q.detach(), phi_k.detach(), tokens._replace(v=tokens.v.detach()))
@@ -66,7 +66,7 @@ class KSVD(nn.Module):
 
 
 class PairMixin:
-    """For blocks without values: the input tokens, split into heads, take the values' place."""
+    """For blocks without values: the input tokens, split into heads, replace the values."""
 
     def _project_heads(self, query: Tensor, memory: Tensor, value: Tensor | None, is_self: bool) -> dict[str, Tensor]:
         heads = super()._project_heads(query, memory, value, is_self)  # type: ignore[misc]

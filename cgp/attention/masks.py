@@ -1,4 +1,4 @@
-"""What the masks of a call are: padding, causal, or neither."""
+"""Masks of a call, read as padding, causal, or neither."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["MaskReading", "causal_mask", "check_padding", "read_masks"]
 
 
 class MaskReading(NamedTuple):
-    """What the masks of a call amount to.
+    """The masks of a call, reduced to padding and causality where possible.
 
     Attributes:
         key_padding: ``(*batch, Nk)``, True = padding, or None.
@@ -38,7 +38,7 @@ def read_masks(
     *,
     any_mask: bool,
 ) -> MaskReading:
-    """Read the masks of a call; a mask over pairs becomes padding or a causal mask unless any is taken."""
+    """Read the masks of a call; unless ``any_mask``, a mask over pairs has to be padding or causal, and is reduced."""
     num_keys = memory.shape[-2]
     padding = check_padding("key", memory, key_padding_mask)
     if is_causal and num_queries != num_keys:
@@ -52,7 +52,7 @@ def read_masks(
 
 
 def check_padding(process: str, tokens: Tensor, mask: Tensor | None) -> Tensor | None:
-    """The padding mask of the tokens, ``(*batch, n, d)``, of queries or keys, checked."""
+    """Check the padding mask of tokens ``(*batch, n, d)``, which are queries or keys, and return it."""
     if mask is None:
         return None
     name = f"{process}_padding_mask"
@@ -76,7 +76,7 @@ def _check_pairs(mask: Tensor, num_queries: int, num_keys: int) -> None:
 
 
 def _reduce(mask: Tensor, padding: Tensor | None, num_queries: int, num_keys: int) -> MaskReading:
-    """The padding or causal mask that a mask over pairs stands for."""
+    """The padding or causal mask to which a mask over pairs is equivalent."""
     if mask.is_floating_point():
         blocked = mask <= torch.finfo(mask.dtype).min / 2
         if not bool((blocked | (mask == 0)).all()):

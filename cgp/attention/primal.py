@@ -15,13 +15,13 @@ __all__ = ["PrimalAttention"]
 
 
 class PrimalAttention(PairMixin, Attention):
-    r"""Attention by its learned singular vectors, the deterministic baseline of KEP-SVGP.
+    r"""Attention by learned singular vectors of the attention matrix, the deterministic baseline of KEP-SVGP.
 
     .. math:: [E \;|\; R]\,W, \qquad E = \varphi_q(X)f(X)^\top W_e, \quad R = \varphi_k(X)f(X)^\top W_r
 
-    with f(X) tokens at even distances. The KSVD loss makes E and R the scaled singular vectors of
-    :math:`\varphi_q\varphi_k^\top`. The tokens' order enters through f(X). The arguments are those of
-    :class:`~cgp.attention.kep_svgp.KEPSVGPAttention`.
+    where f(X) are tokens at even distances. The KSVD loss makes E and R the scaled singular vectors of
+    :math:`\varphi_q\varphi_k^\top`. The output depends on the order of the tokens through f(X). The arguments are those
+    of :class:`~cgp.attention.kep_svgp.KEPSVGPAttention`.
 
     Note:
         Chen et al., Primal-Attention: Self-attention through Asymmetric Kernel SVD in Primal Representation (2023).

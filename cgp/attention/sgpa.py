@@ -24,8 +24,8 @@ __all__ = ["SGPAttention", "SymmetricAttention"]
 
 _KERNELS = ("rbf", "exponential")
 _INDUCING = ("own", "travel")
-_SMALL = 256  # tokens up to which the whole covariance is formed
-_INITIAL_SCALE = 0.3  # of the whitened inducing variables: at the prior's own scale attention starts as noise
+_SMALL = 256  # up to this number of tokens the whole covariance is formed
+_INITIAL_SCALE = 0.3  # initial standard deviation of the whitened inducing variables; at the prior's 1, noise dominates
 
 
 class HeadKernel(NamedTuple):
@@ -45,13 +45,13 @@ class HeadKernel(NamedTuple):
 
     def attend(self, x1: Tensor, x2: Tensor | None, values: Tensor) -> Tensor:
         """Kernel attention ``gram(x1, x2) @ values`` of values ``(*batch, h, M, c)``."""
-        values = self.outputscale[:, None, None] * values  # smaller than the covariance
-        if x2 is None and x1.shape[-2] <= _SMALL:  # one set of points: half the products backwards
+        values = self.outputscale[:, None, None] * values  # scale the smaller of both factors
+        if x2 is None and x1.shape[-2] <= _SMALL:  # one set of points: half the products in the backward pass
             return product(self.canonical.gram(x1), values)
         return kernel_attention(self.canonical, x1, x1 if x2 is None else x2, values)
 
     def features(self, points: Tensor, whitening: Tensor, x: Tensor) -> Tensor:
-        """Features ``whitening @ gram(points, x)`` for points ``(h, m, s)`` that the batch shares."""
+        """Features ``whitening @ gram(points, x)`` for points ``(h, m, s)``, shared by the batch."""
         return product(self.outputscale[:, None, None] * whitening, self.canonical.gram(points, x))
 
     def diagonal(self, x: Tensor) -> Tensor:
@@ -81,42 +81,43 @@ class SymmetricAttention(GaussianProcessAttention):
 
     @property
     def kernel(self) -> HeadKernel:
-        """The kernel with the variances of this moment."""
+        """The kernel with the current variances."""
         return HeadKernel(self.canonical, self.log_outputscale.exp())
 
     def _wants_loss(self) -> bool:
         return self.training and self.sequence_weight > 0
 
     def _add_divergence(self, divergence: Tensor) -> None:
-        """Register the sequences' divergence ``(*batch, h)``: summed over heads, averaged over the batch."""
+        """Update the loss term by the sequences' divergence ``(*batch, h)``: sum over heads, mean over the batch."""
         self._add_loss("kl", self.sequence_weight * divergence.sum(-1).mean(), "kl")
 
 
 class SGPAttention(SymmetricAttention):
     r"""Attention as a sparse variational Gaussian process whose inducing inputs are the keys (decoupled SGPA).
 
-    Queries and keys share one map and one kernel :math:`a^2\kappa(z, z')`, whose lengthscales live in the map. Values
-    are variational parameters, so the mean is kernel attention, corrected by m global keys :math:`\beta`, which carry
-    the covariance:
+    Queries and keys share one map and one kernel :math:`a^2\kappa(z, z')`, whose lengthscales are part of the map.
+    Values are variational parameters, so the mean is kernel attention, corrected by m global keys :math:`\beta`, which
+    carry the covariance:
 
     .. math:: K_{qk}V + T_q^\top(w - T_kV), \quad K_{qq} - T_q^\top T_q + T_q^\top R_cR_c^\top T_q, \qquad
         T = L_\beta^{-1}K_{\beta\cdot}
 
-    The divergence has two channels: of the global variables (``variational_strategy``, divided by the size of the
-    data set) and of each sequence's values (a loss term of kind "kl"). O(n² s + n m² s) per head.
+    The divergence has two parts: that of the global variables (``variational_strategy``, divided by the size of the
+    data set) and that of each sequence's values (a loss term of kind "kl"). Cost: O(n² s + n m² s) per head.
 
     Args:
-        num_inducing: m.
+        num_inducing: m, number of global keys.
         inducing: "own", a learned set in this layer's input space, or "travel", a set that
-            :class:`~cgp.attention.shared_inducing.SharedInducingPoints` carries through the layers below (the paper's).
+            :class:`~cgp.attention.shared_inducing.SharedInducingPoints` passes through the layers below (as in the
+            paper).
         kernel: "rbf" or "exponential" (of the scaled dot product).
-        initial_outputscale: start of :math:`a^2`, which is learned per head.
-        sequence_weight: weight of the sequences' divergence; one is the evidence lower bound, under which one label
-            rarely pays for the values of a whole sequence and attention may switch itself off; see the note on
-            training SGPA.
+        initial_outputscale: initial value of :math:`a^2`, learned per head.
+        sequence_weight: weight of the sequences' divergence. At 1 the loss is the evidence lower bound, in which one
+            label rarely outweighs the divergence of the values of a whole sequence, and training may drive attention to
+            zero; see the note on training SGPA.
 
     Raises:
-        ValueError: if a size is not positive or a string is not of its closed set.
+        ValueError: if a size is not positive or a string is not one of the listed values.
 
     Note:
         Chen & Li, Calibrating Transformers via Sparse Gaussian Processes (ICLR 2023).
@@ -151,7 +152,7 @@ class SGPAttention(SymmetricAttention):
         self._carries_points = False
 
     def forward(self, query: Tensor, *args: Any, **options: Any) -> Tensor:
-        """Attend, as every block does; while global keys travel through it, pass them on by their mean."""
+        """Attend as every block does; while global keys travel through the block, return its posterior mean there."""
         return self._carry(query) if self._carries_points else super().forward(query, *args, **options)
 
     def gaussian(self, tokens: AttentionInputs) -> ColumnGaussian:
@@ -180,7 +181,7 @@ class SGPAttention(SymmetricAttention):
         return posterior
 
     def global_keys(self) -> GlobalKeys:
-        """The projected global keys and their factors: those that travel or are frozen, or of the block's points."""
+        """The projected global keys and their factors: travelling, frozen, or computed from the block's points."""
         if self._travelled is not None:
             return self._travelled
         if self._frozen:
@@ -193,17 +194,17 @@ class SGPAttention(SymmetricAttention):
         return self._locate(self.inducing_points)
 
     def weight_factors(self) -> dict[str, Tensor]:
-        """The projected global keys and their factors; empty where the keys travel but none have come."""
+        """The projected global keys and their factors; empty if the keys travel and have not arrived."""
         return {} if self.inducing_points is None and self._travelled is None else self.global_keys()._asdict()
 
     def _carry(self, points: Tensor) -> Tensor:
-        # The posterior mean at the global keys is K_bb v_b: only weights move it, no sequence's values.
+        # The posterior mean at the global keys is K_bb v_b: it depends on weights, not on any sequence.
         self._travelled = keys = self._locate(points)
         mean = keys.factor @ self.variational_strategy.variational_mean.to(keys.factor.dtype).mT
         return self.merge(mean, points.dtype)
 
     def _locate(self, points: Tensor) -> GlobalKeys:
-        """Points of the input space through the keys' map, with the factor of their covariance."""
+        """Project points of the input space by the keys' map and factorise their covariance."""
         with full_precision(points.device):
             projected = self.in_proj(points.to(self.in_proj.weight.dtype))  # "key" comes first
             located = self._split(projected[..., : self.embed_dim])
@@ -215,7 +216,7 @@ class SGPAttention(SymmetricAttention):
 
 
 def _residual_root(kernel: HeadKernel, keys: GlobalKeys, queries: Tensor, padding: Tensor | None) -> Tensor:
-    """What joint draws need besides the global variables: one n × n Cholesky per head."""
+    """Root of the covariance that the global keys leave unexplained, for joint draws: one n × n Cholesky per head."""
     with full_precision(queries.device):
         features = solve_lower(keys.factor, kernel.gram(keys.points, queries))
         return sgpa.unexplained_root(kernel.gram(queries), features, padding)

@@ -1,4 +1,4 @@
-"""Standard SGPA: the sequence's own keys carry mean and covariance."""
+"""Standard SGPA: mean and covariance both depend on the keys of the sequence."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _INITIAL_PRECISION = 0.3**-2
 
 
 class StandardSGPAttention(SymmetricAttention):
-    r"""Attention as a sparse variational Gaussian process on the sequence's own keys (standard SGPA), O(n³) per head.
+    r"""Attention as a sparse variational Gaussian process on the keys of the sequence (standard SGPA), O(n³) per head.
 
     .. math:: K_{qk}V, \qquad K_{qq} + K_{qk}(K_{kk}^{-1}SK_{kk}^{-1} - K_{kk}^{-1})K_{kq}, \qquad
         S = (K_{kk}^{-1} + \Pi)^{-1}
 
-    The precision :math:`\Pi` of each token is read off its key, so that S does not depend on the order of the tokens
-    (the paper's triangle does). The divergence is a loss term of kind "kl". The arguments are those of
+    The precision :math:`\Pi` of each token is a function of its key, so S does not depend on the order of the tokens
+    (the paper's triangular S does). The divergence is a loss term of kind "kl". The arguments are those of
     :class:`~cgp.attention.sgpa.SGPAttention`.
 
     Note:
@@ -46,7 +46,7 @@ class StandardSGPAttention(SymmetricAttention):
     ) -> None:
         scales = {"initial_outputscale": initial_outputscale, "sequence_weight": sequence_weight}
         super().__init__(embed_dim, num_heads, kernel=kernel, **scales)
-        start = self.log_outputscale.new_full((num_heads, 1), _INITIAL_PRECISION).expm1().log()  # softplus backwards
+        start = self.log_outputscale.new_full((num_heads, 1), _INITIAL_PRECISION).expm1().log()  # inverse softplus
         self.precision_offset = nn.Parameter(start)
         self.precision_map = nn.Parameter(start.new_zeros(num_heads, self.head_dim, 1))
 

@@ -15,23 +15,23 @@ __all__ = ["SharedInducingPoints"]
 
 
 class SharedInducingPoints(nn.Module):
-    r"""A model whose layers share one learned set of inducing points, as SGPA has it.
+    r"""A model whose layers share one learned set of inducing points, as in SGPA.
 
-    The points :math:`Z^0` live in the input space of the first layer and go through the layers as tokens do, each
-    attention passing them on by its posterior mean there:
+    The points :math:`Z^0` are in the input space of the first layer and pass through the layers as tokens do; an
+    attention returns its posterior mean at the points:
 
     .. math:: Z^l = f_l(Z^{l-1}), \qquad \beta_l = Z^{l-1}W_k
 
-    So the global keys of every layer depend only on weights. They travel once a forward pass, without a batch
+    So the global keys of every layer depend only on weights. They are computed once per forward pass, without a batch
     dimension and without dropout.
 
     Args:
-        model: any module; what it takes and returns is what this module takes and returns.
-        layers: its layers, in the order in which tokens pass through them; each maps ``(n, d)`` to ``(n, d)`` and may
-            hold an :class:`~cgp.attention.sgpa.SGPAttention` with ``inducing="travel"``.
+        model: any module; this module has the same arguments and the same result.
+        layers: layers of the model in the order in which tokens pass through them; each maps ``(n, d)`` to ``(n, d)``
+            and may contain an :class:`~cgp.attention.sgpa.SGPAttention` with ``inducing="travel"``.
 
     Raises:
-        ValueError: if no layer takes travelling points, or their numbers differ.
+        ValueError: if no layer takes travelling points, or the layers expect different numbers of them.
 
     Note:
         Chen & Li, Calibrating Transformers via Sparse Gaussian Processes (ICLR 2023), section 3.3.
@@ -46,7 +46,7 @@ class SharedInducingPoints(nn.Module):
     def __init__(self, model: nn.Module, layers: Iterable[nn.Module]) -> None:
         super().__init__()
         self.model = model
-        self._path = tuple(layers)  # a tuple: registered once already, inside the model
+        self._path = tuple(layers)  # a tuple, not a ModuleList: the layers are registered in the model already
         blocks = self._blocks()
         if not blocks:
             raise ValueError("layers: expected an SGPAttention with inducing='travel' among them, got none")
@@ -56,7 +56,7 @@ class SharedInducingPoints(nn.Module):
         self.inducing_points = nn.Parameter(torch.randn(*sizes.pop()).to(blocks[0].in_proj.weight))
 
     def forward(self, *args: Any, **options: Any) -> Any:
-        """Let the points travel, then run the model; arguments and result are the model's."""
+        """Pass the points through the layers, then run the model; arguments and result are the model's."""
         blocks = self._blocks()
         if all(block.frozen_factor("points") is not None for block in blocks):
             return self.model(*args, **options)
@@ -64,7 +64,7 @@ class SharedInducingPoints(nn.Module):
             return self.model(*args, **options)
 
     def freeze(self) -> None:
-        """Let the points travel once; every block keeps its factors until ``train()``, new weights or a move drop them.
+        """Pass the points through the layers once; blocks keep the factors until ``train()``, new weights or a move.
 
         Raises:
             RuntimeError: if a block is in training mode.
@@ -76,7 +76,7 @@ class SharedInducingPoints(nn.Module):
 
     @contextmanager
     def _travelling(self, blocks: list[SGPAttention]) -> Iterator[None]:
-        """Every block holds the keys that came to it, for the time of a ``with``."""
+        """Context in which every block holds the global keys of its layer."""
         try:
             points = self.inducing_points
             dropouts = [
@@ -97,7 +97,7 @@ class SharedInducingPoints(nn.Module):
 
 @contextmanager
 def _set(modules: Iterable[nn.Module], name: str, value: bool) -> Iterator[None]:
-    """An attribute of modules, within a ``with``."""
+    """Context in which a boolean attribute of modules has the value."""
     changed = [module for module in modules if getattr(module, name) != value]
     for module in changed:
         setattr(module, name, value)

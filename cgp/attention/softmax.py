@@ -34,7 +34,7 @@ class SoftmaxAttention(Attention):
 
 
 def softmax_heads(tokens: AttentionInputs) -> Tensor:
-    """Softmax attention of every head, ``(*batch, h, Nq, s)``; queries whose every key is masked give zero."""
+    """Softmax attention of every head, ``(*batch, h, Nq, s)``; zero for queries whose keys are all masked."""
     mask = _additive_mask(tokens)
     attended = nn.functional.scaled_dot_product_attention(
         tokens.q, tokens.k, tokens.v, attn_mask=mask, is_causal=tokens.is_causal and mask is None

@@ -26,8 +26,8 @@ class SoftmaxScales(nn.Module):
     .. math:: \tau^2\,[R_q - R_{qk}(R_k + \sigma^2I)^{-1}R_{kq}], \qquad R \text{ of } Q\,c\,s^{1/4}/\ell
         \text{ and } K s^{-1/4}/\ell
 
-    with c the scale of the scores, :math:`s^{-1/2}` unless a host has another; see :mod:`cgp.functional.softmax`, and
-    :mod:`cgp.functional.visible` for queries that each see keys of their own.
+    where c is the scale of the scores, :math:`s^{-1/2}` unless a host has another; see :mod:`cgp.functional.softmax`,
+    and :mod:`cgp.functional.visible` for queries that see different keys.
     """
 
     raw_noise: nn.Parameter
@@ -35,7 +35,7 @@ class SoftmaxScales(nn.Module):
     log_lengthscale: nn.Parameter
 
     def register_scales(self, num_heads: int, *, amplitude: float, noise: float, lengthscale: float) -> None:
-        """Register the parameters, ``(h,)`` each, where they start."""
+        """Register the parameters, ``(h,)`` each, with their initial values."""
         self.raw_noise = nn.Parameter(torch.full((num_heads,), math.log(math.expm1(noise - 0.5 * MIN_NOISE))))
         self.log_amplitude = nn.Parameter(torch.full((num_heads,), math.log(amplitude)))
         self.log_lengthscale = nn.Parameter(torch.full((num_heads,), math.log(lengthscale)))
@@ -46,11 +46,11 @@ class SoftmaxScales(nn.Module):
         return nn.functional.softplus(self.raw_noise) + 0.5 * MIN_NOISE
 
     def shrunk(self, points: Tensor) -> Tensor:
-        """Inducing inputs ``(h, m, s)``, in units of :math:`Ks^{-1/4}`, in units of the lengthscale."""
+        """Convert inducing inputs ``(h, m, s)`` from units of :math:`Ks^{-1/4}` to units of the lengthscale."""
         return points * self._inverse_lengthscale(points.dtype)
 
     def stretched(self, points: Tensor) -> Tensor:
-        """Inducing inputs in units of the lengthscale in those of :math:`Ks^{-1/4}`."""
+        """Convert inducing inputs ``(h, m, s)`` from units of the lengthscale to units of :math:`Ks^{-1/4}`."""
         return points * self.log_lengthscale.exp()[:, None, None].to(points.dtype)
 
     def around(
@@ -62,16 +62,16 @@ class SoftmaxScales(nn.Module):
         padding: Tensor | None = None,
         inducing: tuple[Tensor, Tensor] | None = None,
     ) -> AroundMean:
-        """The posterior around softmax attention; marginal unless all queries see the same keys.
+        """The posterior around softmax attention; only marginals unless all queries see the same keys.
 
         Args:
             mean: softmax attention, ``(*batch, h, Nq, s)``.
             q: queries as points of the kernel, ``(*batch, h, Nq, s)``.
             k: keys, likewise.
             visible: the keys that each query sees.
-            padding: queries that are padding, or None.
-            inducing: inducing inputs in units of the lengthscale, and the inverse factor of their covariance; None is
-                the exact posterior.
+            padding: padding mask of the queries, or None.
+            inducing: inducing inputs in units of the lengthscale, and the inverse Cholesky factor of their covariance;
+                None is the exact posterior.
 
         Returns:
             The mean and its covariance.
@@ -91,10 +91,10 @@ class SoftmaxPosterior(SoftmaxScales):
     r"""The posterior around softmax attention of a block, whose keys :math:`(Ks^{-1/4} + c)/\ell` have a learned shift.
 
     Args:
-        num_heads: h.
-        head_dim: s.
-        noise: start of :math:`\sigma^2`; learned per head.
-        amplitude: start of :math:`\tau`; learned per head, as :math:`\ell` is, which starts at 3.
+        num_heads: number of heads h.
+        head_dim: width s of a head.
+        noise: initial value of :math:`\sigma^2`; learned per head.
+        amplitude: initial value of :math:`\tau`; learned per head, as is :math:`\ell`, which starts at 3.
 
     Raises:
         ValueError: if ``amplitude`` is not positive.
@@ -105,7 +105,7 @@ class SoftmaxPosterior(SoftmaxScales):
         if not amplitude > 0:
             raise ValueError(f"amplitude: expected a positive number, got {amplitude!r}")
         self.register_scales(num_heads, amplitude=amplitude, noise=noise, lengthscale=_INITIAL_LENGTHSCALE)
-        # A vector added to every key leaves softmax as it is, and moves the covariance: it is learned.
+        # Adding a vector to every key does not change softmax, but changes the covariance: the vector is learned.
         self.key_shift = nn.Parameter(torch.zeros(num_heads, 1, head_dim))
 
     def points(self, tokens: AttentionInputs) -> tuple[Tensor, Tensor]:

@@ -32,15 +32,16 @@ class SparseCGPAttention(CorrelatedAttention):
     that the inducing inputs do not explain, :math:`\operatorname{diag}(K_q - A_q^\top A_q)` ("dtc"), or
     :math:`\sigma^2` ("sor").
 
-    Cost: O(n m (m + s)), no n × n matrix (with softmax's mean, none beyond softmax's own). The other arguments are
+    Cost: O(n m (m + s)), and no n × n matrix apart from softmax's if ``mean`` is "softmax". The other arguments are
     those of :class:`~cgp.attention.correlated.CorrelatedAttention`.
 
     Args:
-        num_inducing: m, inducing inputs per head, which are learned.
-        approximation: "dtc" (the variance returns to the prior far from the inducing inputs) or "sor" (the paper's).
+        num_inducing: m, number of inducing inputs per head; the inputs are learned.
+        approximation: "dtc" (the variance returns to the prior's far from the inducing inputs) or "sor" (as in the
+            paper).
 
     Raises:
-        ValueError: if a size is not positive, a string is not of its closed set, or options exclude each other.
+        ValueError: if a size is not positive, a string is not one of the listed values, or options exclude each other.
 
     Example:
         >>> block = SparseCGPAttention(8, 2, num_inducing=4).eval()
@@ -79,7 +80,7 @@ class SparseCGPAttention(CorrelatedAttention):
         if self.softmax is not None and approximation != "dtc":
             raise ValueError(f"approximation: mean='softmax' needs 'dtc', got {approximation!r}")
         self.num_inducing, self.approximation = num_inducing, approximation
-        scale = self.head_dim**-0.5 if self.canonical.stationary else 1.0  # as the projected tokens start
+        scale = self.head_dim**-0.5 if self.canonical.stationary else 1.0  # initial scale of the projected tokens
         scale = scale if self.softmax is None else self.head_dim**-0.25
         start = scale * torch.randn(num_heads, num_inducing, self.head_dim)
         self.inducing_points = nn.Parameter(start)
@@ -95,7 +96,7 @@ class SparseCGPAttention(CorrelatedAttention):
         return self.gaussian(tokens).mean
 
     def gaussian(self, tokens: AttentionInputs) -> Gaussian:
-        """The posterior; of marginals only under a causal mask."""
+        """The posterior; under a causal mask only its marginals."""
         if self.softmax is not None:
             return self.softmax.around_heads(softmax_heads(tokens), tokens, self._inducing(tokens.q.dtype))
         prior_variance = self.canonical.diagonal(tokens.q)
@@ -125,7 +126,7 @@ class SparseCGPAttention(CorrelatedAttention):
         )
 
     def candidates(self, tokens: AttentionInputs) -> list[tuple[Tensor, Tensor | None]]:
-        """Tokens of the processes, ``(*batch, h, n, s)``, as points of the kernel, and which are padding."""
+        """Tokens of each process, ``(*batch, h, n, s)``, as inputs of the kernel, and their padding masks."""
         if self.softmax is not None:
             q, k = self.softmax.points(tokens)
             return [(q, tokens.query_padding), (k, tokens.key_padding)]
@@ -134,11 +135,11 @@ class SparseCGPAttention(CorrelatedAttention):
 
     @torch.no_grad()
     def place_inducing(self, points: Tensor) -> None:
-        """Take inducing inputs ``(h, m, s)``, points of the kernel as :meth:`candidates` are."""
+        """Set inducing inputs ``(h, m, s)``, in the coordinates of :meth:`candidates`."""
         self.inducing_points.copy_(points if self.softmax is None else self.softmax.stretched(points))
 
     def weight_factors(self) -> dict[str, Tensor]:
-        """The inverse factor of the inducing covariance, which depends on weights only."""
+        """The inverse Cholesky factor of the inducing inputs' covariance, which depends only on weights."""
         return {"whitening": whiten(self.canonical.gram(self._points(self.inducing_points.dtype)))}
 
     def _points(self, dtype: torch.dtype) -> Tensor:
@@ -147,7 +148,7 @@ class SparseCGPAttention(CorrelatedAttention):
         return points if self.softmax is None else self.softmax.shrunk(points)
 
     def _inducing(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Inducing inputs and the inverse factor of their covariance."""
+        """Inducing inputs and the inverse Cholesky factor of their covariance."""
         points, frozen = self._points(dtype), self._frozen.get("whitening")
         return points, whiten(self.canonical.gram(points)) if frozen is None else frozen.to(dtype)
 
