@@ -1,8 +1,7 @@
-r"""Causal forms: row t is the posterior given only the keys up to t (one hop).
+r"""Causal forms of the direct posterior: row t is conditioned only on the keys up to t.
 
-Each row has its own prefix and targets, so there are means and marginal variances and no joint
-covariance over rows. The factor of a leading block is the leading block of the factor, so one Cholesky serves every
-prefix.
+Rows are conditioned on different keys, so there are means and marginal variances but no joint covariance over rows.
+The factor of a leading block is the leading block of the factor, so one Cholesky factorisation serves every prefix.
 
 Shapes: Grams :math:`K` ``(*batch, n, n)``, features :math:`A` ``(*batch, m, n)``, values V ``(*batch, n, s)``, prior
 variances (the diagonal of K_q) and padding ``(*batch, n)``; the noise is a number or broadcastable to ``(*batch, n)``.
@@ -35,14 +34,14 @@ def up_to(rows: int, columns: int, offset: int = 0, device: torch.device | None 
 
 
 def explained_by_prefixes(K_qk: Tensor, L_k: Tensor, offset: int = 0) -> Tensor:
-    r"""What the keys up to t + offset explain of query t, for every t by one Cholesky.
+    r"""Prior variance of query t explained by the keys up to t + offset, for every t by one Cholesky factor.
 
     .. math:: \sum_{j \le t} \big([L_k^{-1}K_{kq}]_{jt}\big)^2, \qquad L_k = \operatorname{chol}(K_k + \sigma^2I)
 
     Args:
-        K_qk: ``(*batch, Nq, Nk)``, zero in the columns of padded keys.
-        L_k: ``(*batch, Nk, Nk)``.
-        offset: of the last key that a query sees.
+        K_qk: covariance of queries and keys, ``(*batch, Nq, Nk)``, zero in the columns of padded keys.
+        L_k: Cholesky factor of the noisy keys, ``(*batch, Nk, Nk)``.
+        offset: index of the last key that query t sees, minus t.
 
     Returns:
         ``(*batch, Nq)``.
@@ -78,7 +77,7 @@ def prefix_posterior(
 def causal_product(features_q: Tensor, features_k: Tensor, values: Tensor) -> Tensor:
     r"""Causal attention of rank m without an n × n matrix, :math:`\mu_t = A_{q,t}^\top \sum_{j\le t} A_{k,j}V_j^\top`.
 
-    Chunks of tokens carry the running sum; within a chunk the pairs are masked.
+    A running sum is carried from chunk to chunk; within a chunk, later pairs are masked.
 
     Returns:
         ``(*batch, n, s)``.
@@ -103,12 +102,12 @@ def sparse_prefix_posterior(
 ) -> MarginalGaussian:
     r"""Marginals of sparse causal correlated attention.
 
-    The capacitance runs along, :math:`\Lambda_t = I + \sum_{j\le t} b_jb_j^\top` with :math:`b = A_k/\sigma`:
+    The capacitance is a running sum, :math:`\Lambda_t = I + \sum_{j\le t} b_jb_j^\top` with :math:`b = A_k/\sigma`:
 
     .. math:: \mu_t = a_t^\top\sum_{j\le t}A_{k,j}V_j^\top, \qquad v_t = \delta_t + a_t^\top \Lambda_t^{-1}a_t
 
     with :math:`\delta_t` the unexplained prior variance ("dtc") or the noise ("sor"). Within a chunk the prefixes
-    share one Cholesky.
+    share one Cholesky factorisation.
 
     Returns:
         Mean ``(*batch, n, s)`` and variances ``(*batch, n)``.
@@ -117,8 +116,8 @@ def sparse_prefix_posterior(
     mean = causal_product(features_q, features_k, mask_tokens(values, padding))
     deviation = (noise[..., None] if isinstance(noise, Tensor) else noise) ** 0.5
     remaining = remaining_of_prefixes(features_q.mT, features_k.mT / deviation)
-    own = (prior_variance - features_q.square().sum(-2)).clamp(min=0.0) if approximation == "dtc" else noise
-    variance = own + remaining
+    unexplained = (prior_variance - features_q.square().sum(-2)).clamp(min=0.0) if approximation == "dtc" else noise
+    variance = unexplained + remaining
     return MarginalGaussian(mean, mask_variances(variance, padding))
 
 
@@ -127,12 +126,14 @@ def remaining_of_prefixes(a: Tensor, b: Tensor, offset: int = 0) -> Tensor:
 
     .. math:: a_t^\top\big(I + \textstyle\sum_{j \le t + \text{offset}} b_jb_j^\top\big)^{-1}a_t
 
-    Queries come in chunks: whitened by the sum at the start of theirs, then conditioned on its part of the keys.
+    Queries are processed in chunks: whitened by the sum up to the start of their chunk, then conditioned on the keys
+    within it.
 
     Args:
         a: whitened features of the queries, ``(*batch, Nq, m)``.
-        b: of the keys, divided by their noise's deviation, ``(*batch, Nk, m)``, zero where padded.
-        offset: of the last key that a query sees.
+        b: whitened features of the keys, divided by their noise's standard deviation, ``(*batch, Nk, m)``, zero where
+            padded.
+        offset: index of the last key that query t sees, minus t.
 
     Returns:
         ``(*batch, Nq)``.
@@ -151,11 +152,11 @@ def remaining_of_prefixes(a: Tensor, b: Tensor, offset: int = 0) -> Tensor:
 
 
 def _chunks(x: Tensor) -> Tensor:
-    """(*batch, n, d) → (*batch, c, CHUNK, d), zeros behind."""
+    """(*batch, n, d) → (*batch, c, CHUNK, d), padded with zeros at the end."""
     missing = -x.shape[-2] % CHUNK
     return torch.nn.functional.pad(x, (0, 0, 0, missing)).unflatten(-2, (-1, CHUNK))
 
 
 def _running_sum(x: Tensor) -> Tensor:
-    """Sum of the chunks before each, ``(*batch, c, ...)`` over dimension −3."""
+    """Sum of all previous chunks, for each chunk, ``(*batch, c, ...)`` over dimension −3."""
     return x.cumsum(-3) - x

@@ -21,20 +21,20 @@ from .noise import standard_normal
 
 __all__ = ["ColumnGaussian", "column_quadratic_forms"]
 
-_CACHED = 2**18  # products of two features at a time on a CPU; elsewhere more, for fewer launches
+_CACHED = 2**18  # products of two features formed at a time on a CPU, where they fit the cache
 
 
 @dataclass(eq=False)
 class ColumnGaussian(Gaussian):
-    r"""One covariance per column: features times the column's own root, plus a residual that all columns share.
+    r"""One covariance per column: features times a root per column, plus a residual shared by all columns.
 
     Attributes:
         mean: ``(*batch, n, s)``.
         features: A, ``(*batch, n, m)``, zero at padded tokens.
         roots: :math:`L_c`, lower triangular, ``(*batch, s, m, m)`` or broadcastable.
         diagonal: diagonal of the residual, ``(*batch, n, 1)`` or ``(*batch, n, s)``, zero at padded tokens, or None.
-        residual_root: builds the Cholesky factor of a dense residual, ``(*batch, n, n)``; None where it is diagonal.
-        loss: builds the term that training adds, ``(*batch,)``, or None.
+        residual_root: computes the Cholesky factor of a dense residual, ``(*batch, n, n)``; None if it is diagonal.
+        loss: computes the loss term of training, ``(*batch,)``; None if there is none.
 
     Example:
         >>> gaussian = ColumnGaussian(torch.zeros(3, 2), torch.ones(3, 1), torch.ones(2, 1, 1), torch.ones(3, 1))
@@ -90,19 +90,23 @@ class ColumnGaussian(Gaussian):
         return torch.addcmul(draw, safe_sqrt(self.diagonal), epsilon)
 
     def coefficients(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
-        r"""Draws of what the features are multiplied with, :math:`L_c\epsilon_c`, ``(*sample_shape, *batch, m, s)``."""
-        batch, (*own, columns, rank, _), like = self.features.shape[:-2], self.roots.shape, self.features.new_empty(())
-        if len(own) == 1 and batch:  # one product per head and column for the whole batch
+        r"""Draws of the coefficients of the features, :math:`L_c\epsilon_c`, ``(*sample_shape, *batch, m, s)``."""
+        batch, (*root_batch, columns, rank, _), like = (
+            self.features.shape[:-2],
+            self.roots.shape,
+            self.features.new_empty(()),
+        )
+        if len(root_batch) == 1 and batch:  # one product per head and column for the whole batch
             leading = torch.Size((*sample_shape, *batch[:-1]))
-            epsilon = standard_normal(like.expand(*own, columns, rank, leading.numel()), (), generator)
-            return (self.roots @ epsilon).movedim(-1, 0).reshape(*leading, *own, columns, rank).mT
+            epsilon = standard_normal(like.expand(*root_batch, columns, rank, leading.numel()), (), generator)
+            return (self.roots @ epsilon).movedim(-1, 0).reshape(*leading, *root_batch, columns, rank).mT
         epsilon = standard_normal(like.expand(*batch, columns, rank, 1), sample_shape, generator)
         return (self.roots @ epsilon)[..., 0].mT
 
 
 def column_quadratic_forms(rows: Tensor, matrices: Tensor) -> Tensor:
     r"""Quadratic forms :math:`a_i^\top M_c a_i`, ``(*batch, h, n, c)``, of symmetric matrices ``(h, c, m, m)``."""
-    # Each pair of features is multiplied once.
+    # The matrices are symmetric: each pair of features is multiplied once, and weighted twice off the diagonal.
     first, second = torch.tril_indices(rows.shape[-1], rows.shape[-1], device=rows.device)
     weights = matrices[..., first, second] * (2.0 - (first == second).to(matrices.dtype))  # (h, c, m (m + 1) / 2)
     columns = rows.movedim(-3, 0).flatten(1, -2).mT  # (h, m, batch n)
@@ -119,9 +123,9 @@ def _pairs(columns: Tensor, first: Tensor, second: Tensor) -> Tensor:
 
 
 def _pieces(columns: Tensor) -> Iterator[tuple[int, slice]]:
-    """Heads and stretches of tokens whose pairs fit the cache: pairs are many times what they are made of."""
+    """Heads and slices of tokens for which the pairs, (m + 1) / 2 times the features, fit the cache."""
     heads, size, count = columns.shape
-    most = _CACHED if columns.device.type == "cpu" else 2**26
+    most = _CACHED if columns.device.type == "cpu" else 2**26  # larger on a GPU, for fewer launches
     length = max(most // (size * (size + 1) // 2), 1)
     for head in range(heads):
         for start in range(0, count, length):
@@ -129,7 +133,7 @@ def _pieces(columns: Tensor) -> Iterator[tuple[int, slice]]:
 
 
 class _PairForms(torch.autograd.Function):
-    """Quadratic forms by pairs of features, a piece at a time; the pairs are formed again for the backward pass."""
+    """Quadratic forms by pairs of features, a slice at a time; the backward pass computes the pairs again."""
 
     @staticmethod
     def forward(ctx: Any, columns: Tensor, weights: Tensor, first: Tensor, second: Tensor) -> Tensor:
@@ -143,7 +147,7 @@ class _PairForms(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         columns, weights, first, second = ctx.saved_tensors
-        if torch.is_grad_enabled():  # to be differentiated again: every step in the open
+        if torch.is_grad_enabled():  # differentiated twice: by the plain formula, whose steps autograd records
             forms = _pairs(columns, first, second).mT @ weights.mT
             return open_backward([forms], ctx.saved_tensors, gradients, ctx.needs_input_grad)
         size = columns.shape[1]
@@ -152,8 +156,8 @@ class _PairForms(torch.autograd.Function):
         doubled = (weights * (1.0 + (first == second).to(weights.dtype)))[..., place].permute(0, 2, 3, 1)
         of_columns, of_weights = columns.new_empty(columns.shape), torch.zeros_like(weights)
         for head, part in _pieces(columns):
-            own, given = columns[head, :, part].contiguous(), gradients[0][head, part]
-            of_weights[head].addmm_(given.mT, _pairs(own, first, second).mT)
-            slopes = doubled[head].reshape(size * size, -1) @ given.mT
-            torch.sum(slopes.unflatten(0, (size, size)).mul_(own), 1, out=of_columns[head, :, part])
+            features, gradient = columns[head, :, part].contiguous(), gradients[0][head, part]
+            of_weights[head].addmm_(gradient.mT, _pairs(features, first, second).mT)
+            slopes = doubled[head].reshape(size * size, -1) @ gradient.mT
+            torch.sum(slopes.unflatten(0, (size, size)).mul_(features), 1, out=of_columns[head, :, part])
         return of_columns, of_weights, None, None

@@ -1,12 +1,12 @@
 r"""Exact correlated Gaussian process: posterior and regulariser (CGPT section 4.1, (19)-(29), appendix B).
 
-``K_q``, ``K_k``, ``K_o`` are the covariances of the query, key and latent process with themselves, ``K_qk`` and so on
-across processes; rows and columns of padded tokens are zero (:mod:`cgp.functional.padding`).
+``K_q``, ``K_k``, ``K_o`` are the covariances within the query, key and latent process, ``K_qk`` and so on those between
+two processes; rows and columns of padded tokens are zero (:mod:`cgp.functional.padding`).
 
 Both couplings are Gaussian-process regression under a joint prior of queries and keys with cross-covariance C:
 
 * direct (one hop): :math:`C = K_{qk}`, the exact conditional;
-* latent (two hops): :math:`C = K_{qo}(K_o + \sigma^2 I)^{-1}K_{ok}`, the paper's.
+* latent (two hops): :math:`C = K_{qo}(K_o + \sigma^2 I)^{-1}K_{ok}`, as in the paper.
 
 With targets :math:`Z = (K_k + \sigma^2 I)V` the predictive mean is :math:`CV`, and the covariance
 :math:`K_q - C(K_k + \sigma^2 I)^{-1}C^\top`.
@@ -29,22 +29,22 @@ OBJECTIVES = ("marginal", "joint")
 
 
 def check_objective(objective: str) -> None:
-    """Refuse an unknown regulariser with a ValueError."""
+    """Raise ValueError for an unknown regulariser."""
     if objective not in OBJECTIVES:
         raise ValueError(f"objective: expected one of {OBJECTIVES}, got {objective!r}")
 
 
 class ObservedKeys:
-    r"""Keys observed with noise: what a posterior is conditioned on, factored once for all queries.
+    r"""Keys observed with noise: the data of a posterior, factorised once for all queries.
 
-    Keys come with values V (attention: the mean needs no factorisation) or with targets Z (regression).
+    Keys are given with values V (attention: the mean needs no factorisation) or with targets Z (regression).
 
     Args:
         K_k: covariance of the keys, ``(*batch, Nk, Nk)``.
-        noise: the observation variance, a number or broadcastable to ``(*batch, Nk)``.
+        noise: observation variance, a number or broadcastable to ``(*batch, Nk)``.
         values: V, ``(*batch, Nk, s)``, or None.
         targets: Z, ``(*batch, Nk, s)``, or None.
-        padding: of the keys, ``(*batch, Nk)`` or None.
+        padding: padding mask of the keys, ``(*batch, Nk)``, or None.
 
     Example:
         >>> keys = ObservedKeys(torch.ones(1, 1), noise=1.0, targets=torch.ones(1, 1))
@@ -91,7 +91,7 @@ class ObservedKeys:
 
     @lazy
     def quadratic(self) -> Tensor:
-        r""":math:`\operatorname{tr}Z^\top(K_k + \Sigma)^{-1}Z`, ``(*batch,)``; of values it is :math:`V^\top Z`."""
+        r""":math:`\operatorname{tr}Z^\top(K_k + \Sigma)^{-1}Z`, ``(*batch,)``; :math:`\operatorname{tr}V^\top Z`."""
         if self.values is not None:
             return (self.values * self.targets).sum((-2, -1))
         return self.whitened_targets.square().sum((-2, -1))
@@ -104,19 +104,20 @@ class ObservedKeys:
 
 
 class ExactPosterior(Gaussian):
-    r"""Posterior of queries given noisy keys; everything is computed when it is first asked for, and kept.
+    r"""Posterior of queries given noisy keys; every attribute is computed on first access, and kept.
 
     .. math:: \mu = CV = C(K_k + \Sigma)^{-1}Z, \qquad V = K_q - C(K_k + \Sigma)^{-1}C^\top
 
     Args:
         C: covariance of queries and keys, ``(*batch, Nq, Nk)``.
-        keys: what is known of the keys.
+        keys: the observed keys.
         prior_variance: the diagonal of K_q, ``(*batch, Nq)``.
-        K_q: builds the covariance of the queries, ``(*batch, Nq, Nq)``; needed for :attr:`covariance`.
-        padding: of the queries, ``(*batch, Nq)`` or None.
+        K_q: computes the covariance of the queries, ``(*batch, Nq, Nq)``; needed for :attr:`covariance`.
+        padding: padding mask of the queries, ``(*batch, Nq)``, or None.
 
     Note:
-        Variances are differences: below about 1e-5 of the prior in float32 (1e-13 in float64) they are rounding.
+        Variances are differences: below about 1e-5 of the prior's in float32 (1e-13 in float64) they are rounding
+        error.
 
     Example:
         >>> one = torch.ones(1, 1)
@@ -174,7 +175,7 @@ class ExactPosterior(Gaussian):
     def log_density(self, objective: str = "marginal") -> Tensor:
         r"""Log-density of the attention output and the keys' targets under the model, CGPT (26)-(29).
 
-        With :math:`\nu` the predictive mean, observed with noise :math:`\sigma^2`, which bounds it:
+        :math:`\nu` is the predictive mean, observed with noise :math:`\sigma^2`, which keeps the density bounded:
 
         * "marginal": :math:`\log N(\nu; 0, K_q + \sigma^2 I) + \log N(Z; 0, K_k + \sigma^2 I)`, (27) in closed form;
         * "joint": the density of (26), :math:`-\tfrac12\log|2\pi(V + \sigma^2 I)| + \log N(Z; 0, K_k + \sigma^2 I)`.
@@ -199,8 +200,8 @@ class ExactPosterior(Gaussian):
 def latent_coupling(K_qo: Tensor, K_o: Tensor, K_ok: Tensor, *, noise: float, padding: Tensor | None = None) -> Tensor:
     r"""Cross-covariance of the two-hop coupling, :math:`C = K_{qo}(K_o + \sigma^2 I)^{-1}K_{ok}` (CGPT (21)-(25)).
 
-    With :math:`K_{ok}V` in the place of :math:`K_{ok}` it is the mean, without C. The padding is that of
-    the latent inputs.
+    Given :math:`K_{ok}V` for :math:`K_{ok}`, the result is the mean :math:`CV`, and C is not formed. The padding mask
+    is that of the latent inputs.
 
     Returns:
         ``(*batch, Nq, Nk)``.

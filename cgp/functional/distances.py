@@ -1,11 +1,12 @@
-r"""Squared distances of points: one matrix product, and the differences themselves where the product loses them.
+r"""Squared distances of points: one matrix product, and differences of coordinates where the product is inaccurate.
 
 .. math:: d^2_{ij} = \|a_i\|^2 + \|b_j\|^2 - 2\, a_i^\top b_j, \qquad a = x_1 - c,\; b = x_2 - c
 
-The product is wrong by some :math:`\epsilon(\|a_i\|^2 + \|b_j\|^2)`, which is nothing for points near the centre c or
-far from each other. Pairs that are far from c and near each other, relative to that, are *lost*. Where values may be
-read (on the CPU, outside a trace) they get the sum of their squared differences; elsewhere they are refused,
-asynchronously as a failed Cholesky factorisation is (under ``torch.func`` transforms their rows are NaN).
+The rounding error of the product is about :math:`\epsilon(\|a_i\|^2 + \|b_j\|^2)`, which is negligible for points near
+the centre c or far from each other. Pairs that are far from c and near each other, relative to that, are *lost*. Where
+values may be read (on the CPU, outside a trace), the distances of lost pairs are computed from their differences;
+elsewhere they are an error, asserted asynchronously as a failed Cholesky factorisation is (under ``torch.func``
+transforms, where nothing can be asserted, their rows are NaN).
 """
 
 from __future__ import annotations
@@ -31,25 +32,27 @@ __all__ = [
 Pairs = tuple[Tensor, ...]
 """Places in a matrix ``(*batch, N, M)``, an index for each dimension."""
 
-_EXACT = 0.3  # of the root of the rounding: error of half a squared distance, relative to one plus it, above which
-# differences are taken; 1e-4 in float32
-_REFUSED = 1e-2  # the same above which a number is not given, and of a covariance by the rounding of its points
-_PIECE = 2**18  # pairs at a time
+# Errors of half a squared distance d, relative to 1 + d. Above _EXACT times the root of the machine epsilon (1e-4 in
+# float32) differences are taken; above _REFUSED, also of a covariance by the rounding of its points, it is an error.
+_EXACT = 0.3
+_REFUSED = 1e-2
+_PIECE = 2**18  # lost pairs processed at a time
 
 
 def squared_distance(x1: Tensor, x2: Tensor | None = None, *, rough: bool = False) -> Tensor:
     r"""Squared Euclidean distances.
 
     Args:
-        x1: ``(*batch, N, D)``.
-        x2: ``(*batch, M, D)``; None stands for ``x1``.
-        rough: whether their root is wanted, which small distances must bear.
+        x1: points, ``(*batch, N, D)``.
+        x2: points, ``(*batch, M, D)``; None stands for ``x1``.
+        rough: whether the caller takes the square root, for which small distances need a small relative error.
 
     Returns:
-        ``(*batch, N, M)``, at least zero; of one set of points the diagonal is exactly zero.
+        ``(*batch, N, M)``, at least zero; for one set of points the diagonal is exactly zero.
 
     Raises:
-        ValueError: if points are so far from the others and so near each other that their own rounding decides.
+        ValueError: if points are so far from the others and so near each other that the rounding of their coordinates
+            decides their distance.
 
     Example:
         >>> squared_distance(torch.tensor([[0.0, 0.0], [3.0, 4.0]]))
@@ -60,8 +63,8 @@ def squared_distance(x1: Tensor, x2: Tensor | None = None, *, rough: bool = Fals
 
 
 def robust_centre(x: Tensor) -> Tensor:
-    """Median of the means of five interleaved groups, ``(*batch, 1, D)``: far points in two of them do not move it."""
-    # Without a gradient, as a common shift drops out of every distance; the last few points may be left out.
+    """Median of the means of five interleaved groups, ``(*batch, 1, D)``; robust to far points in two of them."""
+    # Detached, as a common shift cancels in every distance; up to four points at the end are left out.
     x = x.detach()
     whole = x.shape[-2] // 5 * 5
     if not whole:
@@ -73,7 +76,7 @@ def robust_centre(x: Tensor) -> Tensor:
 
 
 def log_squared_exponential(x1: Tensor, x2: Tensor | None = None, *, rough: bool = False) -> Tensor:
-    """Minus half the squared distances, every step of which can be differentiated; arguments as those above."""
+    """Minus half the squared distances, by differentiable steps; arguments of :func:`squared_distance`."""
     other = x1 if x2 is None else x2
     log_gram, *halves = _augmented_product(x1, other, robust_centre(other))
     itself = torch.eye(x1.shape[-2], dtype=torch.bool, device=x1.device) if x2 is None else None
@@ -85,30 +88,30 @@ def log_squared_exponential(x1: Tensor, x2: Tensor | None = None, *, rough: bool
             log_gram, *halves = _augmented_product(x1, other, _median(other))
         for pairs in _lost(log_gram.detach(), *halves, rough=rough):
             log_gram = log_gram.index_put(pairs, _differences(x1, other, pairs))
-    # Rounding is cut from the value only: a clamped entry would lose its second derivative.
+    # Only the value is clamped, not the gradient: a clamped entry would lose its second derivative.
     log_gram = log_gram + (log_gram.clamp(max=0.0) - log_gram).detach()
-    # Of a point to itself rounding would leave a distance.
+    # Without this, rounding would leave a distance of a point to itself.
     return log_gram if itself is None else log_gram.masked_fill(itself, 0.0)
 
 
 def relative(centre: Tensor, *sets: Tensor) -> Tensor:
-    """Sets of points relative to a centre, one below the other; nothing in place for a second derivative."""
+    """Sets of points minus a centre, concatenated along the rows; out of place if autograd records the operations."""
     if torch.is_grad_enabled():
         return torch.cat([x - centre for x in sets], -2) if len(sets) > 1 else sets[0] - centre
     sizes = [x.shape[-2] for x in sets]
     batch = torch.broadcast_shapes(sets[0].shape[:-2], centre.shape[:-2])
-    room = centre.new_empty(*batch, sum(sizes), centre.shape[-1])  # contiguous: heads would be copied later
-    for x, own in zip(sets, room.split(sizes, -2), strict=True):
-        torch.sub(x, centre, out=own)
+    room = centre.new_empty(*batch, sum(sizes), centre.shape[-1])  # contiguous, or matrix products copy the heads
+    for x, target in zip(sets, room.split(sizes, -2), strict=True):
+        torch.sub(x, centre, out=target)
     return room
 
 
 def product_of_centred(points: Tensor, sets: Sequence[Tensor] | None = None) -> tuple[Tensor, Tensor, list[Pairs]]:
-    """Minus half the squared distances of sets of points (None: of the points) and points, in place and untracked.
+    """Minus half the squared distances between sets of points (None: the points themselves) and points, not tracked.
 
     Returns:
-        ``(*batch, N, M)``: rounding above zero is not cut, and the diagonal of one set is any; the centre; and the
-        pairs that are differences.
+        The matrix ``(*batch, N, M)``, whose entries may exceed zero by rounding and whose diagonal, for one set of
+        points, is arbitrary; the centre; and the lost pairs, whose entries were computed from differences.
     """
     centre = robust_centre(points)
     logarithms, *halves = _centred_product(centre, points, sets)
@@ -127,7 +130,7 @@ def product_of_centred(points: Tensor, sets: Sequence[Tensor] | None = None) -> 
 
 
 def slopes_of_differences(weights: Tensor, x1: Tensor, x2: Tensor, lost: Sequence[Pairs]) -> Tensor:
-    r"""Sum :math:`\sum_jw_{ij}(x_{2j} - x_{1i})` over lost pairs alone, ``(*batch, N, D)``, of weights of all."""
+    r"""Sum :math:`\sum_jw_{ij}(x_{2j} - x_{1i})` over the lost pairs, ``(*batch, N, D)``; weights are of all pairs."""
     x1, x2 = (x.expand(*weights.shape[:-2], *x.shape[-2:]) for x in (x1, x2))
     slopes = torch.zeros_like(x1)
     for pairs in lost:
@@ -138,7 +141,7 @@ def slopes_of_differences(weights: Tensor, x1: Tensor, x2: Tensor, lost: Sequenc
 
 
 def are_resolved(x1: Tensor, x2: Tensor) -> bool:
-    """Whether every distance is within what a product resolves; reads two numbers, for which a device is waited."""
+    """Whether a matrix product resolves every distance; reads two numbers, which synchronises with the device."""
     centre = robust_centre(x2)
     return not _are_far(*(-0.5 * (x.detach() - centre).square().sum(-1, keepdim=True) for x in (x1, x2)))
 
@@ -148,7 +151,7 @@ def _median(x: Tensor) -> Tensor:
 
 
 def _augmented_product(x1: Tensor, x2: Tensor, centre: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The logarithms by one product of points augmented by their squared norms, and minus half of these."""
+    """Minus half the squared distances by one product of augmented points, and minus half the squared norms."""
     a = x1 - centre
     b = a if x2 is x1 else x2 - centre
     half_a, half_b = -0.5 * a.square().sum(-1, keepdim=True), -0.5 * b.square().sum(-1, keepdim=True)
@@ -158,7 +161,7 @@ def _augmented_product(x1: Tensor, x2: Tensor, centre: Tensor) -> tuple[Tensor, 
 
 
 def _centred_product(centre: Tensor, points: Tensor, sets: Sequence[Tensor] | None) -> tuple[Tensor, Tensor, Tensor]:
-    """The same in place."""
+    """The same with operations in place, for sets of points as in :func:`product_of_centred`."""
     b = relative(centre, points)
     a = b if sets is None else relative(centre, *sets)
     half_a = torch.linalg.vector_norm(a, dim=-1, keepdim=True).square_().mul_(-0.5)
@@ -172,7 +175,7 @@ def _centred_product(centre: Tensor, points: Tensor, sets: Sequence[Tensor] | No
 
 
 def _are_far(half_a: Tensor, half_b: Tensor) -> bool:
-    """Whether some pair may be lost; a NaN is none."""
+    """Whether some pair may be lost; False for NaN."""
     return bool(-half_a.amin() - half_b.amin() > _tolerance(half_a) / torch.finfo(half_a.dtype).eps)
 
 
@@ -181,7 +184,7 @@ def _tolerance(x: Tensor) -> float:
 
 
 def _are_near(logarithms: Tensor, itself: Tensor | None, half_a: Tensor, half_b: Tensor) -> bool:
-    """Whether two points are so near each other that the root of their distance may be lost."""
+    """Whether two points are so near each other that their distance, a square root, may be lost."""
     error = float(-half_a.amin() - half_b.amin()) * torch.finfo(half_a.dtype).eps / _tolerance(half_a)
     near = logarithms > -min(error, error**2)
     if itself is not None:
@@ -190,14 +193,14 @@ def _are_near(logarithms: Tensor, itself: Tensor | None, half_a: Tensor, half_b:
 
 
 def _lost(logarithms: Tensor, half_a: Tensor, half_b: Tensor, *, rough: bool = False) -> list[Pairs]:
-    """The pairs that the product loses, in pieces."""
+    """The lost pairs, in pieces."""
     size = (logarithms * (logarithms - 1.0)).clamp(min=0.0).sqrt() if rough else 1.0 - logarithms
     pairs = (-(half_a + half_b.mT) * torch.finfo(half_a.dtype).eps > _tolerance(half_a) * size).nonzero(as_tuple=True)
     return list(zip(*(index.split(_PIECE) for index in pairs), strict=True)) if len(pairs[0]) else []
 
 
 def _differences(x1: Tensor, x2: Tensor, pairs: Pairs) -> Tensor:
-    """Minus half the squared distances of pairs, by their differences."""
+    """Minus half the squared distances of pairs, computed from differences."""
     *batch, i, j = pairs
     shape = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
     left, right = x1.expand(*shape, *x1.shape[-2:])[(*batch, i)], x2.expand(*shape, *x2.shape[-2:])[(*batch, j)]
@@ -207,7 +210,7 @@ def _differences(x1: Tensor, x2: Tensor, pairs: Pairs) -> Tensor:
 
 
 def _check_rounding(left: Tensor, right: Tensor, logarithms: Tensor) -> None:
-    """Refuse pairs of points whose own last digits decide their covariance."""
+    """Raise if the rounding of the points' coordinates decides a covariance."""
     distance, sizes = (-2.0 * logarithms).sqrt(), left.norm(dim=-1) + right.norm(dim=-1)
     error = logarithms.exp() * distance * sizes * torch.finfo(left.dtype).eps
     if bool((error > _REFUSED).any()):
@@ -220,8 +223,8 @@ def _check_rounding(left: Tensor, right: Tensor, logarithms: Tensor) -> None:
 
 
 def _refused(logarithms: Tensor, neighbours: Tensor, half_a: Tensor) -> Tensor:
-    """The logarithms, of which no pair may be lost: asserted, or where nothing can be, rows of NaN."""
-    bound = _REFUSED * (1.0 - neighbours.amax(-1, keepdim=True))  # a near neighbour is as far from the centre
+    """The logarithms where no value may be read: lost pairs are asserted not to exist, or their rows set to NaN."""
+    bound = _REFUSED * (1.0 - neighbours.amax(-1, keepdim=True))  # for a near neighbour, half_b is about half_a
     lost = -2.0 * half_a * torch.finfo(half_a.dtype).eps > bound
     if in_functorch() and not torch.compiler.is_compiling():
         return torch.where(lost, torch.nan, logarithms)

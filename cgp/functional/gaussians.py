@@ -1,7 +1,7 @@
 r"""Gaussian posteriors over tokens whose covariance is shared by the columns of the mean.
 
 Each of the s columns of ``mean`` ``(*batch, n, s)`` is an independent Gaussian vector over the n tokens with the same
-covariance; the classes differ in what they know of that covariance.
+covariance; the classes differ in the structure of that covariance.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ T = TypeVar("T")
 
 
 class lazy(Generic[T]):  # noqa: N801
-    """As :func:`functools.cached_property`, without its lock, which compilers cannot trace."""
+    """:func:`functools.cached_property` without a lock, which compilers cannot trace."""
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
         self.compute, self.name, self.__doc__ = compute, compute.__name__, compute.__doc__
 
     def __get__(self, instance: Any, owner: type | None = None) -> T:
-        """The value, which from then on is an attribute of the instance."""
+        """Compute the value and set it as an attribute of the instance, which hides this descriptor."""
         value = self.compute(instance)
         setattr(instance, self.name, value)
         return value
 
 
 def check_sampling(sampling: str, allowed: tuple[str, ...] = SAMPLING) -> None:
-    """Refuse an unknown way to draw with a ValueError."""
+    """Raise ValueError for an unknown kind of draw."""
     if sampling not in allowed:
         raise ValueError(f"sampling: expected one of {allowed}, got {sampling!r}")
 
@@ -67,7 +67,7 @@ def log_normal(quadratic: Tensor, log_det: Tensor, count: Tensor | int, columns:
 class Gaussian:
     """Base of the posteriors: a mean, variances, and draws.
 
-    A subclass gives ``mean`` and ``variance``, and :meth:`joint` where a covariance over tokens is defined.
+    A subclass defines ``mean`` and ``variance``, and :meth:`joint` if a covariance over tokens is defined.
     """
 
     sampling: tuple[str, ...] = SAMPLING
@@ -80,7 +80,7 @@ class Gaussian:
 
     @property
     def column_variances(self) -> Tensor:
-        """Variance of each token and column, ``(*batch, n, s)``, or ``(*batch, n, 1)`` where the columns share it."""
+        """Variance of each token and column, ``(*batch, n, s)``, or ``(*batch, n, 1)`` if the columns share it."""
         return self.variance[..., None]
 
     def joint(self) -> Gaussian:
@@ -98,7 +98,7 @@ class Gaussian:
         Args:
             sampling: "mean", "marginal" or "joint".
             sample_shape: shape of the draws.
-            generator: source of randomness; None is the thread's, see :mod:`cgp.functional.noise`.
+            generator: source of randomness; None is the source of the thread, see :mod:`cgp.functional.noise`.
 
         Returns:
             ``(*sample_shape, *batch, n, s)``; padded tokens have their mean.
@@ -153,7 +153,7 @@ class DenseGaussian(Gaussian):
 
     @property
     def variance(self) -> Tensor:
-        """Variance of each token, ``(*batch, n)``; rounding below zero is cut."""
+        """Variance of each token, ``(*batch, n)``, clamped at zero against rounding."""
         return self.covariance.diagonal(dim1=-2, dim2=-1).clamp(min=0.0)
 
     def joint(self) -> DenseGaussian:
@@ -173,7 +173,7 @@ class DenseGaussian(Gaussian):
         return log_normal(white.square().sum((-2, -1)), log_determinant(factor), count, value.shape[-1])
 
     def _joint_draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
-        # Correlations are factored: jitter is then small beside each token's own variance, whatever the others'.
+        # Factorise the correlations: jitter is then small relative to the variance of every token.
         scale = safe_sqrt(self.variance)  # (*batch, n)
         divisor = torch.where(scale > 0, scale, 1.0)
         correlation = self.covariance / (divisor[..., :, None] * divisor[..., None, :])
@@ -184,7 +184,7 @@ class DenseGaussian(Gaussian):
 
 @dataclass(eq=False)
 class LowRankGaussian(Gaussian):
-    r"""A covariance of low rank plus a diagonal, :math:`RR^\top + \operatorname{diag}(D)`; n × n is never formed.
+    r"""A covariance of low rank plus a diagonal, :math:`RR^\top + \operatorname{diag}(D)`, of which no n × n is formed.
 
     Attributes:
         mean: ``(*batch, n, s)``.

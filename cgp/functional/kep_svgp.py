@@ -11,8 +11,8 @@ and are the features of two sparse Gaussian processes that share the inducing va
 
 .. math:: F^e = E\Lambda^{-1}u, \qquad F^r = R\Lambda^{-1}u
 
-Nothing n × n is formed: O(n r (s + r)). In units of the singular values, :math:`u = \Lambda\tilde u`, the features are
-E and R themselves, the prior is :math:`N(0, I)`, and Λ enters the loss of the decomposition only.
+No n × n matrix is formed: O(n r (s + r)). In units of the singular values, :math:`u = \Lambda\tilde u`, the features
+are E and R, the prior is :math:`N(0, I)`, and Λ appears only in the loss of the decomposition.
 
 Shapes: features φ ``(*batch, N, s)`` and projections ``(*batch, N, r)``, both zero at padded tokens; f(X)
 ``(*batch, p, s)``; weights W ``(*batch, p, r)`` and primal weights ``(*batch, s, r)``.
@@ -62,10 +62,10 @@ class Projections(NamedTuple):
 
 
 def landmarks(tokens: Tensor, count: int, padding: Tensor | None = None) -> Tensor:
-    """Tokens at even distances along the real ones, the first and the last among them.
+    """Tokens at even distances among the real (not padded) tokens, including the first and the last.
 
     Returns:
-        ``(*batch, count, d)``; of fewer tokens some are taken more than once; where none is real, they are zero.
+        ``(*batch, count, d)``; with fewer real tokens than ``count`` some are repeated, without any all are zero.
     """
     steps, last = torch.arange(count, device=tokens.device), max(count - 1, 1)
     if padding is None:
@@ -100,12 +100,12 @@ def projections(phi_q: Tensor, phi_k: Tensor, primal_e: Tensor, primal_r: Tensor
 
 
 def merge_branches(e: Tensor, r: Tensor, branches: str = "both", merge_map: Tensor | None = None) -> Tensor:
-    r"""Both branches in one: :math:`E + R`, or :math:`W_m[E; R]` along the tokens, or one of them.
+    r"""Merge both branches: :math:`E + R`, or :math:`W_m[E; R]` along the tokens, or only one of them.
 
     The branches share the inducing variables, so merging the features merges the processes.
 
     Returns:
-        ``(*batch, n, r)``; added unless there is a :math:`W_m`, ``(n, 2n)``.
+        ``(*batch, n, r)``; the sum if ``merge_map``, :math:`W_m` ``(n, 2n)``, is None.
     """
     if branches == "e":
         return e
@@ -115,12 +115,12 @@ def merge_branches(e: Tensor, r: Tensor, branches: str = "both", merge_map: Tens
 
 
 def residual_variances(phi_q: Tensor, phi_k: Tensor, projected: Projections) -> tuple[Tensor, Tensor]:
-    r"""What the projections leave unexplained of each token, in both branches.
+    r"""Variance of each token that the projections do not explain, in both branches.
 
     .. math:: \operatorname{diag}(\varphi_q\varphi_k^\top\varphi_k\varphi_q^\top - EE^\top), \qquad
         \operatorname{diag}(\varphi_k\varphi_q^\top\varphi_q\varphi_k^\top - RR^\top)
 
-    Not negative at the singular value decomposition; before it is learned they may be, and are cut at zero.
+    Non-negative at the singular value decomposition; before that is learned they may be negative and are clamped.
 
     Returns:
         ``(*batch, Nq, 1)`` and ``(*batch, Nk, 1)``, O(n s²).
@@ -138,7 +138,7 @@ def ksvd_loss(projected: Projections, singular_values: Tensor) -> Tensor:
         - \operatorname{tr}W_{e|X}^\top W_{r|X}\Big)^2
 
     Returns:
-        ``(*batch,)``, of singular values (the diagonal of Λ) ``(*batch, r)``.
+        ``(*batch,)``, given the singular values (the diagonal of Λ), ``(*batch, r)``.
     """
     variance = (projected.e.square().sum(-2) + projected.r.square().sum(-2)) / singular_values
     return (0.5 * variance.sum(-1) - projected.trace).square()
@@ -146,16 +146,16 @@ def ksvd_loss(projected: Projections, singular_values: Tensor) -> Tensor:
 
 @dataclass(eq=False)
 class MappedGaussian(Gaussian):
-    r"""Independent outputs and a linear map from them to the columns of a head, :math:`F = [f_1, \dots, f_J]W`.
+    r"""Independent outputs, mapped linearly to the columns of a head, :math:`F = [f_1, \dots, f_J]W`.
 
-    The columns depend on each other through W; ``joint`` is the distribution of each by itself.
+    The columns are correlated through W; :meth:`joint` is the distribution over tokens of each column separately.
 
     Attributes:
         features: A, ``(*batch, n, r)``, zero at padded tokens.
         location: means of u, ``(J, r)`` or broadcastable.
         roots: Cholesky factors of the covariances of u, ``(J, r, r)`` or broadcastable.
         head_map: W, ``(J, s)`` or broadcastable.
-        loss: builds the term that training adds, or None.
+        loss: computes the loss term of training; None if there is none.
 
     Example:
         >>> one = torch.ones(1, 1)
@@ -190,7 +190,7 @@ class MappedGaussian(Gaussian):
         return self.column_variances.mean(-1)
 
     def joint(self) -> ColumnGaussian:
-        r"""Each column by itself, of covariance :math:`A\big(\sum_j W_{jc}^2S_j\big)A^\top`."""
+        r"""Distribution of each column over the tokens, of covariance :math:`A\big(\sum_j W_{jc}^2S_j\big)A^\top`."""
         weights, covariances = self.head_map.square(), (self.roots @ self.roots.mT).flatten(-2)  # (*batch, J, r²)
         mixed = (weights.mT @ covariances).unflatten(-1, self.roots.shape[-2:])
         roots = cholesky(mixed, name="covariance of u under the head's map", jitter=0.0)
@@ -205,7 +205,7 @@ class MappedGaussian(Gaussian):
         """Draws of the outputs, mapped, ``(*sample_shape, *batch, n, s)``."""
         if sampling == "mean":
             return self.mean.expand(*sample_shape, *self.mean.shape)
-        if sampling == "joint":  # u is mapped first: it is smaller than the outputs
+        if sampling == "joint":  # map u, which is smaller than the outputs
             u = self.location.mT + self.outputs.coefficients(sample_shape, generator)
             return self.features @ (u @ self.head_map)
         return self.outputs.rsample(sampling, sample_shape, generator) @ self.head_map

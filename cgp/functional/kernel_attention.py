@@ -1,4 +1,4 @@
-"""Kernel attention, without the covariance in memory where it is large."""
+"""Kernel attention, in O(n) memory where the covariance is large."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .linalg import may_own_backward, open_backward, product
 
 __all__ = ["kernel_attention"]
 
-_KEPT = 2**23  # bytes of a covariance up to which it is kept for the backward pass
+_KEPT = 2**23  # a covariance of up to this number of bytes is kept for the backward pass
 
 
 def kernel_attention(kernel: Canonical, x1: Tensor, x2: Tensor, values: Tensor) -> Tensor:
-    r"""Kernel attention, :math:`\kappa_o(x_1, x_2)V`; of the squared exponential in O(n) memory.
+    r"""Kernel attention, :math:`\kappa_o(x_1, x_2)V`; for the squared exponential in O(n) memory.
 
     With scores :math:`-\tfrac12\|q_i - k_j\|^2` and one more key of score zero, softmax attention is
     :math:`\sum_jK_{ij}v_j / (1 + \sum_jK_{ij})`, and the weight of that key is the inverse of the denominator. So
@@ -35,7 +35,7 @@ def kernel_attention(kernel: Canonical, x1: Tensor, x2: Tensor, values: Tensor) 
 
 
 class _BySoftmax(torch.autograd.Function):
-    """The product by PyTorch's attention, whose own backward pass cannot be differentiated; the plain one can."""
+    """The product by PyTorch's attention; for a second derivative by the plain formula, as attention's has none."""
 
     @staticmethod
     def forward(ctx: Any, *operands: Tensor) -> Tensor:
@@ -57,15 +57,15 @@ class _BySoftmax(torch.autograd.Function):
 
 
 def _by_softmax(x1: Tensor, x2: Tensor, values: Tensor) -> Tensor:
-    """PyTorch's attention with minus half the squared distances as scores, and a further key of score 0."""
+    """PyTorch's attention with minus half the squared distances as scores, and one more key of score 0."""
     centre, columns = robust_centre(x2), values.shape[-1]
     a, b = x1 - centre, x2 - centre
     half_a, half_b = -0.5 * a.square().sum(-1, keepdim=True), -0.5 * b.square().sum(-1, keepdim=True)
     queries = torch.cat([a, half_a, torch.ones_like(half_a)], -1)
     keys = pad(torch.cat([b, torch.ones_like(half_b), half_b], -1), (0, 0, 0, 1))
-    told = pad(values, (0, 1, 0, 1))  # a last column that is one at the further key
-    told = told + pad(told.new_ones(1, 1), (columns, 0, values.shape[-2], 0))
-    common = max(queries.shape[-1], columns + 1)  # the kernels want queries, keys and values of one width
-    queries, keys, told = (pad(x, (0, common - x.shape[-1])) for x in (queries, keys, told))
-    attended = scaled_dot_product_attention(queries, keys, told, scale=1.0)
+    augmented = pad(values, (0, 1, 0, 1))  # the last column, 1 only at the additional key, gives that key's weight
+    augmented = augmented + pad(augmented.new_ones(1, 1), (columns, 0, values.shape[-2], 0))
+    common = max(queries.shape[-1], columns + 1)  # fused kernels need queries, keys and values of one width
+    queries, keys, augmented = (pad(x, (0, common - x.shape[-1])) for x in (queries, keys, augmented))
+    attended = scaled_dot_product_attention(queries, keys, augmented, scale=1.0)
     return attended[..., :columns] / attended[..., columns : columns + 1]

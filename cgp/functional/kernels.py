@@ -1,8 +1,8 @@
 r"""Canonical, parameter-free covariances of projected points.
 
 Each is :math:`\kappa_o(z, z')` of CGPT (13)-(16): unit lengthscale, and unit variance except for the exponential dot
-product. Lengthscales live in the maps that produce the points. All can be differentiated twice. They take points ``x1``
-``(*batch, N, D)`` and ``x2`` ``(*batch, M, D)``, of which None stands for ``x1``.
+product. Lengthscales are part of the maps that produce the points. All can be differentiated twice. Arguments are
+points ``x1`` ``(*batch, N, D)`` and ``x2`` ``(*batch, M, D)``; None stands for ``x1``.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Canonical(NamedTuple):
 
 
 def canonical(name: str) -> Canonical:
-    """The canonical covariance of a name, a key of :data:`CANONICAL`; another is a ValueError."""
+    """The canonical covariance of this name, a key of :data:`CANONICAL`; raises ValueError for another."""
     if name not in CANONICAL:
         raise ValueError(f"kernel: expected one of {sorted(CANONICAL)}, got {name!r}")
     return CANONICAL[name]
@@ -81,7 +81,7 @@ def squared_exponential(x1: Tensor, x2: Tensor | None = None) -> Tensor:
 
 
 def gram_of_sets(kernel: Canonical, sets: Sequence[Tensor], points: Tensor) -> Tensor:
-    """Covariance of sets of points, one below the other, with ``points``; no copy of them is kept."""
+    """Covariance of sets of points, concatenated along the rows, with ``points``; no copy of the sets is kept."""
     if kernel.gram is squared_exponential and may_own_backward():
         return _Gram.apply(points, *sets)
     return kernel.gram(torch.cat(list(sets), -2), points)
@@ -118,14 +118,14 @@ def exponential(x1: Tensor, x2: Tensor | None = None) -> Tensor:
         ``(*batch, N, M)``, positive.
 
     Raises:
-        ValueError: if a covariance is beyond the cube root of the dtype's largest number (float32: 7e12).
+        ValueError: if a covariance exceeds the cube root of the dtype's largest number (float32: 7e12).
     """
     other = x1 if x2 is None else x2
     return _checked_exp(x1 @ other.mT * x1.shape[-1] ** -0.5)
 
 
 class _Gram(torch.autograd.Function):
-    r"""Squared exponential of sets of points and the points b; keeps only the points and the covariance.
+    r"""Squared exponential of sets of points a and points b; keeps only the points and the covariance.
 
     .. math:: \frac{\partial \ell}{\partial a_i} = \sum_j G_{ij}(b_j - a_i), \quad
         G = \frac{\partial \ell}{\partial K}\circ K
@@ -150,12 +150,12 @@ class _Gram(torch.autograd.Function):
         if any(ctx.needs_input_grad[1:]):
             of_a = _slopes(weights, a, b, x1, points, ctx.lost)
             apart = of_a.split([x.shape[-2] for x in sets], -2)
-            of_sets = [own.sum_to_size(x.shape) for own, x in zip(apart, sets, strict=True)]
+            of_sets = [gradient.sum_to_size(x.shape) for gradient, x in zip(apart, sets, strict=True)]
         return of_points, *of_sets
 
 
 class _SelfGram(torch.autograd.Function):
-    """Squared exponential of one set of points; the gradients of both sides in one product."""
+    """Squared exponential of one set of points; one product gives the gradients of both arguments."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -173,7 +173,7 @@ class _SelfGram(torch.autograd.Function):
 
 
 def _slopes(weights: Tensor, a: Tensor, b: Tensor, x1: Any, x2: Any, lost: Sequence[Pairs]) -> Tensor:
-    r"""Sum :math:`\sum_jw_{ij}(b_j - a_i)` of points a and b, which are x1 and x2 about a centre."""
+    r"""Sum :math:`\sum_jw_{ij}(b_j - a_i)` of points a and b, which are x1 and x2 minus a centre."""
     of_lost = slopes_of_differences(weights, x1, x2, lost) if lost else None
     for pairs in lost:
         weights = weights.index_put(pairs, weights.new_zeros(()))
@@ -195,11 +195,11 @@ def _matern_value(squared: Tensor, degree: int) -> Tensor:
 
 
 class _Matern(torch.autograd.Function):
-    r"""Matérn covariance as a function of the squared distance u, whose derivative is the one of a degree less.
+    r"""Matérn covariance as a function of the squared distance u; its derivative is that of the next lower degree.
 
     .. math:: f_2' = -\tfrac16 f_1, \quad f_1' = -\tfrac12 f_0, \quad f_0' = -\frac{f_0}{2\sqrt u}
 
-    Through the root, derivatives at coincident points would be lost.
+    Differentiating the square root instead would lose the derivatives at coincident points.
     """
 
     generate_vmap_rule = True
@@ -233,10 +233,10 @@ def _matern_slope(squared: Tensor, value: Tensor, degree: int) -> Tensor:
 
 
 def _checked_exp(logarithms: Tensor) -> Tensor:
-    """Exponential that refuses what overflows, here or in what is computed from it, as far as values may be read."""
-    # A third of the range: products with values, and the squares that a layer norm takes of them, stay finite.
+    """Exponential that raises if it would overflow, here or in later products; asserted where no value may be read."""
+    # A third of the range, so that products with values, and their squares in a layer norm, stay finite.
     largest = math.log(torch.finfo(logarithms.dtype).max)
-    if logarithms.dtype != torch.float16:  # whose range is too small to divide
+    if logarithms.dtype != torch.float16:  # a third of its small range would be too little
         largest /= 3.0
     if may_read(logarithms):
         if bool((logarithms > largest).any()):

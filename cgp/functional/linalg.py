@@ -1,7 +1,8 @@
-r"""Linear algebra of batches of small covariances: one jittered Cholesky, and products that keep views.
+r"""Linear algebra of batches of small covariances: one jittered Cholesky, and products that save memory.
 
-``a @ b`` keeps contiguous copies of operands that are views (as the heads of one projection are), and a quadratic form
-keeps the product in its middle. :func:`product` and :func:`quadratic_forms` keep only their operands.
+For the backward pass ``a @ b`` keeps contiguous copies of operands that are views (such as the heads of one
+projection), and a quadratic form keeps the intermediate product. :func:`product` and :func:`quadratic_forms` keep only
+their operands.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _RUNGS = (1.0, 10.0, 100.0)
 
 
 class NotPositiveDefiniteError(ValueError):
-    """A matrix stayed indefinite, or held NaN or infinity, at the largest jitter that is allowed."""
+    """A matrix is not positive definite, or not finite, even at the largest jitter of the ladder."""
 
 
 def cholesky(matrix: Tensor, *, name: str, jitter: float | None = None) -> Tensor:
@@ -55,7 +56,7 @@ def cholesky(matrix: Tensor, *, name: str, jitter: float | None = None) -> Tenso
 
     Args:
         matrix: symmetric positive (semi-)definite matrices, ``(*batch, n, n)``; the lower triangle is read.
-        name: what the matrix is, for the error message.
+        name: name of the matrix, for the error message.
         jitter: the first rung, relative to the mean of the diagonal. ``None`` starts at the base; 0 is right for
             matrices whose smallest eigenvalue is known to be well above rounding (noise was added).
 
@@ -86,7 +87,7 @@ def solve_lower(factor: Tensor, rhs: Tensor) -> Tensor:
 
 def inverse_factor(factor: Tensor) -> Tensor:
     r"""Inverse of a small lower triangular factor, :math:`L^{-1}`, ``(*batch, m, m)``, for repeated use by products."""
-    # As accurate as substitution where the condition is bounded (jittered, or eigenvalues at least one), and faster.
+    # Faster than substitution, and as accurate if the condition is bounded (jittered, or eigenvalues at least one).
     identity = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
     return torch.linalg.solve_triangular(factor, identity.expand_as(factor), upper=False)
 
@@ -97,13 +98,13 @@ def log_determinant(factor: Tensor) -> Tensor:
 
 
 def whiten(covariance: Tensor) -> Tensor:
-    r"""Inverse factor of an inducing covariance, :math:`L^{-1}`, ``(*batch, m, m)``: it turns Grams into features."""
+    r"""Inverse Cholesky factor of an inducing covariance, :math:`L^{-1}`, ``(*batch, m, m)``; it whitens features."""
     return inverse_factor(cholesky(covariance, name="covariance of the inducing inputs"))
 
 
 def solve(matrix: Tensor, rhs: Tensor, factor: Tensor) -> Tensor:
     r"""Solution of a positive definite system, :math:`A^{-1}B`; ``factor`` is chol A."""
-    # The backward pass, as those of the next two, does not differentiate a Cholesky factorisation.
+    # The backward pass, like those of the next two functions, does not differentiate a Cholesky factorisation.
     return _Solve.apply(matrix, rhs, factor) if may_own_backward() else torch.cholesky_solve(rhs, factor)
 
 
@@ -120,12 +121,12 @@ def explained_variances(matrix: Tensor, columns: Tensor, factor: Tensor) -> Tens
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
-    """Matrix product ``a @ b``, which keeps its operands, not copies of them."""
+    """Matrix product ``a @ b`` that keeps its operands for the backward pass, not copies of them."""
     return _Product.apply(a, b) if may_own_backward() else a @ b
 
 
 def outer_product(a: Tensor) -> Tensor:
-    r"""Product with its own transpose, :math:`AA^\top`, whose backward pass is one product."""
+    r"""Product with the transpose, :math:`AA^\top`, whose backward pass is one product."""
     return _OuterProduct.apply(a) if may_own_backward() else a @ a.mT
 
 
@@ -135,7 +136,7 @@ def quadratic_forms(columns: Tensor, matrix: Tensor) -> Tensor:
 
 
 def in_double(x: Tensor) -> Tensor:
-    """The values in float64, where the device has it."""
+    """The values in float64, unless the device has none."""
     return x if x.device.type == "mps" else x.double()
 
 
@@ -145,13 +146,13 @@ def in_functorch() -> bool:
 
 
 def may_read(x: Tensor) -> bool:
-    """Whether values may be read without waiting: on the CPU, neither compiled nor under a functorch transform."""
+    """Whether values may be read without synchronisation: on the CPU, not compiled, no functorch transform."""
     return x.device.type == "cpu" and not (torch.compiler.is_compiling() or in_functorch())
 
 
 def may_own_backward() -> bool:
-    """Whether an ``autograd.Function`` is of use: neither compiled, nor transformed, nor differentiated forwards."""
-    # A compiler fuses and recomputes by itself; transforms and forward mode need every step of the plain formula.
+    """Whether an ``autograd.Function`` can be used: not compiled, no functorch transform, no forward-mode gradient."""
+    # A compiler fuses and recomputes anyway; transforms and forward mode need the steps of the plain formula.
     return not (torch.compiler.is_compiling() or in_functorch() or forward_ad._current_level >= 0)
 
 
@@ -161,15 +162,15 @@ def open_backward(
     gradients: Sequence[Tensor | None],
     needed: Sequence[bool],
 ) -> tuple[Tensor | None, ...]:
-    """Gradients of a plain formula, with a graph: for a backward pass that is differentiated again."""
+    """Gradients of a plain formula, with a graph, for a backward pass that is itself differentiated."""
     wanted = [x for x, needs in zip(arguments, needed, strict=True) if needs]
     pairs = [(y, g) for y, g in zip(outputs, gradients, strict=True) if y is not None]
-    found = iter(torch.autograd.grad([y for y, _ in pairs], wanted, [g for _, g in pairs], create_graph=True))
-    return tuple(next(found) if needs else None for needs in needed)
+    computed = iter(torch.autograd.grad([y for y, _ in pairs], wanted, [g for _, g in pairs], create_graph=True))
+    return tuple(next(computed) if needs else None for needs in needed)
 
 
 class _Solve(torch.autograd.Function):
-    """The factor's own gradient is never asked for; it has a graph for backward passes that are differentiated."""
+    """Gradients reach the matrix directly, none the factor, whose graph serves only a differentiated backward pass."""
 
     @staticmethod
     def forward(ctx: Any, _: Tensor, rhs: Tensor, factor: Tensor) -> Tensor:
@@ -256,12 +257,12 @@ class _QuadraticForms(torch.autograd.Function):
 
 
 def _product_like(like: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """The product ``a @ b`` in the layout of ``like``, so that gradients of one tensor are added without strides."""
+    """The product ``a @ b`` in the memory layout of ``like``, so that gradients of one tensor add up contiguously."""
     return (b.mT @ a.mT).mT if like.mT.is_contiguous() else a @ b
 
 
 def _quadratic_forms(columns: Tensor, matrix: Tensor) -> Tensor:
-    rows = columns.mT  # features are contiguous so
+    rows = columns.mT  # contiguous: features are stored by row
     return ((rows @ matrix) * rows).sum(-1)
 
 

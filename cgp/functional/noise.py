@@ -1,4 +1,4 @@
-"""Standard normal numbers for draws, from a source that each thread can set for itself."""
+"""Standard normal numbers for draws, from a source that is set per thread."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _SOURCE: ContextVar[_Source | None] = ContextVar("cgp_noise", default=None)
 
 @contextmanager
 def noise(seed: int, sign: float = 1.0) -> Iterator[None]:
-    """Set the source of :func:`standard_normal` in this thread, within a ``with``.
+    """Context that sets the source of :func:`standard_normal` for this thread.
 
-    The same seed gives the same noise; with ``sign=-1.0``, its reflection. Torch's global generators are not touched.
+    The same seed gives the same noise; ``sign=-1.0`` gives its negative. Torch's global generators are not used.
     Compiled code ignores the source.
 
     Example:
@@ -51,7 +51,7 @@ def noise(seed: int, sign: float = 1.0) -> Iterator[None]:
 
 def standard_normal(like: Tensor, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None) -> Tensor:
     """Standard normal numbers for draws, ``(*sample_shape, *like.shape)``, of the dtype and device of ``like``."""
-    # Without a generator the thread's source is used (see noise), or torch's global one.
+    # Without a generator, the source of the thread is used (see noise), or else torch's global generator.
     shape = (*sample_shape, *like.shape)
     source = None if generator is not None or torch.compiler.is_compiling() else _SOURCE.get()
     if source is None:

@@ -19,7 +19,7 @@ def mask_tokens(values: Tensor, padding: Tensor | None) -> Tensor:
 
 
 def mask_variances(variances: Tensor, padding: Tensor | None) -> Tensor:
-    """Numbers per token, ``(*batch, n)``, with those of padded tokens set to zero."""
+    """Variances ``(*batch, n)``, with those of padded tokens set to zero."""
     return variances if padding is None else variances.masked_fill(padding, 0.0)
 
 

@@ -10,7 +10,7 @@ global variables :math:`N(w_c, R_cR_c^\top)`, :math:`w = L_\beta^\top v_\beta`:
 .. math:: \mu = K_{q\gamma}V + T_q^\top(w - T_\gamma V), \qquad
     \Sigma_c = K_{qq} - T_q^\top T_q + T_q^\top R_cR_c^\top T_q
 
-Standard: the tokens' keys carry both, with Gaussian sites of precision :math:`\Pi`, :math:`S = (K^{-1} + \Pi)^{-1}`:
+Standard: the tokens' keys carry both, with Gaussian sites of precision :math:`\Pi`; :math:`S = (K^{-1} + \Pi)^{-1}`:
 
 .. math:: \mu = K_{qk}V, \qquad \Sigma = K_{qq} + K_{qk}(K^{-1}SK^{-1} - K^{-1})K_{kq}
 
@@ -66,7 +66,7 @@ def global_keys(points: Tensor, K_bb: Tensor) -> GlobalKeys:
 def decoupled_mean(attended: Tensor, features: Tensor, gathered: Tensor, global_mean: Tensor) -> Tensor:
     r"""Posterior mean, :math:`K_{q\gamma}V + T_q^\top(w - T_\gamma V)`.
 
-    At the global keys it is :math:`L_\beta w = K_{\beta\beta}v_\beta`, whatever the tokens are.
+    At the global keys it is :math:`L_\beta w = K_{\beta\beta}v_\beta`, independent of the tokens.
 
     Returns:
         ``(*batch, Nq, s)``.
@@ -82,11 +82,11 @@ def decoupled_posterior(
     residual_root: Callable[[], Tensor],
     padding: Tensor | None = None,
 ) -> ColumnGaussian:
-    r"""Posterior of the decoupled form, of variances :math:`k_{ii} - \|T_i\|^2 + \|R_c^\top T_i\|^2`.
+    r"""Posterior of the decoupled form, with variances :math:`k_{ii} - \|T_i\|^2 + \|R_c^\top T_i\|^2`.
 
     Returns:
-        One covariance per column, of roots :math:`R_c` ``(*batch, s, m, m)`` or broadcastable; ``residual_root`` builds
-        what joint draws need besides, see :func:`unexplained_root`.
+        One covariance per column, with roots :math:`R_c` ``(*batch, s, m, m)`` or broadcastable. ``residual_root``
+        computes :func:`unexplained_root`, which only joint draws and covariances need.
     """
     features = mask_gram(features, None, padding)
     unexplained = (prior_variance - features.square().sum(-2)).clamp(min=0.0)[..., None]
@@ -96,11 +96,10 @@ def decoupled_posterior(
 
 
 def unexplained_root(K_qq: Tensor, features: Tensor, padding: Tensor | None = None) -> Tensor:
-    r"""Cholesky factor of what the global keys leave unexplained, :math:`K_{qq} - T_q^\top T_q`.
+    r"""Cholesky factor of the covariance that the global keys do not explain, :math:`K_{qq} - T_q^\top T_q`.
 
-    It may vanish, so the prior, not the difference, sets the scale of its jitter. The features must come from
-    substitution, ``solve_lower(L_b, K_bq)``: rounding is then far below the jitter, which it is not after an explicit
-    inverse.
+    The difference may vanish, so its jitter is relative to the prior. The features must be computed by substitution,
+    ``solve_lower(L_b, K_bq)``: their rounding is then far below the jitter, which it is not with an explicit inverse.
 
     Returns:
         ``(*batch, Nq, Nq)``, zero at padded tokens.
@@ -140,18 +139,18 @@ class StandardPosterior(Gaussian):
     .. math:: \Sigma = K_{qq} - K_{qk}\Pi^{1/2}B^{-1}\Pi^{1/2}K_{kq}, \qquad
         \mathrm{KL} = \tfrac12\big[s(\operatorname{tr}B^{-1} - n + \log|B|) + \operatorname{tr}V^\top KV\big]
 
-    The family holds the exact posterior of any Gaussian likelihood; unlike the paper's triangle it does not depend on
-    the order of the tokens. Variance and divergence are computed when they are asked for: one n × n Cholesky.
+    The family contains the exact posterior of any Gaussian likelihood; unlike the paper's triangular S it does not
+    depend on the order of the tokens. Variance and divergence are computed on first access: one n × n Cholesky.
 
     Args:
-        K_qk: ``(*batch, Nq, Nk)``.
-        K_kk: ``(*batch, Nk, Nk)``.
+        K_qk: covariance of queries and keys, ``(*batch, Nq, Nk)``.
+        K_kk: covariance of the keys, ``(*batch, Nk, Nk)``.
         values: V, ``(*batch, Nk, s)``.
         precision: the diagonal of :math:`\Pi`, at least zero, ``(*batch, Nk)``.
         prior_variance: the diagonal of :math:`K_{qq}`, ``(*batch, Nq)``.
-        K_qq: builds the prior covariance of the queries, ``(*batch, Nq, Nq)``.
-        query_padding: ``(*batch, Nq)`` or None.
-        key_padding: ``(*batch, Nk)`` or None.
+        K_qq: computes the prior covariance of the queries, ``(*batch, Nq, Nq)``.
+        query_padding: padding mask of the queries, ``(*batch, Nq)``, or None.
+        key_padding: padding mask of the keys, ``(*batch, Nk)``, or None.
 
     Example:
         >>> import torch
@@ -188,27 +187,27 @@ class StandardPosterior(Gaussian):
 
     @lazy
     def inverse(self) -> Tensor:
-        """Its inverse."""
+        """Inverse of the factor, ``(*batch, Nk, Nk)``."""
         return inverse_factor(self.factor)
 
     @lazy
     def explained(self) -> Tensor:
-        r"""Root of what the sites take from the prior, :math:`B^{-1/2}\Pi^{1/2}K_{kq}`, ``(*batch, Nk, Nq)``."""
+        r"""Root of the reduction of the prior by the sites, :math:`B^{-1/2}\Pi^{1/2}K_{kq}`, ``(*batch, Nk, Nq)``."""
         return mask_gram(self.inverse @ (self.root * self.K_qk.mT), None, self.padding)
 
     @property
     def variance(self) -> Tensor:
-        """Variance of each token, ``(*batch, Nq)``; rounding below zero is cut."""
+        """Variance of each token, ``(*batch, Nq)``, clamped at zero against rounding."""
         return mask_variances((self.prior_variance - self.explained.square().sum(-2)).clamp(min=0.0), self.padding)
 
     @property
     def divergence(self) -> Tensor:
         """KL from the prior, summed over the columns, ``(*batch,)``, in nats."""
-        own = self.inverse.square().sum((-2, -1)) - self.K_kk.shape[-1] + log_determinant(self.factor)
+        of_covariance = self.inverse.square().sum((-2, -1)) - self.K_kk.shape[-1] + log_determinant(self.factor)
         quadratic = (self.values * (self.K_kk @ self.values)).sum((-2, -1))
-        return 0.5 * (self.values.shape[-1] * own + quadratic)
+        return 0.5 * (self.values.shape[-1] * of_covariance + quadratic)
 
     def joint(self) -> DenseGaussian:
-        """With the covariance over the queries."""
+        """The posterior with its covariance over the queries."""
         covariance = mask_gram(self.K_qq() - self.explained.mT @ self.explained, self.padding, self.padding)
         return DenseGaussian(self.mean, covariance, self.padding)

@@ -1,7 +1,6 @@
 r"""Softmax attention as the posterior mean of a correlated Gaussian process, and a covariance around it.
 
-With :math:`q = Qs^{-1/4}`, :math:`k = Ks^{-1/4}`, R the unit squared exponential and the processes scaled by their
-inputs,
+Let :math:`q = Qs^{-1/4}`, :math:`k = Ks^{-1/4}` and R be the unit squared exponential. With the scaled processes
 
 .. math::
     z_k(x_j) = a_j z_o(k_j),\; a_j = e^{\frac12\|k_j\|^2}, \qquad
@@ -10,13 +9,13 @@ inputs,
 keys observed with noise :math:`\sigma^2a_j^2` and targets :math:`Z = (K_k + \sigma^2A^2)V`, the posterior mean is
 :math:`\operatorname{softmax}(QK^\top/\sqrt s)V` exactly.
 
-The mean fixes only the cross-covariance of queries and keys: whatever is positive semi-definite can be the covariance
-given the keys (it is the Schur complement of the prior). The one here is bounded:
+The mean determines only the cross-covariance of queries and keys: every positive semi-definite matrix is a valid
+covariance given the keys (the Schur complement of the prior). This one is bounded:
 
 .. math:: \tau^2\,[R_q - R_{qk}(R_k + \sigma^2I)^{-1}R_{kq}]
 
-It leaves out the scale b, which spans many orders of magnitude in trained models, and R has its own lengthscale. No
-paper has this.
+It omits the scale b, which spans many orders of magnitude in trained models, and R has a lengthscale of its own. This
+construction is not from a paper.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class AroundMean(Gaussian):
     def joint(self) -> DenseGaussian | LowRankGaussian:
         """The posterior with its covariance over tokens."""
         bracket: Gaussian = self.bracket
-        if not isinstance(bracket, ExactPosterior | SparsePosterior):  # these may be without a mean
+        if not isinstance(bracket, ExactPosterior | SparsePosterior):  # these may have no mean, so no joint()
             bracket = bracket.joint()
         amplitude = self.amplitude[..., None]
         if isinstance(bracket, ExactPosterior | DenseGaussian):

@@ -1,16 +1,16 @@
 r"""Sparse correlated Gaussian process by the deterministic training conditional (DTC).
 
-CGPT section 4.2, (30)-(35), appendices C-E. All covariances enter whitened by the inducing inputs, as features
-:math:`A_p = L^{-1}K_{mp}`, :math:`L = \operatorname{chol}(K_{mm})`, under which the inducing variables are
-:math:`u \sim N(0, I)` and :math:`z_p = A_p^\top u` plus what they do not explain. Keys observed as
-:math:`Z = A_k^\top u + N(0, \Sigma)` make it
+CGPT section 4.2, (30)-(35), appendices C-E. All covariances are whitened by the inducing inputs, as features
+:math:`A_p = L^{-1}K_{mp}`, :math:`L = \operatorname{chol}(K_{mm})`, in which the inducing variables are
+:math:`u \sim N(0, I)` and :math:`z_p = A_p^\top u` plus an unexplained part. Given keys observed as
+:math:`Z = A_k^\top u + N(0, \Sigma)`,
 
 .. math:: u \mid Z \sim N(\Lambda^{-1}A_k\Sigma^{-1}Z,\; \Lambda^{-1}), \qquad \Lambda = I + A_k\Sigma^{-1}A_k^\top
 
-(eigenvalues of Λ are at least one), and queries :math:`N(A_q^\top m_u,\; A_q^\top S_uA_q + \delta)` for
+(eigenvalues of Λ are at least one). The queries are :math:`N(A_q^\top m_u,\; A_q^\top S_uA_q + \delta)` for
 :math:`u \sim N(m_u, S_u)`, with :math:`\delta = \operatorname{diag}(K_q - A_q^\top A_q)`. Attention has targets
 :math:`Z = (A_k^\top A_k + \sigma^2I)V`, for which :math:`m_u = A_kV`: attention of rank m.
-Nothing n × n is formed: time O(n m (m + s)), memory O(n m).
+No n × n matrix is formed: time O(n m (m + s)), memory O(n m).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 APPROXIMATIONS = ("dtc", "sor")
-_RESOLVED = 2e-3  # the means are then wrong by 1e-4 or so
+_RESOLVED = 2e-3  # largest bound on the relative error of Λ's inverse in float32; errors of means are then about 1e-4
 
 
 def features(kernel: Canonical, points: Tensor, whitening: Tensor, *sets: Tensor) -> tuple[Tensor, ...]:
@@ -55,12 +55,12 @@ def features(kernel: Canonical, points: Tensor, whitening: Tensor, *sets: Tensor
 
     Args:
         kernel: the canonical covariance.
-        points: inducing inputs, ``(*batch, m, s)``, or ``(h, m, s)`` where the whole batch shares them.
+        points: inducing inputs, ``(*batch, m, s)``, or ``(h, m, s)`` if shared by the whole batch.
         whitening: :math:`L^{-1}`, ``(*batch, m, m)`` or ``(h, m, m)``.
-        *sets: points of a process each, ``(*batch, h, N, s)``.
+        *sets: for each process its points, ``(*batch, h, N, s)``.
 
     Returns:
-        For each set, ``(*batch, h, m, N)``, its transpose contiguous.
+        For each set ``(*batch, h, m, N)``, whose transpose is contiguous.
 
     Example:
         >>> from cgp.functional.kernels import canonical
@@ -69,15 +69,15 @@ def features(kernel: Canonical, points: Tensor, whitening: Tensor, *sets: Tensor
     """
     if points.dim() > 3 or sets[0].dim() <= 3 or len({x.shape for x in sets}) > 1:
         return tuple((kernel.gram(x, points) @ whitening.mT).mT for x in sets)
-    # Sets and sequences of the batch one below the other: one product per head.
+    # Concatenate all sets and sequences along the rows: one product per head.
     by_head = [x.movedim(-3, 0) for x in sets]
     rows = gram_of_sets(kernel, [x.flatten(1, -2) for x in by_head], points) @ whitening.mT
     apart = rows.unflatten(1, (len(sets), *by_head[0].shape[1:-1])).unbind(1)
-    return tuple(own.movedim(0, -3).contiguous().mT for own in apart)
+    return tuple(part.movedim(0, -3).contiguous().mT for part in apart)
 
 
 class InducingGaussian:
-    r"""A Gaussian of the whitened inducing variables, N(location, covariance); one of root and covariance is given.
+    r"""A Gaussian of the whitened inducing variables, N(location, covariance), given by its covariance or a root of it.
 
     Args:
         location: m, ``(*batch, m, s)``.
@@ -107,10 +107,11 @@ class InducingPosterior(InducingGaussian):
     r"""The whitened inducing variables given observations, :math:`N(\Lambda^{-1}A\Sigma^{-1}Z,\; \Lambda^{-1})`.
 
     Args:
-        gram: :math:`A\Sigma^{-1}A^\top`, ``(*batch, m, m)``: a sum over observations, which may come in parts.
-        projection: :math:`A\Sigma^{-1}Z`, ``(*batch, m, s)``, likewise; or None where ``location`` is given.
-        location: the mean, where it is known without solving, as :math:`A_kV` is.
-        in_float64: builds the same from observations in float64, see :attr:`resolved`; None where there are only sums.
+        gram: :math:`A\Sigma^{-1}A^\top`, ``(*batch, m, m)``; a sum over observations, so minibatches can be added up.
+        projection: :math:`A\Sigma^{-1}Z`, ``(*batch, m, s)``, likewise a sum; None if ``location`` is given.
+        location: the mean, if it is known without solving a system, as :math:`A_kV` is.
+        in_float64: computes the same from the observations in float64, see :attr:`resolved`; None if only the sums are
+            known.
 
     Example:
         >>> posterior = InducingPosterior(torch.ones(1, 1), torch.ones(1, 1))
@@ -132,7 +133,7 @@ class InducingPosterior(InducingGaussian):
     def of_targets(cls, features: Tensor, targets: Tensor, noise: Tensor | float) -> InducingPosterior:
         r"""Condition on targets Z ``(*batch, n, s)``; noise is a number or broadcastable to ``(*batch, n)``."""
         again = _in_float64(cls.of_targets, features, targets, noise)
-        if isinstance(noise, Tensor) and noise.dim() and noise.shape[-1] != 1:  # each observation has its own
+        if isinstance(noise, Tensor) and noise.dim() and noise.shape[-1] != 1:  # a variance per observation
             weighted = features / noise[..., None, :]
             return cls(weighted @ features.mT, weighted @ targets, in_float64=again)
         scale = _columns(noise)
@@ -140,7 +141,7 @@ class InducingPosterior(InducingGaussian):
 
     @classmethod
     def of_values(cls, features: Tensor, values: Tensor | None, noise: Tensor | float) -> InducingPosterior:
-        r"""Condition on attention's :math:`Z = (A^\top A + \sigma^2I)V`, or only the covariance."""
+        r"""Condition on attention's :math:`Z = (A^\top A + \sigma^2I)V`; without values, only the covariance."""
         location = None if values is None else product(features, values)
         again = _in_float64(cls.of_values, features, None, noise)
         return cls(outer_product(features) / _columns(noise), location=location, in_float64=again)
@@ -170,9 +171,9 @@ class InducingPosterior(InducingGaussian):
 
     @lazy
     def resolved(self) -> InducingPosterior:
-        """This, or the same in float64 where float32 loses it."""
-        # Rounding of the Gram matrix reaches every direction multiplied by the condition of Λ, which observations that
-        # are nearly equal make as large as n / σ².
+        """This posterior, or the same computed in float64 where float32 is too inaccurate."""
+        # Rounding errors of the Gram matrix are multiplied by the condition number of Λ, which for observations that
+        # are nearly equal is as large as n / σ².
         if self._in_float64 is None or (may_read(self.gram) and self._is_resolved()):
             return self
         return self._in_float64()
@@ -200,7 +201,7 @@ class InducingPosterior(InducingGaussian):
     def log_evidence(self, squares: Tensor, log_noise: Tensor | float, count: Tensor | int) -> Tensor:
         r"""Log-density of ``count`` observations, :math:`\log N(Z; 0, A^\top A + \Sigma)`, from sums over them.
 
-        These are ``squares``, :math:`\operatorname{tr}Z^\top\Sigma^{-1}Z`, and ``log_noise``, :math:`\log|\Sigma|`.
+        The sums are ``squares``, :math:`\operatorname{tr}Z^\top\Sigma^{-1}Z`, and ``log_noise``, :math:`\log|\Sigma|`.
 
         Returns:
             ``(*batch,)``, in nats.
@@ -218,34 +219,34 @@ class InducingPosterior(InducingGaussian):
         return 0.5 * (columns * (trace - size + self.log_det) + self.location.square().sum((-2, -1)))
 
     def _is_resolved(self) -> bool:
-        """Whether rounding of Λ, multiplied by a bound of its condition, is small."""
+        """Whether the rounding error of Λ, multiplied by a bound on its condition number, is small."""
         trace = self.precision.detach().diagonal(dim1=-2, dim2=-1).sum(-1)
         condition = trace * self.whitening.detach().square().sum((-2, -1))
         return bool((condition * torch.finfo(condition.dtype).eps <= _RESOLVED).all())
 
 
 class SparsePosterior(Gaussian):
-    r"""Posterior of queries through inducing variables; everything is computed when it is first asked for, and kept.
+    r"""Posterior of queries through inducing variables; every attribute is computed on first access, and kept.
 
     .. math:: \mu = A_q^\top m_u, \qquad \operatorname{var} = \delta + A_q^\top S_uA_q, \qquad u \sim N(m_u, S_u)
 
-    with :math:`\delta = \operatorname{diag}(K_q - A_q^\top A_q)` ("dtc": far from the inducing inputs the variance
-    returns to the prior's) or :math:`\delta = \sigma^2` ("sor", the paper's, which is blind there).
+    with :math:`\delta = \operatorname{diag}(K_q - A_q^\top A_q)` ("dtc": the variance returns to the prior's far from
+    the inducing inputs) or :math:`\delta = \sigma^2` ("sor", as in the paper: it goes to the noise there).
 
     Args:
         features: :math:`A_q`, ``(*batch, m, Nq)``.
         inducing: the Gaussian of the inducing variables.
         prior_variance: the diagonal of K_q, ``(*batch, Nq)``.
-        noise: the observation variance, which "sor" adds.
+        noise: observation variance, which "sor" adds.
         approximation: "dtc" or "sor".
-        padding: of the queries, ``(*batch, Nq)`` or None.
+        padding: padding mask of the queries, ``(*batch, Nq)``, or None.
 
     Raises:
         ValueError: if the approximation is unknown.
 
     Note:
-        :math:`\delta` is a difference: below about 1e-5 of the prior in float32 it is rounding. The other part is a
-        quadratic form and keeps its digits.
+        :math:`\delta` is a difference: below about 1e-5 of the prior's variance in float32 it is rounding error. The
+        other part is a quadratic form and accurate at every size.
 
     Example:
         >>> one = torch.ones(1, 1)
@@ -283,12 +284,12 @@ class SparsePosterior(Gaussian):
 
     @lazy
     def root(self) -> Tensor:
-        r"""Root of the part that the inducing variables carry, :math:`A_q^\top N`, ``(*batch, Nq, r)``."""
+        r"""Root of the covariance through the inducing variables, :math:`A_q^\top N`, ``(*batch, Nq, r)``."""
         return self.features_q.mT @ self.inducing.root
 
     @lazy
     def diagonal(self) -> Tensor:
-        r""":math:`\delta`, the part of the variance that the inducing variables do not carry, ``(*batch, Nq)``."""
+        r""":math:`\delta`, the part of the variance not due to the inducing variables, ``(*batch, Nq)``."""
         diagonal = self.residual if self.approximation == "dtc" else self.residual + self.noise
         return mask_variances(diagonal, self.padding)
 
@@ -308,23 +309,23 @@ class SparseCorrelatedPosterior(SparsePosterior):
     r"""Posterior of attention through inducing inputs, with the regulariser of its keys and outputs.
 
     Direct: queries and keys share the inducing variables, :math:`m_u = A_kV` and :math:`S_u = \Lambda_k^{-1}`. Latent:
-    the hop from the keys ends in the latent process, which is observed again with noise,
+    the first hop, from the keys, ends in the latent process, which the second hop observes with noise,
 
     .. math:: m_u = \sigma^{-2}J\Lambda_k^{-1}A_kV, \quad S_u = \Lambda_o^{-1} + J(\Lambda_o^{-1} + \Lambda_k^{-1}J),
         \quad J = I - \Lambda_o^{-1}
 
-    (CGPT (33)-(35), appendix D with the outer products of means cancelled).
+    (CGPT (33)-(35), appendix D, in which the outer products of means cancel).
 
     Args:
         features_q: :math:`A_q`, ``(*batch, m, Nq)``.
         features_k: :math:`A_k`, ``(*batch, m, Nk)``.
-        values: V, ``(*batch, Nk, s)``; None: only variances are asked for.
+        values: V, ``(*batch, Nk, s)``; None if only variances are needed.
         prior_variance: the diagonal of K_q, ``(*batch, Nq)``.
         features_o: :math:`A_o` of the latent process, ``(*batch, m, No)``; None for the direct coupling.
-        noise: the observation variance of every hop, a number or broadcastable to ``(*batch, 1)``.
+        noise: observation variance of every hop, a number or broadcastable to ``(*batch, 1)``.
         approximation: "dtc" or "sor".
-        query_padding: ``(*batch, Nq)`` or None.
-        key_padding: of keys and latent inputs, ``(*batch, Nk)`` or None.
+        query_padding: padding mask of the queries, ``(*batch, Nq)``, or None.
+        key_padding: padding mask of keys and latent inputs, ``(*batch, Nk)``, or None.
 
     Raises:
         ValueError: if the approximation is unknown.
@@ -366,7 +367,7 @@ class SparseCorrelatedPosterior(SparsePosterior):
 
     @lazy
     def targets(self) -> Tensor:
-        r"""Z, ``(*batch, Nk, s)``: :math:`(Q_k + \sigma^2I)V` (direct), V itself (latent, as CGPT's)."""
+        r"""Z, ``(*batch, Nk, s)``: :math:`(Q_k + \sigma^2I)V` (direct), or V itself (latent, as in CGPT)."""
         assert self.values is not None, "values were not given"
         if self.is_latent:
             return self.values
@@ -386,9 +387,10 @@ class SparseCorrelatedPosterior(SparsePosterior):
         return log_normal(quadratic, self.keys.log_det + count * log_noise, count, self.values.shape[-1])
 
     def log_density(self, objective: str = "marginal") -> Tensor:
-        r"""Log-density of the attention output and the keys' targets, in O(n m²): CGPT (36)-(44), errors mended.
+        r"""Log-density of the attention output and the keys' targets, in O(n m²): CGPT (36)-(44), errors corrected.
 
-        As :meth:`.ExactPosterior.log_density`, with :math:`Q_q + \delta` for :math:`K_q`, :math:`Q_k` for :math:`K_k`.
+        It is :meth:`.ExactPosterior.log_density` with :math:`K_q` replaced by :math:`Q_q + \delta` and :math:`K_k` by
+        :math:`Q_k`.
 
         Returns:
             ``(*batch,)``, in nats.
@@ -409,7 +411,7 @@ def _columns(noise: Tensor | float) -> Tensor | float:
 def _in_float64(
     condition: Callable[..., InducingPosterior], features: Tensor, values: Tensor | None, noise: Tensor | float
 ) -> Callable[[], InducingPosterior] | None:
-    """The condition in float64, when it is asked for; None where it is."""
+    """A function that computes the posterior in float64; None if the features are in float64 already."""
     if in_double(features).dtype == features.dtype:
         return None
     return lambda: condition(in_double(features), values if values is None else in_double(values), noise)
@@ -425,7 +427,7 @@ class _LatentHop(InducingGaussian):
 
     @lazy
     def hop(self) -> Tensor:
-        """J, ``(*batch, m, m)``, in the precision that it needs."""
+        """J, ``(*batch, m, m)``, in the precision of :attr:`InducingPosterior.resolved`."""
         latent = self.latent.resolved
         return latent.inverse @ latent.gram
 
@@ -438,7 +440,7 @@ class _LatentHop(InducingGaussian):
 
     @lazy
     def covariance(self) -> Tensor:
-        # A sum of positive semi-definite terms: what is small is no difference of what is large.
+        # A sum of positive semi-definite terms, in which nothing cancels.
         latent, keys = self.latent.resolved.inverse, self.keys.resolved.inverse
         dtype = torch.promote_types(latent.dtype, keys.dtype)
         latent, keys, hop = (x.to(dtype) for x in (latent, keys, self.hop))

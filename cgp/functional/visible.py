@@ -1,14 +1,14 @@
-r"""The bounded covariance around softmax attention where each query sees its own set of keys.
+r"""The bounded covariance around softmax attention where queries see different sets of keys.
 
 .. math:: v_i = 1 - r_i^\top (R_{S_i} + \sigma^2 I)^{-1} r_i, \qquad r_i = R(q_i, k_{S_i})
 
-S_i are the keys that query i attends to. They are the same for every query (padding), grow with it (a causal mask), or
-are any set (sliding windows, packed sequences); then there is one factorisation per query.
+S_i are the keys that query i attends to. They are the same for every query (padding), increase with it (a causal mask),
+or differ arbitrarily (sliding windows, packed sequences), which needs one factorisation per query.
 
 A finite bias b added to the scores (relative positions, ALiBi) multiplies the cross-covariance of the scaled processes
-by :math:`e^{b_{ij}}` and so belongs to the mean. Given the keys, any positive semi-definite matrix can be the
-covariance (it is a Schur complement of a prior that is free otherwise), and this one compares contents only: biases
-leave it as it is, and a key with a bias of minus infinity is no key.
+by :math:`e^{b_{ij}}` and so is part of the mean. The covariance given the keys can be any positive semi-definite matrix
+(the Schur complement of a prior that is not determined otherwise). This one compares contents only: finite biases do
+not change it, and a key with a bias of minus infinity is masked.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
     "sparse_variance",
 ]
 
-_PIECE = 2**24  # numbers in the Gram matrices of a piece of the queries
+_PIECE = 2**24  # entries of the Gram matrices that are formed at a time
 
 
 class Visibility(NamedTuple):
@@ -45,9 +45,10 @@ class Visibility(NamedTuple):
     Attributes:
         hidden: keys that no query sees, ``(*batch, Nk)``, or None.
         offset: query i sees the keys up to i + offset; None: all.
-        pairs: whether query i sees key j, ``(*batch, Nq, Nk)``, where it is neither of the two; or None.
+        pairs: whether query i sees key j, ``(*batch, Nq, Nk)``, if ``hidden`` and ``offset`` cannot express it; or
+            None.
 
-    Keys behind the last of ``hidden`` or ``pairs`` (free slots of a static cache) are seen by no query of the batch.
+    Keys beyond the length of ``hidden`` or ``pairs`` (free slots of a static cache) are seen by no query of the batch.
     """
 
     hidden: Tensor | None = None
@@ -60,19 +61,19 @@ class Visibility(NamedTuple):
         return self.offset is None and self.pairs is None
 
     def filled(self, keys: Tensor, dim: int = -2) -> Tensor:
-        """Keys, or their features, without those behind the last that is seen."""
+        """Keys, or their features, without the free slots at the end."""
         masks = [mask for mask in (self.hidden, self.pairs) if mask is not None]
         return keys.narrow(dim, 0, masks[0].shape[-1]) if masks else keys
 
 
 def read_visibility(mask: Tensor | None, num_queries: int, num_keys: int, *, is_causal: bool = False) -> Visibility:
-    """What a mask of ``scaled_dot_product_attention`` lets each query see.
+    """The keys that each query sees under a mask of ``scaled_dot_product_attention``.
 
     Args:
-        mask: broadcastable to ``(*batch, Nq, Nk)``; True = attended, or an additive bias of which minus infinity (or
-            half of the least number there is) hides a key; or None.
-        num_queries: Nq.
-        num_keys: Nk.
+        mask: broadcastable to ``(*batch, Nq, Nk)``; True = attended, or an additive bias, in which minus infinity (or
+            anything below half of the dtype's lowest number) hides a key; or None.
+        num_queries: number of queries Nq.
+        num_keys: number of keys Nk.
         is_causal: whether query i sees the keys up to i.
 
     Returns:
@@ -88,7 +89,7 @@ def read_visibility(mask: Tensor | None, num_queries: int, num_keys: int, *, is_
     if is_causal:
         seen = seen & up_to(num_queries, num_keys, device=seen.device)
     seen = seen.expand(*seen.shape[:-1], num_keys)
-    if torch.compiler.is_compiling():  # a compiler cannot look
+    if torch.compiler.is_compiling():  # values cannot be read
         return Visibility(pairs=seen)
     if seen.shape[-2] == 1 or bool((seen == seen[..., :1, :]).all()):
         return _cut(seen[..., 0, :], num_queries)
@@ -99,14 +100,14 @@ def read_visibility(mask: Tensor | None, num_queries: int, num_keys: int, *, is_
 
 
 def _offset(seen: Tensor) -> int:
-    """By how much the last key that a query sees is behind it, at most; of a causal mask it is the same for all."""
+    """Largest difference between the index of the last key that a query sees and its own; constant if causal."""
     queries, keys = (torch.arange(n, device=seen.device) for n in seen.shape[-2:])
     last = torch.where(seen, keys, -1).amax(-1)  # (*batch, Nq)
     return int(torch.where(last < 0, -seen.shape[-2], last - queries).max())
 
 
 def _cut(real: Tensor, num_queries: int, offset: int | None = None) -> Visibility:
-    """Without the free slots of a cache; as many keys as queries are the queries' own, and stay."""
+    """The visibility without free slots of a cache at the end; no slots are cut if keys and queries are as many."""
     count, hidden = real.shape[-1], ~real
     if count != num_queries and bool(hidden[..., -1].all()):
         last = int((real.reshape(-1, count).any(0) * torch.arange(1, count + 1, device=real.device)).max())
@@ -118,14 +119,14 @@ def _cut(real: Tensor, num_queries: int, offset: int | None = None) -> Visibilit
 def exact_posterior(
     q: Tensor, k: Tensor, noise: Tensor | float, visible: Visibility, padding: Tensor | None = None
 ) -> Gaussian:
-    """Zero-mean posterior of queries ``(*batch, Nq, s)``; marginal unless they see the same keys.
+    """Zero-mean posterior of the queries; only marginals unless all queries see the same keys.
 
     Args:
-        q: ``(*batch, Nq, s)``.
-        k: ``(*batch, Nk, s)``.
-        noise: variance of the keys, a number or ``(h,)``.
+        q: queries, ``(*batch, Nq, s)``.
+        k: keys, ``(*batch, Nk, s)``.
+        noise: noise variance of the keys, a number or ``(h,)``.
         visible: the keys that each query sees.
-        padding: queries that are padding, ``(*batch, Nq)``, or None.
+        padding: padding mask of the queries, ``(*batch, Nq)``, or None.
 
     Returns:
         The posterior.
@@ -145,7 +146,7 @@ def exact_posterior(
 def sparse_posterior(
     A_q: Tensor, A_k: Tensor, noise: Tensor | float, visible: Visibility, padding: Tensor | None = None
 ) -> Gaussian:
-    """The same through inducing inputs, of whitened features ``(*batch, m, N)``."""
+    """The posterior of :func:`exact_posterior` through inducing inputs, given whitened features ``(*batch, m, N)``."""
     if not visible.is_common:
         return _marginal(sparse_variance(A_q, A_k, noise, visible), padding)
     A_k = visible.filled(A_k, -1)
@@ -158,7 +159,7 @@ def _marginal(variance: Tensor, padding: Tensor | None) -> MarginalGaussian:
 
 
 def exact_variance(q: Tensor, k: Tensor, noise: Tensor | float, visible: Visibility) -> Tensor:
-    """Variance of each query given the keys it sees, in [0, 1]; arguments as :func:`exact_posterior`'s.
+    """Variance of each query given the keys it sees, in [0, 1]; arguments of :func:`exact_posterior`.
 
     Returns:
         ``(*batch, Nq)``.
@@ -178,12 +179,12 @@ def exact_variance(q: Tensor, k: Tensor, noise: Tensor | float, visible: Visibil
 
 
 def sparse_variance(A_q: Tensor, A_k: Tensor, noise: Tensor | float, visible: Visibility) -> Tensor:
-    r"""The same through inducing inputs.
+    r"""Variance of each query given the keys it sees, through inducing inputs.
 
     .. math:: 1 - \|a_i\|^2 + a_i^\top\big(I + \sigma^{-2}\textstyle\sum_{j \in S_i}a_ja_j^\top\big)^{-1}a_i
 
     Returns:
-        ``(*batch, Nq)``, in [0, 1]; of whitened features a ``(*batch, m, N)``.
+        ``(*batch, Nq)``, in [0, 1], given whitened features a, ``(*batch, m, N)``.
     """
     if visible.is_common:
         return sparse_posterior(A_q, A_k, noise, visible).variance
@@ -200,21 +201,21 @@ def sparse_variance(A_q: Tensor, A_k: Tensor, noise: Tensor | float, visible: Vi
 
 
 def _one_by_one(q: Tensor, k: Tensor, noise: Tensor | float, pairs: Tensor) -> Tensor:
-    """Each query with the keys it sees, in pieces of the queries."""
+    """Variance of each query, with one factorisation per query, in pieces of the queries."""
     most = max(int(pairs.sum(-1).max()), 1)
     pairs = pairs.expand(*torch.broadcast_shapes(pairs.shape[:-2], q.shape[:-2]), *pairs.shape[-2:])
     noise = noise[..., None] if isinstance(noise, Tensor) else noise
     size = max(_PIECE // (q.shape[:-2].numel() * most**2), 1)
     pieces = []
     for start in range(0, q.shape[-2], size):
-        seen, own = pairs[..., start : start + size, :], q[..., start : start + size, None, :]
+        seen, queries = pairs[..., start : start + size, :], q[..., start : start + size, None, :]
         real, index = seen.to(torch.uint8).topk(most, dim=-1, sorted=False)  # (*batch, Nq, most)
         flat = index.flatten(-2)[..., None].expand(*index.shape[:-2], -1, k.shape[-1])
         keys = k.expand(*index.shape[:-2], *k.shape[-2:]).gather(-2, flat).unflatten(-2, index.shape[-2:])
-        pieces.append(exact_variance(own, keys, noise, Visibility(hidden=real == 0))[..., 0])
+        pieces.append(exact_variance(queries, keys, noise, Visibility(hidden=real == 0))[..., 0])
     return torch.cat(pieces, -1)
 
 
 def _spread(noise: Tensor | float, dims: int) -> Tensor | float:
-    """Noise per batch member with dimensions behind."""
+    """Noise with ``dims`` dimensions of size one appended."""
     return noise[(..., *(None,) * dims)] if isinstance(noise, Tensor) else noise

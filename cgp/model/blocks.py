@@ -26,7 +26,7 @@ __all__ = [
 
 
 def unwrapped(module: Any) -> Any:
-    """The module that stands in a wrapper of peft's ``modules_to_save``; any other is returned as it is."""
+    """The active module inside a wrapper of peft's ``modules_to_save``; any other module is returned unchanged."""
     parts = getattr(module, "_modules", {})
     if not {"original_module", "modules_to_save"} <= parts.keys():
         return module
@@ -35,7 +35,7 @@ def unwrapped(module: Any) -> Any:
 
 
 def used_modules(model: nn.Module) -> dict[str, nn.Module]:
-    """The modules by their names, of several that peft keeps for one place the one that is called."""
+    """The modules by name; of several that peft keeps in one wrapper only the active one."""
     named = dict(model.named_modules())
     wrappers = [(name, module) for name, module in named.items() if unwrapped(module) is not module]
     idle = [
@@ -60,8 +60,8 @@ def stochastic_layers(model: nn.Module) -> list[Any]:
 def freeze(model: nn.Module) -> nn.Module:
     """Compute once, in every block, the factors that depend only on weights.
 
-    They are used until ``train()``, ``load_state_dict`` or ``to`` drops them; weights changed by other means in
-    between are not seen.
+    They are used until ``train()``, ``load_state_dict`` or ``to`` drops them; weights changed by other means do not
+    update them.
 
     Args:
         model: any module, in eval mode.
@@ -80,7 +80,7 @@ def freeze(model: nn.Module) -> nn.Module:
     """
     for module in model.modules():
         if isinstance(module, SharedInducingPoints):
-            module.freeze()  # with the keys that travelled there, which only it knows
+            module.freeze()  # only this module can compute the travelling keys of its blocks
     for block in attention_blocks(model):
         if not block.is_frozen:
             block.freeze()
@@ -89,7 +89,7 @@ def freeze(model: nn.Module) -> nn.Module:
 
 @contextmanager
 def sampling(model: nn.Module, mode: str | None) -> Iterator[None]:
-    """Set how every stochastic layer draws, for the time of a ``with``.
+    """Context that sets how every stochastic layer draws.
 
     Args:
         model: any module.
@@ -108,11 +108,11 @@ def sampling(model: nn.Module, mode: str | None) -> Iterator[None]:
 
 @contextmanager
 def draws(model: nn.Module, num_samples: int) -> Iterator[None]:
-    """Expand to S draws after the first layer that draws, for the time of a ``with``.
+    """Context in which the first layer that draws makes S draws at once.
 
-    The layers below it run once; the layers above carry a leading dimension S. A single draw adds no dimension. The
-    model must let leading dimensions through, as the reference models do, and hold its layers in the order in which
-    they run.
+    The layers below it run once; the outputs of the layers above have a leading dimension S. A single draw adds no
+    dimension. The model must accept leading dimensions, as the reference models do, and register its layers in the
+    order in which they run.
 
     Args:
         model: any module.
@@ -131,18 +131,18 @@ def draws(model: nn.Module, num_samples: int) -> Iterator[None]:
         yield
     finally:
         for layer in first:
-            del layer.num_samples  # None again, as the class has it
+            del layer.num_samples  # back to the class attribute, None
 
 
 def clear_added_losses(model: nn.Module) -> None:
-    """Forget the per-sequence terms of the last forward pass, and the graphs they hold."""
+    """Remove the per-sequence loss terms of the last forward pass, and the graphs they hold."""
     for terms in _term_tables(model):
         for name in terms:
             terms[name] = None
 
 
 def added_losses(model: nn.Module) -> dict[str, Tensor]:
-    """Per-sequence terms that the blocks left in the last forward pass, summed by kind; absent kinds were not left."""
+    """Per-sequence loss terms of the last forward pass, summed by kind."""
     totals: dict[str, Tensor] = {}
     for terms in _term_tables(model):
         for term in terms.values():
@@ -152,7 +152,7 @@ def added_losses(model: nn.Module) -> dict[str, Tensor]:
 
 
 def global_kl(model: nn.Module) -> Tensor:
-    """KL divergence of the variational variables that the whole data set shares, in nats, summed over layers."""
+    """KL divergence of the variational variables shared by the whole data set, in nats, summed over layers."""
     anchor = next(iter(model.parameters()), torch.zeros(()))
     total = anchor.new_zeros(())
     for module in model.modules():

@@ -1,4 +1,4 @@
-"""What goes on inside a model, as arrays: over-smoothing, spectra of attention, variance by layer."""
+"""Diagnostics of a model's layers, as arrays: over-smoothing, attention matrices, variance by layer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 
 
 def token_similarity(tokens: Tensor, padding: Tensor | None = None) -> Tensor:
-    r"""Mean cosine similarity of the tokens of a sequence to each other; one: they are all alike (over-smoothing).
+    r"""Mean cosine similarity between the tokens of a sequence; 1 means that all are alike (over-smoothing).
 
     .. math:: \frac{1}{n(n-1)}\sum_{i \ne j}\frac{x_i^\top x_j}{\|x_i\|\|x_j\|}
 
@@ -31,7 +31,7 @@ def token_similarity(tokens: Tensor, padding: Tensor | None = None) -> Tensor:
         padding: ``(*batch, n)`` bool, True = padding, or None.
 
     Returns:
-        ``(*batch,)``, in [-1, 1]; NaN where there are fewer than two real tokens.
+        ``(*batch,)``, in [-1, 1]; NaN for sequences with fewer than two real tokens.
 
     Example:
         >>> token_similarity(torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]]))
@@ -45,15 +45,15 @@ def token_similarity(tokens: Tensor, padding: Tensor | None = None) -> Tensor:
 
 @torch.no_grad()
 def attention_matrix(block: Attention, x: Tensor, **masks: Any) -> Tensor:
-    """The matrix by which a block's mean mixes the values of a sequence, whatever the method.
+    """The matrix by which the mean of a block mixes the values of a sequence, for any method.
 
-    The mean is linear in the values but for an offset, so the matrix is read off unit vectors in their place. A block
-    without values gives its own (KEP-SVGP: that of which it learns the singular vectors).
+    The mean is affine in the values, so the matrix is computed by replacing the values by unit vectors. A block without
+    values defines an ``attention_matrix`` itself (KEP-SVGP: the matrix whose singular vectors it learns).
 
     Args:
         block: an attention block.
         x: tokens, ``(*batch, n, d)``.
-        **masks: as for the block's ``forward``.
+        **masks: masks of the block's ``forward``.
 
     Returns:
         ``(*batch, h, n, n)``, queries by keys.
@@ -63,9 +63,9 @@ def attention_matrix(block: Attention, x: Tensor, **masks: Any) -> Tensor:
         >>> attention_matrix(SoftmaxAttention(8, 2), torch.zeros(4, 8))[0, 0]
         tensor([0.2500, 0.2500, 0.2500, 0.2500])
     """
-    own = getattr(block, "attention_matrix", None)
-    if own is not None:
-        return own(x, **masks)
+    compute = getattr(block, "attention_matrix", None)
+    if compute is not None:
+        return compute(x, **masks)
     tokens = block.project(x, **masks)
     respond = block.mean_heads if hasattr(block, "mean_heads") else block.attend
     n, width = tokens.v.shape[-2:]
@@ -73,7 +73,8 @@ def attention_matrix(block: Attention, x: Tensor, **masks: Any) -> Tensor:
     with full_precision(x.device):
         offset = respond(tokens._replace(v=torch.zeros_like(tokens.v)))
         columns = []
-        for part in identity.split(width, dim=-1):  # a block may have learned variables a column: as many as values
+        # A block may have learned variables per column of the values: their number of columns must not change.
+        for part in identity.split(width, dim=-1):
             unit = nn.functional.pad(part, (0, width - part.shape[-1])).expand_as(tokens.v)
             columns.append((respond(tokens._replace(v=unit)) - offset)[..., : part.shape[-1]])
     return torch.cat(columns, dim=-1)
@@ -81,13 +82,13 @@ def attention_matrix(block: Attention, x: Tensor, **masks: Any) -> Tensor:
 
 @torch.no_grad()
 def layer_outputs(model: nn.Module, layers: Iterable[nn.Module], *inputs: Any, **options: Any) -> list[Tensor]:
-    """What each of some layers returns while the model runs.
+    """Outputs of some layers during one call of the model.
 
     Args:
         model: any module.
         layers: modules inside it.
-        *inputs: what the model takes.
-        **options: likewise.
+        *inputs: positional arguments of the model.
+        **options: keyword arguments of the model.
 
     Returns:
         One output per layer, in the order of ``layers``.
@@ -120,8 +121,8 @@ def variance_by_layer(model: nn.Module, *inputs: Any, **options: Any) -> list[Te
 
     Args:
         model: any module.
-        *inputs: what the model takes.
-        **options: likewise.
+        *inputs: positional arguments of the model.
+        **options: keyword arguments of the model.
 
     Returns:
         ``(*batch, h, n)`` per block, in the order in which they ran; in units of the head outputs squared.

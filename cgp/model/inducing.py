@@ -1,4 +1,4 @@
-"""Inducing inputs chosen from data: those that explain the most of what is left."""
+"""Inducing inputs chosen from data: greedily, by the largest remaining variance."""
 
 from __future__ import annotations
 
@@ -16,26 +16,27 @@ from .twin import twin
 
 __all__ = ["initialize_inducing", "most_informative"]
 
-_MAX_CANDIDATES = 1024  # per head; the choice costs their number times m squared
+_MAX_CANDIDATES = 1024  # per head; the cost is this number times m squared
 
 
 @torch.no_grad()
 def initialize_inducing(model: nn.Module, inputs: Any, only: Collection[nn.Module] | None = None) -> nn.Module:
     r"""Choose the inducing inputs of sparse CGP layers among the queries and keys of a batch.
 
-    One after another, each the point with the largest variance given those before (a pivoted Cholesky factorisation of
-    the canonical covariance), so that the trace of what the inducing inputs leave unexplained falls greedily.
+    The points are chosen one after another, each with the largest variance given those before (a pivoted Cholesky
+    factorisation of the canonical covariance), which greedily decreases the trace of the unexplained covariance.
 
     Args:
-        model: with :class:`~cgp.SparseCGPAttention` blocks or layers converted by "sparse_cgp"; others are not changed.
-        inputs: what the model takes: a tensor, a tuple of arguments or a dict of them.
-        only: of these layers; None is all.
+        model: a model with :class:`~cgp.SparseCGPAttention` blocks or layers converted by "sparse_cgp"; other layers
+            are not changed.
+        inputs: a batch of model inputs: a tensor, a tuple of arguments or a dict of them.
+        only: the layers to initialise; None is all.
 
     Returns:
         The same model.
 
     Raises:
-        ValueError: if such a layer does not attend in a call of the model.
+        ValueError: if such a layer is not reached in a call of the model.
 
     Note:
         Burt, Rasmussen & van der Wilk, Convergence of Sparse Variational Inference in Gaussian Processes Regression
@@ -51,12 +52,12 @@ def initialize_inducing(model: nn.Module, inputs: Any, only: Collection[nn.Modul
     seen: dict[str, Any] = {}
     copy = twin(model)
     for module in copy.modules():
-        module.training = False  # stochastic blocks give their mean then
+        module.training = False  # so that stochastic blocks return their mean
     blocks: dict[str, Any] = {name: module for name, module in model.named_modules() if _is_sparse(module)}
     blocks = {name: block for name, block in blocks.items() if only is None or block in only}
     for name in blocks:
-        own: Any = copy.get_submodule(name)
-        vars(own)["attend"] = _Watch(name, own.attend, seen)
+        block_copy: Any = copy.get_submodule(name)
+        vars(block_copy)["attend"] = _Watch(name, block_copy.attend, seen)
     call_model(copy, to_device(inputs, model_device(model)))
     for name, block in blocks.items():
         if name not in seen:
@@ -74,7 +75,7 @@ def _is_sparse(module: nn.Module) -> bool:
 
 
 class _Watch:
-    """Stands for a block's ``attend`` and keeps what came in."""
+    """Replaces a block's ``attend`` and records its inputs."""
 
     def __init__(self, name: str, attend: Any, seen: dict[str, Any]) -> None:
         self.name, self.attend, self.seen = name, attend, seen
@@ -85,7 +86,7 @@ class _Watch:
 
 
 def _some(points: Tensor) -> Tensor:
-    """(N, h, s) → at most so many of them by chance, (h, N, s)."""
+    """(N, h, s) → a random subset of at most ``_MAX_CANDIDATES``, (h, N, s)."""
     order = torch.randperm(len(points), device=points.device)[:_MAX_CANDIDATES]
     return points[order].transpose(0, 1)
 
@@ -99,12 +100,12 @@ def _real(z: Tensor, padding: Tensor | None) -> Tensor:
 
 
 def most_informative(candidates: Tensor, count: int, canonical: Canonical) -> Tensor:
-    """Points ``(h, m, s)`` of ``(h, N, s)`` chosen greedily by their variance given those chosen before.
+    """Choose points greedily by their variance given the points chosen before.
 
-    Where there are fewer, or nothing is left to explain, points are chosen again, slightly moved.
+    If there are fewer candidates, or no variance remains, points are chosen again with a small random shift.
 
     Returns:
-        The points.
+        ``(h, m, s)``, from candidates ``(h, N, s)``.
     """
     heads = torch.arange(candidates.shape[0], device=candidates.device)
     variance = canonical.diagonal(candidates)  # (h, N)

@@ -17,11 +17,11 @@ _DEFAULT_BATCH = 32
 
 
 class Batch(NamedTuple):
-    """Inputs of a batch of examples.
+    """A batch of examples.
 
     Attributes:
-        inputs: what the model takes.
-        labels: its labels where the source has them, or None.
+        inputs: arguments of the model.
+        labels: labels of the batch, or None if the source has none.
     """
 
     inputs: Any
@@ -29,7 +29,7 @@ class Batch(NamedTuple):
 
 
 def call_model(model: nn.Module, inputs: Any, **options: Any) -> Any:
-    """Call a model: a dict becomes keyword arguments, a tuple or list positional ones, anything else the argument."""
+    """Call a model: a dict gives keyword arguments, a tuple or list positional ones, anything else is one argument."""
     if isinstance(inputs, Mapping):
         return model(**inputs, **options)
     return model(*inputs, **options) if isinstance(inputs, tuple | list) else model(inputs, **options)
@@ -37,15 +37,15 @@ def call_model(model: nn.Module, inputs: Any, **options: Any) -> Any:
 
 def logits_of(output: Any) -> Tensor:
     """The logits ``(B, ..., C)`` in what a model returns: a tensor, or an object or mapping with ``logits``."""
-    found = output if isinstance(output, Tensor) else getattr(output, "logits", None)
-    if found is None and isinstance(output, Mapping):
-        found = output.get("logits")
-    if not isinstance(found, Tensor):
+    logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
+    if logits is None and isinstance(output, Mapping):
+        logits = output.get("logits")
+    if not isinstance(logits, Tensor):
         raise ValueError(
             f"model: expected a tensor of logits or an output with .logits, got {type(output).__name__} "
             "(pass output=..., which takes them from it)"
         )
-    return found
+    return logits
 
 
 def model_device(model: nn.Module) -> torch.device:
@@ -59,7 +59,7 @@ def to_device(inputs: Any, device: torch.device) -> Any:
 
 
 def batches(data: Any, batch_size: int | None = None, *, dtype: torch.dtype | None = None) -> Iterator[Batch]:
-    """Read batches of inputs, and labels where there are any.
+    """Read batches of inputs, and of labels if there are any.
 
     Args:
         data: one of
@@ -68,15 +68,15 @@ def batches(data: Any, batch_size: int | None = None, *, dtype: torch.dtype | No
             - a list of dicts, one per example: stacked; sequences of several lengths are padded by zeros,
             - a data set or loader (or other iterator) of ``(inputs, labels)``, of dicts with or without "labels", or of
               inputs.
-        batch_size: examples per batch. None is all at once for tensors, and 32 for a list or data set; loaders have
-            their own.
-        dtype: of floating-point NumPy arrays; None leaves them as they are.
+        batch_size: examples per batch. None is all at once for tensors, and 32 for a list or data set; loaders
+            determine it themselves.
+        dtype: dtype to which floating-point NumPy arrays are converted; None keeps theirs.
 
     Yields:
         The batches in order.
 
     Raises:
-        ValueError: if the batch size is not positive, or examples cannot be put together.
+        ValueError: if the batch size is not positive, or examples cannot be stacked.
 
     Example:
         >>> [len(batch.inputs) for batch in batches(np.zeros((5, 2)), 2)]
@@ -88,8 +88,8 @@ def batches(data: Any, batch_size: int | None = None, *, dtype: torch.dtype | No
         raise ValueError(f"batch_size: expected at least 1, got {batch_size}")
     loader: Iterable[Any] = data
     if _are_examples(data) or isinstance(data, Dataset) or _looks_like_dataset(data):
-        own = torch.Generator()  # a loader without one draws from the global generator
-        loader = DataLoader(data, batch_size or _DEFAULT_BATCH, collate_fn=_collate, generator=own)
+        generator = torch.Generator()  # otherwise the loader would draw from the global generator
+        loader = DataLoader(data, batch_size or _DEFAULT_BATCH, collate_fn=_collate, generator=generator)
     elif isinstance(data, Tensor | np.ndarray | Mapping | tuple | list):
         inputs = _tensors_for_arrays(data, dtype)
         yield from (Batch(part, None) for part in split_inputs(inputs, batch_size))
@@ -147,8 +147,8 @@ def _looks_like_dataset(data: Any) -> bool:
 
 def _without_labels(batch: Any) -> tuple[Any, Tensor | None]:
     if isinstance(batch, Mapping):
-        found = next((name for name in _LABELS if name in batch), None)
-        labels = None if found is None else _label_tensor(batch[found])
+        key = next((name for name in _LABELS if name in batch), None)
+        labels = None if key is None else _label_tensor(batch[key])
         return {name: value for name, value in batch.items() if name not in _LABELS}, labels
     if isinstance(batch, tuple | list) and len(batch) == 2:
         return batch[0], _label_tensor(batch[1])

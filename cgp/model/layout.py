@@ -1,4 +1,4 @@
-"""Which tokens of a vision model are patches, and where they lie in the image."""
+"""The tokens of a vision model that are patches, and their places in the image."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class TokenLayout(NamedTuple):
     """The tokens of an image.
 
     Attributes:
-        prefix: how many class and register tokens come first.
+        prefix: number of class and register tokens, which come first.
         grid: rows and columns of the patches, or None if the model takes several sizes.
     """
 
@@ -24,7 +24,7 @@ class TokenLayout(NamedTuple):
     grid: tuple[int, int] | None
 
     def patches(self, values: Tensor, grid: tuple[int, int] | None = None) -> Tensor:
-        """Values ``(..., n)`` of tokens as ``(..., rows, columns)`` of patches; no grid is the model's, or a square."""
+        """Values ``(..., n)`` of tokens as ``(..., rows, columns)`` of patches; by default on the model's grid."""
         count = values.shape[-1] - self.prefix
         side = math.isqrt(max(count, 0))
         fits = [g for g in (grid, self.grid, (side, side)) if g is not None]

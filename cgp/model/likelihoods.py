@@ -1,7 +1,6 @@
-"""Likelihoods of tensors of samples: what a transformer with stochastic layers hands over.
+"""Likelihoods given samples of the function, which a transformer with stochastic layers returns.
 
-GPyTorch's own likelihoods take distributions and integrate over them; here the integral over the function has been
-done by S draws already.
+GPyTorch's likelihoods integrate over a distribution of the function; here the integral is an average over S draws.
 """
 
 from __future__ import annotations
@@ -57,8 +56,8 @@ class HomoscedasticLikelihood(Likelihood):
     r"""Real outputs with Gaussian noise, :math:`y \sim N(f, \sigma^2)`, one learned variance per output.
 
     Args:
-        num_outputs: E.
-        initial_noise: the variance to start from, in units of y squared.
+        num_outputs: number of outputs E.
+        initial_noise: initial noise variance, in units of y squared.
 
     Raises:
         ValueError: if there is no output or the noise is not positive.

@@ -1,4 +1,4 @@
-"""What is trained: the evidence lower bound of any module that holds Gaussian-process blocks."""
+"""Training objective: the evidence lower bound of any module with Gaussian-process blocks."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ class Objective(nn.Module):
         -\frac1B\sum_b \frac1S\sum_s \log p(y_b \mid f_{sb}) \;-\; \alpha\,\mathcal{R}
         \;+\; \beta\Big[\frac{\mathrm{KL}_{\text{global}}}{N} + \mathrm{KL}_{\text{sequences}}\Big] \;+\; \mathrm{KSVD}
 
-    Two channels, as in GPyTorch's ``VariationalELBO``: divergences of variables that the whole data set shares are
-    divided by its size N, terms that belong to the sequences of the batch are not. R is the log-density of CGPT
-    (26)-(29), summed over layers and heads.
+    As in GPyTorch's ``VariationalELBO``, divergences of variables shared by the whole data set are divided by its size
+    N; terms that belong to the sequences of the batch are not. R is the log-density of CGPT (26)-(29), summed over
+    layers and heads.
 
-    A module, not a function, so that it can be compiled and wrapped for data-parallel training as a whole.
+    It is a module, so that it can be compiled and wrapped for data-parallel training as a whole.
 
-    Models must let a leading dimension S through, as the reference models do: they make the draws in one pass. Those
-    that :func:`cgp.convert` made are run once for each draw; what lies below their first stochastic layer, its dropout
-    included, is then run once a step and shared by the draws, but for models that change it in place, recompute it
-    (gradient checkpointing) or are compiled.
+    Models must accept a leading dimension S, as the reference models do: all draws are made in one pass. Models made
+    by :func:`cgp.convert` run once per draw; the layers below their first stochastic layer, with their dropout, run
+    once per step and are shared by the draws, unless the model changes their outputs in place, recomputes them
+    (gradient checkpointing) or is compiled.
 
     Args:
-        model: maps inputs to function values: logits or outputs, ``(*batch, C)``, or ``(S, *batch, C)`` under draws.
-        likelihood: with ``expected_log_prob(observations, function_samples)``.
-        num_data: N, the size of the training set.
-        alpha: weight of the log-density; changed during training by setting the attribute.
+        model: maps inputs to function values: logits or outputs, ``(*batch, C)``, or ``(S, *batch, C)`` with draws.
+        likelihood: a likelihood with ``expected_log_prob(observations, function_samples)``.
+        num_data: size N of the training set.
+        alpha: weight of the log-density; :meth:`set_weights` changes it during training.
         beta: weight of the divergences; likewise.
-        num_samples: S draws a step.
-        output: takes the function values from what the model returns.
+        num_samples: number S of draws per step.
+        output: function that takes the function values from the model's output.
 
     Raises:
         ValueError: if a size is not positive.
@@ -86,8 +86,8 @@ class Objective(nn.Module):
         """Change the weights of the regulariser and of the divergences.
 
         Args:
-            alpha: of the log-density; None leaves it.
-            beta: of the divergences; None leaves it.
+            alpha: weight of the log-density; None keeps the current one.
+            beta: weight of the divergences; None keeps the current one.
         """
         for buffer, value in ((self.alpha, alpha), (self.beta, beta)):
             if value is not None:
@@ -97,7 +97,7 @@ class Objective(nn.Module):
         """The loss of a batch.
 
         Args:
-            inputs: what the model takes: a tensor, a tuple of arguments, or a dict of them.
+            inputs: arguments of the model: a tensor, a tuple, or a dict of keyword arguments.
             targets: labels ``(*batch,)`` or outputs ``(*batch, E)``.
             **model_options: passed to the model (masks).
 
@@ -107,11 +107,11 @@ class Objective(nn.Module):
         return self.parts(inputs, targets, **model_options)["loss"]
 
     def parts(self, inputs: Any, targets: Tensor, **model_options: Any) -> dict[str, Tensor]:
-        """The loss and what it is made of, unweighted; arguments as :meth:`forward`'s.
+        """The loss and its unweighted parts; arguments of :meth:`forward`.
 
         Returns:
-            "loss", "nll" (per datum), "global_kl" (undivided), and of the per-sequence terms those there are:
-            "log_density" (minus it), "kl", "ksvd".
+            "loss", "nll" (per datum), "global_kl" (not divided by N), and the per-sequence terms of the model's
+            blocks: "log_density" (negative), "kl", "ksvd".
         """
         clear_added_losses(self.model)
         function, terms = self._draws(inputs, model_options)

@@ -21,7 +21,7 @@ with needs_extra("bayesian", "cgp.model.pyro"):
 
 __all__ = ["PyroProgram", "to_pyro"]
 
-_NO_SPREAD = -1e4  # softplus makes it an exact zero
+_NO_SPREAD = -1e4  # its softplus is exactly zero
 
 
 class PyroProgram(NamedTuple):
@@ -39,16 +39,16 @@ class PyroProgram(NamedTuple):
 def to_pyro(objective: Objective) -> PyroProgram:
     r"""The model of an objective as a Pyro program for ``SVI`` with ``TraceMeanField_ELBO``.
 
-    Every block's global inducing variables u (SGPA's decoupled form, KEP-SVGP) become a sample site, drawn once a step
-    for the whole batch; the function given u is drawn as the blocks draw it. Its loss is N times the objective's, the
-    same in expectation when blocks draw jointly:
+    The global inducing variables u of every block (SGPA's decoupled form, KEP-SVGP) become a sample site, drawn once
+    per step for the whole batch; given u, the blocks draw the function as usual. The loss is N times the objective's,
+    equal in expectation if the blocks draw jointly:
 
     .. math:: -\mathbb{E}_{q(u)}\Big[\frac{N}{B}\sum_b \log p(y_b \mid f_b(u))\Big] + \beta\,\mathrm{KL}[q(u)\|p(u)]
         + N\,(\text{per-sequence terms})
 
     Args:
-        objective: with the model, its likelihood, the size N of the data set and the weights. Its parameters are the
-            program's; SVI trains them in place.
+        objective: objective with the model, likelihood, size N of the data set and weights. The program uses its
+            parameters, which SVI trains in place.
 
     Returns:
         Model and guide, called as ``(inputs, targets, **model_options)``.
@@ -73,7 +73,7 @@ def to_pyro(objective: Objective) -> PyroProgram:
         replaced: dict[str, Tensor] = {}
         for name, variables in sites:
             like = variables.variational_mean
-            # A normal with a triangle, as the guide's is: only of two alike is the divergence in closed form.
+            # With scale_tril, as in the guide: Pyro's closed-form divergence needs two of the same type.
             prior = dist.MultivariateNormal(torch.zeros_like(like), scale_tril=torch.diag_embed(torch.ones_like(like)))
             with poutine.scale(scale=objective.beta):
                 u = pyro.sample(name, prior.to_event(like.dim() - 1))

@@ -1,4 +1,4 @@
-"""The temperature by which the logits of a model are divided when it predicts."""
+"""The temperature by which predictions divide the logits of a model."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def logit_temperature(model: nn.Module) -> float:
 
 
 def modules_with_temperature(model: nn.Module) -> list[Any]:
-    """Modules whose state holds the temperature: the posteriors of converted layers that the model uses."""
+    """Modules whose state dict holds the temperature: the heads of the converted layers in use."""
     return [module for module in used_modules(model).values() if _TEMPERATURE in module._buffers]
 
 
 def set_logit_temperature(model: nn.Module, temperature: float) -> None:
     r"""Let :func:`cgp.predict` divide the logits of a model, :math:`p = \operatorname{softmax}(f / T)`.
 
-    What the model itself returns stays as it is. Copies keep the temperature. Converted models have it in their state
-    dict, and so on disk, whoever writes it; the state dict of another model does not.
+    The output of the model itself does not change. Copies keep the temperature. A converted model has it in its state
+    dict, and so in every saved file; the state dict of another model does not.
 
     Args:
         model: any module.

@@ -1,4 +1,4 @@
-"""A structural copy of a model that shares its tensors, and runs of it that share what no draw changes."""
+"""A structural copy of a model that shares its tensors, and runs that share the layers below the first draw."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def uncompiled(model: nn.Module) -> nn.Module:
 def twin(model: nn.Module) -> nn.Module:
     """Copy the modules of a model, and share its parameters, buffers and everything else.
 
-    What is done to the copy's modules (attributes, modes, hooks, replaced methods) does not reach the model; what is
-    done to its tensors does. References among the modules (lists, bound methods, partial functions) are kept within
-    the copy. Compiled modules come out uncompiled. TorchScript modules are shared, not copied.
+    Changes of the copy's modules (attributes, modes, hooks, replaced methods) do not affect the model; changes of its
+    tensors do. References among the modules (lists, bound methods, partial functions) point into the copy. Compiled
+    modules are copied uncompiled. TorchScript modules are shared, not copied.
 
     Args:
         model: any module.
 
     Returns:
-        The copy, in the model's own mode.
+        The copy, in the same mode as the model.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(2, 2), nn.Dropout())
@@ -67,7 +67,7 @@ def twin(model: nn.Module) -> nn.Module:
 
 
 def _mapped(value: Any, twins: dict[int, nn.Module]) -> Any:
-    """A value with modules exchanged for their twins; containers are copied, other values shared."""
+    """A value with modules replaced by their twins; containers are copied, other values shared."""
     kind = type(value)
     if kind in (dict, OrderedDict):
         return kind((key, _mapped(item, twins)) for key, item in value.items()) if value else kind()
@@ -82,20 +82,19 @@ def _mapped(value: Any, twins: dict[int, nn.Module]) -> Any:
 
 
 class SharedPrefix:
-    """Runs of a model that share what comes before its first stochastic block.
+    """Runs of a model that share all computations before its first stochastic block.
 
-    The modules that finish before the first stochastic block attends give the same in every draw. They are found
-    during the first run, whatever the model; their outputs are kept, and later runs take them instead of computing
-    them again. So is the first block's posterior, unless the block attends to something else each time.
+    Modules that return before the first stochastic block attends have the same output in every draw. They are
+    recorded during the first run, for any model; later runs reuse their outputs. The posterior of the first block is
+    reused, too, unless the block attends more than once in a run.
 
-    It acts on a twin of the model. The inputs must be the same in every run, and the first block's scales; gradients
-    of several runs are to be taken in one backward pass. If a kept output is changed in place later in the run, nothing
-    is shared (``shares`` is False).
+    It acts on a twin of the model. The inputs, and the scales of the first block, must be the same in every run;
+    gradients of several runs have to be computed in one backward pass. If a kept output is changed in place later in
+    the run, nothing is shared (``shares`` is False).
 
     Args:
         model: any module.
-        training: whether the runs are of a model in training: its modes are kept. Otherwise all modules are in eval
-            mode.
+        training: whether modules keep their modes, for training. Otherwise all modules are in eval mode.
 
     Example:
         >>> from cgp import SparseCGPAttention
@@ -109,11 +108,11 @@ class SharedPrefix:
     def __init__(self, model: nn.Module, *, training: bool = False) -> None:
         self.model = twin(model)
         self.shares = False
-        self.posterior: KeptPosterior | None = None  # the first block's
-        self.first: Any = None  # that block
-        self._queues: list[_Replay] | None = None  # of modules that are not run again; None before the first run
+        self.posterior: KeptPosterior | None = None  # of the first stochastic block
+        self.first: Any = None  # the first stochastic block
+        self._queues: list[_Replay] | None = None  # kept outputs; None before the first run
         for module in self.model.modules():
-            # Not .eval(): libraries override it to rewrite weights, which the twin shares.
+            # Not .eval(): some libraries override it to rewrite weights, which the twin shares with the model.
             if not training and not isinstance(module, torch.jit.ScriptModule):
                 module.training = False
         stochastic = {block for block in attention_blocks(self.model) if block.stochastic}
@@ -127,7 +126,7 @@ class SharedPrefix:
             block.sampling = mode
 
     def run(self, call: Callable[[nn.Module], T]) -> T:
-        """What ``call(model)`` returns; from the second time on, run from the first stochastic block on."""
+        """Return ``call(model)``; from the second run on, only the first stochastic block and later modules compute."""
         if self._queues is None:
             return self._record(call)
         for replay in self._queues:
@@ -148,7 +147,7 @@ class SharedPrefix:
         outputs: dict[tuple[Any, str], list[Any]] = {}
         for call in recorder.replayed():
             outputs.setdefault((call.module, "forward"), []).append(call.output)
-        if recorder.attended == 1:  # a shared block attends to something else the second time
+        if recorder.attended == 1:  # a block used several times attends to different tokens each time
             self.first = recorder.first
             outputs[self.first, "project"] = recorder.projected
             if hasattr(self.first, "gaussian"):
@@ -163,7 +162,7 @@ class SharedPrefix:
 
 
 class _Call:
-    """A module call that has finished, with what it returned."""
+    """A finished module call and its output."""
 
     def __init__(self, module: nn.Module, output: Any) -> None:
         self.module, self.output = module, output
@@ -173,25 +172,25 @@ class _Call:
         return all(_version(tensor) == version for tensor, version in self.versions)
 
     def returned(self, tensors: Iterable[Tensor]) -> bool:
-        """Whether one of the tensors is among what it returned."""
+        """Whether the output contains one of the tensors."""
         ids = {id(tensor) for tensor in tensors}
         return any(id(tensor) in ids for tensor, _ in self.versions)
 
 
 class _Recorder:
-    """Follows the calls of a twin until its first stochastic block is called, or attends without being called."""
+    """Records the calls of a twin until its first stochastic block is called, or attends without being called."""
 
     def __init__(self, model: nn.Module, blocks: list[Any]) -> None:
         self.modules = [m for m in model.modules() if not isinstance(m, torch.jit.ScriptModule)]
         self.blocks = blocks
-        self.open: list[tuple[Any, list[_Call]]] = [(None, [])]  # finished calls inside each call that is under way
+        self.open: list[tuple[Any, list[_Call]]] = [(None, [])]  # unfinished calls, with the finished calls inside
         self.finished: list[_Call] = []
-        self.inside: list[_Call] = []  # those of them in the module whose attention the first block is
+        self.inside: list[_Call] = []  # finished calls within the host module of the first block's attention
         self.first: nn.Module | None = None
-        self.attended = 0  # calls of the first block
-        self.inputs: Any = None  # what it attends to
-        self.projected: list[Any] = []  # what it attends to, as far as the block has it projected
-        self.posterior: Any = None  # of the first block, if the run asked for it
+        self.attended = 0  # number of attend calls of the first block
+        self.inputs: Any = None  # arguments of the first block's attend
+        self.projected: list[Any] = []  # results of the first block's project
+        self.posterior: Any = None  # posterior of the first block, if the run computed it
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -204,10 +203,10 @@ class _Recorder:
         try:
             yield
         finally:
-            for module, name, own in before:
+            for module, name, override in before:
                 vars(module).pop(name)
-                if own is not None:
-                    _override(module, name, own)
+                if override is not None:
+                    _override(module, name, override)
 
     def _call(self, module: nn.Module, _: str, forward: Callable[..., Any], *args: Any, **options: Any) -> Any:
         if module in self.blocks:
@@ -246,13 +245,13 @@ class _Recorder:
                     self.inside = calls
 
     def replayed(self) -> list[_Call]:
-        """The calls that need not be made again.
+        """The finished calls whose outputs can be reused.
 
-        A host module that computes attention by hand is followed from its queries and keys to its values: what it
-        calls on that way is called again, and so is all that it calls if it attends more than once.
+        A host module that computes attention by hand is followed from the scores to the output: modules that it calls
+        in between run again, and so do all modules that it calls if it attends more than once.
 
         Returns:
-            Those of the finished calls, in their order.
+            These calls, in their order.
         """
         trail = getattr(self.inputs, "trail", ())
         again = {call.module for call in self.finished if call.returned(trail)}
@@ -261,36 +260,36 @@ class _Recorder:
 
 
 class _Replay:
-    """A module's method that returns what was kept, as often as it was called before the first block attended."""
+    """A module's method that returns the kept results one after the other, and computes once they are used up."""
 
     def __init__(self, method: Callable[..., Any], kept: list[Any]) -> None:
         self.method, self.kept = method, kept
-        self.left: deque[Any] = deque()
+        self.remaining: deque[Any] = deque()
 
     def restart(self) -> None:
-        self.left = deque(self.kept)
+        self.remaining = deque(self.kept)
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        return self.left.popleft() if self.left else self.method(*args, **options)
+        return self.remaining.popleft() if self.remaining else self.method(*args, **options)
 
 
 def _posterior_of(gaussian: Callable[[Any], Any], inputs: Any, _: Any) -> Any:
-    """The posterior of what a block attended to, whatever it attends to now."""
+    """The posterior given the inputs of the first run, not those of the present call."""
     return gaussian(inputs)
 
 
 class KeptPosterior:
-    """A block's ``gaussian`` that is computed once; its deviations may be scaled afterwards.
+    """A block's ``gaussian`` that is computed once; its standard deviations may be scaled afterwards.
 
     Attributes:
-        factor: by which the standard deviations are multiplied; draws are those of an amplitude so much larger.
+        factor: factor of the standard deviations; the draws are those of a model with amplitudes larger by it.
     """
 
     def __init__(self, compute: Callable[..., Any], posterior: Any = None) -> None:
         self.compute, self.posterior, self.factor = compute, posterior, 1.0
 
     def __call__(self, tokens: Any) -> Any:
-        """The posterior that is given or, else, of the first call, whatever the tokens."""
+        """The posterior given at construction, or computed in the first call, whatever the tokens are now."""
         if self.posterior is None:
             self.posterior = self.compute(tokens)
         return self.posterior if self.factor == 1.0 else _Scaled(self.posterior, self.factor)
@@ -308,7 +307,7 @@ class _Scaled:
 
 
 def _override(module: Any, name: str, value: Callable[..., Any]) -> None:
-    vars(module)[name] = value  # not setattr: nn.Module and GPyTorch's Module have their own
+    vars(module)[name] = value  # not setattr, which nn.Module and gpytorch.Module override
 
 
 def _version(tensor: Tensor) -> int:

@@ -1,4 +1,4 @@
-"""Weights on disk as safetensors with a checksum, without which one flipped bit is another network's answer."""
+"""Weights on disk as safetensors with a checksum, so that a damaged file is not read as other weights."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def save_weights(model: nn.Module, file: str | os.PathLike[str]) -> None:
     """Write the tensors of a model, with their checksum.
 
     Args:
-        model: any; tensors that share their memory are written once.
-        file: is written over.
+        model: any module; tensors that share memory are written once.
+        file: path of the file; an existing one is replaced.
 
     Raises:
-        OSError: if it cannot be written.
+        OSError: if the file cannot be written.
     """
     try:
         save_model(model, os.fspath(file))
@@ -35,26 +35,26 @@ def save_weights(model: nn.Module, file: str | os.PathLike[str]) -> None:
 
 
 def load_weights(model: nn.Module, file: str | os.PathLike[str]) -> None:
-    """Read what :func:`save_weights` wrote into a model of the same tensors; raises as :func:`check_weights` does."""
+    """Load a file of :func:`save_weights` into a model with the same tensors; raises as :func:`check_weights` does."""
     check_weights(file)
     load_model(model, os.fspath(file))
 
 
 def check_weights(file: str | os.PathLike[str]) -> None:
-    """Refuse a file that is not, to the bit, what :func:`save_weights` wrote.
+    """Check that a file is bitwise what :func:`save_weights` wrote.
 
     Args:
-        file: of the weights.
+        file: path of the weights.
 
     Raises:
-        FileNotFoundError: if it is not there.
-        ValueError: if it is damaged or has no checksum.
+        FileNotFoundError: if the file does not exist.
+        ValueError: if the file is damaged or has no checksum.
     """
     try:
         tensors, metadata = _content(file)
     except FileNotFoundError:
         raise
-    except Exception as error:  # whatever a parser makes of a damaged header
+    except Exception as error:  # a damaged header may raise anything in the parser
         raise ValueError(f"{file}: expected weights, got a damaged file ({error})") from error
     written = metadata.pop(_KEY, None)
     if written is None:

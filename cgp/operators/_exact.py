@@ -1,4 +1,4 @@
-"""What keeps linear_operator exact: above 800 rows its defaults turn to Lanczos and conjugate gradients."""
+"""Exact linear operators: above 800 rows linear_operator's defaults use Lanczos and conjugate gradients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ExactLinearOperator(LinearOperator):
         return "cholesky"
 
     def evaluate_kernel(self) -> LinearOperator:
-        """There is no lazy kernel inside: the operator itself, with the factors that it has already computed."""
+        """Return the operator itself, with its cached factors: it contains no lazy kernel."""
         return self
 
     def inv_quad(self, inv_quad_rhs: Tensor, reduce_inv_quad: bool = True) -> Tensor:
@@ -29,12 +29,12 @@ class ExactLinearOperator(LinearOperator):
         return self.inv_quad_logdet(None, logdet=True)[1]
 
     def diagonalization(self, method: str | None = None) -> Any:
-        """Eigenvalues and eigenvectors, by a dense decomposition unless told otherwise."""
+        """Eigenvalues and eigenvectors, by a dense decomposition unless ``method`` names another."""
         return super().diagonalization(method or "symeig")
 
 
 def check_positive(variance: Tensor) -> None:
-    """Refuse the inverse or determinant of a covariance that is singular by construction with a ValueError."""
+    """Raise ValueError before inverting a covariance that is singular because a variance is zero."""
     wrong = ~(variance > 0)
     if wrong.any():
         raise ValueError(

@@ -1,4 +1,4 @@
-"""A dense covariance, factorised once by the package's own Cholesky."""
+"""A dense covariance, factorised once by :func:`cgp.functional.linalg.cholesky`."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ __all__ = ["DenseCovarianceLinearOperator"]
 class DenseCovarianceLinearOperator(ExactLinearOperator, DenseLinearOperator):
     """A dense covariance whose sampling and log-density are exact at every size.
 
-    Rows of zero variance (padded tokens) stay zero in draws; a density or solve refuses them.
+    Draws are zero in rows of zero variance (padded tokens); a density or solve raises ValueError for them.
 
     Args:
-        tsr: the covariance, ``(*batch, n, n)``.
+        tsr: covariance, ``(*batch, n, n)``.
 
     Example:
         >>> DenseCovarianceLinearOperator(torch.eye(3)).logdet()
@@ -51,7 +51,7 @@ class DenseCovarianceLinearOperator(ExactLinearOperator, DenseLinearOperator):
     def inv_quad_logdet(
         self, inv_quad_rhs: Tensor | None = None, logdet: bool | None = False, reduce_inv_quad: bool | None = True
     ) -> tuple[Tensor | None, Tensor | None]:
-        """Quadratic form of the inverse and log-determinant; None where not asked for."""
+        """Quadratic form of the inverse and log-determinant; None for the part that is not requested."""
         check_positive(self._diagonal())
         return CholLinearOperator(self._cholesky()).inv_quad_logdet(inv_quad_rhs, logdet, reduce_inv_quad)
 
@@ -81,10 +81,10 @@ class DenseCovarianceLinearOperator(ExactLinearOperator, DenseLinearOperator):
 
     @cached(name="cholesky")  # type: ignore[untyped-decorator]
     def _cholesky(self, upper: bool = False) -> TriangularLinearOperator:
-        """A factor L with LLᵀ the covariance, its rows zero where the covariance's are."""
+        """The factor L with LLᵀ the covariance; zero in rows where the covariance is zero."""
         diagonal = self._diagonal()
         empty = diagonal == 0
-        # What stands in for a missing variance must not change the scale of the jitter.
+        # Zero variances are replaced by the largest one, which does not change the scale of the jitter.
         largest = diagonal.detach().amax(-1, keepdim=True)
         stand_in = torch.where(empty, torch.where(largest > 0, largest, 1.0), 0.0)
         factor = cholesky(self.tensor + torch.diag_embed(stand_in), name="covariance", jitter=0.0)

@@ -1,4 +1,4 @@
-"""A multivariate normal whose covariance is built when it is asked for, and whose marginals are there at once."""
+"""A multivariate normal whose covariance is computed on first use, and whose marginal variances are given."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["LazyMultivariateNormal"]
 class LazyMultivariateNormal(MultivariateNormal):
     """GPyTorch's distribution with marginal variances that were computed without the covariance.
 
-    Mean and variance cost nothing; the covariance is built at the first draw, density or look at it.
+    Mean and variance cost nothing; the covariance is computed at the first draw, density or access.
 
     Args:
-        mean: ``(*batch, n)``.
-        covariance_matrix: ``(*batch, n, n)``, or what builds it.
-        validate_args: as GPyTorch's.
-        variance: the diagonal of what is built, ``(*batch, n)`` or broadcastable; None: it is read off the covariance.
+        mean: mean, ``(*batch, n)``.
+        covariance_matrix: covariance ``(*batch, n, n)``, or a function that computes it.
+        validate_args: passed to GPyTorch's distribution.
+        variance: diagonal of the covariance, ``(*batch, n)`` or broadcastable; None computes the covariance for it.
 
     Example:
         >>> from linear_operator.operators import DiagLinearOperator
@@ -54,14 +54,14 @@ class LazyMultivariateNormal(MultivariateNormal):
 
     @property
     def is_built(self) -> bool:
-        """Whether the covariance is there."""
+        """Whether the covariance has been computed."""
         return self._operator is not None
 
     @property
     def _covar(self) -> LinearOperator:
         if self._operator is None:
             assert self._build is not None
-            with torch.set_grad_enabled(self._with_graph):  # as when the distribution was made
+            with torch.set_grad_enabled(self._with_graph):  # the setting at construction
                 self._operator = self._build()
         return self._operator
 
@@ -71,7 +71,7 @@ class LazyMultivariateNormal(MultivariateNormal):
 
     @property
     def variance(self) -> Tensor:
-        """Variance of each token, ``(*batch, n)``; as GPyTorch's, at least its ``min_variance``."""
+        """Variance of each token, ``(*batch, n)``; at least GPyTorch's ``min_variance``, as in its distribution."""
         if self._marginal is None:
             return super().variance
         smallest = settings.min_variance.value(self._marginal.dtype)

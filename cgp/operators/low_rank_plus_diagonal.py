@@ -1,4 +1,4 @@
-"""Low rank plus diagonal: the covariance of a sparse posterior, never built."""
+"""Low rank plus diagonal: the covariance of a sparse posterior, without an n × n matrix."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class LowRankPlusDiagonalLinearOperator(ExactLinearOperator, LowRankRootAddedDia
 
     .. math:: V = R R^\top + \operatorname{diag}(D)
 
-    Draws are :math:`R\epsilon_m + \sqrt D\,\epsilon_n`; solves and determinants go by Woodbury's identity and one m ×
-    m Cholesky. linear_operator's own operator factorises the n × n matrix to sample. Rows of zero variance (padded
-    tokens) stay zero in draws; a density or solve refuses a D that is not positive. Roots, Cholesky factors
-    and eigenvalues, where they are asked for, are dense.
+    Draws are :math:`R\epsilon_m + \sqrt D\,\epsilon_n`; solves and determinants use Woodbury's identity and one m × m
+    Cholesky factor, whereas linear_operator's operator factorises the n × n matrix to sample. Draws are zero in rows of
+    zero variance (padded tokens); a density or solve raises ValueError unless D is positive. Root decompositions,
+    Cholesky factors and eigenvalues are dense.
 
     Args:
         root: R, ``(*batch, n, m)``.
         diagonal: D, ``(*batch, n)``.
-        preconditioner_override: None; there is nothing to precondition. linear_operator hands it on when it rebuilds.
+        preconditioner_override: None, as nothing is preconditioned; linear_operator passes it when it copies.
 
     Note:
         Woodbury's identity as in Rasmussen & Williams (2006), appendix A.3.

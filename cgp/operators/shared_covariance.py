@@ -21,10 +21,10 @@ __all__ = ["SharedCovarianceLinearOperator", "shared_covariance"]
 
 
 def shared_covariance(posterior: Gaussian) -> LinearOperator:
-    """The covariance of a posterior's s columns, factorised once for all of them unless each has its own.
+    """The covariance of a posterior's s columns, factorised once if the columns share it.
 
-    Where it is of low rank plus a diagonal it is never built. Padded tokens have zero variance: draws give them their
-    mean; a density refuses them with a ValueError (``posterior.log_prob`` leaves them out), unless noise was added.
+    A covariance of low rank plus a diagonal is never formed. Padded tokens have zero variance: draws there equal the
+    mean, and a density raises ValueError (``posterior.log_prob`` leaves them out) unless noise was added.
 
     Args:
         posterior: mean ``(*batch, n, s)`` and a covariance over the n tokens.
@@ -48,8 +48,8 @@ def shared_covariance(posterior: Gaussian) -> LinearOperator:
         covariance = LowRankPlusDiagonalLinearOperator(joint.root, joint.diagonal)
     shape = posterior.mean.mT.shape  # (*batch, s, n)
     covariance = covariance.unsqueeze(-3)  # (*batch, 1, n, n)
-    own = (1,) * (len(shape) + 1 - covariance.dim()) + covariance.batch_shape
-    repeats = (size // max(one, 1) for size, one in zip(shape[:-1], own, strict=True))
+    batch = (1,) * (len(shape) + 1 - covariance.dim()) + covariance.batch_shape
+    repeats = (size // max(present, 1) for size, present in zip(shape[:-1], batch, strict=True))
     return SharedCovarianceLinearOperator(covariance, torch.Size(repeats))
 
 
@@ -62,15 +62,15 @@ def _covariance_of_columns(posterior: ColumnGaussian) -> LinearOperator:
 
 
 class SharedCovarianceLinearOperator(ExactLinearOperator, BatchRepeatLinearOperator):
-    """A covariance repeated along batch dimensions, its factors computed once for all the repeats.
+    """A covariance repeated along batch dimensions, factorised once for all repeats.
 
     Draws of different batch members are independent; solves and log-densities treat the repeats as columns of one
-    right-hand side. It is linear_operator's ``BatchRepeatLinearOperator`` with sampling and solves that keep the
-    structure of what is repeated.
+    right-hand side. Unlike linear_operator's ``BatchRepeatLinearOperator``, sampling and solves keep the structure of
+    the repeated operator.
 
     Args:
         base_linear_op: the covariance, ``(*base, n, n)``.
-        batch_repeat: repeats of each batch dimension (a ``torch.Size``; leading ones are new dimensions).
+        batch_repeat: number of repeats of each batch dimension (a ``torch.Size``; leading entries are new dimensions).
 
     Example:
         >>> from cgp.operators import LowRankPlusDiagonalLinearOperator
@@ -89,7 +89,7 @@ class SharedCovarianceLinearOperator(ExactLinearOperator, BatchRepeatLinearOpera
         return draws.permute(0, *interleaved, -1).reshape(num_samples, *self.shape[:-1])
 
     def solve(self, right_tensor: Tensor, left_tensor: Tensor | None = None) -> Tensor:
-        r"""Solution of linear systems, :math:`A^{-1}B` or :math:`CA^{-1}B`, the repeats as more columns."""
+        r"""Solution of linear systems, :math:`A^{-1}B` or :math:`CA^{-1}B`; repeats become columns of B."""
         columns = right_tensor.unsqueeze(-1) if right_tensor.dim() == 1 else right_tensor
         shape = torch.Size((*torch.broadcast_shapes(self.batch_shape, columns.shape[:-2]), *columns.shape[-2:]))
         solved = self.base_linear_op.solve(self._move_repeat_batches_to_columns(columns.expand(shape), shape))
@@ -98,13 +98,13 @@ class SharedCovarianceLinearOperator(ExactLinearOperator, BatchRepeatLinearOpera
         return solved if left_tensor is None else left_tensor @ solved
 
     def add_diagonal(self, diag: Tensor) -> LinearOperator:
-        """The sum with a diagonal: a number leaves the covariance shared, ``(*batch, n)`` need not."""
+        """The sum with a diagonal; the covariance stays shared only if ``diag`` is one number."""
         if diag.numel() == 1:
             return self.__class__(self.base_linear_op.add_diagonal(diag.reshape(())), self.batch_repeat)
         return self._unshared() + DiagLinearOperator(diag.expand(self.shape[:-1]))
 
     def __add__(self, other: Tensor | LinearOperator | float) -> LinearOperator | Tensor:
-        """The sum; with a diagonal it stays exact and of the structure of what was repeated."""
+        """The sum; with a diagonal it stays exact and keeps the structure of the repeated operator."""
         return self._unshared() + other if isinstance(other, DiagLinearOperator) else super().__add__(other)
 
     def _mul_constant(self, other: Tensor) -> LinearOperator:
@@ -120,5 +120,5 @@ class SharedCovarianceLinearOperator(ExactLinearOperator, BatchRepeatLinearOpera
         return self._unshared()._getitem(row_index, col_index, *batch_indices)
 
     def _unshared(self) -> LinearOperator:
-        """The same covariance, one factor for each repeat."""
+        """The same covariance as an operator that is not shared: one factor per repeat."""
         return self.base_linear_op.repeat(*self.batch_repeat, 1, 1)
