@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from cgp.comparisons import Difference
 from cgp.conversion.convert import convert
 from cgp.model.blocks import attention_blocks
 from cgp.model.inputs import Batch, batches, logits_of, model_device, to_device
@@ -19,7 +20,7 @@ from cgp.prediction.amplitudes import COARSE, TEMPERATURES, AmplitudeSearch, Lab
 from cgp.prediction.labels import class_indices, labelled_batches
 
 from .assessment import ADVISED, Assessment
-from .claims import Detection, Difference
+from .claims import Detection
 from .detection import OutputScores, Representation, compare_detectors
 from .detectors import pooled_features
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cgp.comparisons import Difference, aligned, critical_value
 from cgp.extras import needs_extra
 from cgp.prediction.prediction import data_frame
 
@@ -18,9 +19,7 @@ from .claims import (
     FEWEST_WRONG,
     LEAST_NATS,
     Detection,
-    Difference,
     best_detector,
-    critical_value,
 )
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["ADVISED", "Assessment", "Detection", "Difference"]
+__all__ = ["ADVISED", "Assessment", "Detection"]
 
 _COLUMNS = ("nll", "brier", "ece", "ece_chance", "aurc", "risk80", "risk90", "accuracy")
 
@@ -77,7 +76,7 @@ class Assessment:
         Of the posterior with a temperature and the GP read-out with one, the better of those that lower the NLL of a
         temperature; else the temperature if it lowers the NLL of the model as trained; else "as trained". A difference
         counts if it is above .002 nats and above its standard error times the critical value for the best of as many
-        comparisons (:func:`cgp.assessment.claims.critical_value`), among at least 20 labels with 5 wrong answers.
+        comparisons (:func:`cgp.comparisons.critical_value`), among at least 20 labels with 5 wrong answers.
         """
         z, gains = critical_value(1 + len(self.beyond_temperature)), self.beyond_temperature
         if not self._has_enough_labels:
@@ -113,10 +112,10 @@ class Assessment:
         for method, scores in self.scores.items():
             change = "" if method == "as trained" else str(self.differences[method]["nll"])
             rows.append([method, *(f"{scores[column]:.4f}" for column in _COLUMNS), change])
-        lines = _aligned(rows)
+        lines = aligned(rows)
         for name, detectors in self.detection.items():
             found = [[score, f"{d.auroc:.3f}", f"{d.fpr95:.3f}"] for score, d in detectors.items()]
-            lines += ["", *_aligned([[name, "AUROC", "FPR95"], *found])]
+            lines += ["", *aligned([[name, "AUROC", "FPR95"], *found])]
         return "\n".join(lines)
 
     def to_frame(self) -> pd.DataFrame:
@@ -229,12 +228,6 @@ class Assessment:
 
 def _nats(change: Difference) -> str:
     return f"{change} nats" if max(abs(change.mean), change.error) >= 5e-5 else "less than 0.0001 nats"
-
-
-def _aligned(rows: list[list[str]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    cells = ([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))] for row in rows)
-    return ["  ".join(line).rstrip() for line in cells]
 
 
 def _nothing(tried: list[str]) -> str:

@@ -1,13 +1,11 @@
-"""When a comparison counts: a correction for choosing, a smallest gain worth having, and enough data."""
+"""When an assessment claims something: a smallest gain worth having, and enough data."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-from scipy.stats import norm
+from cgp.comparisons import Difference, critical_value
 
 __all__ = [
     "FEWEST_INPUTS",
@@ -15,15 +13,9 @@ __all__ = [
     "FEWEST_WRONG",
     "LEAST_AUROC",
     "LEAST_NATS",
-    "LEVEL",
     "Detection",
-    "Difference",
     "best_detector",
-    "critical_value",
 ]
-
-LEVEL = 0.05
-"""Probability with which a report may claim anything of methods, or of detectors, where there is nothing."""
 
 LEAST_NATS = 0.002
 """Smallest gain in NLL that is worth a recommendation."""
@@ -37,36 +29,6 @@ FEWEST_LABELS, FEWEST_WRONG = 20, 5
 
 FEWEST_INPUTS = 20
 """Inputs of another kind below which detectors are not compared."""
-
-
-class Difference(NamedTuple):
-    """A paired difference.
-
-    Attributes:
-        mean: over the examples.
-        error: standard error of that mean.
-    """
-
-    mean: float
-    error: float
-
-    @classmethod
-    def of(cls, values: NDArray[np.floating]) -> Difference:
-        """Mean and standard error of values ``(N,)``, N at least 2."""
-        return cls(float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))))
-
-    def exceeds(self, least: float, z: float) -> bool:
-        """Whether the mean is above ``least`` and above ``z`` standard errors."""
-        return self.mean > max(least, z * self.error)
-
-    def __neg__(self) -> Difference:
-        """The difference the other way round."""
-        return Difference(-self.mean, self.error)
-
-    def __str__(self) -> str:
-        """Both numbers; none has a sign that was rounded away."""
-        mean = f"{self.mean:+.4f}"
-        return f"{'0.0000' if float(mean) == 0.0 else mean} ± {self.error:.4f}"
 
 
 class Detection(NamedTuple):
@@ -89,25 +51,6 @@ class Detection(NamedTuple):
     def is_right(self, z: float) -> bool:
         """Whether the score is larger outside than inside, and not the other way round, by ``z`` standard errors."""
         return Difference(self.auroc - 0.5, self.error).exceeds(LEAST_AUROC, z)
-
-
-def critical_value(comparisons: int) -> float:
-    r"""Standard errors by which the best of several comparisons has to stand out.
-
-    .. math:: \max\{2, \Phi^{-1}(1 - 0.05 / m)\}
-
-    Args:
-        comparisons: m, out of which the largest difference is chosen.
-
-    Returns:
-        Two, or the one-sided normal quantile with Bonferroni's correction: under the null hypothesis the probability
-        that any of the differences passes is at most 5 %, however they depend on each other.
-
-    Example:
-        >>> round(critical_value(1), 3), round(critical_value(8), 3)
-        (2.0, 2.498)
-    """
-    return max(2.0, float(norm.isf(LEVEL / max(comparisons, 1))))
 
 
 def best_detector(detectors: Mapping[str, Detection], comparisons: int) -> str | None:

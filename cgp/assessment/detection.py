@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from cgp.comparisons import Difference
 from cgp.model.inputs import Batch
 from cgp.prediction import metrics
 from cgp.prediction.amplitudes import AmplitudeSearch
 from cgp.prediction.labels import check_finite
 from cgp.prediction.prediction import uncertainties
 
-from .claims import Detection, Difference
+from .claims import Detection
 from .detectors import Mahalanobis, standardised
 
 __all__ = ["OutputScores", "Representation", "compare_detectors", "with_energy"]

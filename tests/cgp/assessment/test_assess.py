@@ -12,9 +12,10 @@ from sklearn.metrics import log_loss, roc_auc_score
 from torch import nn
 
 from cgp import assess, convert
-from cgp.assessment.claims import Detection, Difference
+from cgp.assessment.claims import Detection
 from cgp.assessment.detectors import Mahalanobis, pooled_features
 from cgp.assessment.readout import GPReadout
+from cgp.comparisons import Difference
 from cgp.prediction.amplitudes import TEMPERATURES
 from tests.cgp.model.digits import digits, trained
 

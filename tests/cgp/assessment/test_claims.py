@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from scipy.stats import binom, norm
+from scipy.stats import binom
 from torch import nn
 
 from cgp import assess
-from cgp.assessment.claims import LEAST_AUROC, Difference, best_detector, critical_value
+from cgp.assessment.claims import best_detector
 from cgp.assessment.detection import compare_detectors
 
 TRIALS = 600
@@ -48,12 +48,6 @@ def test_a_detector_that_is_better_is_claimed():
     assert best_detector({name: d._replace(num_inputs=19) for name, d in detectors.items()}, 8) is None
 
 
-@pytest.mark.parametrize("comparisons", [1, 3, 8, 32])
-def test_the_critical_value_holds_the_level_of_independent_comparisons(comparisons):
-    passes = 1 - norm.cdf(critical_value(comparisons)) ** comparisons
-    assert (0.048 if comparisons > 2 else 0.02) < passes <= 0.05 + 1e-12
-
-
 class Calibrated(nn.Module):
     """Logits that are the inputs."""
 
@@ -78,10 +72,3 @@ def test_a_temperature_is_claimed_for_logits_three_times_too_large():
     logits = torch.randn(200, 5, generator=generator)
     y = torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0]
     assert assess(Calibrated(), [(3 * logits, y)], posterior=None).method == "temperature"
-
-
-def test_differences_are_written_without_a_sign_that_was_rounded_away():
-    assert str(Difference(-1e-9, 1e-6)) == "0.0000 ± 0.0000"
-    assert str(Difference(-0.02, 0.01)) == "-0.0200 ± 0.0100"
-    assert Difference.of(np.array([1.0, 3.0])) == Difference(2.0, 1.0)
-    assert not Difference(0.5 * LEAST_AUROC, 0.0).exceeds(LEAST_AUROC, 2.0)
