@@ -18,6 +18,7 @@ from cgp.model.twin import twin, uncompiled
 from cgp.prediction import metrics
 from cgp.prediction.amplitudes import COARSE, TEMPERATURES, AmplitudeSearch, LabelScores, chosen, has_amplitude, tune
 from cgp.prediction.labels import class_indices, labelled_batches
+from cgp.prediction.temperature_scaling import fit_temperature
 
 from .assessment import ADVISED, Assessment
 from .claims import Detection
@@ -160,14 +161,21 @@ class _Tuned:
 
     def scaled(self, logits: Tensor) -> Tensor:
         """Probabilities ``(N, C)`` of logits ``(1, N, C)``, divided by the temperature that the other folds choose."""
-        scores = LabelScores.of(logits, self.labels, TEMPERATURES)
-        return self._folds(lambda rows: (logits, scores.best(0.0, rows=rows).temperature))
+        return self._folds(lambda rows: (logits, self._temperature(logits, rows)))
 
     def best(self, rows: Tensor | None, criterion: str, *, fits: bool = True) -> tuple[float, float]:
         """The factor of the amplitudes (0: no posterior) and the temperature that some labels choose."""
         tried = tune(self.scores if fits else {f: scores.at(1.0) for f, scores in self.scores.items()}, rows)
-        found = chosen(tried, criterion) if self.draws else tried[0.0]
-        return found.factor, found.temperature
+        trial = chosen(tried, criterion) if self.draws else tried[0.0]
+        if not fits:
+            return trial.factor, trial.temperature
+        least = min(tried[0.0].temperature, 1.0) if trial.factor else TEMPERATURES[0]
+        return trial.factor, self._temperature(self.logits[trial.factor], rows, least=least)
+
+    def _temperature(self, logits: Tensor, rows: Tensor | None, *, least: float = TEMPERATURES[0]) -> float:
+        """The temperature of logits ``(S, N, C)`` that some labels choose; of right answers only, the smallest."""
+        kept = slice(None) if rows is None else rows
+        return fit_temperature(logits[:, kept], self.labels[kept], least=least)
 
     def _drawn(self, criterion: str, *, fits: bool = True) -> Tensor:
         def choose(rows: Tensor) -> tuple[Tensor, float]:

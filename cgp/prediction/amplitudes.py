@@ -15,16 +15,19 @@ from cgp.model.blocks import used_modules
 from cgp.model.inputs import Batch, call_model, logits_of
 from cgp.model.twin import SharedPrefix
 
-from .labels import NO_LABEL, check_finite, check_logits, class_indices
+from .labels import check_finite, check_logits, class_indices
 from .predict import draw_noises
+from .temperature_scaling import minimise_over_temperature, precision_slopes, with_labels
 
 __all__ = ["COARSE", "TEMPERATURES", "AmplitudeSearch", "LabelScores", "Trial", "chosen", "has_amplitude", "tune"]
 
 COARSE = tuple(2.0**k for k in (-15, -10, *range(-5, 8)))
 """Factors of the amplitudes."""
 
-TEMPERATURES = tuple(2.0 ** (k / 8) for k in range(-16, 41))
-"""From 0.25 to 32."""
+_STEP = 2.0**0.125
+
+TEMPERATURES = tuple(_STEP**k for k in range(-16, 41))
+"""At which amplitudes are compared, from 0.25 to 32: of the draws of all amplitudes only these scores are kept."""
 
 
 class Trial(NamedTuple):
@@ -73,8 +76,7 @@ class LabelScores(NamedTuple):
     @classmethod
     def of(cls, logits: Tensor, labels: Tensor, temperatures: Sequence[float]) -> LabelScores:
         """Score the draws ``(S, ..., C)`` of labels ``(...)``, of which −100 is left out."""
-        real = labels.flatten() != NO_LABEL
-        logits, labels = logits.flatten(1, -2)[:, real], labels.flatten()[real]
+        logits, labels = with_labels(logits, labels)
         rows = []
         for temperature in temperatures:
             draws = (logits / temperature).log_softmax(-1)
@@ -182,6 +184,32 @@ class AmplitudeSearch:
             assert batch.labels is not None
             found[factor].append(LabelScores.of(logits, batch.labels, temperatures))
         return {factor: parts[0].together(parts[1:]) for factor, parts in found.items()}
+
+    def fit_temperature(self, data: list[Batch], trial: Trial, *, least: float = 0.0) -> Trial:
+        """A trial of one of ``TEMPERATURES`` at the best temperature nearby.
+
+        The draws are made again for each step of Newton's method, so that those of one batch only are kept.
+
+        Args:
+            data: batches with labels.
+            trial: the best of one factor.
+            least: the smallest temperature allowed.
+
+        Returns:
+            The trial of the same factor, within 0.1 % of the best temperature.
+        """
+
+        def slopes(precision: float) -> Tensor:
+            parts = (
+                precision_slopes(*with_labels(logits, batch.labels), precision)
+                for _, batch, logits in self.draws(data, (trial.factor,))
+                if batch.labels is not None
+            )
+            return torch.stack(list(parts)).sum(0) / len(trial.losses)
+
+        near = max(trial.temperature / _STEP, least), trial.temperature * _STEP
+        at = minimise_over_temperature(slopes, trial.temperature, *near, tolerance=1e-3)
+        return self.scores(data, (trial.factor,), (at,))[trial.factor].best(trial.factor)
 
     def _noises(self, index: int) -> list[tuple[int, float]]:
         generator = torch.Generator().manual_seed(self.seed + 7919 * index)

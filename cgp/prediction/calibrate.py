@@ -24,7 +24,6 @@ __all__ = ["Calibration", "calibrate"]
 CRITERIA = ("widest", "likelihood")
 
 _FINE = tuple(2.0 ** (k / 4) for k in range(1, 4))
-_FINER = tuple(2.0 ** (k / 64) for k in range(-6, 7))
 
 
 @dataclass(frozen=True)
@@ -152,7 +151,7 @@ def calibrate(
     amplitudes = _amplitudes(model)
     kept = labelled_batches(data, model_device(model))
     given = logit_temperature(model)
-    ticks = _Ticks(progress, len(kept) * num_samples * (len(COARSE) + len(_FINE) + 1))
+    ticks = _Ticks(progress, len(kept) * num_samples * (len(COARSE) + len(_FINE) + 3 * temperature))
     search = AmplitudeSearch(model, num_samples, sampling, seed, output, ticks)
     search.check(kept)
 
@@ -164,8 +163,8 @@ def calibrate(
     tried = tune(scores | search.scores(kept, near, temperatures))
     best, taken, plain = min(tried.values(), key=lambda trial: trial.nll), chosen(tried, criterion), tried[0.0]
     if temperature:
-        finer = [max(taken.temperature * step, min(plain.temperature, 1.0)) for step in _FINER]
-        taken = search.scores(kept, (taken.factor,), finer)[taken.factor].best(taken.factor)
+        taken = search.fit_temperature(kept, taken, least=min(plain.temperature, 1.0))
+        plain = search.fit_temperature(kept, plain)
     as_it_was = search.scores(kept, (0.0,), (given,))[0.0].best(0.0)
     if not math.isfinite(taken.nll):
         raise ValueError("data: expected labels of classes that the model allows, got some whose logit is -inf")
@@ -186,6 +185,7 @@ def calibrate(
         len(taken.losses),
         time.perf_counter() - start,
     )
+    ticks.finish()
     for name, parameter in amplitudes.items():  # only now, when nothing can fail any more
         parameter.copy_(scaled[name])
     set_logit_temperature(model, taken.temperature)
@@ -200,6 +200,10 @@ class _Ticks:
         self.done += count
         if self.progress is not None:
             self.progress(min(self.done, self.total), self.total)
+
+    def finish(self) -> None:
+        """Report whatever steps Newton's method did not need."""
+        self(max(self.total - self.done, 0))
 
 
 def _amplitudes(model: nn.Module) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 Tensors of any device and arrays are taken; numpy float64 is computed with; numbers and NamedTuples come back.
 """
 
-from experiments.evaluation.calibration import LARGEST_TEMPERATURE, fit_temperature
 from experiments.evaluation.detection import DETECTORS, detect
 from experiments.evaluation.metrics import (
     label_log_probabilities,
@@ -21,11 +20,9 @@ from experiments.evaluation.protocols import (
 
 __all__ = [
     "DETECTORS",
-    "LARGEST_TEMPERATURE",
     "PROTOCOLS",
     "classification_report",
     "detect",
-    "fit_temperature",
     "label_log_probabilities",
     "matthews_correlation",
     "mean_log_probabilities",

@@ -1,17 +1,12 @@
-"""The binning core of every calibration error, and temperature scaling."""
+"""The binning core of every calibration error."""
 
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize
-from scipy.special import log_softmax, softmax
 
-from experiments.evaluation.metrics import Array, as_array, as_labels, as_logits
+from experiments.evaluation.metrics import Array, as_array
 
-__all__ = ["LARGEST_TEMPERATURE", "ReliabilityBins", "fit_temperature", "reliability_bins"]
-
-LARGEST_TEMPERATURE = 1e4
-_LOG_BOUND = float(np.log(LARGEST_TEMPERATURE))
+__all__ = ["ReliabilityBins", "reliability_bins"]
 
 
 class ReliabilityBins(NamedTuple):
@@ -72,47 +67,3 @@ def reliability_bins(
     with np.errstate(invalid="ignore"):
         means = [np.bincount(index, weights=values, minlength=size) / counts for values in (confidence, outcome)]
     return ReliabilityBins(edges, counts, *means)
-
-
-def fit_temperature(
-    logits: Any,  # shape: (S, N, C) or (N, C)
-    labels: Any,  # shape: (N,)
-) -> float:
-    r"""Temperature that minimises the negative log-likelihood of validation predictions; divide logits by it.
-
-    .. math::
-        \min_T -\frac1N \sum_i \log \frac1S \sum_s \mathrm{softmax}(l_{si} / T)_{y_i}
-
-    Solved for :math:`\log T` by L-BFGS with the exact gradient, so T is positive; it is kept in [1e-4, 1e4], where it
-    ends if the likelihood has no optimum: small if all are right, large if confidence says nothing.
-
-    Source:
-        Guo et al. (2017), On Calibration of Modern Neural Networks, section 4.2.
-    """
-    values = as_logits(logits)
-    target = as_labels(labels, *values.shape[1:])
-    bounds = [(-_LOG_BOUND, _LOG_BOUND)]
-    options = {"ftol": 0.0, "gtol": 1e-10, "maxiter": 500}
-    result = minimize(_loss, np.zeros(1), (values, target), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    # The line search may stop at rounding before the gradient's tolerance: what counts is the gradient that is left.
-    outward = abs(result.x[0]) >= _LOG_BOUND and result.jac[0] * result.x[0] <= 0
-    if not outward and abs(result.jac[0]) > 1e-6:
-        raise RuntimeError(
-            f"temperature did not converge: gradient {result.jac[0]:.2e} at T = {np.exp(result.x[0]):.4g}"
-        )
-    return float(np.exp(result.x[0]))
-
-
-def _loss(
-    log_temperature: Array,  # shape: (1,)
-    logits: Array,  # shape: (S, N, C)
-    labels: Array,  # shape: (N,)
-) -> tuple[float, Array]:
-    scaled = logits * np.exp(-log_temperature)
-    index = labels[None, :, None]
-    log_p = np.take_along_axis(log_softmax(scaled, axis=-1), index, -1)[..., 0]  # (S, N)
-    mean_logit = (softmax(scaled, axis=-1) * scaled).sum(-1)
-    slope = np.take_along_axis(scaled, index, -1)[..., 0] - mean_logit  # -d log_p / d log T
-    weights = softmax(log_p, axis=0)  # how much each draw contributes to the mean probability of the label
-    mean_log_p = np.logaddexp.reduce(log_p, axis=0) - np.log(len(log_p))
-    return float(-mean_log_p.mean()), np.array([(weights * slope).sum(0).mean()])

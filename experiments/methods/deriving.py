@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cgp.prediction.temperature_scaling import fit_temperature
 from experiments.data import OWN_IMAGES, Batches, DataSplits, InputSet, generator_for, input_sets, load
-from experiments.evaluation import fit_temperature, mean_probabilities
+from experiments.evaluation import mean_probabilities
 from experiments.methods.last_layer import last_layer_laplace
 from experiments.methods.mc_dropout import mc_dropout_logits
 from experiments.saved_predictions import Predictions, predict_missing, same_source, save_predictions

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cgp.prediction.metrics import auroc, delong_error, placements
+from cgp.prediction.temperature_scaling import fit_temperature
 from experiments.evaluation import (
     DETECTORS,
     classification_report,
     detect,
-    fit_temperature,
     label_log_probabilities,
     mean_probabilities,
     negative_log_likelihood,

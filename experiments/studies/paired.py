@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cgp.prediction.metrics import auroc
-from experiments.evaluation import fit_temperature, mean_probabilities, uncertainty
+from cgp.prediction.temperature_scaling import fit_temperature
+from experiments.evaluation import mean_probabilities, uncertainty
 from experiments.evaluation.paired import MEASURES, Scored, auroc_difference, difference
 from experiments.reports.scores import BASELINE, Statistic
 from experiments.runs import Run, find_runs

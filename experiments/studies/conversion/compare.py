@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import cgp
 from cgp.prediction.metrics import auroc
+from cgp.prediction.temperature_scaling import fit_temperature
 from experiments.configuration import CorruptionConfig, DataConfig
 from experiments.data import (
     DIGITS_CORRUPTIONS,
@@ -23,7 +24,7 @@ from experiments.data import (
     image_batch,
     input_sets,
 )
-from experiments.evaluation import classification_report, fit_temperature, uncertainty
+from experiments.evaluation import classification_report, uncertainty
 from experiments.grids import Cell, Grid, as_markdown
 from experiments.methods import last_layer_laplace, mc_dropout_logits
 from experiments.storage import write_atomically, write_text

@@ -11,7 +11,8 @@ from sklearn.neighbors import NearestNeighbors
 from cgp.assessment.detection import with_energy
 from cgp.assessment.detectors import Mahalanobis, standardised
 from cgp.prediction import metrics
-from experiments.evaluation import fit_temperature, mean_probabilities, uncertainty
+from cgp.prediction.temperature_scaling import fit_temperature
+from experiments.evaluation import mean_probabilities, uncertainty
 from experiments.evaluation.detection import detector_scores
 from experiments.evaluation.paired import Scored, auroc_difference
 from experiments.reports.scores import Statistic

@@ -1,17 +1,16 @@
-"""Bins, the calibration errors of the protocols and the temperature, against torchmetrics, torch and loops."""
+"""Bins, and the calibration errors of the protocols, against torchmetrics, torch and loops."""
 
 import itertools
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from scipy.optimize import check_grad, minimize_scalar
 from torchmetrics.functional.classification import calibration_error as torchmetrics_error
 
-from experiments.evaluation import PROTOCOLS, fit_temperature, negative_log_likelihood
-from experiments.evaluation.calibration import _loss, reliability_bins
+from experiments.evaluation import PROTOCOLS
+from experiments.evaluation.calibration import reliability_bins
 from experiments.evaluation.protocols import calibration_bins, calibration_error
 from tests.experiments.evaluation.simulated import draws
 
@@ -125,42 +124,3 @@ def test_full_confidence_one_sample_and_weights(protocol):
     parts = calibration_bins(*draws(samples=70, classes=2), protocol=protocol)
     assert sum(weight for weight, _ in parts) == pytest.approx(1)
     assert len(parts) == (3 if protocol == "cgpt" else 1)
-
-
-def loss_at(log_temperature, logits, labels):
-    return negative_log_likelihood(logits / np.exp(log_temperature), labels)
-
-
-@pytest.mark.parametrize("scale", [0.1, 1.0, 60.0])
-@pytest.mark.parametrize("num_samples", [1, 5])
-def test_temperature_is_that_of_a_bracketing_search(scale, num_samples):
-    logits, labels = draws(num_samples=num_samples)
-    logits = scale * logits
-    oracle = minimize_scalar(loss_at, bounds=(-9, 9), args=(logits, labels), method="bounded", options={"xatol": 1e-10})
-    assert np.log(fit_temperature(logits, labels)) == pytest.approx(oracle.x, abs=1e-5)
-
-
-def test_gradient_of_the_temperature():
-    logits, labels = draws()
-    for start in (-1.0, 0.0, 2.0):
-        parts = [lambda x, part=part: _loss(x, logits, labels)[part] for part in (0, 1)]
-        assert check_grad(*parts, np.array([start])) < 1e-6
-
-
-@settings(max_examples=10)
-@given(st.integers(0, 1000), st.floats(-3, 3))
-def test_temperature_is_positive_and_never_worse_than_none(seed, log_scale):
-    logits, labels = draws(samples=20, seed=seed)
-    logits = logits * np.exp(log_scale)
-    temperature = fit_temperature(logits, labels)
-    assert 1e-5 < temperature < 1e5
-    assert loss_at(np.log(temperature), logits, labels) <= loss_at(0.0, logits, labels) + 1e-12
-
-
-def test_temperature_where_the_data_have_no_optimum():
-    logits = np.array([[1.0, 0.0], [0.0, 1.0]])
-    cold, hot = fit_temperature(logits, [0, 1]), fit_temperature(logits, [1, 0])
-    assert 1e-4 <= cold < 0.05
-    assert loss_at(np.log(cold), logits, np.array([0, 1])) < 1e-8
-    assert hot == pytest.approx(1e4)
-    assert fit_temperature(np.zeros((3, 2)), [0, 1, 1]) == 1

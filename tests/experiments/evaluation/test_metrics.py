@@ -12,7 +12,6 @@ from torchmetrics.functional.classification import multiclass_matthews_corrcoef
 
 from experiments.evaluation import (
     classification_report,
-    fit_temperature,
     matthews_correlation,
     mean_log_probabilities,
     mean_logits,
@@ -122,8 +121,8 @@ REFUSED = [
     (mean_probabilities, ([[0.0, np.nan]],), "logits: expected finite values, got 1 of 2"),
     (mean_probabilities, ([[0.0, np.inf]],), "logits: expected finite values"),
     (classification_report, (THREE, [0, 1]), r"labels: expected shape \(3,\), got \(2,\)"),
-    (fit_temperature, (THREE, [[0], [1], [1]]), "labels: expected shape"),
-    (fit_temperature, (THREE, [0, 1, 2]), r"integers in \[0, 2\)"),
+    (classification_report, (THREE, [[0], [1], [1]]), "labels: expected shape"),
+    (classification_report, (THREE, [0, 1, 2]), r"integers in \[0, 2\)"),
     (classification_report, (THREE, [0, 1, -1]), r"integers in \[0, 2\)"),
     (negative_log_likelihood, (THREE, [0, 1, 0.5]), "integers"),
     (negative_log_likelihood, (THREE, [0, 1, np.nan]), "integers"),

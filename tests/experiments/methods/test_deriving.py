@@ -7,10 +7,11 @@ import pytest
 import torch
 from scipy.special import softmax
 
+from cgp.prediction.temperature_scaling import fit_temperature
 from experiments.configuration import CorruptionConfig, DataConfig
 from experiments.data import input_sets, load
 from experiments.data.examples import Batches, Examples
-from experiments.evaluation import fit_temperature, mean_log_probabilities, negative_log_likelihood
+from experiments.evaluation import mean_log_probabilities, negative_log_likelihood
 from experiments.methods import DERIVED, Request
 from experiments.methods.deriving import joined
 from experiments.saved_predictions import Predictions, load_predictions

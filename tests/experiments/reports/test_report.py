@@ -8,7 +8,8 @@ import pytest
 from rich.console import Console
 
 from cgp.prediction.metrics import auroc
-from experiments.evaluation import classification_report, fit_temperature, uncertainty
+from cgp.prediction.temperature_scaling import fit_temperature
+from experiments.evaluation import classification_report, uncertainty
 from experiments.reports.answer import answer
 from experiments.reports.page import report
 from experiments.reports.scores import methods, score

@@ -2,7 +2,8 @@
 
 import pytest
 
-from experiments.evaluation import fit_temperature, negative_log_likelihood
+from cgp.prediction.temperature_scaling import fit_temperature
+from experiments.evaluation import negative_log_likelihood
 from experiments.studies import paired
 from tests.experiments.reports.saved import find_runs, random_logits, write_run
 
