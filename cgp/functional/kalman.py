@@ -182,17 +182,38 @@ class Chain:
         return N, inner
 
     @one_blas_thread
-    def prior_draws(self, count: int, generator: torch.Generator | None) -> Array:
-        """Draws of all outputs at all rows from the prior, ``(N, P, count)``."""
+    def prior_covariance(self, start: Array | None = None) -> Array:
+        """The covariance of all outputs at all rows, from states N(0, start) before them, ``(N P, N P)``."""
+        C, K, P = _diagonal_blocks(self.stationary) if start is None else start, self.count, len(self.loadings)
+        gains, blocks = np.zeros((self.size, 0)), np.zeros((len(self.steps), P, len(self.steps) * P))
+        for row, block in enumerate(blocks):
+            if row or start is not None:
+                step = self.transition(row)
+                C, gains = step.spread(C), step.forward(gains)  # of the state, and of it with the outputs before
+            gains = np.hstack([gains, C[:, :K] @ self.loadings.T])
+            block[:, : gains.shape[1]] = self.loadings @ gains[:K]
+        lower = np.tril(blocks.reshape(blocks.shape[-1], -1))
+        return lower + np.tril(lower, -1).T
+
+    @one_blas_thread
+    def prior_draws(self, count: int, generator: torch.Generator | None, start: Array | None = None) -> Array:
+        """Draws of all outputs at all rows from the prior, or from states N(0, start) before it, ``(N, P, count)``."""
         roots = _root(self.tables[1])
-        state = np.einsum("jmk,mks->jks", _root(self.stationary), self._normal(count, generator))
+        state = self._first_draws(self._normal(count, generator), start)
         outputs = []
         for row in range(len(self.steps)):
-            if row:
+            if row or start is not None:
                 state = self.transition(row).forward(state.reshape(self.size, count)).reshape(-1, self.count, count)
                 state = state + np.einsum("jmk,mks->jks", roots[self.steps[row]], self._normal(count, generator))
             outputs.append(self.loadings @ state[0])
         return np.stack(outputs)
+
+    def _first_draws(self, normal: Array, start: Array | None) -> Array:
+        if start is None:
+            return np.asarray(np.einsum("jmk,mks->jks", _root(self.stationary), normal))
+        values, vectors = np.linalg.eigh(start)
+        root = vectors * np.sqrt(values.clip(min=0.0))
+        return (root @ normal.reshape(self.size, -1)).reshape(normal.shape)
 
     def _normal(self, count: int, generator: torch.Generator | None) -> Array:
         shape = (self.size // self.count, self.count, count)

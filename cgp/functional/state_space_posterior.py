@@ -10,6 +10,7 @@ from torch import Tensor
 
 from .gaussians import lazy
 from .kalman import Array, Chain, log_normal_of
+from .linalg import cholesky
 from .state_space import StateSpace
 
 __all__ = ["FilterState", "StateSpacePosterior"]
@@ -89,6 +90,23 @@ class StateSpacePosterior:
         """What is known after the last row: where a posterior of later rows starts."""
         return FilterState(self._whitened[2], self._factors[-1].filtered)
 
+    @lazy
+    def covariance(self) -> Tensor:
+        r"""Covariance of all outputs at all rows, without noise, for few rows.
+
+        .. math:: K - K_{\cdot O}(K_{OO} + \Sigma_O)^{-1}K_{O\cdot}
+
+        Returns:
+            ``(N P, N P)``, in time O((N P)³).
+        """
+        prior = torch.as_tensor(self._chain.prior_covariance(None if self._start is None else self._start.covariance))
+        seen = torch.as_tensor(self._chain.observed).flatten()
+        noisy = prior[seen][:, seen] + torch.as_tensor(self._chain.variances).flatten()[seen].diag()
+        white = torch.linalg.solve_triangular(
+            cholesky(noisy, name="covariance of the observations", jitter=0.0), prior[seen], upper=False
+        )
+        return prior - white.mT @ white
+
     def solve(self, columns: Tensor) -> Tensor:
         r""":math:`(K + \Sigma)^{-1}B` for columns B, ``(N, P, S)``; entries that are not observed are not read."""
         values = np.where(self._chain.observed[..., None], columns.detach().double().numpy(), 0.0)
@@ -105,18 +123,14 @@ class StateSpacePosterior:
         Returns:
             ``(count, N, P)``.
 
-        Raises:
-            ValueError: if the posterior goes on from the last state of another.
-
         Source:
             Durbin & Koopman (2002), A simple and efficient simulation smoother for state space time series analysis.
         """
-        if self._start is not None:
-            raise ValueError("draw: expected a posterior that starts at the stationary distribution")
-        prior = self._chain.prior_draws(count, generator)
+        prior = self._chain.prior_draws(count, generator, None if self._start is None else self._start.covariance)
         noise = torch.randn(prior.shape, generator=generator, dtype=torch.float64).numpy()
         noisy = prior + np.sqrt(self._chain.variances)[..., None] * noise
-        whitened = self._chain.whitened(self._factors, np.where(self._chain.observed[..., None], noisy, 0.0), None)
+        start = None if self._start is None else np.zeros((self._chain.size, count))  # a draw of its deviation is in it
+        whitened = self._chain.whitened(self._factors, np.where(self._chain.observed[..., None], noisy, 0.0), start)
         known = self._chain.smoothed(self._factors, *whitened[:2])[0]
         return self.mean + torch.as_tensor(np.moveaxis(prior - known, -1, 0))
 

@@ -37,6 +37,7 @@ from .long_series import (
 )
 from .minibatches import fit_minibatches, start_from
 from .model import RegressionModel
+from .parts import Parts
 from .prediction import PredictionMixin
 from .scaling import Scaling, stacked_rows
 from .slices import sample_slices
@@ -214,11 +215,15 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
             self.periods_ = periods_of(X, y, self.periods)
         self.x_scaling_, self.y_scaling_ = Scaling.of(X), Scaling.of_outputs(y)
         self.n_outputs_ = y.shape[1]
-        self._observed = ~np.isnan(y)
+        self._observed = Parts.of(torch.as_tensor(~np.isnan(y)), dim=0)
         return self._standardised(X, y)
 
     def partial_fit(self, X: Any, y: Any) -> Self:
         """Condition on further observations; parameters and standardisation stay as they are. The first call fits.
+
+        Of a series, rows that are not before the latest one are filtered on from the last state: an update, and
+        predictions of what is not before it, take a time that does not grow with the number of observations. With a
+        row before the latest one, and for other forms of regression, all observations are gone through again.
 
         Args:
             X: inputs, ``(k, d)``.
@@ -238,9 +243,11 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
             raise ValueError("y: expected finite values, or NaN for what was not observed")
         if np.isnan(y).all():
             raise ValueError("y: expected at least one observation, got none")
-        self._observed = np.concatenate([self._observed, ~np.isnan(y)])
+        self._observed = self._observed.appended(torch.as_tensor(~np.isnan(y)))
         further = self._standardised(X, y)
-        self._keep([model.get_fantasy_model(*further) for model in self.models_])
+        pairs = [one.extended(*further, known) for one, known in zip(self.models_, self._conditions, strict=True)]
+        self.models_, self._conditions = [model for model, _ in pairs], [known for _, known in pairs]
+        self.model_ = self.models_[0]
         return self
 
     def __sklearn_tags__(self) -> Any:
@@ -276,8 +283,7 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
         self.models_ = [model.requires_grad_(False) for model in models]
         self.model_ = self.models_[0]
         # Of many samples it is computed when it is asked for, batch by batch: all at once may not fit into memory.
-        sampled = any(model.train_targets.dim() > 1 for model in models)
-        kept = not sampled or sum(map(held_entries, models)) <= MOST_ENTRIES
+        kept = not any(map(RegressionModel.batch, models)) or sum(map(held_entries, models)) <= MOST_ENTRIES
         self._conditions = [model.condition() if kept else None for model in models]
 
     def _fitted(

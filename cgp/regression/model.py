@@ -102,6 +102,23 @@ class RegressionModel(ExactGP):
         """What all predictions share of the observations, to be handed to them."""
         raise NotImplementedError
 
+    def extended(self, inputs: Tensor, targets: Tensor, condition: Any) -> tuple[Self, Any]:
+        """The model given further observations, its parameters staying as they are and shared.
+
+        Args:
+            inputs: ``(k, d + 1)``.
+            targets: ``(k,)``.
+            condition: what :meth:`condition` gave, or None.
+
+        Returns:
+            Another model in eval mode, and its condition, or None.
+
+        Raises:
+            ValueError: if the observations are not usable.
+        """
+        other = self.get_fantasy_model(inputs, targets)
+        return other, None if condition is None else other.condition()
+
     def log_evidence(self) -> Tensor:
         """The log marginal likelihood in nats, or the bound to it, ``(*batch,)``."""
         raise NotImplementedError
@@ -180,8 +197,9 @@ class RegressionModel(ExactGP):
 
     def batch(self, x: Tensor | None = None) -> torch.Size:
         """The shape of the batch of parameters and observations, and of rows x."""
-        shapes = [self.residual().shape[:-1], self.noise().shape[:-1]]
-        shapes += [x.shape[:-2]] if x is not None else []
+        rows, targets = self._first()
+        shapes = [rows.shape[:-2], targets.shape[:-1], self.mean_module(rows).shape[:-1]]
+        shapes += [noise_of_rows(self.likelihood, rows).shape[:-1], *([] if x is None else [x.shape[:-2]])]
         for component in self.covar_module.kernels:
             shapes += [component.loadings().shape[:-2], component.input_maps.all_scales.shape[:-2]]
         return torch.broadcast_shapes(*shapes)
@@ -223,9 +241,13 @@ class RegressionModel(ExactGP):
         """The noise variance of each observation, ``(*batch, n)``."""
         return noise_of_rows(self.likelihood, self.train_inputs[0])
 
+    def _first(self) -> tuple[Tensor, Tensor]:
+        """The first observation: its row ``(*batch, 1, d + 1)`` and its value ``(*batch, 1)``."""
+        return self.train_inputs[0][..., :1, :], self.train_targets[..., :1]
+
     def _expanded(self, x: Tensor) -> Tensor:
         """Rows with the batch shape of loaded samples."""
-        batch = torch.broadcast_shapes(self.train_inputs[0].shape[:-2], x.shape[:-2])
+        batch = torch.broadcast_shapes(self._first()[0].shape[:-2], x.shape[:-2])
         return x.expand(*batch, *x.shape[-2:])
 
 

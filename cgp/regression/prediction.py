@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from .checks import checked_inputs, with_nan
 from .frames import Framing
 from .model import RegressionModel, flat_members, noise_of_rows
+from .parts import Parts
 from .processes import every_process
 from .scaling import Scaling
 
@@ -41,7 +42,7 @@ class PredictionMixin:
     _conditions: list[Any]
     _framing: Framing
     _single: bool
-    _observed: Array
+    _observed: Parts
 
     def predict(
         self, X: Any, return_std: bool = False, return_cov: bool = False, include_noise: bool = True
@@ -86,8 +87,9 @@ class PredictionMixin:
         check_is_fitted(self)
         means, variances = self._members(lambda model, _: model.leave_one_out())
         numbers = self.models_[0].train_inputs[0][..., -1].reshape(-1, means.shape[-1])[0].numpy()
-        mean, sd = np.full((2, *self._observed.shape), np.nan)
-        for p, one in enumerate(self._observed.T):  # rows of a process are in the order of its observations
+        observed = self._observed.whole.numpy()
+        mean, sd = np.full((2, *observed.shape), np.nan)
+        for p, one in enumerate(observed.T):  # rows of a process are in the order of its observations
             mean[one, p] = means.mean(0)[numbers == p]
             sd[one, p] = np.sqrt(variances.mean(0) + means.var(0))[numbers == p]
         return self._shaped(self.y_scaling_.undo(mean)), self._shaped(sd * self.y_scaling_.unit)

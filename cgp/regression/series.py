@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Self
 
 import numpy as np
 import torch
-from gpytorch.kernels import AdditiveKernel, Kernel
+from gpytorch.kernels import AdditiveKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import Mean
 from torch import Tensor
 
-from cgp.functional.markov import MarkovProcess
-from cgp.functional.state_space import StateSpace, state_space
-from cgp.functional.state_space_evidence import log_evidence
-from cgp.functional.state_space_posterior import StateSpacePosterior
+from cgp.functional.gaussians import lazy
 
-from .covariance import Points, RowKernel
+from .checks import check_training_data
+from .covariance import Points
 from .markov_kernels import Steps, markov_obstacle, markov_processes
-from .model import Moments, RegressionModel, flat_members
-from .processes import ProcessGaussianLikelihood, process_numbers
-from .timeline import TimeLine, time_line
+from .model import Moments, RegressionModel, flat_members, noise_of_rows
+from .parts import Parts
+from .processes import ProcessGaussianLikelihood
+from .series_space import Frontier, Observations, Series, SeriesComponent, advanced, member_of, series_of
 
-__all__ = ["Series", "SeriesCondition", "SeriesCorrelatedGPRegression", "num_states", "series_obstacle"]
+__all__ = ["SeriesCondition", "SeriesCorrelatedGPRegression", "num_states", "series_obstacle"]
 
 _ENTRIES = 2**25  # of right-hand sides that are solved for at a time
 
@@ -55,38 +55,44 @@ def num_states(covariance: AdditiveKernel) -> int:
     return copies * max(sizes)
 
 
-class Series(NamedTuple):
-    """A member of a batch as a state space.
+class SeriesCondition:
+    """What predictions share of the observations, for each member of a batch, computed when first asked for.
 
-    Attributes:
-        space: of N rows and P outputs.
-        line: where in the rows the observations are, and the places that are asked for besides.
-        residual: the observations less their mean, ``(N, P)``.
-        noise: their variances, ``(N, P)``.
-        observed: ``(N, P)`` booleans.
+    Args:
+        model: whose observations they are.
+        frontiers: of each member, if the filter has gone through the observations already.
     """
 
-    space: StateSpace
-    line: TimeLine
-    residual: Tensor
-    noise: Tensor
-    observed: Tensor
-
-    def log_evidence(self) -> Tensor:
-        """Log-density of the observations in nats, with gradients."""
-        return log_evidence(self.space, self.residual, self.noise, self.observed)
-
-    def posterior(self) -> StateSpacePosterior:
-        """The outputs at all rows given the observations."""
-        return StateSpacePosterior(self.space, self.residual, self.noise, self.observed)
-
-
-class SeriesCondition:
-    """The outputs at the rows of the observations, for each member of a batch, computed when first asked for."""
-
-    def __init__(self, members: list[Series]) -> None:
-        self.members = members
+    def __init__(self, model: SeriesCorrelatedGPRegression, frontiers: list[Frontier] | None = None) -> None:
+        self._model, self._frontiers = model, frontiers
         self._moments: dict[int, Moments] = {}
+
+    @lazy
+    def members(self) -> list[Series]:
+        """The whole chain of each member."""
+        with torch.no_grad():
+            return list(self._model.members())
+
+    @property
+    def frontiers(self) -> list[Frontier]:
+        """Where the filter stands after all observations."""
+        if self._frontiers is None:
+            model, (rows,) = self._model, self._model.train_inputs
+            known = model.observations(rows, model.train_targets)
+            parts = zip(known, model.components(), strict=True)
+            self._frontiers = [advanced(None, *pair, self.latest) for pair in parts]
+        return self._frontiers
+
+    @lazy
+    def latest(self) -> float:
+        """The largest input."""
+        if self._frontiers is not None:
+            return self._frontiers[0].latest
+        return float(self._model.train_inputs[0][..., 0].max())
+
+    def is_later(self, x: Tensor) -> bool:
+        """Whether no row is before the latest observation."""
+        return bool((x[..., 0] >= self.latest).all())
 
     def moments(self, number: int) -> Moments:
         """Means and variances of a member at its rows, ``(N, P)`` each."""
@@ -104,8 +110,10 @@ class SeriesCorrelatedGPRegression(RegressionModel):
     Kernels are Matérn (1/2, 3/2, 5/2), periodic, cosine, linear and constant ones, scaled, their sums and products.
     Structures are "independent", "coregionalised" and "shared" with any number of components, and "shifted" with one.
     Time O(N D² P) for N distinct inputs and D states: copies of the canonical processes times states of a kernel;
-    memory O(N D P), with gradients O(N D²). All is computed in float64. The evidence has gradients by all parameters;
-    predictions have none.
+    memory O(N D P), with gradients O(N D²). Rows that are not before the latest observation are predicted, and
+    conditioned on (:meth:`extended`), from the last state of the filter, in time that does not depend on how many
+    observations were before. All is computed in float64. The evidence has gradients by all parameters; predictions
+    have none.
 
     Args:
         train_inputs: ``(n, 2)``, the last column 0 … P-1.
@@ -129,6 +137,9 @@ class SeriesCorrelatedGPRegression(RegressionModel):
         torch.Size([3])
     """
 
+    _inputs: Parts
+    _targets: Parts
+
     def __init__(
         self,
         train_inputs: Tensor,
@@ -150,10 +161,57 @@ class SeriesCorrelatedGPRegression(RegressionModel):
         values = torch.stack([member.log_evidence() for member in self.members()])
         return values.reshape(self.batch()).to(self.train_targets)
 
-    @torch.no_grad()
+    @property
+    def train_inputs(self) -> tuple[Tensor]:
+        """The rows of the observations, ``(*batch, n, 2)``."""
+        self._inputs = self._inputs.merged()
+        return (self._inputs.whole,)
+
+    @train_inputs.setter
+    def train_inputs(self, value: tuple[Tensor]) -> None:
+        self._inputs = Parts.of(value[0], dim=-2)
+
+    @property
+    def train_targets(self) -> Tensor:
+        """The observations, ``(*batch, n)``."""
+        self._targets = self._targets.merged()
+        return self._targets.whole
+
+    @train_targets.setter
+    def train_targets(self, value: Tensor) -> None:
+        self._targets = Parts.of(value, dim=-1)
+
     def condition(self) -> SeriesCondition:
-        """Put the observations in order: what all predictions share, to be handed to them."""
-        return SeriesCondition(list(self.members()))
+        """What all predictions share of the observations, to be handed to them."""
+        return SeriesCondition(self)
+
+    @torch.no_grad()
+    def extended(self, inputs: Tensor, targets: Tensor, condition: SeriesCondition | None) -> tuple[Self, Any]:
+        """The model given further observations, its parameters staying as they are and shared.
+
+        The filter goes on from its last state; only if a row is before the latest observation, all observations are
+        gone through again.
+
+        Args:
+            inputs: ``(k, 2)``.
+            targets: ``(k,)``.
+            condition: what :meth:`condition` gave, or None.
+
+        Returns:
+            Another model in eval mode, and its condition, or None.
+
+        Raises:
+            ValueError: if the observations are not usable.
+        """
+        check_training_data(inputs, targets, self.num_processes)
+        if condition is None or not condition.is_later(inputs):
+            return super().extended(inputs, targets, condition)
+        other, latest = copy.copy(self), float(inputs[:, 0].max())
+        other._inputs = self._inputs.appended(inputs.expand(*self._inputs.batch, -1, -1))
+        other._targets = self._targets.appended(targets.expand(*self._targets.batch, -1))
+        members = zip(condition.frontiers, self.observations(inputs, targets), self.components(), strict=True)
+        frontiers = [advanced(*member, latest) for member in members]
+        return other, SeriesCondition(other, frontiers)
 
     @torch.no_grad()
     def leave_one_out(self) -> Moments:
@@ -179,8 +237,9 @@ class SeriesCorrelatedGPRegression(RegressionModel):
     ) -> Tensor:
         """Joint draws as :meth:`.RegressionModel.draw`, in time that is linear in the number of rows, too."""
         x, parts = self._expanded(x), []
+        condition = self.condition() if condition is None else condition
         means = flat_members(self.mean_module(x), self.batch(x))
-        for member, mean, count in zip(self.members(x), means, counts, strict=True):
+        for member, mean, count in zip(self._with_places(x, condition), means, counts, strict=True):
             if count:
                 draws = member.posterior().draw(count, generator).flatten(1)
                 parts.append(mean + draws[:, member.line.cells[-x.shape[-2] :]].to(mean))
@@ -188,20 +247,50 @@ class SeriesCorrelatedGPRegression(RegressionModel):
 
     def members(self, x: Tensor | None = None) -> Iterator[Series]:
         """The members of the batch as state spaces, with the rows x ``(*batch, t, 2)`` as places besides."""
-        batch, sets = self.batch(x), [self.train_inputs[0], *([] if x is None else [x])]
-        residual, noise = self.residual(), self.noise()
-        components = [_Component.of(component) for component in self.covar_module.kernels]
+        known = self.observations(self.train_inputs[0], self.train_targets, x)
+        batch = self.batch(x)
+        for index, observations, components in zip(np.ndindex(*batch), known, self.components(x), strict=True):
+            besides = None if x is None else member_of(x, 2, batch, index)
+            yield series_of(observations, components, besides)
+
+    def observations(self, rows: Tensor, targets: Tensor, x: Tensor | None = None) -> Iterator[Observations]:
+        """Observations ``(*batch, n)`` at rows ``(*batch, n, 2)``, of each member of the batch with that of x."""
+        batch, residual = self.batch(x), targets - self.mean_module(rows)
+        noise = noise_of_rows(self.likelihood, rows)
         for index in np.ndindex(*batch):
-            places = torch.cat([_member(rows, 2, batch, index) for rows in sets])
-            observations = _member(residual, 1, batch, index), _member(noise, 1, batch, index)
-            yield _series(places, observations, [component.member(batch, index) for component in components])
+            values = (member_of(one, 1, batch, index) for one in (residual, noise))
+            yield Observations(member_of(rows, 2, batch, index), *values)
+
+    def components(self, x: Tensor | None = None) -> Iterator[list[SeriesComponent]]:
+        """The components of the covariance, of each member of the batch with that of x."""
+        batch, components = self.batch(x), [SeriesComponent.of(component) for component in self.covar_module.kernels]
+        for index in np.ndindex(*batch):
+            yield [component.member(batch, index) for component in components]
+
+    def _is_later(self, x: Tensor, condition: SeriesCondition) -> bool:
+        """Whether rows do not need the whole chain."""
+        return self.batch(x) == self.batch() and condition.is_later(x)
+
+    def _first(self) -> tuple[Tensor, Tensor]:
+        return self._inputs.parts[0][..., :1, :], self._targets.parts[0][..., :1]
+
+    def _with_places(self, x: Tensor, condition: SeriesCondition) -> Iterator[Series]:
+        """As :meth:`members` with x; what later rows do not need of the past is left out."""
+        if not self._is_later(x, condition):
+            yield from self.members(x)
+            return
+        batch = self.batch(x)
+        for number, (index, components) in enumerate(zip(np.ndindex(*batch), self.components(x), strict=True)):
+            frontier = condition.frontiers[number]
+            yield frontier.series(components, member_of(x, 2, batch, index))
 
     @torch.no_grad()
     def _marginals(self, x: Tensor, condition: SeriesCondition) -> Moments:
-        means, variances = [], []
-        for number, member in enumerate(self.members(x)):
+        means, variances, few = [], [], self._is_later(x, condition) or self.batch(x) != self.batch()
+        for number, member in enumerate(self._with_places(x, condition)):
             cells = member.line.cells[-x.shape[-2] :]
-            if len(member.residual) == len(condition.members[number].residual):  # no row but those of observations
+            # no row but those of observations
+            if not few and len(member.residual) == len(condition.members[number].residual):
                 mean, variance = condition.moments(number)
             else:
                 posterior = member.posterior()
@@ -212,15 +301,24 @@ class SeriesCorrelatedGPRegression(RegressionModel):
 
     @torch.no_grad()
     def _joint(self, x: Tensor, condition: SeriesCondition) -> tuple[Tensor, Tensor]:
+        if self._is_later(x, condition):
+            return self._marginals(x, condition).mean, self._later_covariance(x, condition)
         batch, parts = self.batch(x), []
         sets = [[c.points(some) for c in self.covar_module.kernels] for some in (x, self.train_inputs[0])]
         indices = np.ndindex(*batch)
         for index, member in zip(indices, self.members(), strict=True):
             new, known = (
-                [Points(*(_member(field, 2, batch, index) for field in points)) for points in each] for each in sets
+                [Points(*(member_of(field, 2, batch, index) for field in points)) for points in each] for each in sets
             )
             parts.append(self._covariance(member, new, known))
         return self._marginals(x, condition).mean, self._stacked(parts, x)
+
+    def _later_covariance(self, x: Tensor, condition: SeriesCondition) -> Tensor:
+        parts = []
+        for member in self._with_places(x, condition):
+            cells = member.line.cells[-x.shape[-2] :]
+            parts.append(member.posterior().covariance[cells][:, cells])
+        return self._stacked(parts, x)
 
     def _covariance(self, member: Series, new: list[Points], known: list[Points]) -> Tensor:
         r"""A member's :math:`K_q - K_{qo}(K_o + \Sigma)^{-1}K_{oq}`."""
@@ -238,70 +336,3 @@ class SeriesCorrelatedGPRegression(RegressionModel):
     def _stacked(self, parts: list[Tensor], x: Tensor | None = None) -> Tensor:
         """What the members have, with the shape of the batch and the type of the data."""
         return torch.stack(parts).reshape(*self.batch(x), *parts[0].shape).to(self.train_targets)
-
-
-class _Component(NamedTuple):
-    """A component of the covariance as the outputs see it.
-
-    Attributes:
-        kernel: of the canonical process.
-        loadings: ``(*batch, P, R)``.
-        scales: inverse lengthscales, ``(*batch, P)``.
-        shifts: ``(*batch, P)``, or None.
-        has_ratios: whether outputs have lengthscales of their own; each then has its own copy.
-    """
-
-    kernel: Kernel
-    loadings: Tensor
-    scales: Tensor
-    shifts: Tensor | None
-    has_ratios: bool
-
-    @classmethod
-    def of(cls, component: RowKernel) -> _Component:
-        maps = component.input_maps
-        shifts = None if maps.all_shifts is None else maps.all_shifts[..., 0].double()
-        scales = maps.all_scales[..., 0].double()
-        return cls(component.covar_module, component.loadings().double(), scales, shifts, maps.log_ratios is not None)
-
-    def member(self, batch: torch.Size, index: tuple[int, ...]) -> _Component:
-        """That of a member of the batch."""
-        shifts = None if self.shifts is None else _member(self.shifts, 1, batch, index)
-        scales, loadings = _member(self.scales, 1, batch, index), _member(self.loadings, 2, batch, index)
-        return self._replace(loadings=loadings, scales=scales, shifts=shifts)
-
-    def processes(self, line: TimeLine, start: Tensor) -> Iterator[tuple[MarkovProcess, Tensor]]:
-        """Processes at the lags of the rows, each with the loadings ``(P, R)`` of its copies."""
-        if self.has_ratios:
-            for scale, column in zip(self.scales, self.loadings.mT, strict=True):
-                for process in markov_processes(self.kernel, Steps(scale * line.gaps, scale * start)):
-                    yield process, column[:, None]
-            return
-        lags, first = self.scales[0] * line.gaps, self.scales[0] * start
-        if self.shifts is not None:
-            before, after = self.shifts[line.outputs].unbind(-1)
-            lags, first = lags + (after - before), first + self.shifts[line.outputs[line.steps[0], 1]]
-            lags = lags - lags.detach().clamp(max=0.0)  # rounding of what is equal is no step backwards
-        for process in markov_processes(self.kernel, Steps(lags, first)):
-            yield process, self.loadings
-
-
-def _series(places: Tensor, observations: tuple[Tensor, Tensor], components: list[_Component]) -> Series:
-    """The state space of observations less their mean, and their noise, at the first of the places ``(n, 2)``."""
-    outputs, count = len(components[0].loadings), len(observations[0])
-    shifts = components[0].shifts
-    delays = None if shifts is None else shifts / components[0].scales
-    numbers = process_numbers(places, outputs)
-    line = time_line(places[:, 0], numbers, outputs, count, delays)
-    start = places[line.first, 0].double()
-    processes, loadings = zip(*(pair for one in components for pair in one.processes(line, start)), strict=True)
-    shape, cells = (len(line.steps), outputs), line.cells[:count]
-    empty = torch.zeros(shape, dtype=torch.float64).flatten()
-    observed = torch.zeros_like(empty, dtype=torch.bool).index_fill(0, cells, True).reshape(shape)
-    residual, noise = (empty.index_put((cells,), values.double()).reshape(shape) for values in observations)
-    return Series(state_space(processes, loadings, line.steps), line, residual, noise, observed)
-
-
-def _member(values: Tensor, dims: int, batch: torch.Size, index: tuple[int, ...]) -> Tensor:
-    """The values of a member of the batch, which they may do without; ``dims`` are their dimensions behind it."""
-    return values.expand(*batch, *values.shape[values.dim() - dims :])[index]

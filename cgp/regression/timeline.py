@@ -20,9 +20,11 @@ class TimeLine(NamedTuple):
     Attributes:
         gaps: the distinct differences of inputs between rows that follow each other, ``(U,)``.
         outputs: the outputs before and after, where they have inputs of their own; otherwise 0 and 0; ``(U, 2)``.
-        steps: which of these comes before each of N rows, ``(N,)``; the first is not used.
+        steps: which of these comes before each of N rows, ``(N,)``; the first is used where the line goes on from
+            another.
         cells: the place of each observation in rows ``(N, P)``, flattened: ``(n,)``.
-        first: the number of the observation that is the first.
+        first: the number of an observation in the first row.
+        last: of one in the last.
     """
 
     gaps: Tensor
@@ -30,10 +32,16 @@ class TimeLine(NamedTuple):
     steps: Tensor
     cells: Tensor
     first: int
+    last: int
 
 
 def time_line(
-    inputs: Tensor, numbers: Tensor, num_outputs: int, num_observed: int, shifts: Tensor | None = None
+    inputs: Tensor,
+    numbers: Tensor,
+    num_outputs: int,
+    num_observed: int,
+    shifts: Tensor | None = None,
+    before: tuple[float, int] | None = None,
 ) -> TimeLine:
     """Put observations and other places on one time line.
 
@@ -47,6 +55,7 @@ def time_line(
         num_observed: how many are observations, the first ones; the others, places that are asked for, may share
             their cell with an observation.
         shifts: of every output in units of the inputs, ``(P,)``, or None.
+        before: the input and the output of the last row of an earlier line, which this one goes on from.
 
     Returns:
         Of all n.
@@ -68,8 +77,9 @@ def time_line(
     cells = np.empty(len(t), dtype=np.int64)
     cells[order] = row * num_outputs + p[order]
     heads = order[begins]
-    owners = p[heads] if shifts is not None else np.zeros(len(heads), dtype=np.int64)
-    return TimeLine(*_lags(t[heads], owners, num_outputs), torch.as_tensor(cells), int(heads[0]))
+    start, owner = (t[heads[0]], p[heads[0]]) if before is None else before
+    ends = np.append(start, t[heads]), np.append(owner, p[heads]) * (shifts is not None)
+    return TimeLine(*_lags(*ends, num_outputs), torch.as_tensor(cells), int(heads[0]), int(heads[-1]))
 
 
 def _ranks(t: NDArray[np.float64], p: NDArray[np.int64], num_observed: int) -> NDArray[np.int64]:
@@ -84,8 +94,8 @@ def _ranks(t: NDArray[np.float64], p: NDArray[np.int64], num_observed: int) -> N
 
 
 def _lags(t: NDArray[np.float64], owners: NDArray[np.int64], num_outputs: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Distinct gaps, the outputs at their ends, and the number of the gap before each row."""
-    gaps, before = np.diff(t, prepend=t[:1]), np.concatenate([owners[:1], owners[:-1]])
+    """Distinct gaps, the outputs at their ends, and the number of the gap before each row but the first."""
+    gaps, before, owners = np.diff(t), owners[:-1], owners[1:]
     unit = max(float(np.ptp(t)), np.finfo(float).tiny) * _DIGITS
     # One number for a gap and the two outputs: a few gaps on a regular grid, whatever their rounding.
     _, rounded = np.unique(np.round(gaps / unit), return_inverse=True)

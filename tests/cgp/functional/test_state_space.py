@@ -152,6 +152,7 @@ def test_posterior_is_dense(step):
     close = partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-9)
     close(posterior.mean.flatten(), expected.mean)
     close(posterior.variance.flatten(), expected.covariance.diagonal())
+    close(posterior.covariance, expected.covariance)
     close(posterior.precision.flatten()[expected.kept], expected.inverse.diagonal())
     close(posterior.weights.flatten()[expected.kept], expected.inverse @ p.y.flatten().numpy()[expected.kept])
     close(posterior.log_evidence, dense_evidence(p))
@@ -225,8 +226,13 @@ def test_later_rows_go_on_from_the_last_state():
     torch.testing.assert_close(later.mean, whole.mean[second])
     torch.testing.assert_close(later.variance, whole.variance[second])
     torch.testing.assert_close(past.log_evidence + later.log_evidence, whole.log_evidence)
-    with pytest.raises(ValueError, match="draw: expected a posterior that starts at the stationary distribution"):
-        later.draw(1)
+    covariance, count = dense(p).covariance[cut * p.y.shape[1] :, cut * p.y.shape[1] :], 20_000
+    np.testing.assert_allclose(later.covariance, covariance, atol=1e-9)
+    draws = later.draw(count, torch.Generator().manual_seed(0)).flatten(1).numpy()
+    variance = covariance.diagonal()
+    assert (np.abs(draws.mean(0) - later.mean.flatten().numpy()) <= 6 * np.sqrt(variance / count) + 1e-9).all()
+    spread = np.sqrt((np.outer(variance, variance) + covariance**2) / count)
+    assert (np.abs(np.cov(draws.T) - covariance) <= 6 * spread + 1e-9).all()
 
 
 def test_covariance_that_cannot_be_factored_is_refused():
