@@ -1,26 +1,34 @@
 """Honest uncertainty for transformers: correlated Gaussian process attention in the GPyTorch ecosystem."""
 
-from .assessment import Assessment, assess
-from .attention import (
-    CGPAttention,
-    KEPSVGPAttention,
-    KernelAttention,
-    PrimalAttention,
-    SGPAttention,
-    SharedInducingPoints,
-    SoftmaxAttention,
-    SparseCGPAttention,
-    StandardSGPAttention,
-)
-from .conversion import convert, describe, from_pretrained, save_pretrained
-from .model.blocks import freeze
-from .model.likelihoods import CategoricalLikelihood, HomoscedasticLikelihood
-from .model.objective import Objective
-from .prediction.calibrate import Calibration, calibrate
-from .prediction.generate import Generation, generate
-from .prediction.pipelines import pipeline
-from .prediction.predict import predict
-from .prediction.prediction import Prediction
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .assessment.assess import assess
+    from .assessment.assessment import Assessment
+    from .attention import (
+        CGPAttention,
+        KEPSVGPAttention,
+        KernelAttention,
+        PrimalAttention,
+        SGPAttention,
+        SharedInducingPoints,
+        SoftmaxAttention,
+        SparseCGPAttention,
+        StandardSGPAttention,
+    )
+    from .conversion import convert, describe, from_pretrained, save_pretrained
+    from .imputation import CorrelatedGPImputer
+    from .model.blocks import freeze
+    from .model.likelihoods import CategoricalLikelihood, HomoscedasticLikelihood
+    from .model.objective import Objective
+    from .prediction.calibrate import Calibration, calibrate
+    from .prediction.generate import Generation, generate
+    from .prediction.pipelines import pipeline
+    from .prediction.predict import predict
+    from .prediction.prediction import Prediction
 
 __version__ = "0.1.0"
 
@@ -29,6 +37,7 @@ __all__ = [
     "CGPAttention",
     "Calibration",
     "CategoricalLikelihood",
+    "CorrelatedGPImputer",
     "Generation",
     "HomoscedasticLikelihood",
     "KEPSVGPAttention",
@@ -53,3 +62,49 @@ __all__ = [
     "predict",
     "save_pretrained",
 ]
+
+# Names are imported when they are first used: the command line answers before torch is there.
+_HOMES = {
+    "Assessment": "assessment.assessment",
+    "CGPAttention": "attention",
+    "Calibration": "prediction.calibrate",
+    "CategoricalLikelihood": "model.likelihoods",
+    "CorrelatedGPImputer": "imputation",
+    "Generation": "prediction.generate",
+    "HomoscedasticLikelihood": "model.likelihoods",
+    "KEPSVGPAttention": "attention",
+    "KernelAttention": "attention",
+    "Objective": "model.objective",
+    "Prediction": "prediction.prediction",
+    "PrimalAttention": "attention",
+    "SGPAttention": "attention",
+    "SharedInducingPoints": "attention",
+    "SoftmaxAttention": "attention",
+    "SparseCGPAttention": "attention",
+    "StandardSGPAttention": "attention",
+    "assess": "assessment.assess",
+    "calibrate": "prediction.calibrate",
+    "convert": "conversion",
+    "describe": "conversion",
+    "freeze": "model.blocks",
+    "from_pretrained": "conversion",
+    "generate": "prediction.generate",
+    "pipeline": "prediction.pipelines",
+    "predict": "prediction.predict",
+    "save_pretrained": "conversion",
+}
+_ROOMS = ("assessment", "attention", "conversion", "imputation", "model", "prediction", "regression")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return import_module(f".{name}", __name__)
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_ROOMS})

@@ -18,8 +18,15 @@ EXAMPLES = sorted((DOCS / "examples").glob("*.py"))
 API = (DOCS / "api.md").read_text(encoding="utf-8")
 _ROWS = [line.split(" | ") for line in API.splitlines() if line.startswith("| `")]
 OPTIONS = {option: row for row in _ROWS for option in re.findall(r"`(\w+)`", row[0])}  # of the blocks
-PUBLIC = ["cgp", "cgp.attention", "cgp.kernels", "cgp.operators", "cgp.plotting", "cgp.regression", "cgp.variational"]
-PUBLIC += ["cgp.model.blocks", "cgp.model.diagnostics", "cgp.prediction.metrics", "cgp.model.pyro", "models"]
+PUBLIC = ["cgp", "cgp.attention", "cgp.imputation", "cgp.kernels", "cgp.operators", "cgp.plotting", "cgp.regression"]
+PUBLIC += [
+    "cgp.variational",
+    "cgp.model.blocks",
+    "cgp.model.diagnostics",
+    "cgp.prediction.metrics",
+    "cgp.model.pyro",
+    "models",
+]
 PUBLIC += ["cgp.assessment", "cgp.assessment.readout"]
 
 sys.path.append(str(DOCS / "_extensions"))

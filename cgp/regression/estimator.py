@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 import warnings
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from gpytorch.kernels import Kernel
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from .adequacy import warn_of_unexplained
@@ -237,6 +239,25 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
         """
         if not hasattr(self, "model_"):
             return self.fit(X, y)
+        return self._condition_on(X, y)
+
+    def conditioned(self, X: Any, y: Any) -> Self:
+        """Another regressor, conditioned on further observations as by :meth:`partial_fit`; this one stays as it is.
+
+        Args:
+            X: inputs, ``(k, d)``.
+            y: ``(k,)`` or ``(k, P)``, as in ``fit``; a process may be unobserved.
+
+        Returns:
+            A fitted estimator.
+
+        Raises:
+            ValueError: if the data are not usable.
+        """
+        check_is_fitted(self)
+        return copy.copy(self)._condition_on(X, y)
+
+    def _condition_on(self, X: Any, y: Any) -> Self:
         X = self._new_inputs(X)
         y = self._new_outputs(y, len(X))
         if np.isinf(y).any():

@@ -1,0 +1,151 @@
+"""Where the rows of a table are: times, numbers, places or the number of the row, as numbers and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Axis", "Coordinate"]
+
+Array = NDArray[Any]
+
+_DAY = np.timedelta64(1, "D")
+
+
+class Coordinate(NamedTuple):
+    """How one input is turned into numbers.
+
+    Attributes:
+        kind: "time" (days since the origin), "duration" (days) or "number" (as it is).
+        origin: the first time, in UTC where times have a zone.
+        zone: the time zone, or None.
+        name: of the index or the column, for errors.
+    """
+
+    kind: str
+    origin: np.datetime64 | None = None
+    zone: Any = None
+    name: str = "index"
+
+    @classmethod
+    def of(cls, labels: Any, name: str) -> Coordinate:
+        """That of an index or a column of pandas, whose first time is the origin."""
+        labels = _plain(labels)
+        kind = {"M": "time", "m": "duration"}.get(labels.dtype.kind, "number")
+        if kind != "time":
+            return cls(kind, name=name)
+        return cls(kind, _utc(labels).min(), getattr(labels, "tz", None), name)
+
+    def numbers(self, labels: Any) -> NDArray[np.float64]:
+        """The labels of rows as numbers.
+
+        Returns:
+            ``(n,)``.
+
+        Raises:
+            ValueError: if they are of another kind, or some are missing.
+        """
+        labels = _plain(labels)
+        if int(labels.isna().sum()):
+            raise ValueError(f"{self.name}: expected a value in every row, got none in {int(labels.isna().sum())}")
+        other = Coordinate.of(labels, self.name) if len(labels) else self
+        if (other.kind, other.zone is None) != (self.kind, self.zone is None):
+            raise ValueError(f"{self.name}: expected {self._described()} as in fit, got {other._described()}")
+        if self.kind == "time":
+            return np.asarray((_utc(labels) - self.origin) / _DAY, dtype=np.float64)
+        if self.kind == "duration":
+            return np.asarray(labels.to_numpy() / _DAY, dtype=np.float64)
+        return _finite(labels, self.name)
+
+    def labels(self, numbers: Array) -> Any:
+        """An index of pandas from numbers, times to the nearest microsecond."""
+        import pandas as pd
+
+        if self.kind == "number":
+            return pd.Index(numbers)
+        steps = np.round(np.asarray(numbers) * 86_400e6).astype(np.int64).astype("timedelta64[us]")
+        if self.kind == "duration":
+            return pd.TimedeltaIndex(steps)
+        assert self.origin is not None
+        times = pd.DatetimeIndex(self.origin.astype("datetime64[us]") + steps)
+        return times if self.zone is None else times.tz_localize("UTC").tz_convert(self.zone)
+
+    def _described(self) -> str:
+        if self.kind != "time":
+            return f"{self.kind}s"
+        return "times without a time zone" if self.zone is None else "times with a time zone"
+
+
+class Axis(NamedTuple):
+    """The inputs of a table.
+
+    Attributes:
+        columns: their names; none for the index, or for the number of the row where there is no index.
+        coordinates: of each input; none for the number of the row.
+    """
+
+    columns: tuple[Any, ...]
+    coordinates: tuple[Coordinate, ...]
+
+    @classmethod
+    def of(cls, frame: Any, columns: Sequence[Any]) -> Axis:
+        """That of a frame whose inputs are these columns, or its index where there are none."""
+        if columns:
+            return cls(tuple(columns), tuple(Coordinate.of(frame[name], f"column {name!r}") for name in columns))
+        return cls((), (Coordinate.of(frame.index, "index"),))
+
+    @classmethod
+    def of_rows(cls) -> Axis:
+        """The number of the row."""
+        return cls((), ())
+
+    def numbers(self, frame: Any, first: int = 0) -> NDArray[np.float64]:
+        """The inputs of all rows; row numbers are counted from the first.
+
+        Returns:
+            ``(n, d)``.
+
+        Raises:
+            ValueError: if they are of another kind than in fit, or some are missing.
+        """
+        if not self.coordinates:
+            return np.arange(first, first + len(frame), dtype=np.float64)[:, None]
+        sources = [frame[name] for name in self.columns] if self.columns else [frame.index]
+        pairs = zip(self.coordinates, sources, strict=True)
+        return np.column_stack([coordinate.numbers(source) for coordinate, source in pairs])
+
+    @property
+    def is_time(self) -> bool:
+        """Whether the one input is a time."""
+        return [coordinate.kind for coordinate in self.coordinates] == ["time"]
+
+
+def _plain(labels: Any) -> Any:
+    """As an index of one level whose dtype is numpy's; periods are taken at their start."""
+    import pandas as pd
+
+    if isinstance(labels, pd.MultiIndex):
+        raise ValueError(f"index: expected one level, got {labels.nlevels}: name the inputs as columns, inputs=(...)")
+    labels = pd.Index(labels)
+    return labels.to_timestamp() if isinstance(labels, pd.PeriodIndex) else labels
+
+
+def _utc(labels: Any) -> Any:
+    """Times without zone, as numpy's."""
+    return (labels if labels.tz is None else labels.tz_convert("UTC").tz_localize(None)).to_numpy()
+
+
+def _finite(labels: Any, name: str) -> NDArray[np.float64]:
+    advice = "; dates become times by pandas.to_datetime"
+    try:
+        numbers = np.asarray(labels.to_numpy(), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name}: expected times or numbers, got {labels[0]!r}{advice}") from error
+    if labels.dtype.kind not in "iuf":
+        raise ValueError(f"{name}: expected times or numbers, got {labels[0]!r}{advice}")
+    if not np.isfinite(numbers).all():
+        raise ValueError(f"{name}: expected finite numbers, got {int((~np.isfinite(numbers)).sum())} that are not")
+    return numbers

@@ -1,0 +1,173 @@
+"""An imputer in scikit-learn's convention: a table with gaps in, a filled one out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from inspect import signature
+from typing import Any, Self
+
+import numpy as np
+from gpytorch.kernels import Kernel
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from cgp.regression import CorrelatedGPRegressor
+
+from .coordinates import Axis
+from .filling import Filling
+from .periods import periods_in_units
+from .tables import Table, read_table
+
+__all__ = ["CorrelatedGPImputer"]
+
+Array = NDArray[Any]
+
+
+class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+    r"""Fill the gaps of a table from all of its columns, with the uncertainty of what was filled.
+
+    .. math:: y_{ip} \mid \text{what was observed} \;\sim\; N(\mu_{ip}, v_{ip} + \sigma_p^2)
+
+    A column is an output of :class:`.CorrelatedGPRegressor`, the index is its input: times, numbers, or the number of
+    the row where there is none; columns can be inputs as well, as latitude and longitude. Rows may be in any order, at
+    any distance, and several at one input. What was observed stays as it is; gaps get the mean. Frames and series of
+    pandas keep index, columns, order and dtypes; arrays give arrays.
+
+    Args:
+        inputs: columns that say where a row is, by name (of an array: by number); None is the index.
+        kernel: as the regressor's.
+        num_components: as the regressor's.
+        structure: as the regressor's; "auto" compares several, and averages.
+        num_inducing: as the regressor's, for many observations over several inputs.
+        inference: as the regressor's.
+        periods: of cycles: durations such as "1D" or numbers in units of the input (days, if it is a time); "auto"
+            looks for them.
+        max_steps: of the optimizer.
+        missing_values: a number, or several, such as -200, that stand for what is missing, besides NaN.
+        random_state: seed of everything random.
+        verbose: whether progress is shown; None shows it on a terminal, for fits of more than ten seconds.
+
+    Attributes:
+        regressor_: the fitted :class:`.CorrelatedGPRegressor`; its inputs are days since the first time, for times.
+        std_: the standard deviation of every filled value, 0 for what was observed, in the form of the table.
+        n_features_in_: columns of the table.
+        feature_names_in_: their names.
+
+    Example:
+        >>> t = np.linspace(0, 6, 30)
+        >>> table = np.column_stack([np.sin(t), np.cos(t)])
+        >>> table[10:20, 1] = np.nan
+        >>> filled = CorrelatedGPImputer(random_state=0).fit_transform(table)
+        >>> filled.shape, int(np.isnan(filled).sum())
+        ((30, 2), 0)
+    """
+
+    def __init__(
+        self,
+        *,
+        inputs: Any = None,
+        kernel: str | Kernel | None = None,
+        num_components: int | None = None,
+        structure: str = "auto",
+        num_inducing: int | None = None,
+        inference: str = "auto",
+        periods: str | Sequence[Any] = "auto",
+        max_steps: int = 1000,
+        missing_values: Any = np.nan,
+        random_state: Any = None,
+        verbose: bool | None = None,
+    ) -> None:
+        self.inputs = inputs
+        self.kernel = kernel
+        self.num_components = num_components
+        self.structure = structure
+        self.num_inducing = num_inducing
+        self.inference = inference
+        self.periods = periods
+        self.max_steps = max_steps
+        self.missing_values = missing_values
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn from what a table has.
+
+        Args:
+            X: a frame, a series, or an array ``(n, k)``; NaN is missing.
+            y: not used.
+
+        Returns:
+            The imputer.
+
+        Raises:
+            ValueError: if a column cannot be used; it is named.
+        """
+        table = self._read(X, reset=True)
+        dead = [name for name, column in zip(table.names, table.missing.T, strict=True) if column.all()]
+        if dead:
+            raise ValueError(f"X: expected at least one value in each column, got none in {dead}: leave them out")
+        self.regressor_ = self._regressor().fit(table.inputs, table.outputs())
+        self._table = table
+        self._filling = Filling.of(self.regressor_, table)
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Fill the gaps of a table, given what was fitted to and what the table itself has besides.
+
+        A value that was fitted to, at its input and in its column, counts once. Parameters stay as they are, and so
+        does the imputer: :meth:`update` keeps new rows.
+
+        Args:
+            X: of the same columns as in fit. The rows of an array are those of fit, by their number.
+
+        Returns:
+            The table with its gaps filled.
+
+        Raises:
+            ValueError: if X does not fit.
+        """
+        check_is_fitted(self)
+        table = self._read(X, reset=False)
+        if table.same_observations(self._table):
+            return table.filled(self._filling.mean)
+        return table.filled(self._conditioned(table).mean)
+
+    @property
+    def std_(self) -> Any:
+        """The standard deviation of every filled value, 0 for what was observed."""
+        check_is_fitted(self)
+        return self._table.framed(self._filling.sd)
+
+    def __sklearn_tags__(self) -> Any:
+        """scikit-learn's tags: NaN is welcome."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def _read(self, X: Any, *, reset: bool) -> Table:
+        """A table as numbers; in fit, its axis is kept."""
+        if hasattr(X, "iloc"):
+            validate_data(self, X if hasattr(X, "columns") else X.to_frame(), reset=reset, skip_check_array=True)
+        else:
+            options: dict[str, Any] = {"dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
+            X = validate_data(self, X, reset=reset, **options)
+        table, axis = read_table(X, self.inputs, self.missing_values, axis=None if reset else self._axis)
+        if reset:
+            self._axis: Axis = axis
+        return table
+
+    def _regressor(self) -> CorrelatedGPRegressor:
+        options = {name: getattr(self, name) for name in signature(CorrelatedGPRegressor).parameters if name in _PASSED}
+        return CorrelatedGPRegressor(**options, periods=periods_in_units(self.periods, is_time=self._axis.is_time))
+
+    def _conditioned(self, table: Table) -> Filling:
+        """The filling of another table, given what it has besides."""
+        further = table.without(self._table)
+        regressor = self.regressor_
+        if not further.missing.all():
+            regressor = regressor.conditioned(further.inputs, further.values)
+        return Filling.of(regressor, table)
+
+
+_PASSED = {*signature(CorrelatedGPImputer).parameters} - {"periods"}

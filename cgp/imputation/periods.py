@@ -1,0 +1,45 @@
+"""Cycles as durations, and those that a calendar offers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["periods_in_units"]
+
+
+def periods_in_units(periods: str | Sequence[Any], *, is_time: bool) -> str | list[float]:
+    """Periods as numbers in units of the input, days for times.
+
+    Args:
+        periods: durations such as "7D" or numbers, or "auto".
+        is_time: whether the input is a time.
+
+    Returns:
+        Numbers, or "auto".
+
+    Raises:
+        ValueError: if they are neither, or durations of what is no time.
+
+    Example:
+        >>> periods_in_units([7.0, 365.25], is_time=True)
+        [7.0, 365.25]
+    """
+    if isinstance(periods, str):
+        if periods != "auto":
+            raise ValueError(f"periods: expected 'auto' or a sequence of durations, such as ('1D',), got {periods!r}")
+        return periods
+    return [_in_units(period, is_time) for period in periods]
+
+
+def _in_units(period: Any, is_time: bool) -> float:
+    if isinstance(period, int | float):
+        return float(period)
+    if not is_time:
+        raise ValueError(f"periods: expected numbers in units of the input, which is no time, got {period!r}")
+    import pandas as pd
+
+    try:
+        return float(pd.Timedelta(period) / pd.Timedelta(days=1))
+    except ValueError as error:
+        raise ValueError(f"periods: expected durations such as '1D', got {period!r}") from error

@@ -1,0 +1,200 @@
+"""Tables in, tables out: a frame, a series or an array as numbers, and numbers back in its place."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .coordinates import Axis
+
+__all__ = ["Table", "input_columns", "read_table"]
+
+Array = NDArray[Any]
+
+
+class Table(NamedTuple):
+    """A table as numbers.
+
+    Attributes:
+        given: as it came.
+        inputs: where its rows are, ``(n, d)``.
+        values: what may be filled, NaN where it is missing, ``(n, P)``.
+        positions: of these columns in the table.
+        names: of these columns.
+    """
+
+    given: Any
+    inputs: NDArray[np.float64]
+    values: NDArray[np.float64]
+    positions: list[int]
+    names: list[Any]
+
+    @property
+    def missing(self) -> NDArray[np.bool_]:
+        """What is missing, ``(n, P)``."""
+        return np.isnan(self.values)
+
+    def same_observations(self, other: Table) -> bool:
+        """Whether another table has the same inputs and values."""
+        return np.array_equal(self.inputs, other.inputs) and np.array_equal(self.values, other.values, equal_nan=True)
+
+    def without(self, other: Table) -> Table:
+        """The same rows without the values that another table has at the same input in the same column."""
+        known = {*_observations(other)}
+        values, cells = self.values.copy(), np.argwhere(~self.missing)
+        seen = [observation in known for observation in _observations(self)]
+        values[tuple(cells[seen].T)] = np.nan
+        return self._replace(values=values)
+
+    def outputs(self) -> Any:
+        """The values, as a frame with their names if the table is of pandas."""
+        return self.values if not hasattr(self.given, "iloc") else self.framed_columns()
+
+    def framed_columns(self) -> Any:
+        """The values as a frame, also those of a series."""
+        import pandas as pd
+
+        return pd.DataFrame(self.values, columns=self.names)
+
+    def filled(self, values: Array) -> Any:
+        """The table as it came, with values ``(n, P)`` where something was missing, and fractions where it had none."""
+        if not hasattr(self.given, "iloc"):
+            return self._filled_array(values)
+        frame = self.given.copy() if hasattr(self.given, "columns") else self.given.to_frame()
+        for column, position in enumerate(self.positions):
+            gaps = self.missing[:, column]
+            if gaps.any():
+                old = frame.iloc[:, position]
+                new = np.where(gaps, values[:, column], self.values[:, column])
+                frame.isetitem(position, _as_dtype(new, old))
+        return frame if hasattr(self.given, "columns") else frame.iloc[:, 0].rename(self.given.name)
+
+    def _filled_array(self, values: Array) -> Array:
+        given = np.ma.getdata(self.given) if np.ma.isMaskedArray(self.given) else np.asarray(self.given)
+        kept = given.dtype if given.dtype in (np.float32, np.float64) or not self.missing.any() else np.float64
+        result = np.array(given, dtype=kept)
+        rows, columns = np.nonzero(self.missing)
+        result[rows, np.asarray(self.positions)[columns]] = values[rows, columns]
+        return result
+
+    def framed(self, values: Array, index: Any = None) -> Any:
+        """Values ``(n, P)`` of the columns that may be filled, in the form of the table."""
+        if not hasattr(self.given, "iloc"):
+            return values
+        index = self.given.index if index is None else index
+        if not hasattr(self.given, "columns"):
+            return type(self.given)(values[:, 0], index=index, name=self.given.name)
+        return type(self.given)(values, index=index, columns=self.given.columns[self.positions])
+
+
+def input_columns(inputs: Any) -> list[Any]:
+    """The columns that are inputs, as a list: of one name, several, or None."""
+    if inputs is None:
+        return []
+    return [inputs] if isinstance(inputs, str | int) else list(inputs)
+
+
+def read_table(given: Any, inputs: Any, codes: Any = np.nan, *, axis: Axis | None = None) -> tuple[Table, Axis]:
+    """The numbers of a table, and how its rows were turned into inputs.
+
+    Args:
+        given: a frame or a series of pandas, or an array ``(n, k)``.
+        inputs: columns that are inputs, by name (of an array: by number), or None for the index.
+        codes: a number, or several, that stand for what is missing, besides NaN.
+        axis: of a table that was read before, to read a later one alike.
+
+    Returns:
+        Table and axis.
+
+    Raises:
+        ValueError: if a column holds anything but numbers, or an input is not there.
+
+    Example:
+        >>> table, axis = read_table(np.array([[1.0, np.nan], [2.0, 5.0]]), None)
+        >>> table.inputs.T, int(table.missing.sum())
+        (array([[0., 1.]]), 1)
+    """
+    columns = input_columns(inputs)
+    if hasattr(given, "iloc"):
+        frame = given if hasattr(given, "columns") else given.to_frame()
+        _check_columns(frame, columns)
+        axis = Axis.of(frame, columns) if axis is None else axis
+        positions = [position for position, name in enumerate(frame.columns) if name not in columns]
+        names = [frame.columns[position] for position in positions]
+        parts = [_column(frame.iloc[:, position], name) for position, name in zip(positions, names, strict=True)]
+        numbers, values = axis.numbers(frame), np.column_stack(parts) if parts else np.empty((len(frame), 0))
+    else:
+        array = np.ma.filled(given.astype(np.float64), np.nan) if np.ma.isMaskedArray(given) else np.asarray(given)
+        _check_numbers(columns, array.shape[1])
+        axis = Axis.of_rows()
+        chosen = [int(column) % array.shape[1] for column in columns]
+        positions = [position for position in range(array.shape[1]) if position not in chosen]
+        names, values = [f"column {position}" for position in positions], array[:, positions].astype(np.float64)
+        numbers = array[:, chosen].astype(np.float64) if chosen else axis.numbers(array)
+    if not positions:
+        raise ValueError("X: expected a column to fill besides the inputs, got none")
+    values = np.where(np.isin(values, np.atleast_1d(codes)), np.nan, values)
+    _check_values(numbers, values, names)
+    return Table(given, numbers, values, positions, names), axis
+
+
+def _observations(table: Table) -> list[tuple[Any, ...]]:
+    """Column, value and input of each, row by row."""
+    rows, columns = np.nonzero(~table.missing)
+    parts = [columns, table.values[rows, columns], *table.inputs[rows].T]
+    return list(zip(*(part.tolist() for part in parts), strict=True))
+
+
+def _check_columns(frame: Any, columns: list[Any]) -> None:
+    absent = [name for name in columns if name not in frame.columns]
+    if absent:
+        raise ValueError(f"inputs: expected columns of the table, {list(frame.columns)}, got {absent}")
+
+
+def _check_numbers(columns: list[Any], count: int) -> None:
+    wrong = [column for column in columns if not isinstance(column, int | np.integer) or not -count <= column < count]
+    if wrong:
+        raise ValueError(f"inputs: expected numbers of columns below {count}, for an array, got {wrong}")
+
+
+def _check_values(numbers: Array, values: Array, names: list[Any]) -> None:
+    if not np.isfinite(numbers).all():
+        raise ValueError("inputs: expected a finite number in every row")
+    infinite = [name for name, column in zip(names, values.T, strict=True) if np.isinf(column).any()]
+    if infinite:
+        raise ValueError(f"X: expected finite values or NaN, got infinity in {infinite}")
+
+
+def _column(column: Any, name: Any) -> NDArray[np.float64]:
+    """A column of pandas as float64, NaN where something is missing."""
+    import pandas as pd
+
+    if column.dtype.kind in "mM" or isinstance(column.dtype, pd.DatetimeTZDtype | pd.PeriodDtype):
+        raise ValueError(
+            f"column {name!r}: expected numbers, got times: make it the index, frame.set_index({name!r}), "
+            f"or an input, inputs={name!r}"
+        )
+    if column.dtype.kind in "biuf" and not isinstance(column.dtype, pd.CategoricalDtype):
+        return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
+    numbers = pd.to_numeric(column, errors="coerce") if column.dtype.kind == "O" else column.where(column.isna())
+    wrong = column[numbers.isna() & column.notna()]
+    if len(wrong):
+        raise ValueError(
+            f"column {name!r}: expected numbers, got {wrong.iloc[0]!r}: leave it out, frame.drop(columns={name!r}), "
+            "or, if these are dates, make it the index: pandas.to_datetime, set_index"
+        )
+    return np.asarray(numbers.to_numpy(dtype=np.float64, na_value=np.nan))
+
+
+def _as_dtype(values: Array, old: Any) -> Any:
+    """Values as a column with the dtype of the old one, if that holds fractions."""
+    import pandas as pd
+
+    dtype = old.dtype if old.dtype.kind == "f" else "Float64" if _is_nullable(old.dtype) else np.float64
+    return pd.Series(values, index=old.index, name=old.name).astype(dtype)
+
+
+def _is_nullable(dtype: Any) -> bool:
+    return not isinstance(dtype, np.dtype) and dtype.kind in "biu"

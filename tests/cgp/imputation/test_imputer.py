@@ -1,0 +1,167 @@
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from cgp import CorrelatedGPImputer
+from cgp.regression import CorrelatedGPRegressor
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+QUICK = {"max_steps": 10, "structure": "coregionalised", "inference": "map", "random_state": 0}
+
+
+@parametrize_with_checks([CorrelatedGPImputer(max_steps=10, inference="map", structure="coregionalised")])
+def test_scikit_learns_checks(estimator, check):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        check(estimator)
+
+
+def frame(zone=None, count=40):
+    """Two sensors, eight readings a day, each with a gap, and a whole-numbered one without."""
+    times = pd.date_range("2024-03-29", periods=count, freq="3h", tz=zone)
+    t = np.arange(count) / 8.0
+    table = pd.DataFrame({"a": np.sin(t), "b": 2.0 + np.cos(t), "n": np.arange(count)}, index=times)
+    table.iloc[10:15, 0] = table.iloc[20:24, 1] = np.nan
+    return table.astype({"b": np.float32})
+
+
+@pytest.mark.parametrize("zone", [None, "Europe/Zurich"])
+def test_a_frame_comes_back_as_it_was(zone):
+    """In any order of rows, with its zone and dtypes; what was observed stays to the bit."""
+    table = frame(zone)
+    ordered = CorrelatedGPImputer(**QUICK).fit_transform(table)
+    pd.testing.assert_index_equal(ordered.index, table.index)
+    assert list(ordered.dtypes) == list(table.dtypes)
+    assert not ordered.isna().any().any()
+    pd.testing.assert_frame_equal(ordered.where(table.notna()), table)
+    order = np.random.default_rng(0).permutation(len(table))
+    mixed = CorrelatedGPImputer(**QUICK).fit_transform(table.iloc[order])
+    pd.testing.assert_frame_equal(mixed.iloc[np.argsort(order)], ordered, rtol=1e-4, check_freq=False)
+
+
+def test_times_are_days_of_the_regressor():
+    """Whatever the zone: the shift of clocks in spring is no shift of time."""
+    table = frame("Europe/Zurich")
+    imputer = CorrelatedGPImputer(**QUICK).fit(table)
+    days = np.arange(len(table))[:, None] / 8.0
+    regressor = CorrelatedGPRegressor(**QUICK).fit(days, table)
+    mean, sd = regressor.predict(days, return_std=True)
+    gaps = table.isna().to_numpy()
+    np.testing.assert_allclose(imputer.transform(table).to_numpy()[gaps], mean[gaps], rtol=1e-6)
+    np.testing.assert_allclose(imputer.std_.to_numpy(), np.where(gaps, sd, 0.0), rtol=1e-9)
+    assert imputer.regressor_.summary().count("b: noise") == 1
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        pd.Index(np.arange(40) * 0.5 - 3.0),
+        pd.RangeIndex(40),
+        pd.timedelta_range(0, periods=40, freq="h"),
+        pd.period_range("2020-01", periods=40, freq="M"),
+        pd.Index([*range(39), 38]),
+    ],
+    ids=["numbers", "rows", "durations", "periods", "repeated"],
+)
+def test_other_indices(index):
+    table = frame().set_axis(index)
+    filled = CorrelatedGPImputer(**QUICK).fit_transform(table)
+    pd.testing.assert_index_equal(filled.index, index)
+    assert not filled.isna().any().any()
+
+
+def test_places_and_times_are_inputs_by_name():
+    table = frame().reset_index(names="time")
+    by_index = CorrelatedGPImputer(**QUICK).fit_transform(frame())
+    filled = CorrelatedGPImputer(inputs="time", **QUICK).fit_transform(table)
+    pd.testing.assert_frame_equal(filled.set_index("time"), by_index, check_names=False, check_freq=False)
+    places = table.assign(x=np.arange(40) % 7, y=np.arange(40) // 7).drop(columns="time")
+    imputer = CorrelatedGPImputer(inputs=("x", "y"), **QUICK).fit(places)
+    assert imputer.regressor_.n_features_in_ == 2
+    assert list(imputer.transform(places)) == list(places)
+    assert list(imputer.std_) == ["a", "b", "n"]
+    array = CorrelatedGPImputer(inputs=(3, 4), **QUICK).fit_transform(places.to_numpy())
+    np.testing.assert_allclose(array, imputer.transform(places), rtol=1e-6)
+
+
+def test_a_series_and_an_array():
+    column = frame()["a"]
+    filled = CorrelatedGPImputer(**QUICK).fit_transform(column)
+    assert isinstance(filled, pd.Series)
+    assert (filled.name, filled.isna().sum()) == ("a", 0)
+    pd.testing.assert_index_equal(filled.index, column.index)
+    array = CorrelatedGPImputer(**QUICK).fit_transform(column.to_numpy()[:, None])
+    np.testing.assert_allclose(array[:, 0], filled, rtol=1e-6)
+    masked = np.ma.masked_invalid(column.to_numpy()[:, None])
+    np.testing.assert_allclose(CorrelatedGPImputer(**QUICK).fit_transform(masked), array)
+
+
+def test_codes_and_text_that_is_numbers():
+    table = frame()
+    filled = CorrelatedGPImputer(**QUICK).fit_transform(table)
+    coded = CorrelatedGPImputer(missing_values=(-200, -999), **QUICK)
+    np.testing.assert_allclose(coded.fit_transform(table.fillna({"a": -200, "b": -999})), filled)
+    text = table.astype(object).where(table.notna(), None)
+    result = CorrelatedGPImputer(**QUICK).fit_transform(text)
+    np.testing.assert_allclose(result[["a", "b"]].astype(float), filled[["a", "b"]])
+    whole = table.assign(n=table["n"].astype("Int64").mask(table["n"].between(3, 5)))
+    assert str(CorrelatedGPImputer(**QUICK).fit_transform(whole)["n"].dtype) == "Float64"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda table: table.assign(kind="x"), "column 'kind': expected numbers, got 'x'"),
+        (lambda table: table.assign(kind=pd.Categorical(["x"] * 40)), "column 'kind': expected numbers, got 'x'"),
+        (lambda table: table.assign(when=table.index), "column 'when': expected numbers, got times"),
+        (lambda table: table.assign(dead=np.nan), r"got none in \['dead'\]"),
+        (lambda table: table.assign(a=np.inf), r"got infinity in \['a'\]"),
+        (lambda table: table.set_axis(["a", "a", "n"], axis=1), "'a' 2 times"),
+        (lambda table: table.set_axis(list("ab") * 20), "index: expected times or numbers, got 'a'"),
+        (lambda table: table.set_axis([pd.NaT, *table.index[1:]]), "index: expected a value in every row"),
+        (lambda table: table.set_index([table.index, "n"]), "index: expected one level, got 2"),
+    ],
+)
+def test_what_cannot_be_used_is_named(change, message):
+    with pytest.raises(ValueError, match=message):
+        CorrelatedGPImputer(**QUICK).fit(change(frame()))
+
+
+def test_other_rows_are_filled_from_all_that_is_known():
+    """As by a regressor that saw them all with the same parameters; what was fitted to counts once."""
+    table = frame()
+    imputer = CorrelatedGPImputer(**QUICK).fit(table.iloc[:30])
+    state = pickle.dumps(imputer)
+    later = table.iloc[25:].copy()
+    later.iloc[8, 0] = np.nan
+    filled = imputer.transform(later)
+    assert pickle.dumps(imputer) == state
+    known = imputer.regressor_.conditioned(np.arange(30, 40)[:, None] / 8.0, later.iloc[5:])
+    np.testing.assert_allclose(filled.iloc[8, 0], known.predict(np.array([[33 / 8.0]]))[0, 0], rtol=1e-9)
+    pd.testing.assert_frame_equal(filled.where(later.notna()), later, check_freq=False)
+    with pytest.raises(ValueError, match="index: expected times without a time zone as in fit"):
+        imputer.transform(later.tz_localize("UTC"))
+    with pytest.raises(ValueError, match="index: expected times without a time zone as in fit, got numbers"):
+        imputer.transform(later.reset_index(drop=True))
+
+
+def test_it_is_an_estimator_of_scikit_learn():
+    table = frame()
+    imputer = CorrelatedGPImputer(**QUICK).fit(table)
+    assert list(imputer.get_feature_names_out()) == list(table)
+    again = pickle.loads(pickle.dumps(imputer))
+    pd.testing.assert_frame_equal(again.transform(table), imputer.transform(table))
+    scaled = make_pipeline(clone(imputer), StandardScaler()).set_output(transform="pandas").fit_transform(table)
+    pd.testing.assert_index_equal(scaled.index, table.index)
+    assert list(scaled) == list(table)
+    framed = clone(imputer).set_output(transform="pandas").fit_transform(table.to_numpy())
+    assert isinstance(framed, pd.DataFrame)
