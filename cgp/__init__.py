@@ -93,7 +93,20 @@ _HOMES = {
     "predict": "prediction.predict",
     "save_pretrained": "conversion",
 }
-_ROOMS = ("assessment", "attention", "conversion", "imputation", "model", "prediction", "regression")
+_ROOMS = (
+    "assessment",
+    "attention",
+    "conversion",
+    "functional",
+    "imputation",
+    "kernels",
+    "model",
+    "operators",
+    "plotting",
+    "prediction",
+    "regression",
+    "variational",
+)
 
 
 def __getattr__(name: str) -> Any:
