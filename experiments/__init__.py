@@ -2,5 +2,5 @@
 
 import warnings
 
-# Libraries announce their own deprecations at import; over a progress bar they only hide what matters.
+# Libraries print deprecation warnings at import, which would hide the progress bar.
 warnings.filterwarnings("ignore", message=".*torch.jit.script.* is deprecated", category=FutureWarning)

@@ -1,4 +1,4 @@
-"""Time and memory of blocks and models over softmax attention's: `python -m experiments.benchmarks`."""
+"""Time and memory of blocks and models relative to softmax attention's: `python -m experiments.benchmarks`."""
 
 import datetime as dt
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,16 +24,16 @@ from models import CGPT_CIFAR, DIGITS, TextTransformer, VisionTransformer
 __all__ = ["BLOCKS", "MODELS", "benchmark", "interleaved", "saved_bytes"]
 
 BLOCKS: Mapping[str, Callable[..., nn.Module]] = {form.title: form.make for form in forms().values()}
-"""Blocks as a user gets them, the reference first."""
+"""Blocks with their default options, the reference first."""
 
 _Timed = Callable[[Mapping[str, Callable[[], object]]], dict[str, tuple[float, float, float]]]
-_TOKENS = 4096  # tokens per batch: the batch of sequences of length n is as large as that allows, 32 at most
+_TOKENS = 4096  # tokens per batch of sequences of length n, of which there are at most 32
 _BATCH = 32
-_ROUNDS = (5, 25)  # at least and at most
+_ROUNDS = (5, 25)  # smallest and largest number of rounds
 
 
 class Measurement(NamedTuple):
-    """One number of a row: seconds or bytes, and their ratio to the first row's with its spread."""
+    """One number of a row: seconds or bytes, and the ratio to the first row's with its spread."""
 
     row: str
     setting: str  # length of the sequences, or a model
@@ -55,21 +55,21 @@ def benchmark(
     """Measure blocks (d 128, h 4) and training steps of whole models, and write a page of tables and a CSV file.
 
     Args:
-        out: the page.
-        csv: all numbers, one per line.
+        out: file of the page.
+        csv: file of all numbers, one per line.
         lengths: numbers n of tokens.
-        models: some of digits, CoLA, CIFAR-10.
-        threads: of every call.
-        seconds: after which no further round of a measure begins, once it has had five; 25 at most.
+        models: names of models, among digits, CoLA and CIFAR-10.
+        threads: number of threads of every call.
+        seconds: time after which no further round of a measurement begins; there are at least 5 and at most 25.
     """
     unknown = [name for name in models if name not in MODELS]
     if unknown:
         raise ValueError(f"models: expected some of {', '.join(MODELS)}, got {', '.join(unknown)}")
     torch.manual_seed(0)
     time = partial(interleaved, threads=threads, rounds=_ROUNDS, seconds=seconds)
-    blocks = [one for n in lengths for one in _measure_blocks(n, time)]
-    epochs = [one for name in models for one in _measure_models(name, time)]
-    write_csv(csv, [one._asdict() for one in (*blocks, *epochs)])
+    blocks = [measurement for n in lengths for measurement in _measure_blocks(n, time)]
+    epochs = [measurement for name in models for measurement in _measure_models(name, time)]
+    write_csv(csv, [measurement._asdict() for measurement in (*blocks, *epochs)])
     chosen = f"--lengths '{_listed(lengths)}' --models '{_listed(models)}' --threads {threads} --seconds {seconds:g}"
     tables = f"{_pivot('block', blocks)}\n{_pivot('model', epochs)}"
     write_text(out, _INTRODUCTION.format(machine=_machine(threads), options=chosen, tables=tables))
@@ -82,10 +82,10 @@ def interleaved(
     rounds: tuple[int, int],
     seconds: float = 0.0,
 ) -> dict[str, tuple[float, float, float]]:
-    """Time calls in rounds of one each, every other round backwards, so that other work disturbs all of them alike.
+    """Time calls in rounds of one each, every other round in reverse order, so that other work affects all alike.
 
-    No round begins after so many `seconds` but the first ones. Of each call: median seconds, and median and half the
-    distance of the quartiles of its ratio to the first call in the same round.
+    No further round begins after `seconds`. Returned for each call: median seconds, and of its ratio to the first call
+    in the same round the median and half the distance of the quartiles.
     """
     taken: dict[str, list[float]] = {name: [] for name in calls}
     before = torch.get_num_threads()
@@ -98,24 +98,24 @@ def interleaved(
             taken[name].append(_seconds(call))
     torch.set_num_threads(before)
     first = next(iter(taken.values()))
-    return {name: (median(own), *_ratio(own, first)) for name, own in taken.items()}
+    return {name: (median(times), *_ratio(times, first)) for name, times in taken.items()}
 
 
 def _seconds(call: Callable[[], object]) -> float:
-    call()  # as in a training, the call before it was the same one
+    call()  # warm-up: in training, the previous call was the same
     start = perf_counter()
     call()
     return perf_counter() - start
 
 
 def _ratio(seconds: Sequence[float], first: Sequence[float]) -> tuple[float, float]:
-    ratios = [own / other for own, other in zip(seconds, first, strict=True)]
+    ratios = [value / other for value, other in zip(seconds, first, strict=True)]
     low, middle, high = quantiles(ratios, n=4, method="inclusive")
     return middle, (high - low) / 2
 
 
 def saved_bytes(block: nn.Module, x: Tensor) -> int:
-    """Bytes that a forward pass keeps for its backward pass, each storage once, the weights left out."""
+    """Bytes that a forward pass keeps for its backward pass, each storage once, without the weights."""
     weights = {parameter.untyped_storage().data_ptr() for parameter in block.parameters()}
     kept: dict[int, int] = {}
 
@@ -128,25 +128,25 @@ def saved_bytes(block: nn.Module, x: Tensor) -> int:
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         result = block(x)
     total = sum(kept.values())
-    del result  # not before: a freed storage's address would be taken again
+    del result  # not before: the address of a freed storage would be reused
     return total
 
 
 def _measure_blocks(n: int, time: _Timed) -> Iterator[Measurement]:
-    """Ratios of every block at a length; those of cubic cost are part of it, they say what they cost."""
+    """Ratios of every block at one sequence length, blocks of cubic cost included."""
     x = torch.randn(max(1, min(_BATCH, _TOKENS // n)), n, 128, requires_grad=True)
     built = {name: make(128, 4) for name, make in BLOCKS.items()}
     for measure, call in (("forward", _forward), ("training", _training)):
-        for name, found in time({name: call(block, x) for name, block in built.items()}).items():
-            yield Measurement(name, f"n {n}", measure, *found)
+        for name, result in time({name: call(block, x) for name, block in built.items()}).items():
+            yield Measurement(name, f"n {n}", measure, *result)
     kept = {name: saved_bytes(block.train(), x) for name, block in built.items()}
     reference = next(iter(kept.values()))
-    for name, own in kept.items():
-        yield Measurement(name, f"n {n}", "bytes", own, own / reference, 0.0)
+    for name, num_bytes in kept.items():
+        yield Measurement(name, f"n {n}", "bytes", num_bytes, num_bytes / reference, 0.0)
 
 
 def _forward(block: nn.Module, x: Tensor) -> Callable[[], object]:
-    """A draw from the posterior (of softmax and kernel attention the output) without a graph."""
+    """A draw from the posterior (for softmax and kernel attention the output) without a graph."""
 
     @torch.no_grad()
     def call() -> object:
@@ -159,7 +159,7 @@ def _forward(block: nn.Module, x: Tensor) -> Callable[[], object]:
 
 
 def _training(block: nn.Module, x: Tensor) -> Callable[[], None]:
-    """Forward and backward to tokens and weights, with what the block adds to the loss."""
+    """Forward and backward pass to tokens and weights, with the loss terms that the block adds."""
     cotangent = torch.randn_like(x)
 
     def call() -> None:
@@ -228,20 +228,20 @@ def _step(model: nn.Module, inputs: Any, batch: int, count: int) -> Callable[[],
 
 
 def _pivot(corner: str, measured: Sequence[Measurement]) -> str:
-    """Rows by settings and measures; of models the first row says how long an epoch takes."""
+    """Rows by settings and measures; for models the first row has the seconds of an epoch."""
     rows: dict[str, list[Cell]] = {}
-    for one in measured:
-        rows.setdefault(one.row, []).append(Cell(_cell(one)))
-    first = [one for one in measured if one.row == measured[0].row]
-    header = [corner, *(f"{one.setting}, {one.measure}" for one in first)]
+    for measurement in measured:
+        rows.setdefault(measurement.row, []).append(Cell(_cell(measurement)))
+    first = [measurement for measurement in measured if measurement.row == measured[0].row]
+    header = [corner, *(f"{measurement.setting}, {measurement.measure}" for measurement in first)]
     return as_markdown(Grid(header, [[Cell(name), *cells] for name, cells in rows.items()]))
 
 
-def _cell(one: Measurement) -> str:
-    if one.measure == "bytes":
-        return f"{one.ratio:.2f}"
-    seconds = f"{one.value:.3g} s" if one.measure == "epoch" else f"{1000 * one.value:.3g} ms"
-    return seconds if one.row == next(iter(BLOCKS)) else f"{one.ratio:.2f} ± {one.spread:.2f}"
+def _cell(measurement: Measurement) -> str:
+    if measurement.measure == "bytes":
+        return f"{measurement.ratio:.2f}"
+    seconds = f"{measurement.value:.3g} s" if measurement.measure == "epoch" else f"{1000 * measurement.value:.3g} ms"
+    return seconds if measurement.row == next(iter(BLOCKS)) else f"{measurement.ratio:.2f} ± {measurement.spread:.2f}"
 
 
 def _listed(values: Sequence[object]) -> str:

@@ -1,4 +1,4 @@
-"""The command line: rows by name, any of their values by its dotted name; an unknown key is an error with a hint."""
+"""The command line: rows by name, any value by its dotted name; an unknown key is an error with a hint."""
 
 import inspect
 import os
@@ -13,7 +13,7 @@ from experiments.configuration import Protocol, RunConfig, TrainerConfig
 __all__ = ["COMMANDS", "main", "parsed_of", "parser"]
 
 _Over = tuple[Sequence[str], Sequence[str]]
-"""Names of configurations, and values as `training.epochs=3`, that go over every row."""
+"""Names of configurations, and values such as `training.epochs=3`, that override those of every row."""
 
 _OUT = Path("runs")
 _DEMO_ROWS = (
@@ -27,13 +27,13 @@ _OVER_ROWS = "--config NAME and values such as --training.epochs 3 go over every
 def fit(config: RunConfig, *, trainer: TrainerConfig, out: Path = _OUT, smoke: bool = False) -> None:
     """Train one row with one seed, predict every input set, and report; `--config cola/softmax` names a row.
 
-    Killed at any moment and started again, it goes on where it was, and ends with the weights of an uninterrupted run.
+    Killed at any moment and started again, it continues, and ends with the weights of an uninterrupted run.
 
     Args:
-        config: the row with its values.
+        config: configuration of the row.
         trainer: where to train.
         out: folder of all runs.
-        smoke: a few steps on a handful of examples, to see whether the row works.
+        smoke: run a few steps on a handful of examples, to see whether the row works.
     """
     from experiments.runs.fitting import perform
     from experiments.training.fit import process_rank
@@ -54,17 +54,17 @@ def sweep(
     print: bool = False,  # noqa: A002 - the name of the option
     smoke: bool = False,
 ) -> None:
-    """Train rows × seeds, with the rows that they need; skip what is done.
+    """Train rows × seeds, with the rows that they need; completed runs are skipped.
 
     Args:
         rows: a data set ("cola"), rows ("cola/softmax"), patterns ("cola/*cgp*").
         trainer: where to train.
         over: names of configurations and values over every row.
-        seeds: of each row, one or several, as `[0,1,2]`.
+        seeds: seeds of each row, one or several, such as `[0,1,2]`.
         out: folder of all runs.
         workers: number of processes that train at the same time, each with one thread.
-        print: write one command a line instead, for a cluster.
-        smoke: a few steps on a handful of examples of each.
+        print: print one command per line instead, for a cluster.
+        smoke: run a few steps on a handful of examples of each row.
     """
     from experiments.runs.parsing import resolve_rows
     from experiments.runs.sweeping import Sweep, commands
@@ -94,13 +94,13 @@ def demo(
 ) -> None:
     """Train one small vision transformer with seven kinds of attention on real digits, and report.
 
-    Killed midway and started again, it goes on where it was.
+    Killed midway and started again, it continues.
 
     Args:
         trainer: where to train.
         over: names of configurations and values over every row.
-        out: folder to write.
-        quick: one seed, few epochs: under a minute, for a first look.
+        out: folder of the runs and the report.
+        quick: one seed and few epochs, under a minute, for a first look.
         seeds: number of seeds; each has its own split of the data.
         workers: number of processes that train at the same time, each with one thread.
     """
@@ -113,14 +113,14 @@ def demo(
 
 
 def predict(run: Path, *, images: Path | None = None, ood: tuple[str, ...] = (), full: bool = False) -> None:
-    """Predict a folder of images, or what is missing of a run's input sets, with a trained run.
+    """Predict a folder of images, or the missing input sets of a run, with a trained run.
 
-    Writes `predictions/<set>.npz` and the report; of images, a CSV file with class and uncertainties of each, too.
+    Writes `predictions/<set>.npz` and the report; for images also a CSV file with class and uncertainties of each.
 
     Args:
         run: folder of a complete run.
-        images: folder of images, in sub-folders or not; None for the run's own input sets.
-        ood: further sets of no class, as `["svhn"]`: names, folders of images or .npz files.
+        images: folder of images, with or without sub-folders; None for the input sets of the run.
+        ood: further OOD sets, such as `["svhn"]`: names, folders of images or .npz files.
         full: corrupt all test images at all five severities.
     """
     from experiments.grids import console_of_width
@@ -146,27 +146,27 @@ def report(
     out: Path | None = None,
     protocol: Protocol = "pooled",
 ) -> None:
-    """Score the saved predictions of runs: a table, what it says, `report.html`, CSV files and pictures.
+    """Score the saved predictions of runs: a table, its summary in sentences, `report.html`, CSV files and pictures.
 
     Args:
-        runs: folders of runs, or folders that hold some, such as `runs/cola`.
-        out: folder to write; the run's own, or of several the folder that holds them all.
-        protocol: of the classification metrics.
+        runs: folders of runs, or folders that contain runs, such as `runs/cola`.
+        out: folder to write; by default that of the run, or the common parent of several runs.
+        protocol: protocol of the classification metrics.
     """
     from experiments.grids import console_of_width
     from experiments.reports.page import report as written
     from experiments.runs import find_runs
 
-    found = find_runs(runs)
-    place = out or Path(os.path.commonpath([run.folder for run in found]))
+    complete = find_runs(runs)
+    place = out or Path(os.path.commonpath([run.folder for run in complete]))
     console = console_of_width(160)
-    for part in written(found, place, protocol):
+    for part in written(complete, place, protocol):
         console.print(part, highlight=False)
     console.print(f"Report: {place / 'report.html'}", highlight=False, soft_wrap=True)
 
 
 def list_rows(*, rows: str = "*/*", out: Path = _OUT) -> None:
-    """List the rows, and which of their runs are done.
+    """List the rows, and which of their runs are complete.
 
     Args:
         rows: a data set ("cola") or a pattern ("*/sgpa").
@@ -189,11 +189,11 @@ def table(
     """Print a table of a paper with our numbers beside the printed ones, recomputed from saved predictions.
 
     Args:
-        name: of a table, or "cgpt", "kep", "sgpa" or "all"; "list" names all tables and how much of them is measured.
-        runs: folder of runs, `<data>/<method>/seed-<n>/` beneath.
-        out: a file, or a folder for one file per table; without, the table is printed.
-        format: terminal, markdown (a pivot: methods by metrics) or csv (tidy: one row per number, natural units).
-        protocol: how our numbers are computed: pooled, cgpt, kep or sgpa; without, as the table's paper does.
+        name: name of a table, or "cgpt", "kep", "sgpa" or "all"; "list" shows all tables and how much is measured.
+        runs: folder of runs, with sub-folders `<data>/<method>/seed-<n>/`.
+        out: file, or folder for one file per table; by default the table is printed.
+        format: terminal, markdown (pivot: methods by metrics) or csv (tidy: one row per number, natural units).
+        protocol: protocol of our numbers, pooled, cgpt, kep or sgpa; by default that of the table's paper.
     """
     from experiments.reports.papers import table as printed
 
@@ -210,7 +210,7 @@ def parser(chosen: str | None = None) -> Any:
     """Build the parser with its subcommands.
 
     Args:
-        chosen: the command that will be used; of the others only names and summaries are known.
+        chosen: the command that will be used; for the others only names and summaries are built.
     """
     from experiments.runs.parsing import HintingParser
 
@@ -248,17 +248,21 @@ def _parser_of(function: Callable[..., None]) -> Any:
             sub.add_argument(parameter.name, help=meaning[parameter.name], nargs=count, **kind, **default)
         elif parameter.annotation is bool:
             sub.add_argument(f"--{parameter.name}", action="store_true", help=meaning[parameter.name])
-    options = {one.name for one in parameters if one.kind is one.KEYWORD_ONLY and one.annotation is not bool}
-    skipped: set[str | int] = {one.name for one in parameters if one.name not in options - {"over"}}
+    options = {
+        argument.name
+        for argument in parameters
+        if argument.kind is argument.KEYWORD_ONLY and argument.annotation is not bool
+    }
+    skipped: set[str | int] = {argument.name for argument in parameters if argument.name not in options - {"over"}}
     sub.add_function_arguments(function, skip=skipped)
     return sub
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command; what cannot be done is one line on the standard error, and exit status 2.
+    """Run a command; an error of the user is one line on the standard error, and exit status 2.
 
     Args:
-        arguments: the command line; by default that of the process.
+        arguments: arguments of the command line; by default those of the process.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
@@ -272,19 +276,19 @@ def parsed_of(arguments: Sequence[str]) -> tuple[Any, dict[str, Any]]:
     """Parse a command line.
 
     Args:
-        arguments: the command line.
+        arguments: arguments of the command line.
 
     Returns:
-        The command with its values, and what goes over the rows of a command that takes several.
+        The command with its values, and the overrides of the rows for a command that takes several.
     """
     from experiments.runs.parsing import expanded, split_off
 
     chosen = next((argument for argument in arguments if not argument.startswith("-")), None)
     over: dict[str, Any] = {}
     if chosen in ("sweep", "demo"):
-        found, arguments = split_off(arguments, lambda name: name == "config" or name.partition(".")[0] in _PARTS)
-        configs = [value for name, value in found if name == "config"]
-        over = {"over": (configs, [f"{name}={value}" for name, value in found if name != "config"])}
+        names, arguments = split_off(arguments, lambda name: name == "config" or name.partition(".")[0] in _PARTS)
+        configs = [value for name, value in names if name == "config"]
+        over = {"over": (configs, [f"{name}={value}" for name, value in names if name != "config"])}
     top = parser(chosen)
     return top.instantiate(top.parse_args(expanded(arguments))), over
 
@@ -298,7 +302,7 @@ def _run(arguments: Sequence[str]) -> None:
 
 
 def _smoked(config: RunConfig) -> RunConfig:
-    """Cap what takes time: two epochs of four steps, two draws, a handful of examples."""
+    """Limit a configuration to two epochs of four steps, two draws and a handful of examples."""
     limits: dict[str, Any] = {f"limit_{part}": 8 for part in ("validation", "test", "ood")}
     corruptions = replace(config.data.corruptions, kinds=(), limit=8)
     return replace(
@@ -311,6 +315,6 @@ def _smoked(config: RunConfig) -> RunConfig:
 
 
 def _changed(trainer: TrainerConfig) -> list[str]:
-    """The command line of what is not as it is unless told otherwise."""
+    """Command-line arguments for the options that differ from their defaults."""
     values = {part.name: (getattr(trainer, part.name), part.default) for part in fields(trainer)}
     return [f"--trainer.{name}={value}" for name, (value, usual) in values.items() if value != usual]

@@ -23,26 +23,26 @@ __all__ = [
 
 
 Protocol = Literal["pooled", "cgpt", "kep", "sgpa"]
-"""How predictions become the numbers of a table: ours, and as three papers do."""
+"""How the numbers of a table are computed from predictions: our protocol, and those of three papers."""
 
 if TYPE_CHECKING:
     AttentionName = str
 else:
-    AttentionName = Literal[tuple(BLOCKS)]  # the command line and the YAML files are checked against it
+    AttentionName = Literal[tuple(BLOCKS)]  # checked on the command line and in YAML files
 
 
 @dataclass(frozen=True, kw_only=True)
 class CorruptionConfig:
-    """Which corrupted test images are predicted.
+    """The corrupted test images to predict.
 
     Args:
-        kinds: names of corruptions; None for all that the data set has (19 for CIFAR, 5 for the digits, none for
+        kinds: names of corruptions; None for all of the data set (19 for CIFAR, 5 for the digits, none for
             other sets), an empty list for none.
-        severities: of 1 to 5.
-        limit: how many test images, the same for every kind, severity and seed; None for all.
-        source: "official" reads the published CIFAR-10-C or CIFAR-100-C files, "generated" makes our own, "auto" takes
-            the published ones where they are there.
-        seed: of the noise and the places of our own.
+        severities: severities, of 1 to 5.
+        limit: number of test images, the same images for every kind, severity and seed; None for all.
+        source: "official" reads the published CIFAR-10-C or CIFAR-100-C files, "generated" generates images, "auto"
+            reads the published files if they exist.
+        seed: seed of the noise and places of generated corruptions.
     """
 
     kinds: tuple[str, ...] | None = None
@@ -59,38 +59,38 @@ class CorruptionConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """A data set, how it is split, and what is predicted with it beside its test part.
+    """A data set, its split, and the inputs that are predicted besides its test part.
 
     Args:
         name: digits, cifar10, cifar100, svhn, textures, lsun_crop, lsun_resize, tiny_imagenet, tiny_imagenet_crop,
-            tiny_imagenet_resize, cola, imdb, sst2 or clinc150; or a name of your own, with `folder` or
+            tiny_imagenet_resize, cola, imdb, sst2 or clinc150; or another name, with `folder` or
             `<root>/<name>/<split>.npz`.
         root: folder of the data sets; None for the environment variable CGP_DATA.
-        folder: your own images, in one sub-folder a class (or in train/, validation/ and test/ of such).
-        download: let torchvision or pytorch-ood download what is missing into `root`.
-        split: of CoLA: "pooled" (train and dev together, 80 : 20, as CGPT's code), "selected" (the same, 70 : 10 : 20)
-            or "official" (8,551 : 527); a part of the training texts is held out for selection throughout.
-        split_seed: decides what is held out; None to let it follow the seed of the run. Runs of one split can be
+        folder: folder of your own images, one sub-folder per class (or such folders in train/, validation/ and test/).
+        download: let torchvision or pytorch-ood download missing files into `root`.
+        split: split of CoLA: "pooled" (train and dev together, 80 : 20, as in CGPT's code), "selected" (70 : 10 : 20)
+            or "official" (8,551 : 527); a part of the training texts is always held out for selection.
+        split_seed: seed of the held-out examples; None for the seed of the run. Runs of one split can be
             joined to an ensemble.
-        validation: share of the training examples that is held out where a set has no validation part.
-        unchecked: accept files that are not the published ones (number of examples, checksum): what differs is then
-            named in the description's deviations instead of being an error.
-        limit_train: how many training examples at most ("reduced").
-        limit_validation: how many validation examples at most.
-        limit_test: how many test examples at most.
-        limit_ood: how many inputs of each OOD set at most; None for as many as the test part has.
-        image_size: side to which images are resized and cropped; None for the set's own (of `folder`: 32).
-        ood: names of image sets, folders of images or .npz files that hold images of no class, or kinds that
+        validation: share of the training examples that is held out if a set has no validation part.
+        unchecked: accept files that are not the published ones (number of examples, checksum): differences are then
+            listed in the description's deviations instead of being an error.
+        limit_train: largest number of training examples ("reduced").
+        limit_validation: largest number of validation examples.
+        limit_test: largest number of test examples.
+        limit_ood: largest number of inputs of each OOD set; None for as many as the test part has.
+        image_size: side to which images are resized and cropped; None for the set's size (for `folder`: 32).
+        ood: OOD inputs: names of image sets, folders of images, .npz files, or kinds that
             are made from the test images (inverted, shuffled-patches, uniform-noise, gaussian-noise); None for the four
             kinds with the digits, and nothing with other sets.
         corruptions: the corrupted test images.
         encoder: folder or hub name of a transformers encoder whose frozen states are the tokens' embeddings; None for
-            embeddings that are learned.
-        max_length: tokens after which a text is cut; None for the set's own.
-        vocabulary_size: how many symbols at most, the most frequent ones; None for all.
-        min_count: how often a word must be there in the training part to have a symbol of its own; rarer ones share
-            one, so that it is learned what an unknown word means.
-        cache: folder of encoders' states, which are made once; None for the environment variable
+            learned embeddings.
+        max_length: tokens after which a text is cut; None for the set's length.
+        vocabulary_size: largest number of symbols, the most frequent ones; None for all.
+        min_count: smallest count of a word in the training part for a symbol of its own; rarer words share
+            one symbol, so that the meaning of unknown words is learned.
+        cache: folder of the encoders' states, which are computed once; None for the environment variable
             CGP_CACHE, or else the user's cache.
     """
 
@@ -129,7 +129,7 @@ class DataConfig:
 
         Raises:
             ValueError: if neither `root` nor CGP_DATA says where it is.
-            FileNotFoundError: if it is not there.
+            FileNotFoundError: if the folder does not exist.
         """
         named = self.root or os.environ.get("CGP_DATA")
         if not named:
@@ -144,7 +144,7 @@ class DataConfig:
 
     @property
     def cache_folder(self) -> Path:
-        """The folder of what is made once."""
+        """The folder of the encoders' states."""
         named = self.cache or os.environ.get("CGP_CACHE")
         users = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         return Path(named).expanduser() if named else Path(users) / "cgp"
@@ -160,8 +160,8 @@ class ModelConfig:
         mlp_dim: width of the hidden layer of the perceptrons.
         num_heads: number of attention heads.
         dropout: probability of dropping an entry of the embedding and of each branch.
-        patch_size: of images, the side of a patch in pixels.
-        pooling: of images, how the tokens become one vector; texts are averaged over their tokens.
+        patch_size: for images, the side of a patch in pixels.
+        pooling: for images, how the tokens are combined to one vector; for texts it is their mean.
     """
 
     depth: int
@@ -184,18 +184,18 @@ class TrainingConfig:
 
     Args:
         epochs: passes over the training examples.
-        batch_size: examples a step, over all devices together.
-        warmup_epochs: epochs over which the learning rate rises.
+        batch_size: examples per step, over all devices together.
+        warmup_epochs: number of epochs over which the learning rate increases.
         gradient_clip: largest norm of the gradient; None for no limit.
-        validation_draws: draws of the predictions on which the best epoch is selected.
+        validation_draws: number of draws of the validation predictions by which the best epoch is selected.
         optimizer: "adamw" decouples the weight decay, "adam" adds it to the gradient.
-        schedule: of the learning rate after the warm-up: "one_cycle" (a cosine to nearly 0, its warm-up a cosine too),
+        schedule: learning rate after the warm-up: "one_cycle" (a cosine to nearly 0, its warm-up a cosine too),
             "cosine" or "linear" to `final_learning_rate`.
-        final_learning_rate: where "cosine" and "linear" end.
-        monitor: decides the best epoch, on validation data alone; "epoch" takes the last one.
-        augmentation: of training images: "crop_and_flip" pads by four pixels, crops at random, mirrors every second.
-        share: of the epochs and the warm-up that is trained: 0.02 makes 12 of 600 epochs, and 4 of the 200 of a row
-            that another one starts from.
+        final_learning_rate: final learning rate of "cosine" and "linear".
+        monitor: validation metric that selects the best epoch; "epoch" takes the last one.
+        augmentation: augmentation of training images: "crop_and_flip" pads by 4 pixels, crops and flips at random.
+        share: trained share of the epochs and of the warm-up: 0.02 means 12 of 600 epochs, and 4 of 200 for a row from
+            which another one starts.
     """
 
     epochs: int
@@ -225,16 +225,16 @@ class TrainingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerConfig:
-    """Where and how a training runs; results do not depend on it but for rounding, and for draws on several devices.
+    """Where and how a training runs; it affects results only by rounding, and by the draws on several devices.
 
     Args:
-        accelerator: what to train on.
-        devices: processes of one machine, each with a device.
+        accelerator: hardware to train on.
+        devices: number of processes per machine, each with one device.
         num_nodes: number of machines.
         strategy: "auto" for one device, "ddp" for several.
-        precision: of the arithmetic outside Gaussian-process algebra, which stays in float32.
-        progress: whether to show a progress bar, or a line per epoch where the output is no terminal.
-        threads: of each process on the CPU; None leaves torch's choice.
+        precision: floating-point precision, except for Gaussian-process algebra, which stays in float32.
+        progress: whether to show a progress bar, or a line per epoch if the output is no terminal.
+        threads: number of threads of each process on the CPU; None for torch's default.
     """
 
     accelerator: Literal["auto", "cpu", "gpu"] = "auto"
@@ -251,11 +251,11 @@ class TrainerConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationConfig:
-    """What is predicted with the trained models.
+    """The predictions of the trained models.
 
     Args:
-        draws: draws of a prediction.
-        batch_size: examples that are predicted at a time.
+        draws: number of draws of a prediction.
+        batch_size: examples per batch.
         full: predict all corrupted test images at all severities, not a fixed part of them.
     """
 
@@ -269,21 +269,21 @@ class EvaluationConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodConfig:
-    """One row of the table: an attention and what was selected for it on validation data.
+    """One row of the table: an attention and the values selected for it on validation data.
 
     Args:
         label: name in tables and pictures.
         attention: name of the attention in `experiments.registry`.
-        options: keyword arguments of the attention, or of what `kind` names.
+        options: keyword arguments of the attention, or of the method that `kind` names.
         learning_rate: largest learning rate.
         weight_decay: weight decay of the optimizer.
         alpha: weight of the log-density terms at the end of their annealing.
-        alpha_start: their weight at the beginning.
-        alpha_annealing: share of the training over which it rises linearly.
-        layers: which layers have this attention, "all" or "last"; the others have softmax.
-        annealing: share of the training over which the weight of the divergences rises from 0 to 1.
+        alpha_start: weight of the log-density terms at the beginning.
+        alpha_annealing: share of the training over which this weight increases linearly.
+        layers: layers with this attention, "all" or "last"; the others have softmax.
+        annealing: share of the training over which the weight of the divergences increases from 0 to 1.
         init_from: row of the same data and seed whose weights the training starts from.
-        kind: "attention", or a change of the softmax transformer of that name ("mfvi", "sngp"), or a method derived
+        kind: "attention", or a modification of the softmax transformer ("mfvi", "sngp"), or a method derived
             from trained runs of `base` without training ("temperature", "mc_dropout", "kfllla", "ensemble").
         base: row that a derived method needs.
     """
@@ -305,18 +305,18 @@ class MethodConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """One row of a table with a seed: what is trained on what, and what is predicted.
+    """One row of a table with a seed: data, model, method, training and predictions.
 
     Args:
         name: `<data>/<method>`, the folder of its runs.
-        data: the data set and what is predicted beside its test part.
+        data: the data set and the inputs that are predicted besides its test part.
         model: sizes of the transformer.
-        method: the attention, or what is derived from another row.
-        training: the budget.
+        method: the attention, or the method derived from another row.
+        training: the training budget.
         evaluation: draws and scope of the predictions.
-        seed: decides start, order of the examples and draws, and the split where the data say so.
-        deviations: in words, what deviates from the paper.
-        reduced: in words, what was reduced besides.
+        seed: seed of initial weights, order of the examples and draws, and of the split if the data say so.
+        deviations: deviations from the paper, in words.
+        reduced: further reductions, in words.
     """
 
     name: str
@@ -338,7 +338,7 @@ class RunConfig:
 
     @property
     def epochs(self) -> int:
-        """Number of epochs of the training; what is derived counts as one."""
+        """Number of epochs of the training; 1 for a derived method."""
         return self.training.passes if self.method.base is None else 1
 
     def folder(self, out: Path) -> Path:
@@ -363,8 +363,8 @@ def flattened(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
     """Yield the values of a nested mapping by their dotted names.
 
     Args:
-        values: such as those of a configuration.
-        prefix: of the names.
+        values: nested mapping, such as a configuration.
+        prefix: prefix of the names.
 
     Example:
         >>> dict(flattened({"seed": 1, "data": {"root": "here"}}))
@@ -386,12 +386,12 @@ def _plain(value: Any) -> Any:
 
 
 def _is_plain(name: str) -> bool:
-    """Names go into paths, tables and pages: no formula, no markup, no control character gets into them."""
+    """Whether a name may appear in paths, tables and pages: no formula, no markup, no control character."""
     return name[:1].isalnum() and all(character.isalnum() or character in "._-+=" for character in name)
 
 
 def _check_counts(part: str, configuration: object, *names: str) -> None:
-    """Refuse counts below one; None is no limit."""
+    """Raise for counts below one; None is no limit."""
     for name in names:
         count = getattr(configuration, name)
         if count is not None and count < 1:

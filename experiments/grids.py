@@ -1,4 +1,4 @@
-"""Tables for the terminal, as Markdown and as CSV: columns drop before digits do, and names cannot do harm."""
+"""Tables for the terminal, as Markdown and as CSV, with names escaped."""
 
 import csv
 import html
@@ -22,9 +22,9 @@ _HARMFUL = ("C", "Zl", "Zp")
 
 
 def escape(text: str, to: Literal["terminal", "markdown", "csv", "html"]) -> str:
-    r"""Make a name from outside safe to stand in one line of a terminal, of Markdown, of CSV, or in HTML.
+    r"""Escape a name of unknown origin for one line of a terminal, of Markdown or CSV, or for HTML.
 
-    What has no visible form is written as its number, everywhere; a cell of CSV never begins as a formula.
+    Invisible characters are written as their numbers; a cell of CSV never begins as a formula.
 
     Example:
         >>> escape("a\n\u202eb|<i>", "terminal"), escape("a|<i>", "markdown"), escape("=1+0.png", "csv")
@@ -51,23 +51,23 @@ class Cell(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """A table as it is printed: the first column holds names, the others are ordered by importance."""
+    """A table to print: the first column holds names, the others are ordered by importance."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     title: str = ""
     notes: Sequence[str] = ()
-    left: Sequence[str] = ()  # columns of words beside the first
+    left: Sequence[str] = ()  # titles of the columns that are aligned left, besides the first
 
 
 class Fitted:
-    """A table that fits the terminal it is printed to: the last columns go where there is no room, digits never do."""
+    """A table that fits the width of the terminal: it drops the last columns if necessary, but never digits."""
 
     def __init__(self, grid: Grid, *, more: str = "") -> None:
         self.grid, self.more = grid, more
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Lay out for the width at hand."""
+        """Lay out the table for the present width."""
         grid, shown = self.grid, _fitting(self.grid, options.max_width)
         if grid.title:
             yield Text(escape(grid.title, "terminal"), style="bold")

@@ -1,6 +1,6 @@
-"""The attention blocks and their names: the list that rows, benchmarks, studies and tests read.
+"""The attention blocks and their names, used by rows, benchmarks, studies and tests.
 
-Classes are imported when they are asked for, so that the command line can check a name without torch.
+Classes are imported on first use, so that the command line can check a name without importing torch.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _CORRELATED = MappingProxyType({"latent": {"coupling": "latent"}, "softmax's mea
 
 BLOCKS: Mapping[str, Block] = MappingProxyType(
     {
-        "softmax": Block("SoftmaxAttention", "softmax attention"),  # what the others are compared with comes first
+        "softmax": Block("SoftmaxAttention", "softmax attention"),  # the reference comes first
         "kernel": Block("KernelAttention", "kernel attention"),
         "sparse_cgp": Block("SparseCGPAttention", "sparse correlated GP", _CORRELATED),
         "cgp": Block("CGPAttention", "exact correlated GP", _CORRELATED),
@@ -58,8 +58,8 @@ def block_class(name: str) -> Callable[..., Attention]:
     """
     if name not in BLOCKS:
         raise ValueError(f"attention: expected one of {', '.join(BLOCKS)}, got {name!r}")
-    found: Callable[..., Attention] = getattr(import_module("cgp.attention"), BLOCKS[name].class_name)
-    return found
+    block: Callable[..., Attention] = getattr(import_module("cgp.attention"), BLOCKS[name].class_name)
+    return block
 
 
 def forms() -> dict[str, Form]:
@@ -69,9 +69,9 @@ def forms() -> dict[str, Form]:
         >>> list(forms())[:5]
         ['softmax', 'kernel', 'sparse_cgp', 'sparse_cgp latent', "sparse_cgp softmax's mean"]
     """
-    found = {}
+    result = {}
     for name, block in BLOCKS.items():
-        found[name] = Form(block.title, block_class(name))
+        result[name] = Form(block.title, block_class(name))
         for variant, options in block.variants.items():
-            found[f"{name} {variant}"] = Form(f"{block.title}, {variant}", partial(block_class(name), **options))
-    return found
+            result[f"{name} {variant}"] = Form(f"{block.title}, {variant}", partial(block_class(name), **options))
+    return result

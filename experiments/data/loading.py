@@ -35,7 +35,7 @@ def load(data: DataConfig, seed: int) -> DataSplits:
 
 
 def input_sets(data: DataConfig, splits: DataSplits, seed: int, *, full: bool = False) -> Iterator[InputSet]:
-    """Yield everything that is predicted, one set after the other."""
+    """Yield all sets of inputs to predict."""
     for name, part in {"validation": splits.validation, "test": splits.test, **splits.others}.items():
         yield InputSet(part.inputs, None if name.startswith("ood-") else part.labels, part.ids, name)
     if splits.description.kind == "image":
@@ -44,7 +44,7 @@ def input_sets(data: DataConfig, splits: DataSplits, seed: int, *, full: bool = 
 
 
 def check_inputs(data: DataConfig, splits: DataSplits) -> None:
-    """Fail before a training rather than after it where something that is to be predicted is not there."""
+    """Raise before the training, not after it, if inputs to be predicted are missing."""
     if splits.description.kind == "image":
         check_published(data, splits.test)
         for _ in ood_sets(data, splits):
@@ -61,11 +61,11 @@ def _load_digits(data: DataConfig, seed: int) -> DataSplits:
 
 
 def _load_images(data: DataConfig, seed: int) -> DataSplits:
-    """Read an image set, from a folder of classes or by its name."""
-    found = _in_folder(data.folder.expanduser(), data) if data.folder else _by_name(data)
-    differences, num_classes = _differences(data, found), _num_classes(data, found)
-    parts, reductions = _limited(_three_parts(found, data, seed), data)
-    images = found["train"].images
+    """Read an image set from a folder of classes or by its name."""
+    pixels = _in_folder(data.folder.expanduser(), data) if data.folder else _by_name(data)
+    differences, num_classes = _differences(data, pixels), _num_classes(data, pixels)
+    parts, reductions = _limited(_three_parts(pixels, data, seed), data)
+    images = pixels["train"].images
     side = data.image_size or min(images.shape[-2:])
     shape = images.shape[1], side, side
     parts = {name: Examples(fitted(part.images, shape), part.labels, part.ids) for name, part in parts.items()}
@@ -76,7 +76,7 @@ def _load_images(data: DataConfig, seed: int) -> DataSplits:
         image_shape=shape,
         mean=mean,
         deviation=deviation,
-        class_names=found["train"].classes,
+        class_names=pixels["train"].classes,
         deviations=(*differences, *reductions),
     )
     return DataSplits(parts["train"], parts["validation"], parts["test"], description)
@@ -88,18 +88,18 @@ def _limited(parts: Mapping[str, Examples], data: DataConfig) -> tuple[dict[str,
 
 
 def _by_name(data: DataConfig) -> dict[str, Pixels]:
-    """Read what there is of a set: train, test, and validation if it is kept apart."""
+    """Read the parts of a set: train, test, and validation if there is a separate one."""
     root, name = data.data_root, data.name
     files = {part: root / name / f"{part}.npz" for part in ("validation", "test")}
-    found = {"train": read_set(name, "train", root=root, download=data.download)}
-    found |= {part: read_arrays(path) for part, path in files.items() if path.exists()}
-    if "test" not in found and name in IMAGE_SETS:
-        found["test"] = read_set(name, "test", root=root, download=data.download)
-    return found
+    parts = {"train": read_set(name, "train", root=root, download=data.download)}
+    parts |= {part: read_arrays(path) for part, path in files.items() if path.exists()}
+    if "test" not in parts and name in IMAGE_SETS:
+        parts["test"] = read_set(name, "test", root=root, download=data.download)
+    return parts
 
 
 def _in_folder(folder: Path, data: DataConfig) -> dict[str, Pixels]:
-    """Read a folder of classes, or of parts that hold classes."""
+    """Read a folder of classes, or of parts that contain classes."""
     if not folder.is_dir():
         raise FileNotFoundError(f"data.folder: expected a folder with one sub-folder a class, {folder} is not there")
     shape = 3, data.image_size or _SIDE, data.image_size or _SIDE
@@ -107,25 +107,25 @@ def _in_folder(folder: Path, data: DataConfig) -> dict[str, Pixels]:
     parts = {part: path for part, paths in spelled.items() for path in paths if path.is_dir()}
     if "train" not in parts:
         return {"train": read_classes(folder, shape)}
-    found = {part: read_classes(path, shape) for part, path in parts.items()}
-    classes = found["train"].classes
-    for part, pixels in found.items():
+    parts_read = {part: read_classes(path, shape) for part, path in parts.items()}
+    classes = parts_read["train"].classes
+    for part, pixels in parts_read.items():
         if pixels.classes != classes:
             raise ValueError(
                 f"{parts[part]}: expected the classes of {parts['train']}, {classes}; got {pixels.classes}"
             )
-    return found
+    return parts_read
 
 
-def _differences(data: DataConfig, found: Mapping[str, Pixels]) -> tuple[str, ...]:
-    """Compare with what is public about the set; a difference is an error unless it was agreed to."""
+def _differences(data: DataConfig, parts: Mapping[str, Pixels]) -> tuple[str, ...]:
+    """Differences from the published set; an error unless `unchecked`."""
     known = IMAGE_SETS.get(data.name)
     if known is None:
         return ()
     differences = tuple(
-        f"{found[part].source} holds {len(found[part].labels):,} of the {size:,} {part} images of {known.title}"
+        f"{parts[part].source} holds {len(parts[part].labels):,} of the {size:,} {part} images of {known.title}"
         for part, size in known.sizes.items()
-        if part in found and len(found[part].labels) != size
+        if part in parts and len(parts[part].labels) != size
     )
     if differences and not data.unchecked:
         raise ValueError(
@@ -135,13 +135,13 @@ def _differences(data: DataConfig, found: Mapping[str, Pixels]) -> tuple[str, ..
     return differences
 
 
-def _num_classes(data: DataConfig, found: Mapping[str, Pixels]) -> int:
+def _num_classes(data: DataConfig, parts: Mapping[str, Pixels]) -> int:
     known = IMAGE_SETS.get(data.name)
     if known and not known.num_classes:
         raise ValueError(f"data.name: {data.name} serves as OOD images only, it has no classes to learn")
-    train, where = found["train"], data.folder or data.data_root
+    train, where = parts["train"], data.folder or data.data_root
     num_classes = known.num_classes if known else len(train.classes) or int(train.labels.amax()) + 1
-    for pixels in found.values():
+    for pixels in parts.values():
         wrong = (pixels.labels < 0) | (pixels.labels >= num_classes)
         if wrong.any():
             label = int(pixels.labels[wrong][0])
@@ -151,10 +151,10 @@ def _num_classes(data: DataConfig, found: Mapping[str, Pixels]) -> int:
     return num_classes
 
 
-def _three_parts(found: Mapping[str, Pixels], data: DataConfig, seed: int) -> dict[str, Examples]:
-    """Hold out of the training part what is not kept apart."""
+def _three_parts(read: Mapping[str, Pixels], data: DataConfig, seed: int) -> dict[str, Examples]:
+    """Hold out of the training part the parts that do not exist."""
     parts = {
-        name: Examples(pixels.images, pixels.labels, torch.arange(len(pixels.labels))) for name, pixels in found.items()
+        name: Examples(pixels.images, pixels.labels, torch.arange(len(pixels.labels))) for name, pixels in read.items()
     }
     shares = {"validation": data.validation, "test": _HELD_OUT_TEST}
     missing = {name: share for name, share in shares.items() if name not in parts}
@@ -164,5 +164,5 @@ def _three_parts(found: Mapping[str, Pixels], data: DataConfig, seed: int) -> di
     parts |= {name: whole.chosen(part) for name, part in zip(("train", *missing), divided, strict=True)}
     for name, part in parts.items():
         if not len(part):
-            raise ValueError(f"{found['train'].source}: expected enough images to hold some out for {name}, got none")
+            raise ValueError(f"{read['train'].source}: expected enough images to hold some out for {name}, got none")
     return {name: parts[name] for name in PARTS}

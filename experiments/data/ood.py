@@ -1,4 +1,4 @@
-"""Images of no class, to predict beside the test images."""
+"""OOD images, predicted besides the test images."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from experiments.data.partition import some
 __all__ = ["OWN_IMAGES", "folder_inputs", "ood_sets", "requested_ood"]
 
 OWN_IMAGES = "images-"
-"""What the names of a user's own folders begin with, so that none is that of an input set."""
+"""Prefix of the names of a user's folders, so that none equals the name of an input set."""
 
 
 def requested_ood(data: DataConfig) -> tuple[str, ...]:
-    """Name the requested images of no class: unless told otherwise, four kinds with the digits."""
+    """Names of the requested OOD images; by default four kinds with the digits."""
     if data.ood is None:
         return tuple(OOD_KINDS) if data.name == "digits" else ()
     return data.ood
 
 
 def ood_sets(data: DataConfig, splits: DataSplits) -> Iterator[InputSet]:
-    """Yield images of no class, "ood-<set>", as many as the test part has unless a limit is set."""
+    """Yield OOD images, "ood-<set>", by default as many as the test part has."""
     items = requested_ood(data)
     names = [_name(item) for item in items]
     if len(set(names)) < len(names):
@@ -38,7 +38,7 @@ def ood_sets(data: DataConfig, splits: DataSplits) -> Iterator[InputSet]:
     for item, name in zip(items, names, strict=True):
         pixels = _read(item, data, splits.test, shape)
         limit = data.limit_ood or len(splits.test)
-        ids = some(len(pixels.images), limit, "unfamiliar", name)  # the word decides which images are taken
+        ids = some(len(pixels.images), limit, "unfamiliar", name)  # the words seed the choice of images
         images = pixels.images[ids]
         images = fitted(images, shape) if images.dtype == torch.uint8 else images
         yield InputSet(images, None, ids, f"ood-{name}", _words(name, pixels, len(ids)))

@@ -1,4 +1,4 @@
-"""Tiny stand-ins for the public sets, in their layouts: what a smoke run and the tests read where no data is."""
+"""Tiny stand-ins for the public sets, in their layouts, for smoke runs and tests without the data."""
 
 import json
 import lzma
@@ -16,7 +16,7 @@ _VERBS = ("sees", "likes", "reads", "follows", "draws")
 
 
 def write_stand_in(root: Path, name: str, *, count: int = 40, side: int = 32) -> None:
-    """Write a made-up set of a few examples; it is read with `DataConfig(name=name, root=root, unchecked=True)`."""
+    """Write a synthetic set of a few examples; read it with `DataConfig(name=name, root=root, unchecked=True)`."""
     folder = root / name / "raw" if name == "cola" else root / name
     folder.mkdir(parents=True, exist_ok=True)
     if name not in PUBLISHED_TEXTS:
@@ -41,7 +41,7 @@ def _write_images(folder: Path, name: str, count: int, side: int) -> None:
     for number, split in enumerate(("train", "test")):
         labels = np.arange(count) % classes
         noise = np.random.default_rng(number).integers(0, 128, (count, side, side, 3))
-        # Each class has its brightness, so that there is something to learn.
+        # Classes differ in brightness, so that there is something to learn.
         images = (noise + labels[:, None, None, None] * 127 // max(classes - 1, 1)).astype(np.uint8)
         np.savez(folder / f"{split}.npz", images=images, labels=labels.astype(np.int64))
 

@@ -1,4 +1,4 @@
-"""Text sets in three parts, their words as numbers or as an encoder's states."""
+"""Text sets in three parts, with words as symbols or as an encoder's states."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MAX_LENGTH = {"cola": 64, "imdb": 512, "sst2": 64, "clinc150": 32}
 
 
 def load_texts(data: DataConfig, seed: int) -> DataSplits:
-    """Read a text set, and turn its words into numbers or contextual states."""
+    """Read a text set, and convert its words to symbols or contextual states."""
     rows = TEXT_SETS[data.name](data, seed if data.split_seed is None else data.split_seed)
     taken, reductions = limited({name: len(places) for name, (_, places) in rows.items()}, data, "texts")
     rows = {name: (texts, places[taken[name]]) for name, (texts, places) in rows.items()}
@@ -38,8 +38,8 @@ def load_texts(data: DataConfig, seed: int) -> DataSplits:
     parts, sizes = _embedded(rows, data, max_length)
     differences = {words: None for texts, _ in rows.values() for words in texts.deviations}
     if data.name == "cola":
-        own = "learned" if data.encoder is None else f"frozen states of {Path(data.encoder).name}"
-        differences[f"token embeddings are {own}; the papers' ELMo is no longer obtainable"] = None
+        embeddings = "learned" if data.encoder is None else f"frozen states of {Path(data.encoder).name}"
+        differences[f"token embeddings are {embeddings}; the papers' ELMo is no longer obtainable"] = None
     description = DataDescription(
         kind="text",
         num_classes=len(train.classes),
@@ -52,7 +52,7 @@ def load_texts(data: DataConfig, seed: int) -> DataSplits:
 
 
 def _cola(data: DataConfig, seed: int) -> _Rows:
-    """Split CoLA: `split` names the protocol."""
+    """Split CoLA by the protocol that `split` names."""
     train, dev, out = read_cola(data.data_root, unchecked=data.unchecked).values()
     both = Texts(train.texts + dev.texts, train.labels + dev.labels, train.deviations + dev.deviations, train.classes)
     if data.split == "official":

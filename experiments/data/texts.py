@@ -1,4 +1,4 @@
-"""Texts as files hold them: CoLA, IMDB, SST-2, CLINC150."""
+"""Texts read from files: CoLA, IMDB, SST-2, CLINC150."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Row = tuple[str, int]
 
 
 class Texts(NamedTuple):
-    """Texts with their labels, and what differs from the published files."""
+    """Texts with their labels, and the differences from the published files."""
 
     texts: tuple[str, ...]
     labels: tuple[int, ...]
@@ -26,7 +26,7 @@ class Texts(NamedTuple):
 
 
 class _Published(NamedTuple):
-    """Where the files of a set are looked for and from whom they are, and the number of texts of each part."""
+    """Layout and source of a set's files, and the number of texts of each part."""
 
     layout: str
     sizes: Mapping[str, int]
@@ -67,15 +67,15 @@ _COLA_SHA256 = {
 
 
 def read_cola(root: Path, *, unchecked: bool = False) -> dict[str, Texts]:
-    """Read the three files of the Corpus of Linguistic Acceptability; `unchecked` accepts others of their layout."""
+    """Read the three files of the Corpus of Linguistic Acceptability; `unchecked` accepts others of this layout."""
     parts, altered = {}, []
     for part, digest in _COLA_SHA256.items():
         path = root / "cola" / "raw" / f"{part}.tsv"
         content = _content("cola", path)
         parts[part] = _table("cola", path, content, ("source", "label", "mark", "text"))
-        # Whether the last line ends does not change a sentence.
-        found = {hashlib.sha256(content.rstrip(b"\n") + end).hexdigest() for end in (b"", b"\n")}
-        altered += [] if digest in found else [part]
+        # A final line end does not change a sentence.
+        digests = {hashlib.sha256(content.rstrip(b"\n") + end).hexdigest() for end in (b"", b"\n")}
+        altered += [] if digest in digests else [part]
     return _accepted("cola", root, parts, ("unacceptable", "acceptable"), unchecked, altered)
 
 
@@ -108,11 +108,11 @@ def read_imdb(root: Path, *, unchecked: bool = False) -> dict[str, Texts]:
     """Read the "reviews" of IMDB, train and test part together."""
     path, folder = root / "imdb" / "imdb.jsonl.xz", root / "aclImdb"
     if not path.exists() and folder.is_dir():
-        path, found = folder, _folder_rows(folder)
+        path, unread = folder, _folder_rows(folder)
     else:
-        found = _json_rows(_content("imdb", path.with_suffix("")))
+        unread = _json_rows(_content("imdb", path.with_suffix("")))
     try:
-        rows = list(found)
+        rows = list(unread)
     except (KeyError, TypeError, ValueError) as error:
         raise _unreadable("imdb", path, error) from error
     return _accepted("imdb", root, {"reviews": rows}, ("negative", "positive"), unchecked)
@@ -126,7 +126,7 @@ def _accepted(
     unchecked: bool,
     altered: Iterable[str] = (),
 ) -> dict[str, Texts]:
-    """Refuse files that are not the published ones, unless that was agreed to."""
+    """Raise for files that are not the published ones, unless `unchecked`."""
     published = PUBLISHED_TEXTS[name]
     deviations = {part: f"{name}, {part}: not the published texts (another checksum)" for part in altered}
     for part, size in published.sizes.items():
@@ -153,7 +153,7 @@ def _unreadable(name: str, path: Path, error: Exception) -> ValueError:
 
 
 def _content(name: str, path: Path) -> bytes:
-    """Read a file, or the compressed one beside its place."""
+    """Read a file, or its compressed version in the same folder."""
     packed = path.with_name(f"{path.name}.xz")
     if not path.exists() and not packed.exists():
         raise FileNotFoundError(f"{path} is not there. Expected {PUBLISHED_TEXTS[name].layout}")
@@ -165,7 +165,7 @@ def _content(name: str, path: Path) -> bytes:
 
 
 def _table(name: str, path: Path, content: bytes, columns: Sequence[str]) -> list[_Row]:
-    """Texts and labels of rows of columns between tabs."""
+    """Texts and labels of tab-separated rows."""
     try:
         lines = content.decode("utf-8").rstrip("\n").split("\n")
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""Words to numbers, learned from the training part only."""
+"""Vocabulary of words as symbols, built from the training part only."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _WORD = re.compile(r"\w+(?=n't)|n't|'\w+|\w+|[^\w\s]")
 
 
 def words(text: str) -> list[str]:
-    """Split a text into lower-case words and signs; mark-up such as line breaks is dropped."""
+    """Split a text into lower-case words and signs; markup such as line breaks is removed."""
     return _WORD.findall(_MARKUP.sub(" ", text).lower())
 
 
 class Vocabulary:
-    """Numbers of words, at most `size` with the reserved ones: 0 is padding, 1 every word that is not known."""
+    """Symbols of words, at most `size` with the reserved ones: 0 is padding, 1 is every unknown word."""
 
     def __init__(self, texts: Iterable[str], *, size: int | None = None, min_count: int = 1) -> None:
         counts = Counter(word for text in texts for word in words(text))
@@ -35,7 +35,7 @@ class Vocabulary:
         return len(self._numbers) + _RESERVED
 
     def encode(self, texts: Sequence[str], *, max_length: int) -> tuple[Tensor, Tensor]:
-        """Return words as numbers `(N, n)`, and padding; texts are cut; an empty one is one unknown word."""
+        """Return words as symbols `(N, n)`, and padding; texts are cut; an empty text is one unknown word."""
         rows = [self._row(text, max_length) for text in texts]
         longest = max((len(row) for row in rows), default=1)
         tokens = torch.full((len(rows), longest), PADDING)

@@ -1,6 +1,6 @@
 """Metrics as pure functions of saved predictions: logits (S, N, C) of each draw and labels (N,).
 
-Tensors of any device and arrays are taken; numpy float64 is computed with; numbers and NamedTuples come back.
+Arguments are tensors of any device or arrays, computations are in numpy float64, results numbers or NamedTuples.
 """
 
 from experiments.evaluation.detection import DETECTORS, detect

@@ -1,4 +1,4 @@
-"""The binning core of every calibration error."""
+"""Binning, shared by all calibration errors."""
 
 from typing import Any, Literal, NamedTuple
 
@@ -44,11 +44,11 @@ def reliability_bins(
 
     Args:
         confidence: probabilities (N,); compared with the edges in their own precision.
-        outcome: whether what was predicted with that probability came true (N,).
+        outcome: whether the event predicted with that probability occurred (N,).
         bins: number of bins M.
-        closed: which edge of a bin belongs to it; a confidence of 0 always falls in the first bin.
-        ones: where a confidence of exactly 1 goes: in the last bin, in a bin of its own as torchmetrics puts it (then
-            there are M + 1), or nowhere.
+        closed: the edge of a bin that belongs to it; a confidence of 0 always falls in the first bin.
+        ones: bin of a confidence of exactly 1: the last bin, a bin of its own as in torchmetrics (then
+            there are M + 1), or none.
     """
     confidence, outcome = as_array(confidence, single=True), as_array(outcome).astype(bool)
     if confidence.shape != outcome.shape or not ((confidence >= 0) & (confidence <= 1)).all():
@@ -63,7 +63,7 @@ def reliability_bins(
         index, edges = np.where(confidence == 1, bins, index), np.append(edges, edges[-1])
     size = len(edges) - 1
     counts = np.bincount(index, minlength=size)
-    # 0 / 0 = NaN marks an empty bin: it has no mean, and a picture must not draw one.
+    # 0 / 0 = NaN marks an empty bin, which has no mean.
     with np.errstate(invalid="ignore"):
         means = [np.bincount(index, weights=values, minlength=size) / counts for values in (confidence, outcome)]
     return ReliabilityBins(edges, counts, *means)

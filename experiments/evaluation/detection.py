@@ -1,7 +1,7 @@
 """Detection of out-of-distribution (OOD) inputs: detectors give scores, larger = more likely OOD.
 
-Detectors that look at a probability take the mean over the draws; the energy takes mean logits, since of normalised
-log-probabilities it is constant. The two KLMatchings are the published definitions: ``nearest`` is the paper's, and
+Detectors based on probabilities use the mean over the draws; the energy uses mean logits, since it is constant for
+normalised log-probabilities. The two KLMatchings are the published definitions: ``nearest`` is the paper's, and
 pytorch-ood's since 0.4.0; ``predicted`` is pytorch-ood's before.
 """
 
@@ -61,7 +61,7 @@ def _nearest(logits: Any, validation: tuple[Any, Any]) -> Array:
 def _predicted(logits: Any, validation: tuple[Any, Any]) -> Array:
     r""":math:`\mathrm{KL}[\bar p \,\|\, d_{\hat y}]`, d_k the mean of the validation predictions labelled k.
 
-    NaN where a class is predicted that no validation sample is labelled with.
+    NaN if no validation sample has the predicted class as its label.
     """
     log_p, log_v = _same_classes(logits, validation[0])
     known, templates = _templates(log_v, as_labels(validation[1], *log_v.shape))
@@ -116,7 +116,7 @@ def detector_scores(
     validation: tuple[Any, Any] | None = None,  # shapes: (S', M, C), (M,)
     protocol: str = "pooled",
 ) -> Array:  # shape: (N,)
-    """Scores of a detector; NaN where it has none: a class that no validation sample is labelled with.
+    """Scores of a detector; NaN where it is undefined, for a class without validation samples.
 
     Both KLMatchings need validation logits and labels. The protocol ``kep`` averages logits over the draws first.
     """
@@ -124,7 +124,7 @@ def detector_scores(
         raise ValueError(f"detector: expected one of {', '.join(DETECTORS)}, got {detector!r}")
     if validation is None and detector.startswith("KLMatching"):
         raise ValueError(f"validation: expected logits and labels for {detector}, got None")
-    # One draw is all that a protocol of mean logits leaves to be seen.
+    # A protocol of mean logits leaves one draw.
     reduce = mean_logits if rules(protocol).average == "logits" else lambda values: values
     seen = (None, None) if validation is None else (reduce(validation[0]), validation[1])
     return DETECTORS[detector](reduce(logits), seen)
@@ -138,7 +138,7 @@ def detect(
     validation: tuple[Any, Any] | None = None,  # shapes: (S', K, C), (K,)
     protocol: str = "pooled",
 ) -> list[DetectionReport]:
-    """How well a detector tells each set of OOD inputs from test inputs; NaN where some input has no score.
+    """Separation of each set of OOD inputs from the test inputs by a detector; NaN if an input has no score.
 
     Scores are compared in the precision of the protocol.
     """
@@ -146,5 +146,6 @@ def detect(
     known, *others = (values.astype(rules(protocol).dtype) for values in scores)
     undefined = DetectionReport(*[np.nan] * len(DetectionReport._fields))
     return [
-        undefined if np.isnan(known).any() or np.isnan(one).any() else detection_report(known, one) for one in others
+        undefined if np.isnan(known).any() or np.isnan(other).any() else detection_report(known, other)
+        for other in others
     ]

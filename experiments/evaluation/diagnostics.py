@@ -1,4 +1,4 @@
-"""What goes on inside a trained model: similarity of what attention returns (collapse), and variances of tokens."""
+"""Diagnostics of a trained model: similarity of the outputs of attention (collapse), and variances of tokens."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,7 +18,7 @@ from models.transformer_layer import TransformerLayer
 
 __all__ = ["attention_similarity", "collapse_of_runs", "write_diagnostics"]
 
-_INPUTS = 128  # the mean of a similarity over so many has a standard error of a hundredth
+_INPUTS = 128  # inputs for which the mean similarity has a standard error of about 0.01
 _TOGETHER = 32
 _EXAMPLES = 5
 _SAME = 0.995
@@ -35,22 +35,22 @@ def write_diagnostics(model: nn.Module, examples: Examples, path: Path) -> None:
 def attention_similarity(
     model: nn.Module, examples: Examples, *, count: int = _INPUTS
 ) -> NDArray[np.float32]:  # shape: (L,)
-    """Mean cosine similarity of an input's tokens after each attention; inputs are evenly spaced, no layer draws."""
+    """Mean cosine similarity of an input's tokens after each attention, without draws, over evenly spaced inputs."""
     blocks = [module.attention for module in model.modules() if isinstance(module, TransformerLayer)]
     count = min(count, len(examples))
-    found = []
+    similarities = []
     with sampling(model.eval(), "mean"):
         for part in (torch.arange(count) * len(examples) // count).split(_TOGETHER):
             inputs = to_device(batch(examples, part)[0], model_device(model))
             named = inputs if isinstance(inputs, dict) else {}
             attended = layer_outputs(model, blocks, *(() if named else (inputs,)), **named)
-            found.append(torch.stack([token_similarity(x, named.get("padding_mask")) for x in attended]))
-    return torch.cat(found, -1).nanmean(-1).cpu().numpy()
+            similarities.append(torch.stack([token_similarity(x, named.get("padding_mask")) for x in attended]))
+    return torch.cat(similarities, -1).nanmean(-1).cpu().numpy()
 
 
 @torch.no_grad()
 def _token_variance(model: nn.Module, examples: Examples) -> dict[str, NDArray[Any]]:
-    """`token_variance` (G, N, n) of G Gaussian-process layers, mean over heads, on N images that lie beside it."""
+    """`token_variance` (G, N, n) of G Gaussian-process layers, mean over heads, and the N images it belongs to."""
     if not isinstance(examples.inputs, Tensor) or examples.labels is None:
         return {}
     # One image of each of the first classes.
@@ -64,13 +64,15 @@ def _token_variance(model: nn.Module, examples: Examples) -> dict[str, NDArray[A
 
 
 def collapse_of_runs(diagnostics: Iterable[Path]) -> str | None:
-    """State in which layers attention returns the same to every token, on average over the runs of one method.
+    """Name the layers whose attention returns the same for every token, on average over the runs of one method.
 
-    Such layers see a bag of tokens. None where there is none.
+    Such layers see a bag of tokens. None if there is no such layer.
     """
     read = [read_arrays(path, "attention_similarity") for path in diagnostics if path.exists()]
-    found = [arrays["attention_similarity"] for arrays in read if arrays]
-    layers = [str(place) for place, value in enumerate(np.mean(found, 0), 1) if value > _SAME] if found else []
+    similarities = [arrays["attention_similarity"] for arrays in read if arrays]
+    layers = (
+        [str(place) for place, value in enumerate(np.mean(similarities, 0), 1) if value > _SAME] if similarities else []
+    )
     if not layers:
         return None
     where = f"layer {layers[0]}" if len(layers) == 1 else f"layers {', '.join(layers)}"

@@ -41,7 +41,7 @@ class Uncertainty(NamedTuple):
 
 
 def as_array(values: Any, *, single: bool = False) -> Array:
-    """Tensors of any device, dtype and gradient state, arrays and lists in float64; float32 is kept where asked."""
+    """Convert tensors, arrays or lists to float64 arrays; with `single`, float32 is kept."""
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu()
         values = (values if values.dtype == torch.float32 else values.double()).numpy()
@@ -92,7 +92,7 @@ def mean_probabilities(
 def mean_logits(
     logits: Any,  # shape: (S, N, C) or (N, C)
 ) -> Array:  # shape: (N, C)
-    """Mean logits over the draws; their softmax is another prediction than the mean probability."""
+    """Mean logits over the draws; their softmax differs from the mean probability."""
     return as_logits(logits).mean(axis=0)
 
 
@@ -117,7 +117,7 @@ def label_log_probabilities(
 ) -> Array:  # shape: (N,)
     """Logarithm of the mean probability of each label; log-probabilities are logits, too.
 
-    Taken from log-probabilities, so that a confident error costs what it costs: scikit-learn's ``log_loss`` and
+    Computed from log-probabilities, so that confident errors are not clipped: scikit-learn's ``log_loss`` and
     `cgp.prediction.metrics.log_losses` clip probabilities.
     """
     log_p = mean_log_probabilities(logits)
@@ -138,7 +138,7 @@ def matthews_correlation(
     *,
     batch_size: int | None = None,
 ) -> float:
-    """Matthews correlation of classes, 0 where either is constant; by batches their mean, as in KEP-SVGP's tables."""
+    """Matthews correlation of classes, 0 if either is constant; with batches their mean, as in KEP-SVGP's tables."""
     predictions, labels = as_array(predictions).astype(int), as_array(labels).astype(int)
     size = batch_size or len(labels)
     parts = [slice(start, start + size) for start in range(0, len(labels), size)]
@@ -146,7 +146,7 @@ def matthews_correlation(
 
 
 def _correlation(predictions: Array, labels: Array) -> float:
-    """Gorodkin's correlation from counts: scikit-learn's takes milliseconds for each of the papers' small batches."""
+    """Gorodkin's correlation from counts; scikit-learn's takes milliseconds for each of the papers' small batches."""
     count, classes = len(labels), max(predictions.max(), labels.max()) + 1
     predicted, true = (np.bincount(values, minlength=classes) for values in (predictions, labels))
     scale = np.sqrt(float(count**2 - predicted @ predicted) * float(count**2 - true @ true))

@@ -1,4 +1,4 @@
-"""Methods compared on the same inputs: levels over seeds, and paired differences with their standard errors."""
+"""Comparison of methods on the same inputs: levels over seeds, and paired differences with standard errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RESAMPLES = 200
 
 
 class Scored(NamedTuple):
-    """Predictions of inputs with labels, each ``(..., N)``; leading axes are other versions of the same N inputs."""
+    """Scored predictions, each ``(..., N)``; leading axes are other versions of the same N inputs."""
 
     loss: Array
     confidence: Array
@@ -29,7 +29,7 @@ class Scored(NamedTuple):
 
     @classmethod
     def of(cls, probabilities: Array, labels: Array) -> Self:
-        """Of probabilities, ``(..., N, classes)``."""
+        """Score probabilities, ``(..., N, classes)``."""
         shape, classes = probabilities.shape[:-1], probabilities.shape[-1]
         labels = np.broadcast_to(labels, shape)
         loss = metrics.log_losses(probabilities.reshape(-1, classes), labels.reshape(-1)).reshape(shape)
@@ -37,23 +37,23 @@ class Scored(NamedTuple):
 
     @property
     def right(self) -> Array:
-        """Whether each is predicted."""
+        """Whether each prediction is right."""
         return self.predicted == self.labels
 
     def resampled(self, rows: Array) -> Self:
-        """Some of the inputs, with all their versions in one row."""
+        """The inputs at some positions, with all their versions in one row."""
         return type(self)(*(values[..., rows].reshape(-1) for values in self))
 
 
 class Measure(NamedTuple):
-    """A metric in the units of the tables: a mean of a value per input, ``(..., N)``, or one number of all."""
+    """A metric in the units of the tables: the mean of a value per input, ``(..., N)``, or one number of all inputs."""
 
     digits: int
     each: Callable[[Scored], Array] | None = None
     whole: Callable[[Scored], float] | None = None
 
     def __call__(self, scored: Scored) -> float:
-        """The number."""
+        """Value of the metric."""
         if self.each is not None:
             return float(self.each(scored).mean())
         assert self.whole is not None, "neither values nor a number"
@@ -61,18 +61,18 @@ class Measure(NamedTuple):
 
 
 MEASURES: Mapping[str, Measure] = {
-    "accuracy %": Measure(1, each=lambda found: 100.0 * found.right),
-    "MCC %": Measure(1, whole=lambda found: 100 * matthews_correlation(found.predicted, found.labels)),
-    "NLL": Measure(3, each=lambda found: found.loss),
-    "ECE %": Measure(1, whole=lambda found: 100 * metrics.calibration_error(found.confidence, found.right)),
-    "AURC ‰": Measure(1, whole=lambda found: 1000 * metrics.aurc(found.confidence, found.right)),
+    "accuracy %": Measure(1, each=lambda scored: 100.0 * scored.right),
+    "MCC %": Measure(1, whole=lambda scored: 100 * matthews_correlation(scored.predicted, scored.labels)),
+    "NLL": Measure(3, each=lambda scored: scored.loss),
+    "ECE %": Measure(1, whole=lambda scored: 100 * metrics.calibration_error(scored.confidence, scored.right)),
+    "AURC ‰": Measure(1, whole=lambda scored: 1000 * metrics.aurc(scored.confidence, scored.right)),
 }
 
 
 def difference(measure: Measure, runs: Mapping[int, Scored], reference: Mapping[int, Scored]) -> str:
-    """Mean difference over the seeds that both have, and the larger of its standard errors, over inputs and seeds.
+    """Mean difference over the common seeds, and the larger of its standard errors, over inputs and over seeds.
 
-    A mean's error over inputs is that of their paired differences, another measure's that of 200 paired resamples.
+    The error of a mean over inputs is that of paired differences; that of other measures is by 200 paired resamples.
     """
     pairs = _paired(runs, reference)
     count = pairs[0][0].loss.shape[-1]
@@ -91,12 +91,12 @@ def difference(measure: Measure, runs: Mapping[int, Scored], reference: Mapping[
 
 
 def mean_difference(values: Array) -> tuple[float, float]:
-    """Mean of paired differences ``(seeds, N)``, and the larger of its standard errors, over inputs and seeds."""
+    """Mean of paired differences ``(seeds, N)``, and the larger of its standard errors, over inputs and over seeds."""
     return float(values.mean()), max(_error(values.mean(0)), _error(values.mean(1)))
 
 
 def auroc_difference(runs: Mapping[int, tuple[Array, Array]], reference: Mapping[int, tuple[Array, Array]]) -> str:
-    """The same of the AUROC of scores in and out of distribution, with DeLong's error over the inputs."""
+    """Difference of the AUROC of scores in and out of distribution, with DeLong's error over the inputs."""
     pairs = _paired(runs, reference)
     if not pairs:
         return ""
@@ -107,7 +107,7 @@ def auroc_difference(runs: Mapping[int, tuple[Array, Array]], reference: Mapping
 
 
 def _paired(runs: Mapping[int, T], reference: Mapping[int, T]) -> list[tuple[T, T]]:
-    """What both have, seed by seed."""
+    """Pairs of the common seeds."""
     return [(runs[seed], reference[seed]) for seed in sorted(runs.keys() & reference.keys())]
 
 
@@ -116,5 +116,5 @@ def _with_error(by_seed: Array, over_inputs: float, digits: int) -> str:
 
 
 def _error(values: Array) -> float:
-    """Standard error of the mean; one value says nothing of it."""
+    """Standard error of the mean; 0 for a single value, from which it cannot be estimated."""
     return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0

@@ -1,4 +1,4 @@
-r"""The four ways in which the literature turns the same predictions into a table: one binning core, four protocols.
+r"""The four protocols by which the literature computes the numbers of a table from predictions.
 
 ========  ============================  ========================  ==================================
 protocol  averaged over                 what is binned            bins
@@ -11,8 +11,8 @@ kep       whole set                     top label, mean logits    15, (lo, hi]
 sgpa      whole set                     every class, flattened    10, [lo, hi), 1.0 dropped
 ========  ============================  ========================  ==================================
 
-Only ``pooled`` is ours; the others reproduce what the papers' published code does, so that our numbers can stand
-beside theirs. They see confidences in single precision, in which a saturated prediction is exactly 1. Small batches
+Only ``pooled`` is ours; the others reproduce the papers' published code, so that our numbers can be compared
+with theirs. They use confidences in single precision, in which a saturated prediction is exactly 1. Small batches
 inflate the error: perfectly calibrated predictions score an ECE of about 0.03 by ``cgpt`` on ten classes, 0.16 on two.
 """
 
@@ -45,10 +45,10 @@ PROTOCOLS: tuple[str, ...] = get_args(Protocol)
 
 
 class Rules(NamedTuple):
-    """What a protocol fixes beside its calibration error."""
+    """Rules of a protocol besides its calibration error."""
 
     average: Literal["probabilities", "logits"]  # what is averaged over the draws
-    dtype: type[np.floating[Any]]  # precision in which confidences are compared: ties and exact ones differ
+    dtype: type[np.floating[Any]]  # precision of the confidences, on which ties and exact ones depend
     fpr: Callable[[Array, Array], float]  # FPR95: at the first threshold, or at the nearest corner
     mcc_batch: int | None  # Matthews correlation averaged over batches of this size
 
@@ -75,7 +75,7 @@ class ClassificationReport(NamedTuple):
 
 
 def _nearest_fpr95(inside: Array, outside: Array) -> float:
-    """False positive rate at the corner of the ROC curve nearest to 95 %, above or below; of corners only."""
+    """False positive rate at the corner of the ROC curve nearest to 95 %, above or below."""
     positive = np.repeat([0, 1], [len(inside), len(outside)])
     fpr, tpr, _ = roc_curve(positive, np.concatenate([inside, outside]), drop_intermediate=True)
     return float(fpr[np.abs(tpr - 0.95).argmin()])
@@ -133,7 +133,7 @@ def _cgpt_bins(
     outcome = labels == 1 if binary else p.argmax(axis=-1) == labels
     size = 32 if binary else 1000
     parts = [np.arange(start, min(start + size, len(p))) for start in range(0, len(p), size)]
-    # Batches of ten classes count alike in the published code, whatever their size; those of two by their size.
+    # The published code weights batches equally for ten classes, and by their size for two.
     weights = [len(part) / len(p) if binary else 1 / len(parts) for part in parts]
     binned = [reliability_bins(confidence[part], outcome[part], bins=10, closed="left", ones="own") for part in parts]
     return list(zip(weights, binned, strict=True))

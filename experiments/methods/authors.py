@@ -1,4 +1,4 @@
-r"""What the published code of CGPT and SCGPT adds to the loss, with its sign, its scale and its reductions.
+r"""The loss terms of the published code of CGPT and SCGPT, with its sign, scale and reductions.
 
 It is not the regulariser as printed, which `cgp.attention` has; the posteriors are those of `cgp.attention`. Both terms
 are *added* to the cross-entropy, weighted by α, summed over layers. One thing differs from the code: queries, keys and
@@ -20,7 +20,7 @@ from cgp.functional.padding import add_noise, mask_gram, mask_tokens
 __all__ = ["AuthorsCGPAttention", "AuthorsSparseCGPAttention", "exact_penalty", "sparse_penalty"]
 
 _JITTER = 1e-5
-_TRIES = 6  # the authors raise their jitter by ten without end
+_TRIES = 6  # the authors multiply their jitter by ten without a limit
 
 
 def exact_penalty(
@@ -42,7 +42,7 @@ def exact_penalty(
 
     with a jitter on the diagonals of both matrices. The quadratic form has the sign of a negative log-density; the
     log-determinant enters by its absolute value, so that the term is smallest where the conditional covariance has
-    determinant one. Everything of padded tokens is zero.
+    determinant one. Entries of padded tokens are zero.
     """
     whitened = _solve(_factor(add_noise(K_o, jitter, padding)), torch.cat([K_zo.mT, z_o], -1))
     of_tokens, of_draw = whitened.split([K_zo.shape[-2], z_o.shape[-1]], -1)
@@ -66,7 +66,7 @@ def sparse_penalty(
         \operatorname{mean}_{B, h}\big[\sigma^{-4} \operatorname{tr}(X X^\top K_o)
         + \operatorname{tr}(K_{zm} G K_{mz})\big], \qquad X = K_{om} G K_{mz}, \quad G = (K_{mm} + \sigma^{-2} I)^{-1}
 
-    with the variance σ² as `noise`. Everything of padded tokens is zero.
+    with the variance σ² as `noise`. Entries of padded tokens are zero.
     """
     factor = _factor(K_mm + torch.eye(K_mm.shape[-1]).to(K_mm) / noise)
     of_tokens, of_latent = _solve(factor, K_zm.mT), _solve(factor, K_om.mT)  # X = of_latent' of_tokens

@@ -27,16 +27,16 @@ __all__ = ["build", "network"]
 _AUTHORS: Mapping[str, Callable[..., nn.Module]] = MappingProxyType(
     {"cgp": AuthorsCGPAttention, "sparse_cgp": AuthorsSparseCGPAttention}
 )
-"""The blocks whose loss is that of the authors' code, which a row asks for by `objective: authors`."""
+"""The blocks with the loss of the authors' code, selected in a row by `objective: authors`."""
 
 _CHANGES: Mapping[str, Callable[..., nn.Module]] = MappingProxyType({"mfvi": mean_field, "sngp": sngp})
-"""What makes a Bayesian network of the softmax transformer."""
+"""Functions that turn the softmax transformer into a Bayesian network."""
 
 _PADDING = 4  # pixels around an image before it is cropped
 
 
 def build(config: RunConfig, description: DataDescription, num_data: int) -> ClassificationModule:
-    """Build what Lightning trains: a network and its objective over `num_data` training examples."""
+    """Build the Lightning module: a network and its objective over `num_data` training examples."""
     model = network(config, description)
     objective = Objective(model, CategoricalLikelihood(description.num_classes), num_data)
     return ClassificationModule(model=model, objective=objective, method=config.method, training=config.training)
@@ -55,7 +55,7 @@ def network(config: RunConfig, description: DataDescription) -> nn.Module:
 def _transformer(
     config: RunConfig, description: DataDescription
 ) -> tuple[nn.Module, TextTransformer | VisionTransformer]:
-    """The transformer with what happens to its inputs, and the transformer."""
+    """The network with augmentation and normalisation, and the transformer in it."""
     model = config.model
     sizes: dict[str, Any] = {
         "num_classes": description.num_classes,
@@ -97,7 +97,7 @@ def _attention_of_layers(method: MethodConfig, depth: int) -> list[Callable[...,
 
 
 def _block(method: MethodConfig) -> tuple[Callable[..., nn.Module], dict[str, Any]]:
-    """The block of a row and its options; the regulariser of the authors' code has blocks of its own."""
+    """The block of a row and its options; the regulariser of the authors' code needs other blocks."""
     options = dict(method.options)
     if options.get("objective") != "authors":
         return block_class(method.attention), options
@@ -110,14 +110,14 @@ def _block(method: MethodConfig) -> tuple[Callable[..., nn.Module], dict[str, An
 def _with_travelling_points(
     whole: nn.Module, transformer: TextTransformer | VisionTransformer, method: MethodConfig
 ) -> nn.Module:
-    """SGPA's global keys go through the layers, where the row says so."""
+    """Pass SGPA's global keys through the layers if the row specifies it."""
     if method.attention != "sgpa" or method.options.get("inducing") != "travel":
         return whole
     return SharedInducingPoints(whole, transformer.layers)
 
 
 def _checked(method: MethodConfig, make: Callable[..., Any], options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the options if the method takes them all; otherwise name the nearest one that it does take."""
+    """Return the options if the method takes them all; otherwise raise with the nearest option that it takes."""
     parameters = inspect.signature(make).parameters.values()
     known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
     for name in options:

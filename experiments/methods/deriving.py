@@ -1,4 +1,4 @@
-"""Methods that are made of trained runs, without training again."""
+"""Methods derived from trained runs without further training."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["DERIVED", "OF_PREDICTIONS", "Request", "Result", "TrainedRun", "join
 
 
 class TrainedRun(Protocol):
-    """What is read of a trained run; `experiments.runs.Run` has it."""
+    """Interface of a trained run, implemented by `experiments.runs.Run`."""
 
     @property
     def folder(self) -> Path: ...
@@ -43,36 +43,36 @@ class TrainedRun(Protocol):
 
 
 class Request(NamedTuple):
-    """What a derived method is to predict, how, and the folder to write to."""
+    """Inputs to predict by a derived method, options of the predictions, and the folder to write."""
 
     data: DataConfig
     evaluation: EvaluationConfig
     folder: Path
     sources: Mapping[str, str] = MappingProxyType({})
-    """What the inputs were whose predictions are there already, by the name of their set."""
+    """Descriptions of the inputs that are predicted already, by the name of their set."""
 
 
 class Result(NamedTuple):
-    """What a derived method made, beside the files of its predictions."""
+    """Result of a derived method, besides the files of its predictions."""
 
     chosen: dict[str, float]
-    """The numbers that it chose."""
+    """Selected hyperparameters."""
     sources: dict[str, str]
-    """What the inputs are that it predicted, by the name of their set."""
+    """Descriptions of the predicted inputs, by the name of their set."""
     remarks: tuple[str, ...] = ()
-    """What to know before one believes it."""
+    """Deviations to report with the results."""
 
 
 def _temperature(runs: Sequence[TrainedRun], request: Request) -> Result:
-    """Divide the logits of a run by the temperature that suits its validation predictions best."""
+    """Divide the logits of a run by the temperature fitted to its validation predictions."""
     run = _only(runs, "temperature")
     validation = run.predictions("validation")
     if validation.labels is None:
         raise ValueError(f"runs: expected labelled validation predictions in {run.folder}, got none")
     value = fit_temperature(validation.logits, validation.labels)
     for name in _predicted(run):
-        found = run.predictions(name)
-        save_predictions(_path(request.folder, name), found._replace(logits=found.logits / value))
+        predictions = run.predictions(name)
+        save_predictions(_path(request.folder, name), predictions._replace(logits=predictions.logits / value))
     right = int((mean_probabilities(validation.logits).argmax(-1) == validation.labels).sum())
     remarks: tuple[str, ...] = ()
     if right in (0, len(validation.ids)):
@@ -82,7 +82,7 @@ def _temperature(runs: Sequence[TrainedRun], request: Request) -> Result:
 
 
 def _mc_dropout(runs: Sequence[TrainedRun], request: Request) -> Result:
-    """Predict everything again with the dropout of a run's model on."""
+    """Predict all inputs with the dropout of a run's model switched on."""
     run = _only(runs, "mc_dropout")
     model, seed = run.model(), run.config.seed
 
@@ -94,7 +94,7 @@ def _mc_dropout(runs: Sequence[TrainedRun], request: Request) -> Result:
 
 
 def _last_layer(runs: Sequence[TrainedRun], request: Request) -> Result:
-    """Predict everything again with last layers drawn from their Laplace posterior."""
+    """Predict all inputs with last layers drawn from their Laplace posterior."""
     run = _only(runs, "kfllla")
     splits, seed = load(request.data, run.config.seed), run.config.seed
     train, held_out = (Batches(part, request.evaluation.batch_size) for part in (splits.train, splits.validation))
@@ -109,13 +109,13 @@ def _last_layer(runs: Sequence[TrainedRun], request: Request) -> Result:
 
 
 def _ensemble(runs: Sequence[TrainedRun], request: Request) -> Result:
-    """Take the draws of several runs of one split as the draws of one predictor: S is members times draws."""
+    """Join the draws of several runs of one split to one predictor: S is members times draws."""
     if len(runs) < 2:
         raise ValueError(f"runs: expected at least two members of an ensemble, got {len(runs)}")
     names = [_predicted(run) for run in runs]
-    for run, found in zip(runs, names, strict=True):
-        if found != names[0]:
-            odd = sorted(set(found) ^ set(names[0]))
+    for run, predicted in zip(runs, names, strict=True):
+        if predicted != names[0]:
+            odd = sorted(set(predicted) ^ set(names[0]))
             raise ValueError(f"runs: expected the same predictions in {runs[0].folder} and {run.folder}, not so: {odd}")
         _check_sources(runs[0], run)
     for name in names[0]:
@@ -129,7 +129,7 @@ DERIVED: Mapping[str, Callable[..., Result]] = MappingProxyType(
 """From trained runs and a request to files of predictions."""
 
 OF_PREDICTIONS = ("ensemble", "temperature")
-"""What is computed from the predictions of runs only: there is no model to predict further sets."""
+"""Methods computed from the predictions of runs only, without a model that could predict further sets."""
 
 
 def joined(members: Sequence[Predictions]) -> Predictions:
@@ -137,7 +137,7 @@ def joined(members: Sequence[Predictions]) -> Predictions:
 
     .. math:: p(y \mid x) = \frac1K \sum_k \frac1S \sum_s \mathrm{softmax}(f_{ks}(x))
 
-    Members that differ in their inputs, labels or number of draws are a ValueError.
+    ValueError if members differ in their inputs, labels or number of draws.
 
     Source:
         Lakshminarayanan et al. (2017), Simple and Scalable Predictive Uncertainty Estimation, equation (2).
@@ -167,7 +167,7 @@ def _same_labels(labels: NDArray[np.int64] | None, others: NDArray[np.int64] | N
 def _predict(
     request: Request, splits: DataSplits, seed: int, logits: Callable[[Batches, str], Tensor]
 ) -> dict[str, str]:
-    """Predict what is requested and not there yet; returns what the input sets are."""
+    """Predict the requested sets that are missing; returns descriptions of all input sets."""
 
     def of_set(inputs: InputSet) -> Tensor:
         batches = Batches(inputs, request.evaluation.batch_size)
@@ -178,12 +178,12 @@ def _predict(
     return predict_missing(sets, place, of_set, draws=draws, sources=request.sources)
 
 
-def _check_sources(one: TrainedRun, other: TrainedRun) -> None:
-    """Fail where two runs predicted sets of one name that are not the same, as corruptions published and generated."""
-    for name in sorted({*one.sources} & {*other.sources}):
-        if not same_source(one.sources[name], other.sources[name]):
+def _check_sources(run: TrainedRun, other: TrainedRun) -> None:
+    """Raise if sets of one name differ between two runs, such as published and generated corruptions."""
+    for name in sorted({*run.sources} & {*other.sources}):
+        if not same_source(run.sources[name], other.sources[name]):
             raise ValueError(
-                f"runs: expected the same {name} in {one.folder} and {other.folder}, got {one.sources[name]} and "
+                f"runs: expected the same {name} in {run.folder} and {other.folder}, got {run.sources[name]} and "
                 f"{other.sources[name]}; predict one of them again"
             )
 
@@ -195,7 +195,7 @@ def _only(runs: Sequence[TrainedRun], kind: str) -> TrainedRun:
 
 
 def _predicted(run: TrainedRun) -> list[str]:
-    """The input sets that a run predicted, but for a user's own images."""
+    """The predicted input sets of a run, except a user's folders of images."""
     return [name for name in run.predicted if not name.startswith(OWN_IMAGES)]
 
 

@@ -1,4 +1,4 @@
-"""MC dropout: the dropout of the training stays on, and its masks are draws of a posterior."""
+"""MC dropout: dropout stays on in prediction, and its masks are draws of a posterior."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -16,20 +16,20 @@ __all__ = ["active_dropout", "mc_dropout_logits"]
 
 @contextmanager
 def active_dropout(model: nn.Module) -> Iterator[None]:
-    """Switch the dropout of a model on, and nothing else, for the time of a `with`.
+    """Context in which the dropout of a model is switched on, and nothing else.
 
-    Dropout layers, and the dropout that softmax attention applies inside (torch's MultiheadAttention, and any module
-    called ...Attention, as in timm and transformers). Everything else stays in its mode: blocks of a Gaussian process
-    keep their numerics, normalisations their averages, stochastic depth and augmentation stay off.
+    This covers dropout layers, and the dropout inside softmax attention (torch's MultiheadAttention, and any module
+    called ...Attention, as in timm and transformers). All other modules keep their modes: Gaussian-process blocks
+    are not affected, normalisations use their averages, stochastic depth and augmentation stay off.
 
-    A model without dropout is a ValueError: its draws would all be the same.
+    ValueError for a model without dropout, whose draws would be equal.
     """
     modules = [module for module in model.modules() if _drops(module)]
     if not any(_probability(module) > 0 for module in modules):
         raise ValueError("model: expected dropout with a probability above 0, got a model without any")
     before = [module.training for module in modules]
     for module in modules:
-        module.training = True  # its own flag: train() would reach the modules inside
+        module.training = True  # only its own flag: train() would also change the modules inside
     try:
         yield
     finally:
@@ -44,7 +44,7 @@ def mc_dropout_logits(
 
     .. math:: p(y \mid x) \approx \frac1S \sum_s \mathrm{softmax}(f(x; m_s)), \qquad m_s \sim \mathrm{Bernoulli}(1 - p)
 
-    The same seed and batches give the same draws, and fewer draws the first of more.
+    The same seed and batches give the same draws; fewer draws are the first ones of more.
 
     Source:
         Gal and Ghahramani (2016), Dropout as a Bayesian Approximation, equation (6).
@@ -61,16 +61,16 @@ def mc_dropout_logits(
 
 
 def _probability(module: nn.Module) -> float:
-    """Probability of the dropout that a module itself applies, under the names of torch and transformers."""
-    found = (getattr(module, name, None) for name in ("p", "dropout", "dropout_prob", "attention_dropout"))
-    return max((float(value) for value in found if isinstance(value, float)), default=0.0)
+    """Dropout probability of a module itself, by the attribute names of torch and transformers."""
+    values = (getattr(module, name, None) for name in ("p", "dropout", "dropout_prob", "attention_dropout"))
+    return max((float(value) for value in values if isinstance(value, float)), default=0.0)
 
 
 def _drops(module: nn.Module) -> bool:
-    """Tell whether a module applies dropout in its training mode and does nothing else there."""
+    """Whether dropout is the only effect of a module's training mode."""
     if isinstance(module, _DropoutNd):
         return module.p > 0
     if type(module).__module__.startswith("cgp."):
         return False
-    # In eval mode this layer goes a fused way that passes its dropout layers by.
+    # In eval mode this layer takes a fused path that bypasses its dropout layers.
     return isinstance(module, nn.TransformerEncoderLayer) or type(module).__name__.endswith("Attention")

@@ -22,8 +22,8 @@ class MeanFieldLinear(SamplingMixin, nn.Module):
 
     .. math:: q(W) = \prod_{ij} N(W_{ij};\, \mu_{ij}, \sigma_{ij}^2), \qquad p(W) = \prod_{ij} N(W_{ij};\, 0, s^2)
 
-    with `prior_deviation` s and the linear layer's weights as the means to start from, which are taken over. All tokens
-    of a sequence share their weights: random signs of one draw for each sequence (flipout).
+    with `prior_deviation` s; the means are initialised by the linear layer's parameters, which are reused. All tokens
+    of a sequence share a draw of the weights, by random signs per sequence (flipout).
 
     Source:
         Blundell et al. (2015), Weight Uncertainty in Neural Networks, section 3.2; Wen et al. (2018), Flipout,
@@ -50,13 +50,13 @@ class MeanFieldLinear(SamplingMixin, nn.Module):
 
     @property
     def bias_deviation(self) -> Tensor | None:  # shape: (out,)
-        """σ of the biases, where there are any."""
+        """σ of the biases, or None."""
         raw: Tensor | None = self.raw_bias_deviation
         return None if raw is None else F.softplus(raw)
 
     @property
     def variational_strategy(self) -> MeanFieldLinear:
-        """Itself: whom `Objective` asks for a divergence that the whole data set shares."""
+        """The layer itself, whose `kl_divergence` `Objective` adds."""
         return self
 
     def kl_divergence(self) -> Tensor:
@@ -68,7 +68,7 @@ class MeanFieldLinear(SamplingMixin, nn.Module):
         return total
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply the layer to `(*batch, in)`; of three dimensions or more, the last but one are tokens."""
+        """Apply the layer to `(*batch, in)`; with three dimensions or more, the last but one is that of tokens."""
         x = x.expand(*self.draw_shape, *x.shape)
         mean = F.linear(x, self.weight, self.bias)
         if self.sampling == "mean":
@@ -87,9 +87,9 @@ class MeanFieldLinear(SamplingMixin, nn.Module):
 
 
 def mean_field(model: Module, *, prior_deviation: float = 0.1, initial_deviation: float = 0.01) -> Module:
-    """Put a mean-field layer in the place of every linear layer, in place.
+    """Replace every linear layer by a mean-field layer, in place.
 
-    Embeddings of symbols, positions and normalisations keep their weights. Options as for `MeanFieldLinear`.
+    Embeddings of symbols, positions and normalisations are not changed. Options of `MeanFieldLinear`.
     """
     if any(isinstance(module, nn.MultiheadAttention) for module in model.modules()):
         raise ValueError("model: expected linear layers that are called, got torch's MultiheadAttention")

@@ -37,31 +37,31 @@ def answer(results: Mapping[str, Sequence[Result]]) -> list[str]:
     return [*filter(None, sentences), _collapse(results)]
 
 
-def _honesty(found: Sequence[Result]) -> str:
-    accuracy, confidence = statistic(found, "accuracy"), statistic(found, "confidence")
+def _honesty(results: Sequence[Result]) -> str:
+    accuracy, confidence = statistic(results, "accuracy"), statistic(results, "confidence")
     gap = confidence.mean - accuracy.mean
     state = f"{'over' if gap > 0 else 'under'}-confident by {100 * abs(gap):.1f} points"
     return (
-        f"{_label(found)} is right on {accuracy.text(100, 1)} % of the test inputs and claims "
+        f"{_label(results)} is right on {accuracy.text(100, 1)} % of the test inputs and claims "
         f"{confidence.text(100, 1)} %: {'honest on average' if abs(gap) < _POINT else state} "
-        f"(ECE {statistic(found, 'ece').text(100, 1)} %, NLL {statistic(found, 'nll').text()}{_over(found)})."
+        f"(ECE {statistic(results, 'ece').text(100, 1)} %, NLL {statistic(results, 'nll').text()}{_over(results)})."
     )
 
 
-def _over(found: Sequence[Result]) -> str:
-    return f"; mean ± sd over {len(found)} seeds" if len(found) > 1 else "; one seed"
+def _over(results: Sequence[Result]) -> str:
+    return f"; mean ± sd over {len(results)} seeds" if len(results) > 1 else "; one seed"
 
 
-def _temperature(found: Sequence[Result]) -> str:
-    before, after = statistic(found, "nll"), statistic(found, "nll_cooled")
+def _temperature(results: Sequence[Result]) -> str:
+    before, after = statistic(results, "nll"), statistic(results, "nll_cooled")
     if math.isnan(after.mean):
         return ""
     change = f"NLL from {before.mean:.3f} to {after.mean:.3f}"
-    ece = f"ECE from {100 * statistic(found, 'ece').mean:.1f} to {100 * statistic(found, 'ece_cooled').mean:.1f} %"
+    ece = f"ECE from {100 * statistic(results, 'ece').mean:.1f} to {100 * statistic(results, 'ece_cooled').mean:.1f} %"
     gain = before.mean - after.mean
     verb = "changes little: it takes" if abs(gain) < _LITTLE else "brings" if gain > 0 else "does not help: it takes"
-    temperature = statistic(found, "temperature").text(digits=2)
-    if all(result.numbers["temperature"] > 0.99 * LARGEST_TEMPERATURE for result in found):
+    temperature = statistic(results, "temperature").text(digits=2)
+    if all(result.numbers["temperature"] > 0.99 * LARGEST_TEMPERATURE for result in results):
         temperature += " (the end of the range: there, confidence says nothing of being right)"
     return f"A temperature, {temperature}, fitted on validation inputs, {verb} its {change} and its {ece}."
 
@@ -69,12 +69,12 @@ def _temperature(found: Sequence[Result]) -> str:
 def _choice(results: Mapping[str, Sequence[Result]]) -> Choice:
     """The method with the smallest validation NLL, and whether with a temperature; the test set chooses nothing."""
     keys = ("validation_nll", "validation_nll_cooled")
-    found = {
-        (name, key == keys[1]): np.mean([result.numbers.get(key, math.nan) for result in own])
-        for name, own in results.items()
+    candidates = {
+        (name, key == keys[1]): np.mean([result.numbers.get(key, math.nan) for result in runs])
+        for name, runs in results.items()
         for key in keys
     }
-    finite = {key: value for key, value in found.items() if not math.isnan(value)}
+    finite = {key: value for key, value in candidates.items() if not math.isnan(value)}
     name, cooled = min(finite, key=lambda key: finite[key]) if finite else (next(iter(results)), False)
     return results[name], cooled
 
@@ -116,28 +116,30 @@ def _gain(chosen: Choice, reference: Choice) -> Statistic:
     other = {result.run.seed: result for result in reference[0]}
     pairs = [(result, other[result.run.seed]) for result in chosen[0] if result.run.seed in other]
     gains = [_sample_gains(*pair, chosen[1], reference[1]) for pair in pairs]
-    if len({len(one) for one in gains}) != 1 or len(gains[0]) < 2:
+    if len({len(gain) for gain in gains}) != 1 or len(gains[0]) < 2:
         return Statistic(math.nan, math.nan)
     return Statistic(*mean_difference(np.array(gains)))
 
 
 def _sample_gains(ours: Result, theirs: Result, *cooled: bool) -> NDArray[np.float64]:
-    found = [result.run.predictions("test") for result in (ours, theirs)]
-    if not np.array_equal(found[0].ids, found[1].ids):
+    predictions = [result.run.predictions("test") for result in (ours, theirs)]
+    if not np.array_equal(predictions[0].ids, predictions[1].ids):
         return np.empty(0)
-    temperatures = [one.numbers["temperature"] if on else 1.0 for one, on in zip((ours, theirs), cooled, strict=True)]
-    own, their = (
+    temperatures = [
+        source.numbers["temperature"] if on else 1.0 for source, on in zip((ours, theirs), cooled, strict=True)
+    ]
+    ours_log, theirs_log = (
         label_log_probabilities(part.logits / temperature, part.labels)
-        for part, temperature in zip(found, temperatures, strict=True)
+        for part, temperature in zip(predictions, temperatures, strict=True)
     )
-    return own - their
+    return ours_log - theirs_log
 
 
 def _elsewhere(best: Sequence[Result], baseline: Sequence[Result]) -> str:
     """Uncertainty on inputs unlike the training data."""
 
     def number(key: str) -> str:
-        ours, theirs = (statistic(found, key).text(100, 1) for found in (best, baseline))
+        ours, theirs = (statistic(runs, key).text(100, 1) for runs in (best, baseline))
         return f"{ours} %" if best is baseline else f"{ours} % ({_label(baseline)}: {theirs} %)"
 
     parts = []
@@ -150,9 +152,9 @@ def _elsewhere(best: Sequence[Result], baseline: Sequence[Result]) -> str:
     return f"{listed[0].upper()}{listed[1:]}."
 
 
-def _detection(found: Sequence[Result], number: Callable[[str], str]) -> list[str]:
+def _detection(results: Sequence[Result], number: Callable[[str], str]) -> list[str]:
     """What total and epistemic uncertainty tell of inputs of another kind; below one half, it is less than a coin."""
-    total, epistemic = statistic(found, "ood_total").mean, statistic(found, "ood_epistemic").mean
+    total, epistemic = statistic(results, "ood_total").mean, statistic(results, "ood_epistemic").mean
     parts = []
     if not math.isnan(total):
         tells = "tells OOD from test inputs" if total > _COIN else "is no larger on OOD than on test inputs,"
@@ -161,29 +163,29 @@ def _detection(found: Sequence[Result], number: Callable[[str], str]) -> list[st
         if epistemic <= _COIN:
             adds = " is no larger there," if total > _COIN else " is not either,"
         else:
-            adds = ", better," if total <= _COIN or _leads(found) else ", no better,"
-        parts.append(f"its epistemic part{adds} with {statistic(found, 'ood_epistemic').text(100, 1)} %")
+            adds = ", better," if total <= _COIN or _leads(results) else ", no better,"
+        parts.append(f"its epistemic part{adds} with {statistic(results, 'ood_epistemic').text(100, 1)} %")
     return parts
 
 
-def _leads(found: Sequence[Result]) -> bool:
+def _leads(results: Sequence[Result]) -> bool:
     """Whether the epistemic part is ahead of the total by more than the errors over inputs and over seeds allow."""
-    leads = [result.numbers["ood_epistemic"] - result.numbers["ood_total"] for result in found]
+    leads = [result.numbers["ood_epistemic"] - result.numbers["ood_total"] for result in results]
     over_seeds = Statistic.of(leads).sd / math.sqrt(len(leads)) if len(leads) > 1 else 0.0
-    return float(np.mean(leads)) > _CERTAIN * max(statistic(found, "ood_lead_error").mean, over_seeds)
+    return float(np.mean(leads)) > _CERTAIN * max(statistic(results, "ood_lead_error").mean, over_seeds)
 
 
 def _collapse(results: Mapping[str, Sequence[Result]]) -> str:
-    seen = {name: [result.run.diagnostics for result in found] for name, found in results.items()}
+    seen = {name: [result.run.diagnostics for result in runs] for name, runs in results.items()}
     seen = {name: paths for name, paths in seen.items() if any(path.exists() for path in paths)}
     if not seen:
         return "Whether attention has collapsed was not looked at: the runs have no diagnostics."
-    found = {name: collapse_of_runs(paths) for name, paths in seen.items()}
-    warnings = [f"{_label(results[name])}: {words}" for name, words in found.items() if words is not None]
+    runs = {name: collapse_of_runs(paths) for name, paths in seen.items()}
+    warnings = [f"{_label(results[name])}: {words}" for name, words in runs.items() if words is not None]
     if warnings:
         return f"Warning, these models have stopped attending: {'; '.join(warnings)}."
     return "Attention has collapsed in no model: every layer tells the tokens of an input apart."
 
 
-def _label(found: Sequence[Result]) -> str:
-    return found[0].label
+def _label(results: Sequence[Result]) -> str:
+    return results[0].label

@@ -62,10 +62,10 @@ def sections(methods: Methods) -> Iterator[Section]:
         ("training", "Training", "Negative log-likelihood by epoch.", _training),
     ):
         panels = []
-        for key, found in methods.items():
+        for key, results in methods.items():
             figure = draw(key, methods)
             if figure is not None:
-                panels.append(Panel(f"{name}-{key.replace('/', '-')}", found[0].label, _png(figure)))
+                panels.append(Panel(f"{name}-{key.replace('/', '-')}", results[0].label, _png(figure)))
         if panels:
             yield Section(name, title, sentence, panels)
 
@@ -84,9 +84,9 @@ def _png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def _confidence(found: Sequence[Result]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def _confidence(results: Sequence[Result]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Confidence and correctness on the test inputs, all seeds together."""
-    tests = [result.run.predictions("test") for result in found]
+    tests = [result.run.predictions("test") for result in results]
     probabilities = [mean_probabilities(test.logits) for test in tests]
     confidence = np.concatenate([p.max(-1) for p in probabilities]).clip(0, 1)
     correct = np.concatenate([p.argmax(-1) == test.labels for p, test in zip(probabilities, tests, strict=True)])
@@ -99,17 +99,17 @@ def _reliability(key: str, methods: Methods) -> Figure:
 
 
 def _withhold(key: str, methods: Methods) -> Figure:
-    pairs = {name: _confidence(found) for name, found in methods.items()}
+    pairs = {name: _confidence(results) for name, results in methods.items()}
     return _drawn(lambda ax: risk_coverage(pairs, highlight=key, ax=ax), 2.2)
 
 
 def _corrupted(key: str, methods: Methods) -> Figure | None:
     rows = [_by_severity(result) for result in methods[key]]
-    severities = sorted(set.intersection(*(set(one) for one in rows)))
+    severities = sorted(set.intersection(*(set(row) for row in rows)))
     if len(severities) < 2:
         return None
     lines = {
-        name: np.array([[one[severity][place] for severity in severities] for one in rows])
+        name: np.array([[row[severity][place] for severity in severities] for row in rows])
         for place, name in enumerate(("accuracy", "confidence"))
     }
 
@@ -123,35 +123,35 @@ def _corrupted(key: str, methods: Methods) -> Figure | None:
 
 def _by_severity(result: Result) -> dict[int, tuple[float, float]]:
     """Accuracy and confidence, means over the kinds of corruption; severity 0 is the test set."""
-    found: dict[int, list[tuple[float, float]]] = {}
+    points: dict[int, list[tuple[float, float]]] = {}
     for row in result.sets:
         kind, _, severity = row["set"].rpartition("-")
         if "accuracy" in row and (kind.startswith("corrupted-") or row["set"] == "test"):
             place = int(severity) if kind else 0
-            found.setdefault(place, []).append((row["accuracy"], row["confidence"]))
+            points.setdefault(place, []).append((row["accuracy"], row["confidence"]))
     return {
         place: (float(np.mean([a for a, _ in all_])), float(np.mean([c for _, c in all_])))
-        for place, all_ in found.items()
+        for place, all_ in points.items()
     }
 
 
 def _uncertainty(key: str, methods: Methods) -> Figure | None:
-    groups = {name: _totals(found) for name, found in methods.items()}
+    groups = {name: _totals(results) for name, results in methods.items()}
     if "OOD" not in groups[key]:
         return None
     # One axis for all panels, logarithmic where one of them needs it.
-    values = {name: own for name, own in groups.items() if "OOD" in own}
-    high = max(float(group.max()) for own in values.values() for group in own.values()) or 1.0
-    low = min(float(np.median(own["test"])) for own in values.values())
+    values = {name: totals for name, totals in groups.items() if "OOD" in totals}
+    high = max(float(group.max()) for totals in values.values() for group in totals.values()) or 1.0
+    low = min(float(np.median(totals["test"])) for totals in values.values())
     scale, limits = ("log", (1e-4 * high, high)) if low < _CROWDED * high else ("linear", (0.0, high))
     options: dict[str, Any] = {"xlabel": "Total uncertainty (nats)", "xscale": scale, "limits": limits}
     return _drawn(lambda ax: uncertainty_histograms(values[key], ax=ax, **options), 2.2)
 
 
-def _totals(found: Sequence[Result]) -> dict[str, NDArray[np.float64]]:
+def _totals(results: Sequence[Result]) -> dict[str, NDArray[np.float64]]:
     """Total uncertainty of test and of OOD inputs, all seeds and OOD sets together."""
     groups: dict[str, list[NDArray[np.float64]]] = {}
-    for result in found:
+    for result in results:
         for name in result.run.predicted:
             group = "test" if name == "test" else "OOD" if name.startswith("ood-") else None
             if group is not None:
@@ -161,10 +161,10 @@ def _totals(found: Sequence[Result]) -> dict[str, NDArray[np.float64]]:
 
 def _variance(key: str, methods: Methods) -> Figure | None:
     path = next((result.run.diagnostics for result in methods[key] if result.run.diagnostics.exists()), None)
-    found = {} if path is None else read_arrays(path, "token_variance", "variance_images")
-    if len(found) < 2:
+    arrays = {} if path is None else read_arrays(path, "token_variance", "variance_images")
+    if len(arrays) < 2:
         return None
-    variance, images = found["token_variance"], found["variance_images"]
+    variance, images = arrays["token_variance"], arrays["variance_images"]
     side = round(variance.shape[-1] ** 0.5)
     if side**2 != variance.shape[-1]:
         return None

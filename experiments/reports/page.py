@@ -35,51 +35,51 @@ def report(runs: Sequence[Run], out: Path, protocol: str = "pooled") -> list[Ren
     Rows of the table are methods, seeds give the spread; the table and the answer are returned for the terminal.
     """
     results = [score(run, protocol) for run in runs]
-    found = methods(results)
-    title, sentences, grid = _title(found, protocol), list(_answers(found)), _compared(found)
+    by_method = methods(results)
+    title, sentences, grid = _title(by_method, protocol), list(_answers(by_method)), _compared(by_method)
     key = [{"method": result.run.name, "seed": result.run.seed} for result in results]
-    write_csv(out / "results.csv", [one | result.numbers for one, result in zip(key, results, strict=True)])
+    write_csv(out / "results.csv", [labels | result.numbers for labels, result in zip(key, results, strict=True)])
     for name in ("sets", "detection"):
-        rows = [one | row for one, result in zip(key, results, strict=True) for row in getattr(result, name)]
+        rows = [labels | row for labels, result in zip(key, results, strict=True) for row in getattr(result, name)]
         if rows:
             write_csv(out / f"{name}.csv", rows)
-    drawn = list(sections(found))
+    drawn = list(sections(by_method))
     for panel in (panel for section in drawn for panel in section.panels):
         path = out / "pictures" / f"{panel.name}.png"
         write_atomically(path, partial(Path.write_bytes, data=panel.png))
     write_text(out / "results.md", _markdown(title, sentences, grid))
-    write_text(out / "report.html", _page(title, sentences, grid, found, drawn))
+    write_text(out / "report.html", _page(title, sentences, grid, by_method, drawn))
     words = Text("\n".join(escape(sentence, "terminal") for sentence in sentences))
     return [Fitted(grid._replace(title=title), more="report.html"), "", words]
 
 
-def _title(found: Mapping[str, Sequence[Result]], protocol: str) -> str:
-    settings = ", ".join(dict.fromkeys(results[0].run.setting for results in found.values()))
-    seeds = {len(results) for results in found.values()}
+def _title(by_method: Mapping[str, Sequence[Result]], protocol: str) -> str:
+    settings = ", ".join(dict.fromkeys(results[0].run.setting for results in by_method.values()))
+    seeds = {len(results) for results in by_method.values()}
     most = max(seeds)
     spread = "one seed" if most == 1 else f"mean ± sd over {most if len(seeds) == 1 else f'up to {most}'} seeds"
-    what = f"{len(found)} methods" if len(found) > 1 else next(iter(found.values()))[0].label
+    what = f"{len(by_method)} methods" if len(by_method) > 1 else next(iter(by_method.values()))[0].label
     return f"{settings}: {what}, {spread}, {protocol} protocol"
 
 
-def _answers(found: Mapping[str, Sequence[Result]]) -> Iterator[str]:
+def _answers(by_method: Mapping[str, Sequence[Result]]) -> Iterator[str]:
     """Yield five sentences for each setting."""
-    settings = dict.fromkeys(results[0].run.setting for results in found.values())
+    settings = dict.fromkeys(results[0].run.setting for results in by_method.values())
     for setting in settings:
-        own = {name: results for name, results in found.items() if results[0].run.setting == setting}
-        sentences = answer(own)
+        of_setting = {name: results for name, results in by_method.items() if results[0].run.setting == setting}
+        sentences = answer(of_setting)
         yield from [f"On {setting}: {sentences[0]}", *sentences[1:]] if len(settings) > 1 else sentences
 
 
-def _compared(found: Mapping[str, Sequence[Result]]) -> Grid:
+def _compared(by_method: Mapping[str, Sequence[Result]]) -> Grid:
     """Methods by the columns that some run has a number for."""
     shown = {}
     for column in COLUMNS:
-        numbers = {name: statistic(results, column.key) for name, results in found.items()}
+        numbers = {name: statistic(results, column.key) for name, results in by_method.items()}
         if not all(math.isnan(number.mean) for number in numbers.values()):
             shown[column.heading] = cells(numbers, column.better, column.scale, column.digits)
-    several = len({results[0].run.setting for results in found.values()}) > 1
-    names = {name: f"{r[0].label} on {r[0].run.setting}" if several else r[0].label for name, r in found.items()}
+    several = len({results[0].run.setting for results in by_method.values()}) > 1
+    names = {name: f"{r[0].label} on {r[0].run.setting}" if several else r[0].label for name, r in by_method.items()}
     rows = [[Cell(label), *(column[name] for column in shown.values())] for name, label in names.items()]
     return Grid(["", *shown], rows)
 
@@ -93,25 +93,27 @@ def _sets(results: Sequence[Result]) -> Grid:
     sets: dict[str, list[dict[str, Any]]] = {}
     for row in (row for result in results for row in result.sets):
         sets.setdefault(row["set"], []).append(row)
-    columns = [_BY_KEY[key] for key in _SETS if any(key in row for own in sets.values() for row in own)]
+    columns = [_BY_KEY[key] for key in _SETS if any(key in row for entries in sets.values() for row in entries)]
     rows = [
         [
             Cell(name),
-            Cell(f"{own[0]['n']:,}"),
-            *(Cell(_mean(own, one.key).text(one.scale, one.digits)) for one in columns),
+            Cell(f"{entries[0]['n']:,}"),
+            *(Cell(_mean(entries, metric.key).text(metric.scale, metric.digits)) for metric in columns),
         ]
-        for name, own in sets.items()
+        for name, entries in sets.items()
     ]
     return Grid(["input set", "n", *(column.heading for column in columns)], rows)
 
 
 def _detectors(results: Sequence[Result]) -> Grid | None:
     """Detectors of a method, means over OOD sets and seeds."""
-    found = [row for result in results for row in result.detection]
-    if not found:
+    detections = [row for result in results for row in result.detection]
+    if not detections:
         return None
-    own = {detector: [row for row in found if row["detector"] == detector] for detector in DETECTORS}
-    rows = [[Cell(name), *(Cell(_mean(of, key).text(100, 1)) for key in _DETECTION)] for name, of in own.items()]
+    by_detector = {detector: [row for row in detections if row["detector"] == detector] for detector in DETECTORS}
+    rows = [
+        [Cell(name), *(Cell(_mean(of, key).text(100, 1)) for key in _DETECTION)] for name, of in by_detector.items()
+    ]
     return Grid(["detector", *_DETECTION.values()], rows)
 
 
@@ -124,7 +126,11 @@ def _markdown(title: str, sentences: Sequence[str], grid: Grid) -> str:
 
 
 def _page(
-    title: str, sentences: Sequence[str], grid: Grid, found: Mapping[str, Sequence[Result]], drawn: Sequence[Section]
+    title: str,
+    sentences: Sequence[str],
+    grid: Grid,
+    by_method: Mapping[str, Sequence[Result]],
+    drawn: Sequence[Section],
 ) -> str:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
@@ -148,7 +154,7 @@ def _page(
             "detectors": _detectors(results),
             "config": yaml.safe_dump(results[0].run.config.plain(), sort_keys=False),
         }
-        for name, results in found.items()
+        for name, results in by_method.items()
     ]
     return environment.get_template("report.html").render(
         title=title,
@@ -158,7 +164,7 @@ def _page(
         meanings=[column for column in COLUMNS if column.heading in grid.header],
         sections=[section._asdict() | {"panels": list(map(_embedded, section.panels))} for section in drawn],
         details=details,
-        record=_origin(next(iter(found.values()))[0].run),
+        record=_origin(next(iter(by_method.values()))[0].run),
     )
 
 
@@ -169,10 +175,10 @@ def _embedded(panel: Any) -> dict[str, str]:
 def _origin(run: Run) -> dict[str, str]:
     """Where the numbers come from, as the first run recorded it."""
     machine, versions = run.record.get("machine") or {}, run.record.get("versions") or {}
-    found = {
+    origin = {
         "Command": run.record.get("command"),
         "Commit": run.record.get("commit"),
         "Machine": ", ".join(str(value) for value in machine.values()) if isinstance(machine, dict) else machine,
         "Versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
     }
-    return {name: str(value) for name, value in found.items() if value}
+    return {name: str(value) for name, value in origin.items() if value}

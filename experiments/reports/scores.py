@@ -105,10 +105,10 @@ class Statistic(NamedTuple):
 
 def methods(results: Iterable[Result]) -> dict[str, list[Result]]:
     """Group results by the name of their row, `<setting>/<method>`; of each setting the baseline comes first."""
-    found: dict[str, list[Result]] = {}
+    groups: dict[str, list[Result]] = {}
     for result in results:
-        found.setdefault(result.run.name, []).append(result)
-    return dict(sorted(found.items(), key=lambda item: (item[1][0].run.setting, item[1][0].run.method != BASELINE)))
+        groups.setdefault(result.run.name, []).append(result)
+    return dict(sorted(groups.items(), key=lambda item: (item[1][0].run.setting, item[1][0].run.method != BASELINE)))
 
 
 def statistic(results: Sequence[Result], key: str) -> Statistic:
@@ -120,19 +120,23 @@ def cells(numbers: Mapping[str, Statistic], better: str | None, scale: float, di
     """Texts of a column; the best, to the digits shown, are marked, unless it is no contest or there is one number."""
     sign = {"high": 1, "low": -1, None: math.nan}[better]
     rounded = {
-        name: round(sign * one.mean * scale, digits) for name, one in numbers.items() if not math.isnan(one.mean)
+        name: round(sign * number.mean * scale, digits)
+        for name, number in numbers.items()
+        if not math.isnan(number.mean)
     }
     top = max(rounded.values()) if len(rounded) > 1 else math.nan
-    return {name: Cell(one.text(scale, digits), rounded.get(name) == top) for name, one in numbers.items()}
+    return {name: Cell(number.text(scale, digits), rounded.get(name) == top) for name, number in numbers.items()}
 
 
 def score(run: Run, protocol: str) -> Result:
     """Score every input set of a complete run by a protocol."""
     # Asked for by name, a test set that is not there is an error that names its file.
     sets = {name: run.predictions(name) for name in dict.fromkeys(["test", *run.predicted])}
-    rows = [{"set": name, "n": len(found.ids)} | _scores(found, protocol) for name, found in sets.items()]
-    for row, found in zip(rows, sets.values(), strict=True):
-        row |= _against_test(found, sets["test"]) if found.labels is None else {}
+    rows = [
+        {"set": name, "n": len(predictions.ids)} | _scores(predictions, protocol) for name, predictions in sets.items()
+    ]
+    for row, predictions in zip(rows, sets.values(), strict=True):
+        row |= _against_test(predictions, sets["test"]) if predictions.labels is None else {}
     numbers = dict.fromkeys([*(column.key for column in COLUMNS), "ood_lead_error"], math.nan)
     numbers |= _cooled(sets, protocol) | _means(rows)
     if run.record.get("seconds_per_epoch") is not None:
@@ -140,17 +144,17 @@ def score(run: Run, protocol: str) -> Result:
     return Result(run, numbers, rows, _detection(sets, protocol))
 
 
-def _scores(found: Predictions, protocol: str) -> Numbers:
-    confidence = {"confidence": float(mean_probabilities(found.logits).max(-1).mean())}
-    if found.labels is None:
+def _scores(predictions: Predictions, protocol: str) -> Numbers:
+    confidence = {"confidence": float(mean_probabilities(predictions.logits).max(-1).mean())}
+    if predictions.labels is None:
         return confidence
-    report = classification_report(found.logits, found.labels, protocol=protocol)._asdict() | confidence
-    return report if found.logits.shape[-1] == 2 else report | {"mcc": math.nan}
+    report = classification_report(predictions.logits, predictions.labels, protocol=protocol)._asdict() | confidence
+    return report if predictions.logits.shape[-1] == 2 else report | {"mcc": math.nan}
 
 
-def _against_test(found: Predictions, test: Predictions) -> Numbers:
+def _against_test(foreign: Predictions, test: Predictions) -> Numbers:
     """How well uncertainty tells inputs without labels from the test inputs."""
-    ours, strange = uncertainty(test.logits), uncertainty(found.logits)
+    ours, strange = uncertainty(test.logits), uncertainty(foreign.logits)
     if len(test.logits) < 2:
         return {"ood_total": auroc(ours.total, strange.total)}
     total, epistemic = placements(ours.total, strange.total), placements(ours.epistemic, strange.epistemic)
@@ -213,7 +217,7 @@ def _detection(sets: Mapping[str, Predictions], protocol: str) -> list[dict[str,
     if "validation" not in sets:
         return []
     test, validation = sets["test"].logits, (sets["validation"].logits, sets["validation"].labels)
-    ood = {name: found.logits for name, found in sets.items() if found.labels is None}
+    ood = {name: predictions.logits for name, predictions in sets.items() if predictions.labels is None}
     outside = list(ood.values())
     reports = {
         detector: detect(detector, test, outside, validation=validation, protocol=protocol) for detector in DETECTORS

@@ -42,17 +42,17 @@ def changed(
     there: RunConfig, wanted: RunConfig, *, only: Collection[str] | None = None, but: Collection[str] = ()
 ) -> dict[str, tuple[Any, Any]]:
     """Return the values in which two configurations differ, by dotted names."""
-    one, other = (dict(flattened(config.plain())) for config in (there, wanted))
-    names = (key for key in {**one, **other} if key not in but and (only is None or key in only))
-    return {key: (one.get(key), other.get(key)) for key in names if one.get(key) != other.get(key)}
+    values, others = (dict(flattened(config.plain())) for config in (there, wanted))
+    names = (key for key in {**values, **others} if key not in but and (only is None or key in only))
+    return {key: (values.get(key), others.get(key)) for key in names if values.get(key) != others.get(key)}
 
 
 def changes(config: RunConfig) -> list[str]:
     """Name the values that the command line or a configuration over the row changed, in one sentence or none."""
     if not is_row(config.name):
         return []
-    found = changed(_row(config.name), config, but=(*WORDS, *PLACES, *_READ_OFF))
-    words = ", ".join(f"{key} {own} ({row})" for key, (row, own) in found.items())
+    differing = changed(_row(config.name), config, but=(*WORDS, *PLACES, *_READ_OFF))
+    words = ", ".join(f"{key} {value} ({row})" for key, (row, value) in differing.items())
     return [f"not as in the row: {words}"] if words else []
 
 
@@ -60,11 +60,11 @@ def check_name(config: RunConfig) -> None:
     """Check that a run that is called after a row is trained on the row's data: tables go by the name."""
     if not is_row(config.name):
         return
-    own, row = config.data.name, _row(config.name).data.name
-    if own != row:
+    data, row = config.data.name, _row(config.name).data.name
+    if data != row:
         method = config.name.split("/")[1]
         raise ValueError(
-            f"name: expected another one for a run on {own}, as --name {own}/{method}, got {config.name}, a row on "
+            f"name: expected another one for a run on {data}, as --name {data}/{method}, got {config.name}, a row on "
             f"{row}"
         )
 

@@ -21,9 +21,9 @@ def start_from(model: nn.Module, source: nn.Module, examples: Examples) -> None:
     A process that the source lacks starts as its keys' map. Inducing inputs are chosen among the tokens of a few
     training examples.
     """
-    own, blocks = model.state_dict(), attention_blocks(model)
+    state, blocks = model.state_dict(), attention_blocks(model)
     given = source.state_dict()
-    shared = {name: value for name, value in given.items() if name in own and own[name].shape == value.shape}
+    shared = {name: value for name, value in given.items() if name in state and state[name].shape == value.shape}
     sources = attention_blocks(source)
     if len(sources) != len(blocks) or not any(name.startswith("embedding") or ".embedding" in name for name in shared):
         raise ValueError("init_from: expected a run of a model of the same sizes, got one of others")

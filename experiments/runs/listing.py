@@ -28,15 +28,15 @@ def row_table(rows: str, out: Path) -> Table:
 
 def _names(pattern: str, out: Path) -> list[str]:
     """Runs that are called after no row, then the rows."""
-    found = out.glob(pattern if "/" in pattern else f"{pattern}/*")
-    names = ("/".join(path.parts[-2:]) for path in found if any(path.glob("seed-*/config.yaml")))
-    own = sorted(name for name in names if not is_row(name))
+    folders = out.glob(pattern if "/" in pattern else f"{pattern}/*")
+    names = ("/".join(path.parts[-2:]) for path in folders if any(path.glob("seed-*/config.yaml")))
+    other_names = sorted(name for name in names if not is_row(name))
     try:
-        return [*own, *row_names(pattern)]
+        return [*other_names, *row_names(pattern)]
     except ValueError:
-        if not own:
+        if not other_names:
             raise
-        return own
+        return other_names
 
 
 def _seeds(runs: Sequence[Run]) -> str:

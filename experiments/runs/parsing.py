@@ -47,8 +47,8 @@ def _hint(message: str, known: Sequence[str]) -> str:
     if "required: fit.name" in message or 'Key "name" is required' in message:
         return " (a row has them all: --config digits/softmax; `python -m experiments list` shows the rows)"
     for pattern in _OFFENDERS:
-        if found := pattern.search(message):
-            close = difflib.get_close_matches(found.group(1), known, n=1, cutoff=0.5)
+        if match := pattern.search(message):
+            close = difflib.get_close_matches(match.group(1), known, n=1, cutoff=0.5)
             return f" (did you mean '{close[0]}'?)" if close else ""
     return ""
 
@@ -98,19 +98,19 @@ def resolve_rows(
     for value in values:
         if (key := value.partition("=")[0]) in _OWN:
             raise ValueError(f"{key}: expected a value of the rows, as training.epochs=3, got {value} ({_OWN[key]})")
-    found: dict[tuple[str, int], RunConfig] = {}
+    configurations: dict[tuple[str, int], RunConfig] = {}
 
     def add(name: str, seed: int) -> None:
-        if (name, seed) not in found:
+        if (name, seed) not in configurations:
             config = resolve([name, *configs], [*values, f"seed={seed}"])
             for needed in config.needs():
                 add(*needed)
-            found[name, seed] = config
+            configurations[name, seed] = config
 
     for seed in seeds:
         for name in dict.fromkeys(name for pattern in rows for name in row_names(pattern)):
             add(name, seed)
-    return list(found.values())
+    return list(configurations.values())
 
 
 def config_of(plain: Mapping[str, Any]) -> RunConfig:

@@ -61,12 +61,12 @@ def row_names(pattern: str = "*/*") -> list[str]:
     parts = ("rows", "variants") if "/" in pattern else ("rows",)
     names = [f"{data}/{row}" for data in _settings() for part in parts for row in _setting(data).get(part, [])]
     names += [pattern] if is_row(pattern) and pattern not in names else []
-    found = sorted(name for name in names if fnmatch(name, pattern if "/" in pattern else f"{pattern}/*"))
-    if not found:
+    matching = sorted(name for name in names if fnmatch(name, pattern if "/" in pattern else f"{pattern}/*"))
+    if not matching:
         near = get_close_matches(pattern, [*names, *_settings()], n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise ValueError(f"rows: expected rows such as cola, cola/softmax or '*/sgpa', got {pattern!r}{hint}")
-    return found
+    return matching
 
 
 def is_row(name: str) -> bool:
@@ -120,7 +120,7 @@ def _layers(data: str, method: str) -> list[Mapping[str, Any]] | None:
     if values is None or changes is None:
         return None
     places = values.get("where", {}).items()
-    here = [own for pattern, own in places if any(fnmatch(setting, pattern) for setting in _lineage(data))]
+    here = [addition for pattern, addition in places if any(fnmatch(setting, pattern) for setting in _lineage(data))]
     return [values, *here, changes, label]
 
 
@@ -153,12 +153,12 @@ def _setting(data: str) -> dict[str, Any]:
 
 def _file(config: str) -> dict[str, Any]:
     """What goes over rows: one of `configs`, or a file of one's own."""
-    own = Path(config) if Path(config).suffix == ".yaml" else CONFIGS / f"{config}.yaml"
-    if not own.is_file():
+    path = Path(config) if Path(config).suffix == ".yaml" else CONFIGS / f"{config}.yaml"
+    if not path.is_file():
         near = get_close_matches(config, row_names(), n=3)
         hint = f"did you mean {' or '.join(near)}?" if near else "`python -m experiments list` shows them"
         raise ValueError(f"config: expected a file or a row ({hint}), got {config!r}")
-    return read_yaml(own)
+    return read_yaml(path)
 
 
 @cache

@@ -70,8 +70,8 @@ class Run:
         """Its configuration."""
         if not self.config_file.exists():
             raise ValueError(f"run: expected a run (<data>/<method>/seed-<n>), got {self.folder} without config.yaml")
-        found = self.config_file.stat()
-        return _read_config(self.config_file, (found.st_ino, found.st_mtime_ns, found.st_size))
+        status = self.config_file.stat()
+        return _read_config(self.config_file, (status.st_ino, status.st_mtime_ns, status.st_size))
 
     @property
     def is_complete(self) -> bool:
@@ -83,10 +83,10 @@ class Run:
         """What `run.json` holds."""
         if not self.is_complete:
             raise ValueError(f"run: expected a complete run (<data>/<method>/seed-<n>), got {self.folder}")
-        found = read_json(self.record_file)
-        if "deviations" not in found:
+        record = read_json(self.record_file)
+        if "deviations" not in record:
             raise ValueError(f"{self.record_file}: expected what a run of this version writes, got something else")
-        return found
+        return record
 
     @property
     def sources(self) -> dict[str, str]:
@@ -155,9 +155,9 @@ class Run:
         """Check that the folder is free for a configuration, or holds a run of it; nothing is written."""
         if not self._is_begun:
             return
-        found = changed(self.config, config, but=(*WORDS, *PLACES, *PREDICTED))
+        differing = changed(self.config, config, but=(*WORDS, *PLACES, *PREDICTED))
         words = "; ".join(
-            f"{key}: {there!r} there, {wanted!r} asked for" for key, (there, wanted) in sorted(found.items())
+            f"{key}: {there!r} there, {wanted!r} asked for" for key, (there, wanted) in sorted(differing.items())
         )
         if words:
             raise ValueError(
@@ -177,13 +177,15 @@ class Run:
     def check_data(self, splits: "DataSplits") -> None:
         """Check that data are those of the run, wherever they lie now; note which they are where nobody did."""
         parts = {name: len(getattr(splits, name)) for name in ("train", "validation", "test")}
-        found: dict[str, Any] = {"examples": parts, "fingerprint": splits.fingerprint()}
+        current: dict[str, Any] = {"examples": parts, "fingerprint": splits.fingerprint()}
         if not self._data.exists():
-            write_json(self._data, found)
+            write_json(self._data, current)
             return
         there = read_json(self._data)
-        if there != found:
-            sizes = [", ".join(f"{size:,} {name}" for name, size in one["examples"].items()) for one in (there, found)]
+        if there != current:
+            sizes = [
+                ", ".join(f"{size:,} {name}" for name, size in data["examples"].items()) for data in (there, current)
+            ]
             raise ValueError(
                 f"data: expected the examples of {self.folder} ({sizes[0]}), got others ({sizes[1]}). Choose another "
                 "--name or --out, or remove that folder"
@@ -223,14 +225,14 @@ def _read_config(path: Path, version: tuple[int, ...]) -> RunConfig:
 
 def find_runs(folders: Iterable[Path]) -> list[Run]:
     """Find the complete runs in folders, by name and seed."""
-    found: dict[Path, Run] = {}
+    runs: dict[Path, Run] = {}
     for folder in folders:
         records = [path for depth in range(4) for path in Path(folder).glob("*/" * depth + "run.json")]
         here = {path.parent.resolve(): Run(path.parent) for path in records if path.with_name("config.yaml").exists()}
         if not here:
             raise ValueError(f"runs: expected folders with complete runs, got {folder}")
-        found |= here
-    return sorted(found.values(), key=lambda run: (run.name, run.seed))
+        runs |= here
+    return sorted(runs.values(), key=lambda run: (run.name, run.seed))
 
 
 def needed_runs(config: RunConfig, out: Path) -> list[Run]:
@@ -251,8 +253,8 @@ def needed_runs(config: RunConfig, out: Path) -> list[Run]:
 
 def _check_data(config: RunConfig, run: Run) -> None:
     """Fail where a run saw other examples: its test examples may be among the training examples here."""
-    found = changed(run.config, config, only=SPLIT)
-    words = "; ".join(f"{key} {there} there, {here} here" for key, (there, here) in found.items())
+    differing = changed(run.config, config, only=SPLIT)
+    words = "; ".join(f"{key} {there} there, {here} here" for key, (there, here) in differing.items())
     if words:
         raise ValueError(f"{config.name}: expected the data of {run.folder}, got others ({words})")
     if run.is_moved(config):

@@ -59,8 +59,8 @@ class Sweep:
                     if error is not None:
                         failed[str(waiting[key].folder(self.out))] = error
                     if self.trainer.progress:
-                        said = f"{key[0]} seed {key[1]} {'FAILED' if error else 'done'}"
-                        print(f"{count} of {len(waiting)}: {said}, {time.perf_counter() - start:.0f} s", flush=True)
+                        message = f"{key[0]} seed {key[1]} {'FAILED' if error else 'done'}"
+                        print(f"{count} of {len(waiting)}: {message}, {time.perf_counter() - start:.0f} s", flush=True)
         return failed
 
 

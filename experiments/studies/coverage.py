@@ -84,7 +84,7 @@ def coverage(*, library: str = "torch", families: list[str] | None = None, out: 
     """
     known, kept = _LIBRARIES[library](), _read(out / "coverage.csv")
     for family in families or sorted(name for name in known if (library, name) not in kept):
-        row = {"library": library, "family": family, **_asked(known[family])}
+        row = {"library": library, "family": family, **_outcome(known[family])}
         print(*row.values(), flush=True)
         kept[library, family] = row
         rows = [kept[key] for key in sorted(kept)]
@@ -92,7 +92,7 @@ def coverage(*, library: str = "torch", families: list[str] | None = None, out: 
         write_text(out / "coverage.md", _markdown(rows))
 
 
-def _asked(make: Callable[[], Host]) -> dict[str, Any]:
+def _outcome(make: Callable[[], Host]) -> dict[str, Any]:
     row: dict[str, Any] = dict.fromkeys(("model", "kind", "layers", "converted", "outcome", "error", "note"), "")
     try:
         host = make()
@@ -130,7 +130,9 @@ def _without_zeros(model: nn.Module) -> nn.Module:
 
 def _compared(model: nn.Module, inputs: Any, expected: list[Tensor]) -> dict[str, Any]:
     pairs = zip(_tensors(_call(model, inputs)), expected, strict=True)
-    error = max((float((one - other).abs().nan_to_num().max()) for one, other in pairs if one.numel()), default=0.0)
+    error = max(
+        (float((output - other).abs().nan_to_num().max()) for output, other in pairs if output.numel()), default=0.0
+    )
     torch.manual_seed(0)  # a few mask tokens by chance
     drawn = cgp.predict(model, inputs, _DRAWS, task=None, output=_side_by_side, seed=0)
     assert drawn.epistemic is not None
@@ -159,7 +161,7 @@ def _tensors(output: Any) -> list[Tensor]:
         return [output] if output.is_floating_point() else []
     if isinstance(output, Mapping):
         output = list(output.values())
-    return [x for one in output for x in _tensors(one)] if isinstance(output, list | tuple) else []
+    return [x for part in output for x in _tensors(part)] if isinstance(output, list | tuple) else []
 
 
 def _short(error: BaseException) -> str:
@@ -185,7 +187,7 @@ def _timm() -> dict[str, Callable[[], Host]]:
         for name in ranked:
             with torch.device("meta"):
                 counts[name] = sum(p.numel() for p in timm.create_model(name).parameters())
-        name = min(counts, key=lambda one: counts[one])
+        name = min(counts, key=lambda key: counts[key])
         options: dict[str, Any] = {} if counts[name] < _MOST_OF_TIMM else {"depth": 2, "img_size": 336}
         return Host(name, lambda: timm.create_model(name, **options), lambda m: _timm_inputs(m, **options))
 
@@ -217,7 +219,9 @@ def _transformers(attention: str) -> dict[str, Callable[[], Host]]:
         role += "" if kind._supports_sdpa else ", without sdpa"
         return Host(name, lambda: kind(config), _transformers_inputs, role)
 
-    names = {family: one if isinstance(one, str) else one[0] for family, one in MODEL_MAPPING_NAMES.items()}
+    names = {
+        family: classes if isinstance(classes, str) else classes[0] for family, classes in MODEL_MAPPING_NAMES.items()
+    }
     return {family: partial(tiny, family, name) for family, name in names.items()}
 
 
@@ -288,23 +292,23 @@ def _vit_pytorch() -> dict[str, Callable[[], Host]]:
     """The transformer of images of every module whose constructor is that of the others."""
     vit_pytorch = importlib.import_module("vit_pytorch")  # one need not have it
 
-    found: dict[str, Callable[[], Host]] = {}
+    hosts: dict[str, Callable[[], Host]] = {}
     for entry in pkgutil.iter_modules(vit_pytorch.__path__):
         try:
             module = importlib.import_module(f"vit_pytorch.{entry.name}")
         except ImportError:  # of packages that few of them need
             continue
         for name, kind in vars(module).items():
-            own = inspect.isclass(kind) and kind.__module__ == module.__name__
-            asked = inspect.signature(kind).parameters if own else {}
-            if not {"image_size", "num_classes"} <= asked.keys():
+            is_defined_here = inspect.isclass(kind) and kind.__module__ == module.__name__
+            parameters = inspect.signature(kind).parameters if is_defined_here else {}
+            if not {"image_size", "num_classes"} <= parameters.keys():
                 continue
             if not any(word in name.lower() for word in ("1d", "3d", "nd", "video", "vivit")):
-                options = {key: value for key, value in _VIT_PYTORCH.items() if key in asked}
-                found[entry.name] = partial(
+                options = {key: value for key, value in _VIT_PYTORCH.items() if key in parameters}
+                hosts[entry.name] = partial(
                     Host, name, partial(kind, **options), lambda m: (torch.randn(1, 3, 32, 32),)
                 )
-    return found
+    return hosts
 
 
 def _x_transformers() -> dict[str, Callable[[], Host]]:
@@ -320,13 +324,13 @@ def _x_transformers() -> dict[str, Callable[[], Host]]:
         "talking heads": {"attn_pre_talking_heads": True}, "relative positions": {"rel_pos_bias": True},
     }  # fmt: skip
     ids = torch.randint(0, 100, (2, 9))
-    found: dict[str, Callable[[], Host]]
-    found = {n: partial(Host, n, partial(text, x.Decoder, **given), lambda m: (ids,)) for n, given in switches.items()}
-    found["encoder"] = partial(Host, "encoder", partial(text, x.Encoder), lambda m: (ids,))
+    hosts: dict[str, Callable[[], Host]]
+    hosts = {n: partial(Host, n, partial(text, x.Decoder, **given), lambda m: (ids,)) for n, given in switches.items()}
+    hosts["encoder"] = partial(Host, "encoder", partial(text, x.Encoder), lambda m: (ids,))
     sizes = {"num_tokens": 100, "depth": 2, "heads": 2, "max_seq_len": 32}
     both = {f"{part}_{name}": size for part in ("enc", "dec") for name, size in sizes.items()}
-    found["XTransformer"] = partial(Host, "XTransformer", partial(x.XTransformer, dim=32, **both), lambda m: (ids, ids))
-    return found
+    hosts["XTransformer"] = partial(Host, "XTransformer", partial(x.XTransformer, dim=32, **both), lambda m: (ids, ids))
+    return hosts
 
 
 def _open_clip() -> dict[str, Callable[[], Host]]:
@@ -410,7 +414,7 @@ def _summary(rows: list[dict[str, Any]]) -> Iterator[str]:
             with_sdpa = ", without sdpa" if "," in row["kind"] else ", with sdpa"
             groups.setdefault(f"{row['library']}, {kind}{with_sdpa}", []).append(row["outcome"])
     for name, outcomes in groups.items():
-        ran = [one for one in outcomes if one not in ("not run", "no attention")]
+        ran = [outcome for outcome in outcomes if outcome not in ("not run", "no attention")]
         reached = ran.count("converted")
         yield f"| {name} | {reached} | {len(ran)} | {len(ran) - reached} | {len(outcomes) - len(ran)} |"
 

@@ -64,7 +64,7 @@ def _texts(data: Path, count: int) -> dict[str, list[str]]:
 
 def _read(model: Any, tokenizer: Any, texts: list[str], length: int, draws: int) -> dict[str, NDArray[Any]]:
     """Scores of every next token, ``(texts, length - 1)``."""
-    found: dict[str, list[Any]] = {name: [] for name in (*_SCORES, "wrong", "nll")}
+    scores_by_name: dict[str, list[Any]] = {name: [] for name in (*_SCORES, "wrong", "nll")}
     for text in texts:
         ids = tokenizer(text, return_tensors="pt", truncation=True, max_length=length)["input_ids"]
         prediction = cgp.predict(model, {"input_ids": ids}, draws, seed=0, keep_variance=False, output=_without_last)
@@ -72,10 +72,10 @@ def _read(model: Any, tokenizer: Any, texts: list[str], length: int, draws: int)
         assert p is not None
         row = (prediction.total, 1 - p.amax(-1), prediction.epistemic, prediction.aleatoric)
         nll = -p.gather(-1, target[..., None])[..., 0].log()
-        for name, value in zip(found, (*row, p.argmax(-1) != target, nll), strict=True):
+        for name, value in zip(scores_by_name, (*row, p.argmax(-1) != target, nll), strict=True):
             assert value is not None
-            found[name].append(value[0].numpy())
-    return {name: np.stack(rows) for name, rows in found.items()}
+            scores_by_name[name].append(value[0].numpy())
+    return {name: np.stack(rows) for name, rows in scores_by_name.items()}
 
 
 def _without_last(out: Any) -> Any:
@@ -89,19 +89,19 @@ def _bootstrap(statistic: Callable[[NDArray[Any]], float], count: int) -> tuple[
     return statistic(np.arange(count)), float(np.std(draws))
 
 
-def _wrong(found: Mapping[str, NDArray[Any]], name: str, rows: NDArray[Any]) -> float:
-    return float(roc_auc_score(found["wrong"][rows].ravel(), found[name][rows].ravel()))
+def _wrong(scores: Mapping[str, NDArray[Any]], name: str, rows: NDArray[Any]) -> float:
+    return float(roc_auc_score(scores["wrong"][rows].ravel(), scores[name][rows].ravel()))
 
 
-def _kinds(one: NDArray[Any], other: NDArray[Any], rows: NDArray[Any]) -> float:
-    return float(roc_auc_score(np.repeat([0, 1], len(rows)), np.r_[one[rows], other[rows]]))
+def _kinds(inside: NDArray[Any], outside: NDArray[Any], rows: NDArray[Any]) -> float:
+    return float(roc_auc_score(np.repeat([0, 1], len(rows)), np.r_[inside[rows], outside[rows]]))
 
 
-def _gain(found: Mapping[str, NDArray[Any]]) -> tuple[float, float]:
+def _gain(scores: Mapping[str, NDArray[Any]]) -> tuple[float, float]:
     """Nats per token that the epistemic part adds to the entropy, and the standard error over texts."""
-    count, wrong = len(found["wrong"]), found["wrong"]
+    count, wrong = len(scores["wrong"]), scores["wrong"]
     with np.errstate(divide="ignore"):
-        features = [found["entropy"], np.log(found["epistemic"].clip(1e-12))]
+        features = [scores["entropy"], np.log(scores["epistemic"].clip(1e-12))]
     losses = np.zeros((2, count))
     for fold in range(5):
         held = np.arange(count) % 5 == fold
@@ -140,21 +140,21 @@ def scores(
     lines += [f"{command} ({texts} texts of {length} tokens per kind, {draws} draws)"]
     for amplitude in amplitudes:
         model = cgp.convert(host, layers="last", amplitude=amplitude)
-        found = {kind: _read(model, tokenizer, rows, length, draws) for kind, rows in kinds.items()}
+        by_kind = {kind: _read(model, tokenizer, rows, length, draws) for kind, rows in kinds.items()}
         lines += ["", f"## Amplitude {amplitude:g}", ""]
         lines += [
             "| kind | nats per token | wrong | entropy | epistemic | epistemic adds to the entropy, nats per token |"
         ]
         lines += ["| --- | ---: | ---: | ---: | ---: | ---: |"]
-        for kind, one in found.items():
-            gain = "{:.4f} ± {:.4f}".format(*_gain(one))
-            levels = " | ".join(f"{one[name].mean():.3f}" for name in ("nll", "wrong", "entropy", "epistemic"))
+        for kind, of_kind in by_kind.items():
+            gain = "{:.4f} ± {:.4f}".format(*_gain(of_kind))
+            levels = " | ".join(f"{of_kind[name].mean():.3f}" for name in ("nll", "wrong", "entropy", "epistemic"))
             lines.append(f"| {kind} | {levels} | {gain} |")
-        tasks = [f"wrong tokens, {kind}" for kind in found] + [f"{kind} among reviews" for kind in list(found)[1:]]
+        tasks = [f"wrong tokens, {kind}" for kind in by_kind] + [f"{kind} among reviews" for kind in list(by_kind)[1:]]
         lines += ["", f"| AUROC of | {' | '.join(tasks)} |", f"| --- |{' ---: |' * len(tasks)}"]
         for name in _SCORES:
-            cells = [_bootstrap(partial(_wrong, one, name), texts) for one in found.values()]
-            means = [one[name].mean(1) for one in found.values()]
+            cells = [_bootstrap(partial(_wrong, of_kind, name), texts) for of_kind in by_kind.values()]
+            means = [of_kind[name].mean(1) for of_kind in by_kind.values()]
             cells += [_bootstrap(partial(_kinds, means[0], other), texts) for other in means[1:]]
             lines.append(f"| {name} | {' | '.join('{:.3f} ± {:.3f}'.format(*cell) for cell in cells)} |")
         write_text(out, "\n".join(lines) + "\n")

@@ -36,39 +36,43 @@ def table(runs: Path, *, sets: list[str] | None = None, measures: list[str] | No
         sets: input sets with labels; "corrupted" stands for all that are, over whose kinds and severities is averaged.
         measures: metrics, of accuracy %, MCC %, NLL, ECE %, AURC ‰.
     """
-    names, found = measures or ["accuracy %", "NLL", "ECE %"], _by_method(runs)
+    names, by_method = measures or ["accuracy %", "NLL", "ECE %"], _by_method(runs)
     if unknown := set(names) - set(MEASURES):
         raise ValueError(f"measures: expected some of {', '.join(MEASURES)}, got {', '.join(sorted(unknown))}")
-    labels = {method: next(iter(of_seeds.values())).label for method, of_seeds in found.items()}
-    temperatures = {run.folder: _temperature(run) for of_seeds in found.values() for run in of_seeds.values()}
+    labels = {method: next(iter(of_seeds.values())).label for method, of_seeds in by_method.items()}
+    temperatures = {run.folder: _temperature(run) for of_seeds in by_method.values() for run in of_seeds.values()}
     for group in sets or ["test"]:
-        scored = {method: _scored(of_seeds, group, temperatures) for method, of_seeds in found.items()}
+        scored = {method: _scored(of_seeds, group, temperatures) for method, of_seeds in by_method.items()}
         _, reference = scored[BASELINE]
         print(f"\n{group}\n\n| method | seeds | {' | '.join([*names, *(f'Δ {name}' for name in names)])} |")
         print("|---|" + "--:|" * (1 + 2 * len(names)))
         for method, pair in scored.items():
-            for end, own in zip(("", " + temperature"), pair, strict=True):
-                print(f"| {labels[method]}{end} | {len(own)} | {' | '.join(cells(names, own, reference))} |")
-    for name in sorted({name for run in found[BASELINE].values() for name in run.predicted if name.startswith("ood-")}):
-        _detection(found, labels, name)
+            for end, by_seed in zip(("", " + temperature"), pair, strict=True):
+                print(f"| {labels[method]}{end} | {len(by_seed)} | {' | '.join(cells(names, by_seed, reference))} |")
+    for name in sorted(
+        {name for run in by_method[BASELINE].values() for name in run.predicted if name.startswith("ood-")}
+    ):
+        _detection(by_method, labels, name)
 
 
 def cells(measures: Sequence[str], runs: Mapping[int, Scored], reference: Mapping[int, Scored]) -> list[str]:
     """The measures over the seeds, and their differences from the reference, empty for the reference itself."""
     chosen = [MEASURES[name] for name in measures]
-    levels = [Statistic.of([one(scored) for scored in runs.values()]).text(digits=one.digits) for one in chosen]
-    return levels + ["" if runs is reference else difference(one, runs, reference) for one in chosen]
+    levels = [
+        Statistic.of([measure(scored) for scored in runs.values()]).text(digits=measure.digits) for measure in chosen
+    ]
+    return levels + ["" if runs is reference else difference(measure, runs, reference) for measure in chosen]
 
 
 def _by_method(folder: Path) -> dict[str, dict[int, Run]]:
     """The trained runs of each method by seed, the baseline first."""
-    found: dict[str, dict[int, Run]] = defaultdict(dict, {BASELINE: {}})
+    by_method: dict[str, dict[int, Run]] = defaultdict(dict, {BASELINE: {}})
     for run in find_runs([folder]):
         if not run.method.startswith(_SCALED):
-            found[run.method][run.seed] = run
-    if not found[BASELINE]:
-        raise ValueError(f"runs: expected runs of {BASELINE} among them, got {', '.join(found)} in {folder}")
-    return found
+            by_method[run.method][run.seed] = run
+    if not by_method[BASELINE]:
+        raise ValueError(f"runs: expected runs of {BASELINE} among them, got {', '.join(by_method)} in {folder}")
+    return by_method
 
 
 def _scored(
@@ -98,10 +102,10 @@ def _temperature(run: Run) -> float:
     return fit_temperature(validation.logits, validation.labels)
 
 
-def _detection(found: Mapping[str, Mapping[int, Run]], labels: Mapping[str, str], name: str) -> None:
+def _detection(by_method: Mapping[str, Mapping[int, Run]], labels: Mapping[str, str], name: str) -> None:
     """AUROC of the inputs of a set among the test inputs, by parts of the predictive uncertainty."""
     scores: dict[tuple[str, str], dict[int, tuple[Array, Array]]] = defaultdict(dict)
-    for method, runs in found.items():
+    for method, runs in by_method.items():
         for seed, run in runs.items():
             logits = [run.predictions(part).logits for part in ("test", name)]
             inside, outside = map(uncertainty, logits)

@@ -8,7 +8,7 @@ __all__ = ["CropAndFlip"]
 
 
 class CropAndFlip(nn.Module):
-    """Pads each image with black, cuts out its old size at a random place, and mirrors every second one."""
+    """Pads each image with black, crops it to its size at a random place, and mirrors it with probability 1/2."""
 
     def __init__(self, padding: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Batches in an order that depends on seed and epoch only, whole or as one process' share of them."""
+"""Batches in an order that depends only on seed and epoch, complete or as the share of one process."""
 
 import math
 from collections.abc import Iterator
@@ -12,16 +12,16 @@ from experiments.data.examples import Examples, Inputs, batch, text_lengths
 
 __all__ = ["Batch", "BatchOrder", "Share", "batch_loader"]
 
-_BUCKET = 50  # batches whose texts are sorted by length together, so that a batch holds texts of about one length
+_BUCKET = 50  # batches whose texts are sorted by length together, so that a batch holds texts of similar length
 
 
 class Batch(NamedTuple):
-    """What a step is given."""
+    """The data of a training step."""
 
     inputs: Inputs
     labels: Tensor  # (B,)
-    weight: float  # of the loss: its mean over the processes is the loss of the joined batch
-    positions: Tensor  # (B,), of the examples in their set
+    weight: float  # weight of the loss: the mean over the processes is the loss of the joined batch
+    positions: Tensor  # (B,), positions of the examples in their set
 
 
 class Share(NamedTuple):
@@ -32,7 +32,7 @@ class Share(NamedTuple):
 
 
 class BatchOrder(Sampler[Share]):
-    """Batches of shuffled examples; those of texts hold texts of about one length.
+    """Batches of shuffled examples; texts in a batch have similar lengths.
 
     Without a seed the examples keep their order. `batch_size` counts over all processes together.
 
@@ -65,9 +65,9 @@ class BatchOrder(Sampler[Share]):
 
     def __iter__(self) -> Iterator[Share]:
         for indices in self._batches():
-            own = indices[self.rank :: self.world]
-            # A process without an example takes part, with weight nothing: the others wait for its gradients.
-            yield Share(own if len(own) else indices[:1], len(own) * self.world / len(indices))
+            share = indices[self.rank :: self.world]
+            # A process without an example takes part with weight 0: the others wait for its gradients.
+            yield Share(share if len(share) else indices[:1], len(share) * self.world / len(indices))
 
     def _batches(self) -> list[Tensor]:
         """The joined batches of the epoch."""
@@ -84,7 +84,7 @@ class BatchOrder(Sampler[Share]):
 
 
 class _Cut(Dataset[Batch]):
-    """Cuts batches from examples, on whichever device these are."""
+    """Takes batches of examples, on the device of the examples."""
 
     def __init__(self, examples: Examples) -> None:
         self.examples = examples
@@ -98,7 +98,7 @@ class _Cut(Dataset[Batch]):
 def batch_loader(
     examples: Examples, *, batch_size: int, seed: int | None = None, rank: int = 0, world: int = 1
 ) -> DataLoader[Batch]:
-    """Batches of examples, shuffled by a seed or in their order; arguments as for `BatchOrder`."""
+    """Batches of examples, shuffled by a seed or in order; arguments of `BatchOrder`."""
     lengths = text_lengths(examples.inputs)
     order = BatchOrder(len(examples), batch_size=batch_size, seed=seed, lengths=lengths, rank=rank, world=world)
     return DataLoader(_Cut(examples), sampler=order, batch_size=None)

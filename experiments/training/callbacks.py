@@ -13,10 +13,10 @@ __all__ = ["History", "SeedEveryStep"]
 
 
 class SeedEveryStep(lightning.Callback):
-    """Seeds the global generator before each step, so that a resumed run draws what the whole run draws.
+    """Seeds the global generator before each step, so that a resumed run draws as an uninterrupted one.
 
-    Once an epoch is not enough: where an epoch begins, making the loader's iterator draws a number, and a resumed
-    epoch makes it earlier.
+    Seeding once per epoch is not enough: creating the loader's iterator draws a number, which a resumed
+    epoch does earlier.
     """
 
     def __init__(self, seed: int) -> None:

@@ -1,4 +1,4 @@
-"""Checkpoints: written beside and renamed, the one before kept, every byte checked when they are read."""
+"""Checkpoints: written under another name and renamed, the previous one kept, checked completely when read."""
 
 import contextlib
 import io
@@ -21,7 +21,7 @@ _PREVIOUS = "previous.ckpt"
 
 
 class AtomicCheckpoints(TorchCheckpointIO):
-    """Writes beside the file and renames, where Lightning would copy from another file system."""
+    """Writes in the same folder and renames, whereas Lightning may copy from another file system."""
 
     @override
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
@@ -29,7 +29,7 @@ class AtomicCheckpoints(TorchCheckpointIO):
         buffer = io.BytesIO()
         torch.save(checkpoint, buffer)
         if path.name == LAST and path.exists():
-            with contextlib.suppress(OSError):  # some file systems have no links; the write below is what must succeed
+            with contextlib.suppress(OSError):  # some file systems have no links; only the write below must succeed
                 write_atomically(path.with_name(_PREVIOUS), lambda aside: os.link(path, aside))
         write_atomically(path, lambda aside: aside.write_bytes(buffer.getvalue()))
 
@@ -39,9 +39,9 @@ class AtomicCheckpoints(TorchCheckpointIO):
 
 
 def read_checkpoint(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
-    """Read a checkpoint of plain values and tensors; a damaged one, or something else, is a ValueError."""
+    """Read a checkpoint of plain values and tensors; ValueError for a damaged file or another content."""
     try:
-        with zipfile.ZipFile(path) as archive:  # PyTorch writes check sums, and does not read them
+        with zipfile.ZipFile(path) as archive:  # PyTorch writes checksums but does not verify them
             damaged = archive.testzip()
         if damaged is None:
             return torch.load(path, map_location=map_location, weights_only=True)
@@ -51,19 +51,19 @@ def read_checkpoint(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
 
 
 def sound_checkpoint(folder: Path) -> Path | None:
-    """Return the checkpoint to go on from: the last one, or the one before if that is damaged; None before both.
+    """Return the checkpoint to continue from: the last one, or the previous one if that is damaged, or None.
 
-    That none of them is sound is a ValueError.
+    ValueError if there are checkpoints but all are damaged.
     """
-    found = [folder / name for name in (LAST, _PREVIOUS) if (folder / name).exists()]
-    for path in found:
+    checkpoints = [folder / name for name in (LAST, _PREVIOUS) if (folder / name).exists()]
+    for path in checkpoints:
         try:
             read_checkpoint(path)
         except ValueError:
             continue
         return path
-    if found:
-        raise _damaged(found[0])
+    if checkpoints:
+        raise _damaged(checkpoints[0])
     return None
 
 

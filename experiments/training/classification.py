@@ -1,4 +1,4 @@
-"""A classifier as Lightning trains it."""
+"""The Lightning module of a classifier."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -26,10 +26,10 @@ _Predicted = tuple[Tensor, Tensor, Tensor]  # logits (S, B, C), labels (B,), pos
 class ClassificationModule(lightning.LightningModule):
     """Minimises an objective; logs NLL, accuracy and MCC of the mean probability on the whole validation set.
 
-    The weights α of the log-density terms and β of the divergences rise linearly, as the method says. On several
-    processes the gradients are those of one process on the joined batch, and the validation scores are those of the
-    joined set. `groups` are those of the optimizer, as torch has them ("lr" is a group's largest learning rate); by
-    default one of all parameters.
+    The weights α of the log-density terms and β of the divergences increase linearly, as the method specifies. On
+    several processes the gradients are those of one process on the joined batch, and the validation scores are those of
+    the joined set. `groups` are parameter groups of the optimizer in torch's format ("lr" is a group's largest learning
+    rate); by default one group of all parameters.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class ClassificationModule(lightning.LightningModule):
 
     @override
     def on_train_start(self) -> None:
-        """Count the steps once: Lightning would do so at every one."""
+        """Count the steps once; Lightning would count them at every step."""
         self._total = int(self.trainer.estimated_stepping_batches)
 
     @override
@@ -72,7 +72,7 @@ class ClassificationModule(lightning.LightningModule):
         """Evaluate the objective; the mean over the processes is that of the joined batch."""
         parts = self.objective.parts(batch.inputs, batch.labels)
         count = len(batch.labels)
-        for name, value in parts.items():  # Lightning's own log, step by step, costs as much as a small layer
+        for name, value in parts.items():  # Lightning's logging at every step costs as much as a small layer
             self._sums[name] = self._sums.get(name, 0.0) + count * value.detach()
         self._seen += count
         return parts["loss"] * batch.weight
@@ -83,12 +83,12 @@ class ClassificationModule(lightning.LightningModule):
         with drawing(self.model, self.training_config.validation_draws):
             logits = call_model(self.model, batch.inputs)
         logits = logits if logits.ndim == 3 else logits.unsqueeze(0)
-        own = slice(None) if batch.weight else slice(0)
+        part = slice(None) if batch.weight else slice(0)
         positions = batch.positions.to(batch.labels.device)
-        self._validation.append((logits[:, own].float(), batch.labels[own], positions[own]))
+        self._validation.append((logits[:, part].float(), batch.labels[part], positions[part]))
 
     def on_validation_epoch_end(self) -> None:
-        """Log the scores of the whole validation set, and the means over the epoch of this process' share."""
+        """Log the scores of the whole validation set, and this process' means over the epoch."""
         self.log_dict({f"train_{name}": value / self._seen for name, value in self._sums.items()})
         self._sums, self._seen = {}, 0
         logits, labels = self._gathered()
@@ -100,18 +100,18 @@ class ClassificationModule(lightning.LightningModule):
 
     def _gathered(self) -> tuple[Tensor, Tensor]:
         """Predictions and labels of all processes, in the order of the examples."""
-        own = _joined(self._validation)
+        predictions = _joined(self._validation)
         self._validation.clear()
-        parts: list[Any] = [own]
+        parts: list[Any] = [predictions]
         if self.trainer.world_size > 1:
             parts = [None] * self.trainer.world_size
-            torch.distributed.all_gather_object(parts, own)
+            torch.distributed.all_gather_object(parts, predictions)
         logits, labels, positions = _joined(parts)
         order = positions.argsort()
         return logits[:, order], labels[order]
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
-        """Build the optimizer and its schedule, as Lightning wants them."""
+        """Build the optimizer and its schedule in Lightning's format."""
         parameters = self.objective.parameters() if self.groups is None else self.groups
         chosen = build_optimizer(parameters, self.method, self.training_config)
         total = int(self.trainer.estimated_stepping_batches)

@@ -1,4 +1,4 @@
-"""Draws and means of a whole model, whatever its stochastic layers are."""
+"""Draws and means of a whole model with any stochastic layers."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -15,9 +15,9 @@ __all__ = ["called", "drawing", "eval_mode", "means"]
 
 @contextmanager
 def drawing(model: nn.Module, num_samples: int) -> Iterator[None]:
-    """Draw from every stochastic block and layer of a model, for the time of a `with`.
+    """Context in which every stochastic block and layer of a model draws.
 
-    Its output is then `(S, *batch, C)`; that of a model without any, or of a single draw, is `(*batch, C)`.
+    The model's output is `(S, *batch, C)`, or `(*batch, C)` for a single draw or a model without such layers.
     """
     with sampling(model, "marginal"), draws(model, num_samples):
         yield
@@ -42,7 +42,7 @@ def means(model: nn.Module, batches: Iterable[Any]) -> Iterator[Tensor]:
 
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
-    """Eval mode for the time of a `with`; each module gets its own mode back, or keeps its frozen factors."""
+    """Context in eval mode; afterwards every module has its previous mode, or keeps its frozen factors."""
     before = {module: module.training for module in model.modules()}
     if any(before.values()):
         model.eval()

@@ -25,12 +25,12 @@ from experiments.training.classification import ClassificationModule
 __all__ = ["QUIET", "FitSummary", "fit", "process_rank"]
 
 QUIET = TrainerConfig(accelerator="cpu", progress=False)
-"""One CPU process that shows nothing."""
+"""One CPU process without output."""
 
 _VALIDATION_BATCH = 512
 
 _EXPECTED = (
-    # Data in memory need no worker processes, and a checkpoint folder that is not empty is a resumed run.
+    # Data in memory need no worker processes, and a non-empty checkpoint folder means a resumed run.
     ".*does not have many workers.*",
     ".*LeafSpec.* is deprecated",
     "Checkpoint directory .* exists and is not empty",
@@ -39,7 +39,7 @@ _EXPECTED = (
 
 
 class FitSummary(NamedTuple):
-    """The history, one row per epoch, and the epoch that was selected, whose weights the model now has."""
+    """The history, one row per epoch, and the selected epoch, whose weights the model has."""
 
     history: list[dict[str, float]]
     best_epoch: int
@@ -49,7 +49,7 @@ class FitSummary(NamedTuple):
 
 
 def process_rank() -> int:
-    """Rank of this process among those of a training; the first one, 0, is the only one that writes."""
+    """Rank of this process in the training; only rank 0 writes."""
     return int(getattr(rank_zero_only, "rank", 0))
 
 
@@ -62,14 +62,14 @@ def fit(
     folder: Path,
     trainer: TrainerConfig = QUIET,
 ) -> FitSummary:
-    """Train a model, or go on with an interrupted training, and leave it with the weights of its best epoch.
+    """Train a model, or continue an interrupted training; afterwards it has the weights of its best epoch.
 
     Killed at any moment and called again, it ends with the weights of an uninterrupted training: each epoch ends with
     a checkpoint, and each step has its own seed. A damaged checkpoint is a ValueError.
     """
     bar = trainer.progress and sys.stdout.isatty()
     history = History(lines=trainer.progress and not bar)
-    module.train()  # GPyTorch's constraints share one softplus, which the model before has left in eval mode
+    module.train()  # GPyTorch's constraints share one softplus, which an earlier model may have left in eval mode
     with _quiet():
         callbacks = [SeedEveryStep(seed), history, *_checkpoints(training, folder)]
         callbacks += [RichProgressBar(leave=False)] if bar else []
@@ -84,11 +84,11 @@ def fit(
 
 
 def _checkpoints(training: TrainingConfig, folder: Path) -> list[ModelCheckpoint]:
-    """Write the best epoch, then the last one, which knows of the best: killed in between, the epoch is done again."""
+    """Write the best epoch, then the last one, which refers to it: if killed in between, the epoch is repeated."""
     options: dict[str, Any] = {"dirpath": folder, "save_on_train_epoch_end": True, "enable_version_counter": False}
     mode = "min" if training.monitor == "validation_nll" else "max"
     best = ModelCheckpoint(filename=Path(BEST).stem, monitor=training.monitor, mode=mode, **options)
-    return [best, ModelCheckpoint(filename=Path(LAST).stem, **options)]  # `save_last` would skip what is not the best
+    return [best, ModelCheckpoint(filename=Path(LAST).stem, **options)]  # `save_last` would skip all but the best
 
 
 def _trainer(
@@ -103,7 +103,7 @@ def _trainer(
         accelerator=trainer.accelerator,
         devices=trainer.devices,
         num_nodes=trainer.num_nodes,
-        # Blocks that return their means leave the parameters of their variance without a gradient.
+        # Blocks that return their means give no gradient to the parameters of their variance.
         strategy=DDPStrategy(find_unused_parameters=True) if trainer.strategy == "ddp" else trainer.strategy,
         precision=trainer.precision,
         plugins=[AtomicCheckpoints()],
@@ -121,7 +121,7 @@ def _trainer(
 def _loaders(
     splits: DataSplits, training: TrainingConfig, seed: int, trainer: lightning.Trainer
 ) -> tuple[DataLoader[Batch], DataLoader[Batch]]:
-    """Training and validation batches of this process; on a GPU they are cut there."""
+    """Training and validation batches of this process, made on its device."""
     device = trainer.strategy.root_device
     train, validation = (part.to(device) for part in (splits.train, splits.validation))
     process = {"rank": trainer.global_rank, "world": trainer.world_size}
@@ -133,7 +133,7 @@ def _loaders(
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence what Lightning says about choices that are made on purpose here."""
+    """Silence Lightning's warnings about choices that are intended here."""
     logger = logging.getLogger("lightning.pytorch")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -18,14 +18,14 @@ _OPTIMIZERS = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}
 def build_optimizer(
     parameters: Iterable[nn.Parameter] | Iterable[dict[str, Any]], method: MethodConfig, training: TrainingConfig
 ) -> torch.optim.Optimizer:
-    """Build the optimizer, of parameters or of groups of them, which may have a rate of their own."""
+    """Build the optimizer of parameters, or of groups of them with different learning rates."""
     return _OPTIMIZERS[training.optimizer](parameters, lr=method.learning_rate, weight_decay=method.weight_decay)
 
 
 def rate_schedule(
     optimizer: torch.optim.Optimizer, method: MethodConfig, training: TrainingConfig, total: int
 ) -> LRScheduler:
-    """Build the schedule of the learning rate, one value a step."""
+    """Build the schedule of the learning rate, one value per step."""
     warmup = total * training.warmup_epochs / training.epochs
     if training.schedule == "one_cycle":
         warmup = min(warmup, total - 1)
@@ -44,7 +44,7 @@ def rate_schedule(
 
 
 def learning_rate_factor(step: int, total: int, *, warmup: int, end: float, schedule: str) -> float:
-    """Learning rate of a step over the largest one: rises linearly, then falls."""
+    """Learning rate of a step relative to the largest one: it increases linearly, then decreases."""
     if step < warmup:
         return (step + 1) / warmup
     fallen = linear(step - warmup, total - warmup)

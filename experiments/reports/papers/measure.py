@@ -44,32 +44,36 @@ def measure(run: Run, block: Block, protocol: str) -> Measured:
         return _ood(run, block, protocol)
     if block.kind not in run.predicted:
         return Measured({})
-    found = run.predictions(block.kind)
-    return Measured(_report(run, found, protocol) | _cost(run), shape=found.logits.shape[:2])
+    predictions = run.predictions(block.kind)
+    return Measured(_report(run, predictions, protocol) | _cost(run), shape=predictions.logits.shape[:2])
 
 
 def _corrupted(run: Run, block: Block, protocol: str) -> Measured:
-    found = _severities(run)
-    kinds = [kind for kind in block.members if kind in found]
+    severities_of = _severities(run)
+    kinds = [kind for kind in block.members if kind in severities_of]
     if not kinds:
         return Measured({})
     # cgpt and sgpa join the severities of a kind, as in the official files.
     joined = protocol in ("cgpt", "sgpa")
-    groups = [group for kind in kinds for group in ([found[kind]] if joined else [[level] for level in found[kind]])]
-    severities = sorted({level for kind in kinds for level in map(_severity, found[kind])})
+    groups = [
+        group
+        for kind in kinds
+        for group in ([severities_of[kind]] if joined else [[level] for level in severities_of[kind]])
+    ]
+    severities = sorted({level for kind in kinds for level in map(_severity, severities_of[kind])})
     partial = [] if len(kinds) == len(block.members) else [f"{len(kinds)} of {len(block.members)} corruptions"]
     if severities != [1, 2, 3, 4, 5]:
         partial.append(f"severities {', '.join(map(str, severities))} of 1 to 5")
-    shape = run.predictions(found[kinds[0]][0]).logits.shape[:2]
+    shape = run.predictions(severities_of[kinds[0]][0]).logits.shape[:2]
     return Measured(_mean([_report(run, _joined(run, group), protocol) for group in groups]), tuple(partial), shape)
 
 
 def _severities(run: Run) -> dict[str, list[str]]:
     """Input sets of each kind of corruption, ascending in severity."""
-    found: dict[str, list[str]] = {}
+    sets: dict[str, list[str]] = {}
     for name in sorted((name for name in run.predicted if name.startswith("corrupted-")), key=_severity):
-        found.setdefault(name.removeprefix("corrupted-").rpartition("-")[0], []).append(name)
-    return found
+        sets.setdefault(name.removeprefix("corrupted-").rpartition("-")[0], []).append(name)
+    return sets
 
 
 def _severity(name: str) -> int:
@@ -105,20 +109,20 @@ def _ood(run: Run, block: Block, protocol: str) -> Measured:
     return Measured(_mean(numbers), partial, test.logits.shape[:2])
 
 
-def _report(run: Run, found: Predictions, protocol: str) -> Numbers:
-    if found.labels is None:
+def _report(run: Run, predictions: Predictions, protocol: str) -> Numbers:
+    if predictions.labels is None:
         raise ValueError(f"{run.folder}: expected labels beside the logits, got none")
-    return classification_report(found.logits, found.labels, protocol=protocol)._asdict()
+    return classification_report(predictions.logits, predictions.labels, protocol=protocol)._asdict()
 
 
 def _mean(numbers: Sequence[Numbers]) -> Numbers:
-    return {name: float(np.mean([one[name] for one in numbers])) for name in numbers[0]}
+    return {name: float(np.mean([of_set[name] for of_set in numbers])) for name in numbers[0]}
 
 
 def _cost(run: Run) -> Numbers:
     seconds, memory = run.record.get("seconds_per_epoch"), run.record.get("peak_memory_bytes")
-    found = {"seconds_per_epoch": seconds, "peak_memory": None if memory is None else memory / 2**30}
-    return {name: float(value) for name, value in found.items() if value is not None and math.isfinite(value)}
+    costs = {"seconds_per_epoch": seconds, "peak_memory": None if memory is None else memory / 2**30}
+    return {name: float(value) for name, value in costs.items() if value is not None and math.isfinite(value)}
 
 
 def deviations(block: Block, run: Run, measured: Measured) -> Iterator[str]:
@@ -131,8 +135,8 @@ def deviations(block: Block, run: Run, measured: Measured) -> Iterator[str]:
     if kind == "corrupted" and "generated" in (run.record.get("corruptions"), data.corruptions.source):
         yield "generated corruptions, not the published files"
     if kind == "ood":
-        said = {name: run.sources.get(f"ood-{name}") for name in block.members}
-        yield from (f"{name}: {words}" for name, words in said.items() if words)
+        sources = {name: run.sources.get(f"ood-{name}") for name in block.members}
+        yield from (f"{name}: {words}" for name, words in sources.items() if words)
     expected = _SPLITS.get(block.folders[0])
     if expected is not None and data.split != expected:
         yield f"CoLA split {_SPLIT_WORDS[data.split]}, the paper's is {_SPLIT_WORDS[expected]}"

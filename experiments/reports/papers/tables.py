@@ -30,20 +30,20 @@ _LEGEND = (
 
 def find_tables(name: str) -> list[TableSpec]:
     """Return the table of that name, the tables of that paper, or all; case does not matter."""
-    asked = name.lower()
-    exact = [spec for key, spec in TABLES.items() if key.lower() == asked]
-    found = exact or [spec for key, spec in TABLES.items() if asked in ("all", key.partition("-")[0])]
-    if not found:
+    wanted = name.lower()
+    exact = [spec for key, spec in TABLES.items() if key.lower() == wanted]
+    specs = exact or [spec for key, spec in TABLES.items() if wanted in ("all", key.partition("-")[0])]
+    if not specs:
         raise ValueError(f"name: expected all, cgpt, kep, sgpa or one of {', '.join(TABLES)}, got {name!r}")
-    return found
+    return specs
 
 
 def table_rows(name: str, *, runs: Path, protocol: Protocol | None = None) -> dict[str, list[Row]]:
     """Measure tables: the tidy rows behind `table` by the name of the table, for use in Python."""
     if protocol is not None and protocol not in PROTOCOLS:
         raise ValueError(f"protocol: expected one of {', '.join(PROTOCOLS)}, got {protocol!r}")
-    specs, found = find_tables(name), find_runs([runs])
-    return {spec.name: rows(spec, found, protocol or spec.paper.protocol) for spec in specs}
+    specs, complete = find_tables(name), find_runs([runs])
+    return {spec.name: rows(spec, complete, protocol or spec.paper.protocol) for spec in specs}
 
 
 def table(
@@ -61,49 +61,49 @@ def table(
     if name == "list":
         console.print(_overview(table_rows("all", runs=runs, protocol=protocol)))
         return
-    measured = [(TABLES[key], found) for key, found in table_rows(name, runs=runs, protocol=protocol).items()]
+    measured = [(TABLES[key], of_table) for key, of_table in table_rows(name, runs=runs, protocol=protocol).items()]
     if out is None and format != "csv":
-        for spec, found in measured:
-            console.print(as_terminal(spec, found) if format == "terminal" else markdown(spec, found))
+        for spec, of_table in measured:
+            console.print(as_terminal(spec, of_table) if format == "terminal" else markdown(spec, of_table))
         return
-    for spec, found in measured:
-        print(_write(spec, found, out or Path(), format, one=len(measured) == 1))
+    for spec, of_table in measured:
+        print(_write(spec, of_table, out or Path(), format, is_single=len(measured) == 1))
 
 
-def _write(spec: TableSpec, found: Sequence[Row], out: Path, kind: Format, *, one: bool) -> Path:
+def _write(spec: TableSpec, measured: Sequence[Row], out: Path, kind: Format, *, is_single: bool) -> Path:
     ending = {"terminal": "txt", "markdown": "md", "csv": "csv"}[kind]
-    path = out if one and out.suffix[1:].isalpha() else out / f"{spec.name}.{ending}"
+    path = out if is_single and out.suffix[1:].isalpha() else out / f"{spec.name}.{ending}"
     if kind == "csv":
-        write_csv(path, [row._asdict() | {"deviations": "; ".join(row.deviations)} for row in found])
+        write_csv(path, [row._asdict() | {"deviations": "; ".join(row.deviations)} for row in measured])
     else:
-        write_text(path, markdown(spec, found))
+        write_text(path, markdown(spec, measured))
     return path
 
 
 def _overview(measured: Mapping[str, Sequence[Row]]) -> RenderableType:
     """How many of the printed numbers have ours beside them."""
     lines = []
-    for name, found in measured.items():
-        asked = {method for block in TABLES[name].blocks for method in block.methods.values()}
-        numbers = [row for row in found if row.method in asked]
+    for name, of_table in measured.items():
+        methods = {method for block in TABLES[name].blocks for method in block.methods.values()}
+        numbers = [row for row in of_table if row.method in methods]
         done = sum(not math.isnan(row.ours) for row in numbers)
         lines.append([Cell(name), Cell(f"{done} of {len(numbers)}"), Cell(TABLES[name].title)])
     hint = "One table: python -m experiments table cgpt-I; `list` shows the rows and their runs."
     return Fitted(Grid(("Table", "Measured", "Shows"), lines, notes=(hint,), left=("Shows",)))
 
 
-def pivots(found: Sequence[Row]) -> Iterator[Grid]:
+def pivots(measured: Sequence[Row]) -> Iterator[Grid]:
     """Yield the pivot of each setting: methods by metrics, the printed line above ours; and the notes it refers to."""
-    notes = list(dict.fromkeys(word for row in found for word in row.deviations))
+    notes = list(dict.fromkeys(word for row in measured for word in row.deviations))
     number = {word: index for index, word in enumerate(notes, start=1)}
-    for setting, part in itertools.groupby(found, key=lambda row: row.setting):
+    for setting, part in itertools.groupby(measured, key=lambda row: row.setting):
         yield _pivot(setting, list(part), number)
 
 
-def _pivot(setting: str, found: Sequence[Row], number: Mapping[str, int]) -> Grid:
-    by_method = {name: list(part) for name, part in itertools.groupby(found, key=lambda row: row.method)}
+def _pivot(setting: str, measured: Sequence[Row], number: Mapping[str, int]) -> Grid:
+    by_method = {name: list(part) for name, part in itertools.groupby(measured, key=lambda row: row.method)}
     metrics = next(iter(by_method.values()))
-    ours = {row.metric: _column([one for one in found if one.metric == row.metric]) for row in metrics}
+    ours = {row.metric: _column([line for line in measured if line.metric == row.metric]) for row in metrics}
     lines: list[list[Cell]] = []
     for method, of_method in by_method.items():
         printed = [Statistic(row.printed, row.printed_sd).text(row.scale, row.digits) for row in of_method]
@@ -122,11 +122,11 @@ def _pivot(setting: str, found: Sequence[Row], number: Mapping[str, int]) -> Gri
     return Grid(["Method", *map(_title, metrics), "Seeds", "Notes"], lines, title=setting)
 
 
-def _column(found: Sequence[Row]) -> dict[str, Cell]:
+def _column(measured: Sequence[Row]) -> dict[str, Cell]:
     """Our numbers of one metric by method."""
-    first = found[0]
-    numbers = {row.method: Statistic(row.ours, row.ours_sd) for row in found}
-    undefined = {row.method: Cell("undefined") for row in found if row.seeds and math.isnan(row.ours)}
+    first = measured[0]
+    numbers = {row.method: Statistic(row.ours, row.ours_sd) for row in measured}
+    undefined = {row.method: Cell("undefined") for row in measured if row.seeds and math.isnan(row.ours)}
     return cells(numbers, METRICS[first.metric].better, first.scale, first.digits) | undefined
 
 
@@ -155,27 +155,27 @@ def _caption(spec: TableSpec) -> str:
     return f"{place} of {spec.paper.title}: {spec.title}"
 
 
-def _remarks(spec: TableSpec, found: Sequence[Row]) -> tuple[list[str], list[str]]:
+def _remarks(spec: TableSpec, measured: Sequence[Row]) -> tuple[list[str], list[str]]:
     """Numbered notes, and what else a reader must know."""
-    notes = list(dict.fromkeys(word for row in found for word in row.deviations))
-    protocol = found[0].protocol
+    notes = list(dict.fromkeys(word for row in measured for word in row.deviations))
+    protocol = measured[0].protocol
     theirs = spec.paper.protocol
-    own = [] if protocol == theirs else [f"Ours follows the protocol {protocol}, the paper {theirs}."]
-    return notes, [*own, *spec.notes, *spec.paper.remarks]
+    differences = [] if protocol == theirs else [f"Ours follows the protocol {protocol}, the paper {theirs}."]
+    return notes, [*differences, *spec.notes, *spec.paper.remarks]
 
 
-def as_terminal(spec: TableSpec, found: Sequence[Row]) -> Group:
+def as_terminal(spec: TableSpec, measured: Sequence[Row]) -> Group:
     """Lay a table out for the terminal."""
-    notes, remarks = _remarks(spec, found)
+    notes, remarks = _remarks(spec, measured)
     numbered = [f"[{number}] {note}" for number, note in enumerate(notes, start=1)]
-    grids = [part for grid in pivots(found) for part in (Fitted(grid, more="--format csv"), "")]
+    grids = [part for grid in pivots(measured) for part in (Fitted(grid, more="--format csv"), "")]
     return Group(Text(_caption(spec), style="bold"), "", *grids, Text("\n".join([*numbered, *remarks]), style="dim"))
 
 
-def markdown(spec: TableSpec, found: Sequence[Row]) -> str:
+def markdown(spec: TableSpec, measured: Sequence[Row]) -> str:
     """Return a table as a page of Markdown."""
-    notes, remarks = _remarks(spec, found)
-    body = [part for grid in pivots(found) for part in (f"## {grid.title}", "", as_markdown(grid))]
+    notes, remarks = _remarks(spec, measured)
+    body = [part for grid in pivots(measured) for part in (f"## {grid.title}", "", as_markdown(grid))]
     numbered = [f"{number}. {note}" for number, note in enumerate(notes, start=1)]
     deviating = ["Deviations from the paper:", "", *numbered, ""] if numbered else []
     # Sphinx warns of pages in no table of contents that do not say so.

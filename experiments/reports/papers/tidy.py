@@ -59,7 +59,7 @@ class Row(NamedTuple):
 
 def reported(paper: str, number: str) -> tuple[Reported, ...]:
     """Return the printed numbers of a table in the order of the page; none for a figure or for slides."""
-    return tuple(one for one in _all_reported() if (one.paper, one.table) == (paper, number))
+    return tuple(printed for printed in _all_reported() if (printed.paper, printed.table) == (paper, number))
 
 
 @functools.cache
@@ -89,18 +89,20 @@ def rows(spec: TableSpec, runs: Sequence[Run], protocol: str) -> list[Row]:
 
 def _block_rows(spec: TableSpec, block: Block, runs: Sequence[Run], protocol: str) -> list[Row]:
     printed = {
-        (block.methods[one.method], one.metric): one
-        for one in reported(spec.paper.key, spec.number)
-        if (one.dataset, one.shift, one.detector) == (block.dataset, block.shift, block.detector)
+        (block.methods[entry.method], entry.metric): entry
+        for entry in reported(spec.paper.key, spec.number)
+        if (entry.dataset, entry.shift, entry.detector) == (block.dataset, block.shift, block.detector)
     }
     measured = {
         method: [_answered(block, run, protocol) for run in _of_method(block, method, runs)]
         for method in _methods(block, runs)
     }
     if block.kind == "cost":  # what is derived from another run took no training of its own
-        asked = set(block.methods.values())
+        in_paper = set(block.methods.values())
         measured = {
-            name: found for name, found in measured.items() if name in asked or any(one.numbers for one, _ in found)
+            name: of_runs
+            for name, of_runs in measured.items()
+            if name in in_paper or any(entry.numbers for entry, _ in of_runs)
         }
     return [
         _row(block, protocol, method, metric, printed, results)
@@ -111,8 +113,8 @@ def _block_rows(spec: TableSpec, block: Block, runs: Sequence[Run], protocol: st
 
 def _answered(block: Block, run: Run, protocol: str) -> tuple[Measured, tuple[str, ...]]:
     """The numbers of a run, and how it deviates from the paper."""
-    found = measure(run, block, protocol)
-    return found, tuple(deviations(block, run, found)) if found.numbers else ()
+    measured = measure(run, block, protocol)
+    return measured, tuple(deviations(block, run, measured)) if measured.numbers else ()
 
 
 def _methods(block: Block, runs: Sequence[Run]) -> list[str]:
@@ -122,15 +124,15 @@ def _methods(block: Block, runs: Sequence[Run]) -> list[str]:
         kind, base = derivation(name)
         return kind is not None, ORDER.index(base) if base in ORDER else len(ORDER), name
 
-    asked = list(block.methods.values())
+    in_paper = list(block.methods.values())
     here = {run.method for run in runs if run.setting in block.folders and "-" not in run.method}
-    return [*asked, *(sorted(here - set(asked), key=position) if block.others else [])]
+    return [*in_paper, *(sorted(here - set(in_paper), key=position) if block.others else [])]
 
 
 def _of_method(block: Block, method: str, runs: Sequence[Run]) -> list[Run]:
     """Runs of a method in the first setting that has it."""
-    own = [[run for run in runs if (run.setting, run.method) == (folder, method)] for folder in block.folders]
-    return next(filter(None, own), [])
+    by_folder = [[run for run in runs if (run.setting, run.method) == (folder, method)] for folder in block.folders]
+    return next(filter(None, by_folder), [])
 
 
 def _row(
@@ -142,7 +144,7 @@ def _row(
     results: Sequence[tuple[Measured, tuple[str, ...]]],
 ) -> Row:
     paper = printed.get((method, metric))
-    styles = [one for (_, name), one in printed.items() if name == metric]
+    styles = [number for (_, name), number in printed.items() if name == metric]
     used = [(measured, words) for measured, words in results if metric in measured.numbers]
     ours = Statistic.of([measured.numbers[metric] for measured, _ in used])
     return Row(
@@ -157,6 +159,6 @@ def _row(
         printed_sd=paper.sd if paper else math.nan,
         protocol=protocol,
         scale=styles[0].scale if styles else METRICS[metric].scale,
-        digits=max((one.digits for one in styles), default=METRICS[metric].digits),
+        digits=max((number.digits for number in styles), default=METRICS[metric].digits),
         deviations=tuple(dict.fromkeys(word for _, words in used for word in words)),
     )

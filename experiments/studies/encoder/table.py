@@ -44,10 +44,10 @@ def table(*, out: Path = Path("runs/encoder")) -> None:
         name, seed, run = path.parts[-3], int(path.parent.name.split("-")[1]), read_json(path)
         seconds[name].append(sum(epoch["seconds"] for epoch in run["history"]))
         with np.load(path.with_name("predictions.npz")) as arrays:
-            found = dict(arrays)
-        for method, p in _methods(name, found).items():
-            predicted[method][seed] = Scored.of(p, found["test.labels"])
-        for score, pair in _detectors(found).items():
+            read = dict(arrays)
+        for method, p in _methods(name, read).items():
+            predicted[method][seed] = Scored.of(p, read["test.labels"])
+        for score, pair in _detectors(read).items():
             detected[name, score][seed] = pair
     cost = {name: f"{np.mean(values) / np.mean(seconds['softmax-1']):.2f}" for name, values in seconds.items()}
     print("| method | seeds | accuracy % | NLL | ECE % | Δ accuracy | Δ NLL | Δ ECE | cost |\n|---|" + "--:|" * 8)
@@ -62,39 +62,39 @@ def table(*, out: Path = Path("runs/encoder")) -> None:
         print(f"| {name} | {score} | {len(pairs)} | {areas} | {rates} | {gain} |")
 
 
-def _methods(name: str, found: dict[str, Array]) -> dict[str, Array]:
+def _methods(name: str, arrays: dict[str, Array]) -> dict[str, Array]:
     """Probabilities of the test sentences by each method that a run gives."""
     probabilities = {}
     for method, kind in ({name: "logits"} | _BASELINES).items():
-        if f"test.{kind}" in found:
-            validation, test = found[f"validation.{kind}"], found[f"test.{kind}"]
+        if f"test.{kind}" in arrays:
+            validation, test = arrays[f"validation.{kind}"], arrays[f"test.{kind}"]
             probabilities[method] = mean_probabilities(test)
-            temperature = fit_temperature(validation, found["validation.labels"])
+            temperature = fit_temperature(validation, arrays["validation.labels"])
             probabilities[f"{method} + temperature"] = mean_probabilities(test / temperature)
     return probabilities
 
 
-def _detectors(found: dict[str, Array]) -> dict[str, tuple[Array, Array]]:
+def _detectors(arrays: dict[str, Array]) -> dict[str, tuple[Array, Array]]:
     """Scores in and out of scope that are large where sentences are foreign."""
-    temperature = fit_temperature(found["validation.logits"], found["validation.labels"])
-    features = {part: found[f"{part}.features"].astype(np.float64) for part in _PARTS}
+    temperature = fit_temperature(arrays["validation.logits"], arrays["validation.labels"])
+    features = {part: arrays[f"{part}.features"].astype(np.float64) for part in _PARTS}
     unit = {part: values / np.linalg.norm(values, axis=1, keepdims=True) for part, values in features.items()}
     neighbours = NearestNeighbors(n_neighbors=_NEIGHBOUR).fit(unit["train"])
-    mahalanobis = Mahalanobis(features["train"], found["train.labels"])
-    energy = {part: detector_scores("Energy", found[f"{part}.logits"]) for part in _PARTS[1:]}
+    mahalanobis = Mahalanobis(features["train"], arrays["train.labels"])
+    energy = {part: detector_scores("Energy", arrays[f"{part}.logits"]) for part in _PARTS[1:]}
     distance = {part: mahalanobis(features[part]) for part in _PARTS[1:]}
     scales = {"energy": standardised(energy["validation"]), "Mahalanobis": standardised(distance["validation"])}
 
     def scores(part: str) -> dict[str, Array]:
-        logits = found[f"{part}.logits"] / temperature
+        logits = arrays[f"{part}.logits"] / temperature
         outputs = {"1 - confidence": 1 - mean_probabilities(logits).max(-1), "energy": energy[part]}
         values = with_energy(outputs, {"Mahalanobis": distance[part]}, scales)
         values["50th neighbour"] = neighbours.kneighbors(unit[part])[0][:, -1]
         if len(logits) > 1:
             values["epistemic"] = uncertainty(logits).epistemic
         for name, kind in _BASELINES.items():
-            if f"{part}.{kind}" in found:
-                values[f"{name}, entropy"] = uncertainty(found[f"{part}.{kind}"]).total
+            if f"{part}.{kind}" in arrays:
+                values[f"{name}, entropy"] = uncertainty(arrays[f"{part}.{kind}"]).total
         return values
 
     inside, outside = scores("test"), scores(OUT_OF_SCOPE)

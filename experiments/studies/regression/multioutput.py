@@ -115,14 +115,14 @@ def gap_scores(problem: Gaps, mean: Array, sd: Array) -> dict[str, Any]:
     """
     unit, centre = np.nanstd(problem.targets, axis=0), np.nanmean(problem.targets, axis=0)
     error, spread = (mean - problem.truth) / unit, sd / unit
-    asked = ~np.isnan(problem.truth).all(axis=0)
-    trivial = np.nanmean(((problem.truth - centre) / unit)[:, asked] ** 2, axis=0)
+    hidden = ~np.isnan(problem.truth).all(axis=0)
+    trivial = np.nanmean(((problem.truth - centre) / unit)[:, hidden] ** 2, axis=0)
     nll = 0.5 * (error / spread) ** 2 + np.log(spread) + 0.5 * np.log(2 * np.pi)
     inside = np.where(np.isnan(error), np.nan, np.abs(error) < 1.959964 * spread)
     return {
-        "smse": float(np.mean(np.nanmean(error[:, asked] ** 2, axis=0) / trivial)),
-        "nll": float(np.mean(np.nanmean(nll[:, asked], axis=0))),
-        "coverage": float(np.mean(np.nanmean(inside[:, asked], axis=0))),
+        "smse": float(np.mean(np.nanmean(error[:, hidden] ** 2, axis=0) / trivial)),
+        "nll": float(np.mean(np.nanmean(nll[:, hidden], axis=0))),
+        "coverage": float(np.mean(np.nanmean(inside[:, hidden], axis=0))),
         SITES: nll[~np.isnan(nll)].tolist(),
     }
 
@@ -144,13 +144,13 @@ def stations(data: Path, grid: Array, column: str) -> Array:
     columns = []
     for station in _STATIONS:
         with gzip.open(data / "weather_south_coast" / f"{station}.csv.gz", "rt", encoding="utf-8") as file:
-            found = [
+            series = [
                 ((datetime.strptime(f"{row['Date']} {row['Time']}", "%d/%m/%Y %H:%M")), float(row[column]))
                 for row in csv.DictReader(file)
                 if row[column] not in ("N/A", "")
             ]
-        hours = np.array([(when - datetime(2020, 1, 1)).total_seconds() / 3600.0 for when, _ in found])
-        values = dict(zip(np.round(hours, 2), (value for _, value in found), strict=True))
+        hours = np.array([(when - datetime(2020, 1, 1)).total_seconds() / 3600.0 for when, _ in series])
+        values = dict(zip(np.round(hours, 2), (value for _, value in series), strict=True))
         columns.append([values.get(hour, np.nan) for hour in np.round(grid, 2)])
     return np.array(columns).T
 
@@ -167,8 +167,8 @@ def _air(data: Path, window: int) -> tuple[Array, Array]:
         table = [row for row in csv.DictReader(file, delimiter=";") if row["Date"]]
     start = 24 * (20 + 30 * window)
     values = [[float(row[name].replace(",", ".")) for name in _GASES] for row in table[start : start + 240 : 2]]
-    found = np.array(values)
-    return np.arange(0.0, 240.0, 2.0)[:, None], np.where(found == -200.0, np.nan, found)
+    numbers = np.array(values)
+    return np.arange(0.0, 240.0, 2.0)[:, None], np.where(numbers == -200.0, np.nan, numbers)
 
 
 def _exchange(data: Path, window: int) -> tuple[Array, Array]:

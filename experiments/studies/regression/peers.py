@@ -85,7 +85,7 @@ def independent(inputs: Array, targets: Array, kernel: str) -> tuple[Array, Arra
     for column in targets.T:
         seen = ~np.isnan(column)
         answers.append(exact(Problem(inputs[seen], column[seen], inputs, column), kernel))
-    return np.column_stack([one.mean for one in answers]), np.column_stack([one.sd for one in answers])
+    return np.column_stack([answer.mean for answer in answers]), np.column_stack([answer.sd for answer in answers])
 
 
 def coregionalised(inputs: Array, targets: Array, kernel: str, num_components: int = 1) -> tuple[Array, Array]:
@@ -197,10 +197,10 @@ def _fit_exact(model: ExactGP, *parameters: Tensor) -> float:
 
 def _starts(model: ExactGP) -> Iterator[Array]:
     """The initial parameters at five lengthscales."""
-    kernels = [one for one in model.modules() if isinstance(one, RBFKernel | MaternKernel)]
-    initial = [one.lengthscale.detach().clone() for one in kernels]
+    kernels = [kernel for kernel in model.modules() if isinstance(kernel, RBFKernel | MaternKernel)]
+    initial = [kernel.lengthscale.detach().clone() for kernel in kernels]
     for factor in _FACTORS:
         with torch.no_grad():
-            for one, value in zip(kernels, initial, strict=True):
-                one.lengthscale = value * factor
+            for kernel, value in zip(kernels, initial, strict=True):
+                kernel.lengthscale = value * factor
             yield parameters_to_vector(learned_parameters(model)).numpy().copy()

@@ -64,15 +64,15 @@ def write_results(
 
 def with_pairs(rows: Sequence[Mapping[str, Any]], group: str) -> list[dict[str, Any]]:
     """Rows with the mean difference of their losses from the best row's, site by site, and its standard error."""
-    found = []
+    paired = []
     for row in rows:
         if SITES not in row:
-            found.append(dict(row))
+            paired.append(dict(row))
             continue
         rivals = [other for other in rows if SITES in other and other[group] == row[group]]
         best = min(rivals, key=lambda other: float(np.mean(other[SITES])))
-        found.append(dict(row) | _difference(row, best, "behind"))
-    return found
+        paired.append(dict(row) | _difference(row, best, "behind"))
+    return paired
 
 
 def with_peers(
@@ -87,14 +87,14 @@ def with_peers(
         return *(row[key] for key in groups), method
 
     measured = {place(row, row["method"]): row for row in rows if "nll" in row}
-    found = []
+    paired = []
     for row in rows:
         peer = measured.get(place(row, peers.get(row["method"], "")))
         if peer is None or "nll" not in row or peer["method"] == row["method"]:
-            found.append(dict(row))
+            paired.append(dict(row))
         else:
-            found.append(dict(row) | _difference(row, peer, "ahead"))
-    return found
+            paired.append(dict(row) | _difference(row, peer, "ahead"))
+    return paired
 
 
 def _difference(row: Mapping[str, Any], other: Mapping[str, Any], name: str) -> dict[str, float]:
@@ -144,9 +144,9 @@ def _anonymous(arguments: Sequence[str]) -> list[str]:
     """The command without the folders of one machine."""
     shown = list(arguments)
     for flag, word in (("--data", "DATA"), ("--out", "OUT")):
-        for index, one in enumerate(shown):
-            if one == flag and index + 1 < len(shown):
+        for index, argument in enumerate(shown):
+            if argument == flag and index + 1 < len(shown):
                 shown[index + 1] = word
-            if one.startswith(f"{flag}="):
+            if argument.startswith(f"{flag}="):
                 shown[index] = f"{flag}={word}"
     return shown

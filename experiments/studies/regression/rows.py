@@ -28,9 +28,9 @@ def cached_row(
     folder: Path, key: Mapping[str, Any], compute: Callable[[], Mapping[str, Any]], **settings: Any
 ) -> dict[str, Any]:
     """A row from its file, or computed now with its seconds and its peak memory above the start."""
-    found = stored_row(folder, key, **settings)
-    if found is not None:
-        return found
+    stored = stored_row(folder, key, **settings)
+    if stored is not None:
+        return stored
     row = {**key, **settings, **_measured(compute)}
     write_json(_path(folder, key), row)
     print({name: round(value, 4) if isinstance(value, float) else value for name, value in row.items()}, flush=True)
@@ -46,7 +46,7 @@ def sparse_rows(
     **settings: Any,
 ) -> list[dict[str, Any]]:
     """Rows of the sparse methods and, up to 2,000 observations, of the exact ones on every problem."""
-    found = []
+    rows = []
     for key, problem in problems:
         for label, method in chosen(SPARSE, methods).items():
             exact = "exact" in label.lower()
@@ -56,8 +56,8 @@ def sparse_rows(
             if num_steps is not None and method in (stochastic, svgp):
                 options["num_steps"] = num_steps
             place = {**key, "method": label}
-            found.append(cached_row(folder, place, partial(_scored, problem, method, options), **options))
-    return found
+            rows.append(cached_row(folder, place, partial(_scored, problem, method, options), **options))
+    return rows
 
 
 def _scored(problem: Problem, method: Method, options: Mapping[str, Any]) -> dict[str, float]:

@@ -85,13 +85,13 @@ def uci_problem(data: Path, name: str, split: int) -> Problem:
 def evidence_pairs(rows: Sequence[Mapping[str, Any]]) -> Panels:
     """What each split's fit has more evidence and more NLL than its peer's, of sets with three splits or more."""
     measured = {(row["set"], row["split"], row["method"]): row for row in rows if "evidence" in row}
-    found: Panels = {}
+    panels: Panels = {}
     for (name, split, method), row in measured.items():
         other = measured.get((name, split, PEERS.get(method, "")))
         if other is not None:
             pair = row["evidence"] - other["evidence"], row["nll"] - other["nll"]
-            found.setdefault(name, {}).setdefault(method, []).append(pair)
-    return {name: methods for name, methods in found.items() if max(map(len, methods.values())) >= _SPLITS_DRAWN}
+            panels.setdefault(name, {}).setdefault(method, []).append(pair)
+    return {name: methods for name, methods in panels.items() if max(map(len, methods.values())) >= _SPLITS_DRAWN}
 
 
 def evidence_figure(panels: Panels) -> Figure:
