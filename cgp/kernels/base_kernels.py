@@ -1,4 +1,4 @@
-"""Canonical covariances: stock GPyTorch kernels by name, and the check that refuses what is no covariance."""
+"""Canonical covariances: stock GPyTorch kernels by name, their values, and the check that refuses others."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from functools import partial
 import torch
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, RQKernel
 from linear_operator import to_dense
+from torch import Tensor
 from torch.quasirandom import SobolEngine
 
-__all__ = ["BASE_KERNELS", "base_kernel_from", "check_positive_semidefinite"]
+from cgp.functional.kernels import canonical
+
+__all__ = ["BASE_KERNELS", "base_gram", "base_kernel_from", "check_positive_semidefinite"]
 
 BASE_KERNELS: dict[str, Callable[[], Kernel]] = {
     "rbf": RBFKernel,
@@ -20,6 +23,7 @@ BASE_KERNELS: dict[str, Callable[[], Kernel]] = {
     "matern52": partial(MaternKernel, nu=2.5),
     "rq": RQKernel,
 }
+_MATERN = {0.5: "matern12", 1.5: "matern32", 2.5: "matern52"}
 _PROBES = 64
 _SPREADS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 
@@ -52,6 +56,17 @@ def base_kernel_from(kernel: Kernel | str, input_dim: int) -> Kernel:
         raise ValueError(f"base_kernel: expected a gpytorch Kernel or a name, got {type(kernel).__name__}")
     check_positive_semidefinite(kernel, input_dim)
     return kernel
+
+
+def base_gram(kernel: Kernel, x1: Tensor, x2: Tensor) -> Tensor:
+    """The covariance ``(*batch, n, m)`` of points, by the package's own functions where there is one."""
+    # GPyTorch's Matérn covariance has no second derivative and keeps the differences of all pairs.
+    fixed = type(kernel) in (RBFKernel, MaternKernel) and not kernel.raw_lengthscale.requires_grad
+    if not fixed or kernel.lengthscale.numel() != 1 or kernel.active_dims is not None:
+        return to_dense(kernel(x1, x2))
+    name = "rbf" if isinstance(kernel, RBFKernel) else _MATERN[kernel.nu]
+    unit = kernel.lengthscale.reshape(())
+    return canonical(name).gram(x1 / unit, x2 / unit)
 
 
 def check_positive_semidefinite(kernel: Kernel, input_dim: int) -> None:
@@ -91,7 +106,7 @@ def check_positive_semidefinite(kernel: Kernel, input_dim: int) -> None:
         )
 
 
-def _smallest_eigenvalue(kernel: Kernel, points: torch.Tensor, name: str) -> float:
+def _smallest_eigenvalue(kernel: Kernel, points: Tensor, name: str) -> float:
     """Smallest eigenvalue of a symmetrised Gram matrix over the largest entry of its diagonal."""
     if kernel.num_outputs_per_input(points, points) != 1:
         raise ValueError(f"base_kernel: expected one output an input, {name} gives several")

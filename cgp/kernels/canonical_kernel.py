@@ -1,60 +1,64 @@
-"""The common ground of the kernels: points of the canonical process and their scales."""
+"""The common ground of the kernels: points of canonical processes and their loadings."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import torch
 from gpytorch.kernels import Kernel
 from linear_operator import to_dense
 from torch import Tensor
 
 from ._batching import BatchSafeKernel
+from .base_kernels import base_gram
 
-__all__ = ["CanonicalKernel", "CanonicalPoints", "scaled_diagonal", "scaled_gram"]
+__all__ = ["CanonicalKernel", "CanonicalPoints"]
 
 
 class CanonicalPoints(NamedTuple):
-    """What every (process, input) pair is: an input of the canonical process, and a factor.
+    """What every (process, input) pair is: an input of the canonical process, and weights of R copies of it.
 
     Attributes:
-        inputs: ``(*batch, n, s)``.
-        scales: ``(*batch, n)``.
+        inputs: z, ``(*batch, n, s)``.
+        loadings: a, ``(*batch, n, R)``; one copy, R = 1, for processes that are views of the same one.
     """
 
     inputs: Tensor
-    scales: Tensor
-
-
-def scaled_gram(base_kernel: Kernel, left: CanonicalPoints, right: CanonicalPoints | None = None) -> Tensor:
-    r"""Covariances of scaled canonical points, :math:`\sigma_i \kappa(z_i, z'_j) \sigma'_j`, ``(*batch, n, m)``."""
-    right = left if right is None else right
-    gram = to_dense(base_kernel(left.inputs, right.inputs))
-    return left.scales.unsqueeze(-1) * gram * right.scales.unsqueeze(-2)
-
-
-def scaled_diagonal(base_kernel: Kernel, left: CanonicalPoints, right: CanonicalPoints | None = None) -> Tensor:
-    r"""Covariances of pairs of scaled points, :math:`\sigma_i \kappa(z_i, z'_i) \sigma'_i`, ``(*batch, n)``."""
-    right = left if right is None else right
-    return left.scales * to_dense(base_kernel(left.inputs, right.inputs, diag=True)) * right.scales
+    loadings: Tensor
 
 
 class CanonicalKernel(BatchSafeKernel):
-    r"""A kernel that scales and maps its inputs into one canonical process.
+    r"""A kernel that maps its inputs into R independent copies of one canonical process.
 
-    .. math:: k(x, x') = \sigma(x)\,\kappa(z(x), z(x'))\,\sigma(x')
+    .. math:: k(x, x') = a(x)^\top a(x')\,\kappa(z(x), z(x'))
 
-    It is positive semi-definite because the canonical covariance is. Subclasses say what ``points`` and
-    ``base_kernel`` are.
+    It is positive semi-definite by Schur's product theorem, because the canonical covariance is. Subclasses say what
+    ``points`` are; a ``covar_module`` is the ``base_kernel``.
     """
 
     @property
     def base_kernel(self) -> Kernel:
-        """The canonical covariance."""
-        raise NotImplementedError
+        """κ, the canonical covariance."""
+        return self.covar_module
 
     def points(self, x: Tensor) -> CanonicalPoints:
         """The canonical points of inputs ``(*batch, n, d)``: one for each row of the kernel matrix."""
         raise NotImplementedError
+
+    def inducing(self, points: Tensor) -> CanonicalPoints:
+        """Inducing inputs ``(m, s)`` of the canonical process itself, which serve every process."""
+        return CanonicalPoints(points, torch.ones_like(points[..., :1]))
+
+    def gram(self, left: CanonicalPoints, right: CanonicalPoints | None = None) -> Tensor:
+        """Covariances ``(*batch, n, m)`` of n canonical points with m others, or each other, with gradients."""
+        right = left if right is None else right
+        return base_gram(self.base_kernel, left.inputs, right.inputs) * (left.loadings @ right.loadings.mT)
+
+    def variances(self, left: CanonicalPoints, right: CanonicalPoints | None = None) -> Tensor:
+        """Covariances ``(*batch, n)`` of pairs of canonical points, or their variances."""
+        right = left if right is None else right
+        canonical = to_dense(self.base_kernel(left.inputs, right.inputs, diag=True))
+        return canonical * (left.loadings * right.loadings).sum(-1)
 
     def forward(
         self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
@@ -65,5 +69,5 @@ class CanonicalKernel(BatchSafeKernel):
                 f"{type(self).__name__}: unknown arguments last_dim_is_batch={last_dim_is_batch}, {params}"
             )
         left = self.points(x1)
-        right = left if x2 is x1 else self.points(x2)
-        return scaled_diagonal(self.base_kernel, left, right) if diag else scaled_gram(self.base_kernel, left, right)
+        right = None if x2 is x1 else self.points(x2)
+        return self.variances(left, right) if diag else self.gram(left, right)

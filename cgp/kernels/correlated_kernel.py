@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from .affine_map import AffineMap
 from .base_kernels import base_kernel_from
-from .canonical_kernel import CanonicalKernel, CanonicalPoints, scaled_gram
+from .canonical_kernel import CanonicalKernel, CanonicalPoints
 
-__all__ = ["PROCESS_NAMES", "CorrelatedKernel", "CrossKernel", "ProcessKernel"]
+__all__ = ["PROCESS_NAMES", "CorrelatedKernel", "CrossKernel", "ProcessKernel", "select"]
 
 PROCESS_NAMES = {"query": 0, "key": 1, "latent": 2}
 
@@ -99,11 +99,6 @@ class CorrelatedKernel(CanonicalKernel):
             self.register_prior("scale_prior", scale_prior, "scales")
 
     @property
-    def base_kernel(self) -> Kernel:
-        """κ, the canonical covariance."""
-        return self.covar_module
-
-    @property
     def scales(self) -> Tensor:
         """σ, the positive scale (a standard deviation) of each process, ``(*batch, P)``."""
         return self.raw_scales_constraint.transform(self.raw_scales)
@@ -126,15 +121,15 @@ class CorrelatedKernel(CanonicalKernel):
         """The canonical points of one process at its inputs ``(*batch, n, d)``."""
         number = self.index(process)
         inputs = self.input_maps[number](x)
-        scale = self.scales[..., number].unsqueeze(-1)
-        return CanonicalPoints(inputs, scale.expand(torch.broadcast_shapes(scale.shape, inputs.shape[:-1])))
+        scale = self.scales[..., number, None, None]
+        batch = torch.broadcast_shapes(scale.shape[:-2], inputs.shape[:-2])
+        return CanonicalPoints(inputs, scale.expand(*batch, inputs.shape[-2], 1))
 
     def points(self, x: Tensor) -> CanonicalPoints:
         """The canonical points of every process at the same inputs, process fastest: n·P points."""
         every = [self.process_points(number, x) for number in range(self.num_processes)]
-        inputs = torch.stack(torch.broadcast_tensors(*(one.inputs for one in every)), dim=-2)  # (*batch, n, P, s)
-        scales = torch.stack(torch.broadcast_tensors(*(one.scales for one in every)), dim=-1)  # (*batch, n, P)
-        return CanonicalPoints(inputs.flatten(-3, -2), scales.flatten(-2))
+        stacked = [torch.stack(torch.broadcast_tensors(*fields), dim=-2) for fields in zip(*every, strict=True)]
+        return CanonicalPoints(*(field.flatten(-3, -2) for field in stacked))  # of (*batch, n, P, s) and (…, P, 1)
 
     def cross(self, left: int | str, right: int | str) -> CrossKernel:
         """The covariance between two processes, of the rows and of the columns, sharing this kernel's parameters."""
@@ -164,7 +159,7 @@ class CorrelatedKernel(CanonicalKernel):
         """
         left = self._stacked(inputs)
         right = None if other is None else self._stacked(other)
-        return to_linear_operator(scaled_gram(self.base_kernel, left, right))
+        return to_linear_operator(self.gram(left, right))
 
     def num_outputs_per_input(self, x1: Tensor, x2: Tensor) -> int:
         """The number of processes."""
@@ -176,11 +171,9 @@ class CorrelatedKernel(CanonicalKernel):
                 f"inputs: expected one tensor for each of {self.num_processes} processes, got {len(inputs)}"
             )
         every = [self.process_points(number, x) for number, x in enumerate(inputs)]
-        batch = torch.broadcast_shapes(*(one.scales.shape[:-1] for one in every))
-        return CanonicalPoints(
-            torch.cat([one.inputs.expand(*batch, *one.inputs.shape[-2:]) for one in every], dim=-2),
-            torch.cat([one.scales.expand(*batch, one.scales.shape[-1]) for one in every], dim=-1),
-        )
+        batch = torch.broadcast_shapes(*(points.loadings.shape[:-2] for points in every))
+        fields = ([field.expand(*batch, *field.shape[-2:]) for field in each] for each in zip(*every, strict=True))
+        return CanonicalPoints(*(torch.cat(each, dim=-2) for each in fields))
 
 
 class ProcessKernel(CanonicalKernel):
@@ -226,12 +219,13 @@ class CrossKernel(Module):
     def forward(self, x1: Tensor, x2: Tensor | None = None) -> LinearOperator:
         """The covariance of one process at ``x1`` ``(*batch, n, d)`` with the other at ``x2``; None means ``x1``."""
         kernel = self.correlated
-        left, right = (_select(x, kernel.active_dims) for x in (x1, x1 if x2 is None else x2))
+        left, right = (select(x, kernel.active_dims) for x in (x1, x1 if x2 is None else x2))
         points = kernel.process_points(self.left, left), kernel.process_points(self.right, right)
-        return to_linear_operator(scaled_gram(kernel.base_kernel, *points))
+        return to_linear_operator(kernel.gram(*points))
 
 
-def _select(x: Tensor, active_dims: Tensor | None) -> Tensor:
+def select(x: Tensor, active_dims: Tensor | None) -> Tensor:
+    """The features ``(*batch, n, d)`` that a kernel uses."""
     return x if active_dims is None else x.index_select(-1, active_dims)
 
 

@@ -7,7 +7,8 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from .canonical_kernel import CanonicalKernel, CanonicalPoints
-from .correlated_kernel import CorrelatedKernel
+from .correlated_kernel import CorrelatedKernel, select
+from .process_rows import process_numbers, rows_of
 
 __all__ = ["HadamardCorrelatedKernel"]
 
@@ -40,24 +41,10 @@ class HadamardCorrelatedKernel(CanonicalKernel):
 
     def points(self, x: Tensor) -> CanonicalPoints:
         """The canonical points of rows ``(*batch, n, d + 1)``, the last column 0 … P-1."""
-        numbers = self._numbers(x[..., -1])
-        features = x[..., :-1]
-        if self.correlated.active_dims is not None:
-            features = features.index_select(-1, self.correlated.active_dims)
-        every = self.correlated.points(features)  # (*batch, n·P, s)
-        shape = (x.shape[-2], self.correlated.num_processes)
-        inputs, scales = every.inputs.unflatten(-2, shape), every.scales.unflatten(-1, shape)
-        # The kernel may have batch dimensions that the rows have not.
-        of_inputs, of_scales = numbers.expand(inputs.shape[:-2]), numbers.expand(scales.shape[:-1])
-        return CanonicalPoints(
-            torch.take_along_dim(inputs, of_inputs[..., None, None], dim=-2).squeeze(-2),
-            torch.take_along_dim(scales, of_scales[..., None], dim=-1).squeeze(-1),
-        )
-
-    def _numbers(self, column: Tensor) -> Tensor:
-        numbers = column.long()
-        if not ((numbers == column) & (numbers >= 0) & (numbers < self.correlated.num_processes)).all():
-            wrong = column[(numbers != column) | (numbers < 0) | (numbers >= self.correlated.num_processes)][0]
-            last = self.correlated.num_processes - 1
-            raise ValueError(f"x: expected processes 0 to {last} in the last column, got {float(wrong):g}")
-        return numbers
+        numbers = process_numbers(x, self.correlated.num_processes)
+        features = select(x[..., :-1], self.correlated.active_dims)
+        every = [mapped(features) for mapped in self.correlated.input_maps]
+        stacked = torch.stack(torch.broadcast_tensors(*every), dim=-2)  # (*batch, n, P, s)
+        chosen = numbers.expand(stacked.shape[:-2])[..., None, None]  # the kernel may have batch dimensions of its own
+        inputs = torch.take_along_dim(stacked, chosen, dim=-2).squeeze(-2)
+        return CanonicalPoints(inputs, rows_of(self.correlated.scales.unsqueeze(-1), numbers))

@@ -14,8 +14,7 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from cgp.extras import needs_extra
-
-from .processes import process_numbers
+from cgp.kernels.process_rows import process_numbers
 
 __all__ = [
     "INFERENCES",

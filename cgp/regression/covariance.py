@@ -4,47 +4,31 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import Any, NamedTuple
 
 import torch
-from gpytorch.kernels import AdditiveKernel, Kernel, MaternKernel, RBFKernel
-from linear_operator import to_dense
+from gpytorch.kernels import AdditiveKernel, Kernel
 from torch import Tensor, nn
 
-from cgp.functional.kernels import canonical
-from cgp.kernels.base_kernels import base_kernel_from
+from cgp.kernels.base_kernels import base_gram, base_kernel_from
+from cgp.kernels.canonical_kernel import CanonicalKernel, CanonicalPoints
+from cgp.kernels.process_rows import process_numbers, rows_of
 
 from .checks import STRUCTURES, check_count
-from .processes import PriorModule, make_priors_picklable, process_numbers, rows_of
+from .processes import PriorModule, make_priors_picklable
 
 __all__ = [
     "InputMaps",
     "Loadings",
-    "Points",
     "RowKernel",
     "check_covariance",
     "correlated_covariance",
     "dense_covariance",
     "grid_covariance",
     "prior_variance",
-    "stationary_gram",
 ]
 
 _COMPONENT_STEP = 3.0
 _OWN_SCALES, _OWN_SHIFTS = ("independent", "affine"), ("shifted", "affine")
-_MATERN = {0.5: "matern12", 1.5: "matern32", 2.5: "matern52"}
-
-
-class Points(NamedTuple):
-    """Rows as the canonical processes see them.
-
-    Attributes:
-        inputs: z, ``(*batch, n, d)``.
-        loadings: a, the weights of the independent copies of the canonical process, ``(*batch, n, P)``, or one more.
-    """
-
-    inputs: Tensor
-    loadings: Tensor
 
 
 class InputMaps(PriorModule):
@@ -173,12 +157,12 @@ class Loadings(PriorModule):
         return scales * (c.tanh() + diagonal) * left.tril()
 
 
-class RowKernel(Kernel):
+class RowKernel(CanonicalKernel):
     r"""The covariance of rows (input, process) that see independent copies of one canonical process.
 
     .. math:: k\big((x, p), (x', r)\big) = a_p^\top a_r\; \kappa(x \odot w_p + b_p,\; x' \odot w_r + b_r)
 
-    It is positive semi-definite by Schur's product theorem. With equal w and without b it is the intrinsic model of
+    With equal w and without b it is the intrinsic model of
     coregionalisation; with a diagonal a the processes are independent, each with lengthscales of its own; with parallel
     a they are views of one canonical process. The arguments are those of :func:`correlated_covariance`.
 
@@ -210,28 +194,14 @@ class RowKernel(Kernel):
         )
         self.loadings = Loadings(num_processes, structure=structure) if loadings is None else loadings
 
-    def points(self, x: Tensor) -> Points:
+    def inducing(self, points: Tensor) -> CanonicalPoints:
+        """Inducing inputs that are rows ``(m, d + 1)``: one place has P independent copies of the canonical process."""
+        return self.points(points)
+
+    def points(self, x: Tensor) -> CanonicalPoints:
         """The canonical points of rows ``(*batch, n, d + 1)``, the last column 0 … P-1."""
         numbers = process_numbers(x, self.num_processes)
-        return Points(self.input_maps(x[..., :-1], numbers), rows_of(self.loadings(), numbers))
-
-    def gram(self, left: Points, right: Points | None = None) -> Tensor:
-        """Covariances ``(*batch, n, m)`` of n points and m others, or each other, with gradients."""
-        right = left if right is None else right
-        return stationary_gram(self.covar_module, left.inputs, right.inputs) * (left.loadings @ right.loadings.mT)
-
-    def variances(self, points: Points) -> Tensor:
-        """Variances of n points, ``(*batch, n)``."""
-        return to_dense(self.covar_module(points.inputs, diag=True)) * points.loadings.square().sum(-1)
-
-    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
-        """The covariance of two sets of rows, ``(*batch, n, m)``, or of pairs of rows, ``(*batch, n)``."""
-        left = self.points(x1)
-        if not diag:
-            return self.gram(left, None if x2 is x1 else self.points(x2))
-        right = self.points(x2)
-        paired = to_dense(self.covar_module(left.inputs, right.inputs, diag=True))
-        return paired * (left.loadings * right.loadings).sum(-1)
+        return CanonicalPoints(self.input_maps(x[..., :-1], numbers), rows_of(self.loadings(), numbers))
 
 
 def correlated_covariance(
@@ -326,7 +296,7 @@ def grid_covariance(covariance: AdditiveKernel, x: Tensor, processes: Tensor) ->
             raise ValueError("covariance: expected processes with the same lengthscales and no shifts")
         points = x * maps.scales
         shared.append((loadings @ loadings.mT).flatten())
-        canonical_covariances.append(stationary_gram(component.covar_module, points, points).flatten())
+        canonical_covariances.append(base_gram(component.covar_module, points, points).flatten())
     count, length = len(processes), len(x)
     blocks = torch.stack(shared, -1) @ torch.stack(canonical_covariances)  # (Q², T²)
     return blocks.reshape(count, count, length, length).transpose(1, 2).reshape(count * length, count * length)
@@ -336,14 +306,3 @@ def prior_variance(covariance: AdditiveKernel, x: Tensor) -> Tensor:
     """The diagonal ``(*batch, n)`` of the covariance of rows."""
     total: Tensor = sum(one.variances(one.points(x)) for one in covariance.kernels)
     return total
-
-
-def stationary_gram(kernel: Kernel, x1: Tensor, x2: Tensor) -> Tensor:
-    """The covariance ``(*batch, n, m)`` of points, by the package's own functions where there is one."""
-    # GPyTorch's Matérn covariance has no second derivative and keeps the differences of all pairs.
-    fixed = type(kernel) in (RBFKernel, MaternKernel) and not kernel.raw_lengthscale.requires_grad
-    if not fixed or kernel.lengthscale.numel() != 1 or kernel.active_dims is not None:
-        return to_dense(kernel(x1, x2))
-    name = "rbf" if isinstance(kernel, RBFKernel) else _MATERN[kernel.nu]
-    unit = kernel.lengthscale.reshape(())
-    return canonical(name).gram(x1 / unit, x2 / unit)

@@ -9,9 +9,10 @@ from sklearn.cluster import KMeans
 from torch import Tensor, nn
 
 from cgp.functional.linalg import cholesky, solve_lower
+from cgp.kernels.canonical_kernel import CanonicalPoints
 
 from .checks import check_count
-from .covariance import Points, RowKernel
+from .covariance import RowKernel
 
 __all__ = ["InducingFeatures", "cluster_centres"]
 
@@ -62,10 +63,10 @@ class InducingFeatures(Module):
         """m, over all components."""
         return sum(places.shape[-2] for places in self.places)
 
-    def points(self, covariance: AdditiveKernel) -> list[Points]:
+    def points(self, covariance: AdditiveKernel) -> list[CanonicalPoints]:
         """The m_q inducing inputs of every component, in its canonical space."""
         return [
-            Points(places * component.input_maps.scales.unsqueeze(-2), weights @ component.loadings())
+            CanonicalPoints(places * component.input_maps.scales.unsqueeze(-2), weights @ component.loadings())
             for component, places, weights in zip(covariance.kernels, self.places, self.weights, strict=True)
         ]
 

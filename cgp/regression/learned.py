@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from .covariance import Points, RowKernel
+from cgp.kernels.canonical_kernel import CanonicalPoints
+
+from .covariance import RowKernel
 from .fitting import Fit
 from .frames import Framing
 from .model import RegressionModel
@@ -114,7 +116,7 @@ def _delays(component: RowKernel) -> Tensor:
 
 def _at_one_place(component: RowKernel) -> Tensor:
     """The covariance of all outputs where they see the same canonical input, ``(*batch, P, P)``."""
-    return component.gram(Points(torch.ones_like(component.input_maps.all_scales), component.loadings()))
+    return component.gram(CanonicalPoints(torch.ones_like(component.input_maps.all_scales), component.loadings()))
 
 
 def _numbers(values: Array) -> str:

@@ -14,28 +14,17 @@ from gpytorch.priors import NormalPrior
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor, nn
 
+from cgp.kernels.process_rows import process_numbers, rows_of
+
 __all__ = [
     "PriorModule",
     "ProcessGaussianLikelihood",
     "ProcessMean",
     "every_process",
     "make_priors_picklable",
-    "process_numbers",
-    "rows_of",
 ]
 
 _LOG_NOISE_MEAN, _LOG_NOISE_SD = -3.0, 2.0
-
-
-def process_numbers(x: Tensor, num_processes: int) -> Tensor:
-    """The process of each row, the last column 0 … P-1 of ``(*batch, n, d + 1)``: ``(*batch, n)`` of int64."""
-    column = x[..., -1]
-    numbers = column.long()
-    wrong = (numbers != column) | (numbers < 0) | (numbers >= num_processes)
-    if wrong.any():
-        last = num_processes - 1
-        raise ValueError(f"x: expected processes 0 to {last} in the last column, got {float(column[wrong][0]):g}")
-    return numbers
 
 
 def every_process(inputs: Tensor, num_processes: int) -> Tensor:
@@ -43,13 +32,6 @@ def every_process(inputs: Tensor, num_processes: int) -> Tensor:
     numbers = torch.arange(num_processes, dtype=inputs.dtype, device=inputs.device)
     each = numbers.expand(len(inputs), -1).unsqueeze(-1)
     return torch.cat([inputs.unsqueeze(1).expand(-1, num_processes, -1), each], dim=-1)
-
-
-def rows_of(table: Tensor, numbers: Tensor) -> Tensor:
-    """The row ``(*batch, n, k)`` of each process in ``(*batch, P, k)``; both may have batch dimensions of their own."""
-    batch = torch.broadcast_shapes(table.shape[:-2], numbers.shape[:-1])
-    numbers = numbers.expand(*batch, -1).unsqueeze(-1).expand(*batch, numbers.shape[-1], table.shape[-1])
-    return table.expand(*batch, *table.shape[-2:]).gather(-2, numbers)
 
 
 class PriorModule(Module):

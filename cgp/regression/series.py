@@ -14,9 +14,9 @@ from gpytorch.means import Mean
 from torch import Tensor
 
 from cgp.functional.gaussians import lazy
+from cgp.kernels.canonical_kernel import CanonicalPoints
 
 from .checks import check_training_data
-from .covariance import Points
 from .markov_kernels import Steps, markov_obstacle, markov_processes
 from .model import Moments, RegressionModel, flat_members, noise_of_rows
 from .parts import Parts
@@ -308,7 +308,8 @@ class SeriesCorrelatedGPRegression(RegressionModel):
         indices = np.ndindex(*batch)
         for index, member in zip(indices, self.members(), strict=True):
             new, known = (
-                [Points(*(member_of(field, 2, batch, index) for field in points)) for points in each] for each in sets
+                [CanonicalPoints(*(member_of(field, 2, batch, index) for field in points)) for points in each]
+                for each in sets
             )
             parts.append(self._covariance(member, new, known))
         return self._marginals(x, condition).mean, self._stacked(parts, x)
@@ -320,7 +321,7 @@ class SeriesCorrelatedGPRegression(RegressionModel):
             parts.append(member.posterior().covariance[cells][:, cells])
         return self._stacked(parts, x)
 
-    def _covariance(self, member: Series, new: list[Points], known: list[Points]) -> Tensor:
+    def _covariance(self, member: Series, new: list[CanonicalPoints], known: list[CanonicalPoints]) -> Tensor:
         r"""A member's :math:`K_q - K_{qo}(K_o + \Sigma)^{-1}K_{oq}`."""
         kernels = self.covar_module.kernels
         cross: Tensor = sum(one.gram(a, b).double() for one, a, b in zip(kernels, known, new, strict=True))

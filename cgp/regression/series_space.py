@@ -13,10 +13,10 @@ from cgp.functional.markov import MarkovProcess
 from cgp.functional.state_space import StateSpace, state_space
 from cgp.functional.state_space_evidence import log_evidence
 from cgp.functional.state_space_posterior import FilterState, StateSpacePosterior
+from cgp.kernels.process_rows import process_numbers
 
 from .covariance import RowKernel
 from .markov_kernels import Steps, markov_processes
-from .processes import process_numbers
 from .timeline import TimeLine, time_line
 
 __all__ = ["Frontier", "Observations", "Series", "SeriesComponent", "advanced", "member_of", "series_of"]

@@ -14,8 +14,9 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from cgp.functional.sparse_correlated import InducingGaussian, InducingPosterior, SparsePosterior
+from cgp.kernels.canonical_kernel import CanonicalPoints
 
-from .covariance import Points, dense_covariance, prior_variance
+from .covariance import dense_covariance, prior_variance
 from .inducing import InducingFeatures
 from .model import Moments, RegressionModel
 from .processes import ProcessGaussianLikelihood
@@ -151,7 +152,7 @@ class SparseCorrelatedGPRegression(RegressionModel):
             ]
         return float(torch.cat(parts, dim=-1).mean())
 
-    def inducing_points(self) -> list[Points]:
+    def inducing_points(self) -> list[CanonicalPoints]:
         """The inducing inputs of every component, in its canonical space."""
         return self.features.points(self.covar_module)
 

@@ -12,9 +12,9 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import Mean, ZeroMean
 from torch import Tensor, nn
 
-from cgp.functional.linalg import whiten
+from cgp.functional.linalg import cholesky, solve_lower
 from cgp.functional.sparse_correlated import InducingGaussian, InducingPosterior, SparsePosterior
-from cgp.kernels.canonical_kernel import CanonicalKernel, CanonicalPoints, scaled_diagonal, scaled_gram
+from cgp.kernels.canonical_kernel import CanonicalKernel
 from cgp.operators import LowRankPlusDiagonalLinearOperator
 
 __all__ = ["DTCVariationalStrategy"]
@@ -88,19 +88,19 @@ class DTCVariationalStrategy(Module):
 
     def __call__(self, x: Tensor, prior: bool = False, **kwargs: Any) -> MultivariateNormal:
         """The posterior of the function at ``x`` ``(n', d)``, or its low-rank prior, without the data."""
-        whitening, mean = self._whitening(), self.mean_module(x)
-        inducing: InducingGaussian = self._inducing_prior() if prior else self._optimum(whitening)
-        posterior = SparsePosterior(whitening @ self._cross(x), inducing, self._prior_variance(x))
+        factor, mean = self._factor(), self.mean_module(x)
+        inducing: InducingGaussian = self._inducing_prior() if prior else self._optimum(factor)
+        posterior = SparsePosterior(self._features(factor, x), inducing, self.covar_module(x, diag=True))
         covariance = LowRankPlusDiagonalLinearOperator(posterior.root, posterior.diagonal)
         return MultivariateNormal(mean + posterior.mean[..., 0], covariance)
 
     def kl_divergence(self) -> Tensor:
         """Divergence of the best distribution from the prior, ``()``, in nats."""
-        return self._optimum(self._whitening()).kl_divergence()
+        return self._optimum(self._factor()).kl_divergence()
 
-    def _optimum(self, whitening: Tensor) -> InducingPosterior:
+    def _optimum(self, factor: Tensor) -> InducingPosterior:
         residual = self.train_targets - self.mean_module(self.train_inputs)
-        features = whitening @ self._cross(self.train_inputs)
+        features = self._features(factor, self.train_inputs)
         return InducingPosterior.of_targets(features, residual[..., None], self.likelihood.noise)
 
     def _inducing_prior(self) -> InducingGaussian:
@@ -108,21 +108,16 @@ class DTCVariationalStrategy(Module):
         root = torch.eye(points.shape[-2], dtype=points.dtype, device=points.device)
         return InducingGaussian(torch.zeros_like(points[..., :1]), root=root)
 
-    def _whitening(self) -> Tensor:
-        if isinstance(self.covar_module, CanonicalKernel):
-            return whiten(scaled_gram(self.covar_module.base_kernel, self._inducing()))
-        return whiten(self.covar_module(self.inducing_points).to_dense())
+    def _factor(self) -> Tensor:
+        return cholesky(self._covariance(None), name="inducing covariance")
 
-    def _cross(self, x: Tensor) -> Tensor:
-        """Covariance of the inducing variables with the function at ``x``, ``(m, n')``."""
-        if isinstance(self.covar_module, CanonicalKernel):
-            return scaled_gram(self.covar_module.base_kernel, self._inducing(), self.covar_module.points(x))
-        return self.covar_module(self.inducing_points, x).to_dense()
+    def _features(self, factor: Tensor, x: Tensor) -> Tensor:
+        """A, ``(m, n')``."""
+        return solve_lower(factor, self._covariance(x))
 
-    def _prior_variance(self, x: Tensor) -> Tensor:
-        if isinstance(self.covar_module, CanonicalKernel):
-            return scaled_diagonal(self.covar_module.base_kernel, self.covar_module.points(x))
-        return self.covar_module(x, diag=True)
-
-    def _inducing(self) -> CanonicalPoints:
-        return CanonicalPoints(self.inducing_points, torch.ones_like(self.inducing_points[..., 0]))
+    def _covariance(self, x: Tensor | None) -> Tensor:
+        """Covariance of the inducing variables with the function at ``x``, ``(m, n')``, or with each other."""
+        kernel = self.covar_module
+        if isinstance(kernel, CanonicalKernel):
+            return kernel.gram(kernel.inducing(self.inducing_points), None if x is None else kernel.points(x))
+        return kernel(self.inducing_points, x).to_dense()

@@ -72,5 +72,5 @@ def test_a_batch_kernel_takes_rows_without_a_batch():
     x = rows(3, 2, 4)
     points, expected = kernel.points(x), kernel.points(x.expand(3, -1, -1))
     torch.testing.assert_close(points.inputs, expected.inputs)
-    torch.testing.assert_close(points.scales, expected.scales)
+    torch.testing.assert_close(points.loadings, expected.loadings)
     torch.testing.assert_close(kernel(x).to_dense(), kernel(x.expand(3, -1, -1)).to_dense())
