@@ -173,7 +173,7 @@ def sngp(
         num_features: number of features of :class:`RandomFeatureHead`.
         bound: bound on the singular values of all other linear layers. Below 1 a residual branch keeps distances but
             learns less: validation NLLs of a ViT on digits (two seeds) were 0.123, 0.108, 0.067, 0.066, 0.065 for
-            bounds of 0.95, 1.5, 2, 3, 6; the default is the smallest bound that is not significantly worse than the best.
+            bounds of 0.95, 1.5, 2, 3, 6; the default is the smallest one not significantly worse than the best.
 
     Source:
         Liu et al. (2020), Simple and Principled Uncertainty Estimation with Deterministic Deep Learning via Distance

@@ -1,4 +1,4 @@
-"""How honest is it? The answer in five sentences that one can act on, whatever came out."""
+"""Summary of a report in five sentences: how well calibrated is it, and what to do?"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -18,13 +18,13 @@ Choice = tuple[Sequence[Result], bool]
 """A method, and whether it gets a temperature."""
 
 _CERTAIN = 2.0  # standard errors
-_LITTLE = 0.001  # nats
-_POINT = 0.005  # confidence this close to accuracy is honest
-_COIN = 0.5  # AUROC of a score that says nothing
+_LITTLE = 0.001  # nats; smaller gains or losses are called little
+_POINT = 0.005  # largest difference of confidence and accuracy that counts as calibrated
+_COIN = 0.5  # AUROC of a useless score
 
 
 def answer(results: Mapping[str, Sequence[Result]]) -> list[str]:
-    """Answer for the methods of one setting; softmax is what the others are compared with, or else the first one."""
+    """Sentences for the methods of one setting; the reference is softmax, or else the first method."""
     names = [name for name in results if name.rpartition("/")[2] == BASELINE]
     baseline = (names or list(results))[0]
     choice, reference = _choice(results), _choice({baseline: results[baseline]})
@@ -67,7 +67,7 @@ def _temperature(results: Sequence[Result]) -> str:
 
 
 def _choice(results: Mapping[str, Sequence[Result]]) -> Choice:
-    """The method with the smallest validation NLL, and whether with a temperature; the test set chooses nothing."""
+    """The method with the smallest validation NLL, and whether with a temperature; the test set is not used."""
     keys = ("validation_nll", "validation_nll_cooled")
     candidates = {
         (name, key == keys[1]): np.mean([result.numbers.get(key, math.nan) for result in runs])
@@ -88,7 +88,7 @@ def _take(chosen: Choice, reference: Choice, *, alone: bool) -> str:
     if best is reference[0]:
         others = "" if alone else "; no other method has a smaller validation NLL"
         lost = _gain((best, False), chosen) if cooled else Statistic(math.nan, math.nan)
-        if lost.mean > 0:  # what the sentence before says of a temperature
+        if lost.mean > 0:  # the previous sentence is about a temperature
             kept = f"take {_label(best)} as it is, or look for what sets the two apart"
             return f"On the validation inputs a temperature helps, on the test inputs it loses {_by(lost)}: {kept}."
         return f"Take {_label(best)}{' with a temperature' if cooled else ' as it is'} ({numbers}){others}."
@@ -112,7 +112,7 @@ def _named(choice: Choice) -> str:
 
 
 def _gain(chosen: Choice, reference: Choice) -> Statistic:
-    """Test NLL gained over the baseline on the same inputs and seeds, and its standard error."""
+    """Gain in test NLL over the baseline on the same inputs and seeds, and its standard error."""
     other = {result.run.seed: result for result in reference[0]}
     pairs = [(result, other[result.run.seed]) for result in chosen[0] if result.run.seed in other]
     gains = [_sample_gains(*pair, chosen[1], reference[1]) for pair in pairs]
@@ -153,7 +153,7 @@ def _elsewhere(best: Sequence[Result], baseline: Sequence[Result]) -> str:
 
 
 def _detection(results: Sequence[Result], number: Callable[[str], str]) -> list[str]:
-    """What total and epistemic uncertainty tell of inputs of another kind; below one half, it is less than a coin."""
+    """Detection of OOD inputs by total and epistemic uncertainty; an AUROC below one half is worse than chance."""
     total, epistemic = statistic(results, "ood_total").mean, statistic(results, "ood_epistemic").mean
     parts = []
     if not math.isnan(total):
@@ -169,7 +169,7 @@ def _detection(results: Sequence[Result], number: Callable[[str], str]) -> list[
 
 
 def _leads(results: Sequence[Result]) -> bool:
-    """Whether the epistemic part is ahead of the total by more than the errors over inputs and over seeds allow."""
+    """Whether the epistemic part detects better than the total by more than the errors over inputs and over seeds."""
     leads = [result.numbers["ood_epistemic"] - result.numbers["ood_total"] for result in results]
     over_seeds = Statistic.of(leads).sd / math.sqrt(len(leads)) if len(leads) > 1 else 0.0
     return float(np.mean(leads)) > _CERTAIN * max(statistic(results, "ood_lead_error").mean, over_seeds)

@@ -33,7 +33,7 @@ class Panel(NamedTuple):
 
 
 class Section(NamedTuple):
-    """Pictures of one kind."""
+    """A section of pictures of one kind."""
 
     name: str
     title: str
@@ -42,7 +42,7 @@ class Section(NamedTuple):
 
 
 def sections(methods: Methods) -> Iterator[Section]:
-    """Draw what the runs have predictions for; runs of one method are drawn together."""
+    """Draw the pictures for which the runs have predictions; runs of one method are drawn together."""
     for name, title, sentence, draw in (
         (
             "reliability",
@@ -139,7 +139,7 @@ def _uncertainty(key: str, methods: Methods) -> Figure | None:
     groups = {name: _totals(results) for name, results in methods.items()}
     if "OOD" not in groups[key]:
         return None
-    # One axis for all panels, logarithmic where one of them needs it.
+    # One axis for all panels, logarithmic if one of them needs it.
     values = {name: totals for name, totals in groups.items() if "OOD" in totals}
     high = max(float(group.max()) for totals in values.values() for group in totals.values()) or 1.0
     low = min(float(np.median(totals["test"])) for totals in values.values())

@@ -1,4 +1,4 @@
-"""The report of runs: an answer, tables and pictures in one page that needs nothing but itself."""
+"""The report of runs: summary, tables and pictures in one self-contained page."""
 
 import base64
 import math
@@ -72,7 +72,7 @@ def _answers(by_method: Mapping[str, Sequence[Result]]) -> Iterator[str]:
 
 
 def _compared(by_method: Mapping[str, Sequence[Result]]) -> Grid:
-    """Methods by the columns that some run has a number for."""
+    """Table of methods by the columns for which some run has a number."""
     shown = {}
     for column in COLUMNS:
         numbers = {name: statistic(results, column.key) for name, results in by_method.items()}
@@ -138,9 +138,9 @@ def _page(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    # Not jinja's own escape: names also lose what has no visible form.
+    # Not jinja's escape: invisible characters of names are replaced, too.
     environment.filters["safe_text"] = lambda value: escape(str(value), "html")
-    # A number keeps its deviation and its unit on its line.
+    # No line break between a number and its deviation or unit.
     environment.filters["whole"] = lambda text: re.sub(
         r" ± | (?=[%↑↓])", lambda gap: gap[0].replace(" ", "&nbsp;"), text
     )
@@ -173,7 +173,7 @@ def _embedded(panel: Any) -> dict[str, str]:
 
 
 def _origin(run: Run) -> dict[str, str]:
-    """Where the numbers come from, as the first run recorded it."""
+    """Provenance of the numbers, as recorded by the first run."""
     machine, versions = run.record.get("machine") or {}, run.record.get("versions") or {}
     origin = {
         "Command": run.record.get("command"),

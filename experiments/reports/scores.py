@@ -31,11 +31,11 @@ BASELINE = "softmax"
 
 
 class Column(NamedTuple):
-    """A column of the table: its key, title, which direction is better, factor, digits and meaning."""
+    """A column of the table: its key, title, better direction, factor, digits and meaning."""
 
     key: str
     title: str
-    better: str | None  # "high" or "low"; None where it is no contest
+    better: str | None  # "high" or "low"; None if neither is better
     scale: float
     digits: int
     meaning: str
@@ -69,7 +69,7 @@ COLUMNS = (
 
 
 class Result(NamedTuple):
-    """What a report says of one run: columns (NaN where it lacks the predictions), input sets and detectors."""
+    """Results of one run: columns (NaN if predictions are missing), input sets and detectors."""
 
     run: Run
     numbers: Numbers
@@ -90,7 +90,7 @@ class Statistic(NamedTuple):
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Statistic":
-        """Of some numbers; NaN of none."""
+        """Mean and standard deviation of numbers; NaN if there are none."""
         if not values:
             return cls(math.nan, math.nan)
         return cls(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else math.nan)
@@ -104,7 +104,7 @@ class Statistic(NamedTuple):
 
 
 def methods(results: Iterable[Result]) -> dict[str, list[Result]]:
-    """Group results by the name of their row, `<setting>/<method>`; of each setting the baseline comes first."""
+    """Group results by the name of their row, `<setting>/<method>`; the baseline of a setting comes first."""
     groups: dict[str, list[Result]] = {}
     for result in results:
         groups.setdefault(result.run.name, []).append(result)
@@ -112,12 +112,12 @@ def methods(results: Iterable[Result]) -> dict[str, list[Result]]:
 
 
 def statistic(results: Sequence[Result], key: str) -> Statistic:
-    """Return mean and standard deviation of a column over runs that have a number there."""
+    """Return mean and standard deviation of a column over the runs that have a number."""
     return Statistic.of([result.numbers[key] for result in results if not math.isnan(result.numbers[key])])
 
 
 def cells(numbers: Mapping[str, Statistic], better: str | None, scale: float, digits: int) -> dict[str, Cell]:
-    """Texts of a column; the best, to the digits shown, are marked, unless it is no contest or there is one number."""
+    """Texts of a column; the best to the shown digits are marked, if there are several and one direction is better."""
     sign = {"high": 1, "low": -1, None: math.nan}[better]
     rounded = {
         name: round(sign * number.mean * scale, digits)
@@ -130,7 +130,7 @@ def cells(numbers: Mapping[str, Statistic], better: str | None, scale: float, di
 
 def score(run: Run, protocol: str) -> Result:
     """Score every input set of a complete run by a protocol."""
-    # Asked for by name, a test set that is not there is an error that names its file.
+    # A missing test set must be an error that names its file.
     sets = {name: run.predictions(name) for name in dict.fromkeys(["test", *run.predicted])}
     rows = [
         {"set": name, "n": len(predictions.ids)} | _scores(predictions, protocol) for name, predictions in sets.items()
@@ -153,7 +153,7 @@ def _scores(predictions: Predictions, protocol: str) -> Numbers:
 
 
 def _against_test(foreign: Predictions, test: Predictions) -> Numbers:
-    """How well uncertainty tells inputs without labels from the test inputs."""
+    """Detection of inputs without labels among the test inputs by uncertainty."""
     ours, strange = uncertainty(test.logits), uncertainty(foreign.logits)
     if len(test.logits) < 2:
         return {"ood_total": auroc(ours.total, strange.total)}
@@ -161,13 +161,13 @@ def _against_test(foreign: Predictions, test: Predictions) -> Numbers:
     return {
         "ood_total": float(total[0].mean()),
         "ood_epistemic": float(epistemic[0].mean()),
-        # Of the lead of the epistemic part. Errors of several sets are averaged: they share the test inputs.
+        # Error of the lead of the epistemic part; averaged over several sets, as they share the test inputs.
         "ood_lead_error": delong_error(epistemic[0] - total[0], epistemic[1] - total[1]),
     }
 
 
 def _cooled(sets: Mapping[str, Predictions], protocol: str) -> Numbers:
-    """Numbers on the test inputs, with and without the temperature that suits the validation inputs."""
+    """Numbers on the test inputs, with and without the temperature fitted to the validation inputs."""
     test, validation = sets["test"], sets.get("validation")
     numbers = _scores(test, protocol)
     if validation is None or validation.labels is None:
@@ -190,7 +190,7 @@ def _temperature(logits: NDArray[Any], labels: NDArray[Any]) -> float:
 
 
 def _crossed(validation: Predictions) -> float:
-    """Validation NLL in which each half has the temperature of the other: comparable with that of no temperature."""
+    """Validation NLL by cross-fitting, each half with the temperature of the other: comparable to that without one."""
     assert validation.labels is not None
     halves = [(validation.logits[:, half::2], validation.labels[half::2]) for half in (0, 1)]
     losses = [

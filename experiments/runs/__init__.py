@@ -1,6 +1,6 @@
 """The runner: rows of the papers' tables as runs in folders, resumable at any moment.
 
-What cannot be done is a ValueError, OSError or ImportError that names it: the command line prints it as one line.
+Errors of the user are ValueError, OSError or ImportError with a message that the command line prints as one line.
 """
 
 from experiments.runs.run import Run, find_runs

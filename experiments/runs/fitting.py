@@ -31,10 +31,10 @@ def perform(
     trainer: TrainerConfig,
     wait: bool = False,
 ) -> Run:
-    """Do what is not done yet of a run, while no other process does.
+    """Perform what remains of a run, under a lock against other processes.
 
-    Killed at any moment and called again, it goes on where it was. On several processes only the first one writes.
-    `wait` for another process that does this run, such as the last worker of a command that was killed.
+    Killed at any moment and called again, it continues. On several processes only the first one writes.
+    `wait` waits for another process with the same run, such as the last worker of a killed command.
     """
     check_name(config)
     _check_devices(trainer)
@@ -55,7 +55,7 @@ def perform(
 
 
 def predict_again(config: RunConfig, run: Run) -> None:
-    """Predict what a complete run lacks of what is asked for, with its model or from the runs it is derived from."""
+    """Predict the requested inputs that a complete run lacks, with its model or from the runs it is derived from."""
     if config.method.base is None:
         splits = load(config.data, config.seed)
         run.check_data(splits)
@@ -66,7 +66,7 @@ def predict_again(config: RunConfig, run: Run) -> None:
 
 
 def _bring_up_to_date(config: RunConfig, out: Path, run: Run) -> None:
-    """Predict what a complete run lacks; check data that have moved."""
+    """Predict the inputs that a complete run lacks, and check data that have moved."""
     if run.lacks(config):
         predict_again(config, run)
     elif run.is_moved(config):
@@ -161,7 +161,7 @@ def _derive(config: RunConfig, out: Path, run: Run) -> None:
 
 
 def _check_predicted(config: RunConfig, base: Run) -> None:
-    """Fail where more is asked for than a run has predicted."""
+    """Raise if a configuration requests more predictions than a run has."""
     there = base.config
     missing = [name for name in requested_ood(config.data) if name not in requested_ood(there.data)]
     full = config.evaluation.full and not there.evaluation.full

@@ -1,4 +1,4 @@
-"""Which run a configuration is: its resolved values but for those that are declared here not to count."""
+"""Identity of a run: the resolved values of its configuration, except those listed here."""
 
 from collections.abc import Collection
 from functools import cache
@@ -11,31 +11,31 @@ from experiments.runs.rows import is_row
 __all__ = ["PLACES", "PREDICTED", "SPLIT", "WORDS", "changed", "changes", "check_name"]
 
 WORDS = ("method.label", "deviations", "reduced")
-"""What a run is called, and what is said of it."""
+"""Name and description of a run."""
 
 PLACES = ("data.root", "data.folder", "data.cache", "data.download")
-"""Where its data lie."""
+"""Location of its data."""
 
 PREDICTED = (
     *("data.ood", "data.limit_ood"),
     *("data.corruptions.kinds", "data.corruptions.severities", "data.corruptions.limit", "data.corruptions.source"),
     *("evaluation.draws", "evaluation.batch_size", "evaluation.full"),
 )
-"""What is predicted, and how often, by a model that may be trained long since."""
+"""Inputs to predict and number of draws, which may change after the training."""
 
 _READ_OFF = (
     *("name", "seed", "data.name", "data.unchecked", "data.limit_train", "data.limit_validation", "data.limit_test"),
     *("data.corruptions.seed", "data.ood", "data.limit_ood", "data.corruptions.kinds", "data.corruptions.severities"),
     *("data.corruptions.limit", "data.corruptions.source", "evaluation.batch_size", "evaluation.full"),
 )
-"""What is said elsewhere of a run: how many examples, which sets and which corruptions its predictions show."""
+"""Values reported elsewhere: the predictions of a run show the number of examples, the sets and the corruptions."""
 
 
 SPLIT = (
     *("data.name", "data.split", "data.split_seed", "data.validation", "data.unchecked", "data.limit_train"),
     *("data.image_size", "data.encoder", "data.max_length", "data.vocabulary_size", "data.min_count"),
 )
-"""What decides which examples a run learns from, and in what form; which are predicted may differ."""
+"""Values that determine the training examples and their form; the predicted examples may differ."""
 
 
 def changed(
@@ -48,7 +48,7 @@ def changed(
 
 
 def changes(config: RunConfig) -> list[str]:
-    """Name the values that the command line or a configuration over the row changed, in one sentence or none."""
+    """The values overridden by the command line or a configuration over the row, as one sentence or none."""
     if not is_row(config.name):
         return []
     differing = changed(_row(config.name), config, but=(*WORDS, *PLACES, *_READ_OFF))
@@ -57,7 +57,7 @@ def changes(config: RunConfig) -> list[str]:
 
 
 def check_name(config: RunConfig) -> None:
-    """Check that a run that is called after a row is trained on the row's data: tables go by the name."""
+    """Check that a run with the name of a row uses the row's data: tables select runs by name."""
     if not is_row(config.name):
         return
     data, row = config.data.name, _row(config.name).data.name

@@ -16,10 +16,10 @@ _INDUCING_FROM = 256  # examples among whose tokens the inducing inputs are chos
 
 @torch.no_grad()
 def start_from(model: nn.Module, source: nn.Module, examples: Examples) -> None:
-    """Copy what two networks have in common, process by process in their attention blocks.
+    """Copy the parameters that two networks have in common, process by process in their attention blocks.
 
-    A process that the source lacks starts as its keys' map. Inducing inputs are chosen among the tokens of a few
-    training examples.
+    A process that the source lacks is initialised by its keys' map. Inducing inputs are chosen among the tokens of
+    a few training examples.
     """
     state, blocks = model.state_dict(), attention_blocks(model)
     given = source.state_dict()

@@ -1,4 +1,4 @@
-"""`list`: rows, and how far their runs are."""
+"""`list`: rows, and the progress of their runs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ __all__ = ["row_table"]
 
 
 def row_table(rows: str, out: Path) -> Table:
-    """Return the rows with the seeds that are done and those that were begun; runs on data of one's own, too."""
+    """Return the rows with their complete and their begun seeds, and the same for runs on other data."""
     table = Table(title=f"Rows, and their runs in {out}", title_justify="left")
     for title in ("row", "seeds done", "begun", "s/epoch", "deviations"):
         table.add_column(title)
@@ -27,7 +27,7 @@ def row_table(rows: str, out: Path) -> Table:
 
 
 def _names(pattern: str, out: Path) -> list[str]:
-    """Runs that are called after no row, then the rows."""
+    """Names of runs that are no rows, then the rows."""
     folders = out.glob(pattern if "/" in pattern else f"{pattern}/*")
     names = ("/".join(path.parts[-2:]) for path in folders if any(path.glob("seed-*/config.yaml")))
     other_names = sorted(name for name in names if not is_row(name))

@@ -28,7 +28,7 @@ class HintingParser(ArgumentParser):
     """A parser that names the nearest known key when it meets an unknown one."""
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        """Fail with a hint."""
+        """Print the error with a hint, and exit."""
         super().error(message + _hint(message, self._known_keys()), ex)
 
     def _known_keys(self) -> list[str]:
@@ -54,7 +54,7 @@ def _hint(message: str, known: Sequence[str]) -> str:
 
 
 def expanded(arguments: Sequence[str]) -> list[str]:
-    """Replace what follows each `--config` by one composed configuration in front of all other values."""
+    """Replace all `--config` options by one composed configuration before all other values."""
     configs, rest = split_off(arguments, lambda name: name == "config")
     values = composed([value for _, value in configs])
     return [*rest[:1], *([f"--config={json.dumps(values)}"] if configs else []), *rest[1:]]
@@ -64,7 +64,7 @@ def split_off(arguments: Sequence[str], wanted: Callable[[str], bool]) -> tuple[
     """Take options with their values out of a command line.
 
     Returns:
-        Names and values of what was taken, and the rest.
+        Names and values of these options, and the remaining arguments.
 
     Example:
         >>> split_off(["sweep", "cola", "--seed=1", "--out", "here"], lambda name: name == "out")

@@ -1,4 +1,4 @@
-"""Predictions of a run on an input set, made once."""
+"""Predictions of a run on an input set, computed once."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,7 +38,7 @@ _SHOWN = 20  # rows of images in the terminal
 
 
 def logits_of_set(model: nn.Module, inputs: InputSet, config: RunConfig) -> Tensor:  # shape: (S, N, classes)
-    """Draw logits in the order of the inputs; texts of about one length are predicted together."""
+    """Draw logits in the order of the inputs; texts of similar length share a batch."""
     batches = Batches(inputs, config.evaluation.batch_size)
     return batches.in_order(drawn_logits(model, batches, num_samples=config.evaluation.draws, seed=config.seed))
 
@@ -47,7 +47,7 @@ def logits_of_set(model: nn.Module, inputs: InputSet, config: RunConfig) -> Tens
 def drawn_logits(
     model: nn.Module, batches: Iterable[Any], *, num_samples: int, seed: int
 ) -> Tensor:  # shape: (S, N, classes)
-    """Draw logits of batches; the global generator is left as it was."""
+    """Draw logits of batches; the state of the global generator is restored."""
     device = next(model.parameters()).device
     model.eval()
     with torch.random.fork_rng(), drawing(model, num_samples):
@@ -58,7 +58,7 @@ def drawn_logits(
 
 
 def predict_sets(run: Run, config: RunConfig, model: nn.Module, splits: DataSplits) -> dict[str, Any]:
-    """Predict what is missing of a run's input sets and look inside the model; return what to record of the inputs."""
+    """Predict the missing input sets of a run and write its diagnostics; return the record of the inputs."""
     sources = predict_missing(
         input_sets(config.data, splits, config.seed, full=config.evaluation.full),
         run.prediction_file,
@@ -71,7 +71,7 @@ def predict_sets(run: Run, config: RunConfig, model: nn.Module, splits: DataSpli
 
 
 def recorded_inputs(sources: Mapping[str, str]) -> dict[str, Any]:
-    """Return what `run.json` says of the inputs that were predicted."""
+    """Return the entries of `run.json` about the predicted inputs."""
     corrupted = [source for name, source in sources.items() if name.startswith("corrupted-")]
     generated = any(source.startswith("generated") for source in corrupted)
     origin = ("generated" if generated else "official") if corrupted else None
@@ -116,7 +116,7 @@ def predict_images(run: Run, folder: Path) -> Fitted:
 
 
 def _logits_of_images(run: Run, inputs: InputSet) -> Tensor:  # shape: (S, N, classes)
-    """The logits of a trained model, or of what is derived from some only by their logits."""
+    """The logits of a trained model, or of a method derived from the logits of others."""
     config = run.config
     if config.method.base is None:
         return logits_of_set(run.model(), inputs, config)

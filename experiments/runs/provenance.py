@@ -1,4 +1,4 @@
-"""Where a result comes from: versions, machine, commit; and the most memory that it took."""
+"""Provenance of a result: versions, machine, commit; and peak memory."""
 
 import platform
 import resource
@@ -16,11 +16,11 @@ _PACKAGES = (
     *("torch", "gpytorch", "linear-operator", "lightning", "torchmetrics", "torchvision", "scikit-learn", "numpy"),
 )
 _KILO = 1 if sys.platform == "darwin" else 1024
-_CLEAR = Path("/proc/self/clear_refs")  # Linux: "5" sets the peak to what is in use now
+_CLEAR = Path("/proc/self/clear_refs")  # Linux: "5" resets the peak to the memory in use
 
 
 def provenance() -> dict[str, Any]:
-    """Describe what makes a result: command, commit (with a mark if files differ from it), versions, and processor."""
+    """Command, commit (marked if files differ from it), versions, and processor."""
     return {
         "command": " ".join(["python -m experiments", *sys.argv[1:]]),
         "commit": _commit(),
@@ -30,7 +30,7 @@ def provenance() -> dict[str, Any]:
 
 
 def _commit() -> str:
-    """Return the commit of the checkout, or "unknown" where there is none."""
+    """Return the commit of the checkout, or "unknown" if there is none."""
     describe = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
         done = subprocess.run(describe, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
@@ -40,9 +40,9 @@ def _commit() -> str:
 
 
 def forget_peak(device: torch.device) -> None:
-    """Let what is in use now be the peak, so that an earlier run in this process does not count.
+    """Reset the peak to the memory in use, so that an earlier run in this process does not count.
 
-    Systems other than Linux cannot forget that of a CPU.
+    For the CPU, this is possible only on Linux.
     """
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
@@ -51,7 +51,7 @@ def forget_peak(device: torch.device) -> None:
 
 
 def peak_bytes(device: torch.device) -> int:
-    """Return the peak in bytes: of the GPU's tensors, or of the whole process, the libraries' code included."""
+    """Return the peak in bytes: of tensors on a GPU, otherwise of the whole process including library code."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return _KILO * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -20,7 +20,7 @@ _OF_ROWS = ("extends", "rows", "variants", "where")
 
 
 def merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values with others over them; `key+` adds to a list, `key=` replaces all that is there.
+    """Return values overridden by others; `key+` adds to a list, `key=` replaces the whole entry.
 
     Example:
         >>> merged({"a": {"b": 1, "c": 2}, "d": [1]}, {"a": {"b": 3}, "d+": [2]})
@@ -42,7 +42,7 @@ def merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
 
 
 def composed(configs: Sequence[str]) -> dict[str, Any]:
-    """Merge rows, what goes over rows ("reduced/cola"), and files of one's own, in their order."""
+    """Merge rows, overrides of rows ("reduced/cola") and other files, in this order."""
     values: dict[str, Any] = {}
     for config in configs:
         values = merged(values, _row(config) if is_row(config) else _file(config))
@@ -50,7 +50,7 @@ def composed(configs: Sequence[str]) -> dict[str, Any]:
 
 
 def row_names(pattern: str = "*/*") -> list[str]:
-    """List the rows of a pattern; a data set alone means its rows without variants and ensembles.
+    """List the rows of a pattern; the name of a data set means its rows without variants and ensembles.
 
     Example:
         >>> row_names("cola/soft*"), row_names("cola/scgpt-inducing-3")
@@ -70,7 +70,7 @@ def row_names(pattern: str = "*/*") -> list[str]:
 
 
 def is_row(name: str) -> bool:
-    """Say whether a name is that of a row, a variant or a derived row.
+    """Whether a name is that of a row, a variant or a derived row.
 
     Example:
         >>> is_row("cola/softmax"), is_row("cola/ensemble_sgpa-inducing-3"), is_row("reduced/imdb")
@@ -81,7 +81,7 @@ def is_row(name: str) -> bool:
 
 
 def derivation(method: str) -> tuple[str | None, str]:
-    """Say how a method is derived from the runs of another, and from which.
+    """Return how a method is derived from another, and the name of the other.
 
     Example:
         >>> derivation("ensemble_kep_svgp"), derivation("kep_svgp"), derivation("temperature")
@@ -108,7 +108,7 @@ def _row(name: str) -> dict[str, Any]:
 
 
 def _layers(data: str, method: str) -> list[Mapping[str, Any]] | None:
-    """What a method puts over the values of a data set; None if there is no such method."""
+    """The values by which a method overrides those of a data set; None if there is no such method."""
     label = {"method": {"label": label_of(method)}}
     kind, base = derivation(method)
     if kind is not None:
@@ -139,7 +139,7 @@ def _filled(values: Any, numbers: Sequence[str]) -> Any:
 
 
 def _lineage(data: str) -> list[str]:
-    """A data set's setting, and those that it extends."""
+    """The setting of a data set, and the settings that it extends."""
     parent = _read(CONFIGS / "data" / f"{data}.yaml").get("extends")
     return [data, *(_lineage(parent) if parent else [])]
 
@@ -152,7 +152,7 @@ def _setting(data: str) -> dict[str, Any]:
 
 
 def _file(config: str) -> dict[str, Any]:
-    """What goes over rows: one of `configs`, or a file of one's own."""
+    """Overrides of rows: a file of `configs`, or another file."""
     path = Path(config) if Path(config).suffix == ".yaml" else CONFIGS / f"{config}.yaml"
     if not path.is_file():
         near = get_close_matches(config, row_names(), n=3)

@@ -26,7 +26,7 @@ _FIRST = ("test", "validation")
 
 
 class Run:
-    """A run in its folder, `<out>/<data>/<method>/seed-<n>`; nothing is read until it is asked for."""
+    """A run in its folder, `<out>/<data>/<method>/seed-<n>`; files are read on access."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
@@ -37,7 +37,7 @@ class Run:
 
     @property
     def out(self) -> Path:
-        """The folder of all runs, in which it lies."""
+        """The folder of all runs."""
         return self.folder.resolve().parents[2]
 
     @property
@@ -80,7 +80,7 @@ class Run:
 
     @property
     def record(self) -> dict[str, Any]:
-        """What `run.json` holds."""
+        """Content of `run.json`."""
         if not self.is_complete:
             raise ValueError(f"run: expected a complete run (<data>/<method>/seed-<n>), got {self.folder}")
         record = read_json(self.record_file)
@@ -90,19 +90,19 @@ class Run:
 
     @property
     def sources(self) -> dict[str, str]:
-        """What the inputs were that it predicted, in words, by the name of their set."""
+        """Descriptions of the predicted inputs, by the name of their set."""
         return dict(self.record.get("sources") or {})
 
     @property
     def deviations(self) -> list[str]:
-        """In words, what deviates from the paper: by the row, by other values, by the data, by what it starts from."""
+        """Deviations from the paper, in words: of the row, of overridden values, of the data, of initial weights."""
         config = self.config
         words = [*config.deviations, *config.reduced, *changes(config), *self.record["deviations"]]
         return list(dict.fromkeys(words))
 
     @property
     def description(self) -> "DataDescription":
-        """What the model knows of its data."""
+        """Description of the data."""
         from experiments.data.examples import DataDescription
 
         values: dict[str, Any] = {
@@ -117,7 +117,7 @@ class Run:
         return [name for name in _FIRST if name in names] + sorted(names - set(_FIRST))
 
     def prediction_file(self, name: str) -> Path:
-        """Return where the predictions on an input set lie."""
+        """Return the path of the predictions on an input set."""
         return self._predictions / f"{name}.npz"
 
     def predictions(self, name: str) -> Predictions:
@@ -125,7 +125,7 @@ class Run:
         return load_predictions(self.prediction_file(name))
 
     def model(self) -> "nn.Module":
-        """Build the model with its weights, in eval mode, on a GPU where there is one."""
+        """Build the model with its weights, in eval mode, on a GPU if there is one."""
         import torch
 
         from cgp.model.weights import load_weights
@@ -141,7 +141,7 @@ class Run:
 
     @contextlib.contextmanager
     def locked(self, wait: bool) -> Iterator[None]:
-        """Hold the folder, which is made, while no other process does."""
+        """Context with a lock on the folder, which is created."""
         from filelock import FileLock, Timeout
 
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -152,7 +152,7 @@ class Run:
             raise ValueError(f"out: {self.folder} is being written by another process") from error
 
     def check(self, config: RunConfig) -> None:
-        """Check that the folder is free for a configuration, or holds a run of it; nothing is written."""
+        """Check that the folder is empty or holds a run of this configuration; nothing is written."""
         if not self._is_begun:
             return
         differing = changed(self.config, config, but=(*WORDS, *PLACES, *PREDICTED))
@@ -166,7 +166,7 @@ class Run:
             )
 
     def claim(self, config: RunConfig) -> None:
-        """Write the configuration; words, places of the data and what is predicted may be others than before."""
+        """Write the configuration; description, location of the data and predictions may differ from before."""
         self.check(config)
         if not self._is_begun:
             self._data.unlink(missing_ok=True)  # nothing has been learned from them
@@ -175,7 +175,7 @@ class Run:
             write_text(self.config_file, text)
 
     def check_data(self, splits: "DataSplits") -> None:
-        """Check that data are those of the run, wherever they lie now; note which they are where nobody did."""
+        """Check that the data are those of the run, in any location; record them if there is no record."""
         parts = {name: len(getattr(splits, name)) for name in ("train", "validation", "test")}
         current: dict[str, Any] = {"examples": parts, "fingerprint": splits.fingerprint()}
         if not self._data.exists():
@@ -192,11 +192,11 @@ class Run:
             )
 
     def is_moved(self, config: RunConfig) -> bool:
-        """Say whether a configuration has its data elsewhere than the run."""
+        """Whether a configuration has another location of the data."""
         return bool(changed(self.config, config, only=PLACES))
 
     def lacks(self, config: RunConfig) -> bool:
-        """Say whether a configuration asks for other predictions than the run's."""
+        """Whether a configuration requests other predictions than the run's."""
         return self._is_begun and bool(changed(self.config, config, only=PREDICTED))
 
     def complete(self, record: dict[str, Any]) -> None:
@@ -205,14 +205,14 @@ class Run:
 
     @property
     def _is_begun(self) -> bool:
-        """Whether there is something of the configuration's own in the folder."""
+        """Whether the folder holds results of the configuration."""
         made = (self.checkpoints, self.weights, self._predictions, self.record_file)
         return self.config_file.exists() and any(path.exists() for path in made)
 
 
 @lru_cache
 def _read_config(path: Path, version: tuple[int, ...]) -> RunConfig:
-    """Read and check once what is asked for again and again."""
+    """Read and check a configuration, cached by the version of its file."""
     values = read_yaml(path)
     try:
         return config_of(values)
@@ -252,7 +252,7 @@ def needed_runs(config: RunConfig, out: Path) -> list[Run]:
 
 
 def _check_data(config: RunConfig, run: Run) -> None:
-    """Fail where a run saw other examples: its test examples may be among the training examples here."""
+    """Raise if a run used other examples: its test examples may be among the training examples here."""
     differing = changed(run.config, config, only=SPLIT)
     words = "; ".join(f"{key} {there} there, {here} here" for key, (there, here) in differing.items())
     if words:

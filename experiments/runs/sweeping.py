@@ -1,4 +1,4 @@
-"""Many runs: rows x seeds, each after those that it needs, on several processes; what is done is skipped."""
+"""Many runs: rows x seeds, each after the runs that it needs, on several processes; complete runs are skipped."""
 
 import contextlib
 import dataclasses
@@ -26,9 +26,9 @@ _ERROR = "error.txt"
 
 @dataclasses.dataclass(frozen=True)
 class Sweep:
-    """Does runs that are not done; one that fails leaves its traceback in its folder and lets the others go on.
+    """Performs incomplete runs; a failing run writes its traceback to its folder, and the others continue.
 
-    Each run has one thread: for small models two threads gain little on free cores, and lose much on busy ones.
+    Each run has one thread: for small models two threads gain little on idle cores and lose much on busy ones.
     """
 
     out: Path
@@ -40,7 +40,7 @@ class Sweep:
             raise ValueError(f"workers: expected at least 1, got {self.workers}")
 
     def perform(self, configs: Sequence[RunConfig]) -> dict[str, str]:
-        """Do every run that is not done, a line for each; return what went wrong by the folder of the run."""
+        """Perform every incomplete run, printing a line for each; return errors by the folder of the run."""
         waiting = {(config.name, config.seed): config for config in _unfinished(configs, self.out)}
         order = TopologicalSorter({key: waiting.keys() & config.needs() for key, config in waiting.items()})
         order.prepare()
@@ -74,7 +74,7 @@ def _unfinished(configs: Iterable[RunConfig], out: Path) -> Iterator[RunConfig]:
 
 
 def _perform(sweep: Sweep, config: RunConfig) -> str | None:
-    """Do one run, and return the last line of what went wrong, if something did."""
+    """Perform one run; return the last line of its error, or None."""
     from experiments.runs.fitting import perform
 
     folder, quiet = config.folder(sweep.out), dataclasses.replace(sweep.trainer, progress=False)
@@ -82,7 +82,7 @@ def _perform(sweep: Sweep, config: RunConfig) -> str | None:
         perform(config, out=sweep.out, trainer=quiet, wait=True)
     except Exception:  # noqa: BLE001 - whatever it was, thirty other runs wait
         words = traceback.format_exc()
-        with contextlib.suppress(OSError):  # a full disk may be what went wrong
+        with contextlib.suppress(OSError):  # the error may be a full disk
             write_text(folder / _ERROR, words)
         return words.strip().splitlines()[-1]
     (folder / _ERROR).unlink(missing_ok=True)
@@ -90,7 +90,7 @@ def _perform(sweep: Sweep, config: RunConfig) -> str | None:
 
 
 class _Here(Executor):
-    """Does what it is given at once, in this process."""
+    """Executor that runs a call at once, in this process."""
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -100,11 +100,11 @@ class _Here(Executor):
 
 @contextlib.contextmanager
 def _executor(workers: int) -> Iterator[Executor]:
-    """Yield an executor: this process, or fresh ones that end with it."""
+    """Yield an executor: this process, or new ones that end with it."""
     import torch
 
     if workers > 1:
-        # A server that has imported PyTorch and Lightning once forks the workers, before it has any thread.
+        # Workers are forked from a server that has imported PyTorch and Lightning once, before it starts threads.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["experiments.runs.fitting"])
         with ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker) as pool:
@@ -119,7 +119,7 @@ def _executor(workers: int) -> Iterator[Executor]:
 
 
 def _start_worker() -> None:
-    """Hold a worker process to one thread, and end it with its parent: a later start goes on from its checkpoint."""
+    """Limit a worker process to one thread, and end it with its parent: a later start continues from a checkpoint."""
     import torch
 
     torch.set_num_threads(1)
@@ -134,7 +134,7 @@ def _end_with_parent() -> None:
 
 
 def commands(configs: Sequence[RunConfig], out: Path, rest: Sequence[str]) -> list[str]:
-    """Return one command a run that is not done, in an order in which they can be run."""
+    """Return one command per incomplete run, in an order in which they can be run."""
     return [
         shlex.join(
             [

@@ -1,1 +1,1 @@
-"""One short script a question."""
+"""Studies: one short script per question."""

@@ -1,6 +1,6 @@
 """Which models `cgp.convert` reaches: families of several libraries, with random weights.
 
-Every attention layer is asked for (`layers="all"`). A family counts as converted if predictions in mean mode equal the
+All attention layers are converted (`layers="all"`). A family counts as converted if predictions in mean mode equal the
 host's to 1e-5 in float32, and `cgp.predict` with four draws gives outputs that vary and are finite where the host's
 are, and finite variances of the tokens.
 """
@@ -33,8 +33,8 @@ __all__ = ["coverage"]
 _TOLERANCE = 1e-5
 _DRAWS = 4
 _NEXT_TO_ZERO = 2e-5
-_MOST = 2.5e7  # parameters of a model that is run
-_MOST_OF_TIMM = 1.5e8  # larger ones get two layers
+_MOST = 2.5e7  # largest number of parameters of a model
+_MOST_OF_TIMM = 1.5e8  # larger models are built with two layers
 _WORDS = re.split(" ", "atto femto pico nano xxs xxt tiny mini xs _0 _s0 _m0 b0 b1 small s")
 _TIMM_WITH_ATTENTION = {
     "byobnet": "resnet50_clip",
@@ -59,13 +59,13 @@ _SIZES: Mapping[str, int] = {
 
 
 class Host(NamedTuple):
-    """A model that is asked, and what it takes.
+    """A model to convert, with its inputs.
 
     Attributes:
-        name: its own.
-        build: makes it.
-        inputs: of the model.
-        kind: "encoder" or "decoder" where the library says so.
+        name: name of the model.
+        build: builds the model.
+        inputs: makes inputs of the model.
+        kind: "encoder" or "decoder" if the library distinguishes them.
     """
 
     name: str
@@ -75,11 +75,11 @@ class Host(NamedTuple):
 
 
 def coverage(*, library: str = "torch", families: list[str] | None = None, out: Path = Path("docs/results")) -> None:
-    """Convert families of a library, and write what came of all that have been asked.
+    """Convert families of a library, and write the results of all families tried so far.
 
     Args:
-        library: `torch` has torchvision's, too.
-        families: which; None is those that the table does not hold yet.
+        library: name of the library; `torch` includes torchvision's models.
+        families: names of families; None is all that are not in the table yet.
         out: folder of `coverage.csv`, which keeps its rows, and `coverage.md`; both are written after every family.
     """
     known, kept = _LIBRARIES[library](), _read(out / "coverage.csv")
@@ -121,7 +121,7 @@ def _outcome(make: Callable[[], Host]) -> dict[str, Any]:
 
 @torch.no_grad()
 def _without_zeros(model: nn.Module) -> nn.Module:
-    """Draw the weights that start at zero or next to it (heads, gates, SAM): nothing would go through them."""
+    """Draw weights that are initialised at or near zero (heads, gates, SAM): nothing would pass through them."""
     for parameter in model.parameters():
         if parameter.is_floating_point() and not (parameter.abs() > _NEXT_TO_ZERO).any():
             parameter.normal_(std=0.1)
@@ -146,7 +146,7 @@ def _compared(model: nn.Module, inputs: Any, expected: list[Tensor]) -> dict[str
 
 
 def _side_by_side(output: Any) -> Tensor:
-    """All that a model returns, as one row."""
+    """All outputs of a model, flattened to one row."""
     return torch.cat([x.flatten().float() for x in _tensors(output)])[None]
 
 
@@ -169,7 +169,7 @@ def _short(error: BaseException) -> str:
 
 
 def _reason(error: ValueError) -> str:
-    """The first module that is not reached, and why."""
+    """The first module that cannot be converted, and the reason."""
     line = next((line for line in str(error).split("\n") if line.startswith("  ")), str(error))
     return re.sub(r"\(\S*\.(\w+)\)", r"(\1)", line.strip()).replace("|", "/")
 
@@ -226,7 +226,7 @@ def _transformers(attention: str) -> dict[str, Callable[[], Host]]:
 
 
 def _shrink(config: Any, kind: type) -> None:
-    """Sizes of a configuration and those inside it, by their names."""
+    """Set small sizes in a configuration and its sub-configurations, by attribute names."""
     for name, value in list(vars(config).items()):
         if isinstance(value, kind):
             _shrink(value, kind)
@@ -289,14 +289,14 @@ _VIT_PYTORCH: Mapping[str, Any] = {
 
 
 def _vit_pytorch() -> dict[str, Callable[[], Host]]:
-    """The transformer of images of every module whose constructor is that of the others."""
-    vit_pytorch = importlib.import_module("vit_pytorch")  # one need not have it
+    """The image transformer of every module whose constructor has the usual arguments."""
+    vit_pytorch = importlib.import_module("vit_pytorch")  # optional
 
     hosts: dict[str, Callable[[], Host]] = {}
     for entry in pkgutil.iter_modules(vit_pytorch.__path__):
         try:
             module = importlib.import_module(f"vit_pytorch.{entry.name}")
-        except ImportError:  # of packages that few of them need
+        except ImportError:  # packages that only a few modules need
             continue
         for name, kind in vars(module).items():
             is_defined_here = inspect.isclass(kind) and kind.__module__ == module.__name__
@@ -384,7 +384,7 @@ _LIBRARIES: dict[str, Callable[[], dict[str, Callable[[], Host]]]] = {
 }
 
 
-# What is written
+# The report
 
 
 def _read(path: Path) -> dict[tuple[str, str], dict[str, Any]]:

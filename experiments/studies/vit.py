@@ -1,4 +1,4 @@
-"""What `cgp.assess` says of a small vision transformer on CIFAR-10, corrupted images and textures.
+"""Assessment of a small vision transformer by `cgp.assess` on CIFAR-10, corrupted images and textures.
 
 python -m experiments.studies.vit --data DIR --out DIR
 """
@@ -49,14 +49,14 @@ def network(*, layers: int, widths: Sequence[int]) -> nn.Sequential:
 
 
 def assess(*, data: Path, out: Path = Path("runs/vit"), epochs: int = 6, seed: int = 0, images: int = 4000) -> None:
-    """Train the transformer, unless that was done, and print the assessment.
+    """Train the transformer, unless it is trained, and print the assessment.
 
     Args:
         data: folder with cifar10/ and textures/.
         out: folder to write.
-        epochs: passes over 45,000 images.
-        seed: of start and order.
-        images: test images to assess it on, and training images for the scores of the representation.
+        epochs: number of passes over 45,000 images.
+        seed: seed of initial weights and order.
+        images: number of test images, and of training images for the scores of the representation.
     """
     config = DataConfig(name="cifar10", root=data, unchecked=True, ood=("textures",), corruptions=_CORRUPTIONS)
     splits = load(config, seed=0)

@@ -27,15 +27,15 @@ _SPLIT_WORDS = {
 
 
 class Measured(NamedTuple):
-    """What was measured of a run: metrics in natural units by name, none if nothing could be."""
+    """Measured metrics of a run, by name, in natural units; empty if there are none."""
 
     numbers: Numbers
-    partial: tuple[str, ...] = ()  # what the numbers leave out
+    partial: tuple[str, ...] = ()  # omissions, in words
     shape: tuple[int, int] | None = None  # draws and samples of the predictions
 
 
 def measure(run: Run, block: Block, protocol: str) -> Measured:
-    """Measure what a block asks of a complete run, by a protocol."""
+    """Compute the metrics of a block for a complete run, by a protocol."""
     if block.kind == "cost":
         return Measured(_cost(run))
     if block.kind == "corrupted":
@@ -126,10 +126,10 @@ def _cost(run: Run) -> Numbers:
 
 
 def deviations(block: Block, run: Run, measured: Measured) -> Iterator[str]:
-    """Yield everything in which the run behind a number deviates from the paper."""
+    """Yield all deviations of a run from the paper."""
     kind, data = block.kind, run.config.data
     yield from run.deviations
-    # Settings of CoLA differ in their split, which is named below.
+    # Settings of CoLA differ in their split, which is reported below.
     if run.setting != block.folders[0] and block.folders[0] not in _SPLITS:
         yield f"the setting {run.setting}, the paper's is {block.folders[0]}"
     if kind == "corrupted" and "generated" in (run.record.get("corruptions"), data.corruptions.source):
@@ -151,7 +151,7 @@ def _counts(block: Block, run: Run, measured: Measured) -> Iterator[str]:
     if measured.shape is None:
         return
     draws, samples = measured.shape
-    # One draw where more were asked for: there is nothing to draw.
+    # One draw although more were requested: the model is deterministic.
     deterministic = draws == 1 and run.config.evaluation.draws != 1
     if draws != _DRAWS and not deterministic and derivation(run.method)[0] != "ensemble":
         yield f"{draws} draws, the paper's {_DRAWS}"

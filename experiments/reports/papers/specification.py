@@ -1,4 +1,4 @@
-"""What a table of a paper asks of our runs (`tables.yaml`), and what metrics and methods are called in tables."""
+"""Specification of the papers' tables (`tables.yaml`), and the names of metrics and methods in tables."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -14,13 +14,13 @@ __all__ = ["CATEGORIES", "METRICS", "ORDER", "STANDARD_KINDS", "TABLES", "Block"
 
 
 class Metric(NamedTuple):
-    """How a metric is shown where no paper says otherwise."""
+    """Default format of a metric, unless a paper has another."""
 
     label: str
     better: Literal["high", "low"]
     scale: float = 100.0
     digits: int = 2
-    unit: str = ""  # of the natural value
+    unit: str = ""  # unit of the natural value
 
 
 METRICS: Mapping[str, Metric] = {
@@ -50,7 +50,7 @@ CATEGORIES: Mapping[str, tuple[str, ...]] = {name.capitalize(): kinds for name, 
 """The 19 corruptions of CIFAR-10-C by category."""
 
 STANDARD_KINDS: tuple[str, ...] = tuple(kind for kind in corruption.CORRUPTIONS if kind not in corruption.EXTRA)
-"""The 15 that are not extras."""
+"""The 15 corruptions without the extra ones."""
 
 
 class Paper(NamedTuple):
@@ -66,8 +66,8 @@ class Paper(NamedTuple):
 class Block:
     """The rows of a table that share a data set and a question; `tables.yaml` explains the fields.
 
-    `kind` says on which predictions of a run, or (cost) in its record; the mean over `members` and `detectors` is
-    reported. Blocks with `others` also show methods that only we have.
+    `kind` names the predictions of a run that are used, or (cost) its record; the mean over `members` and
+    `detectors` is reported. Blocks with `others` also show methods that are not in the paper.
     """
 
     dataset: str
@@ -92,7 +92,7 @@ class Block:
 
 
 class TableSpec(NamedTuple):
-    """A table of a paper, or the numbers behind one of its figures; `number` is as printed: "II", "figure-II"."""
+    """A table of a paper, or the numbers of one of its figures; `number` is as printed: "II", "figure-II"."""
 
     paper: Paper
     number: str

@@ -81,7 +81,7 @@ def _write(spec: TableSpec, measured: Sequence[Row], out: Path, kind: Format, *,
 
 
 def _overview(measured: Mapping[str, Sequence[Row]]) -> RenderableType:
-    """How many of the printed numbers have ours beside them."""
+    """Number of printed numbers for which we have measured ours."""
     lines = []
     for name, of_table in measured.items():
         methods = {method for block in TABLES[name].blocks for method in block.methods.values()}
@@ -93,7 +93,7 @@ def _overview(measured: Mapping[str, Sequence[Row]]) -> RenderableType:
 
 
 def pivots(measured: Sequence[Row]) -> Iterator[Grid]:
-    """Yield the pivot of each setting: methods by metrics, the printed line above ours; and the notes it refers to."""
+    """Yield the pivot of each setting: methods by metrics, the printed line above ours, with references to notes."""
     notes = list(dict.fromkeys(word for row in measured for word in row.deviations))
     number = {word: index for index, word in enumerate(notes, start=1)}
     for setting, part in itertools.groupby(measured, key=lambda row: row.setting):
@@ -156,7 +156,7 @@ def _caption(spec: TableSpec) -> str:
 
 
 def _remarks(spec: TableSpec, measured: Sequence[Row]) -> tuple[list[str], list[str]]:
-    """Numbered notes, and what else a reader must know."""
+    """Numbered notes, and further remarks."""
     notes = list(dict.fromkeys(word for row in measured for word in row.deviations))
     protocol = measured[0].protocol
     theirs = spec.paper.protocol
@@ -178,6 +178,6 @@ def markdown(spec: TableSpec, measured: Sequence[Row]) -> str:
     body = [part for grid in pivots(measured) for part in (f"## {grid.title}", "", as_markdown(grid))]
     numbered = [f"{number}. {note}" for number, note in enumerate(notes, start=1)]
     deviating = ["Deviations from the paper:", "", *numbered, ""] if numbered else []
-    # Sphinx warns of pages in no table of contents that do not say so.
+    # Without "orphan", Sphinx warns of pages in no table of contents.
     head = ["---", "orphan: true", "---", f"# {_caption(spec)}", "", _LEGEND, ""]
     return "\n".join([*head, *body, *deviating, *(f"- {note}" for note in remarks)]) + "\n"

@@ -1,4 +1,4 @@
-"""The tidy table: one row for each number of a paper's table, the printed one beside ours."""
+"""The tidy table: one row per number of a paper's table, printed and ours."""
 
 import csv
 import functools
@@ -20,7 +20,7 @@ REPORTED = Path(__file__).parent / "reported.csv"
 
 
 class Reported(NamedTuple):
-    """One printed number in natural units; `sd` is NaN where none is printed, `digits` are the decimals printed."""
+    """One printed number in natural units; `sd` is NaN if none is printed, `digits` are the printed decimals."""
 
     paper: str
     table: str
@@ -36,10 +36,10 @@ class Reported(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One number of a table in natural units, ours and the printed one, NaN where there is none.
+    """One number of a table in natural units, ours and the printed one, NaN if missing.
 
     `method` is the folder of the runs, `label` its name in the table; `scale` and `digits` are those of the table;
-    `deviations` say how our runs deviate from the paper. A standard deviation is over seeds, NaN for one.
+    `deviations` describe how our runs deviate from the paper. A standard deviation is over seeds, NaN for one seed.
     """
 
     setting: str  # data set, shift and detector
@@ -51,7 +51,7 @@ class Row(NamedTuple):
     seeds: int
     printed: float
     printed_sd: float
-    protocol: str  # how ours is computed
+    protocol: str  # protocol of our number
     scale: float
     digits: int
     deviations: tuple[str, ...]
@@ -83,7 +83,7 @@ def _number(line: dict[str, str]) -> Reported:
 
 
 def rows(spec: TableSpec, runs: Sequence[Run], protocol: str) -> list[Row]:
-    """Measure a table: the paper's methods first, then those that only we have, block by block."""
+    """Measure a table, block by block: the paper's methods first, then other methods."""
     return [row for block in spec.blocks for row in _block_rows(spec, block, runs, protocol)]
 
 
@@ -97,7 +97,7 @@ def _block_rows(spec: TableSpec, block: Block, runs: Sequence[Run], protocol: st
         method: [_answered(block, run, protocol) for run in _of_method(block, method, runs)]
         for method in _methods(block, runs)
     }
-    if block.kind == "cost":  # what is derived from another run took no training of its own
+    if block.kind == "cost":  # derived methods have no training time
         in_paper = set(block.methods.values())
         measured = {
             name: of_runs
@@ -118,7 +118,7 @@ def _answered(block: Block, run: Run, protocol: str) -> tuple[Measured, tuple[st
 
 
 def _methods(block: Block, runs: Sequence[Run]) -> list[str]:
-    """The paper's methods, then those that only we have; variants stay in the tables that are about them."""
+    """The paper's methods, then others; variants appear only in the tables about them."""
 
     def position(name: str) -> tuple[bool, int, str]:
         kind, base = derivation(name)

@@ -1,4 +1,4 @@
-"""Every method on every input set: predictions kept as they are made, and a table of them."""
+"""Every method on every input set: predictions saved as they are computed, and a table."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -39,12 +39,12 @@ _SCORES = ("accuracy", "nll", "ece", "aurc")
 
 
 class Task(NamedTuple):
-    """What a method has to work with.
+    """Model and data of a method.
 
     Attributes:
         model: the trained transformer, in eval mode; not to be changed.
         train: the training images.
-        calibration: what scales, temperatures and prior precisions are fitted on.
+        calibration: images and labels for fitting scales, temperatures and prior precisions.
         draws: number S of draws.
     """
 
@@ -55,7 +55,7 @@ class Task(NamedTuple):
 
 
 def calibration_images(part: Examples, share: float) -> tuple[Tensor, Tensor]:
-    """Images in [0, 1] and labels; a share is corrupted in the ways of the digits, at strengths 1 to 5."""
+    """Images in [0, 1] and labels; a share has the corruptions of the digits, at strengths 1 to 5."""
     images, labels = image_batch(part, slice(None))
     order = torch.randperm(len(images), generator=generator_for("corrupted", len(images)))[: round(share * len(images))]
     cells = [(kind, strength) for kind in DIGITS_CORRUPTIONS for strength in range(1, 6)]
@@ -68,12 +68,12 @@ def calibration_images(part: Examples, share: float) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def _plain(model: nn.Module, images: Tensor) -> Tensor:
-    """Logits (1, N, C) of the model as it is."""
+    """Logits (1, N, C) of the unconverted model."""
     return torch.cat([model(part) for part in images.split(_BATCH)])[None]
 
 
 def _softmax(task: Task, *, share: float | None = None) -> Callable[[Tensor], Tensor]:
-    """The model as it is; with a share, divided by the temperature of so corrupted calibration images."""
+    """The unconverted model; with a share, with a temperature fitted to calibration images of which it is corrupted."""
     plain = partial(_plain, task.model)
     if share is None:
         return plain
@@ -139,17 +139,17 @@ def compare(
     limit: int | None = None,
     full: bool = False,
 ) -> None:
-    """Compare what can be made of the trained transformer; what is predicted already is not predicted again.
+    """Compare the methods on the trained transformer; existing predictions are reused.
 
     Args:
         data: folder with cifar10, cifar100, textures and tiny_imagenet, each `<name>/<split>.npz`.
-        out: the folder that `train` wrote.
-        methods: which rows.
-        draws: draws of a prediction.
-        ood: images of each OOD set at most.
-        corruptions: which, and how many test images.
-        limit: training and test images at most.
-        full: all corruptions, severities and test images instead of 1,000 images at severities 1, 3, 5.
+        out: folder written by `train`.
+        methods: names of the methods.
+        draws: number of draws of a prediction.
+        ood: largest number of images of each OOD set.
+        corruptions: configuration of the corrupted test images.
+        limit: largest number of training and of test images.
+        full: use all corruptions, severities and test images instead of 1,000 images at severities 1, 3, 5.
     """
     unknown = [name for name in methods if name not in METHODS]
     if unknown:
@@ -166,7 +166,7 @@ def compare(
 
 
 def _predicted(name: str, task: Task, sets: Sequence[InputSet], folder: Path) -> Iterator[tuple[str, Any]]:
-    """Logits (S, N, C) of every input set, from the files of a former call where there are some."""
+    """Logits (S, N, C) of every input set, from the files of an earlier call if there are any."""
     predict = None
     for entry in sets:
         path = folder / name.replace(",", "").replace(" ", "-") / f"{entry.name}.npy"

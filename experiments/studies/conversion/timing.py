@@ -1,4 +1,4 @@
-"""What predictions cost: every conversion against one pass of the original, interleaved in one process."""
+"""Cost of predictions: every conversion relative to one pass of the original, interleaved in one process."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -39,11 +39,11 @@ def timing(
 
     Args:
         data: folder with `cifar10/train.npz`.
-        out: the folder that `train` wrote.
+        out: folder written by `train`.
         draws: numbers of draws.
-        batch_size: images.
-        rounds: of all measurements; medians count.
-        threads: of torch.
+        batch_size: images per batch.
+        rounds: number of interleaved rounds, of which medians are printed.
+        threads: number of torch threads.
     """
     splits, _ = cifar10(DataConfig(name="cifar10", root=data, unchecked=True, limit_test=batch_size))
     model, (images, _) = trained(out), image_batch(splits.test, slice(None))
@@ -55,7 +55,7 @@ def timing(
             for count in draws:
                 calls[f"{title} in {place}, {count}"] = partial(cgp.predict, converted, images, count, **options)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "predict: one draw")  # which is timed, too
+        warnings.filterwarnings("ignore", "predict: one draw")  # a single draw is timed, too
         timings = interleaved(calls, threads=threads, rounds=(rounds, rounds))
     titles = dict.fromkeys(name.rsplit(", ", 1)[0] for name in list(calls)[1:])
     rows = [[t, *(f"{timings[f'{t}, {count}'][1] / count:.2f}" for count in draws)] for t in titles]

@@ -1,4 +1,4 @@
-"""A small torchvision vision transformer with softmax attention on CIFAR-10: what is converted later."""
+"""Train the model to convert: a small torchvision vision transformer with softmax attention on CIFAR-10."""
 
 import dataclasses
 from functools import partial
@@ -34,14 +34,14 @@ def cifar10(data: DataConfig) -> tuple[DataSplits, Examples]:
 def train(
     *, data: Path, out: Path = Path("runs/conversion"), epochs: int = 26, seed: int = 0, limit: int | None = None
 ) -> Path:
-    """Train the transformer; go on where an interrupted training stopped.
+    """Train the transformer, continuing an interrupted training.
 
     Args:
         data: folder with `cifar10/train.npz` and `cifar10/test.npz`.
         out: folder to write.
-        epochs: passes over 45,000 images.
-        seed: of start, order and draws.
-        limit: training images at most.
+        epochs: number of passes over 45,000 images.
+        seed: seed of initial weights, order and draws.
+        limit: largest number of training images.
 
     Returns:
         The file of the weights.
@@ -72,7 +72,7 @@ def trained(out: Path) -> nn.Sequential:
     """Return the trained transformer in eval mode.
 
     Raises:
-        FileNotFoundError: if `train` did not write it.
+        FileNotFoundError: if `train` has not written it.
     """
     weights = out / _WEIGHTS
     if not weights.exists():

@@ -1,4 +1,4 @@
-"""Fine-tune the upper layers, predict, and assess what was trained."""
+"""Fine-tune the upper layers, predict, and assess the result."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,7 +26,7 @@ from experiments.training import fit as train
 __all__ = ["assess", "fit"]
 
 _BATCH, _PREDICTED_BATCH = 32, 64
-_NEW_RATE = 10  # how much faster parameters learn that the host does not have
+_NEW_RATE = 10  # factor of the learning rate of parameters that the host does not have
 _TRAINING_DRAWS, _DRAWS = 2, 10
 
 
@@ -41,17 +41,17 @@ def fit(
     epochs: int = 3,
     learning_rate: float = 5e-4,
 ) -> Path:
-    """Fine-tune the upper layers and predict; what is there already is not done again.
+    """Fine-tune the upper layers and predict; existing results are reused.
 
     Args:
         row: softmax, kernel, sgpa, kep_svgp, sparse_cgp or cgp_softmax.
-        data: folder that holds clinc150/.
+        data: folder with clinc150/.
         out: folder to write.
-        seed: of start, order and draws.
-        replaced: how many of the last layers have the row's attention.
-        trained_layers: how many of the last layers are trained.
-        epochs: passes over the training sentences.
-        learning_rate: largest learning rate of the parameters that the host has.
+        seed: seed of initial weights, order and draws.
+        replaced: number of last layers with the row's attention.
+        trained_layers: number of last layers that are trained.
+        epochs: number of passes over the training sentences.
+        learning_rate: largest learning rate of the host's parameters.
 
     Returns:
         The folder of the run.
@@ -81,7 +81,7 @@ def _network(row: str, replaced: int, layers: int, splits: DataSplits) -> Upper:
 def _train(
     model: Upper, splits: DataSplits, folder: Path, *, seed: int, epochs: int, learning_rate: float
 ) -> FitSummary:
-    """Train to the weights of the epoch with the smallest validation NLL."""
+    """Train, and keep the weights of the epoch with the smallest validation NLL."""
     new = new_parameters(model)
     known = {id(parameter) for parameter in new}
     budget = TrainingConfig(
@@ -103,7 +103,7 @@ def _train(
 
 
 def _predict(model: Upper, splits: DataSplits, folder: Path, *, baselines: bool) -> None:
-    """Write logits `(S, N, C)` and the head's inputs `(N, d)` of every part; of softmax also the baselines' logits."""
+    """Write logits `(S, N, C)` and the head's inputs `(N, d)` of every part; for softmax also the baselines' logits."""
     parts = {"validation": splits.validation, "test": splits.test, OUT_OF_SCOPE: splits.others[OUT_OF_SCOPE]}
     arrays: dict[str, Any] = {}
     for name, part in {"train": splits.train, **parts}.items():
@@ -121,7 +121,7 @@ def _predict(model: Upper, splits: DataSplits, folder: Path, *, baselines: bool)
 
 @torch.no_grad()
 def _features(model: Upper, part: Examples) -> Tensor:
-    """What the head reads, `(N, d)`."""
+    """Inputs of the head, `(N, d)`."""
     batches = Batches(part, _PREDICTED_BATCH)
     return torch.cat([pooled_features(model, inputs) for inputs in batches])[batches.order.argsort()]
 
@@ -144,10 +144,10 @@ def assess(
     """Compare the uncertainties of a run on the test sentences and out of scope, by `cgp.assess`.
 
     Args:
-        data: folder that holds clinc150/.
+        data: folder with clinc150/.
         out: folder of the runs.
-        run: which of them.
-        posterior: layers that get one: "last", or "all" that were trained.
+        run: name of the run.
+        posterior: layers with a posterior: "last", or "all" trained layers.
     """
     options = read_json(out / run / "run.json")
     splits = sentences(data, out, DEPTH - options["trained_layers"])
@@ -155,6 +155,6 @@ def assess(
     load_weights(model, out / run / "weights.safetensors")
     known = [Batches(part, _PREDICTED_BATCH) for part in (splits.train, splits.test)]
     train_part, test = (list(zip(part, part.labels.split(_PREDICTED_BATCH), strict=True)) for part in known)
-    # An iterator, for a list of dicts would be one of examples.
+    # An iterator, because a list of dicts would be read as a list of examples.
     foreign = {"out of scope": iter(Batches(splits.others[OUT_OF_SCOPE], _PREDICTED_BATCH))}
     print(cgp.assess(model.eval(), test, train=train_part, ood=foreign, posterior=posterior))

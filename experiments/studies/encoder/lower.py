@@ -1,4 +1,4 @@
-"""The host's lower layers, which stay as they are: CLINC150's sentences as their states."""
+"""The host's lower layers, which are not trained: their states of CLINC150's sentences."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ def host() -> Any:
 
 
 def sentences(data: Path, out: Path, layers: int) -> DataSplits:
-    """The published parts of CLINC150 as the states above the host's first layers, computed once."""
+    """The published parts of CLINC150 as states after the host's first layers, computed once."""
     lower = out / f"lower-{layers}"
     if not lower.exists():
         aside = lower.with_name(f".{lower.name}-{os.getpid()}")

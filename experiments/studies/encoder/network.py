@@ -1,4 +1,4 @@
-"""The host's upper layers with another attention in the last of them, started at the host's scale."""
+"""The host's upper layers with another attention in the last ones, initialised at the host's scale."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _DROPOUT = 0.1
 
 
 class Upper(nn.Module):
-    """The host's last layers, from states to logits, through its pooler of the first token; they start with softmax.
+    """The host's last layers, from states to logits, with its pooler of the first token; initially with softmax.
 
-    In the last layer only the first token goes beyond attention: nothing else is read.
+    In the last layer only the first token is computed after attention: the head reads no other.
     """
 
     def __init__(self, host: Any, layers: int, num_classes: int) -> None:
@@ -43,7 +43,7 @@ class Upper(nn.Module):
                 module.p = _DROPOUT
 
     def forward(self, tokens: Tensor, padding_mask: Tensor) -> Tensor:
-        """Logits `(B, C)`, or `(S, B, C)` under draws, of states `(B, n, d)` and their padding `(B, n)`."""
+        """Logits `(B, C)`, or `(S, B, C)` with draws, of states `(B, n, d)` and their padding `(B, n)`."""
         for layer in self.layers:
             tokens = layer(tokens, padding_mask, first=layer is self.layers[-1])
         return self.head(self.dropout(self.pooler(tokens[..., 0, :]).tanh()))
@@ -68,8 +68,8 @@ class _Layer(nn.Module):
 def upper(host: Any, row: str, replaced: int, layers: int, sample: Mapping[str, Tensor], num_classes: int) -> Upper:
     """The upper layers of an encoder, the last `replaced` of them with another attention.
 
-    The scales of its start are measured at a batch. With "softmax" and "cgp_softmax" the logits are those of the host,
-    but for the new head.
+    The initial scales are measured on a batch. With "softmax" and "cgp_softmax" the logits are those of the host,
+    except for the new head.
     """
     model = Upper(host, layers, num_classes)
     if row == "softmax":
@@ -93,7 +93,7 @@ def upper(host: Any, row: str, replaced: int, layers: int, sample: Mapping[str, 
 
 
 def new_parameters(model: Upper) -> list[nn.Parameter]:
-    """Parameters without counterpart in the host: the head's, and those of the blocks but for their maps."""
+    """Parameters that the host does not have: the head's, and those of the blocks except their maps."""
     new = list(model.head.parameters())
     layers: Any = model.layers
     for layer in layers:
@@ -103,7 +103,7 @@ def new_parameters(model: Upper) -> list[nn.Parameter]:
 
 @torch.no_grad()
 def _take_maps(block: Attention, attention: Any) -> None:
-    """The host's map for every process that the block has, and its output map."""
+    """Copy the host's maps to the processes of the block, and its output map."""
     maps = {"query": attention.self.query, "key": attention.self.key, "value": attention.self.value}
     block.in_proj.weight.copy_(torch.cat([maps[name].weight for name in block.processes]))
     block.in_proj.bias.copy_(torch.cat([maps[name].bias for name in block.processes]))
@@ -112,7 +112,7 @@ def _take_maps(block: Attention, attention: Any) -> None:
 
 @torch.no_grad()
 def _scale(block: Attention, softmax: Attention, x: Tensor, padding: Tensor) -> None:
-    """One number for queries' and keys' maps, one for the output map; see the protocol."""
+    """Scale the maps of queries and keys by one number, the output map by another; see the protocol."""
     if not isinstance(block, KEPSVGPAttention):
         tokens, real = block.project(x, key_padding_mask=padding), ~padding
         squares = (tokens.q[..., :, None, :] - tokens.k[..., None, :, :]).square().sum(-1)

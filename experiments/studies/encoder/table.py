@@ -1,4 +1,4 @@
-"""The runs in Markdown: scores of the test sentences, and what tells sentences out of scope."""
+"""The runs in Markdown: scores of the test sentences, and detection of sentences out of scope."""
 
 from collections import defaultdict
 from pathlib import Path
@@ -32,7 +32,7 @@ _MEASURES = ("accuracy %", "NLL", "ECE %")
 
 
 def table(*, out: Path = Path("runs/encoder")) -> None:
-    """Print the runs in Markdown: scores of the test sentences, and what tells sentences out of scope.
+    """Print the runs in Markdown: scores of the test sentences, and detection of sentences out of scope.
 
     Args:
         out: folder of the runs.
@@ -63,7 +63,7 @@ def table(*, out: Path = Path("runs/encoder")) -> None:
 
 
 def _methods(name: str, arrays: dict[str, Array]) -> dict[str, Array]:
-    """Probabilities of the test sentences by each method that a run gives."""
+    """Probabilities of the test sentences by each method of a run."""
     probabilities = {}
     for method, kind in ({name: "logits"} | _BASELINES).items():
         if f"test.{kind}" in arrays:
@@ -75,7 +75,7 @@ def _methods(name: str, arrays: dict[str, Array]) -> dict[str, Array]:
 
 
 def _detectors(arrays: dict[str, Array]) -> dict[str, tuple[Array, Array]]:
-    """Scores in and out of scope that are large where sentences are foreign."""
+    """Scores in and out of scope; larger means more likely out of scope."""
     temperature = fit_temperature(arrays["validation.logits"], arrays["validation.labels"])
     features = {part: arrays[f"{part}.features"].astype(np.float64) for part in _PARTS}
     unit = {part: values / np.linalg.norm(values, axis=1, keepdims=True) for part, values in features.items()}

@@ -1,1 +1,1 @@
-"""Proof of the regressors on real data, against GPyTorch's models in the same run."""
+"""Evaluation of the regressors on real data, beside GPyTorch's models in the same run."""

@@ -1,4 +1,4 @@
-"""CPU seconds of an evaluation by each form of exact regression, beside what its cost model says."""
+"""CPU seconds of an evaluation by each form of exact regression, measured and by its cost model."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def forms(num_observations: tuple[int, ...] = (200, 800, 1600, 3200), repetition
     """Print a table of CPU seconds for evidence and gradient, Matérn 3/2, on one thread.
 
     Args:
-        num_observations: in all outputs together.
-        repetitions: of which the fastest is taken.
+        num_observations: numbers of observations, over all outputs.
+        repetitions: number of repetitions, of which the fastest is used.
     """
     torch.set_num_threads(1)
     print("| outputs, structure | observations | exact | expected | linear | expected |")

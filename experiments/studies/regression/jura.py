@@ -1,4 +1,4 @@
-"""Cadmium in the Swiss Jura from nickel and zinc: the classic of several correlated outputs."""
+"""Cadmium in the Swiss Jura from nickel and zinc: the classic example of correlated outputs."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def jura(data: Path, out: Path, kernels: Sequence[str] = ("rbf", "matern32"), th
     """Cadmium at 100 validation sites from 259 cadmium and 359 nickel and zinc values.
 
     Args:
-        data: the folder that holds ``multioutput/jura.csv``.
-        out: where tables and rows go.
+        data: folder with ``multioutput/jura.csv``.
+        out: folder of tables and rows.
         kernels: canonical covariances to run.
-        threads: of torch.
+        threads: number of torch threads.
     """
     torch.set_num_threads(threads)
     inputs, targets, truth = jura_problem(data)
@@ -51,7 +51,7 @@ def jura(data: Path, out: Path, kernels: Sequence[str] = ("rbf", "matern32"), th
 
 
 def jura_problem(data: Path) -> tuple[Array, Array, Array]:
-    """Sites, cadmium (hidden at the last ones), nickel and zinc there, and the cadmium that was hidden."""
+    """Sites; cadmium (hidden at the last ones), nickel and zinc there; and the hidden cadmium."""
     table = np.genfromtxt(data / "multioutput" / "jura.csv", delimiter=",", names=True)
     targets = np.column_stack([table["Cd"], table["Ni"], table["Zn"]])
     truth = targets[_OBSERVED:, 0].copy()

@@ -1,4 +1,4 @@
-"""What is compared: our regressors and GPyTorch's, under one signature."""
+"""The compared methods: our regressors and GPyTorch's, with one signature."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def ours(problem: Problem, **arguments: Any) -> Answer:
 
 
 def stochastic(problem: Problem, *, num_steps: int | None = None, **arguments: Any) -> Answer:
-    """Our regressor on minibatches of 1024, from the closed form on some rows; 20 epochs or 500 steps."""
+    """Our regressor on minibatches of 1024, initialised by the closed form on some rows; 20 epochs or 500 steps."""
     batches = -(-len(problem.inputs) // 1024)
     epochs = max(20, -(-500 // batches)) if num_steps is None else -(-num_steps // batches)
     return ours(problem, inference="stochastic", batch_size=1024, num_epochs=epochs, **arguments)

@@ -1,4 +1,4 @@
-"""Several outputs with gaps, all of them asked for: soil, weather, wind, tide, air quality and exchange rates."""
+"""Several outputs with gaps, all to be predicted: soil, weather, wind, tide, air quality and exchange rates."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _RATES = ("CAD", "EUR", "JPY", "GBP", "CHF", "AUD", "NZD", "KRW", "MXN")
 
 
 class Gaps(NamedTuple):
-    """Outputs of which some were hidden.
+    """Outputs with hidden values.
 
     Attributes:
         inputs: (n, d).
         targets: (n, P), NaN where not observed or hidden.
-        truth: (n, P), NaN everywhere else.
+        truth: the hidden values, (n, P), NaN elsewhere.
     """
 
     inputs: Array
@@ -56,18 +56,18 @@ def multioutput(
 ) -> None:
     """Hidden values of all outputs by our regressor and GPyTorch's models: SMSE, NLL and coverage.
 
-    The NLL is also given less that of our regressor, on the same windows.
+    Also the difference in NLL from our regressor, on the same windows.
 
     Args:
-        data: the folder that holds ``multioutput``.
-        out: where tables and rows go.
+        data: folder with ``multioutput``.
+        out: folder of tables and rows.
         sets: names of the sets.
-        gaps: "random" (a third of the values), "stretch" (a sixth of every output, in one piece, each somewhere else)
+        gaps: "random" (a third of the values), "stretch" (a sixth of every output in one piece, at different places)
             or "end" (the last fifth of half of the outputs).
-        windows: numbers of those of each set, from 0; the soil has two, which are the same sites.
+        windows: indices of the windows of each set, from 0; the soil has two, with the same sites.
         kernel: canonical covariance.
-        methods: names of those to run.
-        threads: of torch.
+        methods: names of the methods to run.
+        threads: number of torch threads.
     """
     torch.set_num_threads(threads)
     rows = []
@@ -80,7 +80,7 @@ def multioutput(
                     key = {"set": name, "gap": gap, "window": window, "method": label}
                     compute = partial(_row, problem, MULTIOUTPUT[label], kernel)
                     rows.append(cached_row(out / "multioutput", key, compute, kernel=kernel))
-    if len(windows) > 1:  # whose spread is the error: the values of a piece depend on each other
+    if len(windows) > 1:  # the error is the spread over windows, as values within a piece are dependent
         rows = [{name: value for name, value in row.items() if name != SITES} for row in rows]
     columns = ("smse", "nll", "ahead", "coverage", "processor_seconds")
     rows = with_peers(rows, ("set", "gap", "window"), dict.fromkeys(MULTIOUTPUT, "cgp"))
@@ -111,7 +111,7 @@ def with_gaps(inputs: Array, complete: Array, gap: str, seed: int = 0) -> Gaps:
 def gap_scores(problem: Gaps, mean: Array, sd: Array) -> dict[str, Any]:
     """Means over outputs of the standardised squared error, of the NLL in units of each output, and coverage.
 
-    The NLL of every value is there, too, for differences between methods.
+    Also the NLL of every value, for differences between methods.
     """
     unit, centre = np.nanstd(problem.targets, axis=0), np.nanmean(problem.targets, axis=0)
     error, spread = (mean - problem.truth) / unit, sd / unit
@@ -140,7 +140,7 @@ def _jura(data: Path, window: int) -> tuple[Array, Array]:
 
 
 def stations(data: Path, grid: Array, column: str) -> Array:
-    """One quantity at four stations on a coast at hours since the year's start, ``(n, 4)``, NaN where not reported."""
+    """One quantity at four stations on a coast at hours since the year's start, ``(n, 4)``, NaN where missing."""
     columns = []
     for station in _STATIONS:
         with gzip.open(data / "weather_south_coast" / f"{station}.csv.gz", "rt", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""GPyTorch's own models, given the same standardised data, start, optimizer, precision and noise floor as ours."""
+"""GPyTorch's models, with the same standardised data, initial values, optimizer, precision and noise floor as ours."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def exact(problem: Problem, kernel: str) -> Answer:
 
 
 def independent(inputs: Array, targets: Array, kernel: str) -> tuple[Array, Array]:
-    """Means and standard deviations (n, P) of all outputs at all inputs, each by an ExactGP of its own."""
+    """Means and standard deviations (n, P) of all outputs at all inputs, by one ExactGP per output."""
     answers = []
     for column in targets.T:
         seen = ~np.isnan(column)
@@ -89,7 +89,7 @@ def independent(inputs: Array, targets: Array, kernel: str) -> tuple[Array, Arra
 
 
 def coregionalised(inputs: Array, targets: Array, kernel: str, num_components: int = 1) -> tuple[Array, Array]:
-    """Likewise by the multitask model over rows: ICM with one component, LMC with more; full-rank task matrices."""
+    """The same by the multitask model over rows: ICM with one component, LMC with more; full-rank task matrices."""
     size, tasks = targets.shape
     x_scaling, y_scaling, observed = Scaling.of(inputs), Scaling.of(targets), ~np.isnan(targets)
     scaled = x_scaling.apply(inputs)
@@ -118,7 +118,7 @@ def sgpr(problem: Problem, kernel: str, num_inducing: int = 100) -> Answer:
 
 
 def svgp(problem: Problem, kernel: str, num_inducing: int = 100, num_steps: int | None = None) -> Answer:
-    """SVGP by Adam on minibatches of 1024, the rate falling from 0.02 as ours; 40 epochs, or 1,000 steps."""
+    """SVGP by Adam on minibatches of 1024, with our learning rates, decreasing from 0.02; 40 epochs or 1,000 steps."""
     x, y, new, y_scaling = _standardised(problem)
     model = _Variational(cluster_centres(x, num_inducing), ScaleKernel(_base(kernel, x.shape[-1]))).double().train()
     likelihood = _noise().double()
@@ -175,14 +175,14 @@ def _noise() -> GaussianLikelihood:
 
 
 def _settings(model: Any) -> Any:
-    """Cholesky at every size, where the defaults turn approximate and random above 800 rows."""
+    """Cholesky at every size: the defaults are approximate and random above 800 rows."""
     if isinstance(getattr(model, "covar_module", None), InducingPointKernel):
         return nullcontext()
     return gpytorch.settings.fast_computations(covar_root_decomposition=False, log_prob=False, solves=False)
 
 
 def _fit_exact(model: ExactGP, *parameters: Tensor) -> float:
-    """The largest marginal likelihood in nats by our own optimizer, from five lengthscales of which three race."""
+    """The largest marginal likelihood in nats by our optimizer, from three of five initial lengthscales."""
     model.double().train()
     model.likelihood.train()
     objective = ExactMarginalLogLikelihood(model.likelihood, model)

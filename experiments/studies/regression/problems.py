@@ -1,4 +1,4 @@
-"""A regression to solve and the answer to it."""
+"""A regression problem, its answer, and scores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Array = NDArray[Any]
 
 
 class Problem(NamedTuple):
-    """Observations of one output, and where it is asked for.
+    """Observations of one output, and test inputs.
 
     Attributes:
         inputs: (n, d).
@@ -35,7 +35,7 @@ class Answer(NamedTuple):
     Attributes:
         mean: (t,).
         sd: (t,), noise included.
-        evidence: of the fit, or the bound to it, in nats and in units of standardised targets; NaN where it has none.
+        evidence: log evidence of the fit, or its bound, in nats and in units of standardised targets; NaN if unknown.
     """
 
     mean: Array
@@ -44,7 +44,7 @@ class Answer(NamedTuple):
 
 
 def scores(truth: Array, answer: Answer) -> dict[str, float]:
-    """Errors of the mean, and how honest the interval is."""
+    """Errors of the mean, and calibration of the interval."""
     error = answer.mean - truth
     return {
         "rmse": float(np.sqrt(np.mean(error**2))),

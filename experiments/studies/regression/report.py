@@ -49,7 +49,7 @@ _BEST = ("smse", "rmse", "mae", "nll")
 def write_results(
     out: Path, name: str, title: str, rows: Sequence[Mapping[str, Any]], groups: Sequence[str], columns: Sequence[str]
 ) -> None:
-    """Write ``NAME.csv`` (a line a row) and ``NAME.md`` (a table, the command above it)."""
+    """Write ``NAME.csv`` (one line per row) and ``NAME.md`` (the command and a table)."""
     kept = [row for row in rows if "failed" not in row]
     keys = list(dict.fromkeys([*groups, *(key for row in kept for key in row if key != SITES)]))
     write_csv(out / f"{name}.csv", [{key: row.get(key, "") for key in keys} for row in kept])
@@ -63,7 +63,7 @@ def write_results(
 
 
 def with_pairs(rows: Sequence[Mapping[str, Any]], group: str) -> list[dict[str, Any]]:
-    """Rows with the mean difference of their losses from the best row's, site by site, and its standard error."""
+    """Rows with the mean paired difference of their losses from the best row's, and its standard error."""
     paired = []
     for row in rows:
         if SITES not in row:
@@ -78,9 +78,9 @@ def with_pairs(rows: Sequence[Mapping[str, Any]], group: str) -> list[dict[str, 
 def with_peers(
     rows: Sequence[Mapping[str, Any]], groups: Sequence[str], peers: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """Rows with their negative log likelihood less that of their method's peer on the same data.
+    """Rows with the difference of their negative log-likelihood from that of their peer on the same data.
 
-    Its error is there where the losses of every observation are.
+    It has a standard error if the losses of every observation are known.
     """
 
     def place(row: Mapping[str, Any], method: str) -> tuple[Any, ...]:
@@ -98,7 +98,7 @@ def with_peers(
 
 
 def _difference(row: Mapping[str, Any], other: Mapping[str, Any], name: str) -> dict[str, float]:
-    """The mean difference of losses, with its standard error where those of every observation are known."""
+    """The mean difference of losses, with its standard error if the losses of every observation are known."""
     if SITES not in row or SITES not in other:
         return {name: row["nll"] - other["nll"]}
     mean, error = mean_difference(np.subtract(row[SITES], other[SITES])[None])
@@ -123,12 +123,12 @@ def _cell(column: str, members: Sequence[Mapping[str, Any]], block: Sequence[Seq
     values = np.array([row[column] for row in members if column in row], dtype=float)
     if not len(values):
         return "–"
-    # A target of small units, as of a ratio of two speeds, would read 0.0000.
+    # Small units, such as those of a ratio of two speeds, would be printed as 0.0000.
     small = column in ("rmse", "mae") and 0.0 < values.mean() < 10.0 ** (1 - DIGITS[column])
     digits = f".{DIGITS[column] + 2 if small else DIGITS[column]}f"
     text = f"{values.mean():{digits}}"
     errors = [row[f"{column}_se"] for row in members if f"{column}_se" in row]
-    if errors:  # over observations, which says more than the spread over a few runs
+    if errors:  # over observations, which is more precise than the spread over a few runs
         text += f" ± {math.hypot(*errors) / len(errors):{digits}}"
     elif len(values) > 1:
         text += f" ± {values.std(ddof=1) / math.sqrt(len(values)):{digits}}"
@@ -141,7 +141,7 @@ def _cell(column: str, members: Sequence[Mapping[str, Any]], block: Sequence[Seq
 
 
 def _anonymous(arguments: Sequence[str]) -> list[str]:
-    """The command without the folders of one machine."""
+    """The command without the folders of this machine."""
     shown = list(arguments)
     for flag, word in (("--data", "DATA"), ("--out", "OUT")):
         for index, argument in enumerate(shown):

@@ -1,4 +1,4 @@
-"""Rows of a table, each run in a process of its own, kept as it finishes, and not run again."""
+"""Rows of a table, each computed in a separate process, saved when it finishes, and reused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _EXACT_ROWS = 2000
 def cached_row(
     folder: Path, key: Mapping[str, Any], compute: Callable[[], Mapping[str, Any]], **settings: Any
 ) -> dict[str, Any]:
-    """A row from its file, or computed now with its seconds and its peak memory above the start."""
+    """A row from its file, or computed with its seconds and its peak memory above the start."""
     stored = stored_row(folder, key, **settings)
     if stored is not None:
         return stored
@@ -65,7 +65,7 @@ def _scored(problem: Problem, method: Method, options: Mapping[str, Any]) -> dic
 
 
 def stored_row(folder: Path, key: Mapping[str, Any], **settings: Any) -> dict[str, Any] | None:
-    """A row from its file, or nothing."""
+    """A row from its file, or None."""
     path = _path(folder, key)
     if not path.exists():
         return None

@@ -1,4 +1,4 @@
-"""Seconds and memory as rows grow."""
+"""Seconds and memory over the number of rows."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def scaling(
     num_steps: int | None = None,
     threads: int = 2,
 ) -> None:
-    """A smooth function of four inputs with noise of 0.1: the whole of fit and prediction, n = 1k … 50k.
+    """Fit and prediction of a smooth function of four inputs with noise 0.1, n = 1k … 50k.
 
     Args:
-        out: where tables and rows go.
+        out: folder of tables and rows.
         data: not used, so that all commands take the same arguments.
         sizes: numbers of rows.
-        num_inducing: m.
-        methods: names of those to run; None means all.
-        num_steps: of minibatches; None is 500 or 20 epochs for ours, twice as many for SVGP.
-        threads: of torch.
+        num_inducing: number of inducing inputs.
+        methods: names of the methods to run; None means all.
+        num_steps: number of minibatch steps; None is 500 or 20 epochs for ours, twice as many for SVGP.
+        threads: number of torch threads.
     """
     torch.set_num_threads(threads)
     problems = (({"n": size}, scaling_problem(size)) for size in sizes)

@@ -1,4 +1,4 @@
-"""Long series with gaps: how well blocks of them are filled, by our regressor and by what people use."""
+"""Long series with gaps: errors in hidden blocks, of our regressor and of common methods."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ __all__ = ["METHODS", "SERIES", "Blocks", "block_scores", "series", "with_blocks
 
 Array = NDArray[np.float64]
 
-_APART = 100  # rows at least between two blocks of an output
-_EDGE = 500  # rows at either end that no block is in, or a tenth of a short series
-_SINGLE = 0.02  # of the values, hidden one by one
+_APART = 100  # smallest number of rows between two blocks of an output
+_EDGE = 500  # rows without blocks at either end, or a tenth of a short series
+_SINGLE = 0.02  # share of the values that are hidden one by one
 _RIDGE_DRAWS = 8
 _NORMAL = 1.959964
 
 
 class Blocks(NamedTuple):
-    """A table of which blocks were hidden.
+    """A table with hidden blocks.
 
     Attributes:
         inputs: (n,).
         targets: (n, P), NaN where not observed or hidden.
         complete: (n, P), NaN where not observed.
-        hidden: by length of block, (n, P) booleans.
+        hidden: (n, P) booleans for each length of blocks.
     """
 
     inputs: Array
@@ -49,11 +49,11 @@ class Blocks(NamedTuple):
 
 
 class Series(NamedTuple):
-    """A set.
+    """A data set.
 
     Attributes:
-        read: gives inputs (n,) and outputs (n, P) from the folder.
-        lengths: of the blocks, in rows, by name.
+        read: reads inputs (n,) and outputs (n, P) from the folder.
+        lengths: lengths of the blocks in rows, by name.
     """
 
     read: Callable[[Path], tuple[Array, Array]]
@@ -70,16 +70,16 @@ def series(
 ) -> None:
     """Hidden blocks of long series: squared error over variance, NLL, coverage, processor time and memory.
 
-    In every output one block of each length is hidden, somewhere else in each, and two in a hundred single values.
+    In every output one block of each length is hidden, at different places, and 2 % single values.
 
     Args:
-        data: the folder that holds ``multioutput`` (weather), and ``series`` with ``bafu.txt`` (rivers),
+        data: folder with ``multioutput`` (weather), and ``series`` with ``bafu.txt`` (rivers),
             ``temperature.txt`` and ``drift.txt``, whose columns are outputs.
-        out: where tables and rows go.
-        sets: "year", "rivers", "one river", "20 outputs", "100 outputs".
-        maskings: seeds of what is hidden.
-        methods: names of those to run.
-        threads: of torch.
+        out: folder of tables and rows.
+        sets: names of sets, among "year", "rivers", "one river", "20 outputs", "100 outputs".
+        maskings: seeds of the hidden values.
+        methods: names of the methods to run.
+        threads: number of torch threads.
     """
     torch.set_num_threads(threads)
     rows = []
@@ -97,7 +97,7 @@ def series(
 
 
 def with_blocks(inputs: Array, complete: Array, lengths: Mapping[str, int], seed: int) -> Blocks:
-    """Hide blocks of every length in every output, apart from each other, and single values."""
+    """Hide separated blocks of every length in every output, and single values."""
     generator = np.random.default_rng(seed)
     taken, hidden = np.isnan(complete), {}
     edge = min(_EDGE, len(complete) // 10)
@@ -120,7 +120,7 @@ def with_blocks(inputs: Array, complete: Array, lengths: Mapping[str, int], seed
 
 
 def block_scores(problem: Blocks, mean: Array, sd: Array | None) -> dict[str, dict[str, float]]:
-    """By length of block: squared error over the output's variance, NLL in units of its sd, coverage of 95 %."""
+    """For each length of blocks: squared error over the output's variance, NLL in units of its sd, coverage of 95 %."""
     unit = np.nanstd(problem.complete, axis=0)
     error, scores = (mean - problem.complete) / unit, {}
     for name, block in problem.hidden.items():
@@ -145,7 +145,7 @@ def _cgp(inputs: Array, targets: Array) -> tuple[Array, Array]:
 
 
 def _ridge(inputs: Array, targets: Array) -> tuple[Array, Array]:
-    """Bayesian ridge regression of each output on the others, in turns; mean and spread of eight draws."""
+    """Bayesian ridge regression of each output on the others, iterated; mean and spread of eight draws."""
     draws = []
     for seed in range(_RIDGE_DRAWS):
         imputer = IterativeImputer(BayesianRidge(), sample_posterior=True, max_iter=5, random_state=seed)

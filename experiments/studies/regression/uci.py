@@ -20,7 +20,7 @@ from experiments.studies.regression.rows import sparse_rows
 __all__ = ["evidence_figure", "evidence_pairs", "uci", "uci_problem"]
 
 Panels = dict[str, dict[str, list[tuple[float, float]]]]
-"""By set and method, what each split has more than its peer of evidence and of NLL."""
+"""By set and method, the differences of each split to its peer in evidence and in NLL."""
 
 _SPLITS_DRAWN = 3
 
@@ -45,18 +45,18 @@ def uci(
     methods: Sequence[str] | None = None,
     threads: int = 1,
 ) -> None:
-    """Exact (up to 2,000 rows) and sparse regression against GPyTorch's with as many inducing inputs.
+    """Exact (up to 2,000 rows) and sparse regression beside GPyTorch's with the same number of inducing inputs.
 
-    Beside the table, a picture: whether the fit of more evidence is the one that predicts better, split by split.
+    A figure shows, for every split, whether the fit with more evidence predicts better.
 
     Args:
-        data: the folder that holds ``uci/NAME.npz``.
-        out: where tables and rows go.
-        num_splits: of every set to run, the first of the standard ones.
-        num_inducing: of every sparse method.
+        data: folder with ``uci/NAME.npz``.
+        out: folder of tables and rows.
+        num_splits: number of standard splits to run of every set.
+        num_inducing: number of inducing inputs of every sparse method.
         kernel: canonical covariance.
-        methods: names of those to run; None means all.
-        threads: of torch.
+        methods: names of the methods to run; None means all.
+        threads: number of torch threads.
     """
     torch.set_num_threads(threads)
     problems = (
@@ -83,7 +83,7 @@ def uci_problem(data: Path, name: str, split: int) -> Problem:
 
 
 def evidence_pairs(rows: Sequence[Mapping[str, Any]]) -> Panels:
-    """What each split's fit has more evidence and more NLL than its peer's, of sets with three splits or more."""
+    """Differences in evidence and NLL of each split's fit to its peer's, for sets with three splits or more."""
     measured = {(row["set"], row["split"], row["method"]): row for row in rows if "evidence" in row}
     panels: Panels = {}
     for (name, split, method), row in measured.items():
@@ -95,7 +95,7 @@ def evidence_pairs(rows: Sequence[Mapping[str, Any]]) -> Panels:
 
 
 def evidence_figure(panels: Panels) -> Figure:
-    """More evidence against more NLL, a panel per set."""
+    """Difference in NLL over difference in evidence, one panel per set."""
     figure = Figure(figsize=(1.0 + 2.4 * len(panels), 3.0), layout="constrained")
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     shown = {}
