@@ -19,16 +19,20 @@ if TYPE_CHECKING:
         SparseCGPAttention,
         StandardSGPAttention,
     )
-    from .conversion import convert, describe, from_pretrained, save_pretrained
+    from .conversion import convert, describe
     from .imputation import CorrelatedGPImputer
     from .model.blocks import freeze
     from .model.likelihoods import CategoricalLikelihood, HomoscedasticLikelihood
     from .model.objective import Objective
-    from .prediction.calibrate import Calibration, calibrate
+    from .prediction.calibrate import calibrate
+    from .prediction.calibration import Calibration
+    from .prediction.detectors import Detector
     from .prediction.generate import Generation, generate
     from .prediction.pipelines import pipeline
     from .prediction.predict import predict
     from .prediction.prediction import Prediction
+    from .prediction.readout import GPReadout
+    from .prediction.storage import from_pretrained, save_pretrained
 
 __version__ = "0.1.0"
 
@@ -38,6 +42,8 @@ __all__ = [
     "Calibration",
     "CategoricalLikelihood",
     "CorrelatedGPImputer",
+    "Detector",
+    "GPReadout",
     "Generation",
     "HomoscedasticLikelihood",
     "KEPSVGPAttention",
@@ -67,9 +73,11 @@ __all__ = [
 _HOMES = {
     "Assessment": "assessment.assessment",
     "CGPAttention": "attention",
-    "Calibration": "prediction.calibrate",
+    "Calibration": "prediction.calibration",
     "CategoricalLikelihood": "model.likelihoods",
     "CorrelatedGPImputer": "imputation",
+    "Detector": "prediction.detectors",
+    "GPReadout": "prediction.readout",
     "Generation": "prediction.generate",
     "HomoscedasticLikelihood": "model.likelihoods",
     "KEPSVGPAttention": "attention",
@@ -87,11 +95,11 @@ _HOMES = {
     "convert": "conversion",
     "describe": "conversion",
     "freeze": "model.blocks",
-    "from_pretrained": "conversion",
+    "from_pretrained": "prediction.storage",
     "generate": "prediction.generate",
     "pipeline": "prediction.pipelines",
     "predict": "prediction.predict",
-    "save_pretrained": "conversion",
+    "save_pretrained": "prediction.storage",
 }
 _ROOMS = (
     "assessment",

@@ -27,7 +27,7 @@ PUBLIC += [
     "cgp.model.pyro",
     "models",
 ]
-PUBLIC += ["cgp.assessment", "cgp.assessment.readout"]
+PUBLIC += ["cgp.assessment", "cgp.prediction.readout"]
 
 sys.path.append(str(DOCS / "_extensions"))
 pages = importlib.import_module("pages")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -14,16 +15,19 @@ from cgp.comparisons import Difference
 from cgp.conversion.convert import convert
 from cgp.model.blocks import attention_blocks
 from cgp.model.inputs import Batch, batches, logits_of, model_device, to_device
-from cgp.model.twin import twin, uncompiled
+from cgp.model.twin import uncompiled
 from cgp.prediction import metrics
 from cgp.prediction.amplitudes import COARSE, TEMPERATURES, AmplitudeSearch, LabelScores, chosen, has_amplitude, tune
+from cgp.prediction.detectors import Detector, OutputScores, Posterior, with_energy
 from cgp.prediction.labels import class_indices, labelled_batches
+from cgp.prediction.representation import pooled_features, standardised
+from cgp.prediction.settings import as_assessed
 from cgp.prediction.temperature_scaling import fit_temperature
 
 from .assessment import ADVISED, Assessment
 from .claims import Detection
-from .detection import OutputScores, Representation, compare_detectors
-from .detectors import pooled_features
+from .detection import Representation, compare_detectors
+from .recipe import READ_OUT, Recipe, fingerprint
 
 __all__ = ["assess"]
 
@@ -57,7 +61,7 @@ def assess(
     would choose. Temperatures and amplitudes are chosen on all folds but the one that is scored, and differences
     between methods are paired, example by example.
 
-    With ``train``, a Gaussian-process read-out of the representation (:class:`cgp.assessment.readout.GPReadout`) with a
+    With ``train``, a Gaussian-process read-out of the representation (:class:`cgp.GPReadout`) with a
     temperature is one of them.
 
     On inputs of other kinds, the scores that detect them are compared: one minus the largest probability, the entropy,
@@ -92,7 +96,7 @@ def assess(
 
     Note:
         Liu et al., Energy-based Out-of-distribution Detection (NeurIPS 2020); Lee et al., as in
-        :class:`cgp.assessment.detectors.Mahalanobis`.
+        :class:`cgp.prediction.representation.Mahalanobis`.
 
     Example:
         >>> x = torch.linspace(-2, 2, 60)[:, None]
@@ -101,7 +105,7 @@ def assess(
         ['as trained', 'temperature']
     """
     _check(folds, posterior, corrupt, ood)
-    model = twin(uncompiled(model)).eval()
+    model = as_assessed(uncompiled(model)).eval()
     device = model_device(model)
     known = labelled_batches(validation, device, name="validation", batch_size=batch_size, every=True)
     seen = None if train is None else labelled_batches(train, device, name="train", batch_size=batch_size, every=True)
@@ -113,16 +117,41 @@ def assess(
     tuned = _Tuned(search, known, labels, fold_of, draws=drawing is not None)
     representation = Representation(model, features, seen)
     read, far = representation.of(known)
-    methods = tuned.methods()
-    if read is not None:
-        methods["GP read-out + temperature"] = tuned.read(read, representation.readout.classes)
-    outputs = OutputScores(search, *tuned.best(None, "widest"))
+    methods, choices = tuned.methods(), tuned.choices()
+    if read is not None and representation.readout is not None:
+        logits = tuned.read(read, representation.readout.classes)
+        methods[READ_OUT], choices[READ_OUT] = tuned.scaled(logits), (0.0, tuned.temperature(logits, None))
+    widest = tuned.best(None, "widest")
+    outputs = OutputScores(search, *widest)
     others = {
         name: (outputs.of_inputs(batch_list, name), representation.of(batch_list)[1])
         for name, batch_list in _other_inputs(known, {**(corrupt or {}), **(ood or {})}, batch_size, model)
     }
-    detection = compare_detectors((outputs.of_logits(tuned.logits), far), others) if others else {}
-    return _comparison({n: p.cpu().numpy() for n, p in methods.items()}, labels.cpu().numpy(), detection)
+    inside = outputs.of_logits(tuned.logits), far
+    detection = compare_detectors(inside, others) if others else {}
+    layers = [0] if posterior == "first" else posterior
+    drawn = Posterior(layers, *widest, num_samples, sampling, seed)
+    detectors = _detectors(*inside, representation, drawn, (features, output))
+    recipe = Recipe(fingerprint(model), layers, choices, representation.readout, detectors)
+    return _comparison({n: p.cpu().numpy() for n, p in methods.items()}, labels.cpu().numpy(), detection, recipe)
+
+
+def _detectors(
+    outputs: dict[str, Array],
+    far: dict[str, Array],
+    representation: Representation,
+    posterior: Posterior,
+    functions: tuple[Callable[[nn.Module, Any], Tensor], Callable[[Any], Tensor]],
+) -> dict[str, Detector]:
+    """Every score of the tables as a detector, which knows its values of the validation data."""
+    parts = {**outputs, **far}
+    fitted, scales = representation.fitted(), {name: standardised(values) for name, values in parts.items()}
+    detectors = {}
+    for name, known in with_energy(outputs, far, scales).items():
+        base = name.removesuffix(" + energy")
+        summed = {part: parts[part] for part in (base, "energy")} if base != name else {}
+        detectors[name] = Detector(name, *functions, posterior, fitted.get(base), np.sort(known), summed)
+    return detectors
 
 
 @dataclass
@@ -153,15 +182,24 @@ class _Tuned:
             found["widest posterior"] = self._drawn("widest")
         return found
 
+    def choices(self) -> dict[str, tuple[float, float]]:
+        """The factor of the amplitudes (0: no draws) and the temperature of each method, by all labels."""
+        chosen_by_all = {"as trained": (0.0, 1.0), "temperature": (0.0, self.temperature(self.logits[0.0], None))}
+        if self.draws:
+            chosen_by_all["posterior"] = self.best(None, "likelihood", fits=False)
+            chosen_by_all["posterior + temperature"] = self.best(None, "likelihood")
+            chosen_by_all["widest posterior"] = self.best(None, "widest")
+        return chosen_by_all
+
     def read(self, probabilities: Tensor, classes: Tensor) -> Tensor:
-        """Probabilities ``(N, C)`` of a read-out of some of the classes, with a temperature."""
+        """Logits ``(1, N, C)`` of a read-out of some of the classes."""
         logits = torch.full_like(self.logits[0.0], -torch.inf)  # of classes that the training set does not have
         logits[0][:, classes] = probabilities.log().to(logits)
-        return self.scaled(logits)
+        return logits
 
     def scaled(self, logits: Tensor) -> Tensor:
         """Probabilities ``(N, C)`` of logits ``(1, N, C)``, divided by the temperature that the other folds choose."""
-        return self._folds(lambda rows: (logits, self._temperature(logits, rows)))
+        return self._folds(lambda rows: (logits, self.temperature(logits, rows)))
 
     def best(self, rows: Tensor | None, criterion: str, *, fits: bool = True) -> tuple[float, float]:
         """The factor of the amplitudes (0: no posterior) and the temperature that some labels choose."""
@@ -170,9 +208,9 @@ class _Tuned:
         if not fits:
             return trial.factor, trial.temperature
         least = min(tried[0.0].temperature, 1.0) if trial.factor else TEMPERATURES[0]
-        return trial.factor, self._temperature(self.logits[trial.factor], rows, least=least)
+        return trial.factor, self.temperature(self.logits[trial.factor], rows, least=least)
 
-    def _temperature(self, logits: Tensor, rows: Tensor | None, *, least: float = TEMPERATURES[0]) -> float:
+    def temperature(self, logits: Tensor, rows: Tensor | None, *, least: float = TEMPERATURES[0]) -> float:
         """The temperature of logits ``(S, N, C)`` that some labels choose; of right answers only, the smallest."""
         kept = slice(None) if rows is None else rows
         return fit_temperature(logits[:, kept], self.labels[kept], least=least)
@@ -239,7 +277,9 @@ def _other_inputs(
         yield name, moved
 
 
-def _comparison(probabilities: dict[str, Array], y: Array, detection: dict[str, dict[str, Detection]]) -> Assessment:
+def _comparison(
+    probabilities: dict[str, Array], y: Array, detection: dict[str, dict[str, Detection]], recipe: Recipe
+) -> Assessment:
     plain, scaled = probabilities["as trained"], probabilities["temperature"]
     beyond = {name: probabilities[name] for name in ADVISED if name in probabilities}
     return Assessment(
@@ -250,6 +290,7 @@ def _comparison(probabilities: dict[str, Array], y: Array, detection: dict[str, 
         num_labels=len(y),
         confidences={name: p.max(-1) for name, p in probabilities.items()},
         correct={name: p.argmax(-1) == y for name, p in probabilities.items()},
+        recipe=recipe,
     )
 
 

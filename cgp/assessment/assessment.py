@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import nn
 
 from cgp.comparisons import Difference, aligned, critical_value
 from cgp.extras import needs_extra
@@ -21,6 +23,7 @@ from .claims import (
     Detection,
     best_detector,
 )
+from .recipe import Recipe
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,7 +39,7 @@ ADVISED = {
     "posterior + temperature": "the posterior of the best likelihood with its temperature (calibrate with "
     "criterion='likelihood')",
     "GP read-out + temperature": "a GP read-out of the representation with a temperature "
-    "(cgp.assessment.readout.GPReadout)",
+    "(calibrate with method='readout')",
 }
 
 
@@ -55,6 +58,7 @@ class Assessment:
         num_labels: labels of the validation data.
         confidences: for each method, the largest probability of each label, ``(N,)``.
         correct: for each method, whether its prediction is right, ``(N,)``.
+        recipe: what was fitted, for :meth:`apply`.
     """
 
     scores: dict[str, dict[str, float]]
@@ -64,10 +68,45 @@ class Assessment:
     num_labels: int
     confidences: dict[str, NDArray[Any]] = field(repr=False)
     correct: dict[str, NDArray[Any]] = field(repr=False)
+    recipe: Recipe = field(repr=False)
 
     def __str__(self) -> str:
-        """The tables and the sentence."""
-        return f"{self.table()}\n\n{self.sentence}"
+        """The tables, the sentence, and the calls that do what it says."""
+        return f"{self.table()}\n\n{self.sentence}\n\n{self.calls}"
+
+    def apply(self, model: nn.Module, method: str | None = None, detectors: Sequence[str] | None = None) -> nn.Module:
+        """A model that predicts as the sentence says, and scores inputs by the detectors that it names.
+
+        Args:
+            model: the one that was assessed. It is not changed.
+            method: another method of the table, by its name; None is :attr:`method`.
+            detectors: other scores of the tables, by their names; None are those of :attr:`detectors`.
+
+        Returns:
+            A copy that shares the model's tensors, for :func:`cgp.predict` (whose prediction holds the scores in
+            ``ood``), :func:`cgp.save_pretrained` and :func:`cgp.pipeline`. What was fitted is fitted to all labels.
+
+        Raises:
+            ValueError: if the model is another one, or the report has no such method or detector.
+        """
+        method = self.method if method is None else method
+        if method not in self.recipe.choices:
+            raise ValueError(f"method: expected one of {tuple(self.recipe.choices)}, got {method!r}")
+        names = self._advised if detectors is None else tuple(detectors)
+        if missing := [name for name in names if name not in self.recipe.detectors]:
+            raise ValueError(f"detectors: expected some of {tuple(self.recipe.detectors)}, got {missing[0]!r}")
+        return self.recipe.apply(model, method, names)
+
+    @property
+    def calls(self) -> str:
+        """The calls that do what the sentence says, as code."""
+        lines = ["model = report.apply(model)", "prediction = cgp.predict(model, inputs)"]
+        lines += [f'prediction.ood["{name}"]' for name in self._advised]
+        return "\n".join(lines)
+
+    @property
+    def _advised(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for name in self.detectors.values() if name is not None))
 
     @property
     def method(self) -> str:

@@ -3,7 +3,6 @@
 from .convert import convert
 from .heads import ConvertedHeads, HostAttention
 from .sites import attention_sites, describe
-from .storage import from_pretrained, save_pretrained
 
 __all__ = [
     "ConvertedHeads",
@@ -11,6 +10,4 @@ __all__ = [
     "attention_sites",
     "convert",
     "describe",
-    "from_pretrained",
-    "save_pretrained",
 ]

@@ -7,6 +7,7 @@ import importlib
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,36 +23,30 @@ from .convert import put_heads
 from .heads import ConvertedHeads
 from .sites import attention_sites
 
-__all__ = ["from_pretrained", "save_pretrained"]
+__all__ = ["check_adapters", "is_converted", "load_converted", "save_converted", "write_aside"]
 
 _CONFIG, _WEIGHTS = "cgp_config.json", "model.safetensors"
 _VERSION = 3
 
 
-def save_pretrained(model: nn.Module, folder: str | os.PathLike[str]) -> None:
-    """Write a converted model to a folder.
+def is_converted(model: nn.Module) -> bool:
+    """Whether :func:`cgp.convert` made the model."""
+    return any(isinstance(module, ConvertedHeads) for module in model.modules())
 
-    A model of transformers is written by its own ``save_pretrained`` (calling that, or its Trainer, does the same):
-    the folder is the usual one with a few more tensors, a calibrated temperature among them. Any other model is
-    written to ``model.safetensors``; ``cgp_config.json`` holds the arguments from which a host of timm is built.
 
-    Args:
-        model: a model that :func:`cgp.convert` returned, trained or not.
-        folder: folder to write to; created if it does not exist.
-
-    Raises:
-        ValueError: if the model has no converted layer, or only an adapter would be written.
-    """
+def check_adapters(model: nn.Module) -> None:
+    """Refuse a model of which only an adapter would be written."""
     places = [name for name, module in model.named_modules() if isinstance(module, ConvertedHeads)]
-    if not places:
-        raise ValueError(f"model: expected one that cgp.convert returned, got {type(model).__name__}")
-    path = Path(folder)
     is_adapted = any(hasattr(module, "peft_config") for module in model.modules())
     if is_adapted and (_is_of_transformers(model) or not all(f".{name}".endswith(".gp") for name in places)):
         raise ValueError(
             "model: expected no adapter, which writes itself: give peft's configuration modules_to_save=['gp'], write "
             "by model.save_pretrained, and read by peft.PeftModel.from_pretrained(cgp.convert(host), folder)"
         )
+
+
+def save_converted(model: nn.Module, path: Path) -> None:
+    """Write a model, converted or not, to a folder, as :func:`cgp.save_pretrained` says."""
     path.mkdir(parents=True, exist_ok=True)
     if _is_of_transformers(model):
         cast(Any, model).save_pretrained(str(path))
@@ -59,14 +54,18 @@ def save_pretrained(model: nn.Module, folder: str | os.PathLike[str]) -> None:
     architecture = (getattr(model, "pretrained_cfg", None) or {}).get("architecture")
     timm = architecture and {"model_name": architecture, "num_classes": model.num_classes}
     text = json.dumps({"format_version": _VERSION, "host": type(model).__qualname__, "timm": timm}, indent=2)
-    writes = {_WEIGHTS: lambda file: save_weights(model, file), _CONFIG: lambda file: file.write_text(f"{text}\n")}
-    for name, write in writes.items():
-        aside = path / f".{name}.{os.getpid()}"  # renamed when complete, so that no file is ever half-written
-        try:
-            write(aside)
-            aside.replace(path / name)
-        finally:
-            aside.unlink(missing_ok=True)
+    write_aside(path / _WEIGHTS, lambda file: save_weights(model, file))
+    write_aside(path / _CONFIG, lambda file: file.write_text(f"{text}\n"))
+
+
+def write_aside(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a file beside its place, then rename it: a file that is there is whole."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        write(aside)
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
 
 
 def _is_of_transformers(model: nn.Module) -> bool:
@@ -74,28 +73,14 @@ def _is_of_transformers(model: nn.Module) -> bool:
     return library is not None and isinstance(model, library.PreTrainedModel)
 
 
-def from_pretrained(folder: str | os.PathLike[str], model: nn.Module | None = None) -> nn.Module:
-    """Read a converted model.
-
-    Args:
-        folder: folder written by :func:`save_pretrained`, by ``save_pretrained`` of a converted model of transformers,
-            or by its Trainer (a checkpoint).
-        model: the host, with any weights; it is copied. None if the folder names the host: models of transformers, and
-            models of ``timm.create_model`` built with no option other than the number of classes.
-
-    Returns:
-        The model, bitwise equal to the saved one, in eval mode.
-
-    Raises:
-        FileNotFoundError: if a file is missing.
-        ValueError: if the weights are damaged, the configuration is of another version, the folder does not name the
-            host, or it has no converted layer.
-    """
-    path = Path(folder)
+def load_converted(path: Path, model: nn.Module | None, *, needs_heads: bool = True) -> nn.Module:
+    """Read what :func:`save_converted` wrote; without ``needs_heads``, the folder may hold no converted layer."""
     is_of_transformers = (path / "config.json").exists()
     if not is_of_transformers and (path / _WEIGHTS).exists():
         check_weights(path / _WEIGHTS)
     saved = _saved_heads(path)
+    if needs_heads and not saved:
+        raise ValueError(f"folder: expected safetensors of a converted model, got none in {path}")
     converted = twin(_from_transformers(path, model) if is_of_transformers else _host(path, model))
     _put_saved(converted, saved)
     if not is_of_transformers:
@@ -112,8 +97,6 @@ def _saved_heads(path: Path) -> dict[int, dict[str, Tensor]]:
                 place, _, name = key.rpartition(".")
                 if f".{place}".endswith(".gp"):
                     by_place.setdefault(place, {})[name] = tensors.get_tensor(key)
-    if not by_place:
-        raise ValueError(f"folder: expected safetensors of a converted model, got none in {path}")
     return {int(tensors["layer"]): tensors for tensors in by_place.values()}
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from .blocks import attention_blocks, unwrapped, used_modules
+from .blocks import stochastic_layers, unwrapped, used_modules
 
 __all__ = ["KeptPosterior", "SharedPrefix", "twin", "uncompiled"]
 
@@ -115,7 +115,7 @@ class SharedPrefix:
             # Not .eval(): some libraries override it to rewrite weights, which the twin shares with the model.
             if not training and not isinstance(module, torch.jit.ScriptModule):
                 module.training = False
-        stochastic = {block for block in attention_blocks(self.model) if block.stochastic}
+        stochastic = set(stochastic_layers(self.model))
         self.blocks: dict[str, Any] = {n: m for n, m in used_modules(self.model).items() if m in stochastic}
         for block in self.blocks.values():
             block.num_samples = None

@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_model, save_file, save_model
 from torch import Tensor, nn
 
-__all__ = ["check_weights", "load_weights", "save_weights"]
+__all__ = ["check_weights", "load_tensors", "load_weights", "save_tensors", "save_weights"]
 
 _KEY = "sha256"
 
@@ -29,9 +29,33 @@ def save_weights(model: nn.Module, file: str | os.PathLike[str]) -> None:
     try:
         save_model(model, os.fspath(file))
         tensors, metadata = _content(file)
-        save_file(tensors, file, metadata | {_KEY: _checksum(tensors, metadata)})
+        save_tensors(tensors, file, metadata)
     except SafetensorError as error:
         raise OSError(f"{file}: {error}") from error
+
+
+def save_tensors(tensors: Mapping[str, Tensor], file: str | os.PathLike[str], metadata: Mapping[str, str]) -> None:
+    """Write tensors and text, with their checksum.
+
+    Args:
+        tensors: by name; they share no memory.
+        file: is written over.
+        metadata: text by name.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
+    kept = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    try:
+        save_file(kept, file, {**metadata, _KEY: _checksum(kept, metadata)})
+    except SafetensorError as error:
+        raise OSError(f"{file}: {error}") from error
+
+
+def load_tensors(file: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Read the tensors and the text that :func:`save_tensors` wrote; raises as :func:`check_weights` does."""
+    check_weights(file)
+    return _content(file)
 
 
 def load_weights(model: nn.Module, file: str | os.PathLike[str]) -> None:

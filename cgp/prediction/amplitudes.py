@@ -15,8 +15,8 @@ from cgp.model.blocks import used_modules
 from cgp.model.inputs import Batch, call_model, logits_of
 from cgp.model.twin import SharedPrefix
 
+from .draws import draw_noises
 from .labels import check_finite, check_logits, class_indices
-from .predict import draw_noises
 from .temperature_scaling import minimise_over_temperature, precision_slopes, with_labels
 
 __all__ = ["COARSE", "TEMPERATURES", "AmplitudeSearch", "LabelScores", "Trial", "chosen", "has_amplitude", "tune"]

@@ -1,86 +1,33 @@
-"""The width of a converted model's posterior, chosen on held-out data."""
+"""How sure a classifier is, fitted to held-out labels: a posterior's width, a temperature, dropout, a read-out."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from cgp.model.blocks import used_modules
-from cgp.model.inputs import logits_of, model_device
+from cgp.model.inputs import Batch, logits_of, model_device
 from cgp.model.temperature import logit_temperature, set_logit_temperature
 from cgp.model.twin import uncompiled
 
 from .amplitudes import COARSE, TEMPERATURES, AmplitudeSearch, chosen, has_amplitude, tune
+from .calibration import Calibration
 from .labels import labelled_batches
+from .scaling import Draws, calibrate_outputs, fit_readout
+from .settings import settings_of, with_settings
 
 __all__ = ["Calibration", "calibrate"]
 
+METHODS = ("posterior", "temperature", "dropout", "readout")
 CRITERIA = ("widest", "likelihood")
 
 _FINE = tuple(2.0 ** (k / 4) for k in range(1, 4))
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """What :func:`calibrate` did.
-
-    Attributes:
-        criterion: by which the amplitude was chosen.
-        factor: by which the amplitudes were multiplied.
-        amplitudes: for each layer, by its name, the amplitude of each head as it is now.
-        temperature: by which :func:`cgp.predict` divides the logits from now on.
-        nll_mean: negative log-likelihood of the model as it was, without draws, in nats per label.
-        nll_temperature: without draws, at its best temperature.
-        nll_best: of the draws at the amplitude that is best for it, each amplitude at its best temperature.
-        nll: of the draws at the amplitude chosen.
-        standard_error: of ``nll_best`` over the labels.
-        accuracy_mean: share of right answers without draws.
-        accuracy: of the averaged draws.
-        disagreement: how much draws differ from their average: total variation distance in [0, 1], mean over labels.
-        num_labels: labels that were used.
-        seconds: in all.
-    """
-
-    criterion: str
-    factor: float
-    amplitudes: dict[str, Tensor]
-    temperature: float
-    nll_mean: float
-    nll_temperature: float
-    nll_best: float
-    nll: float
-    standard_error: float
-    accuracy_mean: float
-    accuracy: float
-    disagreement: float
-    num_labels: int
-    seconds: float
-
-    @property
-    def price(self) -> float:
-        """What the amplitude costs in nats per label, beside the amplitude that is best."""
-        return max(self.nll - self.nll_best, 0.0)  # below zero by the finer temperatures only
-
-    def __str__(self) -> str:
-        """A summary, and one line per layer."""
-        moved = "differ from their average by" if self.disagreement >= 1e-3 else "hardly differ from their average:"
-        lines = [
-            f"amplitude × {self.factor:.3g} ({self.criterion}), temperature {self.temperature:.3f}",
-            f"on {self.num_labels} labels in {self.seconds:.1f} s",
-            f"NLL {self.nll:.4f}, {self.price:.4f} above the best (standard error {self.standard_error:.4f})",
-            f"NLL without draws {self.nll_mean:.4f}, with a temperature {self.nll_temperature:.4f}",
-            f"accuracy {self.accuracy:.4f}, without draws {self.accuracy_mean:.4f}",
-            f"draws {moved} {self.disagreement:.2g} (total variation)",
-        ]
-        for name, amplitude in self.amplitudes.items():
-            lines.append(f"{name}: amplitude {float(amplitude.min()):.3g} to {float(amplitude.max()):.3g}")
-        return "\n".join(lines)
 
 
 @torch.no_grad()
@@ -88,19 +35,31 @@ def calibrate(
     model: nn.Module,
     data: Iterable[Any],
     *,
+    method: str = "posterior",
+    train: Any = None,
     criterion: str = "widest",
     temperature: bool = True,
     num_samples: int = 8,
     sampling: str = "marginal",
+    batch_size: int | None = None,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
     output: Callable[[Any], Tensor] = logits_of,
 ) -> Calibration:
-    r"""Choose how wide a converted model's posterior is: one factor for all of its amplitudes, and a temperature.
+    r"""Fit to held-out labels how sure a classifier is.
 
-    Held-out data of the kind that the model was trained on say how wide its posterior may be, not how wide it has to
-    be: their likelihood is often largest without any variance, and a posterior fitted by it tells nothing about other
-    inputs. "widest" therefore takes the largest amplitude that the data do not speak against,
+    - "posterior": the width of a converted model's posterior, and a temperature.
+    - "temperature": one number, by which the logits of any classifier are divided.
+    - "dropout": the model's own dropout goes on in prediction, with a temperature.
+    - "readout": a Gaussian process on the representation that the last linear layer reads, fitted to ``train`` in
+      closed form (:class:`cgp.GPReadout`), stands in for that layer, with a temperature.
+
+    **Temperature**: the one under which the labels are likeliest, :math:`p = \operatorname{softmax}(f / T)`.
+
+    **Posterior**: one factor for all amplitudes. Held-out data of the kind that the model was trained on say how wide
+    its posterior may be, not how wide it has to be: their likelihood is often largest without any variance, and a
+    posterior fitted by it tells nothing about other inputs. "widest" therefore takes the largest amplitude that the
+    data do not speak against,
 
     .. math:: \max\{c : \min_T \mathrm{NLL}(c, T) \le \mathrm{NLL}^* + \mathrm{SE}(\mathrm{NLL}^*)\}, \qquad
         \mathrm{NLL}(c, T) = -\tfrac1N\textstyle\sum_i
@@ -112,30 +71,37 @@ def calibrate(
     that layer's posterior, is computed once. The mean does not depend on the amplitude: predictions without draws stay
     as they are.
 
-    The result lies in the model: its amplitudes are multiplied in place when all is done, and :func:`cgp.predict`
-    divides by the temperature. Until then the model is not changed; it may be used meanwhile.
+    A posterior's scales lie in the model: its amplitudes are multiplied in place when all is done, and until then it
+    may be used. The other methods leave the model as it is; ``calibration.model`` is a copy that shares its tensors.
 
     Args:
-        model: converted by :func:`cgp.convert` with softmax's mean ("cgp" or "sparse_cgp").
+        model: any classifier; for "posterior" converted by :func:`cgp.convert` with softmax's mean ("cgp" or
+            "sparse_cgp").
         data: batches ``(inputs, labels)``, or dicts with "labels", or a data set of such examples; labels −100 are left
             out. A few hundred labels do. It is read once, and kept.
-        criterion: "widest" or "likelihood".
+        method: "posterior", "temperature", "dropout" or "readout".
+        train: labelled data that the model was trained on, for "readout".
+        criterion: "widest" or "likelihood", of a posterior.
         temperature: whether the temperature is fitted; otherwise it stays what it was.
         num_samples: S draws.
         sampling: "marginal" or "joint", as the predictions will be drawn.
+        batch_size: examples at a time; None is all at once for tensors, 32 for data sets.
         seed: of the draws; the global generators are left as they were.
-        progress: called with the number of runs of the layers above done, and of all, such as a progress bar's.
+        progress: of "posterior": called with the number of runs of the layers above done, and of all, such as a
+            progress bar's.
         output: takes the logits from what the model returns.
 
     Returns:
-        What was done.
+        What was done, with the model that predicts so.
 
     Raises:
-        ValueError: if the model has no amplitudes, labels are missing or no class indices, logits are not finite or not
-            logits, or an argument is off. The model is left as it was.
+        ValueError: if the model has nothing that the method needs, labels are missing or no class indices, logits are
+            not finite or not logits, or an argument is off. The model is left as it was.
 
     Note:
-        The one-standard-error rule: Breiman et al., Classification and Regression Trees (1984), section 3.4.3.
+        Temperature scaling: Guo et al., On Calibration of Modern Neural Networks (ICML 2017). Dropout: Gal &
+        Ghahramani (ICML 2016). The one-standard-error rule: Breiman et al., Classification and Regression Trees (1984),
+        section 3.4.3.
 
     Example:
         >>> from cgp import convert
@@ -144,12 +110,34 @@ def calibrate(
         >>> report = calibrate(model, [(torch.randn(20, 4, 8), torch.arange(20) % 3)])
         >>> report.nll <= report.nll_best + report.standard_error
         True
+        >>> scaled = calibrate(nn.Linear(2, 3), [(torch.randn(30, 2), torch.arange(30) % 3)], method="temperature")
+        >>> scaled.nll <= scaled.nll_mean
+        True
     """
-    start = time.perf_counter()
-    _check(criterion, num_samples, sampling)
+    _check(method, criterion, num_samples, sampling, train, temperature=temperature)
     model = uncompiled(model)
+    draws = (num_samples, sampling, seed, output)
+    if method == "posterior":
+        _amplitudes(model)
+        kept = labelled_batches(data, model_device(model), batch_size=batch_size)
+        return _calibrate_posterior(model, kept, criterion, draws, progress, temperature=temperature)
+    changed = _prepared(model, method, train, batch_size, output)
+    kept = labelled_batches(data, model_device(model), batch_size=batch_size)
+    return calibrate_outputs(model, changed, method, kept, draws, temperature=temperature)
+
+
+def _calibrate_posterior(
+    model: nn.Module,
+    kept: list[Batch],
+    criterion: str,
+    draws: Draws,
+    progress: Callable[[int, int], None] | None,
+    *,
+    temperature: bool,
+) -> Calibration:
+    start = time.perf_counter()
+    num_samples, sampling, seed, output = draws
     amplitudes = _amplitudes(model)
-    kept = labelled_batches(data, model_device(model))
     given = logit_temperature(model)
     ticks = _Ticks(progress, len(kept) * num_samples * (len(COARSE) + len(_FINE) + 3 * temperature))
     search = AmplitudeSearch(model, num_samples, sampling, seed, output, ticks)
@@ -170,6 +158,8 @@ def calibrate(
         raise ValueError("data: expected labels of classes that the model allows, got some whose logit is -inf")
     scaled = {name: owner + math.log(taken.factor) for name, owner in amplitudes.items()}
     report = Calibration(
+        model,
+        "posterior",
         criterion,
         taken.factor,
         {name: logarithm.exp() for name, logarithm in scaled.items()},
@@ -216,11 +206,33 @@ def _amplitudes(model: nn.Module) -> dict[str, Any]:
             "out: convert the model first, and give peft's configuration modules_to_save=['gp']"
         )
     if not found:
-        raise ValueError("model: expected layers with softmax's mean (convert by 'cgp' or 'sparse_cgp'), got none")
+        raise ValueError(
+            "model: expected layers with softmax's mean (convert by 'cgp' or 'sparse_cgp'), got none "
+            "(method='temperature' takes any classifier)"
+        )
     return found
 
 
-def _check(criterion: str, num_samples: int, mode: str) -> None:
+def _prepared(
+    model: nn.Module, method: str, train: Any, batch_size: int | None, output: Callable[[Any], Tensor]
+) -> nn.Module:
+    """The model as a method lets it predict, without a temperature yet."""
+    settings = replace(settings_of(model), draws="dropout" if method == "dropout" else "none", readout=None)
+    if method == "readout":
+        if output is not logits_of:
+            raise ValueError("output: expected the default with method='readout', whose logits replace the model's")
+        settings = replace(settings, readout=fit_readout(model, train, batch_size))
+    return with_settings(model, settings)
+
+
+def _check(method: str, criterion: str, num_samples: int, mode: str, train: Any, *, temperature: bool) -> None:
+    if method not in METHODS:
+        raise ValueError(f"method: expected one of {METHODS}, got {method!r}")
+    if (train is not None) != (method == "readout"):
+        wanted = "labelled training data" if method == "readout" else "None"
+        raise ValueError(f"train: expected {wanted} with method={method!r}, got {type(train).__name__}")
+    if method == "temperature" and not temperature:
+        raise ValueError("temperature: expected True with method='temperature', got False")
     if criterion not in CRITERIA:
         raise ValueError(f"criterion: expected one of {CRITERIA}, got {criterion!r}")
     if num_samples < 2:

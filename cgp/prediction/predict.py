@@ -7,7 +7,6 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -20,10 +19,13 @@ from cgp.model.layout import token_layout
 from cgp.model.temperature import logit_temperature, modules_with_temperature
 from cgp.model.twin import SharedPrefix, uncompiled
 
-from .labels import check_inputs, check_logits, class_indices
-from .prediction import Prediction, decomposed, entropy
+from .draws import draw_noises, seeds_from
+from .labels import check_inputs
+from .moments import Moments, checked_labels
+from .prediction import Prediction
+from .settings import has_settings, settings_of
 
-__all__ = ["TASKS", "draw_noises", "predict"]
+__all__ = ["TASKS", "input_batches", "predict"]
 
 TASKS = ("classification", "multilabel", "regression", None)
 
@@ -54,7 +56,9 @@ def predict(
     .. math:: p(y \mid x) = \tfrac1S\textstyle\sum_s \operatorname{softmax}(f_s(x) / T)
 
     T is 1 unless :func:`cgp.calibrate` fitted a temperature. What lies below the first stochastic layer is computed
-    once for all draws, and so is that layer's posterior. The model runs in eval mode, as a copy that shares its
+    once for all draws, and so is that layer's posterior.
+    Models that :func:`cgp.calibrate` or :meth:`cgp.Assessment.apply` returned also bring a read-out, dropout or
+    detectors. The model runs in eval mode, as a copy that shares its
     tensors: the model itself is not changed, not even meanwhile, and any number of threads may predict at once.
 
     Args:
@@ -86,8 +90,8 @@ def predict(
             probabilities instead of logits), or labels that come with the inputs are no class indices.
 
     Warns:
-        UserWarning: if there is a single draw, or the posterior is as wide as :func:`cgp.convert` made it, so that its
-            uncertainty means nothing yet.
+        UserWarning: if there is a single draw of a model that was not calibrated, or the posterior is as wide as
+            :func:`cgp.convert` made it, so that its uncertainty means nothing yet.
 
     Note:
         Antithetic pairs: Hammersley & Morton, A new Monte Carlo technique: antithetic variates (1956).
@@ -104,18 +108,21 @@ def predict(
     temperature = logit_temperature(model) if task in ("classification", "multilabel") else 1.0
     take = output or (_embedding_of if task is None else logits_of)
     precision = torch.autocast(device.type, dtype=autocast) if autocast is not None else nullcontext()
-    seeds = _seeds(seed)
-    parts: list[_Moments] = []
+    seeds = seeds_from(seed)
+    parts: list[Moments] = []
     _warn_of_amplitudes(model)
     with precision:
-        for batch in _batches(model, inputs, batch_size):
-            labels = _checked_labels(batch.labels) if task == "classification" else batch.labels
+        for batch in input_batches(model, inputs, batch_size):
+            labels = checked_labels(batch.labels) if task == "classification" else batch.labels
             noises = list(draw_noises(num_samples, seeds, antithetic=antithetic))
-            parts.append(_Moments(task, temperature, take, keep_draws, keep_variance, labels))
-            _draw(model, to_device(batch.inputs, device), noises, sampling, parts[-1])
+            parts.append(Moments(task, temperature, take, keep_draws, keep_variance, labels))
+            inside = to_device(batch.inputs, device)
+            _draw(model, inside, noises, sampling, parts[-1])
+            detectors = settings_of(model).detectors.items()
+            parts[-1].ood = {name: detector.score(model, inside) for name, detector in detectors}
     if not parts:
         raise ValueError("inputs: expected at least one batch, got none")
-    if parts[0].count == 1:
+    if parts[0].count == 1 and not has_settings(model):
         warnings.warn(
             "predict: one draw tells no epistemic uncertainty from the rest (epistemic is None); "
             + ("the model has no stochastic layer" if not parts[0].is_stochastic else "raise num_samples"),
@@ -124,85 +131,8 @@ def predict(
     return _together(parts, noise, model)
 
 
-def draw_noises(num_samples: int, seeds: Callable[[], int], *, antithetic: bool = True) -> Iterator[tuple[int, float]]:
-    """Seed and sign of the noise of each of S draws; antithetic ones use a seed twice, the second time reflected."""
-    for index in range(num_samples):
-        if not antithetic or index % 2 == 0:
-            seed = seeds()
-        yield seed, -1.0 if antithetic and index % 2 else 1.0
-
-
-@dataclass
-class _Moments:
-    """Sums over the draws of one batch, so that draws of large outputs need not be kept."""
-
-    task: str | None
-    temperature: float
-    take: Callable[[Any], Tensor]
-    keep_draws: bool
-    keep_variance: bool
-    labels: Tensor | None
-    variances: dict[str, Tensor] = field(default_factory=dict)
-    is_stochastic: bool = False
-    count: int = 0
-    mean: Tensor = field(default_factory=lambda: torch.zeros(()))
-    squares: Tensor = field(default_factory=lambda: torch.zeros(()))  # of deviations from the running mean
-    probabilities: Tensor = field(default_factory=lambda: torch.zeros(()))
-    entropy: Tensor = field(default_factory=lambda: torch.zeros(()))
-    kept: list[Tensor] = field(default_factory=list)
-
-    def add(self, returned: Any) -> None:
-        outputs = self.take(returned)
-        if self.count == 0:
-            self._check(outputs)
-        outputs = outputs.float() if outputs.dtype in (torch.float16, torch.bfloat16) else outputs
-        outputs = outputs if self.temperature == 1.0 else outputs / self.temperature
-        self.count += 1
-        step = outputs - self.mean
-        self.mean = self.mean + step / self.count
-        if self.task in ("classification", "multilabel"):
-            p = outputs.softmax(-1) if self.task == "classification" else outputs.sigmoid()
-            self.probabilities = self.probabilities + p
-            self.entropy = self.entropy + entropy(p, binary=self.task == "multilabel")
-        else:
-            p, self.squares = outputs, self.squares + step * (outputs - self.mean)
-        if self.keep_draws:
-            self.kept.append(p)
-
-    def results(self, noise: Tensor | float) -> dict[str, Tensor | None]:
-        """What :class:`Prediction` has of this batch, by name."""
-        several, found = self.count > 1, dict[str, Tensor | None](mean=self.mean)
-        found["draws"] = torch.stack(self.kept) if self.keep_draws else None
-        if self.task in ("classification", "multilabel"):
-            p = self.probabilities / self.count
-            total, aleatoric, epistemic = decomposed(p, self.entropy / self.count, binary=self.task == "multilabel")
-            found |= {"probabilities": p, "total": total}
-            return found | {"aleatoric": aleatoric if several else None, "epistemic": epistemic if several else None}
-        spread = self.squares / (self.count - 1) if several else None
-        if self.task is None:
-            return found | {"epistemic": spread}
-        aleatoric = torch.as_tensor(noise).to(self.mean).expand_as(self.mean)
-        total = aleatoric if spread is None else aleatoric + spread
-        return found | {"aleatoric": aleatoric, "total": total, "epistemic": spread}
-
-    def _check(self, outputs: Tensor) -> None:
-        if self.task == "classification":
-            check_logits(outputs, classes_last=self.take is not logits_of)
-            _checked_labels(self.labels, tuple(outputs.shape))
-        elif outputs.dim() < 2 or not outputs.shape[-1]:
-            what = "logits" if self.task == "multilabel" else "outputs"
-            raise ValueError(f"model: expected {what} (N, ..., C >= 1), got shape {tuple(outputs.shape)}")
-
-
-def _checked_labels(labels: Tensor | None, shape: tuple[int, ...] | None = None) -> Tensor | None:
-    """Class indices that came with the inputs; predictions need none, so that inputs may come without."""
-    try:
-        return None if labels is None else class_indices(labels, shape)
-    except ValueError as error:
-        raise ValueError(f"{error}; or leave out the labels: pass the inputs by themselves") from error
-
-
-def _batches(model: nn.Module, inputs: Any, batch_size: int | None) -> Iterator[Batch]:
+def input_batches(model: nn.Module, inputs: Any, batch_size: int | None) -> Iterator[Batch]:
+    """The batches of whatever inputs :func:`predict` takes."""
     if isinstance(inputs, tuple):
         _check_arguments(model, inputs)
     pairs = isinstance(inputs, list) and inputs and all(isinstance(i, tuple) and len(i) == 2 for i in inputs)
@@ -238,7 +168,7 @@ def _warn_of_amplitudes(model: nn.Module) -> None:
         )
 
 
-def _draw(model: nn.Module, inputs: Any, noises: list[tuple[int, float]], mode: str, moments: _Moments) -> None:
+def _draw(model: nn.Module, inputs: Any, noises: list[tuple[int, float]], mode: str, moments: Moments) -> None:
     """Run the draws of one batch."""
     prefix = SharedPrefix(model)
 
@@ -289,7 +219,7 @@ class _Measured:
             return posterior.mean.to(tokens.q.dtype)
 
 
-def _together(parts: list[_Moments], noise: Tensor | float, model: nn.Module) -> Prediction:
+def _together(parts: list[Moments], noise: Tensor | float, model: nn.Module) -> Prediction:
     results = [part.results(noise) for part in parts]
     if len({result["mean"].shape[1:] for result in results if result["mean"] is not None}) > 1:
         shapes = [tuple(part.mean.shape) for part in parts]
@@ -314,6 +244,7 @@ def _together(parts: list[_Moments], noise: Tensor | float, model: nn.Module) ->
         token_variance={name: torch.cat([part.variances[name] for part in parts]) for name in parts[0].variances},
         layout=token_layout(model),
         num_samples=parts[0].count,
+        ood={name: torch.cat([part.ood[name] for part in parts]) for name in parts[0].ood},
         labels=torch.cat(labels) if len(labels) == len(parts) else None,
     )
 
@@ -323,13 +254,6 @@ def _embedding_of(output: Any) -> Tensor:
         if isinstance(found := getattr(output, name, None), Tensor):
             return found
     return logits_of(output)
-
-
-def _seeds(seed: int | None) -> Callable[[], int]:
-    """Seeds of one draw after another, from a generator of their own."""
-    generator = torch.Generator()
-    generator.manual_seed(int(torch.randint(2**62, ())) if seed is None else seed)
-    return lambda: int(torch.randint(2**62, (), generator=generator))
 
 
 def _dtype(model: nn.Module) -> torch.dtype | None:

@@ -44,6 +44,8 @@ class Prediction:
         layout: which tokens are patches, and where.
         num_samples: S.
         labels: those that came with the inputs, or None.
+        ood: for each detector that the model has (:meth:`cgp.Detector.attach`, :meth:`cgp.Assessment.apply`), by its
+            name, a score that is large where an input is of another kind, ``(N,)``.
 
     Example:
         >>> from torch import nn
@@ -66,6 +68,7 @@ class Prediction:
     layout: TokenLayout
     num_samples: int
     labels: Tensor | None = field(default=None)
+    ood: dict[str, Tensor] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         """One line."""

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 import cgp
-from cgp.assessment.detectors import pooled_features
 from cgp.model.likelihoods import CategoricalLikelihood
 from cgp.model.objective import Objective
 from cgp.model.weights import load_weights, save_weights
+from cgp.prediction.representation import pooled_features
 from experiments.configuration import MethodConfig, TrainerConfig, TrainingConfig
 from experiments.data import Batches, DataSplits, Examples, batch
 from experiments.methods import last_layer_laplace, mc_dropout_logits

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 
-from cgp.assessment.detection import with_energy
-from cgp.assessment.detectors import Mahalanobis, standardised
 from cgp.prediction import metrics
+from cgp.prediction.detectors import with_energy
+from cgp.prediction.representation import Mahalanobis, standardised
 from cgp.prediction.temperature_scaling import fit_temperature
 from experiments.evaluation import mean_probabilities, uncertainty
 from experiments.evaluation.detection import detector_scores
@@ -80,9 +80,9 @@ def _detectors(arrays: dict[str, Array]) -> dict[str, tuple[Array, Array]]:
     features = {part: arrays[f"{part}.features"].astype(np.float64) for part in _PARTS}
     unit = {part: values / np.linalg.norm(values, axis=1, keepdims=True) for part, values in features.items()}
     neighbours = NearestNeighbors(n_neighbors=_NEIGHBOUR).fit(unit["train"])
-    mahalanobis = Mahalanobis(features["train"], arrays["train.labels"])
+    mahalanobis = Mahalanobis().fit(features["train"], arrays["train.labels"])
     energy = {part: detector_scores("Energy", arrays[f"{part}.logits"]) for part in _PARTS[1:]}
-    distance = {part: mahalanobis(features[part]) for part in _PARTS[1:]}
+    distance = {part: mahalanobis.score(features[part]) for part in _PARTS[1:]}
     scales = {"energy": standardised(energy["validation"]), "Mahalanobis": standardised(distance["validation"])}
 
     def scores(part: str) -> dict[str, Array]:

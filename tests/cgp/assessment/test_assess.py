@@ -15,9 +15,9 @@ from torch import nn
 
 from cgp import assess, convert
 from cgp.assessment.claims import Detection
-from cgp.assessment.detectors import Mahalanobis, pooled_features
-from cgp.assessment.readout import GPReadout
 from cgp.comparisons import Difference
+from cgp.prediction.readout import GPReadout
+from cgp.prediction.representation import Mahalanobis, pooled_features
 from tests.cgp.model.digits import digits, trained
 
 X, Y = digits()
@@ -81,7 +81,10 @@ def test_scores_of_other_inputs_are_those_by_hand(report):
     expected = roc_auc_score(labels, np.concatenate(distances))
     assert report.detection["inverted"]["Mahalanobis"].auroc == pytest.approx(expected, abs=1e-4)
     torch.testing.assert_close(
-        torch.tensor(Mahalanobis(seen, Y[:300].numpy())(known)), torch.tensor(distances[0]), rtol=1e-4, atol=1e-4
+        torch.tensor(Mahalanobis().fit(seen, Y[:300].numpy()).score(known)),
+        torch.tensor(distances[0]),
+        rtol=1e-4,
+        atol=1e-4,
     )
     summed = [
         (e - inside.mean().item()) / inside.std(correction=0).item() + (d - distances[0].mean()) / distances[0].std()
@@ -103,7 +106,7 @@ def test_scores_of_other_inputs_are_those_by_hand(report):
 
 
 def test_the_report_can_be_read(report):
-    assert str(report).endswith(report.sentence)
+    assert str(report).endswith(f"{report.sentence}\n\n{report.calls}")
     assert report.table().splitlines()[0].split()[:2] == ["method", "nll"]
     frame = report.to_frame()
     assert frame.loc["temperature", "nll"] == report.scores["temperature"]["nll"]

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from cgp.conversion import convert, from_pretrained, save_pretrained
+from cgp import from_pretrained, save_pretrained
+from cgp.conversion import convert
 from cgp.model.temperature import logit_temperature, set_logit_temperature
 from tests.cgp.conversion import hosts
 from tests.cgp.conversion.hosts import HOSTS, Host
@@ -108,7 +109,7 @@ def test_one_flipped_bit_is_refused(tmp_path):
 
 def test_what_cannot_be_saved_or_loaded(tmp_path):
     host = hosts.timm_vit()
-    with pytest.raises(ValueError, match="model: expected one that cgp.convert returned"):
+    with pytest.raises(ValueError, match="model: expected one that cgp.convert, cgp.calibrate or"):
         save_pretrained(host.model, tmp_path)
     with pytest.raises(ValueError, match="folder: expected safetensors of a converted model"):
         from_pretrained(tmp_path, host.model)

@@ -18,7 +18,7 @@ from cgp.model.blocks import attention_blocks, sampling
 from cgp.model.inputs import call_model
 from cgp.model.temperature import set_logit_temperature
 from cgp.model.twin import twin
-from cgp.prediction.predict import draw_noises
+from cgp.prediction.draws import draw_noises
 from cgp.prediction.prediction import uncertainties
 from tests.blocks import BLOCKS
 from tests.cgp.conversion import hosts

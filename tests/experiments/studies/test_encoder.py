@@ -9,8 +9,8 @@ from scipy.special import logsumexp
 from torch.testing import assert_close
 from transformers import BertConfig, BertModel, BertTokenizer
 
-from cgp.assessment.detectors import Mahalanobis
 from cgp.model.blocks import draws, sampling
+from cgp.prediction.representation import Mahalanobis
 from experiments.configuration import TrainingConfig
 from experiments.data import DataSplits, Examples
 from experiments.data.contextual import contextual_states
@@ -105,7 +105,7 @@ def test_runs_are_trained_once_compared_and_assessed(host, tmp_path, monkeypatch
     assert any(line.startswith("| last-layer Laplace + temperature | 2 |") for line in lines)
     assert any(line.startswith("| sparse_cgp-1 | epistemic | 1 |") for line in lines)
     fitting.assess(data=tmp_path, out=tmp_path)
-    assert "out of scope" in capsys.readouterr().out.splitlines()[-1]
+    assert "out of scope" in capsys.readouterr().out.split("\n\n")[-2]
 
 
 def test_new_parameters_learn_ten_times_as_fast(host, tmp_path, monkeypatch):
@@ -153,9 +153,9 @@ def test_detectors_are_those_of_an_assessment_by_hand():
     arrays |= {f"{part}.features": rng.normal(size=(60, 5)) for part in table._PARTS}
     arrays |= {f"{part}.labels": np.arange(60) % 4 for part in table._PARTS}
     inside, outside = table._detectors(arrays)["Mahalanobis + energy"]
-    distance = Mahalanobis(arrays["train.features"], arrays["train.labels"])
+    distance = Mahalanobis().fit(arrays["train.features"], arrays["train.labels"])
     energy = {part: -logsumexp(arrays[f"{part}.logits"].mean(0), axis=-1) for part in table._PARTS}
-    far = {part: distance(arrays[f"{part}.features"]) for part in table._PARTS}
+    far = {part: distance.score(arrays[f"{part}.features"]) for part in table._PARTS}
     for part, scores in (("test", inside), (OUT_OF_SCOPE, outside)):
         expected = sum((v[part] - v["validation"].mean()) / v["validation"].std() for v in (energy, far))
         np.testing.assert_allclose(scores, expected, rtol=1e-10)

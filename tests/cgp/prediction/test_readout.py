@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.special import softmax
 
-from cgp.assessment.readout import GPReadout
+from cgp.prediction.readout import GPReadout
 from tests.oracles import log_normal, rbf
 
 

@@ -11,13 +11,15 @@ from torch import Tensor, nn
 from cgp.functional.kernels import squared_exponential
 from cgp.functional.linalg import quadratic_forms, whiten
 from cgp.functional.sparse_correlated import InducingPosterior, SparsePosterior
-from cgp.regression.inducing import cluster_centres
 
 __all__ = ["GPReadout", "ReadoutPrediction"]
 
 _LENGTHSCALES = tuple(2.0**k for k in range(-3, 2))  # in units of the median distance of inducing inputs
 _NOISES = tuple(10.0 ** (k / 2) for k in range(-6, 3))  # in units of the prior variance
 _SLOPES = tuple(2.0 ** (k / 4) for k in range(33))  # from 1 to 256
+
+_TENSORS = ("classes", "frequencies", "centre", "scale", "points")
+_NUMBERS = ("lengthscale", "noise", "variance", "slope")
 
 
 class ReadoutPrediction(NamedTuple):
@@ -79,6 +81,8 @@ class GPReadout:
                 f"features, labels: expected (N, d) and (N,) of two classes at least, "
                 f"got {tuple(z.shape)} and {tuple(labels.shape)} of {len(self.classes)}"
             )
+        from cgp.regression.inducing import cluster_centres  # scikit-learn is slow to import
+
         one_hot = nn.functional.one_hot(index).to(z)
         self.frequencies = one_hot.mean(0)
         targets = one_hot - self.frequencies
@@ -103,6 +107,23 @@ class GPReadout:
         posterior = SparsePosterior(A, self.inducing, A.new_ones(A.shape[-1]))
         variance = self.variance * posterior.variance
         return ReadoutPrediction(self._log_odds(posterior.mean, variance, self.slope).softmax(-1), variance)
+
+    def state(self) -> tuple[dict[str, float], dict[str, Tensor]]:
+        """The numbers and tensors that :meth:`of_state` makes the same read-out of."""
+        tensors = {name: getattr(self, name) for name in _TENSORS}
+        assert self.inducing.projection is not None
+        tensors |= {"gram": self.inducing.gram, "projection": self.inducing.projection}
+        return {name: float(getattr(self, name)) for name in _NUMBERS}, tensors
+
+    @classmethod
+    def of_state(cls, numbers: dict[str, float], tensors: dict[str, Tensor]) -> GPReadout:
+        """The read-out of what :meth:`state` returned."""
+        readout = cls.__new__(cls)
+        for name, value in {**{n: tensors[n] for n in _TENSORS}, **{n: numbers[n] for n in _NUMBERS}}.items():
+            setattr(readout, name, value)
+        readout._set_lengthscale(readout.lengthscale)
+        readout.inducing = InducingPosterior(tensors["gram"], tensors["projection"])
+        return readout
 
     def _standardised(self, features: Tensor) -> Tensor:
         return (features - self.centre) / self.scale

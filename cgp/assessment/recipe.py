@@ -1,0 +1,78 @@
+"""What an assessment was made of, so that its advice can be put into a model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from cgp.conversion.convert import convert
+from cgp.model.blocks import stochastic_layers, used_modules
+from cgp.model.temperature import set_logit_temperature
+from cgp.model.twin import twin, uncompiled
+from cgp.prediction.amplitudes import has_amplitude
+from cgp.prediction.detectors import Detector
+from cgp.prediction.readout import GPReadout
+from cgp.prediction.settings import Settings, as_assessed, with_settings
+
+__all__ = ["Recipe", "fingerprint"]
+
+READ_OUT = "GP read-out + temperature"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that was fitted to all labels.
+
+    Attributes:
+        model: fingerprint of the model.
+        layers: which are converted where the model has no stochastic layer.
+        choices: for each method, by its name, the factor of the amplitudes (0: no draws) and the temperature.
+        readout: fitted to the training data, or None.
+        detectors: by name.
+    """
+
+    model: str
+    layers: Any
+    choices: dict[str, tuple[float, float]]
+    readout: GPReadout | None
+    detectors: dict[str, Detector]
+
+    @torch.no_grad()
+    def apply(self, model: nn.Module, method: str, detectors: Sequence[str]) -> nn.Module:
+        """A copy of a model that predicts by a method and scores inputs by detectors."""
+        if fingerprint(model) != self.model:
+            kind = type(uncompiled(model)).__name__
+            raise ValueError(f"model: expected the one that was assessed, got another {kind}")
+        factor, temperature = self.choices[method]
+        changed = self._with_posterior(as_assessed(model), factor) if factor else as_assessed(model)
+        fitted = {name: self._relative(self.detectors[name], factor) for name in detectors}
+        readout = self.readout if method == READ_OUT else None
+        changed = with_settings(changed, Settings("layers" if factor else "none", readout, fitted))
+        set_logit_temperature(changed, temperature)
+        return changed
+
+    def _with_posterior(self, model: nn.Module, factor: float) -> nn.Module:
+        changed = twin(model) if stochastic_layers(model) else convert(model, layers=self.layers)
+        for module in used_modules(changed).values():
+            if has_amplitude(module):
+                parameters: Any = module._parameters
+                parameters["log_amplitude"] = nn.Parameter(parameters["log_amplitude"] + math.log(factor))
+        return changed
+
+    def _relative(self, detector: Detector, factor: float) -> Detector:
+        """A detector for a model whose amplitudes have been multiplied by a factor."""
+        if not factor or not detector.posterior.factor:
+            return detector
+        posterior = detector.posterior._replace(factor=detector.posterior.factor / factor)
+        return replace(detector, posterior=posterior)
+
+
+def fingerprint(model: nn.Module) -> str:
+    """Names and shapes of a model's tensors, by which it is recognised."""
+    model = uncompiled(model)
+    return repr([(name, tuple(tensor.shape)) for name, tensor in model.state_dict().items()])

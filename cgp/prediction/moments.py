@@ -1,0 +1,89 @@
+"""Sums over the draws of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cgp.model.inputs import logits_of
+
+from .labels import check_logits, class_indices
+from .prediction import decomposed, entropy
+
+__all__ = ["Moments", "checked_labels"]
+
+
+@dataclass
+class Moments:
+    """Sums over the draws of one batch, so that draws of large outputs need not be kept."""
+
+    task: str | None
+    temperature: float
+    take: Callable[[Any], Tensor]
+    keep_draws: bool
+    keep_variance: bool
+    labels: Tensor | None
+    variances: dict[str, Tensor] = field(default_factory=dict)
+    ood: dict[str, Tensor] = field(default_factory=dict)
+    is_stochastic: bool = False
+    count: int = 0
+    mean: Tensor = field(default_factory=lambda: torch.zeros(()))
+    squares: Tensor = field(default_factory=lambda: torch.zeros(()))  # of deviations from the running mean
+    probabilities: Tensor = field(default_factory=lambda: torch.zeros(()))
+    entropy: Tensor = field(default_factory=lambda: torch.zeros(()))
+    kept: list[Tensor] = field(default_factory=list)
+
+    def add(self, returned: Any) -> None:
+        """Take in what the model returned in a draw."""
+        outputs = self.take(returned)
+        if self.count == 0:
+            self._check(outputs)
+        outputs = outputs.float() if outputs.dtype in (torch.float16, torch.bfloat16) else outputs
+        outputs = outputs if self.temperature == 1.0 else outputs / self.temperature
+        self.count += 1
+        step = outputs - self.mean
+        self.mean = self.mean + step / self.count
+        if self.task in ("classification", "multilabel"):
+            p = outputs.softmax(-1) if self.task == "classification" else outputs.sigmoid()
+            self.probabilities = self.probabilities + p
+            self.entropy = self.entropy + entropy(p, binary=self.task == "multilabel")
+        else:
+            p, self.squares = outputs, self.squares + step * (outputs - self.mean)
+        if self.keep_draws:
+            self.kept.append(p)
+
+    def results(self, noise: Tensor | float) -> dict[str, Tensor | None]:
+        """What :class:`Prediction` has of this batch, by name."""
+        several, found = self.count > 1, dict[str, Tensor | None](mean=self.mean)
+        found["draws"] = torch.stack(self.kept) if self.keep_draws else None
+        if self.task in ("classification", "multilabel"):
+            p = self.probabilities / self.count
+            total, aleatoric, epistemic = decomposed(p, self.entropy / self.count, binary=self.task == "multilabel")
+            found |= {"probabilities": p, "total": total}
+            return found | {"aleatoric": aleatoric if several else None, "epistemic": epistemic if several else None}
+        spread = self.squares / (self.count - 1) if several else None
+        if self.task is None:
+            return found | {"epistemic": spread}
+        aleatoric = torch.as_tensor(noise).to(self.mean).expand_as(self.mean)
+        total = aleatoric if spread is None else aleatoric + spread
+        return found | {"aleatoric": aleatoric, "total": total, "epistemic": spread}
+
+    def _check(self, outputs: Tensor) -> None:
+        if self.task == "classification":
+            check_logits(outputs, classes_last=self.take is not logits_of)
+            checked_labels(self.labels, tuple(outputs.shape))
+        elif outputs.dim() < 2 or not outputs.shape[-1]:
+            what = "logits" if self.task == "multilabel" else "outputs"
+            raise ValueError(f"model: expected {what} (N, ..., C >= 1), got shape {tuple(outputs.shape)}")
+
+
+def checked_labels(labels: Tensor | None, shape: tuple[int, ...] | None = None) -> Tensor | None:
+    """Class indices that came with the inputs; predictions need none, so that inputs may come without."""
+    try:
+        return None if labels is None else class_indices(labels, shape)
+    except ValueError as error:
+        raise ValueError(f"{error}; or leave out the labels: pass the inputs by themselves") from error

@@ -1,0 +1,113 @@
+"""The representation that the last layer of a network reads, and distances in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+from torch import Tensor, nn
+
+from cgp.model.inputs import call_model
+from cgp.model.twin import twin
+
+__all__ = ["Mahalanobis", "call_with_features", "pooled_features", "standardised"]
+
+Array = NDArray[Any]
+
+
+def pooled_features(model: nn.Module, inputs: Any) -> Tensor:
+    """The representation ``(N, d)`` that the last linear layer of a network reads, averaged over tokens if any."""
+    copy = twin(model)
+    return call_with_features(copy, lambda: call_model(copy, inputs))[1]
+
+
+def call_with_features(model: nn.Module, call: Callable[[], Any]) -> tuple[Any, Tensor]:
+    """What a call of a model returns, and the representation ``(N, d)`` that its last linear layer read.
+
+    Args:
+        model: gets hooks for the time of the call.
+        call: runs it.
+
+    Returns:
+        Both.
+
+    Raises:
+        ValueError: if no linear layer was called.
+    """
+    read: list[Tensor] = []
+
+    def keep(_: nn.Module, arguments: tuple[Any, ...]) -> None:
+        read[:] = arguments[:1]
+
+    layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
+    hooks = [layer.register_forward_pre_hook(keep) for layer in layers]
+    try:
+        returned = call()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if not read:
+        raise ValueError("model: expected a linear layer that reads the representation, got none (pass features=...)")
+    return returned, read[0].flatten(1, -2).mean(1) if read[0].dim() > 2 else read[0]
+
+
+class Mahalanobis:
+    r"""Distance to the nearest class mean, :math:`\min_c (z - \mu_c)^\top\Sigma^{-1}(z - \mu_c)`.
+
+    The covariance is that of all classes around their means, shrunk as Ledoit and Wolf do.
+
+    Args:
+        means: of the classes, ``(C, d)``; None until :meth:`fit`.
+        factor: Cholesky factor of the covariance, ``(d, d)``.
+
+    Note:
+        Lee et al., A Simple Unified Framework for Detecting Out-of-Distribution Samples and Adversarial Attacks
+        (NeurIPS 2018), equation (2).
+
+    Example:
+        >>> known = np.array([[0.0, 0.0], [0.0, 1.0], [9.0, 0.0], [9.0, 1.0]])
+        >>> distance = Mahalanobis().fit(known, np.array([0, 0, 1, 1]))
+        >>> near, far = distance.score(np.array([[0.0, 0.5], [4.0, 0.5]]))
+        >>> bool(near < far)
+        True
+    """
+
+    def __init__(self, means: Array | None = None, factor: Array | None = None) -> None:
+        self.means, self.factor = means, factor
+
+    def fit(self, features: Array, labels: Array) -> Self:
+        """Take means and covariance of the training data's features ``(N, d)`` by their labels ``(N,)``."""
+        from sklearn.covariance import LedoitWolf
+
+        classes, index = np.unique(labels, return_inverse=True)
+        self.means = np.stack([features[index == c].mean(0) for c in range(len(classes))])
+        covariance = LedoitWolf(assume_centered=True).fit(features - self.means[index]).covariance_
+        self.factor = np.linalg.cholesky(covariance + 1e-9 * np.trace(covariance) * np.eye(len(covariance)))
+        return self
+
+    def score(self, features: Array) -> Array:
+        """The distance of each input, ``(N,)``.
+
+        Args:
+            features: ``(N, d)``.
+
+        Returns:
+            Squared distances in units of the classes' spread.
+
+        Raises:
+            ValueError: before :meth:`fit`.
+        """
+        if self.means is None or self.factor is None:
+            raise ValueError("Mahalanobis: expected fit(features, labels) before score, got none")
+        white, means = (solve_triangular(self.factor, z.T, lower=True).T for z in (features, self.means))
+        squares = np.square(white).sum(1)[:, None] - 2 * white @ means.T + np.square(means).sum(1)
+        return squares.min(1)
+
+
+def standardised(known: Array) -> Callable[[Array], Array]:
+    """A map to standard deviations above the mean over known inputs."""
+    mean, deviation = known.mean(), max(float(known.std()), 1e-12)
+    return lambda scores: (scores - mean) / deviation

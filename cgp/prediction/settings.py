@@ -1,0 +1,113 @@
+"""How :func:`cgp.predict` is to use a model: whether it draws, a read-out in place of its logits, detectors."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from cgp.attention import SamplingMixin
+from cgp.model.blocks import stochastic_layers
+from cgp.model.dropout import restore_dropout, with_dropout
+from cgp.model.inputs import logits_of
+from cgp.model.twin import twin, uncompiled
+
+from .representation import call_with_features
+
+if TYPE_CHECKING:
+    from .detectors import Detector
+    from .readout import GPReadout
+
+__all__ = ["DRAWS", "Settings", "as_assessed", "has_settings", "settings_of", "with_settings"]
+
+DRAWS = ("layers", "dropout", "none")
+
+_SETTINGS = "cgp_settings"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What :func:`cgp.predict` does with a model, beside its temperature.
+
+    Attributes:
+        draws: what draws: the model's stochastic "layers", these and its "dropout", or "none".
+        readout: a Gaussian process on the representation that stands in for the last layer, or None.
+        detectors: scores of other inputs, by name.
+    """
+
+    draws: str = "layers"
+    readout: GPReadout | None = None
+    detectors: dict[str, Detector] = field(default_factory=dict)
+
+
+def settings_of(model: nn.Module) -> Settings:
+    """The settings of a model; the defaults unless :func:`with_settings` made it."""
+    return getattr(uncompiled(model), _SETTINGS, Settings())
+
+
+def has_settings(model: nn.Module) -> bool:
+    """Whether :func:`with_settings` made the model."""
+    return hasattr(uncompiled(model), _SETTINGS)
+
+
+def with_settings(model: nn.Module, settings: Settings) -> nn.Module:
+    """A copy of a model, which shares its tensors, with settings in place of those that it has.
+
+    Args:
+        model: any module.
+        settings: for it.
+
+    Returns:
+        The copy: of the same class, with the same state dict.
+
+    Raises:
+        ValueError: if the model has no dropout that could draw.
+    """
+    changed = as_assessed(model)
+    if settings.draws == "dropout":
+        changed = with_dropout(changed)
+    elif settings.draws == "none":
+        for layer in stochastic_layers(changed):
+            vars(layer)["stochastic"] = False
+    if settings.readout is not None:
+        vars(changed)["forward"] = functools.partial(_read, changed.forward, changed, settings.readout)
+    vars(changed)[_SETTINGS] = settings
+    return changed
+
+
+def as_assessed(model: nn.Module) -> nn.Module:
+    """A copy of a model, which shares its tensors, without its settings."""
+    changed, settings = twin(model), settings_of(model)
+    restore_dropout(changed)
+    if settings.readout is not None:
+        vars(changed)["forward"] = vars(changed)["forward"].args[0]
+    if settings.draws == "none":
+        for module in changed.modules():
+            if isinstance(module, SamplingMixin):
+                vars(module).pop("stochastic", None)
+    vars(changed).pop(_SETTINGS, None)
+    return changed
+
+
+def _read(forward: Callable[..., Any], model: nn.Module, readout: GPReadout, *args: Any, **options: Any) -> Any:
+    """What a model returns, with a read-out's log-probabilities for its logits."""
+    returned, features = call_with_features(model, lambda: forward(*args, **options))
+    logits = logits_of(returned)
+    read = torch.full_like(logits, -torch.inf)  # of classes that the training set does not have
+    read[..., readout.classes.to(read.device)] = readout(features.cpu()).probabilities.log().to(read)
+    return _with_logits(returned, read)
+
+
+def _with_logits(returned: Any, logits: Tensor) -> Any:
+    if isinstance(returned, Tensor):
+        return logits
+    if isinstance(returned, Mapping) and not hasattr(returned, "logits"):
+        return {**returned, "logits": logits}
+    changed = copy.copy(returned)
+    changed.logits = logits
+    return changed
