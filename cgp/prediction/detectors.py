@@ -109,9 +109,10 @@ class Detector:
         name: one of ``DETECTORS``.
         features: the representation ``(N, d)`` of inputs; the default takes what the last linear layer reads.
         output: takes the logits ``(N, C)`` from what the model returns.
-
-    Attributes:
-        known: the scores of the data given to :meth:`fit`, ``(N,)``.
+        posterior: whose draws are scored, where :func:`cgp.assess` fitted one.
+        fitted: what is known of the training data's representation; :meth:`fit` sets it.
+        known: the scores of the data given to :meth:`fit`, ``(N,)``, which sets them.
+        parts: scores whose sum it is, of the same data.
 
     Raises:
         ValueError: if there is no such score.
