@@ -39,13 +39,13 @@ def watch(model: nn.Module) -> list[Any]:
     return seen
 
 
-def compare(found: Any, expected: oracle.Dense) -> tuple[float, float, int]:
+def compare(computed: Any, expected: oracle.Dense) -> tuple[float, float, int]:
     """Errors of mean and standard deviation over the largest of them, and queries of the variance zero that see keys.
 
     Returns:
         Both errors, and the number of queries.
     """
-    variance, mean = found.variance.double().reshape(-1), found.mean.double().reshape(-1)
+    variance, mean = computed.variance.double().reshape(-1), computed.mean.double().reshape(-1)
     is_padding, sees = variance == 0, expected.seen.any(-1).reshape(-1)
     other = expected.variance.reshape(-1)
     deviation = (variance.sqrt() - other.sqrt())[~is_padding].abs().max() / other.max().sqrt()
@@ -67,7 +67,7 @@ def errors(host: coverage.Host) -> tuple[int, float, float, int, int]:
     coverage._call(copy, inputs)
     if len(seen) != len(expected):
         raise LookupError(f"{len(seen)} calls through heads, {len(expected)} of torch's function")
-    rows = [compare(found, other) for found, other in zip(seen, expected, strict=True)]
+    rows = [compare(computed, other) for computed, other in zip(seen, expected, strict=True)]
     count = sum(other.variance.numel() for other in expected)
     means, deviations, padded = zip(*rows, strict=True)
     return len(rows), max(means), max(deviations), sum(padded), count

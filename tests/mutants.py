@@ -131,7 +131,7 @@ class Recorder:
     def pytest_runtest_logreport(self, report: Any) -> None:
         self.seconds[report.nodeid] += report.duration
 
-    def found(self) -> dict[str, dict[int, list[str]]]:
+    def executed(self) -> dict[str, dict[int, list[str]]]:
         """Per file and line the tests that execute it, fastest first."""
         self.coverage.stop()
         data = self.coverage.get_data()
@@ -157,7 +157,7 @@ def coverage_of_tests() -> dict[str, dict[str, list[str]]]:
 def _record(file: Path) -> None:
     recorder = Recorder()
     status = _run_tests(ROOT, TESTS, plugins=[recorder])
-    file.write_text(json.dumps(recorder.found()), encoding="utf-8")
+    file.write_text(json.dumps(recorder.executed()), encoding="utf-8")
     os._exit(status)
 
 
@@ -284,8 +284,8 @@ def main() -> int:
     start, run, survivors, killing = time.monotonic(), 0, [], set[str]()
     for mutant, failed in fates(chosen, find_tests, options.jobs, options.minutes):
         run += 1
-        told = f"killed by {failed[0]}" if failed else "SURVIVED"
-        print(f"{run}/{len(chosen)} {mutant.path}:{mutant.line} {mutant.what}: {told}", flush=True)
+        result = f"killed by {failed[0]}" if failed else "SURVIVED"
+        print(f"{run}/{len(chosen)} {mutant.path}:{mutant.line} {mutant.what}: {result}", flush=True)
         survivors += [] if failed else [mutant]
         killing.update(name for name in failed if not name.endswith(_ENDLESS))
     check_control(sorted(killing))

@@ -123,10 +123,10 @@ def train(training: Training) -> Outcome:
             build(training).load_state_dict(model.state_dict())
     except (ValueError, RuntimeError) as problem:
         error = f"{type(problem).__name__}: {str(problem).splitlines()[0][:120]}"
-    found = torch.tensor(losses or [torch.nan])
+    values = torch.tensor(losses or [torch.nan])
     growth = peak_memory() - peak if peak else 0.0
-    not_finite = int((~found.isfinite()).sum())
-    return Outcome(len(losses), found[:20].mean().item(), found[-20:].mean().item(), not_finite, growth, error)
+    not_finite = int((~values.isfinite()).sum())
+    return Outcome(len(losses), values[:20].mean().item(), values[-20:].mean().item(), not_finite, growth, error)
 
 
 def peak_memory() -> float:

@@ -78,8 +78,8 @@ def test_a_build_draws_into_a_folder_of_its_own(tmp_path, monkeypatch):
 
 def documented(names: str) -> set[str]:
     """Names that a page of Sphinx's directives describes."""
-    found = set(re.findall(r"auto(?:class|function):: (\w+)", names))
-    return found.union(*(importlib.import_module(m).__all__ for m in re.findall(r"automodule:: ([\w.]+)", names)))
+    names_found = set(re.findall(r"auto(?:class|function):: (\w+)", names))
+    return names_found.union(*(importlib.import_module(m).__all__ for m in re.findall(r"automodule:: ([\w.]+)", names)))
 
 
 @pytest.mark.parametrize("module", PUBLIC)
@@ -102,8 +102,8 @@ def test_every_argument_is_explained(module):
         text = "\n".join(part.__doc__ or "" for part in (inspect.getmro(value) if inspect.isclass(value) else [value]))
         table = OPTIONS if name.endswith("Attention") else {}
         for parameter in inspect.signature(value).parameters.values():
-            found = parameter.name in table or re.search(rf"^\s*\**{parameter.name}(, [^:]*)?:", text, re.MULTILINE)
-            assert found or parameter.kind == parameter.VAR_KEYWORD, f"{module}.{name}: {parameter.name}"
+            entry = parameter.name in table or re.search(rf"^\s*\**{parameter.name}(, [^:]*)?:", text, re.MULTILINE)
+            assert entry or parameter.kind == parameter.VAR_KEYWORD, f"{module}.{name}: {parameter.name}"
 
 
 @pytest.mark.parametrize("name", [name for name in cgp.__all__ if name.endswith("Attention")])

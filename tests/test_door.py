@@ -23,9 +23,9 @@ def read(path: str) -> Any:
 
 def pinned(command: str) -> set[str]:
     """The extras of an installation with the tested versions."""
-    found = re.fullmatch(r'python -m pip install -c constraints.txt "\.\[([\w,]+)\]"', command)
-    assert found is not None, command
-    return set(found[1].split(","))
+    match = re.fullmatch(r'python -m pip install -c constraints.txt "\.\[([\w,]+)\]"', command)
+    assert match is not None, command
+    return set(match[1].split(","))
 
 
 @pytest.mark.parametrize("page", [CONTRIBUTING, RELEASING], ids=lambda page: page.stem)
@@ -43,9 +43,9 @@ def test_the_workflow_runs_the_one_command_on_both_ends_of_the_versions() -> Non
     (job,) = read(".github/workflows/check.yml")["jobs"].values()
     assert ".ci/run" in [step.get("run") for step in job["steps"]]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    said = [name.rpartition(" :: ")[2] for name in project["classifiers"] if re.search(r":: 3\.\d+$", name)]
-    assert job["strategy"]["matrix"]["python"] == [said[0], said[-1]]
-    assert project["requires-python"] == f">={said[0]}"
+    versions = [name.rpartition(" :: ")[2] for name in project["classifiers"] if re.search(r":: 3\.\d+$", name)]
+    assert job["strategy"]["matrix"]["python"] == [versions[0], versions[-1]]
+    assert project["requires-python"] == f">={versions[0]}"
 
 
 def test_the_hosting_installs_what_the_pages_need() -> None:

@@ -62,21 +62,21 @@ def project_texts() -> dict[str, str]:
 def test_the_names_of_tests_can_be_read() -> None:
     """In one line of pytest's summary, beside the path."""
     pattern = re.compile(r"^ *(?:async )?def (test_\w{66,})\(", re.MULTILINE)
-    found = [name for path in (ROOT / "tests").rglob("*.py") for name in pattern.findall(path.read_text("utf-8"))]
-    assert not found, "\n".join(["longer than 70 characters:", *found])
+    long_names = [name for path in (ROOT / "tests").rglob("*.py") for name in pattern.findall(path.read_text("utf-8"))]
+    assert not long_names, "\n".join(["longer than 70 characters:", *long_names])
 
 
 def test_no_file_names_a_machine_or_a_registry() -> None:
     texts = project_texts()
     assert "tests/test_imports.py" in texts
-    found = [
+    offending = [
         f"{name}:{number} names {what}"
         for name, text in texts.items()
         for number, line in enumerate(text.splitlines(), start=1)
         for what, pattern in FOREIGN.items()
         if pattern.search(line)
     ]
-    assert not found, "\n".join(found)
+    assert not offending, "\n".join(offending)
 
 
 @pytest.mark.parametrize(

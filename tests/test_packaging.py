@@ -107,9 +107,9 @@ def test_every_import_is_declared(
 ) -> None:
     distributions = importlib.metadata.packages_distributions()
     allowed = {canonicalize_name(requirement.name) for requirement in requirements(configuration, *extras)}
-    own = {"cgp", "models", "experiments"} | sys.stdlib_module_names
+    local = {"cgp", "models", "experiments"} | sys.stdlib_module_names
     for name, file in imported_by(package).items():
-        if name not in own:
+        if name not in local:
             provided_by = {canonicalize_name(distribution) for distribution in distributions[name]}
             assert provided_by & allowed, f"{package}: {file} imports {name}, which setup.cfg does not declare"
 

@@ -25,9 +25,9 @@ class Sizes(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
-        for one in result if isinstance(result, tuple | list) else (result,):
-            if isinstance(one, torch.Tensor):
-                self.shapes.add(tuple(one.shape))
+        for x in result if isinstance(result, tuple | list) else (result,):
+            if isinstance(x, torch.Tensor):
+                self.shapes.add(tuple(x.shape))
         return result
 
     def largest(self) -> int:

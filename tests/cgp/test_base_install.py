@@ -84,15 +84,15 @@ def base() -> set[str]:
     parser = configparser.ConfigParser(interpolation=None)
     parser.read(ROOT / "setup.cfg", encoding="utf-8")
     lines = parser["options"]["install_requires"].splitlines()
-    waiting, found = [line for line in lines if line and not line.startswith("#")], set()
+    waiting, pinned = [line for line in lines if line and not line.startswith("#")], set()
     while waiting:
         requirement = Requirement(waiting.pop())
         name = canonicalize_name(requirement.name)
         wanted = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
-        if wanted and name not in found and "nvidia" not in name:
-            found.add(name)
+        if wanted and name not in pinned and "nvidia" not in name:
+            pinned.add(name)
             waiting += importlib.metadata.requires(name) or []
-    return found
+    return pinned
 
 
 @pytest.fixture(scope="module")
@@ -104,9 +104,9 @@ def answers() -> dict[str, str]:
 
 
 def test_every_public_name_is_there_or_names_its_extra(answers: dict[str, str]) -> None:
-    names = {name: told for name, told in answers.items() if name.startswith("cgp.")}
+    names = {name: answer for name, answer in answers.items() if name.startswith("cgp.")}
     assert {"cgp.regression", "cgp.regression.bayesian", "cgp.prediction.prediction", "cgp.assessment"} <= names.keys()
-    of_extras = {name: told for name, told in names.items() if told}
+    of_extras = {name: answer for name, answer in names.items() if answer}
     extras = {"cgp.plotting": "plot", "cgp.model.pyro": "bayesian"}
     assert of_extras.keys() == extras.keys()
     for name, extra in extras.items():
@@ -120,7 +120,7 @@ def test_the_regressor_fits(answers: dict[str, str], inference: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("nuts", "ImportError: inference='nuts': needs pyro, which the extra 'bayesian' installs"),
         ("to_frame", "ImportError: to_frame: needs pandas, which the extra 'frames' installs"),
@@ -128,8 +128,8 @@ def test_the_regressor_fits(answers: dict[str, str], inference: str) -> None:
         ("pipeline", "ImportError: pipeline: needs transformers, which the extra 'text' installs"),
     ],
 )
-def test_what_needs_an_extra_says_which(answers: dict[str, str], name: str, told: str) -> None:
-    assert answers[name].startswith(told)
+def test_what_needs_an_extra_says_which(answers: dict[str, str], name: str, message: str) -> None:
+    assert answers[name].startswith(message)
 
 
 def test_the_interpreter_has_no_other_packages(answers: dict[str, str]) -> None:

@@ -39,8 +39,8 @@ def gram(call, x):
 
 
 def moments(call, x):
-    found = call(x)
-    return found.mean, found.variance, found.covariance_matrix
+    result = call(x)
+    return result.mean, result.variance, result.covariance_matrix
 
 
 def data() -> tuple[Tensor, Tensor]:

@@ -268,12 +268,12 @@ class AttentionContract:
             return
         torch._dynamo.reset()
         block, x = self.block(), self.tokens(2)
-        compiled, found = torch.compile(block, fullgraph=True, backend="eager"), []
+        compiled, gradients = torch.compile(block, fullgraph=True, backend="eager"), []
         for run in (block, compiled):
             torch.manual_seed(1)
-            found.append(run(x))
+            gradients.append(run(x))
             assert all(torch.isfinite(term) for term in added_losses(block).values())
-        torch.testing.assert_close(*found)
+        torch.testing.assert_close(*gradients)
 
     def test_exports_in_eval(self):
         if self.is_variant:

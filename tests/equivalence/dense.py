@@ -137,13 +137,13 @@ def expected(block: Any, tokens: Any) -> tuple[Array, Array]:
         inducing = None
     for b, h in np.ndindex(q.shape[:2]):
         real: Any = np.ones(k.shape[2], bool) if tokens.key_padding is None else ~tokens.key_padding[b, 0].numpy()
-        own = 1.0 if scale is None else float(scale[h].exp())
+        amplitude = 1.0 if scale is None else float(scale[h].exp())
         head = Head(
             q[b, h],
             k[b, h][real],
             v[b, h][real],
             None if o is None else o[b, h][real],
-            partial(scaled_gram, own, block.canonical.name),
+            partial(scaled_gram, amplitude, block.canonical.name),
             getattr(block, "noise", 1.0),
             None if inducing is None else inducing[h].detach().double().numpy(),
             JITTER[tokens.q.dtype],
@@ -262,9 +262,9 @@ def compare(seed: int, dtype: torch.dtype = torch.float32) -> Outcome:
     try:
         if trial.block.stochastic:
             posterior = trial.block.gaussian(tokens)
-            found = posterior.mean.double().numpy(), posterior.variance.double().numpy()
+            computed = posterior.mean.double().numpy(), posterior.variance.double().numpy()
         else:
-            found = trial.block.attend(tokens).double().numpy(), None
+            computed = trial.block.attend(tokens).double().numpy(), None
     except ValueError as error:
         return Outcome(trial, refused=str(error))
     mean, variance = expected(trial.block, tokens)
@@ -274,14 +274,14 @@ def compare(seed: int, dtype: torch.dtype = torch.float32) -> Outcome:
     if hasattr(trial.block, "num_inducing"):
         condition += 0.1 / JITTER[dtype]  # of the inducing covariance
     allowed = min(2.0 * eps * condition + (1e-4 if dtype == torch.float32 else 1e-8), 1e-2)
-    if not (np.isfinite(mean[real]).all() and np.isfinite(found[0]).all()):
+    if not (np.isfinite(mean[real]).all() and np.isfinite(computed[0]).all()):
         return Outcome(trial, np.inf)
     sizes = np.abs(mean[real]).max(initial=0.0) + 1e-3 * np.abs(tokens.v.double().numpy()).max()
-    errors = np.abs(found[0] - mean)[real].max(initial=0.0) / sizes / allowed
-    if found[1] is None:
+    errors = np.abs(computed[0] - mean)[real].max(initial=0.0) / sizes / allowed
+    if computed[1] is None:
         return Outcome(trial, errors)
     prior = trial.block.canonical.diagonal(tokens.q).double().numpy()
-    apart = np.abs(found[1] - variance)[real] / np.maximum(prior, variance)[real]
+    apart = np.abs(computed[1] - variance)[real] / np.maximum(prior, variance)[real]
     return Outcome(trial, errors, apart.max(initial=0.0) / allowed)
 
 

@@ -30,8 +30,8 @@ def test_a_block_and_a_converted_host_have_one_posterior(is_sparse, is_causal, p
     by_head = None if padding is None else padding[:, None]
     seen = torch.ones(N, N).tril().bool() if is_causal else torch.ones(N, N).bool()
     mask = seen if padding is None else seen & ~padding[:, None, None]
-    found = heads.gaussian(HostAttention(lambda: scaled_dot_product_attention(q, k, v, mask), q, k, mask))
+    result = heads.gaussian(HostAttention(lambda: scaled_dot_product_attention(q, k, v, mask), q, k, mask))
     expected = block.gaussian(AttentionInputs(q, k, v, None, by_head, by_head, None, is_causal))
-    torch.testing.assert_close(found.variance, expected.variance, rtol=0, atol=1e-10)
+    torch.testing.assert_close(result.variance, expected.variance, rtol=0, atol=1e-10)
     if not is_causal:
-        torch.testing.assert_close(found.joint().variance, expected.joint().variance, rtol=0, atol=1e-10)
+        torch.testing.assert_close(result.joint().variance, expected.joint().variance, rtol=0, atol=1e-10)

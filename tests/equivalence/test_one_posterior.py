@@ -36,10 +36,10 @@ def kernel_of(block):
     size, maps = block.head_dim, []
     for process in (0, 1):
         rows = slice(process * block.embed_dim + HEAD * size, process * block.embed_dim + (HEAD + 1) * size)
-        own = AffineMap(block.embed_dim, size).double()
-        own.weight = block.in_proj.weight[rows].detach()
-        own.bias.data.copy_(block.in_proj.bias[rows])
-        maps.append(own)
+        input_map = AffineMap(block.embed_dim, size).double()
+        input_map.weight = block.in_proj.weight[rows].detach()
+        input_map.bias.data.copy_(block.in_proj.bias[rows])
+        maps.append(input_map)
     return HadamardCorrelatedKernel(CorrelatedKernel("rbf", 2, input_maps=maps).double())
 
 
@@ -69,8 +69,8 @@ def test_exact_block_correlated_kernel_and_regressor_agree(tokens):
                 parameter.masked_fill_(torch.tensor(parameter.requires_grad), 0.0)  # unit scales, zero mean
         regressor.likelihood.initialize(noise=NOISE)
         with torch.no_grad(), gpytorch.settings.fast_computations(False, False, False):
-            found = model(rows(tokens, 0)), regressor.posterior(rows(q, 0))
-        for other in found:
+            result = model(rows(tokens, 0)), regressor.posterior(rows(q, 0))
+        for other in result:
             torch.testing.assert_close(posterior.mean[HEAD, column], other.mean, rtol=1e-6, atol=1e-6)
             covariance = posterior.covariance_matrix[HEAD, column]
             torch.testing.assert_close(covariance, other.covariance_matrix, rtol=1e-6, atol=1e-6)

@@ -24,7 +24,9 @@ def test_help_says_what_it_does_and_explains_every_argument(command, capsys):
     assert "Args:" not in written
     assert "Raises:" not in written
     documented = docstring_parser.parse(cli.COMMANDS[command].__doc__)
-    parameters = [one.description for one in documented.params if one.arg_name not in ("over", "config")]
+    parameters = [
+        parameter.description for parameter in documented.params if parameter.arg_name not in ("over", "config")
+    ]
     # argparse breaks lines where it likes, after hyphens too
     meanings = [documented.description, *parameters]
     assert [meaning for meaning in meanings if "".join(meaning.split()).rstrip(".") not in written] == []
@@ -52,8 +54,8 @@ def commands(guide):
     """The command lines of a guide, without what the shell does with them."""
     text = (GUIDES / guide).read_text(encoding="utf-8").replace("\\\n", "")
     blocks = "\n".join(re.findall(r"^```(?:bash)?\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL))
-    found = re.findall(r"-m experiments ([^>\n]+)", blocks)
-    return [" ".join(line.partition("#")[0].split()) for line in found]
+    written = re.findall(r"-m experiments ([^>\n]+)", blocks)
+    return [" ".join(line.partition("#")[0].split()) for line in written]
 
 
 SHOWN = list(dict.fromkeys([*commands("experiments.md"), *commands("tables.md")]))
@@ -94,17 +96,21 @@ def test_a_fit_goes_on_after_a_full_disk_and_after_a_kill(tmp_path, capsys, full
     assert capsys.readouterr().out.count("epoch 2 of 2: training loss ") == 1
     monkeypatch.setattr(cli, "report", lambda *_: None)  # its pictures take most of the seconds
     main(arguments)
-    said = capsys.readouterr().out
-    assert f"{folder}: going on with an interrupted training" in said
-    assert "epoch 2 of 2" not in said
+    output = capsys.readouterr().out
+    assert f"{folder}: going on with an interrupted training" in output
+    assert "epoch 2 of 2" not in output
 
 
 @pytest.mark.parametrize("out", ["{file}", "{file}/below", "/proc/nowhere"])
 def test_a_place_that_cannot_be_written_is_one_line(out, tmp_path, capsys):
     (tmp_path / "file").write_text("mine")
     place = ["--out", out.format(file=tmp_path / "file"), *QUIET]
-    said = ("File exists", "Not a directory", "No such file or directory", "Permission denied")
-    assert stopped(["fit", "--config", "digits/softmax", "--smoke", *place], capsys).partition("] ")[2].startswith(said)
+    messages = ("File exists", "Not a directory", "No such file or directory", "Permission denied")
+    assert (
+        stopped(["fit", "--config", "digits/softmax", "--smoke", *place], capsys)
+        .partition("] ")[2]
+        .startswith(messages)
+    )
     with pytest.raises(SystemExit) as stop:
         main(["sweep", "digits/softmax", "--seeds", "0", *place])
     assert stop.value.code == 1

@@ -42,8 +42,8 @@ def test_learns_a_text_and_goes_on_with_it():
         objective(windows[:, :-1], windows[:, 1:]).backward()
         optimizer.step()
     with torch.no_grad():
-        found = model.eval()(windows[:, :-1]).argmax(-1)
-    assert (found == windows[:, 1:])[:, 4:].float().mean() > 0.9
+        result = model.eval()(windows[:, :-1]).argmax(-1)
+    assert (result == windows[:, 1:])[:, 4:].float().mean() > 0.9
     assert (model.generate(text[:12], 12) == text[:24]).float().mean() > 0.75
 
 

@@ -21,15 +21,15 @@ def by_hand(model: VisionTransformer, images: torch.Tensor) -> torch.Tensor:
     embedding, patch = model.embedding, model.embedding.patch_size
     x = F.linear(F.unfold(images, patch, stride=patch).mT, embedding.projection.weight, embedding.projection.bias)
     x = x + embedding.positions
-    for own in model.layers:
+    for source in model.layers:
         layer = nn.TransformerEncoderLayer(16, 4, 24, 0.0, "gelu", batch_first=True, norm_first=True).to(x)
-        parts = (layer.self_attn.out_proj, own.attention.out_proj), (layer.norm1, own.attention_norm)
-        parts += (layer.norm2, own.mlp_norm), (layer.linear1, own.mlp[0]), (layer.linear2, own.mlp[3])
+        parts = (layer.self_attn.out_proj, source.attention.out_proj), (layer.norm1, source.attention_norm)
+        parts += (layer.norm2, source.mlp_norm), (layer.linear1, source.mlp[0]), (layer.linear2, source.mlp[3])
         for theirs, given in parts:
             theirs.load_state_dict(given.state_dict())
         with torch.no_grad():
-            layer.self_attn.in_proj_weight.copy_(own.attention.in_proj.weight)
-            layer.self_attn.in_proj_bias.copy_(own.attention.in_proj.bias)
+            layer.self_attn.in_proj_weight.copy_(source.attention.in_proj.weight)
+            layer.self_attn.in_proj_bias.copy_(source.attention.in_proj.bias)
         x = layer(x)
     x = F.layer_norm(x, x.shape[-1:], model.norm.weight, model.norm.bias)
     score = getattr(model.pooling, "score", None)

@@ -181,17 +181,17 @@ def detectors(*gains, plain=0.8, error=0.01, inputs=100):
     ],
 )  # fmt: skip
 def test_a_score_is_recommended_if_it_is_clearly_better(report, scores, detector, words):
-    told = dataclasses.replace(report, detection={"noise": scores})
-    assert told.detectors == {"noise": detector}
-    assert words in told.sentence
-    assert "inf" not in told.sentence
+    changed = dataclasses.replace(report, detection={"noise": scores})
+    assert changed.detectors == {"noise": detector}
+    assert words in changed.sentence
+    assert "inf" not in changed.sentence
     assert "noise, blur" in dataclasses.replace(report, detection={"noise": scores, "blur": scores}).sentence
 
 
 def test_the_best_of_many_comparisons_has_to_stand_out_further(report):
     """2.2 standard errors are enough for one score on one set, not for the best of eight or on eight sets."""
-    told = dataclasses.replace(report, detection={"noise": detectors((0.022, 0.01))})
-    assert told.detectors == {"noise": "energy"}
+    changed = dataclasses.replace(report, detection={"noise": detectors((0.022, 0.01))})
+    assert changed.detectors == {"noise": "energy"}
     sets = {f"noise {index}": detectors((0.022, 0.01)) for index in range(8)}
     assert set(dataclasses.replace(report, detection=sets).detectors.values()) == {None}
     many = detectors((0.022, 0.01)) | {f"score {i}": Detection(0.8, 0.4, Difference(0.0, 1.0), 1, 99) for i in range(7)}
@@ -216,11 +216,11 @@ def test_the_picture_shows_what_the_sentence_says(report):
 def test_a_model_is_not_changed_and_converted_ones_keep_their_layers():
     model = convert(copy.deepcopy(trained()), layers="all").train()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    found = assess(model, torch.utils.data.TensorDataset(X[800:900], Y[800:900]), num_samples=2, folds=2)
+    result = assess(model, torch.utils.data.TensorDataset(X[800:900], Y[800:900]), num_samples=2, folds=2)
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert model.training
-    assert "posterior" in found.scores
-    assert found.detection == {}
+    assert "posterior" in result.scores
+    assert result.detection == {}
 
 
 def test_features_are_what_the_last_linear_layer_reads():

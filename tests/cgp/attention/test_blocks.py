@@ -30,8 +30,8 @@ class TestSoftmaxAttention(AttentionContract):
     def test_without_a_visible_key_the_bias_is_left(self):
         block, x, memory = self.block(), self.tokens(2), self.tokens(2)
         nn.init.normal_(block.out_proj.bias)
-        found = block(x, memory, memory, key_padding_mask=torch.ones(2, 7, dtype=torch.bool))
-        torch.testing.assert_close(found, block.out_proj.bias.expand_as(found))
+        result = block(x, memory, memory, key_padding_mask=torch.ones(2, 7, dtype=torch.bool))
+        torch.testing.assert_close(result, block.out_proj.bias.expand_as(result))
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "exponential"])

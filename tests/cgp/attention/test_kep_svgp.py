@@ -152,7 +152,7 @@ def test_ksvd_loss_is_registered_in_training_and_with_a_weight(make):
 
 @pytest.mark.parametrize("make", [KEPSVGPAttention, PrimalAttention])
 def test_ksvd_loss_can_leave_the_attention_matrix_alone(make):
-    found, padding = [], torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+    result, padding = [], torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
     for reaches in ("tokens", "projections"):
         torch.manual_seed(0)
         block = make(12, 3, rank=4, ksvd_reaches=reaches).double()
@@ -160,8 +160,8 @@ def test_ksvd_loss_can_leave_the_attention_matrix_alone(make):
         block(x, key_padding_mask=padding)
         loss, named = added_losses(block)["ksvd"], dict(block.named_parameters()) | {"x": x}
         gradients = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
-        found.append((loss, {name: g for name, g in zip(named, gradients, strict=True) if g is not None}))
-    (first, full), (second, part) = found
+        result.append((loss, {name: g for name, g in zip(named, gradients, strict=True) if g is not None}))
+    (first, full), (second, part) = result
     torch.testing.assert_close(first, second)  # the same loss
     assert "x" in full
     assert "in_proj.weight" in full

@@ -17,13 +17,13 @@ KINDS["kernel symmetric"] = partial(KernelAttention, symmetric=True)
 def measure(block, x, ordinary):
     """Mean, variance and gradient at the ordinary tokens."""
     x = x.detach().requires_grad_()
-    found = []
+    errors = []
     if getattr(block, "softmax", None) is None:  # softmax itself is PyTorch's, and a huge key takes all of its weight
-        found.append(block(x)[:, ordinary])
+        errors.append(block(x)[:, ordinary])
     if block.stochastic:
-        found.append(block.token_variance(x)[..., ordinary])
-    (gradient,) = torch.autograd.grad(sum((y * y).sum() for y in found), x)
-    return [*found, gradient[:, ordinary]]
+        errors.append(block.token_variance(x)[..., ordinary])
+    (gradient,) = torch.autograd.grad(sum((y * y).sum() for y in errors), x)
+    return [*errors, gradient[:, ordinary]]
 
 
 @pytest.mark.parametrize(
@@ -75,8 +75,8 @@ def test_the_latent_hop_bears_tokens_that_are_all_equal(kernel, noise, scale):
     block = SparseCGPAttention(32, 2, **options).eval()
     x = scale * torch.randn(1, 1, 32).expand(1, 33, 32)
     double = copy.deepcopy(block).double()
-    found, exact = (b.gaussian(b.project(tokens)) for b, tokens in ((block, x), (double, x.double())))
-    pairs = [(getattr(found, name), getattr(exact, name)) for name in ("mean", "variance", "log_evidence")]
-    for single, expected in [*pairs, (found.joint().covariance, exact.joint().covariance)]:
+    result, exact = (b.gaussian(b.project(tokens)) for b, tokens in ((block, x), (double, x.double())))
+    pairs = [(getattr(result, name), getattr(exact, name)) for name in ("mean", "variance", "log_evidence")]
+    for single, expected in [*pairs, (result.joint().covariance, exact.joint().covariance)]:
         assert single.dtype == torch.float32
         assert (single.double() - expected).norm() < 2e-3 * expected.norm()

@@ -123,16 +123,16 @@ def test_travelling_points_get_a_gradient_and_survive_copies():
 
 def test_travelling_points_compile_and_freeze_with_the_whole_model():
     torch._dynamo.reset()
-    model, own = travelling_stack().eval(), SGPAttention(8, 2, num_inducing=4).double()
-    whole, x = nn.Sequential(model, own).eval(), torch.randn(2, 5, 8, dtype=torch.float64)
-    before = whole(x), own.token_variance(x)
+    model, block = travelling_stack().eval(), SGPAttention(8, 2, num_inducing=4).double()
+    whole, x = nn.Sequential(model, block).eval(), torch.randn(2, 5, 8, dtype=torch.float64)
+    before = whole(x), block.token_variance(x)
     torch.testing.assert_close(torch.compile(whole, fullgraph=True, backend="eager")(x), before[0])
-    assert set(own.weight_factors()) == {"points", "factor", "whitening"}
+    assert set(block.weight_factors()) == {"points", "factor", "whitening"}
     freeze(whole)
     attention = model.model[1].attention
     assert attention.frozen_factor("points") is not None
-    assert own.is_frozen
-    torch.testing.assert_close((whole(x), own.token_variance(x)), before)
+    assert block.is_frozen
+    torch.testing.assert_close((whole(x), block.token_variance(x)), before)
     model.train()
     assert not attention.is_frozen
 

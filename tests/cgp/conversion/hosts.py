@@ -233,7 +233,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return nn.functional.scaled_dot_product_attention(q, k, v, scale=0.1)
 
 
-def own() -> Host:
+def custom() -> Host:
     return Host(spread(nn.Sequential(Own(), Own())), torch.randn(BATCH, 7, 16))
 
 
@@ -255,7 +255,7 @@ def wide_attention() -> Host:
 ENCODERS = (
     torchvision_vit, timm_vit, timm_qk_norm, timm_deit, timm_eva, timm_eva_separate, transformers_vit,
     transformers_dinov2, transformers_bert, torch_encoder, torch_encoder_sequence_first, torch_attention, timm_swin,
-    own, wide_attention,
+    custom, wide_attention,
 )  # fmt: skip
 DECODERS = (llama, mistral, gemma, gpt2)
 HOSTS = (*ENCODERS, *DECODERS, bart, t5, torch_transformer)

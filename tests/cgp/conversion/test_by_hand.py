@@ -179,9 +179,9 @@ def test_the_posterior_is_that_of_fused_attention(form):
     q, k, _ = host.split(tokens)
     k = k[:, :1].expand_as(k) if form is shared_keys else k
     expected = ConvertedHeads(H).gaussian(HostAttention(lambda: host(tokens), q, k, mask))
-    found, draw = posterior(convert(host), tokens)
-    torch.testing.assert_close(found.mean.reshape(expected.mean.shape), expected.mean)
-    torch.testing.assert_close(found.variance.reshape(B, H, N), expected.variance, atol=1e-6, rtol=1e-5)
+    result, draw = posterior(convert(host), tokens)
+    torch.testing.assert_close(result.mean.reshape(expected.mean.shape), expected.mean)
+    torch.testing.assert_close(result.variance.reshape(B, H, N), expected.variance, atol=1e-6, rtol=1e-5)
     assert draw.shape == host(tokens).shape
     torch.testing.assert_close(convert(host)(tokens), host(tokens), atol=0, rtol=0)
 
@@ -191,17 +191,17 @@ def test_several_draws_share_one_posterior():
     eager, fused = hosts.t5(), hosts.t5()
     fused.model.load_state_dict(eager.model.state_dict())
     eager.model.set_attn_implementation("eager")
-    found = [predict(convert(host.model), eager.inputs, 4, seed=0) for host in (eager, fused)]
-    torch.testing.assert_close(found[0].probabilities, found[1].probabilities, atol=1e-4, rtol=1e-4)
-    assert found[0].epistemic.max() > 0
+    result = [predict(convert(host.model), eager.inputs, 4, seed=0) for host in (eager, fused)]
+    torch.testing.assert_close(result[0].probabilities, result[1].probabilities, atol=1e-4, rtol=1e-4)
+    assert result[0].epistemic.max() > 0
 
 
 def test_a_softmax_may_be_a_module():
     host, tokens = WithModule().eval(), torch.randn(B, N, H * S)
-    found, _ = posterior(convert(host), tokens)
+    result, _ = posterior(convert(host), tokens)
     q, k, _ = host.split(tokens)
     expected = ConvertedHeads(H).gaussian(HostAttention(lambda: host(tokens), q, k, scale=1.0))
-    torch.testing.assert_close(found.variance, expected.variance)
+    torch.testing.assert_close(result.variance, expected.variance)
 
 
 @pytest.mark.parametrize("kind", [OfModules, DroppedWeights, Twice])
@@ -211,10 +211,10 @@ def test_draws_that_share_what_lies_below_are_whole_passes(kind: type[nn.Module]
     host = nn.Sequential(nn.Linear(H * S, H * S), layer, nn.Flatten(), nn.Linear(N * H * S, 5))
     model = convert(host.eval(), amplitude=0.5)
     tokens = torch.randn(B, N, H * S)
-    found = predict(model, tokens, 4, seed=5, antithetic=False, keep_draws=True)
+    result = predict(model, tokens, 4, seed=5, antithetic=False, keep_draws=True)
     expected = whole_passes(model, tokens, 4, "marginal", seed=5, antithetic=False)
-    torch.testing.assert_close(found.draws, expected.softmax(-1))
-    assert found.epistemic.min() > 0
+    torch.testing.assert_close(result.draws, expected.softmax(-1))
+    assert result.epistemic.min() > 0
     report = calibrate(model, [(tokens, torch.randint(5, (B,)))], num_samples=2)
     assert 0 < report.factor < torch.inf
 
@@ -257,10 +257,10 @@ def test_hosts_with_such_modules_predict(make: Callable[[], hosts.Host], layers:
     host = make()
     model = convert(host.model, layers=layers, amplitude=0.3)
     options = {"antithetic": False, "output": classify, "keep_draws": True}
-    found = predict(model, host.inputs, 3, seed=5, **options)
+    result = predict(model, host.inputs, 3, seed=5, **options)
     expected = whole_passes(model, host.inputs, 3, "marginal", seed=5, antithetic=False)
-    torch.testing.assert_close(found.draws, expected.softmax(-1), atol=2e-5, rtol=1e-3)
-    assert not torch.allclose(found.draws[0], found.draws[1], atol=1e-4)
+    torch.testing.assert_close(result.draws, expected.softmax(-1), atol=2e-5, rtol=1e-3)
+    assert not torch.allclose(result.draws[0], result.draws[1], atol=1e-4)
 
 
 def test_scales_may_be_learned_per_head():

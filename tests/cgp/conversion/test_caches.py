@@ -75,13 +75,17 @@ def test_every_token_has_its_dense_posterior(name: str, make_cache: Callable[[An
     decode(host.model, host, make_cache(host.model.config))
     expected = expected[1::2]  # of the last layer
     assert len(seen) == len(expected) == 2 + NEW
-    for step, (found, other) in enumerate(zip(seen, expected, strict=True)):
-        real = host.inputs["attention_mask"].bool() if step == 0 else torch.ones(len(found.mean), found.mean.shape[2])
-        real = real.bool()[:, None].expand(found.variance.shape)
-        mean, variance = other.mean.reshape(found.mean.shape), other.variance.reshape(real.shape)  # grouped heads
-        torch.testing.assert_close(found.variance[real].double(), variance[real], rtol=2e-4, atol=2e-6)
-        torch.testing.assert_close(found.mean[real].double(), mean[real], rtol=1e-4, atol=1e-5)
-        assert (found.variance[real] > 0).all()
+    for step, (variances, other) in enumerate(zip(seen, expected, strict=True)):
+        real = (
+            host.inputs["attention_mask"].bool()
+            if step == 0
+            else torch.ones(len(variances.mean), variances.mean.shape[2])
+        )
+        real = real.bool()[:, None].expand(variances.variance.shape)
+        mean, variance = other.mean.reshape(variances.mean.shape), other.variance.reshape(real.shape)  # grouped heads
+        torch.testing.assert_close(variances.variance[real].double(), variance[real], rtol=2e-4, atol=2e-6)
+        torch.testing.assert_close(variances.mean[real].double(), mean[real], rtol=1e-4, atol=1e-5)
+        assert (variances.variance[real] > 0).all()
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "mistral", "gemma3"])
@@ -93,8 +97,8 @@ def test_a_static_cache_decodes_as_one_that_grows(name: str):
         seen = hosts.watched(model := convert(host.model))
         decode(model, host, make_cache(host.model.config))
         variances.append([posterior.variance for posterior in seen])
-    for one, other in zip(*variances, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-6)
+    for variance, expected in zip(*variances, strict=True):
+        torch.testing.assert_close(variance, expected, rtol=1e-3, atol=1e-6)
     if name in ("llama", "gpt2"):
         assert not variances[1][0].transpose(1, 2)[~host.inputs["attention_mask"].bool()].any()
 
@@ -103,10 +107,10 @@ def test_generated_text_is_as_uncertain_with_a_static_cache():
     host = hosts.llama()
     model = convert(host.model, amplitude=0.5)
     options = {"num_samples": 4, "seed": 0, "max_new_tokens": 5, "do_sample": False}
-    one = generate(model, host.inputs, **options)
-    other = generate(model, host.inputs, cache_implementation="static", disable_compile=True, **options)
-    assert torch.equal(one.tokens, other.tokens)
-    torch.testing.assert_close(one.epistemic, other.epistemic)
+    dynamic = generate(model, host.inputs, **options)
+    static = generate(model, host.inputs, cache_implementation="static", disable_compile=True, **options)
+    assert torch.equal(dynamic.tokens, static.tokens)
+    torch.testing.assert_close(dynamic.epistemic, static.epistemic)
 
 
 @torch.no_grad()

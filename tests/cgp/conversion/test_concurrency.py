@@ -27,11 +27,11 @@ def test_concurrent_predictions_equal_sequential_ones_to_the_bit(make, calls):
     attributes = [set(vars(module)) for module in model.modules()]
     before, expected = host.run(model), [run(call) for call in range(calls)]
     with ThreadPoolExecutor(THREADS) as pool:
-        found = [pool.submit(run, call) for call in range(calls)]
+        futures = [pool.submit(run, call) for call in range(calls)]
         assert all(torch.equal(out, before) for out in pool.map(host.run, [model] * calls))
-    for one, other in zip((future.result() for future in found), expected, strict=True):
-        assert torch.equal(one.draws, other.draws)
-        for name, variance in one.token_variance.items():
+    for result, other in zip((future.result() for future in futures), expected, strict=True):
+        assert torch.equal(result.draws, other.draws)
+        for name, variance in result.token_variance.items():
             assert torch.equal(variance, other.token_variance[name])
     assert torch.equal(host.run(model), before)
     torch.testing.assert_close(before, host.run(), atol=1e-5, rtol=0)

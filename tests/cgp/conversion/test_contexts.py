@@ -63,25 +63,25 @@ def posterior_and_oracle(host: Attend, *inputs: Tensor, context: Tensor, mask: T
 def test_the_padding_of_a_context_is_not_the_queries(kind: Callable[[], Attend], count: int):
     """Six keys; as many queries, fewer, one, or more."""
     host, x, ctx = hosts.spread(kind()), torch.randn(3, count, 8), torch.randn(3, 6, 8)
-    found, expected = posterior_and_oracle(host, x, ctx, MASK, context=ctx, mask=MASK)
-    torch.testing.assert_close(found.variance.double(), expected.variance, rtol=1e-4, atol=1e-6)
-    torch.testing.assert_close(found.mean.double(), expected.mean, rtol=1e-4, atol=1e-5)
-    assert found.variance.min() > 0
+    result, expected = posterior_and_oracle(host, x, ctx, MASK, context=ctx, mask=MASK)
+    torch.testing.assert_close(result.variance.double(), expected.variance, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(result.mean.double(), expected.mean, rtol=1e-4, atol=1e-5)
+    assert result.variance.min() > 0
 
 
 @pytest.mark.parametrize("kind", [Fused, ByHand])
 def test_the_padding_of_keys_is_that_of_queries_from_the_same_argument(kind: Callable[[], Attend]):
     host, x = hosts.spread(kind()), torch.randn(3, 6, 8)
-    found, expected = posterior_and_oracle(host, x, x, MASK, context=x, mask=MASK)
+    result, expected = posterior_and_oracle(host, x, x, MASK, context=x, mask=MASK)
     expected = expected.variance.masked_fill(~REAL[:, None], 0.0)
-    torch.testing.assert_close(found.variance.double(), expected, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(result.variance.double(), expected, rtol=1e-4, atol=1e-6)
 
 
 def test_queries_that_are_the_first_of_the_keys_are_not_taken_for_the_last():
     host, x, ctx = hosts.spread(WithLatents()), torch.randn(3, 4, 8), torch.randn(3, 6, 8)
     mask = nn.functional.pad(MASK, (4, 0), value=True)
-    found, expected = posterior_and_oracle(host, x, ctx, MASK, context=torch.cat([x, ctx], 1), mask=mask)
-    torch.testing.assert_close(found.variance.double(), expected.variance, rtol=1e-4, atol=1e-6)
+    result, expected = posterior_and_oracle(host, x, ctx, MASK, context=torch.cat([x, ctx], 1), mask=mask)
+    torch.testing.assert_close(result.variance.double(), expected.variance, rtol=1e-4, atol=1e-6)
 
 
 def test_origins_go_through_every_kind_of_function():

@@ -108,7 +108,7 @@ def test_scales_of_the_scores_are_the_hosts():
 
 
 def test_with_every_query_and_key_among_them_the_sparse_variance_is_exact():
-    host = hosts.own()
+    host = hosts.custom()
     host = Host(host.model.double(), host.inputs[:1].double())
     seen = []
     for options in ({}, {**sparse(host), "num_inducing": 14}):
@@ -129,9 +129,9 @@ def test_what_padded_text_holds_does_not_matter(method):
     ids[host.inputs["attention_mask"] == 0] = 5
     other = host._replace(inputs={**host.inputs, "input_ids": ids})
     outputs = []
-    for one in (host, other):
+    for each in (host, other):
         torch.manual_seed(1)
-        outputs.append(draw(one, converted))
+        outputs.append(draw(each, converted))
     torch.testing.assert_close(*outputs, rtol=1e-3, atol=1e-4)
 
 
@@ -234,8 +234,8 @@ def test_eager_attention_draws_what_fused_attention_draws(make):
     fused, draws = copy.deepcopy(host.model), []
     make_eager(host.model)
     expected = host.run()
-    for one in (host.model, fused):
-        model = convert(one, layers="all")
+    for each in (host.model, fused):
+        model = convert(each, layers="all")
         torch.testing.assert_close(host.run(model), expected, atol=1e-5, rtol=0)
         torch.manual_seed(1)
         draws.append(draw(host, model))
@@ -247,8 +247,8 @@ def test_eager_attention_shows_its_weights_and_the_host_stays_eager():
     host = hosts.transformers_bert()
     make_eager(host.model)
     shown = [m(**host.inputs, output_attentions=True).attentions for m in (convert(host.model), host.model)]
-    for one, other in zip(*shown, strict=True):
-        torch.testing.assert_close(one, other)
+    for weights, other in zip(*shown, strict=True):
+        torch.testing.assert_close(weights, other)
 
 
 # What else a model is put through
@@ -432,10 +432,10 @@ def test_heads_are_found_where_a_host_has_them(shape):
 
 
 def test_wrong_numbers_of_heads_are_named():
-    model = convert(hosts.own().model)
+    model = convert(hosts.custom().model)
     heads_of(model)[0].num_heads = 3
     with pytest.raises(ValueError, match=r"1: expected queries of 3 heads, got shape \(3, 2, 7, 8\)"):
-        draw(hosts.own(), model)
+        draw(hosts.custom(), model)
 
 
 @pytest.mark.parametrize(

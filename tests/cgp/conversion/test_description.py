@@ -40,11 +40,11 @@ def test_greedy_points_follow_the_pivots_of_a_dense_factorisation():
         taken: list[int] = []
         for step in range(4):
             K = kernel.gram(z[head])
-            left = K.diagonal().clone()
+            remaining = K.diagonal().clone()
             if taken:
                 L = torch.linalg.cholesky(K[taken][:, taken])
-                left -= torch.linalg.solve_triangular(L, K[taken], upper=False).square().sum(0)
-            taken.append(int(left.argmax()))
+                remaining -= torch.linalg.solve_triangular(L, K[taken], upper=False).square().sum(0)
+            taken.append(int(remaining.argmax()))
             assert torch.equal(chosen[head, step], z[head, taken[-1]])
 
 

@@ -31,7 +31,7 @@ def test_draws_are_those_of_whole_passes(make, layers):
     with sampling(model, "marginal"):
         torch.manual_seed(1)
         draws = torch.stack([host.call(model) for _ in range(3)])
-        expected = torch.stack([nn.functional.cross_entropy(one, LABELS) for one in draws]).mean()
+        expected = torch.stack([nn.functional.cross_entropy(draw, LABELS) for draw in draws]).mean()
         torch.manual_seed(1)
         got = bound(model, 3)(host.inputs, LABELS)
     torch.testing.assert_close(got, expected)
@@ -50,7 +50,7 @@ def test_what_lies_below_the_first_stochastic_layer_runs_once():
     below, above = (model.encoder.layers[index].mlp[0] for index in (0, -1))
     calls = []
     for layer in (below, above):
-        layer.forward = lambda x, own=layer.forward, layer=layer: calls.append(layer) or own(x)
+        layer.forward = lambda x, forward=layer.forward, layer=layer: calls.append(layer) or forward(x)
     bound(model, 4)(host.inputs, LABELS).backward()
     assert calls == [below, above, above, above, above]
     assert below.weight.grad.any()

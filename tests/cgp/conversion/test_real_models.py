@@ -34,11 +34,11 @@ def test_a_language_model(smollm2, method):
         torch.testing.assert_close(model(**inputs).logits, expected, atol=1e-5, rtol=0)
     options = {"max_new_tokens": 6, "do_sample": False}
     last = convert(host, method, layers="last", **sparse)
-    found = generate(last, inputs, num_samples=4, seed=0, **options)
-    assert torch.equal(found.sequences, host.generate(**inputs, **options))
-    assert tokenizer.decode(found.tokens[0]).startswith(" Paris")
-    assert torch.isfinite(found.total).all()
-    assert (found.epistemic > 0).all()
+    result = generate(last, inputs, num_samples=4, seed=0, **options)
+    assert torch.equal(result.sequences, host.generate(**inputs, **options))
+    assert tokenizer.decode(result.tokens[0]).startswith(" Paris")
+    assert torch.isfinite(result.total).all()
+    assert (result.epistemic > 0).all()
 
 
 def test_an_encoder_of_sentences():

@@ -41,14 +41,14 @@ def test_reloading_is_equal_to_the_bit(make, tmp_path):
 @pytest.mark.parametrize(
     "make", [hosts.transformers_bert, hosts.transformers_vit, hosts.llama, hosts.bart, hosts.t5, hosts.gpt2]
 )
-@pytest.mark.parametrize("own", [True, False])
-def test_models_of_transformers_come_back_without_the_host(make, own, tmp_path):
+@pytest.mark.parametrize("by_transformers", [True, False])
+def test_models_of_transformers_come_back_without_the_host(make, by_transformers, tmp_path):
     """Saved by this package, or by a method of their own in pieces, as `push_to_hub` does."""
     host = make()
     model = converted(host, [0, -1])
     set_logit_temperature(model, 1.37)
-    model.save_pretrained(tmp_path, max_shard_size="8KB") if own else save_pretrained(model, tmp_path)
-    assert (len(list(tmp_path.glob("*.safetensors"))) > 1) == own
+    model.save_pretrained(tmp_path, max_shard_size="8KB") if by_transformers else save_pretrained(model, tmp_path)
+    assert (len(list(tmp_path.glob("*.safetensors"))) > 1) == by_transformers
     assert_equal(host, again := from_pretrained(tmp_path), model)
     assert logit_temperature(again) == pytest.approx(1.37)
     plain = type(host.model).from_pretrained(tmp_path).eval()

@@ -54,8 +54,8 @@ def test_adapters_reach_mean_and_covariance_before_and_after_conversion(before, 
     plain, expected = predict(convert(host.model), host.inputs, 2, seed=0), host.run(adapt(copy.deepcopy(host.model)))
     model = convert(adapt(host.model)) if before else adapt(convert(host.model))
     torch.testing.assert_close(host.run(model), expected, atol=1e-5, rtol=0)
-    found = predict(model, host.inputs, 2, seed=0)
-    (variance,), (other,) = found.token_variance.values(), plain.token_variance.values()
+    result = predict(model, host.inputs, 2, seed=0)
+    (variance,), (other,) = result.token_variance.values(), plain.token_variance.values()
     assert not torch.allclose(variance, other)
     host.call(model.train()).square().sum().backward()
     trained = [name for name, p in model.named_parameters() if p.grad is not None and p.grad.any()]
@@ -96,8 +96,8 @@ def test_heads_that_are_saved_with_an_adapter_are_those_in_use(adapt):
     assert len(attention_blocks(model)) == 1
     assert [site.state for site in attention_sites(model)] == ["softmax", "softmax", "converted"]
     if adapt is by_stand_in:
-        found, expected = (predict(m, host.inputs, 2, seed=0) for m in (model, plain))
-        assert torch.equal(found.probabilities, expected.probabilities)
+        result, expected = (predict(m, host.inputs, 2, seed=0) for m in (model, plain))
+        assert torch.equal(result.probabilities, expected.probabilities)
     report = calibrate(model, [(host.inputs, LABELS)], num_samples=2)
     (wrapper,) = (module for module in model.modules() if {"original_module"} <= module._modules.keys())
     assert amplitudes(model) == pytest.approx([0.5 * report.factor])
@@ -118,8 +118,8 @@ def test_an_adapter_keeps_amplitude_and_temperature(tmp_path):
     again = peft.PeftModel.from_pretrained(convert(base), tmp_path).eval()
     assert amplitudes(again) == amplitudes(model) != pytest.approx([0.1])
     assert logit_temperature(again) == logit_temperature(model)
-    found, expected = (predict(m, host.inputs, 2, seed=0) for m in (again, model))
-    assert torch.equal(found.probabilities, expected.probabilities)
+    result, expected = (predict(m, host.inputs, 2, seed=0) for m in (again, model))
+    assert torch.equal(result.probabilities, expected.probabilities)
 
 
 @pytest.mark.parametrize("adapt", [by_peft, lambda model: setattr(model, "peft_config", {}) or model])
@@ -195,8 +195,8 @@ def test_export_to_onnx(tmp_path):
     torch.onnx.export(model, (host.inputs,), str(tmp_path / "model.onnx"), dynamo=True, verbose=False)
     evaluator = pytest.importorskip("onnx.reference").ReferenceEvaluator(str(tmp_path / "model.onnx"))
     assert onnx.checker.check_model(str(tmp_path / "model.onnx")) is None
-    found = evaluator.run(None, {evaluator.input_names[0]: host.inputs.numpy()})[0]
-    torch.testing.assert_close(torch.as_tensor(found), host.run(), atol=1e-4, rtol=0)
+    result = evaluator.run(None, {evaluator.input_names[0]: host.inputs.numpy()})[0]
+    torch.testing.assert_close(torch.as_tensor(result), host.run(), atol=1e-4, rtol=0)
 
 
 @pytest.fixture
@@ -271,21 +271,21 @@ def test_pipelines_say_how_sure_the_model_is_of_a_class(kind, tokenizer):
     host.config.problem_type = kind
     model = convert(host, amplitude=0.5)
     options = {"tokenizer": tokenizer, "top_k": None}
-    both = [transformers.pipeline("text-classification", one, **options)(TEXTS) for one in (host, model)]
+    both = [transformers.pipeline("text-classification", answer, **options)(TEXTS) for answer in (host, model)]
     for row, other in zip(*both, strict=True):
-        assert [one["score"] for one in row] == pytest.approx([one["score"] for one in other], abs=1e-6)
+        assert [answer["score"] for answer in row] == pytest.approx([answer["score"] for answer in other], abs=1e-6)
     task = "classification" if kind is None else "multilabel"
     expected = predict(model, dict(tokenizer(TEXTS, return_tensors="pt", padding=True)), seed=0, task=task)
     answers = pipeline("text-classification", model, seed=0, batch_size=2, **options)(TEXTS)
     for row, p, total, epistemic in zip(
         answers, expected.probabilities, expected.total, expected.epistemic, strict=True
     ):
-        assert [one["score"] for one in row] == pytest.approx(sorted(p.tolist(), reverse=True))
-        assert [one["total"] for one in row] == pytest.approx([total.sum().item()] * 5)
-        assert [one["epistemic"] for one in row] == pytest.approx([epistemic.sum().item()] * 5)
+        assert [answer["score"] for answer in row] == pytest.approx(sorted(p.tolist(), reverse=True))
+        assert [answer["total"] for answer in row] == pytest.approx([total.sum().item()] * 5)
+        assert [answer["epistemic"] for answer in row] == pytest.approx([epistemic.sum().item()] * 5)
     assert expected.epistemic.max() > 0
-    one = pipeline("text-classification", model, tokenizer=tokenizer)(TEXTS[0])
-    assert one[0].keys() == {"label", "score", "total", "epistemic"}
+    answer = pipeline("text-classification", model, tokenizer=tokenizer)(TEXTS[0])
+    assert answer[0].keys() == {"label", "score", "total", "epistemic"}
 
 
 def test_pipelines_of_images():
@@ -311,9 +311,9 @@ def test_pipelines_say_how_sure_the_model_is_of_each_token(tokenizer):
     expected = transformers.pipeline("text-generation", host, tokenizer=tokenizer)(TEXTS, **options)
     inputs = tokenizer(TEXTS, return_tensors="pt", padding=True)
     inputs.pop("token_type_ids")
-    found = generate(model, inputs, num_samples=16, seed=0, max_new_tokens=4, do_sample=False)
+    result = generate(model, inputs, num_samples=16, seed=0, max_new_tokens=4, do_sample=False)
     for (answer,), (other,), total, epistemic in zip(
-        pipe(TEXTS, **options), expected, found.total, found.epistemic, strict=True
+        pipe(TEXTS, **options), expected, result.total, result.epistemic, strict=True
     ):
         assert answer["generated_text"] == other["generated_text"]
         assert answer["total"] == pytest.approx(total.tolist())

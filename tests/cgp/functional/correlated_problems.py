@@ -87,10 +87,10 @@ def dense(p: Problem, form: str, coupling: str, noise=NOISE) -> Dense:
         inner = np.linalg.inv(oracles.rbf(S, S) + oracles.rbf(S, k) @ oracles.rbf(k, S) / noise)
         mean, low_rank = oracles.nystrom(q, S, k) @ v, oracles.rbf(q, S) @ inner @ oracles.rbf(S, q)
     unexplained = np.diag(1 - np.diag(Q_q)) if form == "dtc" else 0 * eye_q
-    own = unexplained if form == "dtc" else noise * eye_q
+    residual = unexplained if form == "dtc" else noise * eye_q
     apart = unexplained + noise * eye_q
     targets = noisy @ v if coupling == "direct" else v  # CGPT's sparse targets are V itself
-    return Dense(mean, low_rank + own, Q_q + apart, low_rank + apart, targets, noisy)
+    return Dense(mean, low_rank + residual, Q_q + apart, low_rank + apart, targets, noisy)
 
 
 def check_dense_algebra(form, coupling):

@@ -19,12 +19,12 @@ def problem(n, width=3, columns=2, inducing=4):
 
 def test_exact_rows_equal_conditioning_on_the_prefix():
     q, k, v, _ = problem(9)
-    one = torch.ones(9).double()
-    whole = prefix_posterior(gram(q, k), gram(k), v, one, noise=NOISE)
+    ones = torch.ones(9).double()
+    whole = prefix_posterior(gram(q, k), gram(k), v, ones, noise=NOISE)
     for t in range(9):
         row, prefix = slice(t, t + 1), slice(0, t + 1)
         single = ExactPosterior(
-            gram(q[row], k[prefix]), ObservedKeys(gram(k[prefix]), noise=NOISE, values=v[prefix]), one[row]
+            gram(q[row], k[prefix]), ObservedKeys(gram(k[prefix]), noise=NOISE, values=v[prefix]), ones[row]
         )
         torch.testing.assert_close(whole.mean[row], single.mean)
         torch.testing.assert_close(whole.variance[row], single.variance)
@@ -40,8 +40,8 @@ def test_sparse_rows_equal_conditioning_on_the_prefix_across_chunks(approximatio
     for t in range(n):
         row, prefix = slice(t, t + 1), slice(0, t + 1)
         features = A_q[:, row], A_k[:, prefix]
-        one, options = torch.ones(1).double(), {"noise": NOISE, "approximation": approximation}
-        single = SparseCorrelatedPosterior(*features, v[prefix], one, **options)
+        ones, options = torch.ones(1).double(), {"noise": NOISE, "approximation": approximation}
+        single = SparseCorrelatedPosterior(*features, v[prefix], ones, **options)
         torch.testing.assert_close(whole.mean[row], single.mean)
         torch.testing.assert_close(whole.variance[row], single.variance)
 
@@ -51,9 +51,9 @@ def test_gradients():
     noise = torch.tensor(NOISE, dtype=torch.float64)
 
     def value(q, k, v, S, noise):
-        W, one = whiten(gram(S)), torch.ones(4).double()
-        sparse = sparse_prefix_posterior(W @ gram(S, q), W @ gram(S, k), v, one, noise=noise)
-        exact = prefix_posterior(gram(q, k), gram(k), v, one, noise=noise)
+        W, ones = whiten(gram(S)), torch.ones(4).double()
+        sparse = sparse_prefix_posterior(W @ gram(S, q), W @ gram(S, k), v, ones, noise=noise)
+        exact = prefix_posterior(gram(q, k), gram(k), v, ones, noise=noise)
         return sparse.mean, sparse.variance, exact.mean, exact.variance
 
     assert torch.autograd.gradcheck(value, tuple(x.requires_grad_() for x in (q, k, v, S, noise)))
@@ -84,5 +84,5 @@ def test_chunks_equal_one_solve_per_query(offset, keys):
             seen = b[example, : max(t + offset + 1, 0)]
             precision = torch.eye(3).double() + seen.mT @ seen
             solved = torch.cholesky_solve(a[example, t][:, None], torch.linalg.cholesky(precision))
-            found = remaining_of_prefixes(a, b, offset)[example, t]
-            torch.testing.assert_close(found, a[example, t] @ solved[:, 0], rtol=1e-10, atol=1e-12)
+            result = remaining_of_prefixes(a, b, offset)[example, t]
+            torch.testing.assert_close(result, a[example, t] @ solved[:, 0], rtol=1e-10, atol=1e-12)

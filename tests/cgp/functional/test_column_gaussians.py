@@ -72,9 +72,9 @@ def test_coefficients_have_the_roots_covariance(shared):
     draws = g.coefficients(torch.Size([count]), torch.Generator().manual_seed(0))  # (count, B, h, m, s)
     assert draws.shape == (count, 3, 2, 2, 3)
     expected = (g.roots @ g.roots.mT).expand(3, 2, 3, 2, 2)
-    found = torch.einsum("tbhmc,tbhkc->bhcmk", draws, draws) / count
+    result = torch.einsum("tbhmc,tbhkc->bhcmk", draws, draws) / count
     scale = expected.diagonal(dim1=-2, dim2=-1).sqrt()
-    assert ((found - expected) / (scale[..., :, None] * scale[..., None, :])).abs().max() < 5 * 2**0.5 / count**0.5
+    assert ((result - expected) / (scale[..., :, None] * scale[..., None, :])).abs().max() < 5 * 2**0.5 / count**0.5
 
 
 def test_a_dense_residual_replaces_the_diagonal_in_covariance_and_draws():
@@ -83,8 +83,8 @@ def test_a_dense_residual_replaces_the_diagonal_in_covariance_and_draws():
     g = ColumnGaussian(plain.mean, plain.features, 0.0 * plain.roots, root.square().sum(-1, keepdim=True), lambda: root)
     torch.testing.assert_close(g.covariance, (root @ root.mT).expand(3, 4, 4))
     draws = g.rsample("joint", torch.Size([20_000]), generator=torch.Generator().manual_seed(0)) - g.mean
-    found = torch.einsum("tnc,tkc->nk", draws, draws) / (3 * 20_000)
-    assert (found - root @ root.mT).abs().max() < 5 * 2**0.5 / 60_000**0.5
+    result = torch.einsum("tnc,tkc->nk", draws, draws) / (3 * 20_000)
+    assert (result - root @ root.mT).abs().max() < 5 * 2**0.5 / 60_000**0.5
 
 
 def test_padded_tokens_have_no_variance():

@@ -50,8 +50,8 @@ def test_distances_keep_their_digits_beside_a_far_point(scale, seed, place):
 @given(scale=st.floats(1.0, 1e4), seed=st.integers(0, 1000))
 def test_near_neighbours_keep_their_distances_however_far_they_are(scale, seed):
     x, y = clusters(4, 3, 5, scale=scale, seed=seed), clusters(2, 4, 1, scale=scale, seed=seed)
-    for found, expected in ((squared_distance(x), cdist(x, x)), (squared_distance(x, y), cdist(x, y))):
-        np.testing.assert_allclose(found, expected**2, rtol=1e-3, atol=5e-4)  # of the product, and exact beyond
+    for result, expected in ((squared_distance(x), cdist(x, x)), (squared_distance(x, y), cdist(x, y))):
+        np.testing.assert_allclose(result, expected**2, rtol=1e-3, atol=5e-4)  # of the product, and exact beyond
 
 
 @pytest.mark.parametrize("name", STATIONARY)
@@ -62,10 +62,10 @@ def test_covariances_and_gradients_of_far_clusters_are_those_of_float64(name, sc
 
     def outcome(dtype):
         points = [z.to(dtype).requires_grad_() for z in (x, y[:, :1], y)]
-        one = canonical(name).gram(points[0])
+        gram = canonical(name).gram(points[0])
         two = gram_of_sets(canonical(name), (points[1], points[2]), points[0])
-        total = (one * weights[0].to(dtype)).sum() + (two * weights[1].mT.to(dtype)).sum()
-        return [one, two, *torch.autograd.grad(total, points)]
+        total = (gram * weights[0].to(dtype)).sum() + (two * weights[1].mT.to(dtype)).sum()
+        return [gram, two, *torch.autograd.grad(total, points)]
 
     for single, double in zip(outcome(torch.float32), outcome(torch.float64), strict=True):
         assert (single - double).abs().max() < 2e-4 * double.abs().max()
@@ -89,9 +89,9 @@ def test_differences_have_the_derivatives_of_the_product(monkeypatch, pieces):
     expected = [kernel(*points) for kernel in kernels for points in ((x,), (x, shared), (shared, x))]
     monkeypatch.setattr(distances, "_EXACT", 0.0)
     monkeypatch.setattr(distances, "_PIECE", pieces)
-    found = [kernel(*points) for kernel in kernels for points in ((x,), (x, shared), (shared, x))]
-    for own, plain in zip(found, expected, strict=True):
-        torch.testing.assert_close(own, plain, rtol=1e-9, atol=1e-12)
+    covariances = [kernel(*points) for kernel in kernels for points in ((x,), (x, shared), (shared, x))]
+    for covariance, plain in zip(covariances, expected, strict=True):
+        torch.testing.assert_close(covariance, plain, rtol=1e-9, atol=1e-12)
     of_sets = partial(gram_of_sets, RBF)
     for kernel in kernels[:2] if pieces == 4 else [squared_exponential]:
         for points in ((x,), (x, shared), (shared, x)):

@@ -90,13 +90,13 @@ def test_moments_are_written_out_and_those_of_the_draws(name):
     for sampling in ("marginal",) if name == "marginal" else ("marginal", "joint"):
         draws = ((g.rsample(sampling, torch.Size([count])) - g.mean).mT / scale).flatten(1)  # (count, S N)
         assert draws.mean(0).abs().max() < 5 / count**0.5
-        found = (draws.mT @ draws / count).reshape(S, N, S, N)
+        result = (draws.mT @ draws / count).reshape(S, N, S, N)
         for c in range(S):
             correlation = expected[c] / (scale[c][:, None] * scale[c])
             correlation = correlation if sampling == "joint" else torch.eye(N)
-            assert (found[c, :, c] - correlation).abs().max() < 5 * 2**0.5 / count**0.5
+            assert (result[c, :, c] - correlation).abs().max() < 5 * 2**0.5 / count**0.5
             if c and not isinstance(g, MappedGaussian):
-                assert found[0, :, c].abs().max() < 5 / count**0.5
+                assert result[0, :, c].abs().max() < 5 / count**0.5
 
 
 @pytest.mark.parametrize("make", [dense, low_rank])
@@ -171,6 +171,6 @@ def test_roots_shared_by_a_batch_are_those_of_each_member(sampling):
     assert draws.shape == (count, 2, 3, N, S)
     expected = shared.covariance if sampling == "joint" else torch.diag_embed(shared.column_variances.mT)
     for b, h in [(0, 0), (1, 2)]:
-        found = draws[:, b, h, :, 1].T.cov()
-        assert (found - expected[b, h, 1]).abs().max() < 8 * shared.column_variances[b, h].max() / count**0.5
+        result = draws[:, b, h, :, 1].T.cov()
+        assert (result - expected[b, h, 1]).abs().max() < 8 * shared.column_variances[b, h].max() / count**0.5
     assert draws[:, :, 1, 0, 0].T.corrcoef()[0, 1].abs() < 5 / count**0.5

@@ -74,8 +74,8 @@ def test_gradients_are_those_of_the_written_product():
     cotangent = normal(1, 2, 3, 2, seed=3)
     expected = torch.autograd.grad(written, arguments, cotangent)
     given = torch.autograd.grad(kernel_attention(canonical("rbf"), *arguments), arguments, cotangent)
-    for one, other in zip(given, expected, strict=True):
-        torch.testing.assert_close(one, other)
+    for gradient, other in zip(given, expected, strict=True):
+        torch.testing.assert_close(gradient, other)
 
 
 @pytest.mark.usefixtures("path")

@@ -120,20 +120,20 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_values_and_two_gradients_are_those_of_the_plain_formula(name):
-    own, plain, make = CASES[name]
+    function, plain, make = CASES[name]
     arguments = make()
-    torch.testing.assert_close(own(*arguments), plain(*arguments), rtol=1e-9, atol=1e-10)
-    assert gradcheck(own, arguments)
-    assert gradgradcheck(own, arguments)
+    torch.testing.assert_close(function(*arguments), plain(*arguments), rtol=1e-9, atol=1e-10)
+    assert gradcheck(function, arguments)
+    assert gradgradcheck(function, arguments)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_each_argument_has_its_gradient_where_the_others_need_none(name):
-    own, _, make = CASES[name]
+    function, _, make = CASES[name]
     arguments = make()
 
     def total(*values):
-        outputs = own(*values)
+        outputs = function(*values)
         return sum(output.square().sum() for output in ([outputs] if isinstance(outputs, torch.Tensor) else outputs))
 
     together = torch.autograd.grad(total(*arguments), arguments)
@@ -156,21 +156,21 @@ def test_gradients_have_the_layout_of_features():
 @pytest.mark.parametrize("name", CASES)
 def test_the_plain_formula_is_taken_where_every_step_must_be_seen(name):
     torch._dynamo.reset()  # the compiler gives a function up that it has compiled too often
-    own, plain, make = CASES[name]
+    function, plain, make = CASES[name]
     arguments = tuple(x.detach() for x in make())
     assert may_own_backward()
 
     tangents = tuple(torch.randn_like(x) for x in arguments)
-    _, pushed = torch.func.jvp(own, arguments, tangents)
+    _, pushed = torch.func.jvp(function, arguments, tangents)
     _, expected = torch.func.jvp(plain, arguments, tangents)
     torch.testing.assert_close(pushed, expected, rtol=1e-8, atol=1e-9)
     with forward_ad.dual_level():
         duals = (forward_ad.make_dual(x, t) for x, t in zip(arguments, tangents, strict=True))
-        outputs = own(*duals)
+        outputs = function(*duals)
         first = outputs if isinstance(outputs, torch.Tensor) else outputs[0]
         assert forward_ad.unpack_dual(first).tangent is not None
     if name in COMPILED:
-        compiled = torch.compile(own, fullgraph=True, backend="eager")
+        compiled = torch.compile(function, fullgraph=True, backend="eager")
         torch.testing.assert_close(compiled(*arguments), plain(*arguments), rtol=1e-9, atol=1e-10)
 
 

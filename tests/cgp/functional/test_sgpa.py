@@ -121,16 +121,16 @@ def test_standard_posterior_and_divergence_are_the_papers(kernel):
     inverse = np.linalg.inv(K_kk)
     S = np.linalg.inv(inverse + np.diag(dense(p.precision)))
     covariance = K_qq + K_qk @ (inverse @ S @ inverse - inverse) @ K_qk.T
-    found = standard(p, kernel)
-    np.testing.assert_allclose(found.mean, K_qk @ dense(p.v), rtol=1e-10)
-    np.testing.assert_allclose(found.joint().covariance, covariance, atol=1e-10 * np.abs(covariance).max())
-    np.testing.assert_allclose(found.variance, np.diag(covariance), atol=1e-10 * np.abs(covariance).max())
+    result = standard(p, kernel)
+    np.testing.assert_allclose(result.mean, K_qk @ dense(p.v), rtol=1e-10)
+    np.testing.assert_allclose(result.joint().covariance, covariance, atol=1e-10 * np.abs(covariance).max())
+    np.testing.assert_allclose(result.variance, np.diag(covariance), atol=1e-10 * np.abs(covariance).max())
     prior = MultivariateNormal(torch.zeros(4, dtype=torch.float64), gram(p.k))
     expected = sum(
         kl_divergence(MultivariateNormal(gram(p.k) @ p.v[:, c], torch.from_numpy((S + S.T) / 2)), prior)
         for c in range(2)
     )
-    torch.testing.assert_close(found.divergence, expected, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(result.divergence, expected, rtol=1e-8, atol=1e-8)
 
 
 FORMS = {"decoupled": decoupled, "standard": standard}
@@ -160,8 +160,8 @@ def test_padding_equals_removal(form, seed, real):
 
 def everything(p: Problem, form: str) -> tuple[Tensor, ...]:
     posterior = FORMS[form](p)
-    own = divergence(p) if form == "decoupled" else posterior.divergence
-    return posterior.mean, posterior.joint().covariance, own
+    value = divergence(p) if form == "decoupled" else posterior.divergence
+    return posterior.mean, posterior.joint().covariance, value
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -62,8 +62,8 @@ def test_targets_with_noise_of_their_own_are_conditioned_on_in_parts():
     evidence = inducing.log_evidence((p.v.square() / noise[:, None]).sum(), noise.log().sum(), 5)
     assert float(evidence) == pytest.approx(oracles.log_normal(p.v.numpy(), noisy), rel=1e-9)
     normal = torch.distributions.MultivariateNormal
-    prior, own = normal(torch.zeros(4).double(), torch.eye(4).double()), inducing.location.mT
-    divergence = sum(torch.distributions.kl_divergence(normal(m, inducing.covariance), prior) for m in own)
+    prior, location = normal(torch.zeros(4).double(), torch.eye(4).double()), inducing.location.mT
+    divergence = sum(torch.distributions.kl_divergence(normal(m, inducing.covariance), prior) for m in location)
     torch.testing.assert_close(inducing.kl_divergence(), divergence)
 
 
@@ -105,10 +105,10 @@ def test_float32_keeps_the_directions_beside_a_large_one(of_targets):
 
     def outcome(dtype):
         make = InducingPosterior.of_targets if of_targets else InducingPosterior.of_values
-        found = make(features.to(dtype), targets.to(dtype), 0.05)
-        moments = [found.covariance, found.root @ found.root.mT, found.log_det]
-        more = [found.location, found.log_evidence(torch.tensor(9.0), 2.0, 43)] if of_targets else []
-        return [*moments, *more, found.kl_divergence()]
+        result = make(features.to(dtype), targets.to(dtype), 0.05)
+        moments = [result.covariance, result.root @ result.root.mT, result.log_det]
+        more = [result.location, result.log_evidence(torch.tensor(9.0), 2.0, 43)] if of_targets else []
+        return [*moments, *more, result.kl_divergence()]
 
     for single, double in zip(outcome(torch.float32), outcome(torch.float64), strict=True):
         assert single.dtype == torch.float32

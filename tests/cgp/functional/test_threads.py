@@ -68,4 +68,4 @@ def test_recursions_of_a_state_space_use_one_thread(three_threads, monkeypatch):
     y = torch.ones(2, 1, dtype=torch.float64)
     _ = StateSpacePosterior(space, y, y, y.bool()).variance
     assert len(seen) == 4
-    assert all(one == {1} for one in seen)
+    assert all(threads == {1} for threads in seen)

@@ -53,7 +53,7 @@ def one_by_one(q, k, mask):
     n, m = q.shape[-2], k.shape[-2]
     seen = torch.ones(n, m, dtype=torch.bool) if mask is None else mask
     seen = (seen if seen.dtype == torch.bool else seen > -1e30).expand(3, 2, n, m)
-    found = torch.ones(3, 2, n).double()
+    result = torch.ones(3, 2, n).double()
     for b in range(3):
         for h in range(2):
             for i in range(n):
@@ -62,8 +62,8 @@ def one_by_one(q, k, mask):
                     continue
                 cross = squared_exponential(q[b, h, i : i + 1], keys)
                 factor = torch.linalg.cholesky(squared_exponential(keys) + NOISE[h] * torch.eye(len(keys)).double())
-                found[b, h, i] -= (cross @ torch.cholesky_solve(cross.mT, factor)).squeeze()
-    return found
+                result[b, h, i] -= (cross @ torch.cholesky_solve(cross.mT, factor)).squeeze()
+    return result
 
 
 @pytest.mark.parametrize("name", MASKS)
@@ -117,9 +117,9 @@ def test_queries_before_the_first_key_have_the_prior_variance():
     visible = Visibility(offset=-2)
     whole, sparse = exact_variance(q, k, NOISE, visible), 0.2 * torch.randn(3, 2, 4, 8).double()
     last = sparse_variance(sparse[..., :5], sparse[..., 5:], NOISE, visible)
-    for found in (whole, last):
-        torch.testing.assert_close(found[..., :2], torch.ones(3, 2, 2).double())
-        assert (found[..., 2:] < 1.0).all()
+    for result in (whole, last):
+        torch.testing.assert_close(result[..., :2], torch.ones(3, 2, 2).double())
+        assert (result[..., 2:] < 1.0).all()
     mask = torch.ones(5, 3, dtype=torch.bool).tril(-2)
     torch.testing.assert_close(whole, one_by_one(q, k, mask), atol=1e-10, rtol=0)
     by_pairs = sparse_variance(sparse[..., :5], sparse[..., 5:], NOISE, Visibility(pairs=mask.expand(3, 2, 5, 3)))

@@ -19,13 +19,13 @@ def random_kernel(num_processes=3, input_dim=2, seed=0, **options):
     return moved(CorrelatedKernel("rbf", num_processes, input_dim, **({"canonical_dim": 3} | options)).double(), 0.5)
 
 
-def dense_oracle(kernel, left, x1, right, x2):
+def dense_oracle(kernel, first, x1, second, x2):
     """sigma_p sigma_r exp(-|xW_p' + b_p - x'W_r' - b_r|^2 / 2), entry by entry in numpy."""
 
     def mapped(p, x):
-        one = kernel.input_maps[p]
-        return x.detach().numpy() @ one.weight.detach().numpy().T + one.bias.detach().numpy()
+        affine = kernel.input_maps[p]
+        return x.detach().numpy() @ affine.weight.detach().numpy().T + affine.bias.detach().numpy()
 
-    difference = mapped(left, x1)[:, None] - mapped(right, x2)[None]
+    difference = mapped(first, x1)[:, None] - mapped(second, x2)[None]
     scales = kernel.scales.detach().numpy()
-    return scales[left] * scales[right] * np.exp(-0.5 * np.square(difference).sum(-1))
+    return scales[first] * scales[second] * np.exp(-0.5 * np.square(difference).sum(-1))

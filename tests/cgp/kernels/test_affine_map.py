@@ -11,11 +11,11 @@ SIZES = {"free": (3, 2), "diagonal": (3, 3)}
 @pytest.mark.parametrize("kind", SIZES)
 def test_is_affine_for_each_batch_member(kind, batch_shape):
     d, s = SIZES[kind]
-    one = moved(AffineMap(d, s, kind=kind, batch_shape=torch.Size(batch_shape)).double())
+    affine = moved(AffineMap(d, s, kind=kind, batch_shape=torch.Size(batch_shape)).double())
     x = torch.randn(*batch_shape, 5, d, dtype=torch.float64)
-    expected = torch.einsum("...nd,...sd->...ns", x, one.weight) + one.bias.unsqueeze(-2)
-    torch.testing.assert_close(one(x), expected)
-    assert one.weight.shape == (*batch_shape, s, d)
+    expected = torch.einsum("...nd,...sd->...ns", x, affine.weight) + affine.bias.unsqueeze(-2)
+    torch.testing.assert_close(affine(x), expected)
+    assert affine.weight.shape == (*batch_shape, s, d)
 
 
 @pytest.mark.parametrize("sizes", [(8, 8), (8, 3), (3, 8)])

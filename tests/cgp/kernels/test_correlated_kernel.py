@@ -31,10 +31,12 @@ def test_every_block_matches_the_formula(kernel):
         np.testing.assert_allclose(joint[:, p, :, r], expected, atol=1e-13)
         np.testing.assert_allclose(blocks[p, :, r], expected, atol=1e-13)
     assert (kernel.cross(0, 1)(x1).to_dense() - kernel.cross(0, 1)(x1).to_dense().mT).abs().max() > 1e-3
-    one = kernel.process("key")
+    process = kernel.process("key")
     kernel.scales = kernel.scales.detach() * torch.tensor([1.0, 3.0, 1.0])  # which it shares
-    np.testing.assert_allclose(one(x1, x2).to_dense().detach().numpy(), dense_oracle(kernel, 1, x1, 1, x2), atol=1e-13)
-    torch.testing.assert_close(one(x1, diag=True), one(x1).to_dense().diagonal())
+    np.testing.assert_allclose(
+        process(x1, x2).to_dense().detach().numpy(), dense_oracle(kernel, 1, x1, 1, x2), atol=1e-13
+    )
+    torch.testing.assert_close(process(x1, diag=True), process(x1).to_dense().diagonal())
 
 
 @given(
@@ -145,8 +147,8 @@ def test_scales_prior_constraint_and_copies(kernel):
 
 def test_samples_from_pyro_make_a_batch_kernel():
     kernel = random_kernel(2, scale_prior=gpytorch.priors.LogNormalPrior(0.0, 1.0))
-    for one in kernel.input_maps:
-        one.register_prior("weight_prior", gpytorch.priors.NormalPrior(0.0, 1.0), "weight")
+    for affine in kernel.input_maps:
+        affine.register_prior("weight_prior", gpytorch.priors.NormalPrior(0.0, 1.0), "weight")
     x = inputs(5, 2)
     scales, weights = torch.rand(6, 2).double() + 0.5, torch.randn(2, 6, 3, 2).double()
     samples = {"scale_prior": scales}

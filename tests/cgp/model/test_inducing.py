@@ -21,10 +21,10 @@ def test_placed_at_every_token_they_make_the_block_exact(options, count, heads):
     sparse.load_state_dict(exact.state_dict(), strict=False)
     x = torch.randn(1, 5, 8, dtype=torch.float64)
     initialize_inducing(sparse, x)
-    found, expected = sparse.posterior(x), exact.posterior(x)
-    torch.testing.assert_close(found.covariance_matrix, expected.covariance_matrix, rtol=1e-4, atol=1e-5)
+    result, expected = sparse.posterior(x), exact.posterior(x)
+    torch.testing.assert_close(result.covariance_matrix, expected.covariance_matrix, rtol=1e-4, atol=1e-5)
     if "coupling" not in options:  # the sparse targets of two hops are others
-        torch.testing.assert_close(found.mean, expected.mean, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(result.mean, expected.mean, rtol=1e-4, atol=1e-5)
 
 
 class Offering(nn.Module):

@@ -192,10 +192,10 @@ def test_a_run_that_fails_leaves_the_model_alone():
 def test_gradients_flow_through_what_is_shared():
     model, x = Model().train(), torch.randn(2, 3, 8)
     prefix = SharedPrefix(model, training=True)
-    found = []
+    gradients = []
     for forward in (model, lambda x: prefix.run(lambda m: m(x))):
         torch.manual_seed(0)
         loss = sum(forward(x).square().sum() for _ in range(3))
-        found.append(torch.autograd.grad(loss, list(model.parameters())))
-    torch.testing.assert_close(*found)
+        gradients.append(torch.autograd.grad(loss, list(model.parameters())))
+    torch.testing.assert_close(*gradients)
     assert calls(model.nested[0]) == [3 + 1]

@@ -45,9 +45,9 @@ def test_gradients_flow_even_where_it_is_built_without_a_graph_around(block, x):
     late = block.posterior(x.requires_grad_())
     with torch.no_grad():
         covariance = late.lazy_covariance_matrix
-    (own,) = torch.autograd.grad(covariance.to_dense().sum(), x)
+    (gradient,) = torch.autograd.grad(covariance.to_dense().sum(), x)
     (expected,) = torch.autograd.grad(at_once(block, x).lazy_covariance_matrix.to_dense().sum(), x)
-    torch.testing.assert_close(own, expected)
+    torch.testing.assert_close(gradient, expected)
     with torch.no_grad():
         without = block.posterior(x)
     assert not without.lazy_covariance_matrix.to_dense().requires_grad
@@ -63,16 +63,16 @@ def test_weights_that_change_later_do_not_change_it(block, x):
 
 def test_what_gpytorch_makes_of_it_is_as_of_any_other(block, x):
     late, early = block.posterior(x), at_once(block, x)
-    for own, expected in (
+    for result, expected in (
         (late.expand(torch.Size([2, *late.batch_shape])), early.expand(torch.Size([2, *early.batch_shape]))),
         (late.unsqueeze(0), early.unsqueeze(0)),
         (late.add_jitter(0.1), early.add_jitter(0.1)),
         (late[..., :3], early[..., :3]),
         (late * 2.0, early * 2.0),
     ):
-        torch.testing.assert_close(own.mean, expected.mean)
-        torch.testing.assert_close(own.variance, expected.variance)
-        torch.testing.assert_close(own.covariance_matrix, expected.covariance_matrix)
+        torch.testing.assert_close(result.mean, expected.mean)
+        torch.testing.assert_close(result.variance, expected.variance)
+        torch.testing.assert_close(result.covariance_matrix, expected.covariance_matrix)
 
 
 def test_variances_below_gpytorchs_floor_are_lifted_as_ever():

@@ -68,8 +68,8 @@ def test_crowded_scores_are_spread_over_a_logarithmic_axis():
 
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=20), st.lists(st.floats(0, 5), min_size=1, max_size=20))
 @settings(max_examples=30)
-def test_no_input_falls_out_of_the_histograms(one, other):
-    for groups in ({"one": one, "other": other}, {"one": other, "other": np.square(other)}):
+def test_no_input_falls_out_of_the_histograms(first, second):
+    for groups in ({"one": first, "other": second}, {"one": second, "other": np.square(second)}):
         ax = uncertainty_histograms(groups, ax=Figure().add_subplot())
         for index in range(2):
             assert stairs(ax, index)[0].sum() == pytest.approx(1)

@@ -26,9 +26,9 @@ def test_tokens_are_the_hosts_and_uncertainties_those_of_each_prefix(make, padde
     host, inputs = make(), prompts(padded)
     expected = host.model.generate(**inputs, **OPTIONS)
     model = convert(host.model, amplitude=0.5)
-    found = generate(model, inputs, num_samples=64, seed=0, **OPTIONS)
-    assert torch.equal(found.sequences, expected)
-    assert found.tokens.shape == (2, 5)
+    result = generate(model, inputs, num_samples=64, seed=0, **OPTIONS)
+    assert torch.equal(result.sequences, expected)
+    assert result.tokens.shape == (2, 5)
     for step in (0, 4):
         length = 6 + step
         mask = torch.cat([inputs["attention_mask"], torch.ones(2, step, dtype=torch.int64)], 1)
@@ -38,43 +38,43 @@ def test_tokens_are_the_hosts_and_uncertainties_those_of_each_prefix(make, padde
             "position_ids": (mask.cumsum(1) - 1).clamp(min=0),
         }
         p = predict(model, prefix, 300, seed=1, output=lambda out: out.logits[:, -1])
-        torch.testing.assert_close(found.total[:, step], p.total, atol=0.03, rtol=0.03)
-        torch.testing.assert_close(found.epistemic[:, step], p.epistemic, atol=0.03, rtol=0.3)
+        torch.testing.assert_close(result.total[:, step], p.total, atol=0.03, rtol=0.03)
+        torch.testing.assert_close(result.epistemic[:, step], p.epistemic, atol=0.03, rtol=0.3)
         chosen = p.probabilities.gather(-1, expected[:, length][:, None])[:, 0].log()
-        torch.testing.assert_close(found.log_probability[:, step], chosen, atol=0.1, rtol=0.05)
-    assert (found.epistemic > 0).all()
+        torch.testing.assert_close(result.log_probability[:, step], chosen, atol=0.1, rtol=0.05)
+    assert (result.epistemic > 0).all()
 
 
 def test_an_encoder_decoder_generates_too():
     sizes = {"d_ff": 32, "d_kv": 8, "num_layers": 2, "num_heads": 2}
     host, inputs = hosts.encoder_decoder("T5", **sizes, eos_token_id=None).model, prompts(False)
     expected = host.generate(**inputs, **OPTIONS)
-    found = generate(convert(host, layers="all"), inputs, num_samples=4, seed=0, **OPTIONS)
-    assert torch.equal(found.sequences, expected)
-    assert found.epistemic.shape == (2, 5)
-    assert (found.epistemic >= 0).all()
+    result = generate(convert(host, layers="all"), inputs, num_samples=4, seed=0, **OPTIONS)
+    assert torch.equal(result.sequences, expected)
+    assert result.epistemic.shape == (2, 5)
+    assert (result.epistemic >= 0).all()
 
 
 def test_after_the_end_there_is_nothing_to_say():
     host, inputs = hosts.llama(), prompts(False)
     free = host.model.generate(**inputs, **OPTIONS)
     end = int(free[0, 7])  # the second token generated
-    found = generate(convert(host.model), inputs, num_samples=2, seed=0, eos_token_id=end, pad_token_id=0, **OPTIONS)
-    first = (found.tokens[0] == end).int().argmax()
-    assert found.total[0, : first + 1].isfinite().all()
-    assert found.total[0, first + 1 :].isnan().all()
+    result = generate(convert(host.model), inputs, num_samples=2, seed=0, eos_token_id=end, pad_token_id=0, **OPTIONS)
+    first = (result.tokens[0] == end).int().argmax()
+    assert result.total[0, : first + 1].isfinite().all()
+    assert result.total[0, first + 1 :].isnan().all()
 
 
 def test_the_model_is_not_changed_and_scores_come_along():
     host, inputs = hosts.llama(), prompts(False)
     model = convert(host.model, amplitude=0.5).train()
     model.gradient_checkpointing_disable()
-    found = generate(model, inputs["input_ids"], num_samples=2, seed=0, output_scores=True, **OPTIONS)
-    assert len(found.output.scores) == 5
+    result = generate(model, inputs["input_ids"], num_samples=2, seed=0, output_scores=True, **OPTIONS)
+    assert len(result.output.scores) == 5
     assert model.training
-    assert repr(found).startswith("Generation(2 × 5 tokens, total ")
+    assert repr(result).startswith("Generation(2 × 5 tokens, total ")
     again = generate(model, inputs["input_ids"], num_samples=2, seed=0, **OPTIONS)
-    assert torch.equal(again.total, found.total)
+    assert torch.equal(again.total, result.total)
 
 
 def test_probabilities_of_draws_are_accumulated_not_stacked():

@@ -176,7 +176,7 @@ class Overflow(nn.Module):
 def test_an_amplitude_whose_draws_overflow_is_not_chosen(criterion):
     limit = 1.2 * float(model()(X).detach().abs().max())
     m = model(last=Overflow(limit))
-    free, report = (calibrate(one, [(X, Y)], num_samples=4, criterion=criterion) for one in (model(), m))
+    free, report = (calibrate(each, [(X, Y)], num_samples=4, criterion=criterion) for each in (model(), m))
     assert report.nll < 10
     assert report.factor <= free.factor
     assert (criterion == "likelihood") or report.factor < free.factor

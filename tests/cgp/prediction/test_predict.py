@@ -314,7 +314,7 @@ def test_every_source_of_inputs_gives_the_same_prediction():
         "array": x.double().numpy(),
         "data set": examples,
         "loader": torch.utils.data.DataLoader(examples, 3),
-        "dicts": [{"x": one.numpy(), "labels": int(c)} for one, c in examples],
+        "dicts": [{"x": example.numpy(), "labels": int(c)} for example, c in examples],
         "batches": iter([x[:3], x[3:6], x[6:]]),
     }
     for source, inputs in sources.items():
@@ -356,8 +356,8 @@ def test_sums_over_draws_are_those_of_the_draws():
 def test_a_single_output_is_enough_for_a_regression():
     model, x = classifier(), torch.randn(2, 5, 4)
     every = predict(model, x, 2, seed=0, task="regression")
-    one = predict(model, x, 2, seed=0, task="regression", output=lambda out: out[:, :1])
-    torch.testing.assert_close(one.mean, every.mean[:, :1])
+    single = predict(model, x, 2, seed=0, task="regression", output=lambda out: out[:, :1])
+    torch.testing.assert_close(single.mean, every.mean[:, :1])
 
 
 def test_draws_of_large_outputs_are_not_kept():
@@ -374,6 +374,6 @@ def test_embeddings_are_found_in_outputs():
     model = convert(host.model.bert, "cgp")
     prediction = predict(model, host.inputs, 4, task=None, seed=0)
     out = model(**host.inputs)
-    found = out.last_hidden_state if out.pooler_output is None else out.pooler_output
-    assert prediction.mean.shape == prediction.epistemic.shape == found.shape
-    assert (prediction.mean - found).abs().max() < 0.5
+    result = out.last_hidden_state if out.pooler_output is None else out.pooler_output
+    assert prediction.mean.shape == prediction.epistemic.shape == result.shape
+    assert (prediction.mean - result).abs().max() < 0.5

@@ -40,9 +40,9 @@ def test_with_every_point_inducing_it_is_the_exact_process(problem):
     new = np.random.default_rng(1).normal(size=(9, 2))
     x = (new - features.mean(0)) / features.std(0, ddof=1) / readout.lengthscale
     mean, variance = conditional(readout, z, targets, x)
-    found = readout(torch.tensor(new))
-    np.testing.assert_allclose(found.variance, variance, rtol=1e-5, atol=1e-8)
-    np.testing.assert_allclose(found.probabilities, probabilities(readout, mean, variance), rtol=1e-5, atol=1e-8)
+    result = readout(torch.tensor(new))
+    np.testing.assert_allclose(result.variance, variance, rtol=1e-5, atol=1e-8)
+    np.testing.assert_allclose(result.probabilities, probabilities(readout, mean, variance), rtol=1e-5, atol=1e-8)
     assert readout.classes.tolist() == [0, 10, 20]
 
 
@@ -88,8 +88,8 @@ def test_far_away_it_is_the_prior_and_few_inducing_inputs_serve(problem):
 
 def test_features_of_a_network_in_training_are_taken():
     features = torch.randn(20, 2, dtype=torch.float64, requires_grad=True)
-    found = GPReadout(features, torch.arange(20) % 2)(features)
-    assert not found.probabilities.requires_grad
+    result = GPReadout(features, torch.arange(20) % 2)(features)
+    assert not result.probabilities.requires_grad
 
 
 @pytest.mark.parametrize(("shape", "labels"), [((4,), [0, 1, 0, 1]), ((4, 2), [0, 1]), ((4, 2), [1, 1, 1, 1])])
@@ -115,8 +115,8 @@ def test_labels_and_features_that_are_none_are_refused(features, labels, message
 
 
 def test_features_that_are_all_equal_say_nothing():
-    found = GPReadout(np.ones((6, 2)), [0, 0, 1, 0, 1, 1])([[1.0, 1.0], [2.0, 2.0]])
-    np.testing.assert_allclose(found.probabilities, 0.5)
+    result = GPReadout(np.ones((6, 2)), [0, 0, 1, 0, 1, 1])([[1.0, 1.0], [2.0, 2.0]])
+    np.testing.assert_allclose(result.probabilities, 0.5)
 
 
 def test_labels_that_contradict_each_other_have_finite_slopes():
@@ -124,6 +124,6 @@ def test_labels_that_contradict_each_other_have_finite_slopes():
     features = np.repeat(np.eye(3), 40, 0)
     labels = np.tile([0, 1], 60)
     labels[:40], labels[40:80] = 0, 1
-    found = GPReadout(features, labels)(features)
-    np.testing.assert_allclose(found.probabilities[80:], 0.5, atol=0.05)
-    assert (found.probabilities[:40, 0] > 0.9).all()
+    result = GPReadout(features, labels)(features)
+    np.testing.assert_allclose(result.probabilities[80:], 0.5, atol=0.05)
+    assert (result.probabilities[:40, 0] > 0.9).all()

@@ -86,22 +86,22 @@ def loadings_of(component) -> np.ndarray:
     learned = component.loadings.partials
     if component.loadings.shared:
         common = np.tanh(learned.detach().numpy())
-        found = np.column_stack([common, np.diag(np.sqrt(1.0 - common**2))])
-        return found * np.exp(component.loadings.log_scales.tolist())[:, None]
+        loadings = np.column_stack([common, np.diag(np.sqrt(1.0 - common**2))])
+        return loadings * np.exp(component.loadings.log_scales.tolist())[:, None]
     partials = iter([0.0] * size**2 if learned is None else learned.tolist())
-    found = np.zeros((size, size))
+    loadings = np.zeros((size, size))
     for p in range(size):
-        left = 1.0
+        remaining = 1.0
         for r in range(p):
-            found[p, r] = left * np.tanh(c := next(partials))
-            left *= np.sqrt(1.0 - np.tanh(c) ** 2)
-        found[p, p] = left
-    return found * np.exp(component.loadings.log_scales.tolist())[:, None]
+            loadings[p, r] = remaining * np.tanh(c := next(partials))
+            remaining *= np.sqrt(1.0 - np.tanh(c) ** 2)
+        loadings[p, p] = remaining
+    return loadings * np.exp(component.loadings.log_scales.tolist())[:, None]
 
 
 def canonical_points(model: CorrelatedGPRegression, x: Tensor) -> list[tuple[np.ndarray, np.ndarray]]:
     """Canonical inputs and loadings of rows in every component, written out row by row."""
-    found = []
+    points = []
     for component in model.covar_module.kernels:
         maps = {name: value.tolist() for name, value in component.input_maps.named_parameters()}
         loadings, inputs, weights = loadings_of(component), [], []
@@ -114,8 +114,8 @@ def canonical_points(model: CorrelatedGPRegression, x: Tensor) -> list[tuple[np.
                 z = z * np.exp(ratio) + shift
             inputs.append(z)
             weights.append(loadings[p])
-        found.append((np.array(inputs), np.array(weights)))
-    return found
+        points.append((np.array(inputs), np.array(weights)))
+    return points
 
 
 def dense_prior(model: CorrelatedGPRegression, x1: Tensor, x2: Tensor) -> np.ndarray:

@@ -45,10 +45,10 @@ def test_a_batch_of_samples_is_one_model_after_the_other(covariance, kind):
     samples = {name: torch.stack([prior_values(m)[name] for m in models]) for name in prior_values(models[0])}
     batch = batch_model(models[0], samples)
     new = rows(5, seed=7)[0]
-    for found, expected in zip(
+    for result, expected in zip(
         batch.moments(new, noisy=True), zip(*(m.moments(new, noisy=True) for m in models), strict=True), strict=True
     ):
-        torch.testing.assert_close(found, torch.stack(expected))
+        torch.testing.assert_close(result, torch.stack(expected))
     joint = batch.posterior(new)
     torch.testing.assert_close(joint.covariance_matrix, torch.stack([m(new).covariance_matrix for m in models]))
     torch.testing.assert_close(batch.log_evidence(), torch.stack([m.log_evidence() for m in models]))
@@ -82,13 +82,13 @@ def test_laplaces_draws_have_the_curvature_of_the_posterior():
 def test_chains_are_praised_or_not():
     apart = torch.randn(2, 100) + torch.tensor([[0.0], [5.0]])
     with pytest.warns(ConvergenceWarning, match="the chains disagree on noise"):
-        found = diagnose({"noise": apart, "scale": torch.randn(2, 100)})
-    assert found.r_hat["noise"] > 2 > 1.1 > found.r_hat["scale"]
+        result = diagnose({"noise": apart, "scale": torch.randn(2, 100)})
+    assert result.r_hat["noise"] > 2 > 1.1 > result.r_hat["scale"]
     with pytest.warns(ConvergenceWarning, match=r"effective samples .* 3 transitions diverged"):
         diagnose({"noise": torch.randn(2, 100).cumsum(-1)}, 3)
-    found = diagnose({"noise": torch.randn(2, 500, 2)})
-    assert found.message.startswith("The chains agree")
-    assert found.divergences == 0
+    result = diagnose({"noise": torch.randn(2, 500, 2)})
+    assert result.message.startswith("The chains agree")
+    assert result.divergences == 0
 
 
 def test_nuts_runs_and_leaves_the_model_alone():

@@ -99,6 +99,6 @@ def test_fantasies_are_models_with_further_observations(kind):
     model = shuffled(MODELS[kind]())
     fantasies = model.fantasize(NEW[:2], SobolQMCNormalSampler(torch.Size([3]), seed=0))
     assert fantasies.posterior(NEW).mean.shape == (3, 6, 1)
-    for targets, found in zip(fantasies.train_targets[:, -2:], fantasies.posterior(NEW).mean, strict=True):
-        one = model.condition_on_observations(NEW[:2], targets[:, None])
-        torch.testing.assert_close(found, one.posterior(NEW).mean)
+    for targets, result in zip(fantasies.train_targets[:, -2:], fantasies.posterior(NEW).mean, strict=True):
+        model_of_targets = model.condition_on_observations(NEW[:2], targets[:, None])
+        torch.testing.assert_close(result, model_of_targets.posterior(NEW).mean)

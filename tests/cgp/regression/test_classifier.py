@@ -69,17 +69,17 @@ def test_softmax_bound_is_that_of_gpytorchs_svgp():
     stock = StockSoftmax(model).train()
     with torch.no_grad(), gpytorch.settings.num_likelihood_samples(20_000):
         expected = VariationalELBO(model.likelihood, stock, num_data=15)(stock(x[:, 0, :-1]), labels)
-        found = softmax_bound(model, x, labels, 15, num_draws=20_000) - model.log_prior() / 15
-    torch.testing.assert_close(found, expected, atol=0.01, rtol=0)
+        result = softmax_bound(model, x, labels, 15, num_draws=20_000) - model.log_prior() / 15
+    torch.testing.assert_close(result, expected, atol=0.01, rtol=0)
 
 
 def test_classes_are_drawn_together():
     model, x, _ = softmax_model("coregionalised")
     joint = model.eval().posterior(x.flatten(0, 1))
-    found = class_posterior(model, x)
-    torch.testing.assert_close(found.mean, joint.mean.reshape(15, 3))
+    result = class_posterior(model, x)
+    torch.testing.assert_close(result.mean, joint.mean.reshape(15, 3))
     blocks = joint.covariance_matrix.reshape(15, 3, 15, 3)[range(15), :, range(15)]
-    torch.testing.assert_close(found.covariance_matrix, blocks)
+    torch.testing.assert_close(result.covariance_matrix, blocks)
 
 
 @pytest.mark.parametrize(("data", "structure"), [("moons", "independent"), ("iris", "coregionalised")])
@@ -87,9 +87,9 @@ def test_probabilities_are_good_and_return_to_the_prior(data, structure):
     x, y = make_moons(150, noise=0.2, random_state=0) if data == "moons" else load_iris(return_X_y=True)
     names = np.array(["a", "b", "c"])[y]
     model = CorrelatedGPClassifier(num_inducing=20, structure=structure, random_state=0).fit(x[::2], names[::2])
-    found = model.predict_proba(x[1::2])
-    np.testing.assert_allclose(found.sum(-1), 1.0)
-    assert log_loss(names[1::2], found) < 0.3
+    result = model.predict_proba(x[1::2])
+    np.testing.assert_allclose(result.sum(-1), 1.0)
+    assert log_loss(names[1::2], result) < 0.3
     assert model.score(x[1::2], names[1::2]) > 0.9
     seen, far = (model.latent_variance(inputs) for inputs in (x, x + 1e3))
     assert (seen.mean(0) < 0.7 * far.mean(0)).all()

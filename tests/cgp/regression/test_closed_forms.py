@@ -154,12 +154,14 @@ def test_stock_likelihood_and_batches_of_rows():
     likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
     likelihood.noise = 0.1
     model = CorrelatedGPRegression(x, y, likelihood=likelihood).eval()
-    own = CorrelatedGPRegression(x, y).eval()
+    own_likelihood = CorrelatedGPRegression(x, y).eval()
     new = torch.stack([rows(5, processes=1, seed=s)[0] for s in (1, 2, 3)])
-    expected = [own.moments(batch, noisy=True) for batch in new]
-    torch.testing.assert_close(model.moments(new, noisy=True).variance, torch.stack([one.variance for one in expected]))
-    torch.testing.assert_close(model(new).mean, torch.stack([one.mean for one in expected]))
-    observed = own.likelihood(own(new))  # one process: the noise needs no rows
+    expected = [own_likelihood.moments(batch, noisy=True) for batch in new]
+    torch.testing.assert_close(
+        model.moments(new, noisy=True).variance, torch.stack([posterior.variance for posterior in expected])
+    )
+    torch.testing.assert_close(model(new).mean, torch.stack([posterior.mean for posterior in expected]))
+    observed = own_likelihood.likelihood(own_likelihood(new))  # one process: the noise needs no rows
     torch.testing.assert_close(observed.variance, model.likelihood(model(new)).variance)
 
 
@@ -171,12 +173,12 @@ def without(x, y, i):
 @pytest.mark.parametrize("kind", ["exact", "sparse"])
 def test_leaving_one_out_is_conditioning_on_the_others(kind):
     (x, y), model = rows(8), regression(kind, n=8)
-    found = model.leave_one_out()
+    result = model.leave_one_out()
     for i in range(8):
         model.set_train_data(*without(x, y, i), strict=False)
         expected = model.moments(x[i : i + 1], noisy=True)
-        torch.testing.assert_close(found.mean[i], expected.mean[0])
-        torch.testing.assert_close(found.variance[i], expected.variance[0])
+        torch.testing.assert_close(result.mean[i], expected.mean[0])
+        torch.testing.assert_close(result.variance[i], expected.variance[0])
 
 
 @pytest.mark.parametrize("kind", ["exact", "sparse"])
@@ -185,9 +187,9 @@ def test_further_observations_are_conditioned_on(kind):
     expected = model(new)
     model.set_train_data(x[:10], y[:10], strict=False)
     before = model(new).mean
-    found = model.get_fantasy_model(x[10:], y[10:])(new)
-    torch.testing.assert_close(found.mean, expected.mean)
-    torch.testing.assert_close(found.covariance_matrix, expected.covariance_matrix)
+    result = model.get_fantasy_model(x[10:], y[10:])(new)
+    torch.testing.assert_close(result.mean, expected.mean)
+    torch.testing.assert_close(result.covariance_matrix, expected.covariance_matrix)
     torch.testing.assert_close(model(new).mean, before)  # the model itself stays as it is
     with pytest.raises(ValueError, match="expected processes 0 to 2 in the last column, got 3"):
         model.get_fantasy_model(torch.full((1, 3), 3.0, dtype=torch.float64), y[:1])
@@ -218,8 +220,8 @@ def test_chunks_change_nothing(monkeypatch, stored):
     monkeypatch.setattr(exact_module, "_ENTRIES", 4)
     monkeypatch.setattr(sparse_module, "_CHUNK", 4)
     monkeypatch.setattr(sparse_module, "_STORED", stored)
-    for found, value in zip(evidence_and_gradients(model), expected, strict=True):
-        torch.testing.assert_close(found, value)
+    for result, value in zip(evidence_and_gradients(model), expected, strict=True):
+        torch.testing.assert_close(result, value)
     torch.testing.assert_close(model.moments(rows(15)[0]), moments)
 
 

@@ -60,8 +60,8 @@ def test_kernels_that_learn_are_left_to_gpytorch():
 def test_later_maps_follow_the_first():
     maps = InputMaps(2, 2, shifts=False)
     maps.initialize(log_ratios=torch.tensor([[2.0, 0.5]]).log(), log_scales=torch.tensor([3.0, 3.0]).log())
-    found = maps(torch.ones(2, 2), torch.tensor([0, 1]))
-    torch.testing.assert_close(found.detach(), torch.tensor([[3.0, 3.0], [6.0, 1.5]]))
+    result = maps(torch.ones(2, 2), torch.tensor([0, 1]))
+    torch.testing.assert_close(result.detach(), torch.tensor([[3.0, 3.0], [6.0, 1.5]]))
     assert {name for name, _ in maps.named_parameters()} == {"log_scales", "log_ratios"}
 
 
@@ -84,8 +84,8 @@ def test_shared_loadings_are_one_factor_and_a_variance_of_each():
     correlation = common[:, None] * common + torch.diag(1.0 - common.square())
     loadings = Loadings(3, structure="shared").double()
     loadings.initialize(log_scales=scales.log(), partials=common.atanh())
-    found = (loadings() @ loadings().T).detach()
-    torch.testing.assert_close(found, correlation * scales * scales[:, None])
+    result = (loadings() @ loadings().T).detach()
+    torch.testing.assert_close(result, correlation * scales * scales[:, None])
     signs = torch.tensor([1.0, -1.0, 1.0]).double()
     loadings.set_correlation(0.6 * signs[:, None] * signs + 0.4 * torch.eye(3))  # its largest eigenvalue is 2.2
     started = loadings.partials.detach().tanh()
@@ -119,9 +119,9 @@ def test_parallel_loadings_are_views_of_one_canonical_process():
     other.correlated.scales = kernel.loadings.scales.detach()
     ratios = torch.cat([torch.zeros(1, 2), kernel.input_maps.log_ratios.detach()]).exp()
     shifts = torch.cat([torch.zeros(1, 2), kernel.input_maps.shifts.detach()])
-    for one, ratio, shift in zip(other.correlated.input_maps, ratios, shifts, strict=True):
-        one.scales = kernel.input_maps.scales.detach() * ratio
-        one.initialize(bias=shift)
+    for input_map, ratio, shift in zip(other.correlated.input_maps, ratios, shifts, strict=True):
+        input_map.scales = kernel.input_maps.scales.detach() * ratio
+        input_map.initialize(bias=shift)
     torch.testing.assert_close(kernel(x).to_dense(), other(x).to_dense())
 
 
@@ -131,11 +131,11 @@ def test_correlations_of_neighbours():
     parts = [f, -f, (100 * x.square()).cos(), torch.full_like(x, 2.0)]
     every = [torch.stack([x, torch.full_like(x, p)], dim=-1)[p % 2 :: 2] for p in range(4)]
     targets = torch.cat([part[p % 2 :: 2] for p, part in enumerate(parts)])
-    found = nearest_correlation(torch.cat(every), targets, 4)
-    assert found[0, 1] < -0.7
-    assert abs(float(found[0, 2])) < 0.4
-    assert found[3, :3].abs().max() < 1e-12  # a constant is correlated with nothing
-    assert np.linalg.eigvalsh(found).min() > 0.05
+    result = nearest_correlation(torch.cat(every), targets, 4)
+    assert result[0, 1] < -0.7
+    assert abs(float(result[0, 2])) < 0.4
+    assert result[3, :3].abs().max() < 1e-12  # a constant is correlated with nothing
+    assert np.linalg.eigvalsh(result).min() > 0.05
 
 
 def test_scaling_there_and_back():
@@ -172,9 +172,9 @@ def test_outputs_with_few_observations_get_their_scale_from_the_others():
     values[:2, 3] = 30.0, 30.001
     values[:2, 4] = 10.0, 1010.0
     values[:, 5] = 7.0
-    unit, own = Scaling.of_outputs(values).unit, Scaling.of(values).unit
-    np.testing.assert_allclose(unit[:2], own[:2], rtol=2e-3)
-    common = np.median(own[:2])
+    unit, separate = Scaling.of_outputs(values).unit, Scaling.of(values).unit
+    np.testing.assert_allclose(unit[:2], separate[:2], rtol=2e-3)
+    common = np.median(separate[:2])
     assert common < unit[2] < 3 * common
     assert common < unit[3] < 3 * common
     assert 700 < unit[4] < 1400

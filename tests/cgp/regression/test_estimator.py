@@ -92,8 +92,8 @@ def test_one_output_fills_the_gap_of_the_other(kind):
 def test_unpickled_predicts_the_same_to_the_bit(kind):
     regressor = fitted(kind)
     again = pickle.loads(pickle.dumps(regressor))
-    for expected, found in zip(regressor.predict(X, return_std=True), again.predict(X, return_std=True), strict=True):
-        np.testing.assert_array_equal(found, expected)
+    for expected, result in zip(regressor.predict(X, return_std=True), again.predict(X, return_std=True), strict=True):
+        np.testing.assert_array_equal(result, expected)
     assert again.fit_ == regressor.fit_
 
 
@@ -107,10 +107,10 @@ def test_kernels_with_priors_are_kept(inference):
     again = pickle.loads(pickle.dumps(regressor))
     np.testing.assert_array_equal(again.predict(X), regressor.predict(X))
     if inference == "map":
-        own = prior.log_prob(learned.base_kernel.period_length).sum()
+        log_prior = prior.log_prob(learned.base_kernel.period_length).sum()
         without = pickle.loads(pickle.dumps(regressor.model_))
         del without.covar_module.kernels[0].covar_module.base_kernel._priors["period_length_prior"]
-        torch.testing.assert_close(regressor.model_.log_prior() - without.log_prior(), own)
+        torch.testing.assert_close(regressor.model_.log_prior() - without.log_prior(), log_prior)
 
 
 def test_a_composed_kernel_extrapolates_a_trend_with_seasons():
@@ -120,12 +120,12 @@ def test_a_composed_kernel_extrapolates_a_trend_with_seasons():
         + 0.2 * np.sin(months[:, 0] * np.pi / 6)
         + 0.03 * np.random.default_rng(0).standard_normal(90)
     )
-    one, other = (
+    composed, other = (
         CorrelatedGPRegressor(kernel, random_state=0)
         for kernel in ("rbf", LinearKernel() + ScaleKernel(PeriodicKernel()))
     )
-    evidence = [float(model.fit(months[:72], y[:72]).model_.log_evidence()) for model in (one, other)]
-    density = [model.log_predictive_density(months[72:], y[72:]).mean() for model in (one, other)]
+    evidence = [float(model.fit(months[:72], y[:72]).model_.log_evidence()) for model in (composed, other)]
+    density = [model.log_predictive_density(months[72:], y[72:]).mean() for model in (composed, other)]
     assert evidence[1] > evidence[0] + 10
     assert density[1] > 1.5 > density[0]
 
@@ -227,7 +227,7 @@ def test_leaving_one_out_and_conditioning_ask_the_same_model(kind):
     last = last * regressor.y_scaling_.unit[1]
     np.testing.assert_allclose(mean[-1, 1], last + np.nanmean(Y[:, 1]), atol=1e-9)
     further = pickle.loads(pickle.dumps(regressor)).partial_fit(X[20:22], TRUTH[20:22])
-    before, after = (one.predict(X[20:22], return_std=True) for one in (regressor, further))
+    before, after = (each.predict(X[20:22], return_std=True) for each in (regressor, further))
     assert (after[1] < before[1] + 1e-9).all()
     mean = further.leave_one_out()[0]
     assert (~np.isnan(mean)).sum() == (~np.isnan(Y)).sum() + 4
@@ -246,7 +246,7 @@ def test_masked_outputs_are_not_observed():
     seen[np.isnan(Y)] = np.ma.masked
     with pytest.warns(ConvergenceWarning):
         masked, missing = (CorrelatedGPRegressor(**options).fit(X[:30], y[:30]) for y in (seen, Y))
-    masked, missing = (one.partial_fit(X[30:], y[30:]) for one, y in ((masked, seen), (missing, Y)))
+    masked, missing = (each.partial_fit(X[30:], y[30:]) for each, y in ((masked, seen), (missing, Y)))
     np.testing.assert_array_equal(masked.predict(X), missing.predict(X))
 
 
@@ -257,8 +257,10 @@ def test_conditioning_is_fitting_with_the_parameters_kept():
     rows, targets = parts._standardised(X[:30], TRUTH[:30])
     parts.model_.set_train_data(rows, targets, strict=False)
     parts.partial_fit(X[30:], TRUTH[30:])
-    for found, expected in zip(parts.predict(X, return_std=True), all_at_once.predict(X, return_std=True), strict=True):
-        np.testing.assert_allclose(found, expected, atol=1e-9)
+    for result, expected in zip(
+        parts.predict(X, return_std=True), all_at_once.predict(X, return_std=True), strict=True
+    ):
+        np.testing.assert_allclose(result, expected, atol=1e-9)
 
 
 def test_works_with_the_tools_of_scikit_learn():
@@ -279,14 +281,14 @@ def test_says_how_it_goes_and_leaves_the_global_generator(capsys):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "terminal", "said"), [(11.0, True, True), (9.0, True, False), (11.0, False, False)]
+    ("seconds", "terminal", "printed"), [(11.0, True, True), (9.0, True, False), (11.0, False, False)]
 )
-def test_long_fits_say_on_a_terminal_how_they_go(capsys, monkeypatch, seconds, terminal, said):
+def test_long_fits_say_on_a_terminal_how_they_go(capsys, monkeypatch, seconds, terminal, printed):
     monkeypatch.setattr(CorrelatedGPRegressor, "_cost", lambda *_: Cost(seconds, 0.0))
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     with pytest.warns(ConvergenceWarning):
         CorrelatedGPRegressor(max_steps=1, num_inducing=10).fit(X, Y)
-    assert ("about 11 s: step" in capsys.readouterr().err) == said
+    assert ("about 11 s: step" in capsys.readouterr().err) == printed
 
 
 @pytest.mark.parametrize(
@@ -343,7 +345,9 @@ def test_refuses_questions():
 def test_the_structure_is_chosen():
     generator = np.random.default_rng(3)
     covariances = [np.exp(-0.5 * ((X - X.T) / scale) ** 2) + 1e-8 * np.eye(40) for scale in (0.4, 1.5)]
-    unrelated = np.column_stack([np.linalg.cholesky(one) @ generator.standard_normal(40) for one in covariances])
+    unrelated = np.column_stack(
+        [np.linalg.cholesky(covariance) @ generator.standard_normal(40) for covariance in covariances]
+    )
     delayed = np.sin(2 * X - [0.0, 1.0])
     noise = 0.05 * generator.standard_normal((40, 2))
     for targets, expected in ((Y, "coregionalised"), (unrelated + noise, "independent"), (delayed + noise, "shifted")):
@@ -364,21 +368,21 @@ def test_the_structure_is_chosen():
 def test_structures_near_the_best_are_averaged(criteria, averaged, monkeypatch):
     built, values = {}, iter(criteria)
     monkeypatch.setattr(structures, "_criterion", lambda model: next(values))
-    found = structures.fit_structures(
+    result = structures.fit_structures(
         lambda name: built.setdefault(name, model_of("exact", *rows(), structure=name)), max_steps=1
     )
-    assert found.best == averaged[0]
-    assert found.models == [built[name] for name in averaged]
+    assert result.best == averaged[0]
+    assert result.models == [built[name] for name in averaged]
 
 
 def test_structures_are_averaged():
     regressor = fitted()
     each = np.array([model.moments(regressor._rows(X), noisy=True) for model in regressor.models_])
     means, variances = each[:, 0], each[:, 1]
-    found = regressor.predict(X, return_std=True)
+    result = regressor.predict(X, return_std=True)
     unit = regressor.y_scaling_.unit
-    np.testing.assert_allclose(regressor.y_scaling_.apply(found[0]).ravel(), means.mean(0))
-    np.testing.assert_allclose((found[1] / unit).ravel() ** 2, variances.mean(0) + means.var(0))
+    np.testing.assert_allclose(regressor.y_scaling_.apply(result[0]).ravel(), means.mean(0))
+    np.testing.assert_allclose((result[1] / unit).ravel() ** 2, variances.mean(0) + means.var(0))
 
 
 def test_a_mixture_has_the_moments_and_the_density_of_its_members(monkeypatch):
@@ -400,8 +404,8 @@ def test_a_mixture_has_the_moments_and_the_density_of_its_members(monkeypatch):
     np.testing.assert_allclose(covariance.reshape(80, 80), expected)
     value = regressor.y_scaling_.apply(TRUTH).reshape(80)
     density = logsumexp(norm(means, np.sqrt(variances)).logpdf(value), axis=0) - np.log(4)
-    found = regressor.log_predictive_density(X, TRUTH) + np.log(unit)
-    np.testing.assert_allclose(found.ravel(), density)
+    result = regressor.log_predictive_density(X, TRUTH) + np.log(unit)
+    np.testing.assert_allclose(result.ravel(), density)
 
 
 @pytest.mark.parametrize("options", [{}, {"inference": "stochastic", "num_epochs": 5}])
@@ -415,7 +419,7 @@ def test_too_few_inducing_inputs_are_said(options):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         make().fit(time, slow)
-    assert not [one for one in caught if "inducing inputs" in str(one.message)]
+    assert not [warning for warning in caught if "inducing inputs" in str(warning.message)]
 
 
 @pytest.mark.parametrize(
@@ -459,10 +463,10 @@ def test_samples_too_large_for_memory_predict_the_same(monkeypatch):
     assert len(together.models_[0].train_targets) == 20
     assert [len(model.train_targets) for model in apart.models_] == [3] * 6 + [2]
     assert all(known is None for known in apart._conditions)
-    for found, expected in zip(apart.predict(X, return_std=True), together.predict(X, return_std=True), strict=True):
-        np.testing.assert_allclose(found, expected, atol=1e-8)
-    for found, expected in zip(apart.leave_one_out(), together.leave_one_out(), strict=True):
-        np.testing.assert_allclose(found, expected, atol=1e-8)
+    for result, expected in zip(apart.predict(X, return_std=True), together.predict(X, return_std=True), strict=True):
+        np.testing.assert_allclose(result, expected, atol=1e-8)
+    for result, expected in zip(apart.leave_one_out(), together.leave_one_out(), strict=True):
+        np.testing.assert_allclose(result, expected, atol=1e-8)
 
 
 def test_what_was_learned_is_in_the_users_units():
@@ -490,9 +494,9 @@ def test_what_was_learned_is_in_the_users_units():
     assert "lengthscale" in text
     assert "delay" in text
     mean, sd = regressor.predict(X.iloc[:5], return_std=True)
-    for found in (mean, sd):
-        assert found.columns.tolist() == ["A", "B"]
-        pd.testing.assert_index_equal(found.index, y.index[:5])
+    for result in (mean, sd):
+        assert result.columns.tolist() == ["A", "B"]
+        pd.testing.assert_index_equal(result.index, y.index[:5])
     assert isinstance(regressor.predict(X.to_numpy()), np.ndarray)
     single = CorrelatedGPRegressor(max_steps=2, inference="map").fit(X, y["B"]).predict(X.iloc[:3])
     assert isinstance(single, pd.Series)

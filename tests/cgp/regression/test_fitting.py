@@ -29,8 +29,8 @@ def test_finds_noise_scales_and_correlation(kind):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_more_starts_are_never_worse():
     x, y = rows(15)
-    one, several = (fit_model(CorrelatedGPRegression(x, y, 3), num_starts=n, max_steps=12) for n in (1, 6))
-    assert several.loss <= one.loss + 1e-9
+    single, several = (fit_model(CorrelatedGPRegression(x, y, 3), num_starts=n, max_steps=12) for n in (1, 6))
+    assert several.loss <= single.loss + 1e-9
 
 
 def test_says_when_it_was_cut_off():

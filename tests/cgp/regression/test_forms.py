@@ -19,7 +19,7 @@ def task(n: int, *, outputs: int = 2, dim: int = 1, inputs: int | None = None, *
 
 
 @pytest.mark.parametrize(
-    ("asked", "name"),
+    ("problem", "name"),
     [
         (task(200, kernel="matern32", structure="coregionalised"), "exact"),
         (task(4_000, kernel="matern32", structure="coregionalised"), "linear"),
@@ -32,23 +32,23 @@ def task(n: int, *, outputs: int = 2, dim: int = 1, inputs: int | None = None, *
         (task(400_000, kernel=LinearKernel() + MaternKernel(nu=0.5), structure="shared"), "linear"),
     ],
 )
-def test_form_is_the_cheapest_that_can(asked, name):
-    assert choose_form(asked).name == name
+def test_form_is_the_cheapest_that_can(problem, name):
+    assert choose_form(problem).name == name
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("problem", "message"),
     [
         (task(10_001, kernel="rbf"), "at most 10000; .* expected a Markov kernel, but RBFKernel is not one of"),
         (task(10_001, kernel="matern32", dim=2), "expected one input, got 2"),
         (task(10_001, kernel="matern32", structure="affine"), "lengthscale for outputs that are correlated"),
     ],
 )
-def test_what_no_form_can_do_is_refused_with_what_is_in_the_way(asked, message):
+def test_what_no_form_can_do_is_refused_with_what_is_in_the_way(problem, message):
     with pytest.raises(
         ValueError, match=f"num_inducing: expected a number for 10001 observations, got None: .*{message}"
     ):
-        choose_form(asked)
+        choose_form(problem)
 
 
 def series(n: int, outputs: int):
@@ -168,11 +168,11 @@ def test_cost_is_of_the_right_size(name):
     form = next(form for form in FORMS if form.name == name)
     x, y = series(700, 1)
     rows = torch.as_tensor(np.column_stack([x / 20.0, np.zeros(700)]))
-    asked = task(700, outputs=1, inputs=700, kernel="matern32")
-    model = form.model(rows, torch.as_tensor(y[:, 0]), 1, covar_module=asked.covariance).eval()
+    problem = task(700, outputs=1, inputs=700, kernel="matern32")
+    model = form.model(rows, torch.as_tensor(y[:, 0]), 1, covar_module=problem.covariance).eval()
     seconds = []
     for _ in range(3):
         start = time.process_time()
         model.log_evidence().backward()
         seconds.append(time.process_time() - start)
-    assert form.cost(asked).seconds / 30 < min(seconds) < form.cost(asked).seconds * 30
+    assert form.cost(problem).seconds / 30 < min(seconds) < form.cost(problem).seconds * 30

@@ -84,7 +84,7 @@ def test_the_linear_form_is_the_dense_one_in_evidence_and_posterior():
 def test_without_factors_processes_are_independent():
     covariance = multiscale_covariance(2, 0.1, 1.0, num_factors=0)
     start_at_factors(covariance, torch.eye(2, dtype=torch.float64))
-    total = sum((one.loadings() @ one.loadings().mT).detach() for one in covariance.kernels)
+    total = sum((kernel.loadings() @ kernel.loadings().mT).detach() for kernel in covariance.kernels)
     torch.testing.assert_close(total, torch.eye(2, dtype=torch.float64))
 
 
@@ -93,7 +93,7 @@ def test_start_has_the_correlations_principal_components():
     correlation = torch.outer(common, common).fill_diagonal_(1.0)
     covariance = multiscale_covariance(3, 0.1, 1.0, num_components=4, num_factors=1)
     start_at_factors(covariance, correlation)
-    total = sum((one.loadings() @ one.loadings().mT).detach() for one in covariance.kernels)
+    total = sum((kernel.loadings() @ kernel.loadings().mT).detach() for kernel in covariance.kernels)
     assert (total - correlation).abs().max() < 0.25  # components start apart by a spread of 0.05
     assert torch.equal(total.sign(), correlation.sign())
 

@@ -39,12 +39,12 @@ def test_samples_have_the_moments_of_weighted_prior_draws():
     assert effective > 500
     samples = sample_slices(model, num_samples=400)
     for name, exact in draws.items():
-        exact, found = exact.reshape(len(exact), -1), samples[name].reshape(400, -1)
+        exact, result = exact.reshape(len(exact), -1), samples[name].reshape(400, -1)
         mean = weights @ exact
         variance = weights @ (exact - mean).square()
         error = (variance * (1 / 400 + 1 / effective)).sqrt()
-        assert ((found.mean(0) - mean).abs() < 4 * error).all(), name
-        assert (found.var(0) / variance).log().abs().max() < 0.5, name
+        assert ((result.mean(0) - mean).abs() < 4 * error).all(), name
+        assert (result.var(0) / variance).log().abs().max() < 0.5, name
     for name, value in model.state_dict().items():
         assert torch.equal(value, before[name])
 

@@ -33,8 +33,8 @@ def test_a_start_from_all_rows_is_the_closed_forms_optimum():
     torch.testing.assert_close(bound_of(model, x, y), closed.log_evidence())
     counted = -(closed.log_evidence() + closed.log_prior()).item() / 15  # every prior once
     with pytest.warns(ConvergenceWarning):
-        found = fit_minibatches(deepcopy(model), x, y, batch_size=15, num_epochs=1, learning_rate=0.0).loss
-    assert found == pytest.approx(counted)
+        result = fit_minibatches(deepcopy(model), x, y, batch_size=15, num_epochs=1, learning_rate=0.0).loss
+    assert result == pytest.approx(counted)
     torch.testing.assert_close(model.moments(new, noisy=True), closed.moments(new, noisy=True))
     posterior = model.posterior(new)
     assert model.training
@@ -50,9 +50,9 @@ def test_further_observations_are_conditioned_on_in_closed_form():
     closed.set_train_data(x[:10], y[:10], strict=False)
     start_from(model, closed, 10)
     torch.testing.assert_close(model.eval().leave_one_out(), closed.leave_one_out())
-    found = model.get_fantasy_model(x[10:], y[10:])
+    result = model.get_fantasy_model(x[10:], y[10:])
     closed.set_train_data(x, y, strict=False)
-    torch.testing.assert_close(found.moments(new), closed.moments(new))
+    torch.testing.assert_close(result.moments(new), closed.moments(new))
 
 
 class StockVariational(ApproximateGP):
@@ -102,8 +102,8 @@ def test_counts_are_learned():
     inputs = torch.stack([x, torch.zeros_like(x)], dim=-1)
     model = StochasticCorrelatedGPRegression(inputs, counts, num_inducing=8, likelihood=PoissonLikelihood())
     fit_minibatches(model, inputs, counts, batch_size=60, num_epochs=150, learning_rate=0.05, tolerance=0.1)
-    found = torch.nn.functional.softplus(model.moments(inputs).mean)
-    assert (found - rate).abs().mean() < 0.6
+    result = torch.nn.functional.softplus(model.moments(inputs).mean)
+    assert (result - rate).abs().mean() < 0.6
     for question in (model.leave_one_out, lambda: model.moments(inputs, noisy=True)):
         with pytest.raises(ValueError, match="likelihood: expected Gaussian noise, got PoissonLikelihood"):
             question()

@@ -58,9 +58,9 @@ def assert_same_answers(dense, model, condition, new):
         if not len(x):
             continue
         CLOSE(model.moments(x, condition, noisy=True), dense.moments(x, noisy=True))
-        found, expected = model.posterior(x, condition), dense(x)
-        CLOSE(found.mean, expected.mean)
-        CLOSE(found.covariance_matrix, expected.covariance_matrix)
+        result, expected = model.posterior(x, condition), dense(x)
+        CLOSE(result.mean, expected.mean)
+        CLOSE(result.covariance_matrix, expected.covariance_matrix)
     CLOSE(model.leave_one_out(), dense.leave_one_out())
     torch.testing.assert_close(model.train_inputs[0], dense.train_inputs[0], rtol=0, atol=0)
     torch.testing.assert_close(model.train_targets, dense.train_targets, rtol=0, atol=0)
@@ -194,10 +194,10 @@ def test_regressors_take_rows_one_by_one(options, monkeypatch):
     new = np.concatenate([x[::9], x[-1:] + np.arange(4)[:, None]])
     for some in (new, new[-4:]):
         for ask in ({"return_std": True}, {"return_cov": True}):
-            for found, expected in zip(regressor.predict(some, **ask), whole.predict(some, **ask), strict=True):
-                np.testing.assert_allclose(found, expected, atol=1e-8)
-    for found, expected in zip(regressor.leave_one_out(), whole.leave_one_out(), strict=True):
-        np.testing.assert_allclose(found, expected, atol=1e-8)
+            for result, expected in zip(regressor.predict(some, **ask), whole.predict(some, **ask), strict=True):
+                np.testing.assert_allclose(result, expected, atol=1e-8)
+    for result, expected in zip(regressor.leave_one_out(), whole.leave_one_out(), strict=True):
+        np.testing.assert_allclose(result, expected, atol=1e-8)
     assert np.isfinite(regressor.sample_y(new[-4:], 5)).all()
 
 

@@ -53,8 +53,8 @@ def test_a_window_s_evidence_is_that_of_its_observations():
     parameters = [p for p in model.parameters() if p.requires_grad]
     mine = torch.autograd.grad(evidence, parameters)
     its = torch.autograd.grad(alone.log_evidence(), [p for p in alone.parameters() if p.requires_grad])
-    for one, other in zip(mine, its, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-9)
+    for value, other in zip(mine, its, strict=True):
+        torch.testing.assert_close(value, other, rtol=1e-8, atol=1e-9)
 
 
 def test_windows_lie_inside_the_table_and_reach_all_of_it():
@@ -84,12 +84,12 @@ def test_correlations_are_those_over_common_inputs():
     rows, targets = a_series(200, 3)
     table = table_of(rows, 3)
     values = np.where(table.numbers >= 0, targets.numpy()[table.numbers.clip(min=0)], np.nan)
-    found = pairwise_correlation(table, targets)
+    result = pairwise_correlation(table, targets)
     for p in range(3):
         for r in range(p):
             both = ~np.isnan(values[:, [p, r]]).any(1)
-            assert math.isclose(found[p, r], np.corrcoef(values[both][:, [p, r]].T)[0, 1], abs_tol=1e-12)
-    assert torch.equal(found.diagonal(), torch.ones(3, dtype=torch.float64))
+            assert math.isclose(result[p, r], np.corrcoef(values[both][:, [p, r]].T)[0, 1], abs_tol=1e-12)
+    assert torch.equal(result.diagonal(), torch.ones(3, dtype=torch.float64))
 
 
 def test_learning_wins_evidence_of_the_whole_series_and_repeats_itself():
@@ -100,5 +100,5 @@ def test_learning_wins_evidence_of_the_whole_series_and_repeats_itself():
     fit_windows(again, num_steps=30, seed=3)
     assert float(model.log_evidence().detach()) > before + 100.0
     assert fit.steps == 30
-    for one, other in zip(model.parameters(), again.parameters(), strict=True):
-        assert torch.equal(one, other)
+    for parameter, other in zip(model.parameters(), again.parameters(), strict=True):
+        assert torch.equal(parameter, other)

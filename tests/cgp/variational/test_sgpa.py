@@ -130,10 +130,12 @@ def test_batches_broadcast(name, x_batch, batch_shape, points_batch):
     assert posterior.covariance_matrix.shape == (*batch, 5, 5)
     assert strategy(x, prior=True).batch_shape == torch.broadcast_shapes(x_batch, batch_shape)
     last = tuple(size - 1 for size in batch)
-    own = KINDS[name](MaternKernel(nu=1.5).double(), *(member(z, 2, last, batch) for z in arguments))
-    kept = own.state_dict()
-    own.load_state_dict({n: member(z, kept[n].dim(), last, batch) for n, z in strategy.state_dict().items()})
-    single = own(member(x, 2, last, batch))
+    member_strategy = KINDS[name](MaternKernel(nu=1.5).double(), *(member(z, 2, last, batch) for z in arguments))
+    kept = member_strategy.state_dict()
+    member_strategy.load_state_dict(
+        {n: member(z, kept[n].dim(), last, batch) for n, z in strategy.state_dict().items()}
+    )
+    single = member_strategy(member(x, 2, last, batch))
     torch.testing.assert_close(posterior.mean[last], single.mean)
     torch.testing.assert_close(posterior.variance[last], single.variance)
     torch.testing.assert_close(posterior.covariance_matrix[last], single.covariance_matrix)

@@ -14,8 +14,8 @@ from experiments.data.catalogue import IMAGE_SETS, read_set
 from tests.experiments.data.files import paint, random_images, write_arrays
 
 
-def stored(found):
-    return found.images.permute(0, 2, 3, 1).numpy()
+def stored(pixels):
+    return pixels.images.permute(0, 2, 3, 1).numpy()
 
 
 def test_cifar_by_torchvision_unless_there_are_arrays(tmp_path, monkeypatch):
@@ -33,10 +33,10 @@ def test_cifar_by_torchvision_unless_there_are_arrays(tmp_path, monkeypatch):
     assert train.labels.tolist() == [1] * 4
     assert train.classes[3] == "class 3"
     write_arrays(tmp_path, "cifar10", "test", random_images(3))
-    found = read_set("cifar10", "test", root=tmp_path)
-    np.testing.assert_array_equal(stored(found), random_images(3))
+    result = read_set("cifar10", "test", root=tmp_path)
+    np.testing.assert_array_equal(stored(result), random_images(3))
     # as torchvision names them: arrays name no class
-    assert " ".join(found.classes) == "airplane automobile bird cat deer dog frog horse ship truck"
+    assert " ".join(result.classes) == "airplane automobile bird cat deer dog frog horse ship truck"
 
 
 def test_lsun_by_pytorch_ood(tmp_path, monkeypatch):
@@ -46,9 +46,9 @@ def test_lsun_by_pytorch_ood(tmp_path, monkeypatch):
         Image.fromarray(image).save(folder / f"{number}.png")
     archive.write_bytes(b"archive")
     monkeypatch.setattr(img.LSUNResize, "tgz_md5", hashlib.md5(b"archive", usedforsecurity=False).hexdigest())
-    found = read_set("lsun_resize", "test", root=tmp_path)
-    np.testing.assert_array_equal(stored(found), random_images(3))
-    assert found.labels.tolist() == [-1] * 3
+    result = read_set("lsun_resize", "test", root=tmp_path)
+    np.testing.assert_array_equal(stored(result), random_images(3))
+    assert result.labels.tolist() == [-1] * 3
     archive.write_bytes(b"another archive")
     with pytest.raises(ValueError, match=r"LSUN_resize.tar.gz is incomplete or altered.*LSUNResize"):
         read_set("lsun_resize", "test", root=tmp_path)

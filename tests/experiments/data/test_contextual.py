@@ -40,13 +40,13 @@ def test_states_equal_the_encoders_own_text_by_text(encoder, tmp_path):
     assert states.shape == (3, 9, 8)
     tokenizer = transformers.AutoTokenizer.from_pretrained(encoder)
     model = transformers.AutoModel.from_pretrained(encoder).eval()
-    for text, found, mask in zip(TEXTS, states, padding, strict=True):
+    for text, result, mask in zip(TEXTS, states, padding, strict=True):
         encoded = tokenizer(text, return_tensors="pt", truncation=True, max_length=9)
         with torch.no_grad():
             expected = model(**encoded).last_hidden_state[0]
         assert (~mask).sum() == len(expected)
-        torch.testing.assert_close(found[~mask].float(), expected, atol=2e-3, rtol=2e-3)
-        assert (found[mask] == 0).all()
+        torch.testing.assert_close(result[~mask].float(), expected, atol=2e-3, rtol=2e-3)
+        assert (result[mask] == 0).all()
     states, padding = states_of(encoder, tmp_path, texts=["the " * 50], max_length=100)
     assert states.shape == (1, 10, 8)  # the encoder has a limit of its own
     assert not padding.any()

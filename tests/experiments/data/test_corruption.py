@@ -81,9 +81,9 @@ def test_what_becomes_of_an_image_depends_on_its_id_not_on_its_company(kind, whi
 @pytest.mark.parametrize("kind", CORRUPTIONS)
 def test_seed_and_id_decide_what_is_random(kind):
     images = IMAGES[:1].expand(2, -1, -1, -1)
-    one, other = (corrupted(images, kind, 5, ids=torch.tensor([0, 1]), seed=seed) for seed in (0, 1))
-    assert torch.equal(one, other) == (kind not in RANDOM)
-    assert torch.equal(one[0], one[1]) == (kind not in RANDOM)
+    first, second = (corrupted(images, kind, 5, ids=torch.tensor([0, 1]), seed=seed) for seed in (0, 1))
+    assert torch.equal(first, second) == (kind not in RANDOM)
+    assert torch.equal(first[0], first[1]) == (kind not in RANDOM)
 
 
 def test_more_images_than_fit_at_once():

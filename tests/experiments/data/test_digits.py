@@ -80,5 +80,5 @@ def test_shuffling_keeps_the_patches_and_moves_them():
     def tiles(x):
         return sorted(x[i : i + 2, j : j + 2].flatten().tolist() for i in range(0, 8, 2) for j in range(0, 8, 2))
 
-    assert all(tiles(one[0]) == tiles(image[0, 0]) for one in mixed)
-    assert len({str(one.tolist()) for one in [*mixed, image[0]]}) == 21
+    assert all(tiles(copy[0]) == tiles(image[0, 0]) for copy in mixed)
+    assert len({str(copy.tolist()) for copy in [*mixed, image[0]]}) == 21

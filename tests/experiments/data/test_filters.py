@@ -69,7 +69,7 @@ def test_plasma_equals_a_loop(size, decay):
 
 @given(height=st.integers(1, 70), width=st.integers(1, 70))
 def test_clouds_have_the_size_of_the_images(height, width):
-    found = clouds(Draws("clouds", ids=[0, 1]), torch.zeros(2, 3, height, width), 2.0)
-    assert found.shape == (2, 1, height, width)
-    assert found.amin() >= 0
-    assert found.amax() <= 1
+    result = clouds(Draws("clouds", ids=[0, 1]), torch.zeros(2, 3, height, width), 2.0)
+    assert result.shape == (2, 1, height, width)
+    assert result.amin() >= 0
+    assert result.amax() <= 1

@@ -136,7 +136,7 @@ def test_a_truncated_file_is_refused(path, kept):
 
 
 @pytest.mark.parametrize(
-    ("images", "labels", "found"),
+    ("images", "labels", "message"),
     [
         (ARRAY.astype(np.float32), LABELS, "images float32"),
         (ARRAY[0], LABELS, r"images uint8 \(5, 6, 3\)"),
@@ -145,7 +145,7 @@ def test_a_truncated_file_is_refused(path, kept):
         (ARRAY, LABELS / 2, "labels float64"),
     ],
 )
-def test_other_arrays_are_refused(path, images, labels, found):
+def test_other_arrays_are_refused(path, images, labels, message):
     np.savez(path, images=images, labels=labels)
-    with pytest.raises(ValueError, match=f"train.npz holds .*{found}.* Expected <root>"):
+    with pytest.raises(ValueError, match=f"train.npz holds .*{message}.* Expected <root>"):
         read_arrays(path)

@@ -36,8 +36,8 @@ def test_cifar10_is_whole(cgp_data):
 def test_ood_sets(cgp_data, name):
     whole = name.removesuffix("_crop").removesuffix("_resize")
     data, splits, _ = loaded(cgp_data, f"{whole}/test.npz", ood=(name,), limit_ood=500)
-    found = {part.name: part for part in input_sets(data, splits, seed=0)}
-    assert found[f"ood-{name}"].inputs.shape == (500, 1, 8, 8)
+    result = {part.name: part for part in input_sets(data, splits, seed=0)}
+    assert result[f"ood-{name}"].inputs.shape == (500, 1, 8, 8)
 
 
 COLA = {"pooled": [6536, 726, 1816], "selected": [6354, 908, 1816], "official": [7696, 855, 527]}
@@ -47,8 +47,8 @@ COLA = {"pooled": [6536, 726, 1816], "selected": [6354, 908, 1816], "official": 
 def test_cola_is_the_published_corpus(cgp_data, split):
     _, splits, sizes = loaded(cgp_data, "cola/raw/in_domain_train.tsv", name="cola", split=split)
     assert sizes == COLA[split]
-    own = "token embeddings are learned; the papers' ELMo is no longer obtainable"
-    assert splits.description.deviations == (own,)  # nothing is missing of the corpus
+    embeddings = "token embeddings are learned; the papers' ELMo is no longer obtainable"
+    assert splits.description.deviations == (embeddings,)  # nothing is missing of the corpus
     assert splits.others["out-of-domain"].labels.bincount().tolist() == [162, 354]
     assert (~splits.train.inputs["padding_mask"]).sum(-1).amax() < splits.description.max_length
     unknown = (splits.test.inputs["tokens"] == 1).sum() / (~splits.test.inputs["padding_mask"]).sum()

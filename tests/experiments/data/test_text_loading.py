@@ -71,9 +71,9 @@ def test_description_and_what_is_predicted(root):
     assert (description.kind, description.num_classes, description.max_length) == ("text", 2, 4)
     assert description.input_dim is None
     assert description.class_names == ("unacceptable", "acceptable")
-    *differences, own, train, test, out = description.deviations
+    *differences, embeddings, train, test, out = description.deviations
     assert len(differences) == 3
-    assert own == "token embeddings are learned; the papers' ELMo is no longer obtainable"
+    assert embeddings == "token embeddings are learned; the papers' ELMo is no longer obtainable"
     assert (train, test, out) == ("30 of 70 train texts", "7 of 20 test texts", "7 of 50 out-of-domain texts")
     sets = list(input_sets(data, splits, seed=0))
     assert [(part.name, len(part)) for part in sets] == [("validation", 10), ("test", 7), ("out-of-domain", 7)]

@@ -32,8 +32,8 @@ def test_other_files_than_the_published_ones_are_an_error_by_default(root, name)
     sizes = PUBLISHED_TEXTS[name].sizes
     assert list(parts) == list(sizes)
     for part, texts in parts.items():
-        found = f"{name}, {part}: {len(texts.texts):,} texts instead of the published {sizes[part]:,}"
-        assert texts.deviations == (found,)
+        result = f"{name}, {part}: {len(texts.texts):,} texts instead of the published {sizes[part]:,}"
+        assert texts.deviations == (result,)
     with pytest.raises(ValueError, match=rf"{name}, .* Expected <root>/{name}/.* data.unchecked=true"):
         READERS[name](root)
 

@@ -42,12 +42,12 @@ def test_bins_by_hand():
 
 def test_three_places_for_a_confidence_of_one():
     confidence, outcome = [0.95, 1.0, 1.0], [1, 1, 0]
-    last, own, dropped = (
+    last, separate, dropped = (
         reliability_bins(confidence, outcome, bins=10, closed="left", ones=name) for name in ("last", "own", "dropped")
     )
     assert last.counts.tolist()[-1] == 3
-    assert own.counts.tolist()[-2:] == [1, 2]
-    assert own.edges[-2:].tolist() == [1, 1]
+    assert separate.counts.tolist()[-2:] == [1, 2]
+    assert separate.edges[-2:].tolist() == [1, 1]
     assert dropped.counts.tolist()[-1] == dropped.counts.sum() == 1
     empty = reliability_bins([1.0], [0], ones="dropped")
     assert empty.expected_error == empty.maximum_error == 0

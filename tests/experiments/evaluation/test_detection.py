@@ -19,7 +19,7 @@ SCORES = st.lists(st.integers(0, 6), min_size=1, max_size=25)
 VALIDATION = draws(samples=300, seed=5)
 
 
-def told(detector, test, ood, **options):
+def detection_of(detector, test, ood, **options):
     """The report of one set."""
     (report,) = detect(detector, test, [ood], **options)
     return report
@@ -57,8 +57,8 @@ def test_kl_matching_needs_validation_samples_of_every_class():
     scores = score("predicted", logits, logits, np.minimum(labels, 1))
     np.testing.assert_array_equal(np.isnan(scores), mean_probabilities(logits).argmax(-1) == 2)
     validation = (logits, np.minimum(labels, 1))
-    assert np.isnan(told("KLMatching-predicted", logits, logits, validation=validation)).all()
-    assert np.isfinite(told("KLMatching-nearest", logits, logits, validation=validation)).all()
+    assert np.isnan(detection_of("KLMatching-predicted", logits, logits, validation=validation)).all()
+    assert np.isfinite(detection_of("KLMatching-nearest", logits, logits, validation=validation)).all()
     saturated = np.array([[900.0, 0.0], [0.0, 900.0]])
     assert np.isfinite(score("predicted", saturated, saturated[:1].repeat(2, 0), [0, 1])).all()
 
@@ -82,7 +82,7 @@ def test_auroc_is_scikit_learns_of_the_scores(name, protocol):
     options = {"validation": VALIDATION, "protocol": protocol}
     scores = [detector_scores(name, logits, **options) for logits in (test, ood)]
     expected = roc_auc_score(np.repeat([0, 1], [len(s) for s in scores]), np.concatenate(scores))
-    assert told(name, test, ood, **options).auroc == pytest.approx(expected, abs=1e-6)
+    assert detection_of(name, test, ood, **options).auroc == pytest.approx(expected, abs=1e-6)
     if protocol == "kep":
         means = detector_scores(name, mean_logits(test), validation=(mean_logits(VALIDATION[0]), VALIDATION[1]))
         np.testing.assert_array_equal(scores[0], means)
@@ -99,11 +99,11 @@ def test_templates_are_asked_for_by_the_class_that_the_protocol_predicts():
 
 
 def test_one_sample_of_each_and_ties_of_single_precision():
-    assert told("Entropy", [[9.0, 0.0]], [[0.1, 0.0]]) == (1, 1, 1, 0)
-    assert told("Entropy", [[0.1, 0.0]], [[9.0, 0.0]]).auroc == 0
+    assert detection_of("Entropy", [[9.0, 0.0]], [[0.1, 0.0]]) == (1, 1, 1, 0)
+    assert detection_of("Entropy", [[0.1, 0.0]], [[9.0, 0.0]]).auroc == 0
     test, ood = [[25.0, 0.0]], [[20.0, 0.0]]  # 1 − p is 1e-11 and 2e-9
-    assert told("MaxSoftmax", test, ood).auroc == 1
-    assert told("MaxSoftmax", test, ood, protocol="cgpt").auroc == 0.5
+    assert detection_of("MaxSoftmax", test, ood).auroc == 1
+    assert detection_of("MaxSoftmax", test, ood, protocol="cgpt").auroc == 0.5
 
 
 @pytest.mark.parametrize(

@@ -26,16 +26,16 @@ def cosine(tokens):
 
 def by_hand(transformer, inputs):
     """Every input alone, through the parts of the transformer one after the other."""
-    found = []
+    similarities = []
     for tokens in inputs:
-        own = []
+        vectors = []
         for layer in transformer.layers:
             out = layer.attention(layer.attention_norm(tokens))
             tokens = tokens + out
             tokens = tokens + layer.mlp(layer.mlp_norm(tokens))
-            own.append(cosine(out[0].double().numpy()))
-        found.append(own)
-    return np.mean(found, 0)
+            vectors.append(cosine(out[0].double().numpy()))
+        similarities.append(vectors)
+    return np.mean(similarities, 0)
 
 
 @pytest.mark.parametrize("row", ["digits/cgpt", "digits/kep_svgp"])

@@ -91,13 +91,13 @@ def test_failure_prediction_matches_counting():
     logits, labels = draws(samples=500, scale=1.0)
     log_p = mean_log_probabilities(logits[:1])
     confidence, correct = np.exp(log_p).max(-1), log_p.argmax(-1) == labels
-    found = classification_report(logits[:1], labels)
-    assert found.auroc == pytest.approx(roc_auc_score(correct, confidence))
+    result = classification_report(logits[:1], labels)
+    assert result.auroc == pytest.approx(roc_auc_score(correct, confidence))
     right, wrong = confidence[correct], confidence[~correct]
     threshold = np.sort(right)[::-1][int(np.ceil(0.95 * len(right))) - 1]
-    assert found.fpr95 == pytest.approx((wrong >= threshold).mean())
+    assert result.fpr95 == pytest.approx((wrong >= threshold).mean())
     kept = correct[np.argsort(-confidence)]
-    assert found.aurc == pytest.approx(np.mean([1 - kept[:count].mean() for count in range(1, 501)]))
+    assert result.aurc == pytest.approx(np.mean([1 - kept[:count].mean() for count in range(1, 501)]))
 
 
 def test_nearest_rule_may_stop_below_the_level_and_looks_at_corners_only():

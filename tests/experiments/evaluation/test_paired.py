@@ -38,8 +38,8 @@ def test_seeds_that_agree_leave_the_error_over_inputs():
 
 def test_versions_of_an_input_are_no_inputs_of_their_own():
     ours, theirs = (scored(seed, versions=(40,)) for seed in (1, 2))
-    same = [Scored(*(np.broadcast_to(part[:1], part.shape) for part in one)) for one in (ours, theirs)]
-    once = [Scored(*(part[0] for part in one)) for one in same]
+    same = [Scored(*(np.broadcast_to(part[:1], part.shape) for part in version)) for version in (ours, theirs)]
+    once = [Scored(*(part[0] for part in version)) for version in same]
     for name in ("NLL", "ECE %"):
         repeated = difference(MEASURES[name], {0: same[0]}, {0: same[1]})
         assert repeated == difference(MEASURES[name], {0: once[0]}, {0: once[1]})
@@ -67,9 +67,9 @@ def test_the_larger_error_counts():
 
 
 def test_measures_are_those_of_scikit_learn():
-    found = scored(1)
-    assert MEASURES["MCC %"](found) == pytest.approx(100 * matthews_corrcoef(found.labels, found.predicted))
-    assert MEASURES["accuracy %"](found) == pytest.approx(100 * (found.predicted == found.labels).mean())
+    result = scored(1)
+    assert MEASURES["MCC %"](result) == pytest.approx(100 * matthews_corrcoef(result.labels, result.predicted))
+    assert MEASURES["accuracy %"](result) == pytest.approx(100 * (result.predicted == result.labels).mean())
 
 
 def test_auroc_has_delongs_error():

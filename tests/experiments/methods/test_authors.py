@@ -42,8 +42,8 @@ def dense_exact(f, K_z, K_zo, K_o, z_o, jitter):
 def test_the_exact_penalty_equals_dense_algebra():
     q, o, f, z_o = (tokens() for _ in range(4))
     K_q, K_qo, K_o = gram(q, q), gram(q, o), gram(o, o)
-    found = exact_penalty(f, K_q, K_qo, K_o, z_o, jitter=1e-3)
-    assert found.item() == pytest.approx(dense_exact(f, K_q, K_qo, K_o, z_o, 1e-3), rel=1e-9)
+    result = exact_penalty(f, K_q, K_qo, K_o, z_o, jitter=1e-3)
+    assert result.item() == pytest.approx(dense_exact(f, K_q, K_qo, K_o, z_o, 1e-3), rel=1e-9)
 
 
 @pytest.mark.parametrize("noise", [0.01, 0.25])
@@ -58,8 +58,8 @@ def test_the_sparse_penalty_equals_dense_algebra(noise):
             X = K_om[b, h].numpy() @ G @ K_qm[b, h].numpy().T
             expected += np.trace(X @ X.T @ K_o[b, h].numpy()) / noise**2
             expected += np.trace(K_qm[b, h].numpy() @ G @ K_qm[b, h].numpy().T)
-    found = sparse_penalty(K_qm, K_om, K_o, K_mm, noise=noise)
-    assert found.item() == pytest.approx(expected / (B * H), rel=1e-9)
+    result = sparse_penalty(K_qm, K_om, K_o, K_mm, noise=noise)
+    assert result.item() == pytest.approx(expected / (B * H), rel=1e-9)
 
 
 @pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS)

@@ -94,10 +94,10 @@ def test_ensembles_average_the_probabilities_of_all_members(tmp_path):
     runs = [run_in(tmp_path / str(seed), seed) for seed in range(5)]
     chosen, predictions = derived("ensemble", runs, tmp_path / "out")
     assert chosen == {"members": 5}
-    found = predictions("test")
-    assert found.logits.shape == (10, 20, C)
+    result = predictions("test")
+    assert result.logits.shape == (10, 20, C)
     wanted = np.mean([softmax(run.predictions("test").logits.astype(float), -1).mean(0) for run in runs], 0)
-    np.testing.assert_allclose(np.exp(mean_log_probabilities(found.logits)), wanted, rtol=1e-6)
+    np.testing.assert_allclose(np.exp(mean_log_probabilities(result.logits)), wanted, rtol=1e-6)
     assert predictions("ood-x").labels is None
 
 
@@ -131,15 +131,15 @@ def test_members_that_do_not_fit(member, message):
 
 
 def test_runs_that_do_not_fit(tmp_path):
-    one, other = run_in(tmp_path / "one"), run_in(tmp_path / "other", names=("validation", "test"))
+    run, other = run_in(tmp_path / "one"), run_in(tmp_path / "other", names=("validation", "test"))
     with pytest.raises(ValueError, match="runs: expected at least two members of an ensemble, got 1"):
-        derived("ensemble", [one], tmp_path / "out")
+        derived("ensemble", [run], tmp_path / "out")
     with pytest.raises(ValueError, match=r"runs: expected the same predictions in .*not so: \['ood-x'\]"):
-        derived("ensemble", [one, other], tmp_path / "out")
+        derived("ensemble", [run, other], tmp_path / "out")
     other = run_in(tmp_path / "third", source="20 images of y")
     with pytest.raises(ValueError, match=r"the same ood-x in .*, got 10 images of x and 20 images of y; predict"):
-        derived("ensemble", [one, other], tmp_path / "out")
+        derived("ensemble", [run, other], tmp_path / "out")
     assert not (tmp_path / "out").exists()
     for kind in ("temperature", "mc_dropout", "kfllla"):
         with pytest.raises(ValueError, match=f"runs: expected one run for {kind}, got 2"):
-            derived(kind, [one, other], tmp_path / "out")
+            derived(kind, [run, other], tmp_path / "out")

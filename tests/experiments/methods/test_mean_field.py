@@ -66,8 +66,8 @@ def test_outputs_have_the_moments_of_independent_gaussian_weights(bias):
         expected = torch.einsum("id,od,jd->ijo", tokens, layer.weight_deviation.square(), tokens)
         if bias:
             expected = expected + layer.bias_deviation.square()
-    for found, wanted in ((products, expected), (noise.mean(1), torch.zeros(2, 2))):
-        errors = (found.mean(0) - wanted) / (found.std(0) / math.sqrt(1000))
+    for result, wanted in ((products, expected), (noise.mean(1), torch.zeros(2, 2))):
+        errors = (result.mean(0) - wanted) / (result.std(0) / math.sqrt(1000))
         assert errors.abs().max() < 5
 
 

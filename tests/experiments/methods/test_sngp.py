@@ -62,9 +62,9 @@ def test_draws_have_the_covariance_of_the_dense_process(mode):
     if mode == "marginal":
         expected = expected * np.eye(4)
     with sampling(model, mode), draws(model, number), torch.no_grad():
-        found = (model(new) - head.mean(head.features(new))).numpy()
-    assert found.shape == (number, 4, C)
-    spread = np.einsum("sic,sjc->cij", found, found) / number
+        result = (model(new) - head.mean(head.features(new))).numpy()
+    assert result.shape == (number, 4, C)
+    spread = np.einsum("sic,sjc->cij", result, result) / number
     deviation = np.sqrt(np.diagonal(expected, axis1=1, axis2=2))
     scale = deviation[:, :, None] * deviation[:, None, :]
     assert np.abs((spread - expected) / scale).max() < 5 * np.sqrt(2 / number)

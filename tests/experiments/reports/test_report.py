@@ -20,8 +20,8 @@ def sets(seed, *, scale=1.0, signal=2.5, num_samples=10):
     """Predictions of a model that is over-confident by a factor."""
     signals = {"test": 1.0, "validation": 1.0, "corrupted-blur-1": 0.8, "corrupted-blur-2": 0.4}
     made = {
-        name: random_logits(samples=150, seed=10 * seed + place, signal=own * signal, num_samples=num_samples)
-        for place, (name, own) in enumerate(signals.items())
+        name: random_logits(samples=150, seed=10 * seed + place, signal=strength * signal, num_samples=num_samples)
+        for place, (name, strength) in enumerate(signals.items())
     }
     made = {name: (scale * logits, labels) for name, (logits, labels) in made.items()}
     strange = random_logits(samples=100, seed=seed + 99, signal=0.5, num_samples=num_samples)[0]
@@ -43,13 +43,13 @@ def root(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def found(root):
+def results(root):
     return methods(score(run, "pooled") for run in find_runs([root]))
 
 
-def test_numbers_are_those_of_the_predictions(found):
-    assert list(found) == ["digits/softmax", "digits/cgp"]  # the baseline first
-    numbers = found["digits/softmax"][1].numbers
+def test_numbers_are_those_of_the_predictions(results):
+    assert list(results) == ["digits/softmax", "digits/cgp"]  # the baseline first
+    numbers = results["digits/softmax"][1].numbers
     made = sets(1, scale=6.0, num_samples=1)
     expected = classification_report(*made["test"])
     assert (numbers["accuracy"], numbers["nll"], numbers["ece"]) == (expected.accuracy, expected.nll, expected.ece)
@@ -71,8 +71,8 @@ def test_a_temperature_of_nothing_but_right_answers_is_one(tmp_path):
     assert score(find_runs([tmp_path])[0], "pooled").numbers["temperature"] == 1.0
 
 
-def test_the_answer_says_what_to_take(found):
-    first, second, third, fourth, fifth = answer(found)
+def test_the_answer_says_what_to_take(results):
+    first, second, third, fourth, fifth = answer(results)
     assert first.startswith("Softmax is right on")
     assert "over-confident by" in first
     assert "brings its NLL from" in second
@@ -112,20 +112,20 @@ def answers(folder):
         (0.3, 0.6, 0.01, ("is no larger on OOD than on test inputs, with an AUROC of 30.0 %", ", better, with 60.0 %")),
     ],
 )
-def test_a_detector_is_named_if_it_tells_and_better_beyond_its_error(found, total, epistemic, error, words):
+def test_a_detector_is_named_if_it_tells_and_better_beyond_its_error(results, total, epistemic, error, words):
     numbers = {"ood_total": total, "ood_epistemic": epistemic, "ood_lead_error": error}
-    run = found["digits/cgp"][0]
+    run = results["digits/cgp"][0]
     sentence = answer({"digits/cgp": [run._replace(numbers=run.numbers | numbers)]})[-2]
     assert f"total uncertainty {words[0]}, and its epistemic part{words[1]}." in sentence
 
 
-def test_the_lead_of_the_epistemic_part_has_the_error_of_delong(found):
+def test_the_lead_of_the_epistemic_part_has_the_error_of_delong(results):
     """Over the sets of inputs of both kinds, from all pairs of them."""
     parts = [uncertainty(sets(0, signal=4.0)[name][0]) for name in ("test", "ood-letters")]
     wins = [np.subtract.outer(strange, known) > 0 for known, strange in zip(*parts, strict=True)]
     lead = 1.0 * wins[2] - wins[0]  # total, aleatoric, epistemic
     expected = lead.mean(0).var(ddof=1) / lead.shape[1] + lead.mean(1).var(ddof=1) / lead.shape[0]
-    assert found["digits/cgp"][0].numbers["ood_lead_error"] == pytest.approx(expected**0.5, rel=1e-6)
+    assert results["digits/cgp"][0].numbers["ood_lead_error"] == pytest.approx(expected**0.5, rel=1e-6)
 
 
 def test_a_temperature_that_loses_on_the_test_inputs_is_not_recommended(tmp_path):
@@ -133,7 +133,7 @@ def test_a_temperature_that_loses_on_the_test_inputs_is_not_recommended(tmp_path
     labels = np.arange(60) % 10
     for seed in range(2):
         wrong = (labels + 3 * (np.arange(60) % 5 > 0)) % 10
-        sure = [confident(own, np.ones(60, bool), margin=6.0) for own in (labels, wrong)]
+        sure = [confident(known, np.ones(60, bool), margin=6.0) for known in (labels, wrong)]
         sets = {"test": (sure[0], labels), "validation": (sure[1], labels)}
         write_run(tmp_path, "digits", "softmax", seed, sets=sets)
     _, temperature, take, *_ = answers(tmp_path)

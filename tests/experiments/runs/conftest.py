@@ -33,13 +33,13 @@ def unreported(monkeypatch):
 @pytest.fixture(scope="session")
 def trained_once(tmp_path_factory):
     """Folders of a run of `made`, and of one on images of one's own."""
-    digits, own = tmp_path_factory.mktemp("digits"), tmp_path_factory.mktemp("own")
+    digits, other_data = tmp_path_factory.mktemp("digits"), tmp_path_factory.mktemp("own")
     made(digits)
-    typed.write_classes(own / "images", 0)
+    typed.write_classes(other_data / "images", 0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cli, "report", lambda *_, **__: None)
-        cli.main(typed.own(own / "runs", own / "images"))
-    return digits, own
+        cli.main(typed.fit_folder(other_data / "runs", other_data / "images"))
+    return digits, other_data
 
 
 @pytest.fixture

@@ -17,10 +17,10 @@ pytestmark = pytest.mark.slow
 def results(tmp_path_factory, stand_ins):
     """What one process and two processes made."""
     worker = str(Path(__file__).with_name("ddp_worker.py"))
-    one, two = (tmp_path_factory.mktemp(name) for name in ("one", "two"))
-    completed([sys.executable, worker, str(one), *stand_ins])
-    completed([*TORCHRUN, worker, str(two), *stand_ins])
-    return [torch.load(path, weights_only=False) for path in (one / "0.pt", two / "0.pt", two / "1.pt")]
+    single, double = (tmp_path_factory.mktemp(name) for name in ("one", "two"))
+    completed([sys.executable, worker, str(single), *stand_ins])
+    completed([*TORCHRUN, worker, str(double), *stand_ins])
+    return [torch.load(path, weights_only=False) for path in (single / "0.pt", double / "0.pt", double / "1.pt")]
 
 
 def test_gradients_are_those_of_the_joined_batch(results):
@@ -40,8 +40,8 @@ def test_weights_stay_in_step_and_pooled_scores_are_those_of_one_process(results
         torch.testing.assert_close(first[name], alone[name], rtol=1e-2, atol=5e-4)
     alone, first, second = (result["scores"] for result in results)
     assert first == second
-    for expected, found in zip(alone, first, strict=True):
-        assert found == pytest.approx(expected, abs=1e-3)
+    for expected, row in zip(alone, first, strict=True):
+        assert row == pytest.approx(expected, abs=1e-3)
 
 
 @pytest.mark.parametrize("start", [TORCHRUN, [sys.executable]], ids=["torchrun", "trainer"])

@@ -12,26 +12,26 @@ from experiments.configuration import DataConfig
 from experiments.data import load
 from experiments.runs import Run
 from experiments.saved_predictions import load_predictions
-from tests.experiments.runs.typed import QUIET, own, stopped, write_classes, write_images
+from tests.experiments.runs.typed import QUIET, fit_folder, stopped, write_classes, write_images
 
 pytestmark = pytest.mark.usefixtures("unreported")
 
 
 def test_a_folder_of_images_may_move_but_not_become_another(trained, tmp_path, capsys):
-    main(own(tmp_path / "runs", tmp_path / "images", "mc_dropout"))
+    main(fit_folder(tmp_path / "runs", tmp_path / "images", "mc_dropout"))
     before = trained.config_file.read_text()
     write_classes(tmp_path / "others", 20)
     counts = "(16 train, 4 validation, 8 test)"
     for row in ("softmax", "mc_dropout"):
-        said = stopped(own(tmp_path / "runs", tmp_path / "others", row), capsys)
-        assert said.startswith(f"data: expected the examples of {trained.folder} {counts}, got others")
+        message = stopped(fit_folder(tmp_path / "runs", tmp_path / "others", row), capsys)
+        assert message.startswith(f"data: expected the examples of {trained.folder} {counts}, got others")
     assert trained.config_file.read_text() == before
     shutil.move(tmp_path / "images", tmp_path / "moved")
-    main(own(tmp_path / "runs", tmp_path / "moved"))
+    main(fit_folder(tmp_path / "runs", tmp_path / "moved"))
     assert str(trained.config.data.folder) == str(tmp_path / "moved")
     trained.record_file.unlink()
     assert (trained.checkpoints / "last.ckpt").exists()  # nor does what was interrupted go on with others
-    assert "expected the examples" in stopped(own(tmp_path / "runs", tmp_path / "others"), capsys)
+    assert "expected the examples" in stopped(fit_folder(tmp_path / "runs", tmp_path / "others"), capsys)
 
 
 def test_further_sets_are_predicted_of_the_same_data(trained, tmp_path, capsys):
@@ -41,11 +41,11 @@ def test_further_sets_are_predicted_of_the_same_data(trained, tmp_path, capsys):
     assert json.loads(trained._data.read_text()) == there
     shutil.rmtree(tmp_path / "images")
     write_classes(tmp_path / "images", 20)
-    said = stopped(["predict", str(trained.folder), "--ood", "[uniform-noise]"], capsys)
-    assert "expected the examples" in said
+    message = stopped(["predict", str(trained.folder), "--ood", "[uniform-noise]"], capsys)
+    assert "expected the examples" in message
     assert not trained.prediction_file("ood-uniform-noise").exists()
-    said = stopped(["predict", str(trained.folder), "--full"], capsys)
-    assert "full: expected a run that predicts corrupted images" in said
+    message = stopped(["predict", str(trained.folder), "--full"], capsys)
+    assert "full: expected a run that predicts corrupted images" in message
 
 
 def test_the_fingerprint_is_that_of_the_contents():
@@ -67,33 +67,33 @@ def test_what_a_run_needs_is_made_by_the_same_command(tmp_path, capsys):
     assert "of what it starts from: half a start" in words
     assert len(set(words)) == len(words)
     write_classes(tmp_path / "images", 0)
-    said = stopped(own(tmp_path, tmp_path / "images", "temperature"), capsys)
-    assert "by the same command with --config .../softmax --name own/softmax --seed 0" in said
+    message = stopped(fit_folder(tmp_path, tmp_path / "images", "temperature"), capsys)
+    assert "by the same command with --config .../softmax --name own/softmax --seed 0" in message
 
 
 def test_images_of_another_folder_of_the_same_name_are_kept(trained, tmp_path, capsys):
-    one, other = tmp_path / "holiday", tmp_path / "elsewhere" / "holiday"
-    write_images(one, range(3))
+    folder, other = tmp_path / "holiday", tmp_path / "elsewhere" / "holiday"
+    write_images(folder, range(3))
     write_images(other, range(2))
-    (one / "a.png").mkdir()  # a folder, whatever it is called
-    main(["predict", str(trained.folder), "--images", str(one)])
-    main(["predict", str(trained.folder), "--images", str(one)])
-    said = stopped(["predict", str(trained.folder), "--images", str(other)], capsys)
-    assert f"images: expected a folder of another name than {one}, got {other}" in said
+    (folder / "a.png").mkdir()  # a folder, whatever it is called
+    main(["predict", str(trained.folder), "--images", str(folder)])
+    main(["predict", str(trained.folder), "--images", str(folder)])
+    message = stopped(["predict", str(trained.folder), "--images", str(other)], capsys)
+    assert f"images: expected a folder of another name than {folder}, got {other}" in message
     main(["predict", str(trained.folder), "--ood", "[inverted]"])
     assert len(load_predictions(trained.prediction_file("images-holiday")).ids) == 3
-    shutil.move(one, tmp_path / "summer")  # the name is free
+    shutil.move(folder, tmp_path / "summer")  # the name is free
     main(["predict", str(trained.folder), "--images", str(other)])
     assert len(load_predictions(trained.prediction_file("images-holiday")).ids) == 2
 
 
 def test_a_temperature_without_an_optimum_says_so(trained, tmp_path):
     path = trained.prediction_file("validation")
-    found = load_predictions(path)
+    result = load_predictions(path)
     for right, word in ((True, "right"), (False, "wrong")):
-        logits = np.where((np.arange(2) == found.labels[:, None]) == right, 3.0, 0.0)[None].astype(np.float32)
-        np.savez(path, logits=logits, ids=found.ids, labels=found.labels)
-        main(own(tmp_path / "runs", tmp_path / "images", "temperature"))
+        logits = np.where((np.arange(2) == result.labels[:, None]) == right, 3.0, 0.0)[None].astype(np.float32)
+        np.savez(path, logits=logits, ids=result.ids, labels=result.labels)
+        main(fit_folder(tmp_path / "runs", tmp_path / "images", "temperature"))
         run = Run(tmp_path / "runs" / "own" / "temperature" / "seed-0")
         assert f"the temperature has no optimum: all 4 validation predictions are {word}" in run.deviations
         shutil.rmtree(run.folder)

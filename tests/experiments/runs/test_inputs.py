@@ -102,9 +102,9 @@ def test_ensembles_and_temperatures_predict_images(base, tmp_path, capsys):
     np.testing.assert_allclose(divided, first / scaled.record["chosen"]["temperature"], atol=1e-5)
     dropout = made(tmp_path, "digits/mc_dropout")
     capsys.readouterr()
-    said = stopped(["predict", str(dropout.folder), *images], capsys)
-    assert "got mc_dropout" in said
-    assert str(base.folder) in said
+    message = stopped(["predict", str(dropout.folder), *images], capsys)
+    assert "got mc_dropout" in message
+    assert str(base.folder) in message
 
 
 @pytest.mark.parametrize(
@@ -114,9 +114,9 @@ def test_ensembles_and_temperatures_predict_images(base, tmp_path, capsys):
 def test_a_damaged_or_missing_file_is_named(base, capsys, name, command):
     path = base.folder / name
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    said = stopped([command, str(base.folder)], capsys)
-    assert str(path) in said
-    assert "damaged" in said
+    message = stopped([command, str(base.folder)], capsys)
+    assert str(path) in message
+    assert "damaged" in message
     base.prediction_file("test").unlink()
     if command == "report":
         assert "test.npz is not there" in stopped(["report", str(base.folder)], capsys)
@@ -127,9 +127,9 @@ def test_one_flipped_bit_of_the_weights_is_refused(base, capsys):
     content[-1000] ^= 1
     base.weights.write_bytes(content)
     base.prediction_file("test").unlink()
-    said = stopped(["predict", str(base.folder)], capsys)
-    assert str(base.weights) in said
-    assert "damaged file (its checksum is another)" in said
+    message = stopped(["predict", str(base.folder)], capsys)
+    assert str(base.weights) in message
+    assert "damaged file (its checksum is another)" in message
     assert not base.prediction_file("test").exists()
 
 
@@ -137,6 +137,6 @@ def test_a_sweep_of_another_configuration_is_refused_and_leaves_no_trace(base, t
     before = {path.name for path in base.folder.iterdir()}
     options = ["--seeds", "0", "--out", str(tmp_path), "--trainer.accelerator", "cpu"]
     for more in ([], ["--print"]):
-        said = stopped(["sweep", "digits/softmax", "--training.epochs=3", *options, *more], capsys)
-        assert "holds a run of another configuration" in said
+        message = stopped(["sweep", "digits/softmax", "--training.epochs=3", *options, *more], capsys)
+        assert "holds a run of another configuration" in message
     assert {path.name for path in base.folder.iterdir()} == before

@@ -35,12 +35,12 @@ def scores(run):
 
 
 def check_same(*folders):
-    one, other = (Run(folder / "digits" / "cgp_direct" / "seed-0") for folder in folders)
-    weights, others = load_file(one.weights), load_file(other.weights)
+    run, other = (Run(folder / "digits" / "cgp_direct" / "seed-0") for folder in folders)
+    weights, others = load_file(run.weights), load_file(other.weights)
     assert all(torch.equal(weights[name], others[name]) for name in weights)
-    assert (one.predictions("test").logits == other.predictions("test").logits).all()
-    assert scores(one) == scores(other)
-    assert len(scores(one)) == 8
+    assert (run.predictions("test").logits == other.predictions("test").logits).all()
+    assert scores(run) == scores(other)
+    assert len(scores(run)) == 8
 
 
 def test_killed_in_a_sweep_of_two_it_ends_with_the_same_weights(tmp_path):
@@ -73,9 +73,9 @@ def test_killed_in_a_sweep_of_two_it_ends_with_the_same_weights(tmp_path):
 @pytest.mark.parametrize("start", [[sys.executable], typed.TORCHRUN], ids=["one process", "two processes"])
 def test_so_it_does_on_the_command_line(tmp_path, start):
     """With draws and dropout, which differ between the processes, all of which are killed at once."""
-    asked = [word for name, value in VALUES.items() for word in (f"--{name}", value)]
-    asked += [*typed.QUIET, "--trainer.threads", "1", *(typed.DDP if start == typed.TORCHRUN else [])]
-    command = [*start, "-m", "experiments", "fit", "--config", "digits/cgp_direct", *asked, "--out"]
+    arguments = [word for name, value in VALUES.items() for word in (f"--{name}", value)]
+    arguments += [*typed.QUIET, "--trainer.threads", "1", *(typed.DDP if start == typed.TORCHRUN else [])]
+    command = [*start, "-m", "experiments", "fit", "--config", "digits/cgp_direct", *arguments, "--out"]
     broken = tmp_path / "broken"
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
     process = subprocess.Popen([*command, str(broken)], cwd=typed.ROOT, env=typed.ENVIRONMENT, **quiet)

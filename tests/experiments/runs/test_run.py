@@ -33,8 +33,8 @@ def test_runs_are_found_in_folders_of_any_depth(tmp_path):
 def test_words_and_places_may_change_but_nothing_else(tmp_path):
     config = resolve(["cola/softmax"])
     run = complete(tmp_path, config)
-    told = dataclasses.replace(config, deviations=["found out later"], reduced=["8 epochs"])
-    run.claim(dataclasses.replace(told, method=dataclasses.replace(told.method, label="Soft")))
+    described = dataclasses.replace(config, deviations=["found out later"], reduced=["8 epochs"])
+    run.claim(dataclasses.replace(described, method=dataclasses.replace(described.method, label="Soft")))
     assert run.deviations == ["found out later", "8 epochs", "100 of 1,077 train examples"]
     assert (run.label, run.record["seconds_per_epoch"]) == ("Soft", 2.5)
     moved = dataclasses.replace(config, data=dataclasses.replace(config.data, root=tmp_path / "elsewhere"))

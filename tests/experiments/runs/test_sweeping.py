@@ -14,11 +14,11 @@ def names(experiments):
 
 
 def test_rows_bring_those_that_they_need():
-    found = names(resolve_rows(["cola/cgpt", "cola/temperature"], [0, 1], [], []))
+    result = names(resolve_rows(["cola/cgpt", "cola/temperature"], [0, 1], [], []))
     needed = ["kernel_asymmetric", "cgpt", "softmax", "temperature"]
-    assert found == [(f"cola/{name}", seed) for seed in (0, 1) for name in needed]
-    found = names(resolve_rows(["cola/ensemble_softmax"], [1], [], ["method.options.members=2"]))
-    assert found == [("cola/softmax", 2), ("cola/softmax", 3), ("cola/ensemble_softmax", 1)]
+    assert result == [(f"cola/{name}", seed) for seed in (0, 1) for name in needed]
+    result = names(resolve_rows(["cola/ensemble_softmax"], [1], [], ["method.options.members=2"]))
+    assert result == [("cola/softmax", 2), ("cola/softmax", 3), ("cola/ensemble_softmax", 1)]
 
 
 def test_needed_rows_come_first_and_a_failure_leaves_the_others(tmp_path, capsys):
@@ -33,9 +33,9 @@ def test_needed_rows_come_first_and_a_failure_leaves_the_others(tmp_path, capsys
     assert "Traceback" in (Path(folder) / "error.txt").read_text()
     for name in ("kernel_asymmetric", "temperature_kernel_asymmetric"):
         assert Run(tmp_path / "digits" / name / "seed-0").is_complete
-    said = capsys.readouterr().out
-    assert "of 3: digits/temperature_kernel_asymmetric seed 0 done" in said
-    assert "digits/softmax seed 0 FAILED" in said
+    output = capsys.readouterr().out
+    assert "of 3: digits/temperature_kernel_asymmetric seed 0 done" in output
+    assert "digits/softmax seed 0 FAILED" in output
     assert Sweep(tmp_path, QUIET).perform(configs[:2]) == {}
     assert capsys.readouterr().out == ""
 

@@ -15,8 +15,8 @@ from experiments.storage import read_yaml
 
 
 def test_a_setting_extends_another_and_a_paper_overrides_methods():
-    one, other = resolve(["cola/sgpa"]), resolve(["cola-official/sgpa"])
-    assert (other.name, other.data.split, other.method) == ("cola-official/sgpa", "official", one.method)
+    base, other = resolve(["cola/sgpa"]), resolve(["cola-official/sgpa"])
+    assert (other.name, other.data.split, other.method) == ("cola-official/sgpa", "official", base.method)
     small = resolve(["cifar100-small/cgpt"])
     training, method = small.training, small.method
     assert (small.data.name, small.model.depth, training.schedule, training.epochs) == ("cifar100", 6, "cosine", 400)
@@ -41,8 +41,12 @@ def test_a_variant_is_its_row_with_other_values():
     assert variant.method.options == row.method.options | {"num_inducing": 8}
     assert variant.method.label == "SGPA, inducing 8"
     assert (variant.data, variant.training, variant.deviations) == (row.data, row.training, row.deviations)
-    one = resolve(["cola-official/kep_svgp_add-all-layers-e"])
-    assert (one.data.split, one.method.layers, one.method.options["branches"]) == ("official", "all", "e")
+    resolved = resolve(["cola-official/kep_svgp_add-all-layers-e"])
+    assert (resolved.data.split, resolved.method.layers, resolved.method.options["branches"]) == (
+        "official",
+        "all",
+        "e",
+    )
     assert "branches" not in resolve(["cola-official/kep_svgp_add-all-layers"]).method.options
     assert resolve(["cifar10-kep/kep_svgp-eta-0.01"]).method.options["ksvd_weight"] == 0.01
     # The last is the paper's own: its table IV says so of its table II.
@@ -53,8 +57,8 @@ def test_a_variant_is_its_row_with_other_values():
 
 def test_a_later_configuration_goes_over_a_variant():
     experiment = resolve(["imdb/scgp_direct-inducing-4", "reduced/imdb"], ["method.options.num_inducing=3"])
-    found = experiment.data.max_length, experiment.method.options["num_inducing"], experiment.reduced
-    assert found == (128, 3, ["5,000 reviews of at most 128 tokens"])
+    result = experiment.data.max_length, experiment.method.options["num_inducing"], experiment.reduced
+    assert result == (128, 3, ["5,000 reviews of at most 128 tokens"])
 
 
 @pytest.mark.parametrize(
@@ -68,8 +72,8 @@ def test_what_is_no_variant_is_refused(name):
 def test_every_row_that_a_table_asks_for_has_a_configuration():
     known = set(row_names())
     blocks = [block for table in TABLES.values() for block in table.blocks]
-    asked = [(block.folders, method) for block in blocks for method in block.methods.values()]
-    assert not [(folders, one) for folders, one in asked if not any(f"{folder}/{one}" in known for folder in folders)]
+    needed = [(block.folders, method) for block in blocks for method in block.methods.values()]
+    assert not [(folders, row) for folders, row in needed if not any(f"{folder}/{row}" in known for folder in folders)]
 
 
 NETWORKS = {
@@ -95,8 +99,8 @@ def test_rows_and_variants_are_networks(data, stand_ins):
 def test_values_that_are_not_the_rows_are_said():
     assert changes(resolve(["cola/sgpa"], ["seed=3", "data.root=elsewhere"])) == []
     values = ["training.epochs=3", "method.options.num_inducing=7", "model.depth=1"]
-    said = "not as in the row: model.depth 1 (2), method.options.num_inducing 7 (5), training.epochs 3 (50)"
-    assert changes(resolve(["cola/sgpa"], values)) == [said]
+    sentence = "not as in the row: model.depth 1 (2), method.options.num_inducing 7 (5), training.epochs 3 (50)"
+    assert changes(resolve(["cola/sgpa"], values)) == [sentence]
     assert changes(resolve(["cola/sgpa-inducing-7"])) == []
     (words,) = changes(resolve(["imdb/sgpa", "reduced/imdb"], ["method.options.sequence_weight=1"]))
     assert words == "not as in the row: data.max_length 128 (512), method.options.sequence_weight 1 (0.001)"

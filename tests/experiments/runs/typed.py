@@ -35,7 +35,7 @@ def write_classes(folder, first):
         write_images(folder / f"digit {label}", np.flatnonzero(DIGITS.target == label)[first : first + 20])
 
 
-def own(out, folder, row="softmax", *more):
+def fit_folder(out, folder, row="softmax", *more):
     """A few steps of a row on images of one's own."""
     data = ["--name", f"own/{row}", "--data.name", "own", "--data.folder", str(folder), "--data.image_size", "8"]
     rest = ["--data.ood", "[]", "--smoke", "--out", str(out)]
@@ -47,9 +47,9 @@ def stopped(arguments, capsys):
     with pytest.raises(SystemExit) as stop:
         cli.main(arguments)
     assert stop.value.code == 2
-    said = capsys.readouterr().err
-    assert said.startswith("usage: ") or (said.startswith("error: ") and said.count("\n") == 1)
-    return said.rpartition("error: ")[2]
+    message = capsys.readouterr().err
+    assert message.startswith("usage: ") or (message.startswith("error: ") and message.count("\n") == 1)
+    return message.rpartition("error: ")[2]
 
 
 def completed(command):

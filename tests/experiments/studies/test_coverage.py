@@ -69,7 +69,7 @@ class Deaf(OnlyOnce):
 def test_a_family_counts_by_its_four_draws():
     def outcome(kind, build=lambda host: host):
         host = coverage.Host("host", lambda: nn.Sequential(build(kind())), lambda m: (torch.randn(2, 5, 16),))
-        row = coverage._asked(lambda: host)
+        row = coverage._outcome(lambda: host)
         return row["outcome"], row["note"]
 
     assert outcome(OnlyOnce) == ("failed", "RuntimeError: called again")

@@ -34,8 +34,8 @@ def sample(host):
     tokens, padding = torch.randint(40, (2, 12)), torch.zeros(2, 12, dtype=torch.bool)
     padding[1, 8:] = True
     with torch.no_grad():
-        found = host(input_ids=tokens, attention_mask=(~padding).long(), output_hidden_states=True)
-    return found, {"tokens": found.hidden_states[1], "padding_mask": padding}
+        result = host(input_ids=tokens, attention_mask=(~padding).long(), output_hidden_states=True)
+    return result, {"tokens": result.hidden_states[1], "padding_mask": padding}
 
 
 def network(host, row, sample, replaced=1):
@@ -134,16 +134,16 @@ def test_sentences_are_the_states_above_the_lower_layers(host, tmp_path, monkeyp
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]
     (tmp_path / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
     tokenizer = BertTokenizer(vocab=str(tmp_path / "vocab.txt"))
-    asked = []
+    calls = []
     monkeypatch.setattr(lower, "host", lambda: copy.deepcopy(host))
     monkeypatch.setattr(lower, "encoder_folder", lambda _: tmp_path)
     monkeypatch.setattr(lower.AutoTokenizer, "from_pretrained", lambda _: tokenizer)
-    monkeypatch.setattr(lower, "load", lambda config, seed: asked.append(config) or seed)
+    monkeypatch.setattr(lower, "load", lambda config, seed: calls.append(config) or seed)
     assert sentences(tmp_path, tmp_path / "out", 1) == 0
-    states, padding = contextual_states(["a b", "c"], encoder=asked[0].encoder, max_length=9, cache=tmp_path)
+    states, padding = contextual_states(["a b", "c"], encoder=calls[0].encoder, max_length=9, cache=tmp_path)
     with torch.no_grad():
-        found = host(**tokenizer(["a b"], return_tensors="pt"), output_hidden_states=True)
-    assert_close(states[0][~padding[0]].float(), found.hidden_states[1][0], atol=2e-3, rtol=2e-3)
+        result = host(**tokenizer(["a b"], return_tensors="pt"), output_hidden_states=True)
+    assert_close(states[0][~padding[0]].float(), result.hidden_states[1][0], atol=2e-3, rtol=2e-3)
 
 
 def test_detectors_are_those_of_an_assessment_by_hand():

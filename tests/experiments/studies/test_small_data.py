@@ -6,19 +6,19 @@ DRAWN = [draw(8, 4, seed) for seed in (4, 9)]
 
 
 def test_the_defaults_are_not_over_confident_where_map_is():
-    assert max(scores(one, inference="map")[1] for one in DRAWN) < -5.0
-    assert min(scores(one)[1] for one in DRAWN) > -4.0
+    assert max(scores(drawn, inference="map")[1] for drawn in DRAWN) < -5.0
+    assert min(scores(drawn)[1] for drawn in DRAWN) > -4.0
 
 
 def test_every_row_is_an_observation_of_one_output():
-    for one in DRAWN:
-        assert one.inputs.shape == (8, 1)
-        seen = ~np.isnan(one.targets)
+    for drawn in DRAWN:
+        assert drawn.inputs.shape == (8, 1)
+        seen = ~np.isnan(drawn.targets)
         assert (seen.sum(1) == 1).all()
         assert seen.any(0).all()
-        assert one.truth.shape == (12, 4)
-        assert np.isfinite(one.truth).all()
-        assert not set(one.inputs[:, 0]) & set(one.new_inputs[:, 0])
+        assert drawn.truth.shape == (12, 4)
+        assert np.isfinite(drawn.truth).all()
+        assert not set(drawn.inputs[:, 0]) & set(drawn.new_inputs[:, 0])
 
 
 def test_the_table_has_a_row_for_each_size(capsys):

@@ -47,8 +47,8 @@ def whole(tmp_path_factory):
 
 def assert_equals_uninterrupted(whole, folder, summary):
     expected_folder, expected = whole
-    one, other = weights_of(expected_folder), weights_of(folder)
-    assert all(torch.equal(one[key], other[key]) for key in one)
+    weights, other = weights_of(expected_folder), weights_of(folder)
+    assert all(torch.equal(weights[key], other[key]) for key in weights)
     assert summary.best_epoch == expected.best_epoch
     assert summary.validation_nll == expected.validation_nll
     assert [row["epoch"] for row in summary.history] == [0, 1, 2, 3]
@@ -89,8 +89,8 @@ def test_a_damaged_last_checkpoint_leaves_the_one_before(whole, tmp_path):
 
 def test_seed_decides_the_weights(whole, tmp_path):
     fitted(module_of(SOFTMAX), tmp_path, seed=2)
-    one, other = weights_of(whole["softmax"][0]), weights_of(tmp_path)
-    assert not any(torch.equal(one[key], other[key]) for key in one if key.endswith("in_proj.weight"))
+    weights, other = weights_of(whole["softmax"][0]), weights_of(tmp_path)
+    assert not any(torch.equal(weights[key], other[key]) for key in weights if key.endswith("in_proj.weight"))
 
 
 def test_keeps_the_epoch_of_the_best_validation_nll(tmp_path):

@@ -17,26 +17,26 @@ def rates(schedule, total=100, epochs=10, warmup_epochs=0, final=1e-4):
     )
     chosen = build_optimizer([nn.Parameter(torch.zeros(1))], SOFTMAX, training)
     scheduler = rate_schedule(chosen, SOFTMAX, training, total)
-    found = []
+    values = []
     for _ in range(total):
-        found.append(chosen.param_groups[0]["lr"])
+        values.append(chosen.param_groups[0]["lr"])
         chosen.step()
         scheduler.step()
-    return found, chosen.param_groups[0]["lr"]
+    return values, chosen.param_groups[0]["lr"]
 
 
 def test_linear_falls_to_the_final_rate():
-    found, last = rates("linear")
+    result, last = rates("linear")
     expected = torch.linspace(1e-2, 1e-4, 101).tolist()
-    assert [*found, last] == pytest.approx(expected)
+    assert [*result, last] == pytest.approx(expected)
 
 
 def test_cosine_after_a_warm_up_agrees_with_torch():
-    found, last = rates("cosine", warmup_epochs=2)
-    assert found[:20] == pytest.approx([1e-2 * (step + 1) / 20 for step in range(20)])
+    result, last = rates("cosine", warmup_epochs=2)
+    assert result[:20] == pytest.approx([1e-2 * (step + 1) / 20 for step in range(20)])
     reference = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1e-2)
     annealing = torch.optim.lr_scheduler.CosineAnnealingLR(reference, T_max=80, eta_min=1e-4)
-    for rate in [*found[20:], last]:
+    for rate in [*result[20:], last]:
         assert rate == pytest.approx(reference.param_groups[0]["lr"])
         reference.step()
         annealing.step()

@@ -24,30 +24,30 @@ def test_file_is_whole():
 
 
 def test_numbers_are_in_natural_units():
-    for one in (one for table in SIZES for one in reported(*table)):
-        assert one.metric in METRICS
-        if one.metric not in ("nll", "seconds_per_epoch"):
-            assert 0 <= one.mean <= 1
-        assert math.isnan(one.sd) or 0 <= one.sd < 0.7
+    for number in (number for table in SIZES for number in reported(*table)):
+        assert number.metric in METRICS
+        if number.metric not in ("nll", "seconds_per_epoch"):
+            assert 0 <= number.mean <= 1
+        assert math.isnan(number.sd) or 0 <= number.sd < 0.7
 
 
 def test_repeated_rows_repeat():
     first, fourth = reported("cgpt", "II"), reported("cgpt", "IV")
-    printed = {(one.method, one.shift, one.metric): (one.mean, one.sd) for one in first}
+    printed = {(row.method, row.shift, row.metric): (row.mean, row.sd) for row in first}
     same = {"SGPA": "SGPA", r"CGPT ($\alpha = 0.5 \rightarrow 1.0$)": "CGPT (ours)"}
-    repeated = [one for one in fourth if one.method in same]
+    repeated = [row for row in fourth if row.method in same]
     assert len(repeated) == 40
-    assert all((one.mean, one.sd) == printed[same[one.method], one.shift, one.metric] for one in repeated)
+    assert all((row.mean, row.sd) == printed[same[row.method], row.shift, row.metric] for row in repeated)
 
 
 def test_every_printed_number_stands_in_exactly_one_row_of_its_table():
     for (paper, number), size in SIZES.items():
         (spec,) = [spec for spec in TABLES.values() if (spec.paper.key, spec.number) == (paper, number)]
         printed = [row for row in rows(spec, [], "pooled") if not math.isnan(row.printed)]
-        found = Counter((row.setting, row.method, row.metric) for row in printed)
+        result = Counter((row.setting, row.method, row.metric) for row in printed)
         twice = 16 if spec.name == "cgpt-III" else 0  # both definitions of KLMatching beside the printed one
-        assert sum(found.values()) == size + twice
-        assert max(found.values()) == 1
+        assert sum(result.values()) == size + twice
+        assert max(result.values()) == 1
     for spec in TABLES.values():
         assert len({block.title for block in spec.blocks}) == len(spec.blocks)
         assert all(metric in METRICS for block in spec.blocks for metric in block.metrics)

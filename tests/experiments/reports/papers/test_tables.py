@@ -37,8 +37,8 @@ FOUR = [
 ]
 
 
-def texts(found):
-    (grid,) = pivots(found)
+def texts(measured):
+    (grid,) = pivots(measured)
     return grid.header, [[cell.text for cell in row] for row in grid.rows]
 
 
@@ -80,8 +80,8 @@ NUMBERS = st.floats(-10, 10) | st.just(NAN)
 @settings(max_examples=30)
 @given(st.lists(NUMBERS, min_size=1, max_size=6), st.sampled_from(["mcc", "ece"]))
 def test_the_best_is_the_best(values, metric):
-    found = [made(f"m{index}", metric, ours=value, printed=NAN) for index, value in enumerate(values)]
-    (grid,) = pivots(found)
+    measured = [made(f"m{index}", metric, ours=value, printed=NAN) for index, value in enumerate(values)]
+    (grid,) = pivots(measured)
     marked = [row[1].best for row in grid.rows]
     finite = [round(value * 100, 2) for value in values if not math.isnan(value)]
     top = None if len(finite) < 2 else max(finite) if metric == "mcc" else min(finite)

@@ -21,23 +21,23 @@ def table(name, root, protocol=None):
     return rows(spec, find_runs([root]), protocol or spec.paper.protocol)
 
 
-def row(found, method, metric, setting=None):
-    (one,) = [r for r in found if (r.method, r.metric) == (method, metric) and setting in (None, r.setting)]
-    return one
+def row(rows, method, metric, setting=None):
+    (match,) = [r for r in rows if (r.method, r.metric) == (method, metric) and setting in (None, r.setting)]
+    return match
 
 
 def test_mean_and_deviation_over_seeds_beside_the_paper(tmp_path):
     for seed, right in enumerate((1000, 1100, 1200)):
         write_run(tmp_path, "cola-pooled", "sgpa", seed, sets={"test": binary(1816, right, 10)})
-    found = table("cgpt-I", tmp_path)
-    one = row(found, "sgpa", "mcc", "CoLA")
+    result = table("cgpt-I", tmp_path)
+    mcc = row(result, "sgpa", "mcc", "CoLA")
     # Labels in turn and errors in turn: the correlation of two balanced classes is 2 accuracy - 1.
     mccs = [2 * right / 1816 - 1 for right in (1000, 1100, 1200)]
-    assert one.ours == pytest.approx(np.mean(mccs))
-    assert one.ours_sd == pytest.approx(np.std(mccs, ddof=1))
-    assert (one.printed, one.printed_sd, one.scale, one.digits) == pytest.approx((0.28826, 0.00982, 100, 3))
-    assert (one.seeds, one.protocol, one.deviations) == (3, "cgpt", ())
-    away = row(found, "sgpa", "mcc", "CoLA-OOD")
+    assert mcc.ours == pytest.approx(np.mean(mccs))
+    assert mcc.ours_sd == pytest.approx(np.std(mccs, ddof=1))
+    assert (mcc.printed, mcc.printed_sd, mcc.scale, mcc.digits) == pytest.approx((0.28826, 0.00982, 100, 3))
+    assert (mcc.seeds, mcc.protocol, mcc.deviations) == (3, "cgpt", ())
+    away = row(result, "sgpa", "mcc", "CoLA-OOD")
     assert math.isnan(away.ours)
     assert away.seeds == 0
 
@@ -55,13 +55,13 @@ def test_our_further_methods_follow_in_order_without_variants(tmp_path):
     ours = ("mine", "temperature_softmax", "ensemble_softmax", "scgp_direct", "softmax")
     for method in (*ours, "cgpt", "cgpt-alpha-0.7"):
         write_run(tmp_path, "cola-pooled", method, sets={"test": binary(1816, 1500)})
-    found = [r for r in table("cgpt-I", tmp_path) if (r.setting, r.metric) == ("CoLA", "mcc")]
-    assert [r.method for r in found] == [
+    result = [r for r in table("cgpt-I", tmp_path) if (r.setting, r.metric) == ("CoLA", "mcc")]
+    assert [r.method for r in result] == [
         *("sgpa", "cgpt", "scgpt"),
         *("softmax", "scgp_direct", "mine", "ensemble_softmax", "temperature_softmax"),
     ]
-    assert math.isnan(found[-1].printed)
-    assert found[-1].scale == 100
+    assert math.isnan(result[-1].printed)
+    assert result[-1].scale == 100
 
 
 def test_ablations_show_the_papers_rows_alone(tmp_path):
@@ -77,16 +77,16 @@ def test_the_papers_setting_comes_first_and_a_substitute_is_named(tmp_path):
     substitute = row(table("kep-1", tmp_path), "softmax", "accuracy", "CIFAR-10")
     assert substitute.deviations == ("the setting cifar10, the paper's is cifar10-kep",)
     write_run(tmp_path, "cifar10-kep", "softmax", sets={"test": random_logits(samples=10_000, num_samples=1, seed=1)})
-    own = row(table("kep-1", tmp_path), "softmax", "accuracy", "CIFAR-10")
-    assert own.deviations == ()
-    assert own.ours != substitute.ours
+    measured_row = row(table("kep-1", tmp_path), "softmax", "accuracy", "CIFAR-10")
+    assert measured_row.deviations == ()
+    assert measured_row.ours != substitute.ours
 
 
 def test_quality_and_cost_share_a_table_with_ensembles_of_any_size(tmp_path):
     write_run(tmp_path, "imdb", "sgpa", sets={"test": binary(10_000, 9000)}, record={"seconds_per_epoch": 100.0})
-    found = table("kep-4", tmp_path)
-    assert row(found, "sgpa", "seconds_per_epoch", "IMDB").printed == pytest.approx(1662.36)
-    assert row(found, "sgpa", "accuracy", "IMDB").ours == pytest.approx(0.9)
+    result = table("kep-4", tmp_path)
+    assert row(result, "sgpa", "seconds_per_epoch", "IMDB").printed == pytest.approx(1662.36)
+    assert row(result, "sgpa", "accuracy", "IMDB").ours == pytest.approx(0.9)
     write_run(tmp_path, "cola-official", "ensemble_softmax", sets={"test": random_logits(samples=527, num_samples=5)})
     assert row(table("kep-1", tmp_path), "ensemble_softmax", "mcc", "CoLA").deviations == ()
 
@@ -103,12 +103,12 @@ def test_attention_that_tells_no_tokens_apart_is_said(tmp_path):
     sets = {"test": binary(1816, 1500)}
     for method, similarity in (("sgpa", [0.3, 0.99]), ("cgpt", [0.2, 1.0]), ("scgpt", [0.999, 1.0])):
         write_run(tmp_path, "cola-pooled", method, sets=sets, diagnostics={"attention_similarity": similarity})
-    said = {
+    notes = {
         method: [word for word in row(table("cgpt-I", tmp_path), method, "mcc", "CoLA").deviations if "same" in word]
         for method in ("sgpa", "cgpt", "scgpt")
     }
     words = "attention returns the same to every token (mean cosine similarity above 0.995) in"
-    assert said == {"sgpa": [], "cgpt": [f"{words} layer 2"], "scgpt": [f"{words} layers 1, 2"]}
+    assert notes == {"sgpa": [], "cgpt": [f"{words} layer 2"], "scgpt": [f"{words} layers 1, 2"]}
 
 
 FEW = random_logits(samples=300, num_samples=8)
@@ -119,7 +119,7 @@ COLA = "CoLA split 70 : 10 : 20 of train and dev together, selected on the 10 %"
 
 
 @pytest.mark.parametrize(
-    ("place", "sets", "record", "wanted", "said"),
+    ("place", "sets", "record", "wanted", "deviation"),
     [
         (
             ("cifar10", "cgpt"),
@@ -142,7 +142,7 @@ COLA = "CoLA split 70 : 10 : 20 of train and dev together, selected on the 10 %"
         (("cola", "cgpt"), {"test": BINARY}, {}, ("kep-1", "mcc", "CoLA"), (f"{COLA}, the paper's is {APART}", FEWER)),
     ],
 )
-def test_every_deviation_is_named(tmp_path, place, sets, record, wanted, said):
+def test_every_deviation_is_named(tmp_path, place, sets, record, wanted, deviation):
     write_run(tmp_path, *place, sets=sets, record=record)
     name, metric, setting = wanted
-    assert row(table(name, tmp_path), place[1], metric, setting).deviations == said
+    assert row(table(name, tmp_path), place[1], metric, setting).deviations == deviation

@@ -24,12 +24,12 @@ def problem(n=40):
 
 
 def test_scores_are_scipys():
-    asked = problem()
-    mean, sd = asked.test_targets + np.linspace(-1, 1, 10), np.full(10, 0.4)
-    found = scores(asked.test_targets, Answer(mean, sd))
-    assert found["nll"] == pytest.approx(-norm(mean, sd).logpdf(asked.test_targets).mean())
-    assert found["rmse"] == pytest.approx(np.sqrt(np.mean(np.linspace(-1, 1, 10) ** 2)))
-    assert found["coverage"] == 0.8  # |error| <= 0.784 leaves out one at each end
+    task = problem()
+    mean, sd = task.test_targets + np.linspace(-1, 1, 10), np.full(10, 0.4)
+    result = scores(task.test_targets, Answer(mean, sd))
+    assert result["nll"] == pytest.approx(-norm(mean, sd).logpdf(task.test_targets).mean())
+    assert result["rmse"] == pytest.approx(np.sqrt(np.mean(np.linspace(-1, 1, 10) ** 2)))
+    assert result["coverage"] == 0.8  # |error| <= 0.784 leaves out one at each end
 
 
 @pytest.mark.parametrize("name", SPARSE)
@@ -37,18 +37,18 @@ def test_every_method_solves_an_easy_problem(name):
     options = {} if "exact" in name.lower() else {"num_inducing": 15}
     if name in ("cgp stochastic", "GPyTorch SVGP"):
         options["num_steps"] = 20 if name.startswith("cgp") else 300
-    asked = problem()
-    found = scores(asked.test_targets, SPARSE[name](asked, kernel="rbf", **options))
-    assert found["rmse"] < 0.3
+    task = problem()
+    result = scores(task.test_targets, SPARSE[name](task, kernel="rbf", **options))
+    assert result["rmse"] < 0.3
 
 
 def test_the_exact_methods_agree_with_scikit_learn():
-    asked = problem()
+    task = problem()
     kernel = ConstantKernel() * RBF() + WhiteKernel(0.1)
-    other = GaussianProcessRegressor(kernel, normalize_y=True).fit(asked.inputs, asked.targets)
-    mean, sd = other.predict(asked.test_inputs, return_std=True)
+    other = GaussianProcessRegressor(kernel, normalize_y=True).fit(task.inputs, task.targets)
+    mean, sd = other.predict(task.test_inputs, return_std=True)
     for name in ("cgp exact", "GPyTorch ExactGP"):
-        answer = SPARSE[name](asked, kernel="rbf")
+        answer = SPARSE[name](task, kernel="rbf")
         np.testing.assert_allclose(answer.mean, mean, atol=0.03)
         np.testing.assert_allclose(answer.sd, sd, atol=0.03)
         assert answer.evidence == pytest.approx(other.log_marginal_likelihood_value_, abs=0.5)  # sklearn's mean is 0
@@ -134,9 +134,9 @@ def test_differences_are_taken_site_by_site():
 def test_peers_are_compared_on_the_same_data():
     losses = {("a", 0): 1.0, ("a", 1): 2.0, ("b", 0): 0.5, ("b", 1): 2.5, ("c", 0): 0.0}
     rows = [{"set": "s", "split": split, "method": method, "nll": nll} for (method, split), nll in losses.items()]
-    found = with_peers([*rows, {"set": "s", "split": 2, "method": "a", "nll": 9.0}], ("set", "split"), {"a": "b"})
-    assert [row["ahead"] for row in found if "ahead" in row] == [0.5, -0.5]
-    lines = summary_table(found, ("set", "method"), ("nll", "ahead")).splitlines()
+    result = with_peers([*rows, {"set": "s", "split": 2, "method": "a", "nll": 9.0}], ("set", "split"), {"a": "b"})
+    assert [row["ahead"] for row in result if "ahead" in row] == [0.5, -0.5]
+    lines = summary_table(result, ("set", "method"), ("nll", "ahead")).splitlines()
     assert lines[2].endswith("0.0000 ± 0.5000 |")
     assert lines[3].endswith("| – |")
 
@@ -152,48 +152,48 @@ def test_uci_uses_the_mask(tmp_path):
     (tmp_path / "uci").mkdir()
     mask = np.array([[True, False, False], [False, True, False]])
     np.savez(tmp_path / "uci" / "tiny.npz", X=np.eye(3), y=np.arange(3.0), test_mask=mask)
-    found = uci_problem(tmp_path, "tiny", 1)
-    assert found.test_targets.tolist() == [1]
-    assert found.targets.tolist() == [0, 2]
+    result = uci_problem(tmp_path, "tiny", 1)
+    assert result.test_targets.tolist() == [1]
+    assert result.targets.tolist() == [0, 2]
 
 
 @pytest.mark.parametrize("gap", GAPS)
 def test_gaps_hide_some_of_what_was_observed(gap):
     inputs, complete = np.arange(60.0)[:, None], np.random.default_rng(0).standard_normal((60, 4))
     complete[5, 1] = np.nan
-    found = with_gaps(inputs, complete, gap)
-    np.testing.assert_array_equal(np.where(np.isnan(found.targets), found.truth, found.targets), complete)
-    shares = (~np.isnan(found.truth)).mean(axis=0)
+    result = with_gaps(inputs, complete, gap)
+    np.testing.assert_array_equal(np.where(np.isnan(result.targets), result.truth, result.targets), complete)
+    shares = (~np.isnan(result.truth)).mean(axis=0)
     if gap == "random":
         assert ((shares > 0.1) & (shares < 0.6)).all()
     elif gap == "stretch":
-        starts = [np.flatnonzero(~np.isnan(column))[0] for column in found.truth.T]
+        starts = [np.flatnonzero(~np.isnan(column))[0] for column in result.truth.T]
         assert len(set(starts)) == 4
         assert ((shares > 0.14) & (shares < 0.18)).all()
     else:
         assert sorted(shares) == [0.0, 0.0, 0.2, 0.2]
-        assert np.isnan(found.truth[:48]).all()
+        assert np.isnan(result.truth[:48]).all()
 
 
 def test_gap_scores_are_scipys():
     complete = np.random.default_rng(0).standard_normal((30, 2))
-    asked = with_gaps(np.arange(30.0)[:, None], complete, "random")
-    units, centres = np.nanstd(asked.targets, axis=0), np.nanmean(asked.targets, axis=0)
+    task = with_gaps(np.arange(30.0)[:, None], complete, "random")
+    units, centres = np.nanstd(task.targets, axis=0), np.nanmean(task.targets, axis=0)
     mean, sd = np.broadcast_to(centres, (30, 2)), np.broadcast_to(units, (30, 2))
-    found = gap_scores(asked, mean, sd)
-    hidden = [column[~np.isnan(column)] for column in asked.truth.T]
+    result = gap_scores(task, mean, sd)
+    hidden = [column[~np.isnan(column)] for column in task.truth.T]
     expected = [-norm(c, u).logpdf(h).mean() - np.log(u) for h, c, u in zip(hidden, centres, units, strict=True)]
-    assert found["smse"] == pytest.approx(1.0)
-    assert found["nll"] == pytest.approx(np.mean(expected))
+    assert result["smse"] == pytest.approx(1.0)
+    assert result["nll"] == pytest.approx(np.mean(expected))
     inside = [np.mean(np.abs(h - c) < 1.959964 * u) for h, c, u in zip(hidden, centres, units, strict=True)]
-    assert found["coverage"] == pytest.approx(np.mean(inside))
+    assert result["coverage"] == pytest.approx(np.mean(inside))
 
 
 @pytest.mark.parametrize("name", MULTIOUTPUT)
 def test_every_multioutput_method_fills_an_easy_gap(name):
     x = np.linspace(0, 6, 36)[:, None]
     complete = np.sin(2 * x) * [1.0, -2.0] + 0.05 * np.random.default_rng(0).standard_normal((36, 2))
-    asked = with_gaps(x, complete, "random")
-    found = gap_scores(asked, *MULTIOUTPUT[name](asked.inputs, asked.targets, kernel="rbf"))
-    assert found["smse"] < 0.05
-    assert found["coverage"] > 0.8
+    task = with_gaps(x, complete, "random")
+    result = gap_scores(task, *MULTIOUTPUT[name](task.inputs, task.targets, kernel="rbf"))
+    assert result["smse"] < 0.05
+    assert result["coverage"] > 0.8
