@@ -12,6 +12,7 @@ from .gaussians import lazy
 from .kalman import Array, Chain, log_normal_of
 from .linalg import cholesky
 from .state_space import StateSpace
+from .state_space_totals import Terms, total_variances
 
 __all__ = ["FilterState", "StateSpacePosterior"]
 
@@ -112,6 +113,10 @@ class StateSpacePosterior:
         values = np.where(self._chain.observed[..., None], columns.detach().double().numpy(), 0.0)
         whitened = self._chain.whitened(self._factors, values, None)
         return torch.as_tensor(self._chain.smoothed(self._factors, *whitened[:2])[1])
+
+    def total_variances(self, terms: Terms) -> Tensor:
+        """Variances of weighted sums of the outputs, without noise, ``(A,)``, in linear time."""
+        return torch.as_tensor(total_variances(self._chain, self._factors, terms))
 
     def draw(self, count: int, generator: torch.Generator | None = None) -> Tensor:
         """Joint draws of all outputs at all rows, without noise: of the prior, corrected by what is observed.

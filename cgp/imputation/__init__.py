@@ -1,5 +1,7 @@
 """Tables with gaps: filled, with intervals, by correlated Gaussian processes."""
 
-from .imputer import CorrelatedGPImputer
+from .forecasts import Forecast
+from .imputer import CorrelatedGPImputer, Interval
+from .totals import Totals
 
-__all__ = ["CorrelatedGPImputer"]
+__all__ = ["CorrelatedGPImputer", "Forecast", "Interval", "Totals"]

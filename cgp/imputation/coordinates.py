@@ -117,6 +117,12 @@ class Axis(NamedTuple):
         pairs = zip(self.coordinates, sources, strict=True)
         return np.column_stack([coordinate.numbers(source) for coordinate, source in pairs])
 
+    def times(self, frame: Any) -> Any:
+        """The times of all rows, or None where the one input is no time."""
+        if not self.is_time:
+            return None
+        return _plain(frame[self.columns[0]] if self.columns else frame.index)
+
     @property
     def is_time(self) -> bool:
         """Whether the one input is a time."""

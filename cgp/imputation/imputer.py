@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from inspect import signature
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from gpytorch.kernels import Kernel
 from numpy.typing import NDArray
+from scipy.stats import norm
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cgp.regression import CorrelatedGPRegressor
 
+from .codes import suspected_codes
 from .coordinates import Axis
 from .filling import Filling
+from .forecasts import Forecast, later_rows
 from .periods import periods_in_units
 from .tables import Table, read_table
+from .totals import Totals, bins_of, checked_weights, sums_over, totals_of
 
-__all__ = ["CorrelatedGPImputer"]
+__all__ = ["CorrelatedGPImputer", "Interval"]
 
 Array = NDArray[Any]
+
+
+class Interval(NamedTuple):
+    """Central intervals of readings.
+
+    Attributes:
+        lower: in the form of the table.
+        upper: likewise.
+    """
+
+    lower: Any
+    upper: Any
 
 
 class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -102,8 +119,12 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
 
         Raises:
             ValueError: if a column cannot be used; it is named.
+
+        Warns:
+            UserWarning: if a value looks like a code for what is missing.
         """
         table = self._read(X, reset=True)
+        warn_of_codes(table)
         dead = [name for name, column in zip(table.names, table.missing.T, strict=True) if column.all()]
         if dead:
             raise ValueError(f"X: expected at least one value in each column, got none in {dead}: leave them out")
@@ -139,6 +160,98 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         check_is_fitted(self)
         return self._table.framed(self._filling.sd)
 
+    def interval(self, level: float = 0.95) -> Interval:
+        r"""Central intervals of the readings that are missing, :math:`\mu \pm z\,(v + \sigma^2)^{1/2}`.
+
+        Args:
+            level: their probability, between 0 and 1.
+
+        Returns:
+            Lower and upper ends in the form of the table; what was observed is both.
+
+        Raises:
+            ValueError: if the level is not between 0 and 1.
+        """
+        check_is_fitted(self)
+        if not 0.0 < level < 1.0:
+            raise ValueError(f"level: expected a number between 0 and 1, got {level}")
+        reach = float(norm.ppf(0.5 + 0.5 * level)) * self._filling.sd
+        return Interval(*(self._table.framed(self._filling.mean + side * reach) for side in (-1.0, 1.0)))
+
+    def draws(self, count: int, random_state: Any = 0) -> list[Any]:
+        """Filled tables whose gaps are drawn together, as readings, for multiple imputation.
+
+        Args:
+            count: how many.
+            random_state: seed.
+
+        Returns:
+            The table, each time with other values in its gaps.
+
+        Raises:
+            ValueError: if there are too few.
+        """
+        check_is_fitted(self)
+        gaps = self._table.missing
+        rows, outputs = np.nonzero(gaps)
+        values = np.repeat(self._table.values[None], count, axis=0)
+        if len(rows):
+            options = {"n_samples": count, "random_state": random_state, "include_noise": True}
+            values[:, gaps] = self.regressor_.sample_at(self._table.inputs[rows], outputs, **options).T
+        return [self._table.filled(each) for each in values]
+
+    def aggregate(self, by: Any = None, how: str = "sum", *, weights: Any = None, include_noise: bool = True) -> Totals:
+        r"""Sums or means of each column, with the standard errors that the gaps leave them.
+
+        .. math:: \sum_{i \in O} w_i y_i + w_M^\top\mu_M, \qquad w_M^\top(C_M + \sigma^2 I)w_M
+
+        They are exact over gaps of any shape, in time that is linear in the rows of a series. By default it is readings
+        that are summed: those that were observed (O) have no error, those that are missing (M) that of a reading, noise
+        included. Rows that the table does not have are not in a sum: ``frame.asfreq("h")`` adds them.
+
+        Args:
+            by: what is summed together: a frequency of pandas for times ("D", "MS"), or a label for each row; None is
+                the whole table.
+            how: "sum", or "mean": the sum divided by that of the weights.
+            weights: of each row, ``(n,)``, or of each value, ``(n, P)``; None is 1.
+            include_noise: False for sums of the functions beneath the readings, in which every row is uncertain.
+
+        Returns:
+            Totals and their standard errors, a row for each bin.
+
+        Raises:
+            ValueError: if an argument does not fit.
+        """
+        check_is_fitted(self)
+        if how not in ("sum", "mean"):
+            raise ValueError(f"how: expected 'sum' or 'mean', got {how!r}")
+        table = self._table
+        shares = checked_weights(weights, table.values.shape)
+        bins = bins_of(by, table, self._axis.times(table.given))
+        if how == "mean":
+            shares = shares / sums_over(bins, shares)[bins.numbers]
+        totals = totals_of(self.regressor_, table, bins, shares, include_noise=include_noise)
+        return Totals(*(table.framed(part, bins.labels) for part in totals))
+
+    def forecast(self, steps: int) -> Forecast:
+        """Readings after the last row of a table of one input.
+
+        Args:
+            steps: how many rows, at the frequency of the index, or else at the median distance of its rows.
+
+        Returns:
+            Mean and standard deviation, with the index that follows.
+
+        Raises:
+            ValueError: if the table has several inputs, or there are too few steps.
+        """
+        check_is_fitted(self)
+        if steps < 1:
+            raise ValueError(f"steps: expected at least 1, got {steps}")
+        inputs, labels = later_rows(self._table, self._axis, steps)
+        parts = self.regressor_.predict(inputs, return_std=True)
+        return Forecast(*(self._table.framed(np.asarray(part).reshape(steps, -1), labels) for part in parts))
+
     def __sklearn_tags__(self) -> Any:
         """scikit-learn's tags: NaN is welcome."""
         tags = super().__sklearn_tags__()
@@ -168,6 +281,17 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         if not further.missing.all():
             regressor = regressor.conditioned(further.inputs, further.values)
         return Filling.of(regressor, table)
+
+
+def warn_of_codes(table: Table) -> None:
+    """Warn of values that look like codes, with what to do."""
+    for code, columns in suspected_codes(table.values).items():
+        warnings.warn(
+            f"X: {code:g} repeats far from all other values in {[table.names[p] for p in columns]}; if it stands for "
+            f"what is missing, say so: missing_values={code:g}",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 _PASSED = {*signature(CorrelatedGPImputer).parameters} - {"periods"}

@@ -195,6 +195,26 @@ class RegressionModel(ExactGP):
                 parts.append(mean + (normal * values.clamp(min=0.0).sqrt()) @ vectors.mT)
         return torch.cat(parts)
 
+    @torch.no_grad()
+    def total_variances(self, x: Tensor, weights: Tensor, sums: Tensor, condition: Any = None) -> Tensor:
+        r"""Variances of weighted sums of the processes at rows, :math:`w_a^\top C_a w_a`, without noise.
+
+        Args:
+            x: ``(t, d + 1)``.
+            weights: ``(t,)``.
+            sums: the number of the sum that each row belongs to, ``(t,)``; each of 0 … A-1 has a row.
+            condition: what :meth:`condition` gave; None computes it.
+
+        Returns:
+            ``(*batch, A)``.
+        """
+        condition = self.condition() if condition is None else condition
+        variances = []
+        for rows in sums.argsort(stable=True).split(sums.bincount().tolist()):
+            covariance = self.posterior(x[rows], condition).covariance_matrix
+            variances.append(covariance @ weights[rows].to(covariance) @ weights[rows].to(covariance))
+        return torch.stack(variances, dim=-1)
+
     def batch(self, x: Tensor | None = None) -> torch.Size:
         """The shape of the batch of parameters and observations, and of rows x."""
         rows, targets = self._first()

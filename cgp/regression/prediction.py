@@ -109,11 +109,88 @@ class PredictionMixin:
         Raises:
             ValueError: if ``n_samples`` is below one.
         """
+        X = self._new_inputs(X)
+        draws = self._sampled(self._rows(X), n_samples, random_state, include_noise)
+        stacked = self.y_scaling_.undo(draws.reshape(n_samples, len(X), -1))
+        return self._shaped(np.moveaxis(stacked, 0, -1))
+
+    def sample_at(
+        self, X: Any, outputs: Any, n_samples: int = 1, random_state: Any = 0, include_noise: bool = False
+    ) -> Array:
+        """Joint draws at places, each of one process.
+
+        Args:
+            X: inputs, ``(t, d)``.
+            outputs: the number of the process at each, ``(t,)``.
+            n_samples: S.
+            random_state: seed.
+            include_noise: whether to draw observations instead of the functions beneath.
+
+        Returns:
+            ``(t, S)``.
+
+        Raises:
+            ValueError: if X or outputs do not fit.
+        """
+        rows, outputs = self._places(X, outputs)
+        draws = self._sampled(rows, n_samples, random_state, include_noise)
+        return self.y_scaling_.chosen(outputs).undo(draws).T
+
+    def totals_at(
+        self, X: Any, outputs: Any, weights: Any, sums: Any, include_noise: bool = True
+    ) -> tuple[Array, Array]:
+        r"""Weighted sums over places, each of one process, with their variances.
+
+        .. math:: w_a^\top\mu, \qquad w_a^\top C w_a \; (+ \sum_i w_{ai}^2\sigma_{p_i}^2)
+
+        A place that comes several times with noise is as many observations.
+
+        Args:
+            X: inputs, ``(t, d)``.
+            outputs: the number of the process at each, ``(t,)``.
+            weights: ``(t,)``.
+            sums: the number of the sum that each belongs to, ``(t,)``; each of 0 … A-1 has a place.
+            include_noise: whether it is observations that are summed, or the functions beneath.
+
+        Returns:
+            Means and variances, ``(A,)`` each, in the units of the outputs. Of a series the time is linear in its rows.
+
+        Raises:
+            ValueError: if the arguments do not fit.
+        """
+        rows, outputs = self._places(X, outputs)
+        scaling = self.y_scaling_.chosen(outputs)
+        weights, sums = np.asarray(weights, dtype=np.float64), np.asarray(sums, dtype=np.int64)
+        inner = torch.as_tensor(weights * scaling.unit)
+        count = int(sums.max()) + 1
+
+        def totals(model: RegressionModel, known: Any) -> tuple[torch.Tensor, torch.Tensor]:
+            means = model.moments(rows, known).mean.double()
+            variances = model.total_variances(rows, inner, torch.as_tensor(sums), known).double()
+            if include_noise:
+                noise = (inner**2 * noise_of_rows(model.likelihood, rows)).expand(means.shape)
+                variances = variances + _summed(noise, sums, count)
+            return _summed(inner * means, sums, count), variances
+
+        means, variances = self._members(totals)
+        origin = np.bincount(sums, weights * scaling.undo(np.zeros(len(sums))), minlength=count)
+        return origin + means.mean(0), variances.mean(0) + means.var(0)
+
+    def _places(self, X: Any, outputs: Any) -> tuple[torch.Tensor, Array]:
+        """Standardised rows of places, and the numbers of their processes."""
+        X, outputs = self._new_inputs(X), np.asarray(outputs)
+        if outputs.shape != (len(X),) or outputs.dtype.kind not in "iu":
+            raise ValueError(f"outputs: expected {len(X)} integers, got {outputs.dtype} of shape {outputs.shape}")
+        if len(X) and not 0 <= outputs.min() <= outputs.max() < self.n_outputs_:
+            raise ValueError(f"outputs: expected 0 to {self.n_outputs_ - 1}, got {outputs.min()} to {outputs.max()}")
+        rows = np.column_stack([self.x_scaling_.apply(X), outputs.astype(np.float64)])
+        return torch.as_tensor(rows), outputs
+
+    def _sampled(self, rows: torch.Tensor, n_samples: int, random_state: Any, noisy: bool) -> Array:
+        """Draws at standardised rows in standardised units, ``(S, t)``."""
         if n_samples < 1:
             raise ValueError(f"n_samples: expected at least 1, got {n_samples}")
-        X = self._new_inputs(X)
         generator = check_random_state(random_state)
-        rows = self._rows(X)
         sizes = [model.batch().numel() for model in self.models_]
         members = generator.randint(sum(sizes), size=n_samples)
         source = torch.Generator().manual_seed(int(generator.randint(2**31 - 1)))
@@ -121,13 +198,12 @@ class PredictionMixin:
         draws = np.empty((n_samples, len(rows)))
         draws[np.argsort(members)] = np.concatenate(
             [
-                _drawn(model, rows, each.tolist(), known, source, noisy=include_noise)
+                _drawn(model, rows, each.tolist(), known, source, noisy=noisy)
                 for model, each, known in zip(self.models_, counts, self._conditions, strict=True)
                 if each.any()
             ]
         )
-        stacked = self.y_scaling_.undo(draws.reshape(n_samples, len(X), -1))
-        return self._shaped(np.moveaxis(stacked, 0, -1))
+        return draws
 
     def log_predictive_density(self, X: Any, y: Any) -> Array:
         r"""Log-density of new observations, each by itself, :math:`\log\tfrac1S\sum_s N(y; \mu_s, v_s)`.
@@ -232,6 +308,12 @@ class PredictionMixin:
     def _shaped(self, values: Array) -> Array:
         """Without the axis of processes if y had none."""
         return values[:, 0] if self._single else values
+
+
+def _summed(values: torch.Tensor, sums: Array, count: int) -> torch.Tensor:
+    """Values ``(..., t)`` added up by the number of their sum, ``(..., A)``."""
+    zero = torch.zeros(*values.shape[:-1], count, dtype=values.dtype)
+    return zero.index_add(-1, torch.as_tensor(sums), values)
 
 
 def _drawn(

@@ -74,6 +74,10 @@ class Scaling(NamedTuple):
         """Values ``(..., d)`` in the user's units."""
         return (values * self.spread + self.centre) * self.largest
 
+    def chosen(self, columns: Array) -> Scaling:
+        """That of some columns, in their order."""
+        return Scaling(*(field[columns] for field in self))
+
     @property
     def unit(self) -> Array:
         """What a standard deviation of 1 is in the user's units, ``(d,)``."""

@@ -14,6 +14,7 @@ from gpytorch.means import Mean
 from torch import Tensor
 
 from cgp.functional.gaussians import lazy
+from cgp.functional.state_space_totals import Terms
 from cgp.kernels.canonical_kernel import CanonicalPoints
 
 from .checks import check_training_data
@@ -244,6 +245,17 @@ class SeriesCorrelatedGPRegression(RegressionModel):
                 draws = member.posterior().draw(count, generator).flatten(1)
                 parts.append(mean + draws[:, member.line.cells[-x.shape[-2] :]].to(mean))
         return torch.cat(parts)
+
+    @torch.no_grad()
+    def total_variances(self, x: Tensor, weights: Tensor, sums: Tensor, condition: Any = None) -> Tensor:
+        """As :meth:`.RegressionModel.total_variances`, in time that is linear in the number of rows."""
+        x, parts = self._expanded(x), []
+        condition = self.condition() if condition is None else condition
+        for member in self._with_places(x, condition):
+            cells = member.line.cells[-x.shape[-2] :].numpy()
+            terms = Terms(*np.divmod(cells, self.num_processes), weights.double().numpy(), sums.numpy())
+            parts.append(member.posterior().total_variances(terms))
+        return self._stacked(parts, x)
 
     def members(self, x: Tensor | None = None) -> Iterator[Series]:
         """The members of the batch as state spaces, with the rows x ``(*batch, t, 2)`` as places besides."""

@@ -117,6 +117,19 @@ def test_codes_and_text_that_is_numbers():
     assert str(CorrelatedGPImputer(**QUICK).fit_transform(whole)["n"].dtype) == "Float64"
 
 
+def test_what_looks_like_a_code_is_warned_of():
+    """By name, in every column that has it at its end; zeros of rain, two levels and peaks are none."""
+    table, generator = frame(), np.random.default_rng(0)
+    rain = generator.gamma(0.5, 1.0, 40) * (generator.uniform(size=40) < 0.5)
+    wide = np.where(np.arange(40) % 8, np.linspace(500, 1500, 40), -200.0)
+    table = table.assign(rain=rain, on=np.arange(40) % 2, peak=np.where(np.arange(40) == 7, 1e6, table["n"]), wide=wide)
+    with pytest.warns(UserWarning, match=r"-200 repeats .* in \['a', 'wide'\]; .* missing_values=-200"):
+        CorrelatedGPImputer(**QUICK).fit(table.fillna({"a": -200}))
+    with warnings.catch_warnings(record=True) as record:
+        CorrelatedGPImputer(missing_values=-200, **QUICK).fit(table)
+    assert {each.category for each in record} <= {ConvergenceWarning}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -1,0 +1,140 @@
+"""Sums and means of a table with gaps, with the error that the gaps leave them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cgp.regression import CorrelatedGPRegressor
+
+from .tables import Table
+
+__all__ = ["Bins", "Totals", "bins_of", "checked_weights", "sums_over", "totals_of"]
+
+Array = NDArray[Any]
+
+
+class Bins(NamedTuple):
+    """The rows that are added up together.
+
+    Attributes:
+        numbers: the bin of each row, 0 … B-1, ``(n,)``.
+        labels: of the bins, an index of pandas, or an array.
+    """
+
+    numbers: NDArray[np.int64]
+    labels: Any
+
+
+class Totals(NamedTuple):
+    """Totals of each column in each bin.
+
+    Attributes:
+        total: in the form of the table, a row for each bin.
+        std: their standard errors, likewise; 0 where nothing is missing.
+    """
+
+    total: Any
+    std: Any
+
+
+def bins_of(by: Any, table: Table, labels: Any) -> Bins:
+    """The bins of the rows of a table.
+
+    Args:
+        by: a frequency of pandas for rows with times, such as "D"; a label for each row; or None for one bin.
+        table: n rows.
+        labels: the times of its rows, or None.
+
+    Returns:
+        Bins that have rows, in order.
+
+    Raises:
+        ValueError: if it is none of these.
+    """
+    count = len(table.inputs)
+    if by is None:
+        return Bins(np.zeros(count, dtype=np.int64), np.array(["all"]))
+    if isinstance(by, str):
+        if labels is None:
+            raise ValueError(f"by: expected a label for each row, as the rows of this table have no times, got {by!r}")
+        return _calendar(by, labels)
+    keys = np.asarray(by)
+    if keys.shape != (count,):
+        raise ValueError(f"by: expected a label for each of {count} rows, or a frequency, got shape {keys.shape}")
+    names, numbers = np.unique(keys, return_inverse=True)
+    return Bins(numbers.reshape(-1), names)
+
+
+def totals_of(
+    regressor: CorrelatedGPRegressor,
+    table: Table,
+    bins: Bins,
+    weights: Array,
+    *,
+    include_noise: bool,
+) -> tuple[Array, Array]:
+    r"""Weighted sums of the columns of a table over its bins, and their standard errors.
+
+    .. math:: \sum_{i \in O} w_i y_i + w_M^\top\mu_M, \qquad w_M^\top(C_M + \sigma^2 I)w_M
+
+    Args:
+        regressor: fitted to the table.
+        table: n rows, P columns.
+        bins: of the rows.
+        weights: ``(n, P)``.
+        include_noise: whether it is readings that are summed: what was observed (O) has no error then, and what is
+            missing (M) that of a reading. Otherwise it is the functions beneath, at all rows.
+
+    Returns:
+        ``(B, P)`` each.
+    """
+    known = ~table.missing if include_noise else np.zeros_like(table.missing)
+    count, columns = len(bins.labels), table.values.shape[1]
+    cells = bins.numbers[:, None] * columns + np.arange(columns)
+    size = count * columns
+    totals, variances = np.zeros((2, size))
+    np.add.at(totals, cells[known], (weights * table.values)[known])
+    asked = ~known & (weights != 0.0)
+    if asked.any():
+        rows, outputs = np.nonzero(asked)
+        numbers, sums = np.unique(cells[asked], return_inverse=True)
+        parts = table.inputs[rows], outputs, weights[asked], sums.reshape(-1)
+        mean, variance = regressor.totals_at(*parts, include_noise=include_noise)
+        totals[numbers] += mean
+        variances[numbers] = variance
+    return totals.reshape(count, columns), np.sqrt(variances.clip(min=0.0)).reshape(count, columns)
+
+
+def checked_weights(weights: Any, shape: tuple[int, ...]) -> Array:
+    """Weights of rows ``(n,)`` or of values ``(n, P)``, or None for 1, as ``(n, P)``."""
+    if weights is None:
+        return np.ones(shape)
+    values = np.asarray(weights, dtype=np.float64)
+    if values.shape not in (shape, shape[:1]) or not np.isfinite(values).all():
+        raise ValueError(f"weights: expected finite numbers of shape {shape[:1]} or {shape}, got {values.shape}")
+    return np.array(np.broadcast_to(values.reshape(shape[0], -1), shape))
+
+
+def sums_over(bins: Bins, values: Array) -> Array:
+    """Values ``(n, P)`` added up in their bins, ``(B, P)``."""
+    sums = np.zeros((len(bins.labels), values.shape[1]))
+    np.add.at(sums, bins.numbers, values)
+    return sums
+
+
+def _calendar(frequency: str, labels: Any) -> Bins:
+    import pandas as pd
+
+    order = np.argsort(labels, kind="stable")
+    try:
+        grouper = pd.Grouper(freq=frequency)
+    except ValueError as error:
+        raise ValueError(f"by: expected a frequency of pandas, such as 'D', got {frequency!r}") from error
+    sizes = pd.Series(0, index=labels[order]).groupby(grouper).size()
+    sizes = sizes[sizes > 0]
+    numbers = np.empty(len(labels), dtype=np.int64)
+    numbers[order] = np.repeat(np.arange(len(sizes)), sizes)
+    return Bins(numbers, sizes.index)
