@@ -35,6 +35,7 @@ def fit(config: RunConfig, *, trainer: TrainerConfig, out: Path = _OUT, smoke: b
         out: folder of all runs.
         smoke: run a few steps on a handful of examples, to see whether the row works.
     """
+    _check_early([config], out)
     from experiments.runs.fitting import perform
     from experiments.training.fit import process_rank
 
@@ -67,15 +68,19 @@ def sweep(
         smoke: run a few steps on a handful of examples of each row.
     """
     from experiments.runs.parsing import resolve_rows
-    from experiments.runs.sweeping import Sweep, commands
 
     configs = resolve_rows(rows, (seeds,) if isinstance(seeds, int) else seeds, *over)
     configs = [_smoked(config) for config in configs] if smoke else configs
     if print:
         more = [part for name in over[0] for part in ("--config", name)]
         rest = [*more, *(f"--{value}" for value in over[1]), *_changed(trainer), *(["--smoke"] if smoke else [])]
+        from experiments.runs.sweeping import commands
+
         sys.stdout.write("".join(f"{line}\n" for line in commands(configs, out, rest)))
         return
+    _check_early(configs, out)
+    from experiments.runs.sweeping import Sweep
+
     failed = Sweep(out, trainer, workers).perform(configs)
     for folder, error in failed.items():
         sys.stdout.write(f"failed: {folder}: {error}\n")
@@ -153,11 +158,12 @@ def report(
         out: folder to write; by default that of the run, or the common parent of several runs.
         protocol: protocol of the classification metrics.
     """
-    from experiments.grids import console_of_width
-    from experiments.reports.page import report as written
     from experiments.runs import find_runs
 
-    complete = find_runs(runs)
+    complete = find_runs(runs)  # before the slow imports: an error is there at once
+    from experiments.grids import console_of_width
+    from experiments.reports.page import report as written
+
     place = out or Path(os.path.commonpath([run.folder for run in complete]))
     console = console_of_width(160)
     for part in written(complete, place, protocol):
@@ -195,6 +201,9 @@ def table(
         format: terminal, markdown (pivot: methods by metrics) or csv (tidy: one row per number, natural units).
         protocol: protocol of our numbers, pooled, cgpt, kep or sgpa; by default that of the table's paper.
     """
+    from experiments.runs import find_runs
+
+    find_runs([runs])  # before the slow imports: an error is there at once
     from experiments.reports.papers import table as printed
 
     printed(name, runs=runs, out=out, format=format, protocol=protocol)
@@ -259,7 +268,7 @@ def _parser_of(function: Callable[..., None]) -> Any:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command; an error of the user is one line on the standard error, and exit status 2.
+    """Run a command; an error of the user is one line on the standard error, and exit status 2; ctrl-C is 130.
 
     Args:
         arguments: arguments of the command line; by default those of the process.
@@ -270,6 +279,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (ValueError, OSError, ImportError) as error:
         sys.stderr.write(f"error: {' '.join(str(error).split())}\n")
         raise SystemExit(2) from error
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        raise SystemExit(130) from None  # as shells have it
 
 
 def parsed_of(arguments: Sequence[str]) -> tuple[Any, dict[str, Any]]:
@@ -299,6 +311,16 @@ def _run(arguments: Sequence[str]) -> None:
     if parsed.command == "fit":
         over = {"config": RunConfig(**{name: values.pop(name) for name in RunConfig.__dataclass_fields__})}
     COMMANDS[parsed.command](**values, **over)
+
+
+def _check_early(configs: Sequence[RunConfig], out: Path) -> None:
+    """Fail before the slow imports where a run has no name of its own, or the data of a training are not there."""
+    from experiments.runs.identity import check_name
+
+    for config in configs:
+        check_name(config)
+        if config.method.base is None and not (config.folder(out) / "run.json").exists():
+            config.data.check_place()
 
 
 def _smoked(config: RunConfig) -> RunConfig:

@@ -142,6 +142,20 @@ class DataConfig:
             raise FileNotFoundError(f"data.root: expected a folder, got {root}, which is not there")
         return root
 
+    def check_place(self) -> None:
+        """Fail where the folder of the data is not there; what is in it is checked as it is read.
+
+        Raises:
+            ValueError: if nothing says where it is.
+            FileNotFoundError: if it is not there.
+        """
+        if self.folder is None:
+            _ = self.name == "digits" or self.data_root
+        elif not self.folder.expanduser().is_dir():
+            raise FileNotFoundError(
+                f"data.folder: expected a folder with one sub-folder a class, {self.folder} is not there"
+            )
+
     @property
     def cache_folder(self) -> Path:
         """The folder of the encoders' states."""

@@ -100,8 +100,7 @@ def _by_name(data: DataConfig) -> dict[str, Pixels]:
 
 def _in_folder(folder: Path, data: DataConfig) -> dict[str, Pixels]:
     """Read a folder of classes, or of parts that contain classes."""
-    if not folder.is_dir():
-        raise FileNotFoundError(f"data.folder: expected a folder with one sub-folder a class, {folder} is not there")
+    data.check_place()
     shape = 3, data.image_size or _SIDE, data.image_size or _SIDE
     spelled = {part: [folder / spelling for spelling in _SPELLINGS[part]] for part in PARTS}
     parts = {part: path for part, paths in spelled.items() for path in paths if path.is_dir()}

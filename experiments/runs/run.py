@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Run", "find_runs", "needed_runs"]
 
 _FIRST = ("test", "validation")
+_DEPTH = 4  # levels in a folder of runs: data, method, seed, and the folder itself
 
 
 class Run:
@@ -227,12 +228,25 @@ def find_runs(folders: Iterable[Path]) -> list[Run]:
     """Find the complete runs in folders, by name and seed."""
     runs: dict[Path, Run] = {}
     for folder in folders:
-        records = [path for depth in range(4) for path in Path(folder).glob("*/" * depth + "run.json")]
-        here = {path.parent.resolve(): Run(path.parent) for path in records if path.with_name("config.yaml").exists()}
+        here = [path for depth in range(_DEPTH) for path in _complete(Path(folder), depth)]
         if not here:
-            raise ValueError(f"runs: expected folders with complete runs, got {folder}")
-        runs |= here
+            raise ValueError(f"runs: expected a folder with complete runs, got {folder}, {_what_lies_in(Path(folder))}")
+        runs |= {path.resolve(): Run(path) for path in here}
     return sorted(runs.values(), key=lambda run: (run.name, run.seed))
+
+
+def _complete(folder: Path, depth: int) -> list[Path]:
+    """Folders of complete runs so many levels below."""
+    records = folder.glob("*/" * depth + "run.json")
+    return [path.parent for path in records if path.with_name("config.yaml").exists()]
+
+
+def _what_lies_in(folder: Path) -> str:
+    """Where there may be runs instead."""
+    if not folder.is_dir():
+        return "which is not there; `demo`, `fit` and `sweep` make runs"
+    below = sorted({path.relative_to(folder).parts[0] for path in _complete(folder, _DEPTH)})
+    return f"which holds some in {' and in '.join(str(folder / name) for name in below)}" if below else "which has none"
 
 
 def needed_runs(config: RunConfig, out: Path) -> list[Run]:

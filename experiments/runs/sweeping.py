@@ -5,12 +5,15 @@ import dataclasses
 import multiprocessing
 import os
 import shlex
+import signal
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from graphlib import TopologicalSorter
+from importlib import import_module
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,7 @@ from experiments.storage import write_text
 __all__ = ["Sweep", "commands"]
 
 _ERROR = "error.txt"
+_WORK = "experiments.runs.fitting"  # what a worker imports
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +56,9 @@ class Sweep:
                 ready += order.get_ready()
                 while ready and len(running) < self.workers:
                     key = ready.pop(0)
-                    running[executor.submit(_perform, self, waiting[key])] = key
+                    with _interrupts_wait():
+                        future = executor.submit(_perform, self, waiting[key])
+                    running[future] = key
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     key, error, count = running.pop(future), future.result(), count + 1
                     order.done(key)
@@ -106,9 +112,17 @@ def _executor(workers: int) -> Iterator[Executor]:
     if workers > 1:
         # Workers are forked from a server that has imported PyTorch and Lightning once, before it starts threads.
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["experiments.runs.fitting"])
+        context.set_forkserver_preload([_WORK])
+        if threading.current_thread() is threading.main_thread():  # no other may say what signals do
+            _start_server()
+        import_module(_WORK)  # as the server does meanwhile: a worker that is asked for earlier waits for that
         with ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker) as pool:
-            yield pool
+            try:
+                yield pool
+            except KeyboardInterrupt:
+                for worker in multiprocessing.active_children():
+                    worker.terminate()  # otherwise the pool waits for its runs, which go on from their checkpoints
+                raise
         return
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -116,6 +130,25 @@ def _executor(workers: int) -> Iterator[Executor]:
         yield _Here()
     finally:
         torch.set_num_threads(threads)
+
+
+def _start_server() -> None:
+    """Start the server, which ignores ctrl-C, as what it forks does: this process ends them."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def _interrupts_wait() -> Iterator[None]:
+    """Let ctrl-C wait until a worker has started that would otherwise be ended halfway, with a traceback."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _start_worker() -> None:

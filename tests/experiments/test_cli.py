@@ -40,6 +40,26 @@ def test_help_is_quick(arguments):
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 2
 
 
+@pytest.mark.parametrize("line", ["table", "report nowhere", "fit --config cola/softmax", "sweep cola/sgpa"])
+def test_what_is_not_there_is_said_before_anything_heavy_is_imported(line, tmp_path):
+    code = "import sys; from experiments.cli import main\n"
+    code += f"try: main({line.split()})\nfinally: print('torch' in sys.modules)"
+    quiet = {"env": {"PYTHONPATH": str(ROOT)}, "capture_output": True, "text": True}
+    ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, **quiet)
+    assert (ended.returncode, ended.stdout) == (2, "False\n")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_an_interrupt_is_one_line(monkeypatch, capsys):
+    def interrupted(*, rows="", out=""):
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(cli.COMMANDS, "list", interrupted)
+    with pytest.raises(SystemExit, match="130"):
+        main(["list"])
+    assert capsys.readouterr().err == "interrupted\n"
+
+
 def test_a_file_of_ones_own_goes_over_a_row(tmp_path):
     (tmp_path / "mine.yaml").write_text("training: {epochs: 3}\nmethod: {learning_rate: 1e-3}\n")
     parsed, _ = parsed_of(["fit", "--config", "cola/sgpa", "--config", str(tmp_path / "mine.yaml"), "--seed", "2"])

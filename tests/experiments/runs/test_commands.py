@@ -76,7 +76,7 @@ MISTAKES = {
     "sweep digits/softmax --training.epoch 3": "did you mean 'training.epochs'?",
     "sweep digits/softmax --config reduced/colla": "config: expected a file or a row",
     "predict {out}": "run: expected a complete run (<data>/<method>/seed-<n>)",
-    "report {out}": "runs: expected folders with complete runs",
+    "report {out}": "runs: expected a folder with complete runs",
     "list --rows colla": "did you mean cola?",
     "tabel cgpt-I": "did you mean 'table'?",
     "demo --epochs 3": "unrecognized arguments: --epochs",

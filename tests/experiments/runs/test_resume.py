@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
@@ -86,3 +87,16 @@ def test_so_it_does_on_the_command_line(tmp_path, start):
     for folder in (broken, tmp_path / "whole"):
         typed.completed([*command, str(folder)])
     check_same(tmp_path / "whole", broken)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [1, 4, 9, 15])
+def test_an_interrupted_sweep_ends_in_one_line_and_leaves_no_process(tmp_path, seconds):
+    """As ctrl-C does, whatever is being imported, started or trained: every process gets the signal."""
+    command = [sys.executable, "-m", "experiments", "sweep", "digits/softmax", "digits/sgpa", "--workers", "2"]
+    written = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "start_new_session": True}
+    process = subprocess.Popen([*command, "--out", str(tmp_path)], cwd=typed.ROOT, env=typed.ENVIRONMENT, **written)
+    time.sleep(seconds)
+    os.killpg(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=300)  # ends when the last process does that could write to it
+    assert (process.returncode, output) == (130, "interrupted\n")

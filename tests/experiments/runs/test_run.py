@@ -26,8 +26,14 @@ def test_runs_are_found_in_folders_of_any_depth(tmp_path):
     each = [run.folder for run in reversed(runs)]
     for folders in ([tmp_path], [tmp_path / "cola"], each, [tmp_path, tmp_path / "cola"]):
         assert [run.folder for run in find_runs(folders)] == [run.folder for run in runs]
-    with pytest.raises(ValueError, match="runs: expected folders with complete runs, got .*cgpt"):
+    with pytest.raises(ValueError, match="runs: expected a folder with complete runs, got .*cgpt"):
         find_runs([tmp_path, tmp_path / "cola" / "cgpt"])
+    (tmp_path / "demo").mkdir()
+    (tmp_path / "cola").rename(tmp_path / "demo" / "cola")
+    with pytest.raises(ValueError, match="which holds some in .*demo"):
+        find_runs([tmp_path])
+    with pytest.raises(ValueError, match="is not there"):
+        find_runs([tmp_path / "nowhere"])
 
 
 def test_words_and_places_may_change_but_nothing_else(tmp_path):
