@@ -18,9 +18,9 @@ _ENVIRONMENT = re.compile(r"\\begin\{(equation|align|gather)\*?\}(.*)\\end\{\1\*
 def mathml(latex: str, *, display: bool) -> str:
     """LaTeX as a ``<math>`` element that keeps its source as an annotation for screen readers and for copying."""
     source = latex.strip()
-    found = _ENVIRONMENT.fullmatch(source)
-    if found:
-        kind, body = found.groups()
+    match = _ENVIRONMENT.fullmatch(source)
+    if match:
+        kind, body = match.groups()
         source = rf"\begin{{align*}}{body}\end{{align*}}" if kind == "align" else body
     markup = convert(source, display="block" if display else "inline")
     return markup.replace("<math ", f'<math alttext="{html.escape(latex.strip(), quote=True)}" ', 1)

@@ -60,8 +60,8 @@ class Block(NamedTuple):
 
 def blocks(page: Path) -> list[Block]:
     """The blocks of a page that are run."""
-    found = _BLOCK.finditer(page.read_text(encoding="utf-8"))
-    return [Block(m["code"], m["output"], m.span()) for m in found if not m["skip"]]
+    matches = _BLOCK.finditer(page.read_text(encoding="utf-8"))
+    return [Block(m["code"], m["output"], m.span()) for m in matches if not m["skip"]]
 
 
 def pictures(page: Path) -> list[str]:

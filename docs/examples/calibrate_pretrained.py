@@ -2,7 +2,7 @@
 Calibration of a pretrained model
 =================================
 
-A model that was trained to be right is often too sure of itself, above all on inputs that are not quite what it has
+A model that was trained to be right is often overconfident, especially on inputs that are not quite what it has
 seen. We convert a trained ViT, fit its scales on a validation set, and compare with the model as it was and with
 temperature scaling, on clean and on rotated digits.
 """
@@ -82,7 +82,7 @@ def probabilities(x):
 # Under shift
 # -----------
 # The test images, rotated further and further. Accuracy barely differs, since the mean is the same; the negative
-# log-likelihood is where honesty shows.
+# log-likelihood shows the calibration.
 
 angles = (0, 10, 20, 30, 40)
 rotated = {angle: rotate(images[test], angle, fill=-1) for angle in angles}
@@ -151,7 +151,7 @@ digits_seen = predicted[0]
 uncertainty_histograms({"digits": digits_seen[1].total, "shuffled": ood[1].total}, xlabel="Total uncertainty (nats)")
 
 # %%
-# Confidence of right answers, wrong answers and answers where there is none:
+# Confidence of right answers, wrong answers and answers to inputs without a right one:
 
 p, answers = digits_seen[0]["converted"], digits_seen[0]["converted"].argmax(-1) == labels[test]
 uncertainty_histograms(

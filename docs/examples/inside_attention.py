@@ -59,7 +59,7 @@ curves(
 # %%
 # The attention matrix
 # --------------------
-# What multiplies the values, for one image and one head of the last layer. Queries and keys have maps of their own,
+# The matrix that multiplies the values, for one image and one head of the last layer. Queries and keys have other maps,
 # so it is not symmetric; beside it the standard deviation of each query.
 
 tokens = layer_outputs(correlated, [correlated.layers[-2]], images[test[:1]])[0]
@@ -72,7 +72,7 @@ draw_attention_matrix(matrix, deviation)
 # %%
 # Over-smoothing
 # --------------
-# Mean cosine similarity of the tokens of an image after each layer. At 1 they are all one.
+# Mean cosine similarity of the tokens of an image after each layer. At 1 all tokens are equal.
 
 
 def similarities(model):

@@ -28,8 +28,8 @@ from models import DIGITS, VisionTransformer
 # The block
 # ---------
 # ``tokens`` holds q, k and v as (batch, heads, n, s) and the padding as (batch, 1, n).
-# :class:`~cgp.functional.correlated.ExactPosterior` computes what it is asked for: a forward pass in ``eval`` reads the
-# mean, a draw the variances, ``posterior`` the covariance.
+# :class:`~cgp.functional.correlated.ExactPosterior` computes on first access: in ``eval`` a forward pass reads
+# the mean, a draw the variances, ``posterior`` the covariance.
 
 
 class RegressionAttention(GaussianProcessAttention):
@@ -47,9 +47,9 @@ class RegressionAttention(GaussianProcessAttention):
 
 
 # %%
-# Does it do what it says?
-# ------------------------
-# Against the formula in float64, a sequence at a time; and a padded token changes nothing.
+# Test it
+# -------
+# Compare it with the formula in float64, one sequence at a time, and check that a padded token has no effect.
 
 block = RegressionAttention(8, 2, noise=0.1).double().eval()
 x = torch.randn(2, 5, 8, dtype=torch.float64)
@@ -91,18 +91,18 @@ for name, chosen in (("right", right), ("wrong", ~right)):
     print(f"epistemic uncertainty where {name}: {prediction.epistemic[chosen].mean():.3f}")
 
 # %%
-# Its variance is in ``token_variance`` by the name of each layer, and pictures need no more than that:
+# Its variance is in ``token_variance`` by the name of each layer, which is all that pictures need:
 
 shown = prediction.epistemic.argsort()[[0, -2, -1]]
 maps = torch.stack([prediction.patch_variance(layer)[shown].mean(1) for layer in (0, 1)], 1)
 variance_maps(images[test][shown] / 2 + 0.5, maps, rows=["most certain", "least certain but one", "least certain"])
 
 # %%
-# Where it belongs
-# ----------------
-# A block that is to stay gets a file of its own in ``cgp/attention``, its formula as a pure function in
+# Add it to the library
+# ---------------------
+# A block of the library has a file in ``cgp/attention``, its formula as a pure function in
 # ``cgp/functional`` with a test against an independent oracle, and a class in ``tests`` that inherits the attention
-# contract: shapes, masks, gradients, precision, compilation and saving are then tested without a further line.
+# contract: shapes, masks, gradients, precision, compilation and saving are then tested automatically.
 # For a loss term (a regulariser, a divergence) call ``self.register_added_loss_term(name)`` in ``__init__`` and
 # ``self._add_loss(name, value, kind)`` in ``_add_losses``, and say in ``_wants_loss`` when: by default in training of a
 # block with an ``objective``. Its kind is one of ``cgp.variational.loss_terms.KINDS``.

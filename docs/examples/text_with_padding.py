@@ -55,12 +55,12 @@ def encode(passages):
 
 def passages(held_out, count, generator):
     """Passages of random length, and of what kind they are."""
-    labels, found = torch.randint(len(KINDS), (count,), generator=generator), []
+    labels, texts = torch.randint(len(KINDS), (count,), generator=generator), []
     for label in labels.tolist():
         parts = [part for i, part in enumerate(stretches[label]) if (i % 5 == 2) == held_out]
         place, length = torch.randint(10**6, (2,), generator=generator).tolist()
-        found.append(parts[place % len(parts)][: 4 + length % 21])
-    return found, labels
+        texts.append(parts[place % len(parts)][: 4 + length % 21])
+    return texts, labels
 
 
 generator = torch.Generator().manual_seed(0)
