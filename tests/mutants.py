@@ -15,6 +15,7 @@ import multiprocessing
 import os
 import random
 import re
+import resource
 import shutil
 import sys
 import tempfile
@@ -24,6 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import partial
+from itertools import accumulate
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,7 +36,10 @@ TESTS = ("cgp", "tests/cgp", "tests/equivalence")
 NEAR = 6  # files of tests that name what a mutant's file exports
 FIRST = 40  # tests that are tried before all others: most mutants die of one of them
 LIBRARIES = ("torch", "gpytorch", "sklearn", "scipy.linalg")  # not pytest, hypothesis and plugins: imported afresh
-SECONDS = 600
+SECONDS = 600.0
+MOST_SECONDS = 45.0  # of tests for one mutant, as recorded: one that outlives them counts as alive
+MOST_BYTES = 12 * 2**30
+Batches = list[tuple[list[str], float]]  # tests, and the seconds after which they do not end
 _ENDLESS = " (does not end)"
 
 SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
@@ -121,6 +126,7 @@ class Recorder:
 
         self.coverage = coverage.Coverage(data_file=None, source=[str(ROOT / "cgp")], config_file=False)
         self.seconds: dict[str, float] = defaultdict(float)
+        self.failed: set[str] = set()
 
     def pytest_sessionstart(self) -> None:
         self.coverage.start()
@@ -130,74 +136,114 @@ class Recorder:
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         self.seconds[report.nodeid] += report.duration
+        if report.failed:
+            self.failed.add(report.nodeid)
 
-    def executed(self) -> dict[str, dict[int, list[str]]]:
-        """Per file and line the tests that execute it, fastest first."""
+    def recorded(self) -> dict[str, Any]:
+        """The tests that pass with their seconds, fastest first, and per file and line which of them execute it."""
         self.coverage.stop()
         data = self.coverage.get_data()
-        return {
+        tests = sorted(self.seconds.keys() - self.failed, key=self.seconds.__getitem__)
+        number = {test: index for index, test in enumerate(tests)}
+        lines = {
             str(Path(path).relative_to(ROOT)): {
-                line: sorted(filter(None, tests), key=self.seconds.__getitem__)
-                for line, tests in data.contexts_by_lineno(path).items()
+                line: sorted(number[test] for test in executing if test in number)
+                for line, executing in data.contexts_by_lineno(path).items()
             }
             for path in data.measured_files()
         }
+        seconds = [self.seconds[test] for test in tests]
+        return {"tests": tests, "seconds": seconds, "lines": lines, "failed": sorted(self.failed)}
 
 
-def coverage_of_tests() -> dict[str, dict[str, list[str]]]:
-    """Run the tests on the library as it is; per file and line the tests that execute it."""
-    with tempfile.NamedTemporaryFile() as file:
-        process = _fork(_record, Path(file.name))
+class Recording(NamedTuple):
+    """Which tests execute which lines of the library."""
+
+    tests: list[str]  # fastest first
+    seconds: list[float]
+    lines: dict[str, dict[str, list[int]]]  # indices of tests, per file and line
+    failed: list[str]  # without a mutant: not used
+
+
+def record(file: Path) -> Recording:
+    """Run the tests on the library as it is, unless the file has such a run already, and read what was recorded."""
+    if not file.exists():
+        process = _fork(_record, file)
         process.join()
         if process.exitcode != 0:
-            raise SystemExit("the tests fail without a mutant, as above")
-        return json.loads(Path(file.name).read_text(encoding="utf-8"))
+            raise SystemExit(f"recording the tests ended with {process.exitcode}")
+    recording = Recording(**json.loads(file.read_text(encoding="utf-8")))
+    for test in recording.failed:
+        print(f"fails without a mutant, not used: {test}")
+    return recording
 
 
 def _record(file: Path) -> None:
     recorder = Recorder()
     status = _run_tests(ROOT, TESTS, plugins=[recorder])
-    file.write_text(json.dumps(recorder.executed()), encoding="utf-8")
-    os._exit(status)
+    if status in (0, 1):
+        file.write_text(json.dumps(recorder.recorded()), encoding="utf-8")
+    os._exit(0 if status in (0, 1) else status)
 
 
-def tests_of(mutant: Mutant, covered: dict[str, dict[str, list[str]]]) -> list[list[str]]:
-    """The tests that execute the mutated lines, fastest first; all of the room where only an import does."""
-    lines = covered.get(mutant.path, {})
-    tests = list(dict.fromkeys(test for line in mutant.lines for test in lines.get(str(line), ())))
-    tests = tests or [mutant.path, str(Path("tests", mutant.path).parent)]
-    return [tests[:FIRST], tests[FIRST:]]
+def tests_of(mutant: Mutant, recording: Recording) -> Batches:
+    """Tests that execute the lines, or what imports them, those of the file's name first, then the fastest."""
+    lines = recording.lines.get(mutant.path, {})
+    executing = {index for line in mutant.lines for index in lines.get(str(line), ())}
+    executing = executing or {index for indices in lines.values() for index in indices}
+    files = _named_alike(mutant)
+    order = sorted(executing, key=lambda index: (recording.tests[index].split("::")[0] not in files, index))
+    ends = accumulate(recording.seconds[index] for index in order)
+    order = [index for index, end in zip(order, ends, strict=True) if end < MOST_SECONDS]
+    batches = [order[:FIRST], order[FIRST:]]
+    seconds = [60.0 + 10.0 * sum(recording.seconds[index] for index in batch) for batch in batches]
+    return [([recording.tests[index] for index in batch], time) for batch, time in zip(batches, seconds, strict=True)]
 
 
-def tests_near(mutant: Mutant) -> list[list[str]]:
+def _named_alike(mutant: Mutant) -> list[str]:
+    """The mutant's file, for its doctests, and the file of tests of the same name."""
+    path = Path(mutant.path)
+    return [mutant.path, str(Path("tests", path).with_name(f"test_{path.name}"))]
+
+
+def tests_near(mutant: Mutant) -> Batches:
     """Doctests of the file and tests of its name; then of some files that name what it exports."""
     path = Path(mutant.path)
     names = re.findall(r"^(?:class|def) (\w+)|^([A-Z_]+) = ", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE)
     wanted = re.compile(r"\b(?:" + "|".join(filter(None, {path.stem, *sum(names, ())})) + r")\b")
-    first = [mutant.path, str(Path("tests", path).with_name(f"test_{path.name}"))]
+    first = _named_alike(mutant)
     files = {str(p.relative_to(ROOT)): p.read_text(encoding="utf-8") for p in (ROOT / "tests/cgp").rglob("test_*.py")}
     naming = sorted((name for name, text in files.items() if wanted.search(text)), key=lambda name: len(files[name]))
     room = str(Path("tests", path).parent)
     others = sorted(set(naming) - set(first), key=lambda name: not name.startswith(room))
-    return [[name for name in first if (ROOT / name).exists()], others[:NEAR]]
+    return [([name for name in first if (ROOT / name).exists()], SECONDS), (others[:NEAR], SECONDS)]
 
 
-def killers(mutant: Mutant, tests: list[list[str]]) -> list[str]:
+def killers(mutant: Mutant, batches: Batches) -> list[str]:
     """Tests that fail, or do not end in time, on a copy of the checkout with the mutant in it."""
     with _copied() as target:
         (target / mutant.path).write_text(mutant.source, encoding="utf-8")
-        for some in filter(None, tests):
-            process = _fork(_exit_with_tests, target, some)
-            process.join(SECONDS)
-            if process.is_alive():
-                process.kill()
-                process.join()
+        for some, seconds in batches:
+            code = _exit_code(_fork(_exit_with_tests, target, some), seconds) if some else 0
+            if code is None:
                 return [f"{some[0]}{_ENDLESS}"]
-            if process.exitcode not in (0, 1, 2, 4, 5):  # passed, failed, not importable, a test is not there, no tests
-                raise RuntimeError(f"pytest ended with {process.exitcode} on {mutant.path}:{mutant.line} {mutant.what}")
-            if process.exitcode not in (0, 5):
+            if (
+                code not in (0, 1, 2, 4, 5) and code > 0
+            ):  # passed, failed, not importable, a test is not there, no tests
+                raise RuntimeError(f"pytest ended with {code} on {mutant.path}:{mutant.line} {mutant.what}")
+            if code not in (0, 5):
                 return _failed(target) or some[:1]
         return []
+
+
+def _exit_code(process: BaseProcess, seconds: float) -> int | None:
+    """What it ends with, the negative of a signal; None if it does not end in time."""
+    process.join(seconds)
+    if process.is_alive():
+        process.kill()
+        process.join()
+        return None
+    return process.exitcode
 
 
 def check_control(tests: Sequence[str]) -> None:
@@ -232,7 +278,8 @@ def _fork(function: Callable[..., None], *arguments: object) -> BaseProcess:
 
 
 def _exit_with_tests(target: Path, tests: Sequence[str]) -> None:
-    os._exit(_run_tests(target, tests))
+    resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))  # a mutant may ask for all memory
+    os._exit(_run_tests(target, ["-x", *tests]))
 
 
 def _run_tests(target: Path, tests: Sequence[str], plugins: Sequence[object] = ()) -> int:
@@ -243,14 +290,14 @@ def _run_tests(target: Path, tests: Sequence[str], plugins: Sequence[object] = (
     for name in [name for name in sys.modules if name.split(".")[0] in ("cgp", "models", "experiments", "tests")]:
         del sys.modules[name]
     with redirect_stdout(io.StringIO()) as output, redirect_stderr(output):
-        status = int(pytest.main(["-x", "-q", *tests], plugins=plugins))
-    if plugins and status:
-        print(output.getvalue()[-4000:])  # of tests that must pass
+        status = int(pytest.main(["-q", *tests], plugins=plugins))
+    if plugins:
+        print(output.getvalue()[-4000:])
     return status
 
 
 def fates(
-    chosen: Sequence[Mutant], find_tests: Callable[[Mutant], list[list[str]]], jobs: int, minutes: float
+    chosen: Sequence[Mutant], find_tests: Callable[[Mutant], Batches], jobs: int, minutes: float
 ) -> Iterator[tuple[Mutant, list[str]]]:
     """What killed each mutant, none of the survivors, for as long as there is time."""
     end = time.monotonic() + 60.0 * minutes
@@ -271,6 +318,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the draw")
     parser.add_argument("--jobs", type=int, default=2, help="mutants at a time")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="after which no further mutant is run")
+    parser.add_argument("--skip", type=int, default=0, help="mutants of the draw that were run before")
+    parser.add_argument(
+        "--recording", type=Path, default=Path("recording.json"), help="written, or read where it exists"
+    )
     parser.add_argument("--near", action="store_true", help="tests by name instead of by recorded lines")
     parser.add_argument("--out", type=Path, default=Path("mutants.md"), help="file of the survivors")
     options = parser.parse_args()
@@ -280,12 +331,13 @@ def main() -> int:
     paths = sorted(str(p.relative_to(ROOT)) for p in (ROOT / "cgp").rglob("*.py") if p.parent.name not in LEFT_OUT)
     everything = [mutant for path in paths for mutant in mutants(path)]
     chosen = random.Random(options.seed).sample(everything, min(options.sample, len(everything)))
-    find_tests = tests_near if options.near else partial(tests_of, covered=coverage_of_tests())
+    chosen = chosen[options.skip :]
+    find_tests = tests_near if options.near else partial(tests_of, recording=record(options.recording.absolute()))
     start, run, survivors, killing = time.monotonic(), 0, [], set[str]()
     for mutant, failed in fates(chosen, find_tests, options.jobs, options.minutes):
         run += 1
-        result = f"killed by {failed[0]}" if failed else "SURVIVED"
-        print(f"{run}/{len(chosen)} {mutant.path}:{mutant.line} {mutant.what}: {result}", flush=True)
+        fate_of = f"killed by {failed[0]}" if failed else "SURVIVED"
+        print(f"{run}/{len(chosen)} {mutant.path}:{mutant.line} {mutant.what}: {fate_of}", flush=True)
         survivors += [] if failed else [mutant]
         killing.update(name for name in failed if not name.endswith(_ENDLESS))
     check_control(sorted(killing))

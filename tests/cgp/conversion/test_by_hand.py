@@ -85,9 +85,17 @@ def with_positions(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return ((scores + q @ BIAS[:S].expand(B, H, S, N)) * S**-0.5).softmax(-1) @ v
 
 
+def with_distances(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """What is looked up of products with distances is no product of queries and keys, though it comes first."""
+    tokens = torch.arange(N)
+    distances = (tokens[:, None] - tokens + N - 1).expand(B, H, N, N)
+    of_distances = q @ torch.linspace(-1, 1, (2 * N - 1) * S).view(-1, S).expand(B, H, -1, S).mT
+    return ((of_distances.gather(-1, distances) + q @ k.mT) * S**-0.5).softmax(-1) @ v
+
+
 FORMS = (
     products, scaled_queries, in_place, masked, folded, added, einsums, transposed, shared_keys, sinks, mixed_heads,
-    with_positions,
+    with_positions, with_distances,
 )  # fmt: skip
 
 
