@@ -19,7 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .causal import explained_by_prefixes, remaining_of_prefixes, up_to
+from .causal import explained_by_prefixes, in_enough_digits, remaining_of_prefixes, up_to
 from .correlated import ExactPosterior, ObservedKeys
 from .gaussians import Gaussian, MarginalGaussian
 from .kernels import squared_exponential
@@ -193,10 +193,11 @@ def sparse_variance(A_q: Tensor, A_k: Tensor, noise: Tensor | float, visible: Vi
         remaining = remaining_of_prefixes(A_q.mT, mask_gram(b, visible.hidden), visible.offset)
     else:
         assert visible.pairs is not None
+        a, b = in_enough_digits(A_q.mT, b)
         outer = b[..., :, None] * b[..., None, :]
         sums = (visible.pairs.to(b.dtype) @ outer.flatten(-2)).unflatten(-1, (b.shape[-1],) * 2)
         factor = cholesky(add_noise(sums, 1.0), name="I + bb' of each query", jitter=0.0)
-        remaining = solve_lower(factor, A_q.mT[..., None])[..., 0].square().sum(-1)
+        remaining = solve_lower(factor, a[..., None])[..., 0].square().sum(-1).to(A_q.dtype)
     return remaining + (1.0 - A_q.square().sum(-2)).clamp(min=0.0)
 
 

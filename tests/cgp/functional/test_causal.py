@@ -86,3 +86,14 @@ def test_chunks_equal_one_solve_per_query(offset, keys):
             solved = torch.cholesky_solve(a[example, t][:, None], torch.linalg.cholesky(precision))
             result = remaining_of_prefixes(a, b, offset)[example, t]
             torch.testing.assert_close(result, a[example, t] @ solved[:, 0], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(("count", "noise"), [(16, 1.0), (CHUNK, 1e-4), (1000, 1e-2), (1000, 1e-4)])
+@pytest.mark.parametrize("spread", [0.0, 1e-3])
+def test_many_equal_keys_have_the_variances_of_float64(count, noise, spread):
+    """Λ has one eigenvalue of count / noise: factored in float32, variances are wrong by up to 40 %."""
+    keys = torch.full((8,), 0.35) + spread * torch.randn(count, 8)
+    expected = remaining_of_prefixes(keys.double(), keys.double() / noise**0.5)
+    variance = remaining_of_prefixes(keys, keys / noise**0.5)
+    assert variance.dtype == torch.float32
+    torch.testing.assert_close(variance.double(), expected, rtol=5e-3, atol=0.0)

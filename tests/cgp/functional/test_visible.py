@@ -137,3 +137,13 @@ def test_joint_covariances_have_the_marginals_on_their_diagonal():
     posterior = sparse_posterior(A_q, A_k, NOISE, Visibility(hidden))
     expected = sparse_variance(A_q, A_k, NOISE, Visibility(hidden=hidden))
     torch.testing.assert_close(posterior.root.square().sum(-1) + posterior.diagonal, expected)
+
+
+def test_many_equal_keys_of_one_query_each_have_the_variances_of_float64():
+    """The squares of features sum to a little more than one: nothing of the prior is added."""
+    features = 0.36 + 1e-3 * torch.rand(1, 1, 8, 300)
+    pairs = Visibility(pairs=torch.rand(1, 1, 300, 300) < 0.9)
+    expected = sparse_variance(features.double(), features.double(), 1e-4, pairs)
+    variance = sparse_variance(features, features, 1e-4, pairs)
+    assert variance.dtype == torch.float32
+    torch.testing.assert_close(variance.double(), expected, rtol=5e-3, atol=0.0)
