@@ -5,9 +5,7 @@ from __future__ import annotations
 import copy
 import importlib
 import json
-import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,13 +15,13 @@ from torch import Tensor, nn
 
 from cgp.extras import needs_extra
 from cgp.model.twin import twin
-from cgp.model.weights import check_weights, save_weights
+from cgp.model.weights import check_weights, save_weights, write_aside
 
 from .convert import put_heads
 from .heads import ConvertedHeads
 from .sites import attention_sites
 
-__all__ = ["check_adapters", "is_converted", "load_converted", "save_converted", "write_aside"]
+__all__ = ["check_adapters", "is_converted", "load_converted", "save_converted"]
 
 _CONFIG, _WEIGHTS = "cgp_config.json", "model.safetensors"
 _VERSION = 3
@@ -56,16 +54,6 @@ def save_converted(model: nn.Module, path: Path) -> None:
     text = json.dumps({"format_version": _VERSION, "host": type(model).__qualname__, "timm": timm}, indent=2)
     write_aside(path / _WEIGHTS, lambda file: save_weights(model, file))
     write_aside(path / _CONFIG, lambda file: file.write_text(f"{text}\n"))
-
-
-def write_aside(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file beside its place, then rename it: a file that is there is whole."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        write(aside)
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 def _is_of_transformers(model: nn.Module) -> bool:

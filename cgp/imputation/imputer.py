@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from inspect import signature
+from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -15,13 +16,15 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cgp.regression import CorrelatedGPRegressor
+from cgp.regression.saving import regressor_content, restored_regressor
 
 from .codes import suspected_codes
 from .coordinates import Axis
 from .filling import Filling
 from .forecasts import Forecast, later_rows
 from .periods import periods_in_units
-from .tables import Table, read_table
+from .saving import axis_content, read_content, restored_axis, restored_table, table_content, write_content
+from .tables import Table, appended, input_columns, merged, read_table
 from .totals import Totals, bins_of, checked_weights, sums_over, totals_of
 
 __all__ = ["CorrelatedGPImputer", "Interval"]
@@ -80,6 +83,9 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         ((30, 2), 0)
     """
 
+    _parts: list[Table]
+    _known: Filling | None
+
     def __init__(
         self,
         *,
@@ -129,8 +135,7 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         if dead:
             raise ValueError(f"X: expected at least one value in each column, got none in {dead}: leave them out")
         self.regressor_ = self._regressor().fit(table.inputs, table.outputs())
-        self._table = table
-        self._filling = Filling.of(self.regressor_, table)
+        self._parts, self._known = [table], Filling.of(self.regressor_, table)
         return self
 
     def transform(self, X: Any) -> Any:
@@ -252,20 +257,98 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         parts = self.regressor_.predict(inputs, return_std=True)
         return Forecast(*(self._table.framed(np.asarray(part).reshape(steps, -1), labels) for part in parts))
 
+    def update(self, rows: Any) -> Self:
+        """Take in further rows of the table; parameters stay as they are.
+
+        Rows of a series that are not before its latest one take a time that does not grow with the past; gaps before
+        them are filled anew when they are asked for. A reading that comes twice counts twice, as in fit.
+
+        Args:
+            rows: of the same columns as in fit; those of an array follow its last row.
+
+        Returns:
+            The imputer.
+
+        Raises:
+            ValueError: if the rows do not fit.
+        """
+        check_is_fitted(self)
+        table = self._read(rows, reset=False, first=sum(len(part.inputs) for part in self._parts))
+        if not table.missing.all():
+            self.regressor_.partial_fit(table.inputs, table.values)
+        self._parts, self._known = appended(self._parts, table), None
+        return self
+
+    def save(self, folder: str | Path) -> None:
+        """Write the imputer to a folder, with the table that it knows, as safetensors and JSON.
+
+        Args:
+            folder: is made if it is not there.
+
+        Raises:
+            ValueError: if the kernel is an object, or a name of a column is neither text nor a number.
+            OSError: if it cannot be written.
+        """
+        check_is_fitted(self)
+        plain, tensors = regressor_content(self.regressor_)
+        table, values = table_content(self._table.given)
+        settings = self.get_params(deep=False)
+        codes = np.atleast_1d(np.asarray(self.missing_values, dtype=np.float64)).tolist()
+        settings |= {"missing_values": codes, "inputs": input_columns(self.inputs) or None, "random_state": None}
+        content = {"settings": settings, "regressor": plain, "table": table, "axis": axis_content(self._axis)}
+        write_content(folder, content, tensors | values)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Read what :meth:`save` wrote.
+
+        Args:
+            folder: that it was written to.
+
+        Returns:
+            An imputer that fills as the one that was saved.
+
+        Raises:
+            ValueError: if the file is damaged, or of a later version.
+            OSError: if it cannot be read.
+        """
+        plain, tensors = read_content(folder)
+        imputer, given = cls(**plain["settings"]), restored_table(plain["table"], tensors)
+        imputer._axis = restored_axis(plain["axis"])
+        validate_data(imputer, given if not hasattr(given, "to_frame") else given.to_frame(), skip_check_array=True)
+        table, _ = read_table(given, imputer.inputs, imputer.missing_values, axis=imputer._axis)
+        regressor = imputer._regressor()
+        imputer.regressor_ = restored_regressor(regressor, plain["regressor"], tensors, table.outputs())
+        imputer._parts, imputer._known = [table], None
+        return imputer
+
     def __sklearn_tags__(self) -> Any:
         """scikit-learn's tags: NaN is welcome."""
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
 
-    def _read(self, X: Any, *, reset: bool) -> Table:
+    @property
+    def _table(self) -> Table:
+        """All rows that were fitted to or taken in."""
+        self._parts = [merged(self._parts)]
+        return self._parts[0]
+
+    @property
+    def _filling(self) -> Filling:
+        """That of the table, computed where it is not known yet."""
+        if self._known is None:
+            self._known = Filling.of(self.regressor_, self._table)
+        return self._known
+
+    def _read(self, X: Any, *, reset: bool, first: int = 0) -> Table:
         """A table as numbers; in fit, its axis is kept."""
         if hasattr(X, "iloc"):
             validate_data(self, X if hasattr(X, "columns") else X.to_frame(), reset=reset, skip_check_array=True)
         else:
             options: dict[str, Any] = {"dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
             X = validate_data(self, X, reset=reset, **options)
-        table, axis = read_table(X, self.inputs, self.missing_values, axis=None if reset else self._axis)
+        table, axis = read_table(X, self.inputs, self.missing_values, axis=None if reset else self._axis, first=first)
         if reset:
             self._axis: Axis = axis
         return table

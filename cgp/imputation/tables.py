@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from .coordinates import Axis
 
-__all__ = ["Table", "input_columns", "read_table"]
+__all__ = ["Table", "appended", "input_columns", "merged", "read_table"]
 
 Array = NDArray[Any]
 
@@ -42,7 +43,9 @@ class Table(NamedTuple):
 
     def without(self, other: Table) -> Table:
         """The same rows without the values that another table has at the same input in the same column."""
-        known = {*_observations(other)}
+        low, high = self.inputs.min(axis=0), self.inputs.max(axis=0)
+        near = ((other.inputs >= low) & (other.inputs <= high)).all(axis=1)
+        known = {*_observations(other._replace(inputs=other.inputs[near], values=other.values[near]))}
         values, cells = self.values.copy(), np.argwhere(~self.missing)
         seen = [observation in known for observation in _observations(self)]
         values[tuple(cells[seen].T)] = np.nan
@@ -96,7 +99,9 @@ def input_columns(inputs: Any) -> list[Any]:
     return [inputs] if isinstance(inputs, str | int) else list(inputs)
 
 
-def read_table(given: Any, inputs: Any, codes: Any = np.nan, *, axis: Axis | None = None) -> tuple[Table, Axis]:
+def read_table(
+    given: Any, inputs: Any, codes: Any = np.nan, *, axis: Axis | None = None, first: int = 0
+) -> tuple[Table, Axis]:
     """The numbers of a table, and how its rows were turned into inputs.
 
     Args:
@@ -104,6 +109,7 @@ def read_table(given: Any, inputs: Any, codes: Any = np.nan, *, axis: Axis | Non
         inputs: columns that are inputs, by name (of an array: by number), or None for the index.
         codes: a number, or several, that stand for what is missing, besides NaN.
         axis: of a table that was read before, to read a later one alike.
+        first: number of the first row, where rows are known by their number.
 
     Returns:
         Table and axis.
@@ -124,7 +130,7 @@ def read_table(given: Any, inputs: Any, codes: Any = np.nan, *, axis: Axis | Non
         positions = [position for position, name in enumerate(frame.columns) if name not in columns]
         names = [frame.columns[position] for position in positions]
         parts = [_column(frame.iloc[:, position], name) for position, name in zip(positions, names, strict=True)]
-        numbers, values = axis.numbers(frame), np.column_stack(parts) if parts else np.empty((len(frame), 0))
+        numbers, values = axis.numbers(frame, first), np.column_stack(parts) if parts else np.empty((len(frame), 0))
     else:
         array = np.ma.filled(given.astype(np.float64), np.nan) if np.ma.isMaskedArray(given) else np.asarray(given)
         _check_numbers(columns, array.shape[1])
@@ -132,12 +138,35 @@ def read_table(given: Any, inputs: Any, codes: Any = np.nan, *, axis: Axis | Non
         chosen = [int(column) % array.shape[1] for column in columns]
         positions = [position for position in range(array.shape[1]) if position not in chosen]
         names, values = [f"column {position}" for position in positions], array[:, positions].astype(np.float64)
-        numbers = array[:, chosen].astype(np.float64) if chosen else axis.numbers(array)
+        numbers = array[:, chosen].astype(np.float64) if chosen else axis.numbers(array, first)
     if not positions:
         raise ValueError("X: expected a column to fill besides the inputs, got none")
     values = np.where(np.isin(values, np.atleast_1d(codes)), np.nan, values)
     _check_values(numbers, values, names)
     return Table(given, numbers, values, positions, names), axis
+
+
+def merged(parts: Sequence[Table]) -> Table:
+    """Tables one below the other as one."""
+    if len(parts) == 1:
+        return parts[0]
+    given: Any = [part.given for part in parts]
+    if hasattr(given[0], "iloc"):
+        import pandas as pd
+
+        given = pd.concat(given)
+    else:
+        given = np.ma.concatenate(given) if any(map(np.ma.isMaskedArray, given)) else np.concatenate(given)
+    inputs, values = (np.concatenate([part[field] for part in parts]) for field in (1, 2))
+    return parts[0]._replace(given=given, inputs=inputs, values=values)
+
+
+def appended(parts: Sequence[Table], further: Table) -> list[Table]:
+    """Tables with one more, which is joined to those before it that are no longer: few parts, rarely copied."""
+    parts = [*parts]
+    while parts and len(parts[-1].inputs) <= len(further.inputs):
+        further = merged([parts.pop(), further])
+    return [*parts, further]
 
 
 def _observations(table: Table) -> list[tuple[Any, ...]]:

@@ -1,0 +1,135 @@
+"""A fitted regressor as tensors and plain values, from which it is built again: no pickle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .bayesian import batch_model
+from .estimator import CorrelatedGPRegressor
+from .fitting import Fit
+from .forms import choose_form
+from .frames import Framing
+from .long_series import LongSeries, long_covariance
+from .model import RegressionModel
+from .parts import Parts
+from .scaling import Scaling
+from .series import SeriesCorrelatedGPRegression
+from .structures import COMPARED
+from .windows import table_of
+
+__all__ = ["regressor_content", "restored_regressor"]
+
+_PLAIN = ("structure_", "inference_", "criteria_", "n_outputs_", "n_features_in_", "_single", "_long")
+
+
+def regressor_content(regressor: CorrelatedGPRegressor) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What a fitted regressor has learned, its observations included.
+
+    Args:
+        regressor: fitted, with a kernel by its name.
+
+    Returns:
+        Values for JSON, and tensors; samples of the parameters without their chains.
+
+    Raises:
+        ValueError: if the kernel is an object.
+    """
+    if not isinstance(regressor.kernel, str | None):
+        raise ValueError(
+            f"kernel: expected a name, got {type(regressor.kernel).__name__}: joblib.dump keeps kernels of GPyTorch"
+        )
+    plain = {name: getattr(regressor, name) for name in _PLAIN} | {"fit_": regressor.fit_._asdict()}
+    # What is a default today may be another one where it is read.
+    scales = regressor._scales() if regressor._long else LongSeries("rbf", 1)
+    plain["kernel"] = regressor.kernel or scales.kernel
+    plain["num_components"] = regressor.num_components or scales.num_components
+    plain["periods_"] = [float(period) for period in getattr(regressor, "periods_", ())]
+    plain["models"] = [_structure_of(regressor, model) for model in regressor.models_]
+    model = regressor.model_
+    rows, targets = model.train_inputs[0], model.train_targets
+    tensors = {"rows": rows.reshape(-1, *rows.shape[-2:])[0], "targets": targets.reshape(-1, targets.shape[-1])[0]}
+    tensors["observed"] = regressor._observed.whole.byte()
+    for name in ("x_scaling_", "y_scaling_"):
+        fields = getattr(regressor, name)._asdict().items()
+        tensors |= {f"{name}.{field}": torch.as_tensor(np.asarray(value)) for field, value in fields}
+    for number, each in enumerate(regressor.models_):
+        tensors |= {f"model{number}.{name}": value.detach() for name, value in each.named_parameters()}
+        if each.batch():
+            priors = {name: closure(module) for name, module, _, closure, _ in each.named_priors()}
+            tensors |= {f"samples{number}.{name}": value.detach() for name, value in priors.items()}
+    return plain, {name: value.clone() for name, value in tensors.items()}
+
+
+def restored_regressor(
+    regressor: CorrelatedGPRegressor, plain: dict[str, Any], tensors: dict[str, Tensor], y: Any
+) -> CorrelatedGPRegressor:
+    """The regressor that :func:`regressor_content` was taken from.
+
+    Args:
+        regressor: with the same arguments, not fitted.
+        plain: the values.
+        tensors: the tensors.
+        y: outputs, in the form that those of the fit had.
+
+    Returns:
+        The same one, fitted.
+
+    Raises:
+        ValueError: if the parameters are not those of its models.
+    """
+    for name in (*_PLAIN, "kernel", "num_components"):
+        setattr(regressor, name, plain[name])
+    regressor.fit_, regressor.samples_, regressor.periods_ = Fit(**plain["fit_"]), None, plain["periods_"]
+    regressor._framing, regressor._observed = Framing.of(y), Parts.of(tensors["observed"].bool(), dim=0)
+    for name in ("x_scaling_", "y_scaling_"):
+        setattr(regressor, name, Scaling(*(tensors[f"{name}.{field}"].numpy() for field in Scaling._fields)))
+    models = []
+    for number, structure in enumerate(plain["models"]):
+        model = _built(regressor, structure, tensors["rows"], tensors["targets"])
+        models.append(_loaded(model, _part(tensors, f"model{number}."), _part(tensors, f"samples{number}.")))
+    regressor._keep(models)
+    return regressor
+
+
+def _structure_of(regressor: CorrelatedGPRegressor, model: RegressionModel) -> str:
+    """By the names of its parameters, where several structures are averaged."""
+    if regressor._long or len({type(each) for each in regressor.models_}) == len(regressor.models_) == 1:
+        return regressor.structure_
+    names = model.covar_module.state_dict().keys()
+    rows = model.train_inputs[0].reshape(-1, *model.train_inputs[0].shape[-2:])[0]
+    of = {
+        name: regressor._task(rows, name).covariance.state_dict().keys() for name in (regressor.structure_, *COMPARED)
+    }
+    return next(name for name, keys in of.items() if keys == names)
+
+
+def _built(regressor: CorrelatedGPRegressor, structure: str, rows: Tensor, targets: Tensor) -> RegressionModel:
+    """A model whose parameters are still to come."""
+    if regressor._long:
+        inputs = table_of(rows, regressor.n_outputs_).inputs
+        covariance = long_covariance(inputs, regressor.n_outputs_, regressor._scales())
+        return SeriesCorrelatedGPRegression(rows, targets, regressor.n_outputs_, covar_module=covariance)
+    task = regressor._task(rows, structure)._replace(is_stochastic=regressor.inference_ == "stochastic")
+    inducing = {} if regressor.num_inducing is None else {"num_inducing": regressor.num_inducing, "seed": 0}
+    return choose_form(task).model(rows, targets, regressor.n_outputs_, covar_module=task.covariance, **inducing)
+
+
+def _loaded(model: RegressionModel, parameters: dict[str, Tensor], samples: dict[str, Tensor]) -> RegressionModel:
+    expected = dict(model.named_parameters())
+    if expected.keys() != parameters.keys():
+        raise ValueError(f"parameters: expected {sorted(expected)}, got {sorted(parameters)}")
+    with torch.no_grad():
+        for name, value in expected.items():
+            if parameters[name].shape == value.shape:
+                value.copy_(parameters[name])
+            elif not samples:
+                raise ValueError(f"{name}: expected shape {tuple(value.shape)}, got {tuple(parameters[name].shape)}")
+    return batch_model(model, samples) if samples else model.eval()
+
+
+def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
