@@ -16,9 +16,9 @@ from cgp.attention import GaussianProcessAttention
 from cgp.model.blocks import added_losses, clear_added_losses
 from cgp.model.likelihoods import CategoricalLikelihood
 from cgp.model.objective import Objective
+from experiments.atomic_files import write_text
 from experiments.grids import Cell, Grid, as_markdown, write_csv
 from experiments.registry import forms
-from experiments.storage import write_text
 from models import CGPT_CIFAR, DIGITS, TextTransformer, VisionTransformer
 
 __all__ = ["BLOCKS", "MODELS", "benchmark", "interleaved", "saved_bytes"]

@@ -36,7 +36,7 @@ def fit(config: RunConfig, *, trainer: TrainerConfig, out: Path = _OUT, smoke: b
         smoke: run a few steps on a handful of examples, to see whether the row works.
     """
     _check_early([config], out)
-    from experiments.runs.fitting import perform
+    from experiments.runs.performing import perform
     from experiments.training.fit import process_rank
 
     run = perform(_smoked(config) if smoke else config, out=out, trainer=trainer)
@@ -129,7 +129,7 @@ def predict(run: Path, *, images: Path | None = None, ood: tuple[str, ...] = (),
         full: corrupt all test images at all five severities.
     """
     from experiments.grids import console_of_width
-    from experiments.runs.fitting import predict_again
+    from experiments.runs.performing import predict_again
     from experiments.runs.predicting import predict_images, with_inputs
     from experiments.runs.run import Run
 

@@ -12,7 +12,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from experiments.storage import write_atomically
+from experiments.atomic_files import write_atomically
 
 __all__ = ["Cell", "Fitted", "Grid", "as_markdown", "console_of_width", "escape", "write_csv"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.storage import read_arrays, write_atomically
+from experiments.atomic_files import read_arrays, write_atomically
 
 if TYPE_CHECKING:
     from experiments.data.examples import InputSet

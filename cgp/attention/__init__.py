@@ -5,7 +5,6 @@ from cgp.variational.loss_terms import LossTerm
 from .base import Attention, SamplingMixin
 from .correlated import CGPAttention
 from .gaussian_process import GaussianProcessAttention
-from .heads import StochasticHeads
 from .inputs import AttentionInputs
 from .kep_svgp import KEPSVGPAttention
 from .kernel import KernelAttention
@@ -15,6 +14,7 @@ from .sgpa_standard import StandardSGPAttention
 from .shared_inducing import SharedInducingPoints
 from .softmax import SoftmaxAttention
 from .sparse_correlated import SparseCGPAttention
+from .stochastic_heads import StochasticHeads
 
 __all__ = [
     "Attention",

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from experiments.storage import write_atomically
+from experiments.atomic_files import write_atomically
 
 __all__ = ["contextual_states", "encoder_folder"]
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from cgp.model.blocks import sampling
 from cgp.model.diagnostics import layer_outputs, token_similarity, variance_by_layer
 from cgp.model.inputs import model_device, to_device
+from experiments.atomic_files import read_arrays, write_atomically
 from experiments.data.examples import Examples, batch, image_batch
-from experiments.storage import read_arrays, write_atomically
 from models.transformer_layer import TransformerLayer
 
 __all__ = ["attention_similarity", "collapse_of_runs", "write_diagnostics"]

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from cgp.plotting import curves, reliability_diagram, risk_coverage, style, uncertainty_histograms, variance_maps
 from cgp.plotting.style import percent
+from experiments.atomic_files import read_arrays
 from experiments.evaluation import mean_probabilities, uncertainty
 from experiments.reports.scores import Result
-from experiments.storage import read_arrays
 
 __all__ = ["Panel", "Section", "sections"]
 

@@ -13,13 +13,13 @@ import yaml
 from rich.console import RenderableType
 from rich.text import Text
 
+from experiments.atomic_files import write_atomically, write_text
 from experiments.evaluation import DETECTORS
 from experiments.grids import Cell, Fitted, Grid, as_markdown, escape, write_csv
 from experiments.reports.answer import answer
 from experiments.reports.figures import Section, sections
 from experiments.reports.scores import COLUMNS, Result, Statistic, cells, methods, score, statistic
 from experiments.runs import Run
-from experiments.storage import write_atomically, write_text
 
 __all__ = ["report"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from experiments.storage import read_yaml
+from experiments.atomic_files import read_yaml
 
 __all__ = ["CONFIGS", "composed", "derivation", "is_row", "label_of", "merged", "row_names"]
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from experiments.atomic_files import read_json, read_yaml, write_json, write_text
 from experiments.configuration import RunConfig
 from experiments.runs.identity import PLACES, PREDICTED, SPLIT, WORDS, changed, changes
 from experiments.runs.parsing import config_of
 from experiments.runs.rows import is_row
 from experiments.saved_predictions import Predictions, load_predictions
-from experiments.storage import read_json, read_yaml, write_json, write_text
 
 if TYPE_CHECKING:
     from torch import nn

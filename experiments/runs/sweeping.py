@@ -17,15 +17,15 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
+from experiments.atomic_files import write_text
 from experiments.configuration import RunConfig, TrainerConfig
 from experiments.runs.identity import check_name
 from experiments.runs.run import Run
-from experiments.storage import write_text
 
 __all__ = ["Sweep", "commands"]
 
 _ERROR = "error.txt"
-_WORK = "experiments.runs.fitting"  # what a worker imports
+_WORK = "experiments.runs.performing"  # what a worker imports
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +81,7 @@ def _unfinished(configs: Iterable[RunConfig], out: Path) -> Iterator[RunConfig]:
 
 def _perform(sweep: Sweep, config: RunConfig) -> str | None:
     """Perform one run; return the last line of its error, or None."""
-    from experiments.runs.fitting import perform
+    from experiments.runs.performing import perform
 
     folder, quiet = config.folder(sweep.out), dataclasses.replace(sweep.trainer, progress=False)
     try:

@@ -25,8 +25,8 @@ from torch import Tensor, nn
 
 import cgp
 from cgp.conversion import attention_sites
+from experiments.atomic_files import write_text
 from experiments.grids import write_csv
-from experiments.storage import write_text
 
 __all__ = ["coverage"]
 

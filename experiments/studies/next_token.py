@@ -29,8 +29,8 @@ from sklearn.metrics import roc_auc_score
 
 import cgp
 from cgp.model.blocks import attention_blocks
+from experiments.atomic_files import write_text
 from experiments.benchmarks import interleaved
-from experiments.storage import write_text
 
 __all__ = ["language_model", "lower_layers", "scores", "timing"]
 

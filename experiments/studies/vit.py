@@ -16,10 +16,10 @@ from torchvision.transforms.v2 import Normalize
 
 import cgp
 from cgp.model.weights import load_weights, save_weights
+from experiments.atomic_files import write_atomically
 from experiments.configuration import CorruptionConfig, DataConfig
 from experiments.data import Examples, InputSet, batch, image_batch, input_sets, load
 from experiments.data.examples import Inputs
-from experiments.storage import write_atomically
 from experiments.training.augmentation import CropAndFlip
 
 __all__ = ["assess", "network"]

@@ -12,7 +12,7 @@ import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from typing_extensions import override
 
-from experiments.storage import write_atomically
+from experiments.atomic_files import write_atomically
 
 __all__ = ["BEST", "LAST", "AtomicCheckpoints", "read_checkpoint", "sound_checkpoint"]
 

@@ -12,7 +12,7 @@ import yaml
 
 from experiments import cli
 from experiments.cli import main, parsed_of
-from experiments.runs import fitting
+from experiments.runs import performing
 from tests.experiments.runs.typed import QUIET, ROOT, completed, stopped, wait_for_epoch
 
 
@@ -110,7 +110,7 @@ def test_a_fit_goes_on_after_a_full_disk_and_after_a_kill(tmp_path, capsys, full
     assert list((folder / "checkpoints").iterdir()) == []
     assert yaml.safe_load((folder / "config.yaml").read_text())["name"] == "digits/softmax"
     with monkeypatch.context() as patch:
-        patch.setattr(fitting, "predict_sets", lambda *_: sys.exit("killed"))
+        patch.setattr(performing, "predict_sets", lambda *_: sys.exit("killed"))
         with pytest.raises(SystemExit):
             main(arguments)
     assert capsys.readouterr().out.count("epoch 2 of 2: training loss ") == 1

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from experiments.atomic_files import read_yaml
 from experiments.configuration import Protocol
 from experiments.data import corruption
-from experiments.storage import read_yaml
 
 __all__ = ["CATEGORIES", "METRICS", "ORDER", "STANDARD_KINDS", "TABLES", "Block", "Metric", "Paper", "TableSpec"]
 

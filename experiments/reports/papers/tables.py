@@ -9,6 +9,7 @@ from typing import Literal, get_args
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from experiments.atomic_files import write_text
 from experiments.configuration import Protocol
 from experiments.evaluation import PROTOCOLS
 from experiments.grids import Cell, Fitted, Grid, as_markdown, console_of_width, write_csv
@@ -16,7 +17,6 @@ from experiments.reports.papers.specification import METRICS, TABLES, TableSpec
 from experiments.reports.papers.tidy import Row, reported, rows
 from experiments.reports.scores import Statistic, cells
 from experiments.runs import find_runs
-from experiments.storage import write_text
 
 __all__ = ["find_tables", "table", "table_rows"]
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import cgp
 from cgp.prediction.metrics import auroc
 from cgp.prediction.temperature_scaling import fit_temperature
+from experiments.atomic_files import write_atomically, write_text
 from experiments.configuration import CorruptionConfig, DataConfig
 from experiments.data import (
     DIGITS_CORRUPTIONS,
@@ -27,7 +28,6 @@ from experiments.data import (
 from experiments.evaluation import classification_report, uncertainty
 from experiments.grids import Cell, Grid, as_markdown
 from experiments.methods import last_layer_laplace, mc_dropout_logits
-from experiments.storage import write_atomically, write_text
 from experiments.studies.conversion.training import cifar10, trained
 
 __all__ = ["METHODS", "Task", "calibration_images", "compare"]

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 import cgp
+from experiments.atomic_files import write_text
 from experiments.benchmarks import interleaved
 from experiments.configuration import DataConfig
 from experiments.data import image_batch
 from experiments.grids import Cell, Grid, as_markdown
-from experiments.storage import write_text
 from experiments.studies.conversion.training import cifar10, trained
 
 __all__ = ["timing"]

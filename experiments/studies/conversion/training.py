@@ -10,10 +10,10 @@ from torch import nn
 from cgp.model.likelihoods import CategoricalLikelihood
 from cgp.model.objective import Objective
 from cgp.model.weights import load_weights, save_weights
+from experiments.atomic_files import write_atomically, write_json
 from experiments.configuration import DataConfig, MethodConfig, TrainingConfig
 from experiments.data import DataSplits, Examples, load
 from experiments.data.partition import partition
-from experiments.storage import write_atomically, write_json
 from experiments.studies.vit import network
 from experiments.training import ClassificationModule, fit
 

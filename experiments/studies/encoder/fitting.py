@@ -13,11 +13,11 @@ from cgp.model.likelihoods import CategoricalLikelihood
 from cgp.model.objective import Objective
 from cgp.model.weights import load_weights, save_weights
 from cgp.prediction.representation import pooled_features
+from experiments.atomic_files import read_json, write_atomically, write_json
 from experiments.configuration import MethodConfig, TrainerConfig, TrainingConfig
 from experiments.data import Batches, DataSplits, Examples, batch
 from experiments.methods import last_layer_laplace, mc_dropout_logits
 from experiments.runs.predicting import drawn_logits
-from experiments.storage import read_json, write_atomically, write_json
 from experiments.studies.encoder.lower import DEPTH, OUT_OF_SCOPE, host, sentences
 from experiments.studies.encoder.network import Upper, new_parameters, upper
 from experiments.training import ClassificationModule, FitSummary

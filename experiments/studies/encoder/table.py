@@ -12,11 +12,11 @@ from cgp.prediction import metrics
 from cgp.prediction.detectors import with_energy
 from cgp.prediction.representation import Mahalanobis, standardised
 from cgp.prediction.temperature_scaling import fit_temperature
+from experiments.atomic_files import read_json
 from experiments.evaluation import mean_probabilities, uncertainty
 from experiments.evaluation.detection import detector_scores
 from experiments.evaluation.paired import Scored, auroc_difference
 from experiments.reports.scores import Statistic
-from experiments.storage import read_json
 from experiments.studies.encoder.lower import OUT_OF_SCOPE
 from experiments.studies.paired import cells
 

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from experiments.studies.regression.cached_rows import cached_row
 from experiments.studies.regression.methods import MULTIOUTPUT, Outputs
 from experiments.studies.regression.problems import Answer, point_losses, scores
 from experiments.studies.regression.report import SITES, with_pairs, write_results
-from experiments.studies.regression.rows import cached_row
 
 __all__ = ["jura", "jura_problem"]
 

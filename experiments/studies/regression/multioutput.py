@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from experiments.studies.regression.cached_rows import cached_row
 from experiments.studies.regression.methods import MULTIOUTPUT
 from experiments.studies.regression.report import SITES, with_peers, write_results
-from experiments.studies.regression.rows import cached_row
 
 __all__ = ["GAPS", "SETS", "Gaps", "gap_scores", "multioutput", "stations", "with_gaps"]
 

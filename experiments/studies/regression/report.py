@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from experiments.atomic_files import write_text
 from experiments.evaluation.paired import mean_difference
 from experiments.grids import write_csv
-from experiments.storage import write_text
 
 __all__ = ["DIGITS", "SITES", "summary_table", "with_pairs", "with_peers", "write_results"]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from experiments.studies.regression.cached_rows import sparse_rows
 from experiments.studies.regression.problems import Problem
 from experiments.studies.regression.report import write_results
-from experiments.studies.regression.rows import sparse_rows
 
 __all__ = ["scaling", "scaling_problem"]
 

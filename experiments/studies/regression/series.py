@@ -17,9 +17,9 @@ from sklearn.impute import IterativeImputer
 from sklearn.linear_model import BayesianRidge
 
 from cgp.regression import CorrelatedGPRegressor
+from experiments.studies.regression.cached_rows import cached_row
 from experiments.studies.regression.multioutput import stations
 from experiments.studies.regression.report import with_peers, write_results
-from experiments.studies.regression.rows import cached_row
 
 __all__ = ["METHODS", "SERIES", "Blocks", "block_scores", "series", "with_blocks"]
 

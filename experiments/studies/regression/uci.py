@@ -11,11 +11,11 @@ import torch
 from matplotlib.figure import Figure
 
 from cgp.plotting import style
-from experiments.storage import write_atomically
+from experiments.atomic_files import write_atomically
+from experiments.studies.regression.cached_rows import sparse_rows
 from experiments.studies.regression.methods import PEERS
 from experiments.studies.regression.problems import Problem
 from experiments.studies.regression.report import with_peers, write_results
-from experiments.studies.regression.rows import sparse_rows
 
 __all__ = ["evidence_figure", "evidence_pairs", "uci", "uci_problem"]
 

@@ -7,9 +7,9 @@ import numpy as np
 import yaml
 
 from experiments import runs
+from experiments.atomic_files import read_json
 from experiments.runs.parsing import config_of, resolve
 from experiments.runs.rows import merged
-from experiments.storage import read_json
 
 
 @cache

@@ -6,8 +6,8 @@ import pytest
 
 from experiments import cli
 from experiments.runs import Run
-from experiments.runs.fitting import perform
 from experiments.runs.parsing import resolve
+from experiments.runs.performing import perform
 from experiments.training.fit import QUIET
 from tests.experiments.runs import typed
 

@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import load_file
 
 from experiments.runs import Run
-from experiments.runs.fitting import perform
 from experiments.runs.parsing import resolve
+from experiments.runs.performing import perform
 from experiments.runs.sweeping import Sweep
 from experiments.training.fit import QUIET
 from tests.experiments.runs import typed
@@ -50,7 +50,7 @@ def test_killed_in_a_sweep_of_two_it_ends_with_the_same_weights(tmp_path):
     perform(experiment, out=tmp_path / "whole", trainer=trainer)
     # As the workers of a sweep: a server that has imported everything forks the process.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["experiments.runs.fitting"])
+    context.set_forkserver_preload(["experiments.runs.performing"])
     options = {"out": tmp_path / "broken", "trainer": trainer}
     process = context.Process(target=perform, args=(experiment,), kwargs=options)
     process.start()

@@ -7,8 +7,8 @@ from experiments.cli import _smoked as smoked
 from experiments.data import input_sets, load
 from experiments.evaluation.diagnostics import attention_similarity
 from experiments.runs import predicting
-from experiments.runs.fitting import perform, predict_again
 from experiments.runs.parsing import resolve_rows
+from experiments.runs.performing import perform, predict_again
 from experiments.runs.rows import composed, row_names
 from experiments.training.fit import QUIET
 

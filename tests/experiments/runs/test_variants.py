@@ -5,13 +5,13 @@ from fnmatch import fnmatch
 import pytest
 import torch
 
+from experiments.atomic_files import read_yaml
 from experiments.data import load
 from experiments.methods.build import network
 from experiments.reports.papers import TABLES
 from experiments.runs.identity import changes
 from experiments.runs.parsing import resolve
 from experiments.runs.rows import CONFIGS, row_names
-from experiments.storage import read_yaml
 
 
 def test_a_setting_extends_another_and_a_paper_overrides_methods():

@@ -7,12 +7,12 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from experiments.studies.regression import jura as jura_module
+from experiments.studies.regression.cached_rows import cached_row, stored_row
 from experiments.studies.regression.jura import jura, jura_problem
 from experiments.studies.regression.methods import MULTIOUTPUT, SPARSE, chosen
 from experiments.studies.regression.multioutput import GAPS, gap_scores, with_gaps
 from experiments.studies.regression.problems import Answer, Problem, scores
 from experiments.studies.regression.report import SITES, summary_table, with_pairs, with_peers
-from experiments.studies.regression.rows import cached_row, stored_row
 from experiments.studies.regression.uci import evidence_figure, evidence_pairs, uci_problem
 
 

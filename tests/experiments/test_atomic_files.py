@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.storage import read_json, read_yaml, write_atomically
+from experiments.atomic_files import read_json, read_yaml, write_atomically
 
 
 def test_a_failed_write_keeps_the_old_file(tmp_path):

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from experiments.storage import write_json
+from experiments.atomic_files import write_json
 from experiments.studies.regression.methods import SPARSE, Method, chosen, stochastic
 from experiments.studies.regression.peers import svgp
 from experiments.studies.regression.problems import Problem, scores

@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 from cgp.model.weights import save_weights
+from experiments.atomic_files import write_atomically
 from experiments.configuration import RunConfig, TrainerConfig
 from experiments.data import check_inputs, load, requested_ood
 from experiments.data.examples import Batches, DataSplits
@@ -16,7 +17,6 @@ from experiments.runs.initial import start_from
 from experiments.runs.predicting import predict_sets, recorded_inputs
 from experiments.runs.provenance import forget_peak, peak_bytes, provenance
 from experiments.runs.run import Run, needed_runs
-from experiments.storage import write_atomically
 from experiments.training import ClassificationModule, FitSummary
 from experiments.training import fit as train
 from experiments.training.fit import process_rank
