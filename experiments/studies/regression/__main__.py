@@ -1,8 +1,9 @@
-"""`python -m experiments.studies.regression jura|multioutput|series|uci|scaling --data DIR --out DIR`, and `forms`."""
+"""`python -m experiments.studies.regression COMMAND --data DIR --out DIR`."""
 
 from jsonargparse import auto_cli
 
 from experiments.studies.regression.forms import forms
+from experiments.studies.regression.growth import growth
 from experiments.studies.regression.jura import jura
 from experiments.studies.regression.multioutput import multioutput
 from experiments.studies.regression.scaling import scaling
@@ -11,7 +12,7 @@ from experiments.studies.regression.uci import uci
 
 if __name__ == "__main__":
     auto_cli(
-        [forms, jura, multioutput, series, uci, scaling],
+        [forms, growth, jura, multioutput, series, uci, scaling],
         as_positional=False,
         prog="python -m experiments.studies.regression",
     )

@@ -27,6 +27,7 @@ DIGITS = {
     "ahead": 4,
     "coverage": 3,
     "seconds": 1,
+    "evaluation_seconds": 4,
     "processor_seconds": 1,
     "memory_mb": 0,
 }
@@ -39,6 +40,7 @@ _TITLES = {
     "ahead": "NLL less its peer's",
     "coverage": "95 % coverage",
     "seconds": "seconds",
+    "evaluation_seconds": "CPU seconds",
     "processor_seconds": "CPU seconds",
     "memory_mb": "peak MB",
 }
