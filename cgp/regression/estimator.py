@@ -171,7 +171,7 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
         check_memory(cost)
         shown = cost.seconds > _LONG_FIT and sys.stderr.isatty() if self.verbose is None else self.verbose
         with seeded(self.random_state) as seed:
-            self._fit_rows(rows, targets, seed, f", about {cost.seconds:.0f} s" if shown else None)
+            self._fit_rows(rows, targets, seed, cost.seconds if shown else None)
         return self
 
     def estimate(self, X: Any, y: Any) -> Cost:
@@ -196,12 +196,22 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
             task = Task(long_covariance(inputs, self.n_outputs_, options), len(rows), len(inputs))
             return windows_cost(task, num_windows(self.n_outputs_, options))
         forms = self._forms(rows)
-        evaluations = {name: self.num_starts * EVALUATIONS[name in RACED or len(forms) == 1] for name in forms}
+        evaluations = self._evaluations(list(forms))
         if self.inference == "stochastic":
             evaluations = dict.fromkeys(forms, self.num_epochs)
         steps = self.num_chains * (self.num_warmup + self.num_samples) if self.inference == "nuts" else 0
         is_sampled = self.inference in ("laplace", "nuts")
         return fit_cost(forms, evaluations, is_sampled=is_sampled, chain_steps=steps)
+
+    def _evaluations(self, structures: Sequence[str]) -> dict[str, int]:
+        """Of the objective, as they are expected."""
+        return {name: self.num_starts * EVALUATIONS[name in RACED or len(structures) == 1] for name in structures}
+
+    def _num_steps(self, rows: Tensor) -> int | None:
+        """Steps that a fit is expected to take; of minibatches and what they start from it is not known."""
+        if self._long:
+            return num_windows(self.n_outputs_, self._scales())
+        return None if self.inference == "stochastic" else sum(self._evaluations(list(self._forms(rows))).values())
 
     def _prepared(self, X: Any, y: Any) -> tuple[Tensor, Tensor]:
         """Standardised rows and targets, whose standardisation is kept."""
@@ -283,16 +293,18 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
         inputs, targets, observed = self.x_scaling_.apply(X), self.y_scaling_.apply(y), ~np.isnan(y)
         return torch.as_tensor(stacked_rows(inputs, observed)), torch.as_tensor(targets.T[observed.T])
 
-    def _fit_rows(self, rows: Tensor, targets: Tensor, seed: int, duration: str | None) -> None:
+    def _fit_rows(self, rows: Tensor, targets: Tensor, seed: int, duration: float | None) -> None:
         few = self.num_inducing is None and not self._long and len(rows) <= _FEW_ROWS
         self.inference_ = self.inference if self.inference != "auto" else "slice" if few else "map"
-        with progress_line(f"{self.inference_}{duration}", duration is not None) as line:
+        shown = duration is not None
+        label, total = (f"{self.inference_}, about {duration:.0f} s", self._num_steps(rows)) if shown else ("", None)
+        with progress_line(label, shown, total) as line:
             models, self.fit_ = self._fitted(rows, targets, seed, line)
         self.samples_ = None
         warn_of_unexplained(models)
         if self.inference_ == "nuts":
             counts = {name: getattr(self, name) for name in ("num_samples", "num_warmup", "num_chains")}
-            self.samples_ = sample_nuts(models[0], seed=seed, progress=duration is not None, **counts)
+            self.samples_ = sample_nuts(models[0], seed=seed, progress=shown, **counts)
             models = batch_models(models[0], self.samples_.thinned(self.num_mixture))
         if self.inference_ in _SAMPLERS:
             count = -(-self.num_mixture // len(models))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
+from tqdm import tqdm
 
 from cgp.functional.linalg import NotPositiveDefiniteError
 
@@ -62,18 +62,27 @@ class Fit(NamedTuple):
 
 
 @contextmanager
-def progress_line(label: str, shown: bool = True) -> Iterator[Progress | None]:
-    """One line on the standard error stream that says how far a fit is; None where it is not to be shown."""
+def progress_line(label: str, shown: bool = True, total: int | None = None) -> Iterator[Progress | None]:
+    """One line on the standard error stream that says how far a fit is, and how long it is still expected to take.
 
-    def show(step: int, loss: float) -> None:
-        sys.stderr.write(f"\r{label}: step {step}, {loss:.5f} nats per row ")
-        sys.stderr.flush()
+    Args:
+        label: what it begins with.
+        shown: whether there is a line.
+        total: how many steps there are, or are expected to be; None if that is not known.
 
-    try:
-        yield show if shown else None
-    finally:
-        if shown:
-            sys.stderr.write("\n")
+    Yields:
+        What is to be called after each step, or None where nothing is to be shown.
+    """
+    if not shown:
+        yield None
+        return
+    with tqdm(desc=label, total=total, unit=" steps", dynamic_ncols=True) as bar:
+
+        def show(_: int, loss: float) -> None:
+            bar.set_postfix_str(f"{loss:.5f} nats per row", refresh=False)
+            bar.update()
+
+        yield show
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from .covariance import RowKernel
 from .fitting import Fit
 from .frames import Framing
 from .model import RegressionModel
+from .multiscale import cycle_of
 from .scaling import Scaling
 
 __all__ = ["LearnedMixin"]
@@ -54,11 +55,10 @@ class LearnedMixin:
     def lengthscales_(self) -> Array:
         """The lengthscales of each component, output and input column, ``(Q, P, d)``, in units of the inputs.
 
-        A kernel that is an object has its own besides: these are what its inputs are divided by.
+        A kernel that is an object has its own besides: these are what its inputs are divided by. Of the cycles of
+        "multiscale" they are those of their drift.
         """
-        return (
-            self._of_components(lambda component: component.input_maps.all_scales.reciprocal()) * self.x_scaling_.unit
-        )
+        return self._of_components(self._lengthscales) * self.x_scaling_.unit
 
     @property
     def delays_(self) -> Array:
@@ -86,14 +86,40 @@ class LearnedMixin:
         criteria = ", ".join(f"{name} {value:.1f}" for name, value in self.criteria_.items())
         lines = [f"structure: {self.structure_}" + (f" (criteria in nats: {criteria})" if criteria else "")]
         lines.append(f"fit: {self.fit_.message}, {self.fit_.loss:.4g} nats per observation")
-        noise, correlation = np.sqrt(self.noise_), self.correlation_
+        noise, correlation, shares = np.sqrt(self.noise_), self.correlation_, self._shares
+        kinds = ["lengthscale" if one is None else f"cycle of {one:.4g}, drift over" for one in self._periods]
         for p, name in enumerate(self._framing.names(len(noise))):
             others = " ".join(f"{value:5.2f}" for value in correlation[p])
             lines.append(f"{name}: noise sd {noise[p]:.4g}, correlations {others}")
             for number, (scales, delays) in enumerate(zip(self.lengthscales_, self.delays_, strict=True)):
                 behind = f", delay {_numbers(delays[p])}" if delays.any() else ""
-                lines.append(f"  component {number + 1}: lengthscale {_numbers(scales[p])}{behind}")
+                share = f", {shares[number, p]:.0%} of the variance" if len(shares) > 1 else ""
+                lines.append(f"  component {number + 1}: {kinds[number]} {_numbers(scales[p])}{behind}{share}")
         return "\n".join(lines)
+
+    @property
+    def _shares(self) -> Array:
+        """Of each component in the variance of each output, ``(Q, P)``."""
+
+        def share(model: RegressionModel) -> Tensor:
+            parts = [_at_one_place(one).diagonal(dim1=-2, dim2=-1) for one in model.covar_module.kernels]
+            variances = torch.stack(parts, dim=-2)
+            return variances / variances.sum(-2, keepdim=True)
+
+        return self._learned(share, np.mean)
+
+    @property
+    def _periods(self) -> list[float | None]:
+        """The period of each component that is a cycle, in units of the input."""
+        cycles = [self._cycle(component) for component in self.model_.covar_module.kernels]
+        return [None if cycle is None else cycle[0] * float(self.x_scaling_.unit[0]) for cycle in cycles]
+
+    def _cycle(self, component: RowKernel) -> tuple[float, float] | None:
+        return cycle_of(component) if self.structure_ == "multiscale" else None
+
+    def _lengthscales(self, component: RowKernel) -> Tensor:
+        cycle = self._cycle(component)
+        return (1.0 if cycle is None else cycle[1]) / component.input_maps.all_scales
 
     def _of_components(self, ask: Any) -> Array:
         return self._learned(lambda model: torch.stack([ask(one) for one in model.covar_module.kernels], dim=-3))

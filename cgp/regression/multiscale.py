@@ -6,14 +6,14 @@ import math
 from collections.abc import Sequence
 
 import torch
-from gpytorch.kernels import AdditiveKernel, CosineKernel, Kernel, MaternKernel
+from gpytorch.kernels import AdditiveKernel, CosineKernel, Kernel, MaternKernel, ProductKernel
 from torch import Tensor
 
 from .checks import check_count
 from .covariance import RowKernel
 from .processes import PriorModule
 
-__all__ = ["FactorLoadings", "multiscale_covariance", "start_at_factors"]
+__all__ = ["FactorLoadings", "cycle_of", "multiscale_covariance", "start_at_factors"]
 
 _FACTOR_SPREAD = 0.05  # between components, which else would start equal in all but the lengthscale
 _LEAST_SHARE = 0.05  # of the variance of an output that starts as its own
@@ -125,6 +125,14 @@ def _component(num_processes: int, num_factors: int, kernel: str | Kernel, lengt
     with torch.no_grad():
         component.input_maps.log_scales.fill_(-math.log(lengthscale))
     return component
+
+
+def cycle_of(component: RowKernel) -> tuple[float, float] | None:
+    """The period of a cycle and the lengthscale of its drift, in units of the input; None of another component."""
+    if not isinstance(component.covar_module, ProductKernel):
+        return None
+    drift, cosine = component.covar_module.kernels
+    return 2.0 * float(cosine.period_length), float(drift.lengthscale)
 
 
 def _cycle(num_processes: int, num_factors: int, period: float) -> RowKernel:

@@ -194,10 +194,8 @@ def _update(size: int, outputs: int) -> Row:
     numbers, seconds = torch.arange(float(outputs)).double(), 0.0
     for row in range(size, size + _UPDATES):
         x = torch.cartesian_prod(torch.tensor([row, row + 1.0]).double() / _STEPS, numbers).reshape(2, outputs, 2)
-        spent, (model, condition) = _seconds(
-            lambda model=model, x=x, condition=condition: model.extended(x[0], torch.zeros(outputs).double(), condition)
-        )
-        seconds += spent + _seconds(lambda model=model, x=x, condition=condition: model.moments(x[1], condition))[0]
+        spent, (model, condition) = _seconds(partial(model.extended, x[0], torch.zeros(outputs).double(), condition))
+        seconds += spent + _seconds(partial(model.moments, x[1], condition))[0]
     return {"evaluation_seconds": seconds / _UPDATES}
 
 

@@ -1,4 +1,5 @@
 import math
+import re
 from contextlib import suppress
 
 import pytest
@@ -57,11 +58,20 @@ def test_a_step_too_far_is_taken_back(monkeypatch):
 
 def test_progress_is_one_line_that_also_a_failure_ends(capsys):
     with suppress(KeyError), progress_line("map") as line:
-        line(3, 0.5)
+        line(1, 0.5)
         raise KeyError
     with progress_line("map", shown=False) as line:
         assert line is None
-    assert capsys.readouterr().err == "\rmap: step 3, 0.50000 nats per row \n"
+    text = capsys.readouterr().err
+    assert re.search(r"map: 1 steps .*, 0\.50000 nats per row\]\n$", text)
+
+
+def test_progress_says_how_long_is_left(capsys):
+    with progress_line("map", total=3) as line:
+        line(1, 0.5)
+        line(2, 0.4)
+    text = capsys.readouterr().err
+    assert re.search(r"map:  67%.*2/3 \[\d\d:\d\d<\d\d:\d\d, .*0\.40000 nats per row", text)
 
 
 @pytest.mark.parametrize(

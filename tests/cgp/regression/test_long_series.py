@@ -1,5 +1,6 @@
 """Series of many time scales: gross errors are found, gaps are filled better than by lines or by the mean."""
 
+import re
 import warnings
 
 import numpy as np
@@ -103,3 +104,27 @@ def test_many_scales_need_one_input():
     x = np.random.default_rng(0).normal(size=(20, 2))
     with pytest.raises(ValueError, match="X: expected one column, got 2"):
         CorrelatedGPRegressor(structure="multiscale").fit(x, x[:, 0])
+
+
+def test_summary_names_cycles_and_what_each_scale_is_worth(monkeypatch, capsys):
+    monkeypatch.setattr("cgp.regression.long_series.num_windows", lambda *_: 40)
+    monkeypatch.setattr("cgp.regression.estimator.num_windows", lambda *_: 40)
+    x = 0.5 * np.arange(600.0)[:, None]
+    y = 5.0 * np.sin(2 * np.pi * x / 24.0) * [1.0, -2.0] + 0.1 * np.random.default_rng(0).normal(size=(600, 2))
+    regressor = CorrelatedGPRegressor(
+        structure="multiscale", periods=[24.0], num_components=2, random_state=0, verbose=True
+    ).fit(x, y)
+    assert re.search(r"map, about \d+ s: 100%.* 40/40 \[\d\d:\d\d<00:00", capsys.readouterr().err)
+    lines = regressor.summary().splitlines()
+    assert lines[0] == "structure: multiscale"
+    assert lines[1].startswith("fit: 40 windows of the series")
+    shares = [float(line.split(", ")[-1].split("%")[0]) for line in lines if "component" in line]
+    assert len(shares) == 2 * 3
+    np.testing.assert_allclose([sum(shares[:3]), sum(shares[3:])], 100.0, atol=1.5)
+    for output, cycle in enumerate((lines[5], lines[9])):
+        assert re.match(r"  component 3: cycle of 24, drift over [\d.]+, \d+% of the variance$", cycle)
+        drift = float(re.search(r"over ([\d.]+),", cycle).group(1))
+        kernel = regressor.model_.covar_module.kernels[2].covar_module.kernels[0]
+        expected = float(kernel.lengthscale) * regressor.x_scaling_.unit[0]
+        np.testing.assert_allclose([drift, regressor.lengthscales_[2, output, 0]], expected, rtol=1e-3)
+    assert min(shares[2], shares[5]) > 80.0

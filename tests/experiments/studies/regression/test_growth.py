@@ -1,0 +1,37 @@
+"""What a series costs as it grows: its rows and its picture."""
+
+import csv
+import importlib.util
+
+import pytest
+
+from experiments.studies.regression.growth import METHODS, growth
+
+OURS = ["evidence and gradient", "evidence", "fill", "update and forecast"]
+
+
+def test_rows_and_picture(tmp_path):
+    growth(tmp_path, sizes=[60, 120], outputs=[1, 2], methods=OURS)
+    with (tmp_path / "regression-growth.csv").open(encoding="utf-8") as file:
+        rows = {(row["method"], int(row["outputs"]), int(row["n"])): row for row in csv.DictReader(file)}
+    assert set(rows) == {(method, count, size) for method in OURS for count in (1, 2) for size in (60, 120)}
+    for count in (1, 2):
+        with_gradient, alone = (float(rows[method, count, 120]["evidence"]) for method in OURS[:2])
+        assert with_gradient == pytest.approx(alone, rel=1e-12)
+        assert 0.0 < float(rows["fill", count, 120]["variance"]) < 0.1
+    assert (tmp_path / "regression-growth.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_needs_more_memory_is_left_out(tmp_path):
+    growth(tmp_path, sizes=[60], outputs=[1], methods=OURS[1:2], most_gigabytes=1e-9)
+    assert "| evidence |" not in (tmp_path / "regression-growth.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("package", ["tinygp", "celerite2"])
+def test_peers_have_the_same_parameters(package):
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    ours = METHODS["evidence"](100, 1)["evidence"]
+    for name, method in METHODS.items():
+        if name.startswith(package) and "evidence" in name:
+            assert method(100, 1)["evidence"] == pytest.approx(ours, rel=1e-4)
