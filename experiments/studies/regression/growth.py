@@ -20,9 +20,9 @@ from cgp.plotting.style import PALETTE, style
 from cgp.regression import CorrelatedGPRegressor, SeriesCorrelatedGPRegression, correlated_covariance
 from cgp.regression.forms import FORMS, Task
 from cgp.regression.scaling import stacked_rows
-from experiments.storage import write_atomically
+from experiments.atomic_files import write_atomically
+from experiments.studies.regression.cached_rows import cached_row
 from experiments.studies.regression.report import write_results
-from experiments.studies.regression.rows import cached_row
 
 __all__ = ["METHODS", "growth", "growth_figure", "table"]
 
