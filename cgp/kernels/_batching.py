@@ -1,4 +1,4 @@
-"""Batch indexing of kernels that keeps gradients: GPyTorch's own copies the parameters and cuts them off."""
+"""Batch indexing of kernels that keeps gradients: GPyTorch's copies the parameters and detaches them."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _change_tensors(module: nn.Module, change: _Change, inherited: torch.Size) -
 
 
 def _event_shape(tensor: Tensor, batches: tuple[torch.Size, ...]) -> torch.Size:
-    """What is left of a parameter's shape after its batch shape; one without batch dimensions is all event."""
+    """A parameter's shape without its batch shape; without batch dimensions it is the whole shape."""
     for batch in batches:
         if tensor.shape[: len(batch)] == batch:
             return tensor.shape[len(batch) :]

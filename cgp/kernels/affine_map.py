@@ -1,4 +1,4 @@
-"""Affine input maps: what makes one canonical process into several correlated ones."""
+"""Affine input maps, which make several correlated processes of one canonical process."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class AffineMap(Module):
     .. math:: x \mapsto x W^\top + b
 
     ``"free"``: any W. ``"diagonal"``: W = diag(w), w > 0, one inverse lengthscale per dimension. W starts orthogonal
-    (the identity where it is square) and scaled so that inputs of unit variance lie at a mean squared distance of 2
-    whatever the sizes: the canonical covariance, which has no lengthscale, then starts at order one. b starts at 0.
+    (the identity if it is square) and scaled so that inputs of unit variance have a mean squared distance of 2
+    for any sizes: the canonical covariance, which has no lengthscale, is then of order one. b starts at 0.
 
     Args:
         in_features: d, dimensions of the inputs.
         out_features: s, dimensions of the canonical space; None means d.
         kind: "free" or "diagonal" (needs s = d).
-        bias: whether there is a b.
+        bias: whether the map has a bias b.
         batch_shape: one map for each batch member.
 
     Raises:

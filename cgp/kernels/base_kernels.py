@@ -1,4 +1,4 @@
-"""Canonical covariances: stock GPyTorch kernels by name, their values, and the check that refuses others."""
+"""Canonical covariances: GPyTorch kernels by name, their values, and the check of positive semi-definiteness."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _SPREADS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 
 
 def base_kernel_from(kernel: Kernel | str, input_dim: int) -> Kernel:
-    """A canonical covariance by name, its lengthscale fixed at 1, or a kernel with whatever parameters it has.
+    """A canonical covariance by name, with lengthscale fixed at 1, or a given kernel with its parameters.
 
-    Stationary or not, it must be positive semi-definite in this dimension, all that the correlated construction needs.
+    It need not be stationary, but must be positive semi-definite in this dimension.
 
     Returns:
         The kernel.
@@ -70,7 +70,7 @@ def base_gram(kernel: Kernel, x1: Tensor, x2: Tensor) -> Tensor:
 
 
 def check_positive_semidefinite(kernel: Kernel, input_dim: int) -> None:
-    r"""Refuse a kernel of which a Gram matrix with a negative eigenvalue is found.
+    r"""Raise ValueError for a kernel if a Gram matrix with a negative eigenvalue is found.
 
     The Gram matrices of 64 quasi-random points at seven spreads (0.03 to 30 times the unit) are searched, in float64. A
     violation found is a proof; none found is evidence. ``CosineKernel`` beyond one dimension is caught.

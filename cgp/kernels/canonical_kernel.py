@@ -1,4 +1,4 @@
-"""The common ground of the kernels: points of canonical processes and their loadings."""
+"""Base class of the kernels: points of canonical processes and their loadings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["CanonicalKernel", "CanonicalPoints"]
 
 
 class CanonicalPoints(NamedTuple):
-    """What every (process, input) pair is: an input of the canonical process, and weights of R copies of it.
+    """Representation of (process, input) pairs: inputs of the canonical process, and weights of R copies of it.
 
     Attributes:
         inputs: z, ``(*batch, n, s)``.
@@ -32,8 +32,8 @@ class CanonicalKernel(BatchSafeKernel):
 
     .. math:: k(x, x') = a(x)^\top a(x')\,\kappa(z(x), z(x'))
 
-    It is positive semi-definite by Schur's product theorem, because the canonical covariance is. Subclasses say what
-    ``points`` are; a ``covar_module`` is the ``base_kernel``.
+    It is positive semi-definite by Schur's product theorem, because the canonical covariance is. Subclasses define
+    ``points`` and ``base_kernel``.
     """
 
     @property

@@ -22,7 +22,7 @@ PROCESS_NAMES = {"query": 0, "key": 1, "latent": 2}
 
 
 class _Maps(Module, nn.ModuleList):
-    """A list that GPyTorch looks into when it makes a module random, where it passes by those of torch."""
+    """A module list into which GPyTorch descends when it makes a module random, unlike torch's."""
 
     def __init__(self, modules: Iterable[nn.Module] = ()) -> None:
         super().__init__()
@@ -43,13 +43,13 @@ class CorrelatedKernel(CanonicalKernel):
     Args:
         base_kernel: κ: "rbf", "matern12", "matern32", "matern52", "rq" (lengthscale 1), or any GPyTorch kernel that is
             positive semi-definite in the canonical space; it need not be stationary.
-        num_processes: P.
+        num_processes: number P of processes.
         input_dim: d, dimensions of the inputs; None if ``input_maps`` are modules.
         canonical_dim: s, dimensions of the canonical space; None means d.
         input_maps: the kind of :class:`AffineMap` ("free", "diagonal"), or P modules with
-            ``out_features``. Maps that are made here start equal but for small random biases, so that the processes
-            start strongly correlated.
-        bias: whether the maps that are made here have biases.
+            ``out_features``. Maps made here are initially equal except for small random biases, so that the
+            processes are initially strongly correlated.
+        bias: whether maps made here have biases.
         batch_shape: one kernel for each batch member.
         active_dims: the input dimensions that are used.
         scale_prior: prior of the scales.
@@ -87,7 +87,7 @@ class CorrelatedKernel(CanonicalKernel):
         if isinstance(input_maps, str):
             input_maps = _equal_maps(num_processes, input_dim, canonical_dim, input_maps, bias, torch.Size(batch_shape))
         dim = _canonical_dim(input_maps, num_processes)
-        shapes = [getattr(one, "batch_shape", torch.Size()) for one in input_maps]
+        shapes = [getattr(input_map, "batch_shape", torch.Size()) for input_map in input_maps]
         super().__init__(batch_shape=torch.broadcast_shapes(torch.Size(batch_shape), *shapes), active_dims=active_dims)
         self.num_processes = num_processes
         self.input_maps = _Maps(input_maps)
@@ -181,7 +181,7 @@ class ProcessKernel(CanonicalKernel):
 
     Args:
         correlated: the kernel of all the processes, whose parameters are shared.
-        number: which process.
+        number: index of the process.
     """
 
     def __init__(self, correlated: CorrelatedKernel, number: int) -> None:
@@ -236,11 +236,11 @@ def _equal_maps(
     if input_dim is None:
         raise ValueError("input_dim: expected a size, got None: it is needed unless input_maps are modules")
     maps = [AffineMap(input_dim, canonical_dim, kind=kind, bias=bias, batch_shape=batch_shape) for _ in range(number)]
-    for one in maps[1:]:
+    for later in maps[1:]:
         if kind == "free":
-            one.weight = maps[0].weight.detach()
-        if one.bias is not None:
-            nn.init.normal_(one.bias, std=0.1)
+            later.weight = maps[0].weight.detach()
+        if later.bias is not None:
+            nn.init.normal_(later.bias, std=0.1)
     return list(maps)
 
 
@@ -248,7 +248,7 @@ def _canonical_dim(input_maps: Sequence[nn.Module], num_processes: int) -> int:
     """The output size that the maps share."""
     if len(input_maps) != num_processes:
         raise ValueError(f"input_maps: expected one for each of {num_processes} processes, got {len(input_maps)}")
-    sizes = {getattr(one, "out_features", None) for one in input_maps}
+    sizes = {getattr(input_map, "out_features", None) for input_map in input_maps}
     size = sizes.pop()
     if sizes or not isinstance(size, int):
         raise ValueError(f"input_maps: expected modules with one common out_features, got {sizes | {size}}")

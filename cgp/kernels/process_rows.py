@@ -1,4 +1,4 @@
-"""Rows (input, process): data in which the last column says which process was observed."""
+"""Rows (input, process): data whose last column is the index of the observed process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs of pictures, checked once."""
+"""Checks of the arrays given to plots."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ Array = NDArray[Any]
 
 
 def as_array(values: Any, name: str, ndim: int | tuple[int, ...], *, finite: bool = True) -> Array:
-    """Tensors of any device and gradient state, arrays and lists as a float64 array that is not empty."""
+    """Convert a tensor, array or list to a non-empty float64 array."""
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu().to(torch.float64).numpy()
     array = np.asarray(values, dtype=np.float64)
@@ -51,7 +51,7 @@ def as_fractions(values: Any, name: str) -> Array:
 
 
 def named(values: Any, name: str) -> Mapping[str, Any]:
-    """A non-empty mapping from names to what is drawn under them."""
+    """Check that values are a non-empty mapping from names."""
     if not isinstance(values, Mapping) or not values:
         raise ValueError(f"{name} must be a non-empty mapping from names to arrays, got {type(values).__name__}")
     return values

@@ -1,4 +1,4 @@
-"""Inside the attention: the matrix, its asymmetry, its uncertainty."""
+"""Pictures of an attention matrix, its asymmetry and its uncertainty."""
 
 from typing import Any
 
@@ -20,8 +20,8 @@ def attention_matrix(matrix: Any, sd: Any = None, *, figure: FigureBase | None =
 
     Args:
         matrix: Weights of the keys (columns) for each query (rows), (n, n); cross-covariances may be negative.
-        sd: Predictive standard deviation of each query's output (n,), if there is one.
-        figure: Figure or subfigure to draw in; without, a new one of two columns' width.
+        sd: Predictive standard deviation of each query's output (n,), or None.
+        figure: Figure or subfigure to draw in; by default a new one of two columns' width.
 
     Returns:
         Axes of the matrix, of the antisymmetric part, and of the deviations, an inset beside the matrix, where given.
@@ -63,7 +63,7 @@ def _heat(ax: Axes, values: Array, title: str, *, diverging: bool) -> None:
 
 
 def _deviations_beside(matrix: Axes, sd: Array) -> Axes:
-    """Bars in the rows of the matrix, whatever the layout makes of its size."""
+    """Bars beside the rows of the matrix, aligned with them for any layout."""
     ax = matrix.inset_axes((1.04, 0, 0.28, 1), sharey=matrix)
     ax.barh(np.arange(len(sd)), sd, height=0.9, color=PALETTE[0])
     ax.set(title="predictive sd", xlim=(0, None))

@@ -1,4 +1,4 @@
-"""Pictures of whether probabilities, intervals and confidences are honest."""
+"""Pictures of the calibration of probabilities, intervals and confidences."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -34,13 +34,13 @@ def reliability_diagram(confidence: Any, correct: Any, *, bins: int = 15, ax: Ax
         \mathrm{ECE} = \sum_m \frac{n_m}{N} |c_m - a_m|
 
     with mean confidence c and accuracy a of bin m. Bins are (lo, hi] of equal width. The counts are on a logarithmic
-    axis: a large gap of a bin with few samples says little.
+    axis: a large gap of a bin with few samples is not significant.
 
     Args:
         confidence: Probability of the predicted class (N,), in [0, 1].
         correct: Whether the prediction was right (N,).
         bins: Number of bins.
-        ax: Axes to draw in; without, a new figure of one column. The counts are an inset beneath, ``ax.child_axes[0]``.
+        ax: Axes to draw in; by default a new figure of one column. The counts are an inset, ``ax.child_axes[0]``.
 
     Returns:
         The axes.
@@ -86,7 +86,7 @@ def _binned(confidence: Array, correct: NDArray[np.bool_], bins: int) -> tuple[A
 
 
 def _gaps(ax: Axes, centres: Array, mean: Array, accuracy: Array, width: float) -> None:
-    """Accuracy as bars, and between them and the confidence the gap, coloured by its sign."""
+    """Bars of the accuracy, and of the gap to the confidence, coloured by its sign."""
     ax.bar(centres, accuracy, width, color=PALETTE[0], edgecolor="white", lw=0.6, label="accuracy")
     for name, chosen, colour in (
         ("over-confident", mean > accuracy, OVER),
@@ -116,8 +116,8 @@ def risk_coverage(
 
     Args:
         predictions: For each method, confidence (N,) and whether the prediction was right (N,).
-        highlight: The method that stands out and that the caption is to name; the others are pale.
-        ax: Axes to draw in; without, a new figure of one column.
+        highlight: The method to emphasise and name in the caption; the others are pale.
+        ax: Axes to draw in; by default a new figure of one column.
 
     Returns:
         The axes.
@@ -156,7 +156,7 @@ def risk_coverage(
 
 @styled
 def interval_coverage(cumulative: Mapping[str, Any], *, ax: Axes | None = None) -> Axes:
-    r"""Share of observations inside central intervals against the share that was promised.
+    r"""Share of observations inside central intervals against the nominal share.
 
     .. math:: c(q) = \frac1N \sum_i [\,|2F_i(y_i) - 1| \le q\,]
 
@@ -164,7 +164,7 @@ def interval_coverage(cumulative: Mapping[str, Any], *, ax: Axes | None = None) 
 
     Args:
         cumulative: For each method, the predictive distribution function at the observation, F(y), (N,).
-        ax: Axes to draw in; without, a new figure of one column.
+        ax: Axes to draw in; by default a new figure of one column.
 
     Returns:
         The axes.
@@ -182,13 +182,13 @@ def interval_coverage(cumulative: Mapping[str, Any], *, ax: Axes | None = None) 
         1.0
     """
     given = named(cumulative, "cumulative")
-    values = {name: as_fractions(one, f"cumulative[{name!r}]") for name, one in given.items()}
+    values = {name: as_fractions(fractions, f"cumulative[{name!r}]") for name, fractions in given.items()}
     outside = ax is None
     ax = new_axes(ax, height=2.8)
     promised = np.linspace(0, 1, 101)
     ax.plot([0, 1], [0, 1], color=GREY, ls=(0, (4, 2)), lw=0.9)
-    for index, (name, one) in enumerate(values.items()):
-        inside = np.sort(np.abs(2 * one - 1))
+    for index, (name, fractions) in enumerate(values.items()):
+        inside = np.sort(np.abs(2 * fractions - 1))
         covered = np.searchsorted(inside, promised + 1e-12, side="right") / len(inside)
         ax.plot(promised, covered, label=name, **(line_look(index) | {"marker": ""}))
     ax.set(xlabel="Promised share", ylabel="Share inside the interval", xlim=(0, 1), ylim=(0, 1.005))

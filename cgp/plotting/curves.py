@@ -28,11 +28,11 @@ def curves(
     Args:
         x: Severities, epochs or layers (K,).
         values: For each name, values (K,), or (R, K) over R runs: their mean in a band of one standard deviation. NaN,
-            as of a run that broke off, leaves a gap.
+            for example of an aborted run, leaves a gap.
         xlabel: Name of the horizontal axis.
         ylabel: Name and unit of the values.
         yscale: A scale of matplotlib, ``"linear"``, ``"log"`` or ``"symlog"``.
-        ax: Axes to draw in; without, a new figure of one column.
+        ax: Axes to draw in; by default a new figure of one column.
 
     Returns:
         The axes.
@@ -90,10 +90,10 @@ def uncertainty_histograms(
         groups: For each group, one number per input (N,); the groups may differ in size.
         bins: Number of bins, the same for all groups.
         xlabel: Name and unit of the score.
-        xscale: ``"linear"`` or ``"log"``; without, logarithmic where most scores of a group would crowd into the first
+        xscale: ``"linear"`` or ``"log"``; by default logarithmic if most scores of a group would fall into the first
             bins of a linear axis.
-        limits: Range of the axis, as (0, 1) of a confidence; without, that of the scores.
-        ax: Axes to draw in; without, a new figure of one column.
+        limits: Range of the axis, such as (0, 1) for a confidence; by default that of the scores.
+        ax: Axes to draw in; by default a new figure of one column.
 
     Returns:
         The axes.
@@ -134,7 +134,7 @@ def uncertainty_histograms(
 
 
 def _is_crowded(values: Mapping[str, Array], pooled: Array, bins: int) -> bool:
-    """Whether the median of a group falls into the first two bins of a linear axis: it could not be read there."""
+    """Whether the median of a group falls into the first two bins of a linear axis, where it is unreadable."""
     low, high = float(pooled.min()), float(pooled.max())
     return 0 <= low < high and min(float(np.median(group)) for group in values.values()) < low + 2 * (high - low) / bins
 

@@ -1,4 +1,4 @@
-"""Uncertainty shown on the images it is about."""
+"""Uncertainty shown on images."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -27,7 +27,7 @@ def variance_map(image: Any, variance: Any, *, label: str = "Predictive variance
         image: Grey (H, W) or (1, H, W), or colour (H, W, 3) or (3, H, W) in [0, 1], or of integers up to 255.
         variance: Variance of each patch (h, w), in the patches' places.
         label: Name of the colour bar.
-        ax: Axes to draw in; without, a new figure of one column.
+        ax: Axes to draw in; by default a new figure of one column.
 
     Returns:
         The axes.
@@ -61,16 +61,16 @@ def variance_maps(
 ) -> NDArray[np.object_]:
     """A table of variance maps on one scale of colours, the inputs in the first column.
 
-    Layers of one image, heads of each layer, or the layers of several images: R rows and K columns are what you say.
+    Rows and columns can be, for example, layers of one image, heads of each layer, or the layers of several images.
 
     Args:
         images: One image, shown in the first row, or R images, one per row; each as in `variance_map`.
         variance: Variances of the patches, (K, h, w) for one row or (R, K, h, w).
         rows: Names of the rows.
         columns: Names of the K columns after the first; by default layers.
-        scale: Of the colours, "linear" or "log": variances around softmax's mean differ by orders of magnitude.
+        scale: Scale of the colours, "linear" or "log": variances around softmax's mean differ by orders of magnitude.
         label: Name of the colour bar.
-        figure: Figure or subfigure to draw in; without, a new one of two columns' width.
+        figure: Figure or subfigure to draw in; by default a new one of two columns' width.
 
     Returns:
         Axes (R, K + 1).
@@ -99,7 +99,7 @@ def variance_maps(
         _show_input(axes[row, 0], picture if row < len(pictures) else None)
         for ax, grid in zip(axes[row, 1:], grid_row, strict=True):
             shown = _overlay(ax, _grey(picture), grid, norm)
-    # Next to what they name: one image for all rows stands in the first row only.
+    # Next to the images that they name: one image for all rows is shown only in the first row.
     for ax, name in zip(axes[:, 0 if len(pictures) == num_rows else 1], rows, strict=False):
         ax.set_ylabel(name)
     for ax, title in zip(axes[0], ["input", *columns], strict=True):
@@ -119,7 +119,7 @@ def example_gallery(
     probabilities: Any = None,
     figure: FigureBase | None = None,
 ) -> NDArray[np.object_]:
-    """The six most and the six least certain examples, with what was predicted and what is true; errors in red.
+    """The six most and the six least certain examples, with predictions and true classes; errors in red.
 
     Args:
         images: Images (N, ...), each as in `variance_map`.
@@ -127,7 +127,7 @@ def example_gallery(
         predictions: Predicted classes (N,), as numbers or names.
         labels: True classes (N,), likewise, if known.
         probabilities: Probability of the predicted class (N,).
-        figure: Figure or subfigure to draw in; without, a new one of two columns' width.
+        figure: Figure or subfigure to draw in; by default a new one of two columns' width.
 
     Returns:
         Axes (2, min(N, 6)): most certain above, least certain below, the extremes first.
@@ -176,7 +176,7 @@ def _as_variance(values: Any, ndim: int | tuple[int, ...]) -> Array:
 
 
 def _as_images(images: Any, rows: int) -> list[Array]:
-    """One image, or as many as rows; (3, H, W) beside three rows is three grey images."""
+    """One image, or one per row; (3, H, W) with three rows means three grey images."""
     shape = tuple(np.shape(images))
     channels_first = len(shape) == 3 and shape[0] in (1, 3) and (rows == 1 or shape[0] != rows)
     if len(shape) == 2 or channels_first or (len(shape) == 3 and shape[-1] in (1, 3)):
@@ -193,7 +193,7 @@ def _names(names: Sequence[str] | None, number: int, argument: str) -> list[str]
 
 
 def _grey(image: Array) -> Array:
-    """Luma of an image (ITU-R BT.601) at low contrast: colour is left to the variance, and hardly shifted by it."""
+    """Luma of an image (ITU-R BT.601) at low contrast, so that it hardly shifts the colours of the variance."""
     grey = image if image.ndim == 2 else image @ np.array([0.299, 0.587, 0.114])
     low, high = grey.min(), grey.max()
     return 0.5 + 0.4 * (grey - (low + high) / 2) / (high - low if high > low else 1.0)
@@ -211,14 +211,14 @@ def _show_input(ax: Axes, image: Array | None) -> None:
 
 
 def _norm(values: Array, scale: str) -> Normalize:
-    """Colours from the least to the largest value; on a logarithmic scale from the least that is positive."""
+    """Colours from the smallest to the largest value; on a logarithmic scale from the smallest positive value."""
     if scale not in SCALES:
         raise ValueError(f"scale must be one of {SCALES}, got {scale!r}")
     if scale == "linear":
         return Normalize(float(values.min()), float(values.max()))
     positive = values[values > 0]
-    found = (float(positive.min()), float(positive.max())) if positive.size else (0.1, 1.0)
-    return LogNorm(*found, clip=True)
+    limits = (float(positive.min()), float(positive.max())) if positive.size else (0.1, 1.0)
+    return LogNorm(*limits, clip=True)
 
 
 def _overlay(ax: Axes, grey: Array, grid: Array, norm: Normalize) -> AxesImage:

@@ -32,7 +32,7 @@ def posterior_bands(
         mean: Posterior means (T, P) or (T,).
         sd: Standard deviations, likewise.
         observed_x: Inputs of the observations (N,) or (N, 1).
-        observed_y: Observations (N, P) or (N,); NaN was not observed.
+        observed_y: Observations (N, P) or (N,), NaN where missing.
         names: A name for each process.
         xlabel: Name and unit of the input.
         figure: Figure or subfigure to draw in.
@@ -99,7 +99,7 @@ def _observations(x: Any | None, y: Any | None, processes: int) -> list[tuple[Ar
     y = _columns(y, "observed_y", len(x), finite=False)
     if y.shape[1] != processes:
         raise ValueError(f"observed_y must have {processes} columns, got {y.shape[1]}")
-    return [(x[~np.isnan(one)], one[~np.isnan(one)]) for one in y.T]
+    return [(x[~np.isnan(values)], values[~np.isnan(values)]) for values in y.T]
 
 
 def _band(ax: Axes, x: Array, mean: Array, sd: Array, points: tuple[Array, Array], colour: str) -> None:

@@ -1,4 +1,4 @@
-"""One look for every picture: dark on white, colour-blind safe, legible at the width of a printed column."""
+"""Common style of all pictures: dark on white, colour-blind safe, legible at the width of a printed column."""
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
@@ -74,7 +74,7 @@ T = TypeVar("T")
 def style() -> Iterator[None]:
     """Use the style for the figures drawn inside a ``with`` block.
 
-    Every function of this package draws in it already; enter it to make the axes that you pass to them.
+    All functions of this package use it; enter it to create axes that you pass to them.
 
     Yields:
         Nothing.
@@ -101,7 +101,7 @@ def styled(draw: Callable[P, T]) -> Callable[P, T]:
 
 
 def new_axes(ax: Axes | None, *, width: float = COLUMN, height: float = 2.5) -> Axes:
-    """The given axes without frame above and to the right, or those of a new figure."""
+    """The given axes, or those of a new figure, without a frame above and to the right."""
     if ax is None:
         ax = plt.subplots(figsize=(width, height), layout="constrained")[1]
     ax.spines[["top", "right"]].set_visible(False)
@@ -130,7 +130,7 @@ def line_look(index: int) -> dict[str, Any]:
 
 
 def place_legend(ax: Axes, *, outside: bool, loc: Any = "best") -> None:
-    """Legend beneath the axes of a figure that is ours alone, else where it covers least."""
+    """Legend beneath the axes of a new figure, otherwise where it covers least."""
     handles, labels = ax.get_legend_handles_labels()
     figure = ax.figure
     if not labels:
@@ -140,6 +140,6 @@ def place_legend(ax: Axes, *, outside: bool, loc: Any = "best") -> None:
         return
     entry = 0.45 + 0.058 * max(len(label) for label in labels)  # inches, at 7 points
     columns = max(1, min(len(labels), int(figure.get_figwidth() / entry)))
-    # The legend gets room of its own: the axes keep the size that was asked for.
+    # The legend gets additional space: the axes keep their requested size.
     figure.set_figheight(figure.get_figheight() + 0.155 * -(-len(labels) // columns))
     figure.legend(handles, labels, loc="outside lower center", ncols=columns)

@@ -1,4 +1,4 @@
-"""Uncertainty shown on the text it is about."""
+"""Uncertainty shown on text."""
 
 import re
 import textwrap
@@ -35,15 +35,15 @@ def text_uncertainties(
     label: str = "Epistemic uncertainty (nats)",
     figure: FigureBase | None = None,
 ) -> NDArray[np.object_]:
-    """Texts, one below the other, in which the background of each character tells how uncertain it is.
+    """Texts, one below the other, with the uncertainty of each character as its background colour.
 
     Lines are wrapped after 72 columns, between words where possible; colours run from zero to the largest value of all.
 
     Args:
         passages: For each title, n characters, whose line breaks are kept and marked, and their uncertainties (n,);
-            NaN, left white, where there is none.
+            NaN, shown white, for characters without a value.
         label: Name of the colour bar.
-        figure: Figure or subfigure to draw in; without, a new one of two columns' width.
+        figure: Figure or subfigure to draw in; by default a new one of two columns' width.
 
     Returns:
         Axes of the passages.
@@ -126,7 +126,7 @@ def _checked(characters: Sequence[str], values: Any) -> tuple[list[str], Array]:
 
 
 def _wrapped(text: str, width: int) -> list[range]:
-    """Positions of the characters of each line, none left out."""
+    """Positions of the characters of each line; every character is in one."""
     lines, start = [], 0
     for paragraph in re.findall(r"[^\n]*\n|[^\n]+", text):
         body = paragraph.removesuffix("\n")

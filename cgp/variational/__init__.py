@@ -1,4 +1,4 @@
-"""Variational distributions and strategies: how a posterior over inducing variables becomes one over functions."""
+"""Variational distributions and strategies: from a posterior over inducing variables to one over functions."""
 
 from .dtc import DTCVariationalStrategy
 from .inducing_variables import InducingVariables

@@ -1,4 +1,4 @@
-"""The deterministic training conditional as a variational strategy whose best distribution is in closed form."""
+"""The deterministic training conditional as a variational strategy with a closed-form optimal distribution."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["DTCVariationalStrategy"]
 
 
 class DTCVariationalStrategy(Module):
-    r"""Inducing variables whose variational distribution is the best one given the data, recomputed, not stored.
+    r"""Inducing variables whose variational distribution is the optimal one given the data, recomputed, not stored.
 
     With :math:`A = L^{-1}K_{mX}`, :math:`L = \operatorname{chol}K_{mm}` and :math:`\Lambda = I + AA^\top/\sigma^2`, the
     whitened inducing variables have
@@ -33,12 +33,12 @@ class DTCVariationalStrategy(Module):
     conditional). An ``ApproximateGP`` of it trains by ``VariationalELBO`` on the whole data: Titsias' bound.
 
     Args:
-        covar_module: a kernel; for a correlated one the inducing inputs live in the canonical space and serve every
-            process.
-        inducing_points: the first ones, ``(m, d)``, or ``(m, s)`` in the canonical space; they are learned.
+        covar_module: a kernel; for a correlated one the inducing inputs are in the canonical space and are shared by
+            all processes.
+        inducing_points: initial inducing inputs, ``(m, d)``, or ``(m, s)`` in the canonical space; they are learned.
         train_inputs: X, ``(n, d)``.
         train_targets: y, ``(n,)``.
-        likelihood: the noise of the observations; not a submodule, so pass its parameters to the optimizer.
+        likelihood: likelihood with the observation noise; not a submodule, so pass its parameters to the optimizer.
         mean_module: the prior mean; zero if None.
 
     Raises:
@@ -83,7 +83,7 @@ class DTCVariationalStrategy(Module):
 
     @property
     def likelihood(self) -> GaussianLikelihood:
-        """The noise of the observations; its parameters are trained beside those of the model."""
+        """The likelihood with the observation noise, whose parameters are trained with those of the model."""
         return self._likelihood[0]
 
     def __call__(self, x: Tensor, prior: bool = False, **kwargs: Any) -> MultivariateNormal:
@@ -95,7 +95,7 @@ class DTCVariationalStrategy(Module):
         return MultivariateNormal(mean + posterior.mean[..., 0], covariance)
 
     def kl_divergence(self) -> Tensor:
-        """Divergence of the best distribution from the prior, ``()``, in nats."""
+        """Divergence of the optimal distribution from the prior, ``()``, in nats."""
         return self._optimum(self._factor()).kl_divergence()
 
     def _optimum(self, factor: Tensor) -> InducingPosterior:

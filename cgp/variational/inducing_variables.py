@@ -1,4 +1,4 @@
-"""Gaussian inducing variables with a unit prior, whose divergence depends on themselves only."""
+"""Gaussian inducing variables with a unit prior, whose divergence does not depend on the kernel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["InducingVariables", "positive_triangle", "single_normal"]
 
 
 def positive_triangle(raw: Tensor) -> Tensor:
-    """Lower triangle, ``(*batch, m, m)``, with a positive diagonal by softplus; what is above it is not read."""
+    """Lower triangle, ``(*batch, m, m)``, with a positive diagonal by softplus; entries above it are ignored."""
     diagonal = nn.functional.softplus(raw.diagonal(dim1=-2, dim2=-1))
     return raw.tril(-1) + torch.diag_embed(diagonal)
 
@@ -36,8 +36,8 @@ class InducingVariables(gpytorch.Module):
 
     Args:
         num_inducing: number r of variables of each batch member.
-        batch_shape: batch shape, as heads and output dimensions.
-        initial_scale: standard deviation to start from.
+        batch_shape: batch shape, such as heads and output dimensions.
+        initial_scale: initial standard deviation.
 
     Raises:
         ValueError: if there is no variable.
@@ -55,7 +55,7 @@ class InducingVariables(gpytorch.Module):
             raise ValueError(f"num_inducing: expected at least 1, got {num_inducing}")
         shape = (*batch_shape, num_inducing)
         self.variational_mean = nn.Parameter(torch.zeros(shape))
-        start = torch.tensor(float(initial_scale)).expm1().log()  # softplus backwards
+        start = torch.tensor(float(initial_scale)).expm1().log()  # inverse softplus
         self.raw_root = nn.Parameter(torch.diag_embed(start.expand(shape)).clone())
 
     @property

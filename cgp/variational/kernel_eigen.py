@@ -25,16 +25,16 @@ class KernelEigenVariationalStrategy(gpytorch.Module):
     .. math:: f = (E + R)u, \quad u \sim N(m, LL^\top), \qquad E = \varphi_q(x)W_e, \quad R = \varphi_k(x)W_r
 
     of prior :math:`u \sim N(0, I)` (in units of the singular values), or only one branch. The KSVD loss, divided by
-    the number of inputs squared, is left as an added loss term in training. For use as the ``variational_strategy`` of
+    the squared number of inputs, is an added loss term in training. For use as the ``variational_strategy`` of
     an ``ApproximateGP``.
 
     Args:
         query_features: :math:`\varphi_q`, a module from ``(*batch, N, D)`` to ``(*batch, N, F)``.
         key_features: :math:`\varphi_k`, likewise.
-        num_features: F.
-        rank: r.
+        num_features: number F of features.
+        rank: rank r.
         branches: "both", "e" or "r".
-        residual: whether to add the diagonal of what the projections do not explain.
+        residual: whether to add the prior variance that the projections do not explain, as a diagonal.
         ksvd_weight: weight of the KSVD loss.
 
     Raises:

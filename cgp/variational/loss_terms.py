@@ -21,7 +21,7 @@ class LossTerm(AddedLossTerm):
     ``variational_strategy.kl_divergence()``.
 
     Args:
-        value: the term, a scalar to be minimised: minus a log-density, a KL divergence, or the KSVD loss.
+        value: the term, a scalar to be minimised: a negative log-density, a KL divergence, or the KSVD loss.
         kind: "log_density" (weighted by alpha), "kl" (by beta) or "ksvd" (by one).
 
     Raises:
@@ -39,5 +39,5 @@ class LossTerm(AddedLossTerm):
         return self.value
 
     def __deepcopy__(self, memo: dict[int, Any]) -> LossTerm:
-        """A copy cut from the graph: graphs cannot be copied."""
+        """A detached copy: graphs cannot be copied."""
         return LossTerm(deepcopy(self.value.detach(), memo), self.kind)

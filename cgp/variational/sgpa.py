@@ -31,9 +31,9 @@ class SGPAVariationalStrategy(gpytorch.Module):
 
     Args:
         covar_module: the kernel.
-        inducing_points: z to start from, ``(*batch, m, D)``, or ``(m,)`` for D = 1.
+        inducing_points: initial z, ``(*batch, m, D)``, or ``(m,)`` for D = 1.
         mean_module: the prior mean; None is zero.
-        batch_shape: of independent outputs.
+        batch_shape: batch shape of independent outputs.
 
     Note:
         Chen & Li, Calibrating Transformers via Sparse Gaussian Processes (ICLR 2023), section 3.1.
@@ -90,7 +90,7 @@ class SGPAVariationalStrategy(gpytorch.Module):
         return sgpa.whitened_divergence(self._whitened(self._factor()), self.root)
 
     def _shift(self, x: Tensor, factor: Tensor, K_zx: Tensor, features: Tensor) -> Tensor:
-        """What the values add to the mean, ``(*batch, N)``."""
+        """Contribution of the values to the mean, ``(*batch, N)``."""
         return (self.values[..., None, :] @ K_zx)[..., 0, :]
 
     def _whitened(self, factor: Tensor) -> Tensor:
@@ -114,14 +114,14 @@ class DecoupledSGPAVariationalStrategy(SGPAVariationalStrategy):
     .. math:: \mu = (K_{x\gamma} - T_x^\top T_\gamma)v_\gamma + K_{x\beta}v_\beta, \qquad
         \Sigma = K_{xx} - T_x^\top T_x + T_x^\top RR^\top T_x, \qquad T_\cdot = L_\beta^{-1}K_{\beta\cdot}
 
-    Its divergence is that of this very posterior (GPyTorch's orthogonally decoupled strategy has another).
+    The divergence is exactly that of this posterior (GPyTorch's orthogonally decoupled strategy has another).
 
     Args:
         covar_module: the kernel.
-        inducing_points: :math:`\beta` to start from, as for the standard strategy; they carry the covariance.
-        mean_inducing_points: :math:`\gamma` to start from, ``(*batch, l, D)`` or ``(l,)``; they refine the mean.
+        inducing_points: initial :math:`\beta`, as for the standard strategy; they determine the covariance.
+        mean_inducing_points: initial :math:`\gamma`, ``(*batch, l, D)`` or ``(l,)``; they refine the mean.
         mean_module: the prior mean; None is zero.
-        batch_shape: of independent outputs.
+        batch_shape: batch shape of independent outputs.
 
     Raises:
         ValueError: if the inducing points differ in width.
@@ -154,11 +154,11 @@ class DecoupledSGPAVariationalStrategy(SGPAVariationalStrategy):
         self.mean_values = nn.Parameter(gamma.new_zeros(*batch_shape, gamma.shape[-2]))
 
     def kl_divergence(self) -> Tensor:
-        """Divergence from the prior, that of the mean's own inducing inputs included, ``batch_shape``, in nats."""
+        """Divergence from the prior, including the inducing inputs of the mean, ``batch_shape``, in nats."""
         values = self.mean_values[..., None]
         attended = self.covar_module(self.mean_inducing_points).to_dense() @ values
-        own = sgpa.decoupled_divergence(values, attended, self._gathered(self._factor()))
-        return super().kl_divergence() + own
+        of_mean = sgpa.decoupled_divergence(values, attended, self._gathered(self._factor()))
+        return super().kl_divergence() + of_mean
 
     def _shift(self, x: Tensor, factor: Tensor, K_zx: Tensor, features: Tensor) -> Tensor:
         attended = self._covariance(x, self.mean_inducing_points) @ self.mean_values[..., None]
