@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .prediction.calibration import Calibration
     from .prediction.detectors import Detector
     from .prediction.generate import Generation, generate
+    from .prediction.holding import with_held_out
     from .prediction.pipelines import pipeline
     from .prediction.predict import predict
     from .prediction.prediction import Prediction
@@ -67,6 +68,7 @@ __all__ = [
     "pipeline",
     "predict",
     "save_pretrained",
+    "with_held_out",
 ]
 
 # Names are imported when they are first used: the command line answers before torch is there.
@@ -100,6 +102,7 @@ _HOMES = {
     "pipeline": "prediction.pipelines",
     "predict": "prediction.predict",
     "save_pretrained": "prediction.storage",
+    "with_held_out": "prediction.holding",
 }
 _ROOMS = (
     "assessment",

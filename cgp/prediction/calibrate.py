@@ -20,7 +20,7 @@ from .amplitudes import COARSE, TEMPERATURES, AmplitudeSearch, chosen, has_ampli
 from .calibration import Calibration
 from .labels import labelled_batches
 from .scaling import Draws, calibrate_outputs, fit_readout
-from .settings import settings_of, with_settings
+from .settings import forget_held_out, settings_of, with_settings
 
 __all__ = ["Calibration", "calibrate"]
 
@@ -179,6 +179,7 @@ def _calibrate_posterior(
     for name, parameter in amplitudes.items():  # only now, when nothing can fail any more
         parameter.copy_(scaled[name])
     set_logit_temperature(model, taken.temperature)
+    forget_held_out(model)
     return report
 
 
@@ -217,7 +218,9 @@ def _prepared(
     model: nn.Module, method: str, train: Any, batch_size: int | None, output: Callable[[Any], Tensor]
 ) -> nn.Module:
     """The model as a method lets it predict, without a temperature yet."""
-    settings = replace(settings_of(model), draws="dropout" if method == "dropout" else "none", readout=None)
+    settings = replace(
+        settings_of(model), draws="dropout" if method == "dropout" else "none", readout=None, held_out=None
+    )
     if method == "readout":
         if output is not logits_of:
             raise ValueError("output: expected the default with method='readout', whose logits replace the model's")

@@ -8,9 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["conformal_quantile"]
+__all__ = ["SETS", "conformal_quantile", "conformal_sets", "set_scores"]
 
 Array = NDArray[Any]
+
+SETS = ("aps", "raps", "lac")
+
+_ROUNDING = 1e-12  # sums of the same numbers in another order
 
 
 def conformal_quantile(scores: Array, error: float) -> float:
@@ -34,3 +38,80 @@ def conformal_quantile(scores: Array, error: float) -> float:
     """
     rank = math.ceil((len(scores) + 1) * (1.0 - error) - 1e-9)  # what is whole stays whole under rounding
     return float(np.partition(scores, rank - 1)[rank - 1]) if rank <= len(scores) else math.inf
+
+
+def set_scores(probabilities: Array, method: str = "aps", *, penalty: float = 0.01, free: int = 5) -> Array:
+    r"""How far down its ranking each class lies, the score of adaptive prediction sets.
+
+    .. math:: s_c = \sum_{c' : p_{c'} \ge p_c} p_{c'} \;\big(+\, \gamma\,(r_c - r_0)_+\big)
+
+    with the rank :math:`r_c` of the class and, for "raps", the penalty :math:`\gamma` of every rank beyond the first
+    :math:`r_0`. For "lac" it is :math:`1 - p_c`.
+
+    Args:
+        probabilities: ``(N, C)``.
+        method: "aps", "raps" or "lac".
+        penalty: :math:`\gamma`, of "raps".
+        free: :math:`r_0`, ranks without a penalty.
+
+    Returns:
+        ``(N, C)``.
+
+    Raises:
+        ValueError: if the method is another one.
+
+    Note:
+        Romano, Sesia & Candès, Classification with Valid and Adaptive Coverage (NeurIPS 2020); Angelopoulos et al.,
+        Uncertainty Sets for Image Classifiers using Conformal Prediction (ICLR 2021); Sadinle, Lei & Wasserman, Least
+        Ambiguous Set-Valued Classifiers with Bounded Error Levels (JASA 2019).
+
+    Example:
+        >>> set_scores(np.array([[0.5, 0.25, 0.25]])).tolist()
+        [[0.5, 0.75, 1.0]]
+    """
+    if method not in SETS:
+        raise ValueError(f"method: expected one of {SETS}, got {method!r}")
+    p = np.asarray(probabilities, np.float64)
+    if method == "lac":
+        return 1.0 - p
+    order = np.argsort(-p, -1, kind="stable")
+    scores = np.cumsum(np.take_along_axis(p, order, -1), -1)
+    if method == "raps":
+        scores = scores + penalty * np.maximum(np.arange(1, p.shape[-1] + 1) - free, 0)
+    ranked = np.empty_like(scores)
+    np.put_along_axis(ranked, order, scores, -1)
+    return ranked
+
+
+def conformal_sets(
+    scores: Array, known: Array, labels: Array, error: float, *, per_class: bool = False
+) -> NDArray[np.bool_]:
+    r"""Sets of classes that hold the label with probability at least :math:`1 - \alpha`.
+
+    .. math:: \{c : s_c(x) \le q_c\}, \qquad P(y \in \{\dots\}) \ge 1 - \alpha
+
+    where q is the conformal quantile of the held-out labels' scores: of all, or of each class by itself, so that the
+    probability holds given the class. A class with fewer than :math:`1/\alpha - 1` labels is then in every set.
+
+    Args:
+        scores: of the inputs and every class, ``(N, C)``.
+        known: of the held-out inputs, ``(n, C)``, exchangeable with those.
+        labels: of the held-out inputs, ``(n,)`` int.
+        error: :math:`\alpha`.
+        per_class: whether the probability holds given the class.
+
+    Returns:
+        ``(N, C)``; what scores lowest is in every set, so that none is empty.
+
+    Example:
+        >>> known = np.linspace(0.1, 0.9, 9)[:, None] * [1.0, 2.0]
+        >>> conformal_sets(np.array([[0.85, 0.95]]), known, np.zeros(9, int), 0.1).tolist()
+        [[True, False]]
+    """
+    of_labels = known[np.arange(len(known)), labels]
+    if per_class:
+        quantiles = [conformal_quantile(of_labels[labels == c], error) for c in range(scores.shape[1])]
+    else:
+        quantiles = [conformal_quantile(of_labels, error)] * scores.shape[1]
+    sets: NDArray[np.bool_] = scores <= np.asarray(quantiles) + _ROUNDING
+    return sets | (scores == scores.min(-1, keepdims=True))

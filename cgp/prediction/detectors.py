@@ -20,10 +20,10 @@ from .amplitudes import AmplitudeSearch
 from .conformal import conformal_quantile
 from .labels import check_finite, labelled_batches
 from .predict import input_batches
-from .prediction import uncertainties
 from .readout import GPReadout
 from .representation import Mahalanobis, pooled_features, standardised
 from .settings import as_assessed, settings_of, with_settings
+from .uncertainties import uncertainties
 
 __all__ = ["DETECTORS", "Detector", "OutputScores", "Posterior", "with_energy"]
 

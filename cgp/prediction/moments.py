@@ -12,7 +12,7 @@ from torch import Tensor
 from cgp.model.inputs import logits_of
 
 from .labels import check_logits, class_indices
-from .prediction import decomposed, entropy
+from .uncertainties import decomposed, entropy
 
 __all__ = ["Moments", "checked_labels"]
 

@@ -244,6 +244,7 @@ def _together(parts: list[Moments], noise: Tensor | float, model: nn.Module) -> 
         token_variance={name: torch.cat([part.variances[name] for part in parts]) for name in parts[0].variances},
         layout=token_layout(model),
         num_samples=parts[0].count,
+        held_out=settings_of(model).held_out,
         ood={name: torch.cat([part.ood[name] for part in parts]) for name in parts[0].ood},
         labels=torch.cat(labels) if len(labels) == len(parts) else None,
     )

@@ -11,6 +11,7 @@ from torch import Tensor
 from cgp.extras import needs_extra
 from cgp.model.layout import TokenLayout
 
+from .guarantees import Guarantees
 from .labels import NO_LABEL, check_finite, class_indices
 from .metrics import classification_scores
 
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-__all__ = ["Prediction", "data_frame", "decomposed", "entropy", "uncertainties"]
+__all__ = ["Prediction", "data_frame"]
 
 
 @dataclass(frozen=True, repr=False)
-class Prediction:
+class Prediction(Guarantees):
     r"""What a model predicts, and how sure it is.
 
     Attributes:
@@ -46,6 +47,7 @@ class Prediction:
         labels: those that came with the inputs, or None.
         ood: for each detector that the model has (:meth:`cgp.Detector.attach`, :meth:`cgp.Assessment.apply`), by its
             name, a score that is large where an input is of another kind, ``(N,)``.
+        held_out: the prediction of labelled inputs that the model keeps (:func:`cgp.with_held_out`), or None.
 
     Example:
         >>> from torch import nn
@@ -69,6 +71,7 @@ class Prediction:
     num_samples: int
     labels: Tensor | None = field(default=None)
     ood: dict[str, Tensor] = field(default_factory=dict)
+    held_out: Prediction | None = field(default=None)
 
     def __repr__(self) -> str:
         """One line."""
@@ -114,36 +117,57 @@ class Prediction:
             raise ValueError(f"layer: expected one of {names} or its position, got {layer!r}")
         return self.layout.patches(self.token_variance[layer], grid)
 
-    def abstain(self, *, risk: float | None = None, coverage: float | None = None) -> Tensor:
+    def abstain(
+        self,
+        *,
+        risk: float | None = None,
+        coverage: float | None = None,
+        confidence: float | None = None,
+        held_out: Prediction | None = None,
+    ) -> Tensor:
         r"""Which answers to withhold: those with the smallest largest probability.
 
         By ``coverage``, as many are kept as that share of all. By ``risk``, as many as the model itself expects to be
         wrong at that rate: the largest set whose average of :math:`1 - \max_c p_c` is at most the risk. That holds as
         far as the model is calibrated (:func:`cgp.calibrate`).
 
+        By ``risk`` and ``confidence``, a threshold is tested on held-out labels: of the answers that are kept, now and
+        later, at most that share is wrong, with at least that probability over the draw of those labels
+        (:func:`cgp.prediction.selective.risk_threshold`). It holds for inputs that are independent draws from where the
+        held-out ones came from, and for labels that have chosen nothing of the model, its temperature included.
+
         Args:
             risk: error rate to keep to, in [0, 1].
             coverage: share of the answers to keep, in [0, 1].
+            confidence: probability with which the risk is kept to, in (0, 1).
+            held_out: a prediction, by the same model in the same way, of inputs with labels ``(n,)``; None takes those
+                that the model keeps (:func:`cgp.with_held_out`).
 
         Returns:
             ``(N, ...)`` bool, True = withhold.
 
         Raises:
-            ValueError: unless exactly one of them is given, in [0, 1].
+            ValueError: unless exactly one of risk and coverage is given, in [0, 1]; with ``confidence``, if there are
+                no held-out labels, or too few for any answer: the message says how many are needed.
+
+        Warns:
+            UserWarning: if no answer can be given at that risk, so that all are withheld.
         """
         given = [value for value in (risk, coverage) if value is not None]
         if len(given) != 1 or not 0.0 <= given[0] <= 1.0:
             raise ValueError(f"risk, coverage: expected one of them in [0, 1], got {risk!r} and {coverage!r}")
-        confidence = self.confidence.nan_to_num(nan=0.0)  # what has no probability is withheld first
-        order = confidence.flatten().argsort(descending=True, stable=True)
+        sureness = self.confidence.nan_to_num(nan=0.0)  # what has no probability is withheld first
+        if confidence is not None:
+            return ~(sureness > self.threshold(risk, confidence, held_out))
+        order = sureness.flatten().argsort(descending=True, stable=True)
         if coverage is not None:
             kept = round(coverage * len(order))
         else:
-            expected = (1.0 - confidence.flatten()[order]).cumsum(0) / torch.arange(1, len(order) + 1).to(order.device)
+            expected = (1.0 - sureness.flatten()[order]).cumsum(0) / torch.arange(1, len(order) + 1).to(order.device)
             kept = int((expected <= given[0]).sum())  # the average rises with every answer
         withheld = torch.ones(len(order), dtype=torch.bool, device=order.device)
         withheld[order[:kept]] = False
-        return withheld.view(confidence.shape)
+        return withheld.view(sureness.shape)
 
     def score(self, labels: Any = None) -> dict[str, float]:
         """Compare the prediction with the truth.
@@ -250,37 +274,6 @@ class Prediction:
 def _whole_numbers(labels: Tensor) -> Tensor:
     """Labels of several classes as integers, where none is lost: they are often the floats of a binary loss."""
     return labels.long() if bool((labels == labels.round()).all()) else labels
-
-
-def uncertainties(draws: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Total, aleatoric and epistemic uncertainty of probabilities under several draws.
-
-    .. math:: H\big[\tfrac1S\textstyle\sum_s p_s\big], \qquad \tfrac1S\sum_s H[p_s], \qquad \text{their difference}
-
-    Args:
-        draws: ``(S, ..., C)``.
-
-    Returns:
-        Each ``(...)``, in nats.
-
-    Example:
-        >>> total, aleatoric, epistemic = uncertainties(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
-        >>> round(total.item(), 4), aleatoric.item(), round(epistemic.item(), 4)
-        (0.6931, 0.0, 0.6931)
-    """
-    return decomposed(draws.mean(0), entropy(draws).mean(0))
-
-
-def entropy(p: Tensor, *, binary: bool = False) -> Tensor:
-    """Entropy in nats of class probabilities ``(..., C)``, or of each of C labels that are probable or not."""
-    parts = torch.special.entr(p)
-    return parts + torch.special.entr(1.0 - p) if binary else parts.sum(-1)
-
-
-def decomposed(mean: Tensor, aleatoric: Tensor, *, binary: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-    """Total, aleatoric and epistemic uncertainty from the draws' mean probabilities and their mean entropy."""
-    total = entropy(mean, binary=binary)
-    return total, aleatoric, (total - aleatoric).clamp(min=0.0)  # below zero by rounding alone: entropy is concave
 
 
 def data_frame(columns: dict[str, Any], index: Any, names: list[str] | None = None) -> pd.DataFrame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,9 +21,10 @@ from .representation import call_with_features
 
 if TYPE_CHECKING:
     from .detectors import Detector
+    from .prediction import Prediction
     from .readout import GPReadout
 
-__all__ = ["DRAWS", "Settings", "as_assessed", "has_settings", "settings_of", "with_settings"]
+__all__ = ["DRAWS", "Settings", "as_assessed", "forget_held_out", "has_settings", "settings_of", "with_settings"]
 
 DRAWS = ("layers", "dropout", "none")
 
@@ -38,11 +39,13 @@ class Settings:
         draws: what draws: the model's stochastic "layers", these and its "dropout", or "none".
         readout: a Gaussian process on the representation that stands in for the last layer, or None.
         detectors: scores of other inputs, by name.
+        held_out: the prediction of labelled inputs, or None.
     """
 
     draws: str = "layers"
     readout: GPReadout | None = None
     detectors: dict[str, Detector] = field(default_factory=dict)
+    held_out: Prediction | None = None
 
 
 def settings_of(model: nn.Module) -> Settings:
@@ -53,6 +56,12 @@ def settings_of(model: nn.Module) -> Settings:
 def has_settings(model: nn.Module) -> bool:
     """Whether :func:`with_settings` made the model."""
     return hasattr(uncompiled(model), _SETTINGS)
+
+
+def forget_held_out(model: nn.Module) -> None:
+    """Drop the held-out prediction that a model keeps, which a new calibration outdates."""
+    if settings_of(model).held_out is not None:
+        vars(uncompiled(model))[_SETTINGS] = replace(settings_of(model), held_out=None)
 
 
 def with_settings(model: nn.Module, settings: Settings) -> nn.Module:

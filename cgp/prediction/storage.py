@@ -12,11 +12,13 @@ from torch import Tensor, nn
 
 from cgp.conversion.storage import check_adapters, is_converted, load_converted, save_converted
 from cgp.model.inputs import logits_of
+from cgp.model.layout import TokenLayout
 from cgp.model.temperature import logit_temperature, set_logit_temperature
 from cgp.model.twin import uncompiled
 from cgp.model.weights import load_tensors, save_tensors, write_aside
 
 from .detectors import Detector, Posterior
+from .prediction import Prediction
 from .readout import GPReadout
 from .representation import Mahalanobis, pooled_features
 from .settings import Settings, as_assessed, has_settings, settings_of, with_settings
@@ -24,6 +26,7 @@ from .settings import Settings, as_assessed, has_settings, settings_of, with_set
 __all__ = ["from_pretrained", "save_pretrained"]
 
 _FILE, _VERSION = "cgp_calibration.safetensors", 1
+_KEPT = ("mean", "probabilities", "total", "aleatoric", "epistemic", "labels")  # of held-out inputs
 
 
 def save_pretrained(model: nn.Module, folder: str | os.PathLike[str]) -> None:
@@ -98,11 +101,16 @@ def _first_places(tensors: dict[str, Tensor]) -> dict[str, str]:
 
 
 def _settings_state(settings: Settings) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    config: dict[str, Any] = {"draws": settings.draws, "readout": None, "detectors": []}
+    config: dict[str, Any] = {"draws": settings.draws, "readout": None, "held_out": None, "detectors": []}
     tensors: dict[str, Tensor] = {}
     if settings.readout is not None:
         config["readout"], of_readout = settings.readout.state()
         tensors |= _prefixed("readout", of_readout)
+    if settings.held_out is not None:
+        kept = settings.held_out
+        config["held_out"] = {"task": kept.task, "num_samples": kept.num_samples}
+        fields = {name: getattr(kept, name) for name in _KEPT}
+        tensors |= _prefixed("held_out", {name: value for name, value in fields.items() if value is not None})
     for number, detector in enumerate(settings.detectors.values()):
         if detector.features is not pooled_features or detector.output is not logits_of:
             raise ValueError(
@@ -130,7 +138,14 @@ def _detector_state(detector: Detector) -> tuple[dict[str, Any], dict[str, Tenso
 def _settings_of_state(config: dict[str, Any], tensors: dict[str, Tensor]) -> Settings:
     readout = config["readout"] and GPReadout.of_state(config["readout"], _below("readout", tensors))
     found = [_detector(c, _below(f"detectors.{number}", tensors)) for number, c in enumerate(config["detectors"])]
-    return Settings(config["draws"], readout, {detector.name: detector for detector in found})
+    kept = config["held_out"] and _prediction(config["held_out"], _below("held_out", tensors))
+    return Settings(config["draws"], readout, {detector.name: detector for detector in found}, kept)
+
+
+def _prediction(config: dict[str, Any], tensors: dict[str, Tensor]) -> Prediction:
+    parts = {name: tensors.get(name) for name in _KEPT if name != "mean"}
+    absent: dict[str, Any] = {"draws": None, "token_variance": {}, "layout": TokenLayout(0, None)}
+    return Prediction(mean=tensors["mean"], **config, **parts, **absent)
 
 
 def _detector(config: dict[str, Any], tensors: dict[str, Tensor]) -> Detector:

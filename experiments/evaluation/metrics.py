@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import log_softmax, logsumexp
 
-from cgp.prediction.prediction import uncertainties
+from cgp.prediction.uncertainties import uncertainties
 
 __all__ = [
     "Array",

@@ -19,7 +19,7 @@ from cgp.model.inputs import call_model
 from cgp.model.temperature import set_logit_temperature
 from cgp.model.twin import twin
 from cgp.prediction.draws import draw_noises
-from cgp.prediction.prediction import uncertainties
+from cgp.prediction.uncertainties import uncertainties
 from tests.blocks import BLOCKS
 from tests.cgp.conversion import hosts
 from tests.cgp.helpers import Sizes

@@ -1,0 +1,173 @@
+"""What a prediction guarantees by held-out labels: sets, intervals, and a threshold for abstaining."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .conformal import conformal_quantile, conformal_sets, set_scores
+from .labels import NO_LABEL, class_indices
+from .selective import labels_needed, risk_threshold
+
+if TYPE_CHECKING:
+    from .prediction import Prediction
+
+__all__ = ["Guarantees"]
+
+Array = NDArray[Any]
+
+_CALLER = 4  # frames from threshold to the caller of abstain
+
+
+class Guarantees:
+    """Methods of a prediction that read held-out labels."""
+
+    task: str | None
+    mean: Tensor
+    probabilities: Tensor | None
+    total: Tensor | None
+    num_samples: int
+    held_out: Prediction | None
+
+    def sets(
+        self,
+        coverage: float = 0.9,
+        *,
+        method: str = "aps",
+        per_class: bool = False,
+        penalty: float = 0.01,
+        free: int = 5,
+        held_out: Prediction | None = None,
+    ) -> Tensor:
+        r"""Sets of classes, each of which holds the true one with at least that probability.
+
+        .. math:: P(y \in \{c : s_c(x) \le q\}) \ge \text{coverage}
+
+        over the draw of the held-out labels and of the input, which are exchangeable: no order or shift between them,
+        and the labels have chosen nothing of the model, its temperature included
+        (:func:`cgp.prediction.conformal.conformal_sets`, :func:`cgp.prediction.conformal.set_scores`).
+
+        Args:
+            coverage: the probability, in (0, 1).
+            method: "aps" (adaptive), "raps" (adaptive, regularised: smaller sets of many classes), "lac" (one threshold
+                for the probability: the smallest on average).
+            per_class: whether the probability holds given the true class, too.
+            penalty: of every rank beyond the first ``free``, of "raps".
+            free: ranks without a penalty.
+            held_out: a prediction, by the same model in the same way, of inputs with labels ``(n,)``; None takes those
+                that the model keeps (:func:`cgp.with_held_out`).
+
+        Returns:
+            ``(N, C)`` bool; none is empty.
+
+        Raises:
+            ValueError: if there are no held-out labels, or an argument is off.
+        """
+        known, labels = self._known(held_out, coverage, "classification")
+        assert self.probabilities is not None
+        assert known.probabilities is not None
+        options: dict[str, Any] = {"method": method, "penalty": penalty, "free": free}
+        scores, of_known = (set_scores(_numbers(p), **options) for p in (self.probabilities, known.probabilities))
+        found = conformal_sets(scores, of_known, labels, 1.0 - coverage, per_class=per_class)
+        return torch.from_numpy(found).to(self.mean.device)
+
+    def intervals(self, coverage: float = 0.9, *, held_out: Prediction | None = None) -> Tensor:
+        r"""Intervals of each output of a regression, which hold the true value with at least that probability.
+
+        .. math:: \mu(x) \pm q\,\sigma(x), \qquad q = \text{conformal quantile of } |y - \mu| / \sigma
+
+        over the draw of the held-out values and of the input, which are exchangeable (see :meth:`sets`). σ is the
+        prediction's own standard deviation, or 1 where it has none.
+
+        Args:
+            coverage: the probability, in (0, 1), for each output by itself.
+            held_out: a prediction, by the same model in the same way, of inputs with values ``(n, C)``; None takes
+                those that the model keeps (:func:`cgp.with_held_out`).
+
+        Returns:
+            Lower and upper ends, ``(N, C, 2)``; infinite where there are too few held-out values.
+
+        Raises:
+            ValueError: if there are no held-out values, or an argument is off.
+        """
+        known, values = self._known(held_out, coverage, "regression")
+        scores = np.abs(values - _numbers(known.mean)) / _deviations(known)
+        quantiles = np.array([conformal_quantile(column, 1.0 - coverage) for column in scores.T])
+        half = torch.from_numpy(quantiles * _deviations(self)).to(self.mean)
+        return torch.stack([self.mean - half, self.mean + half], -1)
+
+    def threshold(self, risk: float | None, confidence: float, held_out: Prediction | None = None) -> float:
+        """The confidence above which at most a share ``risk`` is wrong, as :meth:`cgp.Prediction.abstain` has it."""
+        if risk is None or not 0.0 < risk < 1.0 or not 0.0 < confidence < 1.0:
+            raise ValueError(f"risk, confidence: expected both in (0, 1), got {risk!r} and {confidence!r}")
+        known, labels = self._known(held_out, confidence, "classification")
+        p = _numbers(known.probabilities)
+        if len(labels) < (needed := labels_needed(risk, confidence)):
+            raise ValueError(
+                f"held_out: expected at least {needed} labels to keep to a risk of {risk:g} with a confidence of "
+                f"{confidence:g}, got {len(labels)}"
+            )
+        found = risk_threshold(p.max(-1), p.argmax(-1) == labels, risk, confidence)
+        if found is None:
+            wrong = float((p.argmax(-1) != labels).mean())
+            warnings.warn(
+                f"abstain: every answer is withheld: of {len(labels)} held-out answers {wrong:.1%} are wrong, and no "
+                f"share of the surest keeps to a risk of {risk:g} with a confidence of {confidence:g}",
+                stacklevel=_CALLER - 1,
+            )
+        return math.inf if found is None else found
+
+    def _known(self, held_out: Prediction | None, share: float, task: str) -> tuple[Prediction, Array]:
+        """The held-out prediction and its labels, of which every one is there."""
+        if not 0.0 < share < 1.0:
+            raise ValueError(f"coverage: expected a probability in (0, 1), got {share!r}")
+        known = self.held_out if held_out is None else held_out
+        if known is None or known.labels is None:
+            raise ValueError(
+                "held_out: expected a prediction of inputs with labels that have chosen nothing, got none (pass "
+                "held_out=cgp.predict(model, labelled data), or predict with cgp.with_held_out(model, labelled data))"
+            )
+        for name in ("task", "num_samples"):
+            if getattr(known, name) != getattr(self, name):
+                raise ValueError(
+                    f"held_out: expected {name} {getattr(self, name)!r} as of the prediction, "
+                    f"got {getattr(known, name)!r}"
+                )
+        if self.task != task:
+            raise ValueError(f"task: expected {task!r}, got {self.task!r}")
+        if known.mean.dim() != 2 or known.mean.shape[1:] != self.mean.shape[1:]:
+            raise ValueError(
+                "held_out: expected one answer for every input, (n, C) of as many outputs (parts of one input, such as "
+                f"tokens, are not exchangeable), got {tuple(known.mean.shape)} and {tuple(self.mean.shape)}"
+            )
+        return _checked(known, task)
+
+
+def _checked(known: Prediction, task: str) -> tuple[Prediction, Array]:
+    assert known.labels is not None
+    if task == "regression":
+        values = known.labels.to(known.mean).reshape(known.mean.shape)
+        if not values.isfinite().all():
+            raise ValueError("held_out: expected values that are finite, got NaN or infinity")
+        return known, _numbers(values)
+    labels = class_indices(known.labels, tuple(known.mean.shape), name="held_out")
+    if (labels == NO_LABEL).any():
+        raise ValueError(f"held_out: expected a label for every input, got {NO_LABEL} (leave those inputs out)")
+    return known, labels.cpu().numpy()
+
+
+def _deviations(prediction: Guarantees) -> Array:
+    total = prediction.total
+    usable = total is not None and bool((total > 0).all())
+    return _numbers(total.sqrt()) if usable and total is not None else np.ones(prediction.mean.shape)
+
+
+def _numbers(values: Tensor | None) -> Array:
+    assert values is not None
+    return values.detach().cpu().double().numpy()
