@@ -143,7 +143,7 @@ def _settings_of_state(config: dict[str, Any], tensors: dict[str, Tensor]) -> Se
 
 
 def _prediction(config: dict[str, Any], tensors: dict[str, Tensor]) -> Prediction:
-    parts = {name: tensors.get(name) for name in _KEPT if name != "mean"}
+    parts: dict[str, Any] = {name: tensors.get(name) for name in _KEPT if name != "mean"}
     absent: dict[str, Any] = {"draws": None, "token_variance": {}, "layout": TokenLayout(0, None)}
     return Prediction(mean=tensors["mean"], **config, **parts, **absent)
 
