@@ -81,6 +81,7 @@ $(INSTALLED): setup.cfg pyproject.toml constraints.txt
 	  echo "Name another interpreter: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }
 	@if [ -e $(UNFINISHED) ]; then echo "The last installation was cut off: starting afresh"; rm -rf $(VENV); fi
 	@[ -e $(BIN)/python ] || { echo "Creating $(VENV)" && mkdir -p $(VENV) && touch $(UNFINISHED) && $(PYTHON) -m venv $(VENV); }
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[$(EXTRAS)]'
+	@echo "Installing the pinned versions into $(VENV): some minutes, and up to 6 GB where PyTorch comes with CUDA"
+	@quiet=-q; [ ! -t 1 ] || quiet=; $(BIN)/python -m pip install $$quiet -c constraints.txt -e '.[$(EXTRAS)]'
 	@rm -f $(UNFINISHED)
 	@touch $@

@@ -1,4 +1,4 @@
-"""Summary of a report in five sentences: how well calibrated is it, and what to do?"""
+"""Summary of a report in five or six sentences: how well calibrated is it, and what to do?"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,7 @@ from cgp.prediction.temperature_scaling import LARGEST_TEMPERATURE
 from experiments.evaluation import label_log_probabilities
 from experiments.evaluation.diagnostics import collapse_of_runs
 from experiments.evaluation.paired import mean_difference
-from experiments.reports.scores import BASELINE, Result, Statistic, statistic
+from experiments.reports.scores import BASELINE, COLUMNS, Result, Statistic, statistic
 
 __all__ = ["answer"]
 
@@ -32,6 +32,7 @@ def answer(results: Mapping[str, Sequence[Result]]) -> list[str]:
         _honesty(reference[0]),
         _temperature(reference[0]),
         _take(choice, reference, alone=len(results) < 2),
+        _leader(results, choice, reference),
         _elsewhere(choice[0], reference[0]),
     ]
     return [*filter(None, sentences), _collapse(results)]
@@ -101,6 +102,25 @@ def _take(chosen: Choice, reference: Choice, *, alone: bool) -> str:
     state = "none" if gain.mean < 0 else "within its error"
     what = f"{_named(chosen)} has the smallest validation NLL ({numbers})"
     return f"{against} suffices: {what}, but its gain over it on the test inputs, {by}, is {state}."
+
+
+def _leader(results: Mapping[str, Sequence[Result]], choice: Choice, reference: Choice) -> str:
+    """The method that is best in most columns, if no sentence before has named it, and what its lead is worth."""
+    best: list[Sequence[Result]] = []
+    for column in (column for column in COLUMNS if column.better):
+        sign = 1.0 if column.better == "high" else -1.0
+        means = {name: sign * statistic(runs, column.key).mean for name, runs in results.items()}
+        known = {name: mean for name, mean in means.items() if not math.isnan(mean)}
+        best += [results[max(known, key=lambda name: known[name])]] if len(known) > 1 else []
+    leader = max(best, key=best.count) if best else reference[0]
+    if leader in (choice[0], reference[0]) or 2 * best.count(leader) < len(best):
+        return ""
+    gain = _gain((leader, False), (reference[0], False))
+    state = "beyond" if abs(gain.mean) > _CERTAIN * gain.sd else "within"
+    return (
+        f"{_label(leader)} has the best mean in {best.count(leader)} of {len(best)} columns; over "
+        f"{_label(reference[0])} it gains {_by(gain)} on the test inputs, {state} twice its error."
+    )
 
 
 def _by(gain: Statistic) -> str:

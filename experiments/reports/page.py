@@ -63,7 +63,7 @@ def _title(by_method: Mapping[str, Sequence[Result]], protocol: str) -> str:
 
 
 def _answers(by_method: Mapping[str, Sequence[Result]]) -> Iterator[str]:
-    """Yield five sentences for each setting."""
+    """Yield the sentences for each setting."""
     settings = dict.fromkeys(results[0].run.setting for results in by_method.values())
     for setting in settings:
         of_setting = {name: results for name, results in by_method.items() if results[0].run.setting == setting}

@@ -51,6 +51,8 @@ class Sweep:
         ready: list[tuple[str, int]] = []
         running: dict[Future[str | None], tuple[str, int]] = {}
         failed, count, start = {}, 0, time.perf_counter()
+        if self.trainer.progress and waiting:
+            print(f"{len(waiting)} runs, {min(self.workers, len(waiting))} at a time, into {self.out}", flush=True)
         with _executor(min(self.workers, len(waiting))) as executor:
             while order.is_active():
                 ready += order.get_ready()

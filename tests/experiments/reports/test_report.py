@@ -1,4 +1,4 @@
-"""The report of runs: its numbers, its five sentences, its page."""
+"""The report of runs: its numbers, its sentences, its page."""
 
 import csv
 import math
@@ -10,6 +10,7 @@ from rich.console import Console
 from cgp.prediction.metrics import auroc
 from cgp.prediction.temperature_scaling import fit_temperature
 from experiments.evaluation import classification_report, uncertainty
+from experiments.evaluation.paired import mean_difference
 from experiments.reports.answer import answer
 from experiments.reports.page import report
 from experiments.reports.scores import methods, score
@@ -91,6 +92,28 @@ def test_where_methods_do_not_differ_a_temperature_suffices(tmp_path):
             )
     words = answer(methods(score(run, "pooled") for run in find_runs([tmp_path])))[2]
     assert words.startswith(("softmax with a temperature suffices", "Take softmax with a temperature"))
+
+
+@pytest.mark.parametrize(("columns", "says"), [(9, True), (2, False)])
+def test_a_method_that_leads_most_columns_is_named(results, columns, says):
+    best = {"accuracy": 1.0, "aurc": 0.0, "ood_total": 1.0, "ood_epistemic": 1.0}
+    best |= dict.fromkeys(("nll", "ece", "corrupted_nll", "corrupted_ece", "brier"), 0.0)
+    worst = {"validation_nll": 9.0, "validation_nll_cooled": 9.0}  # so that another one is to be taken
+    numbers = dict(list(best.items())[:columns]) | worst
+    leader = [run._replace(numbers=run.numbers | numbers) for run in results["digits/cgp"]]
+    words = [line for line in answer({**results, "digits/leader": leader}) if "has the best mean in" in line]
+    assert len(words) == says
+    if says:
+        gain = mean_difference(np.array([losses(0, run) - losses(1, run) for run in range(2)]))
+        assert f"over Softmax it gains {gain[0]:+.3f} ± {gain[1]:.3f} nats on the test inputs, beyond" in words[0]
+
+
+def losses(method, seed):
+    """Negative log-likelihood of each test label by what `root` saved."""
+    logits, labels = (sets(seed, scale=6.0, num_samples=1) if method == 0 else sets(seed, signal=4.0))["test"]
+    logits = logits.astype(float)
+    p = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    return -np.log(p.mean(0)[np.arange(len(labels)), labels])
 
 
 def answers(folder):
