@@ -1,4 +1,4 @@
-"""What every test starts from: seeds, one thread (or OMP_NUM_THREADS), the default dtype, data where there are any."""
+"""Set-up of every test: seeds, one thread (or OMP_NUM_THREADS), the default dtype, data if there are any."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""Dense float64 algebra in numpy, from the formulas with explicit inverses: what the package is held against."""
+"""Dense float64 algebra in numpy, from the formulas with explicit inverses: the oracles of the tests."""
 
 import numpy as np
 from scipy.spatial.distance import cdist

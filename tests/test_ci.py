@@ -1,4 +1,4 @@
-"""`.ci/run` tells the truth: each step's failure is its own, and pytest's closing line is the last one."""
+"""`.ci/run` reports failures correctly: each step's by itself, with pytest's closing line at the end."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""What a new contributor reads and runs names things that exist."""
+"""Pages for contributors name things that exist, and their commands work."""
 
 import configparser
 import re
@@ -48,7 +48,7 @@ def test_the_workflow_runs_the_one_command_on_both_ends_of_the_versions() -> Non
     assert project["requires-python"] == f">={versions[0]}"
 
 
-def test_the_hosting_installs_what_the_pages_need() -> None:
+def test_the_hosting_installs_the_requirements_of_the_pages() -> None:
     hosting = read(".readthedocs.yaml")
     assert (ROOT / hosting["sphinx"]["configuration"]).exists()
     (command,) = hosting["build"]["jobs"]["install"]

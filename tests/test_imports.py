@@ -1,4 +1,4 @@
-"""What an import costs, and what no file of the project may name."""
+"""Costs of imports, and names that no file of the project may contain."""
 
 import re
 import shutil
@@ -87,5 +87,5 @@ def test_no_file_names_a_machine_or_a_registry() -> None:
         ("https://py" + "pi.org/simple", "the host of a package registry"),
     ],
 )
-def test_the_search_finds_what_it_is_for(line: str, what: str) -> None:
+def test_the_search_finds_forbidden_names(line: str, what: str) -> None:
     assert [name for name, pattern in FOREIGN.items() if pattern.search(line)] == [what]

@@ -1,4 +1,4 @@
-"""What `pip install` gives: only the library, typed, under one version number."""
+"""The result of `pip install`: only the library, typed, under one version number."""
 
 import ast
 import configparser

@@ -1,4 +1,4 @@
-"""The README's short examples run, word for word, and what it points at exists; its long one is run with the pages."""
+"""The README's short examples run as printed, and its links exist; the long one is run with the pages."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What several of these tests use."""
+"""Helpers of several tests."""
 
 import math
 from typing import Any

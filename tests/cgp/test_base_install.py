@@ -1,4 +1,4 @@
-"""What ``pip install .`` gives, without any extra: an interpreter that has only the packages it brings."""
+"""``pip install .`` without extras, in an interpreter that has only the packages of the base installation."""
 
 import configparser
 import importlib.metadata
@@ -128,7 +128,7 @@ def test_the_regressor_fits(answers: dict[str, str], inference: str) -> None:
         ("pipeline", "ImportError: pipeline: needs transformers, which the extra 'text' installs"),
     ],
 )
-def test_what_needs_an_extra_says_which(answers: dict[str, str], name: str, message: str) -> None:
+def test_features_of_extras_name_the_extra(answers: dict[str, str], name: str, message: str) -> None:
     assert answers[name].startswith(message)
 
 

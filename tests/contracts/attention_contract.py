@@ -1,4 +1,4 @@
-"""What every attention block keeps, whatever its method: one class of tests that each block's own tests inherit."""
+"""Requirements of every attention block: a class of tests that the tests of each block inherit."""
 
 import copy
 import re
@@ -312,7 +312,7 @@ class GaussianProcessContract(AttentionContract):
 
     columns_share = True
 
-    def test_posterior_is_what_forward_draws_from(self):
+    def test_posterior_is_the_distribution_of_forward_draws(self):
         block, x = self.block().eval(), self.tokens(2)
         posterior = block.posterior(x)
         assert posterior.batch_shape == (2, NUM_HEADS, EMBED_DIM // NUM_HEADS)

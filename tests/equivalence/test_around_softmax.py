@@ -1,4 +1,4 @@
-"""The covariance around softmax is one: of a block, and of a host whose attention was converted."""
+"""A block and a converted host have the same covariance around softmax."""
 
 import pytest
 import torch

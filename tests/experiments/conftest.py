@@ -1,4 +1,4 @@
-"""Data of every public set, made up."""
+"""Synthetic stand-ins for every public set."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Atomic files, and what is read back."""
+"""Atomic files: writing and reading."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The benchmark runs at tiny sizes, and its numbers are what they say."""
+"""The benchmark at tiny sizes, and the meaning of its numbers."""
 
 import pytest
 import torch
@@ -36,7 +36,7 @@ def test_ratios_are_to_the_first_call_of_the_same_round():
     assert timings["b"][1] > 1
 
 
-def test_bytes_of_what_is_known():
+def test_bytes_of_a_known_graph():
     squares = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
     assert saved_bytes(squares, torch.randn(2, 4, requires_grad=True)) == (2 * 4 + 2 * 4) * 4  # tokens, tanh's output
 

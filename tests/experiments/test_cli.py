@@ -1,4 +1,4 @@
-"""The command line: what it takes, what it says, and that it says it quickly."""
+"""The command line: arguments, output, and start-up time."""
 
 import re
 import resource
@@ -17,7 +17,7 @@ from tests.experiments.runs.typed import QUIET, ROOT, completed, stopped, wait_f
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)
-def test_help_says_what_it_does_and_explains_every_argument(command, capsys):
+def test_help_describes_the_command_and_every_argument(command, capsys):
     with pytest.raises(SystemExit):
         main([command, "--help"])
     written = "".join(capsys.readouterr().out.split())
@@ -101,7 +101,7 @@ def full_disk():
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_fit_goes_on_after_a_full_disk_and_after_a_kill(tmp_path, capsys, full_disk, monkeypatch):
+def test_a_fit_continues_after_a_full_disk_and_after_a_kill(tmp_path, capsys, full_disk, monkeypatch):
     arguments = ["fit", "--config", "digits/softmax", "--smoke", "--trainer.accelerator", "cpu", "--out", str(tmp_path)]
     assert "File too large" in stopped(arguments, capsys)
     full_disk()
@@ -149,7 +149,7 @@ def test_a_name_that_is_too_long_is_one_line(long, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_a_demo_that_is_killed_goes_on(tmp_path):
+def test_a_killed_demo_continues(tmp_path):
     sizes = ["--model.embed_dim", "8", "--model.mlp_dim", "8", "--model.depth", "1", "--training.batch_size", "200"]
     command = [sys.executable, "-m", "experiments", "demo", "--quick", "--out", str(tmp_path), *sizes]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)

@@ -1,4 +1,4 @@
-"""Names from outside, columns that drop before digits, Markdown and CSV."""
+"""Escaped names, dropped columns, Markdown and CSV."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""One list names the attention blocks, for rows, benchmarks and tests."""
+"""The registry of attention blocks is used by rows, benchmarks and tests."""
 
 import subprocess
 import sys

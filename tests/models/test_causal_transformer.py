@@ -32,7 +32,7 @@ def test_generation_moves_its_window_where_the_text_is_longer():
     assert lengths == [*range(3, 13), *[12] * 5]
 
 
-def test_learns_a_text_and_goes_on_with_it():
+def test_learns_a_text_and_continues_it():
     text = torch.tensor([0, 1, 0, 2, 3, 4] * 8)  # what follows 0 is told by what comes before it
     model, windows = build(BLOCKS["sparse_cgp"], vocabulary_size=5, depth=1), text.unfold(0, 13, 3)
     objective = Objective(model, CategoricalLikelihood(5), num_data=len(windows))

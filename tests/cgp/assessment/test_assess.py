@@ -1,4 +1,4 @@
-"""The comparison of uncertainties against the same by hand."""
+"""The assessment against the same comparison by hand."""
 
 import copy
 import dataclasses
@@ -144,7 +144,7 @@ def test_a_method_is_recommended_if_its_gain_is_clear_and_worth_having(report, b
 
 
 @pytest.mark.parametrize(("labels", "wrong"), [(19, 10), (400, 4)])
-def test_nothing_is_said_by_few_labels_or_few_wrong_answers(report, labels, wrong):
+def test_nothing_is_recommended_for_few_labels_or_few_errors(report, labels, wrong):
     correct = np.arange(labels) >= wrong
     few = dataclasses.replace(
         report,
@@ -198,7 +198,7 @@ def test_the_best_of_many_comparisons_has_to_stand_out_further(report):
     assert dataclasses.replace(report, detection={"noise": many}).detectors == {"noise": None}
 
 
-def test_the_picture_shows_what_the_sentence_says(report):
+def test_the_picture_shows_the_recommended_methods(report):
     def titles(shown):
         return [ax.get_title() for ax in shown.plot().axes if ax.get_title()]
 
@@ -223,7 +223,7 @@ def test_a_model_is_not_changed_and_converted_ones_keep_their_layers():
     assert result.detection == {}
 
 
-def test_features_are_what_the_last_linear_layer_reads():
+def test_features_are_the_inputs_of_the_last_linear_layer():
     with torch.no_grad():
         torch.testing.assert_close(pooled_features(trained(), X[:3]), trained().features(X[:3]))
     assert pooled_features(nn.Linear(4, 2), torch.zeros(3, 5, 4)).shape == (3, 4)

@@ -1,4 +1,4 @@
-"""How often something is claimed where there is nothing; `python -m tests.null_claims` measures whole reports."""
+"""Rate of false claims of an assessment; `python -m tests.null_claims` measures whole reports."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def reports(inside, outside):
 
 
 @pytest.mark.parametrize("sizes", [(20, 20), (400, 20), (100, 200)])
-def test_a_detector_is_claimed_in_at_most_a_twentieth_where_there_is_none(sizes):
+def test_false_claims_of_a_detector_are_at_most_a_twentieth(sizes):
     """Uncorrected, the best of nine passes two standard errors more often than that."""
     claims = uncorrected = 0
     for detectors in reports(*sizes):

@@ -1,4 +1,4 @@
-"""The blocks under the contract, and what is particular to each."""
+"""The blocks under the contract, and their special properties."""
 
 from functools import partial
 

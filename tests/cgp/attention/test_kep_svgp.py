@@ -1,4 +1,4 @@
-"""KEP-SVGP and primal attention under the contract, and what is their own."""
+"""KEP-SVGP and primal attention under the contract, and their special properties."""
 
 from functools import partial
 

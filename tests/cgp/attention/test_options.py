@@ -1,4 +1,4 @@
-"""Options that a block refuses."""
+"""Options for which a block raises."""
 
 import pytest
 

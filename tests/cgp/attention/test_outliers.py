@@ -1,4 +1,4 @@
-"""Huge tokens among ordinary ones, alone or near each other: in float32 all keep their digits, or are refused."""
+"""Huge tokens among ordinary ones, single or near each other, in float32: accurate results, or an error."""
 
 import copy
 from functools import partial

@@ -1,4 +1,4 @@
-"""Random sizes, scales, duplicates, masks and noises in float32: finite and honest, or a clear error."""
+"""Random sizes, scales, duplicates, masks and noises in float32: finite and accurate results, or an error."""
 
 from typing import NamedTuple
 

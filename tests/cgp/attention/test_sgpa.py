@@ -1,4 +1,4 @@
-"""SGPA blocks under the contract, their two channels of divergence, and points that travel."""
+"""SGPA blocks under the contract, both parts of their divergence, and travelling points."""
 
 import copy
 from functools import partial

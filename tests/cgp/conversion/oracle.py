@@ -1,4 +1,4 @@
-"""Mean and variance around a host's attention by dense algebra in float64, from what the plain host hands to torch."""
+"""Mean and variance around a host's attention by dense algebra in float64, from the tensors of the plain host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention computed by hand, in every way that hosts write it, against `scaled_dot_product_attention`."""
+"""Attention computed by hand, in the variants of real hosts, against `scaled_dot_product_attention`."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_a_softmax_may_be_a_module():
 
 
 @pytest.mark.parametrize("kind", [OfModules, DroppedWeights, Twice])
-def test_draws_that_share_what_lies_below_are_whole_passes(kind: type[nn.Module]):
+def test_draws_that_share_lower_layers_equal_complete_passes(kind: type[nn.Module]):
     """Softmax and dropout are modules that finish before the product with values: they are run again."""
     layer = hosts.spread(kind())
     host = nn.Sequential(nn.Linear(H * S, H * S), layer, nn.Flatten(), nn.Linear(N * H * S, 5))

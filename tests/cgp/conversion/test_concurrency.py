@@ -1,4 +1,4 @@
-"""Nothing that is done to a converted model is seen by another thread, or stays."""
+"""Threads that use one converted model do not affect each other or the model."""
 
 from __future__ import annotations
 

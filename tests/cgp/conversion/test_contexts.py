@@ -1,4 +1,4 @@
-"""Whose padding a mask is: that of the queries only where they are the keys' own tokens, whatever a host calls both."""
+"""Padding masks of keys are those of queries only if both are the same tokens, whatever the host calls them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Converted models against the originals, family by family, and what cannot be converted."""
+"""Converted models against the originals, by family, and models that cannot be converted."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def make_eager(model: nn.Module) -> None:
         hosts.timm_eva_separate, hosts.timm_swin,
     ],
 )  # fmt: skip
-def test_eager_attention_draws_what_fused_attention_draws(make):
+def test_eager_attention_draws_equal_those_of_fused_attention(make):
     host = make()
     fused, draws = copy.deepcopy(host.model), []
     make_eager(host.model)

@@ -13,7 +13,7 @@ from cgp.model.inducing import initialize_inducing, most_informative
 from tests.cgp.conversion import hosts
 
 
-def test_the_table_says_what_stands_where():
+def test_the_table_lists_every_attention():
     host = hosts.timm_vit()
     model = convert(convert(host.model, layers=[1]), "sparse_cgp", [2], num_inducing=5, inputs=host.inputs)
     model.blocks[0].attn.__class__ = type("Attention", (nn.Module,), {"forward": lambda self, x: self.proj(x)})

@@ -1,4 +1,4 @@
-"""Several draws a step through hosts that carry no leading dimension."""
+"""Several draws per step through hosts without a leading dimension for draws."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Converted models with trained weights, which come in packages."""
+"""Converted models with trained weights from installed packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Converted models with what people put around a model: adapters, quantised weights, exports, parallel training."""
+"""Converted models with common tools: adapters, quantised weights, exports, parallel training."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_targets_with_noise_of_their_own_are_plain_regression():
     torch.testing.assert_close(by_values.keys.log_evidence, keys.log_evidence)
 
 
-def test_only_what_is_asked_for_is_computed():
+def test_only_requested_properties_are_computed():
     posterior = exact(make_problem(), "direct")
     assert posterior.mean.shape == (6, 2)
     assert "factor" not in vars(posterior)

@@ -1,4 +1,4 @@
-"""Squared distances against scipy in float64: what float32 must bear, far from the origin and near each other."""
+"""Squared distances against scipy in float64, for points far from the origin and near each other in float32."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""What docs/errata.md says of CGPT's formulas, by dense algebra and Monte Carlo in float64."""
+"""The statements of docs/errata.md about CGPT's formulas, by dense algebra and Monte Carlo in float64."""
 
 import math
 

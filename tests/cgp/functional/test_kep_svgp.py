@@ -37,7 +37,7 @@ def test_ksvd_loss_is_zero_at_the_exact_decomposition(rank):
     assert kep_svgp.ksvd_loss(projected, 1.5 * singular) > 1e-3
 
 
-def test_residual_is_what_the_decomposition_leaves_and_never_negative():
+def test_residual_is_unexplained_by_the_decomposition_and_never_negative():
     phi_q, phi_k = features()
     for rank in (1, 2, 4):
         projected, _, _, _ = decomposition(phi_q, phi_k, rank)

@@ -75,7 +75,7 @@ def test_curvature_at_a_coincident_point(name, expected):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_exponential_says_that_it_overflows(dtype):
+def test_the_exponential_raises_if_it_overflows(dtype):
     x = torch.full((2, 4), 10.0, dtype=dtype) * (1.0 if dtype == torch.float32 else 3.0)
     assert torch.isfinite(canonical("exponential").gram(0.1 * x)).all()
     with pytest.raises(ValueError, match=r"kernel: 'exponential' overflows .* expected scaled dot products up to"):

@@ -1,4 +1,4 @@
-"""The one factorisation: accuracy, the bounded ladder, clear failure, every execution mode."""
+"""The Cholesky factorisation: accuracy, the bounded ladder, error messages, every execution mode."""
 
 import pytest
 import torch

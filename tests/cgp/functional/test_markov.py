@@ -94,7 +94,7 @@ def test_harmonics_sum_to_the_periodic_covariance(lengthscale):
 
 @settings(max_examples=30, deadline=None)
 @given(st.sampled_from(sorted(STATIONARY)), st.floats(0.0, 30.0))
-def test_stationary_covariance_stays_what_it_is(name, lag):
+def test_stationary_covariance_is_invariant(name, lag):
     A, Q, P = STATIONARY[name](torch.tensor([lag], dtype=torch.float64))
     torch.testing.assert_close(A[0] @ P @ A[0].mT + Q[0], P, atol=1e-12, rtol=1e-12)
     assert torch.linalg.eigvalsh(Q[0]).min() > -1e-12

@@ -1,4 +1,4 @@
-"""Noise from a source of the thread's own; in threads: tests/cgp/prediction/test_predict.py."""
+"""Noise from a source per thread; concurrent threads are in tests/cgp/prediction/test_predict.py."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Functions with their own backward pass: the plain formula's values and gradients, twice, with less kept."""
+"""Functions with a custom backward pass: values and two derivatives of the plain formula, with less memory."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""The limit of BLAS threads holds while something computes under it, and ends with the last that does."""
+"""The limit of BLAS threads holds while a function computes under it, and ends with the last one."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""The covariance of queries that each see a set of keys, against one dense conditional per query."""
+"""The covariance of queries that see different keys, against one dense conditional per query."""
 
 import pytest
 import torch

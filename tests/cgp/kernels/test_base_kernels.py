@@ -44,7 +44,7 @@ def test_cosine_is_refused_beyond_one_dimension(dim):
         CorrelatedKernel(stock.CosineKernel(), 2, dim)
 
 
-def test_refuses_what_is_no_canonical_covariance():
+def test_refuses_kernels_that_are_no_canonical_covariance():
     with pytest.raises(ValueError, match="expected a kernel or one of"):
         CorrelatedKernel("rbfs", 2, 1)
     with pytest.raises(ValueError, match="expected a gpytorch Kernel"):

@@ -39,7 +39,7 @@ def test_batch_members_keep_their_gradients():
 
 
 @pytest.mark.parametrize("wrong", [3.0, -1.0, 0.5, float("nan")])
-def test_refuses_what_is_no_process(kernel, wrong):
+def test_refuses_numbers_that_are_no_process(kernel, wrong):
     with pytest.raises(ValueError, match="processes 0 to 2 in the last column, got"):
         HadamardCorrelatedKernel(kernel)(torch.tensor([[0.0, 0.0, wrong]]).double()).to_dense()
 

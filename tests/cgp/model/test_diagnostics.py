@@ -1,4 +1,4 @@
-"""Diagnostics against numpy and against what the blocks compute."""
+"""Diagnostics against numpy and against the blocks."""
 
 import numpy as np
 import pytest

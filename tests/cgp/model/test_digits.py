@@ -1,4 +1,4 @@
-"""The model that the tests of calibration and assessment start from."""
+"""The model used by the tests of calibration and assessment."""
 
 import torch
 

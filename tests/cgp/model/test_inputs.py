@@ -1,4 +1,4 @@
-"""What models take."""
+"""Inputs of models."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Where the patches of an image lie among the tokens."""
+"""The patches of an image among the tokens."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The training loss: what it is made of, its two channels, and what each regulariser does by itself."""
+"""The training loss: its parts, its two kinds of divergence, and the effect of each regulariser alone."""
 
 import copy
 import math

@@ -1,4 +1,4 @@
-"""Copies that share tensors, and runs that share what lies below the first stochastic block."""
+"""Copies that share tensors, and runs that share the layers below the first stochastic block."""
 
 import functools
 
@@ -171,7 +171,7 @@ def test_a_kept_posterior_scales_as_its_amplitude_does(mode):
         torch.testing.assert_close(scaled, block(x))
 
 
-def test_hooks_of_the_model_run_on_what_is_replayed():
+def test_hooks_of_the_model_run_on_replayed_outputs():
     model, x, seen = Model().eval(), torch.randn(2, 3, 8), []
     model.nested.register_forward_hook(lambda module, args, output: seen.append(output) or output + 1)
     prefix, expected = record(model, x)
@@ -189,7 +189,7 @@ def test_a_run_that_fails_leaves_the_model_alone():
     assert not any("forward" in vars(m) or "attend" in vars(m) for m in model.modules())
 
 
-def test_gradients_flow_through_what_is_shared():
+def test_gradients_flow_through_shared_layers():
     model, x = Model().train(), torch.randn(2, 3, 8)
     prefix = SharedPrefix(model, training=True)
     gradients = []

@@ -1,4 +1,4 @@
-"""Weights on disk: equal to the bit when read again, and refused where a bit is another."""
+"""Weights on disk: bitwise equal when read again, and an error if a bit differs."""
 
 import pytest
 import torch

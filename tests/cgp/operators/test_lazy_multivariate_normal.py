@@ -1,4 +1,4 @@
-"""Posteriors whose covariance is built late: the same distribution as the one built at once."""
+"""Lazily computed covariances give the same distribution as given ones."""
 
 import pytest
 import torch

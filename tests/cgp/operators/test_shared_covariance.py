@@ -1,4 +1,4 @@
-"""Covariances shared by channels: densities, draws and structure, beside what the stock operators do."""
+"""Covariances shared by channels: densities, draws and structure, beside linear_operator's operators."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""linear_operator's own contract for every operator."""
+"""linear_operator's test case for every operator."""
 
 import unittest
 

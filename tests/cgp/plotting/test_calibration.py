@@ -65,7 +65,7 @@ def test_one_method_stands_out():
     assert a == c != b
 
 
-def test_coverage_counts_what_lies_inside():
+def test_coverage_counts_observations_inside():
     ax = interval_coverage({"right": np.linspace(0.005, 0.995, 100), "sure": [0.0, 1.0]})
     diagonal, right, sure = ax.lines
     assert list(diagonal.get_ydata()) == [0, 1]

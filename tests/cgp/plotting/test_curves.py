@@ -83,7 +83,7 @@ def test_settings_are_put_back():
     assert dict(mpl.rcParams) == before
 
 
-def test_lines_are_legible_on_white_and_told_apart_without_colour():
+def test_lines_are_legible_on_white_and_distinct_without_colour():
     contrast = [1.05 / (luminance(colour) + 0.05) for colour in PALETTE]
     assert min(contrast) > 2.1  # the lightest, orange, is the sixth
     assert min(contrast[:3]) > 3

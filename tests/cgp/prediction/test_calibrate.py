@@ -1,4 +1,4 @@
-"""The widest posterior that held-out data allow."""
+"""The widest posterior that is compatible with held-out data."""
 
 import copy
 import math

@@ -90,7 +90,7 @@ def test_regression_with_one_output_is_no_classification(call):
 
 
 @everywhere
-def test_a_pair_and_lists_of_numbers_are_refused_with_what_to_pass(call):
+def test_a_pair_and_lists_of_numbers_are_refused_with_advice(call):
     refused(call, model(), (X, Y), r"\(pass \[\(inputs, labels\)\]")
     refused(call, model(), [(X.tolist(), Y)], r"got a list of lists \(pass torch.tensor\(inputs\)\)")
 
@@ -211,7 +211,7 @@ def test_the_classes_of_a_segmenter_come_first():
         class_indices(labels, (40, 4, 8, 8))
 
 
-def test_a_converted_model_that_was_never_calibrated_says_so():
+def test_a_converted_model_that_was_never_calibrated_warns():
     with pytest.warns(UserWarning, match=r"the amplitude that cgp.convert starts from \(0.1\)"):
         predict(convert(Host().eval()), X, 2)
     calibrated = convert(Host().eval())

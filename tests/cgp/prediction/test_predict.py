@@ -1,4 +1,4 @@
-"""Predictions against a plain loop of forward passes, and what they keep."""
+"""Predictions against a plain loop of forward passes, and their attributes."""
 
 from __future__ import annotations
 

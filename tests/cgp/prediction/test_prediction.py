@@ -1,4 +1,4 @@
-"""What one does with a prediction."""
+"""Methods of a prediction."""
 
 import dataclasses
 import sys
@@ -103,7 +103,7 @@ def test_tables(task, columns):
     assert len(frame) == 40
 
 
-def test_without_pandas_the_error_says_so(monkeypatch):
+def test_without_pandas_the_error_names_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match="to_frame: needs pandas"):
         prediction().to_frame()

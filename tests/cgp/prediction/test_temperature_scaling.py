@@ -96,7 +96,7 @@ def test_temperature_where_the_data_have_no_optimum():
     assert fit_temperature(logits, [0, 1], least=0.25) == pytest.approx(0.25)
 
 
-def test_what_has_no_label_or_is_masked_says_nothing():
+def test_examples_without_label_or_masked_have_no_effect():
     logits, labels = draws(samples=40)
     expected = fit_temperature(logits[:, :30], labels[:30])
     labels[30:35] = -100

@@ -409,7 +409,7 @@ def test_a_mixture_has_the_moments_and_the_density_of_its_members(monkeypatch):
 
 
 @pytest.mark.parametrize("options", [{}, {"inference": "stochastic", "num_epochs": 5}])
-def test_too_few_inducing_inputs_are_said(options):
+def test_too_few_inducing_inputs_give_a_warning(options):
     time = np.arange(600.0)[:, None]
     noise = 0.3 * np.random.default_rng(0).standard_normal(600)
     fast, slow = np.sin(time[:, 0] / 5) + noise, np.sin(time[:, 0] / 100) + noise
@@ -439,7 +439,7 @@ def test_options_of_another_inference_are_a_type_error(options, users):
         CorrelatedGPRegressor(**options).fit(X, TRUTH)
 
 
-def test_what_inducing_inputs_leave_out_of_the_prior_is_said():
+def test_the_share_of_the_prior_without_inducing_inputs_is_reported():
     time = np.arange(300.0)[:, None]
     regressor = CorrelatedGPRegressor(num_inducing=30, max_steps=1, random_state=0).fit(time, np.sin(time[:, 0]))
     kernel, model = regressor.model_.covar_module.kernels[0], regressor.model_

@@ -44,7 +44,7 @@ def test_form_is_the_cheapest_that_can(problem, name):
         (task(10_001, kernel="matern32", structure="affine"), "lengthscale for outputs that are correlated"),
     ],
 )
-def test_what_no_form_can_do_is_refused_with_what_is_in_the_way(problem, message):
+def test_tasks_beyond_every_form_are_refused_with_the_obstacle(problem, message):
     with pytest.raises(
         ValueError, match=f"num_inducing: expected a number for 10001 observations, got None: .*{message}"
     ):

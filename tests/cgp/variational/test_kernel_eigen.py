@@ -47,7 +47,7 @@ def test_divergence_is_that_of_the_function_at_as_many_points_as_features():
     torch.testing.assert_close(strategy.kl_divergence(), explicit, rtol=1e-4, atol=1e-4)
 
 
-def test_residual_returns_what_the_projections_leave():
+def test_residual_is_the_variance_unexplained_by_the_projections():
     with_residual, without = make(residual=True).eval(), make().eval()
     without.load_state_dict(with_residual.state_dict())
     difference = with_residual(X).covariance_matrix - without(X).covariance_matrix

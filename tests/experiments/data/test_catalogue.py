@@ -74,7 +74,7 @@ def test_crops_and_resized_images_are_made_from_whole_ones(tmp_path):
 
 
 @pytest.mark.parametrize("name", [*IMAGE_SETS, "flowers"])
-def test_a_missing_set_says_what_was_expected_and_how_to_get_it(tmp_path, name):
+def test_a_missing_set_names_what_was_expected_and_how_to_get_it(tmp_path, name):
     with pytest.raises(FileNotFoundError) as caught:
         read_set(name, "test", root=tmp_path)
     known = IMAGE_SETS.get(name)

@@ -79,7 +79,7 @@ def test_what_becomes_of_an_image_depends_on_its_id_not_on_its_company(kind, whi
 
 
 @pytest.mark.parametrize("kind", CORRUPTIONS)
-def test_seed_and_id_decide_what_is_random(kind):
+def test_seed_and_id_determine_the_random_numbers(kind):
     images = IMAGES[:1].expand(2, -1, -1, -1)
     first, second = (corrupted(images, kind, 5, ids=torch.tensor([0, 1]), seed=seed) for seed in (0, 1))
     assert torch.equal(first, second) == (kind not in RANDOM)
@@ -154,7 +154,7 @@ class TestWeather:
         expected = in_hsv(FLOATS[0], lambda hue, saturation, value: (hue, saturation, min(value + 0.2, 1.0)))
         torch.testing.assert_close(changed[0], expected, atol=1e-5, rtol=0.0)
 
-    def test_fog_keeps_the_brightest_value_below_what_it_was(self):
+    def test_fog_does_not_raise_the_brightest_value(self):
         foggy = corruption.fog(FLOATS, draws(), 1.0, 2.0)
         assert (foggy.amax((1, 2, 3)) <= FLOATS.amax((1, 2, 3)) + 1e-6).all()
         assert (foggy.amin((1, 2, 3)) >= 0).all()

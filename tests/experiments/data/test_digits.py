@@ -1,4 +1,4 @@
-"""The digits: their parts, their corruptions, and images of no class."""
+"""The digits: their parts, their corruptions, and OOD images."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def test_parts_are_disjoint_and_whole_and_labels_belong_to_their_images():
 
 
 @pytest.mark.parametrize("kind", DIGITS_CORRUPTIONS)
-def test_seed_and_strength_decide_what_becomes_of_an_image(kind):
+def test_seed_and_strength_determine_the_corruption_of_an_image(kind):
     first = corrupted_digits(IMAGES, kind, 3, seed=5)
     torch.rand(17)
     assert torch.equal(corrupted_digits(IMAGES, kind, 3, seed=5), first)

@@ -1,4 +1,4 @@
-"""What corruptions are made of, against other libraries and slow loops."""
+"""Operations of corruptions against other libraries and slow loops."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Images from folders and files of arrays, brought to a model's shape."""
+"""Images from folders and files of arrays, converted to a model's shape."""
 
 import numpy as np
 import pytest

@@ -43,7 +43,7 @@ def test_another_seed_divides_otherwise():
 
 
 @given(count=st.integers(1, 100), small=st.integers(1, 100), large=st.integers(1, 100))
-def test_a_smaller_limit_takes_some_of_what_a_larger_one_takes(count, small, large):
+def test_a_smaller_limit_takes_a_subset_of_a_larger_one(count, small, large):
     small, large = sorted((small, large))
     few, many = some(count, small, "set"), some(count, large, "set")
     assert len(few) == min(count, small)

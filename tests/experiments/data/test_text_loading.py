@@ -64,7 +64,7 @@ def test_the_vocabulary_is_of_the_training_part_alone(root):
     assert splits.train.inputs["tokens"].amax() == splits.description.vocabulary_size - 1
 
 
-def test_description_and_what_is_predicted(root):
+def test_description_and_predicted_inputs(root):
     data = config(root, limit_train=30, limit_test=7, max_length=4)
     splits = load(data, seed=0)
     description = splits.description

@@ -1,4 +1,4 @@
-"""Texts as files hold them."""
+"""Texts read from files."""
 
 import hashlib
 import json
@@ -127,7 +127,7 @@ def test_reviews_in_the_folders_of_the_original(tmp_path):
         read_imdb(tmp_path, unchecked=True)
 
 
-def test_intents_and_what_is_out_of_their_scope(root):
+def test_intents_and_sentences_out_of_scope(root):
     parts = read_clinc150(root, unchecked=True)
     for name in ("train", "val", "test"):
         part = parts[name]

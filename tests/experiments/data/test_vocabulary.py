@@ -1,4 +1,4 @@
-"""Words to numbers."""
+"""The vocabulary of words."""
 
 import pytest
 import torch

@@ -88,7 +88,7 @@ def test_auroc_is_scikit_learns_of_the_scores(name, protocol):
         np.testing.assert_array_equal(scores[0], means)
 
 
-def test_templates_are_asked_for_by_the_class_that_the_protocol_predicts():
+def test_templates_are_chosen_by_the_class_that_the_protocol_predicts():
     # Three draws of 0.7 for the first class, one of nearly 0: mean probability 0.525, but the smaller mean logit.
     logits = np.log([[[0.7, 0.3]]] * 3 + [[[1e-9, 1.0]]])
     for protocol, known in (("pooled", 0), ("kep", 1)):
@@ -115,6 +115,6 @@ def test_one_sample_of_each_and_ties_of_single_precision():
         ("Entropy", {"protocol": "papers"}, "protocol: expected one of pooled, cgpt, kep, sgpa, got 'papers'"),
     ],
 )
-def test_refuses_what_it_cannot_do(name, options, message):
+def test_refuses_invalid_detectors_and_inputs(name, options, message):
     with pytest.raises(ValueError, match=message):
         detector_scores(name, [[0.0, 1.0]], **options)

@@ -139,7 +139,7 @@ def test_input_is_checked(metric, arguments, message):
         metric(*arguments)
 
 
-def test_tensors_of_any_kind_and_two_axes_give_what_arrays_give():
+def test_tensors_of_any_kind_and_two_axes_equal_arrays():
     logits, labels = draws()
     tensor = torch.tensor(logits, requires_grad=True)
     assert classification_report(tensor, torch.tensor(labels)) == classification_report(logits, labels)

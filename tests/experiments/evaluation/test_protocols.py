@@ -1,4 +1,4 @@
-"""What each protocol computes, and what it says where a metric has nothing to go by."""
+"""The metrics of each protocol, and their values in undefined cases."""
 
 import math
 

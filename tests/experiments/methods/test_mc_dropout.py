@@ -1,4 +1,4 @@
-"""MC dropout against all masks one by one, and in the hosts it is for."""
+"""MC dropout against all masks enumerated, and in hosts of torch, timm and transformers."""
 
 import itertools
 

@@ -72,7 +72,7 @@ def test_a_temperature_of_nothing_but_right_answers_is_one(tmp_path):
     assert score(find_runs([tmp_path])[0], "pooled").numbers["temperature"] == 1.0
 
 
-def test_the_answer_says_what_to_take(results):
+def test_the_summary_recommends_a_method(results):
     first, second, third, fourth, fifth = answer(results)
     assert first.startswith("Softmax is right on")
     assert "over-confident by" in first

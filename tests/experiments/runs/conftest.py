@@ -1,4 +1,4 @@
-"""Runs that several tests start from, trained once."""
+"""Runs shared by several tests, trained once."""
 
 import shutil
 

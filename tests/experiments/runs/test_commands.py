@@ -1,4 +1,4 @@
-"""The commands as a user types them, on the embedded digits."""
+"""The commands on the digits, as typed by a user."""
 
 import csv
 import shlex
@@ -87,7 +87,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("line", MISTAKES)
-def test_a_mistake_is_answered_with_what_to_do(line, tmp_path, capsys, monkeypatch):
+def test_an_error_message_gives_advice(line, tmp_path, capsys, monkeypatch):
     monkeypatch.delenv("CGP_DATA", raising=False)
     (tmp_path / "bad.yaml").write_text("training:\n  epoch: 3\n")
     filled = line.format(bad=tmp_path / "bad.yaml", out=tmp_path).split()

@@ -1,4 +1,4 @@
-"""Two processes do what one does on the joined batch."""
+"""Training on two processes equals training on one with the joined batch."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""A run keeps to the data it was trained on, and to the row it is called after."""
+"""A run is tied to the data it was trained on, and to the row of its name."""
 
 import json
 import shutil
@@ -87,7 +87,7 @@ def test_images_of_another_folder_of_the_same_name_are_kept(trained, tmp_path, c
     assert len(load_predictions(trained.prediction_file("images-holiday")).ids) == 2
 
 
-def test_a_temperature_without_an_optimum_says_so(trained, tmp_path):
+def test_a_temperature_without_an_optimum_is_reported(trained, tmp_path):
     path = trained.prediction_file("validation")
     result = load_predictions(path)
     for right, word in ((True, "right"), (False, "wrong")):

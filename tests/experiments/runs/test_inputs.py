@@ -1,4 +1,4 @@
-"""What is predicted with a trained model beside its test set: when it is looked for, added, predicted again."""
+"""Inputs predicted besides the test set: when they are checked, added, predicted again."""
 
 import numpy as np
 import pytest

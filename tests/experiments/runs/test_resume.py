@@ -1,4 +1,4 @@
-"""Killed by the system, a run goes on and ends with the weights of an uninterrupted one."""
+"""A killed run continues and ends with the weights of an uninterrupted one."""
 
 import dataclasses
 import multiprocessing

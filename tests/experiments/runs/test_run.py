@@ -1,4 +1,4 @@
-"""A run's folder: whose it is, and what is said of it."""
+"""The folder of a run: its identity and its description."""
 
 import dataclasses
 import sys

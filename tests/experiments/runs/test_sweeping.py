@@ -1,4 +1,4 @@
-"""Rows x seeds: what needs what, what is done, what is printed."""
+"""Rows x seeds: dependencies, completed runs, output."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def test_needed_rows_come_first_and_a_failure_leaves_the_others(tmp_path, capsys
     assert capsys.readouterr().out == ""
 
 
-def test_commands_leave_out_what_is_done(tmp_path):
+def test_commands_leave_out_complete_runs(tmp_path):
     runs = resolve_rows(["cola/softmax", "cola/sgpa"], [0, 1], [], ["training.epochs=3"])
     done = Run(tmp_path / "cola" / "softmax" / "seed-1")
     done.claim(next(config for config in runs if (config.name, config.seed) == ("cola/softmax", 1)))

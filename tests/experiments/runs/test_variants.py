@@ -1,4 +1,4 @@
-"""Rows by name alone: variants, ensembles, settings; and that every table has its rows."""
+"""Rows by name: variants, ensembles, settings; and every table has its rows."""
 
 from fnmatch import fnmatch
 
@@ -96,7 +96,7 @@ def test_rows_and_variants_are_networks(data, stand_ins):
                 network(config, description)
 
 
-def test_values_that_are_not_the_rows_are_said():
+def test_values_that_differ_from_the_row_are_reported():
     assert changes(resolve(["cola/sgpa"], ["seed=3", "data.root=elsewhere"])) == []
     values = ["training.epochs=3", "method.options.num_inducing=7", "model.depth=1"]
     sentence = "not as in the row: model.depth 1 (2), method.options.num_inducing 7 (5), training.epochs 3 (50)"

@@ -1,4 +1,4 @@
-"""Commands as a user types them, and images of one's own."""
+"""Commands as typed by a user, and synthetic folders of images."""
 
 import os
 import subprocess

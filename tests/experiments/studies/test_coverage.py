@@ -1,4 +1,4 @@
-"""The table of families that conversion reaches: its rows, and that it goes on where it stopped."""
+"""The table of families that can be converted: its rows, and continuing an interrupted run."""
 
 from __future__ import annotations
 

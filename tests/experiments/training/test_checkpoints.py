@@ -1,4 +1,4 @@
-"""Checkpoints: whole or not there, checked when they are read, the one before kept."""
+"""Checkpoints: complete or absent, checked when read, the previous one kept."""
 
 import os
 import random
@@ -65,7 +65,7 @@ def test_a_pickle_is_not_run(tmp_path, monkeypatch):
     assert not (tmp_path / "harm").exists()
 
 
-def test_a_write_that_fails_keeps_what_is_there(folder, monkeypatch):
+def test_a_failed_write_keeps_the_previous_file(folder, monkeypatch):
     before = {path: path.read_bytes() for path in folder.iterdir()}
 
     def full(path, content):

@@ -1,4 +1,4 @@
-"""Training: resumed equals uninterrupted, the best epoch is kept, α rises."""
+"""Training: resumed equals uninterrupted, the best epoch is kept, α increases."""
 
 import dataclasses
 import shutil
@@ -111,7 +111,7 @@ def test_keeps_the_epoch_of_the_best_validation_nll(tmp_path):
     assert all(row["seconds"] > 0 for row in summary.history)
 
 
-def test_keeps_the_last_epoch_where_that_is_asked_for(tmp_path):
+def test_keeps_the_last_epoch_if_configured(tmp_path):
     wild = dataclasses.replace(SOFTMAX, learning_rate=1.0)
     summary = fitted(module_of(wild, 6, warmup_epochs=6, monitor="epoch"), tmp_path)
     scores = [row["validation_nll"] for row in summary.history]

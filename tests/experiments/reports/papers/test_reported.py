@@ -1,4 +1,4 @@
-"""The papers' numbers as data: whole, consistent, and each found in a table."""
+"""The papers' numbers as data: complete, consistent, and each in a table."""
 
 import csv
 import math

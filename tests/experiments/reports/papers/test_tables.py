@@ -1,4 +1,4 @@
-"""What the user types: tables in three formats, the overview, and errors."""
+"""The table command: three formats, the overview, and errors."""
 
 import csv
 import math

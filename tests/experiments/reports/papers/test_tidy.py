@@ -1,4 +1,4 @@
-"""Rows: the paper's number beside ours, over seeds, with what departs."""
+"""Tidy rows: the paper's number beside ours, over seeds, with deviations."""
 
 import math
 
@@ -99,7 +99,7 @@ def test_what_took_no_training_has_no_row_of_costs(tmp_path):
     assert methods == {"softmax", "sgpa-standard", "sgpa", "cgp_direct"}
 
 
-def test_attention_that_tells_no_tokens_apart_is_said(tmp_path):
+def test_collapsed_attention_is_reported(tmp_path):
     sets = {"test": binary(1816, 1500)}
     for method, similarity in (("sgpa", [0.3, 0.99]), ("cgpt", [0.2, 1.0]), ("scgpt", [0.999, 1.0])):
         write_run(tmp_path, "cola-pooled", method, sets=sets, diagnostics={"attention_similarity": similarity})

@@ -1,4 +1,4 @@
-"""The table of what evaluations cost."""
+"""The table of the cost of evaluations."""
 
 from experiments.studies.regression.forms import forms
 

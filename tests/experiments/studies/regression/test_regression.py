@@ -158,7 +158,7 @@ def test_uci_uses_the_mask(tmp_path):
 
 
 @pytest.mark.parametrize("gap", GAPS)
-def test_gaps_hide_some_of_what_was_observed(gap):
+def test_gaps_hide_some_observations(gap):
     inputs, complete = np.arange(60.0)[:, None], np.random.default_rng(0).standard_normal((60, 4))
     complete[5, 1] = np.nan
     result = with_gaps(inputs, complete, gap)
