@@ -123,6 +123,27 @@ class Axis(NamedTuple):
             return None
         return _plain(frame[self.columns[0]] if self.columns else frame.index)
 
+    def drawn(self, frame: Any, inputs: Array) -> tuple[Array, str]:
+        """What rows are drawn over, and what it is called: local times, one input, or the number of the row."""
+        times = self.times(frame)
+        if times is not None:
+            return np.asarray(times.tz_localize(None) if times.tz is not None else times), ""
+        if inputs.shape[1] > 1:
+            return np.arange(float(len(inputs))), "row"
+        if not self.coordinates:
+            return inputs[:, 0], "row"
+        name = self.columns[0] if self.columns else frame.index.name
+        unit = " (days)" if self.coordinates[0].kind == "duration" else ""
+        return inputs[:, 0], f"{'' if name is None else name}{unit}"
+
+    def described(self, lags: Array) -> list[str]:
+        """Lags in units of the input as text, empty where there is none."""
+        if not self.coordinates or self.coordinates[0].kind == "number":
+            return [f"{lag:+.3g}" if lag else "" for lag in lags]
+        units = ((1.0, "d"), (1.0 / 24.0, "h"), (1.0 / 1440.0, "min"), (1.0 / 86400.0, "s"))
+        chosen = [next((unit for unit in units if abs(lag) >= unit[0]), units[-1]) for lag in lags]
+        return [f"{lag / size:+.2g} {name}" if lag else "" for lag, (size, name) in zip(lags, chosen, strict=True)]
+
     @property
     def is_time(self) -> bool:
         """Whether the one input is a time."""

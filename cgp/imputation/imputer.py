@@ -257,6 +257,45 @@ class CorrelatedGPImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         parts = self.regressor_.predict(inputs, return_std=True)
         return Forecast(*(self._table.framed(np.asarray(part).reshape(steps, -1), labels) for part in parts))
 
+    def plot(self, figure: Any = None) -> list[Any]:
+        """Draw the gaps of the table at a glance, a row for each column, and each column with what fills them.
+
+        Args:
+            figure: of matplotlib, to draw in; None is a new one.
+
+        Returns:
+            The axes: the map of gaps, then one of each column. ``axes[0].figure.savefig("gaps.png")`` keeps them.
+
+        Raises:
+            ImportError: if matplotlib is not installed.
+        """
+        check_is_fitted(self)
+        from cgp.plotting import filled_table
+
+        table, filling = self._table, self._filling
+        x, label = self._axis.drawn(table.given, table.inputs)
+        names = [str(name) for name in table.names]
+        return filled_table(x, filling.mean, filling.sd, table.missing, names=names, xlabel=label, figure=figure)
+
+    def plot_pairs(self, ax: Any = None) -> Any:
+        """Draw the correlation of every pair of columns, and how far each is behind the first.
+
+        Args:
+            ax: of matplotlib, to draw in; None is a new one.
+
+        Returns:
+            The axes.
+
+        Raises:
+            ImportError: if matplotlib is not installed.
+        """
+        check_is_fitted(self)
+        from cgp.plotting import pair_correlations
+
+        names = [str(name) for name in self._table.names]
+        lags = self._axis.described(self.regressor_.delays_[0, :, 0]) if len(self._axis.columns) < 2 else None
+        return pair_correlations(self.regressor_.correlation_, names=names, lags=lags, ax=ax)
+
     def update(self, rows: Any) -> Self:
         """Take in further rows of the table; parameters stay as they are.
 

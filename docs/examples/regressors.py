@@ -15,7 +15,7 @@ import torch
 from matplotlib import cbook
 from scipy.stats import norm
 
-from cgp.plotting import curves, interval_coverage, posterior_bands
+from cgp.plotting import curves, filled_table, interval_coverage, pair_correlations, posterior_bands
 from cgp.regression import CorrelatedGPRegressor
 
 # %%
@@ -43,6 +43,14 @@ axes = posterior_bands(
 )
 axes[1].plot(x[hidden, 0], complete[hidden, 1], ".", color="#D55E00", ms=3, label="hidden from the model")
 axes[1].legend(loc="upper left")
+
+# %%
+# As a table (`CorrelatedGPImputer` takes one and draws it so, `imputer.plot()`): where the gaps are, and what fills
+# them, with the correlation of the columns beside it.
+
+gaps = np.isnan(observed)
+filled_table(x[:, 0], np.where(gaps, mean, observed), gaps * sd, gaps, names=["S&P 500", "NASDAQ"], xlabel="Year")
+pair_correlations(regressor.correlation_, names=["S&P 500", "NASDAQ"])
 
 # %%
 # Alone, the NASDAQ knows nothing of its gaps but what stands at their ends:

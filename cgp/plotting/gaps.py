@@ -1,0 +1,172 @@
+"""Tables with gaps: where they are, what fills them, and what the columns have to do with each other."""
+
+import math
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
+from matplotlib.figure import FigureBase
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from cgp.plotting._arrays import Array, as_array, as_matching
+from cgp.plotting.style import DIVERGING, GREY, INK, PALE, PALETTE, WIDE, new_axes, new_figure, styled
+
+__all__ = ["filled_table", "pair_correlations"]
+
+_FILLED = PALETTE[1]
+_ONE_BELOW_THE_OTHER = 6  # columns; more stand side by side
+_MOST_CELLS = 1500  # of a row of the map, more than a page has dots
+_MOST_NUMBERS = 12  # columns up to which a matrix has numbers in it
+
+
+@styled
+def filled_table(
+    x: Any, values: Any, sd: Any, missing: Any, *, names: list[str], xlabel: str = "", figure: FigureBase | None = None
+) -> list[Axes]:
+    """The gaps of a table at a glance, a row for each column, and each column with what filled them.
+
+    Args:
+        x: Where the rows are (N,), numbers or NumPy's dates, in any order.
+        values: The filled table (N, P).
+        sd: Standard deviations of what was filled (N, P).
+        missing: Whether a value was filled (N, P).
+        names: A name for each column.
+        xlabel: Name and unit of x.
+        figure: Figure or subfigure to draw in.
+
+    Returns:
+        The axes: the map of gaps, then one of each column.
+
+    Raises:
+        ValueError: If shapes disagree.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> axes = filled_table([0, 1], [[1.0], [2.0]], [[0.0], [0.1]], [[0], [1]], names=["a"], figure=Figure())
+        >>> len(axes)
+        2
+    """
+    dated = np.asarray(x).dtype.kind == "M"
+    x = as_array(date2num(np.asarray(x)) if dated else x, "x", 1)
+    values = as_array(values, "values", 2)
+    columns = values.shape[1]
+    values, sd, missing = (
+        as_matching(each, name, (len(x), columns))
+        for name, each in (("values", values), ("sd", sd), ("missing", missing))
+    )
+    if len(names) != columns:
+        raise ValueError(f"names must have {columns} entries, got {len(names)}")
+    order, across = np.argsort(x, kind="stable"), 1 if columns <= _ONE_BELOW_THE_OTHER else 2
+    x, values, sd, missing = x[order], values[order], sd[order], missing[order].astype(bool)
+    down = -(-columns // across)
+    heights = [0.35 + 0.13 * columns, *[0.95 if across == 1 else 0.8] * down]
+    figure = new_figure(figure, width=WIDE, height=0.6 + sum(heights))
+    grid = figure.add_gridspec(down + 1, across, height_ratios=heights)
+    axes = [new_axes(figure.add_subplot(grid[0, :]))]
+    axes += [new_axes(figure.add_subplot(grid[1 + p // across, p % across], sharex=axes[0])) for p in range(columns)]
+    _gap_map(axes[0], x, missing, names)
+    for p, ax in enumerate(axes[1:]):
+        _filled_column(ax, x, values[:, p], sd[:, p], missing[:, p])
+        ax.set_title(names[p], loc="left", pad=2)
+        ax.tick_params(labelbottom=p + across >= columns)
+        ax.locator_params(axis="y", nbins=4)
+    if dated:
+        locator = AutoDateLocator(maxticks=8)
+        axes[0].xaxis.set_major_locator(locator)
+        axes[0].xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    for ax in axes[-across:]:
+        ax.set_xlabel(xlabel)
+    return axes
+
+
+@styled
+def pair_correlations(correlation: Any, *, names: list[str], lags: Any = None, ax: Axes | None = None) -> Axes:
+    """Correlation of every pair of columns, and how far one is behind the other.
+
+    Args:
+        correlation: (P, P).
+        names: A name for each column.
+        lags: How far each column is behind the first (P,), as text such as "+2 h"; empty where it is not.
+        ax: Axes to draw in.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ValueError: If shapes disagree.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> ax = pair_correlations([[1, 0.5], [0.5, 1]], names=["a", "b"], ax=Figure().subplots())
+        >>> len(ax.texts)
+        4
+    """
+    size = len(names)
+    correlation = as_matching(correlation, "correlation", (size, size))
+    width = 1.6 + 0.36 * min(size, _MOST_NUMBERS) + 0.2 * max(size - _MOST_NUMBERS, 0)
+    ax = new_axes(ax, width=width, height=0.8 * width)
+    ax.spines[:].set_visible(False)
+    image = ax.imshow(correlation, cmap=DIVERGING, vmin=-1.0, vmax=1.0)
+    behind = [f"{name} ({lag})" if lag else name for name, lag in zip(names, lags or [""] * size, strict=True)]
+    ax.set_yticks(range(size), behind)
+    ax.set_xticks(range(size), names, rotation=90 if size > 4 else 0)
+    ax.tick_params(length=0)
+    if size <= _MOST_NUMBERS:
+        for row, column in np.ndindex(size, size):
+            value = correlation[row, column]
+            colour = "white" if abs(value) > 0.6 else INK
+            ax.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=6.5, color=colour)
+    bar = ax.figure.colorbar(image, ax=ax, shrink=0.8, ticks=[-1, -0.5, 0, 0.5, 1], label="correlation")
+    bar.outline.set_visible(False)
+    return ax
+
+
+def _gap_map(ax: Axes, x: Array, missing: Array, names: list[str]) -> None:
+    """A row for each column: dark where something is missing, with its share at the end."""
+    step = -(-len(x) // _MOST_CELLS)
+    starts = np.arange(0, len(x), step)
+    share = np.add.reduceat(missing.astype(float), starts, axis=0)
+    share /= np.diff(np.append(starts, len(x)))[:, None]
+    colours = mpl.colors.LinearSegmentedColormap.from_list("gaps", [PALE, _FILLED])
+    columns = len(names)
+    # A gap that is a small part of a cell is still seen.
+    shown = np.where(share > 0.0, np.maximum(share, 0.35), 0.0)
+    ax.pcolormesh(_edges(x, starts), np.arange(columns + 1) - 0.5, shown.T, cmap=colours, vmin=0.0, vmax=1.0)
+    for line in range(1, columns):
+        ax.axhline(line - 0.5, color="white", lw=1.0)
+    ax.set_ylim(columns - 0.5, -0.5)
+    ax.set_yticks(range(columns), names, fontsize=7 if columns <= 12 else 6)
+    ax.tick_params(axis="y", length=0)
+    ax.spines["left"].set_visible(False)
+    for row, part in enumerate(missing.mean(axis=0)):
+        text = f"{100 * part:.0f} %" if part >= 0.01 or part == 0.0 else "< 1 %"
+        ax.text(1.005, row, text, transform=ax.get_yaxis_transform(), va="center", fontsize=6, color=GREY)
+    handles: list[Any] = [Patch(color=PALE, label="observed"), Patch(color=_FILLED, label="missing")]
+    handles += [Line2D([], [], color=_FILLED, label="filled"), Patch(color=_FILLED, alpha=0.25, lw=0, label="95 %")]
+    ax.legend(handles=handles, loc="lower right", bbox_to_anchor=(1, 1), ncols=4, borderaxespad=0)
+
+
+def _edges(x: Array, starts: Array) -> Array:
+    """Halfway between rows; equal rows have cells without width."""
+    begins = x[starts[1:]]
+    before = x[starts[1:] - 1]
+    width = (x[-1] - x[0]) / max(len(x) - 1, 1) or 1.0
+    return np.concatenate([[x[0] - 0.5 * width], 0.5 * (before + begins), [x[-1] + 0.5 * width]])
+
+
+def _filled_column(ax: Axes, x: Array, values: Array, sd: Array, missing: Array) -> None:
+    """What was observed as a line with dots, and across gaps the mean with its band."""
+    seen = np.where(missing, math.nan, values)
+    bridge = missing.copy()  # with the observations beside it, where the band ends
+    bridge[1:] |= missing[:-1]
+    bridge[:-1] |= missing[1:]
+    few = len(x) <= 300
+    ax.plot(x, seen, color=INK, lw=0.7, marker="o" if few else None, ms=1.6, mew=0)
+    if missing.any():
+        low, high = values - 1.96 * sd, values + 1.96 * sd
+        ax.fill_between(x, low, high, where=bridge, color=_FILLED, alpha=0.25, lw=0)
+        ax.plot(x, np.where(bridge, values, math.nan), color=_FILLED, lw=0.9)
+    ax.margins(x=0.01)

@@ -1,0 +1,75 @@
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+
+from cgp.plotting import PALETTE, filled_table, pair_correlations
+
+
+def table(columns=2, rows=8):
+    generator = np.random.default_rng(0)
+    values, missing = generator.normal(size=(rows, columns)), np.zeros((rows, columns), dtype=bool)
+    missing[2:5, 0] = True
+    return np.arange(float(rows)), values, np.where(missing, 0.5, 0.0), missing
+
+
+def test_gaps_are_seen_in_the_map_and_in_their_column():
+    x, values, sd, missing = table()
+    order = np.random.default_rng(1).permutation(8)
+    inputs = (each[order] for each in (x, values, sd, missing))
+    overview, first, second = filled_table(*inputs, names=["a", "b"], xlabel="hour", figure=Figure())
+    (mesh,) = overview.collections
+    colours = mesh.to_rgba(mesh.get_array())[..., :3]
+    is_gap = (np.abs(colours - to_rgb(PALETTE[1])) < 0.01).all(-1)
+    np.testing.assert_array_equal(is_gap, missing.T)
+    assert [label.get_text() for label in overview.get_yticklabels()] == ["a", "b"]
+    assert [text.get_text() for text in overview.texts] == ["38 %", "0 %"]
+    seen, filled = first.lines
+    np.testing.assert_array_equal(seen.get_ydata(), np.where(missing[:, 0], np.nan, values[:, 0]))
+    np.testing.assert_array_equal(filled.get_ydata()[1:6], values[1:6, 0])  # joined to what is beside the gap
+    assert np.isnan(filled.get_ydata()[[0, 6, 7]]).all()
+    (band,) = first.collections
+    vertices = band.get_paths()[0].vertices
+    at = vertices[vertices[:, 0] == 3.0, 1]
+    np.testing.assert_allclose((at.min(), at.max()), values[3, 0] + np.array([-1.96, 1.96]) * 0.5)
+    assert not second.collections
+    assert second.get_xlabel() == "hour"
+
+
+def test_a_short_gap_of_a_long_table_is_seen():
+    values, missing = np.zeros((90_000, 1)), np.zeros((90_000, 1), dtype=bool)
+    missing[7] = True
+    overview, _ = filled_table(np.arange(90_000), values, values, missing, names=["a"], figure=Figure())
+    shares = overview.collections[0].get_array()
+    assert shares.size <= 1500
+    assert shares.ravel()[0] >= 0.35
+    assert [text.get_text() for text in overview.texts] == ["< 1 %"]
+
+
+def test_dates_and_many_columns():
+    x, values, sd, missing = table(columns=20)
+    dates = np.datetime64("2024-01-01") + x.astype(int) * np.timedelta64(1, "D")
+    figure = Figure(dpi=100)
+    axes = filled_table(dates, values, sd, missing, names=[f"station {p}" for p in range(20)], figure=figure)
+    assert len(axes) == 21
+    left = {round(ax.get_position().x0, 3) for ax in axes[1:]}
+    assert len(left) == 2
+    assert "Jan" in str(axes[0].xaxis.get_major_formatter().format_ticks(axes[0].get_xticks()))
+
+
+def test_pairs_have_numbers_and_lags():
+    ax = pair_correlations([[1.0, -0.8], [-0.8, 1.0]], names=["a", "b"], lags=["", "+2 h"], ax=Figure().subplots())
+    assert [text.get_text() for text in ax.texts] == ["1.00", "-0.80", "-0.80", "1.00"]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["a", "b (+2 h)"]
+    many = pair_correlations(np.eye(20), names=[str(p) for p in range(20)], ax=Figure().subplots())
+    assert not many.texts
+
+
+def test_shapes_must_fit():
+    x, values, sd, missing = table()
+    with pytest.raises(ValueError, match="sd must be a non-empty array with 2 axes"):
+        filled_table(x, values, sd[:, 0], missing, names=["a", "b"])
+    with pytest.raises(ValueError, match="names must have 2 entries, got 1"):
+        filled_table(x, values, sd, missing, names=["a"])
+    with pytest.raises(ValueError, match=r"correlation must have shape \(1, 1\), got \(2, 2\)"):
+        pair_correlations(np.eye(2), names=["a"])

@@ -1,0 +1,132 @@
+"""The command line: what it reads, fills and writes, and what it refuses before anything heavy is imported."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cgp import __version__, commands
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    from cgp.imputation import imputer
+
+    original = imputer.CorrelatedGPImputer._regressor
+    quickly = {"max_steps": 5, "structure": "coregionalised", "inference": "map"}
+    monkeypatch.setattr(imputer.CorrelatedGPImputer, "_regressor", lambda self: original(self).set_params(**quickly))
+
+
+def readings(rows=30):
+    t = np.arange(rows) / 5.0
+    table = pd.DataFrame({"when": pd.date_range("2024-01-01", periods=rows, freq="h").astype(str)})
+    table = table.assign(site="A", warm=np.sin(t), wet=np.cos(t), count=np.arange(rows), dead=np.nan)
+    table.loc[5:8, "warm"] = table.loc[12:14, "wet"] = np.nan
+    return table
+
+
+def run(path, *arguments):
+    return commands.main(["fill", str(path), "--out", str(path.with_name("out.csv")), *map(str, arguments)])
+
+
+def test_a_file_is_filled(tmp_path, capsys):
+    """What was observed, text, and columns without a value stay as they were; standard deviations and a picture."""
+    path, table = tmp_path / "in.csv", readings()
+    table.to_csv(path, index=False)
+    assert run(path, "--std", tmp_path / "std.csv", "--picture", tmp_path / "gaps.png") == 0
+    filled, std = pd.read_csv(tmp_path / "out.csv"), pd.read_csv(tmp_path / "std.csv")
+    assert list(filled) == list(table)
+    pd.testing.assert_frame_equal(filled.where(table.notna()), table)
+    assert not filled.drop(columns="dead").isna().any().any()
+    assert ((std[["warm", "wet"]] > 0) == table[["warm", "wet"]].isna()).all().all()
+    assert (tmp_path / "gaps.png").read_bytes().startswith(b"\x89PNG")
+    said = capsys.readouterr().err
+    assert "30 rows, 3 columns, 7 values missing; rows are known by 'when'" in said
+    assert "left as they are: ['site', 'dead'] (no numbers)" in said
+    assert "filled 7 values of 3 columns" in said
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["gaps.png", "in.csv", "out.csv", "std.csv"]
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        ({"sep": ";", "decimal": ","}, "known by 'when'"),
+        ({"sep": "\t"}, "known by 'when'"),
+        ({"columns": ["warm", "wet"]}, "taken in their order"),
+        ({"columns": ["warm", "wet"], "index": True}, "known by 'Unnamed: 0'"),
+        ({"columns": ["count", "warm", "wet"]}, "taken in their order"),
+    ],
+)
+def test_forms_and_indices_are_recognised(form, expected, tmp_path, capsys):
+    readings().to_csv(tmp_path / "in.csv", **{"index": False} | form)
+    assert run(tmp_path / "in.csv") == 0
+    assert expected in capsys.readouterr().err
+    assert not pd.read_csv(tmp_path / "out.csv")[["warm", "wet"]].isna().any().any()
+
+
+def test_an_index_inputs_and_codes_are_named(tmp_path, capsys):
+    path = tmp_path / "in.csv"
+    readings().fillna({"warm": -200.0}).to_csv(path, index=False)
+    assert run(path, "--index", "count", "--missing", -200, -999) == 0
+    assert "7 values missing; rows are known by 'count'" in capsys.readouterr().err
+    assert pd.read_csv(tmp_path / "out.csv")["warm"].min() > -10
+    assert run(path, "--inputs", "count", "when", "--missing", "-200") == 0
+    assert "known by 'count', 'when'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "message"),
+    [
+        (None, [], "no such file"),
+        (b"", [], "expected a table, csv or parquet: it is empty"),
+        (b"\x89PNG\x00\xff", [], "expected a table, csv or parquet"),
+        (b"a,b\n", [], "expected a table with rows below a header, got 0 rows"),
+        (b"a,b\n1,2\n3,4\n", [], "expected gaps in columns of numbers, ['a', 'b'], got none"),
+        (b"a,b\n1,\n3,4\n", ["--index", "c"], "expected columns of the table, ['a', 'b'], got ['c']"),
+        (b"a,b\n1,\n3,4\n", ["--out", "/nowhere/x.csv"], "no folder /nowhere"),
+    ],
+)
+def test_what_cannot_be_filled_is_said_in_a_line(content, arguments, message, tmp_path):
+    """And torch is not imported for it."""
+    path = tmp_path / "in.csv"
+    if content is not None:
+        path.write_bytes(content)
+    script = "import sys; from cgp.commands import main; code = main(sys.argv[1:]); print(code, 'torch' in sys.modules)"
+    command = [sys.executable, "-c", script, "fill", str(path), "--out", str(tmp_path / "x.csv"), *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout == "1 False\n"
+    assert done.stderr.startswith("cgp fill: ")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "x.csv").exists()
+
+
+def test_nothing_is_half_written(tmp_path, monkeypatch):
+    path = tmp_path / "in.csv"
+    readings().to_csv(path, index=False)
+    (tmp_path / "out.csv").write_text("before")
+
+    def broken(self, file, **_):
+        Path(file).write_text("half")
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(pd.DataFrame, "to_csv", broken)
+    assert run(path) == 1
+    assert (tmp_path / "out.csv").read_text() == "before"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["in.csv", "out.csv"]
+
+
+def test_help_and_version_need_nothing_heavy():
+    script = "import sys, runpy; sys.argv = ['cgp', {!r}]; runpy.run_module('cgp', run_name='__main__')"
+    probe = "try:\n exec({0!r})\nexcept SystemExit:\n print(*{{'torch', 'pandas', 'numpy'}} & set(sys.modules))"
+    for argument, first in (("--help", "usage: cgp"), ("version", f"cgp {__version__}")):
+        code = "import sys\n" + probe.format(script.format(argument))
+        done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.stdout.startswith(first), done.stderr
+        assert done.stdout.splitlines()[-1] == ""
