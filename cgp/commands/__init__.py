@@ -128,10 +128,11 @@ def _say(text: str) -> None:
 
 def _show(
     message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
+    category: type[Warning],  # noqa: ARG001
+    filename: str,  # noqa: ARG001
+    lineno: int,  # noqa: ARG001
+    file: TextIO | None = None,  # noqa: ARG001
+    line: str | None = None,  # noqa: ARG001
 ) -> None:
+    """As the module warnings calls it; the place in the code says nothing to a user."""
     _say(f"cgp fill: warning: {message}")
