@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import torch
+from gpytorch.likelihoods.gaussian_likelihood import _GaussianLikelihoodBase
 from torch import Tensor
 
-__all__ = ["process_numbers", "rows_of"]
+__all__ = ["noise_of_rows", "process_numbers", "rows_of"]
 
 
 def process_numbers(x: Tensor, num_processes: int) -> Tensor:
@@ -24,3 +25,10 @@ def rows_of(table: Tensor, numbers: Tensor) -> Tensor:
     batch = torch.broadcast_shapes(table.shape[:-2], numbers.shape[:-1])
     numbers = numbers.expand(*batch, -1).unsqueeze(-1).expand(*batch, numbers.shape[-1], table.shape[-1])
     return table.expand(*batch, *table.shape[-2:]).gather(-2, numbers)
+
+
+def noise_of_rows(likelihood: _GaussianLikelihoodBase, x: Tensor) -> Tensor:
+    """The noise variance ``(*batch, n)`` of each row, for any Gaussian likelihood of GPyTorch."""
+    if not isinstance(likelihood, _GaussianLikelihoodBase):
+        raise ValueError(f"likelihood: expected Gaussian noise, got {type(likelihood).__name__}")
+    return likelihood._shaped_noise_covar(x.shape[:-1], x).diagonal(dim1=-2, dim2=-1)

@@ -10,18 +10,19 @@ import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import AdditiveKernel
 from gpytorch.likelihoods import GaussianLikelihood
-from gpytorch.likelihoods.gaussian_likelihood import _GaussianLikelihoodBase
 from gpytorch.means import Mean
 from gpytorch.models import ExactGP
 from linear_operator import to_linear_operator
 from torch import Tensor
+
+from cgp.kernels.process_rows import noise_of_rows
 
 from .checks import check_training_data
 from .correlation import start_at_correlation
 from .covariance import check_covariance, correlated_covariance
 from .processes import ProcessGaussianLikelihood, ProcessMean
 
-__all__ = ["Moments", "RegressionModel", "flat_members", "noise_of_rows"]
+__all__ = ["Moments", "RegressionModel", "flat_members"]
 
 
 class Moments(NamedTuple):
@@ -274,10 +275,3 @@ class RegressionModel(ExactGP):
 def flat_members(values: Tensor, batch: torch.Size) -> Tensor:
     """Values ``(*batch, t)``, or some of its dimensions, member by member: ``(S, t)``."""
     return values.expand(*batch, values.shape[-1]).reshape(-1, values.shape[-1])
-
-
-def noise_of_rows(likelihood: ProcessGaussianLikelihood | GaussianLikelihood, x: Tensor) -> Tensor:
-    """The noise variance ``(*batch, n)`` of each row, for any Gaussian likelihood of GPyTorch."""
-    if not isinstance(likelihood, _GaussianLikelihoodBase):
-        raise ValueError(f"likelihood: expected Gaussian noise, got {type(likelihood).__name__}")
-    return likelihood._shaped_noise_covar(x.shape[:-1], x).diagonal(dim1=-2, dim2=-1)

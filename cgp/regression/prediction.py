@@ -13,9 +13,11 @@ from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from cgp.kernels.process_rows import noise_of_rows
+
 from .checks import checked_inputs, with_nan
 from .frames import Framing
-from .model import RegressionModel, flat_members, noise_of_rows
+from .model import RegressionModel, flat_members
 from .parts import Parts
 from .processes import every_process
 from .scaling import Scaling

@@ -14,8 +14,8 @@ from linear_operator.operators import DiagLinearOperator
 from torch import Tensor, nn
 
 from cgp.functional.sparse_correlated import InducingGaussian, InducingPosterior
+from cgp.kernels.process_rows import noise_of_rows
 
-from .model import noise_of_rows
 from .sparse import SparseCorrelatedGPRegression
 
 __all__ = ["StochasticCorrelatedGPRegression", "WhitenedInducingValues"]

@@ -8,13 +8,14 @@ import torch
 from gpytorch import Module
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
-from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.likelihoods.gaussian_likelihood import _GaussianLikelihoodBase
 from gpytorch.means import Mean, ZeroMean
 from torch import Tensor, nn
 
 from cgp.functional.linalg import cholesky, solve_lower
 from cgp.functional.sparse_correlated import InducingGaussian, InducingPosterior, SparsePosterior
 from cgp.kernels.canonical_kernel import CanonicalKernel
+from cgp.kernels.process_rows import noise_of_rows
 from cgp.operators import LowRankPlusDiagonalLinearOperator
 
 __all__ = ["DTCVariationalStrategy"]
@@ -33,13 +34,14 @@ class DTCVariationalStrategy(Module):
     conditional). An ``ApproximateGP`` of it trains by ``VariationalELBO`` on the whole data: Titsias' bound.
 
     Args:
-        covar_module: a kernel; for a correlated one the inducing inputs are in the canonical space and are shared by
-            all processes.
-        inducing_points: initial inducing inputs, ``(m, d)``, or ``(m, s)`` in the canonical space; they are learned.
+            covar_module: a kernel.
+        inducing_points: the first ones, ``(m, d)``; they are learned. For :class:`~cgp.kernels.CorrelatedKernel` and
+            its relatives ``(m, s)`` in the canonical space, where they serve every process.
         train_inputs: X, ``(n, d)``.
         train_targets: y, ``(n,)``.
-        likelihood: likelihood with the observation noise; not a submodule, so pass its parameters to the optimizer.
-        mean_module: the prior mean; zero if None.
+        likelihood: Gaussian noise, of all observations or one variance per process; not a submodule, so pass its
+            parameters to the optimizer.
+            mean_module: the prior mean; zero if None.
 
     Raises:
         ValueError: if the shapes do not fit.
@@ -49,6 +51,7 @@ class DTCVariationalStrategy(Module):
 
     Example:
         >>> from gpytorch.kernels import RBFKernel
+        >>> from gpytorch.likelihoods import GaussianLikelihood
         >>> from gpytorch.models import ApproximateGP
         >>> x = torch.linspace(0, 1, 20)[:, None]
         >>> strategy = DTCVariationalStrategy(RBFKernel(), x[::5], x, x[:, 0].sin(), GaussianLikelihood())
@@ -65,7 +68,7 @@ class DTCVariationalStrategy(Module):
         inducing_points: Tensor,
         train_inputs: Tensor,
         train_targets: Tensor,
-        likelihood: GaussianLikelihood,
+        likelihood: _GaussianLikelihoodBase,
         mean_module: Mean | None = None,
     ) -> None:
         super().__init__()
@@ -82,7 +85,7 @@ class DTCVariationalStrategy(Module):
         self.register_buffer("train_targets", train_targets)
 
     @property
-    def likelihood(self) -> GaussianLikelihood:
+    def likelihood(self) -> _GaussianLikelihoodBase:
         """The likelihood with the observation noise, whose parameters are trained with those of the model."""
         return self._likelihood[0]
 
@@ -99,9 +102,10 @@ class DTCVariationalStrategy(Module):
         return self._optimum(self._factor()).kl_divergence()
 
     def _optimum(self, factor: Tensor) -> InducingPosterior:
+        noise = noise_of_rows(self.likelihood, self.train_inputs)
         residual = self.train_targets - self.mean_module(self.train_inputs)
         features = self._features(factor, self.train_inputs)
-        return InducingPosterior.of_targets(features, residual[..., None], self.likelihood.noise)
+        return InducingPosterior.of_targets(features, residual[..., None], noise)
 
     def _inducing_prior(self) -> InducingGaussian:
         points = self.inducing_points

@@ -7,7 +7,7 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.models import ApproximateGP, ExactGP
 
 from cgp.kernels import CanonicalKernel, CorrelatedKernel, HadamardCorrelatedKernel
-from cgp.regression import SparseCorrelatedGPRegression, correlated_covariance
+from cgp.regression import ProcessGaussianLikelihood, SparseCorrelatedGPRegression, correlated_covariance
 from cgp.variational import DTCVariationalStrategy
 from tests.cgp.regression.data import model_of, rows, shuffled
 
@@ -64,12 +64,13 @@ def _norm(gradient):
     return float(gradient.norm())
 
 
-def test_strategy_and_sparse_regressor_are_one_posterior():
+@pytest.mark.parametrize("noise", ["of all", "per process"])
+def test_strategy_and_sparse_regressor_are_one_posterior(noise):
     """Inducing inputs that are rows, with the loadings of their processes: elbo and evidence, and all predictions."""
     (x, y), new = rows(15), rows(5, seed=3)[0]
     covariance = correlated_covariance(3, 2, structure="coregionalised").double()
-    likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
-    likelihood.noise = 0.07
+    gaussian = gpytorch.likelihoods.GaussianLikelihood()
+    likelihood = gaussian.double() if noise == "of all" else ProcessGaussianLikelihood(3).double()
     zero = gpytorch.means.ZeroMean()
     regressor = SparseCorrelatedGPRegression(
         x, y, 3, num_inducing=6, covar_module=covariance, likelihood=likelihood, mean_module=zero
@@ -82,7 +83,7 @@ def test_strategy_and_sparse_regressor_are_one_posterior():
     inducing = torch.cat([features.places[0], processes[:, None].double()], dim=-1).detach()
     strategy = DTCVariationalStrategy(component, inducing, x, y, likelihood).double()
     model = ApproximateGP(strategy)
-    elbo = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=len(y))(model(x), y)
+    elbo = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=len(y))(model(x), y, rows=x)
     expected = regressor.log_evidence() + regressor.log_prior()  # which GPyTorch's objectives add
     torch.testing.assert_close(elbo * len(y), expected, rtol=1e-9, atol=0)
     with torch.no_grad():
