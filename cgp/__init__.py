@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         StandardSGPAttention,
     )
     from .conversion import convert, describe
-    from .imputation import CorrelatedGPImputer
+    from .imputation import CorrelatedGPImputer, GapReport, assess_gaps
     from .model.blocks import freeze
     from .model.likelihoods import CategoricalLikelihood, HomoscedasticLikelihood
     from .model.objective import Objective
@@ -45,6 +45,7 @@ __all__ = [
     "CorrelatedGPImputer",
     "Detector",
     "GPReadout",
+    "GapReport",
     "Generation",
     "HomoscedasticLikelihood",
     "KEPSVGPAttention",
@@ -59,6 +60,7 @@ __all__ = [
     "StandardSGPAttention",
     "__version__",
     "assess",
+    "assess_gaps",
     "calibrate",
     "convert",
     "describe",
@@ -80,6 +82,7 @@ _HOMES = {
     "CorrelatedGPImputer": "imputation",
     "Detector": "prediction.detectors",
     "GPReadout": "prediction.readout",
+    "GapReport": "imputation",
     "Generation": "prediction.generate",
     "HomoscedasticLikelihood": "model.likelihoods",
     "KEPSVGPAttention": "attention",
@@ -93,6 +96,7 @@ _HOMES = {
     "SparseCGPAttention": "attention",
     "StandardSGPAttention": "attention",
     "assess": "assessment.assess",
+    "assess_gaps": "imputation",
     "calibrate": "prediction.calibrate",
     "convert": "conversion",
     "describe": "conversion",

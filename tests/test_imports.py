@@ -21,8 +21,8 @@ FOREIGN = {
 }
 
 
-# scikit-learn imports pandas where it is installed, and so does what is one of its estimators.
-NAMES = "[getattr(cgp, name) for name in cgp.__all__ if name != 'CorrelatedGPImputer']"
+# scikit-learn imports pandas where it is installed, and so does the room of its estimators.
+NAMES = "[getattr(cgp, name) for name in cgp.__all__ if cgp._HOMES.get(name) != 'imputation']"
 STATEMENTS = ("import cgp", NAMES, "import models", "import pandas")
 
 

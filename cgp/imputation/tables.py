@@ -74,6 +74,11 @@ class Table(NamedTuple):
                 frame.isetitem(position, _as_dtype(new, old))
         return frame if hasattr(self.given, "columns") else frame.iloc[:, 0].rename(self.given.name)
 
+    def hiding(self, hidden: NDArray[np.bool_]) -> Any:
+        """The table as it came, with NaN where something is missing or is to be hidden, ``(n, P)``."""
+        values = np.where(hidden, np.nan, self.values)
+        return self._replace(values=values).filled(values)
+
     def _filled_array(self, values: Array) -> Array:
         given = np.ma.getdata(self.given) if np.ma.isMaskedArray(self.given) else np.asarray(self.given)
         kept = given.dtype if given.dtype in (np.float32, np.float64) or not self.missing.any() else np.float64

@@ -13,6 +13,7 @@ with needs_extra("plot", "cgp.plotting"):
     from cgp.plotting.gaps import filled_table, pair_correlations
     from cgp.plotting.images import example_gallery, variance_map, variance_maps
     from cgp.plotting.regression import posterior_bands
+    from cgp.plotting.scores import method_scores
     from cgp.plotting.style import COLUMN, PALETTE, WIDE, style
     from cgp.plotting.text import text_uncertainties
 
@@ -25,6 +26,7 @@ __all__ = [
     "example_gallery",
     "filled_table",
     "interval_coverage",
+    "method_scores",
     "pair_correlations",
     "posterior_bands",
     "reliability_diagram",

@@ -221,6 +221,7 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
         self._framing = Framing.of(y)
         X, y = self._checked(X, y)
         self.criteria_: dict[str, float] = {}
+        self._compared: dict[str, RegressionModel] = {}
         self._long = is_long_series(X, y, arguments)
         if self._long:
             y = np.where(gross_errors(y), np.nan, y)
@@ -276,6 +277,7 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
             raise ValueError("y: expected at least one observation, got none")
         self._observed = self._observed.appended(torch.as_tensor(~np.isnan(y)))
         further = self._standardised(X, y)
+        self._compared = {}  # they have not seen these
         pairs = [one.extended(*further, known) for one, known in zip(self.models_, self._conditions, strict=True)]
         self.models_, self._conditions = [model for model, _ in pairs], [known for _, known in pairs]
         self.model_ = self.models_[0]
@@ -346,7 +348,7 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
         if self.structure == "auto" and self.n_outputs_ > 1:
             build = partial(self._model, rows, targets, options["seed"])
             possible = self._forms(rows)
-            self.structure_, models, fit, self.criteria_ = fit_structures(
+            self.structure_, models, fit, self.criteria_, self._compared = fit_structures(
                 lambda name: build(name) if name in possible else None, **options
             )
             return models, fit

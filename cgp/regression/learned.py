@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+from collections.abc import Callable
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -45,6 +47,30 @@ class LearnedMixin:
     x_scaling_: Scaling
     y_scaling_: Scaling
     _framing: Framing
+    _compared: dict[str, RegressionModel]
+    _keep: Callable[[list[RegressionModel]], None]
+
+    def with_structure(self, structure: str) -> Self:
+        """The same fit with one of the structures that "auto" compared, instead of their average.
+
+        Args:
+            structure: its name, of those that ``criteria_`` has.
+
+        Returns:
+            Another fitted regressor, at the structure's most probable parameters.
+
+        Raises:
+            ValueError: if it was not compared, or there were further observations since.
+        """
+        check_is_fitted(self)
+        if structure not in self._compared:
+            raise ValueError(
+                f"structure: expected one of {list(self._compared)}, which were compared, got {structure!r}"
+            )
+        other = copy.copy(self)
+        other.structure_ = structure
+        other._keep([self._compared[structure]])
+        return other
 
     @property
     def noise_(self) -> Array:

@@ -92,6 +92,7 @@ def restored_regressor(
         model = _built(regressor, structure, tensors["rows"], tensors["targets"])
         models.append(_loaded(model, _part(tensors, f"model{number}."), _part(tensors, f"samples{number}.")))
     regressor._keep(models)
+    regressor._compared = {}
     return regressor
 
 

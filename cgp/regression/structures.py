@@ -33,12 +33,14 @@ class Structures(NamedTuple):
         models: those to average the predictions of, the best first.
         fit: how the best one's fit went.
         criteria: half the information criterion of every structure in nats, the smallest the best.
+        compared: the model of every structure, by name.
     """
 
     best: str
     models: list[Any]
     fit: Fit
     criteria: dict[str, float]
+    compared: dict[str, Any]
 
 
 def fit_structures(build: Callable[[str], Model | None], **options: Any) -> Structures:
@@ -75,7 +77,7 @@ def fit_structures(build: Callable[[str], Model | None], **options: Any) -> Stru
     best = min(criteria, key=lambda name: criteria[name])
     near = [name for name, value in criteria.items() if value < criteria[best] + _WINDOW]
     others = [] if best == "independent" else [name for name in near if name not in ("independent", best)]
-    return Structures(best, [models[name] for name in (best, *others)], fits[best], criteria)
+    return Structures(best, [models[name] for name in (best, *others)], fits[best], criteria, models)
 
 
 def _criterion(model: RegressionModel) -> float:

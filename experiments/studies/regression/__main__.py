@@ -6,13 +6,14 @@ from experiments.studies.regression.forms import forms
 from experiments.studies.regression.growth import growth
 from experiments.studies.regression.jura import jura
 from experiments.studies.regression.multioutput import multioutput
+from experiments.studies.regression.referee import referee
 from experiments.studies.regression.scaling import scaling
 from experiments.studies.regression.series import series
 from experiments.studies.regression.uci import uci
 
 if __name__ == "__main__":
     auto_cli(
-        [forms, growth, jura, multioutput, series, uci, scaling],
+        [forms, growth, jura, multioutput, referee, series, uci, scaling],
         as_positional=False,
         prog="python -m experiments.studies.regression",
     )

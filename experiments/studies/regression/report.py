@@ -24,6 +24,8 @@ DIGITS = {
     "mae": 4,
     "nll": 4,
     "behind": 4,
+    "chosen_nll": 4,
+    "best_nll": 4,
     "ahead": 4,
     "coverage": 3,
     "seconds": 1,
@@ -37,6 +39,8 @@ _TITLES = {
     "mae": "MAE ↓",
     "nll": "NLL ↓",
     "behind": "behind the best",
+    "chosen_nll": "its NLL",
+    "best_nll": "the best one's",
     "ahead": "NLL less its peer's",
     "coverage": "95 % coverage",
     "seconds": "seconds",
@@ -44,7 +48,7 @@ _TITLES = {
     "processor_seconds": "CPU seconds",
     "memory_mb": "peak MB",
 }
-_KEYS = ("set", "split", "window", "kernel", "variable", "gap", "n", "method")
+_KEYS = ("set", "split", "window", "kernel", "variable", "gap", "n", "method", "chosen", "best")
 _BEST = ("smse", "rmse", "mae", "nll")
 
 

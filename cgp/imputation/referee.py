@@ -1,0 +1,185 @@
+"""Which imputer fills a table's gaps best: the comparison on blocks that are hidden as its own gaps are."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from sklearn.base import clone
+
+from cgp.regression.long_series import is_long_series
+
+from .baselines import LaggedRidge, LinearInterpolation, SeasonalMean
+from .imputer import CorrelatedGPImputer
+from .masking import class_order
+from .report import GapReport
+from .scores import Strata
+from .tables import Table, read_table
+from .trials import HiddenBlocks, Trial, run_trials
+
+__all__ = ["assess_gaps"]
+
+_LONG = 10.0  # seconds from which progress is shown on a terminal
+_STRUCTURES = ("coregionalised", "shared", "shifted")  # compared by one fit
+_CORRELATED, _ALONE = "the correlated GP", "the GP"
+_SERIES_KERNEL = "matern32"
+
+
+def assess_gaps(
+    table: Any,
+    imputer: CorrelatedGPImputer | None = None,
+    *,
+    methods: Mapping[str, Any] | None = None,
+    maskings: int = 3,
+    share: float = 0.1,
+    random_state: int = 0,
+    verbose: bool | None = None,
+) -> GapReport:
+    r"""Score what could fill the gaps of a table, on values that are hidden from it as its own gaps are.
+
+    The pattern is read from the table: how long runs of missing rows are, which columns are missing together, and which
+    runs are at an end. Blocks drawn from it are hidden where there are values, a tenth of them at most at a time, none
+    twice; every method fills each masking, and is scored on the hidden blocks by its negative log predictive density.
+    Classes of length weigh what is missing in them. Methods that say values only get a Gaussian with the spread of
+    their errors in the other maskings, by the distance to the nearest value.
+
+    Compared are, the simplest first: linear interpolation (over several inputs the nearest row); the mean of the hour
+    and the month, where the index is times; Bayesian ridge regression on the other columns at this and the two rows
+    before and after; one Gaussian process per column; ``imputer``; and, up to 2,000 observations of an imputer that
+    would average, each of the structures "coregionalised", "shared" and "shifted" by itself.
+
+    Args:
+        table: a frame, a series, or an array ``(n, k)``; NaN is missing.
+        imputer: not fitted, with the inputs, codes and kernel that it should have; None is the default one.
+        methods: instead of those above, imputers in scikit-learn's convention by name, the simplest first. Those with
+            ``std_`` say their own uncertainty.
+        maskings: how often blocks are hidden, at least 2.
+        share: of the values, hidden at most in a masking.
+        random_state: seed of the places of the blocks.
+        verbose: whether progress is shown, with the seconds that are expected; None shows it on a terminal, for more
+            than ten.
+
+    Returns:
+        The comparison, ending in a sentence; ``best()`` is the imputer that it recommends, with conformal intervals.
+
+    Raises:
+        ValueError: if the table or an argument cannot be used, or no method could fill the table.
+
+    Example:
+        >>> import numpy as np
+        >>> t = np.arange(200.0)
+        >>> table = np.column_stack([np.sin(t / 5), np.sin(t / 5 + 1)])
+        >>> table[50:60, 0] = np.nan
+        >>> report = assess_gaps(table, methods={"lines": LinearInterpolation(), "ridge": LaggedRidge()})
+        >>> report.method
+        'ridge'
+    """
+    imputer = CorrelatedGPImputer(random_state=0) if imputer is None else imputer
+    _check(maskings, share)
+    numbers, axis = read_table(table, imputer.inputs, imputer.missing_values)
+    _check_columns(numbers)
+    hidden = HiddenBlocks.of(numbers, maskings, share, random_state)
+    compared = candidates(imputer, numbers, is_time=axis.is_time) if methods is None else dict(methods)
+    if not compared:
+        raise ValueError("methods: expected at least one imputer, got none")
+    with _progress(verbose, lambda: maskings * sum(_seconds(method, numbers) for method in compared.values())) as say:
+        trials, failures = run_trials(numbers, hidden, compared, reported=say)
+    if not trials:
+        raise ValueError(f"methods: none could fill the table: {failures}")
+    strata = _strata(hidden, has_gaps=bool(numbers.missing.any()))
+    return GapReport(
+        methods=compared,
+        trials=trials,
+        failures=failures,
+        hidden=hidden,
+        strata=strata,
+        has_gaps=bool(numbers.missing.any()),
+        default=_default(trials, strata),
+        table=table,
+        options={"inputs": imputer.inputs, "missing_values": imputer.missing_values},
+    )
+
+
+def candidates(imputer: CorrelatedGPImputer, table: Table, *, is_time: bool) -> dict[str, Any]:
+    """What is compared, the simplest first.
+
+    Args:
+        imputer: the correlated process.
+        table: what it is to fill.
+        is_time: whether the rows are at times.
+
+    Returns:
+        Imputers by name, not fitted.
+    """
+    options = {"inputs": imputer.inputs, "missing_values": imputer.missing_values}
+    several, ordered = table.values.shape[1] > 1, table.inputs.shape[1] == 1
+    chosen: dict[str, Any] = {"linear interpolation" if ordered else "the nearest row": LinearInterpolation(**options)}
+    if is_time:
+        chosen["the seasonal mean"] = SeasonalMean(**options)
+    if several:
+        chosen["ridge on the other columns"] = LaggedRidge(**options)
+    is_long = is_long_series(table.inputs, table.values, imputer.get_params(deep=False))
+    if several:
+        kernel = _SERIES_KERNEL if is_long and imputer.kernel is None else imputer.kernel
+        chosen["one GP per column"] = clone(imputer).set_params(structure="independent", kernel=kernel)
+    chosen[_CORRELATED if several else _ALONE] = clone(imputer)
+    if several and not is_long and imputer.structure == "auto":
+        for structure in _STRUCTURES:
+            chosen[f"the GP {structure!r}"] = clone(imputer).set_params(structure=structure)
+    return chosen
+
+
+def _default(trials: Mapping[str, Trial], strata: Strata) -> str:
+    """The correlated process where it is among what is compared, else the method of the lowest NLL."""
+    lowest = min(trials, key=lambda name: strata.mean(trials[name].scores.nll))
+    return next((name for name in (_CORRELATED, _ALONE) if name in trials), lowest)
+
+
+def _strata(hidden: HiddenBlocks, *, has_gaps: bool) -> Strata:
+    """The classes of the blocks, weighed by the missing values of the table."""
+    labels, lengths = hidden.runs.labels, hidden.runs.lengths
+    sizes = {label: float(lengths[labels == label].sum()) for label in set(labels.tolist())} if has_gaps else {}
+    order = class_order([*labels.tolist(), *hidden.labels.tolist()])
+    return Strata.of(hidden.labels.tolist(), order, sizes)
+
+
+def _seconds(method: Any, table: Table) -> float:
+    """What a fit is expected to take; the baselines take next to nothing."""
+    return float(method.estimate(table.given).seconds) if hasattr(method, "estimate") else 0.0
+
+
+@contextmanager
+def _progress(verbose: bool | None, seconds: Callable[[], float]) -> Iterator[Callable[[str], None] | None]:
+    """A line on the standard error stream that says what is being done; None where it is not to be shown."""
+    if verbose is False or (verbose is None and not sys.stderr.isatty()):
+        yield None
+        return
+    expected = seconds()
+    if verbose is None and expected <= _LONG:
+        yield None
+        return
+    sys.stderr.write(f"assess_gaps: about {expected:.0f} s\n")
+
+    def say(what: str) -> None:
+        sys.stderr.write(f"\r\x1b[Kassess_gaps: {what}")
+        sys.stderr.flush()
+
+    try:
+        yield say
+    finally:
+        sys.stderr.write("\n")
+
+
+def _check(maskings: int, share: float) -> None:
+    if maskings < 2:
+        raise ValueError(f"maskings: expected at least 2, got {maskings}")
+    if not 0.0 < share <= 0.5:
+        raise ValueError(f"share: expected a number above 0, and at most 0.5, got {share}")
+
+
+def _check_columns(table: Table) -> None:
+    dead = [name for name, column in zip(table.names, table.missing.T, strict=True) if column.all()]
+    if dead:
+        raise ValueError(f"X: expected at least one value in each column, got none in {dead}: leave them out")

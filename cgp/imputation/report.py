@@ -1,0 +1,317 @@
+"""What :func:`cgp.assess_gaps` measured: which imputer to use, what is claimed, a table, a picture."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.stats import norm, t
+from sklearn.base import clone
+
+from cgp.comparisons import Difference, aligned, critical_value
+from cgp.extras import needs_extra
+
+from .conformal import Conformal, interval_scores
+from .scores import Strata
+from .trials import HiddenBlocks, Trial
+from .uncertain import UncertainImputer
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["FEWEST_BLOCKS", "LEAST_GAIN", "GapReport"]
+
+LEAST_GAIN = 0.02
+"""Smallest gain in NLL that a less simple method is worth, in nats a value."""
+
+_ONE_ERROR = float(norm.sf(1.0))
+
+FEWEST_BLOCKS = 10
+"""Hidden blocks below which nothing is claimed."""
+
+
+@dataclass(frozen=True)
+class GapReport:
+    """Imputers side by side, on values that were hidden from them as a table's own gaps are.
+
+    Attributes:
+        methods: the imputers that were compared, by name, the simplest first.
+        trials: what each said of the hidden values: errors, standard deviations, scores by block, seconds of a fit.
+        failures: methods that failed, and why.
+        hidden: the blocks.
+        strata: the class of every block, and what each class weighs: its part of the table's missing values.
+        has_gaps: whether the table has gaps; else the lengths were made up.
+        default: the method that is used where blocks do not speak for another one.
+        table: the table that was assessed.
+        options: how it is read: ``inputs`` and ``missing_values``.
+    """
+
+    methods: Mapping[str, Any] = field(repr=False)
+    trials: Mapping[str, Trial] = field(repr=False)
+    failures: Mapping[str, str]
+    hidden: HiddenBlocks = field(repr=False)
+    strata: Strata = field(repr=False)
+    has_gaps: bool
+    default: str
+    table: Any = field(repr=False)
+    options: Mapping[str, Any] = field(repr=False, default_factory=dict)
+
+    def __str__(self) -> str:
+        """The tables and the sentence."""
+        return f"{self.to_text()}\n\n{self.sentence}"
+
+    @property
+    def method(self) -> str:
+        """The name of the recommended method.
+
+        It is the default unless blocks speak for another one: a simpler method whose NLL, and one standard error, are
+        at most .02 nats above the default's, or a less simple one that is claimed to be ahead of it. Of these it is the
+        simplest that is as little worse than the best of them.
+        """
+        names, default = list(self.trials), self.default
+        simpler = [name for name in names[: names.index(default)] if self._is_enough(name, default)]
+        later = [name for name in names[names.index(default) + 1 :] if self.is_ahead(name, default)]
+        possible = [*simpler, default, *later]
+        best = min(possible, key=self.nll)
+        return next(name for name in possible if name == best or self._is_enough(name, best))
+
+    @property
+    def sentence(self) -> str:
+        """Which method to use, what it is better than, and by how much."""
+        return " ".join([self._advice(), *self._limits()])
+
+    def nll(self, method: str, label: str | None = None) -> float:
+        """A method's mean NLL of hidden values in nats, with values in units of their column's standard deviation.
+
+        Args:
+            method: its name.
+            label: a class of gaps; None is all, weighed as the table's missing values are.
+
+        Returns:
+            The mean over blocks.
+        """
+        return self._strata(label).mean(self.trials[method].scores.nll)
+
+    def difference(self, method: str, other: str, label: str | None = None) -> Difference:
+        """The NLL of a method less that of another one, block by block, with its standard error.
+
+        Args:
+            method: its name.
+            other: the name of what it is compared with.
+            label: a class of gaps; None is all.
+
+        Returns:
+            In nats a value, negative where the method is better; the error is infinite where no class has two blocks.
+        """
+        return self._difference(method, other, label)[0]
+
+    def is_ahead(self, method: str, other: str, label: str | None = None) -> bool:
+        """Whether a method is claimed to be better than another one.
+
+        Its NLL is lower by more than .02 nats, and by more standard errors than the best of as many comparisons is by
+        chance (:func:`cgp.comparisons.critical_value`): of all pairs of methods, over all gaps and in each class of
+        them. There are at least ten blocks.
+
+        Args:
+            method: its name.
+            other: the name of what it is compared with.
+            label: a class of gaps; None is all.
+
+        Returns:
+            True for a claim.
+        """
+        places = 1 + len(self.strata.weights) if len(self.strata.weights) > 1 else 1
+        comparisons = places * math.comb(len(self.trials), 2)
+        difference, degrees = self._difference(method, other, label)
+        enough = self._strata(label).num_blocks >= FEWEST_BLOCKS
+        return enough and (-difference).exceeds(LEAST_GAIN, critical_value(comparisons, degrees))
+
+    def best(self) -> Any:
+        """The recommended imputer, fitted to the whole table.
+
+        Returns:
+            A new one, with ``std_``, and ``interval(level, method="conformal")`` from the hidden blocks.
+        """
+        return self.fitted(self.method)
+
+    def fitted(self, method: str) -> Any:
+        """The imputer of a method, fitted to the whole table.
+
+        Args:
+            method: its name.
+
+        Returns:
+            As :meth:`best` does.
+
+        Raises:
+            ValueError: if there is no such method.
+        """
+        self._check(method)
+        imputer, spread = clone(self.methods[method]), self.trials[method].spread
+        if spread is not None:
+            imputer = UncertainImputer(imputer, spread.sd, **self.options)
+        return self.calibrated(imputer.fit(self.table), method)
+
+    def calibrated(self, imputer: Any, method: str | None = None) -> Any:
+        """Give a fitted imputer the conformal intervals of a method.
+
+        Args:
+            imputer: fitted to the table that was assessed, or to one like it.
+            method: the name under which it was compared; None is the recommended one.
+
+        Returns:
+            The imputer, which has ``conformal_`` now.
+
+        Raises:
+            ValueError: if there is no such method.
+        """
+        imputer.conformal_ = self.conformal(method)
+        return imputer
+
+    def conformal(self, method: str | None = None) -> Conformal:
+        """Errors on hidden values over their predictive standard deviations: what conformal intervals are made of.
+
+        Args:
+            method: a name; None is the recommended method.
+
+        Returns:
+            The errors by class of gaps.
+
+        Raises:
+            ValueError: if there is no such method.
+        """
+        method = self.method if method is None else method
+        self._check(method)
+        trial = self.trials[method]
+        return Conformal(np.abs(trial.errors) / trial.sd, self.hidden.blocks, self.hidden.labels)
+
+    def intervals(self, level: float = 0.95, method: str | None = None) -> dict[str, dict[str, float]]:
+        """Coverage and width of intervals by class of gap: the method's own, and conformal ones.
+
+        Every block is predicted with the conformal factor of the others in its class.
+
+        Args:
+            level: between 0 and 1.
+            method: a name; None is the recommended method.
+
+        Returns:
+            For each class "blocks", "coverage" and "width" of the Gaussian interval, "conformal_coverage" and
+            "conformal_width", infinite where there are too few blocks; widths in standard deviations of the column.
+
+        Raises:
+            ValueError: if there is no such method.
+        """
+        errors = self.conformal(method)
+        sd = self.trials[self.method if method is None else method].sd
+        return {label: interval_scores(sd, errors, label, level) for label in self.strata.weights}
+
+    def to_text(self) -> str:
+        """The scores: a row per method, then NLL by class of gap, then intervals of the recommended method."""
+        header = ["method", "NLL", "CRPS", "squared error", "coverage", "seconds", f"NLL less {self.method}'s"]
+        rows = [header]
+        for name, trial in self.trials.items():
+            scores = [f"{self.strata.mean(values):.4f}" for values in trial.scores]
+            change = "" if name == self.method else str(self.difference(name, self.method))
+            rows.append([name, *scores, f"{trial.seconds:.1f}", change])
+        classes = list(self.strata.weights)
+        by_class = [["NLL", *map(_described, classes)], ["blocks", *(str(self._strata(c).num_blocks) for c in classes)]]
+        by_class += [[name, *(f"{self.nll(name, label):.4f}" for label in classes)] for name in self.trials]
+        return "\n".join([*aligned(rows), "", *aligned(by_class), "", *aligned(self._interval_rows())])
+
+    def to_html(self) -> str:
+        """The sentence and the tables as a fragment of HTML."""
+        return f"<section><p>{escape(self.sentence)}</p><pre>{escape(self.to_text())}</pre></section>"
+
+    def plot(self) -> Figure:
+        """Draw the NLL of every method by class of gap, with twice the standard error of its mean.
+
+        Returns:
+            A figure with a panel for each class.
+        """
+        with needs_extra("plot", "GapReport.plot"):
+            from cgp import plotting
+
+        panels = {
+            f"{_described(label)}\n{self._strata(label).num_blocks} blocks": {
+                name: self._strata(label).difference(trial.scores.nll)[0] for name, trial in self.trials.items()
+            }
+            for label in self.strata.weights
+        }
+        axes = plotting.method_scores(panels, xlabel="NLL in nats", chosen=self.method)
+        return axes[0].figure
+
+    def _interval_rows(self) -> list[list[str]]:
+        rows = [[f"95 % intervals of {self.method}", "coverage", "width", "conformal coverage", "width"]]
+        for label, scores in self.intervals().items():
+            values = [scores[name] for name in ("coverage", "width", "conformal_coverage", "conformal_width")]
+            rows.append([_described(label), *(f"{value:.3f}" for value in values)])
+        return rows
+
+    def _advice(self) -> str:
+        """The method, and what it is better than."""
+        method, names = self.method, list(self.trials)
+        simpler = names[: names.index(method)]
+        ahead = [name for name in simpler if self.is_ahead(method, name)]
+        level = [name for name in simpler if name not in ahead]
+        parts = []
+        if self.default in names[names.index(method) + 1 :]:
+            parts.append(f"its NLL less that of {self.default} is {self.difference(method, self.default)} nats a value")
+        if ahead:
+            parts.append(f"its NLL is below that of {self._gains(ahead)} nats a value{self._where(ahead)}")
+        if level:
+            parts.append(f"that it differs from {self._gains(level)} nats may be chance")
+        first = f"{method[0].upper()}{method[1:]} is enough" if parts and not simpler else f"Use {method}"
+        return f"{first}{': ' if parts else ''}{'; '.join(parts)}."
+
+    def _gains(self, others: list[str]) -> str:
+        gains = [(name, self.difference(name, self.method)) for name in others]
+        return ", ".join(f"{name} by {gain.mean:.4f} ± {gain.error:.4f}" for name, gain in gains)
+
+    def _where(self, others: list[str]) -> str:
+        """At which lengths of gap the recommended method is ahead of other ones, if that is not everywhere."""
+        classes = list(self.strata.weights)
+        shown = [label for label in classes if any(self.is_ahead(self.method, name, label) for name in others)]
+        return f", shown at {' and '.join(map(_described, shown))}" if shown and len(classes) > 1 else ""
+
+    def _is_enough(self, method: str, other: str) -> bool:
+        """Whether a method is hardly worse than another one."""
+        difference, degrees = self._difference(method, other, None)
+        return difference.mean + float(t.isf(_ONE_ERROR, degrees)) * difference.error <= LEAST_GAIN
+
+    def _limits(self) -> list[str]:
+        """What the comparison does not reach."""
+        parts = []
+        if self.strata.num_blocks < FEWEST_BLOCKS:
+            parts.append(f"{self.strata.num_blocks} hidden blocks show little: at least {FEWEST_BLOCKS} are needed.")
+        if not self.has_gaps:
+            parts.append("The table has no gaps: single values and runs of a few lengths were hidden.")
+        if self.failures:
+            parts.append(f"Failed: {'; '.join(f'{name} ({why})' for name, why in self.failures.items())}.")
+        return parts
+
+    def _strata(self, label: str | None) -> Strata:
+        if label is None:
+            return self.strata
+        if label not in self.strata.weights:
+            raise ValueError(f"label: expected one of {list(self.strata.weights)}, got {label!r}")
+        return self.strata.only(label)
+
+    def _difference(self, method: str, other: str, label: str | None) -> tuple[Difference, float]:
+        for name in (method, other):
+            self._check(name)
+        first, second = self.trials[method].scores.nll, self.trials[other].scores.nll
+        return self._strata(label).difference(first - second)
+
+    def _check(self, method: str) -> None:
+        if method not in self.trials:
+            raise ValueError(f"method: expected one of {list(self.trials)}, got {method!r}")
+
+
+def _described(label: str) -> str:
+    """A class of gaps in words."""
+    length, _, edge = label.partition(" ")
+    return f"gaps of {length} row{'' if length == '1' else 's'}{edge and ' ' + edge}"

@@ -1,0 +1,144 @@
+"""Scores of what was filled into hidden blocks, a block the unit, and their paired differences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm
+
+from cgp.comparisons import Difference
+
+__all__ = ["SCORES", "BlockScores", "Strata"]
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+SCORES = ("nll", "crps", "squared_error", "coverage")
+
+
+class BlockScores(NamedTuple):
+    r"""Means over the values of each block, in units of the columns' standard deviations.
+
+    With the error e and the predictive standard deviation s of a value, its density and distribution those of a
+    Gaussian:
+
+    .. math::
+        \mathrm{NLL} = \tfrac12 (e/s)^2 + \log s + \tfrac12 \log 2\pi, \qquad
+        \mathrm{CRPS} = s \{ z (2\Phi(z) - 1) + 2\varphi(z) - \pi^{-1/2} \}, \quad z = e/s
+
+    Attributes:
+        nll: negative log predictive density in nats, ``(B,)``.
+        crps: continuous ranked probability score, ``(B,)``.
+        squared_error: ``(B,)``.
+        coverage: share of the values in their 95 % interval, ``(B,)``.
+
+    Source:
+        Gneiting & Raftery (2007), Strictly proper scoring rules, prediction, and estimation, equation 21 for the CRPS.
+    """
+
+    nll: Array
+    crps: Array
+    squared_error: Array
+    coverage: Array
+
+    @classmethod
+    def of(cls, errors: Array, sd: Array, blocks: Integers, count: int) -> BlockScores:
+        """Scores of values by block.
+
+        Args:
+            errors: ``(m,)``, in units of the columns' standard deviations.
+            sd: ``(m,)``, likewise.
+            blocks: the number of the block of each, ``(m,)``.
+            count: B.
+
+        Returns:
+            The scores of every block.
+
+        Example:
+            >>> scores = BlockScores.of(np.array([0.0]), np.array([1.0]), np.array([0]), 1)
+            >>> float(scores.nll[0]).__round__(3), float(scores.crps[0]).__round__(3)
+            (0.919, 0.234)
+        """
+        z = errors / sd
+        crps = sd * (z * (2 * norm.cdf(z) - 1) + 2 * norm.pdf(z) - 1 / math.sqrt(math.pi))
+        nll = -norm.logpdf(errors, scale=sd)
+        values = (nll, crps, errors**2, np.abs(z) <= norm.isf(0.025))
+        sizes = np.bincount(blocks, minlength=count)
+        return cls(*(np.bincount(blocks, value, count) / sizes for value in values))
+
+
+class Strata(NamedTuple):
+    """Blocks by class of gap, with what each class weighs.
+
+    Attributes:
+        labels: the class of every block, ``(B,)``.
+        weights: of the classes, by name, in their order; they sum to one.
+    """
+
+    labels: NDArray[np.str_]
+    weights: Mapping[str, float]
+
+    @classmethod
+    def of(cls, labels: Sequence[str], order: Sequence[str], sizes: Mapping[str, float]) -> Strata:
+        """Classes that have blocks, weighed by the missing values of a table.
+
+        Args:
+            labels: of the blocks.
+            order: of all classes.
+            sizes: how many values are missing in each; those of a class without blocks count for the one before it.
+
+        Returns:
+            The strata; where the classes that have blocks have no missing values, they weigh the same.
+        """
+        weights = {label: 0.0 for label in order if label in labels}
+        names = list(weights)
+        for position, label in enumerate(order):
+            before = [name for name in order[: position + 1] if name in weights]
+            weights[before[-1] if before else names[0]] += sizes.get(label, 0.0)
+        total = sum(weights.values())
+        return cls(np.array(labels), {name: w / total if total else 1 / len(weights) for name, w in weights.items()})
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks of these classes."""
+        return int(np.isin(self.labels, list(self.weights)).sum())
+
+    def only(self, label: str) -> Strata:
+        """One class by itself."""
+        return Strata(self.labels, {label: 1.0})
+
+    def mean(self, values: Array) -> float:
+        """The mean ``Σ w_k mean_k`` of values of the blocks ``(B,)``."""
+        return sum(weight * float(values[self.labels == name].mean()) for name, weight in self.weights.items())
+
+    def difference(self, values: Array) -> tuple[Difference, float]:
+        r"""The mean of paired differences of the blocks, its standard error, and the error's degrees of freedom.
+
+        .. math:: \sum_k w_k \bar d_k \pm \Big(\sum_k w_k^2 s_k^2 / n_k\Big)^{1/2}
+
+        A class with one block has the variance of all classes about their means.
+
+        Args:
+            values: ``(B,)``.
+
+        Returns:
+            The difference, and Satterthwaite's degrees of freedom; the error is infinite where no class has two blocks.
+        """
+        parts = [values[self.labels == name] for name in self.weights]
+        spare = sum(len(part) - 1 for part in parts)
+        if spare == 0:
+            return Difference(self.mean(values), math.inf), 1.0
+        pooled = sum(float(np.sum((part - part.mean()) ** 2)) for part in parts) / spare
+        pairs = [(float(part.var(ddof=1)), len(part) - 1) if len(part) > 1 else (pooled, spare) for part in parts]
+        terms = [
+            (weight**2 * variance / len(part), degrees)
+            for weight, part, (variance, degrees) in zip(self.weights.values(), parts, pairs, strict=True)
+        ]
+        total = sum(term for term, _ in terms)
+        below = sum(term**2 / degrees for term, degrees in terms)
+        degrees = min(total**2 / below, float(spare)) if below > 0 else float(spare)
+        return Difference(self.mean(values), math.sqrt(total)), degrees

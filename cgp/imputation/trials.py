@@ -1,0 +1,205 @@
+"""What imputers say of values that are hidden from them."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+from .filling import Filling
+from .gaps import Runs, made_runs, ordered_rows, row_distances, runs_of
+from .imputer import CorrelatedGPImputer
+from .masking import hidden_cells, masked_blocks
+from .scores import BlockScores
+from .spread import Residuals, Spread
+from .tables import Table
+
+__all__ = ["HiddenBlocks", "Trial", "column_units", "filled_values", "run_trials"]
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+class HiddenBlocks(NamedTuple):
+    """Blocks of several maskings, value by value.
+
+    Attributes:
+        rows: of the table, ``(m,)``.
+        columns: ``(m,)``.
+        blocks: the number of each value's block, ``(m,)``.
+        distances: rows to the nearest visible value of the column, ``(m,)``.
+        maskings: of the blocks, ``(B,)``.
+        labels: classes of the blocks, ``(B,)``.
+        runs: the pattern that they were drawn from.
+    """
+
+    rows: Integers
+    columns: Integers
+    blocks: Integers
+    distances: Integers
+    maskings: Integers
+    labels: NDArray[np.str_]
+    runs: Runs
+
+    @classmethod
+    def of(cls, table: Table, maskings: int, share: float, seed: int) -> HiddenBlocks:
+        """Blocks like the gaps of a table, or of a few lengths where it has none."""
+        ordered = table.inputs.shape[1] == 1
+        order = ordered_rows(table.inputs)
+        missing = table.missing[order]
+        runs = runs_of(missing, ordered=ordered) if missing.any() else made_runs(*missing.shape, ordered=ordered)
+        drawn = masked_blocks(~missing, runs, maskings, share, seed)
+        blocks = [block for masking in drawn for block in masking]
+        if not blocks:
+            raise ValueError("X: expected values that can be hidden, got too few in every column")
+        masked = [missing | hidden_cells(masking, missing.shape) for masking in drawn]
+        apart = [row_distances(each, ordered=ordered) for each in masked]
+        number = np.repeat(np.arange(len(drawn)), [len(masking) for masking in drawn])
+        cells = [(order[b.rows], b.columns, apart[k][b.rows, b.columns]) for k, b in zip(number, blocks, strict=True)]
+        rows, columns, away = (np.concatenate(part) for part in zip(*cells, strict=True))
+        of_values = np.repeat(np.arange(len(blocks)), [len(block.rows) for block in blocks])
+        return cls(rows, columns, of_values, away, number, np.array([block.label for block in blocks]), runs)
+
+    def cells(self, masking: int, shape: tuple[int, int]) -> NDArray[np.bool_]:
+        """Which cells of the table ``(n, P)`` a masking hides."""
+        result = np.zeros(shape, dtype=bool)
+        values = self.maskings[self.blocks] == masking
+        result[self.rows[values], self.columns[values]] = True
+        return result
+
+
+class Trial(NamedTuple):
+    """What a method said of the hidden values.
+
+    Attributes:
+        errors: in units of the columns' standard deviations, ``(m,)``.
+        sd: predictive standard deviations, likewise, ``(m,)``.
+        scores: of every block.
+        seconds: of the processor, for a fit.
+        spread: that of its errors, if it says values only.
+    """
+
+    errors: Array
+    sd: Array
+    scores: BlockScores
+    seconds: float
+    spread: Spread | None
+
+
+def run_trials(
+    table: Table, hidden: HiddenBlocks, methods: Mapping[str, Any], *, reported: Callable[[str], None] | None = None
+) -> tuple[dict[str, Trial], dict[str, str]]:
+    """Let every method fill every masking of a table.
+
+    Args:
+        table: with its gaps.
+        hidden: blocks of it.
+        methods: imputers with ``fit_transform``; those without ``std_`` say values only, and get the spread of their
+            errors in the other maskings.
+        reported: called with what is about to be done.
+
+    Returns:
+        What each said, and of methods that failed, why.
+    """
+    trials: dict[str, Trial] = {}
+    failures: dict[str, str] = {}
+    fits = _Fits(table, hidden, reported or (lambda what: None))
+    for name in sorted(methods, key=lambda name: getattr(methods[name], "structure", "") != "auto"):
+        try:
+            trials[name] = _trial(fits, name, methods[name])
+        except (ValueError, RuntimeError, np.linalg.LinAlgError) as error:
+            failures[name] = f"{type(error).__name__}: {error}"
+    return {name: trials[name] for name in methods if name in trials}, failures
+
+
+def _trial(fits: _Fits, name: str, method: Any) -> Trial:
+    table, hidden, unit = fits.table, fits.hidden, column_units(fits.table)
+    masking_of = hidden.maskings[hidden.blocks]
+    errors, sd = np.full((2, len(hidden.rows)), np.nan)
+    seconds = []
+    for masking in range(int(hidden.maskings.max()) + 1):
+        fits.reported(f"{name}, masking {masking + 1} of {int(hidden.maskings.max()) + 1}")
+        values = masking_of == masking
+        cells = hidden.rows[values], hidden.columns[values]
+        mean, spread, took = fits.filled(masking, method)
+        errors[values] = ((mean - table.values) / unit)[cells]
+        sd[values] = np.nan if spread is None else (spread / unit)[cells]
+        seconds.append(took)
+    if not np.isfinite(errors).all():
+        raise ValueError("expected a finite value in every gap")
+    learned = None
+    if not (np.isfinite(sd) & (sd > 0)).all():
+        residuals = Residuals(errors, hidden.columns, hidden.distances, hidden.blocks)
+        sd, learned = _cross_fitted(residuals, hidden.maskings, len(unit)), Spread.of(residuals, len(unit))
+    scores = BlockScores.of(errors, sd, hidden.blocks, len(hidden.labels))
+    return Trial(errors, sd, scores, float(np.mean(seconds)), learned)
+
+
+class _Fits:
+    """Fits to the maskings of a table; what compared several structures gives each of them without another fit."""
+
+    def __init__(self, table: Table, hidden: HiddenBlocks, reported: Callable[[str], None]) -> None:
+        self.table, self.hidden, self.reported = table, hidden, reported
+        self.compared: list[tuple[int, CorrelatedGPImputer, float]] = []
+
+    def filled(self, masking: int, method: Any) -> tuple[Array, Array | None, float]:
+        """What a method fills into a masking ``(n, P)``, its standard deviations if it has such, and its seconds."""
+        cells = self.hidden.cells(masking, self.table.values.shape)
+        for number, imputer, seconds in self.compared:
+            if number == masking and _is_part_of(method, imputer):
+                masked = self.table._replace(values=np.where(cells, np.nan, self.table.values))
+                return *Filling.of(imputer.regressor_.with_structure(method.structure), masked), seconds
+        start = time.process_time()
+        imputer, mean, sd = _fitted(self.table.hiding(cells), self.table, method)
+        seconds = time.process_time() - start
+        if isinstance(imputer, CorrelatedGPImputer) and imputer.regressor_.criteria_:
+            self.compared.append((masking, imputer, seconds))
+        return mean, sd, seconds
+
+
+def _is_part_of(method: Any, imputer: CorrelatedGPImputer) -> bool:
+    """Whether a method is what an imputer has fitted already, among the structures that it compared."""
+    if not isinstance(method, CorrelatedGPImputer) or method.structure not in imputer.regressor_.criteria_:
+        return False
+    first, second = (each.get_params(deep=False) for each in (method, imputer))
+    return all(first[name] is second[name] or first[name] == second[name] for name in first if name != "structure")
+
+
+def _cross_fitted(residuals: Residuals, maskings: Integers, num_columns: int) -> Array:
+    """Standard deviations ``(m,)`` of errors, learned in each masking from those of the others."""
+    sd = np.empty_like(residuals.errors)
+    for masking in np.unique(maskings):
+        spread = Spread.of(residuals.of_blocks(maskings != masking), num_columns)
+        values = maskings[residuals.blocks] == masking
+        sd[values] = spread.at(residuals.distances[values], residuals.columns[values])
+    return sd
+
+
+def column_units(table: Table) -> Array:
+    """Standard deviations of the columns ``(P,)``, 1 of constant ones."""
+    unit = np.nanstd(table.values, axis=0)
+    return np.where(unit > 0, unit, 1.0)
+
+
+def _fitted(given: Any, table: Table, method: Any) -> tuple[Any, Array, Array | None]:
+    """An imputer fitted to a table with hidden values, what it fills in ``(n, P)``, and its standard deviations."""
+    imputer = clone(method)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", UserWarning)  # the fit to the whole table says the same
+        filled = imputer.fit_transform(given)
+    sd = getattr(imputer, "std_", None)
+    sd = None if sd is None else np.asarray(sd, dtype=np.float64).reshape(table.values.shape)
+    return imputer, filled_values(filled, table), sd
+
+
+def filled_values(filled: Any, table: Table) -> Array:
+    """The columns of a filled table that had gaps to fill, ``(n, P)``."""
+    values = np.asarray(filled.to_frame() if hasattr(filled, "to_frame") else filled)[:, table.positions]
+    return values.astype(np.float64)

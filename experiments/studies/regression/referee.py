@@ -1,0 +1,147 @@
+"""Whether the referee of gaps chooses well: its method beside the best one, on values that it has not seen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cgp import CorrelatedGPImputer, assess_gaps
+from cgp.imputation.gaps import runs_of
+from cgp.imputation.tables import read_table
+from cgp.imputation.trials import HiddenBlocks
+from experiments.studies.regression.cached_rows import cached_row
+from experiments.studies.regression.multioutput import GAPS, SETS, with_gaps
+from experiments.studies.regression.report import write_results
+
+__all__ = ["referee"]
+
+Array = NDArray[np.float64]
+
+_WINDOWS = {"weather": 6, "wind": 6, "tide": 3, "air": 7, "exchange": 1, "jura": 0}
+_RIVERS = slice(20_000, 21_000)  # half-hours
+_RIVER_BLOCKS = (48, 120, 16)  # half-hours that are missing together in each river
+_PATIENTS = 5  # of 48 hours each
+_FEWEST = 0.2  # of the hours in which a quantity was measured
+_TESTED = 0.1  # of the values of a table with gaps of its own
+
+
+def referee(
+    data: Path,
+    out: Path,
+    sets: Sequence[str] = ("weather", "wind", "tide", "air", "exchange", "jura", "rivers", "patients"),
+    gaps: Sequence[str] = GAPS,
+    kernel: str = "matern32",
+    maskings: int = 3,
+    threads: int = 1,
+) -> None:
+    """What ``cgp.assess_gaps`` recommends, beside the method that fills the hidden values of a table best.
+
+    Args:
+        data: the folder that holds ``multioutput``, and ``series`` with ``bafu.txt`` (rivers) and
+            ``physionet.txt`` (patients).
+        out: where tables and rows go.
+        sets: those of the study "multioutput", "rivers" (1,000 half-hours of twelve rivers) and "patients" (five of
+            them for 48 hours, what was measured in a fifth of the hours, with the gaps that it has).
+        gaps: of the sets of "multioutput": "random", "stretch", "end"; the soil has the first only.
+        kernel: canonical covariance.
+        maskings: of the referee.
+        threads: of torch.
+    """
+    torch.set_num_threads(threads)
+    rows = []
+    for name in sets:
+        for gap in _gaps_of(name, gaps):
+            key = {"set": name, "gap": gap}
+            compute = partial(_row, partial(_problem, data, name, gap), kernel, maskings)
+            rows.append(cached_row(out / "referee", key, compute, kernel=kernel, maskings=maskings))
+    columns = ("chosen_nll", "best_nll", "behind", "processor_seconds")
+    write_results(out, "gaps", "What the referee chooses", rows, ("set", "gap", "chosen", "best"), columns)
+
+
+def _gaps_of(name: str, gaps: Sequence[str]) -> Sequence[str]:
+    if name in ("rivers", "patients"):
+        return ("blocks",) if name == "rivers" else ("its own",)
+    return [gap for gap in gaps if name != "jura" or gap == "random"]
+
+
+def _problem(data: Path, name: str, gap: str) -> tuple[Array, Array, Array]:
+    """Inputs (n, d), a table with gaps (n, P), and what was hidden in some of them (n, P), NaN elsewhere."""
+    if name == "rivers":
+        return _rivers(data)
+    if name == "patients":
+        return _patients(data)
+    inputs, complete = SETS[name](data / "multioutput", _WINDOWS[name])
+    problem = with_gaps(inputs, complete, gap, seed=_WINDOWS[name])
+    return problem.inputs, problem.targets, problem.truth
+
+
+def _rivers(data: Path) -> tuple[Array, Array, Array]:
+    complete = np.loadtxt(data / "series" / "bafu.txt")[_RIVERS, :12]
+    generator = np.random.default_rng(0)
+    hidden = np.zeros(complete.shape, dtype=bool)
+    for column in range(complete.shape[1]):
+        for length in _RIVER_BLOCKS:
+            start = int(generator.integers(50, len(complete) - length - 50))
+            hidden[start : start + length, column] = True
+    inputs = np.arange(float(len(complete)))[:, None]
+    return inputs, np.where(hidden, np.nan, complete), np.where(hidden, complete, np.nan)
+
+
+def _patients(data: Path) -> tuple[Array, Array, Array]:
+    """Hours of patients one after the other; blocks like their gaps are hidden besides, to be tested on."""
+    complete = np.loadtxt(data / "series" / "physionet.txt")[: 48 * _PATIENTS]
+    complete = complete[:, (~np.isnan(complete)).mean(axis=0) >= _FEWEST]
+    inputs = np.arange(float(len(complete)))[:, None]
+    table, _ = read_table(complete, None)
+    hidden = HiddenBlocks.of(table, 1, _TESTED, 1_000).cells(0, complete.shape)
+    return inputs, np.where(hidden, np.nan, complete), np.where(hidden, complete, np.nan)
+
+
+def _row(problem: Callable[[], tuple[Array, Array, Array]], kernel: str, maskings: int) -> dict[str, Any]:
+    inputs, targets, truth = problem()
+    given = np.column_stack([inputs, targets])
+    imputer = CorrelatedGPImputer(inputs=tuple(range(inputs.shape[1])), kernel=kernel, random_state=0)
+    report = assess_gaps(given, imputer, maskings=maskings)
+    losses = {name: _losses(report.fitted(name), given, truth) for name in report.trials}
+    means = {name: float(np.nanmean(values)) for name, values in losses.items()}
+    best = min(means, key=means.__getitem__)
+    behind, error = _clustered(losses[report.method] - losses[best])
+    return {
+        "chosen": report.method,
+        "best": best,
+        "chosen_nll": means[report.method],
+        "best_nll": means[best],
+        "behind": behind,
+        "behind_se": error,
+        "sentence": report.sentence,
+        "test": means,
+        "blocks": {name: trial.scores.nll.tolist() for name, trial in report.trials.items()},
+        "labels": report.hidden.labels.tolist(),
+        "weights": dict(report.strata.weights),
+        "failures": dict(report.failures),
+    }
+
+
+def _losses(imputer: Any, given: Array, truth: Array) -> Array:
+    """The NLL ``(n, P)`` of what was hidden, in units of the columns' standard deviations."""
+    mean, sd = imputer.transform(given)[:, -truth.shape[1] :], imputer.std_
+    unit = np.nanstd(given[:, -truth.shape[1] :], axis=0)
+    error, spread = (mean - truth) / unit, np.where(np.isnan(truth), np.nan, sd / unit)
+    return 0.5 * (error / spread) ** 2 + np.log(spread) + 0.5 * math.log(2 * math.pi)
+
+
+def _clustered(values: Array) -> tuple[float, float]:
+    """The mean of values ``(n, P)``, NaN where there is none, and its standard error, their runs the units."""
+    runs = runs_of(~np.isnan(values))
+    cells = zip(runs.columns, runs.starts, runs.stops, strict=True)
+    mean = float(np.nanmean(values))
+    sums = np.array([np.sum(values[start:stop, column] - mean) for column, start, stop in cells])
+    count = len(sums)
+    return mean, float(np.sqrt(count / max(count - 1, 1) * np.sum(sums**2)) / np.sum(~np.isnan(values)))
