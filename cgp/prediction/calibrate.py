@@ -19,11 +19,13 @@ from cgp.model.twin import uncompiled
 from .amplitudes import COARSE, TEMPERATURES, AmplitudeSearch, chosen, has_amplitude, tune
 from .calibration import Calibration
 from .labels import labelled_batches
+from .regression import calibrate_regression
 from .scaling import Draws, calibrate_outputs, fit_readout
 from .settings import forget_held_out, settings_of, with_settings
 
 __all__ = ["Calibration", "calibrate"]
 
+TASKS = ("classification", "regression")
 METHODS = ("posterior", "temperature", "dropout", "readout")
 CRITERIA = ("widest", "likelihood")
 
@@ -36,7 +38,9 @@ def calibrate(
     data: Iterable[Any],
     *,
     method: str = "posterior",
+    task: str = "classification",
     train: Any = None,
+    noise: Callable[[Any], Tensor] | None = None,
     criterion: str = "widest",
     temperature: bool = True,
     num_samples: int = 8,
@@ -45,14 +49,18 @@ def calibrate(
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
     output: Callable[[Any], Tensor] = logits_of,
-) -> Calibration:
-    r"""Fit to held-out labels how sure a classifier is.
+) -> Any:
+    r"""Fit to held-out labels how sure a classifier is, or how wrong a regression.
 
     - "posterior": the width of a converted model's posterior, and a temperature.
     - "temperature": one number, by which the logits of any classifier are divided.
     - "dropout": the model's own dropout goes on in prediction, with a temperature.
     - "readout": a Gaussian process on the representation that the last linear layer reads, fitted to ``train`` in
       closed form (:class:`cgp.GPReadout`), stands in for that layer, with a temperature.
+
+    With ``task="regression"`` of a network with outputs ``(N, C)``: "scale" fits the variance of each output's errors,
+    or the factor of the variance that the network returns (``noise``); "dropout" and "readout" add one to the variance
+    of the draws or of the process (:func:`cgp.prediction.regression.calibrate_regression`).
 
     **Temperature**: the one under which the labels are likeliest, :math:`p = \operatorname{softmax}(f / T)`.
 
@@ -79,8 +87,11 @@ def calibrate(
             "sparse_cgp").
         data: batches ``(inputs, labels)``, or dicts with "labels", or a data set of such examples; labels −100 are left
             out. A few hundred labels do. It is read once, and kept.
-        method: "posterior", "temperature", "dropout" or "readout".
+        method: "posterior", "temperature", "dropout" or "readout"; for a regression "scale", "dropout" or "readout".
+        task: "classification" (of inputs or tokens), or "regression", whose labels are values ``(N, C)``.
         train: labelled data that the model was trained on, for "readout".
+        noise: of a regression, takes the variance ``(N, C)`` from what the model returns, such as
+            ``lambda out: out[1]``.
         criterion: "widest" or "likelihood", of a posterior.
         temperature: whether the temperature is fitted; otherwise it stays what it was.
         num_samples: S draws.
@@ -92,7 +103,8 @@ def calibrate(
         output: takes the logits from what the model returns.
 
     Returns:
-        What was done, with the model that predicts so.
+        What was done, with the model that predicts so: a :class:`cgp.Calibration`, or for a regression a
+        :class:`cgp.prediction.regression.RegressionCalibration`.
 
     Raises:
         ValueError: if the model has nothing that the method needs, labels are missing or no class indices, logits are
@@ -114,8 +126,12 @@ def calibrate(
         >>> scaled.nll <= scaled.nll_mean
         True
     """
-    _check(method, criterion, num_samples, sampling, train, temperature=temperature)
+    _check_draws(task, method, num_samples, sampling, train)
     model = uncompiled(model)
+    if task == "regression":
+        options: dict[str, Any] = {"num_samples": num_samples, "sampling": sampling, "seed": seed, "output": output}
+        return calibrate_regression(model, data, method, train=train, noise=noise, batch_size=batch_size, **options)
+    _check(method, criterion, noise, temperature=temperature)
     draws = (num_samples, sampling, seed, output)
     if method == "posterior":
         _amplitudes(model)
@@ -228,16 +244,23 @@ def _prepared(
     return with_settings(model, settings)
 
 
-def _check(method: str, criterion: str, num_samples: int, mode: str, train: Any, *, temperature: bool) -> None:
+def _check(method: str, criterion: str, noise: Any, *, temperature: bool) -> None:
     if method not in METHODS:
         raise ValueError(f"method: expected one of {METHODS}, got {method!r}")
-    if (train is not None) != (method == "readout"):
-        wanted = "labelled training data" if method == "readout" else "None"
-        raise ValueError(f"train: expected {wanted} with method={method!r}, got {type(train).__name__}")
     if method == "temperature" and not temperature:
         raise ValueError("temperature: expected True with method='temperature', got False")
     if criterion not in CRITERIA:
         raise ValueError(f"criterion: expected one of {CRITERIA}, got {criterion!r}")
+    if noise is not None:
+        raise ValueError(f"noise: expected None with task='classification', got {type(noise).__name__}")
+
+
+def _check_draws(task: str, method: str, num_samples: int, mode: str, train: Any) -> None:
+    if task not in TASKS:
+        raise ValueError(f"task: expected one of {TASKS}, got {task!r}")
+    if (train is not None) != (method == "readout"):
+        wanted = "labelled training data" if method == "readout" else "None"
+        raise ValueError(f"train: expected {wanted} with method={method!r}, got {type(train).__name__}")
     if num_samples < 2:
         raise ValueError(f"num_samples: expected at least 2, got {num_samples}")
     if mode not in ("marginal", "joint"):

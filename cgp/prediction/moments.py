@@ -12,6 +12,7 @@ from torch import Tensor
 from cgp.model.inputs import logits_of
 
 from .labels import check_logits, class_indices
+from .readout import ReadoutPrediction
 from .uncertainties import decomposed, entropy
 
 __all__ = ["Moments", "checked_labels"]
@@ -27,6 +28,10 @@ class Moments:
     keep_draws: bool
     keep_variance: bool
     labels: Tensor | None
+    scale: Tensor = field(default_factory=lambda: torch.zeros(()))  # of a regression's noise variance
+    noise_of: Callable[[Any], Tensor] | None = None  # takes that variance from what the model returns
+    noise: Tensor = field(default_factory=lambda: torch.zeros(()))
+    function_variance: Tensor | None = None  # of a read-out
     variances: dict[str, Tensor] = field(default_factory=dict)
     ood: dict[str, Tensor] = field(default_factory=dict)
     is_stochastic: bool = False
@@ -53,24 +58,45 @@ class Moments:
             self.entropy = self.entropy + entropy(p, binary=self.task == "multilabel")
         else:
             p, self.squares = outputs, self.squares + step * (outputs - self.mean)
+            self._add_noise(returned, outputs)
         if self.keep_draws:
             self.kept.append(p)
 
-    def results(self, noise: Tensor | float) -> dict[str, Tensor | None]:
+    def set_read(self, read: ReadoutPrediction, scale: Tensor) -> None:
+        """Take in what a read-out says of a regression, in place of draws."""
+        noise = (read.noise * scale).expand_as(read.mean)
+        self.mean, self.function_variance, self.noise = (part.float() for part in (read.mean, read.variance, noise))
+        self.count = 1
+
+    def results(self) -> dict[str, Tensor | None]:
         """What :class:`Prediction` has of this batch, by name."""
         several, found = self.count > 1, dict[str, Tensor | None](mean=self.mean)
-        found["draws"] = torch.stack(self.kept) if self.keep_draws else None
+        found["draws"] = torch.stack(self.kept) if self.kept else None
         if self.task in ("classification", "multilabel"):
             p = self.probabilities / self.count
             total, aleatoric, epistemic = decomposed(p, self.entropy / self.count, binary=self.task == "multilabel")
             found |= {"probabilities": p, "total": total}
             return found | {"aleatoric": aleatoric if several else None, "epistemic": epistemic if several else None}
-        spread = self.squares / (self.count - 1) if several else None
+        spread = self.squares / (self.count - 1) if several else self.function_variance
         if self.task is None:
             return found | {"epistemic": spread}
-        aleatoric = torch.as_tensor(noise).to(self.mean).expand_as(self.mean)
+        aleatoric = self.noise / self.count if several and self.noise_of is not None else self.noise
         total = aleatoric if spread is None else aleatoric + spread
         return found | {"aleatoric": aleatoric, "total": total, "epistemic": spread}
+
+    def _add_noise(self, returned: Any, outputs: Tensor) -> None:
+        """The noise variance: given or, of a network that returns one, averaged over the draws."""
+        if self.noise_of is None:
+            self.noise = self.scale.to(outputs).expand_as(outputs)
+            return
+        noise = self.noise_of(returned)
+        if noise.shape != outputs.shape or not bool((noise > 0).all()):
+            least = float(noise.min()) if noise.numel() else float("nan")
+            raise ValueError(
+                f"noise: expected positive variances of shape {tuple(outputs.shape)}, "
+                f"got shape {tuple(noise.shape)}, at least {least:.3g}"
+            )
+        self.noise = self.noise + self.scale.to(outputs) * noise
 
     def _check(self, outputs: Tensor) -> None:
         if self.task == "classification":
@@ -78,7 +104,8 @@ class Moments:
             checked_labels(self.labels, tuple(outputs.shape))
         elif outputs.dim() < 2 or not outputs.shape[-1]:
             what = "logits" if self.task == "multilabel" else "outputs"
-            raise ValueError(f"model: expected {what} (N, ..., C >= 1), got shape {tuple(outputs.shape)}")
+            advice = " (pass output=lambda out: out[:, None])" if outputs.dim() == 1 else ""
+            raise ValueError(f"model: expected {what} (N, ..., C >= 1), got shape {tuple(outputs.shape)}{advice}")
 
 
 def checked_labels(labels: Tensor | None, shape: tuple[int, ...] | None = None) -> Tensor | None:

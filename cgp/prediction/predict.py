@@ -23,7 +23,8 @@ from .draws import draw_noises, seeds_from
 from .labels import check_inputs
 from .moments import Moments, checked_labels
 from .prediction import Prediction
-from .settings import has_settings, settings_of
+from .representation import pooled_features
+from .settings import as_assessed, has_settings, settings_of
 
 __all__ = ["TASKS", "input_batches", "predict"]
 
@@ -41,7 +42,7 @@ def predict(
     num_samples: int = 16,
     *,
     task: str | None = "classification",
-    noise: Tensor | float = 0.0,
+    noise: Tensor | float | Callable[[Any], Tensor] | None = None,
     sampling: str = "marginal",
     antithetic: bool = True,
     batch_size: int | None = None,
@@ -68,8 +69,11 @@ def predict(
             :func:`cgp.model.inputs.batches`).
         num_samples: S draws.
         task: "classification" of inputs or of tokens (softmax over the last dimension; of pixels, with an ``output``
-            that puts the classes last), "multilabel" (a sigmoid for each), "regression", or None for embeddings.
-        noise: variance of the observations around the function, for "regression": a number or ``(C,)``.
+            that puts the classes last), "multilabel" (a sigmoid for each), "regression", or None for embeddings. A
+            model that was calibrated for a regression predicts one.
+        noise: variance of the observations around the function, for "regression": a number, ``(C,)``, or what takes
+            it, ``(N, C)``, from what the model returns, such as ``lambda out: out[1]``. None is what
+            :func:`cgp.calibrate` fitted, or 0; it also fits a factor of what the model returns.
         sampling: "marginal" (each token on its own) or "joint" (tokens of a sequence together).
         antithetic: whether the draws come in pairs of opposite noise, 0 with 1, 2 with 3; the last of an odd number
             stands alone. The same distribution, an average with less noise, at the same cost.
@@ -105,6 +109,7 @@ def predict(
     """
     _check(num_samples, sampling, task)
     model, device = uncompiled(model), model_device(model)
+    task = settings_of(model).task or task
     temperature = logit_temperature(model) if task in ("classification", "multilabel") else 1.0
     take = output or (_embedding_of if task is None else logits_of)
     precision = torch.autocast(device.type, dtype=autocast) if autocast is not None else nullcontext()
@@ -115,7 +120,7 @@ def predict(
         for batch in input_batches(model, inputs, batch_size):
             labels = checked_labels(batch.labels) if task == "classification" else batch.labels
             noises = list(draw_noises(num_samples, seeds, antithetic=antithetic))
-            parts.append(Moments(task, temperature, take, keep_draws, keep_variance, labels))
+            parts.append(Moments(task, temperature, take, keep_draws, keep_variance, labels, *noises_of(model, noise)))
             inside = to_device(batch.inputs, device)
             _draw(model, inside, noises, sampling, parts[-1])
             detectors = settings_of(model).detectors.items()
@@ -128,7 +133,7 @@ def predict(
             + ("the model has no stochastic layer" if not parts[0].is_stochastic else "raise num_samples"),
             stacklevel=_CALLER,
         )
-    return _together(parts, noise, model)
+    return _together(parts, model)
 
 
 def input_batches(model: nn.Module, inputs: Any, batch_size: int | None) -> Iterator[Batch]:
@@ -168,8 +173,30 @@ def _warn_of_amplitudes(model: nn.Module) -> None:
         )
 
 
+def noises_of(
+    model: nn.Module, noise: Tensor | float | Callable[[Any], Tensor] | None
+) -> tuple[Tensor, Callable[[Any], Tensor] | None]:
+    """The factor of a regression's noise variance, and what takes that variance from what the model returns."""
+    fitted, needs_head = settings_of(model).scale, settings_of(model).has_variance_head
+    if needs_head and not callable(noise):
+        raise ValueError(
+            "noise: expected what takes the variance from what the model returns, as calibrate was given it, "
+            f"got {noise!r}"
+        )
+    if callable(noise):
+        return torch.ones(()) if fitted is None else fitted, noise
+    if noise is not None:
+        return torch.as_tensor(noise), None
+    return torch.zeros(()) if fitted is None else fitted, None
+
+
 def _draw(model: nn.Module, inputs: Any, noises: list[tuple[int, float]], mode: str, moments: Moments) -> None:
     """Run the draws of one batch."""
+    settings = settings_of(model)
+    if settings.readout is not None and settings.readout.task == "regression":
+        read = settings.readout(pooled_features(as_assessed(model), inputs).cpu())
+        moments.set_read(read, torch.ones(()) if settings.scale is None else settings.scale)
+        return
     prefix = SharedPrefix(model)
 
     def call(model: nn.Module) -> Any:
@@ -219,8 +246,8 @@ class _Measured:
             return posterior.mean.to(tokens.q.dtype)
 
 
-def _together(parts: list[Moments], noise: Tensor | float, model: nn.Module) -> Prediction:
-    results = [part.results(noise) for part in parts]
+def _together(parts: list[Moments], model: nn.Module) -> Prediction:
+    results = [part.results() for part in parts]
     if len({result["mean"].shape[1:] for result in results if result["mean"] is not None}) > 1:
         shapes = [tuple(part.mean.shape) for part in parts]
         raise ValueError(f"inputs: expected batches with outputs of one shape, got {shapes} (pad to one length)")

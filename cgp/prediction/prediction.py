@@ -260,6 +260,7 @@ class Prediction(Guarantees):
         return self.probabilities
 
     def _regression_scores(self, values: Tensor) -> dict[str, float]:
+        values = values[:, None] if values.shape == self.mean.shape[:1] and self.mean.shape[1:] == (1,) else values
         if values.shape != self.mean.shape:
             raise ValueError(f"labels: expected shape {tuple(self.mean.shape)}, got {tuple(values.shape)}")
         errors = values - self.mean

@@ -1,4 +1,4 @@
-"""Classification of fixed features by Gaussian processes, in closed form."""
+"""Classification and regression of fixed features by Gaussian processes, in closed form."""
 
 from __future__ import annotations
 
@@ -18,20 +18,29 @@ _LENGTHSCALES = tuple(2.0**k for k in range(-3, 2))  # in units of the median di
 _NOISES = tuple(10.0 ** (k / 2) for k in range(-6, 3))  # in units of the prior variance
 _SLOPES = tuple(2.0 ** (k / 4) for k in range(33))  # from 1 to 256
 
-_TENSORS = ("classes", "frequencies", "centre", "scale", "points")
+_TENSORS = ("classes", "frequencies", "offset", "spread", "centre", "scale", "points")
 _NUMBERS = ("lengthscale", "noise", "variance", "slope")
+TASKS = ("classification", "regression")
 
 
 class ReadoutPrediction(NamedTuple):
     """What a read-out says of features.
 
     Attributes:
-        probabilities: of each class, ``(N, C)``.
-        variance: of the function, which all classes share, ``(N,)``; far from the training set that of the prior.
+        mean: probabilities of each class, or the mean of each output, ``(N, C)``.
+        variance: of the function, which all classes share, ``(N,)``, or of each output ``(N, C)``; far from the
+            training set that of the prior.
+        noise: variance of the values around the function, ``(C,)``; 0 of classes.
     """
 
-    probabilities: Tensor
+    mean: Tensor
     variance: Tensor
+    noise: Tensor
+
+    @property
+    def probabilities(self) -> Tensor:
+        """Of each class, ``(N, C)``: what ``mean`` is for classes."""
+        return self.mean
 
 
 class GPReadout:
@@ -47,15 +56,19 @@ class GPReadout:
     (the amplitude in closed form, the others on a grid), the slope s the likelihood of the labels, each under the
     posterior of all others. Far from the training set v is the prior's and p the frequencies.
 
+    For a regression the outputs, in units of their standard deviations, are processes of that kind with one noise
+    variance; with m = N it is the exact posterior.
+
     Args:
         features: of the training set, ``(N, d)``, a tensor or an array.
-        labels: ``(N,)`` int.
+        labels: ``(N,)`` int; for a regression values ``(N,)`` or ``(N, C)``.
+        task: "classification" or "regression".
         num_inducing: m at most, centres of clusters of the features; costs O(N m² + m³).
         seed: of the clustering.
 
     Raises:
-        ValueError: if the shapes do not fit, there is only one class, labels are no class indices, or features are not
-            finite.
+        ValueError: if the shapes do not fit, there is only one class, labels are no class indices, or features or
+            values are not finite.
 
     Note:
         One against the rest: Rasmussen & Williams (2006), section 6.5; the bound: Titsias (2009), equation (9).
@@ -67,25 +80,51 @@ class GPReadout:
         (tensor(0), tensor([0.5000, 0.5000], dtype=torch.float64))
     """
 
-    def __init__(self, features: Any, labels: Any, *, num_inducing: int = 512, seed: int = 0) -> None:
-        z, labels = torch.as_tensor(features).detach().double(), torch.as_tensor(labels)
+    def __init__(
+        self, features: Any, labels: Any, *, task: str = "classification", num_inducing: int = 512, seed: int = 0
+    ) -> None:
+        if task not in TASKS:
+            raise ValueError(f"task: expected one of {TASKS}, got {task!r}")
+        z, labels = _finite("features", torch.as_tensor(features).detach().double()), torch.as_tensor(labels).cpu()
+        self.task = task
+        if task == "regression":
+            targets = self._standardised_values(z, labels.detach().double())
+            self._fit(z, targets, num_inducing, seed)
+            self.slope = 0.0
+        else:
+            targets, index = self._centred_classes(z, labels)
+            self.slope = self._best_slope(self._fit(z, targets, num_inducing, seed), targets, index)
+
+    def _standardised_values(self, z: Tensor, values: Tensor) -> Tensor:
+        values = _finite("labels", values[:, None] if values.dim() == 1 else values)
+        if z.dim() != 2 or values.dim() != 2 or len(values) != len(z) or len(z) < 2:
+            raise ValueError(
+                f"features, labels: expected (N, d) and (N,) or (N, C) of two rows at least, "
+                f"got {tuple(z.shape)} and {tuple(values.shape)}"
+            )
+        deviation = values.std(0)
+        self.offset, self.spread = values.mean(0), torch.where(deviation > 0, deviation, 1.0)
+        self.classes, self.frequencies = torch.zeros(0, dtype=torch.int64), z.new_zeros(0)
+        return (values - self.offset) / self.spread
+
+    def _centred_classes(self, z: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         if labels.is_floating_point() or labels.is_complex():
             raise ValueError(f"labels: expected class indices, which are whole numbers, got {labels.dtype}")
-        if not z.isfinite().all():
-            raise ValueError(
-                f"features: expected finite numbers, got NaN or infinity in row {int((~z.isfinite()).nonzero()[0, 0])}"
-            )
         self.classes, index = labels.unique(return_inverse=True)
         if z.dim() != 2 or labels.shape != z.shape[:1] or len(self.classes) < 2:
             raise ValueError(
                 f"features, labels: expected (N, d) and (N,) of two classes at least, "
                 f"got {tuple(z.shape)} and {tuple(labels.shape)} of {len(self.classes)}"
             )
-        from cgp.regression.inducing import cluster_centres  # scikit-learn is slow to import
-
         one_hot = nn.functional.one_hot(index).to(z)
         self.frequencies = one_hot.mean(0)
-        targets = one_hot - self.frequencies
+        self.offset, self.spread = z.new_zeros(0), z.new_zeros(0)
+        return one_hot - self.frequencies, index
+
+    def _fit(self, z: Tensor, targets: Tensor, num_inducing: int, seed: int) -> Tensor:
+        """Condition on targets ``(N, C)``; the whitened features ``(m, N)``."""
+        from cgp.regression.inducing import cluster_centres  # scikit-learn is slow to import
+
         deviation = z.std(0)
         self.centre, self.scale = z.mean(0), torch.where(deviation > 0, deviation, 1.0)
         z = self._standardised(z)
@@ -99,14 +138,19 @@ class GPReadout:
         _, self.noise, self.variance = bounds[self.lengthscale]
         A = self._features(z)
         self.inducing = InducingPosterior.of_targets(A, targets, self.noise)
-        self.slope = self._best_slope(A, targets, index)
+        return A
 
     def __call__(self, features: Any) -> ReadoutPrediction:
-        """Class probabilities ``(N, C)``, in the order of ``classes``, and the variance of features ``(N, d)``."""
+        """Class probabilities, in the order of ``classes``, or values, and the variance of features ``(N, d)``."""
         A = self._features(self._standardised(torch.as_tensor(features).detach().to(self.centre)))
         posterior = SparsePosterior(A, self.inducing, A.new_ones(A.shape[-1]))
         variance = self.variance * posterior.variance
-        return ReadoutPrediction(self._log_odds(posterior.mean, variance, self.slope).softmax(-1), variance)
+        if self.task == "regression":
+            squares = self.spread.square()
+            mean = self.offset + self.spread * posterior.mean
+            return ReadoutPrediction(mean, variance[:, None] * squares, self.noise * self.variance * squares)
+        probabilities = self._log_odds(posterior.mean, variance, self.slope).softmax(-1)
+        return ReadoutPrediction(probabilities, variance, variance.new_zeros(()))
 
     def state(self) -> tuple[dict[str, float], dict[str, Tensor]]:
         """The numbers and tensors that :meth:`of_state` makes the same read-out of."""
@@ -121,6 +165,7 @@ class GPReadout:
         readout = cls.__new__(cls)
         for name, value in {**{n: tensors[n] for n in _TENSORS}, **{n: numbers[n] for n in _NUMBERS}}.items():
             setattr(readout, name, value)
+        readout.task = "regression" if len(tensors["offset"]) else "classification"
         readout._set_lengthscale(readout.lengthscale)
         readout.inducing = InducingPosterior(tensors["gram"], tensors["projection"])
         return readout
@@ -149,6 +194,13 @@ class GPReadout:
         variance = self.variance * (spread / (1.0 - leverage) + unexplained)
         losses = {s: nn.functional.cross_entropy(self._log_odds(mean, variance, s), index) for s in _SLOPES}
         return min(losses, key=lambda slope: float(losses[slope]))
+
+
+def _finite(name: str, values: Tensor) -> Tensor:
+    if not values.isfinite().all():
+        row = int((~values.isfinite()).nonzero()[0, 0])
+        raise ValueError(f"{name}: expected finite numbers, got NaN or infinity in row {row}")
+    return values
 
 
 def _best_noise(A: Tensor, targets: Tensor) -> tuple[float, float, float]:

@@ -40,12 +40,19 @@ class Settings:
         readout: a Gaussian process on the representation that stands in for the last layer, or None.
         detectors: scores of other inputs, by name.
         held_out: the prediction of labelled inputs, or None.
+        scale: of a regression, the noise variance of each output, ``(C,)``, or the factor of the one that the model or
+            read-out gives.
+        task: "regression" where the model was calibrated for one, or None.
+        has_variance_head: whether ``scale`` is the factor of a variance that the model returns.
     """
 
     draws: str = "layers"
     readout: GPReadout | None = None
     detectors: dict[str, Detector] = field(default_factory=dict)
     held_out: Prediction | None = None
+    scale: Tensor | None = None
+    task: str | None = None
+    has_variance_head: bool = False
 
 
 def settings_of(model: nn.Module) -> Settings:
@@ -83,7 +90,7 @@ def with_settings(model: nn.Module, settings: Settings) -> nn.Module:
     elif settings.draws == "none":
         for layer in stochastic_layers(changed):
             vars(layer)["stochastic"] = False
-    if settings.readout is not None:
+    if settings.readout is not None and settings.readout.task == "classification":
         vars(changed)["forward"] = functools.partial(_read, changed.forward, changed, settings.readout)
     vars(changed)[_SETTINGS] = settings
     return changed
@@ -93,7 +100,7 @@ def as_assessed(model: nn.Module) -> nn.Module:
     """A copy of a model, which shares its tensors, without its settings."""
     changed, settings = twin(model), settings_of(model)
     restore_dropout(changed)
-    if settings.readout is not None:
+    if settings.readout is not None and settings.readout.task == "classification":
         vars(changed)["forward"] = vars(changed)["forward"].args[0]
     if settings.draws == "none":
         for module in changed.modules():
@@ -107,6 +114,8 @@ def _read(forward: Callable[..., Any], model: nn.Module, readout: GPReadout, *ar
     """What a model returns, with a read-out's log-probabilities for its logits."""
     returned, features = call_with_features(model, lambda: forward(*args, **options))
     logits = logits_of(returned)
+    if logits.dim() != 2:
+        raise ValueError(f"model: expected logits (N, C) for a read-out to replace, got shape {tuple(logits.shape)}")
     read = torch.full_like(logits, -torch.inf)  # of classes that the training set does not have
     read[..., readout.classes.to(read.device)] = readout(features.cpu()).probabilities.log().to(read)
     return _with_logits(returned, read)

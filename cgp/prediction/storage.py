@@ -102,6 +102,7 @@ def _first_places(tensors: dict[str, Tensor]) -> dict[str, str]:
 
 def _settings_state(settings: Settings) -> tuple[dict[str, Any], dict[str, Tensor]]:
     config: dict[str, Any] = {"draws": settings.draws, "readout": None, "held_out": None, "detectors": []}
+    config |= {"task": settings.task, "has_variance_head": settings.has_variance_head}
     tensors: dict[str, Tensor] = {}
     if settings.readout is not None:
         config["readout"], of_readout = settings.readout.state()
@@ -111,6 +112,8 @@ def _settings_state(settings: Settings) -> tuple[dict[str, Any], dict[str, Tenso
         config["held_out"] = {"task": kept.task, "num_samples": kept.num_samples}
         fields = {name: getattr(kept, name) for name in _KEPT}
         tensors |= _prefixed("held_out", {name: value for name, value in fields.items() if value is not None})
+    if settings.scale is not None:
+        tensors["scale"] = settings.scale
     for number, detector in enumerate(settings.detectors.values()):
         if detector.features is not pooled_features or detector.output is not logits_of:
             raise ValueError(
@@ -139,7 +142,9 @@ def _settings_of_state(config: dict[str, Any], tensors: dict[str, Tensor]) -> Se
     readout = config["readout"] and GPReadout.of_state(config["readout"], _below("readout", tensors))
     found = [_detector(c, _below(f"detectors.{number}", tensors)) for number, c in enumerate(config["detectors"])]
     kept = config["held_out"] and _prediction(config["held_out"], _below("held_out", tensors))
-    return Settings(config["draws"], readout, {detector.name: detector for detector in found}, kept)
+    named = {detector.name: detector for detector in found}
+    options = {name: config[name] for name in ("draws", "task", "has_variance_head")}
+    return Settings(**options, readout=readout, detectors=named, held_out=kept, scale=tensors.get("scale"))
 
 
 def _prediction(config: dict[str, Any], tensors: dict[str, Tensor]) -> Prediction:

@@ -1,0 +1,177 @@
+"""Calibration of networks that regress: the variance of their errors, given held-out values."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from scipy.optimize import minimize_scalar
+from torch import Tensor, nn
+
+from cgp.model.inputs import Batch, logits_of, model_device, to_device
+from cgp.model.twin import uncompiled
+
+from .predict import input_batches, predict
+from .prediction import Prediction
+from .readout import GPReadout
+from .representation import pooled_features
+from .settings import Settings, as_assessed, settings_of, with_settings
+
+__all__ = ["REGRESSION_METHODS", "RegressionCalibration", "calibrate_regression", "fit_scale", "valued_batches"]
+
+REGRESSION_METHODS = ("scale", "dropout", "readout")
+
+
+@dataclass(frozen=True)
+class RegressionCalibration:
+    """What :func:`cgp.calibrate` did to a network that regresses, and the model that predicts so.
+
+    Attributes:
+        model: a copy that shares the tensors of the one that was given.
+        method: how it was calibrated.
+        scale: the noise variance of each output, ``(C,)``, or the factor of the one that the model or read-out gives.
+        scores: "rmse", "nll" per value and "coverage90" of the values that it was fitted to.
+        num_labels: rows of values.
+        seconds: in all.
+    """
+
+    model: nn.Module = field(repr=False)
+    method: str
+    scale: Tensor
+    scores: dict[str, float]
+    num_labels: int
+    seconds: float
+
+    def __str__(self) -> str:
+        """A summary."""
+        scales = ", ".join(f"{value:.4g}" for value in self.scale.tolist()[:8]) + ", ..." * (len(self.scale) > 8)
+        scores = ", ".join(f"{name} {value:.4f}" for name, value in self.scores.items())
+        return f"{self.method}, variance × {scales}\non {self.num_labels} rows in {self.seconds:.1f} s\n{scores}"
+
+
+def calibrate_regression(
+    model: nn.Module,
+    data: Any,
+    method: str,
+    *,
+    train: Any = None,
+    noise: Callable[[Any], Tensor] | None = None,
+    num_samples: int = 8,
+    sampling: str = "marginal",
+    batch_size: int | None = None,
+    seed: int = 0,
+    output: Callable[[Any], Tensor] = logits_of,
+) -> RegressionCalibration:
+    r"""Fit the variance of a network's errors: as :func:`cgp.calibrate` with ``task="regression"``.
+
+    .. math:: \min_{s^2} -\textstyle\sum_i \log N\big(y_i \mid \mu(x_i),\; e(x_i) + s^2 v(x_i)\big)
+
+    for each output, with e the variance of the draws or of the read-out's function, 0 without, and v the variance that
+    the network or the read-out gives, 1 without.
+
+    Args:
+        model: any network with outputs ``(N, C)``.
+        data: held-out batches ``(inputs, values)``.
+        method: "scale", "dropout" or "readout".
+        train: batches that the model was trained on, for "readout".
+        noise: takes v, ``(N, C)``, from what the model returns.
+        num_samples: S draws.
+        sampling: "marginal" or "joint".
+        batch_size: examples at a time.
+        seed: of the draws.
+        output: takes the outputs ``(N, C)`` from what the model returns.
+
+    Returns:
+        What was done.
+
+    Raises:
+        ValueError: if the method is another one, or values do not fit the outputs or are not finite.
+    """
+    start = time.perf_counter()
+    if method not in REGRESSION_METHODS:
+        raise ValueError(f"method: expected one of {REGRESSION_METHODS} with task='regression', got {method!r}")
+    model = uncompiled(model)
+    kept = valued_batches(model, data, "data", batch_size)
+    draws = {"scale": "layers", "dropout": "dropout", "readout": "none"}[method]
+    readout = _fit_readout(model, train, batch_size) if method == "readout" else None
+    detectors = settings_of(model).detectors
+    settings = Settings(draws=draws, readout=readout, detectors=detectors, task="regression")
+    options: dict[str, Any] = {"num_samples": num_samples, "sampling": sampling, "seed": seed, "output": output}
+    options |= {"keep_variance": False, "noise": noise or (1.0 if readout is None else None)}
+    prediction = predict(with_settings(model, settings), iter(kept), **options)
+    values = values_of(prediction, [batch.labels for batch in kept])
+    scale = fit_scale(prediction, values)
+    assert prediction.aleatoric is not None
+    noise_of = prediction.aleatoric * scale
+    spread = torch.zeros(()) if prediction.epistemic is None else prediction.epistemic
+    scores = replace(prediction, aleatoric=noise_of, total=noise_of + spread, labels=values).score()
+    changed = with_settings(model, replace(settings, scale=scale.cpu(), has_variance_head=noise is not None))
+    return RegressionCalibration(changed, method, scale.cpu(), scores, len(values), time.perf_counter() - start)
+
+
+def fit_scale(prediction: Prediction, values: Tensor) -> Tensor:
+    """The factor of the noise variance of each output, ``(C,)``, under which values ``(N, C)`` are likeliest."""
+    assert prediction.aleatoric is not None
+    squares = (values - prediction.mean).double().square()
+    noise = prediction.aleatoric.double()
+    ratio = (squares / noise).mean(0)
+    if not bool((ratio > 0).all()):
+        raise ValueError("data: expected values with errors, got an output that is right everywhere")
+    if prediction.epistemic is None:
+        return ratio
+    spread = prediction.epistemic.double()
+    columns = zip(squares.T, spread.T, noise.T, ratio.tolist(), strict=True)
+    return torch.tensor([_likeliest(*column) for column in columns], dtype=torch.float64, device=squares.device)
+
+
+def _likeliest(squares: Tensor, spread: Tensor, noise: Tensor, ratio: float) -> float:
+    """The factor of the noise between a millionth and once the one without a spread."""
+
+    def loss(logarithm: float) -> float:
+        total = spread + math.exp(logarithm) * noise
+        return float((total.log() + squares / total).mean())
+
+    found = minimize_scalar(loss, bounds=(math.log(1e-6 * ratio), math.log(ratio)), method="bounded")
+    return math.exp(found.x)
+
+
+def valued_batches(model: nn.Module, data: Any, name: str, batch_size: int | None) -> list[Batch]:
+    """The batches of labelled data for a regression; values are floats."""
+    device, kept = model_device(model), []
+    for batch in input_batches(model, data, batch_size):
+        if batch.labels is None:
+            raise ValueError(f"{name}: expected batches (inputs, values) or dicts with 'labels', got some without")
+        if not batch.labels.is_floating_point():
+            raise ValueError(
+                f"{name}: expected values that are floating-point numbers, got {batch.labels.dtype} "
+                "(pass values.float())"
+            )
+        kept.append(Batch(*to_device((batch.inputs, batch.labels), device)))
+    if not kept:
+        raise ValueError(f"{name}: expected at least one batch, got none")
+    return kept
+
+
+def values_of(prediction: Prediction, labels: list[Tensor | None]) -> Tensor:
+    """Values in the shape of a prediction's means, finite."""
+    values = torch.cat([part for part in labels if part is not None]).to(prediction.mean)
+    values = values[:, None] if prediction.mean.shape[1:] == (1,) and values.dim() == 1 else values
+    if values.shape != prediction.mean.shape or values.dim() != 2:
+        shapes = f"{tuple(values.shape)} and {tuple(prediction.mean.shape)}"
+        raise ValueError(f"data: expected values (N, C) of as many outputs as the model has, got {shapes}")
+    for name, numbers in (("data", values), ("model", prediction.mean)):
+        if not numbers.isfinite().all():
+            row = int((~numbers.isfinite()).nonzero()[0, 0])
+            raise ValueError(f"{name}: expected finite values, got NaN or infinity in row {row}")
+    return values
+
+
+def _fit_readout(model: nn.Module, train: Any, batch_size: int | None) -> GPReadout:
+    plain, seen = as_assessed(model), valued_batches(model, train, "train", batch_size)
+    features = torch.cat([pooled_features(plain, batch.inputs).double().cpu() for batch in seen])
+    values = torch.cat([batch.labels.double().cpu() for batch in seen if batch.labels is not None])
+    return GPReadout(features, values, task="regression")
