@@ -32,6 +32,28 @@ class Difference(NamedTuple):
         """Mean and standard error of values ``(N,)``, N at least 2."""
         return cls(float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))))
 
+    @classmethod
+    def of_groups(cls, values: NDArray[np.floating], groups: NDArray[np.integer]) -> Difference:
+        r"""Mean of values ``(N,)`` and its standard error where those of a group, such as tokens, depend on each other.
+
+        .. math:: \frac{1}{N}\Big[\tfrac{G}{G - 1}\textstyle\sum_g \big(\sum_{i \in g} (v_i - \bar v)\big)^2\Big]^{1/2}
+
+        Args:
+            values: one of each member.
+            groups: which of G groups, at least 2, each belongs to, ``(N,)`` from 0.
+
+        Returns:
+            Both; with groups of one member each, those of :meth:`of`.
+
+        Example:
+            >>> Difference.of_groups(np.array([1.0, 1.0, 3.0, 3.0]), np.array([0, 0, 1, 1])).error
+            1.0
+        """
+        sums = np.bincount(groups, weights=values - values.mean())
+        count = len(sums)
+        error = np.sqrt(count / (count - 1) * np.square(sums).sum()) / len(values)
+        return cls(float(values.mean()), float(error))
+
     def exceeds(self, least: float, z: float) -> bool:
         """Whether the mean is above ``least`` and above ``z`` standard errors."""
         return self.mean > max(least, z * self.error)

@@ -19,10 +19,10 @@ from cgp.model.twin import uncompiled
 from cgp.prediction import metrics
 from cgp.prediction.amplitudes import COARSE, TEMPERATURES, AmplitudeSearch, LabelScores, chosen, has_amplitude, tune
 from cgp.prediction.detectors import Detector, OutputScores, Posterior, with_energy
-from cgp.prediction.labels import class_indices, labelled_batches
+from cgp.prediction.labels import NO_LABEL, class_indices, labelled_batches
 from cgp.prediction.representation import pooled_features, standardised
 from cgp.prediction.settings import as_assessed
-from cgp.prediction.temperature_scaling import fit_temperature
+from cgp.prediction.temperature_scaling import fit_temperature, with_labels
 
 from .assessment import ADVISED, Assessment
 from .claims import Detection
@@ -33,6 +33,7 @@ __all__ = ["assess"]
 
 Array = NDArray[Any]
 
+TASKS = ("classification", "tokens")
 POSTERIORS = ("last", "first", "all", None)
 
 
@@ -42,6 +43,7 @@ def assess(
     model: nn.Module,
     validation: Any,
     *,
+    task: str = "classification",
     train: Any = None,
     corrupt: Mapping[str, Any] | None = None,
     ood: Mapping[str, Any] | None = None,
@@ -70,9 +72,12 @@ def assess(
     and in a sum with the energy (both in standard deviations over the validation data).
 
     Args:
-        model: any classifier with logits ``(N, C)``, converted or not. It is not changed.
+        model: any classifier with logits ``(N, C)`` (of tokens ``(N, n, C)``), converted or not. It is not changed.
         validation: labelled data that the model was not trained on: a loader or data set (see
             :func:`cgp.model.inputs.batches`), or a list of batches ``(inputs, labels)``.
+        task: "classification" of inputs, or "tokens": one label for each token, ``(N, n)``, of which −100 is left out.
+            Folds and errors are then of whole inputs, whose tokens depend on each other, and only the methods are
+            compared: ``train``, ``corrupt`` and ``ood`` are None.
         train: labelled data that it was trained on, likewise; None leaves the scores of the representation out.
         corrupt: corrupted inputs of the known kind, by name: functions of a batch's inputs, which are applied to the
             validation data, or inputs. They are scored as ``ood`` is.
@@ -105,15 +110,17 @@ def assess(
         ['as trained', 'temperature']
     """
     _check(folds, posterior, corrupt, ood)
+    _check_task(task, {"train": train, "corrupt": corrupt, "ood": ood})
     model = as_assessed(uncompiled(model)).eval()
     device = model_device(model)
-    known = labelled_batches(validation, device, name="validation", batch_size=batch_size, every=True)
+    each = task == "classification"
+    known = labelled_batches(validation, device, name="validation", batch_size=batch_size, every=each)
     seen = None if train is None else labelled_batches(train, device, name="train", batch_size=batch_size, every=True)
     drawing = _drawing(model, posterior)
     search = AmplitudeSearch(drawing or model, num_samples, sampling, seed, output)
-    labels = _check_labels(search, known, seen, folds)
+    labels, input_of = _check_labels(search, known, seen, folds, task)
     generator = torch.Generator().manual_seed(seed)
-    fold_of = torch.randperm(len(labels), generator=generator) % folds
+    fold_of = (torch.randperm(int(input_of.max()) + 1, generator=generator) % folds)[input_of]
     tuned = _Tuned(search, known, labels, fold_of, draws=drawing is not None)
     representation = Representation(model, features, seen)
     read, far = representation.of(known)
@@ -131,9 +138,10 @@ def assess(
     detection = compare_detectors(inside, others) if others else {}
     layers = [0] if posterior == "first" else posterior
     drawn = Posterior(layers, *widest, num_samples, sampling, seed)
-    detectors = _detectors(*inside, representation, drawn, (features, output))
+    detectors = _detectors(*inside, representation, drawn, (features, output)) if each else {}
     recipe = Recipe(fingerprint(model), layers, choices, representation.readout, detectors)
-    return _comparison({n: p.cpu().numpy() for n, p in methods.items()}, labels.cpu().numpy(), detection, recipe)
+    probabilities = {name: p.cpu().numpy() for name, p in methods.items()}
+    return _comparison(probabilities, labels.cpu().numpy(), input_of.numpy(), detection, recipe)
 
 
 def _detectors(
@@ -168,8 +176,9 @@ class _Tuned:
         scaled = any(has_amplitude(module) for module in self.search.model.modules())
         self.factors = (0.0, *(COARSE if scaled else (1.0,))) if self.draws else (0.0,)
         parts: dict[float, list[Tensor]] = {factor: [] for factor in self.factors}
-        for factor, _, logits in self.search.draws(self.known, self.factors):
-            parts[factor].append(logits)
+        for factor, batch, logits in self.search.draws(self.known, self.factors):
+            assert batch.labels is not None
+            parts[factor].append(with_labels(logits, batch.labels)[0])
         self.logits = {factor: torch.cat(found, 1) for factor, found in parts.items()}  # (S, N, C)
         self.scores = {f: LabelScores.of(logits, self.labels, TEMPERATURES) for f, logits in self.logits.items()}
 
@@ -247,18 +256,40 @@ def _check(folds: int, posterior: str | None, corrupt: Mapping[str, Any] | None,
         raise ValueError(f"ood: expected names that corrupt does not have, got {', '.join(twice)} in both")
 
 
-def _check_labels(search: AmplitudeSearch, known: list[Batch], seen: list[Batch] | None, folds: int) -> Tensor:
-    """The labels of the validation data, checked against the model's logits as those of the training data are."""
+def _check_task(task: str, others: Mapping[str, Any]) -> None:
+    if task not in TASKS:
+        raise ValueError(f"task: expected one of {TASKS}, got {task!r}")
+    for name, value in others.items() if task == "tokens" else ():
+        if value is not None:
+            raise ValueError(f"{name}: expected None with task='tokens', got {type(value).__name__}")
+
+
+def _check_labels(
+    search: AmplitudeSearch, known: list[Batch], seen: list[Batch] | None, folds: int, task: str
+) -> tuple[Tensor, Tensor]:
+    """The labels of the validation data and the inputs that they belong to, checked against the model's logits."""
     shape = search.check(known, "validation")
-    if len(shape) != 2:
-        raise ValueError(f"model: expected logits (N, C), one label for every input, got shape {shape}")
+    dims, wanted = 2, "(N, C), one label for every input"
+    if task == "tokens":
+        dims, wanted = 3, "(N, n, C), one label for every token"
+    if len(shape) != dims:
+        advice = " (task='tokens' takes a label for every token)" if len(shape) == 3 else ""
+        raise ValueError(f"model: expected logits {wanted}, got shape {shape}{advice}")
     for batch in seen or ():
         assert batch.labels is not None
         class_indices(batch.labels, (*batch.labels.shape[:1], shape[-1]), name="train", every=True)
-    labels = torch.cat([batch.labels for batch in known if batch.labels is not None])
-    if len(labels) < folds:
-        raise ValueError(f"validation: expected at least {folds} labels, one a fold, got {len(labels)}")
-    return labels
+    labels, input_of, first = [], [], 0
+    for batch in known:
+        assert batch.labels is not None
+        real = batch.labels != NO_LABEL
+        labels.append(batch.labels[real])
+        input_of.append(first + real.nonzero()[:, 0].cpu())
+        first += len(real)
+    inputs, found = torch.cat(input_of).unique(return_inverse=True)
+    if len(inputs) < folds:
+        what = "inputs with labels" if task == "tokens" else "labels"
+        raise ValueError(f"validation: expected at least {folds} {what}, one a fold, got {len(inputs)}")
+    return torch.cat(labels), found
 
 
 def _other_inputs(
@@ -278,26 +309,31 @@ def _other_inputs(
 
 
 def _comparison(
-    probabilities: dict[str, Array], y: Array, detection: dict[str, dict[str, Detection]], recipe: Recipe
+    probabilities: dict[str, Array],
+    y: Array,
+    input_of: NDArray[np.int64],
+    detection: dict[str, dict[str, Detection]],
+    recipe: Recipe,
 ) -> Assessment:
     plain, scaled = probabilities["as trained"], probabilities["temperature"]
     beyond = {name: probabilities[name] for name in ADVISED if name in probabilities}
     return Assessment(
         scores={name: metrics.classification_scores(p, y) for name, p in probabilities.items()},
-        differences={name: _differences(p, plain, y) for name, p in probabilities.items()},
-        beyond_temperature={name: _differences(p, scaled, y)["nll"] for name, p in beyond.items()},
+        differences={name: _differences(p, plain, y, input_of) for name, p in probabilities.items()},
+        beyond_temperature={name: _differences(p, scaled, y, input_of)["nll"] for name, p in beyond.items()},
         detection=detection,
         num_labels=len(y),
+        num_inputs=int(input_of.max()) + 1,
         confidences={name: p.max(-1) for name, p in probabilities.items()},
         correct={name: p.argmax(-1) == y for name, p in probabilities.items()},
         recipe=recipe,
     )
 
 
-def _differences(p: Array, reference: Array, labels: Array) -> dict[str, Difference]:
+def _differences(p: Array, reference: Array, labels: Array, input_of: NDArray[np.int64]) -> dict[str, Difference]:
     pairs = {
         "nll": metrics.log_losses(p, labels) - metrics.log_losses(reference, labels),
         "brier": metrics.brier_scores(p, labels) - metrics.brier_scores(reference, labels),
         "accuracy": 1.0 * (p.argmax(-1) == labels) - (reference.argmax(-1) == labels),
     }
-    return {name: Difference.of(values) for name, values in pairs.items()}
+    return {name: Difference.of_groups(values, input_of) for name, values in pairs.items()}

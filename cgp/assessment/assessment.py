@@ -56,6 +56,7 @@ class Assessment:
             and of the GP read-out with one, where there are such.
         detection: for each set of other inputs, by its name, and each score.
         num_labels: labels of the validation data.
+        num_inputs: inputs that they belong to.
         confidences: for each method, the largest probability of each label, ``(N,)``.
         correct: for each method, whether its prediction is right, ``(N,)``.
         recipe: what was fitted, for :meth:`apply`.
@@ -66,6 +67,7 @@ class Assessment:
     beyond_temperature: dict[str, Difference]
     detection: dict[str, dict[str, Detection]]
     num_labels: int
+    num_inputs: int
     confidences: dict[str, NDArray[Any]] = field(repr=False)
     correct: dict[str, NDArray[Any]] = field(repr=False)
     recipe: Recipe = field(repr=False)
@@ -211,7 +213,7 @@ class Assessment:
 
     @property
     def _has_enough_labels(self) -> bool:
-        return self.num_labels >= FEWEST_LABELS and self._num_wrong >= FEWEST_WRONG
+        return min(self.num_labels, self.num_inputs) >= FEWEST_LABELS and self._num_wrong >= FEWEST_WRONG
 
     @property
     def _num_wrong(self) -> int:
@@ -249,8 +251,9 @@ class Assessment:
     def _advice(self) -> str:
         method, scaled = self.method, self.differences["temperature"]["nll"]
         if not self._has_enough_labels:
+            which = "" if self.num_inputs >= self.num_labels else f" of {self.num_inputs} inputs"
             return (
-                f"{self.num_labels} labels with {self._num_wrong} wrong answers say nothing of temperatures and "
+                f"{self.num_labels} labels{which} with {self._num_wrong} wrong answers say nothing of temperatures and "
                 f"posteriors: at least {FEWEST_LABELS} with {FEWEST_WRONG} are needed."
             )
         if method in ADVISED:

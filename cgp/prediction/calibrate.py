@@ -25,7 +25,7 @@ from .settings import forget_held_out, settings_of, with_settings
 
 __all__ = ["Calibration", "calibrate"]
 
-TASKS = ("classification", "regression")
+TASKS = ("classification", "tokens", "regression")
 METHODS = ("posterior", "temperature", "dropout", "readout")
 CRITERIA = ("widest", "likelihood")
 
@@ -88,7 +88,7 @@ def calibrate(
         data: batches ``(inputs, labels)``, or dicts with "labels", or a data set of such examples; labels −100 are left
             out. A few hundred labels do. It is read once, and kept.
         method: "posterior", "temperature", "dropout" or "readout"; for a regression "scale", "dropout" or "readout".
-        task: "classification" (of inputs or tokens), or "regression", whose labels are values ``(N, C)``.
+        task: "classification" (of inputs or "tokens"), or "regression", whose labels are values ``(N, C)``.
         train: labelled data that the model was trained on, for "readout".
         noise: of a regression, takes the variance ``(N, C)`` from what the model returns, such as
             ``lambda out: out[1]``.

@@ -28,7 +28,7 @@ from .settings import as_assessed, has_settings, settings_of
 
 __all__ = ["TASKS", "input_batches", "predict"]
 
-TASKS = ("classification", "multilabel", "regression", None)
+TASKS = ("classification", "tokens", "multilabel", "regression", None)
 
 _START_AMPLITUDE = 0.1  # of cgp.convert
 _CALLER = 4  # frames from predict to its caller: two of torch's decorators lie between them
@@ -68,7 +68,7 @@ def predict(
             per example), a list of batches ``(inputs, labels)``, a data set or a loader (see
             :func:`cgp.model.inputs.batches`).
         num_samples: S draws.
-        task: "classification" of inputs or of tokens (softmax over the last dimension; of pixels, with an ``output``
+        task: "classification" of inputs or "tokens" (softmax over the last dimension; of pixels, with an ``output``
             that puts the classes last), "multilabel" (a sigmoid for each), "regression", or None for embeddings. A
             model that was calibrated for a regression predicts one.
         noise: variance of the observations around the function, for "regression": a number, ``(C,)``, or what takes
@@ -109,7 +109,7 @@ def predict(
     """
     _check(num_samples, sampling, task)
     model, device = uncompiled(model), model_device(model)
-    task = settings_of(model).task or task
+    task = settings_of(model).task or ("classification" if task == "tokens" else task)
     temperature = logit_temperature(model) if task in ("classification", "multilabel") else 1.0
     take = output or (_embedding_of if task is None else logits_of)
     precision = torch.autocast(device.type, dtype=autocast) if autocast is not None else nullcontext()
