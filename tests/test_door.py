@@ -6,6 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import grimp
 import pytest
 import yaml
 
@@ -89,3 +90,19 @@ def test_lint_checks_types_everywhere_and_the_floors_of_every_folder() -> None:
     named = set(re.findall(r"\w+", floors["layers"]))
     parts = {path.stem for path in (ROOT / "experiments").iterdir() if path.suffix == ".py" or path.is_dir()}
     assert parts - named <= {"__init__", "__pycache__", "configs"}
+
+
+def test_the_rooms_import_what_the_architecture_says() -> None:
+    """The column of imports in the table of rooms, against the import statements of each room."""
+    graph = grimp.build_graph("cgp", cache_dir=None)
+    table = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    rooms = re.findall(r"^\| `cgp/(\w+)(?:\.py)?` \| .* \| (.*) \|$", table, re.MULTILINE)
+    assert len(rooms) > 10
+    common = {"extras"}  # which names the optional dependencies
+    for room, listed in rooms:
+        inside = {f"cgp.{room}"} | graph.find_descendants(f"cgp.{room}")
+        imported = {name for module in inside for name in graph.find_modules_directly_imported_by(module)}
+        others = {name.split(".")[1] for name in imported - inside if "." in name} - common
+        expected = set() if listed in ("torch", "nothing of cgp") else set(listed.split(", "))
+        optional = {"plotting", "comparisons"}  # pictures of results, and what all reports share
+        assert others - optional == expected - optional, f"docs/ARCHITECTURE.md: {room} imports {sorted(others)}"

@@ -47,7 +47,12 @@ def logits_of_set(model: nn.Module, inputs: InputSet, config: RunConfig) -> Tens
 def drawn_logits(
     model: nn.Module, batches: Iterable[Any], *, num_samples: int, seed: int
 ) -> Tensor:  # shape: (S, N, classes)
-    """Draw logits of batches; the state of the global generator is restored."""
+    """Draw logits of batches; the state of the global generator is restored.
+
+    :func:`cgp.predict` keeps probabilities, and protocols average logits. It also runs the draws one after the other,
+    so that its memory does not grow with them: of a digits transformer that takes 1.1 (all layers sparse) to 1.7 times
+    (KEP-SVGP) the processor time of the draws of a batch in one pass, which is what runs use.
+    """
     device = next(model.parameters()).device
     model.eval()
     with torch.random.fork_rng(), drawing(model, num_samples):

@@ -20,6 +20,7 @@ from torch import Tensor
 
 import cgp
 from cgp.attention import Attention
+from experiments.registry import forms
 
 Array = NDArray[np.float64]
 Moments = tuple[Array, Array]
@@ -173,17 +174,11 @@ def moments(block: Any, index: int, head: Head) -> Moments:
     return sgpa(block, index, head) if isinstance(block, cgp.SGPAttention) else conditional(head)
 
 
+_OTHERS = ("softmax", "kep_svgp", "primal")  # without a Gaussian-process covariance of tokens
 FORMS: dict[str, Callable[..., Attention]] = {
     "kernel": cgp.KernelAttention,
     "kernel symmetric": partial(cgp.KernelAttention, symmetric=True),
-    "exact": cgp.CGPAttention,
-    "exact latent": partial(cgp.CGPAttention, coupling="latent"),
-    "exact softmax": partial(cgp.CGPAttention, mean="softmax"),
-    "sparse": cgp.SparseCGPAttention,
-    "sparse latent": partial(cgp.SparseCGPAttention, coupling="latent"),
-    "sparse softmax": partial(cgp.SparseCGPAttention, mean="softmax"),
-    "sgpa": cgp.SGPAttention,
-    "sgpa standard": cgp.StandardSGPAttention,
+    **{name: form.make for name, form in forms().items() if name not in _OTHERS},
 }
 
 
@@ -226,7 +221,7 @@ def drawn_options(name: str, rng: np.random.Generator) -> dict[str, Any]:
     options: dict[str, Any] = {}
     if "softmax" not in name:
         options["kernel"] = str(rng.choice(["rbf", "exponential"] if "sgpa" in name else [*KERNELS, "exponential"]))
-    if name.startswith(("exact", "sparse")):
+    if name.startswith(("cgp", "sparse_cgp")):
         options["noise"] = float(10.0 ** rng.uniform(-3, 0))
     if name.startswith("sparse") or name == "sgpa":
         options["num_inducing"] = int(rng.integers(1, 9))

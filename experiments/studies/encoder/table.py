@@ -87,7 +87,7 @@ def _detectors(arrays: dict[str, Array]) -> dict[str, tuple[Array, Array]]:
 
     def scores(part: str) -> dict[str, Array]:
         logits = arrays[f"{part}.logits"] / temperature
-        outputs = {"1 - confidence": 1 - mean_probabilities(logits).max(-1), "energy": energy[part]}
+        outputs = {"1 - confidence": detector_scores("MaxSoftmax", logits), "energy": energy[part]}
         values = with_energy(outputs, {"Mahalanobis": distance[part]}, scales)
         values["50th neighbour"] = neighbours.kneighbors(unit[part])[0][:, -1]
         if len(logits) > 1:
