@@ -101,6 +101,8 @@ def matern(x1: Tensor, x2: Tensor | None = None, *, degree: int) -> Tensor:
                 [0.1397],
                 [0.1387]])
     """
+    if x2 is None and degree and may_own_backward():
+        return _SelfMatern.apply(x1, degree)
     return _matern((2.0 * degree + 1.0) * squared_distance(x1, x2, rough=degree == 0), degree)
 
 
@@ -170,6 +172,36 @@ class _SelfGram(torch.autograd.Function):
         x, centre, covariance = ctx.saved_tensors
         a = relative(centre, x)
         return _slopes((gradients[0] + gradients[0].mT) * covariance, a, a, x, x, ctx.lost)
+
+
+class _SelfMatern(torch.autograd.Function):
+    r"""Matérn covariance of one set of points, of smoothness 3/2 or 5/2; keeps the points and the slopes.
+
+    .. math:: \frac{\partial f_k}{\partial(-\frac12d^2)} = \frac{2k + 1}{(1, 3)_k}\, f_{k-1}
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, degree: int) -> Tensor:
+        logarithms, centre, ctx.lost = product_of_centred(x)
+        squared = logarithms.mul_(-2.0 * (2.0 * degree + 1.0)).clamp_(min=0.0)
+        squared.diagonal(dim1=-2, dim2=-1).fill_(0.0)
+        distance = squared.sqrt() if degree == 2 else squared.sqrt_()
+        slopes = distance.neg().exp_()
+        value = distance.add_(1.0).mul_(slopes)
+        if degree == 2:
+            value, slopes = squared.div_(3.0).mul_(slopes).add_(value), value
+        ctx.save_for_backward(x, centre, slopes)
+        ctx.degree = degree
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        x, centre, slopes = ctx.saved_tensors
+        if torch.is_grad_enabled():  # for a second derivative
+            slopes = _matern((2.0 * ctx.degree + 1.0) * squared_distance(x, rough=ctx.degree == 1), ctx.degree - 1)
+        a = relative(centre, x)
+        weights = (gradients[0] + gradients[0].mT) * slopes * (3.0, 5.0 / 3.0)[ctx.degree - 1]
+        return _slopes(weights, a, a, x, x, ctx.lost), None
 
 
 def _slopes(weights: Tensor, a: Tensor, b: Tensor, x1: Any, x2: Any, lost: Sequence[Pairs]) -> Tensor:

@@ -66,7 +66,8 @@ def base_gram(kernel: Kernel, x1: Tensor, x2: Tensor) -> Tensor:
         return to_dense(kernel(x1, x2))
     name = "rbf" if isinstance(kernel, RBFKernel) else _MATERN[kernel.nu]
     unit = kernel.lengthscale.reshape(())
-    return canonical(name).gram(x1 / unit, x2 / unit)
+    points = x1 / unit
+    return canonical(name).gram(points, None if x2 is x1 else x2 / unit)
 
 
 def check_positive_semidefinite(kernel: Kernel, input_dim: int) -> None:

@@ -17,17 +17,22 @@ from .checks import STRUCTURES, check_count
 from .processes import PriorModule, make_priors_picklable
 
 __all__ = [
+    "COMPONENT_STEP",
     "InputMaps",
     "Loadings",
     "RowKernel",
     "check_covariance",
     "correlated_covariance",
+    "correlation_of",
     "dense_covariance",
     "grid_covariance",
+    "has_common_inputs",
+    "input_gram",
+    "is_independent",
     "prior_variance",
 ]
 
-_COMPONENT_STEP = 3.0
+COMPONENT_STEP = 3.0  # between the lengthscales at which components start
 _OWN_SCALES, _OWN_SHIFTS = ("independent", "affine"), ("shifted", "affine")
 
 
@@ -247,9 +252,15 @@ def correlated_covariance(
     components = [RowKernel(kernel, num_processes, input_dim, structure=structure) for _ in range(count)]
     with torch.no_grad():
         for number, one in enumerate(components):
-            one.input_maps.log_scales += number * torch.tensor(_COMPONENT_STEP).log()
+            one.input_maps.log_scales += number * torch.tensor(COMPONENT_STEP).log()
             one.loadings.log_scales -= 0.5 * torch.tensor(float(count)).log()
     return AdditiveKernel(*components)
+
+
+def correlation_of(loadings: Tensor) -> Tensor:
+    """The correlations ``(*batch, P, P)`` that loadings ``(*batch, P, R)`` give."""
+    rows = loadings / loadings.norm(dim=-1, keepdim=True)
+    return rows @ rows.mT
 
 
 def check_covariance(covariance: AdditiveKernel, num_processes: int, input_dim: int) -> None:
@@ -291,15 +302,30 @@ def grid_covariance(covariance: AdditiveKernel, x: Tensor, processes: Tensor) ->
     """
     shared, canonical_covariances = [], []
     for component in covariance.kernels:
-        maps, loadings = component.input_maps, component.loadings()[processes]
-        if maps.log_ratios is not None or maps.shifts is not None:
+        loadings = component.loadings()[processes]
+        if not has_common_inputs(component):
             raise ValueError("covariance: expected processes with the same lengthscales and no shifts")
-        points = x * maps.scales
         shared.append((loadings @ loadings.mT).flatten())
-        canonical_covariances.append(base_gram(component.covar_module, points, points).flatten())
+        canonical_covariances.append(input_gram(component, x).flatten())
     count, length = len(processes), len(x)
     blocks = torch.stack(shared, -1) @ torch.stack(canonical_covariances)  # (Q², T²)
     return blocks.reshape(count, count, length, length).transpose(1, 2).reshape(count * length, count * length)
+
+
+def has_common_inputs(component: RowKernel) -> bool:
+    """Whether all processes see the same canonical inputs: they have one set of lengthscales and no shifts."""
+    return component.input_maps.log_ratios is None and component.input_maps.shifts is None
+
+
+def is_independent(component: RowKernel) -> bool:
+    """Whether the loadings of a component are diagonal by its structure."""
+    return isinstance(component.loadings, Loadings) and component.loadings.partials is None
+
+
+def input_gram(component: RowKernel, x: Tensor) -> Tensor:
+    """The canonical covariance ``(*batch, T, T)`` of inputs ``(T, d)`` that all processes see alike."""
+    points = x * component.input_maps.scales.unsqueeze(-2)
+    return base_gram(component.covar_module, points, points)
 
 
 def prior_variance(covariance: AdditiveKernel, x: Tensor) -> Tensor:

@@ -2,20 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from cgp.functional.correlated import ExactPosterior, ObservedKeys
+from cgp.functional.evidence import dense_log_evidence, mixed_log_evidence, mixed_places
 
-from .covariance import dense_covariance, prior_variance
+from .covariance import dense_covariance, has_common_inputs, input_gram, is_independent, prior_variance
 from .model import Moments, RegressionModel
 
-__all__ = ["CorrelatedGPRegression", "dense_log_evidence"]
+__all__ = ["CorrelatedGPRegression"]
 
 _ENTRIES = 2**26  # of the covariance of rows and observations at a time
+_SPARSE = 2.0  # cells of a table for each observation, beyond which it is none
+
+
+class _Table(NamedTuple):
+    """Observations as cells of a table.
+
+    Attributes:
+        inputs: of its T rows, ``(T, d)``; an input at which an output was observed twice has two.
+        places: of :func:`.mixed_places`.
+    """
+
+    inputs: Tensor
+    places: Tensor
+
+    @classmethod
+    def of(cls, rows: Tensor, num_processes: int) -> Self | None:
+        """The table of rows ``(n, d + 1)``, or None if most of its cells would be empty."""
+        _, cell = rows.unique(dim=0, return_inverse=True)
+        order = cell.argsort(stable=True)
+        ordered = cell[order]
+        first = torch.searchsorted(ordered, ordered)
+        repetition = torch.empty_like(cell).index_copy(0, order, torch.arange(len(cell), device=cell.device) - first)
+        keys = torch.cat([rows[:, :-1], repetition.unsqueeze(-1).to(rows)], dim=-1)
+        inputs, numbers = keys.unique(dim=0, return_inverse=True)
+        if num_processes * len(inputs) > _SPARSE * len(rows):
+            return None
+        return cls(inputs[:, :-1], mixed_places(numbers, rows[:, -1].long(), (num_processes, len(inputs))))
 
 
 class CorrelatedGPRegression(RegressionModel):
@@ -60,8 +88,49 @@ class CorrelatedGPRegression(RegressionModel):
 
     def log_evidence(self) -> Tensor:
         """The log marginal likelihood in nats, ``(*batch,)``."""
+        # Outputs that are independent are factored each by itself; where they are observed at the same inputs, with
+        # the same lengthscales, a canonical covariance is computed once for all pairs of them.
+        kernels = self.covar_module.kernels
+        if self.train_inputs[0].dim() == 2 and self.num_processes > 1:
+            if all(is_independent(component) for component in kernels):
+                return self._sum_of_evidences()
+            if self._table is not None and all(has_common_inputs(component) for component in kernels):
+                grams = torch.stack([input_gram(component, self._table.inputs) for component in kernels], dim=-3)
+                mixing = torch.stack([component.loadings() @ component.loadings().mT for component in kernels], dim=-3)
+                return mixed_log_evidence(grams, mixing, self.noise(), self.residual(), self._table.places)
         K = dense_covariance(self.covar_module, self.train_inputs[0])
         return dense_log_evidence(K + torch.diag_embed(self.noise()), self.residual())
+
+    def _sum_of_evidences(self) -> Tensor:
+        noise, residual, terms = self.noise(), self.residual(), []
+        for rows in self._rows_of_outputs:
+            K = dense_covariance(self.covar_module, self.train_inputs[0][rows])
+            terms.append(dense_log_evidence(K + torch.diag_embed(noise[..., rows]), residual[..., rows]))
+        return torch.stack(terms).sum(0)
+
+    @cached_property
+    def _rows_of_outputs(self) -> list[Tensor]:
+        numbers = self.train_inputs[0][:, -1]
+        return [(numbers == p).nonzero()[:, 0] for p in range(self.num_processes) if (numbers == p).any()]
+
+    @cached_property
+    def _table(self) -> _Table | None:
+        return _Table.of(self.train_inputs[0], self.num_processes)
+
+    def set_train_data(self, inputs: Any = None, targets: Any = None, strict: bool = True) -> None:
+        """GPyTorch's; what was computed from the former inputs is forgotten."""
+        super().set_train_data(inputs, targets, strict)
+        self._forget(self.__dict__)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what can be computed again, which is larger than all the rest."""
+        return self._forget(dict(self.__dict__))
+
+    @staticmethod
+    def _forget(state: dict[str, Any]) -> dict[str, Any]:
+        for name in ("_table", "_rows_of_outputs"):
+            state.pop(name, None)
+        return state
 
     def leave_one_out(self) -> Moments:
         r"""Mean and variance of every observation given all others, the parameters staying as they are.
@@ -98,40 +167,3 @@ class CorrelatedGPRegression(RegressionModel):
             prior_variance(self.covar_module, x),
             K_q=lambda: dense_covariance(self.covar_module, x),
         )
-
-
-def dense_log_evidence(covariance: Tensor, residual: Tensor) -> Tensor:
-    r"""Log marginal likelihood from :math:`K + \Sigma` and r, with its gradient in closed form.
-
-    .. math:: \frac{\partial}{\partial K} = \tfrac12\big(\alpha\alpha^\top - (K+\Sigma)^{-1}\big), \qquad
-        \alpha = (K+\Sigma)^{-1}r
-
-    Differentiating through the factor instead costs several times more.
-
-    Args:
-        covariance: of the observations, noise included, ``(*batch, n, n)``.
-        residual: the observations less their mean, ``(*batch, n)``.
-
-    Returns:
-        ``(*batch,)``, in nats.
-
-    Source:
-        Rasmussen & Williams (2006), equation (5.9).
-    """
-    return _Evidence.apply(covariance, residual)
-
-
-class _Evidence(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, covariance: Tensor, residual: Tensor) -> Tensor:
-        keys = ObservedKeys(covariance, noise=0.0, targets=residual.unsqueeze(-1))
-        ctx.save_for_backward(keys.factor, keys.whitened_targets)
-        return keys.log_evidence
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        factor, whitened = ctx.saved_tensors
-        weights = torch.linalg.solve_triangular(factor.mT, whitened, upper=True)
-        slope = weights @ weights.mT - torch.cholesky_inverse(factor)
-        return 0.5 * gradient[..., None, None] * slope, -gradient.unsqueeze(-1) * weights.squeeze(-1)

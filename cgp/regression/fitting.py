@@ -157,8 +157,10 @@ def minimise(
 ) -> Fit:
     """Minimise a loss by L-BFGS, raced as in :func:`fit_model`; the parameters are left at the best values found."""
     evaluate = _Loss(parameters, loss, failures, progress)
-    ranked = sorted(starts, key=evaluate.value)
-    racers = [_run(evaluate, start, min(_LAP, max_steps), tolerance) for start in ranked[: max(_RACE, num_followed)]]
+    ranked = sorted(starts, key=evaluate.value) if len(starts) > 1 else starts
+    # A single start has nothing to race against.
+    lap = min(_LAP, max_steps) if len(starts) > 1 else max_steps
+    racers = [_run(evaluate, start, lap, tolerance) for start in ranked[: max(_RACE, num_followed)]]
     racers.sort(key=lambda run: run.fit.loss)
     for index, run in enumerate(racers[:num_followed]):
         if not run.fit.converged and run.fit.steps < max_steps:

@@ -6,6 +6,9 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
+import torch
+
+from .covariance import COMPONENT_STEP, correlation_of
 from .fitting import Fit, fit_model, learned_parameters
 from .model import RegressionModel
 
@@ -16,7 +19,7 @@ Model = TypeVar("Model", bound=RegressionModel)
 # What each starts from the end of, a special case or a generalisation; None: from starts of its own.
 _FOLLOWS = {
     "coregionalised": None,
-    "shared": None,
+    "shared": "coregionalised",
     "shifted": "coregionalised",
     "independent": "coregionalised",
 }
@@ -71,13 +74,30 @@ def fit_structures(build: Callable[[str], Model | None], **options: Any) -> Stru
             continue
         models[name] = model
         if before is not None:
-            models[name].load_state_dict(models[before].state_dict(), strict=False)
+            _start_from(models[name], models[before])
         fits[name] = fit_model(models[name], **options, race=before is None)
     criteria = {name: _criterion(model) for name, model in models.items()}
     best = min(criteria, key=lambda name: criteria[name])
     near = [name for name, value in criteria.items() if value < criteria[best] + _WINDOW]
     others = [] if best == "independent" else [name for name in near if name not in ("independent", best)]
     return Structures(best, [models[name] for name in (best, *others)], fits[best], criteria, models)
+
+
+@torch.no_grad()
+def _start_from(model: RegressionModel, before: RegressionModel) -> None:
+    """Take what another model has learned; components that it has not start like its last one, at shorter scales."""
+    state, known = model.state_dict(), before.state_dict()
+    same = {name: value for name, value in known.items() if name in state and value.shape == state[name].shape}
+    model.load_state_dict(same, strict=False)
+    sources, components = list(before.covar_module.kernels), list(model.covar_module.kernels)
+    share = 0.5 * math.log(len(sources) / len(components))
+    for number, component in enumerate(components):
+        source = sources[min(number, len(sources) - 1)]
+        further = max(number + 1 - len(sources), 0) * math.log(COMPONENT_STEP)
+        component.input_maps.log_scales.copy_(source.input_maps.log_scales + further)
+        component.loadings.log_scales.copy_(source.loadings.log_scales + share)
+        if component.loadings.shared:
+            component.loadings.set_correlation(correlation_of(source.loadings()))
 
 
 def _criterion(model: RegressionModel) -> float:

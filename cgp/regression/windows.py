@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
+from cgp.functional.evidence import dense_log_evidence
 from cgp.kernels.process_rows import noise_of_rows
 
 from .covariance import grid_covariance
-from .exact import dense_log_evidence
 from .fitting import Fit, Progress, learned_parameters
 from .model import RegressionModel
 

@@ -1,5 +1,7 @@
 """The exact and the sparse regressor against dense numpy and against GPyTorch's own models."""
 
+import pickle
+
 import gpytorch
 import numpy as np
 import pytest
@@ -287,3 +289,49 @@ def test_refuses_data(inputs, targets, processes, message):
 def test_refuses(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def table_rows(dim=2, seed=3):
+    """Rows of a table with gaps in any order; one output is observed twice at one of its inputs."""
+    generator = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(6, dim, generator=generator, dtype=torch.float64)
+    kept = torch.randperm(18, generator=generator)[:13]
+    kept = torch.cat([kept, kept[:1]])
+    x = torch.cat([inputs[kept // 3], (kept % 3).double()[:, None]], dim=-1)
+    return x, torch.randn(len(x), generator=generator, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("structure", ["coregionalised", "shared", "independent"])
+@pytest.mark.parametrize("num_components", [1, 2])
+def test_evidence_of_a_table_needs_no_covariance_of_all_pairs(structure, num_components, monkeypatch):
+    x, y = table_rows()
+    model = shuffled(model_of("exact", x, y, structure=structure, num_components=num_components))
+    noise, mean = noise_and_mean(model, x)
+    expected = multivariate_normal(mean, dense_prior(model, x, x) + np.diag(noise)).logpdf(y.numpy())
+    sizes, dense = [], exact_module.dense_covariance
+    monkeypatch.setattr(exact_module, "dense_covariance", lambda c, rows: sizes.append(len(rows)) or dense(c, rows))
+    assert float(model.log_evidence().detach()) == pytest.approx(expected, rel=1e-10)
+    assert max(sizes, default=0) < len(x) / 2
+
+
+def test_gradients_of_a_table_are_those_of_the_dense_covariance():
+    x, y = table_rows()
+    model = shuffled(model_of("exact", x, y, structure="shared"))
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    table = torch.autograd.grad(model.log_evidence(), parameters)
+    with torch.enable_grad():
+        covariance = exact_module.dense_covariance(model.covar_module, x) + torch.diag(model.noise())
+        dense = torch.autograd.grad(exact_module.dense_log_evidence(covariance, model.residual()), parameters)
+    for one, other in zip(table, dense, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-10)
+
+
+def test_table_follows_the_data_and_is_not_kept():
+    x, y = table_rows()
+    model = shuffled(model_of("exact", x, y, structure="coregionalised"))
+    model.log_evidence()
+    assert "_table" in model.__dict__
+    assert not {"_table", "_rows_of_outputs"} & set(pickle.loads(pickle.dumps(model)).__dict__)
+    other = shuffled(model_of("exact", x[:10], y[:10], structure="coregionalised"))
+    model.set_train_data(x[:10], y[:10], strict=False)
+    torch.testing.assert_close(model.log_evidence(), other.log_evidence())

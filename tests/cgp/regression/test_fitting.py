@@ -6,8 +6,11 @@ import pytest
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
+import cgp.regression.fitting as fitting_module
+import cgp.regression.structures as structures_module
 from cgp.functional.linalg import NotPositiveDefiniteError
 from cgp.regression import CorrelatedGPRegression
+from cgp.regression.covariance import correlation_of
 from cgp.regression.fitting import fit_model, minimise, progress_line
 from cgp.regression.minibatches import fit_minibatches
 from tests.cgp.regression.data import model_of, rows, waves
@@ -32,6 +35,42 @@ def test_more_starts_are_never_worse():
     x, y = rows(15)
     single, several = (fit_model(CorrelatedGPRegression(x, y, 3), num_starts=n, max_steps=12) for n in (1, 6))
     assert several.loss <= single.loss + 1e-9
+
+
+def test_single_start_goes_to_its_end_without_a_lap(monkeypatch):
+    run, allowed = fitting_module._run, []
+    monkeypatch.setattr(fitting_module, "_run", lambda *args: allowed.append(args[2]) or run(*args))
+    fit = fit_model(CorrelatedGPRegression(*waves()), race=False)
+    assert fit.converged
+    assert allowed == [1000]
+    fit_model(CorrelatedGPRegression(*waves()))
+    assert allowed[1:4] == [20, 20, 20]
+
+
+def test_every_structure_but_the_first_starts_at_the_end_of_another(monkeypatch):
+    raced = {}
+
+    def watched(model, *, race, **options):
+        start = {name: value.clone() for name, value in model.state_dict().items()}
+        fit = fit_model(model, race=race, **options)
+        raced[len(raced)] = race, start, model
+        return fit
+
+    def build(structure):
+        return model_of("exact", *waves(), 2, structure=structure, kernel="matern32")
+
+    monkeypatch.setattr(structures_module, "fit_model", watched)
+    structures_module.fit_structures(build)
+    assert [race for race, *_ in raced.values()] == [True, False, False, False]
+    (_, _, first), (_, start, shared) = raced[0], raced[1]
+    learned = first.covar_module.kernels[0]
+    scales = [start[f"covar_module.kernels.{number}.input_maps.log_scales"] for number in (0, 1)]
+    torch.testing.assert_close(scales[0], learned.input_maps.log_scales)
+    torch.testing.assert_close(scales[1], learned.input_maps.log_scales + math.log(3.0))
+    partials = start["covar_module.kernels.1.loadings.partials"].tanh()
+    correlation = correlation_of(learned.loadings().detach())[1, 0]
+    assert float(partials.prod()) == pytest.approx(float(correlation), abs=0.1)
+    assert len(shared.covar_module.kernels) == 2
 
 
 def test_says_when_it_was_cut_off():
