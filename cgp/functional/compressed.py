@@ -118,7 +118,7 @@ class CompressedPosterior:
         return (self.roots @ solved.reshape(*self.projected.shape, 1)).squeeze(-1)
 
     def means(self, cross: Tensor) -> Tensor:
-        """Means ``(*batch, T, R)`` of the processes at inputs of which ``cross`` has covariances ``(*batch, R, T, N)``."""
+        """Means ``(*batch, T, R)`` of the processes at inputs with covariances ``cross``, ``(*batch, R, T, N)``."""
         return torch.einsum("...rtn,...nr->...tr", cross, self.weights)
 
     def whitened(self, cross: Tensor, loadings: Tensor | None = None) -> Tensor:

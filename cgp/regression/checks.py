@@ -46,9 +46,7 @@ def check_arguments(arguments: Mapping[str, Any], defaults: Mapping[str, Any]) -
     if arguments["inference"] == "nuts":
         with needs_extra("bayesian", "inference='nuts'"):
             import pyro  # noqa: F401
-    structures = (*STRUCTURES, "multiscale")
-    if arguments["structure"] not in ("auto", *structures):
-        raise ValueError(f"structure: expected 'auto' or one of {structures}, got {arguments['structure']!r}")
+    _check_structure(arguments["structure"], arguments["num_inducing"])
     if arguments["inference"] == "stochastic" and arguments["num_inducing"] is None:
         raise ValueError("num_inducing: expected a number for inference='stochastic', got None")
     for name, least in (dict.fromkeys(_COUNTS, 1) | _SAMPLING).items():
@@ -61,6 +59,14 @@ def check_arguments(arguments: Mapping[str, Any], defaults: Mapping[str, Any]) -
                 f"{name}: expected with inference={users}, got {arguments[name]!r} with {arguments['inference']!r}, "
                 "which does not use it"
             )
+
+
+def _check_structure(structure: Any, num_inducing: Any) -> None:
+    structures = (*STRUCTURES, "factors", "multiscale")
+    if structure not in ("auto", *structures):
+        raise ValueError(f"structure: expected 'auto' or one of {structures}, got {structure!r}")
+    if structure == "factors" and num_inducing is not None:
+        raise ValueError(f"num_inducing: expected None for structure='factors', got {num_inducing!r}")
 
 
 def check_count(name: str, value: Any, least: int) -> None:

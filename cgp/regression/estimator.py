@@ -24,6 +24,7 @@ from .bayesian import MOST_ENTRIES, batch_models, held_entries, sample_laplace, 
 from .checks import check_arguments, checked_inputs, checked_outputs
 from .correlation import start_at_correlation
 from .covariance import correlated_covariance
+from .factors import FACTORS, factor_counts, factor_covariance, fit_factors, output_correlation, start_at_components
 from .fitting import Fit, Progress, fit_model, progress_line, seeded
 from .forms import EVALUATIONS, Cost, Form, Task, check_memory, choose_form, fit_cost, forms_of, windows_cost
 from .frames import Framing
@@ -45,7 +46,7 @@ from .scaling import Scaling, stacked_rows
 from .slices import sample_slices
 from .sparse import SparseCorrelatedGPRegression
 from .stochastic import StochasticCorrelatedGPRegression
-from .structures import COMPARED, RACED, fit_structures
+from .structures import COMPARED, RACED, Fitted, fit_structures
 
 __all__ = ["CorrelatedGPRegressor"]
 
@@ -54,6 +55,9 @@ _SAMPLERS = {"laplace": sample_laplace, "slice": sample_slices}
 _WARM_ROWS = 2048  # of minibatches: what the closed form that they start from sees
 _WARM_STEPS = 40
 _LONG_FIT = 10.0  # seconds
+_MANY = 2000  # observations, beyond which few processes for many outputs are tried
+_LEAST_SHARE = 0.5  # of the cells of a table that are observed, for that
+_LONG_STRUCTURE = 60.0  # seconds of a fit, beyond which a structure is left out beside few processes
 
 
 class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseEstimator):
@@ -69,9 +73,12 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
         num_components: independent sets of canonical processes that are summed; None is 5 for "multiscale", else 1.
         structure: how processes are related: "independent", "coregionalised" (one set of lengthscales), "shared" (by
             a common process, with one of each's own, in a component more), "shifted" (coregionalised, against each
-            other), "affine" (lengthscales and shifts of their own), or "auto": the first four are fitted, and the
-            predictions of the correlated ones averaged that are within 30 nats of the best by the Bayesian information
-            criterion; "independent" is used by itself if it is the best. "nuts" and "stochastic" inference goes on with
+            other), "affine" (lengthscales and shifts of their own), "factors" (weighted sums of few processes, with
+            lengthscales of their own: for tables of many outputs; ``num_components`` of them, or as many as the
+            criterion takes of 1, 2, 4, ...), or "auto": the first four are fitted, and the predictions of the
+            correlated ones averaged that are within 30 nats of the best by the Bayesian information criterion;
+            "independent" is used by itself if it is the best. Beyond 2,000 observations in a table "factors" is
+            compared, too, and what takes more than a minute is left out. "nuts" and "stochastic" inference goes on with
             the best one. "multiscale" is for series, that is one input: components on many time scales, each of a few
             processes that all outputs share and one of each output's own, and cycles, learned from windows in time
             that is linear in the rows; "auto" takes it for more than 2,000 observations of a series, if the kernel is
@@ -205,7 +212,8 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
 
     def _evaluations(self, structures: Sequence[str]) -> dict[str, int]:
         """Of the objective, as they are expected."""
-        return {name: self.num_starts * EVALUATIONS[name in RACED or len(structures) == 1] for name in structures}
+        raced = {*RACED, f"{FACTORS} 1"} if len(structures) > 1 else structures
+        return {name: self.num_starts * EVALUATIONS[name in raced] for name in structures}
 
     def _num_steps(self, rows: Tensor) -> int | None:
         """Steps that a fit is expected to take; of minibatches and what they start from it is not known."""
@@ -345,16 +353,29 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
 
     def _closed_form(self, rows: Tensor, targets: Tensor, **options: Any) -> tuple[list[RegressionModel], Fit]:
         """Models at their most probable parameters, the best structure first where there is a choice."""
-        if self.structure == "auto" and self.n_outputs_ > 1:
-            build = partial(self._model, rows, targets, options["seed"])
+        if self.structure == "factors" or (self.structure == "auto" and self.n_outputs_ > 1):
             possible = self._forms(rows)
+            factors = {name: forms for name, forms in possible.items() if name.startswith(FACTORS)}
+            further = {FACTORS: self._factors(rows, targets, factors, **options)} if factors else {}
+            build = partial(self._model, rows, targets, options["seed"])
             self.structure_, models, fit, self.criteria_, self._compared = fit_structures(
-                lambda name: build(name) if name in possible else None, **options
+                lambda name: build(name) if name in possible else None, further, **options
             )
             return models, fit
         self.structure_ = "independent" if self.structure == "auto" else self.structure
         model = self._model(rows, targets, options["seed"], self.structure_)
         return [model], fit_model(model, **options)
+
+    def _factors(self, rows: Tensor, targets: Tensor, forms: dict[str, tuple[Form, Task]], **options: Any) -> Fitted:
+        """The best of the models of few processes."""
+        correlation = output_correlation(rows, targets, self.n_outputs_)
+
+        def build(count: int) -> RegressionModel:
+            form, task = forms[f"{FACTORS} {count}"]
+            start_at_components(task.covariance, correlation)
+            return form.model(rows, targets, self.n_outputs_, covar_module=task.covariance)
+
+        return fit_factors(build, [int(name.split()[1]) for name in forms], **options)
 
     def _scales(self) -> LongSeries:
         periods = [period / self.x_scaling_.unit[0] for period in self.periods_]
@@ -375,15 +396,37 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
 
     def _forms(self, rows: Tensor) -> dict[str, tuple[Form, Task]]:
         """The form of every structure that is to be fitted; those that no form fits are left out beside others."""
+        if self.structure == FACTORS:
+            return forms_of(self._factor_tasks(rows))
         several = self.structure == "auto" and self.n_outputs_ > 1
         names = COMPARED if several else ["independent" if self.structure == "auto" else self.structure]
-        return forms_of({name: self._task(rows, name) for name in names})
+        tasks = {name: self._task(rows, name) for name in names}
+        if not several or self.num_inducing is not None or len(rows) <= _MANY:
+            return forms_of(tasks)
+        further = self._factor_tasks(rows)
+        if len(rows) < _LEAST_SHARE * self.n_outputs_ * next(iter(further.values())).num_inputs:
+            return forms_of(tasks)
+        forms = forms_of(tasks | further)  # beside few processes for many outputs what takes long is left out, too
+        return {
+            name: (form, task)
+            for name, (form, task) in forms.items()
+            if name in further or EVALUATIONS[name in RACED] * form.cost(task).seconds < _LONG_STRUCTURE
+        }
+
+    def _factor_tasks(self, rows: Tensor) -> dict[str, Task]:
+        """Tasks of few processes for many outputs, by the number of processes."""
+        counts = factor_counts(self.n_outputs_, len(rows[:, :-1].unique(dim=0)))
+        names = [f"{FACTORS} {count}" for count in ([self.num_components] if self.num_components else counts)]
+        return {name: self._task(rows, name) for name in names}
 
     def _task(self, rows: Tensor, structure: str) -> Task:
         """Standardised rows, and how their outputs are related, as what a form is chosen for."""
-        options: dict[str, Any] = {"kernel": self.kernel or "rbf", "num_components": self.num_components or 1}
-        dim = rows.shape[-1] - 1
-        covariance = correlated_covariance(self.n_outputs_, dim, structure=structure, **options).double()
+        kernel, sizes = self.kernel or "rbf", (self.n_outputs_, rows.shape[-1] - 1)
+        if structure.startswith(FACTORS):
+            covariance = factor_covariance(*sizes, int(structure.split()[1]), kernel=kernel)
+        else:
+            options: dict[str, Any] = {"kernel": kernel, "num_components": self.num_components or 1}
+            covariance = correlated_covariance(*sizes, structure=structure, **options).double()
         return Task(covariance, len(rows), len(rows[:, :-1].unique(dim=0)), self.num_inducing)
 
     def _checked(self, X: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any]]:

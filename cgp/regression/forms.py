@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from gpytorch.kernels import AdditiveKernel
 
+from .compressed import CompressedCorrelatedGPRegression, compressed_obstacle, num_latents
 from .exact import CorrelatedGPRegression
 from .model import RegressionModel
 from .series import SeriesCorrelatedGPRegression, num_states, series_obstacle
@@ -175,6 +176,14 @@ def _linear_obstacle(task: Task) -> str | None:
     return "without inducing inputs" if task.num_inducing is not None else series_obstacle(task.covariance)
 
 
+def _compressed_obstacle(task: Task) -> str | None:
+    if task.num_inducing is not None:
+        return "without inducing inputs"
+    if task.num_inputs * num_latents(task.covariance) > _EXACT_LIMIT:
+        return f"for at most {_EXACT_LIMIT} inputs times processes"
+    return compressed_obstacle(task.covariance)
+
+
 def _sparse_obstacle(task: Task) -> str | None:
     if task.num_inducing is None:
         return "with inducing inputs"
@@ -199,6 +208,11 @@ def _linear_cost(task: Task) -> Cost:
     return Cost(seconds, rows * (2000.0 + 16.0 * states * outputs + 24.0 * states**2))
 
 
+def _compressed_cost(task: Task) -> Cost:
+    size = float(task.num_inputs * num_latents(task.covariance))
+    return Cost(4e-3 + 1e-7 * size**2 + 1.5e-10 * size**3, 8.0 * (12.0 * size**2 + 4.0 * task.num_observations))
+
+
 def _sparse_cost(task: Task) -> Cost:
     n, m = float(task.num_observations), float(task.num_inducing or 0)
     return Cost(2e-3 + n * (1e-8 * m + 2e-10 * m**2) + 1e-10 * m**3, 8.0 * (min(n * m, 2**25) * 8.0 + 10.0 * m**2))
@@ -206,6 +220,7 @@ def _sparse_cost(task: Task) -> Cost:
 
 FORMS = (
     Form("exact", CorrelatedGPRegression, _exact_obstacle, _exact_cost),
+    Form("compressed", CompressedCorrelatedGPRegression, _compressed_obstacle, _compressed_cost),
     Form("linear", SeriesCorrelatedGPRegression, _linear_obstacle, _linear_cost),
     Form("sparse", SparseCorrelatedGPRegression, _sparse_obstacle, _sparse_cost),
     Form("stochastic", StochasticCorrelatedGPRegression, _stochastic_obstacle, _sparse_cost),

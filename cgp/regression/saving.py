@@ -10,6 +10,7 @@ from torch import Tensor
 
 from .bayesian import batch_model
 from .estimator import CorrelatedGPRegressor
+from .factors import FACTORS, MixingLoadings
 from .fitting import Fit
 from .forms import choose_form
 from .frames import Framing
@@ -98,12 +99,15 @@ def restored_regressor(
 
 def _structure_of(regressor: CorrelatedGPRegressor, model: RegressionModel) -> str:
     """By the names of its parameters, where several structures are averaged."""
+    if isinstance(model.covar_module.kernels[0].loadings, MixingLoadings):
+        return f"{FACTORS} {len(model.covar_module.kernels)}"
     if regressor._long or len({type(each) for each in regressor.models_}) == len(regressor.models_) == 1:
         return regressor.structure_
     names = model.covar_module.state_dict().keys()
     rows = model.train_inputs[0].reshape(-1, *model.train_inputs[0].shape[-2:])[0]
     of = {
-        name: regressor._task(rows, name).covariance.state_dict().keys() for name in (regressor.structure_, *COMPARED)
+        name: regressor._task(rows, name).covariance.state_dict().keys()
+        for name in {regressor.structure_, *COMPARED} - {FACTORS}
     }
     return next(name for name, keys in of.items() if keys == names)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import torch
 
@@ -12,9 +12,7 @@ from .covariance import COMPONENT_STEP, correlation_of
 from .fitting import Fit, fit_model, learned_parameters
 from .model import RegressionModel
 
-__all__ = ["COMPARED", "RACED", "Structures", "fit_structures"]
-
-Model = TypeVar("Model", bound=RegressionModel)
+__all__ = ["COMPARED", "RACED", "Fitted", "Structures", "fit_structures", "fitted"]
 
 # What each starts from the end of, a special case or a generalisation; None: from starts of its own.
 _FOLLOWS = {
@@ -26,6 +24,20 @@ _FOLLOWS = {
 COMPARED = tuple(_FOLLOWS)
 RACED = tuple(name for name, before in _FOLLOWS.items() if before is None)
 _WINDOW = 30.0  # nats; the criterion was wrong by up to 15 between structures that were predicted with
+
+
+class Fitted(NamedTuple):
+    """A fitted model.
+
+    Attributes:
+        model: with the most probable parameters.
+        fit: how it went.
+        criterion: half the information criterion in nats.
+    """
+
+    model: RegressionModel
+    fit: Fit
+    criterion: float
 
 
 class Structures(NamedTuple):
@@ -46,7 +58,9 @@ class Structures(NamedTuple):
     compared: dict[str, Any]
 
 
-def fit_structures(build: Callable[[str], Model | None], **options: Any) -> Structures:
+def fit_structures(
+    build: Callable[[str], RegressionModel | None], further: Mapping[str, Fitted] | None = None, **options: Any
+) -> Structures:
     r"""Fit every structure but "affine", and choose those to be averaged by half the information criterion.
 
     .. math:: -\log p(y) + \tfrac12 k \log n
@@ -57,6 +71,7 @@ def fit_structures(build: Callable[[str], Model | None], **options: Any) -> Stru
 
     Args:
         build: makes a model, not yet fitted, of the structure that is named, or None where none can be had.
+        further: structures that were fitted already.
         **options: of :func:`fit_model`.
 
     Returns:
@@ -66,21 +81,26 @@ def fit_structures(build: Callable[[str], Model | None], **options: Any) -> Stru
         Schwarz (1978), Estimating the dimension of a model; Madigan & Raftery (1994), Model selection and accounting
         for model uncertainty in graphical models using Occam's window.
     """
-    models: dict[str, Model] = {}
-    fits = {}
+    fits = dict(further or {})
     for name, before in _FOLLOWS.items():
         model = build(name)
-        if model is None:
-            continue
-        models[name] = model
-        if before is not None:
-            _start_from(models[name], models[before])
-        fits[name] = fit_model(models[name], **options, race=before is None)
-    criteria = {name: _criterion(model) for name, model in models.items()}
+        if model is not None:
+            source = None if before is None or before not in fits else fits[before].model
+            if source is not None:
+                _start_from(model, source)
+            fits[name] = fitted(model, **options, race=source is None)
+    criteria = {name: one.criterion for name, one in fits.items()}
     best = min(criteria, key=lambda name: criteria[name])
     near = [name for name, value in criteria.items() if value < criteria[best] + _WINDOW]
     others = [] if best == "independent" else [name for name in near if name not in ("independent", best)]
-    return Structures(best, [models[name] for name in (best, *others)], fits[best], criteria, models)
+    models = {name: one.model for name, one in fits.items()}
+    return Structures(best, [models[name] for name in (best, *others)], fits[best].fit, criteria, models)
+
+
+def fitted(model: RegressionModel, **options: Any) -> Fitted:
+    """Fit a model by :func:`fit_model` with these options."""
+    fit = fit_model(model, **options)
+    return Fitted(model, fit, _criterion(model))
 
 
 @torch.no_grad()
