@@ -1,15 +1,18 @@
 """Regression with correlated Gaussian processes: exact, sparse, fully Bayesian, and in scikit-learn's convention."""
 
 from .classifier import CorrelatedGPClassifier
+from .compressed import CompressedCorrelatedGPRegression
 from .covariance import correlated_covariance
 from .estimator import CorrelatedGPRegressor
 from .exact import CorrelatedGPRegression
+from .factors import factor_covariance
 from .processes import ProcessGaussianLikelihood
 from .series import SeriesCorrelatedGPRegression
 from .sparse import SparseCorrelatedGPRegression
 from .stochastic import StochasticCorrelatedGPRegression
 
 __all__ = [
+    "CompressedCorrelatedGPRegression",
     "CorrelatedGPClassifier",
     "CorrelatedGPRegression",
     "CorrelatedGPRegressor",
@@ -18,4 +21,5 @@ __all__ = [
     "SparseCorrelatedGPRegression",
     "StochasticCorrelatedGPRegression",
     "correlated_covariance",
+    "factor_covariance",
 ]

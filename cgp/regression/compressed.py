@@ -57,7 +57,7 @@ class CompressedCorrelatedGPRegression(RegressionModel):
         Bruinsma et al. (2020), Scalable exact inference in multi-output Gaussian processes.
 
     Example:
-        >>> from cgp.regression.factors import factor_covariance
+        >>> from cgp.regression import factor_covariance
         >>> inputs = torch.linspace(0, 1, 5, dtype=torch.float64)
         >>> x = torch.cartesian_prod(inputs, torch.arange(8, dtype=torch.float64))
         >>> model = CompressedCorrelatedGPRegression(x, x[:, 0].sin(), covar_module=factor_covariance(8, 1, 2)).eval()

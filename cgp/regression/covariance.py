@@ -25,9 +25,8 @@ __all__ = [
     "correlated_covariance",
     "correlation_of",
     "dense_covariance",
-    "grid_covariance",
+    "grid_covariances",
     "has_common_inputs",
-    "input_gram",
     "is_independent",
     "prior_variance",
 ]
@@ -281,35 +280,32 @@ def dense_covariance(covariance: AdditiveKernel, x1: Tensor, x2: Tensor | None =
     return total
 
 
-def grid_covariance(covariance: AdditiveKernel, x: Tensor, processes: Tensor) -> Tensor:
-    r"""The covariance of some processes at all of T inputs, process by process: a sum of Kronecker products.
+def grid_covariances(covariance: AdditiveKernel, x: Tensor) -> tuple[Tensor, Tensor]:
+    r"""The covariances between inputs and those between processes, whose products are the covariances of rows.
 
-    .. math:: \sum_c \big(A_c A_c^\top\big) \otimes \kappa_c(X, X)
+    .. math:: k\big((x, p), (x', r)\big) = \sum_c \big(A_cA_c^\top\big)_{pr}\, \kappa_c(x, x')
 
     The processes must have the same lengthscales and no shifts. A canonical covariance is computed once for all pairs
     of processes, so that the exponentials do not count.
 
     Args:
-        covariance: of components whose processes differ in their loadings only.
+        covariance: of C components whose processes differ in their loadings only.
         x: ``(T, d)``.
-        processes: their numbers, ``(Q,)``.
 
     Returns:
-        ``(Q·T, Q·T)``.
+        ``(*batch, C, T, T)`` and ``(*batch, C, P, P)``.
 
     Raises:
         ValueError: if processes have lengthscales or shifts of their own.
     """
-    shared, canonical_covariances = [], []
+    if not all(has_common_inputs(component) for component in covariance.kernels):
+        raise ValueError("covariance: expected processes with the same lengthscales and no shifts")
+    grams, mixing = [], []
     for component in covariance.kernels:
-        loadings = component.loadings()[processes]
-        if not has_common_inputs(component):
-            raise ValueError("covariance: expected processes with the same lengthscales and no shifts")
-        shared.append((loadings @ loadings.mT).flatten())
-        canonical_covariances.append(input_gram(component, x).flatten())
-    count, length = len(processes), len(x)
-    blocks = torch.stack(shared, -1) @ torch.stack(canonical_covariances)  # (Q², T²)
-    return blocks.reshape(count, count, length, length).transpose(1, 2).reshape(count * length, count * length)
+        points, loadings = x * component.input_maps.scales.unsqueeze(-2), component.loadings()
+        grams.append(base_gram(component.base_kernel, points, points))
+        mixing.append(loadings @ loadings.mT)
+    return torch.stack(grams, dim=-3), torch.stack(mixing, dim=-3)
 
 
 def has_common_inputs(component: RowKernel) -> bool:
@@ -320,12 +316,6 @@ def has_common_inputs(component: RowKernel) -> bool:
 def is_independent(component: RowKernel) -> bool:
     """Whether the loadings of a component are diagonal by its structure."""
     return isinstance(component.loadings, Loadings) and component.loadings.partials is None
-
-
-def input_gram(component: RowKernel, x: Tensor) -> Tensor:
-    """The canonical covariance ``(*batch, T, T)`` of inputs ``(T, d)`` that all processes see alike."""
-    points = x * component.input_maps.scales.unsqueeze(-2)
-    return base_gram(component.covar_module, points, points)
 
 
 def prior_variance(covariance: AdditiveKernel, x: Tensor) -> Tensor:

@@ -55,9 +55,9 @@ _SAMPLERS = {"laplace": sample_laplace, "slice": sample_slices}
 _WARM_ROWS = 2048  # of minibatches: what the closed form that they start from sees
 _WARM_STEPS = 40
 _LONG_FIT = 10.0  # seconds
-_MANY = 2000  # observations, beyond which few processes for many outputs are tried
+_MANY = 8  # outputs, from which on few processes are taken for them where all structures take long
 _LEAST_SHARE = 0.5  # of the cells of a table that are observed, for that
-_LONG_STRUCTURE = 60.0  # seconds of a fit, beyond which a structure is left out beside few processes
+_LONG_STRUCTURE = 60.0  # seconds of a fit
 
 
 class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseEstimator):
@@ -77,9 +77,9 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
             lengthscales of their own: for tables of many outputs; ``num_components`` of them, or as many as the
             criterion takes of 1, 2, 4, ...), or "auto": the first four are fitted, and the predictions of the
             correlated ones averaged that are within 30 nats of the best by the Bayesian information criterion;
-            "independent" is used by itself if it is the best. Beyond 2,000 observations in a table "factors" is
-            compared, too, and what takes more than a minute is left out. "nuts" and "stochastic" inference goes on with
-            the best one. "multiscale" is for series, that is one input: components on many time scales, each of a few
+            "independent" is used by itself if it is the best. Tables of eight outputs and more for which a fit would
+            take minutes are fitted by "factors". "nuts" and "stochastic" inference goes on with the best one.
+            "multiscale" is for series, that is one input: components on many time scales, each of a few
             processes that all outputs share and one of each output's own, and cycles, learned from windows in time
             that is linear in the rows; "auto" takes it for more than 2,000 observations of a series, if the kernel is
             None or a Matérn one and nothing else is asked for.
@@ -401,17 +401,19 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
         several = self.structure == "auto" and self.n_outputs_ > 1
         names = COMPARED if several else ["independent" if self.structure == "auto" else self.structure]
         tasks = {name: self._task(rows, name) for name in names}
-        if not several or self.num_inducing is not None or len(rows) <= _MANY:
+        if not several or self.num_inducing is not None or self.n_outputs_ < _MANY or not self._takes_long(tasks):
             return forms_of(tasks)
-        further = self._factor_tasks(rows)
-        if len(rows) < _LEAST_SHARE * self.n_outputs_ * next(iter(further.values())).num_inputs:
-            return forms_of(tasks)
-        forms = forms_of(tasks | further)  # beside few processes for many outputs what takes long is left out, too
-        return {
-            name: (form, task)
-            for name, (form, task) in forms.items()
-            if name in further or EVALUATIONS[name in RACED] * form.cost(task).seconds < _LONG_STRUCTURE
-        }
+        return forms_of(self._factor_tasks(rows))
+
+    def _takes_long(self, tasks: dict[str, Task]) -> bool:
+        """Whether the first of the structures takes minutes, for a table most cells of which were observed."""
+        task = tasks[RACED[0]]
+        if task.num_observations < _LEAST_SHARE * self.n_outputs_ * task.num_inputs:
+            return False
+        try:
+            return EVALUATIONS[True] * choose_form(task).cost(task).seconds > _LONG_STRUCTURE
+        except ValueError:  # no form can do it
+            return True
 
     def _factor_tasks(self, rows: Tensor) -> dict[str, Task]:
         """Tasks of few processes for many outputs, by the number of processes."""

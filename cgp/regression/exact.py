@@ -11,7 +11,7 @@ from torch import Tensor
 from cgp.functional.correlated import ExactPosterior, ObservedKeys
 from cgp.functional.evidence import dense_log_evidence, mixed_log_evidence, mixed_places
 
-from .covariance import dense_covariance, has_common_inputs, input_gram, is_independent, prior_variance
+from .covariance import dense_covariance, grid_covariances, has_common_inputs, is_independent, prior_variance
 from .model import Moments, RegressionModel
 
 __all__ = ["CorrelatedGPRegression"]
@@ -95,8 +95,7 @@ class CorrelatedGPRegression(RegressionModel):
             if all(is_independent(component) for component in kernels):
                 return self._sum_of_evidences()
             if self._table is not None and all(has_common_inputs(component) for component in kernels):
-                grams = torch.stack([input_gram(component, self._table.inputs) for component in kernels], dim=-3)
-                mixing = torch.stack([component.loadings() @ component.loadings().mT for component in kernels], dim=-3)
+                grams, mixing = grid_covariances(self.covar_module, self._table.inputs)
                 return mixed_log_evidence(grams, mixing, self.noise(), self.residual(), self._table.places)
         K = dense_covariance(self.covar_module, self.train_inputs[0])
         return dense_log_evidence(K + torch.diag_embed(self.noise()), self.residual())

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from gpytorch.kernels import AdditiveKernel
 
 from .compressed import CompressedCorrelatedGPRegression, compressed_obstacle, num_latents
+from .covariance import is_independent
 from .exact import CorrelatedGPRegression
 from .model import RegressionModel
 from .series import SeriesCorrelatedGPRegression, num_states, series_obstacle
@@ -196,8 +197,10 @@ def _stochastic_obstacle(task: Task) -> str | None:
 
 # The figures are measured (docs/notes/regression.md, "Linear time").
 def _exact_cost(task: Task) -> Cost:
-    n, components = float(task.num_observations), len(task.covariance.kernels)
-    return Cost(1.2e-3 + 3e-8 * components * n**2 + 7e-11 * n**3, 8.0 * n**2 * (4.6 + 2.8 * components))
+    n, kernels = float(task.num_observations), task.covariance.kernels
+    blocks = kernels[0].num_processes if all(is_independent(component) for component in kernels) else 1
+    seconds = 3e-3 * blocks**0.5 + 1.5e-8 * len(kernels) * n**2 / blocks + 3.5e-11 * n**3 / blocks**2
+    return Cost(seconds, 8.0 * n**2 * (4.6 + 2.8 * len(kernels)))
 
 
 def _linear_cost(task: Task) -> Cost:

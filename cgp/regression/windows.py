@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
-from cgp.functional.evidence import dense_log_evidence
+from cgp.functional.evidence import mixed_log_evidence, mixed_places
 from cgp.kernels.process_rows import noise_of_rows
 
-from .covariance import grid_covariance
+from .covariance import grid_covariances
 from .fitting import Fit, Progress, learned_parameters
 from .model import RegressionModel
 
@@ -151,13 +151,16 @@ def fit_windows(
 
 def window_evidence(model: RegressionModel, table: Table, window: Window) -> tuple[Tensor, int]:
     """Log-density in nats of the observations of a window, and their number."""
-    numbers = torch.as_tensor(table.numbers[np.ix_(*window)].T.ravel())
-    places = (numbers >= 0).nonzero()[:, 0]
-    covariance = grid_covariance(model.covar_module, table.inputs[window.rows, None], torch.as_tensor(window.outputs))
-    rows = model.train_inputs[0][numbers[places]]
-    residual = model.train_targets[numbers[places]] - model.mean_module(rows)
-    noisy = covariance[places][:, places] + torch.diag(noise_of_rows(model.likelihood, rows))
-    return dense_log_evidence(noisy, residual), len(places)
+    numbers, chosen = torch.as_tensor(table.numbers[np.ix_(*window)]), torch.as_tensor(window.outputs)
+    inputs, outputs = (numbers >= 0).nonzero(as_tuple=True)
+    numbers = numbers[inputs, outputs]
+    grams, mixing = grid_covariances(model.covar_module, table.inputs[window.rows, None])
+    mixing = mixing[:, chosen][:, :, chosen]
+    places = mixed_places(inputs, outputs, (len(chosen), len(window.rows)))
+    rows = model.train_inputs[0][numbers]
+    residual = model.train_targets[numbers] - model.mean_module(rows)
+    noise = noise_of_rows(model.likelihood, rows)
+    return mixed_log_evidence(grams, mixing, noise, residual, places), len(numbers)
 
 
 def pairwise_correlation(table: Table, targets: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from cgp.regression.covariance import dense_covariance, grid_covariance
+from cgp.regression.covariance import dense_covariance, grid_covariances
 from cgp.regression.exact import CorrelatedGPRegression
 from cgp.regression.multiscale import FactorLoadings, multiscale_covariance, start_at_factors
 from cgp.regression.processes import every_process
@@ -50,13 +50,13 @@ def test_only_the_period_and_the_scale_of_a_cycle_s_input_stay_as_they_are():
     assert fixed == {"input_maps.log_scales", "covar_module.kernels.1.raw_period_length"}
 
 
-def test_a_grid_s_covariance_is_that_of_its_rows():
+def test_covariances_of_rows_are_products_of_those_of_a_grid():
     covariance = a_covariance()
     inputs = torch.rand(5, 1, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    processes = torch.tensor([2, 0])
-    rows = torch.cat([torch.cat([inputs, torch.full_like(inputs, float(p))], -1) for p in processes])
-    grid = grid_covariance(covariance, inputs, processes)
-    torch.testing.assert_close(grid, dense_covariance(covariance, rows), rtol=1e-12, atol=1e-13)
+    rows = every_process(inputs, 3).transpose(0, 1).flatten(0, 1)
+    grams, mixing = grid_covariances(covariance, inputs)
+    products = sum(torch.kron(b, a) for a, b in zip(grams, mixing, strict=True))
+    torch.testing.assert_close(products, dense_covariance(covariance, rows), rtol=1e-12, atol=1e-13)
 
 
 def test_the_linear_form_is_the_dense_one_in_evidence_and_posterior():
