@@ -1,4 +1,4 @@
-"""One call that says which uncertainty of a classifier to use, and by how much it helps."""
+"""One call that recommends an uncertainty of a classifier, and measures its benefit."""
 
 from .assess import assess
 from .assessment import Assessment

@@ -1,4 +1,4 @@
-"""What :func:`cgp.assess` found: tables, pictures, and the sentence that they end in."""
+"""The result of :func:`cgp.assess`: tables, pictures, and a recommendation."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ class Assessment:
     """The scores of a classifier's uncertainties, side by side.
 
     Attributes:
-        scores: for each method, by its name, what :func:`cgp.prediction.metrics.classification_scores` gives on
+        scores: for each method, by its name, :func:`cgp.prediction.metrics.classification_scores` on
             held-out folds of the validation data.
         differences: for each method and each of "nll", "brier" and "accuracy", the paired difference to the model as
             trained.
-        beyond_temperature: paired difference in NLL to the temperature by itself, of the posterior with a temperature
-            and of the GP read-out with one, where there are such.
-        detection: for each set of other inputs, by its name, and each score.
+        beyond_temperature: paired difference in NLL to the temperature alone, of the posterior with a temperature
+            and of the GP read-out with one, if they exist.
+        detection: results for each set of other inputs, by its name, and each score.
         num_labels: labels of the validation data.
         num_inputs: inputs that they belong to.
         confidences: for each method, the largest probability of each label, ``(N,)``.
         correct: for each method, whether its prediction is right, ``(N,)``.
-        recipe: what was fitted, for :meth:`apply`.
+        recipe: fitted components, for :meth:`apply`.
     """
 
     scores: dict[str, dict[str, float]]
@@ -73,20 +73,20 @@ class Assessment:
     recipe: Recipe = field(repr=False)
 
     def __str__(self) -> str:
-        """The tables, the sentence, and the calls that do what it says."""
+        """The tables, the sentence, and the calls that apply the recommendation."""
         return f"{self.table()}\n\n{self.sentence}\n\n{self.calls}"
 
     def apply(self, model: nn.Module, method: str | None = None, detectors: Sequence[str] | None = None) -> nn.Module:
-        """A model that predicts as the sentence says, and scores inputs by the detectors that it names.
+        """A model that predicts by the recommended method, and scores inputs by the recommended detectors.
 
         Args:
-            model: the one that was assessed. It is not changed.
+            model: the assessed model. It is not changed.
             method: another method of the table, by its name; None is :attr:`method`.
-            detectors: other scores of the tables, by their names; None are those of :attr:`detectors`.
+            detectors: other scores of the tables, by their names; None means those of :attr:`detectors`.
 
         Returns:
             A copy that shares the model's tensors, for :func:`cgp.predict` (whose prediction holds the scores in
-            ``ood``), :func:`cgp.save_pretrained` and :func:`cgp.pipeline`. What was fitted is fitted to all labels.
+            ``ood``), :func:`cgp.save_pretrained` and :func:`cgp.pipeline`. All parameters are fitted to all labels.
 
         Raises:
             ValueError: if the model is another one, or the report has no such method or detector.
@@ -101,7 +101,7 @@ class Assessment:
 
     @property
     def calls(self) -> str:
-        """The calls that do what the sentence says, as code."""
+        """The calls that apply the recommendation, as code."""
         lines = ["model = report.apply(model)", "prediction = cgp.predict(model, inputs)"]
         lines += [f'prediction.ood["{name}"]' for name in self._advised]
         return "\n".join(lines)
@@ -112,7 +112,7 @@ class Assessment:
 
     @property
     def method(self) -> str:
-        """The name of the method that the sentence recommends.
+        """The name of the recommended method.
 
         Of the posterior with a temperature and the GP read-out with one, the better of those that lower the NLL of a
         temperature; else the temperature if it lowers the NLL of the model as trained; else "as trained". A difference
@@ -129,7 +129,7 @@ class Assessment:
 
     @property
     def detectors(self) -> dict[str, str | None]:
-        """The score that the sentence recommends for each set of other inputs, by its name; None if none.
+        """The recommended score for each set of other inputs, by its name, or None.
 
         It is the one with the largest AUROC among those that gain .01 over the first score, and the critical value for
         the best of all scores on all sets times DeLong's error, and whose AUROC is as clearly above one half. Sets of
@@ -140,11 +140,11 @@ class Assessment:
 
     @property
     def sentence(self) -> str:
-        """Which uncertainty to use, and by how much it helps: what ``method`` and ``detectors`` name."""
+        """The recommendation, with its benefit: ``method`` and ``detectors`` in a sentence."""
         verdicts: dict[tuple[str, str], list[str]] = {}
         for name in self.detection:
             verdicts.setdefault(self._verdict(name), []).append(name)
-        parts = [self._told(kind, score, names) for (kind, score), names in verdicts.items()]
+        parts = [self._sentence_about(kind, score, names) for (kind, score), names in verdicts.items()]
         return " ".join([self._advice(), *parts])
 
     def table(self) -> str:
@@ -155,8 +155,8 @@ class Assessment:
             rows.append([method, *(f"{scores[column]:.4f}" for column in _COLUMNS), change])
         lines = aligned(rows)
         for name, detectors in self.detection.items():
-            found = [[score, f"{d.auroc:.3f}", f"{d.fpr95:.3f}"] for score, d in detectors.items()]
-            lines += ["", *aligned([[name, "AUROC", "FPR95"], *found])]
+            cells = [[score, f"{d.auroc:.3f}", f"{d.fpr95:.3f}"] for score, d in detectors.items()]
+            lines += ["", *aligned([[name, "AUROC", "FPR95"], *cells])]
         return "\n".join(lines)
 
     def to_frame(self) -> pd.DataFrame:
@@ -220,7 +220,7 @@ class Assessment:
         return int((~self.correct["as trained"]).sum())
 
     def _verdict(self, name: str) -> tuple[str, str]:
-        """What can be said of detecting a set, and the score that it is about."""
+        """The verdict on detecting a set, and the score it refers to."""
         detectors, score = self.detection[name], self.detectors[name]
         if next(iter(detectors.values())).num_inputs < FEWEST_INPUTS:
             return "few", ""
@@ -229,7 +229,7 @@ class Assessment:
         best = max(detectors, key=lambda score: detectors[score].auroc)
         return "level" if detectors[best].is_right(critical_value(len(detectors))) else "none", best
 
-    def _told(self, kind: str, score: str, names: list[str]) -> str:
+    def _sentence_about(self, kind: str, score: str, names: list[str]) -> str:
         """The sentence about sets of other inputs with one verdict."""
         which, plain = ", ".join(names), next(iter(self.detection[names[0]]))
         if kind == "few":

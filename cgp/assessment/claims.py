@@ -1,4 +1,4 @@
-"""When an assessment claims something: a smallest gain worth having, and enough data."""
+"""Conditions for a recommendation: a relevant gain, and enough data."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ __all__ = [
 ]
 
 LEAST_NATS = 0.002
-"""Smallest gain in NLL that is worth a recommendation."""
+"""Smallest gain in NLL for a recommendation."""
 
 LEAST_AUROC = 0.01
-"""Smallest gain in AUROC that is worth a recommendation."""
+"""Smallest gain in AUROC for a recommendation."""
 
 FEWEST_LABELS, FEWEST_WRONG = 20, 5
 """Below so many labels, or wrong answers among them, temperatures are claimed for logits that are calibrated
 (docs/notes/reliability.md)."""
 
 FEWEST_INPUTS = 20
-"""Inputs of another kind below which detectors are not compared."""
+"""Smallest number of other inputs for which detectors are compared."""
 
 
 class Detection(NamedTuple):
-    """How well a score tells inputs of another kind.
+    """Detection of out-of-distribution inputs by a score.
 
     Attributes:
         auroc: area under the ROC curve.
-        fpr95: share of known inputs that are flagged where 95 % of the others are.
-        gain: in AUROC over the first score, one minus the confidence, with DeLong's error.
+        fpr95: share of known inputs that are flagged if 95 % of the others are.
+        gain: gain in AUROC over the first score, one minus the confidence, with DeLong's error.
         error: DeLong's standard error of ``auroc``.
-        num_inputs: of the smaller of the two sets.
+        num_inputs: number of inputs of the smaller set.
     """
 
     auroc: float
@@ -54,15 +54,14 @@ class Detection(NamedTuple):
 
 
 def best_detector(detectors: Mapping[str, Detection], comparisons: int) -> str | None:
-    """The score of the largest AUROC among those that gain over the first one; None if there is none.
+    """The score with the largest AUROC among those with a significant gain over the first one, or None.
 
     Args:
-        detectors: for each score; the first one is what the others are compared with.
-        comparisons: of the whole report.
+        detectors: results of each score; the others are compared with the first one.
+        comparisons: number of comparisons in the report.
 
     Returns:
-        Its name. Its AUROC is above one half, too: a score that points the wrong way is of no use, however much less so
-        than the first one.
+        Its name. Its AUROC is also above one half: a score of the wrong sign is useless, even if another one is worse.
     """
     if min(d.num_inputs for d in detectors.values()) < FEWEST_INPUTS:
         return None

@@ -1,4 +1,4 @@
-"""Scores of inputs of other kinds, compared with those of the inputs that a classifier knows."""
+"""Scores of out-of-distribution inputs, compared with those of in-distribution inputs."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ Array = NDArray[Any]
 
 
 class Representation:
-    """What the training set's representation says of inputs; nothing without a training set.
+    """Scores of inputs by the representation of the training set; none without a training set.
 
     Args:
         model: the classifier.
-        features: the representation ``(N, d)`` of inputs.
+        features: function that computes the representation ``(N, d)`` of inputs.
         train: its training data, or None.
     """
 
@@ -43,7 +43,7 @@ class Representation:
             self.readout, self.distance = GPReadout(z, labels), Mahalanobis().fit(z, labels)
 
     def of(self, data: Sequence[Batch]) -> tuple[Tensor | None, dict[str, Array]]:
-        """The read-out's probabilities ``(N, C)``, and scores ``(N,)`` that are large where the inputs are foreign."""
+        """The read-out's probabilities ``(N, C)``, and scores ``(N,)`` that are large for unfamiliar inputs."""
         if self.readout is None or self.distance is None:
             return None, {}
         z = self._features_of(data)
@@ -51,7 +51,7 @@ class Representation:
         return self.readout(z).probabilities, far
 
     def fitted(self) -> dict[str, Any]:
-        """What the training set's representation was fitted by, by the name of its score."""
+        """The models fitted to the training set's representation, by the name of their score."""
         return {"Mahalanobis": self.distance, "GP variance": self.readout} if self.readout is not None else {}
 
     def _features_of(self, data: Sequence[Batch]) -> Array:
@@ -65,11 +65,12 @@ def compare_detectors(
     """AUROC and FPR95 of every score on every set of other inputs.
 
     Args:
-        known: scores of the outputs and of the representation, inputs of the known kind.
-        others: likewise, by the names of the sets.
+        known: scores of the outputs and of the representation for in-distribution inputs.
+        others: the same for other inputs, by the names of the sets.
 
     Returns:
-        By the name of the set, then of the score; sums with the energy are in standard deviations over known inputs.
+        Results by the name of the set, then of the score; sums with the energy are in standard deviations of known
+        inputs.
     """
     scales = {name: standardised(values) for part in known for name, values in part.items()}
     inside = with_energy(*known, scales)
@@ -81,7 +82,7 @@ def compare_detectors(
 
 
 def _detections(pairs: dict[str, tuple[Array, Array]]) -> dict[str, Detection]:
-    """What scores inside and outside are worth, each against the first one."""
+    """AUROC and FPR95 of scores inside and outside, and their gain over the first one."""
     placed = {name: metrics.placements(*pair) for name, pair in pairs.items()}
     first = next(iter(placed.values()))
     detections = {}

@@ -1,4 +1,4 @@
-"""What an assessment was made of, so that its advice can be put into a model."""
+"""The fitted components of an assessment, from which its recommendation is applied to a model."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ READ_OUT = "GP read-out + temperature"
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that was fitted to all labels.
+    """All components, fitted to all labels.
 
     Attributes:
-        model: fingerprint of the model.
-        layers: which are converted where the model has no stochastic layer.
+        model: fingerprint of the assessed model.
+        layers: layers to convert if the model has no stochastic layer.
         choices: for each method, by its name, the factor of the amplitudes (0: no draws) and the temperature.
-        readout: fitted to the training data, or None.
-        detectors: by name.
+        readout: read-out fitted to the training data, or None.
+        detectors: detectors by name.
     """
 
     model: str
@@ -73,6 +73,6 @@ class Recipe:
 
 
 def fingerprint(model: nn.Module) -> str:
-    """Names and shapes of a model's tensors, by which it is recognised."""
+    """Fingerprint of a model: names and shapes of its tensors."""
     model = uncompiled(model)
     return repr([(name, tuple(tensor.shape)) for name, tensor in model.state_dict().items()])

@@ -44,12 +44,12 @@ _NOTHING: Array = np.zeros((0, 0))
 
 
 class Factor(NamedTuple):
-    """What the filter keeps of a row.
+    """The quantities that the filter stores for a row.
 
     Attributes:
         gain: G, covariances of the predicted state and all outputs, ``(D, P)``.
         root: L, of the observations, ``(m, m)``.
-        filtered: the state's covariance after the row, of the last row only unless all are asked for.
+        filtered: the state's covariance after the row; of the last row only, unless all are requested.
     """
 
     gain: Array

@@ -29,7 +29,7 @@ __all__ = [
 
 
 class MarkovProcess(NamedTuple):
-    """A process at some lags, of unit variance unless said otherwise.
+    """A process at some lags, of unit variance unless stated otherwise.
 
     Attributes:
         transition: A, ``(U, d, d)`` for U lags.
@@ -54,11 +54,11 @@ def matern_process(lags: Tensor, degree: int) -> MarkovProcess:
     Q is a sum of incomplete gamma functions: nothing cancels at small lags, where :math:`P - APA^\top` does.
 
     Args:
-        lags: in lengthscales, at least 0, ``(U,)``.
+        lags: lags in lengthscales, at least 0, ``(U,)``.
         degree: p: 0, 1 or 2 (or more).
 
     Returns:
-        Of p + 1 states.
+        A process of p + 1 states.
 
     Source:
         Hartikainen & Särkkä (2010), Kalman filtering and smoothing solutions to temporal Gaussian process regression.
@@ -87,12 +87,12 @@ def harmonic_process(lags: Tensor, number: int, weight: Tensor | float = 1.0) ->
     r"""A cosine of random amplitude and phase, :math:`q\cos(2\pi j\tau)`: a rotation without noise.
 
     Args:
-        lags: in periods, ``(U,)``.
+        lags: lags in periods, ``(U,)``.
         number: j, the number of the harmonic.
         weight: q, its variance.
 
     Returns:
-        Of two states.
+        A process of two states.
 
     Source:
         Solin & Särkkä (2014), Explicit link between periodic covariance functions and state space models.
@@ -118,12 +118,12 @@ def trend_process(lags: Tensor, start: Tensor, weight: Tensor | float = 1.0) -> 
         P_1 = q\begin{pmatrix}t_1^2 & t_1\\ t_1 & 1\end{pmatrix}
 
     Args:
-        lags: in the units of the inputs, ``(U,)``.
+        lags: lags in units of the inputs, ``(U,)``.
         start: the first input :math:`t_1`, a scalar.
         weight: q, the variance of the slope.
 
     Returns:
-        Of two states.
+        A process of two states.
     """
     ones, zeros = torch.ones_like(lags), torch.zeros_like(lags)
     transition = torch.stack([ones, lags, zeros, ones], dim=-1).reshape(-1, 2, 2)
@@ -137,11 +137,11 @@ def product_process(process: MarkovProcess, other: MarkovProcess) -> MarkovProce
     .. math:: A \otimes A', \qquad Q \otimes P' + APA^\top \otimes Q', \qquad P \otimes P'
 
     Args:
-        process: of d states.
-        other: of d' states.
+        process: process of d states.
+        other: process of d' states.
 
     Returns:
-        Of d d' states.
+        A process of d d' states.
 
     Source:
         Solin & Särkkä (2014), section 3.3.
@@ -165,7 +165,7 @@ def periodic_weights(lengthscale: Tensor, count: int) -> Tensor:
 
     Args:
         lengthscale: :math:`\ell`, a scalar.
-        count: how many, the constant among them.
+        count: number of weights, including the constant's.
 
     Returns:
         ``(count,)``; their sum is at most 1.

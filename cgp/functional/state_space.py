@@ -31,8 +31,7 @@ class StateSpace(NamedTuple):
         stationary: P, ``(d, d, C)``.
         loadings: ``(P, K)``.
         kinds: the kind of each process, ``(K,)``.
-        steps: which of the lags comes before each of N rows, ``(N,)``; the first is used
-            where a posterior goes on from another.
+        steps: index of the lag before each of N rows, ``(N,)``; the first is used if a posterior continues another.
     """
 
     transition: Tensor
@@ -48,11 +47,11 @@ def state_space(processes: Sequence[MarkovProcess], loadings: Sequence[Tensor], 
 
     Args:
         processes: C kinds, at the same U lags; where they differ in their number of states, zeros are added.
-        loadings: of each kind, ``(P, R_c)``: a column per copy.
-        steps: which of the lags comes before each row, ``(N,)``.
+        loadings: loadings of each kind, ``(P, R_c)``, one column per copy.
+        steps: index of the lag before each row, ``(N,)``.
 
     Returns:
-        Of K = ΣR_c processes.
+        The state space of K = ΣR_c processes.
 
     Example:
         >>> from cgp.functional.markov import matern_process
@@ -69,6 +68,6 @@ def state_space(processes: Sequence[MarkovProcess], loadings: Sequence[Tensor], 
 
 
 def _padded(process: MarkovProcess, size: int) -> MarkovProcess:
-    """With states added that are zero."""
+    """The process with additional states that are zero."""
     extra = size - process.stationary.shape[-1]
     return MarkovProcess(*(torch.nn.functional.pad(field, (0, extra, 0, extra)) for field in process))

@@ -27,10 +27,10 @@ def log_evidence(space: StateSpace, residual: Tensor, noise: Tensor, observed: T
     .. math:: -\tfrac12\sum_i \Big[\|L_i^{-1}v_i\|^2 + \log|L_iL_i^\top| + |O_i|\log 2\pi\Big]
 
     Args:
-        space: N rows, P outputs.
-        residual: the observations less their mean, ``(N, P)``; what is missing is not read.
-        noise: variances, ``(N, P)``.
-        observed: ``(N, P)`` booleans.
+        space: state space of N rows and P outputs.
+        residual: observations minus their mean, ``(N, P)``; missing ones are ignored.
+        noise: noise variances, ``(N, P)``.
+        observed: whether observed, ``(N, P)`` booleans.
 
     Returns:
         In nats, a scalar.
@@ -116,7 +116,7 @@ class _Slopes(NamedTuple):
         return cls(*(np.zeros(values.shape) for values in shapes))
 
     def by_kind(self, kinds: NDArray[np.int64], count: int) -> tuple[Array, ...]:
-        """Those of processes summed over the processes of a kind."""
+        """The gradients summed over the processes of each kind."""
         member = np.eye(count)[kinds]
         return *(values @ member for values in self[:3]), *self[3:]
 

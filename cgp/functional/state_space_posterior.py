@@ -1,4 +1,4 @@
-"""The outputs of a state space given observations: means, variances, draws, and what is left out."""
+"""The outputs of a state space given observations: means, variances, draws, and leave-one-out quantities."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["FilterState", "StateSpacePosterior"]
 
 
 class FilterState(NamedTuple):
-    """What is known of the states after the last row.
+    """Distribution of the states after the last row.
 
     Attributes:
-        mean: ``(D, S)``.
-        covariance: ``(D, D)``.
+        mean: means of the states, ``(D, S)``.
+        covariance: covariance of the states, ``(D, D)``.
     """
 
     mean: Array
@@ -30,14 +30,14 @@ class FilterState(NamedTuple):
 
 
 class StateSpacePosterior:
-    """The outputs at all rows given the observations; everything is computed when it is first asked for, and kept.
+    """The outputs at all rows given the observations; results are computed lazily and kept.
 
     Args:
-        space: N rows, P outputs.
-        residual: the observations less their mean, ``(N, P)``; what is missing is not read.
-        noise: variances, ``(N, P)``.
-        observed: ``(N, P)`` booleans.
-        start: what is known before the first row; None is the stationary distribution.
+        space: state space of N rows and P outputs.
+        residual: observations minus their mean, ``(N, P)``; missing ones are ignored.
+        noise: noise variances, ``(N, P)``.
+        observed: whether observed, ``(N, P)`` booleans.
+        start: distribution of the states before the first row; None is the stationary distribution.
 
     Raises:
         NotPositiveDefiniteError: if the observations' covariance is not.
@@ -88,7 +88,7 @@ class StateSpacePosterior:
 
     @lazy
     def last(self) -> FilterState:
-        """What is known after the last row: where a posterior of later rows starts."""
+        """Distribution of the states after the last row, from which a posterior of later rows starts."""
         return FilterState(self._whitened[2], self._factors[-1].filtered)
 
     @lazy
@@ -109,7 +109,7 @@ class StateSpacePosterior:
         return prior - white.mT @ white
 
     def solve(self, columns: Tensor) -> Tensor:
-        r""":math:`(K + \Sigma)^{-1}B` for columns B, ``(N, P, S)``; entries that are not observed are not read."""
+        r""":math:`(K + \Sigma)^{-1}B` for columns B, ``(N, P, S)``; unobserved entries are ignored."""
         values = np.where(self._chain.observed[..., None], columns.detach().double().numpy(), 0.0)
         whitened = self._chain.whitened(self._factors, values, None)
         return torch.as_tensor(self._chain.smoothed(self._factors, *whitened[:2])[1])
@@ -119,11 +119,11 @@ class StateSpacePosterior:
         return torch.as_tensor(total_variances(self._chain, self._factors, terms))
 
     def draw(self, count: int, generator: torch.Generator | None = None) -> Tensor:
-        """Joint draws of all outputs at all rows, without noise: of the prior, corrected by what is observed.
+        """Joint draws of all outputs at all rows, without noise: draws of the prior, corrected by the observations.
 
         Args:
-            count: how many.
-            generator: None is torch's own.
+            count: number of draws.
+            generator: source of randomness; None is torch's global generator.
 
         Returns:
             ``(count, N, P)``.
@@ -134,7 +134,7 @@ class StateSpacePosterior:
         prior = self._chain.prior_draws(count, generator, None if self._start is None else self._start.covariance)
         noise = torch.randn(prior.shape, generator=generator, dtype=torch.float64).numpy()
         noisy = prior + np.sqrt(self._chain.variances)[..., None] * noise
-        start = None if self._start is None else np.zeros((self._chain.size, count))  # a draw of its deviation is in it
+        start = None if self._start is None else np.zeros((self._chain.size, count))  # in the prior's draw
         whitened = self._chain.whitened(self._factors, np.where(self._chain.observed[..., None], noisy, 0.0), start)
         known = self._chain.smoothed(self._factors, *whitened[:2])[0]
         return self.mean + torch.as_tensor(np.moveaxis(prior - known, -1, 0))

@@ -6,7 +6,7 @@ state and the sum so far, c the sum's variance, and P the filtered covariance of
 .. math:: x \leftarrow x + P H^\top w_i, \quad c \leftarrow c + 2 w_i^\top H x + w_i^\top H P H^\top w_i,
     \qquad \operatorname{Var}[T \mid y] = c - x^\top N x
 
-where observations take from x and c what they explain, and N is the information of all rows after the sum's last one,
+where observations reduce x and c by the explained part, and N is the information of all rows after the sum's last one,
 of the adjoint recursion (:mod:`cgp.functional.kalman`).
 """
 
@@ -31,7 +31,7 @@ class Terms(NamedTuple):
         rows: ``(M,)``.
         outputs: ``(M,)``.
         weights: ``(M,)``.
-        sums: the number of the sum that each belongs to, ``(M,)``; each of 0 … A-1 has a term.
+        sums: index of the sum that each belongs to, ``(M,)``; each of 0 … A-1 has a term.
     """
 
     rows: NDArray[np.int64]
@@ -63,9 +63,9 @@ def total_variances(chain: Chain, factors: Sequence[Factor], terms: Terms) -> Ar
     """Variances of sums of outputs without noise.
 
     Args:
-        chain: of N rows.
-        factors: what its filter kept.
-        terms: of A sums. A row costs time in proportion to the sums that have begun and not ended there.
+        chain: recursions of N rows.
+        factors: results of its filter.
+        terms: terms of A sums. The time of a row is proportional to the number of sums that are open there.
 
     Returns:
         ``(A,)``.
@@ -92,7 +92,7 @@ def total_variances(chain: Chain, factors: Sequence[Factor], terms: Terms) -> Ar
 def _forward(
     chain: Chain, factors: Sequence[Factor], terms: Terms, ends: tuple[NDArray[np.int64], NDArray[np.int64]]
 ) -> dict[int, _Open]:
-    """The sums that end at each row, as they are there."""
+    """The sums that end at each row, with their values there."""
     first, last = ends
     beginning = np.argsort(first, kind="stable")
     starts = np.searchsorted(first[beginning], np.arange(len(factors) + 1))

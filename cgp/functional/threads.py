@@ -16,17 +16,17 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _lock = threading.Lock()
-_held: list[Any] = []  # the limits that are held now, each knowing what there was before it
-_before: list[Any] = []  # the one that knows what there was before all of them
+_held: list[Any] = []  # the active limits; each restores the setting before it
+_before: list[Any] = []  # the limit that restores the setting before all of them
 
 
 def one_blas_thread(function: Callable[P, T]) -> Callable[P, T]:
     """Let a function compute with one thread of NumPy's and SciPy's BLAS, which is faster for many small matrices.
 
-    Afterwards it is as it was before, also if several threads of the process compute under it.
+    Afterwards the limit is restored, also if several threads of the process call such functions at once.
 
     Args:
-        function: any.
+        function: any function.
 
     Returns:
         The same function under the limit.
@@ -43,17 +43,17 @@ def one_blas_thread(function: Callable[P, T]) -> Callable[P, T]:
 @contextmanager
 def _limit() -> Iterator[None]:
     with _lock:
-        own = _libraries().limit(limits=1, user_api="blas")
+        limit = _libraries().limit(limits=1, user_api="blas")
         if not _held:
-            _before[:] = [own]
-        _held.append(own)
+            _before[:] = [limit]
+        _held.append(limit)
     try:
         yield
     finally:
         with _lock:
-            _held.remove(own)
-            # Some builds count threads for the process: what another call found there may have been a limit, too.
-            (own if _held else _before[0]).restore_original_limits()
+            _held.remove(limit)
+            # In some builds the setting is global to the process: the value another call saved may itself be a limit.
+            (limit if _held else _before[0]).restore_original_limits()
 
 
 @cache

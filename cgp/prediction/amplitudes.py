@@ -1,4 +1,4 @@
-"""Draws of a model at several amplitudes of its posterior, and what they say of labels."""
+"""Draws of a model at several amplitudes of its posterior, scored on labels."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ COARSE = tuple(2.0**k for k in (-15, -10, *range(-5, 8)))
 _STEP = 2.0**0.125
 
 TEMPERATURES = tuple(_STEP**k for k in range(-16, 41))
-"""At which amplitudes are compared, from 0.25 to 32: of the draws of all amplitudes only these scores are kept."""
+"""Temperatures at which amplitudes are compared, from 0.25 to 32; only scores at these are kept of all draws."""
 
 
 class Trial(NamedTuple):
     """An amplitude at its best temperature.
 
     Attributes:
-        factor: by which the amplitudes were multiplied.
+        factor: factor of the amplitudes.
         temperature: T.
-        losses: minus the log-probability of each label, ``(N,)``.
-        accuracy: share of right answers.
+        losses: negative log-probability of each label, ``(N,)``.
+        accuracy: share of correct predictions.
         disagreement: total variation distance of draws and their average, mean over labels.
     """
 
@@ -54,16 +54,16 @@ class Trial(NamedTuple):
 
     @property
     def standard_error(self) -> float:
-        """Standard error of that mean."""
+        """Standard error of :attr:`nll`."""
         return float(self.losses.std() / len(self.losses) ** 0.5) if len(self.losses) > 1 else 0.0
 
 
 class LabelScores(NamedTuple):
-    """What draws say of labels, at several temperatures.
+    """Scores of draws on labels, at several temperatures.
 
     Attributes:
-        temperatures: T of them.
-        log_probabilities: of each label under the averaged draws, ``(T, N)``.
+        temperatures: T temperatures.
+        log_probabilities: log-probability of each label under the averaged draws, ``(T, N)``.
         right: whether the average predicts the label, ``(T, N)``.
         disagreement: total variation distance of draws and their average, ``(T, N)``.
     """
@@ -75,7 +75,7 @@ class LabelScores(NamedTuple):
 
     @classmethod
     def of(cls, logits: Tensor, labels: Tensor, temperatures: Sequence[float]) -> LabelScores:
-        """Score the draws ``(S, ..., C)`` of labels ``(...)``, of which −100 is left out."""
+        """Score the draws ``(S, ..., C)`` on labels ``(...)``; labels −100 are ignored."""
         logits, labels = with_labels(logits, labels)
         rows = []
         for temperature in temperatures:
@@ -83,7 +83,7 @@ class LabelScores(NamedTuple):
             of_labels = draws.gather(-1, labels.expand(draws.shape[:-1])[..., None])[..., 0]
             average = draws.exp().mean(0)
             apart = 0.5 * (draws.exp() - average).abs().sum(-1).mean(0)
-            # Draws that overflow speak against their amplitude.
+            # Draws that overflow count against their amplitude.
             of_average = (of_labels.logsumexp(0) - math.log(len(draws))).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
             rows.append((of_average, average.argmax(-1) == labels, apart))
         return cls(temperatures, *(torch.stack(column) for column in zip(*rows, strict=True)))
@@ -99,7 +99,7 @@ class LabelScores(NamedTuple):
         return LabelScores(self.temperatures, *(torch.cat(column, 1) for column in columns))
 
     def best(self, factor: float, *, least: float = 0.0, rows: Tensor | None = None) -> Trial:
-        """The temperature of at least ``least`` under which labels are likeliest: all, or those of some rows."""
+        """The best temperature of at least ``least`` for all labels, or those of some rows."""
         kept = [index for index, temperature in enumerate(self.temperatures) if temperature >= least]
         losses, right, apart = (
             part[kept] if rows is None else part[kept][:, rows]
@@ -108,12 +108,12 @@ class LabelScores(NamedTuple):
         if not losses.shape[1]:
             raise ValueError("data: expected labels, got none")
         index = int(losses.mean(1).argmin())
-        found = losses[index], float(right[index].float().mean()), float(apart[index].mean())
-        return Trial(factor, self.temperatures[kept[index]], *found)
+        scores = losses[index], float(right[index].float().mean()), float(apart[index].mean())
+        return Trial(factor, self.temperatures[kept[index]], *scores)
 
 
 def chosen(tried: dict[float, Trial], criterion: str) -> Trial:
-    """The trial of choice by the "widest" or the "likelihood" criterion; its factor is not zero (no draws)."""
+    """The trial selected by the "widest" or the "likelihood" criterion, with a non-zero factor."""
     best = min(tried.values(), key=lambda trial: trial.nll)
     positive = sorted((trial for trial in tried.values() if trial.factor), key=lambda trial: trial.factor)
     if criterion == "likelihood":
@@ -128,24 +128,24 @@ def chosen(tried: dict[float, Trial], criterion: str) -> Trial:
 
 
 def tune(scores: dict[float, LabelScores], rows: Tensor | None = None) -> dict[float, Trial]:
-    """Every factor at its best temperature, by the labels of some rows ``(N,)`` or of all."""
-    # Draws may not be sharpened below the temperature without them, or 1: that would make up for any amplitude.
+    """Every factor at its best temperature, for the labels of some rows ``(N,)`` or of all."""
+    # Draws may not be sharpened below the temperature without them, or 1, which would compensate any amplitude.
     plain = scores[0.0].best(0.0, rows=rows)
     least = min(plain.temperature, 1.0)
-    return {0.0: plain} | {f: found.best(f, least=least, rows=rows) for f, found in scores.items() if f}
+    return {0.0: plain} | {f: of_factor.best(f, least=least, rows=rows) for f, of_factor in scores.items() if f}
 
 
 @dataclass(frozen=True)
 class AmplitudeSearch:
-    """Draws of a model at several amplitudes, the same noise at each.
+    """Draws of a model at several amplitudes, with the same noise.
 
     Args:
-        model: with stochastic layers; it is not changed.
-        num_samples: S.
+        model: model with stochastic layers; it is not changed.
+        num_samples: number S of draws.
         mode: "marginal" or "joint".
-        seed: of the draws.
-        output: takes the logits from what the model returns.
-        tick: called with the number of draws that were made.
+        seed: seed of the draws.
+        output: function that takes the logits from the model's output.
+        tick: called with the number of completed draws.
     """
 
     model: nn.Module
@@ -156,7 +156,7 @@ class AmplitudeSearch:
     tick: Callable[[int], None] = lambda count: None
 
     def check(self, data: list[Batch], name: str = "data") -> tuple[int, ...]:
-        """The shape of a batch's logits; refuse labels and logits that do not fit, before anything is drawn."""
+        """The shape of a batch's logits; raises for labels and logits that do not fit, before any draw."""
         first = 0
         for batch in data:
             logits = _Runs(self.model, batch.inputs, self.mode, self.output).mean
@@ -178,17 +178,17 @@ class AmplitudeSearch:
     def scores(
         self, data: list[Batch], factors: Sequence[float], temperatures: Sequence[float] = TEMPERATURES
     ) -> dict[float, LabelScores]:
-        """What the draws at every factor say of the labels."""
-        found: dict[float, list[LabelScores]] = {factor: [] for factor in factors}
+        """Scores of the draws at every factor on the labels."""
+        by_factor: dict[float, list[LabelScores]] = {factor: [] for factor in factors}
         for factor, batch, logits in self.draws(data, factors):
             assert batch.labels is not None
-            found[factor].append(LabelScores.of(logits, batch.labels, temperatures))
-        return {factor: parts[0].together(parts[1:]) for factor, parts in found.items()}
+            by_factor[factor].append(LabelScores.of(logits, batch.labels, temperatures))
+        return {factor: parts[0].together(parts[1:]) for factor, parts in by_factor.items()}
 
     def fit_temperature(self, data: list[Batch], trial: Trial, *, least: float = 0.0) -> Trial:
         """A trial of one of ``TEMPERATURES`` at the best temperature nearby.
 
-        The draws are made again for each step of Newton's method, so that those of one batch only are kept.
+        The draws are repeated for each step of Newton's method, so that only those of one batch are kept.
 
         Args:
             data: batches with labels.
@@ -217,7 +217,7 @@ class AmplitudeSearch:
 
 
 class _Runs:
-    """Runs of one batch that share what lies below the first stochastic layer."""
+    """Runs of one batch that share the layers below the first stochastic one."""
 
     def __init__(self, model: nn.Module, inputs: Any, mode: str, output: Callable[[Any], Tensor]) -> None:
         self.inputs, self.output = inputs, output
@@ -226,7 +226,7 @@ class _Runs:
         self.mean = self.prefix.run(self._logits)
         self.prefix.set_sampling(mode)
         self.posterior = self.prefix.posterior
-        # The twin's own parameters: those of the model are shared.
+        # New parameters of the twin: those of the model are shared.
         first = set() if self.posterior is None else {id(m) for m in self.prefix.first.modules()}
         modules = used_modules(self.prefix.model).values()
         owners = [module for module in modules if has_amplitude(module) and id(module) not in first]
@@ -238,11 +238,11 @@ class _Runs:
             self.posterior.factor = factor
         for owner, given in self.given.items():
             owner._parameters["log_amplitude"] = nn.Parameter(given + torch.tensor(factor).log().to(given))
-        found = []
+        logits = []
         for seed, sign in noises:
             with noise(seed, sign):
-                found.append(self.prefix.run(self._logits))
-        return torch.stack(found)
+                logits.append(self.prefix.run(self._logits))
+        return torch.stack(logits)
 
     def _logits(self, model: nn.Module) -> Tensor:
         return self.output(call_model(model, self.inputs))

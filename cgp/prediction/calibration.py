@@ -1,4 +1,4 @@
-"""What a calibration did."""
+"""The result of a calibration."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ __all__ = ["Calibration"]
 
 @dataclass(frozen=True)
 class Calibration:
-    """What :func:`cgp.calibrate` did, and the model that predicts so.
+    """The result of :func:`cgp.calibrate`, with the calibrated model.
 
     Attributes:
         model: for :func:`cgp.predict`, :func:`cgp.save_pretrained` and :func:`cgp.pipeline`: the model that was given
             with method "posterior", else a copy that shares its tensors.
-        method: how it was calibrated.
-        criterion: by which the amplitude was chosen; None without a posterior.
-        factor: by which the amplitudes were multiplied; 1 with other draws, 0 without draws.
-        amplitudes: for each layer, by its name, the amplitude of each head as it is now.
-        temperature: by which :func:`cgp.predict` divides the logits from now on.
-        nll_mean: negative log-likelihood of the model as it was, without draws, in nats per label.
-        nll_temperature: without draws, at its best temperature.
-        nll_best: of the draws at the amplitude that is best for it, each amplitude at its best temperature.
-        nll: of the draws at the amplitude chosen.
-        standard_error: of ``nll_best`` over the labels.
-        accuracy_mean: share of right answers without draws.
-        accuracy: of the averaged draws.
+        method: method of the calibration.
+        criterion: criterion by which the amplitude was chosen; None without a posterior.
+        factor: factor by which the amplitudes were multiplied; 1 with other draws, 0 without draws.
+        amplitudes: for each layer, by its name, the new amplitude of each head.
+        temperature: temperature by which :func:`cgp.predict` divides the logits.
+        nll_mean: negative log-likelihood of the model before, without draws, in nats per label.
+        nll_temperature: negative log-likelihood without draws, at the best temperature.
+        nll_best: smallest negative log-likelihood of the draws over amplitudes, each at its best temperature.
+        nll: negative log-likelihood of the draws at the chosen amplitude.
+        standard_error: standard error of ``nll_best`` over the labels.
+        accuracy_mean: share of correct predictions without draws.
+        accuracy: share of correct predictions of the averaged draws.
         disagreement: how much draws differ from their average: total variation distance in [0, 1], mean over labels.
-        num_labels: labels that were used.
-        seconds: in all.
+        num_labels: number of labels used.
+        seconds: total time in seconds.
     """
 
     model: nn.Module = field(repr=False)
@@ -52,7 +52,7 @@ class Calibration:
 
     @property
     def price(self) -> float:
-        """What the amplitude costs in nats per label, beside the amplitude that is best."""
+        """Cost of the chosen amplitude relative to the best one, in nats per label."""
         return max(self.nll - self.nll_best, 0.0)  # below zero by the finer temperatures only
 
     def __str__(self) -> str:

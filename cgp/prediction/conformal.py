@@ -1,4 +1,4 @@
-"""Conformal prediction: sets and intervals that hold the truth with a given probability, by held-out labels."""
+"""Conformal prediction: sets and intervals that contain the truth with a given probability, by held-out labels."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _ROUNDING = 1e-12  # sums of the same numbers in another order
 
 
 def conformal_quantile(scores: Array, error: float) -> float:
-    r"""The score that a further one exceeds with probability at most :math:`\alpha`, :math:`s_{(k)}` of n scores.
+    r"""The score that a future one exceeds with probability at most :math:`\alpha`, :math:`s_{(k)}` of n scores.
 
     .. math:: k = \lceil (n + 1)(1 - \alpha) \rceil
 
     Args:
-        scores: of held-out examples, ``(n,)``, exchangeable with those to come.
+        scores: scores of held-out examples, ``(n,)``, exchangeable with future ones.
         error: :math:`\alpha`, in (0, 1).
 
     Returns:
-        The score; infinite where k is above n.
+        The score; infinite if k is above n.
 
     Note:
         Vovk, Gammerman & Shafer, Algorithmic Learning in a Random World (2005).
@@ -41,7 +41,7 @@ def conformal_quantile(scores: Array, error: float) -> float:
 
 
 def set_scores(probabilities: Array, method: str = "aps", *, penalty: float = 0.01, free: int = 5) -> Array:
-    r"""How far down its ranking each class lies, the score of adaptive prediction sets.
+    r"""Scores of classes for adaptive prediction sets, by their rank.
 
     .. math:: s_c = \sum_{c' : p_{c'} \ge p_c} p_{c'} \;\big(+\, \gamma\,(r_c - r_0)_+\big)
 
@@ -51,7 +51,7 @@ def set_scores(probabilities: Array, method: str = "aps", *, penalty: float = 0.
     Args:
         probabilities: ``(N, C)``.
         method: "aps", "raps" or "lac".
-        penalty: :math:`\gamma`, of "raps".
+        penalty: :math:`\gamma` of "raps".
         free: :math:`r_0`, ranks without a penalty.
 
     Returns:
@@ -86,7 +86,7 @@ def set_scores(probabilities: Array, method: str = "aps", *, penalty: float = 0.
 def conformal_sets(
     scores: Array, known: Array, labels: Array, error: float, *, per_class: bool = False
 ) -> NDArray[np.bool_]:
-    r"""Sets of classes that hold the label with probability at least :math:`1 - \alpha`.
+    r"""Sets of classes that contain the label with probability at least :math:`1 - \alpha`.
 
     .. math:: \{c : s_c(x) \le q_c\}, \qquad P(y \in \{\dots\}) \ge 1 - \alpha
 
@@ -94,14 +94,14 @@ def conformal_sets(
     probability holds given the class. A class with fewer than :math:`1/\alpha - 1` labels is then in every set.
 
     Args:
-        scores: of the inputs and every class, ``(N, C)``.
-        known: of the held-out inputs, ``(n, C)``, exchangeable with those.
-        labels: of the held-out inputs, ``(n,)`` int.
+        scores: scores of the inputs and every class, ``(N, C)``.
+        known: scores of the held-out inputs, ``(n, C)``, exchangeable with the inputs.
+        labels: labels of the held-out inputs, ``(n,)`` int.
         error: :math:`\alpha`.
         per_class: whether the probability holds given the class.
 
     Returns:
-        ``(N, C)``; what scores lowest is in every set, so that none is empty.
+        ``(N, C)``; the class with the lowest score is always included, so that no set is empty.
 
     Example:
         >>> known = np.linspace(0.1, 0.9, 9)[:, None] * [1.0, 2.0]

@@ -1,4 +1,4 @@
-"""Detectors: scores that are large where an input is of another kind than those that a classifier knows."""
+"""Detectors: scores that are large for out-of-distribution inputs of a classifier."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ DETECTORS = (*OF_OUTPUTS, *OF_FEATURES, *(f"{name} + energy" for name in OF_FEAT
 
 
 class Posterior(NamedTuple):
-    """Of which posterior's draws the entropy and its epistemic part are taken.
+    """The posterior whose draws give the entropy and its epistemic part.
 
     Attributes:
-        layers: which are converted where the model has no stochastic layer: "last", "all" or an index.
-        factor: of the amplitudes, 0 without a posterior.
-        temperature: of the draws.
-        num_samples: S.
+        layers: layers to convert if the model has no stochastic layer: "last", "all" or an index.
+        factor: factor of the amplitudes, 0 without a posterior.
+        temperature: temperature of the draws.
+        num_samples: number S of draws.
         sampling: "marginal" or "joint".
-        seed: of the draws.
+        seed: seed of the draws.
     """
 
     layers: Any = "last"
@@ -58,12 +58,12 @@ class Posterior(NamedTuple):
 
 
 class OutputScores(NamedTuple):
-    """Scores of what a model returns, with and without a posterior.
+    """Scores of a model's outputs, with and without a posterior.
 
     Attributes:
         search: draws of the model.
-        factor: of the amplitudes, 0 without a posterior.
-        temperature: of the draws.
+        factor: factor of the amplitudes, 0 without a posterior.
+        temperature: temperature of the draws.
     """
 
     search: AmplitudeSearch
@@ -99,7 +99,7 @@ class OutputScores(NamedTuple):
 
 @dataclass(eq=False)
 class Detector:
-    r"""A score of inputs that is large where they are of another kind than those that a classifier knows.
+    r"""A score that is large for out-of-distribution inputs of a classifier.
 
     "1 - confidence", "entropy" and "energy", :math:`-\log\sum_c e^{f_c}`, are of the logits; "Mahalanobis" and
     "GP variance" of the representation that the last layer reads, which they know from training data; the sums
@@ -107,10 +107,10 @@ class Detector:
 
     Args:
         name: one of ``DETECTORS``.
-        features: the representation ``(N, d)`` of inputs; the default takes what the last linear layer reads.
-        output: takes the logits ``(N, C)`` from what the model returns.
-        posterior: whose draws are scored, where :func:`cgp.assess` fitted one.
-        fitted: what is known of the training data's representation; :meth:`fit` sets it.
+        features: representation ``(N, d)`` of inputs; by default the inputs of the last linear layer.
+        output: function that takes the logits ``(N, C)`` from the model's output.
+        posterior: posterior whose draws are scored, if :func:`cgp.assess` fitted one.
+        fitted: model of the training data's representation; :meth:`fit` sets it.
         known: the scores of the data given to :meth:`fit`, ``(N,)``, which sets them.
         parts: scores whose sum it is, of the same data.
 
@@ -148,13 +148,13 @@ class Detector:
 
     @torch.no_grad()
     def fit(self, model: nn.Module, data: Any, *, train: Any = None, batch_size: int | None = None) -> Self:
-        """Learn from data of the known kind what the score is there.
+        """Fit the score to in-distribution data.
 
         Args:
             model: any classifier with logits ``(N, C)``. It is not changed.
             data: inputs that it was not trained on, with or without labels, as :func:`cgp.predict` takes them.
-            train: its training data with labels, for the scores of the representation.
-            batch_size: examples at a time; None is all at once for tensors, 32 for data sets.
+            train: its labelled training data, for the scores of the representation.
+            batch_size: examples per batch; None is all at once for tensors, 32 for data sets.
 
         Returns:
             The detector.
@@ -182,11 +182,11 @@ class Detector:
 
         Args:
             model: the classifier that the detector was fitted for.
-            inputs: as :func:`cgp.predict` takes them; labels among them are not looked at.
+            inputs: inputs as for :func:`cgp.predict`; labels are ignored.
             batch_size: as in :meth:`fit`.
 
         Returns:
-            ``(N,)``, on the CPU; larger is further from what the model knows.
+            ``(N,)``, on the CPU; larger means more likely out of distribution.
 
         Raises:
             ValueError: before :meth:`fit`, or if there are no inputs.
@@ -195,7 +195,7 @@ class Detector:
         return torch.from_numpy(self._combined(self._raw(model, inputs, batch_size)))
 
     def threshold(self, rate: float) -> float:
-        r"""The score above which at most that share of known inputs lies, in expectation: a conformal quantile.
+        r"""The score that at most a share ``rate`` of in-distribution inputs exceeds, in expectation (conformal).
 
         .. math:: P(s(x) > s_{(\lceil (n + 1)(1 - \alpha) \rceil)}) \le \alpha
 
@@ -208,7 +208,7 @@ class Detector:
             The threshold; infinite where n is below :math:`1 / \\alpha - 1`.
 
         Raises:
-            ValueError: before :meth:`fit`, or if the rate is off.
+            ValueError: before :meth:`fit`, or if the rate is out of range.
         """
         self._check_fitted()
         if not 0.0 < rate < 1.0:
@@ -261,7 +261,7 @@ class Detector:
 
 
 def representation_scores(fitted: Mahalanobis | GPReadout | None, features: Array) -> Array:
-    """Scores ``(N,)`` of features ``(N, d)`` by what is known of training data."""
+    """Scores ``(N,)`` of features ``(N, d)`` by a model of the training data."""
     assert fitted is not None
     return fitted.score(features) if isinstance(fitted, Mahalanobis) else fitted(features).variance.numpy()
 
@@ -269,6 +269,6 @@ def representation_scores(fitted: Mahalanobis | GPReadout | None, features: Arra
 def with_energy(
     outputs: dict[str, Array], far: dict[str, Array], scales: dict[str, Callable[[Array], Array]]
 ) -> dict[str, Array]:
-    """Scores of the outputs, those of the representation, and each of these in a sum with the energy."""
+    """Scores of the outputs, of the representation, and of the latter in a sum with the energy."""
     energy = scales["energy"](outputs["energy"])
     return outputs | far | {f"{name} + energy": scales[name](values) + energy for name, values in far.items()}

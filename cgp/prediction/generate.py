@@ -20,16 +20,16 @@ __all__ = ["Generation", "generate"]
 
 @dataclass(frozen=True, repr=False)
 class Generation:
-    """What a decoder generated, and how sure it was of each token.
+    """Generated tokens of a decoder, with the uncertainty of each.
 
     Attributes:
-        sequences: as the model's ``generate`` returns them, ``(B, n)``.
+        sequences: sequences returned by the model's ``generate``, ``(B, n)``.
         tokens: the generated part, ``(B, G)``.
-        log_probability: of each generated token under the averaged draws, ``(B, G)``, in nats.
+        log_probability: log-probability of each generated token under the averaged draws, ``(B, G)``, in nats.
         total: entropy of the averaged next-token distribution, ``(B, G)``, in nats.
         aleatoric: average entropy of the draws, ``(B, G)``, in nats; None for a single draw.
-        epistemic: their difference, ``(B, G)``, in nats; None for a single draw.
-        output: what ``generate`` returned, with ``scores`` or ``logits`` where they were asked for.
+        epistemic: difference of both, ``(B, G)``, in nats; None for a single draw.
+        output: output of ``generate``, with ``scores`` or ``logits`` if requested.
     """
 
     sequences: Tensor
@@ -58,7 +58,7 @@ def generate(
     seed: int | None = None,
     **options: Any,
 ) -> Generation:
-    r"""Generate with the model's own ``generate`` and its cache, and say how sure the model is of each token.
+    r"""Generate with the model's own ``generate`` and its cache, with the uncertainty of each token.
 
     The tokens are those of the original model: generation runs on the posterior's mean. The uncertainty of the next
     token,
@@ -66,23 +66,23 @@ def generate(
     .. math:: H\Big[\tfrac1S\textstyle\sum_s p_s(\cdot \mid x_{<t})\Big], \qquad
         I(x_t; s) = H\Big[\tfrac1S\sum_s p_s\Big] - \tfrac1S\sum_s H[p_s]
 
-    is then read off all generated positions at once, by S draws over the finished sequences which share what lies below
-    the first stochastic layer: one pass over the sequence and S over the layers above, however many tokens there are.
+    is then computed for all generated positions at once, by S draws over the finished sequences, which share the layers
+    below the first stochastic one: one pass over the sequence and S over the layers above, for any number of tokens.
     Each draw is one function for the whole sequence, keys of earlier positions included.
 
     Args:
         model: a decoder or encoder-decoder of transformers, converted by :func:`cgp.convert`. It is not changed.
-        inputs: ``input_ids`` ``(B, n)``, or what the tokeniser returns.
-        num_samples: S draws.
+        inputs: ``input_ids`` ``(B, n)``, or the output of the tokeniser.
+        num_samples: number S of draws.
         sampling: "marginal" or "joint".
-        seed: of the draws.
-        **options: of the model's ``generate``: ``max_new_tokens``, ``do_sample``, ``output_scores``, ...
+        seed: seed of the draws.
+        **options: options of the model's ``generate``: ``max_new_tokens``, ``do_sample``, ``output_scores``, ...
 
     Returns:
         The tokens and their uncertainties; NaN after a sequence has ended.
 
     Raises:
-        ValueError: if the model cannot generate, or beams are asked for.
+        ValueError: if the model cannot generate, or beams are requested.
 
     Example:
         >>> from transformers import GPT2Config, GPT2LMHeadModel
@@ -138,14 +138,14 @@ def _whole(model: Any, given: dict[str, Any], sequences: Tensor) -> dict[str, An
     """Inputs of one pass over the finished sequences, without a cache."""
     if _is_encoder_decoder(model):
         return {**given, "decoder_input_ids": sequences, "use_cache": False}
-    found = {**given, "input_ids": sequences, "use_cache": False}
+    inputs = {**given, "input_ids": sequences, "use_cache": False}
     mask = given.get("attention_mask")
     if mask is not None:
         new = mask.new_ones(len(mask), sequences.shape[1] - mask.shape[1])
-        found["attention_mask"] = torch.cat([mask, new], 1)
+        inputs["attention_mask"] = torch.cat([mask, new], 1)
         # As generate counts them: padding on the left has no positions.
-        found["position_ids"] = (found["attention_mask"].long().cumsum(1) - 1).clamp(min=0)
-    return found
+        inputs["position_ids"] = (inputs["attention_mask"].long().cumsum(1) - 1).clamp(min=0)
+    return inputs
 
 
 def _ended(model: Any, tokens: Tensor, options: dict[str, Any]) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a prediction guarantees by held-out labels: sets, intervals, and a threshold for abstaining."""
+"""Guarantees of a prediction by held-out labels: sets, intervals, and a threshold for abstaining."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CALLER = 4  # frames from threshold to the caller of abstain
 
 
 class Guarantees:
-    """Methods of a prediction that read held-out labels."""
+    """Methods of a prediction that use held-out labels."""
 
     task: str | None
     mean: Tensor
@@ -45,7 +45,7 @@ class Guarantees:
         free: int = 5,
         held_out: Prediction | None = None,
     ) -> Tensor:
-        r"""Sets of classes, each of which holds the true one with at least that probability.
+        r"""Sets of classes that contain the true one with at least the probability ``coverage``.
 
         .. math:: P(y \in \{c : s_c(x) \le q\}) \ge \text{coverage}
 
@@ -64,21 +64,21 @@ class Guarantees:
                 that the model keeps (:func:`cgp.with_held_out`).
 
         Returns:
-            ``(N, C)`` bool; none is empty.
+            ``(N, C)`` bool; no set is empty.
 
         Raises:
-            ValueError: if there are no held-out labels, or an argument is off.
+            ValueError: if there are no held-out labels, or an argument is out of range.
         """
         known, labels = self._known(held_out, coverage, "classification")
         assert self.probabilities is not None
         assert known.probabilities is not None
         options: dict[str, Any] = {"method": method, "penalty": penalty, "free": free}
         scores, of_known = (set_scores(_numbers(p), **options) for p in (self.probabilities, known.probabilities))
-        found = conformal_sets(scores, of_known, labels, 1.0 - coverage, per_class=per_class)
-        return torch.from_numpy(found).to(self.mean.device)
+        sets = conformal_sets(scores, of_known, labels, 1.0 - coverage, per_class=per_class)
+        return torch.from_numpy(sets).to(self.mean.device)
 
     def intervals(self, coverage: float = 0.9, *, held_out: Prediction | None = None) -> Tensor:
-        r"""Intervals of each output of a regression, which hold the true value with at least that probability.
+        r"""Intervals of each output of a regression that contain the true value with at least that probability.
 
         .. math:: \mu(x) \pm q\,\sigma(x), \qquad q = \text{conformal quantile of } |y - \mu| / \sigma
 
@@ -91,10 +91,10 @@ class Guarantees:
                 those that the model keeps (:func:`cgp.with_held_out`).
 
         Returns:
-            Lower and upper ends, ``(N, C, 2)``; infinite where there are too few held-out values.
+            Lower and upper ends, ``(N, C, 2)``; infinite if there are too few held-out values.
 
         Raises:
-            ValueError: if there are no held-out values, or an argument is off.
+            ValueError: if there are no held-out values, or an argument is out of range.
         """
         known, values = self._known(held_out, coverage, "regression")
         scores = np.abs(values - _numbers(known.mean)) / _deviations(known)
@@ -113,18 +113,18 @@ class Guarantees:
                 f"held_out: expected at least {needed} labels to keep to a risk of {risk:g} with a confidence of "
                 f"{confidence:g}, got {len(labels)}"
             )
-        found = risk_threshold(p.max(-1), p.argmax(-1) == labels, risk, confidence)
-        if found is None:
+        threshold = risk_threshold(p.max(-1), p.argmax(-1) == labels, risk, confidence)
+        if threshold is None:
             wrong = float((p.argmax(-1) != labels).mean())
             warnings.warn(
                 f"abstain: every answer is withheld: of {len(labels)} held-out answers {wrong:.1%} are wrong, and no "
                 f"share of the surest keeps to a risk of {risk:g} with a confidence of {confidence:g}",
                 stacklevel=_CALLER - 1,
             )
-        return math.inf if found is None else found
+        return math.inf if threshold is None else threshold
 
     def _known(self, held_out: Prediction | None, share: float, task: str) -> tuple[Prediction, Array]:
-        """The held-out prediction and its labels, of which every one is there."""
+        """The held-out prediction and its labels, none of them missing."""
         if not 0.0 < share < 1.0:
             raise ValueError(f"coverage: expected a probability in (0, 1), got {share!r}")
         known = self.held_out if held_out is None else held_out

@@ -1,4 +1,4 @@
-"""Held-out labels that a model keeps, so that its predictions can guarantee something."""
+"""Held-out labels kept with a model, for guarantees of its predictions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["with_held_out"]
 
 
 def with_held_out(model: nn.Module, data: Any, num_samples: int = 16, **options: Any) -> nn.Module:
-    """A copy of a model, which shares its tensors, that keeps its prediction of labelled data.
+    """A copy of a model that shares its tensors and keeps its prediction of labelled data.
 
     Its predictions then offer :meth:`cgp.Prediction.sets`, :meth:`cgp.Prediction.intervals` and
     ``abstain(risk=, confidence=)`` without further data, also after :func:`cgp.save_pretrained`. Predict as here: by as
@@ -25,8 +25,8 @@ def with_held_out(model: nn.Module, data: Any, num_samples: int = 16, **options:
         model: any model that :func:`cgp.predict` takes.
         data: labelled inputs that have chosen nothing, neither weights nor a temperature: a loader, a data set, or a
             list of batches ``(inputs, labels)``.
-        num_samples: S draws.
-        **options: of :func:`cgp.predict`.
+        num_samples: number S of draws.
+        **options: options of :func:`cgp.predict`.
 
     Returns:
         The copy.

@@ -1,4 +1,4 @@
-"""Labelled data and logits of a classifier, checked before anything is computed from them."""
+"""Checks of labelled data and of the logits of a classifier."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cgp.model.inputs import Batch, batches, to_device
 __all__ = ["NO_LABEL", "check_finite", "check_inputs", "check_logits", "class_indices", "labelled_batches"]
 
 NO_LABEL = -100
-"""The label of what is left out of every score, as in torch's losses."""
+"""The label of examples that all scores ignore, as in torch's losses."""
 
 
 def labelled_batches(
@@ -25,14 +25,14 @@ def labelled_batches(
     batch_size: int | None = None,
     every: bool = False,
 ) -> list[Batch]:
-    """Read all batches of a labelled set; the labels are class indices as far as they can be judged without a model.
+    """Read all batches of a labelled set, and check that labels are class indices, as far as possible without a model.
 
     Args:
         data: batches ``(inputs, labels)`` or dicts with "labels", or a data set of such examples, or a list of dicts
             with one label each.
-        device: where the batches go.
-        name: of the argument, for messages.
-        batch_size: examples at a time; None is all at once for tensors, 32 for data sets.
+        device: device of the batches.
+        name: name of the argument, for error messages.
+        batch_size: examples per batch; None is all at once for tensors, 32 for data sets.
         every: whether every example has to have a label; otherwise −100 stands where there is none.
 
     Returns:
@@ -63,7 +63,7 @@ def labelled_batches(
 
 
 def check_inputs(inputs: Any, name: str = "inputs") -> None:
-    """Refuse lists of numbers, which a model would take for its positional arguments."""
+    """Raise for lists of numbers, which a model would take as positional arguments."""
     if isinstance(inputs, list) and inputs and isinstance(inputs[0], list | int | float):
         items = "lists" if isinstance(inputs[0], list) else "numbers"
         raise ValueError(
@@ -77,9 +77,9 @@ def class_indices(
     """The labels as int64 class indices.
 
     Args:
-        labels: whole numbers or booleans; None is refused.
-        shape: of the logits, ``(N, ..., C)``; without it the labels are judged by themselves.
-        name: of the argument, for messages.
+        labels: whole numbers or booleans; None is an error.
+        shape: shape of the logits, ``(N, ..., C)``; if None, only the labels are checked.
+        name: name of the argument, for error messages.
         every: whether there has to be a label for every example; otherwise −100 stands where there is none.
 
     Returns:
@@ -121,10 +121,10 @@ def class_indices(
 
 
 def check_logits(logits: Tensor, *, classes_last: bool = False) -> None:
-    """Refuse what are no logits ``(N, ..., C)`` of at least two classes.
+    """Raise unless values are logits ``(N, ..., C)`` of at least two classes.
 
     Args:
-        logits: of one batch.
+        logits: logits of one batch.
         classes_last: whether the user has said that the classes are the last dimension. Otherwise images of logits
             are refused: the classes of segmenters come first.
 
@@ -155,13 +155,13 @@ def check_logits(logits: Tensor, *, classes_last: bool = False) -> None:
 
 
 def check_finite(values: Tensor, labels: Tensor | None = None, *, first: int = 0, name: str = "model") -> None:
-    """Refuse logits ``(N, ..., C)`` that have no softmax, and name their row.
+    """Raise for logits ``(N, ..., C)`` without a finite softmax, naming their row.
 
     Args:
-        values: of one batch.
-        labels: ``(N, ...)``; what has none of them (−100) is not looked at.
-        first: rows before this batch.
-        name: of what gave them.
+        values: logits of one batch.
+        labels: labels ``(N, ...)``; rows without a label (−100) are ignored.
+        first: number of rows before this batch.
+        name: name of their source, for error messages.
 
     Raises:
         ValueError: if a row has NaN, +∞, or −∞ for every class; −∞ for some of them is a class that is masked.

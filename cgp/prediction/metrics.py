@@ -107,12 +107,12 @@ def risk_at_coverage(confidence: Any, correct: Any, coverage: float) -> float:
 
 
 def auroc(inside: Any, outside: Any) -> float:
-    """Probability that a score is larger outside than inside, where inputs are of the known kind; ties count half."""
+    """Probability that a score is larger outside than inside the distribution; ties count half."""
     return float(placements(inside, outside)[0].mean())
 
 
 def placements(inside: Any, outside: Any) -> tuple[Array, Array]:
-    """What each score contributes to the AUROC; both arrays average to it.
+    """Contribution of each score to the AUROC, which is the average of both arrays.
 
     Args:
         inside: scores of inputs of the known kind, ``(N,)``.
@@ -140,7 +140,7 @@ def delong_error(inside: Array, outside: Array) -> float:
         outside: ``(M,)``, likewise.
 
     Returns:
-        The error; infinite where one of the sets has a single input.
+        The error; infinite if one of the sets has a single input.
 
     Note:
         DeLong, DeLong & Clarke-Pearson, Comparing the Areas under Two or More Correlated Receiver Operating
@@ -155,7 +155,7 @@ def delong_error(inside: Array, outside: Array) -> float:
 
 
 def fpr95(inside: Any, outside: Any) -> float:
-    """Share of the inputs inside that are flagged where 95 % of those outside are."""
+    """Share of the inputs inside that are flagged if 95 % of those outside are."""
     known, others = _scores(inside, outside)
     threshold = np.sort(others)[-((95 * len(others) + 99) // 100)]  # that share, rounded up
     return float((known >= threshold).mean())

@@ -1,4 +1,4 @@
-"""Pipelines of the transformers library whose answers say how sure the model is."""
+"""Pipelines of the transformers library whose answers have uncertainties."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def pipeline(
     seed: int | None = None,
     **options: Any,
 ) -> Any:
-    """A pipeline of transformers whose answers carry the uncertainties of a converted model, in nats.
+    """A pipeline of transformers whose answers have the uncertainties of a converted model, in nats.
 
     Classes are scored by probabilities averaged over draws, and each answer has the ``total`` and ``epistemic``
     uncertainty of its input (summed over labels where there are several). Generated text is the host's, and each answer
@@ -40,11 +40,11 @@ def pipeline(
 
     Args:
         task: "text-classification", "image-classification", "audio-classification" or "text-generation".
-        model: what :func:`cgp.convert` made of a model of transformers. It is not changed.
-        num_samples: S draws.
+        model: a model of transformers converted by :func:`cgp.convert`. It is not changed.
+        num_samples: number S of draws.
         sampling: "marginal" or "joint".
-        seed: of the draws.
-        **options: of ``transformers.pipeline``: ``tokenizer``, ``image_processor``, ...
+        seed: seed of the draws.
+        **options: options of ``transformers.pipeline``: ``tokenizer``, ``image_processor``, ...
 
     Returns:
         The pipeline.
@@ -58,7 +58,7 @@ def pipeline(
     copy = twin(model)
     draws = {"num_samples": num_samples, "sampling": sampling, "seed": seed}
     if task == "text-generation":
-        if "additional_outputs" in inspect.getsource(library.TextGenerationPipeline):  # it would drop them in silence
+        if "additional_outputs" in inspect.getsource(library.TextGenerationPipeline):  # it would drop them silently
             raise ImportError(
                 "task: 'text-generation' expected a transformers whose pipeline hands on what belongs to the tokens, "
                 f"got {library.__version__}: install a newer one"
@@ -75,25 +75,25 @@ def pipeline(
 def _generate(
     kind: Any, model: nn.Module, draws: dict[str, Any], /, input_ids: Tensor, attention_mask: Any = None, **options: Any
 ) -> Any:
-    """What the pipeline takes from ``generate``: it hands on every tensor that it finds beside the sequences."""
+    """Replacement of ``generate`` in the pipeline, which passes on every tensor besides the sequences."""
     inputs = {"input_ids": input_ids} | ({} if attention_mask is None else {"attention_mask": attention_mask})
-    found = generate(model, inputs, **draws, **options)
-    values = {name: getattr(found, name) for name in ("sequences", *_UNCERTAINTIES)}
+    generation = generate(model, inputs, **draws, **options)
+    values = {name: getattr(generation, name) for name in ("sequences", *_UNCERTAINTIES)}
     return kind({name: value for name, value in values.items() if value is not None})
 
 
 class _Uncertain:
-    """What is put before the class of a pipeline for classification."""
+    """Mixin before the class of a pipeline for classification."""
 
     model: Any
     draws: dict[str, Any]
 
     def _forward(self, inputs: Any, **_: Any) -> dict[str, Tensor]:
         several = self.model.config.problem_type == "multi_label_classification"
-        found = predict(self.model, dict(inputs), **self.draws, task="multilabel" if several else "classification")
-        p = found.probabilities
+        prediction = predict(self.model, dict(inputs), **self.draws, task="multilabel" if several else "classification")
+        p = prediction.probabilities
         assert p is not None
-        values = {name: getattr(found, name) for name in _UNCERTAINTIES[1:]}
+        values = {name: getattr(prediction, name) for name in _UNCERTAINTIES[1:]}
         kept = {
             name: value.flatten(1).sum(1) if several else value for name, value in values.items() if value is not None
         }
@@ -101,5 +101,9 @@ class _Uncertain:
 
     def postprocess(self, outputs: Any, **options: Any) -> Any:
         answers = super().postprocess(outputs, **options)  # type: ignore[misc]  # of the class that follows it
-        own = {name: outputs[name].item() for name in _UNCERTAINTIES if name in outputs}
-        return [{**answer, **own} for answer in answers] if isinstance(answers, list) else {**answers, **own}
+        uncertainties = {name: outputs[name].item() for name in _UNCERTAINTIES if name in outputs}
+        return (
+            [{**answer, **uncertainties} for answer in answers]
+            if isinstance(answers, list)
+            else {**answers, **uncertainties}
+        )

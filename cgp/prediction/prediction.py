@@ -1,4 +1,4 @@
-"""What :func:`cgp.predict` returns: a prediction with its uncertainty, and what one does with it."""
+"""The result of :func:`cgp.predict`: a prediction with its uncertainty, and methods to use it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Prediction", "data_frame"]
 
 @dataclass(frozen=True, repr=False)
 class Prediction(Guarantees):
-    r"""What a model predicts, and how sure it is.
+    r"""The prediction of a model, with its uncertainty.
 
     Attributes:
         task: as given to :func:`cgp.predict`.
@@ -34,17 +34,17 @@ class Prediction(Guarantees):
         total: uncertainty of the prediction. With classes, the entropy of ``probabilities`` in nats, ``(N, ...)``
             (multi-label: of each label, ``(N, ..., C)``); for regression, the variance ``(N, ..., C)``; None for
             embeddings.
-        aleatoric: what a single draw leaves open: the average entropy of the draws, or the noise variance. None where
-            the draws do not tell.
-        epistemic: what the draws disagree about: the mutual information of label and draw in nats, or the variance of
-            the draws. None for a single draw and for models without stochastic layers.
-        draws: probabilities or outputs of each draw, ``(S, N, ..., C)``, or None unless asked for.
+        aleatoric: uncertainty within a draw: the average entropy of the draws, or the noise variance. None if the draws
+            do not determine it.
+        epistemic: disagreement of the draws: the mutual information of label and draw in nats, or the variance of the
+            draws. None for a single draw and for models without stochastic layers.
+        draws: probabilities or outputs of each draw, ``(S, N, ..., C)``; None by default.
         token_variance: for each stochastic layer, by its name in the model, the predictive variance of each head and
             token given the mean of the layers below, ``(N, h, n)``, in units of the head outputs squared; empty if it
             was not kept.
-        layout: which tokens are patches, and where.
-        num_samples: S.
-        labels: those that came with the inputs, or None.
+        layout: the tokens that are patches, and their places.
+        num_samples: number S of draws.
+        labels: labels given with the inputs, or None.
         ood: for each detector that the model has (:meth:`cgp.Detector.attach`, :meth:`cgp.Assessment.apply`), by its
             name, a score that is large where an input is of another kind, ``(N,)``.
         held_out: the prediction of labelled inputs that the model keeps (:func:`cgp.with_held_out`), or None.
@@ -125,7 +125,7 @@ class Prediction(Guarantees):
         confidence: float | None = None,
         held_out: Prediction | None = None,
     ) -> Tensor:
-        r"""Which answers to withhold: those with the smallest largest probability.
+        r"""Withhold the answers with the lowest confidence (largest class probability).
 
         By ``coverage``, as many are kept as that share of all. By ``risk``, as many as the model itself expects to be
         wrong at that rate: the largest set whose average of :math:`1 - \max_c p_c` is at most the risk. That holds as
@@ -156,7 +156,7 @@ class Prediction(Guarantees):
         given = [value for value in (risk, coverage) if value is not None]
         if len(given) != 1 or not 0.0 <= given[0] <= 1.0:
             raise ValueError(f"risk, coverage: expected one of them in [0, 1], got {risk!r} and {coverage!r}")
-        sureness = self.confidence.nan_to_num(nan=0.0)  # what has no probability is withheld first
+        sureness = self.confidence.nan_to_num(nan=0.0)  # without a probability, withheld first
         if confidence is not None:
             return ~(sureness > self.threshold(risk, confidence, held_out))
         order = sureness.flatten().argsort(descending=True, stable=True)
@@ -170,7 +170,7 @@ class Prediction(Guarantees):
         return withheld.view(sureness.shape)
 
     def score(self, labels: Any = None) -> dict[str, float]:
-        """Compare the prediction with the truth.
+        """Score the prediction against the truth.
 
         Args:
             labels: ``(N, ...)`` int, where −100 is left out; for several labels ``(N, ..., C)`` in {0, 1}; values

@@ -64,7 +64,7 @@ class GPReadout:
         labels: ``(N,)`` int; for a regression values ``(N,)`` or ``(N, C)``.
         task: "classification" or "regression".
         num_inducing: m at most, centres of clusters of the features; costs O(N m² + m³).
-        seed: of the clustering.
+        seed: seed of the clustering.
 
     Raises:
         ValueError: if the shapes do not fit, there is only one class, labels are no class indices, or features or
@@ -208,12 +208,12 @@ def _best_noise(A: Tensor, targets: Tensor) -> tuple[float, float, float]:
     gram, projection, squares = A @ A.mT, A @ targets, targets.square().sum()
     unexplained = (1.0 - A.square().sum(0)).clamp(min=0.0).sum()
     count, columns = targets.shape
-    found = []
+    candidates = []
     for noise in _NOISES:
         posterior = InducingPosterior(gram / noise)
         quadratic = squares / noise - (posterior.whitening @ projection / noise).square().sum()
         variance = quadratic / targets.numel()
         log_det = posterior.log_det + count * math.log(noise)
         fit = log_det + count * (1.0 + math.log(2.0 * math.pi) + variance.log())
-        found.append((float(-0.5 * columns * (fit + unexplained / noise)), noise, float(variance)))
-    return max(found)
+        candidates.append((float(-0.5 * columns * (fit + unexplained / noise)), noise, float(variance)))
+    return max(candidates)

@@ -1,4 +1,4 @@
-"""How :func:`cgp.predict` is to use a model: whether it draws, a read-out in place of its logits, detectors."""
+"""Settings of a model for :func:`cgp.predict`: source of draws, a read-out in place of its logits, detectors."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _SETTINGS = "cgp_settings"
 
 @dataclass(frozen=True)
 class Settings:
-    """What :func:`cgp.predict` does with a model, beside its temperature.
+    """Settings of a model for :func:`cgp.predict`, besides its temperature.
 
     Attributes:
-        draws: what draws: the model's stochastic "layers", these and its "dropout", or "none".
-        readout: a Gaussian process on the representation that stands in for the last layer, or None.
+        draws: source of draws: the model's stochastic "layers", these and its "dropout", or "none".
+        readout: a Gaussian process on the representation that replaces the last layer, or None.
         detectors: scores of other inputs, by name.
         held_out: the prediction of labelled inputs, or None.
         scale: of a regression, the noise variance of each output, ``(C,)``, or the factor of the one that the model or
@@ -72,14 +72,14 @@ def forget_held_out(model: nn.Module) -> None:
 
 
 def with_settings(model: nn.Module, settings: Settings) -> nn.Module:
-    """A copy of a model, which shares its tensors, with settings in place of those that it has.
+    """A copy of a model that shares its tensors, with other settings.
 
     Args:
         model: any module.
-        settings: for it.
+        settings: settings of the copy.
 
     Returns:
-        The copy: of the same class, with the same state dict.
+        The copy, of the same class and with the same state dict.
 
     Raises:
         ValueError: if the model has no dropout that could draw.
@@ -111,7 +111,7 @@ def as_assessed(model: nn.Module) -> nn.Module:
 
 
 def _read(forward: Callable[..., Any], model: nn.Module, readout: GPReadout, *args: Any, **options: Any) -> Any:
-    """What a model returns, with a read-out's log-probabilities for its logits."""
+    """The output of a model, with a read-out's log-probabilities in place of its logits."""
     returned, features = call_with_features(model, lambda: forward(*args, **options))
     logits = logits_of(returned)
     if logits.dim() != 2:

@@ -1,4 +1,4 @@
-"""Temperature scaling: the temperature under which labels are likeliest."""
+"""Temperature scaling by maximum likelihood."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 SMALLEST_TEMPERATURE, LARGEST_TEMPERATURE = 1e-4, 1e4
-"""Where the temperature ends if every answer is right, and if confidence says nothing of the labels."""
+"""Bounds of the temperature, reached if every prediction is right, and if confidence is useless."""
 
 _FLAT = 1e-10  # nats per label and log T: a slope at which there is nothing to gain
 
@@ -41,8 +41,8 @@ def fit_temperature(logits: Any, labels: Any, *, least: float = SMALLEST_TEMPERA
         least: the smallest temperature allowed.
 
     Returns:
-        T in [``least``, 1e4], where it ends if the likelihood has no optimum: if all answers are right, where its
-        slope vanishes; the largest if confidence says nothing.
+        T in [``least``, 1e4]; if the likelihood has no optimum, a point where its slope vanishes if all predictions are
+        right, or 1e4 if confidence is useless.
 
     Raises:
         ValueError: if shapes do not fit, labels are no class indices, or logits are not finite.
@@ -64,7 +64,9 @@ def fit_temperature(logits: Any, labels: Any, *, least: float = SMALLEST_TEMPERA
     values, indices = with_labels(values, indices)
     if not len(indices):
         raise ValueError("labels: expected labels, got none")
-    possible = _at(values, indices).amax(0) > -torch.inf  # what every draw masks is as unlikely at any temperature
+    possible = (
+        _at(values, indices).amax(0) > -torch.inf
+    )  # a label masked in every draw is impossible at any temperature
     values, indices = values[:, possible], indices[possible]
 
     def slopes(precision: float) -> Tensor:
@@ -76,7 +78,7 @@ def fit_temperature(logits: Any, labels: Any, *, least: float = SMALLEST_TEMPERA
 def minimise_over_temperature(
     slopes: Callable[[float], Tensor], start: float, least: float, most: float, *, tolerance: float = 1e-10
 ) -> float:
-    """Newton's method for 1 / T, kept between two ends that the slopes seen so far bring closer.
+    """Newton's method for 1 / T, bracketed by the signs of the previous slopes.
 
     Args:
         slopes: the first two derivatives by 1 / T of a mean loss, ``(2,)``, at a given 1 / T.
@@ -129,7 +131,7 @@ def precision_slopes(logits: Tensor, labels: Tensor, precision: float) -> Tensor
 
 
 def with_labels(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Logits ``(S, N, C)`` and labels ``(N,)`` of what has a label, of ``(S, ..., C)`` and ``(...)``."""
+    """Logits ``(S, N, C)`` and labels ``(N,)`` of labelled examples, from ``(S, ..., C)`` and ``(...)``."""
     real = labels.flatten() != NO_LABEL
     return logits.flatten(1, -2)[:, real], labels.flatten()[real]
 

@@ -1,4 +1,4 @@
-"""Whether there are enough inducing inputs for what the observations hold."""
+"""Check that there are enough inducing inputs for the observations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["neighbour_noise", "unexplained_variance", "warn_of_unexplained"]
 
 _LEAST_EXPLAINED = 0.9
 _COMPARED, _AMONG = 2048, 8192
-_ERRORS = 2.0  # standard errors that are granted to the neighbours' estimate
+_ERRORS = 2.0  # standard errors added to the estimate from neighbours
 
 
 def warn_of_unexplained(models: Sequence[RegressionModel]) -> None:
@@ -35,13 +35,13 @@ def warn_of_unexplained(models: Sequence[RegressionModel]) -> None:
 
 
 def unexplained_variance(model: SparseCorrelatedGPRegression) -> float:
-    r"""The share of the variance that the inducing inputs leave out, the largest of all processes.
+    r"""The share of the variance that the inducing inputs do not explain, the largest of all processes.
 
     .. math:: 1 - \overline{q_{ii} / k_{ii}} + \max(0, \sigma_p^2 - \gamma_p) / s_p^2
 
-    The first part is what they leave of the prior variance at the observations. What they cannot follow a fit puts down
-    to noise, or most of it: the second part is the noise beyond the semivariance of neighbours, over the variance of
-    the observations.
+    The first part is the unexplained prior variance at the observations. A fit attributes most of the variation that
+    the inducing inputs cannot follow to noise: the second part is the noise above the semivariance of neighbours,
+    divided by the variance of the observations.
 
     Returns:
         The share, which may be above 1.
@@ -63,7 +63,7 @@ def neighbour_noise(rows: Tensor, targets: Tensor) -> Tensor:
 
     .. math:: \gamma = \tfrac12\overline{(y_i - y_{n(i)})^2}
 
-    with two standard errors added. Observations that are not at the same place differ by more than noise.
+    plus two standard errors. Observations at different inputs differ by more than noise.
 
     Returns:
         The bound, a scalar.

@@ -1,4 +1,4 @@
-"""Fully Bayesian regression: samples of the parameters by Pyro, predictions as the mixture over them."""
+"""Fully Bayesian regression: samples of the parameters by Pyro, predictions are the mixture over them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = [
 
 Model = TypeVar("Model", bound=RegressionModel)
 
-MOST_ENTRIES = 2**23  # of matrices of samples that are worked on, or kept, together
+MOST_ENTRIES = 2**23  # of the matrices of all samples that are computed or kept together
 
 _STEP = 1e-4
 _LEAST_CURVATURE = 0.25  # of the widest prior, that of log scales and log noises
@@ -44,13 +44,13 @@ _MIN_ESS = 100.0
 
 
 class Diagnostics(NamedTuple):
-    """Whether the chains can be trusted.
+    """Convergence diagnostics of the chains.
 
     Attributes:
         r_hat: split r-hat, the worst entry of each parameter; 1 is perfect.
         effective_size: effective sample size, the smallest entry of each parameter.
         divergences: transitions that diverged.
-        message: in words.
+        message: a summary in words.
     """
 
     r_hat: dict[str, float]
@@ -63,8 +63,8 @@ class Samples(NamedTuple):
     """Samples of the parameters that have priors, all of them unconstrained: scales and noises by their logarithm.
 
     Attributes:
-        chains: by name of prior, ``(C, S, ...)``.
-        diagnostics: of the chains.
+        chains: samples by name of prior, ``(C, S, ...)``.
+        diagnostics: diagnostics of the chains.
     """
 
     chains: dict[str, Tensor]
@@ -95,18 +95,18 @@ def sample_nuts(
 ) -> Samples:
     """Sample the parameters by the no-U-turn sampler, every chain from a draw of Laplace's approximation.
 
-    The sampler moves in coordinates in which that approximation is a standard normal, so that its steps fit all
-    parameters from the first one on. No two values of the parameters mean the same covariance, so that chains can
-    agree. Parameters without a prior, such as inducing inputs, and those of a kernel that is an object stay as they
-    are.
+    The sampler moves in coordinates in which that approximation is a standard normal, so that its step size suits all
+    parameters from the first step. The parameters are identifiable (different values give different covariances), so
+    that chains can agree. Parameters without a prior, such as inducing inputs, and those of a kernel object are not
+    changed.
 
     Args:
         model: exact or sparse, best after a fit; it is not changed.
-        num_samples: kept of each chain.
-        num_warmup: before them.
-        num_chains: run one after the other.
+        num_samples: number of kept samples of each chain.
+        num_warmup: number of steps before them.
+        num_chains: number of chains, run one after the other.
         max_tree_depth: at most 2 to this power evaluations a step.
-        seed: of the first chain; the others count on.
+        seed: seed of the first chain; the next ones have the following numbers.
         progress: whether a bar is shown.
 
     Returns:
@@ -138,7 +138,7 @@ def sample_nuts(
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed + chain)
             start = {"white": torch.randn_like(laplace.centre)}
-            while not energy(start).isfinite():  # a covariance that cannot be factored; the centre's can
+            while not energy(start).isfinite():  # the covariance has no Cholesky factor; at the centre it has
                 start["white"] *= 0.5
             mcmc = MCMC(
                 NUTS(potential_fn=energy, max_tree_depth=max_tree_depth),
@@ -148,27 +148,27 @@ def sample_nuts(
                 disable_progbar=not progress,
             )
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # Pyro's, on tensors made of tensors
+                warnings.simplefilter("ignore", UserWarning)  # by Pyro, about tensors constructed from tensors
                 mcmc.run()
         chains.append(laplace.parameters(mcmc.get_samples()["white"].detach()))
-        divergences += sum(len(found) for found in mcmc.diagnostics()["divergences"].values())
+        divergences += sum(len(diverged) for diverged in mcmc.diagnostics()["divergences"].values())
     stacked = {name: torch.stack([chain[name] for chain in chains]) for name in chains[0]}
     return Samples(stacked, diagnose(stacked, divergences))
 
 
 def sample_laplace(model: RegressionModel, *, num_samples: int = 50, seed: int = 0) -> dict[str, Tensor]:
-    r"""Draw the parameters from a Gaussian about the most probable ones, in pairs that mirror each other.
+    r"""Draw the parameters from a Gaussian around the most probable ones, in antithetic pairs.
 
     .. math:: \theta \sim N(\hat\theta, H^{-1}), \qquad
         H = -\nabla^2\big[\log p(y \mid \theta) + \log p(\theta)\big]_{\hat\theta}
 
-    H is taken by differences of gradients, 2k evaluations for k parameters. A direction of which neither the
-    observations nor the priors say anything is as wide as the widest prior.
+    H is computed by differences of gradients, 2k evaluations for k parameters. In a direction about which neither the
+    observations nor the priors are informative, the width is that of the widest prior.
 
     Args:
-        model: exact or sparse, fitted; it is not changed. What has no prior stays as it is.
-        num_samples: how many draws.
-        seed: of the draws.
+        model: exact or sparse, fitted; it is not changed. Parameters without a prior are fixed.
+        num_samples: number of draws.
+        seed: seed of the draws.
 
     Returns:
         By name of prior, ``(S, ...)``.
@@ -188,7 +188,7 @@ def sample_laplace(model: RegressionModel, *, num_samples: int = 50, seed: int =
 
 
 def batch_models(model: Model, samples: Mapping[str, Tensor]) -> list[Model]:
-    """Copies of the model as in :func:`batch_model`, each with as many of the samples as memory is meant to hold."""
+    """Copies of the model as in :func:`batch_model`, each with as many of the samples as fit into the memory limit."""
     size = max(1, MOST_ENTRIES // max(held_entries(model), 1))
     total = len(next(iter(samples.values())))
     parts = [{name: value[start : start + size] for name, value in samples.items()} for start in range(0, total, size)]
@@ -206,7 +206,7 @@ def batch_model(model: Model, samples: Mapping[str, Tensor]) -> Model:
     batch = copy.deepcopy(model)
     for module in batch.modules():
         if not isinstance(module, PriorModule):
-            getattr(module, "_priors", {}).clear()  # what stays as it is needs no samples
+            getattr(module, "_priors", {}).clear()  # fixed parameters need no samples
     batch.pyro_load_from_samples({name: value.clone() for name, value in samples.items()})
     return batch.eval()
 
@@ -236,12 +236,12 @@ def diagnose(chains: Mapping[str, Tensor], divergences: int = 0) -> Diagnostics:
 
 
 class _Laplace(NamedTuple):
-    """A Gaussian about the most probable parameters, and the linear map to them from its standard coordinates.
+    """A Gaussian around the most probable parameters, and the linear map to them from its standard coordinates.
 
     Attributes:
         centre: ``(k,)``.
-        root: of the covariance, ``(k, k)``.
-        shapes: of the parameters, by name of prior.
+        root: root of the covariance, ``(k, k)``.
+        shapes: shapes of the parameters, by name of prior.
     """
 
     centre: Tensor
@@ -250,22 +250,22 @@ class _Laplace(NamedTuple):
 
     @classmethod
     def of(cls, model: RegressionModel) -> Self:
-        """That of a fitted model."""
+        """The approximation of a fitted model."""
         potential, values = _potential(model), _sampled(model)
         centre = torch.cat([value.flatten() for value in values.values()])
-        found = cls(centre, torch.eye(len(centre)).to(centre), {name: value.shape for name, value in values.items()})
+        laplace = cls(centre, torch.eye(len(centre)).to(centre), {name: value.shape for name, value in values.items()})
 
         def slope(offset: Tensor) -> Tensor:
             offset = offset.clone().requires_grad_()
-            return torch.autograd.grad(potential(found.parameters(offset)), offset)[0]
+            return torch.autograd.grad(potential(laplace.parameters(offset)), offset)[0]
 
-        steps = _STEP * found.root
+        steps = _STEP * laplace.root
         hessian = torch.stack([slope(step) - slope(-step) for step in steps]) / (2.0 * _STEP)
         curvature, directions = torch.linalg.eigh(0.5 * (hessian + hessian.mT))
-        return found._replace(root=directions * curvature.clamp(min=_LEAST_CURVATURE).rsqrt())
+        return laplace._replace(root=directions * curvature.clamp(min=_LEAST_CURVATURE).rsqrt())
 
     def parameters(self, white: Tensor) -> dict[str, Tensor]:
-        """From standard coordinates ``(*batch, k)``, by name of prior."""
+        """The parameters of standard coordinates ``(*batch, k)``, by name of prior."""
         parts = (self.centre + white @ self.root.mT).split([size.numel() for size in self.shapes.values()], dim=-1)
         pairs = zip(self.shapes.items(), parts, strict=True)
         return {name: part.reshape(*white.shape[:-1], *size) for (name, size), part in pairs}
@@ -281,16 +281,18 @@ class _Potential(nn.Module):
     def forward(self) -> Tensor:
         try:
             evidence = self.model.log_evidence()
-        except NotPositiveDefiniteError:  # a trial step of the sampler left all bounds
+        except NotPositiveDefiniteError:  # a trial step of the sampler is far out of range
             evidence = self.model.train_targets.new_full((), -math.inf)
         return -evidence - self.model.log_prior()
 
 
 def _sampled(model: RegressionModel) -> dict[str, Tensor]:
     """The values of the unconstrained parameters with priors, by name of the prior."""
-    found = {name: (module, closure) for name, module, _, closure, _ in model.named_priors()}
+    priors = {name: (module, closure) for name, module, _, closure, _ in model.named_priors()}
     return {
-        name: closure(one).detach().clone() for name, (one, closure) in found.items() if isinstance(one, PriorModule)
+        name: closure(owner).detach().clone()
+        for name, (owner, closure) in priors.items()
+        if isinstance(owner, PriorModule)
     }
 
 

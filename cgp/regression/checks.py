@@ -1,4 +1,4 @@
-"""Checks of what enters a regression."""
+"""Checks of the arguments and data of a regression."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _IGNORED_BY = {
 
 
 def check_arguments(arguments: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
-    """Refuse arguments of the estimator that no fit can use, or that its inference ignores."""
+    """Reject arguments of the estimator that no fit can use, or that its inference ignores."""
     if arguments["inference"] not in INFERENCES:
         raise ValueError(f"inference: expected one of {INFERENCES}, got {arguments['inference']!r}")
     if arguments["inference"] == "nuts":
@@ -70,13 +70,13 @@ def _check_structure(structure: Any, num_inducing: Any) -> None:
 
 
 def check_count(name: str, value: Any, least: int) -> None:
-    """Refuse what is not a number of things, or too few of them."""
+    """Reject values that are not an integer count, or are too small."""
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
         raise ValueError(f"{name}: expected an integer of at least {least}, got {value!r}")
 
 
 def check_training_data(inputs: Tensor, targets: Tensor, num_processes: int | None) -> int:
-    """Refuse rows ``(n, d + 1)`` and targets ``(n,)`` that no Gaussian process can be conditioned on; returns P."""
+    """Reject rows ``(n, d + 1)`` and targets ``(n,)`` that no Gaussian process can be conditioned on; returns P."""
     if inputs.dim() != 2 or inputs.shape[-1] < 2 or not len(inputs):
         raise ValueError(f"train_inputs: expected (n, d + 1) with n, d >= 1, got shape {tuple(inputs.shape)}")
     if targets.shape != inputs.shape[:1]:
@@ -96,7 +96,7 @@ def check_training_data(inputs: Tensor, targets: Tensor, num_processes: int | No
 
 
 def checked_inputs(estimator: Any, *data: Any, **options: Any) -> Any:
-    """X, or X and y, as scikit-learn checks them; dates and masks, which it reads as other numbers, are refused."""
+    """X, or X and y, checked by scikit-learn; dates and masks, which it would misread as numbers, are rejected."""
     X = data[0]
     _refuse_dates("X", X)
     if np.ma.is_masked(X):
@@ -105,7 +105,7 @@ def checked_inputs(estimator: Any, *data: Any, **options: Any) -> Any:
 
 
 def _refuse_dates(name: str, values: Any) -> None:
-    """Refuse arrays and data frames with dates or differences of dates, which would be read as counts of their unit."""
+    """Reject arrays and data frames with dates or time differences, which would be read as counts of their unit."""
     dtypes = np.atleast_1d(np.asarray(getattr(values, "dtypes", getattr(values, "dtype", None)), dtype=object))
     dates = [dtype for dtype in dtypes if getattr(dtype, "kind", "") in ("m", "M")]
     if dates:
@@ -114,12 +114,12 @@ def _refuse_dates(name: str, values: Any) -> None:
 
 
 def with_nan(y: Any) -> Any:
-    """Outputs whose masked entries are NaN, as what was not observed."""
+    """Outputs whose masked entries are NaN, that is, not observed."""
     return np.ma.filled(y.astype(np.float64), np.nan) if isinstance(y, np.ma.MaskedArray) else y
 
 
 def checked_outputs(y: Any, x: NDArray[Any]) -> tuple[NDArray[Any], bool]:
-    """Outputs as columns ``(n, P)``, NaN for what was not observed, and whether there was one axis only."""
+    """Outputs as columns ``(n, P)``, NaN for unobserved entries, and whether they had a single axis."""
     _refuse_dates("y", y)
     options: dict[str, Any] = {"ensure_2d": False, "dtype": np.float64, "input_name": "y"}
     y = check_array(with_nan(y), ensure_all_finite="allow-nan", **options)

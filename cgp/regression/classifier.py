@@ -46,7 +46,7 @@ class CorrelatedGPClassifier(ClassifierMixin, BaseEstimator):
     .. math:: p(y = 1 \mid x) = \Phi(z(x)), \qquad p(y = c \mid x) \propto \exp z_c(x)
 
     Two classes have one process and GPyTorch's Bernoulli likelihood, more have a process per class and its softmax
-    likelihood; the processes are correlated as ``structure`` says. Inputs are standardised inside.
+    likelihood; ``structure`` sets how the processes are correlated. Inputs are standardised internally.
 
     Args:
         kernel: canonical covariance: "rbf", "matern12", "matern32", "matern52", "rq", or a GPyTorch kernel.
@@ -55,14 +55,14 @@ class CorrelatedGPClassifier(ClassifierMixin, BaseEstimator):
         num_inducing: inducing inputs, at most as many as there are distinct rows.
         num_epochs: passes through the data.
         batch_size: inputs of a minibatch.
-        random_state: seed of everything random.
+        random_state: seed of all random numbers.
         verbose: whether progress is shown.
 
     Attributes:
         classes_: the labels.
         model_: the fitted GPyTorch model, of standardised inputs.
-        fit_: how the optimizer did: loss, steps, converged, message.
-        n_features_in_: d.
+        fit_: result of the optimizer: loss, steps, converged, message.
+        n_features_in_: number d of input columns.
 
     Source:
         Hensman, Matthews & Ghahramani (2015), Scalable variational Gaussian process classification.
@@ -106,7 +106,7 @@ class CorrelatedGPClassifier(ClassifierMixin, BaseEstimator):
             The estimator.
 
         Raises:
-            ValueError: if the data or an argument are not usable.
+            ValueError: if the data or an argument is invalid.
         """
         for name in _COUNTS:
             check_count(name, getattr(self, name), 1)
@@ -167,18 +167,20 @@ class CorrelatedGPClassifier(ClassifierMixin, BaseEstimator):
                 class_posterior(self.model_, every_process(some, outputs))
                 for some in inputs.split(max(_CHUNK // outputs, 1))
             ]
-        mean, covariance = (torch.cat([getattr(one, name) for one in parts]) for name in ("mean", "covariance_matrix"))
+        mean, covariance = (
+            torch.cat([getattr(part, name) for part in parts]) for name in ("mean", "covariance_matrix")
+        )
         return MultivariateNormal(mean, covariance)
 
     def _fit_labels(self, inputs: Tensor, labels: Tensor, seed: int) -> None:
-        """Fit from the closed form of a regression of the classes on some of the inputs."""
+        """Fit, initialised by a closed-form regression of the class indicators on some of the inputs."""
         outputs = len(self.classes_) if len(self.classes_) > 2 else 1
         some = torch.randperm(len(inputs))[: max(_WARM_ROWS // outputs, self.num_inducing)]
         signs = 2.0 * nn.functional.one_hot(labels[some], len(self.classes_))[:, -outputs:].to(inputs) - 1.0
         warm = every_process(inputs[some], outputs).flatten(0, 1), signs.flatten()
         closed = self._model(SparseCorrelatedGPRegression, *warm, seed)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # a start is cut off on purpose
+            warnings.simplefilter("ignore", ConvergenceWarning)  # the initial fit is stopped early on purpose
             fit_model(closed, max_steps=_WARM_STEPS, seed=seed)
         likelihood = BernoulliLikelihood() if outputs == 1 else SoftmaxLikelihood(None, outputs, mixing_weights=False)
         model = self._model(StochasticCorrelatedGPRegression, *warm, seed, likelihood=likelihood)
@@ -200,7 +202,7 @@ class CorrelatedGPClassifier(ClassifierMixin, BaseEstimator):
         self.model_ = model.requires_grad_(False)
 
     def _model(self, kind: type[Model], rows: Tensor, targets: Tensor, seed: int, **options: Any) -> Model:
-        """A model that is not yet fitted."""
+        """A model before its fit."""
         processes = len(self.classes_) if len(self.classes_) > 2 else 1
         covariance = correlated_covariance(
             processes,
@@ -230,6 +232,6 @@ def softmax_bound(
     """The variational bound of labels in nats per row, priors included, by joint draws of the classes' processes."""
     # GPyTorch's own draws are of marginals, which is right for independent processes only.
     draws = class_posterior(model, rows).rsample(torch.Size([num_draws]))
-    # GPyTorch takes C rows of C classes for its old layout: an axis more tells them apart.
+    # GPyTorch would read C rows of C classes as its old layout: one more axis avoids this.
     fit = model.likelihood(draws.unsqueeze(-2)).log_prob(labels.unsqueeze(-1)).mean()
     return model.bound(fit, num_data)

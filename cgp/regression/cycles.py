@@ -1,4 +1,4 @@
-"""Which cycles a series has: lines in the periodogram of its outputs."""
+"""Detection of cycles in a series: lines in the periodogram of its outputs."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _SMALLEST, _LARGEST = 2.0 * _NEIGHBOURS, 2.0e6  # length of the series in steps
 def strongest_periods(inputs: Array, outputs: Array, count: int = 3) -> list[float]:
     r"""Periods of the strongest lines in the mean periodogram of all outputs.
 
-    A line is a frequency with at least twenty times the median power of the hundred frequencies around it; a process
-    that wanders has none. Gaps are bridged by straight lines, and irregular inputs are taken to a grid of their median
+    A line is a frequency with at least twenty times the median power of the hundred frequencies around it; a random
+    walk has none. Gaps are interpolated linearly, and irregular inputs are interpolated to a grid of their median
     step.
 
     Args:
-        inputs: in order, ``(N,)``.
-        outputs: NaN where not observed, ``(N, P)``.
-        count: the most periods to return.
+        inputs: inputs in increasing order, ``(N,)``.
+        outputs: outputs, NaN where missing, ``(N, P)``.
+        count: largest number of periods to return.
 
     Returns:
         In units of the inputs, the strongest first; between four steps and a tenth of the series.
@@ -61,6 +61,6 @@ def _power(grid: Array, inputs: Array, column: Array) -> Array:
 
 
 def _refined(power: Array, peak: int) -> float:
-    """The place of a maximum between frequencies, by the parabola through three logarithms."""
+    """The location of a maximum between frequencies, by a parabola through three logarithms."""
     before, at, after = np.log(power[peak - 1 : peak + 2])
     return float(peak + 0.5 * (before - after) / (before - 2.0 * at + after))

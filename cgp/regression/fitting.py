@@ -1,4 +1,4 @@
-"""Maximum a posteriori fits by L-BFGS: a race of several starts, and the best to the end."""
+"""Maximum a posteriori fits by L-BFGS: several starts compared after some steps, the best run to convergence."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ _CUT_OFF = 1  # scipy's status
 
 
 class Fit(NamedTuple):
-    """How a fit went.
+    """Result of a fit.
 
     Attributes:
-        loss: the negative log posterior of the parameters per row, in nats.
-        steps: steps of the optimizer.
-        converged: whether it stopped by itself.
-        message: why it stopped.
+        loss: negative log posterior of the parameters per row, in nats.
+        steps: number of steps of the optimizer.
+        converged: whether a stopping criterion was met.
+        message: reason for stopping.
     """
 
     loss: float
@@ -63,15 +63,15 @@ class Fit(NamedTuple):
 
 @contextmanager
 def progress_line(label: str, shown: bool = True, total: int | None = None) -> Iterator[Progress | None]:
-    """One line on the standard error stream that says how far a fit is, and how long it is still expected to take.
+    """A progress line on the standard error stream, with the expected remaining time of a fit.
 
     Args:
-        label: what it begins with.
+        label: beginning of the line.
         shown: whether there is a line.
-        total: how many steps there are, or are expected to be; None if that is not known.
+        total: actual or expected number of steps; None if it is unknown.
 
     Yields:
-        What is to be called after each step, or None where nothing is to be shown.
+        A function to call after each step, or None if nothing is shown.
     """
     if not shown:
         yield None
@@ -87,7 +87,7 @@ def progress_line(label: str, shown: bool = True, total: int | None = None) -> I
 
 @contextmanager
 def seeded(random_state: Any) -> Iterator[int]:
-    """A seed from scikit-learn's ``random_state``, torch's global generator set to it and afterwards as it was."""
+    """A seed from scikit-learn's ``random_state``; torch's global generator is set to it, and restored afterwards."""
     seed = int(check_random_state(random_state).randint(2**31 - 1))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -106,27 +106,28 @@ def fit_model(
 ) -> Fit:
     """Fit by L-BFGS from the best of several starts.
 
-    The objective is screened at five lengthscales (factors 0.3 to 30 of the initial one). The three most promising, or
-    as many as are to be followed, race over 20 steps, and the best go on to the end; starts beyond five are perturbed
-    at random. The race is what finds the better mode where the evidence has several: the first value says little.
+    The objective is evaluated at five lengthscales (factors 0.3 to 30 of the initial one). The best three (or
+    ``num_starts``, if that is more) run for 20 steps, and the best ``num_starts`` continue to convergence; starts
+    beyond five are random perturbations. Comparing after 20 steps finds the better mode where the evidence has several:
+    initial values are a poor guide.
 
     Args:
         model: exact or sparse; left in eval mode with the best parameters found.
-        num_starts: how many starts are followed to their end.
-        max_steps: of each start.
-        tolerance: a start ends when 20 steps have won less than this, in nats per row.
-        race: False goes on from the model's own parameters only.
-        seed: of the perturbations.
+        num_starts: number of starts that are optimised to the end.
+        max_steps: largest number of steps of each start.
+        tolerance: a start ends when 20 steps have improved the loss by less than this, in nats per row.
+        race: False starts from the model's current parameters only.
+        seed: seed of the perturbations.
         progress: called with the count of evaluations and the loss.
 
     Returns:
-        The best start's.
+        The fit of the best start.
 
     Raises:
         ValueError: if a count is below one, or the objective is finite at no start.
 
     Warns:
-        ConvergenceWarning: if the best start was cut off.
+        ConvergenceWarning: if the best start stopped before convergence.
     """
     for name, value in (("num_starts", num_starts), ("max_steps", max_steps)):
         check_count(name, value, 1)
@@ -155,7 +156,7 @@ def minimise(
     failures: tuple[type[Exception], ...] = (NotPositiveDefiniteError,),
     progress: Progress | None = None,
 ) -> Fit:
-    """Minimise a loss by L-BFGS, raced as in :func:`fit_model`; the parameters are left at the best values found."""
+    """Minimise a loss by L-BFGS from several starts as in :func:`fit_model`; the parameters are set to the best."""
     evaluate = _Loss(parameters, loss, failures, progress)
     ranked = sorted(starts, key=evaluate.value) if len(starts) > 1 else starts
     # A single start has nothing to race against.
@@ -178,7 +179,7 @@ def learned_parameters(module: torch.nn.Module) -> list[Tensor]:
 
 
 def reported(fit: Fit) -> Fit:
-    """Warn of a fit that was cut off."""
+    """Warn of a fit that stopped before convergence."""
     if not fit.converged:
         warnings.warn(
             f"The fit has not converged: {fit.message} at {fit.loss:.5g} nats per row. "
@@ -207,14 +208,14 @@ class _Loss:
             vector_to_parameters(torch.as_tensor(vector).to(self.parameters[0]), self.parameters)
 
     def value(self, vector: Vector) -> float:
-        """The loss without a gradient, infinite where it cannot be had."""
+        """The loss without a gradient, infinite where it cannot be computed."""
         self.load(vector)
         try:
             with torch.no_grad():
-                found = float(self.loss())
+                value = float(self.loss())
         except self.failures:
             return math.inf
-        return found if math.isfinite(found) else math.inf
+        return value if math.isfinite(value) else math.inf
 
     def __call__(self, vector: Vector) -> tuple[float, Vector]:
         self.load(vector)
@@ -228,7 +229,7 @@ class _Loss:
         if self.progress is not None:
             self.progress(self.evaluations, value)
         if not math.isfinite(value):
-            # A step too far; an infinite loss would make the line search's interpolation NaN.
+            # The step was too long; an infinite loss would make the line search's interpolation NaN.
             return _TOO_FAR * (1.0 + self.largest), np.zeros_like(vector)
         self.largest = max(self.largest, abs(value))
         return value, parameters_to_vector(slopes).double().cpu().numpy()
@@ -240,7 +241,7 @@ class _Run(NamedTuple):
 
 
 def _run(evaluate: _Loss, start: Vector, steps: int, tolerance: float, before: int = 0) -> _Run:
-    """One start for some steps, unless it stands still; where a line search fails it goes on with a new memory."""
+    """Run one start for some steps, until it stalls; after a failed line search L-BFGS restarts with empty memory."""
     vector, value, count, won, settled = start, math.inf, 0, math.inf, False
     while won >= tolerance and count < steps and not settled:
         result, settled = _descend(evaluate, vector, steps - count, tolerance)
@@ -255,7 +256,7 @@ def _run(evaluate: _Loss, start: Vector, steps: int, tolerance: float, before: i
 
 
 def _descend(evaluate: _Loss, start: Vector, steps: int, tolerance: float) -> tuple[OptimizeResult, bool]:
-    """L-BFGS until it stops, and whether there it has no slope, or has won too little for some time."""
+    """Run L-BFGS until it stops; also whether the gradient vanishes there, or progress has stalled."""
     losses: list[float] = []
 
     def stands_still() -> bool:
@@ -268,7 +269,7 @@ def _descend(evaluate: _Loss, start: Vector, steps: int, tolerance: float) -> tu
 
     options = {"maxiter": steps, "maxfun": 4 * steps + _WINDOW, "maxcor": 20, "ftol": 1e-10, "gtol": 1e-6}
     result = minimize(evaluate, start, jac=True, method="L-BFGS-B", callback=watch, options=options)
-    # A step that wins nothing where there is a slope is a line search that failed, whatever it is called.
+    # No progress at a nonzero gradient is a failed line search, whatever status is reported.
     return result, stands_still() or float(np.abs(result.jac).max()) < tolerance
 
 
@@ -277,7 +278,7 @@ def _starts(model: RegressionModel, number: int, seed: int) -> list[Vector]:
     generator = torch.Generator().manual_seed(seed)
     parameters = learned_parameters(model)
     initial = parameters_to_vector(parameters).detach().clone()
-    found = []
+    starts = []
     for index in range(number):
         with torch.no_grad():
             vector_to_parameters(initial, parameters)
@@ -285,8 +286,8 @@ def _starts(model: RegressionModel, number: int, seed: int) -> list[Vector]:
                 component.input_maps.log_scales += math.log(_FACTORS[index % len(_FACTORS)])
             if index >= len(_FACTORS):
                 _perturb(model, generator)
-            found.append(parameters_to_vector(parameters).double().cpu().numpy().copy())
-    return found
+            starts.append(parameters_to_vector(parameters).double().cpu().numpy().copy())
+    return starts
 
 
 def _perturb(model: RegressionModel, generator: torch.Generator) -> None:

@@ -1,4 +1,4 @@
-"""The forms of regression: what each can compute, what it costs, and which of them a task takes."""
+"""The forms of regression: which tasks each can do, its cost, and the choice among them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
     "windows_cost",
 ]
 
-EVALUATIONS = (30, 110)  # of a fit that goes on from another's end, and of one from starts of its own
+EVALUATIONS = (30, 110)  # of a fit that starts at the result of another, and of one with several starts
 _EVALUATIONS_PER_STEP = 15  # of a chain
 _SECONDS_PER_WINDOW = 0.1
 _EXACT_LIMIT = 10_000
@@ -39,14 +39,14 @@ _CGROUP = Path("/sys/fs/cgroup/memory.max")
 
 
 class Task(NamedTuple):
-    """What a form is chosen for.
+    """A task that a form is chosen for.
 
     Attributes:
-        covariance: what :func:`.correlated_covariance` gives.
-        num_observations: n.
-        num_inputs: distinct ones, N.
-        num_inducing: as the estimator's.
-        is_stochastic: whether minibatches are asked for.
+        covariance: a covariance of :func:`.correlated_covariance`.
+        num_observations: number n of observations.
+        num_inputs: number N of distinct inputs.
+        num_inducing: argument of the estimator.
+        is_stochastic: whether minibatches are requested.
     """
 
     covariance: AdditiveKernel
@@ -57,11 +57,11 @@ class Task(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What an evaluation of the objective and its gradient, or a fit, is expected to take.
+    """Expected cost of a fit, or of an evaluation of the objective and its gradient.
 
     Attributes:
-        seconds: of one core, from measurements on another machine: right within a factor of about three.
-        bytes: of memory.
+        seconds: CPU seconds of one core, from measurements on another machine, within a factor of about three.
+        bytes: bytes of memory.
     """
 
     seconds: float
@@ -72,10 +72,10 @@ class Form(NamedTuple):
     """A form of regression.
 
     Attributes:
-        name: of the form.
-        model: its class.
-        obstacle: why it cannot do a task, or None.
-        cost: of a task that it can do.
+        name: name of the form.
+        model: class of the models.
+        obstacle: function that returns why the form cannot do a task, or None.
+        cost: function that returns the cost of a task that it can do.
     """
 
     name: str
@@ -94,7 +94,7 @@ def choose_form(task: Task) -> Form:
         One of :data:`FORMS`.
 
     Raises:
-        ValueError: if there is none, with what is in the way of each.
+        ValueError: if there is none, with the obstacle of each.
     """
     obstacles = {form.name: form.obstacle(task) for form in FORMS}
     possible = [form for form in FORMS if obstacles[form.name] is None]
@@ -108,7 +108,7 @@ def choose_form(task: Task) -> Form:
 
 
 def forms_of(tasks: Mapping[str, Task]) -> dict[str, tuple[Form, Task]]:
-    """The form of each of several tasks; those that none can do are left out, unless they are all."""
+    """The form of each of several tasks; tasks that no form can do are omitted, unless that is all of them."""
     forms, errors = {}, []
     for name, task in tasks.items():
         try:
@@ -123,16 +123,16 @@ def forms_of(tasks: Mapping[str, Task]) -> dict[str, tuple[Form, Task]]:
 def fit_cost(
     forms: Mapping[str, tuple[Form, Task]], evaluations: Mapping[str, int], *, is_sampled: bool, chain_steps: int
 ) -> Cost:
-    """What fits are expected to take, one after the other.
+    """Expected cost of fits, one after the other.
 
     Args:
-        forms: of each fit.
-        evaluations: of each fit.
+        forms: form of each fit.
+        evaluations: number of evaluations of each fit.
         is_sampled: whether there are samples of the parameters; their curvatures take two evaluations for each.
-        chain_steps: of all chains.
+        chain_steps: number of steps of all chains.
 
     Returns:
-        The sum of their seconds and the most of their bytes.
+        The sum of their seconds and the maximum of their bytes.
     """
     costs = []
     for name, (form, task) in forms.items():
@@ -144,14 +144,14 @@ def fit_cost(
 
 
 def windows_cost(task: Task, num_windows: int) -> Cost:
-    """What learning from windows and then predicting in linear time is expected to take."""
+    """Expected cost of learning from windows and then predicting in linear time."""
     states, outputs = float(num_states(task.covariance)), task.covariance.kernels[0].num_processes
     seconds = num_windows * _SECONDS_PER_WINDOW + task.num_inputs * (5e-5 + 2e-6 * states + 1e-8 * states**2)
     return Cost(seconds, task.num_inputs * (2000.0 + 16.0 * states * outputs))
 
 
 def check_memory(cost: Cost) -> None:
-    """Refuse what does not fit into the memory of the machine."""
+    """Reject costs that exceed the memory of the machine."""
     available = machine_memory()
     if cost.bytes > available:
         raise ValueError(

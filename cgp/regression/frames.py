@@ -1,4 +1,4 @@
-"""Frames in, frames out: the index and the columns of pandas' tables."""
+"""Results as pandas frames, with the index and columns of the data."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ __all__ = ["Framing"]
 
 
 class Framing(NamedTuple):
-    """How outputs were given to a fit.
+    """The format of the outputs of a fit.
 
     Attributes:
-        kind: the class of the frame or series, None for arrays.
-        labels: the columns of a frame, or the name of a series.
+        kind: class of the frame or series, None for arrays.
+        labels: columns of a frame, or name of a series.
     """
 
     kind: Any = None
@@ -22,19 +22,19 @@ class Framing(NamedTuple):
 
     @classmethod
     def of(cls, y: Any) -> Framing:
-        """That of y; whatever has rows by ``iloc`` is a frame if it has columns, else a series."""
+        """The format of y; an object with ``iloc`` is a frame if it has columns, otherwise a series."""
         if not hasattr(y, "iloc"):
             return cls()
         return cls(type(y), y.columns if hasattr(y, "columns") else y.name)
 
     def names(self, count: int) -> list[str]:
-        """What the outputs are called."""
+        """The names of the outputs."""
         if self.kind is None:
             return [f"output {number}" for number in range(count)]
         return [str(label) for label in (self.labels if hasattr(self.kind, "columns") else [self.labels])]
 
     def applied(self, values: NDArray[Any], X: Any) -> Any:
-        """Answers as the outputs were given, with the index of the inputs, if those are a frame, too."""
+        """Results in the format of the outputs, with the index of the inputs if these are a frame, too."""
         if self.kind is None or not hasattr(X, "iloc"):
             return values
         label = {"columns": self.labels} if values.ndim == 2 else {"name": self.labels}

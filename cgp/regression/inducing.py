@@ -1,4 +1,4 @@
-"""Inducing inputs in the canonical spaces, and the features that they make of rows."""
+"""Inducing inputs in the canonical spaces, and the features of rows that they define."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class InducingFeatures(Module):
     .. math:: A^{(q)} = L_q^{-1}k(S_q, x), \qquad L_qL_q^\top = k(S_q, S_q), \qquad
         S = \big(U \odot w_0,\; \Pi a\big)
 
-    One set of inducing inputs S in the canonical space of a component serves every process. Their places U are in
-    units of the first process's lengthscales and their loadings are weighted sums of those of the processes, so that
-    they move with the data while the covariance is learned. They start at the centres of clusters of the mapped rows,
-    each with the loadings of the row that is nearest.
+    One set of inducing inputs S in the canonical space of a component serves every process. Their locations U are in
+    units of the first process's lengthscales, and their loadings are weighted sums of those of the processes, so that
+    they move with the data while the covariance is learned. They are initialised at cluster centres of the mapped
+    rows, each with the loadings of the nearest row.
 
     Args:
         covariance: the sum of components, whose parameters are those of its owner.
         rows: ``(n, d + 1)``, from which the first inducing inputs are taken.
         num_inducing: m, shared evenly by the components.
-        seed: of the clustering.
+        seed: seed of the clustering.
 
     Raises:
         ValueError: if there are fewer inducing inputs than components, or more than distinct rows.
@@ -55,7 +55,7 @@ class InducingFeatures(Module):
             with torch.no_grad():
                 places, weights = _first_inducing(component, rows, share, seed)
             self.places.append(nn.Parameter(places))
-            # The loadings of a single process are one number, which whitening takes out again.
+            # The loadings of a single process are one number, which whitening cancels.
             self.weights.append(nn.Parameter(weights, requires_grad=component.num_processes > 1))
 
     @property
@@ -81,12 +81,14 @@ class InducingFeatures(Module):
         """Features A ``(*batch, m, n)`` of rows ``(*batch, n, d + 1)``; ``factors`` saves computing them again."""
         factors = self.factors(covariance) if factors is None else factors
         parts = zip(covariance.kernels, self.points(covariance), factors, strict=True)
-        crosses = [solve_lower(factor, one.gram(points, one.points(x))) for one, points, factor in parts]
+        crosses = [
+            solve_lower(factor, component.gram(points, component.points(x))) for component, points, factor in parts
+        ]
         return torch.cat(crosses, dim=-2)
 
 
 def cluster_centres(points: Tensor, number: int, *, seed: int = 0) -> Tensor:
-    """Centres ``(number, s)`` of clusters, or the distinct points themselves where there are no more of them."""
+    """Centres ``(number, s)`` of clusters, or the distinct points if there are no more than ``number``."""
     distinct = points.unique(dim=0)
     if number > len(distinct):
         raise ValueError(f"num_inducing: expected at most {len(distinct)}, the number of distinct rows, got {number}")
@@ -95,12 +97,12 @@ def cluster_centres(points: Tensor, number: int, *, seed: int = 0) -> Tensor:
     if len(distinct) > _CLUSTERED:
         order = torch.randperm(len(distinct), generator=torch.Generator().manual_seed(seed))
         distinct = distinct[order[:_CLUSTERED].to(distinct.device)]
-    found = KMeans(number, n_init=1, max_iter=20, random_state=seed).fit(distinct.cpu().numpy())
-    return torch.as_tensor(found.cluster_centers_).to(points)
+    clusters = KMeans(number, n_init=1, max_iter=20, random_state=seed).fit(distinct.cpu().numpy())
+    return torch.as_tensor(clusters.cluster_centers_).to(points)
 
 
 def _first_inducing(component: RowKernel, rows: Tensor, number: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Places in units of the first lengthscales ``(m, d)``, and the processes' weights ``(m, P)``."""
+    """Locations in units of the first lengthscales ``(m, d)``, and the processes' weights ``(m, P)``."""
     points = component.points(rows)
     joint = torch.cat([points.inputs, points.loadings], dim=-1)
     centres = cluster_centres(joint, number, seed=seed)

@@ -1,4 +1,4 @@
-"""What a fit has learned, in the user's units."""
+"""Learned parameters in the user's units."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ Array = NDArray[Any]
 
 
 class LearnedMixin:
-    """The parameters of the best structure; of samples their median, of sampled correlations the mean.
+    """The parameters of the best structure; the median of samples, for correlations their mean.
 
     Attributes:
         model_: the model of the best structure.
-        models_: it and others, or their samples in batches.
-        structure_: its name.
+        models_: this and other models, or their samples in batches.
+        structure_: name of the best structure.
         criteria_: half the information criterion of every structure that was compared, in nats.
-        fit_: how its fit went.
-        x_scaling_: from the user's inputs to standardised ones.
-        y_scaling_: likewise for outputs.
+        fit_: result of its fit.
+        x_scaling_: map from the user's inputs to standardised ones.
+        y_scaling_: the same for outputs.
     """
 
     model_: RegressionModel
@@ -81,29 +81,29 @@ class LearnedMixin:
     def lengthscales_(self) -> Array:
         """The lengthscales of each component, output and input column, ``(Q, P, d)``, in units of the inputs.
 
-        A kernel that is an object has its own besides: these are what its inputs are divided by. Of the cycles of
-        "multiscale" they are those of their drift.
+        A kernel object has additional lengthscales: its inputs are divided by these. For the cycles of "multiscale"
+        they are the lengthscales of their drift.
         """
         return self._of_components(self._lengthscales) * self.x_scaling_.unit
 
     @property
     def delays_(self) -> Array:
-        """How far each output is behind the first, ``(Q, P, d)``, in units of the inputs; 0 without shifts."""
+        """Delay of each output with respect to the first, ``(Q, P, d)``, in units of the inputs; 0 without shifts."""
         return self._of_components(_delays) * self.x_scaling_.unit
 
     @property
     def correlation_(self) -> Array:
-        """The correlations of the outputs' functions, ``(P, P)``, each output taken at its own delay."""
+        """The correlations of the outputs' functions, ``(P, P)``, after correction for the delays."""
 
         def correlation(model: RegressionModel) -> Tensor:
-            covariance = torch.stack([_at_one_place(one) for one in model.covar_module.kernels]).sum(0)
+            covariance = torch.stack([_at_one_place(component) for component in model.covar_module.kernels]).sum(0)
             sd = covariance.diagonal(dim1=-2, dim2=-1).sqrt()
             return covariance / (sd.unsqueeze(-1) * sd.unsqueeze(-2))
 
         return self._learned(correlation, np.mean)
 
     def summary(self) -> str:
-        """What was learned, in words and numbers for people to read.
+        """A readable summary of the learned parameters.
 
         Returns:
             Several lines.
@@ -113,7 +113,7 @@ class LearnedMixin:
         lines = [f"structure: {self.structure_}" + (f" (criteria in nats: {criteria})" if criteria else "")]
         lines.append(f"fit: {self.fit_.message}, {self.fit_.loss:.4g} nats per observation")
         noise, correlation, shares = np.sqrt(self.noise_), self.correlation_, self._shares
-        kinds = ["lengthscale" if one is None else f"cycle of {one:.4g}, drift over" for one in self._periods]
+        kinds = ["lengthscale" if period is None else f"cycle of {period:.4g}, drift over" for period in self._periods]
         for p, name in enumerate(self._framing.names(len(noise))):
             others = " ".join(f"{value:5.2f}" for value in correlation[p])
             lines.append(f"{name}: noise sd {noise[p]:.4g}, correlations {others}")
@@ -125,10 +125,10 @@ class LearnedMixin:
 
     @property
     def _shares(self) -> Array:
-        """Of each component in the variance of each output, ``(Q, P)``."""
+        """Share of each component in the variance of each output, ``(Q, P)``."""
 
         def share(model: RegressionModel) -> Tensor:
-            parts = [_at_one_place(one).diagonal(dim1=-2, dim2=-1) for one in model.covar_module.kernels]
+            parts = [_at_one_place(component).diagonal(dim1=-2, dim2=-1) for component in model.covar_module.kernels]
             variances = torch.stack(parts, dim=-2)
             return variances / variances.sum(-2, keepdim=True)
 
@@ -148,10 +148,12 @@ class LearnedMixin:
         return (1.0 if cycle is None else cycle[1]) / component.input_maps.all_scales
 
     def _of_components(self, ask: Any) -> Array:
-        return self._learned(lambda model: torch.stack([ask(one) for one in model.covar_module.kernels], dim=-3))
+        return self._learned(
+            lambda model: torch.stack([ask(component) for component in model.covar_module.kernels], dim=-3)
+        )
 
     def _learned(self, ask: Any, middle: Any = np.median) -> Array:
-        """What the models of the best structure answer, the middle of samples."""
+        """A quantity of the models of the best structure, the median (or mean) over samples."""
         check_is_fitted(self)
         same = [model for model in self.models_ if model.state_dict().keys() == self.model_.state_dict().keys()]
         with torch.no_grad():
@@ -167,7 +169,7 @@ def _delays(component: RowKernel) -> Tensor:
 
 
 def _at_one_place(component: RowKernel) -> Tensor:
-    """The covariance of all outputs where they see the same canonical input, ``(*batch, P, P)``."""
+    """The covariance of all outputs at the same canonical input, ``(*batch, P, P)``."""
     return component.gram(CanonicalPoints(torch.ones_like(component.input_maps.all_scales), component.loadings()))
 
 

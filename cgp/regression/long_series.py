@@ -32,20 +32,20 @@ Array = NDArray[np.float64]
 _LONG = 2000  # observations
 _KERNELS = ("matern12", "matern32", "matern52")
 _SHORTEST = 2.0  # lengthscale of the first component, in median lags
-_LONGEST = 0.05  # of the last one, in units of the whole span
-_TAIL = 0.005  # on either side, outside the range that gross errors are measured in
+_LONGEST = 0.05  # lengthscale of the last component, in units of the whole span
+_TAIL = 0.005  # share on either side, outside the range that gross errors are compared with
 _FAR = 20.0  # ranges
 
 
 class LongSeries(NamedTuple):
-    """What is particular to a long series.
+    """Options of a long series.
 
     Attributes:
-        kernel: the canonical covariance, a Matérn one.
-        num_components: time scales.
-        num_factors: shared processes on each.
-        periods: of cycles, in standardised units of the input.
-        num_steps: windows that are learned from, for every twelve outputs.
+        kernel: canonical covariance, a Matérn kernel.
+        num_components: number of time scales.
+        num_factors: number of shared processes on each time scale.
+        periods: periods of cycles, in standardised units of the input.
+        num_steps: number of windows for learning, for every twelve outputs.
     """
 
     kernel: str = "matern32"
@@ -64,21 +64,21 @@ def fit_long_series(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> tuple[SeriesCorrelatedGPRegression, Fit]:
-    """A model of many time scales with the parameters that windows of the series have taught it.
+    """A model of many time scales with parameters learned from windows of the series.
 
-    Components start with lengthscales from two median lags to a twentieth of the whole span, their factors with the
-    principal components of the outputs' correlation.
+    The initial lengthscales of the components range from two median lags to a twentieth of the whole span; the
+    initial factors are the principal components of the outputs' correlation.
 
     Args:
         rows: standardised, ``(n, 2)``, the last column 0 … P-1.
         targets: standardised, ``(n,)``.
-        num_processes: P.
+        num_processes: number P of processes.
         options: kernel, components, factors and cycles.
-        seed: of the windows.
+        seed: seed of the windows.
         progress: called with the number of the step and the loss.
 
     Returns:
-        The model in eval mode, and how the fit went.
+        The model in eval mode, and the result of the fit.
 
     Example:
         >>> import torch
@@ -96,7 +96,7 @@ def fit_long_series(
 
 
 def num_windows(num_processes: int, options: LongSeries) -> int:
-    """Windows that are learned from."""
+    """Number of windows for learning."""
     return round(options.num_steps * max(num_processes / WINDOW_OUTPUTS, 1.0))
 
 
@@ -115,19 +115,19 @@ def long_covariance(inputs: Tensor, num_processes: int, options: LongSeries) -> 
 
 
 def is_long_series(x: Array, y: Array, arguments: Mapping[str, Any]) -> bool:
-    """Whether a regressor with these arguments takes its observations for a series of many time scales.
+    """Whether a regressor with these arguments treats its observations as a series of many time scales.
 
     Args:
         x: inputs, ``(N, d)``.
         y: outputs, NaN where not observed, ``(N, P)``.
-        arguments: of the regressor.
+        arguments: arguments of the regressor.
 
     Returns:
-        True if it is asked for, or if there are more than 2,000 observations over one input and nothing else is asked
-        for.
+        True if it is requested, or if there are more than 2,000 observations over one input and no argument requests
+        otherwise.
 
     Raises:
-        ValueError: if it is asked for and something else stands against it.
+        ValueError: if it is requested, but the data or another argument do not allow it.
     """
     obstacles = {
         "X": None if x.shape[1] == 1 else f"one column, got {x.shape[1]}",
@@ -135,29 +135,29 @@ def is_long_series(x: Array, y: Array, arguments: Mapping[str, Any]) -> bool:
         "inference": _not_one_of(arguments["inference"], ("auto", "map")),
         "num_inducing": _not_one_of(arguments["num_inducing"], (None,)),
     }
-    found = {name: obstacle for name, obstacle in obstacles.items() if obstacle is not None}
+    present = {name: obstacle for name, obstacle in obstacles.items() if obstacle is not None}
     if arguments["structure"] != "multiscale":
-        return arguments["structure"] == "auto" and not found and int((~np.isnan(y)).sum()) > _LONG
-    for name, obstacle in found.items():
+        return arguments["structure"] == "auto" and not present and int((~np.isnan(y)).sum()) > _LONG
+    for name, obstacle in present.items():
         raise ValueError(f"{name}: expected {obstacle}, for structure='multiscale'")
     return True
 
 
 def _not_one_of(value: Any, allowed: tuple[Any, ...]) -> str | None:
-    known = any(value is one or (isinstance(value, str) and value == one) for one in allowed)
+    known = any(value is choice or (isinstance(value, str) and value == choice) for choice in allowed)
     return None if known else f"one of {allowed}, got {value!r}"
 
 
 def periods_of(x: Array, y: Array, periods: str | Sequence[float]) -> list[float]:
-    """The periods that are given, or those of the strongest cycles for "auto".
+    """The given periods, or those of the strongest cycles for "auto".
 
     Args:
         x: inputs, ``(N, 1)``.
         y: outputs, NaN where not observed, ``(N, P)``.
-        periods: in units of the input, or "auto".
+        periods: periods in units of the input, or "auto".
 
     Returns:
-        In units of the input.
+        Periods in units of the input.
 
     Raises:
         ValueError: if they are neither.
@@ -171,19 +171,19 @@ def periods_of(x: Array, y: Array, periods: str | Sequence[float]) -> list[float
 
 
 def gross_errors(y: Array) -> NDArray[np.bool_]:
-    """Which values ``(n, P)`` are twenty times as far from the middle 99 % of their output as these are wide.
+    """Values ``(n, P)`` whose distance from the middle 99 % of their output is twenty times the width of that range.
 
-    Such are codes of failed sensors. Fewer than some hundred values of an output have no such tails, and a constant
-    output has no width.
+    Codes of failed sensors are such values. The check needs some hundred values of an output, and none of a constant
+    output is flagged.
 
     Args:
-        y: outputs, NaN for what was not observed.
+        y: outputs, NaN for unobserved entries.
 
     Returns:
         Booleans in its shape.
 
     Warns:
-        UserWarning: if there are any, with their number and the farthest of each output.
+        UserWarning: if there are any, with their number and the most extreme of each output.
     """
     low, high = np.nanquantile(y, [_TAIL, 1.0 - _TAIL], axis=0)
     width = np.where(high > low, high - low, np.inf)

@@ -1,4 +1,4 @@
-"""GPyTorch kernels of one input as Markov processes, by which a posterior costs linear time."""
+"""GPyTorch kernels of one input as Markov processes, whose posteriors take linear time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from cgp.functional.markov import (
 
 __all__ = ["Steps", "markov_obstacle", "markov_processes"]
 
-_MISSING = 1e-10  # of the variance of a periodic kernel, in the harmonics that are left out
+_MISSING = 1e-10  # share of the variance of a periodic kernel in the omitted harmonics
 _MOST_HARMONICS = 250  # enough for lengthscales from 0.0006
 
 
@@ -40,7 +40,7 @@ class Steps(NamedTuple):
     """Inputs in order.
 
     Attributes:
-        lags: the steps between inputs, ``(U,)``.
+        lags: steps between inputs, ``(U,)``.
         start: the first input, a scalar.
     """
 
@@ -81,13 +81,13 @@ def markov_obstacle(kernel: Kernel) -> str | None:
             return f"{type(part).__name__} is not one of {known}"
         if part.active_dims is not None or any(p.numel() > 1 for p in part.parameters(recurse=False)):
             return f"{type(part).__name__} has batch dimensions, or several or chosen inputs"
-        if isinstance(part, ProductKernel) and any(isinstance(one, LinearKernel) for one in _parts(part)):
+        if isinstance(part, ProductKernel) and any(isinstance(factor, LinearKernel) for factor in _parts(part)):
             return "LinearKernel is a factor of a product"
     return None
 
 
 def _parts(kernel: Kernel) -> Iterator[Kernel]:
-    """A kernel and all that it is made of."""
+    """A kernel and all of its parts."""
     yield kernel
     children = [kernel.base_kernel] if isinstance(kernel, ScaleKernel) else getattr(kernel, "kernels", [])
     for child in children:

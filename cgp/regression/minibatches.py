@@ -1,4 +1,4 @@
-"""Fits of the variational bound in minibatches, from what a closed form has found on some of the rows."""
+"""Fits of the variational bound in minibatches, initialised by a closed-form fit to some of the rows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def fit_minibatches(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Fit:
-    """Fit the variational bound by Adam on minibatches, its rate falling to zero by a cosine.
+    """Fit the variational bound by Adam on minibatches, with a cosine schedule of the learning rate to zero.
 
     Args:
         model: left in eval mode.
@@ -42,12 +42,12 @@ def fit_minibatches(
         batch_size: rows a step.
         num_epochs: passes through the rows.
         learning_rate: the first one.
-        tolerance: the loss per row of the last two epochs may differ by this, or a warning says so.
-        seed: of the order of rows.
+        tolerance: largest difference in loss per row between the last two epochs without a warning.
+        seed: seed of the order of rows.
         progress: called with epoch and loss.
 
     Returns:
-        How it went.
+        The result of the fit.
 
     Raises:
         ValueError: if a count is below one.
@@ -85,12 +85,12 @@ def fit_minibatches(
 
 
 def start_from(model: StochasticCorrelatedGPRegression, closed: SparseCorrelatedGPRegression, num_rows: int) -> None:
-    r"""Start at the parameters of a fitted model in closed form, and q where it would be best for all n rows.
+    r"""Initialise with the parameters of a closed-form fit, and q at its estimated optimum for all n rows.
 
     .. math:: q(v) = N\big(B^{-1}A\Sigma^{-1}r,\; B^{-1}\big), \qquad B = I + A\Sigma^{-1}A^\top
 
-    The sums over rows are those of the rows that the other model has seen, times n over their number. With all rows it
-    is the optimum of q: Titsias (2009), equation (10).
+    The sums over rows are those of the other model's rows, times n over their number. With all rows this is the
+    optimum of q: Titsias (2009), equation (10).
     """
     model.load_state_dict(closed.state_dict(), strict=False)
     with torch.no_grad():

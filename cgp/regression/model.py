@@ -1,4 +1,4 @@
-"""What the forms of regression with correlated processes have in common."""
+"""Base class of the forms of regression with correlated processes."""
 
 from __future__ import annotations
 
@@ -42,27 +42,27 @@ class RegressionModel(ExactGP):
 
     .. math:: y_i = m_{p_i} + z_{p_i}(x_i) + \epsilon_i
 
-    Every row is an input and the number of the process that is observed there, so that processes may be observed at
-    inputs of their own, or not at all; every process can be predicted anywhere from all the rows. In train mode a call
-    gives the prior at the rows, as GPyTorch's ``ExactMarginalLogLikelihood`` wants it; in eval mode the posterior.
+    Every row is an input and the number of the process observed there, so that processes may be observed at different
+    inputs, or not at all; every process can be predicted at any input from all rows. In train mode a call returns the
+    prior at the rows, as GPyTorch's ``ExactMarginalLogLikelihood`` expects; in eval mode the posterior.
 
-    A form (exact, sparse, stochastic, series) says how observations are conditioned on: :meth:`condition`,
+    A form (exact, sparse, stochastic, series) implements the conditioning on observations: :meth:`condition`,
     :meth:`log_evidence`, :meth:`leave_one_out`, ``_marginals`` and ``_joint``.
 
     Args:
         train_inputs: ``(n, d + 1)``, the last column 0 … P-1.
         train_targets: ``(n,)``.
-        num_processes: P; None counts them in ``train_inputs``.
-        covar_module: what :func:`correlated_covariance` gives for P and d; None is its default, started at the
+        num_processes: number P of processes; None counts them in ``train_inputs``.
+        covar_module: a covariance of :func:`correlated_covariance` for P and d; None is its default, initialised by the
             correlations of neighbouring observations.
-        likelihood: the noise; None is a :class:`ProcessGaussianLikelihood`.
-        mean_module: of rows; None is a constant for each process.
+        likelihood: likelihood with the noise; None is a :class:`ProcessGaussianLikelihood`.
+        mean_module: mean function of rows; None is a constant for each process.
 
     Raises:
         ValueError: if the data are not finite, shapes do not fit, or an argument is out of range.
 
     Note:
-        Means, scales and lengthscales start, and have priors, for inputs and outputs of unit variance.
+        Initial values and priors of means, scales and lengthscales assume inputs and outputs of unit variance.
     """
 
     def __init__(
@@ -96,20 +96,20 @@ class RegressionModel(ExactGP):
         if self.training:
             return super().__call__(*args, **kwargs)
         (x,) = args
-        # BoTorch's models have a posterior of their own, which calls this.
+        # BoTorch's models define their own ``posterior``, which calls this.
         return RegressionModel.posterior(self, x)
 
     def condition(self) -> Any:
-        """What all predictions share of the observations, to be handed to them."""
+        """The computations on the observations that all predictions share, to be passed to them."""
         raise NotImplementedError
 
     def extended(self, inputs: Tensor, targets: Tensor, condition: Any) -> tuple[Self, Any]:
-        """The model given further observations, its parameters staying as they are and shared.
+        """The model given further observations, with the same, shared parameters.
 
         Args:
             inputs: ``(k, d + 1)``.
             targets: ``(k,)``.
-            condition: what :meth:`condition` gave, or None.
+            condition: result of :meth:`condition`, or None.
 
         Returns:
             Another model in eval mode, and its condition, or None.
@@ -121,7 +121,7 @@ class RegressionModel(ExactGP):
         return other, None if condition is None else other.condition()
 
     def log_evidence(self) -> Tensor:
-        """The log marginal likelihood in nats, or the bound to it, ``(*batch,)``."""
+        """The log marginal likelihood in nats, or its lower bound, ``(*batch,)``."""
         raise NotImplementedError
 
     def leave_one_out(self) -> Moments:
@@ -129,11 +129,11 @@ class RegressionModel(ExactGP):
         raise NotImplementedError
 
     def _marginals(self, x: Tensor, condition: Any) -> Moments:
-        """Marginals of the posterior at rows, less its mean function."""
+        """Marginals of the posterior at rows, minus its mean function."""
         raise NotImplementedError
 
     def _joint(self, x: Tensor, condition: Any) -> tuple[Tensor, Tensor]:
-        """Mean ``(*batch, t)``, less its mean function, and covariance ``(*batch, t, t)`` of the posterior at rows."""
+        """Mean ``(*batch, t)``, minus its mean function, and covariance ``(*batch, t, t)`` of the posterior at rows."""
         raise NotImplementedError
 
     def moments(self, x: Tensor, condition: Any = None, *, noisy: bool = False) -> Moments:
@@ -141,8 +141,8 @@ class RegressionModel(ExactGP):
 
         Args:
             x: ``(t, d + 1)``.
-            condition: what :meth:`condition` gave; None computes it.
-            noisy: whether the variance is that of an observation.
+            condition: result of :meth:`condition`; None computes it.
+            noisy: whether the variance includes the noise of an observation.
 
         Returns:
             ``(*batch, t)`` each.
@@ -157,8 +157,8 @@ class RegressionModel(ExactGP):
         """The joint posterior of the processes at rows.
 
         Args:
-            x: ``(*batch, t, d + 1)``: any process anywhere.
-            condition: what :meth:`condition` gave; None computes it.
+            x: ``(*batch, t, d + 1)``: any process at any input.
+            condition: result of :meth:`condition`; None computes it.
 
         Returns:
             Event shape ``(t,)``, without noise: ``likelihood(posterior, x)`` adds it.
@@ -166,7 +166,7 @@ class RegressionModel(ExactGP):
         condition = self.condition() if condition is None else condition
         x = self._expanded(x)
         mean, covariance = self._joint(x, condition)
-        # A tensor would be factored here and now, and it is singular wherever the data leave no doubt.
+        # A tensor would be factored at once, and it is singular where the data determine the processes.
         return MultivariateNormal(mean + self.mean_module(x), to_linear_operator(covariance))
 
     @torch.no_grad()
@@ -177,9 +177,9 @@ class RegressionModel(ExactGP):
 
         Args:
             x: ``(t, d + 1)``.
-            counts: draws of each member of the batch, in order.
-            condition: what :meth:`condition` gave; None computes it.
-            generator: None is torch's own.
+            counts: number of draws of each batch member.
+            condition: result of :meth:`condition`; None computes it.
+            generator: source of randomness; None is torch's global generator.
 
         Returns:
             ``(sum of counts, t)``, without noise.
@@ -190,7 +190,7 @@ class RegressionModel(ExactGP):
         covariances = posterior.covariance_matrix.expand(*batch, -1, -1).reshape(len(means), *x.shape[-2:-1] * 2)
         for mean, covariance, count in zip(means, covariances, counts, strict=True):
             if count:
-                # By eigenvalues: a posterior covariance is singular wherever the data leave no doubt.
+                # By eigenvalues: a posterior covariance is singular where the data determine the processes.
                 values, vectors = torch.linalg.eigh(covariance)
                 normal = torch.randn(count, len(mean), generator=generator, dtype=torch.float64).to(mean)
                 parts.append(mean + (normal * values.clamp(min=0.0).sqrt()) @ vectors.mT)
@@ -203,8 +203,8 @@ class RegressionModel(ExactGP):
         Args:
             x: ``(t, d + 1)``.
             weights: ``(t,)``.
-            sums: the number of the sum that each row belongs to, ``(t,)``; each of 0 … A-1 has a row.
-            condition: what :meth:`condition` gave; None computes it.
+            sums: index of the sum that each row belongs to, ``(t,)``; each of 0 … A-1 has a row.
+            condition: result of :meth:`condition`; None computes it.
 
         Returns:
             ``(*batch, A)``.
@@ -226,12 +226,12 @@ class RegressionModel(ExactGP):
         return torch.broadcast_shapes(*shapes)
 
     def get_fantasy_model(self, inputs: Tensor, targets: Tensor, **kwargs: Any) -> Self:
-        """The model given further observations, its parameters staying as they are.
+        """The model given further observations, with the same parameters.
 
         Args:
             inputs: ``(*batch, k, d + 1)``.
             targets: ``(*batch, k)``; the model has the batch shape of both together.
-            **kwargs: GPyTorch's, not used.
+            **kwargs: options of GPyTorch, not used.
 
         Returns:
             Another model, in eval mode.
@@ -242,7 +242,7 @@ class RegressionModel(ExactGP):
         x, y = self.train_inputs[0], self.train_targets
         batch = torch.broadcast_shapes(x.shape[:-2], inputs.shape[:-2], targets.shape[:-1])
         inputs, targets = inputs.expand(*batch, *inputs.shape[-2:]), targets.expand(*batch, -1)
-        # Fantasies may have a history, through which their inputs are optimised.
+        # Fantasies may carry gradients, through which their inputs are optimised.
         check_training_data(inputs.detach().flatten(0, -2), targets.detach().flatten(), self.num_processes)
         other = copy.deepcopy(self)
         rows = torch.cat([x.expand(*batch, *x.shape[-2:]), inputs], dim=-2)
@@ -255,7 +255,7 @@ class RegressionModel(ExactGP):
         return torch.stack(terms).sum()
 
     def residual(self) -> Tensor:
-        """The observations less their mean, ``(*batch, n)``."""
+        """The observations minus their mean, ``(*batch, n)``."""
         return self.train_targets - self.mean_module(self.train_inputs[0])
 
     def noise(self) -> Tensor:
@@ -273,5 +273,5 @@ class RegressionModel(ExactGP):
 
 
 def flat_members(values: Tensor, batch: torch.Size) -> Tensor:
-    """Values ``(*batch, t)``, or some of its dimensions, member by member: ``(S, t)``."""
+    """Values ``(*batch, t)``, possibly with fewer batch dimensions, for each batch member: ``(S, t)``."""
     return values.expand(*batch, values.shape[-1]).reshape(-1, values.shape[-1])

@@ -1,4 +1,4 @@
-"""Series on many time scales: components of a few shared processes and one of each output's own."""
+"""Series on many time scales: components with a few shared processes and a separate one for each output."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from .processes import PriorModule
 
 __all__ = ["FactorLoadings", "cycle_of", "multiscale_covariance", "start_at_factors"]
 
-_FACTOR_SPREAD = 0.05  # between components, which else would start equal in all but the lengthscale
-_LEAST_SHARE = 0.05  # of the variance of an output that starts as its own
-_PERIODS = 10.0  # over which the shape of a cycle starts to drift
+_FACTOR_SPREAD = 0.05  # between components, which would otherwise start with equal loadings
+_LEAST_SHARE = 0.05  # smallest initial share of an output's separate process in its variance
+_PERIODS = 10.0  # initial lengthscale of the drift of a cycle, in periods
 
 
 class FactorLoadings(PriorModule):
-    r"""Loadings of R processes that all outputs share, and of one of each output's own.
+    r"""Loadings of R processes shared by all outputs, and of a separate process for each output.
 
     .. math:: a_p = (\lambda_{p1}, \dots, \lambda_{pR},\; \omega_p e_p)
 
     Priors, for outputs of unit variance: :math:`\lambda \sim N(0, 1)`, :math:`\log\omega \sim N(-2, 4)`.
 
     Args:
-        num_processes: P.
-        num_factors: R; 0 for processes that are independent.
+        num_processes: number P of processes.
+        num_factors: number R of factors; 0 for independent processes.
 
     Source:
         Teh, Seeger & Jordan (2005), Semiparametric latent factor models.
     """
 
-    partials: Tensor | None = None  # of a correlation matrix, as in :class:`Loadings`: there are none
+    partials: Tensor | None = None  # partial correlations, as in :class:`Loadings`: none here
 
     def __init__(self, num_processes: int, num_factors: int) -> None:
         super().__init__()
@@ -45,13 +45,13 @@ class FactorLoadings(PriorModule):
 
     @property
     def scales(self) -> Tensor:
-        """Standard deviation of each output's own process, ``(*batch, P)``."""
+        """Standard deviation of each output's separate process, ``(*batch, P)``."""
         return self.log_scales.exp()
 
     def forward(self) -> Tensor:
         """The loadings of all processes, ``(*batch, P, R + P)``."""
-        own = torch.diag_embed(self.scales)
-        return own if self.factors is None else torch.cat([self.factors, own], dim=-1)
+        specific = torch.diag_embed(self.scales)
+        return specific if self.factors is None else torch.cat([self.factors, specific], dim=-1)
 
 
 def multiscale_covariance(
@@ -64,21 +64,21 @@ def multiscale_covariance(
     num_factors: int = 3,
     periods: Sequence[float] = (),
 ) -> AdditiveKernel:
-    r"""The covariance of outputs over one input that vary on many time scales, each scale with factors of its own.
+    r"""The covariance of outputs over one input that vary on many time scales, with separate factors for each.
 
     .. math:: k\big((t, p), (t', r)\big) =
         \sum_c \Big(\lambda_p^{(c)\top}\lambda_r^{(c)} + \delta_{pr}\omega_p^{(c)2}\Big) \kappa_c(t - t')
 
     Components start with lengthscales that are evenly spaced in their logarithm. A cycle is a component with
-    :math:`\kappa_c = e^{-|\tau|/\ell}\cos(2\pi\tau/T)`, which may drift; a cycle that the data do not have gets
-    loadings of zero.
+    :math:`\kappa_c = e^{-|\tau|/\ell}\cos(2\pi\tau/T)`, which may drift; the
+    loadings of a cycle that is absent from the data tend to zero.
 
     Args:
-        num_processes: P.
-        shortest: lengthscale that the first component starts with.
-        longest: that of the last one.
+        num_processes: number P of processes.
+        shortest: initial lengthscale of the first component.
+        longest: initial lengthscale of the last component.
         kernel: the canonical covariance, a Matérn one for linear time.
-        num_components: C, without the cycles.
+        num_components: number C of components, without the cycles.
         num_factors: R, at most P; 0 for a single output, whose process is its own.
         periods: T of each cycle, in units of the input.
 
@@ -104,7 +104,7 @@ def multiscale_covariance(
 
 
 def start_at_factors(covariance: AdditiveKernel, correlation: Tensor) -> None:
-    """Let all components start at the principal components of a correlation matrix ``(P, P)``."""
+    """Initialise all components with the principal components of a correlation matrix ``(P, P)``."""
     generator = torch.Generator().manual_seed(0)
     values, vectors = torch.linalg.eigh(correlation.double())
     share = 1.0 / len(covariance.kernels)
@@ -112,8 +112,8 @@ def start_at_factors(covariance: AdditiveKernel, correlation: Tensor) -> None:
         loadings = component.loadings
         count = 0 if loadings.factors is None else loadings.factors.shape[-1]
         common = (vectors * values.clamp(min=0.0).sqrt()).flip(-1)[:, :count]
-        own = (1.0 - common.square().sum(-1)).clamp(min=_LEAST_SHARE)
-        loadings.initialize(log_scales=0.5 * (share * own).log())
+        specific = (1.0 - common.square().sum(-1)).clamp(min=_LEAST_SHARE)
+        loadings.initialize(log_scales=0.5 * (share * specific).log())
         if count:
             spread = _FACTOR_SPREAD * torch.randn(common.shape, generator=generator, dtype=torch.float64)
             loadings.initialize(factors=math.sqrt(share) * common + spread)
@@ -128,7 +128,7 @@ def _component(num_processes: int, num_factors: int, kernel: str | Kernel, lengt
 
 
 def cycle_of(component: RowKernel) -> tuple[float, float] | None:
-    """The period of a cycle and the lengthscale of its drift, in units of the input; None of another component."""
+    """The period of a cycle and the lengthscale of its drift, in units of the input; None for other components."""
     if not isinstance(component.covar_module, ProductKernel):
         return None
     drift, cosine = component.covar_module.kernels
@@ -136,7 +136,7 @@ def cycle_of(component: RowKernel) -> tuple[float, float] | None:
 
 
 def _cycle(num_processes: int, num_factors: int, period: float) -> RowKernel:
-    """A cycle that drifts. Its period stays as it is; the input keeps its scale."""
+    """A cycle that drifts. Its period and the scale of its input are fixed."""
     if not 0.0 < period < math.inf:
         raise ValueError(f"periods: expected positive numbers, got {period:g}")
     drift, cosine = MaternKernel(nu=0.5).double(), CosineKernel().double()

@@ -1,4 +1,4 @@
-"""Rows that grow at their end, without those before being copied each time."""
+"""Tensors that grow by appended rows, without a copy of all rows each time."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ __all__ = ["Parts"]
 
 
 class Parts(NamedTuple):
-    """Tensors that are meant to be one.
+    """A tensor stored in parts.
 
-    A further one is joined to those before it that are no longer than it: n rows that come one by one are copied
-    log n times each, and are never in more than log n parts (Bentley & Saxe 1980, Decomposable searching problems).
+    A new part is joined to the preceding parts that are not longer than it: of n rows appended one by one, each is
+    copied log n times, and there are never more than log n parts (Bentley & Saxe 1980, Decomposable searching
+    problems).
 
     Attributes:
-        parts: equal in all other dimensions.
-        dim: along which they follow each other.
+        parts: tensors that agree in all other dimensions.
+        dim: dimension along which they are concatenated.
     """
 
     parts: tuple[Tensor, ...]
@@ -31,20 +32,20 @@ class Parts(NamedTuple):
 
     @property
     def batch(self) -> torch.Size:
-        """The dimensions before it."""
+        """The dimensions before ``dim``."""
         return self.parts[0].shape[: self.dim]
 
     @property
     def whole(self) -> Tensor:
-        """All in one."""
+        """The whole tensor."""
         return self.parts[0] if len(self.parts) == 1 else torch.cat(self.parts, self.dim)
 
     def merged(self) -> Self:
-        """In one part."""
+        """The same tensor in one part."""
         return self._replace(parts=(self.whole,))
 
     def appended(self, further: Tensor) -> Self:
-        """With further rows at the end."""
+        """The tensor with further rows at its end."""
         parts = self.parts
         while parts and parts[-1].shape[self.dim] <= further.shape[self.dim]:
             parts, further = parts[:-1], torch.cat([parts[-1], further], self.dim)

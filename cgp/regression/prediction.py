@@ -1,4 +1,4 @@
-"""What a fitted regressor answers: means, intervals, draws and densities in the user's units."""
+"""Predictions of a fitted regressor: means, intervals, draws and densities in the user's units."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ Array = NDArray[Any]
 
 
 class PredictionMixin:
-    """The answers of an estimator: equal mixtures of Gaussians where there are several models, or samples of one.
+    """Predictions of an estimator: equally weighted mixtures of Gaussians if there are several models, or samples.
 
     Attributes:
-        models_: in standardised units; with samples, one batch member per sample.
-        x_scaling_: from the user's inputs to standardised ones.
-        y_scaling_: likewise for outputs.
-        n_outputs_: P.
+        models_: models in standardised units; with samples, one batch member per sample.
+        x_scaling_: map from the user's inputs to standardised ones.
+        y_scaling_: the same for outputs.
+        n_outputs_: number P of outputs.
     """
 
     models_: list[RegressionModel]
@@ -49,7 +49,7 @@ class PredictionMixin:
     def predict(
         self, X: Any, return_std: bool = False, return_cov: bool = False, include_noise: bool = True
     ) -> Array | tuple[Array, Array]:
-        r"""Mean of every process, with its uncertainty if asked for.
+        r"""Mean of every process, with its uncertainty if requested.
 
         .. math:: \bar\mu = \tfrac1S\sum_s\mu_s, \qquad \tfrac1S\sum_s C_s + (\mu_s-\bar\mu)(\mu_s-\bar\mu)^\top
 
@@ -57,15 +57,15 @@ class PredictionMixin:
             X: inputs, ``(t, d)``.
             return_std: whether to return standard deviations, too.
             return_cov: whether to return covariances, too.
-            include_noise: whether they are those of a new observation or of the function beneath.
+            include_noise: whether the uncertainty is that of a new observation or of the latent function.
 
         Returns:
-            The mean, ``(t,)`` or ``(t, P)`` as y was; with it the standard deviation in the same shape, or the
+            The mean, ``(t,)`` or ``(t, P)`` as in the fit; with it the standard deviation in the same shape, or the
             covariance, ``(t, t)`` or ``(t, P, t, P)``. Mean and standard deviation are frames (series) of pandas with
             the index of X, if both X and the outputs of the fit are.
 
         Raises:
-            ValueError: if both uncertainties are asked for, or X does not fit.
+            ValueError: if both uncertainties are requested, or X does not match the fit.
         """
         if return_std and return_cov:
             raise ValueError("return_std, return_cov: expected at most one of them")
@@ -81,7 +81,7 @@ class PredictionMixin:
         return mean, self._framing.applied(self._shaped(sd), given)
 
     def leave_one_out(self) -> tuple[Array, Array]:
-        """Every observation predicted from all others, in closed form, the parameters staying as they are.
+        """Every observation predicted from all others, in closed form, with fixed parameters.
 
         Returns:
             Mean and standard deviation of an observation, each in the shape of y; NaN where it was not observed.
@@ -91,9 +91,9 @@ class PredictionMixin:
         numbers = self.models_[0].train_inputs[0][..., -1].reshape(-1, means.shape[-1])[0].numpy()
         observed = self._observed.whole.numpy()
         mean, sd = np.full((2, *observed.shape), np.nan)
-        for p, one in enumerate(observed.T):  # rows of a process are in the order of its observations
-            mean[one, p] = means.mean(0)[numbers == p]
-            sd[one, p] = np.sqrt(variances.mean(0) + means.var(0))[numbers == p]
+        for p, column in enumerate(observed.T):  # rows of a process are in the order of its observations
+            mean[column, p] = means.mean(0)[numbers == p]
+            sd[column, p] = np.sqrt(variances.mean(0) + means.var(0))[numbers == p]
         return self._shaped(self.y_scaling_.undo(mean)), self._shaped(sd * self.y_scaling_.unit)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, include_noise: bool = False) -> Array:
@@ -101,9 +101,9 @@ class PredictionMixin:
 
         Args:
             X: inputs, ``(t, d)``.
-            n_samples: S.
-            random_state: seed.
-            include_noise: whether to draw observations instead of the functions beneath.
+            n_samples: number S of draws.
+            random_state: seed of the draws.
+            include_noise: whether to draw observations instead of latent functions.
 
         Returns:
             ``(t, S)``, or ``(t, P, S)`` if y had columns.
@@ -119,20 +119,20 @@ class PredictionMixin:
     def sample_at(
         self, X: Any, outputs: Any, n_samples: int = 1, random_state: Any = 0, include_noise: bool = False
     ) -> Array:
-        """Joint draws at places, each of one process.
+        """Joint draws at inputs, each of one process.
 
         Args:
             X: inputs, ``(t, d)``.
-            outputs: the number of the process at each, ``(t,)``.
-            n_samples: S.
-            random_state: seed.
-            include_noise: whether to draw observations instead of the functions beneath.
+            outputs: index of the process at each input, ``(t,)``.
+            n_samples: number S of draws.
+            random_state: seed of the draws.
+            include_noise: whether to draw observations instead of latent functions.
 
         Returns:
             ``(t, S)``.
 
         Raises:
-            ValueError: if X or outputs do not fit.
+            ValueError: if X or outputs have invalid shapes or values.
         """
         rows, outputs = self._places(X, outputs)
         draws = self._sampled(rows, n_samples, random_state, include_noise)
@@ -141,24 +141,24 @@ class PredictionMixin:
     def totals_at(
         self, X: Any, outputs: Any, weights: Any, sums: Any, include_noise: bool = True
     ) -> tuple[Array, Array]:
-        r"""Weighted sums over places, each of one process, with their variances.
+        r"""Weighted sums over inputs, each of one process, with their variances.
 
         .. math:: w_a^\top\mu, \qquad w_a^\top C w_a \; (+ \sum_i w_{ai}^2\sigma_{p_i}^2)
 
-        A place that comes several times with noise is as many observations.
+        With noise, an input that occurs several times counts as several observations.
 
         Args:
             X: inputs, ``(t, d)``.
-            outputs: the number of the process at each, ``(t,)``.
+            outputs: index of the process at each input, ``(t,)``.
             weights: ``(t,)``.
-            sums: the number of the sum that each belongs to, ``(t,)``; each of 0 … A-1 has a place.
-            include_noise: whether it is observations that are summed, or the functions beneath.
+            sums: index of the sum that each belongs to, ``(t,)``; each of 0 … A-1 occurs.
+            include_noise: whether observations are summed, or latent functions.
 
         Returns:
-            Means and variances, ``(A,)`` each, in the units of the outputs. Of a series the time is linear in its rows.
+            Means and variances, ``(A,)`` each, in the units of the outputs. For a series, in time linear in its rows.
 
         Raises:
-            ValueError: if the arguments do not fit.
+            ValueError: if the arguments have invalid shapes or values.
         """
         rows, outputs = self._places(X, outputs)
         scaling = self.y_scaling_.chosen(outputs)
@@ -179,7 +179,7 @@ class PredictionMixin:
         return origin + means.mean(0), variances.mean(0) + means.var(0)
 
     def _places(self, X: Any, outputs: Any) -> tuple[torch.Tensor, Array]:
-        """Standardised rows of places, and the numbers of their processes."""
+        """Standardised rows of inputs, and the indices of their processes."""
         X, outputs = self._new_inputs(X), np.asarray(outputs)
         if outputs.shape != (len(X),) or outputs.dtype.kind not in "iu":
             raise ValueError(f"outputs: expected {len(X)} integers, got {outputs.dtype} of shape {outputs.shape}")
@@ -208,14 +208,14 @@ class PredictionMixin:
         return draws
 
     def log_predictive_density(self, X: Any, y: Any) -> Array:
-        r"""Log-density of new observations, each by itself, :math:`\log\tfrac1S\sum_s N(y; \mu_s, v_s)`.
+        r"""Log-density of each new observation separately, :math:`\log\tfrac1S\sum_s N(y; \mu_s, v_s)`.
 
         Args:
             X: inputs, ``(t, d)``.
             y: ``(t,)`` or ``(t, P)``, as in ``fit``.
 
         Returns:
-            In nats, in the units of y, in its shape; NaN where y is.
+            In nats, in the units and shape of y; NaN where y is NaN.
 
         Raises:
             ValueError: if X or y do not fit.
@@ -228,7 +228,7 @@ class PredictionMixin:
         return self._shaped(density - np.log(self.y_scaling_.unit))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """R² of the mean, averaged over processes; NaN in y is left out.
+        """R² of the mean, averaged over processes; NaN in y is ignored.
 
         Args:
             X: inputs, ``(t, d)``.
@@ -246,9 +246,9 @@ class PredictionMixin:
         weights = np.ones(len(mean)) if sample_weight is None else np.asarray(sample_weight)
         seen = ~np.isnan(truth)
         scores = [
-            r2_score(truth[one, p], mean[one, p], sample_weight=weights[one])
-            for p, one in enumerate(seen.T)
-            if one.any()
+            r2_score(truth[column, p], mean[column, p], sample_weight=weights[column])
+            for p, column in enumerate(seen.T)
+            if column.any()
         ]
         return float(np.mean(scores))
 
@@ -288,7 +288,7 @@ class PredictionMixin:
         return means, covariances.reshape(-1, len(rows), len(rows))
 
     def _members(self, ask: Callable[[Any, Any], tuple[torch.Tensor, torch.Tensor]]) -> tuple[Array, Array]:
-        """Two answers ``(..., n)`` of every model, one row for each member of the mixture, ``(S, n)``."""
+        """Two results ``(..., n)`` of every model, one row for each member of the mixture, ``(S, n)``."""
         with torch.no_grad():
             parts = [ask(model, known) for model, known in zip(self.models_, self._conditions, strict=True)]
         first, second = (
@@ -308,12 +308,12 @@ class PredictionMixin:
         return self._shaped(mean), blocks[:, 0, :, 0] if self._single else blocks
 
     def _shaped(self, values: Array) -> Array:
-        """Without the axis of processes if y had none."""
+        """Values without the axis of processes if y had none."""
         return values[:, 0] if self._single else values
 
 
 def _summed(values: torch.Tensor, sums: Array, count: int) -> torch.Tensor:
-    """Values ``(..., t)`` added up by the number of their sum, ``(..., A)``."""
+    """Values ``(..., t)`` added up by the index of their sum, ``(..., A)``."""
     zero = torch.zeros(*values.shape[:-1], count, dtype=values.dtype)
     return zero.index_add(-1, torch.as_tensor(sums), values)
 
@@ -321,7 +321,7 @@ def _summed(values: torch.Tensor, sums: Array, count: int) -> torch.Tensor:
 def _drawn(
     model: RegressionModel, rows: torch.Tensor, counts: list[int], known: Any, source: torch.Generator, *, noisy: bool
 ) -> Array:
-    """Draws of some members of a model, one below the other, as many as are asked of each."""
+    """Draws of some members of a model, concatenated, with the requested number of each."""
     draws = model.draw(rows, counts, known, generator=source)
     if noisy:
         noise = flat_members(noise_of_rows(model.likelihood, rows), model.batch())

@@ -1,4 +1,4 @@
-"""What each process has of its own: its rows, a constant mean, Gaussian noise."""
+"""Parts that are specific to a process: rows, a constant mean, Gaussian noise."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class PriorModule(Module):
     """A module whose parameters are unconstrained and have normal priors, so that samples of them can be loaded."""
 
     def register_normal(self, name: str, initial: Tensor, mean: float, sd: float) -> None:
-        """Add a parameter with the normal prior ``NAME_prior``; an empty one means that there is no such parameter."""
+        """Add a parameter with the normal prior ``NAME_prior``; an empty one is no parameter."""
         self.register_parameter(name, nn.Parameter(initial) if initial.numel() else None)
         if initial.numel():
             loc, scale = (torch.tensor(value, dtype=torch.float64) for value in (mean, sd))
-            # GPyTorch's own closures cannot be pickled.
+            # The closures that GPyTorch would use cannot be pickled.
             self.register_prior(
                 f"{name}_prior", NormalPrior(loc, scale), partial(_value, name=name), partial(_assign, name=name)
             )
@@ -57,7 +57,7 @@ def _assign(module: Module, value: Tensor, name: str) -> None:
 
 
 def make_priors_picklable(kernel: Module) -> None:
-    """Let GPyTorch's priors of a kernel, ``NAME_prior``, read and set the parameter NAME without local functions."""
+    """Let GPyTorch's priors of a kernel, ``NAME_prior``, access the parameter NAME without unpicklable functions."""
     for module in kernel.modules():
         for key, (prior, *_) in getattr(module, "_priors", {}).items():
             name = key.removesuffix("_prior")
@@ -99,7 +99,7 @@ class _ProcessNoise(PriorModule):
     def forward(
         self, *params: Any, shape: torch.Size | None = None, rows: Tensor | None = None, **kwargs: Any
     ) -> DiagLinearOperator:
-        # GPyTorch's objectives hand on either positional or keyword arguments, not both.
+        # GPyTorch's objectives pass either positional or keyword arguments, not both.
         if rows is None and params:
             rows = params[0] if isinstance(params[0], Tensor) else params[0][0]
         if rows is not None:
@@ -116,16 +116,16 @@ class ProcessGaussianLikelihood(_GaussianLikelihoodBase):
 
     .. math:: y_i = z_{p_i}(x_i) + \epsilon_i, \qquad \epsilon_i \sim N(0, \sigma^2_{p_i})
 
-    The logarithms of the noises have the prior N(-3, 4), for outputs of unit variance. Called with the rows as well as
-    the distribution; one process needs no rows.
+    The logarithms of the noises have the prior N(-3, 4), for outputs of unit variance. Calls take the rows in
+    addition to the distribution; with one process they are optional.
 
     Args:
-        num_processes: P.
-        floor: the smallest variance that is allowed.
-        initial_noise: the variance to start from.
+        num_processes: number P of processes.
+        floor: smallest allowed variance.
+        initial_noise: initial variance.
 
     Raises:
-        ValueError: if there is no process, or the first noise is not above the floor.
+        ValueError: if there is no process, or the initial noise is not above the floor.
 
     Example:
         >>> from gpytorch.distributions import MultivariateNormal

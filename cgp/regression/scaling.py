@@ -1,4 +1,4 @@
-"""From the user's units to unit variance and back."""
+"""Standardisation to unit variance, and its inverse."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Scaling", "stacked_rows"]
 
 Array = NDArray[Any]
 
-_ROUNDING = 4.0 * float(np.finfo(np.float64).eps)  # of a column's largest magnitude: such a spread is none
+_ROUNDING = 4.0 * float(np.finfo(np.float64).eps)  # of a column's largest magnitude: a smaller spread counts as zero
 _WIDER = 60.0
 
 
@@ -22,8 +22,8 @@ class Scaling(NamedTuple):
 
     Attributes:
         largest: a power of two, at least the largest magnitude, ``(d,)``.
-        centre: in units of ``largest``, ``(d,)``.
-        spread: likewise; 1 for a constant column.
+        centre: mean in units of ``largest``, ``(d,)``.
+        spread: standard deviation in the same units; 1 for a constant column.
     """
 
     largest: Array
@@ -32,36 +32,40 @@ class Scaling(NamedTuple):
 
     @classmethod
     def of(cls, values: Array) -> Scaling:
-        """The scaling of columns ``(n, d)``, whatever is NaN in them left out."""
+        """The scaling of columns ``(n, d)``; NaN is ignored."""
         largest = _power_of_two(np.nanmax(np.abs(values), axis=0))
         relative = values / largest
         centre = np.nanmean(relative, axis=0)
-        centre = centre + np.nanmean(relative - centre, axis=0)  # a mean's rounding may be more than the spread
+        centre = centre + np.nanmean(relative - centre, axis=0)  # the rounding error of a mean may exceed the spread
         spread = np.sqrt(np.nanmean((relative - centre) ** 2, axis=0))
         return cls(largest, centre, np.where(spread > _ROUNDING, spread, 1.0))
 
     @classmethod
     def of_outputs(cls, values: Array) -> Scaling:
-        r"""The scaling of outputs ``(n, P)``, wider where few observations say little of how wide an output is.
+        r"""The scaling of outputs ``(n, P)``, wider where few observations leave the spread of an output uncertain.
 
         .. math:: u_p = s_p\,(1 + 60 / k_p^3) \quad (k_p > 2), \qquad
             u_p^2 = c^2 + s_p^2 + (\bar y_p - \tilde y_{-p})^2 \quad (k_p \le 2)
 
-        k are counts, s standard deviations (0 of a single observation), c is the median of them over outputs with three
-        observations or more, and the last term the distance from the level of the other outputs. Where no output has
-        three, c has these distances in it. A constant output is as wide as the others, and where nothing varies the
-        scale is the distance from zero.
+        k are counts, s standard deviations (0 for a single observation), c is the median of s over outputs with three
+        observations or more, and the last term the distance from the level of the other outputs. If no output has
+        three, c is computed from these distances, too. A constant output gets the scale of the others; if all are
+        constant, the scale is the distance from zero.
 
         Returns:
             The scaling.
         """
         scaling, count = cls.of(values), (~np.isnan(values)).sum(axis=0)
         varies = np.nanmax(values, axis=0) - np.nanmin(values, axis=0) > _ROUNDING * scaling.largest
-        own = np.where(varies, scaling.unit * np.sqrt(count / np.maximum(count - 1, 1)), 0.0)
+        deviations = np.where(varies, scaling.unit * np.sqrt(count / np.maximum(count - 1, 1)), 0.0)
         several, middle = varies & (count > 2), scaling.undo(np.zeros(len(count)))
         level = np.where(count < 3, _from_others(middle), 0.0)
-        common = np.median(own[several]) if several.any() else np.hypot(_spread_of(own[varies]), _spread_of(level))
-        few = np.hypot(np.hypot(common, own), level)
+        common = (
+            np.median(deviations[several])
+            if several.any()
+            else np.hypot(_spread_of(deviations[varies]), _spread_of(level))
+        )
+        few = np.hypot(np.hypot(common, deviations), level)
         few = np.where(few > 0.0, few, np.where(middle == 0.0, 1.0, np.abs(middle)))
         unit = np.where(several, scaling.unit * (1.0 + _WIDER / count**3.0), few)
         return scaling._replace(spread=unit / scaling.largest)
@@ -75,12 +79,12 @@ class Scaling(NamedTuple):
         return (values * self.spread + self.centre) * self.largest
 
     def chosen(self, columns: Array) -> Scaling:
-        """That of some columns, in their order."""
+        """The scaling of some columns, in their order."""
         return Scaling(*(field[columns] for field in self))
 
     @property
     def unit(self) -> Array:
-        """What a standard deviation of 1 is in the user's units, ``(d,)``."""
+        """A standard deviation of 1 in the user's units, ``(d,)``."""
         return self.spread * self.largest
 
 
@@ -91,12 +95,12 @@ def stacked_rows(x: Array, observed: Array) -> Array:
 
 
 def _power_of_two(magnitude: Array) -> Array:
-    """The smallest power of two that is not below each magnitude, within what a float holds; 1 for 0."""
+    """The smallest power of two that is not below each magnitude, within the range of floats; 1 for 0."""
     return np.ldexp(1.0, np.clip(np.frexp(magnitude)[1], -1021, 1023) * (magnitude > 0))
 
 
 def _from_others(values: Array) -> Array:
-    """How far each value is from the median of the others; 0 of a single one."""
+    """Distance of each value from the median of the others; 0 for a single value."""
     if len(values) == 1:
         return np.zeros(1)
     return np.abs([value - np.median(np.delete(values, index)) for index, value in enumerate(values)])

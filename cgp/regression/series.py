@@ -1,4 +1,4 @@
-"""Exact regression of series: one input and Markov kernels, in time that is linear in the number of observations."""
+"""Exact regression of series: one input and Markov kernels, in time linear in the number of observations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ENTRIES = 2**25  # of right-hand sides that are solved for at a time
 
 
 def series_obstacle(covariance: AdditiveKernel) -> str | None:
-    """Why a covariance of rows is no state space, or None if it is one."""
+    """Reason why a covariance of rows is no state space, or None if it is one."""
     for component in covariance.kernels:
         maps, obstacle = component.input_maps, markov_obstacle(component.covar_module)
         if maps.log_scales.shape[-1] != 1:
@@ -46,7 +46,7 @@ def series_obstacle(covariance: AdditiveKernel) -> str | None:
 
 
 def num_states(covariance: AdditiveKernel) -> int:
-    """States of the whole chain, of a covariance that is a state space."""
+    """Number of states of the chain of a covariance that is a state space."""
     copies, sizes = 0, [0]
     with torch.no_grad():
         for component in covariance.kernels:
@@ -58,11 +58,11 @@ def num_states(covariance: AdditiveKernel) -> int:
 
 
 class SeriesCondition:
-    """What predictions share of the observations, for each member of a batch, computed when first asked for.
+    """The computations on the observations that predictions share, for each member of a batch; evaluated lazily.
 
     Args:
-        model: whose observations they are.
-        frontiers: of each member, if the filter has gone through the observations already.
+        model: model with the observations.
+        frontiers: state of each member's filter, if it has processed the observations already.
     """
 
     def __init__(self, model: SeriesCorrelatedGPRegression, frontiers: list[Frontier] | None = None) -> None:
@@ -77,7 +77,7 @@ class SeriesCondition:
 
     @property
     def frontiers(self) -> list[Frontier]:
-        """Where the filter stands after all observations."""
+        """The states of the filters after all observations."""
         if self._frontiers is None:
             model, (rows,) = self._model, self._model.train_inputs
             known = model.observations(rows, model.train_targets)
@@ -93,7 +93,7 @@ class SeriesCondition:
         return float(self._model.train_inputs[0][..., 0].max())
 
     def is_later(self, x: Tensor) -> bool:
-        """Whether no row is before the latest observation."""
+        """Whether all rows are at or after the latest observation."""
         return bool((x[..., 0] >= self.latest).all())
 
     def moments(self, number: int) -> Moments:
@@ -105,7 +105,7 @@ class SeriesCondition:
 
 
 class SeriesCorrelatedGPRegression(RegressionModel):
-    r"""Exact regression over one input as a state space, with the numbers of :class:`CorrelatedGPRegression`.
+    r"""Exact regression over one input as a state space, with the results of :class:`CorrelatedGPRegression`.
 
     .. math:: s_{i+1} = A_i s_i + w_i, \qquad y_{ip} = m_p + a_p^\top H s_i + \epsilon_{ip}
 
@@ -113,15 +113,15 @@ class SeriesCorrelatedGPRegression(RegressionModel):
     Structures are "independent", "coregionalised" and "shared" with any number of components, and "shifted" with one.
     Time O(N D² P) for N distinct inputs and D states: copies of the canonical processes times states of a kernel;
     memory O(N D P), with gradients O(N D²). Rows that are not before the latest observation are predicted, and
-    conditioned on (:meth:`extended`), from the last state of the filter, in time that does not depend on how many
-    observations were before. All is computed in float64. The evidence has gradients by all parameters; predictions
-    have none.
+    conditioned on (:meth:`extended`), from the last state of the filter, in time independent of the number of earlier
+    observations. All computations are in float64. The evidence has gradients with respect to all parameters;
+    predictions have none.
 
     Args:
         train_inputs: ``(n, 2)``, the last column 0 … P-1.
         train_targets: ``(n,)``.
-        num_processes, covar_module, likelihood, mean_module: those of :class:`CorrelatedGPRegression`, but that
-            ``covar_module`` has no default.
+        num_processes, covar_module, likelihood, mean_module: those of :class:`CorrelatedGPRegression`, except
+            that ``covar_module`` has no default.
 
     Raises:
         ValueError: if the data are not finite, shapes do not fit, or the covariance is no state space.
@@ -184,20 +184,20 @@ class SeriesCorrelatedGPRegression(RegressionModel):
         self._targets = Parts.of(value, dim=-1)
 
     def condition(self) -> SeriesCondition:
-        """What all predictions share of the observations, to be handed to them."""
+        """The computations on the observations that all predictions share, to be passed to them."""
         return SeriesCondition(self)
 
     @torch.no_grad()
     def extended(self, inputs: Tensor, targets: Tensor, condition: SeriesCondition | None) -> tuple[Self, Any]:
-        """The model given further observations, its parameters staying as they are and shared.
+        """The model given further observations, with the same, shared parameters.
 
-        The filter goes on from its last state; only if a row is before the latest observation, all observations are
-        gone through again.
+        The filter continues from its last state; only if a row is before the latest observation, all observations are
+        processed again.
 
         Args:
             inputs: ``(k, 2)``.
             targets: ``(k,)``.
-            condition: what :meth:`condition` gave, or None.
+            condition: result of :meth:`condition`, or None.
 
         Returns:
             Another model in eval mode, and its condition, or None.
@@ -217,7 +217,7 @@ class SeriesCorrelatedGPRegression(RegressionModel):
 
     @torch.no_grad()
     def leave_one_out(self) -> Moments:
-        r"""Mean and variance of every observation given all others, the parameters staying as they are.
+        r"""Mean and variance of every observation given all others, with fixed parameters.
 
         .. math:: \mu_{-i} = y_i - \frac{[(K+\Sigma)^{-1}r]_i}{[(K+\Sigma)^{-1}]_{ii}}, \qquad
             v_{-i} = \frac1{[(K+\Sigma)^{-1}]_{ii}}
@@ -237,7 +237,7 @@ class SeriesCorrelatedGPRegression(RegressionModel):
     def draw(
         self, x: Tensor, counts: Sequence[int], condition: Any = None, *, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Joint draws as :meth:`.RegressionModel.draw`, in time that is linear in the number of rows, too."""
+        """Joint draws as in :meth:`.RegressionModel.draw`, in time linear in the number of rows."""
         x, parts = self._expanded(x), []
         condition = self.condition() if condition is None else condition
         means = flat_members(self.mean_module(x), self.batch(x))
@@ -249,7 +249,7 @@ class SeriesCorrelatedGPRegression(RegressionModel):
 
     @torch.no_grad()
     def total_variances(self, x: Tensor, weights: Tensor, sums: Tensor, condition: Any = None) -> Tensor:
-        """As :meth:`.RegressionModel.total_variances`, in time that is linear in the number of rows."""
+        """As :meth:`.RegressionModel.total_variances`, in time linear in the number of rows."""
         x, parts = self._expanded(x), []
         condition = self.condition() if condition is None else condition
         for member in self._with_places(x, condition):
@@ -259,7 +259,7 @@ class SeriesCorrelatedGPRegression(RegressionModel):
         return self._stacked(parts, x)
 
     def members(self, x: Tensor | None = None) -> Iterator[Series]:
-        """The members of the batch as state spaces, with the rows x ``(*batch, t, 2)`` as places besides."""
+        """The members of the batch as state spaces, with the rows x ``(*batch, t, 2)`` as further rows."""
         known = self.observations(self.train_inputs[0], self.train_targets, x)
         batch = self.batch(x)
         for index, observations, components in zip(np.ndindex(*batch), known, self.components(x), strict=True):
@@ -271,7 +271,7 @@ class SeriesCorrelatedGPRegression(RegressionModel):
         batch, residual = self.batch(x), targets - self.mean_module(rows)
         noise = noise_of_rows(self.likelihood, rows)
         for index in np.ndindex(*batch):
-            values = (member_of(one, 1, batch, index) for one in (residual, noise))
+            values = (member_of(value, 1, batch, index) for value in (residual, noise))
             yield Observations(member_of(rows, 2, batch, index), *values)
 
     def components(self, x: Tensor | None = None) -> Iterator[list[SeriesComponent]]:
@@ -281,14 +281,14 @@ class SeriesCorrelatedGPRegression(RegressionModel):
             yield [component.member(batch, index) for component in components]
 
     def _is_later(self, x: Tensor, condition: SeriesCondition) -> bool:
-        """Whether rows do not need the whole chain."""
+        """Whether rows can be predicted without the whole chain."""
         return self.batch(x) == self.batch() and condition.is_later(x)
 
     def _first(self) -> tuple[Tensor, Tensor]:
         return self._inputs.parts[0][..., :1, :], self._targets.parts[0][..., :1]
 
     def _with_places(self, x: Tensor, condition: SeriesCondition) -> Iterator[Series]:
-        """As :meth:`members` with x; what later rows do not need of the past is left out."""
+        """As :meth:`members` with x, without the part of the past that later rows do not need."""
         if not self._is_later(x, condition):
             yield from self.members(x)
             return
@@ -302,7 +302,7 @@ class SeriesCorrelatedGPRegression(RegressionModel):
         means, variances, few = [], [], self._is_later(x, condition) or self.batch(x) != self.batch()
         for number, member in enumerate(self._with_places(x, condition)):
             cells = member.line.cells[-x.shape[-2] :]
-            # no row but those of observations
+            # only rows of observations
             if not few and len(member.residual) == len(condition.members[number].residual):
                 mean, variance = condition.moments(number)
             else:
@@ -337,8 +337,8 @@ class SeriesCorrelatedGPRegression(RegressionModel):
     def _covariance(self, member: Series, new: list[CanonicalPoints], known: list[CanonicalPoints]) -> Tensor:
         r"""A member's :math:`K_q - K_{qo}(K_o + \Sigma)^{-1}K_{oq}`."""
         kernels = self.covar_module.kernels
-        cross: Tensor = sum(one.gram(a, b).double() for one, a, b in zip(kernels, known, new, strict=True))
-        covariance: Tensor = sum(one.gram(a).double() for one, a in zip(kernels, new, strict=True))
+        cross: Tensor = sum(kernel.gram(a, b).double() for kernel, a, b in zip(kernels, known, new, strict=True))
+        covariance: Tensor = sum(kernel.gram(a).double() for kernel, a in zip(kernels, new, strict=True))
         posterior, explained = member.posterior(), []
         for columns in cross.split(max(_ENTRIES // member.residual.numel(), 1), dim=-1):
             sides = columns.new_zeros(member.residual.numel(), columns.shape[-1])
@@ -348,5 +348,5 @@ class SeriesCorrelatedGPRegression(RegressionModel):
         return covariance - torch.cat(explained, dim=-1)
 
     def _stacked(self, parts: list[Tensor], x: Tensor | None = None) -> Tensor:
-        """What the members have, with the shape of the batch and the type of the data."""
+        """The members' tensors, with the shape of the batch and the dtype of the data."""
         return torch.stack(parts).reshape(*self.batch(x), *parts[0].shape).to(self.train_targets)

@@ -1,4 +1,4 @@
-"""Observations of several outputs over one input as state spaces, by themselves or after others."""
+"""State spaces of observations of several outputs over one input, possibly after earlier ones."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = ["Frontier", "Observations", "Series", "SeriesComponent", "advanced", 
 
 
 class Observations(NamedTuple):
-    """What a chain is conditioned on.
+    """Observations of a chain.
 
     Attributes:
         places: input and output of each, ``(n, 2)``.
-        residual: less their mean, ``(n,)``.
-        noise: their variances, ``(n,)``.
+        residual: observations minus their mean, ``(n,)``.
+        noise: noise variances, ``(n,)``.
     """
 
     places: Tensor
@@ -36,20 +36,20 @@ class Observations(NamedTuple):
     noise: Tensor
 
     def joined(self, further: Observations) -> Observations:
-        """These and further ones."""
+        """These and further observations."""
         return Observations(*(torch.cat(pair) for pair in zip(self, further, strict=True)))
 
     def chosen(self, which: Tensor) -> Observations:
-        """Those of a mask ``(n,)``."""
+        """The observations selected by a mask ``(n,)``."""
         return Observations(*(values[which] for values in self))
 
 
 class Settled(NamedTuple):
-    """The end of a chain that no later observation comes before.
+    """The end of the part of a chain that precedes all later observations.
 
     Attributes:
         place: input and output of its last row, ``(2,)``.
-        state: what is known after it.
+        state: distribution of the states after it.
     """
 
     place: Tensor
@@ -57,12 +57,12 @@ class Settled(NamedTuple):
 
 
 class Frontier(NamedTuple):
-    """How far the filter has come, which is all that later rows and predictions need of the past.
+    """The state of a filter: all that later rows and predictions need of the past.
 
     Attributes:
         latest: the largest input.
-        settled: the chain up to where later observations may begin; None if they may come before all.
-        pending: observations after that: outputs that are ahead of others.
+        settled: end of the chain up to the earliest possible later observation; None if that may precede all rows.
+        pending: observations after that, of outputs that are ahead of others.
     """
 
     latest: float
@@ -70,7 +70,7 @@ class Frontier(NamedTuple):
     pending: Observations
 
     def series(self, components: Sequence[SeriesComponent], besides: Tensor) -> Series:
-        """The chain from here on, with places ``(t, 2)`` besides its observations."""
+        """The chain from this point, with rows ``(t, 2)`` in addition to its observations."""
         return series_of(self.pending, components, besides, self.settled)
 
 
@@ -78,12 +78,12 @@ class Series(NamedTuple):
     """A member of a batch as a state space.
 
     Attributes:
-        space: of N rows and P outputs.
-        line: where in the rows the observations are, and the places that are asked for besides.
-        residual: the observations less their mean, ``(N, P)``.
-        noise: their variances, ``(N, P)``.
-        observed: ``(N, P)`` booleans.
-        start: what is known before the first row; None is the stationary distribution.
+        space: state space of N rows and P outputs.
+        line: positions of the observations and of further requested rows on the time line.
+        residual: observations minus their mean, ``(N, P)``.
+        noise: noise variances, ``(N, P)``.
+        observed: whether observed, ``(N, P)`` booleans.
+        start: distribution of the states before the first row; None is the stationary distribution.
     """
 
     space: StateSpace
@@ -103,14 +103,14 @@ class Series(NamedTuple):
 
 
 class SeriesComponent(NamedTuple):
-    """A component of the covariance as the outputs see it.
+    """A component of the covariance with its parameters for each output.
 
     Attributes:
-        kernel: of the canonical process.
+        kernel: covariance of the canonical process.
         loadings: ``(*batch, P, R)``.
         scales: inverse lengthscales, ``(*batch, P)``.
         shifts: ``(*batch, P)``, or None.
-        has_ratios: whether outputs have lengthscales of their own; each then has its own copy.
+        has_ratios: whether outputs have different lengthscales; each then has a separate copy.
     """
 
     kernel: Kernel
@@ -121,14 +121,14 @@ class SeriesComponent(NamedTuple):
 
     @classmethod
     def of(cls, component: RowKernel) -> Self:
-        """That of a kernel of rows, for all members of a batch."""
+        """The component of a kernel of rows, for all members of a batch."""
         maps = component.input_maps
         shifts = None if maps.all_shifts is None else maps.all_shifts[..., 0].double()
         scales = maps.all_scales[..., 0].double()
         return cls(component.covar_module, component.loadings().double(), scales, shifts, maps.log_ratios is not None)
 
     def member(self, batch: torch.Size, index: tuple[int, ...]) -> Self:
-        """That of a member of the batch."""
+        """The component for a member of the batch."""
         shifts = None if self.shifts is None else member_of(self.shifts, 1, batch, index)
         scales, loadings = member_of(self.scales, 1, batch, index), member_of(self.loadings, 2, batch, index)
         return self._replace(loadings=loadings, scales=scales, shifts=shifts)
@@ -144,13 +144,13 @@ class SeriesComponent(NamedTuple):
         if self.shifts is not None:
             before, after = self.shifts[line.outputs].unbind(-1)
             lags, first = lags + (after - before), first + self.shifts[line.outputs[line.steps[0], 1]]
-            lags = lags - lags.detach().clamp(max=0.0)  # rounding of what is equal is no step backwards
+            lags = lags - lags.detach().clamp(max=0.0)  # equal times may differ by rounding: no negative lags
         for process in markov_processes(self.kernel, Steps(lags, first)):
             yield process, self.loadings
 
     @property
     def delays(self) -> Tensor:
-        """How much later than its inputs each output sees the processes, in units of the inputs, ``(P,)``."""
+        """Delay of each output with respect to the processes, in units of the inputs, ``(P,)``."""
         return torch.zeros_like(self.scales) if self.shifts is None else self.shifts / self.scales
 
 
@@ -164,12 +164,12 @@ def series_of(
 
     Args:
         observations: n of them.
-        components: of the covariance.
-        besides: further places, ``(t, 2)``.
-        settled: the end of an earlier chain, that this one goes on from.
+        components: components of the covariance.
+        besides: further rows, ``(t, 2)``.
+        settled: end of an earlier chain that this one continues.
 
     Returns:
-        Its cells are those of the observations, then those of the further places.
+        Its cells are those of the observations, then those of the further rows.
     """
     places = observations.places if besides is None else torch.cat([observations.places, besides])
     outputs, count = len(components[0].loadings), len(observations.residual)
@@ -177,7 +177,9 @@ def series_of(
     before = None if settled is None else (float(settled.place[0]), int(settled.place[1]))
     line = time_line(places[:, 0], process_numbers(places, outputs), outputs, count, delays, before)
     start = places[line.first, 0].double()
-    processes, loadings = zip(*(pair for one in components for pair in one.processes(line, start)), strict=True)
+    processes, loadings = zip(
+        *(pair for component in components for pair in component.processes(line, start)), strict=True
+    )
     shape, cells = (len(line.steps), outputs), line.cells[:count]
     empty = torch.zeros(shape, dtype=torch.float64).flatten()
     observed = torch.zeros_like(empty, dtype=torch.bool).index_fill(0, cells, True).reshape(shape)
@@ -190,16 +192,16 @@ def series_of(
 def advanced(
     frontier: Frontier | None, further: Observations, components: Sequence[SeriesComponent], latest: float
 ) -> Frontier:
-    """The filter taken to further observations.
+    """The filter after further observations.
 
     Args:
-        frontier: where it was; None is nowhere, and these are the first observations.
-        further: none of them at an input before the latest of the others.
-        components: of the covariance.
-        latest: the largest input of all.
+        frontier: state of the filter before them; None if they are the first observations.
+        further: observations, none before the latest earlier one.
+        components: components of the covariance.
+        latest: largest input of all.
 
     Returns:
-        Where it is then.
+        The state of the filter after them.
     """
     settled, pending = (None, further) if frontier is None else (frontier.settled, frontier.pending.joined(further))
     delays = components[0].delays
@@ -212,5 +214,5 @@ def advanced(
 
 
 def member_of(values: Tensor, dims: int, batch: torch.Size, index: tuple[int, ...]) -> Tensor:
-    """The values of a member of the batch, which they may do without; ``dims`` are their dimensions behind it."""
+    """The values of a member of the batch, which may be absent; ``dims`` is the number of dimensions after it."""
     return values.expand(*batch, *values.shape[values.dim() - dims :])[index]

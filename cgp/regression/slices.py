@@ -1,4 +1,4 @@
-"""Elliptical slice sampling of the parameters, many short chains side by side: for few observations."""
+"""Elliptical slice sampling of the parameters, many short chains in parallel: for few observations."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .processes import PriorModule
 
 __all__ = ["sample_slices"]
 
-_FARTHEST = 4.0  # of a first state from its prior's mean, in standard deviations
-_NARROWEST = 1e-6  # bracket, in radians; the present state is always inside
+_FARTHEST = 4.0  # largest distance of an initial state from its prior's mean, in standard deviations
+_NARROWEST = 1e-6  # smallest bracket, in radians; it always contains the current state
 
 Samples = dict[str, Tensor]
 
@@ -27,21 +27,22 @@ Samples = dict[str, Tensor]
 def sample_slices(
     model: RegressionModel, *, num_samples: int = 50, num_steps: int = 80, seed: int = 0
 ) -> dict[str, Tensor]:
-    r"""Draw the parameters from their posterior, every draw the end of a chain of its own.
+    r"""Draw the parameters from their posterior, each draw the last state of a separate chain.
 
     .. math:: \theta' = \mu + (\theta - \mu)\cos\phi + (\nu - \mu)\sin\phi, \qquad \nu \sim N(\mu, \Sigma), \qquad
         \log p(y \mid \theta') > \log p(y \mid \theta) + \log u
 
-    The prior is normal: no step size, no gradient, and all chains take a step in one batch of small factorisations. The
-    bracket of :math:`\phi` shrinks towards the present state until the likelihood is above its level. Chains start at
-    draws from Laplace's approximation. Time O(S n³) a trial: for some tens of observations, where the prior has much to
-    say and a Gaussian about the most probable parameters is too narrow.
+    The prior must be normal. There is no step size and no gradient; all chains take a step in one batch of small
+    factorisations. The bracket of :math:`\phi` shrinks towards the current state until the likelihood is above its
+    level. Chains start at
+    draws from Laplace's approximation. Time O(S n³) per trial: for some tens of observations, where the prior is
+    influential and a Gaussian around the most probable parameters is too narrow.
 
     Args:
-        model: exact or sparse, fitted; it is not changed. What has no normal prior stays as it is.
-        num_samples: S.
-        num_steps: of each chain.
-        seed: of everything random.
+        model: exact or sparse, fitted; it is not changed. Parameters without a normal prior are fixed.
+        num_samples: number S of draws.
+        num_steps: number of steps of each chain.
+        seed: seed of all random numbers.
 
     Returns:
         By name of prior, ``(S, ...)``.
@@ -109,7 +110,7 @@ def _likelihood(batch: RegressionModel, prior: Mapping[str, tuple[Tensor, Tensor
         parameters = {f"model.{name.removesuffix('_prior')}": value for name, value in values.items()}
         try:
             return functional_call(target, parameters, ())
-        except NotPositiveDefiniteError:  # of one chain; all take another angle
+        except NotPositiveDefiniteError:  # in one chain; all chains try another angle
             return state.new_full(state.shape[:1], -math.inf)
 
     return evaluate

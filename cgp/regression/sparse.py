@@ -24,11 +24,11 @@ from .processes import ProcessGaussianLikelihood
 __all__ = ["SparseCorrelatedGPRegression", "Sums"]
 
 _CHUNK = 4096  # rows at a time
-_STORED = 2**25  # entries of A that are kept for the backward pass; beyond, it computes them again
+_STORED = 2**25  # entries of A stored for the backward pass; larger ones are recomputed
 
 
 class Sums(NamedTuple):
-    r"""Sums over observations, of a size that does not depend on their number; those of two sets of them add.
+    r"""Sums over observations, of a size that does not depend on their number; sums of two sets can be added.
 
     Attributes:
         gram: :math:`A\Sigma^{-1}A^\top`, ``(*batch, m, m)``.
@@ -51,16 +51,16 @@ class SparseCorrelatedGPRegression(RegressionModel):
     .. math:: \log N(y; m, A^\top A + \Sigma) - \tfrac12\sum_i (k_{ii} - a_i^\top a_i)/\sigma^2_{p_i}, \qquad
         A = L^{-1}K_{mn}
 
-    The variational bound of the log marginal likelihood is maximised in closed form. Away from the inducing inputs the
-    variance returns to the prior's. Time O(n m²), memory O(n + m²) beyond the data: rows are taken in chunks, which the
-    backward pass computes again.
+    The variational bound of the log marginal likelihood is maximised in closed form. Far from the inducing inputs the
+    variance is the prior's. Time O(n m²), memory O(n + m²) in addition to the data: rows are processed in chunks,
+    which the backward pass recomputes.
 
     Args:
         train_inputs: ``(n, d + 1)``, the last column 0 … P-1.
         train_targets: ``(n,)``.
         num_processes, covar_module, likelihood, mean_module: those of :class:`CorrelatedGPRegression`.
-        num_inducing: m, all components together; at most the number of distinct rows.
-        seed: of the clustering that places the first inducing inputs.
+        num_inducing: number m of inducing inputs, over all components; at most the number of distinct rows.
+        seed: seed of the clustering that places the initial inducing inputs.
 
     Raises:
         ValueError: if the data are not finite, shapes do not fit, or an argument is out of range.
@@ -108,7 +108,7 @@ class SparseCorrelatedGPRegression(RegressionModel):
         return Sums(*(torch.stack(field).sum(0) for field in zip(*parts, strict=True)))
 
     def condition(self) -> InducingGaussian:
-        """Factor what the inducing values know of the observations."""
+        """The posterior of the inducing values, factored."""
         sums = self.sums()
         return InducingPosterior(sums.gram, sums.projection)
 
@@ -120,7 +120,7 @@ class SparseCorrelatedGPRegression(RegressionModel):
         return evidence - 0.5 * sums.unexplained
 
     def leave_one_out(self) -> Moments:
-        r"""Mean and variance of every observation given all others, the parameters staying as they are.
+        r"""Mean and variance of every observation given all others, with fixed parameters.
 
         .. math:: \mu_{-i} = m_i + \frac{a_i^\top D^{-1}A\Sigma^{-1}r - h_ir_i}{1 - h_i}, \qquad
             v_{-i} = \frac{h_i\sigma_i^2}{1 - h_i} + \delta_i + \sigma_i^2, \qquad h_i = a_i^\top D^{-1}a_i / \sigma_i^2
@@ -133,15 +133,15 @@ class SparseCorrelatedGPRegression(RegressionModel):
         mean = torch.cat([part.mean.squeeze(-1) for part in parts], dim=-1)
         beside = torch.cat([part.diagonal for part in parts], dim=-1)
         leverage = (torch.cat([part.variance for part in parts], dim=-1) - beside) / noise
-        left = 1.0 - leverage
-        mean = self.mean_module(x) + (mean - leverage * self.residual()) / left
-        return Moments(mean, leverage * noise / left + beside + noise)
+        remaining = 1.0 - leverage
+        mean = self.mean_module(x) + (mean - leverage * self.residual()) / remaining
+        return Moments(mean, leverage * noise / remaining + beside + noise)
 
     def explained_variance(self) -> float:
-        r"""How much of the prior variance at the observations the inducing inputs explain, :math:`\sum a_i^2 / k_{ii}`.
+        r"""Share of the prior variance explained by the inducing inputs at the observations, :math:`a_i^2 / k_{ii}`.
 
         Returns:
-            The mean over observations, 1 where nothing is left out.
+            The mean over observations, 1 if all is explained.
         """
         rows, factors = self.train_inputs[0], self.features.factors(self.covar_module)
         with torch.no_grad():
@@ -166,7 +166,7 @@ class SparseCorrelatedGPRegression(RegressionModel):
         return Sums(gram, features @ whitened, squares, noise.log().sum(-1), unexplained)
 
     def _posteriors(self, x: Tensor, condition: InducingGaussian) -> list[SparsePosterior]:
-        """The posterior at rows less its mean function, of one column, in chunks of rows."""
+        """The posterior at rows minus its mean function, of one column, in chunks of rows."""
         return [self._posterior(rows, condition) for rows in x.split(_CHUNK, dim=-2)]
 
     def _posterior(self, x: Tensor, condition: InducingGaussian) -> SparsePosterior:

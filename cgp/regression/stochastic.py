@@ -37,7 +37,7 @@ class WhitenedInducingValues(Module):
         return self.raw_root.tril()
 
     def set_posterior(self, posterior: InducingPosterior) -> None:
-        """Take the place of a posterior in closed form."""
+        """Set the Gaussian to a closed-form posterior."""
         with torch.no_grad():
             self.variational_mean.copy_(posterior.location.squeeze(-1))
             self.raw_root.copy_(torch.linalg.cholesky(posterior.covariance))
@@ -57,9 +57,9 @@ class StochasticCorrelatedGPRegression(SparseCorrelatedGPRegression):
 
     The likelihood may be any of GPyTorch's for one output (Bernoulli, Poisson, negative binomial, Student-t, ...).
     Trained by :func:`~cgp.regression.minibatches.fit_minibatches`, or by GPyTorch's
-    ``VariationalELBO(model.likelihood, model, num_data)(model(x), y, rows=x)``. In train mode a call gives independent
-    marginals at any rows, which is all the bound needs, in eval mode the joint posterior. Time O(b m²) a step for b
-    rows. The arguments are those of :class:`SparseCorrelatedGPRegression`.
+    ``VariationalELBO(model.likelihood, model, num_data)(model(x), y, rows=x)``. In train mode a call returns
+    independent marginals at any rows, which the bound needs, in eval mode the joint posterior. Time O(b m²) a step for
+    b rows. The arguments are those of :class:`SparseCorrelatedGPRegression`.
 
     Source:
         Hensman, Fusi & Lawrence (2013), Gaussian processes for big data.
@@ -105,7 +105,7 @@ class StochasticCorrelatedGPRegression(SparseCorrelatedGPRegression):
         return fit - (self.variational_strategy.kl_divergence() - self.log_prior()) / num_data
 
     def get_fantasy_model(self, inputs: Tensor, targets: Tensor, **kwargs: Any) -> Self:
-        """The model given further observations with Gaussian noise: q is the prior of what they say."""
+        """The model given further observations with Gaussian noise: q is their prior."""
         other = super().get_fantasy_model(inputs, targets)
         with torch.no_grad():
             residual = targets - self.mean_module(inputs)
@@ -119,6 +119,6 @@ class StochasticCorrelatedGPRegression(SparseCorrelatedGPRegression):
         return other
 
     def condition(self) -> InducingGaussian:
-        """The variational distribution: it holds what is known of the observations."""
+        """The variational distribution, which summarises the observations."""
         strategy = self.variational_strategy
         return InducingGaussian(strategy.variational_mean.unsqueeze(-1), root=strategy.root)

@@ -1,4 +1,4 @@
-"""Observations of several outputs on one time line: rows of outputs, in order, and the lags between them."""
+"""Observations of several outputs on one time line: ordered rows of outputs, and the lags between them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 __all__ = ["TimeLine", "time_line"]
 
-_DIGITS = 1e-12  # lags that differ by less, in units of the whole line, are one
+_DIGITS = 1e-12  # lags that differ by less, in units of the whole line, are merged
 
 
 class TimeLine(NamedTuple):
@@ -19,12 +19,12 @@ class TimeLine(NamedTuple):
 
     Attributes:
         gaps: the distinct differences of inputs between rows that follow each other, ``(U,)``.
-        outputs: the outputs before and after, where they have inputs of their own; otherwise 0 and 0; ``(U, 2)``.
-        steps: which of these comes before each of N rows, ``(N,)``; the first is used where the line goes on from
+        outputs: outputs before and after each gap, if they have different inputs; otherwise 0 and 0; ``(U, 2)``.
+        steps: index of the gap before each of N rows, ``(N,)``; the first is used if the line continues
             another.
         cells: the place of each observation in rows ``(N, P)``, flattened: ``(n,)``.
-        first: the number of an observation in the first row.
-        last: of one in the last.
+        first: index of an observation in the first row.
+        last: index of an observation in the last row.
     """
 
     gaps: Tensor
@@ -43,22 +43,22 @@ def time_line(
     shifts: Tensor | None = None,
     before: tuple[float, int] | None = None,
 ) -> TimeLine:
-    """Put observations and other places on one time line.
+    """Order observations and further inputs on one time line.
 
-    Equal inputs share a row, but where an output is observed at an input repeatedly. With shifts every observation is
-    a row, as outputs at equal inputs then differ in time.
+    Equal inputs share a row, unless an output is observed repeatedly at an input. With shifts every observation has
+    its own row, as outputs at equal inputs then differ in time.
 
     Args:
         inputs: ``(n,)``.
-        numbers: which output each belongs to, ``(n,)``.
-        num_outputs: P.
-        num_observed: how many are observations, the first ones; the others, places that are asked for, may share
-            their cell with an observation.
-        shifts: of every output in units of the inputs, ``(P,)``, or None.
-        before: the input and the output of the last row of an earlier line, which this one goes on from.
+        numbers: index of the output that each belongs to, ``(n,)``.
+        num_outputs: number P of outputs.
+        num_observed: number of observations, which come first; the others, requested inputs, may share their cell
+            with an observation.
+        shifts: shift of every output in units of the inputs, ``(P,)``, or None.
+        before: input and output of the last row of an earlier line that this one continues.
 
     Returns:
-        Of all n.
+        The time line of all n.
 
     Example:
         >>> line = time_line(torch.tensor([0.0, 1.0, 0.0]), torch.tensor([0, 0, 1]), 2, 3)
@@ -83,7 +83,7 @@ def time_line(
 
 
 def _ranks(t: NDArray[np.float64], p: NDArray[np.int64], num_observed: int) -> NDArray[np.int64]:
-    """How many observations of the same output at the same input come before each; 0 for what is not observed."""
+    """Number of earlier observations of the same output at the same input; 0 for unobserved rows."""
     rank = np.zeros(len(t), dtype=np.int64)
     order = np.lexsort((t[:num_observed], p[:num_observed]))
     fresh = np.ones(num_observed, dtype=bool)
@@ -97,7 +97,7 @@ def _lags(t: NDArray[np.float64], owners: NDArray[np.int64], num_outputs: int) -
     """Distinct gaps, the outputs at their ends, and the number of the gap before each row but the first."""
     gaps, before, owners = np.diff(t), owners[:-1], owners[1:]
     unit = max(float(np.ptp(t)), np.finfo(float).tiny) * _DIGITS
-    # One number for a gap and the two outputs: a few gaps on a regular grid, whatever their rounding.
+    # One key for a gap and its two outputs: few gaps on a regular grid, regardless of rounding.
     _, rounded = np.unique(np.round(gaps / unit), return_inverse=True)
     key = (rounded.reshape(-1) * num_outputs + before) * num_outputs + owners
     _, index, steps = np.unique(key, return_index=True, return_inverse=True)
