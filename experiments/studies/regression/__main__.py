@@ -2,6 +2,7 @@
 
 from jsonargparse import auto_cli
 
+from experiments.studies.regression.ends import ends
 from experiments.studies.regression.forms import forms
 from experiments.studies.regression.growth import growth
 from experiments.studies.regression.jura import jura
@@ -13,7 +14,7 @@ from experiments.studies.regression.uci import uci
 
 if __name__ == "__main__":
     auto_cli(
-        [forms, growth, jura, multioutput, referee, series, uci, scaling],
+        [ends, forms, growth, jura, multioutput, referee, series, uci, scaling],
         as_positional=False,
         prog="python -m experiments.studies.regression",
     )
