@@ -25,6 +25,7 @@ _ROWS = 300  # of a window
 _LEARNING_RATE = 0.05
 _LARGEST_STEP = 5.0  # norm that gradients are cut to
 _STRIDES = (1, 3, 6, 12, 24, 48, 96, 192)
+_CONSECUTIVE = 0.35  # of windows, at least: the shortest time scales are in no others
 _LEAST_SHARE = 0.3  # of a window's entries that are observed
 _TRIES = 50
 
@@ -65,7 +66,7 @@ class Windows:
     """Random windows of a table: consecutive rows, or every third, sixth, ... of a longer stretch, of some outputs.
 
     A window is a part of the observations, so that its evidence is that of the same model; short strides see the short
-    time scales, long ones the long ones.
+    time scales, long ones the long ones. A third are of consecutive rows, the others of all strides alike.
 
     Args:
         table: the observations.
@@ -78,6 +79,8 @@ class Windows:
         self.num_outputs = min(outputs, WINDOW_OUTPUTS)
         self.length = min(_OBSERVATIONS // self.num_outputs, _ROWS, count)
         self.strides = [stride for stride in _STRIDES if stride == 1 or 4 * stride * self.length <= count]
+        consecutive, others = max(_CONSECUTIVE, 1.0 / len(self.strides)), len(self.strides) - 1
+        self._shares = np.array([consecutive] + [(1.0 - consecutive) / max(others, 1)] * others)
         self._generator = np.random.default_rng(seed)
 
     def draw(self) -> Window:
@@ -93,7 +96,7 @@ class Windows:
         return self._around_an_observation() if best is None else best
 
     def _any(self) -> Window:
-        stride = int(self._generator.choice(self.strides))
+        stride = int(self._generator.choice(self.strides, p=self._shares))
         first = self._generator.integers(len(self.observed) - stride * (self.length - 1))
         return Window(first + stride * np.arange(self.length), self._outputs())
 

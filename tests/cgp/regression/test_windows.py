@@ -9,7 +9,7 @@ import torch
 from cgp.regression.exact import CorrelatedGPRegression
 from cgp.regression.multiscale import multiscale_covariance, start_at_factors
 from cgp.regression.series import SeriesCorrelatedGPRegression
-from cgp.regression.windows import Window, Windows, fit_windows, pairwise_correlation, table_of, window_evidence
+from cgp.regression.windows import Table, Window, Windows, fit_windows, pairwise_correlation, table_of, window_evidence
 
 
 def a_series(count: int, processes: int = 2, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -65,6 +65,16 @@ def test_windows_lie_inside_the_table_and_reach_all_of_it():
     assert min(w.rows.min() for w in drawn) < 300
     assert max(w.rows.max() for w in drawn) in range(5700, 6000)
     assert {int(np.diff(w.rows)[0]) for w in drawn} == {1, 3, 6}
+
+
+def test_a_third_of_the_windows_are_of_consecutive_rows():
+    table = Table(torch.arange(20_000.0), np.zeros((20_000, 3), dtype=np.int64))
+    windows = Windows(table, seed=0)
+    drawn = [int(np.diff(windows.draw().rows)[0]) for _ in range(600)]
+    shares = {stride: drawn.count(stride) / 600 for stride in windows.strides}
+    assert 0.29 < shares.pop(1) < 0.41
+    assert len(shares) == 4
+    assert all(0.11 < share < 0.22 for share in shares.values())
 
 
 @pytest.mark.parametrize("shape", [(3, 1), (2000, 1), (40, 30)])
