@@ -357,6 +357,14 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
             possible = self._forms(rows)
             factors = {name: forms for name, forms in possible.items() if name.startswith(FACTORS)}
             further = {FACTORS: self._factors(rows, targets, factors, **options)} if factors else {}
+            absent = [name for name in COMPARED if name not in possible]
+            if absent and not factors:
+                warnings.warn(
+                    f"structure: {absent} are not compared with {list(possible)}: no form of regression can compute "
+                    f"them for {len(rows)} observations and these options",
+                    UserWarning,
+                    stacklevel=2,
+                )
             build = partial(self._model, rows, targets, options["seed"])
             self.structure_, models, fit, self.criteria_, self._compared = fit_structures(
                 lambda name: build(name) if name in possible else None, further, **options

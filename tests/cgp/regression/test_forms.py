@@ -103,6 +103,18 @@ def test_structures_that_no_form_fits_are_left_out():
     )
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_structures_that_are_left_out_are_named(monkeypatch):
+    monkeypatch.setattr("cgp.regression.forms._EXACT_LIMIT", 40)
+    x, y = series(30, 2)
+    regressor = CorrelatedGPRegressor("matern12", num_components=2, max_steps=2, random_state=0)
+    with pytest.warns(
+        UserWarning, match=r"structure: \['shifted'\] are not compared with \['coregionalised', 'shared'"
+    ):
+        regressor.fit(x, np.nan_to_num(y))
+    assert "shifted" not in regressor.criteria_
+
+
 def test_draws_of_a_linear_form_are_those_of_its_posterior():
     """Moments of draws at several inputs, noise included, within six standard errors."""
     x, y = series(40, 2)
