@@ -22,6 +22,7 @@ from cgp.prediction.detectors import Detector, OutputScores, Posterior, with_ene
 from cgp.prediction.labels import NO_LABEL, class_indices, labelled_batches
 from cgp.prediction.representation import pooled_features, standardised
 from cgp.prediction.settings import as_assessed
+from cgp.prediction.tasks import CLASSIFICATIONS, DIMENSIONS, task_output
 from cgp.prediction.temperature_scaling import fit_temperature, with_labels
 
 from .assessment import ADVISED, Assessment
@@ -33,7 +34,6 @@ __all__ = ["assess"]
 
 Array = NDArray[Any]
 
-TASKS = ("classification", "tokens")
 POSTERIORS = ("last", "first", "all", None)
 
 
@@ -72,12 +72,13 @@ def assess(
     and in a sum with the energy (both in standard deviations over the validation data).
 
     Args:
-        model: any classifier with logits ``(N, C)`` (of tokens ``(N, n, C)``), converted or not. It is not changed.
+        model: any classifier with logits ``(N, C)`` (or those of the task), converted or not. It is not changed.
         validation: labelled data that the model was not trained on: a loader or data set (see
             :func:`cgp.model.inputs.batches`), or a list of batches ``(inputs, labels)``.
-        task: "classification" of inputs, or "tokens": one label for each token, ``(N, n)``, of which −100 is left out.
-            Folds and errors are then of whole inputs, whose tokens depend on each other, and only the methods are
-            compared: ``train``, ``corrupt`` and ``ood`` are None.
+        task: "classification" of inputs; "tokens", one label for each, ``(N, n)``, of which −100 is left out;
+            "multilabel", labels ``(N, C)`` in {0, 1}; or "dense", logits ``(N, C, H, W)`` and labels ``(N, H, W)``. But
+            for the first, folds and errors are of whole inputs, whose labels depend on each other, and only the methods
+            are compared: ``train``, ``corrupt`` and ``ood`` are None.
         train: labelled data that it was trained on, likewise; None leaves the scores of the representation out.
         corrupt: corrupted inputs of the known kind, by name: functions of a batch's inputs, which are applied to the
             validation data, or inputs. They are scored as ``ood`` is.
@@ -114,10 +115,10 @@ def assess(
     model = as_assessed(uncompiled(model)).eval()
     device = model_device(model)
     each = task == "classification"
-    known = labelled_batches(validation, device, name="validation", batch_size=batch_size, every=each)
+    known = labelled_batches(validation, device, name="validation", batch_size=batch_size, every=each, task=task)
     seen = None if train is None else labelled_batches(train, device, name="train", batch_size=batch_size, every=True)
     drawing = _drawing(model, posterior)
-    search = AmplitudeSearch(drawing or model, num_samples, sampling, seed, output)
+    search = AmplitudeSearch(drawing or model, num_samples, sampling, seed, task_output(task, output))
     labels, input_of = _check_labels(search, known, seen, folds, task)
     generator = torch.Generator().manual_seed(seed)
     fold_of = (torch.randperm(int(input_of.max()) + 1, generator=generator) % folds)[input_of]
@@ -257,11 +258,11 @@ def _check(folds: int, posterior: str | None, corrupt: Mapping[str, Any] | None,
 
 
 def _check_task(task: str, others: Mapping[str, Any]) -> None:
-    if task not in TASKS:
-        raise ValueError(f"task: expected one of {TASKS}, got {task!r}")
-    for name, value in others.items() if task == "tokens" else ():
+    if task not in CLASSIFICATIONS:
+        raise ValueError(f"task: expected one of {CLASSIFICATIONS}, got {task!r}")
+    for name, value in others.items() if task != "classification" else ():
         if value is not None:
-            raise ValueError(f"{name}: expected None with task='tokens', got {type(value).__name__}")
+            raise ValueError(f"{name}: expected None with task={task!r}, got {type(value).__name__}")
 
 
 def _check_labels(
@@ -269,9 +270,7 @@ def _check_labels(
 ) -> tuple[Tensor, Tensor]:
     """The labels of the validation data and the inputs that they belong to, checked against the model's logits."""
     shape = search.check(known, "validation")
-    dims, wanted = 2, "(N, C), one label for every input"
-    if task == "tokens":
-        dims, wanted = 3, "(N, n, C), one label for every token"
+    dims, wanted = DIMENSIONS[task]
     if len(shape) != dims:
         advice = " (task='tokens' takes a label for every token)" if len(shape) == 3 else ""
         raise ValueError(f"model: expected logits {wanted}, got shape {shape}{advice}")
@@ -287,7 +286,7 @@ def _check_labels(
         first += len(real)
     inputs, found = torch.cat(input_of).unique(return_inverse=True)
     if len(inputs) < folds:
-        what = "inputs with labels" if task == "tokens" else "labels"
+        what = "labels" if task == "classification" else "inputs with labels"
         raise ValueError(f"validation: expected at least {folds} {what}, one a fold, got {len(inputs)}")
     return torch.cat(labels), found
 

@@ -22,10 +22,11 @@ from .labels import labelled_batches
 from .regression import calibrate_regression
 from .scaling import Draws, calibrate_outputs, fit_readout
 from .settings import forget_held_out, settings_of, with_settings
+from .tasks import CLASSIFICATIONS, task_output
 
 __all__ = ["Calibration", "calibrate"]
 
-TASKS = ("classification", "tokens", "regression")
+TASKS = (*CLASSIFICATIONS, "regression")
 METHODS = ("posterior", "temperature", "dropout", "readout")
 CRITERIA = ("widest", "likelihood")
 
@@ -88,7 +89,8 @@ def calibrate(
         data: batches ``(inputs, labels)``, or dicts with "labels", or a data set of such examples; labels −100 are left
             out. A few hundred labels do. It is read once, and kept.
         method: "posterior", "temperature", "dropout" or "readout"; for a regression "scale", "dropout" or "readout".
-        task: "classification" (of inputs or "tokens"), or "regression", whose labels are values ``(N, C)``.
+        task: "classification" (of inputs or "tokens"), "multilabel" (labels ``(N, C)`` in {0, 1}), "dense" (logits
+            ``(N, C, H, W)``, labels ``(N, H, W)``), or "regression", whose labels are values ``(N, C)``.
         train: labelled data that the model was trained on, for "readout".
         noise: of a regression, takes the variance ``(N, C)`` from what the model returns, such as
             ``lambda out: out[1]``.
@@ -132,13 +134,15 @@ def calibrate(
         options: dict[str, Any] = {"num_samples": num_samples, "sampling": sampling, "seed": seed, "output": output}
         return calibrate_regression(model, data, method, train=train, noise=noise, batch_size=batch_size, **options)
     _check(method, criterion, noise, temperature=temperature)
-    draws = (num_samples, sampling, seed, output)
+    draws = (num_samples, sampling, seed, task_output(task, output))
     if method == "posterior":
         _amplitudes(model)
-        kept = labelled_batches(data, model_device(model), batch_size=batch_size)
+        kept = labelled_batches(data, model_device(model), batch_size=batch_size, task=task)
         return _calibrate_posterior(model, kept, criterion, draws, progress, temperature=temperature)
+    if method == "readout" and task != "classification":
+        raise ValueError(f"method: expected one of {METHODS[:-1]} with task={task!r}, got 'readout'")
     changed = _prepared(model, method, train, batch_size, output)
-    kept = labelled_batches(data, model_device(model), batch_size=batch_size)
+    kept = labelled_batches(data, model_device(model), batch_size=batch_size, task=task)
     return calibrate_outputs(model, changed, method, kept, draws, temperature=temperature)
 
 

@@ -11,7 +11,15 @@ from torch import Tensor
 
 from cgp.model.inputs import Batch, batches, to_device
 
-__all__ = ["NO_LABEL", "check_finite", "check_inputs", "check_logits", "class_indices", "labelled_batches"]
+__all__ = [
+    "NO_LABEL",
+    "check_finite",
+    "check_inputs",
+    "check_logits",
+    "class_indices",
+    "labelled_batches",
+    "whole_numbers",
+]
 
 NO_LABEL = -100
 """The label of examples that all scores ignore, as in torch's losses."""
@@ -24,6 +32,7 @@ def labelled_batches(
     name: str = "data",
     batch_size: int | None = None,
     every: bool = False,
+    task: str = "classification",
 ) -> list[Batch]:
     """Read all batches of a labelled set, and check that labels are class indices, as far as possible without a model.
 
@@ -34,6 +43,7 @@ def labelled_batches(
         name: name of the argument, for error messages.
         batch_size: examples per batch; None is all at once for tensors, 32 for data sets.
         every: whether every example has to have a label; otherwise −100 stands where there is none.
+        task: of "multilabel", labels are often the floats of a binary loss.
 
     Returns:
         The batches, with labels int64.
@@ -56,10 +66,17 @@ def labelled_batches(
     read = []
     for batch in batches(data, batch_size):
         check_inputs(batch.inputs, name)
-        read.append(Batch(*to_device((batch.inputs, class_indices(batch.labels, name=name, every=every)), device)))
+        labels = batch.labels
+        labels = whole_numbers(labels) if task == "multilabel" and labels is not None else labels
+        read.append(Batch(*to_device((batch.inputs, class_indices(labels, name=name, every=every)), device)))
     if not read:
         raise ValueError(f"{name}: expected at least one batch, got none")
     return read
+
+
+def whole_numbers(labels: Tensor) -> Tensor:
+    """Labels of several classes as integers, where none is lost: they are often the floats of a binary loss."""
+    return labels.long() if bool((labels == labels.round()).all()) else labels
 
 
 def check_inputs(inputs: Any, name: str = "inputs") -> None:

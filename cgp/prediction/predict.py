@@ -25,10 +25,11 @@ from .moments import Moments, checked_labels
 from .prediction import Prediction
 from .representation import pooled_features
 from .settings import as_assessed, has_settings, settings_of
+from .tasks import CLASSIFICATIONS, task_output
 
 __all__ = ["TASKS", "input_batches", "predict"]
 
-TASKS = ("classification", "tokens", "multilabel", "regression", None)
+TASKS = (*CLASSIFICATIONS, "regression", None)
 
 _START_AMPLITUDE = 0.1  # of cgp.convert
 _CALLER = 4  # frames from predict to its caller: two of torch's decorators lie between them
@@ -68,9 +69,9 @@ def predict(
             per example), a list of batches ``(inputs, labels)``, a data set or a loader (see
             :func:`cgp.model.inputs.batches`).
         num_samples: S draws.
-        task: "classification" of inputs or "tokens" (softmax over the last dimension; of pixels, with an ``output``
-            that puts the classes last), "multilabel" (a sigmoid for each), "regression", or None for embeddings. A
-            model that was calibrated for a regression predicts one.
+        task: "classification" of inputs or "tokens" (softmax over the last dimension), "dense" (of pixels: logits
+            ``(N, C, H, W)``, classes last in the prediction), "multilabel" (a sigmoid for each), "regression", or None
+            for embeddings. A model that was calibrated for a regression predicts one.
         noise: variance of the observations around the function, for "regression": a number, ``(C,)``, or what takes
             it, ``(N, C)``, from what the model returns, such as ``lambda out: out[1]``. None is what
             :func:`cgp.calibrate` fitted, or 0; it also fits a factor of what the model returns.
@@ -109,9 +110,11 @@ def predict(
     """
     _check(num_samples, sampling, task)
     model, device = uncompiled(model), model_device(model)
-    task = settings_of(model).task or ("classification" if task == "tokens" else task)
-    temperature = logit_temperature(model) if task in ("classification", "multilabel") else 1.0
+    task = settings_of(model).task or task
+    temperature = logit_temperature(model) if task in CLASSIFICATIONS else 1.0
     take = output or (_embedding_of if task is None else logits_of)
+    if task in ("tokens", "dense"):
+        task, take = "classification", task_output(task, take)
     precision = torch.autocast(device.type, dtype=autocast) if autocast is not None else nullcontext()
     seeds = seeds_from(seed)
     parts: list[Moments] = []

@@ -12,7 +12,7 @@ from cgp.extras import needs_extra
 from cgp.model.layout import TokenLayout
 
 from .guarantees import Guarantees
-from .labels import NO_LABEL, check_finite, class_indices
+from .labels import NO_LABEL, check_finite, class_indices, whole_numbers
 from .metrics import classification_scores
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ class Prediction(Guarantees):
         p = self._classes("score")
         if self.task == "multilabel":
             p = torch.stack([1.0 - p, p], -1)
-        labels = class_indices(_whole_numbers(labels) if self.task == "multilabel" else labels, tuple(p.shape))
+        labels = class_indices(whole_numbers(labels) if self.task == "multilabel" else labels, tuple(p.shape))
         check_finite(p.log(), labels, name="prediction")
         real = labels.flatten() != NO_LABEL
         if not real.any():
@@ -270,11 +270,6 @@ class Prediction(Guarantees):
         normal = torch.distributions.Normal(0.0, self.total.sqrt())
         inside = (normal.cdf(errors) - 0.5).abs() <= 0.45
         return scores | {"nll": float(-normal.log_prob(errors).mean()), "coverage90": float(inside.float().mean())}
-
-
-def _whole_numbers(labels: Tensor) -> Tensor:
-    """Labels of several classes as integers, where none is lost: they are often the floats of a binary loss."""
-    return labels.long() if bool((labels == labels.round()).all()) else labels
 
 
 def data_frame(columns: dict[str, Any], index: Any, names: list[str] | None = None) -> pd.DataFrame:

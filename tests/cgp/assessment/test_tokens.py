@@ -127,6 +127,8 @@ def test_what_was_not_named_is_refused():
         assess(model, [(part[0][:4], part[1][:4])], task="tokens")
     with pytest.raises(ValueError, match=r"model: expected logits \(N, C\) for a read-out to replace"):
         calibrate(model, [part], method="readout", train=[(part[0], part[1][:, 0].clamp(min=0))])
+    with pytest.raises(ValueError, match="with task='tokens', got 'readout'"):
+        calibrate(model, [part], method="readout", task="tokens", train=[part])
 
 
 def test_few_sentences_with_many_tokens_are_said_to_be_few():
