@@ -71,13 +71,9 @@ def neighbour_noise(rows: Tensor, targets: Tensor) -> Tensor:
     Source:
         Cressie (1993), Statistics for spatial data, section 2.4, on the semivariogram and its nugget.
     """
-    x, y = spread(_COMPARED, rows, targets)
-    others, values = spread(_AMONG, rows, targets)
-    distances = torch.cdist(x, others)
-    same = (
-        torch.linspace(0, len(rows) - 1, len(x)).round()[:, None]
-        == torch.linspace(0, len(rows) - 1, len(others)).round()
-    )
-    nearest = distances.masked_fill(same.to(distances.device), torch.inf).argmin(-1)
+    numbers = torch.arange(len(rows), device=rows.device)
+    x, y, number = spread(_COMPARED, rows, targets, numbers)
+    others, values, other = spread(_AMONG, rows, targets, numbers)
+    nearest = torch.cdist(x, others).masked_fill(number[:, None] == other, torch.inf).argmin(-1)
     halves = 0.5 * (y - values[nearest]).square()
     return halves.mean() + _ERRORS * halves.std() / len(halves) ** 0.5

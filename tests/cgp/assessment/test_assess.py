@@ -211,6 +211,8 @@ def test_the_picture_shows_the_recommended_methods(report):
     assert [text.get_text() for text in panel.get_legend().get_texts()] == ["1 - confidence", "energy"]
     assert [text.get_text() for text in panel.get_yticklabels()] == ["noise"]
     assert [float(bar.lines[0].get_xdata()[0]) for bar in panel.containers] == pytest.approx([0.8, 0.9])
+    (ends,) = panel.containers[0].lines[2][0].get_segments()
+    assert ends[:, 0] == pytest.approx([0.78, 0.82])  # twice the error
 
 
 def test_a_model_is_not_changed_and_converted_ones_keep_their_layers():
