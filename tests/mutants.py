@@ -80,6 +80,13 @@ def mutants(path: str) -> Iterator[Mutant]:
             yield Mutant(path, place.lineno, what, source, lines)
 
 
+def draw(size: int, seed: int) -> list[Mutant]:
+    """So many mutants of the library, in the order in which they are drawn."""
+    paths = sorted(str(p.relative_to(ROOT)) for p in (ROOT / "cgp").rglob("*.py") if p.parent.name not in LEFT_OUT)
+    everything = [mutant for path in paths for mutant in mutants(path)]
+    return random.Random(seed).sample(everything, min(size, len(everything)))
+
+
 def _is_left_out(node: ast.AST) -> bool:
     """Annotations, ``int | None``, messages, ``strict=``: nothing runs or nobody should test them."""
     if isinstance(node, ast.keyword):
@@ -328,10 +335,7 @@ def main() -> int:
     os.environ |= {"CI": "true", "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
     for library in LIBRARIES:
         __import__(library)
-    paths = sorted(str(p.relative_to(ROOT)) for p in (ROOT / "cgp").rglob("*.py") if p.parent.name not in LEFT_OUT)
-    everything = [mutant for path in paths for mutant in mutants(path)]
-    chosen = random.Random(options.seed).sample(everything, min(options.sample, len(everything)))
-    chosen = chosen[options.skip :]
+    chosen = draw(options.sample, options.seed)[options.skip :]
     find_tests = tests_near if options.near else partial(tests_of, recording=record(options.recording.absolute()))
     start, run, survivors, killing = time.monotonic(), 0, [], set[str]()
     for mutant, failed in fates(chosen, find_tests, options.jobs, options.minutes):
@@ -341,7 +345,7 @@ def main() -> int:
         survivors += [] if failed else [mutant]
         killing.update(name for name in failed if not name.endswith(_ENDLESS))
     check_control(sorted(killing))
-    head = f"{run} of {len(everything)} mutants, {100.0 * (1.0 - len(survivors) / max(run, 1)):.1f} % killed"
+    head = f"{run} mutants, {100.0 * (1.0 - len(survivors) / max(run, 1)):.1f} % killed"
     lines = [f"{head}, {time.monotonic() - start:.0f} s"]
     lines += ["", *(f"- {mutant.path}:{mutant.line} {mutant.what}" for mutant in survivors)]
     options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")

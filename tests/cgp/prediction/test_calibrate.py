@@ -42,6 +42,13 @@ def wide():
     return before, model, report, ticks
 
 
+def test_disagreement_is_the_total_variation_distance_of_draws_from_their_average():
+    logits, labels = torch.randn(3, 5, 4), torch.tensor([0, 3, -100, 1, 2])
+    draws = (logits / 2.0).softmax(-1)[:, labels >= 0]
+    expected = (draws - draws.mean(0)).clamp(min=0).sum(-1).mean(0)  # what is above, as much as what is below
+    torch.testing.assert_close(LabelScores.of(logits, labels, [2.0]).disagreement, expected[None])
+
+
 def test_draws_of_a_trained_model_differ_within_one_standard_error():
     """The recipe of the README: convert, calibrate, predict, on a digits model that is trained in seconds."""
     x, y = digits()

@@ -76,8 +76,10 @@ def test_scores_of_a_regression():
 
 def test_a_regression_without_a_variance_has_only_an_error():
     draws = prediction("regression", noise=0.5)
-    for without in (dataclasses.replace(draws, total=None), dataclasses.replace(draws, total=torch.zeros(10, 3))):
-        assert list(without.score(torch.randn(10, 3))) == ["rmse"]
+    certain = torch.ones(10, 3)
+    certain[4, 1] = 0.0
+    for total in (None, torch.zeros(10, 3), certain):
+        assert list(dataclasses.replace(draws, total=total).score(torch.randn(10, 3))) == ["rmse"]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.special import softmax
 
-from cgp.prediction.readout import GPReadout
+from cgp.prediction.readout import _NOISES, GPReadout, _best_noise
 from tests.oracles import log_normal, rbf
 
 
@@ -57,6 +57,19 @@ def test_noise_and_amplitude_are_those_of_the_largest_evidence(problem):
         assert best > evidence(readout.noise, readout.variance * step)
     for step in (10**-0.5, 10**0.5):
         assert best > max(evidence(readout.noise * step, readout.variance * scale) for scale in np.logspace(-1, 1, 41))
+
+
+def test_the_bound_pays_for_what_inducing_inputs_leave_unexplained():
+    """Titsias' bound, of two outputs with the same prior variance, which is the best one for each noise."""
+    A, targets = 0.4 * torch.randn(3, 20, dtype=torch.float64), torch.randn(20, 2, dtype=torch.float64)
+    assert (A.square().sum(0) < 1).any()
+    unexplained = float((1 - A.square().sum(0)).clamp(min=0).sum())
+    bounds = []
+    for noise in _NOISES:
+        covariance = (A.mT @ A).numpy() + noise * np.eye(20)
+        variance = np.sum(targets.numpy() * np.linalg.solve(covariance, targets.numpy())) / 40
+        bounds.append((log_normal(targets.numpy(), variance * covariance) - unexplained / noise, noise, variance))
+    assert _best_noise(A, targets) == pytest.approx(max(bounds))
 
 
 def test_the_slope_is_the_likeliest_of_labels_given_the_others(problem):

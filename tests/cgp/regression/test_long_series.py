@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cgp.regression import CorrelatedGPRegressor
-from cgp.regression.long_series import LongSeries, fit_long_series, gross_errors
+from cgp.regression.long_series import LongSeries, fit_long_series, gross_errors, long_covariance
 from cgp.regression.processes import every_process
 from cgp.regression.scaling import Scaling, stacked_rows
 
@@ -66,6 +66,14 @@ def test_constants_few_spikes_and_skewed_values_are_no_gross_errors(values: np.n
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert not gross_errors(np.asarray(values)[:, None]).any()
+
+
+def test_time_scales_lie_between_those_of_the_lags_and_of_the_span():
+    inputs = torch.cat([torch.tensor([-60.0]), torch.arange(100.0)]).double()
+    kernels = long_covariance(inputs, 2, LongSeries()).kernels
+    lengthscales = [1.0 / float(kernel.input_maps.all_scales.detach().flatten()[0]) for kernel in kernels]
+    assert min(lengthscales) == pytest.approx(2.0)  # median lags
+    assert max(lengthscales) == pytest.approx(0.05 * 159.0)
 
 
 def test_a_regressor_takes_long_series_for_many_scales_with_cycles(monkeypatch):
