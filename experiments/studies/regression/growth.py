@@ -73,6 +73,7 @@ def growth(
         write_atomically(out / "regression-growth.png", growth_figure(rows).savefig)
 
 
+_TASKS = ("evidence and gradient", "evidence", "fill", "update and forecast", "default fit and fill")
 _COLUMNS = ("evaluation_seconds", "memory_mb")
 
 
@@ -86,16 +87,16 @@ def table(size: int, outputs: int) -> tuple[Array, Array]:
 
 
 def growth_figure(rows: Sequence[Row]) -> Figure:
-    """Seconds and megabytes against rows, in logarithms, a line per method and number of outputs."""
+    """Seconds and megabytes against rows, in logarithms: a colour per task, a marker per package, dashed if several."""
     figure = Figure(figsize=(7.0, 3.4), layout="constrained")
     axes = figure.subplots(1, 2)
-    names = [name for name in METHODS if any(row["method"] == name and "failed" not in row for row in rows)]
     for axis, column, label in zip(axes, _COLUMNS, ("CPU seconds", "peak memory (MB)"), strict=True):
         for row_set in _lines(rows):
             method, count = row_set[0]["method"], row_set[0]["outputs"]
-            look = {"color": PALETTE[names.index(method) % len(PALETTE)], "ls": "-" if count == 1 else "--"}
+            look = {"color": PALETTE[_TASKS.index(_task(method))], "ls": "-" if count == 1 else "--"}
+            look["marker"] = {"tinygp": "^", "celerite2": "s"}.get(method.split()[0], "o")
             points = [(row["n"], row[column]) for row in row_set]
-            axis.plot(*zip(*points, strict=True), marker="o", ms=3, label=f"{method}, {count}", **look)
+            axis.plot(*zip(*points, strict=True), ms=4, label=f"{method}, {count}", **look)
         axis.set(xscale="log", yscale="log", xlabel="rows", ylabel=label)
         axis.grid(color="0.9", lw=0.6)
     low, high = axes[0].get_xlim()
@@ -105,6 +106,11 @@ def growth_figure(rows: Sequence[Row]) -> Figure:
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right center")
     return figure
+
+
+def _task(method: str) -> str:
+    """What a method does, whoever's it is."""
+    return method.removeprefix("tinygp ").removeprefix("celerite2 ")
 
 
 def _lines(rows: Sequence[Row]) -> list[list[Row]]:
