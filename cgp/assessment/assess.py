@@ -180,17 +180,17 @@ class _Tuned:
         for factor, batch, logits in self.search.draws(self.known, self.factors):
             assert batch.labels is not None
             parts[factor].append(with_labels(logits, batch.labels)[0])
-        self.logits = {factor: torch.cat(found, 1) for factor, found in parts.items()}  # (S, N, C)
+        self.logits = {factor: torch.cat(drawn, 1) for factor, drawn in parts.items()}  # (S, N, C)
         self.scores = {f: LabelScores.of(logits, self.labels, TEMPERATURES) for f, logits in self.logits.items()}
 
     def methods(self) -> dict[str, Tensor]:
         """Probabilities ``(N, C)`` by method."""
-        found = {"as trained": self.logits[0.0].softmax(-1)[0], "temperature": self.scaled(self.logits[0.0])}
+        by_method = {"as trained": self.logits[0.0].softmax(-1)[0], "temperature": self.scaled(self.logits[0.0])}
         if self.draws:
-            found["posterior"] = self._drawn("likelihood", fits=False)
-            found["posterior + temperature"] = self._drawn("likelihood")
-            found["widest posterior"] = self._drawn("widest")
-        return found
+            by_method["posterior"] = self._drawn("likelihood", fits=False)
+            by_method["posterior + temperature"] = self._drawn("likelihood")
+            by_method["widest posterior"] = self._drawn("widest")
+        return by_method
 
     def choices(self) -> dict[str, tuple[float, float]]:
         """The factor of the amplitudes (0: no draws) and the temperature of each method, by all labels."""
@@ -233,12 +233,12 @@ class _Tuned:
         return self._folds(choose)
 
     def _folds(self, choose: Callable[[Tensor], tuple[Tensor, float]]) -> Tensor:
-        found = torch.zeros_like(self.logits[0.0][0])
+        probabilities = torch.zeros_like(self.logits[0.0][0])
         for fold in self.fold_of.unique():
-            rows = (self.fold_of == fold).to(found.device)
+            rows = (self.fold_of == fold).to(probabilities.device)
             logits, temperature = choose(~rows)
-            found[rows] = (logits[:, rows] / temperature).softmax(-1).mean(0)
-        return found
+            probabilities[rows] = (logits[:, rows] / temperature).softmax(-1).mean(0)
+        return probabilities
 
 
 def _drawing(model: nn.Module, posterior: str | None) -> nn.Module | None:
@@ -259,7 +259,8 @@ def _check(folds: int, posterior: str | None, corrupt: Mapping[str, Any] | None,
 
 def _check_task(task: str, others: Mapping[str, Any]) -> None:
     if task not in CLASSIFICATIONS:
-        raise ValueError(f"task: expected one of {CLASSIFICATIONS}, got {task!r}")
+        advice = " (cgp.calibrate takes networks that regress)" if task == "regression" else ""
+        raise ValueError(f"task: expected one of {CLASSIFICATIONS}, got {task!r}{advice}")
     for name, value in others.items() if task != "classification" else ():
         if value is not None:
             raise ValueError(f"{name}: expected None with task={task!r}, got {type(value).__name__}")
@@ -284,11 +285,11 @@ def _check_labels(
         labels.append(batch.labels[real])
         input_of.append(first + real.nonzero()[:, 0].cpu())
         first += len(real)
-    inputs, found = torch.cat(input_of).unique(return_inverse=True)
+    inputs, input_of_label = torch.cat(input_of).unique(return_inverse=True)
     if len(inputs) < folds:
         what = "labels" if task == "classification" else "inputs with labels"
         raise ValueError(f"validation: expected at least {folds} {what}, one a fold, got {len(inputs)}")
-    return torch.cat(labels), found
+    return torch.cat(labels), input_of_label
 
 
 def _other_inputs(

@@ -70,19 +70,19 @@ class Moments:
 
     def results(self) -> dict[str, Tensor | None]:
         """What :class:`Prediction` has of this batch, by name."""
-        several, found = self.count > 1, dict[str, Tensor | None](mean=self.mean)
-        found["draws"] = torch.stack(self.kept) if self.kept else None
+        several, parts = self.count > 1, dict[str, Tensor | None](mean=self.mean)
+        parts["draws"] = torch.stack(self.kept) if self.kept else None
         if self.task in ("classification", "multilabel"):
             p = self.probabilities / self.count
             total, aleatoric, epistemic = decomposed(p, self.entropy / self.count, binary=self.task == "multilabel")
-            found |= {"probabilities": p, "total": total}
-            return found | {"aleatoric": aleatoric if several else None, "epistemic": epistemic if several else None}
+            parts |= {"probabilities": p, "total": total}
+            return parts | {"aleatoric": aleatoric if several else None, "epistemic": epistemic if several else None}
         spread = self.squares / (self.count - 1) if several else self.function_variance
         if self.task is None:
-            return found | {"epistemic": spread}
+            return parts | {"epistemic": spread}
         aleatoric = self.noise / self.count if several and self.noise_of is not None else self.noise
         total = aleatoric if spread is None else aleatoric + spread
-        return found | {"aleatoric": aleatoric, "total": total, "epistemic": spread}
+        return parts | {"aleatoric": aleatoric, "total": total, "epistemic": spread}
 
     def _add_noise(self, returned: Any, outputs: Tensor) -> None:
         """The noise variance: given or, of a network that returns one, averaged over the draws."""

@@ -135,8 +135,8 @@ def _likeliest(squares: Tensor, spread: Tensor, noise: Tensor, ratio: float) -> 
         total = spread + math.exp(logarithm) * noise
         return float((total.log() + squares / total).mean())
 
-    found = minimize_scalar(loss, bounds=(math.log(1e-6 * ratio), math.log(ratio)), method="bounded")
-    return math.exp(found.x)
+    minimum = minimize_scalar(loss, bounds=(math.log(1e-6 * ratio), math.log(ratio)), method="bounded")
+    return math.exp(minimum.x)
 
 
 def valued_batches(model: nn.Module, data: Any, name: str, batch_size: int | None) -> list[Batch]:

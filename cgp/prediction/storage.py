@@ -140,9 +140,9 @@ def _detector_state(detector: Detector) -> tuple[dict[str, Any], dict[str, Tenso
 
 def _settings_of_state(config: dict[str, Any], tensors: dict[str, Tensor]) -> Settings:
     readout = config["readout"] and GPReadout.of_state(config["readout"], _below("readout", tensors))
-    found = [_detector(c, _below(f"detectors.{number}", tensors)) for number, c in enumerate(config["detectors"])]
+    detectors = [_detector(c, _below(f"detectors.{number}", tensors)) for number, c in enumerate(config["detectors"])]
     kept = config["held_out"] and _prediction(config["held_out"], _below("held_out", tensors))
-    named = {detector.name: detector for detector in found}
+    named = {detector.name: detector for detector in detectors}
     options = {name: config[name] for name in ("draws", "task", "has_variance_head")}
     return Settings(**options, readout=readout, detectors=named, held_out=kept, scale=tensors.get("scale"))
 
