@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cgp import CorrelatedGPImputer, assess_gaps
+from cgp import CorrelatedGPImputer, GapReport, assess_gaps
 from cgp.imputation.gaps import runs_of
 from cgp.imputation.tables import read_table
 from cgp.imputation.trials import HiddenBlocks
@@ -109,7 +109,7 @@ def _row(problem: Callable[[], tuple[Array, Array, Array]], kernel: str, masking
     given = np.column_stack([inputs, targets])
     imputer = CorrelatedGPImputer(inputs=tuple(range(inputs.shape[1])), kernel=kernel, random_state=0)
     report = assess_gaps(given, imputer, maskings=maskings)
-    losses = {name: _losses(report.fitted(name), given, truth) for name in report.trials}
+    losses = {name: _losses(*filled, targets, truth) for name, filled in _fillings(report, given, inputs)}
     means = {name: float(np.nanmean(values)) for name, values in losses.items()}
     best = min(means, key=means.__getitem__)
     behind, error = _clustered(losses[report.method] - losses[best])
@@ -129,10 +129,22 @@ def _row(problem: Callable[[], tuple[Array, Array, Array]], kernel: str, masking
     }
 
 
-def _losses(imputer: Any, given: Array, truth: Array) -> Array:
+def _fillings(report: GapReport, given: Array, inputs: Array) -> Iterator[tuple[str, tuple[Array, Array]]]:
+    """Means and standard deviations (n, P) by every method; structures from the fit that compared them."""
+    compared = report.fitted(report.default)
+    for name, method in report.methods.items():
+        structure = method.get_params().get("structure")
+        if name in report.trials and structure in compared.regressor_.criteria_:
+            mean, sd = compared.regressor_.with_structure(structure).predict(inputs, return_std=True)
+            yield name, (mean.reshape(len(inputs), -1), sd.reshape(len(inputs), -1))
+        elif name in report.trials:
+            imputer = compared if name == report.default else report.fitted(name)
+            yield name, (imputer.transform(given)[:, inputs.shape[1] :], imputer.std_)
+
+
+def _losses(mean: Array, sd: Array, targets: Array, truth: Array) -> Array:
     """The NLL ``(n, P)`` of what was hidden, in units of the columns' standard deviations."""
-    mean, sd = imputer.transform(given)[:, -truth.shape[1] :], imputer.std_
-    unit = np.nanstd(given[:, -truth.shape[1] :], axis=0)
+    unit = np.nanstd(targets, axis=0)
     error, spread = (mean - truth) / unit, np.where(np.isnan(truth), np.nan, sd / unit)
     return 0.5 * (error / spread) ** 2 + np.log(spread) + 0.5 * math.log(2 * math.pi)
 
