@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TextIO
@@ -18,6 +18,7 @@ __all__ = ["main"]
 _EXAMPLES = """examples:
   cgp fill readings.csv --out filled.csv --picture gaps.png
   cgp fill soil.csv --inputs x y --out filled.csv --std errors.csv
+  cgp fill readings.csv --out filled.csv --assess scores.png
 """
 
 
@@ -60,6 +61,14 @@ def _parser() -> argparse.ArgumentParser:
     fill.add_argument("--out", type=Path, required=True, help="where the filled table is written, csv or parquet")
     fill.add_argument("--std", type=Path, help="where standard deviations are written: 0 for what was observed")
     fill.add_argument("--picture", type=Path, help="where a picture of gaps and fillings is written")
+    fill.add_argument(
+        "--assess",
+        type=Path,
+        nargs="?",
+        const=Path(),
+        metavar="PICTURE",
+        help="compare it with lines, ridge and others on hidden values, print the scores, and fill with the best",
+    )
     where = fill.add_mutually_exclusive_group()
     where.add_argument("--index", help="column with the times (or numbers) of the rows; otherwise one is looked for")
     where.add_argument("--inputs", nargs="+", metavar="COLUMN", help="columns that say where a row is, such as lat lon")
@@ -88,8 +97,9 @@ def _fill(parsed: argparse.Namespace) -> None:
 
     options: dict[str, Any] = {"inputs": names.inputs or None, "missing_values": [*parsed.missing, float("nan")]}
     imputer = CorrelatedGPImputer(**options, random_state=parsed.seed)
-    filled, std = imputer.fit_transform(names.frame), imputer.std_
-    _write_picture(imputer, parsed.picture)
+    imputer = imputer.fit(names.frame) if parsed.assess is None else _best(imputer, names.frame, parsed.assess)
+    filled, std = imputer.transform(names.frame), imputer.std_
+    _write_picture(lambda: imputer.plot()[0].figure, parsed.picture)
     for path, values in ((parsed.out, filled), (parsed.std, std)):
         if path is not None:
             write_file(source.assign(**{name: values[name].to_numpy() for name in std.columns}), path)
@@ -101,16 +111,27 @@ def _check_paths(parsed: argparse.Namespace) -> None:
     """Refuse what cannot come to anything, before anything heavy is imported."""
     if not parsed.table.is_file():
         raise FileNotFoundError(f"{parsed.table}: no such file")
-    for path in filter(None, (parsed.out, parsed.std, parsed.picture)):
+    pictures = [path for path in (parsed.picture, parsed.assess) if path is not None and path.name]
+    for path in filter(None, (parsed.out, parsed.std, *pictures)):
         if not path.absolute().parent.is_dir():
             raise FileNotFoundError(f"{path}: no folder {path.absolute().parent}")
-    needed = {"pandas": "frames"} | ({"matplotlib": "plot"} if parsed.picture else {})
+    needed = {"pandas": "frames"} | ({"matplotlib": "plot"} if pictures else {})
     for package, extra in needed.items():
         if find_spec(package) is None:
             raise ImportError(f'needs {package}, which the extra {extra!r} installs: pip install "cgp[{extra}]"')
 
 
-def _write_picture(imputer: Any, path: Path | None) -> None:
+def _best(imputer: Any, frame: Any, picture: Path) -> Any:
+    """The imputer that the referee recommends, its report on the standard output stream."""
+    from cgp.imputation.referee import assess_gaps
+
+    report = assess_gaps(frame, imputer)
+    sys.stdout.write(f"{report}\n")
+    _write_picture(report.plot, picture if picture.name else None)
+    return report.best()
+
+
+def _write_picture(draw: Callable[[], Any], path: Path | None) -> None:
     if path is None:
         return
     import matplotlib as mpl
@@ -118,7 +139,7 @@ def _write_picture(imputer: Any, path: Path | None) -> None:
     from cgp.model.weights import write_aside
 
     mpl.use("agg")
-    figure = imputer.plot()[0].figure
+    figure = draw()
     write_aside(path, lambda aside: figure.savefig(aside, format=path.suffix.lstrip(".") or "png"))
 
 

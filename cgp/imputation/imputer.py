@@ -24,7 +24,7 @@ from .conformal import Conformal
 from .coordinates import Axis
 from .filling import Filling
 from .forecasts import Forecast, later_rows
-from .intervals import IntervalMixin
+from .intervals import FilledMixin
 from .periods import periods_in_units
 from .saving import axis_content, read_content, restored_axis, restored_table, table_content, write_content
 from .tables import Table, appended, input_columns, merged, read_table
@@ -37,7 +37,7 @@ Array = NDArray[Any]
 _VALUES = ("scores", "blocks")  # of conformal intervals
 
 
-class CorrelatedGPImputer(IntervalMixin, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+class CorrelatedGPImputer(FilledMixin, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     r"""Fill the gaps of a table from all of its columns, with the uncertainty of what was filled.
 
     .. math:: y_{ip} \mid \text{what was observed} \;\sim\; N(\mu_{ip}, v_{ip} + \sigma_p^2)
@@ -225,26 +225,6 @@ class CorrelatedGPImputer(IntervalMixin, OneToOneFeatureMixin, TransformerMixin,
         inputs, labels = later_rows(self._table, self._axis, steps)
         parts = self.regressor_.predict(inputs, return_std=True)
         return Forecast(*(self._table.framed(np.asarray(part).reshape(steps, -1), labels) for part in parts))
-
-    def plot(self, figure: Any = None) -> list[Any]:
-        """Draw the gaps of the table at a glance, a row for each column, and each column with what fills them.
-
-        Args:
-            figure: of matplotlib, to draw in; None is a new one.
-
-        Returns:
-            The axes: the map of gaps, then one of each column. ``axes[0].figure.savefig("gaps.png")`` keeps them.
-
-        Raises:
-            ImportError: if matplotlib is not installed.
-        """
-        check_is_fitted(self)
-        from cgp.plotting import filled_table
-
-        table, filling = self._table, self._filling
-        x, label = self._axis.drawn(table.given, table.inputs)
-        names = [str(name) for name in table.names]
-        return filled_table(x, filling.mean, filling.sd, table.missing, names=names, xlabel=label, figure=figure)
 
     def plot_pairs(self, ax: Any = None) -> Any:
         """Draw the correlation of every pair of columns, and how far each is behind the first.

@@ -1,4 +1,4 @@
-"""The uncertainty of what was filled: standard deviations and intervals, Gaussian or conformal."""
+"""What a fitted imputer says of a table: standard deviations, intervals, Gaussian or conformal, and a picture."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from scipy.stats import norm
 from sklearn.utils.validation import check_is_fitted
 
 from .conformal import Conformal, gap_labels
+from .coordinates import Axis
 from .filling import Filling
 from .tables import Table
 
-__all__ = ["Interval", "IntervalMixin"]
+__all__ = ["FilledMixin", "Interval"]
 
 
 class Interval(NamedTuple):
@@ -28,7 +29,7 @@ class Interval(NamedTuple):
     upper: Any
 
 
-class IntervalMixin:
+class FilledMixin:
     """Answers of a fitted imputer.
 
     Attributes:
@@ -36,6 +37,7 @@ class IntervalMixin:
     """
 
     conformal_: Conformal
+    _axis: Axis
 
     @property
     def _table(self) -> Table:
@@ -83,6 +85,26 @@ class IntervalMixin:
             raise ValueError(f"level: expected a number between 0 and 1, got {level}")
         reach = self._factors(level, method) * self._filling.sd
         return Interval(*(self._table.framed(self._filling.mean + side * reach) for side in (-1.0, 1.0)))
+
+    def plot(self, figure: Any = None) -> list[Any]:
+        """Draw the gaps of the table at a glance, a row for each column, and each column with what fills them.
+
+        Args:
+            figure: of matplotlib, to draw in; None is a new one.
+
+        Returns:
+            The axes: the map of gaps, then one of each column. ``axes[0].figure.savefig("gaps.png")`` keeps them.
+
+        Raises:
+            ImportError: if matplotlib is not installed.
+        """
+        check_is_fitted(self)
+        from cgp.plotting import filled_table
+
+        table, filling = self._table, self._filling
+        x, label = self._axis.drawn(table.given, table.inputs)
+        names = [str(name) for name in table.names]
+        return filled_table(x, filling.mean, filling.sd, table.missing, names=names, xlabel=label, figure=figure)
 
     def _factors(self, level: float, method: str) -> NDArray[np.float64] | float:
         """Standard deviations to either side."""

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .filling import Filling
 from .gaps import ordered_rows, row_distances
-from .intervals import IntervalMixin
+from .intervals import FilledMixin
 from .spread import Spread
 from .tables import Table, read_table
 from .trials import column_units, filled_values
@@ -19,7 +19,7 @@ from .trials import column_units, filled_values
 __all__ = ["UncertainImputer"]
 
 
-class UncertainImputer(IntervalMixin, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+class UncertainImputer(FilledMixin, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """An imputer that says values only, with standard deviations by the distance to what was observed.
 
     Args:
@@ -52,7 +52,7 @@ class UncertainImputer(IntervalMixin, OneToOneFeatureMixin, TransformerMixin, Ba
         Returns:
             The imputer.
         """
-        self._given, _ = read_table(X, self.inputs, self.missing_values)
+        self._given, self._axis = read_table(X, self.inputs, self.missing_values)
         self.imputer_ = clone(self.imputer).fit(X)
         self._filled = self._fill(self._given)
         return self

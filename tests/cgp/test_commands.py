@@ -130,3 +130,22 @@ def test_help_and_version_need_nothing_heavy():
         done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.stdout.startswith(first), done.stderr
         assert done.stdout.splitlines()[-1] == ""
+
+
+def test_the_referee_fills_with_what_it_recommends(tmp_path, capsys):
+    """Two columns that are alike, each with gaps of its own: the other column says what is missing, lines do not."""
+    path, rng = tmp_path / "in.csv", np.random.default_rng(0)
+    values = rng.normal(size=80)
+    table = pd.DataFrame({"when": pd.date_range("2024-01-01", periods=80, freq="h"), "a": values})
+    table["b"] = values + 0.1 * rng.normal(size=80)
+    table.loc[::7, "a"] = table.loc[3::7, "b"] = np.nan
+    table.to_csv(path, index=False)
+    pictures = [tmp_path / "gaps.png", tmp_path / "scores.png"]
+    assert run(path, "--std", tmp_path / "std.csv", "--picture", pictures[0], "--assess", pictures[1]) == 0
+    *report, sentence = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("ridge on the other columns") for line in report)
+    assert sentence.startswith("Use ")
+    assert "linear interpolation by" in sentence
+    np.testing.assert_allclose(pd.read_csv(tmp_path / "out.csv")["a"], values, atol=0.5)
+    assert (pd.read_csv(tmp_path / "std.csv")["a"][::7].between(0.02, 0.4)).all()
+    assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures)
