@@ -15,7 +15,7 @@ import torch
 from matplotlib import cbook
 from scipy.stats import norm
 
-from cgp.plotting import curves, filled_table, interval_coverage, pair_correlations, posterior_bands
+from cgp.plotting import curves, filled_table, interval_coverage, method_scores, pair_correlations, posterior_bands
 from cgp.regression import CorrelatedGPRegressor
 
 # %%
@@ -51,6 +51,15 @@ axes[1].legend(loc="upper left")
 gaps = np.isnan(observed)
 filled_table(x[:, 0], np.where(gaps, mean, observed), gaps * sd, gaps, names=["S&P 500", "NASDAQ"], xlabel="Year")
 pair_correlations(regressor.correlation_, names=["S&P 500", "NASDAQ"])
+
+# %%
+# What was hidden says which way of filling it is better (`cgp.assess_gaps` hides values itself, and draws this):
+
+lines = np.interp(x[:, 0], x[~hidden, 0], complete[~hidden, 1])
+errors = {"lines": lines - complete[:, 1], "correlated process": mean[:, 1] - complete[:, 1]}
+squares = {name: np.square(error[hidden] / complete[:, 1].std()) for name, error in errors.items()}
+scores = {name: (each.mean(), each.std(ddof=1) / np.sqrt(len(each))) for name, each in squares.items()}
+method_scores({"hidden years": scores}, xlabel="squared error in variances", chosen="correlated process")
 
 # %%
 # Alone, the NASDAQ knows nothing of its gaps but what stands at their ends:

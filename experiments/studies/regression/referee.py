@@ -61,6 +61,7 @@ def referee(
             key = {"set": name, "gap": gap}
             compute = partial(_row, partial(_problem, data, name, gap), kernel, maskings)
             rows.append(cached_row(out / "referee", key, compute, kernel=kernel, maskings=maskings))
+    rows = [{name: value for name, value in row.items() if not isinstance(value, dict | list)} for row in rows]
     columns = ("chosen_nll", "best_nll", "behind", "processor_seconds")
     write_results(out, "gaps", "What the referee chooses", rows, ("set", "gap", "chosen", "best"), columns)
 
