@@ -8,7 +8,6 @@ their operands.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -290,9 +289,9 @@ def _eager_cholesky(matrix: Tensor, name: str, ladder: list[float]) -> Tensor:
 def _traced_cholesky(matrix: Tensor, name: str, ladder: list[float]) -> Tensor:
     trial = matrix.detach()
     chosen = torch.full(matrix.shape[:-2], ladder[0], dtype=matrix.dtype, device=matrix.device)
-    for tried, following in pairwise(ladder):
+    for following in ladder[1:]:
         info = torch.linalg.cholesky_ex(_add_jitter(trial, chosen)).info
-        chosen = torch.where((info > 0) & (chosen == tried), following, chosen)
+        chosen = torch.where(info > 0, following, chosen)
     factor, info = torch.linalg.cholesky_ex(_add_jitter(matrix, chosen))
     if torch.compiler.is_compiling() or not in_functorch():
         torch._assert_async((info == 0).all(), f"{name}: not positive definite up to relative jitter {ladder[-1]:g}")

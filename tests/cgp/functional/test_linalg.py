@@ -47,7 +47,8 @@ def test_half_precision_is_refused():
 
 
 def test_traced_and_eager_ladders_agree():
-    A = torch.stack([torch.eye(3), torch.diag(torch.tensor([1.0, 1.0, -2e-5]))])
+    """Matrices that stop at each rung."""
+    A = torch.stack([torch.diag(torch.tensor([1.0, 1.0, last])) for last in (1.0, -2e-6, -2e-5, -2e-4)])
     compiled = torch.compile(lambda a: cholesky(a, name="A", jitter=0.0), fullgraph=True, backend="eager")
     torch.testing.assert_close(compiled(A), cholesky(A, name="A", jitter=0.0))
 
