@@ -42,7 +42,7 @@ def wide():
     return before, model, report, ticks
 
 
-def test_disagreement_is_the_total_variation_distance_of_draws_from_their_average():
+def test_disagreement_is_the_distance_of_draws_from_their_average():
     logits, labels = torch.randn(3, 5, 4), torch.tensor([0, 3, -100, 1, 2])
     draws = (logits / 2.0).softmax(-1)[:, labels >= 0]
     expected = (draws - draws.mean(0)).clamp(min=0).sum(-1).mean(0)  # what is above, as much as what is below

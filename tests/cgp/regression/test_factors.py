@@ -106,7 +106,7 @@ def test_correlations_are_over_common_inputs():
     )
 
 
-def test_numbers_of_processes_stay_below_outputs_and_what_is_factored_in_seconds():
+def test_numbers_of_processes_stay_below_outputs_and_what_is_cheap():
     assert factor_counts(100, 300) == [1, 2, 4, 8]
     assert factor_counts(5, 10) == [1, 2, 4]
     assert factor_counts(2, 10) == [1]
