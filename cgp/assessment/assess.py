@@ -1,4 +1,4 @@
-"""Which uncertainty of a classifier to use: the comparison on held-out folds."""
+"""Comparison of the uncertainties of a classifier on held-out folds."""
 
 from __future__ import annotations
 
@@ -56,49 +56,49 @@ def assess(
     features: Callable[[nn.Module, Any], Tensor] = pooled_features,
     output: Callable[[Any], Tensor] = logits_of,
 ) -> Assessment:
-    r"""Score what a classifier says of its uncertainty, and what could be made of it.
+    r"""Score the uncertainty of a classifier, and the alternatives to it.
 
     The methods are compared on the same held-out labels: the model as trained; with a temperature; with the likeliest
     Gaussian-process posterior; with both; and with the widest posterior and a temperature, which :func:`cgp.calibrate`
-    would choose. Temperatures and amplitudes are chosen on all folds but the one that is scored, and differences
+    would choose. Temperatures and amplitudes are chosen on all folds except the scored one, and differences
     between methods are paired, example by example.
 
     With ``train``, a Gaussian-process read-out of the representation (:class:`cgp.GPReadout`) with a
     temperature is one of them.
 
-    On inputs of other kinds, the scores that detect them are compared: one minus the largest probability, the entropy,
+    On out-of-distribution inputs, detection scores are compared: one minus the largest probability, the entropy,
     the energy :math:`-\log\sum_c e^{f_c}`, the widest posterior's entropy and its epistemic part, and with ``train``
-    two of the representation: the class-conditional Mahalanobis distance and the read-out's variance, each by itself
+    two of the representation: the class-conditional Mahalanobis distance and the read-out's variance, each alone
     and in a sum with the energy (both in standard deviations over the validation data).
 
     Args:
         model: any classifier with logits ``(N, C)`` (or those of the task), converted or not. It is not changed.
         validation: labelled data that the model was not trained on: a loader or data set (see
             :func:`cgp.model.inputs.batches`), or a list of batches ``(inputs, labels)``.
-        task: "classification" of inputs; "tokens", one label for each, ``(N, n)``, of which −100 is left out;
-            "multilabel", labels ``(N, C)`` in {0, 1}; or "dense", logits ``(N, C, H, W)`` and labels ``(N, H, W)``. But
-            for the first, folds and errors are of whole inputs, whose labels depend on each other, and only the methods
-            are compared: ``train``, ``corrupt`` and ``ood`` are None.
-        train: labelled data that it was trained on, likewise; None leaves the scores of the representation out.
+        task: "classification" of inputs; "tokens", one label for each, ``(N, n)``, where −100 is ignored;
+            "multilabel", labels ``(N, C)`` in {0, 1}; or "dense", logits ``(N, C, H, W)`` and labels ``(N, H, W)``.
+            Except for the first, folds and errors are of whole inputs, as their labels are dependent, and only the
+            methods are compared: ``train``, ``corrupt`` and ``ood`` are None.
+        train: its labelled training data, likewise; None omits the scores of the representation.
         corrupt: corrupted inputs of the known kind, by name: functions of a batch's inputs, which are applied to the
             validation data, or inputs. They are scored as ``ood`` is.
-        ood: inputs of other kinds, by further names. A list of dicts is read as a list of examples: pass batches
+        ood: out-of-distribution inputs, by other names. A list of dicts is read as a list of examples: pass batches
             that are dicts as an iterator.
-        posterior: which layers of the model get a posterior: "last", "first", "all", or None. A model that is converted
-            or has other stochastic layers keeps those.
-        folds: K, at least 2.
-        num_samples: S draws.
+        posterior: layers of the model that get a posterior: "last", "first", "all", or None. A converted model, or one
+            with other stochastic layers, keeps those.
+        folds: number K of folds, at least 2.
+        num_samples: number S of draws.
         sampling: "marginal" or "joint".
-        batch_size: examples at a time; None is all at once for tensors, 32 for data sets.
-        seed: of the folds and the draws.
-        features: the representation ``(N, d)`` of inputs; the default takes what the last linear layer reads.
-        output: takes the logits from what the model returns.
+        batch_size: examples per batch; None is all at once for tensors, 32 for data sets.
+        seed: seed of the folds and the draws.
+        features: representation ``(N, d)`` of inputs; by default the inputs of the last linear layer.
+        output: function that takes the logits from the model's output.
 
     Returns:
-        The comparison, ending in a sentence.
+        The comparison, with a recommendation in a sentence.
 
     Raises:
-        ValueError: if there are no labels, or an argument is off.
+        ValueError: if there are no labels, or an argument is out of range.
 
     Note:
         Liu et al., Energy-based Out-of-distribution Detection (NeurIPS 2020); Lee et al., as in
@@ -152,7 +152,7 @@ def _detectors(
     posterior: Posterior,
     functions: tuple[Callable[[nn.Module, Any], Tensor], Callable[[Any], Tensor]],
 ) -> dict[str, Detector]:
-    """Every score of the tables as a detector, which knows its values of the validation data."""
+    """Every score of the tables as a detector with its values on the validation data."""
     parts = {**outputs, **far}
     fitted, scales = representation.fitted(), {name: standardised(values) for name, values in parts.items()}
     detectors = {}
@@ -203,16 +203,16 @@ class _Tuned:
 
     def read(self, probabilities: Tensor, classes: Tensor) -> Tensor:
         """Logits ``(1, N, C)`` of a read-out of some of the classes."""
-        logits = torch.full_like(self.logits[0.0], -torch.inf)  # of classes that the training set does not have
+        logits = torch.full_like(self.logits[0.0], -torch.inf)  # for classes that are not in the training set
         logits[0][:, classes] = probabilities.log().to(logits)
         return logits
 
     def scaled(self, logits: Tensor) -> Tensor:
-        """Probabilities ``(N, C)`` of logits ``(1, N, C)``, divided by the temperature that the other folds choose."""
+        """Probabilities ``(N, C)`` of logits ``(1, N, C)``, with the temperature fitted to the other folds."""
         return self._folds(lambda rows: (logits, self.temperature(logits, rows)))
 
     def best(self, rows: Tensor | None, criterion: str, *, fits: bool = True) -> tuple[float, float]:
-        """The factor of the amplitudes (0: no posterior) and the temperature that some labels choose."""
+        """The factor of the amplitudes (0: no posterior) and the temperature selected by some labels."""
         tried = tune(self.scores if fits else {f: scores.at(1.0) for f, scores in self.scores.items()}, rows)
         trial = chosen(tried, criterion) if self.draws else tried[0.0]
         if not fits:
@@ -221,7 +221,7 @@ class _Tuned:
         return trial.factor, self.temperature(self.logits[trial.factor], rows, least=least)
 
     def temperature(self, logits: Tensor, rows: Tensor | None, *, least: float = TEMPERATURES[0]) -> float:
-        """The temperature of logits ``(S, N, C)`` that some labels choose; of right answers only, the smallest."""
+        """The temperature of logits ``(S, N, C)`` fitted to some labels; the smallest if all predictions are right."""
         kept = slice(None) if rows is None else rows
         return fit_temperature(logits[:, kept], self.labels[kept], least=least)
 
@@ -295,7 +295,7 @@ def _check_labels(
 def _other_inputs(
     known: list[Batch], sets: Mapping[str, Any], batch_size: int | None, model: nn.Module
 ) -> Iterator[tuple[str, list[Batch]]]:
-    """Each set of other inputs by its name: corrupted validation data, or data that are read."""
+    """Each set of other inputs by its name: corrupted validation data, or given data."""
     for name, data in sets.items():
         if callable(data):
             yield name, [Batch(data(batch.inputs), None) for batch in known]

@@ -1,4 +1,4 @@
-"""How sure a classifier is, fitted to held-out labels: a posterior's width, a temperature, dropout, a read-out."""
+"""Calibration of a classifier on held-out labels: a posterior's width, a temperature, dropout, a read-out."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def calibrate(
     progress: Callable[[int, int], None] | None = None,
     output: Callable[[Any], Tensor] = logits_of,
 ) -> Any:
-    r"""Fit to held-out labels how sure a classifier is, or how wrong a regression.
+    r"""Calibrate a classifier, or a regression, on held-out labels.
 
     - "posterior": the width of a converted model's posterior, and a temperature.
     - "temperature": one number, by which the logits of any classifier are divided.
-    - "dropout": the model's own dropout goes on in prediction, with a temperature.
-    - "readout": a Gaussian process on the representation that the last linear layer reads, fitted to ``train`` in
-      closed form (:class:`cgp.GPReadout`), stands in for that layer, with a temperature.
+    - "dropout": the model's dropout stays on in prediction, with a temperature.
+    - "readout": a Gaussian process on the inputs of the last linear layer, fitted to ``train`` in closed form
+      (:class:`cgp.GPReadout`), replaces that layer, with a temperature.
 
     With ``task="regression"`` of a network with outputs ``(N, C)``: "scale" fits the variance of each output's errors,
     or the factor of the variance that the network returns (``noise``); "dropout" and "readout" add one to the variance
@@ -65,17 +65,17 @@ def calibrate(
 
     **Temperature**: the one under which the labels are likeliest, :math:`p = \operatorname{softmax}(f / T)`.
 
-    **Posterior**: one factor for all amplitudes. Held-out data of the kind that the model was trained on say how wide
-    its posterior may be, not how wide it has to be: their likelihood is often largest without any variance, and a
-    posterior fitted by it tells nothing about other inputs. "widest" therefore takes the largest amplitude that the
-    data do not speak against,
+    **Posterior**: one factor for all amplitudes. Held-out data of the training distribution bound the width of the
+    posterior from above but not from below: their likelihood is often largest without any variance, and a posterior
+    fitted by it is uninformative about other inputs. "widest" therefore takes the largest amplitude that is compatible
+    with the data,
 
     .. math:: \max\{c : \min_T \mathrm{NLL}(c, T) \le \mathrm{NLL}^* + \mathrm{SE}(\mathrm{NLL}^*)\}, \qquad
         \mathrm{NLL}(c, T) = -\tfrac1N\textstyle\sum_i
         \log\tfrac1S\sum_s \operatorname{softmax}\big(f_{c,s}(x_i) / T\big)_{y_i}
 
     with :math:`\mathrm{NLL}^*` the smallest of all amplitudes, zero included, and T at least 1, or the best without
-    draws if that is smaller: sharpened draws would make up for any amplitude. "likelihood" takes the best one. The
+    draws if that is smaller: sharpened draws would compensate any amplitude. "likelihood" takes the best one. The
     amplitudes c are tried on a grid, with the same noise for each; what lies below the first stochastic layer, and
     that layer's posterior, is computed once. The mean does not depend on the amplitude: predictions without draws stay
     as they are.
@@ -92,20 +92,20 @@ def calibrate(
         task: "classification" (of inputs or "tokens"), "multilabel" (labels ``(N, C)`` in {0, 1}), "dense" (logits
             ``(N, C, H, W)``, labels ``(N, H, W)``), or "regression", whose labels are values ``(N, C)``.
         train: labelled data that the model was trained on, for "readout".
-        noise: of a regression, takes the variance ``(N, C)`` from what the model returns, such as
+        noise: for a regression, function that takes the variance ``(N, C)`` from the model's output, such as
             ``lambda out: out[1]``.
-        criterion: "widest" or "likelihood", of a posterior.
-        temperature: whether the temperature is fitted; otherwise it stays what it was.
-        num_samples: S draws.
-        sampling: "marginal" or "joint", as the predictions will be drawn.
-        batch_size: examples at a time; None is all at once for tensors, 32 for data sets.
-        seed: of the draws; the global generators are left as they were.
+        criterion: "widest" or "likelihood", for a posterior.
+        temperature: whether to fit the temperature; otherwise it is not changed.
+        num_samples: number S of draws.
+        sampling: "marginal" or "joint", the kind of draws of later predictions.
+        batch_size: examples per batch; None is all at once for tensors, 32 for data sets.
+        seed: seed of the draws; the global generators are not affected.
         progress: of "posterior": called with the number of runs of the layers above done, and of all, such as a
             progress bar's.
-        output: takes the logits from what the model returns.
+        output: function that takes the logits from the model's output.
 
     Returns:
-        What was done, with the model that predicts so: a :class:`cgp.Calibration`, or for a regression a
+        The result, with the calibrated model: a :class:`cgp.Calibration`, or for a regression a
         :class:`cgp.prediction.regression.RegressionCalibration`.
 
     Raises:
@@ -196,7 +196,7 @@ def _calibrate_posterior(
         time.perf_counter() - start,
     )
     ticks.finish()
-    for name, parameter in amplitudes.items():  # only now, when nothing can fail any more
+    for name, parameter in amplitudes.items():  # only now, after everything that can fail
         parameter.copy_(scaled[name])
     set_logit_temperature(model, taken.temperature)
     forget_held_out(model)
@@ -213,31 +213,31 @@ class _Ticks:
             self.progress(min(self.done, self.total), self.total)
 
     def finish(self) -> None:
-        """Report whatever steps Newton's method did not need."""
+        """Report the steps that Newton's method did not need."""
         self(max(self.total - self.done, 0))
 
 
 def _amplitudes(model: nn.Module) -> dict[str, Any]:
     owners: dict[str, Any] = {name: module for name, module in used_modules(model).items() if has_amplitude(module)}
-    found = {name: owner.log_amplitude for name, owner in owners.items()}
+    amplitudes = {name: owner.log_amplitude for name, owner in owners.items()}
     is_adapted = any(hasattr(module, "peft_config") for module in model.modules())
-    if is_adapted and any(f".{name}".endswith(".gp") for name in found):
+    if is_adapted and any(f".{name}".endswith(".gp") for name in amplitudes):
         raise ValueError(
             "model: expected an adapter that saves the posterior's scales with its weights, got one that leaves them "
             "out: convert the model first, and give peft's configuration modules_to_save=['gp']"
         )
-    if not found:
+    if not amplitudes:
         raise ValueError(
             "model: expected layers with softmax's mean (convert by 'cgp' or 'sparse_cgp'), got none "
             "(method='temperature' takes any classifier)"
         )
-    return found
+    return amplitudes
 
 
 def _prepared(
     model: nn.Module, method: str, train: Any, batch_size: int | None, output: Callable[[Any], Tensor]
 ) -> nn.Module:
-    """The model as a method lets it predict, without a temperature yet."""
+    """The model prepared for a method, without a temperature yet."""
     settings = replace(
         settings_of(model), draws="dropout" if method == "dropout" else "none", readout=None, held_out=None
     )

@@ -43,7 +43,7 @@ class Moments:
     kept: list[Tensor] = field(default_factory=list)
 
     def add(self, returned: Any) -> None:
-        """Take in what the model returned in a draw."""
+        """Add the output of the model in one draw."""
         outputs = self.take(returned)
         if self.count == 0:
             self._check(outputs)
@@ -63,13 +63,13 @@ class Moments:
             self.kept.append(p)
 
     def set_read(self, read: ReadoutPrediction, scale: Tensor) -> None:
-        """Take in what a read-out says of a regression, in place of draws."""
+        """Set the moments to a read-out's prediction of a regression, without draws."""
         noise = (read.noise * scale).expand_as(read.mean)
         self.mean, self.function_variance, self.noise = (part.float() for part in (read.mean, read.variance, noise))
         self.count = 1
 
     def results(self) -> dict[str, Tensor | None]:
-        """What :class:`Prediction` has of this batch, by name."""
+        """Attributes of :class:`Prediction` for this batch, by name."""
         several, parts = self.count > 1, dict[str, Tensor | None](mean=self.mean)
         parts["draws"] = torch.stack(self.kept) if self.kept else None
         if self.task in ("classification", "multilabel"):
@@ -109,7 +109,7 @@ class Moments:
 
 
 def checked_labels(labels: Tensor | None, shape: tuple[int, ...] | None = None) -> Tensor | None:
-    """Class indices that came with the inputs; predictions need none, so that inputs may come without."""
+    """Class indices given with the inputs, or None."""
     try:
         return None if labels is None else class_indices(labels, shape)
     except ValueError as error:

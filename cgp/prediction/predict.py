@@ -57,31 +57,31 @@ def predict(
 
     .. math:: p(y \mid x) = \tfrac1S\textstyle\sum_s \operatorname{softmax}(f_s(x) / T)
 
-    T is 1 unless :func:`cgp.calibrate` fitted a temperature. What lies below the first stochastic layer is computed
-    once for all draws, and so is that layer's posterior.
+    T is 1 unless :func:`cgp.calibrate` fitted a temperature. The layers below the first stochastic one, and its
+    posterior, are computed once for all draws.
     Models that :func:`cgp.calibrate` or :meth:`cgp.Assessment.apply` returned also bring a read-out, dropout or
     detectors. The model runs in eval mode, as a copy that shares its
-    tensors: the model itself is not changed, not even meanwhile, and any number of threads may predict at once.
+    tensors: the model itself is never changed, and any number of threads may predict at once.
 
     Args:
         model: any module.
         inputs: a tensor, a NumPy array, a tuple of arguments, a dict of them (masks included), a list of dicts (one
             per example), a list of batches ``(inputs, labels)``, a data set or a loader (see
             :func:`cgp.model.inputs.batches`).
-        num_samples: S draws.
+        num_samples: number S of draws.
         task: "classification" of inputs or "tokens" (softmax over the last dimension), "dense" (of pixels: logits
             ``(N, C, H, W)``, classes last in the prediction), "multilabel" (a sigmoid for each), "regression", or None
-            for embeddings. A model that was calibrated for a regression predicts one.
-        noise: variance of the observations around the function, for "regression": a number, ``(C,)``, or what takes
-            it, ``(N, C)``, from what the model returns, such as ``lambda out: out[1]``. None is what
-            :func:`cgp.calibrate` fitted, or 0; it also fits a factor of what the model returns.
-        sampling: "marginal" (each token on its own) or "joint" (tokens of a sequence together).
+            for embeddings. A model calibrated for a regression predicts one.
+        noise: variance of the observations around the function, for "regression": a number, ``(C,)``, or a
+            function that takes it, ``(N, C)``, from the model's output, such as ``lambda out: out[1]``. None is the
+            variance fitted by :func:`cgp.calibrate` (which can also fit a factor of the model's variance), or 0.
+        sampling: "marginal" (tokens independently) or "joint" (tokens of a sequence together).
         antithetic: whether the draws come in pairs of opposite noise, 0 with 1, 2 with 3; the last of an odd number
             stands alone. The same distribution, an average with less noise, at the same cost.
-        batch_size: examples at a time; None is all at once for tensors, 32 for lists and data sets.
+        batch_size: examples per batch; None is all at once for tensors, 32 for lists and data sets.
         seed: of the draws; None takes one from torch's global generator. The same seed and batches give the same
             draws.
-        autocast: precision inside, such as ``torch.bfloat16``; None leaves it.
+        autocast: autocast dtype of the computation, such as ``torch.bfloat16``; None for no autocast.
         keep_draws: whether to keep the probabilities (or outputs) of each draw.
         keep_variance: whether to keep the variance of each token in each stochastic layer.
         output: takes the tensor ``(N, ..., C)`` from what the model returns; None finds a tensor or ``.logits``, for
@@ -140,7 +140,7 @@ def predict(
 
 
 def input_batches(model: nn.Module, inputs: Any, batch_size: int | None) -> Iterator[Batch]:
-    """The batches of whatever inputs :func:`predict` takes."""
+    """The batches of any inputs that :func:`predict` accepts."""
     if isinstance(inputs, tuple):
         _check_arguments(model, inputs)
     pairs = isinstance(inputs, list) and inputs and all(isinstance(i, tuple) and len(i) == 2 for i in inputs)
@@ -150,7 +150,7 @@ def input_batches(model: nn.Module, inputs: Any, batch_size: int | None) -> Iter
 
 
 def _check_arguments(model: nn.Module, arguments: tuple[Any, ...]) -> None:
-    """Refuse a tuple that the model cannot be called with, such as inputs and labels."""
+    """Raise for a tuple that does not match the model's arguments, such as inputs and labels."""
     try:
         expected = inspect.signature(model.forward)
     except (TypeError, ValueError):  # TorchScript
@@ -222,7 +222,7 @@ def _draw(model: nn.Module, inputs: Any, noises: list[tuple[int, float]], mode: 
 def _variances(prefix: SharedPrefix, call: Callable[[nn.Module], Any]) -> dict[str, Tensor]:
     """Variance of each token in each stochastic block, given the mean of the layers below."""
     kept = prefix.posterior
-    if kept is not None and kept.posterior is not None and len(prefix.blocks) == 1:  # nothing random lies below
+    if kept is not None and kept.posterior is not None and len(prefix.blocks) == 1:  # no random layer below
         with full_precision(model_device(prefix.model)):
             return dict.fromkeys(prefix.blocks, kept.posterior.variance)
     prefix.set_sampling("mean")
@@ -232,11 +232,11 @@ def _variances(prefix: SharedPrefix, call: Callable[[nn.Module], Any]) -> dict[s
     prefix.run(call)
     for attend in measured.values():
         vars(attend.block).pop("attend")
-    return {name: found.variance for name, found in measured.items() if found.variance is not None}
+    return {name: entry.variance for name, entry in measured.items() if entry.variance is not None}
 
 
 class _Measured:
-    """A block's ``attend`` that returns the mean and keeps the variance beside it."""
+    """A block's ``attend`` that returns the mean and records the variance."""
 
     def __init__(self, block: Any) -> None:
         self.block = block
@@ -256,8 +256,8 @@ def _together(parts: list[Moments], model: nn.Module) -> Prediction:
         raise ValueError(f"inputs: expected batches with outputs of one shape, got {shapes} (pad to one length)")
 
     def whole(name: str) -> Tensor | None:
-        found = [result.get(name) for result in results]
-        kept = [value for value in found if value is not None]
+        values = [result.get(name) for result in results]
+        kept = [value for value in values if value is not None]
         return torch.cat(kept, 1 if name == "draws" else 0) if kept else None
 
     mean = whole("mean")
@@ -282,8 +282,8 @@ def _together(parts: list[Moments], model: nn.Module) -> Prediction:
 
 def _embedding_of(output: Any) -> Tensor:
     for name in ("pooler_output", "last_hidden_state"):
-        if isinstance(found := getattr(output, name, None), Tensor):
-            return found
+        if isinstance(embedding := getattr(output, name, None), Tensor):
+            return embedding
     return logits_of(output)
 
 

@@ -30,7 +30,7 @@ _KEPT = ("mean", "probabilities", "total", "aleatoric", "epistemic", "labels")  
 
 
 def save_pretrained(model: nn.Module, folder: str | os.PathLike[str]) -> None:
-    """Write a model to a folder, with what was calibrated and the detectors that are attached.
+    """Write a model to a folder, with its calibration and attached detectors.
 
     A model of transformers writes itself (``model.save_pretrained`` does, too, and so does its Trainer): the folder is
     its own, with some more tensors if it is converted. Any other model is written to ``model.safetensors``;
@@ -38,8 +38,8 @@ def save_pretrained(model: nn.Module, folder: str | os.PathLike[str]) -> None:
     tensors; what else was calibrated is in ``cgp_calibration.safetensors``, which only this function writes.
 
     Args:
-        model: what :func:`cgp.convert`, :func:`cgp.calibrate` or :meth:`cgp.Assessment.apply` returned, trained or not.
-        folder: is created if need be.
+        model: a model of :func:`cgp.convert`, :func:`cgp.calibrate` or :meth:`cgp.Assessment.apply`, trained or not.
+        folder: folder to write; created if it does not exist.
 
     Raises:
         ValueError: if there is nothing of this package in the model, what would be written is only an adapter, or a
@@ -63,7 +63,7 @@ def save_pretrained(model: nn.Module, folder: str | os.PathLike[str]) -> None:
 
 
 def from_pretrained(folder: str | os.PathLike[str], model: nn.Module | None = None) -> nn.Module:
-    """Read a model that :func:`cgp.save_pretrained` wrote.
+    """Read a model written by :func:`cgp.save_pretrained`.
 
     Args:
         folder: what :func:`save_pretrained` wrote, or a converted model of transformers itself, or a checkpoint of its
@@ -73,7 +73,7 @@ def from_pretrained(folder: str | os.PathLike[str], model: nn.Module | None = No
             classes.
 
     Returns:
-        The model, equal to the saved one to the bit, in eval mode.
+        The model, bitwise equal to the saved one, in eval mode.
 
     Raises:
         FileNotFoundError: if a file is missing.

@@ -1,4 +1,4 @@
-"""The covariance of a regression: correlated views of one or several independent canonical processes, summed."""
+"""The covariance of a regression: sums of correlated views of independent canonical processes."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class InputMaps(PriorModule):
     about the same place, and one with few observations takes its lengthscales from the first.
 
     Args:
-        num_processes: P.
-        input_dim: d.
+        num_processes: number P of processes.
+        input_dim: dimension d of the inputs.
         ratios: whether later processes have r.
         shifts: whether later processes have b.
 
@@ -107,7 +107,7 @@ class Loadings(PriorModule):
     :math:`\log\sigma \sim N(0, 4)`, :math:`c \sim N(0, 1)`.
 
     Args:
-        num_processes: P.
+        num_processes: number P of processes.
         structure: "independent" has no c, and L is the identity; "shared" has P of them, others P (P - 1) / 2.
 
     Source:
@@ -130,17 +130,17 @@ class Loadings(PriorModule):
 
     def set_correlation(self, correlation: Tensor) -> None:
         """Take the partial correlations from a positive definite correlation matrix ``(P, P)``."""
-        if self.shared:  # of which only the first principal component can be had
+        if self.shared:  # which can represent only the first principal component
             values, vectors = torch.linalg.eigh(correlation)
             common = vectors[:, -1] * values[-1].sqrt()
             self.initialize(partials=common.clamp(-0.95, 0.95).atanh().to(self.partials))
             return
         remaining = torch.linalg.cholesky(correlation)
         partials = torch.zeros_like(remaining)
-        left = torch.ones_like(remaining[:, 0])
+        remaining_scale = torch.ones_like(remaining[:, 0])
         for column in range(self.num_processes):
-            partials[:, column] = (remaining[:, column] / left).clamp(-0.999, 0.999).atanh()
-            left = left / partials[:, column].cosh()
+            partials[:, column] = (remaining[:, column] / remaining_scale).clamp(-0.999, 0.999).atanh()
+            remaining_scale = remaining_scale / partials[:, column].cosh()
         below = torch.ones_like(partials).tril(-1).bool()
         self.initialize(partials=partials[below].to(self.partials))
 
@@ -151,14 +151,14 @@ class Loadings(PriorModule):
         if self.partials is None:
             return torch.diag_embed(self.scales)
         if self.shared:
-            own = torch.diag_embed(self.partials.cosh().reciprocal())
-            return scales * torch.cat([self.partials.tanh().unsqueeze(-1), own], dim=-1)
+            specific = torch.diag_embed(self.partials.cosh().reciprocal())
+            return scales * torch.cat([self.partials.tanh().unsqueeze(-1), specific], dim=-1)
         below = torch.ones(size, size, dtype=torch.bool, device=scales.device).tril(-1)
         batch = self.partials.shape[:-1]
         c = scales.new_zeros(*batch, size, size).masked_scatter(below.expand(*batch, -1, -1), self.partials)
-        left = nn.functional.pad(c.cosh().reciprocal().cumprod(-1)[..., :-1], (1, 0), value=1.0)
+        remaining = nn.functional.pad(c.cosh().reciprocal().cumprod(-1)[..., :-1], (1, 0), value=1.0)
         diagonal = torch.eye(size, dtype=c.dtype, device=c.device)
-        return scales * (c.tanh() + diagonal) * left.tril()
+        return scales * (c.tanh() + diagonal) * remaining.tril()
 
 
 class RowKernel(CanonicalKernel):
@@ -186,13 +186,13 @@ class RowKernel(CanonicalKernel):
         super().__init__()
         self.num_processes = num_processes
         if isinstance(kernel, Kernel):
-            make_priors_picklable(kernel)  # of the given one, which an estimator keeps, and so of its copies
+            make_priors_picklable(kernel)  # of the given kernel, which an estimator keeps, and thus of its copies
         try:
             self.covar_module = base_kernel_from(copy.deepcopy(kernel), input_dim)
-        except ValueError as error:  # under the name that it has here
+        except ValueError as error:  # with the name of the argument here
             raise ValueError(str(error).removeprefix("base_")) from error
         if isinstance(kernel, str):
-            self.covar_module.double().lengthscale = 1.0  # to the last digit also in float64
+            self.covar_module.double().lengthscale = 1.0  # exact in float64, too
         self.input_maps = InputMaps(
             num_processes, input_dim, ratios=structure in _OWN_SCALES, shifts=structure in _OWN_SHIFTS
         )
@@ -226,10 +226,10 @@ def correlated_covariance(
     coregionalised and with b of their own; "affine" ones, correlated and with both w and b of their own.
 
     Args:
-        num_processes: P.
-        input_dim: d.
+        num_processes: number P of processes.
+        input_dim: dimension d of the inputs.
         kernel: the canonical covariance: "rbf", "matern12", "matern32", "matern52", "rq", or a GPyTorch kernel.
-        num_components: Q.
+        num_components: number Q of components.
         structure: "independent", "coregionalised", "shared", "shifted" or "affine".
 
     Returns:
@@ -250,33 +250,33 @@ def correlated_covariance(
     count = num_components + (structure == "shared")  # with one component it is a special case of "coregionalised"
     components = [RowKernel(kernel, num_processes, input_dim, structure=structure) for _ in range(count)]
     with torch.no_grad():
-        for number, one in enumerate(components):
-            one.input_maps.log_scales += number * torch.tensor(COMPONENT_STEP).log()
-            one.loadings.log_scales -= 0.5 * torch.tensor(float(count)).log()
+        for number, component in enumerate(components):
+            component.input_maps.log_scales += number * torch.tensor(COMPONENT_STEP).log()
+            component.loadings.log_scales -= 0.5 * torch.tensor(float(count)).log()
     return AdditiveKernel(*components)
 
 
 def correlation_of(loadings: Tensor) -> Tensor:
-    """The correlations ``(*batch, P, P)`` that loadings ``(*batch, P, R)`` give."""
+    """The correlations ``(*batch, P, P)`` of loadings ``(*batch, P, R)``."""
     rows = loadings / loadings.norm(dim=-1, keepdim=True)
     return rows @ rows.mT
 
 
 def check_covariance(covariance: AdditiveKernel, num_processes: int, input_dim: int) -> None:
-    """Refuse what :func:`correlated_covariance` does not give for these sizes."""
-    for one in getattr(covariance, "kernels", [covariance]):
-        if not isinstance(one, RowKernel):
-            raise ValueError(f"covar_module: expected what correlated_covariance gives, got {type(one).__name__}")
-        found = (one.num_processes, one.input_maps.log_scales.shape[-1])
-        if found != (num_processes, input_dim):
-            raise ValueError(f"covar_module: expected {(num_processes, input_dim)} processes and inputs, got {found}")
+    """Reject covariances that :func:`correlated_covariance` does not return for these sizes."""
+    for component in getattr(covariance, "kernels", [covariance]):
+        if not isinstance(component, RowKernel):
+            raise ValueError(f"covar_module: expected what correlated_covariance gives, got {type(component).__name__}")
+        sizes = (component.num_processes, component.input_maps.log_scales.shape[-1])
+        if sizes != (num_processes, input_dim):
+            raise ValueError(f"covar_module: expected {(num_processes, input_dim)} processes and inputs, got {sizes}")
 
 
 def dense_covariance(covariance: AdditiveKernel, x1: Tensor, x2: Tensor | None = None) -> Tensor:
     """The covariance ``(*batch, n, m)`` of rows and others, or each other, as a tensor, with gradients."""
     total = torch.zeros((), dtype=x1.dtype, device=x1.device)
-    for one in covariance.kernels:
-        total = total + one.gram(one.points(x1), None if x2 is None else one.points(x2))
+    for component in covariance.kernels:
+        total = total + component.gram(component.points(x1), None if x2 is None else component.points(x2))
     return total
 
 
@@ -286,7 +286,7 @@ def grid_covariances(covariance: AdditiveKernel, x: Tensor) -> tuple[Tensor, Ten
     .. math:: k\big((x, p), (x', r)\big) = \sum_c \big(A_cA_c^\top\big)_{pr}\, \kappa_c(x, x')
 
     The processes must have the same lengthscales and no shifts. A canonical covariance is computed once for all pairs
-    of processes, so that the exponentials do not count.
+    of processes, so that the cost of the exponentials is negligible.
 
     Args:
         covariance: of C components whose processes differ in their loadings only.
@@ -320,5 +320,5 @@ def is_independent(component: RowKernel) -> bool:
 
 def prior_variance(covariance: AdditiveKernel, x: Tensor) -> Tensor:
     """The diagonal ``(*batch, n)`` of the covariance of rows."""
-    total: Tensor = sum(one.variances(one.points(x)) for one in covariance.kernels)
+    total: Tensor = sum(component.variances(component.points(x)) for component in covariance.kernels)
     return total

@@ -50,68 +50,69 @@ from .structures import COMPARED, RACED, Fitted, fit_structures
 
 __all__ = ["CorrelatedGPRegressor"]
 
-_FEW_ROWS = 50  # for which the most probable parameters say too little
+_FEW_ROWS = 50  # for which a point estimate of the parameters is not enough
 _SAMPLERS = {"laplace": sample_laplace, "slice": sample_slices}
-_WARM_ROWS = 2048  # of minibatches: what the closed form that they start from sees
+_WARM_ROWS = 2048  # rows of the closed-form fit that initialises a fit by minibatches
 _WARM_STEPS = 40
 _LONG_FIT = 10.0  # seconds
-_MANY = 8  # outputs, from which on few processes are taken for them where all structures take long
-_LEAST_SHARE = 0.5  # of the cells of a table that are observed, for that
+_MANY = 8  # smallest number of outputs for which few processes are fitted if all structures take long
+_LEAST_SHARE = 0.5  # smallest observed share of the cells of a table, for that
 _LONG_STRUCTURE = 60.0  # seconds of a fit
 
 
 class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseEstimator):
     """Gaussian-process regression of one or several correlated outputs, with intervals.
 
-    A column of y is a process; NaN marks what was not observed, so that each process may have inputs of its own. All
+    A column of y is a process; NaN marks unobserved entries, so that each process may have its own inputs. All
     processes are predicted at every input, each from the observations of all. Inputs and outputs are standardised
-    inside; answers are in the user's units.
+    internally; results are in the user's units.
 
     Args:
         kernel: canonical covariance: "rbf", "matern12", "matern32", "matern52", "rq", or a GPyTorch kernel; None is
             "matern32" for long series and "rbf" otherwise.
         num_components: independent sets of canonical processes that are summed; None is 5 for "multiscale", else 1.
-        structure: how processes are related: "independent", "coregionalised" (one set of lengthscales), "shared" (by
-            a common process, with one of each's own, in a component more), "shifted" (coregionalised, against each
-            other), "affine" (lengthscales and shifts of their own), "factors" (weighted sums of few processes, with
-            lengthscales of their own: for tables of many outputs; ``num_components`` of them, or as many as the
-            criterion takes of 1, 2, 4, ...), or "auto": the first four are fitted, and the predictions of the
-            correlated ones averaged that are within 30 nats of the best by the Bayesian information criterion;
-            "independent" is used by itself if it is the best. Tables of eight outputs and more for which a fit would
-            take minutes are fitted by "factors". "nuts" and "stochastic" inference goes on with the best one.
-            "multiscale" is for series, that is one input: components on many time scales, each of a few
-            processes that all outputs share and one of each output's own, and cycles, learned from windows in time
-            that is linear in the rows; "auto" takes it for more than 2,000 observations of a series, if the kernel is
-            None or a Matérn one and nothing else is asked for.
+        structure: how processes are related: "independent", "coregionalised" (one set of lengthscales), "shared" (one
+            more component, with a common process and a separate one for each output), "shifted" (coregionalised,
+            against each other), "affine" (lengthscales and shifts of their own), "factors" (weighted sums of few
+            processes with different lengthscales, for tables of many outputs; ``num_components`` of them, or the
+            number selected by the criterion from 1, 2, 4, ...), or "auto": the first four are fitted, and the
+            predictions of the correlated ones within 30 nats of the best Bayesian information criterion are averaged;
+            "independent" is used alone if it is the best. Tables of eight or more outputs for which a fit would take
+            minutes are fitted by "factors". "nuts" and "stochastic" inference continues with the best structure.
+            "multiscale" is for series (one input): components on many time scales, each with a few processes shared by
+            all outputs and a separate one for each output, and cycles, learned from windows in time linear in the
+            rows; "auto" selects it for more than 2,000 observations of a series if the kernel is None or a Matérn
+            kernel and no other argument rules it out.
         num_inducing: inducing inputs of the sparse forms; None means exact regression, for up to 10,000 observations.
-        inference: "map" (the most probable parameters), "laplace" (a Gaussian about them), "slice" or "nuts" (samples
+        inference: "map" (the most probable parameters), "laplace" (a Gaussian around them), "slice" or "nuts" (samples
             of them, the former for few observations), "stochastic" (the most probable ones by minibatches, needs
             ``num_inducing``), or "auto": "slice" up to 50 observations, else "map".
-        periods: of the cycles of "multiscale", in units of the input; "auto" looks for up to three.
-        num_starts: starts of L-BFGS that are followed to their end.
-        max_steps: of L-BFGS.
-        num_epochs: of minibatches.
+        periods: periods of the cycles of "multiscale", in units of the input; "auto" detects up to three.
+        num_starts: number of starts of L-BFGS that are optimised to the end.
+        max_steps: largest number of steps of L-BFGS.
+        num_epochs: number of passes through the rows in minibatches.
         batch_size: rows of a minibatch.
-        num_chains: of "nuts".
-        num_warmup: steps of each chain before its samples.
-        num_samples: of each chain.
-        num_mixture: samples that predictions are averaged over, at most.
-        random_state: seed of everything random.
-        verbose: whether progress is shown, with the seconds that the fit is expected to take; None shows it on a
-            terminal, for fits of more than ten.
+        num_chains: number of chains of "nuts".
+        num_warmup: number of steps of each chain before its samples.
+        num_samples: number of samples of each chain.
+        num_mixture: largest number of samples over which predictions are averaged.
+        random_state: seed of all random numbers.
+        verbose: whether progress is shown, with the expected time of the fit; None shows it on a terminal, for fits
+            expected to take more than ten seconds.
 
     Attributes:
         model_: the fitted GPyTorch model of the best structure, in standardised units; with samples, one batch member
             per sample.
-        models_: those whose predictions are averaged, ``model_`` the first of them.
-        fit_: how the optimizer did: loss, steps, converged, message.
-        inference_: how the parameters were inferred, where there was a choice.
+        models_: models whose predictions are averaged, the first of them ``model_``.
+        fit_: result of the optimizer: loss, steps, converged, message.
+        inference_: the inference that was used (the choice, for "auto").
         samples_: samples of the parameters with their diagnostics, or None.
         structure_: the structure of ``model_``.
         criteria_: half the information criterion of every structure that was compared, in nats.
-        periods_: of the cycles that "multiscale" has, in units of the input.
-        correlation_, lengthscales_, delays_, noise_: what was learned, in the user's units (``summary()`` prints it).
-        n_features_in_: d.
+        periods_: periods of the cycles of "multiscale", in units of the input.
+        correlation_, lengthscales_, delays_, noise_: learned parameters, in the user's units (``summary()`` lists
+        them).
+        n_features_in_: number d of input columns.
 
     Example:
         >>> x = np.linspace(0, 6, 30)[:, None]
@@ -182,7 +183,7 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
         return self
 
     def estimate(self, X: Any, y: Any) -> Cost:
-        """What a fit to these observations is expected to take, without fitting.
+        """Expected time and memory of a fit to these observations, without fitting.
 
         Args:
             X: inputs, ``(n, d)``.
@@ -211,18 +212,18 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
         return fit_cost(forms, evaluations, is_sampled=is_sampled, chain_steps=steps)
 
     def _evaluations(self, structures: Sequence[str]) -> dict[str, int]:
-        """Of the objective, as they are expected."""
+        """Expected number of evaluations of the objective."""
         raced = {*RACED, f"{FACTORS} 1"} if len(structures) > 1 else structures
         return {name: self.num_starts * EVALUATIONS[name in raced] for name in structures}
 
     def _num_steps(self, rows: Tensor) -> int | None:
-        """Steps that a fit is expected to take; of minibatches and what they start from it is not known."""
+        """Expected number of steps of a fit; unknown for minibatches and their initial fit."""
         if self._long:
             return num_windows(self.n_outputs_, self._scales())
         return None if self.inference == "stochastic" else sum(self._evaluations(list(self._forms(rows))).values())
 
     def _prepared(self, X: Any, y: Any) -> tuple[Tensor, Tensor]:
-        """Standardised rows and targets, whose standardisation is kept."""
+        """Standardised rows and targets; their scalings are stored."""
         defaults = {name: parameter.default for name, parameter in signature(type(self)).parameters.items()}
         arguments = self.get_params(deep=False)
         check_arguments(arguments, defaults)
@@ -240,11 +241,11 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
         return self._standardised(X, y)
 
     def partial_fit(self, X: Any, y: Any) -> Self:
-        """Condition on further observations; parameters and standardisation stay as they are. The first call fits.
+        """Condition on further observations with fixed parameters and standardisation. The first call fits.
 
-        Of a series, rows that are not before the latest one are filtered on from the last state: an update, and
-        predictions of what is not before it, take a time that does not grow with the number of observations. With a
-        row before the latest one, and for other forms of regression, all observations are gone through again.
+        For a series, rows that are not before the latest one are filtered from the last state: an update, and
+        predictions at later inputs, take a time that does not grow with the number of observations. With a row before
+        the latest one, and for other forms of regression, all observations are processed again.
 
         Args:
             X: inputs, ``(k, d)``.
@@ -261,7 +262,7 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
         return self._condition_on(X, y)
 
     def conditioned(self, X: Any, y: Any) -> Self:
-        """Another regressor, conditioned on further observations as by :meth:`partial_fit`; this one stays as it is.
+        """Another regressor, conditioned on further observations as by :meth:`partial_fit`; this one is not changed.
 
         Args:
             X: inputs, ``(k, d)``.
@@ -285,21 +286,21 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
             raise ValueError("y: expected at least one observation, got none")
         self._observed = self._observed.appended(torch.as_tensor(~np.isnan(y)))
         further = self._standardised(X, y)
-        self._compared = {}  # they have not seen these
-        pairs = [one.extended(*further, known) for one, known in zip(self.models_, self._conditions, strict=True)]
+        self._compared = {}  # their fits lack these observations
+        pairs = [fitted.extended(*further, known) for fitted, known in zip(self.models_, self._conditions, strict=True)]
         self.models_, self._conditions = [model for model, _ in pairs], [known for _, known in pairs]
         self.model_ = self.models_[0]
         return self
 
     def __sklearn_tags__(self) -> Any:
-        """scikit-learn's tags: several outputs are welcome."""
+        """scikit-learn's tags: several outputs are supported."""
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         tags.target_tags.single_output = True
         return tags
 
     def _standardised(self, X: NDArray[Any], y: NDArray[Any]) -> tuple[Tensor, Tensor]:
-        """Rows and targets of what was observed, at unit variance, process by process."""
+        """Rows and targets of the observations, at unit variance, process by process."""
         inputs, targets, observed = self.x_scaling_.apply(X), self.y_scaling_.apply(y), ~np.isnan(y)
         return torch.as_tensor(stacked_rows(inputs, observed)), torch.as_tensor(targets.T[observed.T])
 
@@ -325,7 +326,7 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
     def _keep(self, models: list[RegressionModel]) -> None:
         self.models_ = [model.requires_grad_(False) for model in models]
         self.model_ = self.models_[0]
-        # Of many samples it is computed when it is asked for, batch by batch: all at once may not fit into memory.
+        # With many samples it is computed on demand, batch by batch: all together may not fit into memory.
         kept = not any(map(RegressionModel.batch, models)) or sum(map(held_entries, models)) <= MOST_ENTRIES
         self._conditions = [model.condition() if kept else None for model in models]
 
@@ -342,7 +343,7 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
             return self._closed_form(rows, targets, **options)
         order = torch.randperm(len(rows))[:_WARM_ROWS]
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # a start is cut off on purpose
+            warnings.simplefilter("ignore", ConvergenceWarning)  # the initial fit is stopped early on purpose
             closed = self._closed_form(rows[order], targets[order], **(options | {"max_steps": _WARM_STEPS}))[0][0]
         model = self._model(rows, targets, seed, self.structure_, is_stochastic=True)
         assert isinstance(model, StochasticCorrelatedGPRegression)
@@ -395,7 +396,7 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
     def _model(
         self, rows: Tensor, targets: Tensor, seed: int, structure: str, *, is_stochastic: bool = False
     ) -> RegressionModel:
-        """A model that is not yet fitted, in the form that the task takes."""
+        """A model before its fit, in the form chosen for the task."""
         task = self._task(rows, structure)._replace(is_stochastic=is_stochastic)
         form = choose_form(task)
         start_at_correlation(task.covariance, rows, targets)
@@ -403,7 +404,7 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
         return form.model(rows, targets, self.n_outputs_, covar_module=task.covariance, **inducing)
 
     def _forms(self, rows: Tensor) -> dict[str, tuple[Form, Task]]:
-        """The form of every structure that is to be fitted; those that no form fits are left out beside others."""
+        """The form of every structure to be fitted; structures without a form are omitted if others have one."""
         if self.structure == FACTORS:
             return forms_of(self._factor_tasks(rows))
         several = self.structure == "auto" and self.n_outputs_ > 1
@@ -414,7 +415,7 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
         return forms_of(self._factor_tasks(rows))
 
     def _takes_long(self, tasks: dict[str, Task]) -> bool:
-        """Whether the first of the structures takes minutes, for a table most cells of which were observed."""
+        """Whether the first of the structures takes minutes, for a table whose cells are mostly observed."""
         task = tasks[RACED[0]]
         if task.num_observations < _LEAST_SHARE * self.n_outputs_ * task.num_inputs:
             return False
@@ -430,7 +431,7 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
         return {name: self._task(rows, name) for name in names}
 
     def _task(self, rows: Tensor, structure: str) -> Task:
-        """Standardised rows, and how their outputs are related, as what a form is chosen for."""
+        """The task (standardised rows and the structure of their outputs) that a form is chosen for."""
         kernel, sizes = self.kernel or "rbf", (self.n_outputs_, rows.shape[-1] - 1)
         if structure.startswith(FACTORS):
             covariance = factor_covariance(*sizes, int(structure.split()[1]), kernel=kernel)

@@ -53,17 +53,17 @@ class CorrelatedGPRegression(RegressionModel):
         y_i = m_{p_i} + z_{p_i}(x_i) + \epsilon_i, \qquad
         \operatorname{Cov}[z_p(x), z_r(x')] = a_p^\top a_r\,\kappa(x \odot w_p + b_p,\; x' \odot w_r + b_r)
 
-    Time O(n³), memory O(n²), always by Cholesky. Rows, arguments and what a call gives are those of
+    Time O(n³), memory O(n²), always by Cholesky. Rows, arguments and the result of a call are as in
     :class:`~cgp.regression.model.RegressionModel`.
 
     Args:
         train_inputs: ``(n, d + 1)``, the last column 0 … P-1.
         train_targets: ``(n,)``.
-        num_processes: P; None counts them in ``train_inputs``.
-        covar_module: what :func:`correlated_covariance` gives for P and d; None is its default, started at the
+        num_processes: number P of processes; None counts them in ``train_inputs``.
+        covar_module: a covariance of :func:`correlated_covariance` for P and d; None is its default, initialised by the
             correlations of neighbouring observations.
-        likelihood: the noise; None is a :class:`ProcessGaussianLikelihood`.
-        mean_module: of rows; None is a constant for each process.
+        likelihood: likelihood with the noise; None is a :class:`ProcessGaussianLikelihood`.
+        mean_module: mean function of rows; None is a constant for each process.
 
     Raises:
         ValueError: if the data are not finite, shapes do not fit, or an argument is out of range.
@@ -80,10 +80,10 @@ class CorrelatedGPRegression(RegressionModel):
     """
 
     def condition(self) -> ObservedKeys:
-        """Factor the observations: what all predictions share, to be handed to them."""
+        """The Cholesky factor of the observations, shared by all predictions and passed to them."""
         K = dense_covariance(self.covar_module, self.train_inputs[0])
         keys = ObservedKeys(K, noise=self.noise(), targets=self.residual().unsqueeze(-1))
-        _ = keys.factor, keys.whitened_targets  # computed here and now, and kept
+        _ = keys.factor, keys.whitened_targets  # computed now, and kept
         return keys
 
     def log_evidence(self) -> Tensor:
@@ -117,12 +117,12 @@ class CorrelatedGPRegression(RegressionModel):
         return _Table.of(self.train_inputs[0], self.num_processes)
 
     def set_train_data(self, inputs: Any = None, targets: Any = None, strict: bool = True) -> None:
-        """GPyTorch's; what was computed from the former inputs is forgotten."""
+        """Set the data as in GPyTorch; results computed from the previous inputs are discarded."""
         super().set_train_data(inputs, targets, strict)
         self._forget(self.__dict__)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what can be computed again, which is larger than all the rest."""
+        """The state without large tensors that can be recomputed."""
         return self._forget(dict(self.__dict__))
 
     @staticmethod
@@ -132,7 +132,7 @@ class CorrelatedGPRegression(RegressionModel):
         return state
 
     def leave_one_out(self) -> Moments:
-        r"""Mean and variance of every observation given all others, the parameters staying as they are.
+        r"""Mean and variance of every observation given all others, with fixed parameters.
 
         .. math:: \mu_{-i} = y_i - \frac{[(K+\Sigma)^{-1}r]_i}{[(K+\Sigma)^{-1}]_{ii}}, \qquad
             v_{-i} = \frac1{[(K+\Sigma)^{-1}]_{ii}}
@@ -159,7 +159,7 @@ class CorrelatedGPRegression(RegressionModel):
         return posterior.mean.squeeze(-1), posterior.covariance
 
     def _posterior(self, x: Tensor, condition: ObservedKeys) -> ExactPosterior:
-        """The posterior at rows less its mean function, of one column."""
+        """The posterior at rows minus its mean function, of one column."""
         return ExactPosterior(
             dense_covariance(self.covar_module, x, self.train_inputs[0]),
             condition,

@@ -1,4 +1,4 @@
-"""A fitted regressor as tensors and plain values, from which it is built again: no pickle."""
+"""A fitted regressor as tensors and plain values, without pickle."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PLAIN = ("structure_", "inference_", "criteria_", "n_outputs_", "n_features_in_
 
 
 def regressor_content(regressor: CorrelatedGPRegressor) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What a fitted regressor has learned, its observations included.
+    """The learned state of a fitted regressor, including its observations.
 
     Args:
         regressor: fitted, with a kernel by its name.
@@ -44,7 +44,7 @@ def regressor_content(regressor: CorrelatedGPRegressor) -> tuple[dict[str, Any],
             f"kernel: expected a name, got {type(regressor.kernel).__name__}: joblib.dump keeps kernels of GPyTorch"
         )
     plain = {name: getattr(regressor, name) for name in _PLAIN} | {"fit_": regressor.fit_._asdict()}
-    # What is a default today may be another one where it is read.
+    # Defaults may differ in the version that reads it.
     scales = regressor._scales() if regressor._long else LongSeries("rbf", 1)
     plain["kernel"] = regressor.kernel or scales.kernel
     plain["num_components"] = regressor.num_components or scales.num_components
@@ -72,12 +72,12 @@ def restored_regressor(
 
     Args:
         regressor: with the same arguments, not fitted.
-        plain: the values.
-        tensors: the tensors.
-        y: outputs, in the form that those of the fit had.
+        plain: plain values.
+        tensors: tensors.
+        y: outputs, in the format of those of the fit.
 
     Returns:
-        The same one, fitted.
+        The same regressor, fitted.
 
     Raises:
         ValueError: if the parameters are not those of its models.
@@ -98,7 +98,7 @@ def restored_regressor(
 
 
 def _structure_of(regressor: CorrelatedGPRegressor, model: RegressionModel) -> str:
-    """By the names of its parameters, where several structures are averaged."""
+    """The structure of a model, by the names of its parameters if several structures are averaged."""
     if isinstance(model.covar_module.kernels[0].loadings, MixingLoadings):
         return f"{FACTORS} {len(model.covar_module.kernels)}"
     if regressor._long or len({type(each) for each in regressor.models_}) == len(regressor.models_) == 1:
@@ -113,7 +113,7 @@ def _structure_of(regressor: CorrelatedGPRegressor, model: RegressionModel) -> s
 
 
 def _built(regressor: CorrelatedGPRegressor, structure: str, rows: Tensor, targets: Tensor) -> RegressionModel:
-    """A model whose parameters are still to come."""
+    """A model whose parameters are not loaded yet."""
     if regressor._long:
         inputs = table_of(rows, regressor.n_outputs_).inputs
         covariance = long_covariance(inputs, regressor.n_outputs_, regressor._scales())

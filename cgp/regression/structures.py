@@ -1,4 +1,4 @@
-"""How processes are related: fits of several structures, compared by the Bayesian information criterion."""
+"""Fits of several structures of correlation, compared by the Bayesian information criterion."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .model import RegressionModel
 
 __all__ = ["COMPARED", "RACED", "Fitted", "Structures", "fit_structures", "fitted"]
 
-# What each starts from the end of, a special case or a generalisation; None: from starts of its own.
+# The structure whose result initialises each, a special case or a generalisation; None: several starts.
 _FOLLOWS = {
     "coregionalised": None,
     "shared": "coregionalised",
@@ -23,15 +23,15 @@ _FOLLOWS = {
 }
 COMPARED = tuple(_FOLLOWS)
 RACED = tuple(name for name, before in _FOLLOWS.items() if before is None)
-_WINDOW = 30.0  # nats; the criterion was wrong by up to 15 between structures that were predicted with
+_WINDOW = 30.0  # nats; in experiments the criterion misjudged structures by up to 15
 
 
 class Fitted(NamedTuple):
     """A fitted model.
 
     Attributes:
-        model: with the most probable parameters.
-        fit: how it went.
+        model: model with the most probable parameters.
+        fit: result of the fit.
         criterion: half the information criterion in nats.
     """
 
@@ -44,9 +44,9 @@ class Structures(NamedTuple):
     """Fits of several structures.
 
     Attributes:
-        best: the one with the best criterion.
-        models: those to average the predictions of, the best first.
-        fit: how the best one's fit went.
+        best: name of the structure with the best criterion.
+        models: models whose predictions are averaged, the best first.
+        fit: result of the best fit.
         criteria: half the information criterion of every structure in nats, the smallest the best.
         compared: the model of every structure, by name.
     """
@@ -65,14 +65,14 @@ def fit_structures(
 
     .. math:: -\log p(y) + \tfrac12 k \log n
 
-    k parameters are learned from n observations. The evidence at the most probable parameters rises with every
-    parameter; extrapolation in particular does not. Averaged are the correlated structures within 30 nats of the best
-    one; if that is the independent one, it is used by itself.
+    k parameters are learned from n observations. The evidence at the most probable parameters increases with
+    every parameter; accuracy, of extrapolation in particular, does not. The correlated structures within 30 nats of
+    the best one are averaged; if the best is the independent one, it is used alone.
 
     Args:
-        build: makes a model, not yet fitted, of the structure that is named, or None where none can be had.
-        further: structures that were fitted already.
-        **options: of :func:`fit_model`.
+        build: returns a model before its fit, of the named structure, or None if there is none.
+        further: structures fitted already.
+        **options: options of :func:`fit_model`.
 
     Returns:
         The models, and the criterion of all structures.

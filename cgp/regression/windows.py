@@ -19,23 +19,23 @@ from .model import RegressionModel
 
 __all__ = ["WINDOW_OUTPUTS", "Table", "Window", "Windows", "fit_windows", "pairwise_correlation", "table_of"]
 
-_OBSERVATIONS = 600  # of a window: below, overheads count, beyond, the cube of their number
+_OBSERVATIONS = 600  # of a window: with fewer, overheads dominate; with more, the cubic cost
 WINDOW_OUTPUTS = 12  # of a window
 _ROWS = 300  # of a window
 _LEARNING_RATE = 0.05
-_LARGEST_STEP = 5.0  # norm that gradients are cut to
+_LARGEST_STEP = 5.0  # norm that gradients are clipped to
 _STRIDES = (1, 3, 6, 12, 24, 48, 96, 192)
-_CONSECUTIVE = 0.35  # of windows, at least: the shortest time scales are in no others
-_LEAST_SHARE = 0.3  # of a window's entries that are observed
+_CONSECUTIVE = 0.35  # smallest share of windows with stride 1: no others show the shortest time scales
+_LEAST_SHARE = 0.3  # smallest observed share of a window's entries
 _TRIES = 50
 
 
 class Table(NamedTuple):
-    """Observations of several outputs as rows with gaps.
+    """Observations of several outputs as rows with missing entries.
 
     Attributes:
-        inputs: in order, ``(N,)``.
-        numbers: which of the n observations an entry is, -1 where there is none, ``(N, P)``.
+        inputs: inputs in increasing order, ``(N,)``.
+        numbers: index of the observation in each entry, -1 if there is none, ``(N, P)``.
     """
 
     inputs: Tensor
@@ -55,7 +55,7 @@ class Window(NamedTuple):
 
 
 def table_of(rows: Tensor, num_processes: int) -> Table:
-    """The table of rows ``(n, 2)``; of observations of one output at one input only the last has a place in it."""
+    """The table of rows ``(n, 2)``; of repeated observations only the last is included."""
     inputs, place = rows[:, 0].unique(return_inverse=True)
     numbers = np.full((len(inputs), num_processes), -1)
     numbers[place.numpy(), rows[:, 1].long().numpy()] = np.arange(len(rows))
@@ -65,12 +65,12 @@ def table_of(rows: Tensor, num_processes: int) -> Table:
 class Windows:
     """Random windows of a table: consecutive rows, or every third, sixth, ... of a longer stretch, of some outputs.
 
-    A window is a part of the observations, so that its evidence is that of the same model; short strides see the short
-    time scales, long ones the long ones. A third are of consecutive rows, the others of all strides alike.
+    A window is a part of the observations, so that its evidence is that of the same model; short strides cover the
+    short time scales, long strides the long ones. A third has consecutive rows, the others have all strides equally.
 
     Args:
         table: the observations.
-        seed: of the choice.
+        seed: seed of the choice.
     """
 
     def __init__(self, table: Table, seed: int) -> None:
@@ -84,7 +84,7 @@ class Windows:
         self._generator = np.random.default_rng(seed)
 
     def draw(self) -> Window:
-        """A window that has observations, one with many if there are such."""
+        """A window with observations, preferably with many."""
         best, share = None, 0.0
         for _ in range(_TRIES):
             window = self._any()
@@ -112,21 +112,21 @@ class Windows:
 def fit_windows(
     model: RegressionModel, *, num_steps: int = 500, seed: int = 0, progress: Progress | None = None
 ) -> Fit:
-    r"""Maximise the evidence of windows drawn from all of a series, by Adam.
+    r"""Maximise the evidence of random windows of a series, by Adam.
 
     .. math:: \max_\theta\; \mathbb E_w\Big[\frac{\log p(y_w \mid \theta)}{|w|}\Big] + \frac{\log p(\theta)}{n}
 
-    The whole series is learned from, at a cost that does not grow with its length. Each window is the exact process of
-    its observations; its covariance is assembled as a sum of Kronecker products of times and outputs.
+    The parameters are learned from the whole series, at a cost that does not grow with its length. Each window is the
+    exact process of its observations; its covariance is assembled as a sum of Kronecker products of times and outputs.
 
     Args:
         model: over one input, its outputs with one lengthscale per component; left in eval mode.
-        num_steps: windows, one per step.
-        seed: of their choice.
+        num_steps: number of steps, each with one window.
+        seed: seed of the windows.
         progress: called with the number of the step and the loss.
 
     Returns:
-        Its loss is the mean of the last fifth of the windows.
+        The result of the fit; its loss is the mean over the last fifth of the windows.
 
     Source:
         Stein, Chi & Welty (2004), Approximating likelihoods for large spatial data sets, on evidences of parts.
@@ -172,7 +172,7 @@ def pairwise_correlation(table: Table, targets: Tensor) -> Tensor:
     values = torch.where(observed, targets[table.numbers.clip(min=0)], 0.0).double()
     seen = observed.double()
     count = seen.mT @ seen
-    mean = (values.mT @ seen) / count.clamp(min=1.0)  # of each output where the other was observed, too
+    mean = (values.mT @ seen) / count.clamp(min=1.0)  # of each output where the other is observed, too
     product = values.mT @ values / count.clamp(min=1.0) - mean * mean.mT
     square = values.square().mT @ seen / count.clamp(min=1.0) - mean.square()
     scale = (square * square.mT).clamp(min=1e-12).sqrt()
