@@ -1,4 +1,4 @@
-"""Numbers that look like codes for what is missing: one value, again and again, far from all others."""
+"""Detection of codes for missing values: a value that repeats, far from all others."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from numpy.typing import NDArray
 
 __all__ = ["suspected_codes"]
 
-_LEAST = 3  # times that it comes
-_LEAST_VALUES = 10  # different ones of the column besides
-_TAIL = 0.05  # of the others, on either side of the range that distances are measured in
+_LEAST = 3  # smallest number of repetitions
+_LEAST_VALUES = 10  # smallest number of other distinct values of the column
+_TAIL = 0.05  # share of the others on either side of the range that distances are compared with
 
 
 def suspected_codes(values: NDArray[np.float64]) -> dict[float, list[int]]:
-    """Values that repeat at an end of a column, farther from the others than these are wide.
+    """Extreme values of a column that repeat, farther from the others than the range of these.
 
-    What is such a value in one column is one in every column at whose end it repeats.
+    A code in one column is a code in every column where it repeats as an extreme value.
 
     Args:
         values: NaN where missing, ``(n, P)``.
 
     Returns:
-        For each the columns that have it.
+        The columns that have each value.
 
     Example:
         >>> readings = np.arange(40.0)
@@ -35,7 +35,7 @@ def suspected_codes(values: NDArray[np.float64]) -> dict[float, list[int]]:
 
 
 def _repeated_ends(column: NDArray[np.float64]) -> dict[float, bool]:
-    """The smallest and the largest value, where they repeat, and whether they are far from the others."""
+    """The smallest and the largest value, if they repeat, and whether they are far from the others."""
     levels, counts = np.unique(column, return_counts=True)
     if len(levels) <= _LEAST_VALUES:
         return {}

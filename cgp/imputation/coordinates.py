@@ -1,4 +1,4 @@
-"""Where the rows of a table are: times, numbers, places or the number of the row, as numbers and back."""
+"""Inputs of a table's rows (times, numbers, locations or row numbers), as numbers and back."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _DAY = np.timedelta64(1, "D")
 
 
 class Coordinate(NamedTuple):
-    """How one input is turned into numbers.
+    """Conversion of an input to numbers.
 
     Attributes:
         kind: "time" (days since the origin), "duration" (days) or "number" (as it is).
-        origin: the first time, in UTC where times have a zone.
+        origin: first time, in UTC where times have a zone.
         zone: the time zone, or None.
-        name: of the index or the column, for errors.
+        name: name of the index or the column, for error messages.
     """
 
     kind: str
@@ -32,7 +32,7 @@ class Coordinate(NamedTuple):
 
     @classmethod
     def of(cls, labels: Any, name: str) -> Coordinate:
-        """That of an index or a column of pandas, whose first time is the origin."""
+        """The coordinate of an index or a column of pandas, with its first time as the origin."""
         labels = _plain(labels)
         kind = {"M": "time", "m": "duration"}.get(labels.dtype.kind, "number")
         if kind != "time":
@@ -83,8 +83,8 @@ class Axis(NamedTuple):
     """The inputs of a table.
 
     Attributes:
-        columns: their names; none for the index, or for the number of the row where there is no index.
-        coordinates: of each input; none for the number of the row.
+        columns: names of the input columns; empty for the index, or for row numbers if there is no index.
+        coordinates: coordinate of each input; empty for row numbers.
     """
 
     columns: tuple[Any, ...]
@@ -92,18 +92,18 @@ class Axis(NamedTuple):
 
     @classmethod
     def of(cls, frame: Any, columns: Sequence[Any]) -> Axis:
-        """That of a frame whose inputs are these columns, or its index where there are none."""
+        """The axis of a frame whose inputs are these columns, or its index if there are none."""
         if columns:
             return cls(tuple(columns), tuple(Coordinate.of(frame[name], f"column {name!r}") for name in columns))
         return cls((), (Coordinate.of(frame.index, "index"),))
 
     @classmethod
     def of_rows(cls) -> Axis:
-        """The number of the row."""
+        """The axis of row numbers."""
         return cls((), ())
 
     def numbers(self, frame: Any, first: int = 0) -> NDArray[np.float64]:
-        """The inputs of all rows; row numbers are counted from the first.
+        """The inputs of all rows; row numbers start at ``first``.
 
         Returns:
             ``(n, d)``.
@@ -118,13 +118,13 @@ class Axis(NamedTuple):
         return np.column_stack([coordinate.numbers(source) for coordinate, source in pairs])
 
     def times(self, frame: Any) -> Any:
-        """The times of all rows, or None where the one input is no time."""
+        """The times of all rows, or None if the input is not a time."""
         if not self.is_time:
             return None
         return _plain(frame[self.columns[0]] if self.columns else frame.index)
 
     def drawn(self, frame: Any, inputs: Array) -> tuple[Array, str]:
-        """What rows are drawn over, and what it is called: local times, one input, or the number of the row."""
+        """Horizontal axis of plots and its label: local times, one input, or the row number."""
         times = self.times(frame)
         if times is not None:
             return np.asarray(times.tz_localize(None) if times.tz is not None else times), ""
@@ -137,7 +137,7 @@ class Axis(NamedTuple):
         return inputs[:, 0], f"{'' if name is None else name}{unit}"
 
     def described(self, lags: Array) -> list[str]:
-        """Lags in units of the input as text, empty where there is none."""
+        """Lags in units of the input as text, empty for no lag."""
         if not self.coordinates or self.coordinates[0].kind == "number":
             return [f"{lag:+.3g}" if lag else "" for lag in lags]
         units = ((1.0, "d"), (1.0 / 24.0, "h"), (1.0 / 1440.0, "min"), (1.0 / 86400.0, "s"))
@@ -146,12 +146,12 @@ class Axis(NamedTuple):
 
     @property
     def is_time(self) -> bool:
-        """Whether the one input is a time."""
+        """Whether the input is a time."""
         return [coordinate.kind for coordinate in self.coordinates] == ["time"]
 
 
 def _plain(labels: Any) -> Any:
-    """As an index of one level whose dtype is numpy's; periods are taken at their start."""
+    """Labels as a one-level index with a numpy dtype; periods are replaced by their start."""
     import pandas as pd
 
     if isinstance(labels, pd.MultiIndex):
@@ -161,7 +161,7 @@ def _plain(labels: Any) -> Any:
 
 
 def _utc(labels: Any) -> Any:
-    """Times without zone, as numpy's."""
+    """Times without zone, with a numpy dtype."""
     return (labels if labels.tz is None else labels.tz_convert("UTC").tz_localize(None)).to_numpy()
 
 

@@ -1,4 +1,4 @@
-"""What a fitted regressor says of the gaps of a table."""
+"""Predictions of a fitted regressor for the gaps of a table."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Filling(NamedTuple):
     """Mean and standard deviation of readings.
 
     Attributes:
-        mean: of what is missing, and what was observed, ``(n, P)``.
-        sd: of what is missing, 0 for what was observed, ``(n, P)``.
+        mean: predictive means of missing values, and observed values, ``(n, P)``.
+        sd: standard deviations of missing values, 0 for observed ones, ``(n, P)``.
     """
 
     mean: NDArray[np.float64]
@@ -27,7 +27,7 @@ class Filling(NamedTuple):
 
     @classmethod
     def of(cls, regressor: CorrelatedGPRegressor, table: Table) -> Filling:
-        """That of a table, in whose rows with gaps the regressor is asked."""
+        """The filling of a table, by predictions at its rows with gaps."""
         mean, sd, gaps = table.values.copy(), np.zeros_like(table.values), table.missing
         rows = gaps.any(axis=1)
         if rows.any():

@@ -14,7 +14,7 @@ __all__ = ["Forecast", "later_rows"]
 
 
 class Forecast(NamedTuple):
-    """Readings to come.
+    """Predicted readings after the end of a table.
 
     Attributes:
         mean: in the form of the table, with the rows that follow it.
@@ -30,14 +30,14 @@ def later_rows(table: Table, axis: Axis, steps: int) -> tuple[NDArray[np.float64
 
     Args:
         table: n rows.
-        axis: of the table.
+        axis: axis of the table.
         steps: how many; a step is the frequency of the index, or the median distance of its rows.
 
     Returns:
-        Their inputs ``(steps, 1)`` and labels; None where rows have none.
+        Their inputs ``(steps, 1)`` and labels; None if rows have no labels.
 
     Raises:
-        ValueError: if there are several inputs, or too few rows to have a distance.
+        ValueError: if there are several inputs, or too few rows to define a distance.
     """
     inputs = table.inputs[:, 0]
     distinct = np.unique(inputs)

@@ -23,10 +23,10 @@ Content = tuple[dict[str, Any], dict[str, Tensor]]
 
 
 def write_content(folder: str | Path, plain: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    """Write plain values and tensors to a folder, in one file that is whole if it is there.
+    """Write plain values and tensors to a folder, in one file, written atomically.
 
     Raises:
-        ValueError: if a value is nothing that JSON has.
+        ValueError: if a value cannot be written as JSON.
     """
     path = Path(folder)
     try:
@@ -66,7 +66,7 @@ def axis_content(axis: Axis) -> dict[str, Any]:
 
 
 def restored_axis(plain: dict[str, Any]) -> Axis:
-    """What :func:`axis_content` was taken from."""
+    """The axis from the result of :func:`axis_content`."""
     coordinates = [
         Coordinate(each["kind"], each["origin"] and np.datetime64(each["origin"]), each["zone"], each["name"])
         for each in plain["coordinates"]
@@ -94,7 +94,7 @@ def table_content(given: Any) -> Content:
 
 
 def restored_table(plain: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
-    """What :func:`table_content` was taken from."""
+    """The table from the result of :func:`table_content`."""
     if plain["kind"] == "array":
         return tensors["table.0"].numpy()
     import pandas as pd
@@ -112,7 +112,7 @@ def restored_table(plain: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
 
 
 def _column_content(column: Any) -> tuple[str, Tensor]:
-    """Its dtype and its values as a tensor: times as whole numbers of their unit, what has no value as NaN."""
+    """The dtype and the values of a column as a tensor: times as integers in their unit, missing values as NaN."""
     import pandas as pd
 
     dtype = str(column.dtype)

@@ -1,4 +1,4 @@
-"""Tables in, tables out: a frame, a series or an array as numbers, and numbers back in its place."""
+"""Conversion of tables (frames, series or arrays) to numbers and back."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Table(NamedTuple):
     """A table as numbers.
 
     Attributes:
-        given: as it came.
-        inputs: where its rows are, ``(n, d)``.
-        values: what may be filled, NaN where it is missing, ``(n, P)``.
-        positions: of these columns in the table.
-        names: of these columns.
+        given: the table as it was given.
+        inputs: inputs of its rows, ``(n, d)``.
+        values: values of the columns to fill, NaN where missing, ``(n, P)``.
+        positions: positions of these columns in the table.
+        names: names of these columns.
     """
 
     given: Any
@@ -34,7 +34,7 @@ class Table(NamedTuple):
 
     @property
     def missing(self) -> NDArray[np.bool_]:
-        """What is missing, ``(n, P)``."""
+        """Whether each value is missing, ``(n, P)``."""
         return np.isnan(self.values)
 
     def same_observations(self, other: Table) -> bool:
@@ -52,7 +52,7 @@ class Table(NamedTuple):
         return self._replace(values=values)
 
     def outputs(self) -> Any:
-        """The values, as a frame with their names if the table is of pandas."""
+        """The values, as a frame with their names for tables of pandas."""
         return self.values if not hasattr(self.given, "iloc") else self.framed_columns()
 
     def framed_columns(self) -> Any:
@@ -62,7 +62,7 @@ class Table(NamedTuple):
         return pd.DataFrame(self.values, columns=self.names)
 
     def filled(self, values: Array) -> Any:
-        """The table as it came, with values ``(n, P)`` where something was missing, and fractions where it had none."""
+        """The given table with its gaps filled by values ``(n, P)``; integer columns become floats where needed."""
         if not hasattr(self.given, "iloc"):
             return self._filled_array(values)
         frame = self.given.copy() if hasattr(self.given, "columns") else self.given.to_frame()
@@ -75,7 +75,7 @@ class Table(NamedTuple):
         return frame if hasattr(self.given, "columns") else frame.iloc[:, 0].rename(self.given.name)
 
     def hiding(self, hidden: NDArray[np.bool_]) -> Any:
-        """The table as it came, with NaN where something is missing or is to be hidden, ``(n, P)``."""
+        """The given table with NaN at missing values and at the hidden ones, ``(n, P)``."""
         values = np.where(hidden, np.nan, self.values)
         return self._replace(values=values).filled(values)
 
@@ -98,7 +98,7 @@ class Table(NamedTuple):
 
 
 def input_columns(inputs: Any) -> list[Any]:
-    """The columns that are inputs, as a list: of one name, several, or None."""
+    """The input columns as a list, from one name, several, or None."""
     if inputs is None:
         return []
     return [inputs] if isinstance(inputs, str | int) else list(inputs)
@@ -107,7 +107,7 @@ def input_columns(inputs: Any) -> list[Any]:
 def read_table(
     given: Any, inputs: Any, codes: Any = np.nan, *, axis: Axis | None = None, first: int = 0
 ) -> tuple[Table, Axis]:
-    """The numbers of a table, and how its rows were turned into inputs.
+    """The numbers of a table, and the conversion of its inputs.
 
     Args:
         given: a frame or a series of pandas, or an array ``(n, k)``.
@@ -152,7 +152,7 @@ def read_table(
 
 
 def merged(parts: Sequence[Table]) -> Table:
-    """Tables one below the other as one."""
+    """Concatenated tables."""
     if len(parts) == 1:
         return parts[0]
     given: Any = [part.given for part in parts]
@@ -175,7 +175,7 @@ def appended(parts: Sequence[Table], further: Table) -> list[Table]:
 
 
 def _observations(table: Table) -> list[tuple[Any, ...]]:
-    """Column, value and input of each, row by row."""
+    """Column, value and input of each observation, row by row."""
     rows, columns = np.nonzero(~table.missing)
     parts = [columns, table.values[rows, columns], *table.inputs[rows].T]
     return list(zip(*(part.tolist() for part in parts), strict=True))
@@ -202,7 +202,7 @@ def _check_values(numbers: Array, values: Array, names: list[Any]) -> None:
 
 
 def _column(column: Any, name: Any) -> NDArray[np.float64]:
-    """A column of pandas as float64, NaN where something is missing."""
+    """A column of pandas as float64, NaN for missing values."""
     import pandas as pd
 
     if column.dtype.kind in "mM" or isinstance(column.dtype, pd.DatetimeTZDtype | pd.PeriodDtype):
@@ -223,7 +223,7 @@ def _column(column: Any, name: Any) -> NDArray[np.float64]:
 
 
 def _as_dtype(values: Array, old: Any) -> Any:
-    """Values as a column with the dtype of the old one, if that holds fractions."""
+    """Values as a column with the dtype of the old one, if that is not an integer type."""
     import pandas as pd
 
     dtype = old.dtype if old.dtype.kind == "f" else "Float64" if _is_nullable(old.dtype) else np.float64

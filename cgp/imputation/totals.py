@@ -21,7 +21,7 @@ class Bins(NamedTuple):
 
     Attributes:
         numbers: the bin of each row, 0 … B-1, ``(n,)``.
-        labels: of the bins, an index of pandas, or an array.
+        labels: labels of the bins, an index of pandas or an array.
     """
 
     numbers: NDArray[np.int64]
@@ -81,9 +81,9 @@ def totals_of(
     .. math:: \sum_{i \in O} w_i y_i + w_M^\top\mu_M, \qquad w_M^\top(C_M + \sigma^2 I)w_M
 
     Args:
-        regressor: fitted to the table.
+        regressor: regressor fitted to the table.
         table: n rows, P columns.
-        bins: of the rows.
+        bins: bins of the rows.
         weights: ``(n, P)``.
         include_noise: whether it is readings that are summed: what was observed (O) has no error then, and what is
             missing (M) that of a reading. Otherwise it is the functions beneath, at all rows.
@@ -97,11 +97,11 @@ def totals_of(
     size = count * columns
     totals, variances = np.zeros((2, size))
     np.add.at(totals, cells[known], (weights * table.values)[known])
-    asked = ~known & (weights != 0.0)
-    if asked.any():
-        rows, outputs = np.nonzero(asked)
-        numbers, sums = np.unique(cells[asked], return_inverse=True)
-        parts = table.inputs[rows], outputs, weights[asked], sums.reshape(-1)
+    uncertain = ~known & (weights != 0.0)
+    if uncertain.any():
+        rows, outputs = np.nonzero(uncertain)
+        numbers, sums = np.unique(cells[uncertain], return_inverse=True)
+        parts = table.inputs[rows], outputs, weights[uncertain], sums.reshape(-1)
         mean, variance = regressor.totals_at(*parts, include_noise=include_noise)
         totals[numbers] += mean
         variances[numbers] = variance
