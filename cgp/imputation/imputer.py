@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from cgp.regression import CorrelatedGPRegressor
 from cgp.regression.forms import Cost
 from cgp.regression.saving import regressor_content, restored_regressor
+from cgp.regression.structures import criterion
 
 from .codes import suspected_codes
 from .conformal import Conformal
@@ -25,7 +26,7 @@ from .coordinates import Axis
 from .filling import Filling
 from .forecasts import Forecast, later_rows
 from .intervals import FilledMixin
-from .periods import periods_in_units
+from .periods import YEAR, has_years, periods_in_units
 from .saving import axis_content, read_content, restored_axis, restored_table, table_content, write_content
 from .tables import Table, appended, input_columns, merged, read_table
 from .totals import Totals, bins_of, checked_weights, sums_over, totals_of
@@ -55,7 +56,8 @@ class CorrelatedGPImputer(FilledMixin, OneToOneFeatureMixin, TransformerMixin, B
         num_inducing: as the regressor's, for many observations over several inputs.
         inference: as the regressor's.
         periods: of cycles: durations such as "1D" or numbers in units of the input (days, if it is a time); "auto"
-            looks for them.
+            looks for them in long series, and offers a year to two years and more: it is taken, with many time scales,
+            where it gains more than 30 nats.
         max_steps: of the optimizer.
         missing_values: a number, or several, such as -200, that stand for what is missing, besides NaN.
         random_state: seed of everything random.
@@ -127,7 +129,7 @@ class CorrelatedGPImputer(FilledMixin, OneToOneFeatureMixin, TransformerMixin, B
         dead = [name for name, column in zip(table.names, table.missing.T, strict=True) if column.all()]
         if dead:
             raise ValueError(f"X: expected at least one value in each column, got none in {dead}: leave them out")
-        self.regressor_ = self._regressor().fit(table.inputs, table.outputs())
+        self.regressor_ = self._fitted(table)
         self._parts, self._known = [table], Filling.of(self.regressor_, table)
         return self
 
@@ -367,6 +369,18 @@ class CorrelatedGPImputer(FilledMixin, OneToOneFeatureMixin, TransformerMixin, B
         options = {name: getattr(self, name) for name in signature(CorrelatedGPRegressor).parameters if name in _PASSED}
         return CorrelatedGPRegressor(**options, periods=periods_in_units(self.periods, is_time=self._axis.is_time))
 
+    def _fitted(self, table: Table) -> CorrelatedGPRegressor:
+        """The default regressor, or that of many time scales and a year's cycle, if its criterion is far better."""
+        regressor = self._regressor().fit(table.inputs, table.outputs())
+        chosen = (self.structure, self.periods, self.kernel, self.num_inducing, self.num_components)
+        if chosen != _DEFAULTS or self.inference not in ("auto", "map") or not self._axis.is_time:
+            return regressor
+        if regressor.structure_ == "multiscale" or not has_years(table.inputs[:, 0], int((~table.missing).sum())):
+            return regressor
+        other = self._regressor().set_params(structure="multiscale", periods=(YEAR,))
+        other.fit(table.inputs, table.outputs())
+        return other if criterion(other.model_) < criterion(regressor.model_) - _CLEAR else regressor
+
     def _conditioned(self, table: Table) -> Filling:
         """The filling of another table, given what it has besides."""
         further = table.without(self._table)
@@ -387,4 +401,6 @@ def warn_of_codes(table: Table) -> None:
         )
 
 
+_CLEAR = 30.0  # nats; the criterion was wrong by up to 15
+_DEFAULTS = ("auto", "auto", None, None, None)
 _PASSED = {*signature(CorrelatedGPImputer).parameters} - {"periods"}

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["periods_in_units"]
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["YEAR", "has_years", "periods_in_units"]
+
+YEAR = 365.2425  # days
+_LEAST_YEARS = 2.0
+_LEAST_ROWS = 4.0  # of a year
+_LEAST_READINGS = 200
 
 
 def periods_in_units(periods: str | Sequence[Any], *, is_time: bool) -> str | list[float]:
@@ -30,6 +38,27 @@ def periods_in_units(periods: str | Sequence[Any], *, is_time: bool) -> str | li
             raise ValueError(f"periods: expected 'auto' or a sequence of durations, such as ('1D',), got {periods!r}")
         return periods
     return [_in_units(period, is_time) for period in periods]
+
+
+def has_years(days: NDArray[np.float64], readings: int) -> bool:
+    """Whether times ``(n,)`` are enough for a year's cycle to be offered: two years, and four rows in each.
+
+    Args:
+        days: times of the rows.
+        readings: values that were observed.
+
+    Returns:
+        Whether it is offered.
+
+    Example:
+        >>> has_years(np.arange(800.0), 800), has_years(np.arange(600.0), 600)
+        (True, False)
+    """
+    distinct = np.unique(days)
+    if len(distinct) < 2 or readings < _LEAST_READINGS:
+        return False
+    step = float(np.median(np.diff(distinct)))
+    return bool(distinct[-1] - distinct[0] >= _LEAST_YEARS * YEAR and step <= YEAR / _LEAST_ROWS)
 
 
 def _in_units(period: Any, is_time: bool) -> float:

@@ -12,7 +12,7 @@ from .covariance import COMPONENT_STEP, correlation_of
 from .fitting import Fit, fit_model, learned_parameters
 from .model import RegressionModel
 
-__all__ = ["COMPARED", "RACED", "Fitted", "Structures", "fit_structures", "fitted"]
+__all__ = ["COMPARED", "RACED", "Fitted", "Structures", "criterion", "fit_structures", "fitted"]
 
 # The structure whose result initialises each, a special case or a generalisation; None: several starts.
 _FOLLOWS = {
@@ -100,7 +100,7 @@ def fit_structures(
 def fitted(model: RegressionModel, **options: Any) -> Fitted:
     """Fit a model by :func:`fit_model` with these options."""
     fit = fit_model(model, **options)
-    return Fitted(model, fit, _criterion(model))
+    return Fitted(model, fit, criterion(model))
 
 
 @torch.no_grad()
@@ -120,6 +120,7 @@ def _start_from(model: RegressionModel, before: RegressionModel) -> None:
             component.loadings.set_correlation(correlation_of(source.loadings()))
 
 
-def _criterion(model: RegressionModel) -> float:
+def criterion(model: RegressionModel) -> float:
+    """Half the Bayesian information criterion of a fitted model, in nats, the smallest the best."""
     count = sum(value.numel() for value in learned_parameters(model.covar_module))
     return float(-model.log_evidence().detach()) + 0.5 * count * math.log(len(model.train_targets))

@@ -367,7 +367,7 @@ def test_the_structure_is_chosen():
 )
 def test_structures_near_the_best_are_averaged(criteria, averaged, monkeypatch):
     built, values = {}, iter(criteria)
-    monkeypatch.setattr(structures, "_criterion", lambda model: next(values))
+    monkeypatch.setattr(structures, "criterion", lambda model: next(values))
     result = structures.fit_structures(
         lambda name: built.setdefault(name, model_of("exact", *rows(), structure=name)), max_steps=1
     )
