@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.transforms import ScaledTranslation
 from numpy.typing import NDArray
 
 from cgp.plotting._arrays import Array, as_array, as_fractions, as_mask, named
@@ -25,6 +26,8 @@ from cgp.plotting.style import (
 
 __all__ = ["interval_coverage", "reliability_diagram", "risk_coverage"]
 
+_FEW = 5  # samples of a bin
+
 
 @styled
 def reliability_diagram(confidence: Any, correct: Any, *, bins: int = 15, ax: Axes | None = None) -> Axes:
@@ -34,7 +37,7 @@ def reliability_diagram(confidence: Any, correct: Any, *, bins: int = 15, ax: Ax
         \mathrm{ECE} = \sum_m \frac{n_m}{N} |c_m - a_m|
 
     with mean confidence c and accuracy a of bin m. Bins are (lo, hi] of equal width. The counts are on a logarithmic
-    axis: a large gap of a bin with few samples is not significant.
+    axis, and bins of fewer than five samples are pale: their gaps are not significant.
 
     Args:
         confidence: Probability of the predicted class (N,), in [0, 1].
@@ -54,24 +57,25 @@ def reliability_diagram(confidence: Any, correct: Any, *, bins: int = 15, ax: Ax
     Example:
         >>> from matplotlib.figure import Figure
         >>> ax = reliability_diagram([0.9, 0.8, 0.6, 0.7], [1, 1, 0, 1], bins=2, ax=Figure().add_subplot())
-        >>> ax.texts[0].get_text()
+        >>> ax.get_legend().get_title().get_text()
         'ECE 0.0 %'
     """
     confidence = as_fractions(confidence, "confidence")
     correct = as_mask(correct, "correct", len(confidence))
     if bins < 1:
         raise ValueError(f"bins must be at least 1, got {bins}")
-    ax = new_axes(ax, height=3.6)
+    ax = new_axes(ax, height=4.0)
     centres, counts, mean, accuracy = _binned(confidence, correct, bins)
     ece = float(np.average(np.abs(mean - accuracy), weights=counts))
     _gaps(ax, centres, mean, accuracy, 1 / bins)
+    _pale(ax, centres[counts < _FEW], 1 / bins)
     ax.plot([0, 1], [0, 1], color=GREY, ls=(0, (4, 2)), lw=0.9)
-    clear = {"facecolor": "white", "alpha": 0.85, "lw": 0, "pad": 1}  # bars may stand behind the words
-    ax.text(0.03, 0.66, f"ECE {100 * ece:.1f} %", transform=ax.transAxes, weight="bold", bbox=clear)
     ax.set(ylabel="Accuracy", xlim=(0, 1), ylim=(0, 1))
     percent(ax.yaxis)
-    ax.legend(loc="upper left", borderaxespad=0.1, frameon=True, framealpha=0.85, edgecolor="none")
     _counts_beneath(ax, centres, counts, 1 / bins)
+    words: dict[str, Any] = {"title": f"ECE {100 * ece:.1f} %", "title_fontproperties": {"weight": "bold"}}
+    below = ax.transAxes + ScaledTranslation(0, -30 / 72, ax.figure.dpi_scale_trans)  # off the bars, and off the axis
+    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.3), bbox_transform=below, ncols=2, columnspacing=1.2, **words)
     return ax
 
 
@@ -97,6 +101,13 @@ def _gaps(ax: Axes, centres: Array, mean: Array, accuracy: Array, width: float) 
             bars: dict[str, Any] = {"color": colour, "edgecolor": "white", "lw": 0.6}
             ax.bar(centres[chosen], gap, width, accuracy[chosen], label=name, **bars)
     ax.hlines(accuracy, centres - width / 2, centres + width / 2, color=INK, lw=1)
+
+
+def _pale(ax: Axes, centres: Array, width: float) -> None:
+    """Cover the bars of bins that hold next to nothing."""
+    if len(centres):
+        look: dict[str, Any] = {"facecolor": (1, 1, 1, 0.7), "edgecolor": PALE, "lw": 0, "zorder": 1.5}
+        ax.bar(centres, 1.0, width, hatch="////", label=f"fewer than {_FEW} inputs", **look)
 
 
 def _counts_beneath(ax: Axes, centres: Array, counts: Array, width: float) -> None:

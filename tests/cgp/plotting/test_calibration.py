@@ -17,15 +17,16 @@ def heights(container):
 def test_draws_the_bins():
     confidence, correct = [0.55, 0.95, 0.85, 0.35], [1, 1, 0, 0]
     ax = reliability_diagram(confidence, correct, bins=4)
-    accuracy, over, under = ax.containers
+    accuracy, over, under, pale = ax.containers
+    assert [bar.get_x() for bar in pale] == [bar.get_x() for bar in accuracy]  # all have fewer than five
     assert heights(accuracy) == [0, 1, 0.5]
     assert [bar.get_x() for bar in accuracy] == [0.25, 0.5, 0.75]
     assert heights(over) == pytest.approx([0.35, 0.4])
     assert [bar.get_y() for bar in over] == [0, 0.5]
     assert heights(under) == pytest.approx([-0.45])
     assert [bar.get_y() for bar in under] == [1]
-    assert legend(ax) == ["accuracy", "over-confident", "under-confident"]
-    assert ax.texts[0].get_text() == "ECE 40.0 %"  # (0.35 + 0.45 + 2 * 0.4) / 4
+    assert legend(ax) == ["accuracy", "over-confident", "under-confident", "fewer than 5 inputs"]
+    assert ax.get_legend().get_title().get_text() == "ECE 40.0 %"  # (0.35 + 0.45 + 2 * 0.4) / 4
     (strip,) = ax.child_axes
     assert heights(strip.containers[0]) == [1, 1, 2]
     assert strip.get_xlabel() == "Confidence"
@@ -41,7 +42,7 @@ def test_bins_are_those_of_the_metrics(pairs):
     filled = bins.counts > 0
     np.testing.assert_allclose(heights(ax.containers[0]), bins.accuracy[filled])
     assert heights(ax.child_axes[0].containers[0]) == bins.counts[filled].tolist()
-    assert ax.texts[0].get_text() == f"ECE {100 * bins.expected_error:.1f} %"
+    assert ax.get_legend().get_title().get_text() == f"ECE {100 * bins.expected_error:.1f} %"
 
 
 def test_risk_coverage_is_that_of_the_metrics():
