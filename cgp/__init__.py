@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +73,9 @@ __all__ = [
     "save_pretrained",
     "with_held_out",
 ]
+
+# linear_operator is imported with a call that torch deprecates: no user of cgp can change that.
+warnings.filterwarnings("ignore", message="`torch.jit.script` is deprecated", category=FutureWarning)
 
 # Names are imported when they are first used: the command line answers before torch is there.
 _HOMES = {
