@@ -1,6 +1,6 @@
-"""How far what a page prints depends on the seed: `python docs/_extensions/seeds.py README.md 10`.
+"""How far what a page prints depends on the seed: `python docs/_extensions/seeds.py docs/tutorial.md 10`.
 
-The page's first block is run with `torch.manual_seed(0)` replaced; of each line its numbers' means with standard
+The page's code is run with `torch.manual_seed(0)` replaced; of each line its numbers' means with standard
 deviations over the seeds, of sentences how often each begins so.
 """
 
@@ -22,7 +22,7 @@ def printed(code: str, seed: int) -> list[str]:
 
 
 if __name__ == "__main__":
-    code, count = pages.blocks(Path(sys.argv[1]).resolve())[0].code, int(sys.argv[2])
+    code, count = "\n".join(block.code for block in pages.blocks(Path(sys.argv[1]).resolve())), int(sys.argv[2])
     groups: dict[str, list[list[float]]] = collections.defaultdict(list)
     for seed in range(count):
         for line in printed(code, seed):
