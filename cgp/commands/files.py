@@ -125,7 +125,9 @@ def _has_tails(frame: Any) -> bool:
 def _index_of(frame: Any) -> list[str]:
     """The first column of times, or a first column of growing numbers whose name says so."""
     for name in frame.columns:
-        if _times(frame[name]) is not None and frame[name].dtype.kind not in "biuf":
+        # The time of day, beside a column of dates, repeats every day.
+        distinct = 2 * frame[name].nunique() >= len(frame)
+        if distinct and frame[name].dtype.kind not in "biuf" and _times(frame[name]) is not None:
             return [name]
     first = frame.columns[0]
     named = str(first).lower() in _COUNTED or str(first).startswith("Unnamed")

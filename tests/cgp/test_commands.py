@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from cgp import __version__, commands
+from cgp.commands.files import usable_columns
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -68,6 +69,12 @@ def test_forms_and_indices_are_recognised(form, expected, tmp_path, capsys):
     assert run(tmp_path / "in.csv") == 0
     assert expected in capsys.readouterr().err
     assert not pd.read_csv(tmp_path / "out.csv")[["warm", "wet"]].isna().any().any()
+
+
+def test_a_time_of_day_is_no_index():
+    table = readings().assign(when=[f"{hour % 6:02d}:00" for hour in range(30)])
+    assert usable_columns(table, None, None, []).inputs == []
+    assert usable_columns(readings(), None, None, []).inputs == ["when"]
 
 
 def test_an_index_inputs_and_codes_are_named(tmp_path, capsys):
