@@ -315,7 +315,7 @@ def test_long_fits_say_on_a_terminal_how_they_go(capsys, monkeypatch, seconds, t
         ({"structure": "no"}, X, TRUTH, "structure: expected 'auto' or one of .*, got 'no'"),
         (
             {"kernel": "rbf"},
-            np.zeros((10_001, 1)),
+            np.arange(10_001.0)[:, None],
             np.zeros(10_001),
             "num_inducing: expected a number for 10001 observations",
         ),
