@@ -27,16 +27,13 @@ def host() -> Any:
     """
     from transformers import Dinov2Config, Dinov2Model
 
-    config = Dinov2Config(
-        hidden_size=_WIDTH,
-        num_hidden_layers=DEPTH,
-        num_attention_heads=_HEADS,
-        image_size=_SIDE,
-        patch_size=14,
-        attn_implementation="sdpa",
+    config: Any = Dinov2Config(
+        hidden_size=_WIDTH, num_hidden_layers=DEPTH, num_attention_heads=_HEADS, image_size=_SIDE, patch_size=14
     )
     state = parameters(_file()) | {"embeddings.mask_token": torch.zeros(1, _WIDTH)}  # of its training only
-    return Dinov2Model.from_pretrained(None, config=config, state_dict=state).eval()  # knows names of other versions
+    return Dinov2Model.from_pretrained(
+        None, config=config, state_dict=state, attn_implementation="sdpa"
+    ).eval()  # knows names of other versions
 
 
 def parameters(file: Path) -> dict[str, Tensor]:
