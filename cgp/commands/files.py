@@ -15,7 +15,7 @@ _COUNTED = ("", "index", "id", "row", "time", "t")  # names of numbers that rows
 
 
 class Columns(NamedTuple):
-    """What of a table is used.
+    """The columns of a table that are used.
 
     Attributes:
         frame: what is filled, with its inputs.
@@ -73,7 +73,7 @@ def write_file(frame: Any, path: Path) -> None:
 
 
 def usable_columns(frame: Any, index: str | None, inputs: list[str] | None, codes: list[float]) -> Columns:
-    """What of a table can be filled, and from where.
+    """The columns of a table that can be filled, and its inputs.
 
     Args:
         frame: as it was read.

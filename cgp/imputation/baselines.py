@@ -1,4 +1,4 @@
-"""What people fill gaps with: lines, means of the season, and ridge regression on the other columns."""
+"""Simple imputers: linear interpolation, seasonal means, and ridge regression on the other columns."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _ROUNDING = 1e-6  # of an hour: days are rounded
 
 
 class PointImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """Base of imputers that say what is missing, and not how uncertain it is.
+    """Base of imputers that return values without an uncertainty.
 
     Args:
-        inputs: columns that say where a row is, by name (of an array: by number); None is the index.
-        missing_values: numbers that stand for what is missing, besides NaN.
+        inputs: columns with the inputs of the rows, by name (of an array: by number); None is the index.
+        missing_values: codes of missing values, besides NaN.
     """
 
     def __init__(self, *, inputs: Any = None, missing_values: Any = np.nan) -> None:
@@ -50,7 +50,7 @@ class PointImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """Fill the gaps of a table.
 
         Args:
-            X: of the same columns as in fit.
+            X: table with the same columns as in ``fit``.
 
         Returns:
             The table with its gaps filled.
@@ -97,8 +97,8 @@ class LaggedRidge(PointImputer):
     Gaps start with lines. Over several inputs there are no rows before and after.
 
     Args:
-        inputs: columns that say where a row is, by name (of an array: by number); None is the index.
-        missing_values: numbers that stand for what is missing, besides NaN.
+        inputs: columns with the inputs of the rows, by name (of an array: by number); None is the index.
+        missing_values: codes of missing values, besides NaN.
         lags: rows before and after that are regressed on.
         rounds: how often all columns take their turn.
     """

@@ -24,7 +24,7 @@ def blocks_needed(level: float) -> int:
 
 
 def conformal_factor(scores: Array, blocks: Integers, level: float) -> float:
-    r"""By what standard deviations are multiplied, so that a share of values in further blocks is inside.
+    r"""Factor of the standard deviations, so that a share of the values in further blocks is inside.
 
     .. math:: \inf\Big\{q : \sum_{b=1}^{B} \frac{1}{(B+1) N_b} \sum_{i=1}^{N_b} 1\{s_{bi} \le q\} \ge \text{level}\Big\}
 
@@ -32,7 +32,7 @@ def conformal_factor(scores: Array, blocks: Integers, level: float) -> float:
     that probability. Values of a block may depend on each other in any way.
 
     Args:
-        scores: absolute errors over predictive standard deviations, ``(m,)``.
+        scores: absolute errors divided by predictive standard deviations, ``(m,)``.
         blocks: the block of each, ``(m,)``.
         level: between 0 and 1.
 
@@ -58,7 +58,7 @@ def conformal_factor(scores: Array, blocks: Integers, level: float) -> float:
 
 
 class Conformal(NamedTuple):
-    """Errors of hidden values over their predictive standard deviations.
+    """Errors of hidden values divided by their predictive standard deviations.
 
     Attributes:
         scores: absolute values, ``(m,)``.
@@ -108,7 +108,7 @@ def interval_scores(sd: Array, errors: Conformal, label: str, level: float) -> d
 
     Args:
         sd: predictive standard deviations of the hidden values, ``(m,)``.
-        errors: over them.
+        errors: errors divided by them, ``(m,)``.
         label: the class.
         level: between 0 and 1.
 
@@ -134,7 +134,7 @@ def gap_labels(inputs: Array, missing: NDArray[np.bool_]) -> NDArray[np.str_]:
     """The class of the gap that each missing value is in.
 
     Args:
-        inputs: of the rows, ``(n, d)``.
+        inputs: inputs of the rows, ``(n, d)``.
         missing: ``(n, P)``.
 
     Returns:

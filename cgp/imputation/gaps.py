@@ -63,7 +63,7 @@ class Runs(NamedTuple):
         starts: first rows, ``(R,)``.
         stops: rows after the last, ``(R,)``.
         num_rows: n.
-        ordered: whether neighbouring rows are neighbours in truth; else every missing value is a run by itself.
+        ordered: whether neighbouring rows have neighbouring inputs; otherwise every missing value is a run of its own.
     """
 
     columns: Integers
@@ -102,7 +102,7 @@ def runs_of(missing: Booleans, *, ordered: bool = True) -> Runs:
 
     Args:
         missing: ``(n, P)``, rows in order.
-        ordered: whether neighbouring rows are neighbours in truth.
+        ordered: whether neighbouring rows have neighbouring inputs.
 
     Returns:
         The runs, column by column.
@@ -170,7 +170,7 @@ def row_distances(missing: Booleans, *, ordered: bool = True) -> Integers:
 
     Args:
         missing: ``(n, P)``, rows in order.
-        ordered: whether neighbouring rows are neighbours in truth; else all distances are one.
+        ordered: whether neighbouring rows have neighbouring inputs; otherwise all distances are one.
 
     Returns:
         ``(n, P)``, 0 for observed values, n where the column has none.

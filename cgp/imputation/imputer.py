@@ -39,7 +39,7 @@ _VALUES = ("scores", "blocks")  # of conformal intervals
 
 
 class CorrelatedGPImputer(FilledMixin, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    r"""Fill the gaps of a table from all of its columns, with the uncertainty of what was filled.
+    r"""Fill the gaps of a table from all of its columns, with the uncertainty of the filled values.
 
     .. math:: y_{ip} \mid \text{what was observed} \;\sim\; N(\mu_{ip}, v_{ip} + \sigma_p^2)
 
@@ -49,7 +49,7 @@ class CorrelatedGPImputer(FilledMixin, OneToOneFeatureMixin, TransformerMixin, B
     pandas keep index, columns, order and dtypes; arrays give arrays.
 
     Args:
-        inputs: columns that say where a row is, by name (of an array: by number); None is the index.
+        inputs: columns with the inputs of the rows, by name (of an array: by number); None is the index.
         kernel: as the regressor's.
         num_components: as the regressor's.
         structure: as the regressor's; "auto" compares several, and averages.
@@ -65,7 +65,7 @@ class CorrelatedGPImputer(FilledMixin, OneToOneFeatureMixin, TransformerMixin, B
 
     Attributes:
         regressor_: the fitted :class:`.CorrelatedGPRegressor`; its inputs are days since the first time, for times.
-        std_: the standard deviation of every filled value, 0 for what was observed, in the form of the table.
+        std_: standard deviation of every filled value, 0 for observed values, in the form of the table.
         n_features_in_: columns of the table.
         feature_names_in_: their names.
 
@@ -140,7 +140,7 @@ class CorrelatedGPImputer(FilledMixin, OneToOneFeatureMixin, TransformerMixin, B
         does the imputer: :meth:`update` keeps new rows.
 
         Args:
-            X: of the same columns as in fit. The rows of an array are those of fit, by their number.
+            X: table with the same columns as in ``fit``. The rows of an array are those of fit, by their number.
 
         Returns:
             The table with its gaps filled.
@@ -348,7 +348,7 @@ class CorrelatedGPImputer(FilledMixin, OneToOneFeatureMixin, TransformerMixin, B
 
     @property
     def _filling(self) -> Filling:
-        """That of the table, computed where it is not known yet."""
+        """The means and standard deviations of the table, computed on first use."""
         if self._known is None:
             self._known = Filling.of(self.regressor_, self._table)
         return self._known

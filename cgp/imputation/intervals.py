@@ -1,4 +1,4 @@
-"""What a fitted imputer says of a table: standard deviations, intervals, Gaussian or conformal, and a picture."""
+"""Uncertainty of a filled table: standard deviations, intervals, Gaussian or conformal, and a picture."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class FilledMixin:
 
     @property
     def std_(self) -> Any:
-        """The standard deviation of every filled value, 0 for what was observed."""
+        """The standard deviation of every filled value, 0 for observed values."""
         check_is_fitted(self)
         return self._table.framed(self._filling.sd)
 
@@ -72,10 +72,10 @@ class FilledMixin:
             method: "gaussian" or "conformal".
 
         Returns:
-            Lower and upper ends in the form of the table; what was observed is both.
+            Lower and upper ends in the form of the table; both are the value where it was observed.
 
         Raises:
-            ValueError: if an argument is off, or there are no hidden blocks.
+            ValueError: if ``level`` or ``method`` is invalid, or there are no hidden blocks.
 
         Warns:
             UserWarning: if there are too few hidden blocks of a class of gaps.
@@ -87,7 +87,7 @@ class FilledMixin:
         return Interval(*(self._table.framed(self._filling.mean + side * reach) for side in (-1.0, 1.0)))
 
     def plot(self, figure: Any = None) -> list[Any]:
-        """Draw the gaps of the table at a glance, a row for each column, and each column with what fills them.
+        """Draw the gaps of the table, a row for each column, and each column with its filled values.
 
         Args:
             figure: of matplotlib, to draw in; None is a new one.

@@ -52,18 +52,18 @@ def hidden_cells(blocks: list[Block], shape: tuple[int, int]) -> Booleans:
 
 
 def masked_blocks(observed: Booleans, runs: Runs, maskings: int, share: float, seed: int) -> list[list[Block]]:
-    """Draw what is hidden in each masking: runs with what is missing beside them, at random places.
+    """Draw the blocks that each masking hides: runs, with those of other columns at the same rows, at random places.
 
     Classes of lengths have parts of what may be hidden, in proportion to what they miss; a run that is too long for it
     is shortened. A run at the end of the table is hidden at the end of its columns, or at the beginning,
     there in any columns. No value is hidden twice.
 
     Args:
-        observed: what can be hidden, ``(n, P)``, rows in order.
+        observed: values that can be hidden, ``(n, P)``, rows in order.
         runs: the pattern.
-        maskings: how many.
-        share: of the observed values, hidden at most in a masking.
-        seed: of the places.
+        maskings: number of maskings.
+        share: largest share of the observed values that a masking hides.
+        seed: seed of the places.
 
     Returns:
         The blocks of each masking; none where nothing can be hidden.

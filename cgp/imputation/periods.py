@@ -27,7 +27,7 @@ def periods_in_units(periods: str | Sequence[Any], *, is_time: bool) -> str | li
         Numbers, or "auto".
 
     Raises:
-        ValueError: if they are neither, or durations of what is no time.
+        ValueError: if they are neither, or durations where the inputs are not times.
 
     Example:
         >>> periods_in_units([7.0, 365.25], is_time=True)

@@ -37,13 +37,13 @@ def assess_gaps(
     random_state: int = 0,
     verbose: bool | None = None,
 ) -> GapReport:
-    r"""Score what could fill the gaps of a table, on values that are hidden from it as its own gaps are.
+    r"""Score imputers on blocks of a table that are hidden in the pattern of its gaps.
 
     The pattern is read from the table: how long runs of missing rows are, which columns are missing together, and which
     runs are at an end. Blocks drawn from it are hidden where there are values, a tenth of them at most at a time, none
     twice; every method fills each masking, and is scored on the hidden blocks by its negative log predictive density.
-    Classes of length weigh what is missing in them. Methods that say values only get a Gaussian with the spread of
-    their errors in the other maskings, by the distance to the nearest value.
+    Classes of length weigh what is missing in them. Methods without an uncertainty get a Gaussian with the spread
+    of their errors in the other maskings, by the distance to the nearest value.
 
     Compared are, the simplest first: linear interpolation (over several inputs the nearest row); the mean of the hour
     and the month, where the index is times; Bayesian ridge regression on the other columns at this and the two rows
@@ -54,9 +54,9 @@ def assess_gaps(
         table: a frame, a series, or an array ``(n, k)``; NaN is missing.
         imputer: not fitted, with the inputs, codes and kernel that it should have; None is the default one.
         methods: instead of those above, imputers in scikit-learn's convention by name, the simplest first. Those with
-            ``std_`` say their own uncertainty.
-        maskings: how often blocks are hidden, at least 2.
-        share: of the values, hidden at most in a masking.
+            ``std_`` have their own uncertainty.
+        maskings: number of times that blocks are hidden, at least 2.
+        share: largest share of the values that a masking hides.
         random_state: seed of the places of the blocks.
         verbose: whether progress is shown, with the seconds that are expected; None shows it on a terminal, for more
             than ten.
@@ -103,7 +103,7 @@ def assess_gaps(
 
 
 def candidates(imputer: CorrelatedGPImputer, table: Table, *, is_time: bool) -> dict[str, Any]:
-    """What is compared, the simplest first.
+    """The imputers that are compared, the simplest first.
 
     Args:
         imputer: the correlated process.
@@ -146,13 +146,13 @@ def _strata(hidden: HiddenBlocks, *, has_gaps: bool) -> Strata:
 
 
 def _seconds(method: Any, table: Table) -> float:
-    """What a fit is expected to take; the baselines take next to nothing."""
+    """Expected seconds of a fit; those of the simple imputers are neglected."""
     return float(method.estimate(table.given).seconds) if hasattr(method, "estimate") else 0.0
 
 
 @contextmanager
 def _progress(verbose: bool | None, seconds: Callable[[], float]) -> Iterator[Callable[[str], None] | None]:
-    """A line on the standard error stream that says what is being done; None where it is not to be shown."""
+    """Function that shows the current step on the standard error stream; None to show nothing."""
     if verbose is False or (verbose is None and not sys.stderr.isatty()):
         yield None
         return

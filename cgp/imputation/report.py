@@ -1,4 +1,4 @@
-"""What :func:`cgp.assess_gaps` measured: which imputer to use, what is claimed, a table, a picture."""
+"""Result of :func:`cgp.assess_gaps`: the recommended imputer, tables, a sentence, a picture."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ FEWEST_BLOCKS = 10
 
 @dataclass(frozen=True)
 class GapReport:
-    """Imputers side by side, on values that were hidden from them as a table's own gaps are.
+    """Scores of imputers on values that were hidden in the pattern of a table's gaps.
 
     Attributes:
         methods: the imputers that were compared, by name, the simplest first.
-        trials: what each said of the hidden values: errors, standard deviations, scores by block, seconds of a fit.
-        failures: methods that failed, and why.
+        trials: of each method errors, standard deviations, scores by block, and seconds of a fit.
+        failures: methods that failed, with their errors.
         hidden: the blocks.
         strata: the class of every block, and what each class weighs: its part of the table's missing values.
         has_gaps: whether the table has gaps; else the lengths were made up.
-        default: the method that is used where blocks do not speak for another one.
+        default: the method that is recommended unless the blocks favour another one.
         table: the table that was assessed.
         options: how it is read: ``inputs`` and ``missing_values``.
     """
@@ -68,9 +68,9 @@ class GapReport:
     def method(self) -> str:
         """The name of the recommended method.
 
-        It is the default unless blocks speak for another one: a simpler method whose NLL, and one standard error, are
+        It is the default unless the blocks favour another one: a simpler method whose NLL, and one standard error, are
         at most .02 nats above the default's, or a less simple one that is claimed to be ahead of it. Of these it is the
-        simplest that is as little worse than the best of them.
+        simplest whose NLL is as close to the best of them.
         """
         names, default = list(self.trials), self.default
         simpler = [name for name in names[: names.index(default)] if self._is_enough(name, default)]
@@ -81,14 +81,14 @@ class GapReport:
 
     @property
     def sentence(self) -> str:
-        """Which method to use, what it is better than, and by how much."""
+        """The recommended method, and its lead over the others."""
         return " ".join([self._advice(), *self._limits()])
 
     def nll(self, method: str, label: str | None = None) -> float:
         """A method's mean NLL of hidden values in nats, with values in units of their column's standard deviation.
 
         Args:
-            method: its name.
+            method: name of the method.
             label: a class of gaps; None is all, weighed as the table's missing values are.
 
         Returns:
@@ -97,11 +97,11 @@ class GapReport:
         return self._strata(label).mean(self.trials[method].scores.nll)
 
     def difference(self, method: str, other: str, label: str | None = None) -> Difference:
-        """The NLL of a method less that of another one, block by block, with its standard error.
+        """Paired difference in NLL to another method, block by block, with its standard error.
 
         Args:
-            method: its name.
-            other: the name of what it is compared with.
+            method: name of the method.
+            other: name of the other method.
             label: a class of gaps; None is all.
 
         Returns:
@@ -117,8 +117,8 @@ class GapReport:
         them. There are at least ten blocks.
 
         Args:
-            method: its name.
-            other: the name of what it is compared with.
+            method: name of the method.
+            other: name of the other method.
             label: a class of gaps; None is all.
 
         Returns:
@@ -142,7 +142,7 @@ class GapReport:
         """The imputer of a method, fitted to the whole table.
 
         Args:
-            method: its name.
+            method: name of the method.
 
         Returns:
             As :meth:`best` does.
@@ -173,10 +173,10 @@ class GapReport:
         return imputer
 
     def conformal(self, method: str | None = None) -> Conformal:
-        """Errors on hidden values over their predictive standard deviations: what conformal intervals are made of.
+        """Errors of hidden values divided by their predictive standard deviations, for conformal intervals.
 
         Args:
-            method: a name; None is the recommended method.
+            method: name of a method; None is the recommended one.
 
         Returns:
             The errors by class of gaps.
@@ -196,7 +196,7 @@ class GapReport:
 
         Args:
             level: between 0 and 1.
-            method: a name; None is the recommended method.
+            method: name of a method; None is the recommended one.
 
         Returns:
             For each class "blocks", "coverage" and "width" of the Gaussian interval, "conformal_coverage" and
@@ -252,7 +252,7 @@ class GapReport:
         return rows
 
     def _advice(self) -> str:
-        """The method, and what it is better than."""
+        """The method, and those that it is better than."""
         method, names = self.method, list(self.trials)
         simpler = names[: names.index(method)]
         ahead = [name for name in simpler if self.is_ahead(method, name)]
@@ -272,18 +272,18 @@ class GapReport:
         return ", ".join(f"{name} by {gain.mean:.4f} ± {gain.error:.4f}" for name, gain in gains)
 
     def _where(self, others: list[str]) -> str:
-        """At which lengths of gap the recommended method is ahead of other ones, if that is not everywhere."""
+        """The lengths of gap at which the recommended method is ahead of others, unless it is ahead at all."""
         classes = list(self.strata.weights)
         shown = [label for label in classes if any(self.is_ahead(self.method, name, label) for name in others)]
         return f", shown at {' and '.join(map(_described, shown))}" if shown and len(classes) > 1 else ""
 
     def _is_enough(self, method: str, other: str) -> bool:
-        """Whether a method is hardly worse than another one."""
+        """Whether a method is worse than another one by next to nothing."""
         difference, degrees = self._difference(method, other, None)
         return difference.mean + float(t.isf(_ONE_ERROR, degrees)) * difference.error <= LEAST_GAIN
 
     def _limits(self) -> list[str]:
-        """What the comparison does not reach."""
+        """Limits of the comparison."""
         parts = []
         if self.strata.num_blocks < FEWEST_BLOCKS:
             parts.append(f"{self.strata.num_blocks} hidden blocks show little: at least {FEWEST_BLOCKS} are needed.")

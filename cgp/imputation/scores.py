@@ -1,4 +1,4 @@
-"""Scores of what was filled into hidden blocks, a block the unit, and their paired differences."""
+"""Scores of hidden blocks, with the block as unit, and their paired differences."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class BlockScores(NamedTuple):
 
 
 class Strata(NamedTuple):
-    """Blocks by class of gap, with what each class weighs.
+    """Blocks by class of gap, with the weight of each class.
 
     Attributes:
         labels: the class of every block, ``(B,)``.

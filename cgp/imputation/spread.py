@@ -1,4 +1,4 @@
-"""How far imputers that give values only are off: by the distance to the nearest observed value, and by column."""
+"""Standard deviations for imputers without an uncertainty, by distance to the nearest observation and by column."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Residuals(NamedTuple):
     blocks: Integers
 
     def of_blocks(self, chosen: NDArray[np.bool_]) -> Residuals:
-        """Those of some blocks, ``(B,)``."""
+        """The residuals of some blocks, ``(B,)``."""
         values = chosen[self.blocks]
         return Residuals(self.errors[values], self.columns[values], self.distances[values], self.blocks[values])
 
@@ -54,7 +54,7 @@ class Spread(NamedTuple):
 
     @classmethod
     def of(cls, residuals: Residuals, num_columns: int) -> Self:
-        """That of residuals; a class without any has the spread of the next one below, or above.
+        """The spread of residuals; a class without any has that of the next class below, or above.
 
         Args:
             residuals: at least one.

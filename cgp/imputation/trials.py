@@ -1,4 +1,4 @@
-"""What imputers say of values that are hidden from them."""
+"""Predictions of hidden values by imputers."""
 
 from __future__ import annotations
 
@@ -75,14 +75,14 @@ class HiddenBlocks(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """What a method said of the hidden values.
+    """Predictions of the hidden values by a method.
 
     Attributes:
         errors: in units of the columns' standard deviations, ``(m,)``.
         sd: predictive standard deviations, likewise, ``(m,)``.
         scores: of every block.
         seconds: of the processor, for a fit.
-        spread: that of its errors, if it says values only.
+        spread: spread of its errors, if it has no uncertainty of its own.
     """
 
     errors: Array
@@ -100,12 +100,12 @@ def run_trials(
     Args:
         table: with its gaps.
         hidden: blocks of it.
-        methods: imputers with ``fit_transform``; those without ``std_`` say values only, and get the spread of their
+        methods: imputers with ``fit_transform``; those without ``std_`` get the spread of their
             errors in the other maskings.
-        reported: called with what is about to be done.
+        reported: function that is called with a description of the next step.
 
     Returns:
-        What each said, and of methods that failed, why.
+        The trial of each method, and the errors of those that failed.
     """
     trials: dict[str, Trial] = {}
     failures: dict[str, str] = {}
@@ -142,14 +142,14 @@ def _trial(fits: _Fits, name: str, method: Any) -> Trial:
 
 
 class _Fits:
-    """Fits to the maskings of a table; what compared several structures gives each of them without another fit."""
+    """Fits to the maskings of a table; an imputer that compared structures provides each without a fit."""
 
     def __init__(self, table: Table, hidden: HiddenBlocks, reported: Callable[[str], None]) -> None:
         self.table, self.hidden, self.reported = table, hidden, reported
         self.compared: list[tuple[int, CorrelatedGPImputer, float]] = []
 
     def filled(self, masking: int, method: Any) -> tuple[Array, Array | None, float]:
-        """What a method fills into a masking ``(n, P)``, its standard deviations if it has such, and its seconds."""
+        """The values of a method in a masking ``(n, P)``, its standard deviations if it has any, and its seconds."""
         cells = self.hidden.cells(masking, self.table.values.shape)
         for number, imputer, seconds in self.compared:
             if number == masking and _is_part_of(method, imputer):
@@ -164,7 +164,7 @@ class _Fits:
 
 
 def _is_part_of(method: Any, imputer: CorrelatedGPImputer) -> bool:
-    """Whether a method is what an imputer has fitted already, among the structures that it compared."""
+    """Whether an imputer has fitted a method already, as one of the structures that it compared."""
     if not isinstance(method, CorrelatedGPImputer) or method.structure not in imputer.regressor_.criteria_:
         return False
     first, second = (each.get_params(deep=False) for each in (method, imputer))

@@ -1,4 +1,4 @@
-"""An imputer of values only, with the uncertainty that hidden values gave it."""
+"""An imputer without an uncertainty, with standard deviations learned from hidden values."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ __all__ = ["UncertainImputer"]
 
 
 class UncertainImputer(FilledMixin, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """An imputer that says values only, with standard deviations by the distance to what was observed.
+    """An imputer without an uncertainty, with standard deviations by the distance to the nearest observation.
 
     Args:
         imputer: with ``fit_transform``.
         spread: standard deviations by class of distance and column, ``(classes, P)``, in units of the columns'
             standard deviations.
-        inputs: columns that say where a row is; None is the index.
-        missing_values: numbers that stand for what is missing, besides NaN.
+        inputs: columns with the inputs of the rows; None is the index.
+        missing_values: codes of missing values, besides NaN.
 
     Attributes:
         imputer_: the fitted one.
-        std_: the standard deviation of every filled value, 0 for what was observed, in the form of the table.
+        std_: standard deviation of every filled value, 0 for observed values, in the form of the table.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class UncertainImputer(FilledMixin, OneToOneFeatureMixin, TransformerMixin, Base
         self.missing_values = missing_values
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit the imputer, and fill what it was fitted to.
+        """Fit the imputer to a table, and fill it.
 
         Args:
             X: a frame, a series, or an array ``(n, k)``; NaN is missing.
@@ -61,7 +61,7 @@ class UncertainImputer(FilledMixin, OneToOneFeatureMixin, TransformerMixin, Base
         """Fill the gaps of a table.
 
         Args:
-            X: of the same columns as in fit.
+            X: table with the same columns as in ``fit``.
 
         Returns:
             The table with its gaps filled.
