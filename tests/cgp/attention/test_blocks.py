@@ -136,6 +136,16 @@ class TestSoftmaxMeanSparseCGP(SoftmaxMeanContract):
         assert (block.token_variance(x) > before).all()
 
 
+@pytest.mark.parametrize(
+    ("options", "scale"), [({}, 0.25), ({"mean": "softmax"}, 0.5), ({"kernel": "exponential"}, 1.0)]
+)
+def test_inducing_inputs_start_at_the_scale_of_tokens(options, scale):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        block = SparseCGPAttention(32, 2, num_inducing=512, **options)  # heads of 16 channels
+    assert abs(float(block.inducing_points.detach().std()) / scale - 1.0) < 0.05  # of 16,384 draws
+
+
 @pytest.mark.parametrize(("coupling", "mean"), [("direct", "kernel"), ("latent", "kernel"), ("direct", "softmax")])
 def test_frozen_factors_change_nothing_and_are_dropped(coupling, mean):
     block = SparseCGPAttention(12, 3, coupling=coupling, mean=mean, num_inducing=5).eval()

@@ -2,6 +2,7 @@
 
 import copy
 import math
+import time
 
 import pytest
 import torch
@@ -101,7 +102,9 @@ def test_nothing_but_amplitudes_and_temperature_moves(wide):
 def test_the_figures_are_those_of_predictions():
     """Draws at a scaled amplitude are those of a model that has it."""
     model, x, y = overconfident(layers="all")
+    start = time.perf_counter()
     report = calibrate(model, [(x, y)], num_samples=30, seed=1)
+    assert 0.0 < report.seconds <= time.perf_counter() - start
     scores = predict(model, x, 100, seed=9, keep_variance=False).score(y)
     assert abs(report.nll - scores["nll"]) < 0.05
     assert abs(report.accuracy - scores["accuracy"]) < 0.05

@@ -145,6 +145,8 @@ def test_scaling_there_and_back():
     np.testing.assert_allclose(np.nanmean(scaled, axis=0), 0.0, atol=1e-12)
     np.testing.assert_allclose(np.nanstd(scaled, axis=0), [1.0, 0.0, 1.0], atol=1e-12)
     np.testing.assert_allclose(scaling.undo(scaled), values)
+    assert np.frexp(scaling.largest)[0].tolist() == [0.5] * 3  # powers of two: they round nothing
+    assert np.nanmax(np.abs(values / scaling.largest), axis=0).min() >= 0.5
 
 
 def test_the_correlation_of_a_long_table_is_that_of_all_of_it():

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from cgp.regression import CorrelatedGPRegression, SeriesCorrelatedGPRegression, correlated_covariance
 from cgp.regression.bayesian import batch_model, sample_laplace
+from cgp.regression.series import num_states
 from tests.cgp.regression.data import shuffled
 
 STRUCTURES = {
@@ -179,6 +180,7 @@ def test_draws_have_the_mean_and_covariance_of_the_posterior():
     [
         ({"kernel": "rbf"}, "Markov kernel, but RBFKernel"),
         ({"kernel": LinearKernel() * MaternKernel(nu=0.5)}, "LinearKernel is a factor of a product"),
+        ({"kernel": MaternKernel(nu=0.5, active_dims=(0,))}, "MaternKernel has batch dimensions"),
         ({"kernel": "matern32", "structure": "affine"}, "affine"),
         (
             {"kernel": "matern32", "structure": "shifted", "num_components": 2},
@@ -192,6 +194,12 @@ def test_what_is_no_state_space_is_refused(options, match):
     covariance = correlated_covariance(2, 1, **options).double()
     with pytest.raises(ValueError, match=f"covar_module: expected .*{match}"):
         SeriesCorrelatedGPRegression(rows, targets, 2, covar_module=covariance)
+
+
+def test_the_states_of_a_chain_are_counted():
+    sum_of_two = MaternKernel(nu=1.5) + MaternKernel(nu=2.5)  # two and three states
+    covariance = correlated_covariance(2, 1, kernel=sum_of_two, structure="coregionalised")
+    assert num_states(covariance) == 2 * 2 * 3  # processes, kernels, states of the larger one
 
 
 def test_several_inputs_are_refused():

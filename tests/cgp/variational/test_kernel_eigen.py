@@ -61,7 +61,13 @@ def test_every_parameter_gets_a_gradient_and_a_weighted_loss_is_added():
     likelihood = GaussianLikelihood().double()
     (-VariationalELBO(likelihood, model, num_data=5)(model(X), X[:, 0])).backward()
     assert not [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()]
-    assert len(list(model.added_loss_terms())) == 1
+    (term,) = model.added_loss_terms()
+    strategy = model.variational_strategy
+    singular = strategy.log_singular_values.exp()
+    e, r = strategy.query_features(X) @ strategy.weight_e, strategy.key_features(X) @ strategy.weight_r
+    half = 0.5 * ((e.square().sum(0) + r.square().sum(0)) / singular).sum()
+    loss = (half - (strategy.weight_e * strategy.weight_r).sum()).square() / len(X) ** 2
+    torch.testing.assert_close(term.loss(), strategy.ksvd_weight * loss)
     without = make(ksvd_weight=0.0)
     without(X)
     assert not [term for term in without.added_loss_terms() if term is not None]
