@@ -1,11 +1,12 @@
 """Train the model to convert: a small torchvision vision transformer with softmax attention on CIFAR-10."""
 
 import dataclasses
-from functools import partial
 from pathlib import Path
 
 import torch
 from torch import nn
+from torchvision.models.vision_transformer import ConvStemConfig, VisionTransformer
+from torchvision.transforms.v2 import Normalize
 
 from cgp.model.likelihoods import CategoricalLikelihood
 from cgp.model.objective import Objective
@@ -14,13 +15,13 @@ from experiments.atomic_files import write_atomically, write_json
 from experiments.configuration import DataConfig, MethodConfig, TrainingConfig
 from experiments.data import DataSplits, Examples, load
 from experiments.data.partition import partition
-from experiments.studies.vit import network
 from experiments.training import ClassificationModule, fit
+from experiments.training.augmentation import CropAndFlip
 
 __all__ = ["cifar10", "train", "trained"]
 
 _WEIGHTS = "softmax.safetensors"
-_network = partial(network, layers=4, widths=(32, 64))  # 64 patches of 4 x 4 pixels
+_MEAN, _DEVIATION = (0.4914, 0.4822, 0.4465), (0.247, 0.2435, 0.2616)
 
 
 def cifar10(data: DataConfig) -> tuple[DataSplits, Examples]:
@@ -80,3 +81,19 @@ def trained(out: Path) -> nn.Sequential:
     model = _network()
     load_weights(model, weights)
     return model.eval()
+
+
+def _network() -> nn.Sequential:
+    """Augmentation, normalisation and a torchvision ViT of 64 patches of 4 × 4 pixels, behind two convolutions."""
+    transformer = VisionTransformer(
+        image_size=32,
+        patch_size=4,
+        num_layers=4,
+        num_heads=4,
+        hidden_dim=96,
+        mlp_dim=192,
+        dropout=0.1,
+        num_classes=10,
+        conv_stem_configs=[ConvStemConfig(width, 3, 2) for width in (32, 64)],
+    )
+    return nn.Sequential(CropAndFlip(4), Normalize(_MEAN, _DEVIATION), transformer)
