@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -39,11 +40,11 @@ def host() -> Any:
 def parameters(file: Path) -> dict[str, Tensor]:
     """Parameters by transformers' names. Matrices have no name in the file: the nodes that multiply by them have."""
     try:
-        from onnx import load, numpy_helper
+        onnx: Any = import_module("onnx")  # which only this study needs: no extra has it
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError("DINOv2's weights lie in an ONNX file: pip install onnx") from error
-    graph = load(file).graph
-    arrays: dict[str, NDArray[Any]] = {value.name: numpy_helper.to_array(value) for value in graph.initializer}
+    graph = onnx.load(file).graph
+    arrays: dict[str, NDArray[Any]] = {value.name: onnx.numpy_helper.to_array(value) for value in graph.initializer}
     state = {name.removeprefix(_PREFIX): array for name, array in arrays.items() if name.startswith(_PREFIX)}
     for node in graph.node:
         layer = re.fullmatch(r"/backbone/(encoder/layer\.\d+/.+)/MatMul", node.name)
