@@ -110,9 +110,11 @@ def test_every_argument_is_explained(module):
 def test_the_table_of_options_has_every_default(name):
     for option, parameter in inspect.signature(getattr(attention, name)).parameters.items():
         if option not in ("embed_dim", "num_heads"):
+            assert option in OPTIONS, f"docs/api.md: expected {option} of {name} in the table of options, got no row"
             _, default, _, blocks = OPTIONS[option]
             assert default == f"`{parameter.default!r}`"
-            assert {name.removesuffix("Attention"), "all"} & set(blocks.strip(" |").split(", "))
+            short, listed = name.removesuffix("Attention"), set(blocks.strip(" |").split(", "))
+            assert {short, "all"} & listed, f"docs/api.md: expected {short} in the row of {option}, got {blocks!r}"
 
 
 def test_every_picture_is_drawn_in_the_gallery():

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
+ARCHITECTURE = ROOT / "docs" / "ARCHITECTURE.md"
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 RELEASING = ROOT / "docs" / "releasing.md"
 PATH = re.compile(r"`((?:cgp|docs|tests|experiments|models)/[\w/.-]+|[A-Z]+\.(?:md|cff)|setup\.cfg)`")
@@ -29,7 +30,7 @@ def pinned(command: str) -> set[str]:
     return set(match[1].split(","))
 
 
-@pytest.mark.parametrize("page", [CONTRIBUTING, RELEASING], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [ARCHITECTURE, CONTRIBUTING, RELEASING], ids=lambda page: page.stem)
 def test_the_pages_name_files_and_targets_that_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert len(PATH.findall(text)) > 2
@@ -95,7 +96,7 @@ def test_lint_checks_types_everywhere_and_the_floors_of_every_folder() -> None:
 def test_the_rooms_import_what_the_architecture_says() -> None:
     """The column of imports in the table of rooms, against the import statements of each room."""
     graph = grimp.build_graph("cgp", cache_dir=None)
-    table = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    table = ARCHITECTURE.read_text(encoding="utf-8")
     rooms = re.findall(r"^\| `cgp/(\w+)(?:\.py)?` \| .* \| (.*) \|$", table, re.MULTILINE)
     assert len(rooms) > 10
     common = {"extras"}  # which names the optional dependencies

@@ -94,7 +94,7 @@ def choose_form(task: Task) -> Form:
         One of :data:`FORMS`.
 
     Raises:
-        ValueError: if there is none, with the obstacle of each.
+        ValueError: if there is none, with the obstacles of the exact and the linear form.
     """
     obstacles = {form.name: form.obstacle(task) for form in FORMS}
     possible = [form for form in FORMS if obstacles[form.name] is None]
