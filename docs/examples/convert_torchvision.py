@@ -100,7 +100,7 @@ uncertainty_histograms({"right": prediction.epistemic[~wrong], "wrong": predicti
 
 import tempfile
 
-from cgp.conversion import from_pretrained, save_pretrained
+from cgp import from_pretrained, save_pretrained
 
 with tempfile.TemporaryDirectory() as folder:
     save_pretrained(model, folder)
