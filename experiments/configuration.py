@@ -317,6 +317,9 @@ class MethodConfig:
     base: str | None = None
 
 
+_TRAINED_KINDS = ("attention", "mfvi", "sngp")  # the other kinds of methods are derived
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """One row of a table with a seed: data, model, method, training and predictions.
@@ -349,6 +352,10 @@ class RunConfig:
             raise ValueError(f"name: expected <data>/<method> of letters, digits and ._-+=, got {self.name!r}")
         if self.seed < 0:
             raise ValueError(f"seed: expected none or a positive whole number, got {self.seed}")
+        kind, base = self.method.kind, self.method.base
+        if (kind in _TRAINED_KINDS) != (base is None):
+            expected = "none" if kind in _TRAINED_KINDS else "the row that it is derived from"
+            raise ValueError(f"method.base: expected {expected} for kind {kind!r}, got {base!r}")
 
     @property
     def epochs(self) -> int:

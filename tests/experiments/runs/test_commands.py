@@ -68,6 +68,8 @@ MISTAKES = {
     "fit --config cola/softmax": "set it, or the environment variable CGP_DATA",
     "fit --config digits/softmax --trainer.devices 2": "trainer.strategy: expected ddp on 2 devices",
     "fit --config digits/softmax --seed -1": "seed: expected none or a positive whole number",
+    "fit --config digits/temperature --method.base null": "method.base: expected the row that it is derived from",
+    "fit --config digits/softmax --method.base sgpa": "method.base: expected none for kind 'attention', got 'sgpa'",
     "fit --config cifar10/softmax --data.name own --data.folder {out}": OWN,
     "sweep cifar10/softmax --data.name own": OWN,
     "sweep digits/softmaxx": "did you mean digits/softmax?",
