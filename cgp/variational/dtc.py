@@ -34,14 +34,14 @@ class DTCVariationalStrategy(Module):
     conditional). An ``ApproximateGP`` of it trains by ``VariationalELBO`` on the whole data: Titsias' bound.
 
     Args:
-            covar_module: a kernel.
+        covar_module: a kernel.
         inducing_points: the first ones, ``(m, d)``; they are learned. For :class:`~cgp.kernels.CorrelatedKernel` and
             its relatives ``(m, s)`` in the canonical space, where they serve every process.
         train_inputs: X, ``(n, d)``.
         train_targets: y, ``(n,)``.
         likelihood: Gaussian noise, of all observations or one variance per process; not a submodule, so pass its
             parameters to the optimizer.
-            mean_module: the prior mean; zero if None.
+        mean_module: the prior mean; zero if None.
 
     Raises:
         ValueError: if the shapes do not fit.
