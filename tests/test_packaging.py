@@ -46,7 +46,7 @@ def test_the_wheel_is_the_library_and_its_licence(tmp_path: Path, configuration:
         metadata = email.message_from_bytes(wheel.read(f"cgp-{cgp.__version__}.dist-info/METADATA"))
         (licence,) = [name for name in names if name.endswith("/LICENSE")]
         assert wheel.read(licence) == (ROOT / "LICENSE").read_bytes()
-    sources = {file.relative_to(ROOT).as_posix() for file in (ROOT / "cgp").rglob("*.py")}
+    sources = {file.relative_to(ROOT).as_posix() for file in (ROOT / "cgp").rglob("*.py*") if file.suffix != ".pyc"}
     assert {name for name in names if name.startswith("cgp/")} == sources | {"cgp/py.typed"}
     assert {name.split("/")[0] for name in names} == {"cgp", f"cgp-{cgp.__version__}.dist-info"}
     check_metadata(metadata, configuration)

@@ -94,15 +94,15 @@ def choose_form(task: Task) -> Form:
         One of :data:`FORMS`.
 
     Raises:
-        ValueError: if there is none, with the obstacles of the exact and the linear form.
+        ValueError: if there is none, with the obstacle of each form.
     """
     obstacles = {form.name: form.obstacle(task) for form in FORMS}
     possible = [form for form in FORMS if obstacles[form.name] is None]
     if not possible:
-        exact, linear = obstacles["exact"], obstacles["linear"]
+        reasons = "; ".join(f"{name}: {obstacle}" for name, obstacle in obstacles.items())
         raise ValueError(
-            f"num_inducing: expected a number for {task.num_observations} observations, got None: exact regression is "
-            f"{exact}; in linear time, regression has an obstacle: {linear}"
+            f"num_inducing: expected a number for {task.num_observations} observations, got None: no form of "
+            f"regression fits ({reasons})"
         )
     return min(possible, key=lambda form: form.cost(task).seconds)
 

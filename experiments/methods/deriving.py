@@ -26,6 +26,17 @@ if TYPE_CHECKING:
 
 __all__ = ["DERIVED", "OF_PREDICTIONS", "Request", "Result", "TrainedRun", "joined"]
 
+Logits = NDArray[np.float32]  # shape: (S, N, C)
+
+
+OF_PREDICTIONS: Mapping[str, Callable[[Sequence[Logits], Mapping[str, float]], Logits]] = MappingProxyType(
+    {
+        "ensemble": lambda logits, chosen: np.concatenate(logits),
+        "temperature": lambda logits, chosen: logits[0] / chosen["temperature"],
+    }
+)
+"""Methods of predictions only: from the logits of each run, and what the method chose, to its own logits."""
+
 
 class TrainedRun(Protocol):
     """Interface of a trained run, implemented by `experiments.runs.Run`."""
@@ -69,16 +80,17 @@ def _temperature(runs: Sequence[TrainedRun], request: Request) -> Result:
     validation = run.predictions("validation")
     if validation.labels is None:
         raise ValueError(f"runs: expected labelled validation predictions in {run.folder}, got none")
-    value = fit_temperature(validation.logits, validation.labels)
+    chosen = {"temperature": fit_temperature(validation.logits, validation.labels)}
     for name in _predicted(run):
         predictions = run.predictions(name)
-        save_predictions(_path(request.folder, name), predictions._replace(logits=predictions.logits / value))
+        logits = OF_PREDICTIONS["temperature"]([predictions.logits], chosen)
+        save_predictions(_path(request.folder, name), predictions._replace(logits=logits))
     right = int((mean_probabilities(validation.logits).argmax(-1) == validation.labels).sum())
     remarks: tuple[str, ...] = ()
     if right in (0, len(validation.ids)):
         what = "right" if right else "wrong"
         remarks = (f"the temperature has no optimum: all {len(validation.ids):,} validation predictions are {what}",)
-    return Result({"temperature": value}, dict(run.sources), remarks)
+    return Result(chosen, dict(run.sources), remarks)
 
 
 def _mc_dropout(runs: Sequence[TrainedRun], request: Request) -> Result:
@@ -128,9 +140,6 @@ DERIVED: Mapping[str, Callable[..., Result]] = MappingProxyType(
 )
 """From trained runs and a request to files of predictions."""
 
-OF_PREDICTIONS = ("ensemble", "temperature")
-"""Methods computed from the predictions of runs only, without a model that could predict further sets."""
-
 
 def joined(members: Sequence[Predictions]) -> Predictions:
     r"""Join the draws of several models: their mean probability is that of the ensemble.
@@ -155,7 +164,7 @@ def joined(members: Sequence[Predictions]) -> Predictions:
             )
         if not _same_labels(member.labels, first.labels):
             raise ValueError("members: expected the same labels, got others")
-    return first._replace(logits=np.concatenate([member.logits for member in members]))
+    return first._replace(logits=OF_PREDICTIONS["ensemble"]([member.logits for member in members], {}))
 
 
 def _same_labels(labels: NDArray[np.int64] | None, others: NDArray[np.int64] | None) -> bool:

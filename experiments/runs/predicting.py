@@ -106,7 +106,7 @@ def predict_images(run: Run, folder: Path) -> Fitted:
     other = before.get(inputs.name, place)
     if other != place and Path(other).is_dir():
         raise ValueError(f"images: expected a folder of another name than {other}, got {place}; rename one of them")
-    logits = _logits_of_images(run, inputs).numpy()
+    logits = _logits_of_images(run, inputs)
     path = run.prediction_file(inputs.name)
     save_predictions(path, Predictions(logits, inputs.ids.numpy(), None))
     run.complete(record | {"images": before | {inputs.name: place}})
@@ -120,19 +120,18 @@ def predict_images(run: Run, folder: Path) -> Fitted:
     return Fitted(Grid(list(rows[0]), shown, title=title))
 
 
-def _logits_of_images(run: Run, inputs: InputSet) -> Tensor:  # shape: (S, N, classes)
+def _logits_of_images(run: Run, inputs: InputSet) -> np.ndarray[Any, Any]:  # shape: (S, N, classes)
     """The logits of a trained model, or of a method derived from the logits of others."""
     config = run.config
     if config.method.base is None:
-        return logits_of_set(run.model(), inputs, config)
+        return logits_of_set(run.model(), inputs, config).numpy()
     bases = needed_runs(config, run.out)
     if config.method.kind not in OF_PREDICTIONS:
         raise ValueError(
-            f"run: expected a trained model, an ensemble or a temperature, got {config.method.kind} in {run.folder}; "
-            f"predict the images with {bases[0].folder}"
+            f"run: expected a trained model or a method of predictions ({', '.join(OF_PREDICTIONS)}), got "
+            f"{config.method.kind} in {run.folder}; predict the images with {bases[0].folder}"
         )
-    logits = torch.cat([_logits_of_images(base, inputs) for base in bases])
-    return logits / run.record["chosen"]["temperature"] if config.method.kind == "temperature" else logits
+    return OF_PREDICTIONS[config.method.kind]([_logits_of_images(base, inputs) for base in bases], run.record["chosen"])
 
 
 def _image_rows(run: Run, logits: np.ndarray[Any, Any], files: list[str]) -> list[dict[str, Any]]:
