@@ -1,0 +1,112 @@
+"""Saved predictions of a classifier: arrays in npz files."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Predictions", "check_alike", "read_predictions"]
+
+Array = NDArray[Any]
+
+_HOW = "np.savez(file, logits=..., labels=...), and features=... if there are any"
+
+
+class Predictions(NamedTuple):
+    """What a file holds.
+
+    Attributes:
+        logits: ``(N, C)``.
+        labels: ``(N,)``, or None.
+        features: the representation that the last layer read, ``(N, d)``, or None.
+    """
+
+    logits: Array
+    labels: Array | None
+    features: Array | None
+
+
+def read_predictions(path: Path, *, labelled: bool = True) -> Predictions:
+    """Read a file.
+
+    Args:
+        path: npz with ``logits`` ``(N, C)``, or ``(S, N, C)`` of S members or draws, whose probabilities are averaged;
+            or ``probabilities`` of such a shape; and perhaps ``labels`` ``(N,)`` and ``features`` ``(N, d)``.
+        labelled: whether labels are needed; otherwise they are not read.
+
+    Returns:
+        The arrays.
+
+    Raises:
+        ValueError: if it holds something else.
+    """
+    arrays = _arrays(path)
+    logits = _logits(path, arrays)
+    labels = _labels(path, arrays, logits.shape) if labelled else None
+    features = arrays.get("features")
+    if features is not None and (features.ndim != 2 or len(features) != len(logits) or not _is_finite(features)):
+        raise ValueError(f"{path}: expected finite features ({len(logits)}, d), got shape {features.shape}")
+    return Predictions(logits, labels, features)
+
+
+def check_alike(path: Path, part: Predictions, known: Predictions) -> None:
+    """Refuse a file whose arrays do not fit those of the labelled one."""
+    if part.logits.shape[1] != known.logits.shape[1]:
+        raise ValueError(f"{path}: expected logits of {known.logits.shape[1]} classes, got {part.logits.shape[1]}")
+    widths = [None if each.features is None else each.features.shape[1] for each in (known, part)]
+    if known.features is not None and widths[0] != widths[1]:
+        got = "none" if widths[1] is None else f"(N, {widths[1]})"
+        raise ValueError(f"{path}: expected features (N, {widths[0]}), got {got}")
+
+
+def _arrays(path: Path) -> dict[str, Array]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            if isinstance(file, np.ndarray):
+                raise ValueError(f"got one array, {file.shape}")
+            return {name: file[name] for name in ("logits", "probabilities", "labels", "features") if name in file}
+    except (ValueError, EOFError, zipfile.BadZipFile, TypeError) as error:
+        raise ValueError(f"{path}: expected arrays as {_HOW} writes them: {error}") from error
+
+
+def _logits(path: Path, arrays: dict[str, Array]) -> Array:
+    given = [name for name in ("logits", "probabilities") if name in arrays]
+    if len(given) != 1:
+        raise ValueError(f"{path}: expected logits or probabilities, got {given or [*arrays]} ({_HOW})")
+    values = arrays[given[0]]
+    if values.ndim not in (2, 3) or values.dtype.kind not in "fiu" or values.shape[-1] < 2 or not values.size:
+        raise ValueError(f"{path}: expected {given[0]} (N, C) of at least two classes, got shape {values.shape}")
+    values = values.astype(np.float64)
+    if not _is_finite(values):
+        raise ValueError(f"{path}: expected finite {given[0]}, got NaN or infinities")
+    if given[0] == "probabilities":
+        if values.min() < 0 or abs(values.sum(-1) - 1.0).max() > 1e-3:
+            raise ValueError(f"{path}: expected probabilities that are positive and sum to 1, got others")
+        return np.log(np.maximum(values if values.ndim == 2 else values.mean(0), np.finfo(np.float32).tiny))
+    return values if values.ndim == 2 else _averaged(values)
+
+
+def _averaged(logits: Array) -> Array:
+    """The logarithm of the mean probabilities of draws ``(S, N, C)``."""
+    from scipy.special import log_softmax, logsumexp
+
+    return np.asarray(logsumexp(log_softmax(logits, -1), 0) - np.log(len(logits)))
+
+
+def _labels(path: Path, arrays: dict[str, Array], shape: tuple[int, ...]) -> Array:
+    if "labels" not in arrays:
+        raise ValueError(f"{path}: expected labels ({shape[0]},), got none ({_HOW})")
+    labels = arrays["labels"]
+    if labels.shape != shape[:1] or labels.dtype.kind not in "iu":
+        raise ValueError(f"{path}: expected labels ({shape[0]},) of integers, got {labels.dtype} {labels.shape}")
+    if labels.min() < 0 or labels.max() >= shape[1]:
+        raise ValueError(f"{path}: expected labels in 0 … {shape[1] - 1}, got {labels.min()} … {labels.max()}")
+    return labels.astype(np.int64)
+
+
+def _is_finite(values: Array) -> bool:
+    return bool(np.isfinite(values).all())

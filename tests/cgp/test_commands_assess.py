@@ -1,0 +1,146 @@
+"""``cgp assess``: what it reads, prints and draws, and what it refuses before anything heavy is imported."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax, softmax
+
+import cgp
+from cgp import commands
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """Predictions of four classes that are too sure of themselves, with features that tell classes and strangers."""
+    rng = np.random.default_rng(0)
+
+    def write(name, count, shift=0.0, **changed):
+        truth = rng.normal(size=(count, 4))
+        labels = np.array([rng.choice(4, p=row) for row in softmax(truth, -1)])
+        features = np.eye(4)[labels] + 0.5 * rng.normal(size=(count, 4)) + shift
+        arrays = {"logits": 3.0 * truth, "labels": labels, "features": features} | changed
+        np.savez(tmp_path / name, **{key: value for key, value in arrays.items() if value is not None})
+        return tmp_path / name
+
+    return write
+
+
+def test_the_advice_is_printed_in_numbers(saved, capsys):
+    """The temperature minimises the NLL, by scipy; the scores are those of cgp.assess on a model with these logits."""
+    path = saved("held_out.npz", 500)
+    assert commands.main(["assess", str(path)]) == 0
+    printed = capsys.readouterr().out
+    held_out = np.load(path)
+
+    def nll(temperature):
+        return -log_softmax(held_out["logits"] / temperature, -1)[np.arange(500), held_out["labels"]].mean()
+
+    best = minimize_scalar(nll, bounds=(0.1, 20.0), method="bounded").x
+    assert "Use a temperature; it changes the NLL by" in printed
+    told = float(printed.partition("Divide the logits by ")[2].partition(",")[0])
+    assert told == pytest.approx(best, rel=1e-3)
+    assert f"as trained   {nll(1.0):.4f}" in printed
+
+
+def test_representation_and_strangers_are_scored(saved, tmp_path, capsys):
+    paths = saved("held_out.npz", 400), saved("train.npz", 400), saved("far.npz", 100, shift=9.0, labels=None)
+    arguments = ["--train", str(paths[1]), "--ood", str(paths[2]), "--picture", str(tmp_path / "report.png")]
+    assert commands.main(["assess", str(paths[0]), *arguments]) == 0
+    printed = capsys.readouterr().out
+    assert "GP read-out + temperature" in printed
+    flagged = next(line for line in printed.splitlines() if line.startswith("Flag inputs whose "))
+    assert "5 % of the labelled ones are" in flagged
+    assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("risk", [0.3, 0.001])
+def test_withheld_answers_keep_to_the_risk(risk, saved, capsys):
+    """As `abstain(risk=, confidence=)` on the same held-out labels, which is the oracle."""
+    path = saved("held_out.npz", 2000)
+    assert commands.main(["assess", str(path), "--risk", str(risk)]) == 0
+    last = capsys.readouterr().out.split("\n\n")[-1]
+    held_out = np.load(path)
+    confidence = softmax(held_out["logits"], -1).max(-1)
+    right = held_out["logits"].argmax(-1) == held_out["labels"]
+    threshold = cgp.prediction.selective.risk_threshold(confidence, right, risk, 0.95)
+    if threshold is None:
+        assert last.startswith("No share of the answers keeps to a risk of 0.001")
+    else:
+        assert f"above {threshold:.4f}, {100 * (confidence > threshold).mean():.0f} % of the inputs" in last
+
+
+def test_probabilities_and_draws_are_read(saved, capsys):
+    """Probabilities, and draws that are all alike, give the report of the logits."""
+    logits = np.random.default_rng(1).normal(size=(300, 3))
+    labels = np.arange(300) % 3
+    forms = {"logits": logits}, {"logits": np.stack([logits, logits + 1.0])}, {"probabilities": softmax(logits, -1)}
+    reports = []
+    for form in forms:
+        path = saved("held_out.npz", 300, **{"logits": None, "features": None, "labels": labels} | form)
+        assert commands.main(["assess", str(path)]) == 0
+        reports.append(capsys.readouterr().out)
+    assert reports[0] == reports[1] == reports[2]
+
+
+_GOOD = {"logits": np.zeros((4, 2)), "labels": np.zeros(4, int)}
+
+
+@pytest.mark.parametrize(
+    ("arrays", "arguments", "message"),
+    [
+        (None, [], "no such file"),
+        (b"logits,labels", [], "expected arrays as np.savez("),
+        ({"labels": np.zeros(4, int)}, [], "expected logits or probabilities, got ['labels']"),
+        ({"logits": np.zeros((4, 2))}, [], "expected labels (4,), got none"),
+        (_GOOD | {"labels": np.zeros(3, int)}, [], "expected labels (4,) of integers, got int64 (3,)"),
+        (_GOOD | {"labels": np.full(4, 2)}, [], "expected labels in 0 … 1, got 2 … 2"),
+        (_GOOD | {"logits": np.full((4, 2), np.nan)}, [], "expected finite logits"),
+        ({"probabilities": np.ones((4, 2)), "labels": np.zeros(4, int)}, [], "sum to 1"),
+        (_GOOD | {"features": np.zeros((3, 2))}, [], "expected finite features (4, d), got shape (3, 2)"),
+        (_GOOD, ["--picture", "/nowhere/x.png"], "no folder /nowhere"),
+        (_GOOD, ["--risk", "2"], "--risk: expected a share in (0, 1), got 2.0"),
+        (_GOOD, ["--ood", "/nowhere/x.npz"], "no such file"),
+        (_GOOD, ["--train", "in.npz"], "expected features (N, d), as --train compares them, got none"),
+    ],
+)
+def test_what_cannot_be_assessed_is_said_in_a_line(arrays, arguments, message, tmp_path):
+    """And torch is not imported for it."""
+    path = tmp_path / "in.npz"
+    if isinstance(arrays, dict):
+        np.savez(path, **arrays)
+    elif arrays is not None:
+        path.write_bytes(arrays)
+    script = "import sys; from cgp.commands import main; code = main(sys.argv[1:]); print(code, 'torch' in sys.modules)"
+    command = [sys.executable, "-c", script, "assess", str(path), *arguments]
+    quiet = {"env": {"PYTHONPATH": str(ROOT)}, "capture_output": True, "text": True}
+    done = subprocess.run(command, cwd=tmp_path, check=False, **quiet)
+    assert done.stdout == "1 False\n"
+    assert done.stderr.startswith("cgp assess: ")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_other_files_must_fit_the_labelled_one(saved, capsys):
+    path = saved("held_out.npz", 50)
+    for other, message in (
+        (saved("few.npz", 50, features=np.zeros((50, 3))), "few.npz: expected features (N, 4), got (N, 3)"),
+        (saved("bare.npz", 50, features=None), "bare.npz: expected features (N, 4), got none"),
+        (saved("more.npz", 50, logits=np.zeros((50, 5))), "more.npz: expected logits of 4 classes, got 5"),
+    ):
+        assert commands.main(["assess", str(path), "--ood", str(other)]) == 1
+        assert message in capsys.readouterr().err
+
+
+def test_an_interrupt_is_one_line(saved, capsys, monkeypatch):
+    def interrupted(parsed):
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(commands._RUN, "assess", interrupted)
+    assert commands.main(["assess", "held_out.npz"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
