@@ -6,6 +6,8 @@ from .covariance import correlated_covariance
 from .estimator import CorrelatedGPRegressor
 from .exact import CorrelatedGPRegression
 from .factors import factor_covariance
+from .prior import LearnedPrior, ParameterSet, PriorComponent
+from .prior_learning import learn_prior
 from .processes import ProcessGaussianLikelihood
 from .series import SeriesCorrelatedGPRegression
 from .sparse import SparseCorrelatedGPRegression
@@ -16,10 +18,14 @@ __all__ = [
     "CorrelatedGPClassifier",
     "CorrelatedGPRegression",
     "CorrelatedGPRegressor",
+    "LearnedPrior",
+    "ParameterSet",
+    "PriorComponent",
     "ProcessGaussianLikelihood",
     "SeriesCorrelatedGPRegression",
     "SparseCorrelatedGPRegression",
     "StochasticCorrelatedGPRegression",
     "correlated_covariance",
     "factor_covariance",
+    "learn_prior",
 ]

@@ -134,6 +134,7 @@ def is_long_series(x: Array, y: Array, arguments: Mapping[str, Any]) -> bool:
         "kernel": _not_one_of(arguments["kernel"], (None, *_KERNELS)),
         "inference": _not_one_of(arguments["inference"], ("auto", "map")),
         "num_inducing": _not_one_of(arguments["num_inducing"], (None,)),
+        "prior": _not_one_of(arguments.get("prior"), (None,)),
     }
     present = {name: obstacle for name, obstacle in obstacles.items() if obstacle is not None}
     if arguments["structure"] != "multiscale":

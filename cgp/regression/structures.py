@@ -12,7 +12,7 @@ from .covariance import COMPONENT_STEP, correlation_of
 from .fitting import Fit, fit_model, learned_parameters
 from .model import RegressionModel
 
-__all__ = ["COMPARED", "RACED", "Fitted", "Structures", "criterion", "fit_structures", "fitted"]
+__all__ = ["COMPARED", "RACED", "Fitted", "Structures", "continue_from", "criterion", "fit_structures", "fitted"]
 
 # The structure whose result initialises each, a special case or a generalisation; None: several starts.
 _FOLLOWS = {
@@ -59,7 +59,11 @@ class Structures(NamedTuple):
 
 
 def fit_structures(
-    build: Callable[[str], RegressionModel | None], further: Mapping[str, Fitted] | None = None, **options: Any
+    build: Callable[[str], RegressionModel | None],
+    further: Mapping[str, Fitted] | None = None,
+    *,
+    race: bool = True,
+    **options: Any,
 ) -> Structures:
     r"""Fit every structure but "affine", and choose those to be averaged by half the information criterion.
 
@@ -72,6 +76,7 @@ def fit_structures(
     Args:
         build: returns a model before its fit, of the named structure, or None if there is none.
         further: structures fitted already.
+        race: False starts the first at its current parameters only.
         **options: options of :func:`fit_model`.
 
     Returns:
@@ -87,8 +92,8 @@ def fit_structures(
         if model is not None:
             source = None if before is None or before not in fits else fits[before].model
             if source is not None:
-                _start_from(model, source)
-            fits[name] = fitted(model, **options, race=source is None)
+                continue_from(model, source)
+            fits[name] = fitted(model, **options, race=race and source is None)
     criteria = {name: one.criterion for name, one in fits.items()}
     best = min(criteria, key=lambda name: criteria[name])
     near = [name for name, value in criteria.items() if value < criteria[best] + _WINDOW]
@@ -104,7 +109,7 @@ def fitted(model: RegressionModel, **options: Any) -> Fitted:
 
 
 @torch.no_grad()
-def _start_from(model: RegressionModel, before: RegressionModel) -> None:
+def continue_from(model: RegressionModel, before: RegressionModel) -> None:
     """Take what another model has learned; components that it has not start like its last one, at shorter scales."""
     state, known = model.state_dict(), before.state_dict()
     same = {name: value for name, value in known.items() if name in state and value.shape == state[name].shape}

@@ -1,0 +1,328 @@
+"""Regression by the parameter sets of a learned prior, weighted by their evidence, without an optimizer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from gpytorch.kernels import AdditiveKernel, PeriodicKernel
+from gpytorch.priors import NormalPrior
+from torch import Tensor
+
+from cgp.functional.evidence import dense_log_evidence
+from cgp.functional.linalg import cholesky, solve_lower
+
+from .correlation import nearest_correlation
+from .covariance import Loadings, RowKernel, dense_covariance
+from .forms import Task, choose_form
+from .model import RegressionModel
+from .prior import LearnedPrior, ParameterSet, gram_of, period_of
+from .variances import Places, Variances, VariancesPrior, adapted, total_covariance
+
+__all__ = ["Pretrained", "Table", "condition_on_prior", "model_of", "penalties", "set_priors", "start_of"]
+
+_ESTIMATED = 900  # observations from which variances are estimated; more cost more than they improve
+_SCREENED = 96  # observations of each output by which sets are compared before that
+_PIECES = 4  # of a longer table
+_UNCORRELATED = 8  # observations of an output that the prior's lack of correlation counts for
+_STEPS = 8  # of the estimate of variances
+_BUDGET = 2.5e8  # operations of a step of all members
+_LEAST_MEMBERS = 3
+_LEAST_SD = 0.5  # of a logarithm under a prior of a fit
+_NEGLIGIBLE = 0.01  # total weight of the members that are dropped
+
+
+class Pretrained(NamedTuple):
+    """A mixture of models with the parameters of a learned prior.
+
+    Attributes:
+        models: in eval mode, that of the largest weight first.
+        weights: their posterior probabilities, ``(S,)``.
+        sets: the parameter set of each.
+    """
+
+    models: list[RegressionModel]
+    weights: Tensor
+    sets: list[ParameterSet]
+
+
+class Member(NamedTuple):
+    """A parameter set with a level of noise, or a level for each output.
+
+    Attributes:
+        number: index of the set.
+        noise: initial noise variance of every output, ``(P,)``.
+        log_weight: logarithm of its prior probability.
+    """
+
+    number: int
+    noise: Tensor
+    log_weight: float
+
+
+@torch.no_grad()
+def condition_on_prior(rows: Tensor, targets: Tensor, num_processes: int, prior: LearnedPrior) -> Pretrained:
+    r"""The parameter sets of a prior, conditioned on observations and weighted by their evidence.
+
+    .. math:: p(y_* \mid y) = \sum_m \pi_m\, p(y_* \mid y, \theta_m), \qquad
+        \pi_m \propto w_m\, p(y \mid \theta_m)\, n^{-k_m/2}
+
+    The covariances of the outputs and their noise are estimated for every set in closed-form steps under its prior
+    (:func:`.adapted`), k is the number of the former.
+
+    Args:
+        rows: ``(n, d + 1)``, the last column 0 … P-1.
+        targets: ``(n,)``.
+        num_processes: number P of outputs.
+        prior: the sets, in the units of rows and targets.
+
+    Returns:
+        The mixture, without the members of the smallest weights, 1 % together.
+    """
+    table = Table.of(rows, targets, num_processes, prior)
+    members = table.members()
+    variances = table.variances(members)
+    sets = [prior.sets[member.number] for member in members]
+    models = []
+    if table.is_whole:
+        evidence = table.evidence(members, variances)
+    else:
+        models = [_model(rows, targets, *pair, prior.level) for pair in zip(sets, variances, strict=True)]
+        evidence = torch.stack([model.log_evidence().double() for model in models])
+    log_weights = evidence + torch.tensor([member.log_weight for member in members])
+    log_weights = log_weights + penalties(prior, members, len(targets), num_processes)
+    weights, order = log_weights.double().softmax(0).sort(descending=True)
+    kept = order[: int((weights.cumsum(0) < 1.0 - _NEGLIGIBLE).sum()) + 1].tolist()
+    chosen = [models[i] if models else _model(rows, targets, sets[i], variances[i], prior.level) for i in kept]
+    weights = weights[: len(kept)]
+    return Pretrained(chosen, weights / weights.sum(), [sets[i] for i in kept])
+
+
+class Table:
+    """The observations from which variances are estimated: all, or pieces of consecutive inputs."""
+
+    def __init__(self, inputs: Tensor, places: Places, values: Tensor, num_processes: int, prior: LearnedPrior) -> None:
+        self.inputs, self.places, self.values, self.prior = inputs, places, values, prior
+        self.num_processes = num_processes
+        self.is_whole = True
+        self.grams = [torch.stack([gram_of(c, inputs) for c in each.components]) for each in prior.sets]
+
+    @classmethod
+    def of(cls, rows: Tensor, targets: Tensor, num_processes: int, prior: LearnedPrior) -> Table:
+        """The table of rows ``(n, d + 1)`` and targets ``(n,)``, for the sets of a prior."""
+        inputs, place = rows[:, :-1].double().unique(dim=0, return_inverse=True)
+        kept = _pieces(len(inputs), math.ceil(len(inputs) * _ESTIMATED / len(targets)))
+        seen = torch.isin(place, kept)
+        new = torch.zeros(len(inputs), dtype=torch.long).index_put((kept,), torch.arange(len(kept)))
+        places = Places(new[place[seen]], rows[seen, -1].long())
+        table = cls(inputs[kept], places, targets[seen].double(), num_processes, prior)
+        table.is_whole = bool(seen.all())
+        table.correlation = _correlation(rows, targets.double(), num_processes)
+        return table
+
+    correlation: Tensor
+
+    def members(self) -> list[Member]:
+        """Members to estimate: all sets at all levels of noise if that is cheap, else the likeliest sets."""
+        affordable = int(_BUDGET / len(self.values) ** 3)
+        if affordable < len(self.prior.sets) * len(self.prior.noises):
+            return self.likely_members(max(affordable, _LEAST_MEMBERS))
+        noises = torch.tensor(self.prior.noises, dtype=torch.float64)
+        return [
+            Member(k, noise.expand(self.num_processes), math.log(each.weight * weight))
+            for k, each in enumerate(self.prior.sets)
+            for noise, weight in zip(noises, self.prior.noise_weights, strict=True)
+        ]
+
+    def likely_members(self, count: int) -> list[Member]:
+        """The likeliest sets if outputs were independent, each with the noise that is expected of each output."""
+        weights = torch.tensor([each.weight for each in self.prior.sets], dtype=torch.float64).log()
+        levels = torch.tensor(self.prior.noise_weights, dtype=torch.float64).log()
+        scores = self.scores() + levels[:, None]
+        best = (weights + scores.logsumexp(1).sum(-1)).topk(min(count, len(weights))).indices
+        logs = torch.tensor(self.prior.noises, dtype=torch.float64).log()
+        noise = (scores.softmax(1) * logs[:, None]).sum(1).exp()
+        return [Member(k, noise[k], float(weights[k])) for k in best.tolist()]
+
+    def scores(self) -> Tensor:
+        """Log evidence of every output alone, for each set and level of noise, ``(K, J, P)``."""
+        shares = [torch.tensor([c.share for c in each.components], dtype=torch.float64) for each in self.prior.sets]
+        grams = torch.stack([(g * s[:, None, None]).sum(0) for g, s in zip(self.grams, shares, strict=True)])
+        noises = torch.tensor(self.prior.noises, dtype=torch.float64)
+        scores = []
+        for p in range(self.num_processes):
+            chosen = (self.places.outputs == p).nonzero()[:, 0]
+            chosen = chosen[_pieces(len(chosen), _SCREENED)]
+            index = self.places.rows[chosen]
+            K = grams[:, index][:, :, index].unsqueeze(1) + self.prior.level
+            noise = noises[:, None, None] * torch.eye(len(index), dtype=torch.float64)
+            scores.append(dense_log_evidence(K + noise, self.values[chosen].expand(len(grams), len(noises), -1)))
+        return torch.stack(scores, dim=-1)
+
+    def variances(self, members: list[Member]) -> list[Variances]:
+        """The variances of every member."""
+        estimated: list[Variances] = [Variances(torch.empty(0), torch.empty(0))] * len(members)
+        for which in self._batches(members):
+            grams, prior = self._stacked([members[i] for i in which])
+            start = Variances(prior.outputs, prior.noise)
+            result = adapted(grams, self.places, self.values, start, prior, num_steps=_STEPS)
+            for i, *values in zip(which, *result, strict=True):
+                estimated[i] = Variances(*values)
+        return estimated
+
+    def evidence(self, members: list[Member], variances: list[Variances]) -> Tensor:
+        """Log evidence of every member."""
+        values = torch.empty(len(members), dtype=torch.float64)
+        for which in self._batches(members):
+            grams, _ = self._stacked([members[i] for i in which])
+            both = Variances(*(torch.stack(parts) for parts in zip(*(variances[i] for i in which), strict=True)))
+            covariance = total_covariance(grams, self.places, both, self.prior.level)
+            values[which] = dense_log_evidence(covariance, self.values.expand(len(which), -1))
+        return values
+
+    def _batches(self, members: list[Member]) -> list[list[int]]:
+        """Indices of members with equally many components."""
+        counts = [len(self.prior.sets[member.number].components) for member in members]
+        return [[i for i, other in enumerate(counts) if other == count] for count in sorted(set(counts))]
+
+    def _stacked(self, members: list[Member]) -> tuple[Tensor, VariancesPrior]:
+        sets = [self.prior.sets[member.number] for member in members]
+        shares = torch.tensor([[c.share for c in each.components] for each in sets], dtype=torch.float64)
+        noise = torch.stack([member.noise for member in members])
+        grams = torch.stack([self.grams[member.number] for member in members])
+        free = torch.tensor([[c.correlated for c in each.components] for each in sets])[..., None, None]
+        correlated = free | torch.eye(self.num_processes, dtype=torch.bool)
+        outputs = shares[..., None, None] * self.correlation * correlated
+        return grams, VariancesPrior(
+            outputs, correlated.double(), noise, self.prior.level, self.prior.strength, self.prior.noise_strength
+        )
+
+
+def penalties(prior: LearnedPrior, members: list[Member], count: int, num_processes: int) -> Tensor:
+    """What the estimates of variances take off the log evidence of members, for this number of observations."""
+    sets = [prior.sets[member.number] for member in members]
+    numbers = torch.tensor([_num_variances(each, num_processes) for each in sets], dtype=torch.float64)
+    return -0.5 * numbers * math.log(count)
+
+
+def _num_variances(parameters: ParameterSet, num_processes: int) -> int:
+    """Number of variances and covariances of the outputs."""
+    several = num_processes * (num_processes + 1) // 2
+    return sum(several if component.correlated else num_processes for component in parameters.components)
+
+
+def _correlation(rows: Tensor, targets: Tensor, num_processes: int) -> Tensor:
+    """Correlations of neighbouring observations, shrunk where they are few."""
+    few = len(targets) / (len(targets) + _UNCORRELATED * num_processes)
+    correlation = nearest_correlation(rows.double(), targets, num_processes)
+    return few * correlation + (1.0 - few) * torch.eye(num_processes, dtype=torch.float64)
+
+
+def _pieces(count: int, kept: int) -> Tensor:
+    """Indices of at most so many of some items in order, in evenly spaced pieces of consecutive ones."""
+    if kept >= count:
+        return torch.arange(count)
+    length = max(kept // _PIECES, 1)
+    starts = torch.linspace(0, count - length, _PIECES).round().long()
+    return (starts[:, None] + torch.arange(length)).flatten().unique()
+
+
+def _model(
+    rows: Tensor, targets: Tensor, parameters: ParameterSet, variances: Variances, level: float
+) -> RegressionModel:
+    """The model of a set with these variances."""
+    model = model_of(rows, targets, parameters, variances.noise.shape[-1])
+    for component, outputs in zip(model.covar_module.kernels, variances.outputs, strict=True):
+        set_outputs(component, outputs)
+    model.likelihood.noise = variances.noise
+    set_means(model, level)
+    return model
+
+
+def model_of(rows: Tensor, targets: Tensor, parameters: ParameterSet, num_processes: int) -> RegressionModel:
+    """A model of a set in the cheapest form, its variances not yet estimated."""
+    covariance = covariance_of(parameters, num_processes, rows.shape[-1] - 1)
+    form = choose_form(Task(covariance, len(rows), len(rows[:, :-1].unique(dim=0))))
+    return form.model(rows, targets, num_processes, covar_module=covariance).eval()
+
+
+def covariance_of(parameters: ParameterSet, num_processes: int, input_dim: int) -> AdditiveKernel:
+    """The covariance of a parameter set for regression, its outputs not yet correlated."""
+    components = []
+    for component in parameters.components:
+        kernel = _periodic(component.lengthscale) if component.kernel == "periodic" else component.kernel
+        loadings = Loadings(num_processes, structure="coregionalised" if component.correlated else "independent")
+        row_kernel = RowKernel(kernel, num_processes, input_dim, structure="coregionalised", loadings=loadings).double()
+        length = period_of(component) if component.kernel == "periodic" else component.lengthscale * input_dim**0.5
+        with torch.no_grad():
+            row_kernel.input_maps.log_scales.fill_(-math.log(length))
+            row_kernel.loadings.log_scales.fill_(0.5 * math.log(component.share))
+        components.append(row_kernel)
+    return AdditiveKernel(*components)
+
+
+def _periodic(lengthscale: float) -> PeriodicKernel:
+    kernel = PeriodicKernel().double()
+    kernel.lengthscale, kernel.period_length = (
+        torch.tensor(value, dtype=torch.float64)  # GPyTorch rounds numbers to float32
+        for value in (lengthscale**2, 1.0)  # GPyTorch's lengthscale is a square
+    )
+    return kernel
+
+
+def set_means(model: RegressionModel, level: float) -> None:
+    """Set the means of the outputs to their expectations, given their prior variance."""
+    Z = torch.nn.functional.one_hot(model.train_inputs[0][:, -1].long(), model.num_processes).double()
+    K = dense_covariance(model.covar_module, model.train_inputs[0]) + torch.diag_embed(model.noise())
+    L = cholesky(K, name="covariance of the observations", jitter=0.0)
+    white = solve_lower(L, torch.cat([Z, model.train_targets[:, None]], dim=-1))
+    information = white.mT @ white
+    M = information[:-1, :-1] + torch.eye(len(Z.mT)) / level
+    L = cholesky(M, name="information of the means")
+    model.mean_module.initialize(constants=torch.cholesky_solve(information[:-1, -1:], L)[:, 0])
+
+
+def set_outputs(component: RowKernel, outputs: Tensor) -> None:
+    """Set the covariance of the outputs ``(P, P)`` in a component."""
+    sd = outputs.diagonal().sqrt()
+    component.loadings.initialize(log_scales=sd.log())
+    if component.loadings.partials is not None:
+        component.loadings.set_correlation(outputs / (sd[:, None] * sd))
+
+
+def start_of(pretrained: Pretrained) -> RegressionModel:
+    """The likeliest member with all variances in its first component, to start a fit."""
+    best, parameters = pretrained.models[0], pretrained.sets[0]
+    outputs = torch.stack([kernel.loadings() @ kernel.loadings().mT for kernel in best.covar_module.kernels]).sum(0)
+    single = parameters._replace(components=parameters.components[:1])
+    rows, targets = best.train_inputs[0], best.train_targets
+    start = _model(rows, targets, single, Variances(outputs.detach()[None], best.likelihood.noise.detach()), 1.0)
+    start.mean_module.load_state_dict(best.mean_module.state_dict())
+    return start
+
+
+def set_priors(model: RegressionModel, prior: LearnedPrior) -> None:
+    """Replace the normal priors of lengthscales, scales and noise of a model by those of the sets.
+
+    A normal density has the mean and the variance of the logarithms over the sets, and at least the standard deviation
+    of a factor of 1.6.
+    """
+    dimension = model.train_inputs[0].shape[-1] - 1
+    pairs = [(each.components[0], each.weight) for each in prior.sets]
+    weights = [weight for _, weight in pairs]
+    scales = [-math.log(c.lengthscale * dimension**0.5) for c, _ in pairs]
+    shares = [0.5 * math.log(c.share) for c, _ in pairs]
+    noise = [math.log(value) for value in prior.noises]
+    for component in model.covar_module.kernels:
+        _set_normal(component.input_maps.log_scales_prior, scales, weights)
+        _set_normal(component.loadings.log_scales_prior, shares, weights)
+    _set_normal(model.likelihood.noise_covar.log_noise_prior, noise, prior.noise_weights)
+
+
+def _set_normal(normal: NormalPrior, values: Sequence[float], weights: Sequence[float]) -> None:
+    each, share = torch.tensor(values, dtype=torch.float64), torch.tensor(weights, dtype=torch.float64)
+    mean = (share * each).sum()
+    normal.loc.fill_(mean)
+    normal.scale.fill_((share * (each - mean).square()).sum().sqrt().clamp(min=_LEAST_SD))

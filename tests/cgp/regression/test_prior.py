@@ -1,0 +1,270 @@
+"""Learned priors: mixtures by hand, steps that raise the density, files, and learning."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import PeriodicKernel
+from scipy.stats import multivariate_normal, norm
+
+from cgp.regression import CorrelatedGPRegressor, LearnedPrior, ParameterSet, PriorComponent, learn_prior
+from cgp.regression.prior import gram_of
+from cgp.regression.saving import regressor_content, restored_regressor
+from cgp.regression.variances import Places, Variances, VariancesPrior, adapted, total_covariance
+
+
+def a_prior(**options) -> LearnedPrior:
+    sets = (
+        ParameterSet((PriorComponent("matern32", 0.7, 1.0), PriorComponent("matern32", 0.1, 0.1, None, False)), 0.5),
+        ParameterSet((PriorComponent("rbf", 0.5, 0.8),), 0.3),
+        ParameterSet((PriorComponent("matern32", 1.5, 1.2),), 0.2),
+    )
+    return LearnedPrior(sets, (0.01, 0.1), (0.4, 0.6), **options)
+
+
+def a_table(count: int = 24, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    x = np.sort(generator.uniform(0, 6, count))[:, None]
+    y = np.column_stack([np.sin(x[:, 0]), np.cos(x[:, 0]) - 1.5]) + 0.1 * generator.normal(size=(count, 2))
+    y[generator.random(y.shape) < 0.25] = np.nan
+    return x, y
+
+
+def pretrained(x, y, prior=None) -> CorrelatedGPRegressor:
+    return CorrelatedGPRegressor(inference="pretrained", prior=prior or a_prior()).fit(x, y)
+
+
+def test_a_prior_is_what_it_was_saved_as(tmp_path):
+    prior = a_prior(level=0.3, strength=1.5, noise_strength=3.0, standardised=False)
+    prior.save(tmp_path / "prior.json")
+    assert LearnedPrior.load(tmp_path / "prior.json") == prior
+    assert [path.name for path in tmp_path.iterdir()] == ["prior.json"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (('"version": 1', '"version": 7'), "format version 1, got version 7"),
+        (('"lengthscale": 0.7', '"lengthscale": -0.7'), "positive numbers as lengthscale"),
+        (('"rbf"', '"cubic"'), "kernels among"),
+        (('"noises"', '"levels"'), "fields of a prior"),
+        (("{", "", 1), "expected JSON"),
+    ],
+)
+def test_damaged_files_are_refused(tmp_path, change, message):
+    path = tmp_path / "prior.json"
+    path.write_text(a_prior().to_json().replace(*change))
+    with pytest.raises(ValueError, match=message):
+        LearnedPrior.load(path)
+
+
+def test_a_periodic_component_is_the_periodic_kernel():
+    component = PriorComponent("periodic", 0.6, 1.0, 1.7)
+    x = torch.linspace(0, 4, 9, dtype=torch.float64)[:, None]
+    kernel = PeriodicKernel().double()
+    kernel.lengthscale, kernel.period_length = (
+        torch.tensor(0.36, dtype=torch.float64),
+        torch.tensor(1.7, dtype=torch.float64),
+    )
+    torch.testing.assert_close(gram_of(component, x), kernel(x).to_dense())
+
+
+def a_problem(seed: int = 0) -> tuple:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.rand(15, 1, generator=generator).double()
+    grams = torch.stack([gram_of(PriorComponent("matern32", length, 1.0), x) for length in (0.1, 0.8)])
+    keep = torch.rand(45, generator=generator) < 0.8
+    places = Places(torch.arange(15).repeat(3)[keep], torch.arange(3).repeat_interleave(15)[keep])
+    values = torch.randn(int(keep.sum()), generator=generator).double()
+    eye = torch.eye(3).double()
+    correlated = torch.stack([torch.eye(3), torch.ones(3, 3)]).double()
+    prior = VariancesPrior(torch.stack([0.2 * eye, eye]), correlated, torch.full((3,), 0.1).double(), 0.7, 0.5, 1.5)
+    return grams, places, values, prior
+
+
+def test_the_covariance_of_observations_is_that_of_loops():
+    grams, places, _, prior = a_problem()
+    A = torch.randn(2, 3, 3, generator=torch.Generator().manual_seed(1)).double()
+    variances = Variances(A @ A.mT, torch.tensor([0.1, 0.2, 0.3], dtype=torch.float64))
+    S = total_covariance(grams, places, variances, prior.level)
+    for i, (t, p) in enumerate(zip(*places, strict=True)):
+        for j, (u, r) in enumerate(zip(*places, strict=True)):
+            expected = sum(variances.outputs[c, p, r] * grams[c, t, u] for c in range(2)) + prior.level * float(p == r)
+            assert float(S[i, j]) == pytest.approx(float(expected + variances.noise[p] * float(i == j)), rel=1e-12)
+
+
+def log_posterior(grams, places, values, prior, variances) -> float:
+    """Of the variances, dense, up to a constant."""
+    S = total_covariance(grams, places, variances, prior.level).numpy()
+    total = multivariate_normal.logpdf(values.numpy(), cov=S)
+    for B, mode in zip(variances.outputs.numpy(), prior.outputs.numpy(), strict=True):
+        total -= 0.5 * prior.strength * (np.linalg.slogdet(B)[1] + np.trace(np.linalg.solve(B, mode)))
+    ratio = (prior.noise / variances.noise).numpy()
+    return total - 0.5 * prior.noise_strength * float((np.log(variances.noise.numpy()) + ratio).sum())
+
+
+def test_steps_raise_the_density_of_the_variances_to_a_stationary_point():
+    problem = a_problem()
+    start = Variances(problem[3].outputs, problem[3].noise)
+    values = [log_posterior(*problem, adapted(*problem[:3], start, problem[3], num_steps=steps)) for steps in range(12)]
+    assert np.all(np.diff(values) > -1e-9)
+    best = adapted(*problem[:3], start, problem[3], num_steps=400)
+    top = log_posterior(*problem, best)
+    generator = torch.Generator().manual_seed(3)
+    for _ in range(10):  # no lower in any direction, to second order
+        step = 1e-4 * torch.randn(2, 3, 3, generator=generator).double()
+        step = (step + step.mT) * problem[3].correlated
+        noise = best.noise * (1e-4 * torch.randn(3, generator=generator).double()).exp()
+        assert log_posterior(*problem, Variances(best.outputs + step, noise)) < top + 1e-6
+    assert torch.all(best.outputs[0] == torch.diag(best.outputs[0].diagonal()))
+
+
+def test_weights_are_normalised_evidences_and_predictions_their_mixture():
+    x, y = a_table()
+    regressor = pretrained(x, y)
+    weights, models = regressor.weights_, regressor.models_
+    assert len(models) > 1
+    assert weights.sum() == pytest.approx(1.0)
+    new = np.linspace(-1, 7, 9)[:, None]
+    means, variances, densities = [], [], []
+    for model in models:
+        rows = np.column_stack([regressor.x_scaling_.apply(new), np.ones(9)])
+        with torch.no_grad():
+            moments = model.moments(torch.as_tensor(rows), noisy=True)
+        unit = regressor.y_scaling_.unit[1]
+        means.append(regressor.y_scaling_.undo(np.column_stack([moments.mean] * 2))[:, 1])
+        variances.append(moments.variance.numpy() * unit**2)
+        densities.append(norm.pdf(0.3, means[-1], np.sqrt(variances[-1])))
+    mean, sd = regressor.predict(new, return_std=True)
+    np.testing.assert_allclose(mean[:, 1], weights @ means)
+    np.testing.assert_allclose(sd[:, 1] ** 2, weights @ (np.array(variances) + (means - weights @ means) ** 2))
+    density = regressor.log_predictive_density(new, np.full((9, 2), 0.3))[:, 1]
+    np.testing.assert_allclose(density, np.log(weights @ np.array(densities)))
+    _, covariance = regressor.predict(new, return_cov=True)
+    np.testing.assert_allclose(np.diag(covariance[:, 1, :, 1]), sd[:, 1] ** 2, rtol=1e-6)
+
+
+def test_weights_of_one_output_are_those_of_a_dense_process():
+    x, y = a_table(12)
+    y = y[:, :1]
+    prior = a_prior(strength=1e9, noise_strength=1e9)  # variances stay where the sets have them
+    prior = prior._replace(sets=prior.sets[1:], noises=(0.05,), noise_weights=(1.0,))
+    regressor = pretrained(x, y, prior)
+    seen = ~np.isnan(y[:, 0])
+    t = torch.as_tensor(regressor.x_scaling_.apply(x[seen]))
+    values = regressor.y_scaling_.apply(y[seen])[:, 0]
+    logs = []
+    for each in prior.sets:
+        S = each.components[0].share * gram_of(each.components[0], t).numpy() + 0.05 * np.eye(seen.sum()) + prior.level
+        logs.append(multivariate_normal.logpdf(values, cov=S) + np.log(each.weight))
+    expected = np.exp(logs - np.logaddexp.reduce(logs))
+    np.testing.assert_allclose(np.sort(regressor.weights_), np.sort(expected), rtol=1e-5)
+
+
+def test_the_order_of_rows_and_units_do_not_matter():
+    x, y = a_table()
+    mean, sd = pretrained(x, y).predict(x, return_std=True)
+    order = np.random.default_rng(1).permutation(len(x))
+    other, other_sd = pretrained(3.0 * x[order] - 7.0, 1e3 * y[order] + 5.0).predict(3.0 * x - 7.0, return_std=True)
+    np.testing.assert_allclose((other - 5.0) / 1e3, mean, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(other_sd / 1e3, sd, rtol=1e-4)
+
+
+def test_a_prior_in_the_tables_units_is_used_in_them():
+    x, y = a_table()
+    regressor = pretrained(x, y, a_prior(standardised=False))
+    assert min(abs(float(regressor.lengthscales_[0, 0, 0]) - length) for length in (0.7, 0.5, 1.5)) < 1e-6
+    far = regressor.predict(np.array([[1e3]]), return_std=True, include_noise=False)[1]
+    assert np.all(far < 3.0)
+
+
+def test_a_regressor_by_a_prior_is_restored_from_plain_values():
+    x, y = a_table()
+    regressor = pretrained(x, y)
+    plain, tensors = regressor_content(regressor)
+    fresh = CorrelatedGPRegressor(inference="pretrained", prior=a_prior())
+    other = restored_regressor(fresh, json.loads(json.dumps(plain)), tensors, y)
+    for mine, theirs in zip(regressor.predict(x, return_std=True), other.predict(x, return_std=True), strict=True):
+        np.testing.assert_allclose(theirs, mine, rtol=1e-8)
+
+
+def test_few_observations_far_apart_do_not_collapse():
+    generator = np.random.default_rng(0)
+    x = np.sort(generator.uniform(0, 6, 40))[:, None]
+    y = np.column_stack([np.sin(x[:, 0] + phase) for phase in (0, 0.2, 0.4, 0.6)])
+    known = np.full_like(y, np.nan)
+    for p in range(4):
+        chosen = generator.choice(40, 2, replace=False)
+        known[chosen, p] = y[chosen, p]
+    density = pretrained(x, known).log_predictive_density(x, y)
+    assert density.mean() > -3.0
+
+
+@pytest.mark.parametrize("inference", ["map", "laplace"])
+def test_a_fit_starts_at_the_prior_and_has_its_densities(inference):
+    x, y = a_table(30)
+    options = {"num_mixture": 4} if inference == "laplace" else {}
+    regressor = CorrelatedGPRegressor(inference=inference, prior=a_prior(), random_state=0, **options).fit(x, y)
+    model = regressor._compared["coregionalised"]
+    normal = model.covar_module.kernels[0].input_maps.log_scales_prior
+    kernel = regressor._base
+    lengths = [(s.components[0].lengthscale, s.weight) for s in a_prior().of_kernel(kernel).sets]
+    total = sum(weight for _, weight in lengths)
+    assert float(normal.loc) == pytest.approx(-sum(w * np.log(length) for length, w in lengths) / total)
+    assert np.isfinite(regressor.predict(x)).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"inference": "pretrained"}, "prior: expected one of learn_prior"),
+        ({"prior": "prior.json"}, "prior: expected a LearnedPrior"),
+        ({"prior": a_prior(), "kernel": "matern12"}, "kernel: expected None or one of the prior's"),
+        ({"prior": a_prior(), "kernel": PeriodicKernel()}, "kernel: expected a name or None"),
+        ({"prior": a_prior(), "structure": "factors"}, "structure: expected one of"),
+        ({"prior": a_prior(), "inference": "pretrained", "structure": "shared"}, "structure: expected one of"),
+        ({"prior": a_prior(), "num_inducing": 5}, "num_inducing: expected None"),
+    ],
+)
+def test_arguments_that_do_not_go_together_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        CorrelatedGPRegressor(**options).fit(*a_table())
+
+
+def draws(count: int, lengthscale: float, seed: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:
+    generator = np.random.default_rng(seed)
+    tables = []
+    for _ in range(count):
+        x = np.sort(generator.uniform(-2, 2, 40))[:, None]
+        K = gram_of(PriorComponent("matern32", lengthscale, 1.0), torch.as_tensor(x)).numpy()
+        tables.append((x, generator.multivariate_normal(np.zeros(40), K + 0.01 * np.eye(40))[:, None]))
+    return tables
+
+
+@pytest.mark.parametrize("lengthscale", [0.15, 1.0])
+def test_a_learned_prior_predicts_nearly_as_the_true_process(lengthscale):
+    options = {"num_sets": 3, "kernels": ["matern32", "rbf"], "standardised": False}
+    prior = learn_prior(draws(8, lengthscale), num_steps=10, **options)
+    truth = ParameterSet((PriorComponent("matern32", lengthscale, 1.0),), 1.0)
+    true = LearnedPrior((truth,), (0.01,), (1.0,), 1e-9, 1e9, 1e9, standardised=False)
+    behind = []
+    for x, y in draws(8, lengthscale, seed=1):
+        known = np.where(np.arange(40)[:, None] % 3 < 2, y, np.nan)
+        hidden = np.isnan(known)
+        densities = [pretrained(x, known, each).log_predictive_density(x, y)[hidden] for each in (true, prior)]
+        behind.append(np.mean(densities[0] - densities[1]))
+    assert np.mean(behind) < 0.1
+    lengths = {each.components[0].lengthscale for each in prior.sets}
+    assert min(abs(np.log(length / lengthscale)) for length in lengths) < 1.5
+
+
+def test_windows_of_a_frame_are_tables():
+    pandas = pytest.importorskip("pandas")
+    index = pandas.date_range("2024-01-01", periods=120, freq="h")
+    values = np.sin(np.arange(120) / 5.0)
+    frame = pandas.DataFrame({"a": values, "b": np.where(np.arange(120) % 7 < 2, np.nan, values)}, index=index)
+    prior = learn_prior(frame, window="1D", num_sets=1, kernels=["rbf"], num_steps=2)
+    assert len(prior.sets) == 1
+    with pytest.raises(ValueError, match="window: expected a length"):
+        learn_prior(frame)
