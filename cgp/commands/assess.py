@@ -8,7 +8,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from .terminal import check_extras, check_files, check_places, write_picture
+from .terminal import check_extras, check_files, check_pictures, check_places, write_picture
 
 __all__ = ["EXAMPLES", "add_to", "run"]
 
@@ -64,6 +64,7 @@ def _check(parsed: argparse.Namespace) -> None:
     """Refuse what cannot come to anything, before anything heavy is imported."""
     check_files([parsed.predictions, *filter(None, [parsed.train]), *parsed.ood])
     check_places([parsed.picture])
+    check_pictures(filter(None, [parsed.picture]))
     check_extras({"matplotlib": "plot"} if parsed.picture else {})
     if parsed.risk is not None and not 0.0 < parsed.risk < 1.0:
         raise ValueError(f"--risk: expected a share in (0, 1), got {parsed.risk}")

@@ -8,7 +8,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TextIO
 
-__all__ = ["check_extras", "check_files", "check_places", "say", "shown_by", "write_picture"]
+__all__ = ["check_extras", "check_files", "check_pictures", "check_places", "say", "shown_by", "write_picture"]
+
+
+_PICTURES = (".png", ".pdf", ".svg", ".jpg")
 
 
 def say(text: str) -> None:
@@ -46,6 +49,13 @@ def check_places(paths: Iterable[Path | None]) -> None:
             raise FileNotFoundError(f"{path}: no folder {path.absolute().parent}")
 
 
+def check_pictures(paths: Iterable[Path]) -> None:
+    """Refuse a picture of a kind that is not drawn."""
+    for path in paths:
+        if path.suffix.lower() not in _PICTURES:
+            raise ValueError(f"{path}: expected a picture, {', '.join(_PICTURES)}, got {path.suffix!r}")
+
+
 def check_extras(needed: dict[str, str]) -> None:
     """Refuse what needs a package that is not installed; ``needed`` has the extra of each."""
     for package, extra in needed.items():
@@ -63,4 +73,4 @@ def write_picture(draw: Callable[[], Any], path: Path | None) -> None:
 
     mpl.use("agg")
     figure = draw()
-    write_aside(path, lambda aside: figure.savefig(aside, format=path.suffix.lstrip(".") or "png"))
+    write_aside(path, lambda aside: figure.savefig(aside, format=path.suffix.lstrip(".").lower()))

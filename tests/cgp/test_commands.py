@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from cgp import __version__, commands
-from cgp.commands.files import usable_columns
+from cgp.commands.columns import usable_columns
+from cgp.commands.files import read_file
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -77,6 +78,111 @@ def test_a_time_of_day_is_no_index():
     assert usable_columns(readings(), None, None, []).inputs == ["when"]
 
 
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda t: {"Date": t.strftime("%d/%m/%Y"), "Time": t.strftime("%H:%M")}, ["Date Time"]),
+        (lambda t: {"Date": t.strftime("%m/%d/%Y"), "Time": t.strftime("%H.%M.%S")}, ["Date Time"]),
+        (lambda t: {"day": t.strftime("%Y-%m-%d"), "hr": t.hour}, ["day hr"]),
+        (lambda t: {"Year": t.year, "Month": t.month, "Day": t.day, "Hour": t.hour}, ["Year Month Day Hour"]),
+        (lambda t: {"no": np.arange(len(t)), "when": t.strftime("%d.%m.%Y %H:%M")}, ["when"]),
+    ],
+)
+def test_times_in_several_columns_are_joined(change, expected):
+    """The thirteenth cannot be a month, and rows that go on in one reading only are meant so."""
+    times = pd.date_range("2024-01-30", periods=72, freq="h")
+    table = pd.DataFrame(change(times)).assign(a=np.where(np.arange(72) % 5, 1.0, np.nan))
+    columns = usable_columns(table)
+    assert columns.inputs == expected
+    pd.testing.assert_series_equal(columns.frame[expected[0]], pd.Series(times), check_names=False, check_dtype=False)
+    assert [name for name in columns.frame if name not in expected] == [each for each in ("no", "a") if each in table]
+    pd.testing.assert_frame_equal(columns.source, table)
+    if len(expected[0].split()) == 2:
+        assert usable_columns(table, index=expected[0].split()).inputs == expected
+
+
+def test_places_are_inputs_where_there_are_no_times():
+    table = pd.DataFrame({"Lat": [46.9, 47.4, 46.2], "Lon": [7.4, 8.5, 6.1], "a": [1.0, np.nan, 2.0]})
+    assert usable_columns(table).inputs == ["Lat", "Lon"]
+    assert usable_columns(table.assign(when=["2024-01-01", "2024-01-02", "2024-01-03"])).inputs == ["when"]
+    assert usable_columns(table.assign(Lon=[7.4, np.nan, 6.1])).inputs == []
+
+
+def test_marks_stand_for_what_is_missing_and_words_do_not():
+    table = readings().assign(
+        warm=lambda t: t["warm"].astype(object).where(t["warm"].notna(), " - ").astype(str), note="off"
+    )
+    columns = usable_columns(table.assign(mixed=table["count"].astype(str).where(table["count"] > 2, "off")))
+    assert columns.gaps == 7
+    assert "taken for missing: '-' in 'warm'" in columns.notes
+    assert "left as they are: ['site', 'dead', 'note', 'mixed'] (no numbers)" in columns.notes
+    np.testing.assert_array_equal(columns.frame["warm"], readings()["warm"])
+
+
+def test_rows_that_are_not_there_are_added():
+    """Every observed value stays in its row, times of other distances too; without the option they are counted."""
+    table = readings().drop(columns="dead").ffill().drop(index=[7, 8, 20])
+    with pytest.raises(ValueError, match="but 3 rows are not there, which --every adds"):
+        usable_columns(table)
+    columns = usable_columns(table, every="1h")
+    assert (columns.gaps, len(columns.source)) == (9, 30)
+    known = columns.source.dropna()
+    np.testing.assert_array_equal(known[["warm", "wet", "count"]], table[["warm", "wet", "count"]])
+    np.testing.assert_array_equal(known["when"], pd.to_datetime(table["when"]))
+    for arguments, message in (
+        ({"index": ["count"], "every": "1h"}, r"--every: expected rows that are known by times, got \['count'\]"),
+        ({"every": "soon"}, "--every: expected a duration such as 1h, 15min or 1D, got 'soon'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            usable_columns(table, **arguments)
+
+
+@pytest.mark.parametrize("form", ["plain", "remarks", "gz", "xz", "bz2", "points", "degrees"])
+def test_forms_of_files_are_read(form, tmp_path):
+    """Lines before the header, compression, names with commas beside decimal points, and Windows' degree signs."""
+    ending = f".{form}" if form in ("gz", "xz", "bz2") else ""
+    table, path = readings(), tmp_path / f"in.csv{ending}"
+    if form == "points":
+        table = table.assign(site="Bern, CH").drop(columns="dead")
+        table.to_csv(path, index=False, sep=";")
+    elif form == "degrees":
+        table = table.rename(columns={"warm": "°C"})
+        table.to_csv(path, index=False, encoding="cp1252")
+    else:
+        path.touch()
+        table.to_csv(path, index=False)
+        if form == "remarks":
+            path.write_text(f"# a station\n# its file, of 2024; 1,5\n{path.read_text()}")
+    pd.testing.assert_frame_equal(read_file(path), table)
+
+
+def test_what_is_written_is_compressed_as_it_says(tmp_path):
+    path = tmp_path / "in.csv.gz"
+    readings().to_csv(path, index=False)
+    assert run(path, "--out", tmp_path / "out.csv.gz") == 0
+    assert (tmp_path / "out.csv.gz").read_bytes().startswith(b"\x1f\x8b")
+    assert not read_file(tmp_path / "out.csv.gz")[["warm", "wet"]].isna().any().any()
+
+
+def test_parquet_in_and_out(tmp_path):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "in.parquet"
+    table = readings().assign(when=lambda t: pd.to_datetime(t["when"])).set_index("when")
+    table.to_parquet(path)
+    assert run(path, "--out", tmp_path / "out.pq") == 0
+    filled = pd.read_parquet(tmp_path / "out.pq")
+    pd.testing.assert_frame_equal(filled.where(table.reset_index().notna()), table.reset_index())
+    assert not filled[["warm", "wet"]].isna().any().any()
+
+
+def test_parquet_says_what_it_needs(tmp_path, monkeypatch, capsys):
+    """Before anything is read or fitted."""
+    readings().to_csv(tmp_path / "in.csv", index=False)
+    monkeypatch.setattr("cgp.commands.files.find_spec", lambda name: None)
+    assert run(tmp_path / "in.csv", "--std", tmp_path / "std.parquet") == 1
+    assert "parquet needs pyarrow: pip install pyarrow" in capsys.readouterr().err
+
+
 def test_an_index_inputs_and_codes_are_named(tmp_path, capsys):
     path = tmp_path / "in.csv"
     readings().fillna({"warm": -200.0}).to_csv(path, index=False)
@@ -97,6 +203,8 @@ def test_an_index_inputs_and_codes_are_named(tmp_path, capsys):
         (b"a,b\n1,2\n3,4\n", [], "expected gaps in columns of numbers, ['a', 'b'], got none"),
         (b"a,b\n1,\n3,4\n", ["--index", "c"], "expected columns of the table, ['a', 'b'], got ['c']"),
         (b"a,b\n1,\n3,4\n", ["--out", "/nowhere/x.csv"], "no folder /nowhere"),
+        (b"a,b\n1,\n3,4\n", ["--out", "x.xlsx"], "expected csv or parquet, got a spreadsheet: save it as csv"),
+        (b"a,b\n1,\n3,4\n", ["--picture", "gaps.doc"], "expected a picture, .png, .pdf, .svg, .jpg, got '.doc'"),
     ],
 )
 def test_what_cannot_be_filled_is_said_in_a_line(content, arguments, message, tmp_path):
