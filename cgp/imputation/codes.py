@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["suspected_codes"]
+__all__ = ["suspected_codes", "warn_of_codes"]
 
 _LEAST = 3  # smallest number of repetitions
 _LEAST_VALUES = 10  # smallest number of other distinct values of the column
@@ -32,6 +36,25 @@ def suspected_codes(values: NDArray[np.float64]) -> dict[float, list[int]]:
     ends = [_repeated_ends(column[~np.isnan(column)]) for column in values.T]
     codes = sorted({value for repeated in ends for value, is_far in repeated.items() if is_far})
     return {code: [p for p, repeated in enumerate(ends) if code in repeated] for code in codes}
+
+
+def warn_of_codes(values: NDArray[np.float64], names: Sequence[Any]) -> None:
+    """Warn of values that look like codes, with what to do.
+
+    Args:
+        values: NaN where missing, ``(n, P)``.
+        names: of the columns.
+
+    Warns:
+        UserWarning: if there are such values.
+    """
+    for code, columns in suspected_codes(values).items():
+        warnings.warn(
+            f"X: {code:g} repeats far from all other values in {[names[p] for p in columns]}; if it stands for "
+            f"what is missing, say so: missing_values={code:g}",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def _repeated_ends(column: NDArray[np.float64]) -> dict[float, bool]:

@@ -13,6 +13,12 @@ __all__ = ["Axis", "Coordinate"]
 Array = NDArray[Any]
 
 _DAY = np.timedelta64(1, "D")
+_DIRECTIONS = {
+    **dict.fromkeys(("lat", "latitude"), "latitude"),
+    **dict.fromkeys(("lon", "lng", "long", "longitude"), "longitude"),
+    **dict.fromkeys(("y", "north", "northing"), "north"),
+    **dict.fromkeys(("x", "east", "easting"), "east"),
+}
 
 
 class Coordinate(NamedTuple):
@@ -135,6 +141,22 @@ class Axis(NamedTuple):
         name = self.columns[0] if self.columns else frame.index.name
         unit = " (days)" if self.coordinates[0].kind == "duration" else ""
         return inputs[:, 0], f"{'' if name is None else name}{unit}"
+
+    def is_place(self, inputs: Array) -> bool:
+        """Whether rows ``(n, 2)`` are places: two inputs, and no times among them."""
+        return inputs.shape[1] == 2 and all(coordinate.kind == "number" for coordinate in self.coordinates)
+
+    def directions(self) -> tuple[int, tuple[str, str], bool]:
+        """The directions of two inputs by their names; without such names the first one is to the east.
+
+        Returns:
+            The number of the input to the east, the names to the east and to the north, and whether both are degrees.
+        """
+        names = [str(name) for name in self.columns] or ["", ""]
+        kinds = [_DIRECTIONS.get(name.lower(), "") for name in names]
+        east = 1 if kinds[0] in ("latitude", "north") or kinds[1] in ("longitude", "east") else 0
+        degrees = {"latitude", "longitude"} == set(kinds)
+        return east, (names[east], names[1 - east]), degrees
 
     def described(self, lags: Array) -> list[str]:
         """Lags in units of the input as text, empty for no lag."""

@@ -87,23 +87,29 @@ class FilledMixin:
         return Interval(*(self._table.framed(self._filling.mean + side * reach) for side in (-1.0, 1.0)))
 
     def plot(self, figure: Any = None) -> list[Any]:
-        """Draw the gaps of the table, a row for each column, and each column with its filled values.
+        """Draw the gaps of the table, a row for each column, and each column with its filled values; places as maps.
 
         Args:
             figure: of matplotlib, to draw in; None is a new one.
 
         Returns:
-            The axes: the map of gaps, then one of each column. ``axes[0].figure.savefig("gaps.png")`` keeps them.
+            The axes: the map of gaps, then one of each column; over two inputs, which are no times, one of each
+            column. ``axes[0].figure.savefig("gaps.png")`` keeps them.
 
         Raises:
             ImportError: if matplotlib is not installed.
         """
         check_is_fitted(self)
-        from cgp.plotting import filled_table
+        from cgp.plotting import filled_maps, filled_table
 
         table, filling = self._table, self._filling
-        x, label = self._axis.drawn(table.given, table.inputs)
         names = [str(name) for name in table.names]
+        if self._axis.is_place(table.inputs):
+            east, labels, degrees = self._axis.directions()
+            places = table.inputs[:, [east, 1 - east]]
+            options: dict[str, Any] = {"names": names, "labels": labels, "degrees": degrees, "figure": figure}
+            return filled_maps(places, filling.mean, filling.sd, table.missing, **options)
+        x, label = self._axis.drawn(table.given, table.inputs)
         return filled_table(x, filling.mean, filling.sd, table.missing, names=names, xlabel=label, figure=figure)
 
     def _factors(self, level: float, method: str) -> NDArray[np.float64] | float:

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["YEAR", "has_years", "periods_in_units"]
+__all__ = ["PERIOD_NAMES", "YEAR", "offered_periods", "periods_in_units"]
 
 YEAR = 365.2425  # days
-_LEAST_YEARS = 2.0
-_LEAST_ROWS = 4.0  # of a year
+PERIOD_NAMES = {1.0: "a day", 7.0: "a week", YEAR: "a year"}
+_CALENDAR = {1.0: 3.0, 7.0: 3.0, YEAR: 2.0}  # periods in days, and the fewest of them that a table must span
+_LEAST_ROWS = 4.0  # of a cycle
 _LEAST_READINGS = 200
 
 
@@ -40,25 +41,25 @@ def periods_in_units(periods: str | Sequence[Any], *, is_time: bool) -> str | li
     return [_in_units(period, is_time) for period in periods]
 
 
-def has_years(days: NDArray[np.float64], readings: int) -> bool:
-    """Whether times ``(n,)`` are enough for a year's cycle to be offered: two years, and four rows in each.
+def offered_periods(days: NDArray[np.float64], readings: int) -> list[float]:
+    """The cycles of the calendar that times are enough for: a day, a week and a year.
 
     Args:
-        days: times of the rows.
+        days: times of the rows, ``(n,)``.
         readings: values that were observed.
 
     Returns:
-        Whether it is offered.
+        Their periods in days: three days, three weeks or two years are spanned, with four rows in a cycle.
 
     Example:
-        >>> has_years(np.arange(800.0), 800), has_years(np.arange(600.0), 600)
-        (True, False)
+        >>> offered_periods(np.arange(800.0), 800), offered_periods(np.arange(100.0) / 24, 300)
+        ([7.0, 365.2425], [1.0])
     """
     distinct = np.unique(days)
     if len(distinct) < 2 or readings < _LEAST_READINGS:
-        return False
-    step = float(np.median(np.diff(distinct)))
-    return bool(distinct[-1] - distinct[0] >= _LEAST_YEARS * YEAR and step <= YEAR / _LEAST_ROWS)
+        return []
+    step, span = float(np.median(np.diff(distinct))), float(distinct[-1] - distinct[0])
+    return [period for period, least in _CALENDAR.items() if span >= least * period and step <= period / _LEAST_ROWS]
 
 
 def _in_units(period: Any, is_time: bool) -> float:

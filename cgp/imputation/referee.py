@@ -14,6 +14,7 @@ from cgp.regression.long_series import is_long_series
 from .baselines import LaggedRidge, LinearInterpolation, SeasonalMean
 from .imputer import CorrelatedGPImputer
 from .masking import class_order
+from .periods import PERIOD_NAMES, offered_periods
 from .report import GapReport
 from .scores import Strata
 from .tables import Table, read_table
@@ -48,7 +49,8 @@ def assess_gaps(
     Compared are, the simplest first: linear interpolation (over several inputs the nearest row); the mean of the hour
     and the month, where the index is times; Bayesian ridge regression on the other columns at this and the two rows
     before and after; one Gaussian process per column; ``imputer``; and, up to 2,000 observations of an imputer that
-    would average, each of the structures "coregionalised", "shared" and "shifted" by itself.
+    would average, each of the structures "coregionalised", "shared" and "shifted" by itself, and the cycles of a day,
+    a week and a year of which the times span three, three and two.
 
     Args:
         table: a frame, a series, or an array ``(n, k)``; NaN is missing.
@@ -128,7 +130,18 @@ def candidates(imputer: CorrelatedGPImputer, table: Table, *, is_time: bool) -> 
     if several and not is_long and imputer.structure == "auto":
         for structure in _STRUCTURES:
             chosen[f"the GP {structure!r}"] = clone(imputer).set_params(structure=structure)
+    if is_time and not is_long and imputer.structure == imputer.periods == "auto":
+        chosen |= _with_cycles(imputer, table)
     return chosen
+
+
+def _with_cycles(imputer: CorrelatedGPImputer, table: Table) -> dict[str, CorrelatedGPImputer]:
+    """The process of many time scales with the cycles of the calendar that the times are enough for."""
+    periods = offered_periods(table.inputs[:, 0], int((~table.missing).sum()))
+    if not periods:
+        return {}
+    name = f"the GP with cycles of {' and '.join(PERIOD_NAMES[period] for period in periods)}"
+    return {name: clone(imputer).set_params(structure="multiscale", periods=tuple(periods))}
 
 
 def _default(trials: Mapping[str, Trial], strata: Strata) -> str:

@@ -10,8 +10,9 @@ with needs_extra("plot", "cgp.plotting"):
     from cgp.plotting.attention import attention_matrix
     from cgp.plotting.calibration import interval_coverage, reliability_diagram, risk_coverage
     from cgp.plotting.curves import curves, uncertainty_histograms
-    from cgp.plotting.gaps import filled_table, pair_correlations
+    from cgp.plotting.gaps import filled_table, pair_correlations, residual_panels
     from cgp.plotting.images import example_gallery, variance_map, variance_maps
+    from cgp.plotting.places import filled_maps
     from cgp.plotting.regression import posterior_bands
     from cgp.plotting.scores import method_scores
     from cgp.plotting.style import COLUMN, PALETTE, WIDE, style
@@ -24,12 +25,14 @@ __all__ = [
     "attention_matrix",
     "curves",
     "example_gallery",
+    "filled_maps",
     "filled_table",
     "interval_coverage",
     "method_scores",
     "pair_correlations",
     "posterior_bands",
     "reliability_diagram",
+    "residual_panels",
     "risk_coverage",
     "style",
     "text_uncertainties",

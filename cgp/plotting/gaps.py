@@ -1,4 +1,4 @@
-"""Tables with gaps: where they are, what fills them, and what the columns have to do with each other."""
+"""Tables with gaps: where they are, what fills them, how well, and what the columns have to do with each other."""
 
 import math
 from typing import Any
@@ -14,12 +14,14 @@ from matplotlib.patches import Patch
 from cgp.plotting._arrays import Array, as_array, as_matching
 from cgp.plotting.style import DIVERGING, GREY, INK, PALE, PALETTE, WIDE, new_axes, new_figure, styled
 
-__all__ = ["filled_table", "pair_correlations"]
+__all__ = ["filled_table", "pair_correlations", "residual_panels"]
 
 _FILLED = PALETTE[1]
 _ONE_BELOW_THE_OTHER = 6  # columns; more stand side by side
 _MOST_CELLS = 1500  # of a row of the map, more than a page has dots
 _MOST_NUMBERS = 12  # columns up to which a matrix has numbers in it
+_MOST_DOTS = 300  # rows up to which every observation has one
+_NORMAL = 1.96
 
 
 @styled
@@ -57,28 +59,51 @@ def filled_table(
         as_matching(each, name, (len(x), columns))
         for name, each in (("values", values), ("sd", sd), ("missing", missing))
     )
-    if len(names) != columns:
-        raise ValueError(f"names must have {columns} entries, got {len(names)}")
-    order, across = np.argsort(x, kind="stable"), 1 if columns <= _ONE_BELOW_THE_OTHER else 2
+    order = np.argsort(x, kind="stable")
     x, values, sd, missing = x[order], values[order], sd[order], missing[order].astype(bool)
-    down = -(-columns // across)
-    heights = [0.35 + 0.13 * columns, *[0.95 if across == 1 else 0.8] * down]
-    figure = new_figure(figure, width=WIDE, height=0.6 + sum(heights))
-    grid = figure.add_gridspec(down + 1, across, height_ratios=heights)
-    axes = [new_axes(figure.add_subplot(grid[0, :]))]
-    axes += [new_axes(figure.add_subplot(grid[1 + p // across, p % across], sharex=axes[0])) for p in range(columns)]
-    _gap_map(axes[0], x, missing, names)
-    for p, ax in enumerate(axes[1:]):
+    overview, *axes = _panels(figure, names, columns, overview=0.35 + 0.13 * columns)
+    _gap_map(overview, x, missing, names)
+    for p, ax in enumerate(axes):
         _filled_column(ax, x, values[:, p], sd[:, p], missing[:, p])
-        ax.set_title(names[p], loc="left", pad=2)
-        ax.tick_params(labelbottom=p + across >= columns)
-        ax.locator_params(axis="y", nbins=4)
-    if dated:
-        locator = AutoDateLocator(maxticks=8)
-        axes[0].xaxis.set_major_locator(locator)
-        axes[0].xaxis.set_major_formatter(ConciseDateFormatter(locator))
-    for ax in axes[-across:]:
-        ax.set_xlabel(xlabel)
+    _label([overview, *axes], dated, xlabel)
+    return [overview, *axes]
+
+
+@styled
+def residual_panels(
+    x: Any, residuals: Any, *, names: list[str], xlabel: str = "", figure: FigureBase | None = None
+) -> list[Axes]:
+    """Standardised errors of every observation, a panel for each column.
+
+    Where the fit is good 95 % are within ± 1.96, and they have no pattern.
+
+    Args:
+        x: Where the rows are (N,), numbers or NumPy's dates, in any order.
+        residuals: Errors divided by their standard deviations (N, P), NaN where nothing was observed.
+        names: A name for each column.
+        xlabel: Name and unit of x.
+        figure: Figure or subfigure to draw in.
+
+    Returns:
+        The axes, one of each column.
+
+    Raises:
+        ValueError: If shapes disagree.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> residual_panels([0, 1, 2], [[0.1], [-2.5], [np.nan]], names=["a"], figure=Figure())[0].texts[0].get_text()
+        '50 % within'
+    """
+    dated = np.asarray(x).dtype.kind == "M"
+    x = as_array(date2num(np.asarray(x)) if dated else x, "x", 1)
+    residuals = as_array(residuals, "residuals", 2, finite=False)
+    if len(residuals) != len(x):
+        raise ValueError(f"residuals must have {len(x)} rows, got {len(residuals)}")
+    axes = _panels(figure, names, residuals.shape[1])
+    for ax, column in zip(axes, residuals.T, strict=True):
+        _residual_column(ax, x, column)
+    _label(axes, dated, xlabel)
     return axes
 
 
@@ -124,6 +149,51 @@ def pair_correlations(correlation: Any, *, names: list[str], lags: Any = None, a
     return ax
 
 
+def _panels(figure: FigureBase | None, names: list[str], columns: int, overview: float = 0.0) -> list[Axes]:
+    """Axes of an overview of that height, if it has one, and of each column: many stand two beside each other."""
+    if len(names) != columns:
+        raise ValueError(f"names must have {columns} entries, got {len(names)}")
+    across = 1 if columns <= _ONE_BELOW_THE_OTHER else 2
+    top = 1 if overview else 0
+    heights = [overview] * top + [0.95 if across == 1 else 0.8] * -(-columns // across)
+    figure = new_figure(figure, width=WIDE, height=0.6 + sum(heights))
+    grid = figure.add_gridspec(len(heights), across, height_ratios=heights)
+    axes = [new_axes(figure.add_subplot(grid[0, :])) for _ in range(top)]
+    for p in range(columns):
+        place = grid[top + p // across, p % across]
+        axes.append(new_axes(figure.add_subplot(place, sharex=axes[0] if axes else None)))
+        axes[-1].set_title(names[p], loc="left", pad=2)
+        axes[-1].tick_params(labelbottom=p + across >= columns)
+        axes[-1].locator_params(axis="y", nbins=4)
+    return axes
+
+
+def _label(axes: list[Axes], dated: bool, xlabel: str) -> None:
+    """The name of x below the lowest axes, and dates where they are such."""
+    if dated:
+        locator = AutoDateLocator(minticks=3, maxticks=8)
+        axes[0].xaxis.set_major_locator(locator)
+        axes[0].xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    for ax in axes:
+        if ax.xaxis.get_tick_params()["labelbottom"] and (ax is not axes[0] or len(axes) == 1):
+            ax.set_xlabel(xlabel)
+
+
+def _residual_column(ax: Axes, x: Array, residuals: Array) -> None:
+    seen = ~np.isnan(residuals)
+    far = seen & (np.abs(residuals) > _NORMAL)
+    ax.axhspan(-_NORMAL, _NORMAL, color=PALE, lw=0)
+    ax.axhline(0.0, color=GREY, lw=0.6)
+    for chosen, colour in ((seen & ~far, INK), (far, _FILLED)):
+        ax.plot(x[chosen], residuals[chosen], ls="", marker="o", ms=1.8, mew=0, color=colour)
+    reach = max(3.0, 1.1 * float(np.abs(residuals[seen]).max(initial=0.0)))
+    ax.set_ylim(-reach, reach)
+    ax.set_yticks([-2.0, 0.0, 2.0])
+    ax.margins(x=0.01)
+    inside = f"{100 * (1 - far.sum() / seen.sum()):.0f} % within" if seen.any() else "nothing observed"
+    ax.text(1.0, 1.02, inside, transform=ax.transAxes, ha="right", va="bottom", fontsize=6.5, color=GREY)
+
+
 def _gap_map(ax: Axes, x: Array, missing: Array, names: list[str]) -> None:
     """A row for each column: dark where something is missing, with its share at the end."""
     step = -(-len(x) // _MOST_CELLS)
@@ -163,10 +233,12 @@ def _filled_column(ax: Axes, x: Array, values: Array, sd: Array, missing: Array)
     bridge = missing.copy()  # with the observations beside it, where the band ends
     bridge[1:] |= missing[:-1]
     bridge[:-1] |= missing[1:]
-    few = len(x) <= 300
-    ax.plot(x, seen, color=INK, lw=0.7, marker="o" if few else None, ms=1.6, mew=0)
+    ax.plot(x, seen, color=INK, lw=0.7, marker="o" if len(x) <= _MOST_DOTS else None, ms=1.6, mew=0)
     if missing.any():
-        low, high = values - 1.96 * sd, values + 1.96 * sd
+        low, high = values - _NORMAL * sd, values + _NORMAL * sd
         ax.fill_between(x, low, high, where=bridge, color=_FILLED, alpha=0.25, lw=0)
         ax.plot(x, np.where(bridge, values, math.nan), color=_FILLED, lw=0.9)
+        alone = ~missing & np.pad(missing, 1, constant_values=True)[:-2] & np.pad(missing, 1, constant_values=True)[2:]
+        if len(x) > _MOST_DOTS:  # observations between gaps have no line, and are below that of what was filled
+            ax.plot(x[alone], values[alone], ls="", marker="o", ms=1.6, mew=0, color=INK)
     ax.margins(x=0.01)

@@ -15,7 +15,16 @@ import torch
 from matplotlib import cbook
 from scipy.stats import norm
 
-from cgp.plotting import curves, filled_table, interval_coverage, method_scores, pair_correlations, posterior_bands
+from cgp.plotting import (
+    curves,
+    filled_maps,
+    filled_table,
+    interval_coverage,
+    method_scores,
+    pair_correlations,
+    posterior_bands,
+    residual_panels,
+)
 from cgp.regression import CorrelatedGPRegressor
 
 # %%
@@ -51,6 +60,29 @@ axes[1].legend(loc="upper left")
 gaps = np.isnan(observed)
 filled_table(x[:, 0], np.where(gaps, mean, observed), gaps * sd, gaps, names=["S&P 500", "NASDAQ"], xlabel="Year")
 pair_correlations(regressor.correlation_, names=["S&P 500", "NASDAQ"])
+
+# %%
+# Every observation predicted from all others, in units of the standard deviation that the prediction has
+# (`imputer.plot_residuals()`): 95 % should be in the band, in no pattern. The end of the boom in 2000 is one.
+
+left_out, left_out_sd = regressor.leave_one_out()
+residual_panels(x[:, 0], (observed - left_out) / left_out_sd, names=["S&P 500", "NASDAQ"], xlabel="Year")
+
+# %%
+# Where rows are places, each column is a map, and what was filled has a ring. Two made-up quantities at sixty sites,
+# the second one seen at every other site:
+
+generator = np.random.default_rng(0)
+places = generator.uniform((6.0, 46.0), (9.0, 47.5), size=(60, 2))
+field = np.sin(2 * places[:, 0]) + np.cos(3 * places[:, 1])
+sites = np.column_stack([field, 2 * field]) + 0.1 * generator.normal(size=(60, 2))
+sites[::2, 1] = np.nan
+of_sites = CorrelatedGPRegressor(kernel="matern32", structure="coregionalised", random_state=0).fit(places, sites)
+mean_sites, sd_sites = of_sites.predict(places, return_std=True)
+unseen = np.isnan(sites)
+filled_sites = np.where(unseen, mean_sites, sites)
+labels = {"names": ["first", "second"], "labels": ("longitude", "latitude"), "degrees": True}
+filled_maps(places, filled_sites, unseen * sd_sites, unseen, **labels)
 
 # %%
 # What was hidden says which way of filling it is better (`cgp.assess_gaps` hides values itself, and draws this):

@@ -1,4 +1,5 @@
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.dates import num2date
 from matplotlib.figure import Figure
@@ -32,9 +33,43 @@ def test_lags_are_named_in_the_units_of_time():
     assert second == (f"b ({lag:+.2g} h)" if abs(lag) >= 1.0 else f"b ({60.0 * lag:+.2g} min)")
 
 
-@pytest.mark.parametrize("inputs", [None, "n", ("a", "n")])
+def test_places_are_drawn_as_maps():
+    """Longitude to the east, whatever the order of the columns."""
+    table = frame().reset_index(drop=True).assign(lat=np.linspace(46, 48, 40), lon=np.linspace(6, 10, 40) ** 1.1)
+    axes = CorrelatedGPImputer(inputs=("lat", "lon"), **QUICK).fit(table).plot(figure=Figure())
+    assert len(axes) == 3
+    filled = axes[0].collections[1].get_offsets()
+    np.testing.assert_allclose(filled, table.loc[10:14, ["lon", "lat"]])
+    assert axes[0].get_aspect() == pytest.approx(1 / np.cos(np.radians(47)))
+    assert axes[0].figure.get_supxlabel() == "lon"
+
+
+def test_residuals_are_those_of_every_observation():
+    """In its row: also where rows are in another order, have no value, or came later."""
+    table = frame()
+    table.iloc[33] = np.nan
+    imputer = CorrelatedGPImputer(**QUICK).fit(table)
+    residuals = imputer.residuals()
+    pd.testing.assert_frame_equal(residuals.isna(), table.isna())
+    mean, sd = imputer.regressor_.leave_one_out()
+    expected = (table.iloc[5, 1] - mean[5, 1]) / sd[5, 1]
+    assert residuals.iloc[5, 1] == pytest.approx(expected, rel=1e-6)
+    later = frame(count=44).iloc[40:]
+    later.iloc[0] = np.nan
+    imputer.update(later.iloc[:1]).update(later.iloc[1:])
+    grown = imputer.residuals()
+    pd.testing.assert_frame_equal(grown.isna(), pd.concat([table, later]).isna())
+    np.testing.assert_allclose(grown.iloc[:20], residuals.iloc[:20], atol=0.5)
+    axes = imputer.plot_residuals(figure=Figure())
+    assert len(axes) == 3
+    drawn = sum(len(line.get_ydata()) for line in axes[0].lines[1:])
+    assert drawn == grown["a"].notna().sum()
+
+
+@pytest.mark.parametrize("inputs", [None, "n", ("when", "n")])
 def test_other_inputs_are_drawn_too(inputs):
-    table = frame().reset_index(drop=True).fillna({"a": 0.0})
+    table = frame().reset_index(drop=True)
+    table = table.assign(when=frame().index) if isinstance(inputs, tuple) else table
     overview, *columns = CorrelatedGPImputer(inputs=inputs, **QUICK).fit(table).plot(figure=Figure())
     assert columns[-1].get_xlabel() == {None: "", "n": "n"}.get(inputs, "row")
     assert len(overview.get_yticklabels()) == len(columns)

@@ -12,6 +12,7 @@ from sklearn.impute import KNNImputer
 
 from cgp import CorrelatedGPImputer, assess_gaps
 from cgp.imputation.baselines import LaggedRidge, LinearInterpolation
+from cgp.imputation.referee import candidates
 from cgp.imputation.report import LEAST_GAIN, GapReport
 from cgp.imputation.scores import BlockScores, Strata
 from cgp.imputation.tables import read_table
@@ -392,6 +393,30 @@ def test_imputers_of_scikit_learn_can_be_compared():
     _, values = waves(100, 3)
     report = assess_gaps(with_gaps(values), methods={"lines": LinearInterpolation(), "neighbours": KNNImputer()})
     assert set(report.trials) == {"lines", "neighbours"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "step", "offered"),
+    [
+        (100, "1h", "the GP with cycles of a day"),
+        (600, "1h", "the GP with cycles of a day and a week"),
+        (100, "12h", "the GP with cycles of a week"),
+        (300, "3D", "the GP with cycles of a year"),
+        (60, "1h", None),
+        (300, None, None),
+    ],
+)
+def test_cycles_of_the_calendar_are_offered(rows, step, offered):
+    """Those that the times span often enough, with rows enough; never to rows that are no times."""
+    index = pd.RangeIndex(rows) if step is None else pd.date_range("2024-01-01", periods=rows, freq=step)
+    numbers, axis = read_table(pd.DataFrame(waves(rows)[1], index=index), None)
+    methods = candidates(CorrelatedGPImputer(), numbers, is_time=axis.is_time)
+    assert [name for name in methods if "cycles" in name] == ([] if offered is None else [offered])
+    if offered is not None:
+        assert list(methods)[-1] == offered
+        assert methods[offered].structure == "multiscale"
+    chosen = candidates(CorrelatedGPImputer(periods=("1D",)), numbers, is_time=axis.is_time)
+    assert not [name for name in chosen if "cycles" in name]
 
 
 def test_codes_are_missing():

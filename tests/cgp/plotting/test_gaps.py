@@ -3,7 +3,7 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from cgp.plotting import PALETTE, filled_table, pair_correlations
+from cgp.plotting import PALETTE, filled_maps, filled_table, pair_correlations, residual_panels
 
 
 def table(columns=2, rows=8):
@@ -44,6 +44,55 @@ def test_a_short_gap_of_a_long_table_is_seen():
     assert shares.size <= 1500
     assert shares.ravel()[0] >= 0.35
     assert [text.get_text() for text in overview.texts] == ["< 1 %"]
+
+
+def test_an_observation_between_gaps_is_seen_in_a_long_table():
+    """Above the line of what was filled, which covers a line of length zero."""
+    values, missing = np.arange(400.0)[:, None], np.ones((400, 1), dtype=bool)
+    missing[[50, 200, 201]] = False
+    _, column = filled_table(np.arange(400), values, values, missing, names=["a"], figure=Figure())
+    dots = column.lines[-1]
+    assert (dots.get_marker(), dots.get_color()) == ("o", column.lines[0].get_color())
+    assert dots.get_xdata().tolist() == [50.0]
+    assert dots.get_zorder() >= column.lines[1].get_zorder()
+
+
+@pytest.mark.parametrize("hours", [6, 20, 60, 85, 96, 400, 2000, 9000, 40_000])
+def test_dates_have_ticks_over_any_time(hours):
+    """Between three and eight of them, without a warning."""
+    x, values, sd, missing = table(rows=100)
+    dates = np.datetime64("2020-03-11T00:05") + (x / 100 * hours * 3600).astype("timedelta64[s]")
+    axes = filled_table(dates, values, sd, missing, names=["a", "b"], figure=Figure())
+    low, high = axes[0].get_xlim()
+    assert 3 <= sum(low <= tick <= high for tick in axes[0].get_xticks()) <= 9
+
+
+def test_residuals_beyond_the_band_are_marked():
+    residuals = np.array([[0.1, np.nan], [-2.5, np.nan], [1.0, np.nan], [np.nan, np.nan], [-0.3, np.nan]])
+    first, second = residual_panels(np.arange(5), residuals, names=["a", "b"], xlabel="hour", figure=Figure())
+    _, inside, outside = first.lines
+    assert (inside.get_ydata().tolist(), outside.get_ydata().tolist()) == ([0.1, 1.0, -0.3], [-2.5])
+    assert [ax.texts[0].get_text() for ax in (first, second)] == ["75 % within", "nothing observed"]
+    assert (first.get_xlabel(), second.get_xlabel()) == ("", "hour")
+    with pytest.raises(ValueError, match="residuals must have 4 rows, got 5"):
+        residual_panels(np.arange(4), residuals, names=["a", "b"])
+
+
+def test_maps_have_a_ring_where_something_was_filled():
+    x, values, sd, missing = table()
+    places = np.column_stack([x, x**2])
+    axes = filled_maps(places, values, sd, missing, names=["a", "b"], labels=("lon", "lat"), figure=Figure())
+    observed, filled = axes[0].collections[:2]
+    np.testing.assert_array_equal(filled.get_offsets(), places[missing[:, 0]])
+    np.testing.assert_array_equal(filled.get_array(), values[missing[:, 0], 0])
+    assert len(observed.get_offsets()) == 5
+    np.testing.assert_allclose(filled.get_edgecolors()[0, :3], to_rgb(PALETTE[1]))
+    assert not len(observed.get_edgecolors())
+    assert [ax.texts[0].get_text() for ax in axes] == ["3 filled, ± 0.5", "none filled"]
+    north = filled_maps([[7, 60], [8, 60]], [[1], [2]], [[0], [0]], [[0], [0]], names=["a"], degrees=True)
+    assert north[0].get_aspect() == pytest.approx(2.0)
+    with pytest.raises(ValueError, match=r"places must have shape \(8, 2\), got \(8, 1\)"):
+        filled_maps(places[:, :1], values, sd, missing, names=["a", "b"])
 
 
 def test_dates_and_many_columns():
