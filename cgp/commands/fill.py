@@ -74,7 +74,8 @@ def run(parsed: argparse.Namespace) -> None:
     imputer = CorrelatedGPImputer(**options, random_state=parsed.seed)
     seconds = imputer.estimate(names.frame).seconds
     if seconds > _LONG:
-        say(f"about {seconds:.0f} s on one core{', several times that with --assess' if parsed.assess is not None else ''}")
+        more = "" if parsed.assess is None else ", several times that with --assess"
+        say(f"about {seconds:.0f} s on one core{more}")
     imputer = imputer.fit(names.frame) if parsed.assess is None else _best(imputer, names.frame, parsed.assess)
     filled, std = imputer.transform(names.frame), imputer.std_
     for path, values in ((parsed.out, filled), (parsed.std, std)):
