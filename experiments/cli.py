@@ -78,14 +78,7 @@ def sweep(
 
         sys.stdout.write("".join(f"{line}\n" for line in commands(configs, out, rest)))
         return
-    _check_early(configs, out)
-    from experiments.runs.sweeping import Sweep
-
-    failed = Sweep(out, trainer, workers).perform(configs)
-    for folder, error in failed.items():
-        sys.stdout.write(f"failed: {folder}: {error}\n")
-    if failed:
-        raise SystemExit(1)
+    _performer(configs, out, trainer, workers)()
 
 
 def demo(
@@ -97,24 +90,41 @@ def demo(
     seeds: int = 3,
     workers: int = 2,
 ) -> None:
-    """Train one small vision transformer with seven kinds of attention on real digits, and report.
+    """Fill a table, train one small vision transformer with seven kinds of attention on real digits, and report.
 
     Killed midway and started again, it continues.
 
     Args:
         trainer: where to train.
         over: names of configurations and values over every row.
-        out: folder of the runs and the report.
+        out: folder of the runs, the report and the table's picture.
         quick: one seed and few epochs, under a minute, for a first look.
         seeds: number of seeds; each has its own split of the data.
         workers: number of processes that train at the same time, each with one thread.
     """
     if seeds < 1:
         raise ValueError(f"seeds: expected at least 1, got {seeds}")
-    configs = ("demo", *(["demo-quick"] if quick else []), *over[0])
-    options: dict[str, Any] = {"trainer": trainer, "over": (configs, over[1]), "out": out, "workers": workers}
-    sweep(list(_DEMO_ROWS), **options, seeds=tuple(range(1 if quick else seeds)))
-    report([out / row for row in _DEMO_ROWS], out=out)
+    from experiments.runs.parsing import resolve_rows
+
+    names = ("demo", *(["demo-quick"] if quick else []), *over[0])
+    configs = resolve_rows(list(_DEMO_ROWS), tuple(range(1 if quick else seeds)), names, over[1])
+    perform = _performer(configs, out, trainer, workers)
+    table = _filled_table(out / "table.png", quick)
+    perform()
+    _report([out / row for row in _DEMO_ROWS], out, closing=table)
+
+
+def _filled_table(picture: Path, quick: bool) -> str:
+    """Fill a table and print what came out; return how well, for the end."""
+    from experiments.grids import console_of_width
+    from experiments.reports.filling import fill_prices
+
+    console = console_of_width(160)
+    console.print("A table first, some seconds:", highlight=False)
+    # Several structures are compared by default; the quick form takes the first of them.
+    lines = fill_prices(picture, structure="coregionalised" if quick else "auto")
+    console.print(*lines, "", sep="\n", highlight=False, soft_wrap=True)
+    return lines[1]
 
 
 def predict(run: Path, *, images: Path | None = None, ood: tuple[str, ...] = (), full: bool = False) -> None:
@@ -158,6 +168,11 @@ def report(
         out: folder to write; by default that of the run, or the common parent of several runs.
         protocol: protocol of the classification metrics.
     """
+    _report(runs, out, protocol)
+
+
+def _report(runs: list[Path], out: Path | None, protocol: Protocol = "pooled", closing: str = "") -> None:
+    """Write the report and print the table with all sentences, or with what matters and a closing sentence."""
     from experiments.runs import find_runs
 
     complete = find_runs(runs)  # before the slow imports: an error is there at once
@@ -166,8 +181,10 @@ def report(
 
     place = out or Path(os.path.commonpath([run.folder for run in complete]))
     console = console_of_width(160)
-    for part in written(complete, place, protocol):
+    for part in written(complete, place, protocol, brief=bool(closing)):
         console.print(part, highlight=False)
+    if closing:
+        console.print(closing, highlight=False)
     console.print(f"Report: {place / 'report.html'}", highlight=False, soft_wrap=True)
 
 
@@ -321,6 +338,23 @@ def _check_early(configs: Sequence[RunConfig], out: Path) -> None:
         check_name(config)
         if config.method.base is None and not (config.folder(out) / "run.json").exists():
             config.data.check_place()
+
+
+def _performer(configs: list[RunConfig], out: Path, trainer: TrainerConfig, workers: int) -> Callable[[], None]:
+    """What performs runs that were checked; it ends the command if one fails."""
+    _check_early(configs, out)
+    from experiments.runs.sweeping import Sweep
+
+    sweep = Sweep(out, trainer, workers)
+
+    def perform() -> None:
+        failed = sweep.perform(configs)
+        for folder, error in failed.items():
+            sys.stdout.write(f"failed: {folder}: {error}\n")
+        if failed:
+            raise SystemExit(1)
+
+    return perform
 
 
 def _smoked(config: RunConfig) -> RunConfig:

@@ -12,7 +12,7 @@ from experiments.evaluation.diagnostics import collapse_of_runs
 from experiments.evaluation.paired import mean_difference
 from experiments.reports.scores import BASELINE, COLUMNS, Result, Statistic, statistic
 
-__all__ = ["answer"]
+__all__ = ["answer", "findings"]
 
 Choice = tuple[Sequence[Result], bool]
 """A method, and whether it gets a temperature."""
@@ -25,17 +25,27 @@ _COIN = 0.5  # AUROC of a useless score
 
 def answer(results: Mapping[str, Sequence[Result]]) -> list[str]:
     """Sentences for the methods of one setting; the reference is softmax, or else the first method."""
-    names = [name for name in results if name.rpartition("/")[2] == BASELINE]
-    baseline = (names or list(results))[0]
-    choice, reference = _choice(results), _choice({baseline: results[baseline]})
+    choice, reference = _choice(results), _reference(results)
     sentences = [
         _honesty(reference[0]),
         _temperature(reference[0]),
-        _take(choice, reference, alone=len(results) < 2),
-        _leader(results, choice, reference),
+        *findings(results),
         _elsewhere(choice[0], reference[0]),
     ]
     return [*filter(None, sentences), _collapse(results)]
+
+
+def findings(results: Mapping[str, Sequence[Result]]) -> list[str]:
+    """Those of the sentences that compare methods: which to take, and which leads, if it is another."""
+    choice, reference = _choice(results), _reference(results)
+    sentences = [_take(choice, reference, alone=len(results) < 2), _leader(results, choice, reference)]
+    return [*filter(None, sentences)]
+
+
+def _reference(results: Mapping[str, Sequence[Result]]) -> Choice:
+    names = [name for name in results if name.rpartition("/")[2] == BASELINE]
+    baseline = (names or list(results))[0]
+    return _choice({baseline: results[baseline]})
 
 
 def _honesty(results: Sequence[Result]) -> str:

@@ -3,7 +3,7 @@
 import base64
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from rich.text import Text
 from experiments.atomic_files import write_atomically, write_text
 from experiments.evaluation import DETECTORS
 from experiments.grids import Cell, Fitted, Grid, as_markdown, escape, write_csv
-from experiments.reports.answer import answer
+from experiments.reports.answer import answer, findings
 from experiments.reports.figures import Section, sections
 from experiments.reports.scores import COLUMNS, Result, Statistic, cells, methods, score, statistic
 from experiments.runs import Run
@@ -29,10 +29,11 @@ _BY_KEY = {column.key: column for column in COLUMNS}
 _MINOR = 4  # columns after these are hidden on a narrow screen
 
 
-def report(runs: Sequence[Run], out: Path, protocol: str = "pooled") -> list[RenderableType]:
+def report(runs: Sequence[Run], out: Path, protocol: str = "pooled", *, brief: bool = False) -> list[RenderableType]:
     """Write `report.html`, `results.csv`, `results.md`, `sets.csv`, `detection.csv` and `pictures/` of complete runs.
 
-    Rows of the table are methods, seeds give the spread; the table and the answer are returned for the terminal.
+    Rows of the table are methods, seeds give the spread; the table and the answer are returned for the terminal, of
+    which only the findings are if it is to be brief.
     """
     results = [score(run, protocol) for run in runs]
     by_method = methods(results)
@@ -49,7 +50,8 @@ def report(runs: Sequence[Run], out: Path, protocol: str = "pooled") -> list[Ren
         write_atomically(path, partial(Path.write_bytes, data=panel.png))
     write_text(out / "results.md", _markdown(title, sentences, grid))
     write_text(out / "report.html", _page(title, sentences, grid, by_method, drawn))
-    words = Text("\n".join(escape(sentence, "terminal") for sentence in sentences))
+    told = list(_answers(by_method, findings)) if brief else sentences
+    words = Text("\n".join(escape(sentence, "terminal") for sentence in told))
     return [Fitted(grid._replace(title=title), more="report.html"), "", words]
 
 
@@ -62,12 +64,14 @@ def _title(by_method: Mapping[str, Sequence[Result]], protocol: str) -> str:
     return f"{settings}: {what}, {spread}, {protocol} protocol"
 
 
-def _answers(by_method: Mapping[str, Sequence[Result]]) -> Iterator[str]:
+def _answers(
+    by_method: Mapping[str, Sequence[Result]], words: Callable[[Mapping[str, Sequence[Result]]], list[str]] = answer
+) -> Iterator[str]:
     """Yield the sentences for each setting."""
     settings = dict.fromkeys(results[0].run.setting for results in by_method.values())
     for setting in settings:
         of_setting = {name: results for name, results in by_method.items() if results[0].run.setting == setting}
-        sentences = answer(of_setting)
+        sentences = words(of_setting)
         yield from [f"On {setting}: {sentences[0]}", *sentences[1:]] if len(settings) > 1 else sentences
 
 
