@@ -1,9 +1,11 @@
 # `make demo` and `make test` do all the set-up themselves, once: a virtual environment with the pinned versions.
-# PYTHON chooses the interpreter, VENV the environment's folder, JOBS the number of test processes.
+# PYTHON chooses the interpreter, VENV the environment's folder, JOBS the number of test processes. TORCH_INDEX names a
+# further package index, such as one with wheels of PyTorch without CUDA, of which pip then takes the pinned version.
 
 PYTHON ?= python3
 VENV ?= .venv
 JOBS ?= 2
+TORCH_INDEX ?=
 # What the tests need, and what the other targets need besides
 TESTED := plot,bayesian,frames,vision,text,experiments,test
 EXTRAS := $(TESTED),docs
@@ -81,7 +83,7 @@ $(INSTALLED): setup.cfg pyproject.toml constraints.txt
 	  echo "Name another interpreter: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }
 	@if [ -e $(UNFINISHED) ]; then echo "The last installation was cut off: starting afresh"; rm -rf $(VENV); fi
 	@[ -e $(BIN)/python ] || { echo "Creating $(VENV)" && mkdir -p $(VENV) && touch $(UNFINISHED) && $(PYTHON) -m venv $(VENV); }
-	@echo "Installing the pinned versions into $(VENV): some minutes, and up to 6 GB where PyTorch comes with CUDA"
-	@quiet=-q; [ ! -t 1 ] || quiet=; $(BIN)/python -m pip install $$quiet -c constraints.txt -e '.[$(EXTRAS)]'
+	@echo "Installing the pinned versions into $(VENV): some minutes, 6.4 GB where PyTorch comes with CUDA (4 GB of it; TORCH_INDEX=... leaves it out)"
+	@quiet=-q; [ ! -t 1 ] || quiet=; $(BIN)/python -m pip install $$quiet $(TORCH_INDEX:%=--extra-index-url %) -c constraints.txt -e '.[$(EXTRAS)]'
 	@rm -f $(UNFINISHED)
 	@touch $@

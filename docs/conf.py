@@ -1,6 +1,7 @@
 """Settings of Sphinx. `make docs` builds the pages, and a warning is an error."""
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -18,7 +19,8 @@ copyright = f"2026, {author}"
 release = version = cgp.__version__
 
 extensions = [
-    "mathml",  # of docs/_extensions, as gallery and pages
+    "mathml",  # of docs/_extensions, as folding, gallery and pages
+    "folding",
     "pages",
     "myst_parser",
     "sphinx.ext.autodoc",
@@ -79,6 +81,19 @@ def skip_inherited_prose(*event: object) -> bool | None:
     return True if generated or type(member).__name__ == "_tuplegetter" else None
 
 
+def mend_links_back(app: Sphinx, page: str, _template: str, context: dict[str, object], _doctree: object) -> None:
+    """Viewcode takes all names of a file to be documented under one module: some are so under the file's own."""
+    known, module = app.env.domaindata["py"]["objects"], page.removeprefix("_modules/").replace("/", ".")
+
+    def right(link: re.Match[str]) -> str:
+        full = f"{module}.{link[2].rpartition('.')[2]}"
+        return link[0] if link[2] in known or full not in known else f"{link[1]}{full}"
+
+    if page.startswith("_modules/") and "body" in context:
+        context["body"] = re.sub(r"(viewcode-back\" href=\"[^\"#]*#)([\w.]+)", right, str(context["body"]))
+
+
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
+    app.connect("html-page-context", mend_links_back)
     app.connect("autodoc-skip-member", skip_inherited_prose)

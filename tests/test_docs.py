@@ -56,6 +56,38 @@ def test_output_is_compared_up_to_the_last_digit_and_seconds(tmp_path):
         assert len(pages.differences(page, [other])) == 1
 
 
+def test_sentences_of_an_output_wrap_and_its_columns_do_not():
+    """Columns, a sentence that was folded, and lines of code: the sentence is a block of its own, in one line."""
+    words = " ".join(["word"] * 30)
+    output = f"method  NLL\nlines  0.25\n\n{words}\n{words}\n\nmodel = report.apply(model)\n"
+    source = [f"before\n\n```text\n{output}```\n\nafter\n"]
+    pages._show_built(None, "page", source)
+    blocks = re.findall(r"^```([^\n]*)\n(?::class: (\w+)\n\n)?(.*?)\n```$", source[0], re.DOTALL | re.MULTILINE)
+    assert blocks == [
+        ("text", "", "method  NLL\nlines  0.25"),
+        ("{code-block} text", "sentence", f"{words} {words}"),
+        ("text", "", "model = report.apply(model)"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("page", "rows", "folded"), [("results/x", 16, True), ("results/x", 15, False), ("x", 16, False)]
+)
+def test_long_tables_of_results_are_folded(page, rows, folded):
+    nodes = pytest.importorskip("docutils.nodes")
+    folding = importlib.import_module("folding")
+    body = nodes.tbody("", *(nodes.row() for _ in range(rows)))
+    table = nodes.table("", nodes.tgroup("", nodes.thead("", nodes.row()), body))
+    section = nodes.section("", nodes.paragraph(), table, nodes.paragraph())
+    for _ in range(2):  # what is folded stays so
+        folding._fold(None, section, page)
+    kinds = [type(child).__name__ for child in section]
+    assert kinds == (
+        ["paragraph", "raw", "table", "raw", "paragraph"] if folded else ["paragraph", "table", "paragraph"]
+    )
+    assert ("Table of 16 rows" in str(section)) == folded
+
+
 def test_a_build_draws_into_a_folder_of_its_own(tmp_path, monkeypatch):
     """And leaves the pictures that are in the repository as they are."""
     page, tracked = tmp_path / "readme.md", pages.PICTURES / "readme-1.png"

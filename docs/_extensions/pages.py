@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from copy import deepcopy
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -46,6 +47,7 @@ _CONTINUES = "<!-- continues: tutorial.md -->"
 _BLOCK = re.compile(
     r"(?P<skip><!-- not run -->\n)?```python\n(?P<code>.*?)```\n(?:\n```text\n(?P<output>.*?)```\n)?", re.DOTALL
 )
+_OUTPUT = re.compile(r"^```text\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
 _PICTURE = re.compile(r"\]\(\S*images/([\w-]+\.png)\)")
 _NUMBER = re.compile(r"[-+−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 _SECONDS = re.compile(r"[\d.]+ s\b")
@@ -184,8 +186,24 @@ def _build(_: Sphinx) -> None:
 
 
 def _show_built(_: Sphinx, _name: str, source: list[str]) -> None:
-    """Let a page show the pictures of this build."""
+    """Let a page show the pictures of this build, and let sentences of outputs wrap."""
+    source[0] = _OUTPUT.sub(lambda m: "\n".join(_shown(m[1])), source[0])
     source[0] = _PICTURE.sub(lambda m: f"](/_build/images/{m[1]})" if (BUILT / m[1]).exists() else m[0], source[0])
+
+
+def _shown(output: str) -> Iterator[str]:
+    """Blocks of an output: columns stay as they are and scroll, a sentence is one line that a reader's window wraps."""
+    paragraphs = output.strip("\n").split("\n\n")
+    for is_sentence, group in groupby(
+        paragraphs, key=lambda text: "  " not in text and max(map(len, text.split("\n"))) > 90
+    ):
+        if is_sentence:
+            yield from (
+                f"```{{code-block}} text\n:class: sentence\n\n{' '.join(text.split())}\n```\n" for text in group
+            )
+        else:
+            columns = "\n\n".join(group)
+            yield f"```text\n{columns}\n```\n"
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -395,14 +395,31 @@ def _read(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def _markdown(rows: list[dict[str, Any]]) -> str:
-    lines = ["# Which models can be converted", "", *(sys.modules[__name__].__doc__ or "").split("\n")[2:-1], ""]
+    lines = ["# Which models can be converted", "", _verdict(rows), ""]
+    lines += [*(sys.modules[__name__].__doc__ or "").split("\n")[2:-1], ""]
     lines += [f"`python -m experiments.studies.coverage --library {'|'.join(_LIBRARIES)}`", ""]
     lines += ["| library | converted | of families with attention that ran | refused, partly | not run, no attention |"]
     lines += ["| --- | ---: | ---: | ---: | ---: |", *_summary(rows), ""]
     for library in dict.fromkeys(row["library"] for row in rows):
-        lines += [f"## {library}", "", "| family | model | layers | outcome | difference | note |"]
-        lines += ["| --- | --- | ---: | --- | ---: | --- |", *_body([r for r in rows if r["library"] == library]), ""]
+        families = [row for row in rows if row["library"] == library]
+        lines += [f"## {library}", "", "<details>", f"<summary>{len(families)} families</summary>", ""]
+        lines += ["| family | model | layers | outcome | difference | note |"]
+        lines += ["| --- | --- | ---: | --- | ---: | --- |", *_body(families), "", "</details>", ""]
     return "\n".join(lines)
+
+
+def _verdict(rows: list[dict[str, Any]]) -> str:
+    """How many of the families with attention that ran are converted; each counts once, however it is called."""
+    ran = {
+        (row["library"].partition(",")[0], row["family"]): row["outcome"]
+        for row in rows
+        if row["outcome"] not in ("not run", "no attention")
+    }
+    reached = list(ran.values()).count("converted")
+    return (
+        f"Of {len(ran)} families with attention that ran here, with random weights, {reached} are converted whole. "
+        "The others are refused layer by layer, with the reason."
+    )
 
 
 def _summary(rows: list[dict[str, Any]]) -> Iterator[str]:
@@ -424,9 +441,9 @@ def _body(rows: list[dict[str, Any]]) -> Iterator[str]:
         if row["outcome"] not in ("not run", "no attention"):
             layers = f"{row['converted']} of {row['layers']}"
             yield f"| {row['family']} | {row['model']} | {layers} | {row['outcome']} | {row['error']} | {row['note']} |"
-    idle = [f"{row['family']} ({row['note'] or row['outcome']})" for row in rows if row["outcome"] == "not run"]
+    idle = [row["family"] for row in rows if row["outcome"] == "not run"]
     if idle:
-        yield from ("", f"Not run: {', '.join(idle)}.")
+        yield from ("", f"Not run (coverage.csv says why): {', '.join(idle)}.")
     without = [row["family"] for row in rows if row["outcome"] == "no attention"]
     if without:
         yield from ("", f"Without attention: {', '.join(without)}.")
