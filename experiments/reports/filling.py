@@ -61,8 +61,8 @@ def _prices() -> Any:
     """Logarithms of monthly prices, 2004 to 2011."""
     import pandas as pd
 
-    with cbook.get_sample_data("Stocks.csv") as file:
-        prices = pd.read_csv(file, comment="#", index_col="Date", parse_dates=True)
+    path = str(cbook.get_sample_data("Stocks.csv", asfileobj=False))
+    prices = pd.read_csv(path, comment="#", index_col="Date", parse_dates=True)
     return np.log(prices.loc["2004":"2011", _COLUMNS].dropna())
 
 
