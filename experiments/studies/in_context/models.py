@@ -1,0 +1,84 @@
+"""The compared models, and how long each is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from cgp.attention import CGPAttention
+from experiments.studies.in_context.attentive import NeuralProcess
+from experiments.studies.in_context.convolutional import ConvCNP
+from experiments.studies.in_context.kernels import DeepKernel, FeatureKernels, FixedKernels, WrittenKernels
+from experiments.studies.in_context.tasks import Tasks
+
+__all__ = ["MODELS", "Entry", "both_densities", "marginal_density"]
+
+_SIZE = {"width": 32, "depth": 2}
+
+
+class Entry(NamedTuple):
+    """A model and its training.
+
+    Attributes:
+        build: makes it.
+        steps: of 16 functions each, for equal processor time (docs/notes/in-context.md).
+        rate: learning rate.
+        loss: of a model and a batch, nats a target.
+        label: its name in tables.
+    """
+
+    build: Callable[[], nn.Module]
+    steps: int
+    rate: float
+    loss: Callable[[nn.Module, Tasks], Tensor]
+    label: str
+
+
+def marginal_density(model: nn.Module, tasks: Tasks) -> Tensor:
+    """Negative log-density of the targets, one by one."""
+    return -model(tasks).marginal(tasks.y_targets).mean()
+
+
+def both_densities(model: nn.Module, tasks: Tasks) -> Tensor:
+    """Mean of the negative log-densities of the targets one by one and together."""
+    predictive, y = model(tasks), tasks.y_targets
+    return -0.5 * (predictive.marginal(y).mean() + predictive.joint(y.to(predictive.mean)).mean() / y.shape[-1])
+
+
+def _evidence(model: nn.Module, tasks: Tasks) -> Tensor:
+    assert isinstance(model, DeepKernel)
+    return model.loss(tasks)
+
+
+MODELS: Mapping[str, Entry] = {
+    "tnp": Entry(partial(NeuralProcess, **_SIZE), 5600, 1e-3, marginal_density, "TNP-D"),
+    "tnp-equivariant": Entry(
+        partial(NeuralProcess, **_SIZE, equivariant=True), 3600, 1e-3, marginal_density, "TNP-D, equivariant"
+    ),
+    "tnp-gp": Entry(
+        partial(NeuralProcess, **_SIZE, attention=CGPAttention),
+        2600,
+        1e-3,
+        marginal_density,
+        "TNP-D, all layers by GP attention",
+    ),
+    "convcnp": Entry(ConvCNP, 3100, 1e-3, marginal_density, "ConvCNP"),
+    "deep-kernel": Entry(DeepKernel, 7500, 1e-3, _evidence, "deep kernel transfer"),
+    "fixed-1": Entry(partial(FixedKernels, 1), 4000, 1e-2, both_densities, "one fixed kernel"),
+    "fixed-8": Entry(partial(FixedKernels, 8), 1120, 1e-2, both_densities, "eight fixed kernels"),
+    "fixed-8-marginal": Entry(
+        partial(FixedKernels, 8), 1120, 1e-2, marginal_density, "eight fixed kernels, without joint training"
+    ),
+    "fixed-32": Entry(partial(FixedKernels, 32), 280, 1e-2, both_densities, "32 fixed kernels"),
+    "written-1": Entry(partial(WrittenKernels, 1, **_SIZE), 2500, 1e-3, both_densities, "a kernel from a transformer"),
+    "written-8": Entry(
+        partial(WrittenKernels, 8, **_SIZE), 1080, 1e-3, both_densities, "eight kernels from a transformer"
+    ),
+    "features-8": Entry(
+        partial(FeatureKernels, 8, **_SIZE), 720, 1e-3, both_densities, "eight from a transformer, token features"
+    ),
+}
+"""By name, in the order of the tables."""
