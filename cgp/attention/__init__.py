@@ -5,7 +5,7 @@ from cgp.variational.loss_terms import LossTerm
 from .base import Attention, SamplingMixin
 from .correlated import CGPAttention
 from .gaussian_process import GaussianProcessAttention
-from .inputs import AttentionInputs
+from .inputs import AttentionInputs, EncodedKeys
 from .kep_svgp import KEPSVGPAttention
 from .kernel import KernelAttention
 from .primal import PrimalAttention
@@ -20,6 +20,7 @@ __all__ = [
     "Attention",
     "AttentionInputs",
     "CGPAttention",
+    "EncodedKeys",
     "GaussianProcessAttention",
     "KEPSVGPAttention",
     "KernelAttention",

@@ -9,13 +9,16 @@ import torch
 from gpytorch.distributions import MultivariateNormal
 from torch import Tensor, nn
 
+from cgp.functional.correlated import ObservedKeys
 from cgp.functional.gaussians import SAMPLING, check_sampling
 from cgp.functional.padding import mask_tokens
 
-from .inputs import AttentionInputs, full_precision
-from .masks import MaskReading, check_padding, read_masks
+from .inputs import AttentionInputs, EncodedKeys, full_precision
+from .masks import MaskReading, check_key_noise, check_padding, read_masks
 
-__all__ = ["Attention", "FreezableModule", "SamplingMixin"]
+__all__ = ["MIN_NOISE", "Attention", "FreezableModule", "SamplingMixin"]
+
+MIN_NOISE = 1e-6
 
 
 class SamplingMixin:
@@ -148,31 +151,34 @@ class Attention(SamplingMixin, FreezableModule):
     def forward(
         self,
         query: Tensor,
-        key: Tensor | None = None,
+        key: Tensor | EncodedKeys | None = None,
         value: Tensor | None = None,
         *,
         key_padding_mask: Tensor | None = None,
         query_padding_mask: Tensor | None = None,
         attn_mask: Tensor | None = None,
         is_causal: bool = False,
+        key_noise: Tensor | None = None,
     ) -> Tensor:
         """Attend: self-attention of ``query``, or cross-attention with ``key`` and ``value``.
 
         Args:
             query: tokens, ``(*batch, Nq, d)``.
-            key: tokens, ``(*batch, Nk, d)``; None for self-attention.
+            key: tokens, ``(*batch, Nk, d)``, or what :meth:`encode` made of them; None for self-attention.
             value: tokens, ``(*batch, Nk, d)``; None stands for ``key``.
             key_padding_mask: ``(*batch, Nk)`` bool, True = padding; in self-attention it also masks the queries.
             query_padding_mask: ``(*batch, Nq)`` bool, True = padding; for cross-attention only.
             attn_mask: ``(Nq, Nk)`` or broadcastable to ``(*batch, h, Nq, Nk)``; bool, True = not attended, or an
                 additive float.
             is_causal: whether token t sees only the tokens up to t.
+            key_noise: variance of the noise of each key, ``(*batch, Nk)``, instead of the block's; of blocks that have
+                ``takes_key_noise``.
 
         Returns:
             Tokens ``(*batch, Nq, d)``; ``(S, *batch, Nq, d)`` if ``num_samples`` is S and the block draws.
         """
         masks: dict[str, Any] = {"key_padding_mask": key_padding_mask, "query_padding_mask": query_padding_mask}
-        masks |= {"attn_mask": attn_mask, "is_causal": is_causal}
+        masks |= {"attn_mask": attn_mask, "is_causal": is_causal, "key_noise": key_noise}
         tokens = self.project(query, key, value, **masks)
         return self.merge(self.attend(tokens), query.dtype)
 
@@ -181,21 +187,65 @@ class Attention(SamplingMixin, FreezableModule):
         raise NotImplementedError
 
     def posterior(
-        self, query: Tensor, key: Tensor | None = None, value: Tensor | None = None, **masks: Any
+        self, query: Tensor, key: Tensor | EncodedKeys | None = None, value: Tensor | None = None, **masks: Any
     ) -> MultivariateNormal:
         """The predictive distribution of the head outputs; a deterministic block raises TypeError."""
         raise TypeError(f"{type(self).__name__} is deterministic: it has no posterior")
 
+    @property
+    def takes_key_noise(self) -> bool:
+        """Whether the block accepts a noise for each key."""
+        return False
+
+    def encode(
+        self,
+        key: Tensor,
+        value: Tensor | None = None,
+        *,
+        key_padding_mask: Tensor | None = None,
+        key_noise: Tensor | None = None,
+    ) -> EncodedKeys:
+        """Project keys that many queries will attend to, and factorise them if the block does: ``block(query, keys)``.
+
+        They give what the tokens themselves would. They hold the parameters of this moment, and their graph: encode
+        again after a step of training.
+
+        Args:
+            key: tokens, ``(*batch, Nk, d)``.
+            value: tokens, ``(*batch, Nk, d)``; None stands for ``key``.
+            key_padding_mask: ``(*batch, Nk)`` bool, True = padding.
+            key_noise: variance of the noise of each key, ``(*batch, Nk)``; None for the block's.
+
+        Returns:
+            The keys of any number of queries.
+
+        Example:
+            >>> import torch
+            >>> from cgp import CGPAttention
+            >>> block, contexts = CGPAttention(8, 2).eval(), torch.randn(3, 5, 8)
+            >>> keys = block.encode(contexts)
+            >>> torch.equal(block(torch.ones(3, 2, 8), keys), block(torch.ones(3, 2, 8), contexts))
+            True
+        """
+        tokens = self.project(key, key, value, key_padding_mask=key_padding_mask, key_noise=key_noise)
+        with full_precision(tokens.k.device):
+            return EncodedKeys(tokens._replace(observed=self.observe(tokens)))
+
+    def observe(self, tokens: AttentionInputs) -> ObservedKeys | None:
+        """The keys as data of a posterior; None of a block that does not factorise them."""
+        return None
+
     def project(
         self,
         query: Tensor,
-        key: Tensor | None = None,
+        key: Tensor | EncodedKeys | None = None,
         value: Tensor | None = None,
         *,
         key_padding_mask: Tensor | None = None,
         query_padding_mask: Tensor | None = None,
         attn_mask: Tensor | None = None,
         is_causal: bool = False,
+        key_noise: Tensor | None = None,
     ) -> AttentionInputs:
         """Project the tokens for every process, split them into heads and read the masks; arguments of :meth:`forward`.
 
@@ -205,6 +255,9 @@ class Attention(SamplingMixin, FreezableModule):
         Raises:
             ValueError: if a shape does not fit, or the block does not accept a mask.
         """
+        if isinstance(key, EncodedKeys):
+            self._check_encoded(value, key_padding_mask, attn_mask, key_noise, is_causal)
+            return self._ask(query, key.tokens, query_padding_mask)
         self._check_inputs(query, key, value)
         is_self = key is None
         if is_self and query_padding_mask is not None:
@@ -218,6 +271,7 @@ class Attention(SamplingMixin, FreezableModule):
             masks = read_masks(memory, query.shape[-2], *given, any_mask=self.takes_any_mask)
         if masks.is_causal and not self.takes_causal:
             raise ValueError(f"is_causal: {type(self).__name__} as configured is not defined under a causal mask")
+        key_noise = self._read_key_noise(key_noise, memory, masks)
         of_queries = masks.key_padding if is_self else check_padding("query", query, query_padding_mask)
         query = query if of_queries is None else mask_tokens(query, of_queries)
         if masks.key_padding is not None:
@@ -233,7 +287,34 @@ class Attention(SamplingMixin, FreezableModule):
             _of_heads(masks.key_padding),
             masks.attn_mask,
             masks.is_causal,
+            _of_heads(key_noise),
         )
+
+    def _read_key_noise(self, noise: Tensor | None, memory: Tensor, masks: MaskReading) -> Tensor | None:
+        """The checked noise of each key, if it is given."""
+        if noise is None:
+            return None
+        if not self.takes_key_noise or masks.is_causal:
+            causal = " under a causal mask" if masks.is_causal else ""
+            raise ValueError(f"key_noise: {type(self).__name__} as configured takes none{causal}")
+        return check_key_noise(noise, memory, masks.key_padding, least=MIN_NOISE)
+
+    def _check_encoded(self, *given: Tensor | bool | None) -> None:
+        """Raise where a call with encoded keys has what belongs to them."""
+        if any(argument is not None and argument is not False for argument in given):
+            raise ValueError(
+                "key: expected value, key_padding_mask and key_noise in the call of encode, and no mask over pairs, "
+                "got one of them beside encoded keys"
+            )
+
+    def _ask(self, query: Tensor, keys: AttentionInputs, query_padding_mask: Tensor | None) -> AttentionInputs:
+        """Projected queries beside encoded keys."""
+        self._check_inputs(query, None, None)
+        padding = check_padding("query", query, query_padding_mask)
+        query = query if padding is None else mask_tokens(query, padding)
+        process = "query" if "query" in self.processes else "key"
+        heads = self._split(nn.functional.linear(query, *self._maps()[process]))
+        return keys._replace(q=heads, query_padding=_of_heads(padding))
 
     def merge(self, heads: Tensor, dtype: torch.dtype) -> Tensor:
         """Concatenate heads ``(*batch, h, N, s)`` and apply the output projection, ``(*batch, N, d)`` in ``dtype``."""
@@ -246,13 +327,18 @@ class Attention(SamplingMixin, FreezableModule):
             projected = self.in_proj(query).chunk(parts, -1)
             heads = {name: self._split(x) for name, x in zip(self.processes, projected, strict=True)}
             return heads if "query" in heads else {**heads, "query": heads["key"]}
-        parameters = self.in_proj.weight.chunk(parts), self.in_proj.bias.chunk(parts)
-        maps = dict(zip(self.processes, zip(*parameters, strict=True), strict=True))
+        maps = self._maps()
         sources = {"query": query, "key": memory, "value": memory if value is None else value, "latent": memory}
         heads = {}
         for name in dict.fromkeys(("query", *self.processes)):
             heads[name] = self._split(nn.functional.linear(sources[name], *maps.get(name, maps["key"])))
         return heads
+
+    def _maps(self) -> dict[str, tuple[Tensor, Tensor]]:
+        """Weight and bias of each process."""
+        parts = len(self.processes)
+        parameters = self.in_proj.weight.chunk(parts), self.in_proj.bias.chunk(parts)
+        return dict(zip(self.processes, zip(*parameters, strict=True), strict=True))
 
     def _reset_process_maps(self, *, stationary: bool) -> None:
         """Draw maps such that unit-variance tokens give E‖z − z'‖² = 2 (unit variance if not stationary)."""
@@ -279,6 +365,6 @@ class Attention(SamplingMixin, FreezableModule):
             raise ValueError(f"value: expected as many tokens as key, {key.shape[-2]}, got {value.shape[-2]}")
 
 
-def _of_heads(padding: Tensor | None) -> Tensor | None:
-    """Padding ``(*batch, n)`` with a dimension for the heads."""
-    return None if padding is None else padding[..., None, :]
+def _of_heads(values: Tensor | None) -> Tensor | None:
+    """Padding or noise ``(*batch, n)`` with a dimension for the heads."""
+    return None if values is None else values[..., None, :]

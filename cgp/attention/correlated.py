@@ -30,7 +30,7 @@ class CorrelatedAttention(GaussianProcessAttention):
         coupling: "direct" (one hop) or "latent" (two hops over a latent process, as in the paper).
         mean: "kernel", or "softmax": the mean is softmax attention exactly, with the covariance of
             :class:`~cgp.attention.softmax_posterior.SoftmaxPosterior` around it (direct coupling, squared exponential,
-            no regulariser).
+            no regulariser), or of the exact form "regression": the values are observations at the keys, with noise.
         kernel: name of the canonical covariance.
         noise: observation variance, at least 1e-6; fixed if ``mean`` is "kernel", the initial value of a learned
             variance per head if it is "softmax".
@@ -44,6 +44,8 @@ class CorrelatedAttention(GaussianProcessAttention):
         ValueError: if a string is not one of the listed values, or options exclude each other.
     """
 
+    means: tuple[str, ...] = ("kernel", "softmax")
+
     def __init__(
         self,
         embed_dim: int,
@@ -56,11 +58,12 @@ class CorrelatedAttention(GaussianProcessAttention):
         objective: str | None = None,
         amplitude: float | None = None,
     ) -> None:
-        _check_options(coupling, mean, kernel, objective, amplitude)
+        _check_options(coupling, mean, kernel, objective, amplitude, self.means)
         processes = ("query", "key", "value") + (("latent",) if coupling == "latent" else ())
         super().__init__(embed_dim, num_heads, processes=processes, kernel=kernel, noise=noise)
         self.coupling, self.objective = coupling, objective
-        self.takes_causal = coupling == "direct"
+        self.regresses = mean == "regression"
+        self.takes_causal = coupling == "direct" and not self.regresses
         self.register_added_loss_term("log_density")
         self.softmax: SoftmaxPosterior | None = None
         if mean == "softmax":
@@ -78,20 +81,22 @@ class CorrelatedAttention(GaussianProcessAttention):
         self._add_loss("log_density", -density.sum(-1).mean(), "log_density")
 
 
-def _check_options(coupling: str, mean: str, kernel: str, objective: str | None, amplitude: float | None) -> None:
+def _check_options(
+    coupling: str, mean: str, kernel: str, objective: str | None, amplitude: float | None, means: tuple[str, ...]
+) -> None:
     if coupling not in COUPLINGS:
         raise ValueError(f"coupling: expected one of {COUPLINGS}, got {coupling!r}")
     if objective is not None:
         check_objective(objective)
-    if mean not in ("kernel", "softmax"):
-        raise ValueError(f"mean: expected 'kernel' or 'softmax', got {mean!r}")
+    if mean not in means:
+        raise ValueError(f"mean: expected {' or '.join(map(repr, means))}, got {mean!r}")
     if mean == "softmax" and (coupling, objective, kernel) != ("direct", None, "rbf"):
         raise ValueError(
             f"mean: 'softmax' needs coupling='direct', objective=None and kernel='rbf', "
             f"got {coupling!r}, {objective!r} and {kernel!r}"
         )
-    if mean == "kernel" and amplitude is not None:
-        raise TypeError("amplitude: only with mean='softmax', got mean='kernel'")
+    if mean != "softmax" and amplitude is not None:
+        raise TypeError(f"amplitude: only with mean='softmax', got mean={mean!r}")
 
 
 class CGPAttention(CorrelatedAttention):
@@ -106,6 +111,11 @@ class CGPAttention(CorrelatedAttention):
     Cost: one Cholesky factorisation of an n × n matrix (direct) or two (latent), and another for the regulariser. The
     arguments are those of :class:`CorrelatedAttention`.
 
+    With ``mean="regression"`` the values are observations at the keys, and the mean is
+    :math:`C(K_k + \Sigma)^{-1}V`: a neural process whose targets attend to contexts. Without a regulariser each key may
+    have a noise of its own, :math:`\Sigma = \operatorname{diag}(\sigma_1^2, \dots)` (``key_noise``; the kernel's mean
+    CV does not depend on it, the covariance does), and :meth:`encode` factorises contexts once for all targets.
+
     Example:
         >>> import torch
         >>> block = CGPAttention(8, 2).eval()
@@ -113,10 +123,27 @@ class CGPAttention(CorrelatedAttention):
         (torch.Size([3, 5, 8]), torch.Size([3, 2, 4]))
     """
 
+    means = ("kernel", "softmax", "regression")
+
+    @property
+    def takes_key_noise(self) -> bool:
+        """Whether each key may have a noise of its own: not around softmax, nor with a regulariser."""
+        return self.softmax is None and self.objective is None
+
+    def observe(self, tokens: AttentionInputs) -> ObservedKeys | None:
+        """The keys with their noise, and their values or (regression) targets; None around softmax."""
+        if self.softmax is not None:
+            return None
+        data = {"targets" if self.regresses else "values": tokens.v}
+        noise = self.noise if tokens.key_noise is None else tokens.key_noise.to(tokens.k.dtype)
+        return ObservedKeys(self.canonical.gram(tokens.k), noise=noise, padding=tokens.key_padding, **data)
+
     def mean_heads(self, tokens: AttentionInputs) -> Tensor:
-        """Posterior mean: no Cholesky factorisation (direct) or one (latent)."""
+        """Posterior mean: no Cholesky factorisation (direct) or one (latent), one more for a regression."""
         if self.softmax is not None:
             return softmax_heads(tokens)
+        if self.regresses:
+            return mask_tokens(self.gaussian(tokens).mean, tokens.query_padding)
         if tokens.o is None:
             return mask_tokens(kernel_heads(tokens, self.canonical), tokens.query_padding)
         K_ok = self.canonical.gram(tokens.k, tokens.o).mT
@@ -127,14 +154,15 @@ class CGPAttention(CorrelatedAttention):
         """The posterior; under a causal mask only its marginals."""
         if self.softmax is not None:
             return self.softmax.around_heads(softmax_heads(tokens), tokens)
-        gram, padding = self.canonical.gram, tokens.key_padding
-        prior_variance, K_k = self.canonical.diagonal(tokens.q), gram(tokens.k)
+        gram, prior_variance = self.canonical.gram, self.canonical.diagonal(tokens.q)
         if tokens.is_causal:
-            K_qk = gram(tokens.q, tokens.k)
-            return prefix_posterior(K_qk, K_k, tokens.v, prior_variance, noise=self.noise, padding=padding)
+            K_qk, noise, padding = gram(tokens.q, tokens.k), self.noise, tokens.key_padding
+            return prefix_posterior(K_qk, gram(tokens.k), tokens.v, prior_variance, noise=noise, padding=padding)
+        observed = self.observe(tokens) if tokens.observed is None else tokens.observed
+        assert observed is not None, "only softmax observes nothing"
         return ExactPosterior(
             self._coupling(tokens),
-            ObservedKeys(K_k, noise=self.noise, values=tokens.v, padding=padding),
+            observed,
             prior_variance,
             K_q=partial(gram, tokens.q),
             padding=tokens.query_padding,

@@ -15,12 +15,10 @@ from cgp.functional.kernels import canonical
 from cgp.operators import LazyMultivariateNormal, shared_covariance
 from cgp.variational.loss_terms import LossTerm
 
-from .base import Attention
-from .inputs import AttentionInputs, full_precision
+from .base import MIN_NOISE, Attention
+from .inputs import AttentionInputs, EncodedKeys, full_precision
 
 __all__ = ["MIN_NOISE", "GaussianProcessAttention"]
-
-MIN_NOISE = 1e-6
 
 
 class GaussianProcessAttention(Attention):
@@ -80,7 +78,7 @@ class GaussianProcessAttention(Attention):
         return self.gaussian(tokens).mean
 
     def posterior(
-        self, query: Tensor, key: Tensor | None = None, value: Tensor | None = None, **masks: Any
+        self, query: Tensor, key: Tensor | EncodedKeys | None = None, value: Tensor | None = None, **masks: Any
     ) -> MultivariateNormal:
         """The predictive distribution of the head outputs before the output projection; arguments of :meth:`forward`.
 
@@ -103,7 +101,7 @@ class GaussianProcessAttention(Attention):
             return LazyMultivariateNormal(posterior.mean.mT, partial(_covariance, posterior), variance=variance)
 
     def token_variance(
-        self, query: Tensor, key: Tensor | None = None, value: Tensor | None = None, **masks: Any
+        self, query: Tensor, key: Tensor | EncodedKeys | None = None, value: Tensor | None = None, **masks: Any
     ) -> Tensor:
         """Predictive variance of each token, shared by the s columns of a head; arguments of :meth:`forward`.
 

@@ -9,7 +9,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["AttentionInputs", "full_precision"]
+from cgp.functional.correlated import ObservedKeys
+
+__all__ = ["AttentionInputs", "EncodedKeys", "full_precision"]
 
 
 class AttentionInputs(NamedTuple):
@@ -24,6 +26,8 @@ class AttentionInputs(NamedTuple):
         key_padding: ``(*batch, 1, Nk)``, True = padding, or None.
         attn_mask: a mask over pairs that is neither padding nor causal, True = not attended, or a float bias; or None.
         is_causal: whether a query sees no later key.
+        key_noise: variance of the noise of each key, ``(*batch, 1, Nk)``, or None for the block's.
+        observed: the keys as data of a posterior, factorised, or None where they are not encoded.
     """
 
     q: Tensor
@@ -34,6 +38,18 @@ class AttentionInputs(NamedTuple):
     key_padding: Tensor | None
     attn_mask: Tensor | None
     is_causal: bool
+    key_noise: Tensor | None = None
+    observed: ObservedKeys | None = None
+
+
+class EncodedKeys(NamedTuple):
+    """Keys that many queries attend to, projected and, by a block that factorises them, factorised: once.
+
+    Attributes:
+        tokens: of the keys; their queries are not used.
+    """
+
+    tokens: AttentionInputs
 
 
 @contextmanager

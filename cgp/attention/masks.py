@@ -7,7 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["MaskReading", "causal_mask", "check_padding", "read_masks"]
+from cgp.functional.linalg import may_read
+
+__all__ = ["MaskReading", "causal_mask", "check_key_noise", "check_padding", "read_masks"]
 
 
 class MaskReading(NamedTuple):
@@ -63,6 +65,20 @@ def check_padding(process: str, tokens: Tensor, mask: Tensor | None) -> Tensor |
         plural = "queries" if process == "query" else "keys"
         raise ValueError(f"{name}: expected shape {tuple(batch)} (*batch, {plural}), got {tuple(given)}")
     return mask
+
+
+def check_key_noise(noise: Tensor, memory: Tensor, padding: Tensor | None, *, least: float) -> Tensor:
+    """Check variances of the noise of keys ``(*batch, Nk, d)``; those of padded keys, whatever they are, become one."""
+    if noise.shape != memory.shape[:-1] or not noise.is_floating_point():
+        raise ValueError(
+            f"key_noise: expected floating-point variances of shape {tuple(memory.shape[:-1])} (*batch, keys), "
+            f"got {noise.dtype} of shape {tuple(noise.shape)}"
+        )
+    noise = noise if padding is None else noise.masked_fill(padding, 1.0)
+    if may_read(noise) and not bool((noise >= least).all() and noise.isfinite().all()):
+        wrong = noise[~((noise >= least) & noise.isfinite())]
+        raise ValueError(f"key_noise: expected finite variances of at least {least:g}, got {float(wrong[0]):g}")
+    return noise
 
 
 def _check_pairs(mask: Tensor, num_queries: int, num_keys: int) -> None:

@@ -11,6 +11,7 @@ ORDER = (
     "text_with_padding.py",
     "inside_attention.py",
     "regressors.py",
+    "neural_process.py",
     "new_block.py",
 )
 DOTS_AN_INCH = 110  # a column is then 374 pixels wide, and letters are as large in every picture

@@ -10,7 +10,8 @@ observations at the keys, and the output is the posterior at the queries,
 
     K_{qk}(K_k + \sigma^2 I)^{-1}V, \\qquad K_q - K_{qk}(K_k + \sigma^2 I)^{-1}K_{kq}.
 
-Unlike kernel attention, which only multiplies by :math:`K_{qk}`, it interpolates.
+Unlike kernel attention, which only multiplies by :math:`K_{qk}`, it interpolates. (The library has it, as
+``CGPAttention(mean="regression")``.)
 """
 
 from functools import partial

@@ -199,6 +199,35 @@ class AttentionContract:
         for kind in kept:
             torch.testing.assert_close(kept[kind], removed[kind])
 
+    def test_encoded_keys_give_what_their_tokens_give(self):
+        if not self.takes_cross:
+            return
+        block, x, memory = self.block().eval(), self.tokens(2), self.tokens(2, n=5)
+        values, padding = self.tokens(2, n=5), torch.arange(5).ge(3).expand(2, 5)
+        keys = block.encode(memory, values, key_padding_mask=padding)
+        of_queries = torch.arange(NUM_TOKENS).ge(6).expand(2, NUM_TOKENS)
+        expected = block(x, memory, values, key_padding_mask=padding, query_padding_mask=of_queries)
+        torch.testing.assert_close(block(x, keys, query_padding_mask=of_queries), expected)
+        torch.testing.assert_close(block(x[:, :2], keys), expected[:, :2])  # asked again, of others
+        if block.stochastic:
+            variance = block.token_variance(x, memory, values, key_padding_mask=padding)
+            torch.testing.assert_close(block.token_variance(x, keys), variance)
+
+    @pytest.mark.parametrize("extra", ["value", "key_padding_mask", "attn_mask", "key_noise", "is_causal"])
+    def test_what_belongs_to_encoded_keys_is_refused_beside_them(self, extra):
+        if not self.takes_cross:
+            return
+        block, memory = self.block().eval(), self.tokens(2, n=5)
+        given = True if extra == "is_causal" else memory if extra == "value" else torch.ones(2, 5).bool()
+        with pytest.raises(ValueError, match="key: expected value, key_padding_mask and key_noise in the call of enc"):
+            block(self.tokens(2), block.encode(memory), **{extra: given})
+
+    def test_noise_per_key_is_refused_where_it_has_no_meaning(self):
+        block, x = self.block().eval(), self.tokens(2)
+        if not block.takes_key_noise:
+            with pytest.raises(ValueError, match=f"key_noise: {type(block).__name__} as configured takes none"):
+                block(x, key_noise=torch.ones(2, NUM_TOKENS).double())
+
     def test_padding_of_queries_is_checked(self):
         block, x, memory = self.block().eval(), self.tokens(2), self.tokens(2, n=5)
         with pytest.raises(ValueError, match="query_padding_mask: expected it with key"):

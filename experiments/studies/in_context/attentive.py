@@ -20,6 +20,7 @@ __all__ = ["Encoder", "NeuralProcess", "RelativeAttention", "gaussian", "mean_of
 
 _HEADS = 4
 _SMALLEST_SD = 0.005
+_FREQUENCIES = (0.5, 1.0, 2.0, 4.0, 8.0)  # of differences, radians a unit
 
 
 class RelativeAttention(nn.Module):
@@ -27,7 +28,8 @@ class RelativeAttention(nn.Module):
 
     .. math:: \operatorname{softmax}\big(\rho(q_i^\top k_j / \sqrt s,\; x_i - x_j)\big)\,V
 
-    with a perceptron :math:`\rho` over the products of all heads and the difference.
+    with a perceptron :math:`\rho` over the products of all heads and sines and cosines of the difference, without which
+    it learns slowly to look at what is near.
 
     Source:
         Ashman et al. (2024), Translation equivariant transformer neural processes.
@@ -37,7 +39,9 @@ class RelativeAttention(nn.Module):
         super().__init__()
         self.heads = num_heads
         self.query, self.key, self.value, self.out = (nn.Linear(embed_dim, embed_dim) for _ in range(4))
-        self.logits = nn.Sequential(nn.Linear(num_heads + 1, 16), nn.GELU(), nn.Linear(16, num_heads))
+        self.logits = nn.Sequential(
+            nn.Linear(num_heads + 2 * len(_FREQUENCIES), 16), nn.GELU(), nn.Linear(16, num_heads)
+        )
 
     def forward(
         self, query: Tensor, key: Tensor, *, differences: Tensor, key_padding_mask: Tensor | None = None
@@ -48,7 +52,8 @@ class RelativeAttention(nn.Module):
             for part, x in ((self.query, query), (self.key, key), (self.value, key))
         )
         products = q @ k.mT / q.shape[-1] ** 0.5
-        pairs = torch.cat([products.movedim(-3, -1), differences[..., None]], -1)
+        angles = differences[..., None] * differences.new_tensor(_FREQUENCIES)
+        pairs = torch.cat([products.movedim(-3, -1), angles.sin(), angles.cos()], -1)
         logits = self.logits(pairs).movedim(-1, -3)
         if key_padding_mask is not None:
             logits = logits.masked_fill(key_padding_mask[:, None, None], -torch.inf)
@@ -126,9 +131,9 @@ class NeuralProcess(nn.Module):
     def forward(self, tasks: Tasks) -> Predictive:
         """Independent Gaussians of the targets, mixed over draws."""
         mode = "marginal" if self.draws else "mean"
-        with noise(0) if not self.training else nullcontext(), sampling(self, mode):
-            with drawing(self, 1 if self.training else max(1, self.draws)):
-                tokens = self.encoder(tasks)
+        source, count = (nullcontext(), 1) if self.training else (noise(0), max(1, self.draws))
+        with source, sampling(self, mode), drawing(self, count):
+            tokens = self.encoder(tasks)
         out = self.head(tokens[..., tasks.x.shape[-1] :, :])
         return gaussian(out if out.dim() == 4 else out[None])
 

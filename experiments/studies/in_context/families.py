@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -18,7 +18,7 @@ FAMILIES = ("mixture", "gp", "sawtooth", "windows")
 _BATCH = 16
 _GAUSSIAN = KINDS[:3]
 _TRAINED = {"mixture": KINDS, "gp": _GAUSSIAN, "sawtooth": ("sawtooth",)}
-_SHIFTS = {
+_SHIFTS: Mapping[str, Mapping[str, Any]] = {
     "few": {"contexts": (5, 5)},
     "many": {"contexts": (64, 64)},
     "outside": {"asked": (2.0, 4.0)},

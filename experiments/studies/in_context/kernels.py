@@ -99,7 +99,7 @@ class FeatureKernels(WrittenKernels):
 
     .. math:: \kappa_k(x, x')\,\exp(-\tfrac12\|\phi(x) - \phi(x')\|^2)
 
-    Features of a target depend on the contexts, never on other targets; at the start all are zero.
+    Features of a target depend on the contexts, never on other targets; at the start they hardly differ.
     """
 
     _FEATURES = 8

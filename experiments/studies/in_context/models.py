@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
@@ -16,7 +16,7 @@ from experiments.studies.in_context.tasks import Tasks
 
 __all__ = ["MODELS", "Entry", "both_densities", "marginal_density"]
 
-_SIZE = {"width": 32, "depth": 2}
+_SIZE: Mapping[str, Any] = {"width": 32, "depth": 2}
 
 
 class Entry(NamedTuple):

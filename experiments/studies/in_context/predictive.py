@@ -55,7 +55,9 @@ class Predictive(NamedTuple):
 def condition(covariance: Tensor, noise: Tensor, tasks: Tasks, log_prior: Tensor | None = None) -> Predictive:
     r"""Exact conditioning under K parameter sets, weighted by their evidence.
 
-    .. math:: p(y_* \mid y) = \sum_k w_k\, N(y_*; \mu_k, V_k + \sigma_k^2I), \qquad w_k \propto \pi_k\, N(y; 0, K_k + \sigma_k^2I)
+    .. math::
+        p(y_* \mid y) = \sum_k w_k\, N(y_*; \mu_k, V_k + \sigma_k^2I), \qquad
+        w_k \propto \pi_k\, N(y; 0, K_k + \sigma_k^2I)
 
     Args:
         covariance: of the function at contexts and targets, ``(B, K, n + m, n + m)``.

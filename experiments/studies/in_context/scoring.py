@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -20,9 +19,7 @@ _TAIL = 0.025
 
 
 @torch.no_grad()
-def scores(
-    predict: Callable[[Tasks], Predictive], sets: Mapping[str, Drawn], *, chain: int
-) -> dict[str, NDArray[Any]]:
+def scores(predict: Callable[[Tasks], Predictive], sets: Mapping[str, Drawn], *, chain: int) -> dict[str, NDArray[Any]]:
     """Per function and set: log-density of the targets one by one and together, and how many 95 % intervals hold them.
 
     Args:
@@ -38,7 +35,7 @@ def scores(
         parts = [function_scores(predict(part), part.y_targets) for part in _chunks(drawn.tasks)]
         of_set = {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
         if "joint" not in of_set and chain:
-            factors = [chained(predict, part) for part in _chunks(drawn.tasks.first(chain))]
+            factors = [chained(predict, part) for part in _chunks(drawn.tasks.part(0, chain))]
             of_set["joint"] = torch.cat(factors).mean(-1)
         table |= {f"{name}.{key}": values.numpy() for key, values in of_set.items()}
     return table
@@ -60,8 +57,4 @@ def chained(predict: Callable[[Tasks], Predictive], tasks: Tasks) -> Tensor:
 
 
 def _chunks(tasks: Tasks) -> list[Tasks]:
-    count = len(tasks.x)
-    return [
-        Tasks(*(part if part is None else part[start : start + _CHUNK] for part in tasks))
-        for start in range(0, count, _CHUNK)
-    ]
+    return [tasks.part(start, start + _CHUNK) for start in range(0, len(tasks.x), _CHUNK)]

@@ -39,9 +39,11 @@ class Tasks(NamedTuple):
         """Inputs of contexts and targets, ``(B, n + m)``."""
         return torch.cat([self.x, self.x_targets], -1)
 
-    def first(self, count: int) -> Self:
-        """The first functions."""
-        return type(self)(*(part if part is None else part[:count] for part in self))
+    def part(self, start: int, end: int) -> Self:
+        """The functions from one number to another."""
+        rows = slice(start, end)
+        padding = None if self.padding is None else self.padding[rows]
+        return type(self)(self.x[rows], self.y[rows], self.x_targets[rows], self.y_targets[rows], padding)
 
     def asking(self, number: int) -> Self:
         """The target of this number, with all before it among the contexts: a factor of the chain rule."""
@@ -110,7 +112,7 @@ def random_contexts(ends: tuple[int, int], count: int, generator: torch.Generato
 
 
 def on_circle(x: Tensor, period: Tensor) -> Tensor:
-    r"""Places on a circle of unit radius, :math:`(\cos, \sin)(2\pi x/p)`, whose distances are :math:`2|\sin(\pi\tau/p)|`."""
+    r"""Places on a unit circle, :math:`(\cos, \sin)(2\pi x/p)`, with distances :math:`2|\sin(\pi\tau/p)|`."""
     angle = 2.0 * math.pi * x / period
     return torch.stack([angle.cos(), angle.sin()], -1)
 

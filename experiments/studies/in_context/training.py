@@ -27,7 +27,7 @@ _MEMORY = 9  # the average of the weights reaches back over about a tenth of the
 def fit(
     entry: Entry, stream: Stream, validation: Sequence[Tasks], *, seed: int, steps: int
 ) -> tuple[nn.Module, list[dict[str, float]]]:
-    """Train at a constant rate and average the weights, so that the curve at any step is the result of a training so long.
+    """Train at a constant rate and average the weights: the curve at any step is the result of a training so long.
 
     Args:
         entry: the model.

@@ -35,7 +35,9 @@ def days(data: Path) -> Days:
     Args:
         data: folder with ``multioutput/weather_south_coast``.
     """
-    values = stations(data / "multioutput", 0.25 * np.arange(366 * _POINTS), "ATMP").T.reshape(4, 366, _POINTS)
+    values = stations(data / "multioutput", np.arange(0.0, 366 * 24.0, 24.0 / _POINTS), "ATMP").T.reshape(
+        4, 366, _POINTS
+    )
     recorded = values[:, ~np.isnan(values).all((0, 2))]
     parts = np.split(recorded, [round(end * recorded.shape[1]) for end in _ENDS], axis=1)
     whole = [part.reshape(-1, _POINTS) for part in parts]

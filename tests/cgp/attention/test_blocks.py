@@ -74,6 +74,15 @@ class TestJointLatentCGP(GaussianProcessContract):
     attention = partial(CGPAttention, coupling="latent", kernel="rq", objective="joint")
 
 
+class TestRegressionCGP(GaussianProcessContract):
+    attention = partial(CGPAttention, mean="regression", kernel="matern32", noise=0.1)
+
+
+class TestLatentRegressionCGP(GaussianProcessContract):
+    attention = partial(CGPAttention, mean="regression", coupling="latent", objective="marginal")
+    is_variant = True
+
+
 class TestJointSparseCGP(GaussianProcessContract):
     attention = partial(SparseCGPAttention, num_inducing=5, kernel="matern52", objective="joint")
     takes_causal = True
