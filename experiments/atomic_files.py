@@ -1,7 +1,6 @@
 """Files that survive a kill at any moment: written under another name and renamed, checked when they are read."""
 
 import json
-import os
 import re
 import zipfile
 from collections.abc import Callable, Mapping
@@ -12,18 +11,15 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from cgp.atomic_files import write_aside
+
 __all__ = ["read_arrays", "read_json", "read_yaml", "write_atomically", "write_json", "write_text"]
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file under another name and rename it: readers see the old file or the complete new one."""
+    """Write a file aside and rename it, in a folder that is made where it is missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.stem}-{os.getpid()}{path.suffix}")
-    try:
-        write(aside)
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
+    write_aside(path, write)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -77,7 +77,7 @@ def write_file(frame: Any, path: Path) -> None:
         frame: of pandas.
         path: parquet by its ending, otherwise csv, compressed by its ending.
     """
-    from cgp.model.weights import write_aside
+    from cgp.atomic_files import write_aside
 
     if path.suffix.lower() in _PARQUET:
         write_aside(path, lambda aside: frame.to_parquet(aside, index=False))

@@ -69,7 +69,7 @@ def write_picture(draw: Callable[[], Any], path: Path | None) -> None:
         return
     import matplotlib as mpl
 
-    from cgp.model.weights import write_aside
+    from cgp.atomic_files import write_aside
 
     mpl.use("agg")
     figure = draw()

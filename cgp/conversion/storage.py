@@ -13,9 +13,10 @@ from safetensors import safe_open
 from safetensors.torch import load_model
 from torch import Tensor, nn
 
+from cgp.atomic_files import write_aside
 from cgp.extras import needs_extra
 from cgp.model.twin import twin
-from cgp.model.weights import check_weights, save_weights, write_aside
+from cgp.model.weights import check_weights, save_weights
 
 from .convert import put_heads
 from .heads import ConvertedHeads

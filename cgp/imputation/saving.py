@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cgp.model.weights import load_tensors, save_tensors, write_aside
+from cgp.atomic_files import write_aside
+from cgp.model.weights import load_tensors, save_tensors
 
 from .coordinates import Axis, Coordinate
 

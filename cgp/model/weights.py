@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_model, save_file, save_model
 from torch import Tensor, nn
 
-__all__ = ["check_weights", "load_tensors", "load_weights", "save_tensors", "save_weights", "write_aside"]
+__all__ = ["check_weights", "load_tensors", "load_weights", "save_tensors", "save_weights"]
 
 _KEY = "sha256"
 
@@ -63,16 +62,6 @@ def load_weights(model: nn.Module, file: str | os.PathLike[str]) -> None:
     """Load a file of :func:`save_weights` into a model with the same tensors; raises as :func:`check_weights` does."""
     check_weights(file)
     load_model(model, os.fspath(file))
-
-
-def write_aside(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file beside its place, then rename it: a file that is there is whole."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        write(aside)
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 def check_weights(file: str | os.PathLike[str]) -> None:

@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from cgp.atomic_files import write_aside
 from cgp.conversion.storage import check_adapters, is_converted, load_converted, save_converted
 from cgp.model.inputs import logits_of
 from cgp.model.layout import TokenLayout
 from cgp.model.temperature import logit_temperature, set_logit_temperature
 from cgp.model.twin import uncompiled
-from cgp.model.weights import load_tensors, save_tensors, write_aside
+from cgp.model.weights import load_tensors, save_tensors
 
 from .detectors import Detector, Posterior
 from .prediction import Prediction

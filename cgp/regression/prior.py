@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor
 
+from cgp.atomic_files import write_aside
 from cgp.functional.kernels import canonical
 
 __all__ = ["PRIOR_KERNELS", "LearnedPrior", "ParameterSet", "PriorComponent", "gram_of", "period_of"]
@@ -137,18 +138,12 @@ class LearnedPrior(NamedTuple):
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the prior to a JSON file, under another name first, and rename it.
+        """Write the prior to a JSON file.
 
         Args:
             path: file.
         """
-        target = Path(path)
-        aside = target.with_name(f".{target.name}-{os.getpid()}")
-        try:
-            aside.write_text(self.to_json(), encoding="utf-8")
-            aside.replace(target)
-        finally:
-            aside.unlink(missing_ok=True)
+        write_aside(Path(path), lambda aside: aside.write_text(self.to_json(), encoding="utf-8"))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
