@@ -79,7 +79,7 @@ def _assessed(known: Any, seen: Any, others: dict[str, Any], seed: int) -> Any:
     import torch
     from torch import nn
 
-    from cgp import assess
+    from cgp.assessment.assess import assess
 
     classes = known.logits.shape[1]
 
