@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from cgp.comparisons import Difference
 from cgp.conversion.convert import convert
+from cgp.conversion.sites import attention_sites
 from cgp.model.blocks import attention_blocks
 from cgp.model.inputs import Batch, batches, logits_of, model_device, to_device
 from cgp.model.twin import uncompiled
@@ -85,7 +86,7 @@ def assess(
         ood: out-of-distribution inputs, by other names. A list of dicts is read as a list of examples: pass batches
             that are dicts as an iterator.
         posterior: layers of the model that get a posterior: "last", "first", "all", or None. A converted model, or one
-            with other stochastic layers, keeps those.
+            with other stochastic layers, keeps those; one without attention has none.
         folds: number K of folds, at least 2.
         num_samples: number S of draws.
         sampling: "marginal" or "joint".
@@ -245,7 +246,14 @@ def _drawing(model: nn.Module, posterior: str | None) -> nn.Module | None:
     """The model with stochastic layers, or None without."""
     if any(block.stochastic for block in attention_blocks(model)):
         return model
-    return None if posterior is None else convert(model, layers=[0] if posterior == "first" else posterior)
+    if posterior is None or not attention_sites(model):
+        return None
+    try:
+        return convert(model, layers=[0] if posterior == "first" else posterior)
+    except ValueError as error:
+        raise ValueError(
+            f"posterior: expected None, or attention that can be converted, got {posterior!r}: {error}"
+        ) from error
 
 
 def _check(folds: int, posterior: str | None, corrupt: Mapping[str, Any] | None, ood: Mapping[str, Any] | None) -> None:

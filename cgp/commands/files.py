@@ -22,6 +22,7 @@ _COMPRESSED: Mapping[str, tuple[str, Callable[..., TextIO]]] = {
     ".bz2": ("bz2", bz2.open),
     ".xz": ("xz", lzma.open),
 }
+_WRITTEN = ("sep", "decimal")
 _HEAD = 65_536  # characters that the form of a file is read from
 _DECIMAL_COMMA = r'(?m)(?:^|{0})\s*"?[-+]?\d+,\d+"?\s*(?={0}|\r?$)'
 
@@ -75,7 +76,8 @@ def write_file(frame: Any, path: Path) -> None:
 
     Args:
         frame: of pandas.
-        path: parquet by its ending, otherwise csv, compressed by its ending.
+        path: parquet by its ending, otherwise csv, compressed by its ending, with the separator and the decimal sign of
+            the csv that the frame was read from.
     """
     from cgp.atomic_files import write_aside
 
@@ -83,7 +85,8 @@ def write_file(frame: Any, path: Path) -> None:
         write_aside(path, lambda aside: frame.to_parquet(aside, index=False))
     else:
         kind = _COMPRESSED.get(path.suffix.lower(), (None,))[0]
-        write_aside(path, lambda aside: frame.to_csv(aside, index=False, compression=kind))
+        form = {name: frame.attrs[name] for name in _WRITTEN if name in frame.attrs}
+        write_aside(path, lambda aside: frame.to_csv(aside, index=False, compression=kind, **form))
 
 
 def _read_csv(path: Path) -> Any:
@@ -92,9 +95,12 @@ def _read_csv(path: Path) -> Any:
 
     for encoding in ("utf-8-sig", "cp1252"):
         try:
-            return pd.read_csv(path, **_form(path, encoding), encoding=encoding)
+            form = _form(path, encoding)
+            frame = pd.read_csv(path, **form, encoding=encoding)
         except UnicodeDecodeError:
             continue
+        frame.attrs = {name: form[name] for name in _WRITTEN}  # what is written has the form of what was read
+        return frame
     raise ValueError("it has bytes that are no text")
 
 

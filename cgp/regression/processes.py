@@ -107,7 +107,10 @@ class _ProcessNoise(PriorModule):
         elif self.num_processes == 1 and shape is not None:
             noise = self.noise.expand(*shape)
         else:
-            raise ValueError("rows: expected the inputs of the observations, got none: their noise depends on them")
+            raise ValueError(
+                "rows: expected the inputs of the observations, which their noise depends on, got none: "
+                "pass them as in likelihood(model(x), x) and objective(model(x), y, x)"
+            )
         return DiagLinearOperator(noise)
 
 

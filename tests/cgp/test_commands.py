@@ -66,10 +66,13 @@ def test_a_file_is_filled(tmp_path, capsys):
     ],
 )
 def test_forms_and_indices_are_recognised(form, expected, tmp_path, capsys):
+    """And what is written has the separator and the decimal sign of what was read."""
     readings().to_csv(tmp_path / "in.csv", **{"index": False} | form)
     assert run(tmp_path / "in.csv") == 0
     assert expected in capsys.readouterr().err
-    assert not pd.read_csv(tmp_path / "out.csv")[["warm", "wet"]].isna().any().any()
+    written = {name: form[name] for name in ("sep", "decimal") if name in form}
+    filled = pd.read_csv(tmp_path / "out.csv", **written)
+    assert (filled[["warm", "wet"]].abs() < 5).all().all()
 
 
 def test_a_time_of_day_is_no_index():

@@ -225,6 +225,28 @@ def test_a_model_is_not_changed_and_converted_ones_keep_their_layers():
     assert result.detection == {}
 
 
+def test_a_model_without_attention_is_assessed_without_a_posterior():
+    x = torch.linspace(-2, 2, 60)[:, None]
+    model, data = nn.Sequential(nn.Linear(1, 8), nn.ReLU(), nn.Linear(8, 2)), [(x, (x[:, 0] > 0).long())]
+    assert assess(model, data).scores == assess(model, data, posterior=None).scores
+
+
+def test_attention_that_cannot_be_converted_is_named_with_a_way_out():
+    class LinearAttention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.num_heads, self.qkv, self.head = 1, nn.Linear(4, 12), nn.Linear(4, 2)
+
+        def forward(self, x):
+            q, k, v = self.qkv(x).relu().chunk(3, -1)
+            return self.head((q @ (k.mT @ v)).mean(-2))
+
+    data = [(torch.randn(40, 3, 4), torch.arange(40) % 2)]
+    with pytest.raises(ValueError, match="posterior: expected None, or attention that can be converted, got 'last'"):
+        assess(nn.Sequential(LinearAttention()), data)
+    assert "temperature" in assess(nn.Sequential(LinearAttention()), data, posterior=None).scores
+
+
 def test_features_are_the_inputs_of_the_last_linear_layer():
     with torch.no_grad():
         torch.testing.assert_close(pooled_features(trained(), X[:3]), trained().features(X[:3]))
