@@ -14,7 +14,7 @@ from experiments.studies.in_context.convolutional import ConvCNP
 from experiments.studies.in_context.kernels import DeepKernel, FeatureKernels, FixedKernels, WrittenKernels
 from experiments.studies.in_context.tasks import Tasks
 
-__all__ = ["MODELS", "Entry", "both_densities", "marginal_density"]
+__all__ = ["LABELS", "LEARNED", "MODELS", "PRIOR_TABLES", "TRUTH", "Entry", "both_densities", "marginal_density"]
 
 _SIZE: Mapping[str, Any] = {"width": 32, "depth": 2}
 
@@ -82,3 +82,14 @@ MODELS: Mapping[str, Entry] = {
     ),
 }
 """By name, in the order of the tables."""
+
+TRUTH, LEARNED = "truth", "learned-prior"
+PRIOR_TABLES = 128
+"""Functions that the learned prior sees, for the processor time of the others."""
+
+LABELS: Mapping[str, str] = {
+    TRUTH: "the process itself",
+    **{name: entry.label for name, entry in MODELS.items()},
+    LEARNED: '`learn_prior`, inference="pretrained"',
+}
+"""Names in tables, in their order."""

@@ -12,7 +12,8 @@ import torch
 
 from experiments.atomic_files import write_atomically, write_json
 from experiments.studies.in_context.families import Family, family, truth
-from experiments.studies.in_context.models import MODELS
+from experiments.studies.in_context.models import LEARNED, MODELS, PRIOR_TABLES, TRUTH
+from experiments.studies.in_context.prior import learned, scores_under
 from experiments.studies.in_context.scoring import function_scores, scores
 from experiments.studies.in_context.training import fit
 
@@ -23,7 +24,7 @@ def train(
     *,
     out: Path = Path("runs/in-context"),
     families: Sequence[str] = ("mixture",),
-    models: Sequence[str] = tuple(MODELS),
+    models: Sequence[str] = (*MODELS, LEARNED),
     seeds: Sequence[int] = (0,),
     data: Path | None = None,
     share: float = 1.0,
@@ -40,24 +41,38 @@ def train(
         data: folder with multioutput/weather_south_coast, for the family "windows".
         share: of each model's steps.
         functions: number of functions of each test set.
-        chain: number of them on which neural processes are asked for a joint density, by the chain rule.
+        chain: number of them on which neural processes are asked for a joint density, by the chain rule, and which the
+            learned prior answers.
     """
-    if unknown := set(models) - set(MODELS):
-        raise ValueError(f"models: expected some of {', '.join(MODELS)}, got {', '.join(sorted(unknown))}")
+    if unknown := set(models) - {*MODELS, LEARNED}:
+        raise ValueError(f"models: expected some of {', '.join((*MODELS, LEARNED))}, got {', '.join(sorted(unknown))}")
     torch.set_num_threads(1)
     for name in families:
         chosen = family(name, functions=functions, data=data)
-        _score_truth(chosen, out / name / "truth" / "seed-0")
+        _score_truth(chosen, out / name / TRUTH / "seed-0")
         for seed in seeds:
             for model in models:
                 folder = out / name / model / f"seed-{seed}"
-                if not (folder / "run.json").exists():
+                if (folder / "run.json").exists():
+                    continue
+                print(folder, file=sys.stderr, flush=True)
+                if model == LEARNED:
+                    _run_prior(chosen, seed, share, chain, folder)
+                else:
                     _run(chosen, model, seed, share, chain, folder)
+
+
+def _run_prior(chosen: Family, seed: int, share: float, answers: int, folder: Path) -> None:
+    """Learn a prior, answer as many functions of each set as others are asked by the chain rule, and write."""
+    tables = max(1, round(share * PRIOR_TABLES))
+    prior, seconds = learned(chosen.stream, seed=seed, tables=tables)
+    _write(folder, scores_under(prior, chosen.test, functions=answers))
+    prior.save(folder / "prior.json")
+    write_json(folder / "run.json", {"steps": tables, "curve": [], "seconds": seconds, "sets": len(prior.sets)})
 
 
 def _run(chosen: Family, name: str, seed: int, share: float, chain: int, folder: Path) -> None:
     """Train, score and write: the scores first, so that a run with its file is complete."""
-    print(folder, file=sys.stderr, flush=True)
     entry = MODELS[name]
     steps = max(1, round(share * entry.steps))
     validation = [drawn.tasks for drawn in chosen.validation.values()]
@@ -67,7 +82,9 @@ def _run(chosen: Family, name: str, seed: int, share: float, chain: int, folder:
     shifted = {key: drawn for key, drawn in chosen.test.items() if key not in known}
     _write(folder, scores(model, sets, chain=chain) | scores(model, shifted, chain=0))
     size = sum(parameter.numel() for parameter in model.parameters())
-    write_json(folder / "run.json", {"steps": steps, "parameters": size, "curve": curve})
+    write_json(
+        folder / "run.json", {"steps": steps, "parameters": size, "curve": curve, "seconds": curve[-1]["seconds"]}
+    )
 
 
 def _score_truth(chosen: Family, folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from experiments.atomic_files import read_json, write_text
 from experiments.evaluation.paired import mean_difference
-from experiments.studies.in_context.models import MODELS
+from experiments.studies.in_context.models import LABELS, LEARNED, MODELS, TRUTH
 from experiments.studies.in_context.tasks import KINDS
 
 __all__ = ["FLAT", "Result", "gain", "results", "table"]
@@ -24,7 +25,6 @@ Array = NDArray[Any]
 FLAT = 0.02
 """Nats a target by which the second half of a training may still improve a flat curve."""
 
-_TRUTH = "truth"
 _REFERENCE = "fixed-8"
 _STEPS = (
     ("translation equivariance", "tnp-equivariant", "tnp"),
@@ -38,6 +38,7 @@ _STEPS = (
     ("one kernel written by a transformer", "written-1", "fixed-1"),
     ("eight written by a transformer", "written-8", "fixed-8"),
     ("token features in the kernel", "features-8", "written-8"),
+    ("`learn_prior` instead", LEARNED, "fixed-8"),
 )
 
 
@@ -49,8 +50,10 @@ class Result(NamedTuple):
 
     @property
     def late_gain(self) -> float:
-        """Nats a target by which the second half of the training improved the validation loss."""
+        """Nats a target by which the second half of the training improved the validation loss; NaN without a curve."""
         curve = self.run["curve"]
+        if not curve:
+            return math.nan
         half = min(curve, key=lambda point: abs(point["step"] - 0.5 * self.run["steps"]))
         return float(half["loss"] - curve[-1]["loss"])
 
@@ -58,12 +61,12 @@ class Result(NamedTuple):
 def results(out: Path, family: str) -> dict[str, dict[int, Result]]:
     """The finished runs of a family by model and seed, in the order of the models."""
     read: dict[str, dict[int, Result]] = defaultdict(dict)
-    for name in (_TRUTH, *MODELS):
+    for name in LABELS:
         for folder in sorted((out / family / name).glob("seed-*")):
             path = folder / "run.json"
-            if name != _TRUTH and not path.exists():
+            if name != TRUTH and not path.exists():
                 continue  # not finished
-            run = {} if name == _TRUTH else read_json(path)
+            run = {} if name == TRUTH else read_json(path)
             with np.load(folder / "scores.npz") as arrays:
                 read[name][int(folder.name.split("-")[1])] = Result(run, dict(arrays))
     return dict(read)
@@ -137,10 +140,6 @@ def _level(by_seed: Mapping[int, Result], key: str) -> float | None:
     return float(np.mean(values)) if values else None
 
 
-def _label(name: str) -> str:
-    return "the process itself" if name == _TRUTH else MODELS[name].label
-
-
 def _print_levels(family: str, of_models: Mapping[str, Mapping[int, Result]]) -> None:
     sets = _sets(of_models)
     joint = _trained(sets)
@@ -150,16 +149,22 @@ def _print_levels(family: str, of_models: Mapping[str, Mapping[int, Result]]) ->
     for name, by_seed in of_models.items():
         cells = [_number(_level(by_seed, f"{s}.marginal")) for s in sets]
         cells += [_number(_level(by_seed, f"{s}.joint")) for s in joint]
-        print(f"| {_label(name)} | {' | '.join([*_training(name, by_seed), *cells])} |")
+        print(f"| {LABELS[name]} | {' | '.join([*_training(name, by_seed), *cells])} |")
 
 
 def _training(name: str, by_seed: Mapping[int, Result]) -> list[str]:
     """Seeds, mean processor seconds, and by how much the second half of the training still improved."""
-    if name == _TRUTH:
+    if name == TRUTH:
         return ["", "", ""]
-    seconds = np.mean([result.run["curve"][-1]["seconds"] for result in by_seed.values()])
+    seconds = np.mean([_seconds(result.run) for result in by_seed.values()])
     late = np.mean([result.late_gain for result in by_seed.values()])
-    return [str(len(by_seed)), f"{seconds:.0f}", f"{late:+.3f}{' flat' if late < FLAT else ''}"]
+    cell = "" if np.isnan(late) else f"{late:+.3f}{' flat' if late < FLAT else ''}"
+    return [str(len(by_seed)), f"{seconds:.0f}", cell.replace("-", "−")]
+
+
+def _seconds(run: Mapping[str, Any]) -> float:
+    """Processor seconds of the training."""
+    return float(run["seconds"] if "seconds" in run else run["curve"][-1]["seconds"])
 
 
 def _print_steps(family: str, of_models: Mapping[str, Mapping[int, Result]]) -> None:
@@ -186,7 +191,7 @@ def _level_rows(family: str, of_models: Mapping[str, Mapping[int, Result]]) -> l
                 functions = len(next(iter(by_seed.values())).scores[key])
                 place = {"family": family, "model": name, "set": test, "measure": measure, "seeds": len(by_seed)}
                 pair = None
-                if name not in (_REFERENCE, _TRUTH) and _REFERENCE in of_models:
+                if name not in (_REFERENCE, TRUTH) and _REFERENCE in of_models:
                     pair = gain(by_seed, of_models[_REFERENCE], [test], measure)
                 ends = ("", "") if pair is None else tuple(f"{value:.4f}" for value in pair)
                 difference = {f"minus {_REFERENCE}": ends[0], "error": ends[1]}
@@ -225,7 +230,7 @@ def _draw(rows: Sequence[Mapping[str, Any]], picture: Path) -> None:
             points = [row for row in points if row["seed"] == points[0]["seed"]]
             exact = name.startswith(("fixed", "written", "features"))
             x, y = ([row[key] for row in points] for key in ("seconds", "loss"))
-            ax.plot(x, y, "-" if exact else "--", marker=".", color=plt.get_cmap("tab20")(number), label=_label(name))
+            ax.plot(x, y, "-" if exact else "--", marker=".", color=plt.get_cmap("tab20")(number), label=LABELS[name])
         ax.set(xscale="log", xlabel="CPU seconds of training", ylabel="validation NLL, nats a target", title=family)
     axes[0, -1].legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
     picture.parent.mkdir(parents=True, exist_ok=True)

@@ -7,11 +7,13 @@ import pytest
 import torch
 from scipy.stats import multivariate_normal, norm
 
+from cgp.regression import CorrelatedGPRegressor
 from experiments.studies.in_context import running, windows
 from experiments.studies.in_context.families import family, truth
 from experiments.studies.in_context.kernels import DeepKernel, FixedKernels, WrittenKernels, covariance_of
 from experiments.studies.in_context.models import MODELS
 from experiments.studies.in_context.predictive import condition
+from experiments.studies.in_context.prior import learned, scores_under
 from experiments.studies.in_context.running import train
 from experiments.studies.in_context.scoring import chained, scores
 from experiments.studies.in_context.table import gain, results, table
@@ -159,9 +161,9 @@ def test_training_improves_and_its_curve_is_that_of_the_average():
 def test_a_run_from_end_to_end(tmp_path, monkeypatch, capsys):
     names = ("tnp", "fixed-1", "fixed-8")
     options = {"out": tmp_path / "runs", "models": names, "seeds": (0, 1), "functions": 6, "chain": 3}
-    train(**options, share=0.001)
+    train(**options, share=0.005)
     of_models = results(tmp_path / "runs", "mixture")
-    assert list(of_models) == ["truth", "tnp", "fixed-1", "fixed-8"]
+    assert list(of_models) == ["truth", *names]
     ours, theirs = (of_models[name] for name in ("tnp", "fixed-8"))
     values = [ours[seed].scores["rbf.joint"] - theirs[seed].scores["rbf.joint"][:3] for seed in (0, 1)]
     pair = gain(ours, theirs, ["rbf"], "joint")
@@ -169,7 +171,7 @@ def test_a_run_from_end_to_end(tmp_path, monkeypatch, capsys):
     assert pair[0] == pytest.approx(np.mean(values))
     assert gain(ours, theirs, ["few"], "joint") is None
     monkeypatch.setattr(running, "fit", None)  # all is there: nothing is trained again
-    train(**options, share=0.001)
+    train(**options, share=0.005)
     capsys.readouterr()
     table(out=tmp_path / "runs", results_folder=tmp_path, picture=tmp_path / "curves.png")
     printed = capsys.readouterr().out
@@ -180,6 +182,20 @@ def test_a_run_from_end_to_end(tmp_path, monkeypatch, capsys):
     assert float(row["minus fixed-8"]) == pytest.approx(pair[0], abs=1e-4)
     assert (tmp_path / "in-context-curves.csv").exists()
     assert (tmp_path / "curves.png").exists()
+
+
+def test_the_learned_prior_answers_as_its_regressor(tmp_path):
+    chosen = family("gp", functions=2)
+    prior, seconds = learned(chosen.stream, seed=0, tables=3)
+    assert seconds > 0
+    drawn = chosen.test["many"]
+    table_of = scores_under(prior, {"many": drawn}, functions=2)
+    task = drawn.tasks.part(1, 2)
+    regressor = CorrelatedGPRegressor(prior=prior, inference="pretrained")
+    regressor.fit(task.x[0].numpy()[:, None], task.y[0].numpy())
+    density = regressor.log_predictive_density(task.x_targets[0].numpy()[:, None], task.y_targets[0].numpy())
+    assert table_of["many.marginal"][1] == pytest.approx(density.mean(), abs=1e-5)
+    assert table_of["many.inside"].shape == (2,)
 
 
 def test_windows_are_split_by_time(monkeypatch, tmp_path):
