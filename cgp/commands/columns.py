@@ -259,6 +259,7 @@ def _with_rows(frame: Any, inputs: _Inputs, every: str) -> tuple[Any, _Inputs]:
     rest.insert(0, times.name, times)
     whole = pd.concat([rest, pd.DataFrame({times.name: added})]).sort_values(times.name, kind="stable")
     whole = whole.reset_index(drop=True)
+    whole.attrs = frame.attrs
     return whole, _Inputs({times.name: whole[times.name]}, [times.name])
 
 

@@ -1,4 +1,4 @@
-"""Detection of codes for missing values: a value that repeats, far from all others."""
+"""Values that need a word: codes for what is missing, which repeat far from all others, and columns without change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["suspected_codes", "warn_of_codes"]
+__all__ = ["suspected_codes", "warn_of_codes", "warn_of_constants"]
 
 _LEAST = 3  # smallest number of repetitions
 _LEAST_VALUES = 10  # smallest number of other distinct values of the column
@@ -52,6 +52,26 @@ def warn_of_codes(values: NDArray[np.float64], names: Sequence[Any]) -> None:
         warnings.warn(
             f"X: {code:g} repeats far from all other values in {[names[p] for p in columns]}; if it stands for "
             f"what is missing, say so: missing_values={code:g}",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+def warn_of_constants(values: NDArray[np.float64], names: Sequence[Any]) -> None:
+    """Warn of columns with gaps whose values are all the same, or one: how far they vary cannot be learned.
+
+    Args:
+        values: NaN where missing, ``(n, P)``, at least one in each column.
+        names: of the columns.
+
+    Warns:
+        UserWarning: if there are such columns.
+    """
+    constant = (np.nanmin(values, axis=0) == np.nanmax(values, axis=0)) & np.isnan(values).any(axis=0)
+    if constant.any():
+        warnings.warn(
+            f"X: only one value in {[names[p] for p in np.flatnonzero(constant)]}: gaps are filled with it, and their "
+            "standard deviations say nothing, as how far the column varies is not known; leave it out",
             UserWarning,
             stacklevel=3,
         )

@@ -15,7 +15,7 @@ from cgp.regression import CorrelatedGPRegressor
 from cgp.regression.forms import Cost
 
 from .choosing import fitted_regressor
-from .codes import warn_of_codes
+from .codes import warn_of_codes, warn_of_constants
 from .coordinates import Axis
 from .filling import Filling
 from .periods import periods_in_units
@@ -106,13 +106,14 @@ class CorrelatedGPImputer(StorageMixin, OneToOneFeatureMixin, TransformerMixin, 
             ValueError: if a column cannot be used; it is named.
 
         Warns:
-            UserWarning: if a value looks like a code for what is missing.
+            UserWarning: if a value looks like a code for what is missing, or a column with gaps has one value only.
         """
         table = self._read(X, reset=True)
         warn_of_codes(table.values, table.names)
         dead = [name for name, column in zip(table.names, table.missing.T, strict=True) if column.all()]
         if dead:
             raise ValueError(f"X: expected at least one value in each column, got none in {dead}: leave them out")
+        warn_of_constants(table.values, table.names)
         self.regressor_ = fitted_regressor(self._regressor, table, self._axis)
         self._parts, self._known = [table], Filling.of(self.regressor_, table)
         return self

@@ -212,7 +212,7 @@ def _gap_map(ax: Axes, x: Array, missing: Array, names: list[str]) -> None:
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
     for row, part in enumerate(missing.mean(axis=0)):
-        text = f"{100 * part:.0f} %" if part >= 0.01 or part == 0.0 else "< 1 %"
+        text = "< 1 %" if 0.0 < part < 0.01 else "> 99 %" if 0.99 < part < 1.0 else f"{100 * part:.0f} %"
         ax.text(1.005, row, text, transform=ax.get_yaxis_transform(), va="center", fontsize=6, color=GREY)
     handles: list[Any] = [Patch(color=PALE, label="observed"), Patch(color=_FILLED, label="missing")]
     handles += [Line2D([], [], color=_FILLED, label="filled"), Patch(color=_FILLED, alpha=0.25, lw=0, label="95 %")]

@@ -127,7 +127,9 @@ def test_rows_that_are_not_there_are_added():
     table = readings().drop(columns="dead").ffill().drop(index=[7, 8, 20])
     with pytest.raises(ValueError, match="but 3 rows are not there, which --every adds"):
         usable_columns(table)
+    table.attrs["sep"] = ";"
     columns = usable_columns(table, every="1h")
+    assert columns.source.attrs == table.attrs
     assert (columns.gaps, len(columns.source)) == (9, 30)
     known = columns.source.dropna()
     np.testing.assert_array_equal(known[["warm", "wet", "count"]], table[["warm", "wet", "count"]])

@@ -20,11 +20,11 @@ from experiments.studies.regression.cached_rows import cached_row
 from experiments.studies.regression.multioutput import GAPS, SETS, with_gaps
 from experiments.studies.regression.report import write_results
 
-__all__ = ["referee"]
+__all__ = ["WINDOWS", "referee"]
 
 Array = NDArray[np.float64]
 
-_WINDOWS = {"weather": 6, "wind": 6, "tide": 3, "air": 7, "exchange": 1, "jura": 0}
+WINDOWS = {"weather": 6, "wind": 6, "tide": 3, "air": 7, "exchange": 1, "jura": 0}
 _RIVERS = slice(20_000, 21_000)  # half-hours
 _RIVER_BLOCKS = (48, 120, 16)  # half-hours that are missing together in each river
 _PATIENTS = 5  # of 48 hours each
@@ -78,8 +78,8 @@ def _problem(data: Path, name: str, gap: str) -> tuple[Array, Array, Array]:
         return _rivers(data)
     if name == "patients":
         return _patients(data)
-    inputs, complete = SETS[name](data / "multioutput", _WINDOWS[name])
-    problem = with_gaps(inputs, complete, gap, seed=_WINDOWS[name])
+    inputs, complete = SETS[name](data / "multioutput", WINDOWS[name])
+    problem = with_gaps(inputs, complete, gap, seed=WINDOWS[name])
     return problem.inputs, problem.targets, problem.truth
 
 

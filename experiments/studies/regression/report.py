@@ -28,6 +28,7 @@ DIGITS = {
     "best_nll": 4,
     "ahead": 4,
     "coverage": 3,
+    "sums": 0,
     "seconds": 1,
     "evaluation_seconds": 4,
     "processor_seconds": 1,
@@ -43,12 +44,13 @@ _TITLES = {
     "best_nll": "the best one's",
     "ahead": "NLL less its peer's",
     "coverage": "95 % coverage",
+    "sums": "sums",
     "seconds": "seconds",
     "evaluation_seconds": "CPU seconds",
     "processor_seconds": "CPU seconds",
     "memory_mb": "peak MB",
 }
-_KEYS = ("set", "split", "window", "kernel", "variable", "gap", "n", "method", "chosen", "best")
+_KEYS = ("set", "split", "window", "kernel", "variable", "gap", "missing", "n", "method", "chosen", "best")
 _BEST = ("smse", "rmse", "mae", "nll")
 
 

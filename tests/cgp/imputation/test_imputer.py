@@ -130,6 +130,15 @@ def test_what_looks_like_a_code_is_warned_of():
     assert {each.category for each in record} <= {ConvergenceWarning}
 
 
+def test_columns_of_one_value_are_warned_of():
+    """By name, where something is missing in them: nobody knows how far they vary."""
+    table = frame().assign(full=3.0, lone=np.nan)
+    table.iloc[7, 4] = 5000.0
+    with pytest.warns(UserWarning, match=r"only one value in \['lone'\]: .* leave it out"):
+        filled = CorrelatedGPImputer(**QUICK).fit_transform(table)
+    assert (filled["lone"] == 5000.0).all()
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -1,0 +1,98 @@
+"""Whether the intervals of sums over gaps hold: daily sums of filled tables beside the true ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from cgp import CorrelatedGPImputer
+from experiments.studies.regression.cached_rows import cached_row
+from experiments.studies.regression.multioutput import SETS, with_gaps
+from experiments.studies.regression.referee import WINDOWS
+from experiments.studies.regression.report import write_results
+from experiments.studies.regression.series import SERIES, with_blocks
+
+__all__ = ["sum_scores", "totals"]
+
+Array = NDArray[np.float64]
+
+_NORMAL = 1.959964
+_HALF_HOURLY = ("rivers",)  # sets whose inputs are numbers of half-hours; the others are hours
+_MOSTLY = 0.5  # share of a day's values
+
+
+def totals(
+    data: Path,
+    out: Path,
+    sets: Sequence[str] = ("weather", "wind", "tide", "air", "year", "rivers"),
+    gaps: Sequence[str] = ("random", "stretch", "end"),
+    maskings: Sequence[int] = (0,),
+    threads: int = 1,
+) -> None:
+    """Coverage of the 95 % intervals of daily sums, by how much of the day is missing.
+
+    Args:
+        data: folder with ``multioutput``, and ``series`` with ``bafu.txt`` (rivers).
+        out: folder of tables and rows.
+        sets: those of "multioutput" with times, on the windows of "referee"; "year" and "rivers" of "series".
+        gaps: of the sets of "multioutput"; those of "series" have blocks and single values in one table.
+        maskings: seeds of the hidden values.
+        threads: number of torch threads.
+    """
+    torch.set_num_threads(threads)
+    rows = []
+    for name in sets:
+        for gap in ("blocks",) if name in SERIES else gaps:
+            for masking in maskings:
+                key = {"set": name, "gap": gap, "window": masking}
+                row = cached_row(out / "totals", key, partial(_row, partial(_problem, data, name, gap, masking)))
+                rows += [row | {"missing": share} | scores for share, scores in row.pop("scores", {}).items()]
+    columns = ("coverage", "sums", "processor_seconds")
+    write_results(out, "gaps-totals", "Intervals of daily sums", rows, ("set", "gap", "missing"), columns)
+
+
+def sum_scores(imputer: CorrelatedGPImputer, complete: pd.DataFrame, table: pd.DataFrame) -> dict[str, Any]:
+    """Coverage of the intervals of daily sums, and how many there are, for days mostly and partly missing.
+
+    Args:
+        imputer: fitted to the table.
+        complete: the true values, NaN where unknown: such days are left out.
+        table: with its gaps.
+
+    Returns:
+        By how much of the day is missing: "coverage" and "sums".
+    """
+    sums, errors = imputer.aggregate("D", "sum")
+    true = complete.resample("D").agg(lambda column: column.sum(skipna=False))
+    missing = table.isna().resample("D").mean()
+    inside, known = (np.abs(true - sums) <= _NORMAL * errors).to_numpy(), (true.notna() & (missing > 0)).to_numpy()
+    mostly = (missing >= _MOSTLY).to_numpy()
+    parts = {"half the day or more": known & mostly, "less": known & ~mostly}
+    return {
+        name: {"coverage": float(inside[part].mean()), "sums": int(part.sum())}
+        for name, part in parts.items()
+        if part.any()
+    }
+
+
+def _problem(data: Path, name: str, gap: str, masking: int) -> tuple[Array, Array, Array]:
+    """Hours (n,), the true values (n, P), and the table with its gaps (n, P)."""
+    if name in SERIES:
+        blocks = with_blocks(*SERIES[name].read(data), SERIES[name].lengths, masking)
+        return blocks.inputs / (2.0 if name in _HALF_HOURLY else 1.0), blocks.complete, blocks.targets
+    inputs, complete = SETS[name](data / "multioutput", WINDOWS[name])
+    return inputs[:, 0], complete, with_gaps(inputs, complete, gap, seed=masking).targets
+
+
+def _row(problem: Callable[[], tuple[Array, Array, Array]]) -> dict[str, Any]:
+    hours, complete, targets = problem()
+    times = pd.DatetimeIndex(np.datetime64("2020-01-01") + np.round(hours * 60).astype("timedelta64[m]"))
+    table, truth = pd.DataFrame(targets, index=times), pd.DataFrame(complete, index=times)
+    return {"scores": sum_scores(CorrelatedGPImputer(random_state=0).fit(table), truth, table)}

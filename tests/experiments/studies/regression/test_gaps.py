@@ -1,0 +1,67 @@
+"""Studies of tables with gaps: sums beside the true ones, and imputers side by side."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from experiments.studies.regression.imputers import IMPUTERS, imputers
+from experiments.studies.regression.multioutput import with_gaps
+from experiments.studies.regression.totals import sum_scores
+
+
+class Known:
+    """Answers with given sums and errors."""
+
+    def __init__(self, sums, errors):
+        self.parts = sums, errors
+
+    def aggregate(self, by, how):
+        assert (by, how) == ("D", "sum")
+        return self.parts
+
+
+def test_sums_are_counted_by_how_much_of_the_day_is_missing():
+    """Days without a gap, and days whose true sum is not known, count nowhere."""
+    times = pd.date_range("2024-01-01", periods=24 * 5, freq="h")
+    complete = pd.DataFrame({"a": np.ones(120)}, index=times)
+    table = complete.copy()
+    table.iloc[0:20] = table.iloc[24:25] = table.iloc[48:68] = table.iloc[96:97] = np.nan
+    complete.iloc[100] = np.nan
+    days = times[::24]
+    sums = pd.DataFrame({"a": [24.0, 30.0, 30.0, 24.0, 0.0]}, index=days)
+    errors = pd.DataFrame({"a": [1.0, 1.0, 4.0, 0.0, 1.0]}, index=days)
+    scores = sum_scores(Known(sums, errors), complete, table)
+    assert scores == {"half the day or more": {"coverage": 1.0, "sums": 2}, "less": {"coverage": 0.0, "sums": 1}}
+
+
+@pytest.mark.parametrize("name", [name for name in IMPUTERS if name not in ("cgp", "SAITS", "BRITS")])
+def test_imputers_fill_what_is_hidden_and_keep_what_is_seen(name):
+    if name == "dynamic factor":
+        pytest.importorskip("statsmodels")
+    hours = np.arange(60.0)[:, None]
+    common = np.sin(hours / 6)
+    complete = 100.0 + np.hstack([common, 2.0 * common + 0.05 * np.random.default_rng(0).normal(size=(60, 1))])
+    problem = with_gaps(hours, complete, "random", seed=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        mean, sd = IMPUTERS[name](problem.inputs, problem.targets)
+    hidden = ~np.isnan(problem.truth)
+    error = (mean - complete)[hidden]
+    assert np.mean(error**2) < 0.5 * np.var(complete[hidden] - complete.mean())
+    assert (sd is None) == (name not in ("IterativeImputer, ridge", "dynamic factor"))
+    if sd is not None:
+        assert np.mean(np.abs(error) < 3.0 * sd[hidden]) > 0.8
+
+
+def test_scores_of_values_only_have_no_density(tmp_path, monkeypatch):
+    hours = np.arange(40.0)[:, None]
+    sets = {"weather": lambda data, window: (hours, np.hstack([np.sin(hours / 5), np.cos(hours / 5)]))}
+    monkeypatch.setattr("experiments.studies.regression.imputers.SETS", sets)
+    imputers(tmp_path, tmp_path, sets=["weather"], gaps=["random"], methods=["interpolation", "KNNImputer"])
+    lines = (tmp_path / "gaps-imputers.md").read_text().splitlines()
+    rows = [line.split(" | ") for line in lines if line.startswith("| weather")]
+    assert [row[2] for row in rows] == ["interpolation", "KNNImputer"]
+    assert all(row[5:8] == ["–", "–", "–"] for row in rows)
+    assert all(float(row[4].strip("*")) < 1.0 for row in rows)
