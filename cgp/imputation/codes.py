@@ -69,8 +69,9 @@ def warn_of_constants(values: NDArray[np.float64], names: Sequence[Any]) -> None
     """
     constant = (np.nanmin(values, axis=0) == np.nanmax(values, axis=0)) & np.isnan(values).any(axis=0)
     if constant.any():
+        named = [name for name, flag in zip(names, constant, strict=True) if flag]
         warnings.warn(
-            f"X: only one value in {[names[p] for p in np.flatnonzero(constant)]}: gaps are filled with it, and their "
+            f"X: only one value in {named}: gaps are filled with it, and their "
             "standard deviations say nothing, as how far the column varies is not known; leave it out",
             UserWarning,
             stacklevel=3,

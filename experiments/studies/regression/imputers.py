@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ Imputer = Callable[[Array, Array], tuple[Array, Array | None]]
 
 _EPOCHS = 100
 _STEPS = 24  # rows of a window that a network sees
-_HELD_OUT = 0.1  # share of the windows that end a training
+_HELD_OUT = 0.1  # share of the values by which a training ends
 
 
 def imputers(
@@ -102,10 +103,10 @@ def _neighbours(inputs: Array, targets: Array) -> tuple[Array, None]:
 
 def _dynamic_factor(inputs: Array, targets: Array) -> tuple[Array, Array]:
     """One factor with a memory of two rows and errors with one of a row each: statsmodels' smoother, its variance."""
-    from statsmodels.tsa.statespace.dynamic_factor import DynamicFactor
-
     centre, unit = np.nanmean(targets, axis=0), np.nanstd(targets, axis=0)
-    model = DynamicFactor((targets - centre) / unit, k_factors=1, factor_order=2, error_order=1)
+    model = import_module("statsmodels.tsa.statespace.dynamic_factor").DynamicFactor(
+        (targets - centre) / unit, k_factors=1, factor_order=2, error_order=1
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         fit = model.fit(maxiter=200, disp=False)
@@ -118,8 +119,6 @@ def _dynamic_factor(inputs: Array, targets: Array) -> tuple[Array, Array]:
 
 def _network(inputs: Array, targets: Array, *, name: str) -> tuple[Array, None]:
     """A network of PyPOTS, trained on overlapping windows of the table itself; windows of every place are averaged."""
-    from pypots import imputation
-
     centre, unit = np.nanmean(targets, axis=0), np.nanstd(targets, axis=0)
     scaled = (targets - centre) / unit
     windows = np.stack([scaled[start : start + _STEPS] for start in range(len(scaled) - _STEPS + 1)])
@@ -128,10 +127,10 @@ def _network(inputs: Array, targets: Array, *, name: str) -> tuple[Array, None]:
         "BRITS": {"rnn_hidden_size": 64},
     }[name]
     torch.manual_seed(0)
-    kept = np.random.default_rng(0).random(windows.shape) < _HELD_OUT
+    seen = np.where(np.random.default_rng(0).random(windows.shape) < _HELD_OUT, np.nan, windows)
     options = {"n_steps": _STEPS, "n_features": targets.shape[1], "epochs": _EPOCHS, "patience": 20, "verbose": False}
-    network = getattr(imputation, name)(**options, **sizes, device="cpu")
-    network.fit({"X": np.where(kept, np.nan, windows)}, {"X": np.where(kept, np.nan, windows), "X_ori": windows})
+    network = getattr(import_module("pypots.imputation"), name)(**options, **sizes, device="cpu")
+    network.fit({"X": seen}, {"X": seen, "X_ori": windows})
     filled = network.predict({"X": windows})["imputation"]
     total, count = np.zeros_like(scaled), np.zeros((len(scaled), 1))
     for start, window in enumerate(np.asarray(filled)):
