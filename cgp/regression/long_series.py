@@ -15,6 +15,7 @@ from .cycles import strongest_periods
 from .fitting import Fit, Progress
 from .multiscale import multiscale_covariance, start_at_factors
 from .series import SeriesCorrelatedGPRegression
+from .uncertain_loadings import UncertainLoadingsRegression
 from .windows import WINDOW_OUTPUTS, fit_windows, pairwise_correlation, table_of
 
 __all__ = [
@@ -33,6 +34,7 @@ _LONG = 2000  # observations
 _KERNELS = ("matern12", "matern32", "matern52")
 _SHORTEST = 2.0  # lengthscale of the first component, in median lags
 _LONGEST = 0.05  # lengthscale of the last component, in units of the whole span
+_ROWS_PER_FACTOR = 100  # with more, the uncertainty of loadings adds less than a hundredth to a variance
 _TAIL = 0.005  # share on either side, outside the range that gross errors are compared with
 _FAR = 20.0  # ranges
 
@@ -91,8 +93,19 @@ def fit_long_series(
     table = table_of(rows, num_processes)
     covariance = long_covariance(table.inputs, num_processes, options)
     start_at_factors(covariance, pairwise_correlation(table, targets))
-    model = SeriesCorrelatedGPRegression(rows, targets, num_processes, covar_module=covariance)
-    return model, fit_windows(model, num_steps=num_windows(num_processes, options), seed=seed, progress=progress)
+    is_short = len(table.inputs) < _ROWS_PER_FACTOR * _num_factors(covariance)
+    kind = UncertainLoadingsRegression if is_short else SeriesCorrelatedGPRegression
+    model = kind(rows, targets, num_processes, covar_module=covariance)
+    fit = fit_windows(model, num_steps=num_windows(num_processes, options), seed=seed, progress=progress)
+    if isinstance(model, UncertainLoadingsRegression):
+        model.learn_uncertainty()
+    return model, fit
+
+
+def _num_factors(covariance: AdditiveKernel) -> int:
+    """Number of shared processes of all components."""
+    factors = (component.loadings.factors for component in covariance.kernels)
+    return sum(each.shape[-1] for each in factors if each is not None)
 
 
 def num_windows(num_processes: int, options: LongSeries) -> int:

@@ -22,10 +22,12 @@ from .prior import ParameterSet
 from .scaling import Scaling
 from .series import SeriesCorrelatedGPRegression
 from .structures import COMPARED
+from .uncertain_loadings import UncertainLoadingsRegression
 from .windows import table_of
 
 __all__ = ["regressor_content", "restored_regressor"]
 
+_ROOTS = "loading_roots"
 _PLAIN = ("structure_", "inference_", "criteria_", "n_outputs_", "n_features_in_", "_single", "_long")
 
 
@@ -63,6 +65,8 @@ def regressor_content(regressor: CorrelatedGPRegressor) -> tuple[dict[str, Any],
         tensors |= {f"{name}.{field}": torch.as_tensor(np.asarray(value)) for field, value in fields}
     for number, each in enumerate(regressor.models_):
         tensors |= {f"model{number}.{name}": value.detach() for name, value in each.named_parameters()}
+        if isinstance(each, UncertainLoadingsRegression):
+            tensors[f"model{number}.{_ROOTS}"] = each.loading_roots
         if each.batch():
             priors = {name: closure(module) for name, module, _, closure, _ in each.named_priors()}
             tensors |= {f"samples{number}.{name}": value.detach() for name, value in priors.items()}
@@ -97,12 +101,14 @@ def restored_regressor(
     regressor.sets_ = [ParameterSet.of_content(each) for each in plain.get("sets", ())]
     models = []
     for number, structure in enumerate(plain["models"]):
+        parameters = _part(tensors, f"model{number}.")
         if regressor.sets_:
             model = model_of(tensors["rows"], tensors["targets"], regressor.sets_[number], regressor.n_outputs_)
-            models.append(_loaded(model, _part(tensors, f"model{number}."), {}))
+            models.append(_loaded(model, parameters, {}))
             continue
-        model = _built(regressor, structure, tensors["rows"], tensors["targets"])
-        models.append(_loaded(model, _part(tensors, f"model{number}."), _part(tensors, f"samples{number}.")))
+        roots = parameters.pop(_ROOTS, None)
+        model = _built(regressor, structure, tensors["rows"], tensors["targets"], roots)
+        models.append(_loaded(model, parameters, _part(tensors, f"samples{number}.")))
     regressor._keep(models)
     regressor._compared = {}
     return regressor
@@ -127,12 +133,18 @@ def _structure_of(regressor: CorrelatedGPRegressor, model: RegressionModel) -> s
     return next(name for name, keys in of.items() if keys == names)
 
 
-def _built(regressor: CorrelatedGPRegressor, structure: str, rows: Tensor, targets: Tensor) -> RegressionModel:
+def _built(
+    regressor: CorrelatedGPRegressor, structure: str, rows: Tensor, targets: Tensor, roots: Tensor | None
+) -> RegressionModel:
     """A model whose parameters are not loaded yet."""
     if regressor._long:
         inputs = table_of(rows, regressor.n_outputs_).inputs
         covariance = long_covariance(inputs, regressor.n_outputs_, regressor._scales())
-        return SeriesCorrelatedGPRegression(rows, targets, regressor.n_outputs_, covar_module=covariance)
+        if roots is None:
+            return SeriesCorrelatedGPRegression(rows, targets, regressor.n_outputs_, covar_module=covariance)
+        model = UncertainLoadingsRegression(rows, targets, regressor.n_outputs_, covar_module=covariance)
+        model.loading_roots = roots
+        return model
     task = regressor._task(rows, structure)._replace(is_stochastic=regressor.inference_ == "stochastic")
     inducing = {} if regressor.num_inducing is None else {"num_inducing": regressor.num_inducing, "seed": 0}
     return choose_form(task).model(rows, targets, regressor.n_outputs_, covar_module=task.covariance, **inducing)

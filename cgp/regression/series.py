@@ -254,7 +254,7 @@ class SeriesCorrelatedGPRegression(RegressionModel):
         condition = self.condition() if condition is None else condition
         for member in self._with_places(x, condition):
             cells = member.line.cells[-x.shape[-2] :].numpy()
-            terms = Terms(*np.divmod(cells, self.num_processes), weights.double().numpy(), sums.numpy())
+            terms = Terms(*np.divmod(cells, member.residual.shape[-1]), weights.double().numpy(), sums.numpy())
             parts.append(member.posterior().total_variances(terms))
         return self._stacked(parts, x)
 
