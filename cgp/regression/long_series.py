@@ -47,7 +47,7 @@ class LongSeries(NamedTuple):
         num_components: number of time scales.
         num_factors: number of shared processes on each time scale.
         periods: periods of cycles, in standardised units of the input.
-        num_steps: number of windows for learning, for every twelve outputs.
+        num_steps: number of windows for learning, for every fifty outputs.
     """
 
     kernel: str = "matern32"

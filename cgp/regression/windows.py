@@ -20,7 +20,7 @@ from .model import RegressionModel
 __all__ = ["WINDOW_OUTPUTS", "Table", "Window", "Windows", "fit_windows", "pairwise_correlation", "table_of"]
 
 _OBSERVATIONS = 600  # of a window: with fewer, overheads dominate; with more, the cubic cost
-WINDOW_OUTPUTS = 12  # of a window
+WINDOW_OUTPUTS = 50  # of a window: with fewer than shared processes, their shares and the noise cannot be told apart
 _ROWS = 300  # of a window
 _LEARNING_RATE = 0.05
 _LARGEST_STEP = 5.0  # norm that gradients are clipped to
