@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.transforms import ScaledTranslation
+from matplotlib.transforms import ScaledTranslation, Transform, blended_transform_factory
 from numpy.typing import NDArray
 
 from cgp.plotting._arrays import Array, as_array, as_fractions, as_mask, named
@@ -27,6 +27,7 @@ from cgp.plotting.style import (
 __all__ = ["interval_coverage", "reliability_diagram", "risk_coverage"]
 
 _FEW = 5  # samples of a bin
+_GAP, _STRIP, _AXIS = 0.1, 0.42, 0.42  # inches: to the counts, their height, and that of their axis
 
 
 @styled
@@ -74,8 +75,8 @@ def reliability_diagram(confidence: Any, correct: Any, *, bins: int = 15, ax: Ax
     percent(ax.yaxis)
     _counts_beneath(ax, centres, counts, 1 / bins)
     words: dict[str, Any] = {"title": f"ECE {100 * ece:.1f} %", "title_fontproperties": {"weight": "bold"}}
-    below = ax.transAxes + ScaledTranslation(0, -30 / 72, ax.figure.dpi_scale_trans)  # off the bars, and off the axis
-    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.3), bbox_transform=below, ncols=2, columnspacing=1.2, **words)
+    words |= {"bbox_to_anchor": (0.5, -_GAP - _STRIP - _AXIS), "bbox_transform": _beneath(ax)}  # off bars and axis
+    ax.legend(loc="upper center", ncols=2, columnspacing=1.2, **words)
     return ax
 
 
@@ -110,9 +111,15 @@ def _pale(ax: Axes, centres: Array, width: float) -> None:
         ax.bar(centres, 1.0, width, hatch="////", label=f"fewer than {_FEW} inputs", **look)
 
 
+def _beneath(ax: Axes) -> Transform:
+    """Fractions of the axes to the right, inches above their lower end: a layout then knows what is needed beneath."""
+    inches = ax.figure.dpi_scale_trans + ScaledTranslation(0, 0, ax.transAxes)
+    return blended_transform_factory(ax.transAxes, inches)
+
+
 def _counts_beneath(ax: Axes, centres: Array, counts: Array, width: float) -> None:
     ax.tick_params(labelbottom=False)
-    strip = ax.inset_axes((0, -0.3, 1, 0.24), sharex=ax)
+    strip = ax.inset_axes((0, -_GAP - _STRIP, 1, _STRIP), transform=_beneath(ax), sharex=ax)
     strip.spines[["top", "right"]].set_visible(False)
     strip.bar(centres, counts, width, color=GREY, edgecolor="white", lw=0.6)
     strip.set(xlabel="Confidence", ylabel="Count", yscale="log", ylim=(0.5, 2 * counts.max()))

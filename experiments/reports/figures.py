@@ -95,7 +95,7 @@ def _confidence(results: Sequence[Result]) -> tuple[NDArray[np.float64], NDArray
 
 def _reliability(key: str, methods: Methods) -> Figure:
     confidence, correct = _confidence(methods[key])
-    return _drawn(lambda ax: reliability_diagram(confidence, correct, ax=ax), 3.2)
+    return _drawn(lambda ax: reliability_diagram(confidence, correct, ax=ax), 3.4)
 
 
 def _withhold(key: str, methods: Methods) -> Figure:

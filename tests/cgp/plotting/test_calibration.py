@@ -2,9 +2,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from cgp.plotting import interval_coverage, reliability_diagram, risk_coverage
+from cgp.plotting import interval_coverage, reliability_diagram, risk_coverage, style
 from cgp.prediction.metrics import aurc
 from experiments.evaluation.calibration import reliability_bins
 from tests.cgp.plotting.conftest import legend
@@ -73,3 +74,18 @@ def test_coverage_counts_observations_inside():
     np.testing.assert_allclose(right.get_ydata(), right.get_xdata(), atol=0.011)
     assert sure.get_ydata()[:-1].max() == 0
     assert sure.get_ydata()[-1] == 1
+
+
+@pytest.mark.parametrize("size", [(2.8, 3.2), (3.2, 5.0)])
+def test_the_legend_of_a_reliability_diagram_is_whole(size):
+    """In the first drawing: a layout makes room for what is beneath the axes, whatever their height."""
+    rng = np.random.default_rng(0)
+    confidence = np.concatenate([rng.uniform(0.2, 1, 40), rng.uniform(0.8, 1, 300)])
+    with style():
+        figure = Figure(figsize=size, layout="constrained")
+        ax = reliability_diagram(confidence, rng.uniform(size=340) < confidence, ax=figure.add_subplot())
+        FigureCanvasAgg(figure).draw()
+    legend, strip = ax.get_legend().get_window_extent(), ax.child_axes[0].get_tightbbox()
+    assert len(ax.get_legend().get_texts()) == 4
+    assert 0 <= legend.y0 < legend.y1 <= strip.y0
+    assert 0 <= legend.x0 < legend.x1 <= figure.bbox.width
