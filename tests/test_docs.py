@@ -116,7 +116,9 @@ def documented(names: str) -> set[str]:
 
 @pytest.mark.parametrize("module", PUBLIC)
 def test_the_api_page_has_every_public_name(module):
-    assert set(importlib.import_module(module).__all__) - documented(API) <= {"__version__"}
+    public = importlib.import_module(module)
+    names = {name for name in public.__all__ if not inspect.ismodule(getattr(public, name))}
+    assert names - documented(API) <= {"__version__"}
 
 
 # GPyTorch's own arguments pass through cgp.kernels; modules of cgp.model and the metrics explain theirs at the top.

@@ -113,7 +113,8 @@ def _pale(ax: Axes, centres: Array, width: float) -> None:
 
 def _beneath(ax: Axes) -> Transform:
     """Fractions of the axes to the right, inches above their lower end: a layout then knows what is needed beneath."""
-    inches = ax.figure.dpi_scale_trans + ScaledTranslation(0, 0, ax.transAxes)
+    axes: Any = ax.transAxes
+    inches = ax.figure.dpi_scale_trans + ScaledTranslation(0, 0, axes)
     return blended_transform_factory(ax.transAxes, inches)
 
 
