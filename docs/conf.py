@@ -78,6 +78,7 @@ def skip_inherited_prose(*event: object) -> bool | None:
     """Leave out "Alias for field number 0" and what scikit-learn generates: their texts are not ours."""
     _, _, name, member, _, _ = event
     generated = str(name).startswith("set_") and str(name).endswith("_request")
+    generated = generated or str(getattr(member, "__module__", "")).startswith("sklearn.")
     return True if generated or type(member).__name__ == "_tuplegetter" else None
 
 
