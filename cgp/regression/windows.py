@@ -21,7 +21,7 @@ __all__ = ["WINDOW_OUTPUTS", "Table", "Window", "Windows", "fit_windows", "pairw
 
 _OBSERVATIONS = 600  # of a window: with fewer, overheads dominate; with more, the cubic cost
 WINDOW_OUTPUTS = 50  # of a window: with fewer than shared processes, their shares and the noise cannot be told apart
-_ROWS = 300  # of a window
+_ROWS = 150  # of a window; twice as many took twice the time for the same likelihood
 _LEARNING_RATE = 0.05
 _LARGEST_STEP = 5.0  # norm that gradients are clipped to
 _STRIDES = (1, 3, 6, 12, 24, 48, 96, 192)
