@@ -33,7 +33,7 @@ __all__ = [
 
 EVALUATIONS = (30, 110)  # of a fit that starts at the result of another, and of one with several starts
 _EVALUATIONS_PER_STEP = 15  # of a chain
-_SECONDS_PER_WINDOW = 0.04  # measured with twenty outputs, five components and a third added for the optimizer
+_SECONDS_PER_WINDOW = 0.03  # measured with twenty and a hundred outputs and five components; a third of it with one
 _EXACT_LIMIT = 10_000
 _CGROUP = Path("/sys/fs/cgroup/memory.max")
 
