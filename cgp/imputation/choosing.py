@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,8 @@ from .tables import Table
 __all__ = ["fitted_regressor"]
 
 _CLEAR = 30.0  # nats; the criterion was wrong by up to 15
-_DEFAULTS = {"structure": "auto", "periods": "auto", "kernel": None, "num_inducing": None, "num_components": None}
+_DEFAULTS: dict[str, Any] = {"structure": "auto", "periods": "auto"}
+_DEFAULTS |= dict.fromkeys(("kernel", "num_inducing", "num_components", "prior"))
 
 
 def fitted_regressor(build: Callable[[], CorrelatedGPRegressor], table: Table, axis: Axis) -> CorrelatedGPRegressor:

@@ -11,6 +11,7 @@ from cgp import CorrelatedGPImputer
 from cgp.functional import kalman
 from cgp.imputation import saving
 from tests.cgp.imputation.test_imputer import QUICK, frame
+from tests.cgp.regression.test_prior import a_prior
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -68,6 +69,15 @@ def test_every_kind_of_model_is_kept(kind, tmp_path, monkeypatch):
     later = frame(count=44).iloc[40:]
     forecasts = [each.update(later).forecast(2).mean for each in (again, imputer)]
     pd.testing.assert_frame_equal(*forecasts, rtol=1e-9)
+
+
+def test_a_learned_prior_is_kept(tmp_path):
+    imputer = CorrelatedGPImputer(prior=a_prior(), inference="pretrained", random_state=0).fit(frame())
+    imputer.save(tmp_path)
+    again = CorrelatedGPImputer.load(tmp_path)
+    assert again.prior == imputer.prior
+    pd.testing.assert_frame_equal(again.transform(frame()), imputer.transform(frame()))
+    pd.testing.assert_frame_equal(again.std_, imputer.std_)
 
 
 def test_arrays_and_places_are_kept(tmp_path):
