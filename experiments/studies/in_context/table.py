@@ -23,15 +23,15 @@ __all__ = ["FLAT", "Result", "gain", "results", "table"]
 Array = NDArray[Any]
 
 FLAT = 0.02
-"""Nats a target by which the second half of a training may still improve a flat curve."""
+"""Nats a target within which a flat curve lies in the second half of the training."""
 
 _REFERENCE = "fixed-8"
 _STEPS = (
     ("translation equivariance", "tnp-equivariant", "tnp"),
     ("Gaussian-process attention in all layers", "tnp-gp", "tnp"),
-    ("exact conditioning, one kernel from a transformer", "written-1", "tnp-equivariant"),
-    ("the same against the best neural process here", "written-1", "convcnp"),
-    ("no transformer, one kernel", "fixed-1", "convcnp"),
+    ("exact conditioning under one kernel that the same transformer writes", "written-1", "tnp-equivariant"),
+    ("exact conditioning under eight of them, weighted by evidence", "written-8", "tnp-equivariant"),
+    ("eight fixed kernels against ConvCNP", "fixed-8", "convcnp"),
     ("eight kernels weighted by evidence", "fixed-8", "fixed-1"),
     ("32 instead of eight", "fixed-32", "fixed-8"),
     ("training on joint densities too", "fixed-8", "fixed-8-marginal"),
@@ -51,11 +51,21 @@ class Result(NamedTuple):
     @property
     def late_gain(self) -> float:
         """Nats a target by which the second half of the training improved the validation loss; NaN without a curve."""
+        losses = self._late_losses()
+        return losses[0] - losses[-1] if losses else math.nan
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether the losses of the second half lie within :data:`FLAT`."""
+        losses = self._late_losses()
+        return bool(losses) and max(losses) - min(losses) < FLAT
+
+    def _late_losses(self) -> list[float]:
         curve = self.run["curve"]
         if not curve:
-            return math.nan
+            return []
         half = min(curve, key=lambda point: abs(point["step"] - 0.5 * self.run["steps"]))
-        return float(half["loss"] - curve[-1]["loss"])
+        return [point["loss"] for point in curve if point["step"] >= half["step"]]
 
 
 def results(out: Path, family: str) -> dict[str, dict[int, Result]]:
@@ -157,8 +167,8 @@ def _training(name: str, by_seed: Mapping[int, Result]) -> list[str]:
     if name == TRUTH:
         return ["", "", ""]
     seconds = np.mean([_seconds(result.run) for result in by_seed.values()])
-    late = np.mean([result.late_gain for result in by_seed.values()])
-    cell = "" if np.isnan(late) else f"{late:+.3f}{' flat' if late < FLAT else ''}"
+    late, flat = np.mean([result.late_gain for result in by_seed.values()]), all(r.is_flat for r in by_seed.values())
+    cell = "" if np.isnan(late) else f"{late:+.3f}{' flat' if flat else ''}"
     return [str(len(by_seed)), f"{seconds:.0f}", cell.replace("-", "−")]
 
 
@@ -221,6 +231,7 @@ def _write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 def _draw(rows: Sequence[Mapping[str, Any]], picture: Path) -> None:
     """Validation loss over processor seconds, a panel for each family, the first seed."""
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
     families = list(dict.fromkeys(row["family"] for row in rows))
     figure, axes = plt.subplots(1, len(families), figsize=(4.6 * len(families) + 2.4, 3.8), squeeze=False)
@@ -228,10 +239,16 @@ def _draw(rows: Sequence[Mapping[str, Any]], picture: Path) -> None:
         for number, name in enumerate(MODELS):
             points = [row for row in rows if (row["family"], row["model"]) == (family, name)]
             points = [row for row in points if row["seed"] == points[0]["seed"]]
+            if not points:
+                continue
             exact = name.startswith(("fixed", "written", "features"))
             x, y = ([row[key] for row in points] for key in ("seconds", "loss"))
             ax.plot(x, y, "-" if exact else "--", marker=".", color=plt.get_cmap("tab20")(number), label=LABELS[name])
-        ax.set(xscale="log", xlabel="CPU seconds of training", ylabel="validation NLL, nats a target", title=family)
+        ax.set_xscale("log")
+        ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        ax.xaxis.set_major_formatter(ScalarFormatter())
+        ax.xaxis.set_minor_formatter(NullFormatter())
+        ax.set(xlabel="CPU seconds of training", ylabel="validation NLL, nats a target", title=family)
     axes[0, -1].legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
     picture.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(picture, dpi=110, bbox_inches="tight")

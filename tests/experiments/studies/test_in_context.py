@@ -16,7 +16,7 @@ from experiments.studies.in_context.predictive import condition
 from experiments.studies.in_context.prior import learned, scores_under
 from experiments.studies.in_context.running import train
 from experiments.studies.in_context.scoring import chained, scores
-from experiments.studies.in_context.table import gain, results, table
+from experiments.studies.in_context.table import Result, gain, results, table
 from experiments.studies.in_context.tasks import Recipe, Tasks, draw
 from experiments.studies.in_context.training import fit
 
@@ -196,6 +196,18 @@ def test_the_learned_prior_answers_as_its_regressor(tmp_path):
     density = regressor.log_predictive_density(task.x_targets[0].numpy()[:, None], task.y_targets[0].numpy())
     assert table_of["many.marginal"][1] == pytest.approx(density.mean(), abs=1e-5)
     assert table_of["many.inside"].shape == (2,)
+
+
+@pytest.mark.parametrize(
+    ("losses", "late", "flat"),
+    [([2.0, 1.0, 0.99, 0.985], 0.015, True), ([2.0, 1.0, 1.1, 0.99], 0.01, False), ([2.0, 1.0, 0.9, 0.9], 0.1, False)],
+)
+def test_a_flat_curve_stays_within_two_hundredths_of_a_nat(losses, late, flat):
+    curve = [{"step": step, "loss": loss} for step, loss in zip((25, 50, 75, 100), losses, strict=True)]
+    result = Result({"steps": 100, "curve": curve}, {})
+    assert result.late_gain == pytest.approx(late)
+    assert result.is_flat is flat
+    assert Result({"steps": 100, "curve": []}, {}).is_flat is False
 
 
 def test_windows_are_split_by_time(monkeypatch, tmp_path):
