@@ -249,7 +249,10 @@ def _draw(rows: Sequence[Mapping[str, Any]], picture: Path) -> None:
         ax.xaxis.set_major_formatter(ScalarFormatter())
         ax.xaxis.set_minor_formatter(NullFormatter())
         ax.set(xlabel="CPU seconds of training", ylabel="validation NLL, nats a target", title=family)
-    axes[0, -1].legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+    lines = {line.get_label(): line for ax in axes[0] for line in ax.lines}
+    axes[0, -1].legend(
+        handles=list(lines.values()), fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5), frameon=False
+    )
     picture.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(picture, dpi=110, bbox_inches="tight")
     plt.close(figure)
