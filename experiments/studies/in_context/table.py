@@ -38,7 +38,8 @@ _STEPS = (
     ("one kernel written by a transformer", "written-1", "fixed-1"),
     ("eight written by a transformer", "written-8", "fixed-8"),
     ("token features in the kernel", "features-8", "written-8"),
-    ("`learn_prior` instead", LEARNED, "fixed-8"),
+    ("a transformer and token features", "features-8", "fixed-8"),
+    ("`learn_prior` instead of eight fixed kernels", LEARNED, "fixed-8"),
 )
 
 
