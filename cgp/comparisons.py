@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t
+from scipy.stats import norm, t
 
-__all__ = ["LEVEL", "Difference", "aligned", "critical_value"]
+__all__ = ["LEVEL", "Difference", "aligned", "critical_value", "gaussian_scores"]
 
 LEVEL = 0.05
 """Probability with which a report may claim anything where there is nothing."""
@@ -104,3 +104,30 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     cells = ([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))] for row in rows)
     return ["  ".join(line).rstrip() for line in cells]
+
+
+def gaussian_scores(errors: NDArray[np.floating], sd: NDArray[np.floating]) -> tuple[NDArray[Any], NDArray[Any]]:
+    r"""Negative log predictive density in nats, and continuous ranked probability score, of Gaussians.
+
+    .. math::
+        \mathrm{NLL} = \tfrac12 z^2 + \log s + \tfrac12 \log 2\pi, \qquad
+        \mathrm{CRPS} = s \{ z (2\Phi(z) - 1) + 2\varphi(z) - \pi^{-1/2} \}, \quad z = e/s
+
+    Args:
+        errors: e, of any shape.
+        sd: predictive standard deviations s, likewise.
+
+    Returns:
+        Both, of that shape; the CRPS in units of the values.
+
+    Source:
+        Gneiting & Raftery (2007), Strictly proper scoring rules, prediction, and estimation, equation 21 for the CRPS.
+
+    Example:
+        >>> nll, crps = gaussian_scores(np.array([0.0]), np.array([1.0]))
+        >>> float(nll[0]).__round__(3), float(crps[0]).__round__(3)
+        (0.919, 0.234)
+    """
+    z = errors / sd
+    crps = sd * (z * (2 * norm.cdf(z) - 1) + 2 * norm.pdf(z) - 1 / math.sqrt(math.pi))
+    return -norm.logpdf(errors, scale=sd), crps

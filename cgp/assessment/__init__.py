@@ -1,6 +1,7 @@
-"""One call that recommends an uncertainty of a classifier, and measures its benefit."""
+"""One call that recommends an uncertainty of a classifier or a regression, and measures its benefit."""
 
 from .assess import assess
 from .assessment import Assessment
+from .regression_report import RegressionAssessment
 
-__all__ = ["Assessment", "assess"]
+__all__ = ["Assessment", "RegressionAssessment", "assess"]

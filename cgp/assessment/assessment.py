@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from torch import nn
 
 from cgp.comparisons import Difference, aligned, critical_value
 from cgp.extras import needs_extra
-from cgp.prediction.prediction import data_frame
 
 from .claims import (
     FEWEST_INPUTS,
@@ -23,10 +21,10 @@ from .claims import (
     Detection,
     best_detector,
 )
-from .recipe import Recipe
+from .recipe import DROPOUT, READ_OUT, Recipe
+from .report import Report, in_nats, nothing_added
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -38,13 +36,13 @@ _COLUMNS = ("nll", "brier", "ece", "ece_chance", "aurc", "risk80", "risk90", "ac
 ADVISED = {
     "posterior + temperature": "the posterior of the best likelihood with its temperature (calibrate with "
     "criterion='likelihood')",
-    "GP read-out + temperature": "a GP read-out of the representation with a temperature "
-    "(calibrate with method='readout')",
+    READ_OUT: "a GP read-out of the representation with a temperature (calibrate with method='readout')",
+    DROPOUT: "the model's own dropout, left on, with a temperature (calibrate with method='dropout')",
 }
 
 
 @dataclass(frozen=True)
-class Assessment:
+class Assessment(Report):
     """The scores of a classifier's uncertainties, side by side.
 
     Attributes:
@@ -52,8 +50,8 @@ class Assessment:
             held-out folds of the validation data.
         differences: for each method and each of "nll", "brier" and "accuracy", the paired difference to the model as
             trained.
-        beyond_temperature: paired difference in NLL to the temperature alone, of the posterior with a temperature
-            and of the GP read-out with one, if they exist.
+        beyond_temperature: paired difference in NLL to the temperature alone, of the posterior, the GP read-out and
+            the dropout with a temperature, if they exist.
         detection: results for each set of other inputs, by its name, and each score.
         num_labels: labels of the validation data.
         num_inputs: inputs that they belong to.
@@ -71,10 +69,6 @@ class Assessment:
     confidences: dict[str, NDArray[Any]] = field(repr=False)
     correct: dict[str, NDArray[Any]] = field(repr=False)
     recipe: Recipe = field(repr=False)
-
-    def __str__(self) -> str:
-        """The tables, the sentence, and the calls that apply the recommendation."""
-        return f"{self.table()}\n\n{self.sentence}\n\n{self.calls}"
 
     def apply(self, model: nn.Module, method: str | None = None, detectors: Sequence[str] | None = None) -> nn.Module:
         """A model that predicts by the recommended method, and scores inputs by the recommended detectors.
@@ -114,7 +108,7 @@ class Assessment:
     def method(self) -> str:
         """The name of the recommended method.
 
-        Of the posterior with a temperature and the GP read-out with one, the better of those that lower the NLL of a
+        Of the posterior, the GP read-out and the dropout with a temperature, the best that lowers the NLL of a
         temperature; else the temperature if it lowers the NLL of the model as trained; else "as trained". A difference
         counts if it is above .002 nats and above its standard error times the critical value for the best of as many
         comparisons (:func:`cgp.comparisons.critical_value`), among at least 20 labels with 5 wrong answers.
@@ -149,27 +143,11 @@ class Assessment:
 
     def table(self) -> str:
         """The scores as text: one row per method, then one per score of other inputs."""
-        rows = [["method", *_COLUMNS, "NLL against as trained"]]
-        for method, scores in self.scores.items():
-            change = "" if method == "as trained" else str(self.differences[method]["nll"])
-            rows.append([method, *(f"{scores[column]:.4f}" for column in _COLUMNS), change])
-        lines = aligned(rows)
+        lines = aligned(self._rows(_COLUMNS, "as trained"))
         for name, detectors in self.detection.items():
             cells = [[score, f"{d.auroc:.3f}", f"{d.fpr95:.3f}"] for score, d in detectors.items()]
             lines += ["", *aligned([[name, "AUROC", "FPR95"], *cells])]
         return "\n".join(lines)
-
-    def to_frame(self) -> pd.DataFrame:
-        """The scores, one row per method, with "nll_change" and its "nll_change_error"; needs pandas."""
-        names = list(next(iter(self.scores.values())))
-        columns: dict[str, Any] = {name: [scores[name] for scores in self.scores.values()] for name in names}
-        columns["nll_change"] = [self.differences[method]["nll"].mean for method in self.scores]
-        columns["nll_change_error"] = [self.differences[method]["nll"].error for method in self.scores]
-        return data_frame(columns, list(self.scores))
-
-    def to_html(self) -> str:
-        """The sentence and the tables as a fragment of HTML."""
-        return f"<section><p>{escape(self.sentence)}</p><pre>{escape(self.table())}</pre></section>"
 
     def plot(self) -> Figure:
         """Draw reliability and risk by coverage, as trained, with a temperature and by ``method``, and the detectors.
@@ -259,18 +237,10 @@ class Assessment:
         if method in ADVISED:
             change = self.beyond_temperature[method]
             return f"Use {ADVISED[method]}: its NLL differs from a temperature's by {change} nats."
-        tried = [f"the {m.removesuffix(' + temperature')} (NLL {_nats(c)})" for m, c in self.beyond_temperature.items()]
+        tried = {name.removesuffix(" + temperature"): change for name, change in self.beyond_temperature.items()}
         if method == "temperature":
-            use = f"Use a temperature, to which {_nothing(tried)}" if tried else "Use a temperature"
-            return f"{use}; it changes the NLL by {_nats(scaled)}."
+            use = f"Use a temperature, to which {nothing_added(tried)}" if tried else "Use a temperature"
+            return f"{use}; it changes the NLL by {in_nats(scaled)}."
         use = "Use the model as it is"
-        use += f": beyond a temperature, {_nothing(tried)}, and" if tried else ":"
-        return f"{use} a temperature changes its NLL by {_nats(scaled)}."
-
-
-def _nats(change: Difference) -> str:
-    return f"{change} nats" if max(abs(change.mean), change.error) >= 5e-5 else "less than 0.0001 nats"
-
-
-def _nothing(tried: list[str]) -> str:
-    return f"{' and '.join(tried)} add{'s' if len(tried) == 1 else ''} nothing"
+        use += f": beyond a temperature, {nothing_added(tried)}, and" if tried else ":"
+        return f"{use} a temperature changes its NLL by {in_nats(scaled)}."

@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cgp.comparisons import Difference
-from cgp.model.inputs import Batch
+from cgp.model.inputs import Batch, model_device
 from cgp.prediction import metrics
 from cgp.prediction.detectors import representation_scores, with_energy
 from cgp.prediction.readout import GPReadout
@@ -30,29 +31,48 @@ class Representation:
         model: the classifier.
         features: function that computes the representation ``(N, d)`` of inputs.
         train: its training data, or None.
+        num_classes: C.
     """
 
     def __init__(
-        self, model: nn.Module, features: Callable[[nn.Module, Any], Tensor], train: Sequence[Batch] | None
+        self,
+        model: nn.Module,
+        features: Callable[[nn.Module, Any], Tensor],
+        train: Sequence[Batch] | None,
+        num_classes: int,
     ) -> None:
-        self.model, self.features = model, features
+        self.model, self.features, self.num_classes = model, features, num_classes
+        self._last: tuple[Batch, Array] | None = None
         self.readout: GPReadout | None = None
         self.distance: Mahalanobis | None = None
         if train is not None:
             z, labels = self._features_of(train), np.concatenate([_numbers(batch.labels) for batch in train])
             self.readout, self.distance = GPReadout(z, labels), Mahalanobis().fit(z, labels)
 
-    def of(self, data: Sequence[Batch]) -> tuple[Tensor | None, dict[str, Array]]:
-        """The read-out's probabilities ``(N, C)``, and scores ``(N,)`` that are large for unfamiliar inputs."""
-        if self.readout is None or self.distance is None:
-            return None, {}
-        z = self._features_of(data)
-        far = {name: representation_scores(fitted, z) for name, fitted in self.fitted().items()}
-        return self.readout(z).probabilities, far
+    def logits(self, batch: Batch) -> Tensor:
+        """Logits ``(1, N, C)`` of the read-out, −∞ of classes that the training set does not have."""
+        assert self.readout is not None
+        probabilities = self.readout(self._of_batch(batch)).probabilities
+        logits = torch.full((1, len(probabilities), self.num_classes), -torch.inf, device=model_device(self.model))
+        logits[0][:, self.readout.classes] = probabilities.log().to(logits)
+        return logits
+
+    def far(self, batch: Batch) -> dict[str, Array]:
+        """Scores ``(N,)`` that are large for unfamiliar inputs, by name."""
+        if self.readout is None:
+            return {}
+        z = self._of_batch(batch)
+        return {name: representation_scores(fitted, z) for name, fitted in self.fitted().items()}
 
     def fitted(self) -> dict[str, Any]:
         """The models fitted to the training set's representation, by the name of their score."""
         return {"Mahalanobis": self.distance, "GP variance": self.readout} if self.readout is not None else {}
+
+    def _of_batch(self, batch: Batch) -> Array:
+        """Features of a batch; those of the last one are kept, as it is asked for several times."""
+        if self._last is None or self._last[0] is not batch:
+            self._last = batch, self._features_of([batch])
+        return self._last[1]
 
     def _features_of(self, data: Sequence[Batch]) -> Array:
         return np.concatenate([_numbers(self.features(self.model, batch.inputs).double()) for batch in data])

@@ -19,9 +19,10 @@ from cgp.prediction.detectors import Detector
 from cgp.prediction.readout import GPReadout
 from cgp.prediction.settings import Settings, as_assessed, with_settings
 
-__all__ = ["Recipe", "fingerprint"]
+__all__ = ["DROPOUT", "READ_OUT", "Recipe", "check_same", "fingerprint", "with_posterior"]
 
 READ_OUT = "GP read-out + temperature"
+DROPOUT = "dropout + temperature"
 
 
 @dataclass(frozen=True)
@@ -45,23 +46,14 @@ class Recipe:
     @torch.no_grad()
     def apply(self, model: nn.Module, method: str, detectors: Sequence[str]) -> nn.Module:
         """A copy of a model that predicts by a method and scores inputs by detectors."""
-        if fingerprint(model) != self.model:
-            kind = type(uncompiled(model)).__name__
-            raise ValueError(f"model: expected the one that was assessed, got another {kind}")
+        check_same(model, self.model)
         factor, temperature = self.choices[method]
-        changed = self._with_posterior(as_assessed(model), factor) if factor else as_assessed(model)
+        changed = with_posterior(as_assessed(model), self.layers, factor) if factor else as_assessed(model)
         fitted = {name: self._relative(self.detectors[name], factor) for name in detectors}
         readout = self.readout if method == READ_OUT else None
-        changed = with_settings(changed, Settings("layers" if factor else "none", readout, fitted))
+        draws = "dropout" if method == DROPOUT else "layers" if factor else "none"
+        changed = with_settings(changed, Settings(draws, readout, fitted))
         set_logit_temperature(changed, temperature)
-        return changed
-
-    def _with_posterior(self, model: nn.Module, factor: float) -> nn.Module:
-        changed = twin(model) if stochastic_layers(model) else convert(model, layers=self.layers)
-        for module in used_modules(changed).values():
-            if has_amplitude(module):
-                parameters: Any = module._parameters
-                parameters["log_amplitude"] = nn.Parameter(parameters["log_amplitude"] + math.log(factor))
         return changed
 
     def _relative(self, detector: Detector, factor: float) -> Detector:
@@ -70,6 +62,23 @@ class Recipe:
             return detector
         posterior = detector.posterior._replace(factor=detector.posterior.factor / factor)
         return replace(detector, posterior=posterior)
+
+
+def with_posterior(model: nn.Module, layers: Any, factor: float) -> nn.Module:
+    """A copy of a model, converted unless it has stochastic layers, with amplitudes multiplied by a factor."""
+    changed = twin(model) if stochastic_layers(model) else convert(model, layers=layers)
+    for module in used_modules(changed).values():
+        if has_amplitude(module):
+            parameters: Any = module._parameters
+            parameters["log_amplitude"] = nn.Parameter(parameters["log_amplitude"] + math.log(factor))
+    return changed
+
+
+def check_same(model: nn.Module, expected: str) -> None:
+    """Raise unless a model has the fingerprint of the assessed one."""
+    if fingerprint(model) != expected:
+        kind = type(uncompiled(model)).__name__
+        raise ValueError(f"model: expected the one that was assessed, got another {kind}")
 
 
 def fingerprint(model: nn.Module) -> str:

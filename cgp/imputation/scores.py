@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from cgp.comparisons import Difference
+from cgp.comparisons import Difference, gaussian_scores
 
 __all__ = ["SCORES", "BlockScores", "Strata"]
 
@@ -21,23 +21,15 @@ SCORES = ("nll", "crps", "squared_error", "coverage")
 
 
 class BlockScores(NamedTuple):
-    r"""Means over the values of each block, in units of the columns' standard deviations.
+    """Means over the values of each block, in units of the columns' standard deviations.
 
-    With the error e and the predictive standard deviation s of a value, its density and distribution those of a
-    Gaussian:
-
-    .. math::
-        \mathrm{NLL} = \tfrac12 (e/s)^2 + \log s + \tfrac12 \log 2\pi, \qquad
-        \mathrm{CRPS} = s \{ z (2\Phi(z) - 1) + 2\varphi(z) - \pi^{-1/2} \}, \quad z = e/s
+    Densities and distributions are Gaussian (:func:`cgp.comparisons.gaussian_scores`).
 
     Attributes:
         nll: negative log predictive density in nats, ``(B,)``.
         crps: continuous ranked probability score, ``(B,)``.
         squared_error: ``(B,)``.
         coverage: share of the values in their 95 % interval, ``(B,)``.
-
-    Source:
-        Gneiting & Raftery (2007), Strictly proper scoring rules, prediction, and estimation, equation 21 for the CRPS.
     """
 
     nll: Array
@@ -63,10 +55,8 @@ class BlockScores(NamedTuple):
             >>> float(scores.nll[0]).__round__(3), float(scores.crps[0]).__round__(3)
             (0.919, 0.234)
         """
-        z = errors / sd
-        crps = sd * (z * (2 * norm.cdf(z) - 1) + 2 * norm.pdf(z) - 1 / math.sqrt(math.pi))
-        nll = -norm.logpdf(errors, scale=sd)
-        values = (nll, crps, errors**2, np.abs(z) <= norm.isf(0.025))
+        nll, crps = gaussian_scores(errors, sd)
+        values = (nll, crps, errors**2, np.abs(errors / sd) <= norm.isf(0.025))
         sizes = np.bincount(blocks, minlength=count)
         return cls(*(np.bincount(blocks, value, count) / sizes for value in values))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from cgp.functional.noise import standard_normal
 
 from .twin import twin
 
-__all__ = ["SampledDropout", "restore_dropout", "with_dropout"]
+__all__ = ["SampledDropout", "has_dropout", "restore_dropout", "with_dropout"]
 
 
 class SampledDropout(SamplingMixin, nn.Module):
@@ -68,12 +69,7 @@ def with_dropout(model: nn.Module) -> nn.Module:
         0.1
     """
     copy = twin(model)
-    owners: list[tuple[nn.Module, str, Any]] = [
-        (parent, name, module)
-        for parent in copy.modules()
-        for name, module in parent._modules.items()
-        if type(module) in _DIMS and 0.0 < float(getattr(module, "p", 0.0)) < 1.0
-    ]
+    owners = list(_dropout_layers(copy))
     if not owners:
         raise ValueError(
             "model: expected dropout layers (nn.Dropout) with a probability above 0, got a model without any"
@@ -87,6 +83,11 @@ def with_dropout(model: nn.Module) -> nn.Module:
     return copy
 
 
+def has_dropout(model: nn.Module) -> bool:
+    """Whether a model has layers for :func:`with_dropout`."""
+    return next(_dropout_layers(model), None) is not None
+
+
 def restore_dropout(model: nn.Module) -> None:
     """Put the layers that :func:`with_dropout` replaced back into its copy."""
     for parent in list(model.modules()):
@@ -96,6 +97,14 @@ def restore_dropout(model: nn.Module) -> None:
 
 
 _DIMS: dict[type, int] = {nn.Dropout: 0, nn.Dropout1d: 1, nn.Dropout2d: 2, nn.Dropout3d: 3}
+
+
+def _dropout_layers(model: nn.Module) -> Iterator[tuple[nn.Module, str, Any]]:
+    """Each layer that drops, with its parent and its name there."""
+    for parent in model.modules():
+        for name, module in parent._modules.items():
+            if type(module) in _DIMS and 0.0 < float(getattr(module, "p", 0.0)) < 1.0:
+                yield parent, name, module
 
 
 def _quantile(p: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -155,7 +155,7 @@ class AmplitudeSearch:
     output: Callable[[Any], Tensor]
     tick: Callable[[int], None] = lambda count: None
 
-    def check(self, data: list[Batch], name: str = "data") -> tuple[int, ...]:
+    def check(self, data: Iterable[Batch], name: str = "data") -> tuple[int, ...]:
         """The shape of a batch's logits; raises for labels and logits that do not fit, before any draw."""
         first = 0
         for batch in data:
@@ -166,14 +166,25 @@ class AmplitudeSearch:
             first += len(labels)
         return tuple(logits.shape)
 
-    def draws(self, data: list[Batch], factors: Sequence[float]) -> Iterator[tuple[float, Batch, Tensor]]:
-        """Each factor, batch and its logits ``(S, B, ..., C)``; at factor 0 without draws."""
-        for index, batch in enumerate(data):
+    def draws(
+        self, data: Iterable[Batch], factors: Sequence[float], *, first: int = 0
+    ) -> Iterator[tuple[float, Batch, Tensor]]:
+        """Each factor, batch and its logits ``(S, B, ..., C)``; at factor 0 without draws.
+
+        Args:
+            data: batches.
+            factors: factors of the amplitudes.
+            first: number of the first batch, each of which has its own noise.
+
+        Yields:
+            A factor, a batch and the logits.
+        """
+        for index, batch in enumerate(data, first):
             runs = _Runs(self.model, batch.inputs, self.mode, self.output)
             for factor in factors:
                 logits = runs.draws(factor, self._noises(index)) if factor else runs.mean[None]
                 self.tick(len(logits) if factor else 0)
-                yield factor, batch, logits.float()
+                yield factor, batch, logits.float() if logits.dtype.itemsize < 4 else logits
 
     def scores(
         self, data: list[Batch], factors: Sequence[float], temperatures: Sequence[float] = TEMPERATURES

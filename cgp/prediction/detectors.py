@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
@@ -70,11 +70,11 @@ class OutputScores(NamedTuple):
     factor: float
     temperature: float
 
-    def of_inputs(self, data: Sequence[Batch], name: str) -> dict[str, Array]:
+    def of_inputs(self, data: Iterable[Batch], name: str) -> dict[str, Array]:
         """Scores ``(N,)`` of inputs by name."""
         factors = sorted({0.0, self.factor})
         parts, logits, first = [], dict[float, Tensor](), 0
-        for factor, _, drawn in self.search.draws(list(data), factors):
+        for factor, _, drawn in self.search.draws(data, factors):
             if drawn.dim() != 3:
                 raise ValueError(
                     f"model: expected logits (N, C), one row for every input, got {tuple(drawn.shape[1:])}"
@@ -86,7 +86,7 @@ class OutputScores(NamedTuple):
                 first, logits = first + drawn.shape[1], {}
         return {score: np.concatenate([part[score] for part in parts]) for score in parts[0]}
 
-    def of_logits(self, logits: dict[float, Tensor]) -> dict[str, Array]:
+    def of_logits(self, logits: Mapping[Any, Tensor]) -> dict[str, Array]:
         """Scores ``(N,)`` of logits ``(S, N, C)`` by factor."""
         total, _, _ = uncertainties(logits[0.0].softmax(-1))
         scores = {"1 - confidence": 1 - logits[0.0][0].softmax(-1).amax(-1), "entropy": total}

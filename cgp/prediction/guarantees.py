@@ -18,11 +18,11 @@ from .selective import labels_needed, risk_threshold
 if TYPE_CHECKING:
     from .prediction import Prediction
 
-__all__ = ["Guarantees"]
+__all__ = ["Guarantees", "withheld_answers"]
 
 Array = NDArray[Any]
 
-_CALLER = 4  # frames from threshold to the caller of abstain
+_CALLER = 4  # frames from _threshold to the caller of abstain
 
 
 class Guarantees:
@@ -34,6 +34,11 @@ class Guarantees:
     total: Tensor | None
     num_samples: int
     held_out: Prediction | None
+
+    @property
+    def confidence(self) -> Tensor:
+        """The largest probability, ``(N, ...)``."""
+        raise NotImplementedError
 
     def sets(
         self,
@@ -102,26 +107,72 @@ class Guarantees:
         half = torch.from_numpy(quantiles * _deviations(self)).to(self.mean)
         return torch.stack([self.mean - half, self.mean + half], -1)
 
-    def threshold(self, risk: float | None, confidence: float, held_out: Prediction | None = None) -> float:
-        """The confidence above which at most a share ``risk`` is wrong, as :meth:`cgp.Prediction.abstain` has it."""
+    def sureness(self, tolerance: float | None = None, *, ranks: bool = False) -> Tensor:
+        """The probability that an answer is right, as :meth:`cgp.Prediction.abstain` has it.
+
+        Args:
+            tolerance: of a regression, the largest error that is no mistake.
+            ranks: whether only the order matters, so that a regression needs no tolerance.
+
+        Returns:
+            ``(N, ...)``, or ``(N, C)`` of a regression; without a probability 0, so that it is withheld first.
+
+        Raises:
+            ValueError: if the tolerance or the variance that it needs is missing.
+        """
+        if self.task != "regression":
+            if tolerance is not None:
+                raise ValueError(f"tolerance: expected None with task={self.task!r}, got {tolerance!r}")
+            return self.confidence.nan_to_num(nan=0.0)
+        if self.mean.dim() != 2 or self.total is None or not bool((self.total > 0).all()):
+            raise ValueError(
+                "abstain: expected outputs (N, C) with a variance above 0, got none "
+                "(cgp.calibrate(model, data, task='regression') fits one)"
+            )
+        if ranks and bool((self.total == self.total[:1]).all()):
+            raise ValueError(
+                "coverage: expected variances that order the answers, got the same one everywhere (those of "
+                "method='scale'; cgp.assess compares others)"
+            )
+        if not ranks and (tolerance is None or not tolerance > 0.0):
+            raise ValueError(f"tolerance: expected a positive error that is no mistake, got {tolerance!r}")
+        if tolerance is None:
+            return -self.total
+        return torch.special.erf(tolerance / (2.0 * self.total).sqrt())
+
+    def thresholds(
+        self, risk: float | None, confidence: float, tolerance: float | None = None, held_out: Prediction | None = None
+    ) -> Tensor:
+        """The confidence above which at most a share ``risk`` is wrong, as :meth:`cgp.Prediction.abstain` has it.
+
+        Args:
+            risk: error rate, in (0, 1).
+            confidence: probability with which it is kept to, in (0, 1).
+            tolerance: of a regression, the largest error that is no mistake.
+            held_out: as for :meth:`cgp.Prediction.abstain`.
+
+        Returns:
+            A scalar, for a regression ``(C,)``; infinite where no share of the answers keeps to the risk.
+
+        Raises:
+            ValueError: if an argument is out of range, or there are too few held-out labels.
+        """
         if risk is None or not 0.0 < risk < 1.0 or not 0.0 < confidence < 1.0:
             raise ValueError(f"risk, confidence: expected both in (0, 1), got {risk!r} and {confidence!r}")
-        known, labels = self._known(held_out, confidence, "classification")
-        p = _numbers(known.probabilities)
+        is_regression = self.task == "regression"
+        known, labels = self._known(held_out, confidence, "regression" if is_regression else "classification")
         if len(labels) < (needed := labels_needed(risk, confidence)):
             raise ValueError(
                 f"held_out: expected at least {needed} labels to keep to a risk of {risk:g} with a confidence of "
                 f"{confidence:g}, got {len(labels)}"
             )
-        threshold = risk_threshold(p.max(-1), p.argmax(-1) == labels, risk, confidence)
-        if threshold is None:
-            wrong = float((p.argmax(-1) != labels).mean())
-            warnings.warn(
-                f"abstain: every answer is withheld: of {len(labels)} held-out answers {wrong:.1%} are wrong, and no "
-                f"share of the surest keeps to a risk of {risk:g} with a confidence of {confidence:g}",
-                stacklevel=_CALLER - 1,
-            )
-        return math.inf if threshold is None else threshold
+        sureness = _numbers(known.sureness(tolerance))
+        if is_regression:
+            right = np.abs(labels - _numbers(known.mean)) <= float(tolerance or 0.0)
+            found = [_threshold(*column, risk, confidence) for column in zip(sureness.T, right.T, strict=True)]
+            return torch.tensor(found, dtype=torch.float64)
+        right = _numbers(known.probabilities).argmax(-1) == labels
+        return torch.tensor(_threshold(sureness, right, risk, confidence), dtype=torch.float64)
 
     def _known(self, held_out: Prediction | None, share: float, task: str) -> tuple[Prediction, Array]:
         """The held-out prediction and its labels, none of them missing."""
@@ -147,6 +198,32 @@ class Guarantees:
                 f"tokens, are not exchangeable), got {tuple(known.mean.shape)} and {tuple(self.mean.shape)}"
             )
         return _checked(known, task)
+
+
+def _threshold(sureness: Array, right: Array, risk: float, confidence: float) -> float:
+    """The threshold by held-out answers; infinite, with a warning, where all have to be withheld."""
+    threshold = risk_threshold(sureness, right, risk, confidence)
+    if threshold is None:
+        warnings.warn(
+            f"abstain: every answer is withheld: of {len(right)} held-out answers {1.0 - right.mean():.1%} are wrong, "
+            f"and no share of the surest keeps to a risk of {risk:g} with a confidence of {confidence:g}",
+            stacklevel=_CALLER,
+        )
+    return math.inf if threshold is None else threshold
+
+
+def withheld_answers(sureness: Tensor, risk: float | None, coverage: float | None) -> Tensor:
+    """The answers to withhold of ``(N,)``, by the share to keep or by the error rate that the sureness expects."""
+    order = sureness.argsort(descending=True, stable=True)
+    kept = len(order)
+    if coverage is not None:
+        kept = round(coverage * len(order))
+    elif risk is not None:
+        expected = (1.0 - sureness[order]).cumsum(0) / torch.arange(1, len(order) + 1).to(order.device)
+        kept = int((expected <= risk).sum())  # the average rises with every answer
+    withheld = torch.ones(len(order), dtype=torch.bool, device=order.device)
+    withheld[order[:kept]] = False
+    return withheld
 
 
 def _checked(known: Prediction, task: str) -> tuple[Prediction, Array]:

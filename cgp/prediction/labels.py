@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ __all__ = [
     "check_inputs",
     "check_logits",
     "class_indices",
+    "labelled",
     "labelled_batches",
     "whole_numbers",
 ]
@@ -57,21 +58,27 @@ def labelled_batches(
         ...
         ValueError: data: expected inputs that are tensors or arrays, got a list of lists (pass torch.tensor(inputs))
     """
+    read = list(labelled(data, device, name=name, batch_size=batch_size, every=every, task=task))
+    if not read:
+        raise ValueError(f"{name}: expected at least one batch, got none")
+    return read
+
+
+def labelled(
+    data: Any, device: torch.device, *, name: str, batch_size: int | None, every: bool, task: str = "classification"
+) -> Iterator[Batch]:
+    """The batches of :func:`labelled_batches`, one after the other."""
     if isinstance(data, tuple | Tensor | np.ndarray | Mapping):
         raise ValueError(
             f"{name}: expected batches (inputs, labels) or dicts with 'labels', got a {type(data).__name__} "
             "(pass [(inputs, labels)], a list of one batch)"
         )
     data = iter(data) if isinstance(data, list) and not _are_examples(data) else data
-    read = []
     for batch in batches(data, batch_size):
         check_inputs(batch.inputs, name)
         labels = batch.labels
         labels = whole_numbers(labels) if task == "multilabel" and labels is not None else labels
-        read.append(Batch(*to_device((batch.inputs, class_indices(labels, name=name, every=every)), device)))
-    if not read:
-        raise ValueError(f"{name}: expected at least one batch, got none")
-    return read
+        yield Batch(*to_device((batch.inputs, class_indices(labels, name=name, every=every)), device))
 
 
 def whole_numbers(labels: Tensor) -> Tensor:

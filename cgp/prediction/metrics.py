@@ -8,7 +8,8 @@ Probabilities are ``(N, C)``, labels ``(N,)`` int; a confidence is the probabili
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from .labels import class_indices
 
 __all__ = [
+    "LabelledScores",
     "aurc",
     "auroc",
     "brier_scores",
@@ -55,17 +57,48 @@ def classification_scores(probabilities: Any, labels: Any) -> dict[str, float]:
     y = class_indices(torch.as_tensor(labels), p.shape, every=True).numpy()
     if not np.isfinite(p).all():
         raise ValueError(f"probabilities: expected finite numbers, got {p[~np.isfinite(p)][0]}")
-    top, right = p.max(-1), p.argmax(-1) == y
-    return {
-        "accuracy": float(right.mean()),
-        "nll": float(log_losses(p, y).mean()),
-        "brier": float(brier_scores(p, y).mean()),
-        "ece": calibration_error(top, right),
-        "ece_chance": chance_calibration_error(top),
-        "aurc": aurc(top, right),
-        "risk80": risk_at_coverage(top, right, 0.8),
-        "risk90": risk_at_coverage(top, right, 0.9),
-    }
+    return LabelledScores.of(p, y).summary()
+
+
+class LabelledScores(NamedTuple):
+    """Scores of each labelled example, from which those of a set follow.
+
+    Attributes:
+        losses: negative log-likelihoods in nats, ``(N,)``.
+        briers: Brier scores, ``(N,)``.
+        confidence: largest probabilities, ``(N,)``.
+        correct: whether predictions are right, ``(N,)``.
+    """
+
+    losses: Array
+    briers: Array
+    confidence: Array
+    correct: Array
+
+    @classmethod
+    def of(cls, probabilities: Array, labels: Array) -> LabelledScores:
+        """Scores of probabilities ``(N, C)`` on labels ``(N,)``."""
+        p = probabilities
+        return cls(log_losses(p, labels), brier_scores(p, labels), p.max(-1), p.argmax(-1) == labels)
+
+    @staticmethod
+    def joined(parts: Sequence[LabelledScores]) -> LabelledScores:
+        """Scores of several sets together."""
+        return LabelledScores(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+    def summary(self) -> dict[str, float]:
+        """Scores of the set, those of :func:`classification_scores`."""
+        top, right = self.confidence.astype(np.float64), self.correct
+        return {
+            "accuracy": float(right.mean()),
+            "nll": float(self.losses.mean()),
+            "brier": float(self.briers.mean()),
+            "ece": calibration_error(top, right),
+            "ece_chance": chance_calibration_error(top),
+            "aurc": aurc(top, right),
+            "risk80": risk_at_coverage(top, right, 0.8),
+            "risk90": risk_at_coverage(top, right, 0.9),
+        }
 
 
 def log_losses(probabilities: Any, labels: Any) -> Array:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from cgp.comparisons import gaussian_scores
 from cgp.extras import needs_extra
 from cgp.model.layout import TokenLayout
 
-from .guarantees import Guarantees
+from .guarantees import Guarantees, withheld_answers
 from .labels import NO_LABEL, check_finite, class_indices, whole_numbers
 from .metrics import classification_scores
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = ["Prediction", "data_frame"]
+
+_CENTRAL_90 = 1.6448536269514722  # standard deviations
 
 
 @dataclass(frozen=True, repr=False)
@@ -123,6 +126,7 @@ class Prediction(Guarantees):
         risk: float | None = None,
         coverage: float | None = None,
         confidence: float | None = None,
+        tolerance: float | None = None,
         held_out: Prediction | None = None,
     ) -> Tensor:
         r"""Withhold the answers with the lowest confidence (largest class probability).
@@ -136,19 +140,28 @@ class Prediction(Guarantees):
         (:func:`cgp.prediction.selective.risk_threshold`). It holds for inputs that are independent draws from where the
         held-out ones came from, and for labels that have chosen nothing of the model, its temperature included.
 
+        An answer of a regression is wrong if it is off by more than ``tolerance``, which has the confidence
+
+        .. math:: P(|y - \mu| \le \tau) = 2\Phi(\tau / \sigma) - 1
+
+        and each output is withheld by itself. By ``coverage`` it needs no tolerance: the smallest variances are kept.
+
         Args:
             risk: error rate to keep to, in [0, 1].
             coverage: share of the answers to keep, in [0, 1].
             confidence: probability with which the risk is kept to, in (0, 1).
-            held_out: a prediction, by the same model in the same way, of inputs with labels ``(n,)``; None takes those
-                that the model keeps (:func:`cgp.with_held_out`).
+            tolerance: of a regression, the largest error that is no mistake, in units of the values.
+            held_out: a prediction, by the same model in the same way, of inputs with labels ``(n,)`` or values
+                ``(n, C)``; None takes those that the model keeps (:func:`cgp.with_held_out`).
 
         Returns:
-            ``(N, ...)`` bool, True = withhold.
+            ``(N, ...)`` bool, True = withhold; for a regression ``(N, C)``.
 
         Raises:
-            ValueError: unless exactly one of risk and coverage is given, in [0, 1]; with ``confidence``, if there are
-                no held-out labels, or too few for any answer: the message says how many are needed.
+            ValueError: unless exactly one of risk and coverage is given, in [0, 1]; for a regression with ``risk``,
+                unless there is a tolerance, or if it has no variance, or by ``coverage`` the same one everywhere; with
+                ``confidence``, if there are no held-out labels, or too few for any answer: the message says how many
+                are needed.
 
         Warns:
             UserWarning: if no answer can be given at that risk, so that all are withheld.
@@ -156,18 +169,12 @@ class Prediction(Guarantees):
         given = [value for value in (risk, coverage) if value is not None]
         if len(given) != 1 or not 0.0 <= given[0] <= 1.0:
             raise ValueError(f"risk, coverage: expected one of them in [0, 1], got {risk!r} and {coverage!r}")
-        sureness = self.confidence.nan_to_num(nan=0.0)  # without a probability, withheld first
+        sureness = self.sureness(tolerance, ranks=coverage is not None)
         if confidence is not None:
-            return ~(sureness > self.threshold(risk, confidence, held_out))
-        order = sureness.flatten().argsort(descending=True, stable=True)
-        if coverage is not None:
-            kept = round(coverage * len(order))
-        else:
-            expected = (1.0 - sureness.flatten()[order]).cumsum(0) / torch.arange(1, len(order) + 1).to(order.device)
-            kept = int((expected <= given[0]).sum())  # the average rises with every answer
-        withheld = torch.ones(len(order), dtype=torch.bool, device=order.device)
-        withheld[order[:kept]] = False
-        return withheld.view(sureness.shape)
+            return ~(sureness > self.thresholds(risk, confidence, tolerance, held_out).to(sureness.device))
+        columns = sureness.T if self.task == "regression" else sureness.flatten()[None]
+        withheld = torch.stack([withheld_answers(column, risk, coverage) for column in columns])
+        return withheld.T if self.task == "regression" else withheld.view(sureness.shape)
 
     def score(self, labels: Any = None) -> dict[str, float]:
         """Score the prediction against the truth.
@@ -178,8 +185,9 @@ class Prediction(Guarantees):
 
         Returns:
             With classes, :func:`cgp.prediction.metrics.classification_scores` (multi-label: of every label by itself);
-            for regression "rmse" and, where there is a variance, "nll" per output and "coverage90", the share of the
-            values inside the central 90 % interval.
+            for regression "rmse" and, where there is a variance, "nll" and "crps" per value (Gaussian,
+            :func:`cgp.comparisons.gaussian_scores`) and "coverage90", the share of the values inside the central 90 %
+            interval.
 
         Raises:
             ValueError: if there are no labels, their shape does not fit, they are no class indices (0 or 1 where there
@@ -267,9 +275,10 @@ class Prediction(Guarantees):
         scores = {"rmse": float(errors.square().mean().sqrt())}
         if self.total is None or not bool((self.total > 0).all()):
             return scores
-        normal = torch.distributions.Normal(0.0, self.total.sqrt())
-        inside = (normal.cdf(errors) - 0.5).abs() <= 0.45
-        return scores | {"nll": float(-normal.log_prob(errors).mean()), "coverage90": float(inside.float().mean())}
+        e, sd = (values.detach().cpu().double().numpy() for values in (errors, self.total.sqrt()))
+        nll, crps = gaussian_scores(e, sd)
+        inside = abs(e) <= _CENTRAL_90 * sd
+        return scores | {"nll": float(nll.mean()), "crps": float(crps.mean()), "coverage90": float(inside.mean())}
 
 
 def data_frame(columns: dict[str, Any], index: Any, names: list[str] | None = None) -> pd.DataFrame:

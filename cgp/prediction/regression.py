@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from scipy.optimize import minimize_scalar
@@ -21,7 +21,16 @@ from .readout import GPReadout
 from .representation import pooled_features
 from .settings import Settings, as_assessed, settings_of, with_settings
 
-__all__ = ["REGRESSION_METHODS", "RegressionCalibration", "calibrate_regression", "fit_scale", "valued_batches"]
+__all__ = [
+    "REGRESSION_METHODS",
+    "Normals",
+    "RegressionCalibration",
+    "calibrate_regression",
+    "fit_value_readout",
+    "valued",
+    "valued_batches",
+    "values_for",
+]
 
 REGRESSION_METHODS = ("scale", "dropout", "readout")
 
@@ -97,14 +106,14 @@ def calibrate_regression(
     model = uncompiled(model)
     kept = valued_batches(model, data, "data", batch_size)
     draws = {"scale": "layers", "dropout": "dropout", "readout": "none"}[method]
-    readout = _fit_readout(model, train, batch_size) if method == "readout" else None
+    readout = fit_value_readout(model, train, batch_size) if method == "readout" else None
     detectors = settings_of(model).detectors
     settings = Settings(draws=draws, readout=readout, detectors=detectors, task="regression")
     options: dict[str, Any] = {"num_samples": num_samples, "sampling": sampling, "seed": seed, "output": output}
     options |= {"keep_variance": False, "noise": noise or (1.0 if readout is None else None)}
     prediction = predict(with_settings(model, settings), iter(kept), **options)
-    values = values_of(prediction, [batch.labels for batch in kept])
-    scale = fit_scale(prediction, values)
+    values = values_for(prediction.mean, [batch.labels for batch in kept])
+    scale = Normals.of(prediction).fit_scale(values.double())
     assert prediction.aleatoric is not None
     noise_of = prediction.aleatoric * scale
     spread = torch.zeros(()) if prediction.epistemic is None else prediction.epistemic
@@ -113,19 +122,45 @@ def calibrate_regression(
     return RegressionCalibration(changed, method, scale.cpu(), scores, len(values), time.perf_counter() - start)
 
 
-def fit_scale(prediction: Prediction, values: Tensor) -> Tensor:
-    """The factor of the noise variance of each output, ``(C,)``, under which values ``(N, C)`` are likeliest."""
-    assert prediction.aleatoric is not None
-    squares = (values - prediction.mean).double().square()
-    noise = prediction.aleatoric.double()
-    ratio = (squares / noise).mean(0)
-    if not bool((ratio > 0).all()):
-        raise ValueError("data: expected values with errors, got an output that is right everywhere")
-    if prediction.epistemic is None:
-        return ratio
-    spread = prediction.epistemic.double()
-    columns = zip(squares.T, spread.T, noise.T, ratio.tolist(), strict=True)
-    return torch.tensor([_likeliest(*column) for column in columns], dtype=torch.float64, device=squares.device)
+class Normals(NamedTuple):
+    r"""Predictive normal distributions of values, :math:`N(\mu, e + s^2 v)`, but for the factor of the noise.
+
+    Attributes:
+        mean: μ, ``(N, C)``.
+        variance: e, of draws or of a read-out's function, 0 without, ``(N, C)``.
+        noise: v, ``(N, C)``.
+    """
+
+    mean: Tensor
+    variance: Tensor
+    noise: Tensor
+
+    @classmethod
+    def of(cls, prediction: Prediction) -> Normals:
+        """The distributions of a prediction, in float64."""
+        assert prediction.aleatoric is not None
+        mean, noise = prediction.mean.double(), prediction.aleatoric.double()
+        spread = prediction.epistemic
+        return cls(mean, torch.zeros_like(mean) if spread is None else spread.double(), noise)
+
+    def at(self, rows: Tensor) -> Normals:
+        """Those of some rows."""
+        return Normals(*(part[rows] for part in self))
+
+    def total(self, scale: Tensor) -> Tensor:
+        """The variances with factors ``(C,)``."""
+        return self.variance + scale * self.noise
+
+    def fit_scale(self, values: Tensor) -> Tensor:
+        """The factor of the noise of each output, ``(C,)``, under which values ``(N, C)`` are likeliest."""
+        squares = (values - self.mean).square()
+        ratio = (squares / self.noise).mean(0)
+        if not bool((ratio > 0).all()):
+            raise ValueError("data: expected values with errors, got an output that is right everywhere")
+        if not bool((self.variance > 0).any()):
+            return ratio
+        columns = zip(squares.T, self.variance.T, self.noise.T, ratio.tolist(), strict=True)
+        return torch.tensor([_likeliest(*column) for column in columns], dtype=torch.float64, device=squares.device)
 
 
 def _likeliest(squares: Tensor, spread: Tensor, noise: Tensor, ratio: float) -> float:
@@ -141,7 +176,14 @@ def _likeliest(squares: Tensor, spread: Tensor, noise: Tensor, ratio: float) -> 
 
 def valued_batches(model: nn.Module, data: Any, name: str, batch_size: int | None) -> list[Batch]:
     """The batches of labelled data for a regression; values are floats."""
-    device, kept = model_device(model), []
+    kept = list(valued(model, data, name, batch_size))
+    if not kept:
+        raise ValueError(f"{name}: expected at least one batch, got none")
+    return kept
+
+
+def valued(model: nn.Module, data: Any, name: str, batch_size: int | None) -> Iterator[Batch]:
+    """The batches of :func:`valued_batches`, one after the other."""
     for batch in input_batches(model, data, batch_size):
         if batch.labels is None:
             raise ValueError(f"{name}: expected batches (inputs, values) or dicts with 'labels', got some without")
@@ -150,27 +192,25 @@ def valued_batches(model: nn.Module, data: Any, name: str, batch_size: int | Non
                 f"{name}: expected values that are floating-point numbers, got {batch.labels.dtype} "
                 "(pass values.float())"
             )
-        kept.append(Batch(*to_device((batch.inputs, batch.labels), device)))
-    if not kept:
-        raise ValueError(f"{name}: expected at least one batch, got none")
-    return kept
+        yield Batch(*to_device((batch.inputs, batch.labels), model_device(model)))
 
 
-def values_of(prediction: Prediction, labels: list[Tensor | None]) -> Tensor:
-    """Values in the shape of a prediction's means, finite."""
-    values = torch.cat([part for part in labels if part is not None]).to(prediction.mean)
-    values = values[:, None] if prediction.mean.shape[1:] == (1,) and values.dim() == 1 else values
-    if values.shape != prediction.mean.shape or values.dim() != 2:
-        shapes = f"{tuple(values.shape)} and {tuple(prediction.mean.shape)}"
-        raise ValueError(f"data: expected values (N, C) of as many outputs as the model has, got {shapes}")
-    for name, numbers in (("data", values), ("model", prediction.mean)):
+def values_for(mean: Tensor, labels: Sequence[Tensor | None], name: str = "data") -> Tensor:
+    """Values in the shape of a model's outputs ``(N, C)``, finite."""
+    values = torch.cat([part for part in labels if part is not None]).to(mean)
+    values = values[:, None] if mean.shape[1:] == (1,) and values.dim() == 1 else values
+    if values.shape != mean.shape or values.dim() != 2:
+        shapes = f"{tuple(values.shape)} and {tuple(mean.shape)}"
+        raise ValueError(f"{name}: expected values (N, C) of as many outputs as the model has, got {shapes}")
+    for source, numbers in ((name, values), ("model", mean)):
         if not numbers.isfinite().all():
             row = int((~numbers.isfinite()).nonzero()[0, 0])
-            raise ValueError(f"{name}: expected finite values, got NaN or infinity in row {row}")
+            raise ValueError(f"{source}: expected finite values, got NaN or infinity in row {row}")
     return values
 
 
-def _fit_readout(model: nn.Module, train: Any, batch_size: int | None) -> GPReadout:
+def fit_value_readout(model: nn.Module, train: Any, batch_size: int | None) -> GPReadout:
+    """A Gaussian process from the representation of a model's training data to their values."""
     plain, seen = as_assessed(model), valued_batches(model, train, "train", batch_size)
     features = torch.cat([pooled_features(plain, batch.inputs).double().cpu() for batch in seen])
     values = torch.cat([batch.labels.double().cpu() for batch in seen if batch.labels is not None])

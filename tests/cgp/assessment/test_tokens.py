@@ -123,7 +123,7 @@ def test_what_was_not_named_is_refused():
         assess(nn.Linear(2, 3), [(torch.randn(30, 2), torch.arange(30) % 3)], task="tokens", posterior=None)
     with pytest.raises(ValueError, match="task: expected one of"):
         assess(model, [part], task="spans")
-    with pytest.raises(ValueError, match="cgp.calibrate takes networks that regress"):
+    with pytest.raises(ValueError, match="expected values that are floating-point numbers"):
         assess(model, [part], task="regression")
     with pytest.raises(ValueError, match="expected at least 5 inputs with labels"):
         assess(model, [(part[0][:4], part[1][:4])], task="tokens")

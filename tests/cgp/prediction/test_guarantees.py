@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from scipy.stats import beta
+from scipy.stats import beta, norm
 from torch import nn
 
 from cgp import calibrate, from_pretrained, predict, save_pretrained, with_held_out
+from cgp.model.layout import TokenLayout
 from cgp.prediction.conformal import SETS, conformal_quantile, conformal_sets, set_scores
+from cgp.prediction.prediction import Prediction
 from cgp.prediction.selective import LEVELS, labels_needed, risk_threshold
 from tests import guarantees
 
@@ -184,3 +186,46 @@ def test_what_guarantees_nothing_is_refused():
         with_held_out(model, x)
     with pytest.raises(ValueError, match="task: expected 'regression'"):
         plain.intervals(held_out=known)
+
+
+def gaussian(mean, deviation, values, held_out=None):
+    """A prediction of values ``(N, C)`` by normal distributions."""
+    total = torch.as_tensor(deviation, dtype=torch.float64).square().expand_as(mean)
+    parts = {"probabilities": None, "draws": None, "aleatoric": total, "epistemic": None, "token_variance": {}}
+    layout, absent = TokenLayout(0, None), {"num_samples": 1, "labels": values, "held_out": held_out}
+    return Prediction(task="regression", mean=mean, total=total, layout=layout, **parts, **absent)
+
+
+def test_a_regression_withholds_what_its_variance_says():
+    deviation = torch.tensor([[1.0, 5.0], [2.0, 4.0], [3.0, 3.0], [4.0, 2.0]], dtype=torch.float64)
+    prediction = gaussian(torch.zeros(4, 2, dtype=torch.float64), deviation, None)
+    assert prediction.abstain(coverage=0.5).tolist() == [[False, True], [False, True], [True, False], [True, False]]
+    wrong = 2 * norm.sf(3.0 / np.arange(1.0, 6.0))
+    kept = int((np.cumsum(wrong[:4]) / np.arange(1, 5) <= 0.2).sum())
+    assert (~prediction.abstain(risk=0.2, tolerance=3.0)[:, 0]).sum() == kept == 3
+    with pytest.raises(ValueError, match="tolerance: expected a positive error"):
+        prediction.abstain(risk=0.2)
+    same = gaussian(torch.zeros(4, 1, dtype=torch.float64), 1.0, None)
+    with pytest.raises(ValueError, match="coverage: expected variances that order the answers"):
+        same.abstain(coverage=0.5)
+
+
+def test_the_risk_of_a_regression_is_kept_to():
+    rng = np.random.default_rng(0)
+    tolerance, risk, confidence = 2.0, 0.1, 0.9
+
+    def drawn(count):
+        deviation = torch.from_numpy(np.exp(rng.standard_normal((count, 1))))
+        errors = 1.5 * deviation * torch.from_numpy(rng.standard_normal((count, 1)))  # surer than it should be
+        return torch.zeros(count, 1, dtype=torch.float64), deviation, errors
+
+    mean, deviation, errors = drawn(200_000)
+    right = errors.abs() <= tolerance
+    broken = kept = 0
+    for _ in range(200):
+        known = gaussian(*drawn(300))
+        withheld = gaussian(mean, deviation, None, known).abstain(risk=risk, confidence=confidence, tolerance=tolerance)
+        kept += int((~withheld).sum()) / len(mean)
+        broken += bool((~right[~withheld]).double().mean() > risk)
+    assert broken / 200 <= 1 - confidence + 3 * (0.1 * 0.9 / 200) ** 0.5
+    assert 0.2 < kept / 200 < 0.7

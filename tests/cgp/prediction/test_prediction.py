@@ -70,8 +70,9 @@ def test_scores_of_a_regression():
     bounds = normal.icdf(torch.tensor(0.05)), normal.icdf(torch.tensor(0.95))
     inside = (values >= bounds[0]) & (values <= bounds[1])
     assert scores["coverage90"] == pytest.approx(float(inside.float().mean()))
+    assert p.abstain(coverage=0.5).float().mean(0).tolist() == [0.5, 0.5, 0.5]
     with pytest.raises(ValueError, match="confidence: expected a prediction of classes"):
-        p.abstain(coverage=0.5)
+        prediction(None).abstain(coverage=0.5)
 
 
 def test_a_regression_without_a_variance_has_only_an_error():
