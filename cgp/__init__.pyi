@@ -36,7 +36,7 @@ from .prediction.detectors import Detector
 from .prediction.generate import Generation, generate
 from .prediction.holding import with_held_out
 from .prediction.pipelines import pipeline
-from .prediction.predict import predict
+from .prediction.predict import predict, predict_batches
 from .prediction.prediction import Prediction
 from .prediction.readout import GPReadout
 from .prediction.storage import from_pretrained, save_pretrained
@@ -84,6 +84,7 @@ __all__ = [
     "pipeline",
     "plotting",
     "predict",
+    "predict_batches",
     "prediction",
     "regression",
     "save_pretrained",

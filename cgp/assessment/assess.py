@@ -80,7 +80,7 @@ def assess(
             ``(N, C)``, converted or not. It is not changed.
         validation: labelled data that the model was not trained on: a loader or data set (see
             :func:`cgp.model.inputs.batches`), or a list of batches ``(inputs, labels)``. A loader or data set of more
-            than a gigabyte is not kept but read in every pass, in the same order.
+            than 256 MiB is not kept but read in every pass, in the same order.
         task: "classification" of inputs; "tokens", one label for each, ``(N, n)``, where −100 is ignored;
             "multilabel", labels ``(N, C)`` in {0, 1}; or "dense", logits ``(N, C, H, W)`` and labels ``(N, H, W)``.
             Except for the first, folds and errors are of whole inputs, as their labels are dependent, and only the

@@ -14,7 +14,7 @@ from cgp.model.progress import progress
 
 __all__ = ["KEPT_BYTES", "HeldOut"]
 
-KEPT_BYTES = 2**30
+KEPT_BYTES = 2**28
 """Inputs of more bytes are not kept."""
 
 

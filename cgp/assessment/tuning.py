@@ -19,13 +19,13 @@ from cgp.prediction.temperature_scaling import fit_temperature, with_labels
 
 from .held_out import HeldOut
 
-__all__ = ["KEPT_LOGITS", "Scored", "Tuned"]
+__all__ = ["KEPT_LABELS", "KEPT_LOGITS", "Scored", "Tuned"]
 
 Array = NDArray[Any]
 Key = float | str
 
-KEPT_LOGITS = 2**28
-"""Logits of all draws that are kept: of larger sets random batches choose amplitudes and temperatures."""
+KEPT_LABELS, KEPT_LOGITS = 50_000, 2**28
+"""Labels and logits of all draws that are kept: of larger sets random batches choose amplitudes and temperatures."""
 
 
 class Chunk(NamedTuple):
@@ -169,12 +169,14 @@ class Tuned:
         first = next(iter(self.held))
         assert first.labels is not None
         classes = next(self.search.draws([first], (0.0,)))[2].shape[-1]
-        sizes = [labels.numel() * classes * num_keys * self.search.num_samples for labels in self.held.labels]
-        if sum(sizes) <= KEPT_LOGITS:
+        logits = classes * num_keys * self.search.num_samples
+        sizes = [labels.numel() for labels in self.held.labels]
+        most = min(KEPT_LABELS, KEPT_LOGITS // logits)
+        if sum(sizes) <= most:
             return None
         order = torch.randperm(len(sizes), generator=torch.Generator().manual_seed(self.search.seed)).tolist()
         total = np.cumsum([sizes[index] for index in order])
-        return set(order[: max(int((total <= KEPT_LOGITS).sum()), 1)])
+        return set(order[: max(int((total <= most).sum()), 1)])
 
     def _all_chunks(self, keys: Sequence[Key]) -> Iterator[Chunk]:
         if self.kept is not None:

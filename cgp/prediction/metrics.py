@@ -124,8 +124,8 @@ def calibration_error(confidence: Any, correct: Any, bins: int = 15) -> float:
 def chance_calibration_error(confidence: Any, bins: int = 15, repeats: int = 200, seed: int = 0) -> float:
     """Average calibration error of simulated outcomes under which the confidences are perfectly calibrated."""
     c = np.asarray(confidence, dtype=np.float64)
-    outcomes = np.random.default_rng(seed).random((repeats, len(c))) < c
-    return float(np.mean([calibration_error(c, outcome, bins) for outcome in outcomes]))
+    random = np.random.default_rng(seed)
+    return float(np.mean([calibration_error(c, random.random(len(c)) < c, bins) for _ in range(repeats)]))
 
 
 def aurc(confidence: Any, correct: Any) -> float:

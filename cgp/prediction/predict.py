@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from cgp.attention.inputs import full_precision
 from cgp.functional.noise import noise as noise_source
 from cgp.model.inputs import Batch, batches, call_model, logits_of, model_device, to_device
 from cgp.model.layout import token_layout
+from cgp.model.progress import progress
 from cgp.model.temperature import logit_temperature, modules_with_temperature
 from cgp.model.twin import SharedPrefix, uncompiled
 
@@ -27,12 +29,12 @@ from .representation import pooled_features
 from .settings import as_assessed, has_settings, settings_of
 from .tasks import CLASSIFICATIONS, task_output
 
-__all__ = ["TASKS", "input_batches", "predict"]
+__all__ = ["TASKS", "input_batches", "joined", "predict", "predict_batches"]
 
 TASKS = (*CLASSIFICATIONS, "regression", None)
 
 _START_AMPLITUDE = 0.1  # of cgp.convert
-_CALLER = 4  # frames from predict to its caller: two of torch's decorators lie between them
+_CALLER = 6  # frames from a warning to predict's caller: two of torch's decorators lie between them
 
 
 @torch.inference_mode(False)
@@ -52,6 +54,7 @@ def predict(
     keep_draws: bool = False,
     keep_variance: bool = True,
     output: Callable[[Any], Tensor] | None = None,
+    verbose: bool | None = None,
 ) -> Prediction:
     r"""Predict by S draws of the stochastic layers.
 
@@ -86,6 +89,7 @@ def predict(
         keep_variance: whether to keep the variance of each token in each stochastic layer.
         output: takes the tensor ``(N, ..., C)`` from what the model returns; None finds a tensor or ``.logits``, for
             embeddings also ``.pooler_output`` or ``.last_hidden_state``.
+        verbose: whether progress is shown; None shows it on a terminal, from ten seconds on.
 
     Returns:
         The prediction, on the model's device.
@@ -108,6 +112,58 @@ def predict(
         >>> prediction.probabilities.shape, prediction.patch_variance().shape
         (torch.Size([5, 3]), torch.Size([5, 2, 2, 2]))
     """
+    options: dict[str, Any] = {"num_samples": num_samples, "task": task, "noise": noise, "sampling": sampling}
+    options |= {"antithetic": antithetic}
+    options |= {"batch_size": batch_size, "seed": seed, "autocast": autocast, "keep_draws": keep_draws}
+    options |= {"keep_variance": keep_variance, "output": output, "verbose": verbose}
+    return joined(list(_predictions(model, inputs, **options)))
+
+
+@torch.inference_mode(False)
+@torch.no_grad()
+def predict_batches(model: nn.Module, inputs: Any, num_samples: int = 16, **options: Any) -> Iterator[Prediction]:
+    """Predict batch by batch, of any number of inputs: what :func:`predict` returns, in parts.
+
+    No more than a batch is in memory, if the inputs are a loader or iterator.
+
+    Args:
+        model: any module.
+        inputs: inputs as for :func:`predict`.
+        num_samples: number S of draws.
+        **options: options of :func:`predict`.
+
+    Yields:
+        The prediction of each batch. With the same seed, they are the parts of :func:`predict`'s.
+
+    Raises:
+        ValueError: as :func:`predict` does.
+
+    Example:
+        >>> x = torch.randn(10, 3)
+        >>> [p.classes.shape for p in predict_batches(nn.Linear(3, 2), [x[:6], x[6:]].__iter__())]
+        [torch.Size([6]), torch.Size([4])]
+    """
+    yield from _predictions(model, inputs, num_samples, **options)
+
+
+def _predictions(
+    model: nn.Module,
+    inputs: Any,
+    num_samples: int,
+    *,
+    task: str | None = "classification",
+    noise: Tensor | float | Callable[[Any], Tensor] | None = None,
+    sampling: str = "marginal",
+    antithetic: bool = True,
+    batch_size: int | None = None,
+    seed: int | None = None,
+    autocast: torch.dtype | None = None,
+    keep_draws: bool = False,
+    keep_variance: bool = True,
+    output: Callable[[Any], Tensor] | None = None,
+    verbose: bool | None = None,
+) -> Iterator[Prediction]:
+    """The predictions of the batches."""
     _check(num_samples, sampling, task)
     model, device = uncompiled(model), model_device(model)
     task = settings_of(model).task or task
@@ -115,28 +171,25 @@ def predict(
     take = output or (_embedding_of if task is None else logits_of)
     if task in ("tokens", "dense"):
         task, take = "classification", task_output(task, take)
-    precision = torch.autocast(device.type, dtype=autocast) if autocast is not None else nullcontext()
-    seeds = seeds_from(seed)
-    parts: list[Moments] = []
+    seeds, part = seeds_from(seed), None
     _warn_of_amplitudes(model)
-    with precision:
-        for batch in input_batches(model, inputs, batch_size):
-            labels = checked_labels(batch.labels) if task == "classification" else batch.labels
-            noises = list(draw_noises(num_samples, seeds, antithetic=antithetic))
-            parts.append(Moments(task, temperature, take, keep_draws, keep_variance, labels, *noises_of(model, noise)))
-            inside = to_device(batch.inputs, device)
-            _draw(model, inside, noises, sampling, parts[-1])
-            detectors = settings_of(model).detectors.items()
-            parts[-1].ood = {name: detector.score(model, inside) for name, detector in detectors}
-    if not parts:
-        raise ValueError("inputs: expected at least one batch, got none")
-    if parts[0].count == 1 and not has_settings(model):
-        warnings.warn(
-            "predict: one draw tells no epistemic uncertainty from the rest (epistemic is None); "
-            + ("the model has no stochastic layer" if not parts[0].is_stochastic else "raise num_samples"),
-            stacklevel=_CALLER,
+    for batch in progress(input_batches(model, inputs, batch_size), "predict", verbose):
+        labels = checked_labels(batch.labels) if task == "classification" else batch.labels
+        noises = list(draw_noises(num_samples, seeds, antithetic=antithetic))
+        is_first, part = (
+            part is None,
+            Moments(task, temperature, take, keep_draws, keep_variance, labels, *noises_of(model, noise)),
         )
-    return _together(parts, model)
+        inside = to_device(batch.inputs, device)
+        with torch.autocast(device.type, dtype=autocast) if autocast is not None else nullcontext():
+            _draw(model, inside, noises, sampling, part)
+            detectors = settings_of(model).detectors.items()
+            part.ood = {name: detector.score(model, inside) for name, detector in detectors}
+        if is_first:
+            _warn_of_one_draw(model, part)
+        yield _prediction(part, model)
+    if part is None:
+        raise ValueError("inputs: expected at least one batch, got none")
 
 
 def input_batches(model: nn.Module, inputs: Any, batch_size: int | None) -> Iterator[Batch]:
@@ -172,7 +225,7 @@ def _warn_of_amplitudes(model: nn.Module) -> None:
         warnings.warn(
             f"predict: the posterior has the amplitude that cgp.convert starts from ({_START_AMPLITUDE}), so its "
             "uncertainty means nothing yet: cgp.calibrate(model, held-out data) or training sets it",
-            stacklevel=_CALLER + 1,
+            stacklevel=_CALLER,
         )
 
 
@@ -249,35 +302,58 @@ class _Measured:
             return posterior.mean.to(tokens.q.dtype)
 
 
-def _together(parts: list[Moments], model: nn.Module) -> Prediction:
-    results = [part.results() for part in parts]
-    if len({result["mean"].shape[1:] for result in results if result["mean"] is not None}) > 1:
+def _warn_of_one_draw(model: nn.Module, part: Moments) -> None:
+    if part.count == 1 and not has_settings(model):
+        warnings.warn(
+            "predict: one draw tells no epistemic uncertainty from the rest (epistemic is None); "
+            + ("the model has no stochastic layer" if not part.is_stochastic else "raise num_samples"),
+            stacklevel=_CALLER,
+        )
+
+
+def _prediction(part: Moments, model: nn.Module) -> Prediction:
+    """The prediction of a batch."""
+    results: dict[str, Any] = dict.fromkeys(("probabilities", "total", "aleatoric", "epistemic"))
+    return Prediction(
+        task=part.task,
+        **results | part.results(),
+        token_variance=part.variances,
+        layout=token_layout(model),
+        num_samples=part.count,
+        held_out=settings_of(model).held_out,
+        ood=part.ood,
+        labels=part.labels,
+    )
+
+
+def joined(parts: Sequence[Prediction]) -> Prediction:
+    """The prediction of several batches together.
+
+    Args:
+        parts: their predictions, by the same model in the same way, such as those of :func:`predict_batches`.
+
+    Returns:
+        All of them; labels only if all have some.
+
+    Raises:
+        ValueError: if there are none, or outputs have several shapes.
+    """
+    if len({part.mean.shape[1:] for part in parts}) != 1:
         shapes = [tuple(part.mean.shape) for part in parts]
         raise ValueError(f"inputs: expected batches with outputs of one shape, got {shapes} (pad to one length)")
 
     def whole(name: str) -> Tensor | None:
-        values = [result.get(name) for result in results]
-        kept = [value for value in values if value is not None]
-        return torch.cat(kept, 1 if name == "draws" else 0) if kept else None
+        kept = [value for value in (getattr(part, name) for part in parts) if value is not None]
+        return torch.cat(kept, 1 if name == "draws" else 0) if len(kept) == len(parts) else None
 
-    mean = whole("mean")
-    assert mean is not None
-    labels = [part.labels for part in parts if part.labels is not None]
-    return Prediction(
-        task=parts[0].task,
-        mean=mean,
-        probabilities=whole("probabilities"),
-        total=whole("total"),
-        aleatoric=whole("aleatoric"),
-        epistemic=whole("epistemic"),
-        draws=whole("draws"),
-        token_variance={name: torch.cat([part.variances[name] for part in parts]) for name in parts[0].variances},
-        layout=token_layout(model),
-        num_samples=parts[0].count,
-        held_out=settings_of(model).held_out,
-        ood={name: torch.cat([part.ood[name] for part in parts]) for name in parts[0].ood},
-        labels=torch.cat(labels) if len(labels) == len(parts) else None,
-    )
+    names = ("mean", "probabilities", "total", "aleatoric", "epistemic", "draws", "labels")
+    tensors: dict[str, Any] = {name: whole(name) for name in names}
+    tensors |= {name: _whole_by_name([getattr(part, name) for part in parts]) for name in ("token_variance", "ood")}
+    return replace(parts[0], **tensors)
+
+
+def _whole_by_name(parts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
 def _embedding_of(output: Any) -> Tensor:
