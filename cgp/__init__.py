@@ -11,4 +11,5 @@ warnings.filterwarnings("ignore", message="`torch.jit.script` is deprecated", ca
 
 # The names stand in __init__.pyi and are imported when they are first used: the command line answers before torch is
 # there.
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, _names = lazy_loader.attach_stub(__name__, __file__)
+__all__ = [name for name in _names if name != "plotting"]  # which needs an extra: import * does without
