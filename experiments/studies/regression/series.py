@@ -76,7 +76,7 @@ def series(
         data: folder with ``multioutput`` (weather), and ``series`` with ``bafu.txt`` (rivers),
             ``temperature.txt`` and ``drift.txt``, whose columns are outputs.
         out: folder of tables and rows.
-        sets: names of sets, among "year", "rivers", "one river", "20 outputs", "100 outputs".
+        sets: names of sets, among "year", "rivers", "one river", "20 outputs", "25 outputs", "100 outputs".
         maskings: seeds of the hidden values.
         methods: names of the methods to run.
         threads: number of torch threads.
@@ -184,5 +184,6 @@ SERIES: dict[str, Series] = {
     "rivers": Series(partial(_text, name="bafu", rows=None, outputs=12), {"day": 48, "week": 336, "month": 1440}),
     "one river": Series(partial(_text, name="bafu", rows=50_000, outputs=1), {"500": 500}),
     "20 outputs": Series(partial(_text, name="temperature", rows=300, outputs=20), {"40": 40}),
+    "25 outputs": Series(partial(_text, name="temperature", rows=None, outputs=25), {"30": 30, "365": 365}),
     "100 outputs": Series(partial(_text, name="drift", rows=300, outputs=100), {"40": 40}),
 }
