@@ -19,7 +19,7 @@ from .covariance import Loadings, RowKernel, dense_covariance
 from .forms import Task, choose_form
 from .model import RegressionModel
 from .prior import LearnedPrior, ParameterSet, gram_of, period_of
-from .variances import Places, Variances, VariancesPrior, adapted, total_covariance
+from .variances import Places, Variances, VariancesPrior, adapted, delay_step, total_covariance
 
 __all__ = ["Pretrained", "Table", "condition_on_prior", "model_of", "penalties", "set_priors", "start_of"]
 
@@ -27,6 +27,9 @@ _ESTIMATED = 900  # observations from which variances are estimated; more cost m
 _SCREENED = 96  # observations of each output by which sets are compared before that
 _PIECES = 4  # of a longer table
 _UNCORRELATED = 8  # observations of an output that the prior's lack of correlation counts for
+_DELAY = 0.3  # expected delay of an output, in lengthscales
+_DELAY_STEPS = 3
+_DIFFERENCE = 1e-4  # of a derivative, in lengthscales
 _STEPS = 8  # of the estimate of variances
 _BUDGET = 2.5e8  # operations of a step of all members
 _LEAST_MEMBERS = 3
@@ -82,6 +85,8 @@ def condition_on_prior(rows: Tensor, targets: Tensor, num_processes: int, prior:
         The mixture, without the members of the smallest weights, 1 % together.
     """
     table = Table.of(rows, targets, num_processes, prior)
+    if num_processes > 1 and rows.shape[-1] == 2:
+        table = table.delayed()
     members = table.members()
     variances = table.variances(members)
     sets = [prior.sets[member.number] for member in members]
@@ -89,13 +94,13 @@ def condition_on_prior(rows: Tensor, targets: Tensor, num_processes: int, prior:
     if table.is_whole:
         evidence = table.evidence(members, variances)
     else:
-        models = [_model(rows, targets, *pair, prior.level) for pair in zip(sets, variances, strict=True)]
+        models = [_model(rows, targets, *pair, table) for pair in zip(sets, variances, strict=True)]
         evidence = torch.stack([model.log_evidence().double() for model in models])
     log_weights = evidence + torch.tensor([member.log_weight for member in members])
     log_weights = log_weights + penalties(prior, members, len(targets), num_processes)
     weights, order = log_weights.double().softmax(0).sort(descending=True)
     kept = order[: int((weights.cumsum(0) < 1.0 - _NEGLIGIBLE).sum()) + 1].tolist()
-    chosen = [models[i] if models else _model(rows, targets, sets[i], variances[i], prior.level) for i in kept]
+    chosen = [models[i] if models else _model(rows, targets, sets[i], variances[i], table) for i in kept]
     weights = weights[: len(kept)]
     return Pretrained(chosen, weights / weights.sum(), [sets[i] for i in kept])
 
@@ -103,11 +108,21 @@ def condition_on_prior(rows: Tensor, targets: Tensor, num_processes: int, prior:
 class Table:
     """The observations from which variances are estimated: all, or pieces of consecutive inputs."""
 
+    correlation: Tensor  # of neighbouring observations, (P, P)
+    is_whole = True  # whether it has all observations
+    delays: Tensor | None = None  # of the outputs, (P,)
+
     def __init__(self, inputs: Tensor, places: Places, values: Tensor, num_processes: int, prior: LearnedPrior) -> None:
         self.inputs, self.places, self.values, self.prior = inputs, places, values, prior
         self.num_processes = num_processes
-        self.is_whole = True
-        self.grams = [torch.stack([gram_of(c, inputs) for c in each.components]) for each in prior.sets]
+        self._grams: dict[int, Tensor] = {}
+
+    def gram(self, number: int) -> Tensor:
+        """The canonical covariances of a set, ``(C, T, T)``."""
+        if number not in self._grams:
+            components = self.prior.sets[number].components
+            self._grams[number] = torch.stack([gram_of(component, self.inputs) for component in components])
+        return self._grams[number]
 
     @classmethod
     def of(cls, rows: Tensor, targets: Tensor, num_processes: int, prior: LearnedPrior) -> Table:
@@ -122,7 +137,46 @@ class Table:
         table.correlation = _correlation(rows, targets.double(), num_processes)
         return table
 
-    correlation: Tensor
+    def delayed(self) -> Table:
+        """The table with delays of the outputs, estimated under its likeliest set, if their evidence is larger."""
+        (member,) = self.likely_members(1)
+        (variances,) = first = self.variances([member])
+        component = self.prior.sets[member.number].components[0]
+        if component.kernel == "matern12":  # whose correlations have no derivative
+            return self
+        delays, other = torch.zeros(self.num_processes, dtype=torch.float64), self
+        for _ in range(_DELAY_STEPS):
+            other = self._with_delays(delays)
+            slopes = other.slopes(member.number)
+            gradient, information = delay_step(
+                other.gram(member.number), slopes, other.places, self.values, variances, self.prior.level
+            )
+            precision = (_DELAY * component.lengthscale) ** -2
+            A = information[1:, 1:] + precision * torch.eye(self.num_processes - 1, dtype=torch.float64)
+            step = torch.cholesky_solve((gradient - precision * delays)[1:, None], torch.linalg.cholesky(A))[:, 0]
+            delays[1:] += step.clamp(-_DELAY * component.lengthscale, _DELAY * component.lengthscale)
+            other = self._with_delays(delays)
+            (variances,) = other.variances([member], start=variances, num_steps=2)
+        pairs = [(self, first), (other, [variances])]
+        before, after = (float(table.evidence([member], estimated)) for table, estimated in pairs)
+        gained = after - before - 0.5 * (self.num_processes - 1) * math.log(len(self.values))
+        return other if gained > 0.0 else self
+
+    def _with_delays(self, delays: Tensor) -> Table:
+        inputs = self.inputs[self.places.rows] + delays[self.places.outputs, None]
+        places = Places(torch.arange(len(inputs)), self.places.outputs)
+        other = Table(inputs, places, self.values, self.num_processes, self.prior)
+        other.correlation, other.is_whole, other.delays = self.correlation, self.is_whole, delays.clone()
+        return other
+
+    def slopes(self, number: int) -> Tensor:
+        """Derivatives of the canonical covariances of a set by their first argument, ``(C, T, T)``."""
+        parts = []
+        for component in self.prior.sets[number].components:
+            h = _DIFFERENCE * component.lengthscale
+            ahead, behind = (gram_of(component, self.inputs + sign * h, self.inputs) for sign in (1.0, -1.0))
+            parts.append((ahead - behind) / (2.0 * h) * component.correlated)
+        return torch.stack(parts)
 
     def members(self) -> list[Member]:
         """Members to estimate: all sets at all levels of noise if that is cheap, else the likeliest sets."""
@@ -149,7 +203,7 @@ class Table:
     def scores(self) -> Tensor:
         """Log evidence of every output alone, for each set and level of noise, ``(K, J, P)``."""
         shares = [torch.tensor([c.share for c in each.components], dtype=torch.float64) for each in self.prior.sets]
-        grams = torch.stack([(g * s[:, None, None]).sum(0) for g, s in zip(self.grams, shares, strict=True)])
+        grams = torch.stack([(self.gram(k) * share[:, None, None]).sum(0) for k, share in enumerate(shares)])
         noises = torch.tensor(self.prior.noises, dtype=torch.float64)
         scores = []
         for p in range(self.num_processes):
@@ -161,13 +215,15 @@ class Table:
             scores.append(dense_log_evidence(K + noise, self.values[chosen].expand(len(grams), len(noises), -1)))
         return torch.stack(scores, dim=-1)
 
-    def variances(self, members: list[Member]) -> list[Variances]:
-        """The variances of every member."""
+    def variances(
+        self, members: list[Member], start: Variances | None = None, num_steps: int = _STEPS
+    ) -> list[Variances]:
+        """The variances of every member, from those of a single member if given."""
         estimated: list[Variances] = [Variances(torch.empty(0), torch.empty(0))] * len(members)
         for which in self._batches(members):
             grams, prior = self._stacked([members[i] for i in which])
-            start = Variances(prior.outputs, prior.noise)
-            result = adapted(grams, self.places, self.values, start, prior, num_steps=_STEPS)
+            first = Variances(prior.outputs, prior.noise) if start is None else Variances(*(v[None] for v in start))
+            result = adapted(grams, self.places, self.values, first, prior, num_steps=num_steps)
             for i, *values in zip(which, *result, strict=True):
                 estimated[i] = Variances(*values)
         return estimated
@@ -191,7 +247,7 @@ class Table:
         sets = [self.prior.sets[member.number] for member in members]
         shares = torch.tensor([[c.share for c in each.components] for each in sets], dtype=torch.float64)
         noise = torch.stack([member.noise for member in members])
-        grams = torch.stack([self.grams[member.number] for member in members])
+        grams = torch.stack([self.gram(member.number) for member in members])
         free = torch.tensor([[c.correlated for c in each.components] for each in sets])[..., None, None]
         correlated = free | torch.eye(self.num_processes, dtype=torch.bool)
         outputs = shares[..., None, None] * self.correlation * correlated
@@ -230,31 +286,37 @@ def _pieces(count: int, kept: int) -> Tensor:
 
 
 def _model(
-    rows: Tensor, targets: Tensor, parameters: ParameterSet, variances: Variances, level: float
+    rows: Tensor, targets: Tensor, parameters: ParameterSet, variances: Variances, table: Table
 ) -> RegressionModel:
     """The model of a set with these variances."""
-    model = model_of(rows, targets, parameters, variances.noise.shape[-1])
+    model = model_of(rows, targets, parameters, table.num_processes, is_delayed=table.delays is not None)
     for component, outputs in zip(model.covar_module.kernels, variances.outputs, strict=True):
         set_outputs(component, outputs)
+        if table.delays is not None:
+            component.input_maps.initialize(shifts=(table.delays[1:] * component.input_maps.scales)[:, None])
     model.likelihood.noise = variances.noise
-    set_means(model, level)
+    set_means(model, table.prior.level)
     return model
 
 
-def model_of(rows: Tensor, targets: Tensor, parameters: ParameterSet, num_processes: int) -> RegressionModel:
-    """A model of a set in the cheapest form, its variances not yet estimated."""
-    covariance = covariance_of(parameters, num_processes, rows.shape[-1] - 1)
+def model_of(
+    rows: Tensor, targets: Tensor, parameters: ParameterSet, num_processes: int, *, is_delayed: bool
+) -> RegressionModel:
+    """A model of a set in the cheapest form, its variances and delays not yet estimated."""
+    covariance = covariance_of(parameters, num_processes, rows.shape[-1] - 1, is_delayed=is_delayed)
     form = choose_form(Task(covariance, len(rows), len(rows[:, :-1].unique(dim=0))))
     return form.model(rows, targets, num_processes, covar_module=covariance).eval()
 
 
-def covariance_of(parameters: ParameterSet, num_processes: int, input_dim: int) -> AdditiveKernel:
+def covariance_of(
+    parameters: ParameterSet, num_processes: int, input_dim: int, *, is_delayed: bool = False
+) -> AdditiveKernel:
     """The covariance of a parameter set for regression, its outputs not yet correlated."""
-    components = []
+    structure, components = "shifted" if is_delayed else "coregionalised", []
     for component in parameters.components:
         kernel = _periodic(component.lengthscale) if component.kernel == "periodic" else component.kernel
         loadings = Loadings(num_processes, structure="coregionalised" if component.correlated else "independent")
-        row_kernel = RowKernel(kernel, num_processes, input_dim, structure="coregionalised", loadings=loadings).double()
+        row_kernel = RowKernel(kernel, num_processes, input_dim, structure=structure, loadings=loadings).double()
         length = period_of(component) if component.kernel == "periodic" else component.lengthscale * input_dim**0.5
         with torch.no_grad():
             row_kernel.input_maps.log_scales.fill_(-math.log(length))
@@ -298,7 +360,9 @@ def start_of(pretrained: Pretrained) -> RegressionModel:
     outputs = torch.stack([kernel.loadings() @ kernel.loadings().mT for kernel in best.covar_module.kernels]).sum(0)
     single = parameters._replace(components=parameters.components[:1])
     rows, targets = best.train_inputs[0], best.train_targets
-    start = _model(rows, targets, single, Variances(outputs.detach()[None], best.likelihood.noise.detach()), 1.0)
+    start = model_of(rows, targets, single, best.num_processes, is_delayed=False)
+    set_outputs(start.covar_module.kernels[0], outputs.detach())
+    start.likelihood.load_state_dict(best.likelihood.state_dict())
     start.mean_module.load_state_dict(best.mean_module.state_dict())
     return start
 

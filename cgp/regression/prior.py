@@ -183,22 +183,27 @@ class LearnedPrior(NamedTuple):
         return self._replace(sets=tuple(each._replace(weight=each.weight / total) for each in sets))
 
 
-def gram_of(component: PriorComponent, x: Tensor, *, lengthscale: Tensor | float | None = None) -> Tensor:
-    """The correlation matrix of a component at inputs, with gradients by the lengthscale.
+def gram_of(
+    component: PriorComponent, x: Tensor, other: Tensor | None = None, *, lengthscale: Tensor | float | None = None
+) -> Tensor:
+    """The correlations of a component at inputs, with gradients by the lengthscale.
 
     Args:
         component: kernel, period, and the lengthscale if none is given.
         x: ``(T, d)``.
+        other: further inputs, ``(U, d)``; None stands for the same.
         lengthscale: in place of that of the component, a scalar.
 
     Returns:
-        ``(T, T)``.
+        ``(T, U)``.
     """
     length = component.lengthscale if lengthscale is None else lengthscale
     if component.kernel == "periodic":  # a squared exponential on a circle
-        angle = x * (2.0 * math.pi / period_of(component))
-        return canonical("rbf").gram(torch.cat([angle.cos(), angle.sin()], dim=-1) / length, None)
-    return canonical(component.kernel).gram(x / (length * x.shape[-1] ** 0.5), None)
+        angles = [None if each is None else each * (2.0 * math.pi / period_of(component)) for each in (x, other)]
+        points = [None if a is None else torch.cat([a.cos(), a.sin()], dim=-1) / length for a in angles]
+        return canonical("rbf").gram(*points)
+    unit = length * x.shape[-1] ** 0.5
+    return canonical(component.kernel).gram(x / unit, None if other is None else other / unit)
 
 
 def period_of(component: PriorComponent) -> float:

@@ -23,7 +23,7 @@ __all__ = ["learn_prior"]
 
 Array = NDArray[np.float64]
 
-_NOISES = (3e-4, 3e-3, 0.03, 0.1, 0.3, 0.8)
+_NOISES = (3e-5, 3e-4, 3e-3, 0.03, 0.1, 0.3, 0.8)
 _LENGTHSCALES = tuple(np.geomspace(0.03, 3.0, 7).round(3).tolist())
 _SHORT = (0.012, 0.05)  # lengthscales of a component of each output's own
 _OWN_SHARE = 0.1

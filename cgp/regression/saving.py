@@ -54,6 +54,7 @@ def regressor_content(regressor: CorrelatedGPRegressor) -> tuple[dict[str, Any],
     plain["num_components"] = regressor.num_components or scales.num_components
     plain["periods_"] = [float(period) for period in getattr(regressor, "periods_", ())]
     plain["sets"] = [each.content() for each in regressor.sets_]
+    plain["is_delayed"] = regressor.model_.covar_module.kernels[0].input_maps.shifts is not None
     plain["weights"] = None if regressor.weights_ is None else regressor.weights_.tolist()
     plain["models"] = [_structure_of(regressor, model) for model in regressor.models_]
     model = regressor.model_
@@ -103,8 +104,8 @@ def restored_regressor(
     for number, structure in enumerate(plain["models"]):
         parameters = _part(tensors, f"model{number}.")
         if regressor.sets_:
-            model = model_of(tensors["rows"], tensors["targets"], regressor.sets_[number], regressor.n_outputs_)
-            models.append(_loaded(model, parameters, {}))
+            given = tensors["rows"], tensors["targets"], regressor.sets_[number], regressor.n_outputs_
+            models.append(_loaded(model_of(*given, is_delayed=plain["is_delayed"]), parameters, {}))
             continue
         roots = parameters.pop(_ROOTS, None)
         model = _built(regressor, structure, tensors["rows"], tensors["targets"], roots)

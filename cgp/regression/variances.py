@@ -9,7 +9,7 @@ from torch import Tensor
 
 from cgp.functional.linalg import cholesky, solve_lower
 
-__all__ = ["Components", "Places", "Variances", "VariancesPrior", "adapted", "total_covariance"]
+__all__ = ["Components", "Places", "Variances", "VariancesPrior", "adapted", "delay_step", "total_covariance"]
 
 
 _RELAXATION = 1.8  # of a step; below 2 it converges as without, 1, in half as many steps or fewer
@@ -120,6 +120,40 @@ def adapted(
         q = old.square() * (alpha.square() @ Z) + prior.noise_strength * prior.noise
         variances = Variances(_geometric_mean(M, Q, B), old * (q / m / old.square()).pow(0.5 * _RELAXATION))
     return variances
+
+
+@torch.no_grad()
+def delay_step(
+    grams: Components, slopes: Components, places: Places, values: Tensor, variances: Variances, level: float
+) -> tuple[Tensor, Tensor]:
+    r"""Gradient and average information of the log-density by delays of the outputs.
+
+    .. math:: g_p = \tfrac12\big(\alpha^\top S_p \alpha - \operatorname{tr} S^{-1}S_p\big), \qquad
+        A_{pr} = \tfrac12\,\alpha^\top S_p S^{-1} S_r\alpha, \qquad S_p = \frac{\partial S}{\partial\tau_p}
+
+    Args:
+        grams: canonical covariances of the components at the delayed inputs of all observations, ``(C, n, n)``.
+        slopes: their derivatives by the first argument, ``(C, n, n)``.
+        places: where the observations are, ``rows`` one after the other.
+        values: ``(n,)``, of mean 0.
+        variances: not in a batch.
+        level: variance of the mean of each output.
+
+    Returns:
+        g, ``(P,)``, and A, ``(P, P)``.
+
+    Source:
+        Gilmour, Thompson & Cullis (1995), Average information REML.
+    """
+    Z = torch.nn.functional.one_hot(places.outputs, variances.noise.shape[-1]).to(grams)
+    S = total_covariance(grams, places, variances, level)
+    inverse = torch.cholesky_inverse(cholesky(S, name="covariance of the observations", jitter=0.0))
+    alpha = inverse @ values
+    D = (_picked(variances.outputs, places.outputs) * slopes).sum(-3)
+    moved = D @ alpha
+    gradient = Z.mT @ (alpha * moved - (inverse * D).sum(-1))
+    U = moved.unsqueeze(-1) * Z - D @ (alpha.unsqueeze(-1) * Z)
+    return gradient, 0.5 * U.mT @ inverse @ U
 
 
 def _geometric_mean(M: Tensor, Q: Tensor, B: Tensor) -> Tensor:

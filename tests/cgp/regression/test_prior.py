@@ -11,7 +11,7 @@ from scipy.stats import multivariate_normal, norm
 from cgp.regression import CorrelatedGPRegressor, LearnedPrior, ParameterSet, PriorComponent, learn_prior
 from cgp.regression.prior import gram_of
 from cgp.regression.saving import regressor_content, restored_regressor
-from cgp.regression.variances import Places, Variances, VariancesPrior, adapted, total_covariance
+from cgp.regression.variances import Places, Variances, VariancesPrior, adapted, delay_step, total_covariance
 
 
 def a_prior(**options) -> LearnedPrior:
@@ -99,7 +99,7 @@ def log_posterior(grams, places, values, prior, variances) -> float:
     S = total_covariance(grams, places, variances, prior.level).numpy()
     total = multivariate_normal.logpdf(values.numpy(), cov=S)
     for B, mode in zip(variances.outputs.numpy(), prior.outputs.numpy(), strict=True):
-        total -= 0.5 * prior.strength * (np.linalg.slogdet(B)[1] + np.trace(np.linalg.solve(B, mode)))
+        total -= 0.5 * prior.strength * (np.linalg.slogdet(B)[1] + np.trace(np.linalg.pinv(B, hermitian=True) @ mode))
     ratio = (prior.noise / variances.noise).numpy()
     return total - 0.5 * prior.noise_strength * float((np.log(variances.noise.numpy()) + ratio).sum())
 
@@ -118,6 +118,53 @@ def test_steps_raise_the_density_of_the_variances_to_a_stationary_point():
         noise = best.noise * (1e-4 * torch.randn(3, generator=generator).double()).exp()
         assert log_posterior(*problem, Variances(best.outputs + step, noise)) < top + 1e-6
     assert torch.all(best.outputs[0] == torch.diag(best.outputs[0].diagonal()))
+
+
+def test_the_slope_by_delays_is_that_of_a_dense_density():
+    generator = torch.Generator().manual_seed(0)
+    x, outputs = torch.rand(20, generator=generator).double(), torch.arange(20) % 3
+    values = torch.randn(20, generator=generator).double()
+    A = torch.randn(3, 3, generator=generator).double()
+    variances = Variances((A @ A.mT)[None], torch.full((3,), 0.1, dtype=torch.float64))
+    places, component = Places(torch.arange(20), outputs), PriorComponent("matern52", 0.4, 1.0)
+
+    def log_density(delays: torch.Tensor) -> torch.Tensor:
+        z = (x + delays[outputs])[:, None]
+        S = total_covariance(gram_of(component, z)[None], places, variances, 0.5)
+        return torch.distributions.MultivariateNormal(torch.zeros(20).double(), S).log_prob(values)
+
+    delays = torch.tensor([0.0, 0.1, -0.2], dtype=torch.float64)
+    z, h = (x + delays[outputs])[:, None], 1e-5
+    slopes = (gram_of(component, z + h, z) - gram_of(component, z - h, z))[None] / (2 * h)
+    gradient, information = delay_step(gram_of(component, z)[None], slopes, places, values, variances, 0.5)
+    expected = torch.autograd.functional.jacobian(log_density, delays)
+    torch.testing.assert_close(gradient, expected, rtol=1e-5, atol=1e-6)
+    S = total_covariance(gram_of(component, z)[None], places, variances, 0.5)
+    L = torch.linalg.cholesky(S)
+    alpha = torch.cholesky_solve(values[:, None], L)[:, 0]
+    moved = []
+    for p in range(3):  # of the covariance by a delay, by differences
+        ahead, behind = ((x + (delays + s * h * torch.eye(3)[p])[outputs])[:, None] for s in (1, -1))
+        S_p = [total_covariance(gram_of(component, each)[None], places, variances, 0.5) for each in (ahead, behind)]
+        moved.append((S_p[0] - S_p[1]) / (2 * h) @ alpha)
+    U = torch.stack(moved, dim=-1)
+    torch.testing.assert_close(information, 0.5 * U.mT @ torch.cholesky_solve(U, L), rtol=1e-4, atol=1e-5)
+
+
+def test_an_output_that_follows_another_is_filled_with_its_delay():
+    x = np.arange(60.0)[:, None]
+    signal = [np.sin((x[:, 0] - lag) / 5.0) + 0.5 * np.sin((x[:, 0] - lag) / 2.3) for lag in (0.0, 1.5)]
+    truth = np.column_stack(signal) + 0.02 * np.random.default_rng(0).normal(size=(60, 2))
+    y = truth.copy()
+    y[25:40, 1] = np.nan
+    sets = tuple(ParameterSet((PriorComponent("matern52", length, 1.0),), 1 / 3) for length in (0.2, 0.5, 1.0))
+    prior = LearnedPrior(sets, (3e-4, 0.03), (0.5, 0.5), strength=0.2, noise_strength=0.2)
+    regressor = pretrained(x, y, prior)
+    assert regressor.delays_[0, 1, 0] == pytest.approx(1.5, abs=0.1)
+    error = regressor.predict(x)[25:40, 1] - truth[25:40, 1]
+    assert np.sqrt(np.mean(error**2)) < 0.1
+    still = pretrained(x, np.where(np.isnan(y), np.nan, np.column_stack([signal[0], -2.0 * signal[0]])), prior)
+    assert np.all(still.delays_ == 0.0)
 
 
 def test_weights_are_normalised_evidences_and_predictions_their_mixture():
