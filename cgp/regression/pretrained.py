@@ -137,6 +137,11 @@ class Table:
         table.correlation = _correlation(rows, targets.double(), num_processes)
         return table
 
+    @property
+    def _strength(self) -> float:
+        """The strength of the prior, by the number of covariances for each observation."""
+        return self.prior.strength * self.num_processes * (self.num_processes + 1) / 2.0 / len(self.values)
+
     def delayed(self) -> Table:
         """The table with delays of the outputs, estimated under its likeliest set, if their evidence is larger."""
         (member,) = self.likely_members(1)
@@ -252,7 +257,7 @@ class Table:
         correlated = free | torch.eye(self.num_processes, dtype=torch.bool)
         outputs = shares[..., None, None] * self.correlation * correlated
         return grams, VariancesPrior(
-            outputs, correlated.double(), noise, self.prior.level, self.prior.strength, self.prior.noise_strength
+            outputs, correlated.double(), noise, self.prior.level, self._strength, self.prior.noise_strength
         )
 
 

@@ -77,8 +77,8 @@ class LearnedPrior(NamedTuple):
         noises: levels of the noise variance, ascending.
         noise_weights: probability of each level; they sum to 1.
         level: variance of the mean of an output.
-        strength: a, observations that the prior of a covariance of outputs counts for.
-        noise_strength: the same for the prior of a noise variance.
+        strength: a for as many covariances of outputs as there are observations; it is in proportion to their ratio.
+        noise_strength: the same as a in the prior of a noise variance.
         standardised: whether all of this is in units of inputs and outputs that are standardised table by table,
             or in the units of the tables.
 
@@ -93,7 +93,7 @@ class LearnedPrior(NamedTuple):
     noises: tuple[float, ...]
     noise_weights: tuple[float, ...]
     level: float = 1.0
-    strength: float = 2.0
+    strength: float = 4.0
     noise_strength: float = 2.0
     standardised: bool = True
 

@@ -27,7 +27,7 @@ _NOISES = (3e-5, 3e-4, 3e-3, 0.03, 0.1, 0.3, 0.8)
 _LENGTHSCALES = tuple(np.geomspace(0.03, 3.0, 7).round(3).tolist())
 _SHORT = (0.012, 0.05)  # lengthscales of a component of each output's own
 _OWN_SHARE = 0.1
-_STRENGTHS = (0.2, 1.0, 5.0, 25.0)
+_STRENGTHS = {"strength": (1.0, 4.0, 16.0), "noise_strength": (0.2, 1.0, 5.0)}
 _LEAST_OBSERVATIONS = 4
 _LARGEST_TABLE = 300  # observations
 _HIDDEN = 0.25  # share of the observations
@@ -290,12 +290,11 @@ def _strengthened(prior: LearnedPrior, problems: Sequence[Problem]) -> LearnedPr
     """The prior with those strengths that predict best."""
     log_weights = torch.tensor([each.weight for each in prior.sets]).double().log()
 
-    def score(strength: float) -> float:
-        trial = prior._replace(strength=strength, noise_strength=strength)
+    def score(trial: LearnedPrior) -> float:
         return float(_merged([_densities(trial, problem) for problem in problems]).score(log_weights))
 
-    best = max(_STRENGTHS, key=score)
-    return prior._replace(strength=best, noise_strength=best)
+    prior = max((prior._replace(strength=value) for value in _STRENGTHS["strength"]), key=score)
+    return max((prior._replace(noise_strength=value) for value in _STRENGTHS["noise_strength"]), key=score)
 
 
 def _noise_weights(prior: LearnedPrior, problems: Sequence[Problem]) -> tuple[float, ...]:

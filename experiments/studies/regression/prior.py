@@ -98,7 +98,7 @@ def synthetic_table(seed: int, *, num_outputs: int | None = None, count: int | N
 def _component(x: Array, size: int, generator: np.random.Generator) -> Array:
     """Draws of a process at delayed inputs, of which the outputs are weighted sums; some have one of their own."""
     component = PriorComponent(str(generator.choice(_KERNELS)), float(10.0 ** generator.uniform(-1.7, 0.3)), 1.0)
-    rank = int(generator.integers(1, 4))
+    rank = int(generator.choice([1, 1, 2, 3]))
     delays = 0.3 * component.lengthscale * generator.normal(size=size) * (generator.random() < 0.3)
     places = torch.as_tensor((x[:, None] + delays).reshape(-1, 1))
     distinct, index = places.unique(dim=0, return_inverse=True)
@@ -108,7 +108,7 @@ def _component(x: Array, size: int, generator: np.random.Generator) -> Array:
     shared = np.einsum("npr,pr->np", draws, generator.normal(size=(size, rank)))
     gram = gram_of(component, torch.as_tensor(x[:, None])).numpy()
     own = np.linalg.cholesky(gram + 1e-7 * np.eye(len(x)))
-    return shared + generator.uniform(0.0, 0.7) * own @ generator.normal(size=(len(x), size))
+    return shared + 10.0 ** generator.uniform(-2.0, 0.0) * own @ generator.normal(size=(len(x), size))
 
 
 def _structure(x: Array, size: int, generator: np.random.Generator) -> Array:
