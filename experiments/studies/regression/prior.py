@@ -226,27 +226,33 @@ def _drawn_row(kind: str, seed: int, label: str, path: Path) -> dict[str, float]
 
 
 def _past(data: Path, out: Path) -> None:
-    """Three-day windows of temperature and wind: learned from those of the first 70 % of the year, on the last 30 %."""
-    rows = []
-    for name, column in (("weather", "ATMP"),):
-        grid = np.arange(0.0, 8760.0, 0.5)
-        values = stations(data / "multioutput", grid, column)
-        windows = [slice(start, start + 144) for start in range(0, len(grid) - 144, 144)]
-        full = [part for part in windows if (~np.isnan(values[part])).mean(0).min() > 0.9]
-        first = [part for part in full if part.stop < 0.7 * len(grid)]
-        last = [part for part in full if part.start >= 0.7 * len(grid)]
-        path = out / f"past-{name}.json"
-        if not path.exists():
-            tables = [(grid[part, None], values[part]) for part in first[::6]]
-            learn_prior(tables, kernels=_KERNELS[:2], num_steps=40).save(path)
-        for number, part in enumerate(last[:: max(len(last) // 4, 1)]):
-            for gap in ("random", "stretch", "end"):
-                problem = with_gaps(grid[part, None], values[part], gap, seed=number)
-                for label, file in (("synthetic", out / _FILE), ("its past", path)):
-                    key = {"set": name, "gap": gap, "window": number, "method": label}
-                    method = partial(_by_prior, file, inference="pretrained")
-                    rows.append(cached_row(out / "past", key, partial(_row, problem, method)))
+    """Temperature in three-day windows: learned from the first 70 % of the year, used on the last 30 %.
+
+    The stations that report there are used.
+    """
+    rows, path = [], out / "past.json"
+    grid = np.arange(0.0, 8760.0, 0.5)
+    values = stations(data / "multioutput", grid, "ATMP")
+    border = int(0.7 * len(grid))
+    if not path.exists():
+        tables = _windows(grid[:border], values[:border])[::6]
+        learn_prior(tables, kernels=_KERNELS[:2], num_steps=40).save(path)
+    reporting = (~np.isnan(values[border:])).mean(0) > 0.5
+    last = _windows(grid[border:], values[border:, reporting])
+    for number, (inputs, complete) in enumerate(last[:: max(len(last) // 4, 1)]):
+        for gap in ("random", "stretch", "end"):
+            problem = with_gaps(inputs, complete, gap, seed=number)
+            for label, file in (("synthetic", out / _FILE), ("its past", path)):
+                key = {"set": "weather", "gap": gap, "window": number, "method": label}
+                method = partial(_by_prior, file, inference="pretrained")
+                rows.append(cached_row(out / "past", key, partial(_row, problem, method)))
     _write(out, "past", rows, ("set", "gap", "method"), "synthetic")
+
+
+def _windows(grid: Array, values: Array, length: int = 144) -> list[tuple[Array, Array]]:
+    """Consecutive tables in which every output is observed at more than nine tenths of the inputs."""
+    parts = [slice(start, start + length) for start in range(0, len(grid) - length, length)]
+    return [(grid[part, None], values[part]) for part in parts if (~np.isnan(values[part])).mean(0).min() > 0.9]
 
 
 def _write(out: Path, part: str, rows: Sequence[Mapping[str, Any]], groups: Sequence[str], peer: str) -> None:
