@@ -233,7 +233,9 @@ def _past(data: Path, out: Path) -> None:
     rows, path = [], out / "past.json"
     grid = np.arange(0.0, 8760.0, 0.5)
     values = stations(data / "multioutput", grid, "ATMP")
-    border = int(0.7 * len(grid))
+    end = int(np.flatnonzero(~np.isnan(values).all(1))[-1]) + 1  # of the reports
+    grid, values = grid[:end], values[:end]
+    border = int(0.7 * end)
     if not path.exists():
         tables = _windows(grid[:border], values[:border])[::6]
         learn_prior(tables, kernels=_KERNELS[:2], num_steps=40).save(path)
