@@ -193,7 +193,8 @@ class Tuned:
             if batches is not None and number not in batches:
                 continue
             logits: dict[Key, Tensor] = {f: drawn for f, _, drawn in self.search.draws([batch], factors, first=number)}
-            logits |= {name: source(number, batch) for name, source in self.sources.items() if name in keys}
+            plain = next(iter(logits.values()))
+            logits |= {name: source(number, batch).to(plain) for name, source in self.sources.items() if name in keys}
             of_labels = {key: with_labels(drawn, batch.labels)[0] for key, drawn in logits.items()}
             rows = torch.arange(start, last, device=self.labels.device)
             yield Chunk(rows, of_labels, self.far(batch))

@@ -122,3 +122,15 @@ def test_detectors_fitted_by_hand_are_those_of_the_report(report):
         torch.testing.assert_close(detector.score(trained(), FOREIGN), expected)
         model = detector.attach(calibrate(trained(), KNOWN, method="temperature").model)
         torch.testing.assert_close(predict(model, FOREIGN).ood[name], expected)
+
+
+def test_a_model_in_double_precision_is_assessed_in_it():
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(3, 2)).double(), torch.randn(120, 3, dtype=torch.float64)
+    y = (x[:, 0] + 0.5 * torch.randn(120) > 0).long()
+    report = assess(model, [(x[:80], y[:80])], train=[(x[80:], y[80:])], posterior=None)
+    with torch.no_grad():
+        expected = float(nn.functional.cross_entropy(model(x[:80]), y[:80]))
+    assert report.scores["as trained"]["nll"] == pytest.approx(expected, rel=1e-12)
+    read = predict(report.apply(model, "GP read-out + temperature"), [(x[80:], y[80:])])
+    assert read.probabilities.dtype == torch.float64
