@@ -142,12 +142,17 @@ class Assessment(Report):
         return " ".join([self._advice(), *parts])
 
     def table(self) -> str:
-        """The scores as text: one row per method, then one per score of other inputs."""
+        """The scores as text: a row per method; AUROC and FPR95 with a row per score and a column per set."""
         lines = aligned(self._rows(_COLUMNS, "as trained"))
-        for name, detectors in self.detection.items():
-            cells = [[score, f"{d.auroc:.3f}", f"{d.fpr95:.3f}"] for score, d in detectors.items()]
-            lines += ["", *aligned([[name, "AUROC", "FPR95"], *cells])]
+        for measure in ("auroc", "fpr95") if self.detection else ():
+            lines += ["", *aligned([[measure.upper(), *self.detection], *self._detection_rows(measure)])]
         return "\n".join(lines)
+
+    def _detection_rows(self, measure: str) -> list[list[str]]:
+        """Cells of one measure of detection; a score that a set has not is left empty."""
+        scores = dict.fromkeys(score for detectors in self.detection.values() for score in detectors)
+        sets = self.detection.values()
+        return [[score, *(f"{getattr(d[score], measure):.3f}" if score in d else "" for d in sets)] for score in scores]
 
     def plot(self) -> Figure:
         """Draw reliability and risk by coverage, as trained, with a temperature and by ``method``, and the detectors.

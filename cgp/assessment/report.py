@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Report", "in_nats", "nothing_added"]
 
+_PER_MILLE = ("aurc",)
+
 
 class Report:
     """A comparison of methods by their scores, which ends in a recommendation."""
@@ -53,11 +55,16 @@ class Report:
 
     def _rows(self, columns: Sequence[str], against: str) -> list[list[str]]:
         """Cells of the table of methods, whose last column is the change of the NLL against the first method."""
-        rows = [["method", *columns, f"NLL against {against}"]]
+        names = [f"{column} ‰" if column in _PER_MILLE else column for column in columns]
+        rows = [["method", *names, f"NLL against {against}"]]
         for method, scores in self.scores.items():
             change = "" if method == against else str(self.differences[method]["nll"])
-            rows.append([method, *(f"{scores[column]:.4f}" for column in columns), change])
+            rows.append([method, *(_cell(column, scores[column]) for column in columns), change])
         return rows
+
+
+def _cell(column: str, value: float) -> str:
+    return f"{1000 * value:.1f}" if column in _PER_MILLE else f"{value:.4f}"
 
 
 def in_nats(change: Difference) -> str:

@@ -165,6 +165,23 @@ def detectors(*gains, plain=0.8, error=0.01, inputs=100):
     return {name: Detection(plain + gain[0], 0.4, Difference(*gain), error, inputs) for name, gain in scores.items()}
 
 
+def test_detection_is_one_table_of_scores_by_sets(report):
+    several = {"noise": detectors((0.1, 0.01), (0.05, 0.01)), "far": detectors((0.15, 0.01), plain=0.7)}
+    changed = dataclasses.replace(report, detection=several)
+    methods, auroc, fpr95 = changed.table().split("\n\n")
+    assert [line.split("  ")[0] for line in auroc.splitlines()] == ["AUROC", "1 - confidence", "energy", "entropy"]
+    assert [line.split()[-2:] for line in auroc.splitlines()[:3]] == [
+        ["noise", "far"],
+        ["0.800", "0.700"],
+        ["0.900", "0.850"],
+    ]
+    assert auroc.splitlines()[3].split() == ["entropy", "0.850"]  # of one set only
+    assert fpr95.splitlines()[0].split() == ["FPR95", "noise", "far"]
+    header, trained = (line.split("  ") for line in methods.splitlines()[:2])
+    values = dict(zip(filter(None, map(str.strip, header)), filter(None, map(str.strip, trained)), strict=False))
+    assert values["aurc ‰"] == f"{1000 * report.scores['as trained']['aurc']:.1f}"
+
+
 @pytest.mark.parametrize(
     ("scores", "detector", "words"),
     [
