@@ -147,10 +147,7 @@ class Tuned:
         probabilities = torch.zeros_like(chunk.logits[0.0][0])
         for fold, (key, temperature) in plan.items():
             rows = (self.fold_of[chunk.rows.cpu()] == fold).to(labels.device)
-            drawn = (chunk.logits[key][:, rows] / temperature).softmax(-1)
-            probabilities[rows] = drawn.mean(0).to(
-                probabilities.dtype
-            )  # the read-out's may be another than the model's
+            probabilities[rows] = (chunk.logits[key][:, rows] / temperature).softmax(-1).mean(0)
         return LabelledScores.of(probabilities.cpu().numpy(), labels.cpu().numpy())
 
     def _best(self, rows: Tensor | None, criterion: str, *, fits: bool) -> tuple[float, float]:
