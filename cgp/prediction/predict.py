@@ -139,8 +139,10 @@ def predict_batches(model: nn.Module, inputs: Any, num_samples: int = 16, **opti
         ValueError: as :func:`predict` does.
 
     Example:
-        >>> x = torch.randn(10, 3)
-        >>> [p.classes.shape for p in predict_batches(nn.Linear(3, 2), [x[:6], x[6:]].__iter__())]
+        >>> from cgp import SparseCGPAttention
+        >>> model = nn.Sequential(SparseCGPAttention(8, 2), nn.Flatten(), nn.Linear(32, 3))
+        >>> x = torch.randn(10, 4, 8)
+        >>> [part.classes.shape for part in predict_batches(model, iter([x[:6], x[6:]]), 4)]
         [torch.Size([6]), torch.Size([4])]
     """
     yield from _predictions(model, inputs, num_samples, **options)
