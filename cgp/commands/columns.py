@@ -231,7 +231,7 @@ def _time_of_day(column: Any) -> Any:
     """A column such as 18:30, 18.30.00 or, named so, whole hours, as durations, or None if it is none."""
     import pandas as pd
 
-    if column.isna().any():
+    if column.isna().any() or column.dtype.kind in "bf":  # 12.25 is a number
         return None
     if column.dtype.kind in "iu":
         is_hour = str(column.name).lower() in _HOURS and column.between(0, 24).all()
@@ -240,6 +240,8 @@ def _time_of_day(column: Any) -> Any:
     if parts[[0, 1]].isna().any(axis=None):
         return None
     hours, minutes, seconds = (parts[part].fillna("0").astype(int) for part in range(3))
+    if max(hours.max() / 24, minutes.max() / 59, seconds.max() / 59) > 1:
+        return None
     return pd.to_timedelta(3600 * hours + 60 * minutes + seconds, unit="s")
 
 

@@ -48,8 +48,10 @@ def read_predictions(path: Path, *, labelled: bool = True) -> Predictions:
     logits = _logits(path, arrays)
     labels = _labels(path, arrays, logits.shape) if labelled else None
     features = arrays.get("features")
-    if features is not None and (features.ndim != 2 or len(features) != len(logits) or not _is_finite(features)):
-        raise ValueError(f"{path}: expected finite features ({len(logits)}, d), got shape {features.shape}")
+    if features is not None and (features.shape[:-1] != logits.shape[:1] or not _is_finite(features)):
+        raise ValueError(
+            f"{path}: expected finite features ({len(logits)}, d), got shape {features.shape} of {features.dtype}"
+        )
     return Predictions(logits, labels, features)
 
 
@@ -109,4 +111,4 @@ def _labels(path: Path, arrays: dict[str, Array], shape: tuple[int, ...]) -> Arr
 
 
 def _is_finite(values: Array) -> bool:
-    return bool(np.isfinite(values).all())
+    return values.dtype.kind in "fiu" and bool(np.isfinite(values).all())

@@ -104,6 +104,15 @@ def test_times_in_several_columns_are_joined(change, expected):
         assert usable_columns(table, index=expected[0].split()).inputs == expected
 
 
+def test_numbers_beside_dates_are_no_times_of_day():
+    """12.25 is a reading, and 12:75 no time."""
+    dates = pd.date_range("2024-01-01", periods=12).repeat(2).strftime("%Y-%m-%d")
+    level = np.arange(24) + np.tile([0.25, 0.31], 12)
+    table = pd.DataFrame({"day": dates, "level": level, "a": np.where(np.arange(24) % 5, 1.0, np.nan)})
+    assert usable_columns(table).inputs == ["day"]
+    assert usable_columns(table.assign(level=[f"{hour}:75" for hour in range(24)])).inputs == ["day"]
+
+
 def test_places_are_inputs_where_there_are_no_times():
     table = pd.DataFrame({"Lat": [46.9, 47.4, 46.2], "Lon": [7.4, 8.5, 6.1], "a": [1.0, np.nan, 2.0]})
     assert usable_columns(table).inputs == ["Lat", "Lon"]

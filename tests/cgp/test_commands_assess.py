@@ -103,6 +103,7 @@ _GOOD = {"logits": np.zeros((4, 2)), "labels": np.zeros(4, int)}
         (_GOOD | {"logits": np.full((4, 2), np.nan)}, [], "expected finite logits"),
         ({"probabilities": np.ones((4, 2)), "labels": np.zeros(4, int)}, [], "sum to 1"),
         (_GOOD | {"features": np.zeros((3, 2))}, [], "expected finite features (4, d), got shape (3, 2)"),
+        (_GOOD | {"features": np.full((4, 2), "a")}, [], "expected finite features (4, d), got shape (4, 2) of <U1"),
         (_GOOD, ["--picture", "/nowhere/x.png"], "no folder /nowhere"),
         (_GOOD, ["--risk", "2"], "--risk: expected a share in (0, 1), got 2.0"),
         (_GOOD, ["--ood", "/nowhere/x.npz"], "no such file"),
