@@ -16,7 +16,7 @@ from torch import Tensor
 from cgp.extras import needs_extra
 from cgp.kernels.process_rows import process_numbers
 
-from .prior import LearnedPrior
+from .prior import LearnedPrior, check_prior
 
 __all__ = [
     "INFERENCES",
@@ -89,6 +89,14 @@ def _check_prior(arguments: Mapping[str, Any]) -> None:
         raise ValueError(f"structure: expected one of {allowed} with a prior, got {arguments['structure']!r}")
     if arguments["num_inducing"] is not None:
         raise ValueError(f"num_inducing: expected None with a prior, got {arguments['num_inducing']!r}")
+    check_prior(prior)
+    kernels = {frozenset(c.kernel for c in each.components) for each in prior.of_kernel(arguments["kernel"]).sets}
+    beyond = sorted({" + ".join(sorted(each)) for each in kernels if len(each) > 1 or "periodic" in each})
+    if beyond and not pretrained:
+        raise ValueError(
+            f"prior: expected sets of a single kernel that is not periodic for inference={arguments['inference']!r}, "
+            f"got {beyond} (inference='pretrained' takes them; kernel=... leaves them out)"
+        )
 
 
 def check_count(name: str, value: Any, least: int) -> None:

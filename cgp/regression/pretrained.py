@@ -96,7 +96,7 @@ def condition_on_prior(rows: Tensor, targets: Tensor, num_processes: int, prior:
     else:
         models = [_model(rows, targets, *pair, table) for pair in zip(sets, variances, strict=True)]
         evidence = torch.stack([model.log_evidence().double() for model in models])
-    log_weights = evidence + torch.tensor([member.log_weight for member in members])
+    log_weights = evidence + torch.tensor([member.log_weight for member in members], dtype=torch.float64)
     log_weights = log_weights + penalties(prior, members, len(targets), num_processes)
     weights, order = log_weights.double().softmax(0).sort(descending=True)
     kept = order[: int((weights.cumsum(0) < 1.0 - _NEGLIGIBLE).sum()) + 1].tolist()
@@ -346,7 +346,7 @@ def set_means(model: RegressionModel, level: float) -> None:
     L = cholesky(K, name="covariance of the observations", jitter=0.0)
     white = solve_lower(L, torch.cat([Z, model.train_targets[:, None]], dim=-1))
     information = white.mT @ white
-    M = information[:-1, :-1] + torch.eye(len(Z.mT)) / level
+    M = information[:-1, :-1] + torch.eye(len(Z.mT), dtype=Z.dtype) / level
     L = cholesky(M, name="information of the means")
     model.mean_module.initialize(constants=torch.cholesky_solve(information[:-1, -1:], L)[:, 0])
 

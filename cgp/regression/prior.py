@@ -15,10 +15,11 @@ from torch import Tensor
 from cgp.atomic_files import write_aside
 from cgp.functional.kernels import canonical
 
-__all__ = ["PRIOR_KERNELS", "LearnedPrior", "ParameterSet", "PriorComponent", "gram_of", "period_of"]
+__all__ = ["PRIOR_KERNELS", "LearnedPrior", "ParameterSet", "PriorComponent", "check_prior", "gram_of", "period_of"]
 
 PRIOR_KERNELS = ("rbf", "matern12", "matern32", "matern52", "periodic")
 _VERSION = 1
+_ROUNDING = 1e-6  # of a sum of weights
 
 
 class PriorComponent(NamedTuple):
@@ -123,9 +124,11 @@ class LearnedPrior(NamedTuple):
         if version != _VERSION:
             raise ValueError(f"prior: expected a prior of format version {_VERSION}, got version {version!r}")
         try:
-            return _checked(cls._of_content(content))
+            prior = cls._of_content(content)
+            check_prior(prior)
         except (KeyError, TypeError) as error:
             raise ValueError(f"prior: expected the fields of a prior, got {error!r}") from error
+        return prior
 
     @classmethod
     def _of_content(cls, content: Mapping[str, Any]) -> Self:
@@ -213,8 +216,8 @@ def period_of(component: PriorComponent) -> float:
     return component.period
 
 
-def _checked(prior: LearnedPrior) -> Any:
-    """The prior, if its values are in range."""
+def check_prior(prior: LearnedPrior) -> None:
+    """Refuse a prior whose values are out of range."""
     components = [component for each in prior.sets for component in each.components]
     numbers = {
         "lengthscale": [component.lengthscale for component in components],
@@ -233,4 +236,6 @@ def _checked(prior: LearnedPrior) -> Any:
         raise ValueError(f"prior: expected sets of components with kernels among {PRIOR_KERNELS}, got {unknown}")
     if len(prior.noises) != len(prior.noise_weights):
         raise ValueError(f"prior: expected a weight of each of {len(prior.noises)} noises")
-    return prior
+    for name, weights in (("sets", [each.weight for each in prior.sets]), ("noises", prior.noise_weights)):
+        if abs(sum(weights) - 1.0) > _ROUNDING:
+            raise ValueError(f"prior: expected weights of {name} that sum to 1, got {sum(weights):g}")

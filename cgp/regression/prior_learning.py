@@ -16,6 +16,7 @@ from cgp.functional.evidence import dense_log_evidence
 from .checks import check_count
 from .pretrained import Table, penalties
 from .prior import PRIOR_KERNELS, LearnedPrior, ParameterSet, PriorComponent, gram_of
+from .prior_tables import tables_of
 from .scaling import Scaling, stacked_rows
 from .variances import Places, Variances, total_covariance
 
@@ -79,7 +80,8 @@ def learn_prior(
     Args:
         tables: pairs of inputs ``(n, d)`` and outputs ``(n,)`` or ``(n, P)`` with NaN for what was not observed; or a
             frame of pandas, whose index is the input and whose columns are outputs.
-        window: of a frame, the length of the tables that it is cut into, as a number or such as ``"3D"``.
+        window: of a frame, the length of the tables that it is cut into: a duration such as ``"3D"`` for times, whose
+            unit becomes a day, or a number in units of the index.
         num_sets: largest number of sets.
         kernels: kernels of the components, of "rbf", "matern12", "matern32", "matern52".
         periods: periods of periodic components, in units of the inputs (``standardised=False``).
@@ -109,42 +111,14 @@ def learn_prior(
         raise ValueError(f"kernels: expected some of {PRIOR_KERNELS[:-1]}, got {tuple(kernels)}")
     if len(periods) and standardised:
         raise ValueError("periods: expected none with standardised=True: they are in units of the inputs")
+    if not all(0.0 < period < math.inf for period in periods):
+        raise ValueError(f"periods: expected positive numbers, got {tuple(periods)}")
     generator = np.random.default_rng(seed)
-    problems = _problems(_arrays(tables, window), standardised, generator)
+    problems = _problems(tables_of(tables, window), standardised, generator)
     prior = _candidates(kernels, periods, problems, standardised)
     prior = _selected(prior, problems, num_sets)
     prior = _strengthened(prior, problems)
     return _refined(prior, problems, num_steps, generator)
-
-
-def _arrays(tables: Any, window: Any) -> list[tuple[Array, Array]]:
-    """Inputs ``(n, d)`` and outputs ``(n, P)`` of every table."""
-    if hasattr(tables, "iloc"):
-        return _windows(tables, window)
-    if window is not None:
-        raise ValueError(f"window: expected None for a list of tables, got {window!r}")
-    pairs = []
-    for number, (X, y) in enumerate(tables):
-        X, y = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64)
-        X, y = X.reshape(len(X), -1), y.reshape(len(y), -1)
-        if len(X) != len(y):
-            raise ValueError(f"tables: expected inputs and outputs of equal length in table {number}")
-        pairs.append((X, y))
-    return pairs
-
-
-def _windows(frame: Any, window: Any) -> list[tuple[Array, Array]]:
-    """Consecutive parts of a frame."""
-    if window is None:
-        raise ValueError("window: expected a length such as '3D' or a number for a frame, got None")
-    index = frame.index
-    elapsed = index - index[0]
-    if isinstance(window, str):
-        elapsed, window = (elapsed / type(elapsed[0])(window)), 1.0
-    place = np.asarray(elapsed, dtype=np.float64) / float(window)
-    values = frame.to_numpy(dtype=np.float64)
-    parts = [np.flatnonzero(place.astype(int) == number) for number in np.unique(place.astype(int))]
-    return [(place[part, None], values[part]) for part in parts]
 
 
 def _problems(tables: Iterable[tuple[Array, Array]], standardised: bool, generator: Any) -> list[Problem]:
@@ -277,7 +251,7 @@ def _selected(prior: LearnedPrior, problems: Sequence[Problem], num_sets: int) -
             members = [*chosen, k]
             evidence, joint, marginal = (values[:, members] for values in merged[:3])
             part = Densities(evidence, joint, marginal, merged.table)
-            scores.append(float(part.score(torch.full((len(members),), -math.log(len(members))).double())))
+            scores.append(float(part.score(_logarithms([1.0 / len(members)] * len(members)))))
         k = int(np.argmax(scores))
         if scores[k] <= best + 1e-4 or k in chosen:
             break
@@ -288,7 +262,7 @@ def _selected(prior: LearnedPrior, problems: Sequence[Problem], num_sets: int) -
 
 def _strengthened(prior: LearnedPrior, problems: Sequence[Problem]) -> LearnedPrior:
     """The prior with those strengths that predict best."""
-    log_weights = torch.tensor([each.weight for each in prior.sets]).double().log()
+    log_weights = _logarithms([each.weight for each in prior.sets])
 
     def score(trial: LearnedPrior) -> float:
         return float(_merged([_densities(trial, problem) for problem in problems]).score(log_weights))
@@ -359,9 +333,9 @@ def _column(
 
 def _refined(prior: LearnedPrior, problems: Sequence[Problem], num_steps: int, generator: Any) -> LearnedPrior:
     """The sets after gradient steps, each for one table and the sets of the largest weight there."""
-    log_lengths = [torch.tensor([c.lengthscale for c in each.components]).double().log() for each in prior.sets]
-    log_shares = [torch.tensor([c.share for c in each.components]).double().log() for each in prior.sets]
-    logits = torch.tensor([each.weight for each in prior.sets]).double().log()
+    log_lengths = [_logarithms([c.lengthscale for c in each.components]) for each in prior.sets]
+    log_shares = [_logarithms([c.share for c in each.components]) for each in prior.sets]
+    logits = _logarithms([each.weight for each in prior.sets])
     parameters = [value.requires_grad_() for value in (*log_lengths, *log_shares, logits)]
     optimizer = torch.optim.Adam(parameters, lr=_LEARNING_RATE)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(num_steps, 1))
@@ -388,6 +362,10 @@ def _refined(prior: LearnedPrior, problems: Sequence[Problem], num_steps: int, g
         optimizer.step()
         schedule.step()
     return _with_values(prior, log_lengths, log_shares, logits)
+
+
+def _logarithms(values: Sequence[float]) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64).log()
 
 
 def _with_values(

@@ -50,7 +50,7 @@ def regressor_content(regressor: CorrelatedGPRegressor) -> tuple[dict[str, Any],
     plain = {name: getattr(regressor, name) for name in _PLAIN} | {"fit_": regressor.fit_._asdict()}
     # Defaults may differ in the version that reads it.
     scales = regressor._scales() if regressor._long else LongSeries("rbf", 1)
-    plain["kernel"] = regressor.kernel or scales.kernel
+    plain["kernel"] = regressor._base or scales.kernel
     plain["num_components"] = regressor.num_components or scales.num_components
     plain["periods_"] = [float(period) for period in getattr(regressor, "periods_", ())]
     plain["sets"] = [each.content() for each in regressor.sets_]

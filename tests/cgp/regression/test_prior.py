@@ -10,6 +10,7 @@ from scipy.stats import multivariate_normal, norm
 
 from cgp.regression import CorrelatedGPRegressor, LearnedPrior, ParameterSet, PriorComponent, learn_prior
 from cgp.regression.prior import gram_of
+from cgp.regression.prior_tables import tables_of
 from cgp.regression.saving import regressor_content, restored_regressor
 from cgp.regression.variances import Places, Variances, VariancesPrior, adapted, delay_step, total_covariance
 
@@ -21,6 +22,12 @@ def a_prior(**options) -> LearnedPrior:
         ParameterSet((PriorComponent("matern32", 1.5, 1.2),), 0.2),
     )
     return LearnedPrior(sets, (0.01, 0.1), (0.4, 0.6), **options)
+
+
+def a_mixed_prior() -> LearnedPrior:
+    """With components of two kernels, which only a mixture of sets can have."""
+    components = PriorComponent("matern32", 0.7, 1.0), PriorComponent("periodic", 0.7, 0.5, 1.3)
+    return LearnedPrior((ParameterSet(components, 1.0),), (0.01,), (1.0,), standardised=False)
 
 
 def a_table(count: int = 24, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -196,7 +203,8 @@ def test_weights_of_one_output_are_those_of_a_dense_process():
     x, y = a_table(12)
     y = y[:, :1]
     prior = a_prior(strength=1e9, noise_strength=1e9)  # variances stay where the sets have them
-    prior = prior._replace(sets=prior.sets[1:], noises=(0.05,), noise_weights=(1.0,))
+    sets = (prior.sets[1]._replace(weight=0.6), prior.sets[2]._replace(weight=0.4))
+    prior = prior._replace(sets=sets, noises=(0.05,), noise_weights=(1.0,))
     regressor = pretrained(x, y, prior)
     seen = ~np.isnan(y[:, 0])
     t = torch.as_tensor(regressor.x_scaling_.apply(x[seen]))
@@ -236,6 +244,18 @@ def test_a_regressor_by_a_prior_is_restored_from_plain_values():
         np.testing.assert_allclose(theirs, mine, rtol=1e-8)
 
 
+@pytest.mark.parametrize("inference", ["map", "laplace"])
+def test_a_fit_that_a_prior_started_is_restored_with_its_kernel(inference):
+    x, y = a_table(30)
+    prior = a_prior().of_kernel("matern32")
+    options = {"num_mixture": 4} if inference == "laplace" else {}
+    regressor = CorrelatedGPRegressor(inference=inference, prior=prior, random_state=0, **options).fit(x, y)
+    plain, tensors = regressor_content(regressor)
+    other = restored_regressor(CorrelatedGPRegressor(inference=inference, prior=prior, **options), plain, tensors, y)
+    for mine, theirs in zip(regressor.predict(x, return_std=True), other.predict(x, return_std=True), strict=True):
+        np.testing.assert_allclose(theirs, mine, rtol=1e-6)
+
+
 def test_few_observations_far_apart_do_not_collapse():
     generator = np.random.default_rng(0)
     x = np.sort(generator.uniform(0, 6, 40))[:, None]
@@ -272,6 +292,10 @@ def test_a_fit_starts_at_the_prior_and_has_its_densities(inference):
         ({"prior": a_prior(), "structure": "factors"}, "structure: expected one of"),
         ({"prior": a_prior(), "inference": "pretrained", "structure": "shared"}, "structure: expected one of"),
         ({"prior": a_prior(), "num_inducing": 5}, "num_inducing: expected None"),
+        ({"prior": a_prior()._replace(noises=(-0.1, 0.1))}, "prior: expected positive numbers as noises"),
+        ({"prior": a_prior()._replace(noise_weights=(1.0, 1.0))}, "weights of noises that sum to 1, got 2"),
+        ({"prior": a_prior(), "inference": "map", "kernel": "matern12"}, "kernel: expected None or one of the prior's"),
+        ({"prior": a_mixed_prior()}, r"prior: expected sets of a single kernel .* got \['matern32 \+ periodic'\]"),
     ],
 )
 def test_arguments_that_do_not_go_together_are_refused(options, message):
@@ -313,5 +337,62 @@ def test_windows_of_a_frame_are_tables():
     frame = pandas.DataFrame({"a": values, "b": np.where(np.arange(120) % 7 < 2, np.nan, values)}, index=index)
     prior = learn_prior(frame, window="1D", num_sets=1, kernels=["rbf"], num_steps=2)
     assert len(prior.sets) == 1
-    with pytest.raises(ValueError, match="window: expected a length"):
+    with pytest.raises(ValueError, match="window: expected a positive duration"):
         learn_prior(frame)
+
+
+QUICK = {"num_sets": 2, "kernels": ["rbf"], "num_steps": 0}
+
+
+@pytest.mark.parametrize("by", ["times", "numbers"])
+def test_windows_of_a_frame_are_in_days_or_units_of_its_index(by):
+    """So that what is learned fits tables in these units, in any order of the rows."""
+    pandas = pytest.importorskip("pandas")
+    hours, times = np.arange(60.0), by == "times"
+    index = pandas.date_range("2024-01-01", periods=60, freq="h") if times else pandas.Index(hours)
+    values, x = np.sin(hours / 4.0), hours[:, None] / (24.0 if times else 1.0)
+    frame = pandas.DataFrame({"a": values}, index=index)
+    parts = [slice(start, start + 20) for start in (0, 20, 40)]
+    expected = learn_prior([(x[part], values[part]) for part in parts], standardised=False, **QUICK)
+    assert learn_prior(frame, window="20h" if times else 20, standardised=False, **QUICK) == expected
+
+
+def test_rows_before_the_first_one_are_not_in_its_window():
+    frame = pytest.importorskip("pandas").DataFrame({"a": np.arange(15.0)}, index=[5, *range(5), *range(6, 15)])
+    assert [x.ravel().tolist() for x, _ in tables_of(frame, 5)] == [
+        [-5.0, -4.0, -3.0, -2.0, -1.0],
+        [0.0, 1.0, 2.0, 3.0, 4.0],
+        [5.0, 6.0, 7.0, 8.0, 9.0],
+    ]
+
+
+def test_a_prior_of_no_steps_has_the_numbers_of_its_grid_in_any_units():
+    """In float64: variances of values about 1e-24 are below the smallest number of float32."""
+    x = np.linspace(0, 6, 25)[:, None]
+    tables = [(x, 1e-24 * np.sin(x[:, 0] + phase)) for phase in range(2)]
+    prior = learn_prior(tables, standardised=False, **QUICK)
+    assert all(1e-49 < each.components[0].share < 1e-47 for each in prior.sets)
+    assert all(each.weight == 1.0 / len(prior.sets) for each in prior.sets)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tables": [(np.full((9, 1), np.nan), np.ones(9))]}, "tables: expected finite inputs, .* in table 0"),
+        ({"tables": [(np.ones((9, 1)), np.full(9, np.inf))]}, "tables: expected finite inputs, .* in table 0"),
+        ({"periods": (0.0,), "standardised": False}, r"periods: expected positive numbers, got \(0.0,\)"),
+        ({"window": 5}, "window: expected None for a list of tables, got 5"),
+    ],
+)
+def test_what_nothing_is_learned_from_is_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        learn_prior(**{"tables": draws(1, 1.0)} | QUICK | change)
+
+
+@pytest.mark.parametrize(("window", "times"), [(0, False), ("3D", False), (3, True), ("soon", True), ("0h", True)])
+def test_windows_that_do_not_fit_an_index_are_refused(window, times):
+    pandas = pytest.importorskip("pandas")
+    index = pandas.date_range("2024-01-01", periods=9) if times else None
+    wanted = "a positive duration such as '3D' for times" if times else "a positive number for an index of numbers"
+    with pytest.raises(ValueError, match=f"window: expected {wanted}, got {window!r}"):
+        learn_prior(pandas.DataFrame({"a": np.ones(9)}, index=index), window=window)
