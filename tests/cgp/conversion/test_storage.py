@@ -57,7 +57,6 @@ def test_models_of_transformers_come_back_without_the_host(make, by_transformers
 
 def test_checkpoints_of_the_trainer(tmp_path):
     transformers = pytest.importorskip("transformers")
-    pytest.importorskip("accelerate")
     host = hosts.transformers_bert()
     model = convert(host.model)
     amplitude = model.bert.encoder.layer[-1].attention.self.gp.log_amplitude

@@ -41,7 +41,8 @@ def low_rank(model: nn.Module) -> nn.Module:
 
 
 def by_peft(model: nn.Module) -> nn.Module:
-    peft = pytest.importorskip("peft")
+    import peft
+
     torch.manual_seed(5)
     config = peft.LoraConfig(target_modules=["q_proj", "v_proj"], init_lora_weights=False)
     return peft.get_peft_model(model, config).eval()
@@ -79,7 +80,8 @@ def by_stand_in(model: nn.Module) -> nn.Module:
 
 
 def saving_heads(model: nn.Module) -> nn.Module:
-    peft = pytest.importorskip("peft")
+    import peft
+
     torch.manual_seed(5)
     config = {"target_modules": ["query", "value"], "init_lora_weights": False, "modules_to_save": ["gp"]}
     return peft.get_peft_model(model, peft.LoraConfig(**config)).eval()
@@ -109,7 +111,8 @@ def test_heads_that_are_saved_with_an_adapter_are_those_in_use(adapt):
 
 
 def test_an_adapter_keeps_amplitude_and_temperature(tmp_path):
-    peft = pytest.importorskip("peft")
+    import peft
+
     host = hosts.transformers_bert()
     base = copy.deepcopy(host.model)
     model = saving_heads(convert(host.model))

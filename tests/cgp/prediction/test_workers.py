@@ -28,7 +28,6 @@ model = cgp.calibrate(torch.nn.Linear(5, 3), [(known, torch.arange(100) % 3)], m
 
 
 def test_two_workers_answer_every_input_once(tmp_path):
-    pytest.importorskip("accelerate")
     pd = pytest.importorskip("pandas")
     (tmp_path / "my_project.py").write_text(PROJECT)
     page = PAGE.read_text(encoding="utf-8")
