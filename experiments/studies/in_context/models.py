@@ -14,7 +14,7 @@ from experiments.studies.in_context.convolutional import ConvCNP
 from experiments.studies.in_context.kernels import DeepKernel, FeatureKernels, FixedKernels, WrittenKernels
 from experiments.studies.in_context.tasks import Tasks
 
-__all__ = ["LABELS", "LEARNED", "MODELS", "PRIOR_TABLES", "TRUTH", "Entry", "both_densities", "marginal_density"]
+__all__ = ["LABELS", "LEARNED", "MODELS", "PRIOR_TABLES", "TRUTH", "Entry", "both_densities", "marginal_density", "trained_for"]
 
 _SIZE: Mapping[str, Any] = {"width": 32, "depth": 2}
 
@@ -82,6 +82,31 @@ MODELS: Mapping[str, Entry] = {
     ),
 }
 """By name, in the order of the tables."""
+
+_SMALL_RATE = 3e-3
+_SMALL_STEPS = {
+    "tnp": 4000,
+    "tnp-equivariant": 3300,
+    "tnp-gp": 2700,
+    "convcnp": 1100,
+    "deep-kernel": 6000,
+    "fixed-1": 4000,
+    "fixed-8": 2000,
+    "fixed-8-marginal": 2000,
+    "fixed-32": 500,
+    "written-1": 2400,
+    "written-8": 1700,
+    "features-8": 1300,
+}
+
+
+def trained_for(family: str, name: str) -> Entry:
+    """A model with the steps and the rate of a family: the small ones have larger batches and their own pilot."""
+    entry = MODELS[name]
+    if not family.startswith("small"):
+        return entry
+    return entry._replace(steps=_SMALL_STEPS[name], rate=max(entry.rate, _SMALL_RATE))
+
 
 TRUTH, LEARNED = "truth", "learned-prior"
 PRIOR_TABLES = 128

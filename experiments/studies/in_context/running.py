@@ -12,7 +12,7 @@ import torch
 
 from experiments.atomic_files import write_atomically, write_json
 from experiments.studies.in_context.families import Family, family, truth
-from experiments.studies.in_context.models import LEARNED, MODELS, PRIOR_TABLES, TRUTH
+from experiments.studies.in_context.models import LEARNED, MODELS, PRIOR_TABLES, TRUTH, Entry, trained_for
 from experiments.studies.in_context.prior import learned, scores_under
 from experiments.studies.in_context.scoring import function_scores, scores
 from experiments.studies.in_context.training import fit
@@ -59,7 +59,7 @@ def train(
                 if model == LEARNED:
                     _run_prior(chosen, seed, share, chain, folder)
                 else:
-                    _run(chosen, model, seed, share, chain, folder)
+                    _run(chosen, trained_for(name, model), seed, share, chain, folder)
 
 
 def _run_prior(chosen: Family, seed: int, share: float, answers: int, folder: Path) -> None:
@@ -71,9 +71,8 @@ def _run_prior(chosen: Family, seed: int, share: float, answers: int, folder: Pa
     write_json(folder / "run.json", {"steps": tables, "curve": [], "seconds": seconds, "sets": len(prior.sets)})
 
 
-def _run(chosen: Family, name: str, seed: int, share: float, chain: int, folder: Path) -> None:
+def _run(chosen: Family, entry: Entry, seed: int, share: float, chain: int, folder: Path) -> None:
     """Train, score and write: the scores first, so that a run with its file is complete."""
-    entry = MODELS[name]
     steps = max(1, round(share * entry.steps))
     validation = [drawn.tasks for drawn in chosen.validation.values()]
     model, curve = fit(entry, chosen.stream, validation, seed=seed, steps=steps)

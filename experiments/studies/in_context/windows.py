@@ -15,8 +15,6 @@ from experiments.studies.regression.multioutput import stations
 __all__ = ["Days", "days", "window_tasks"]
 
 _POINTS = 96  # a quarter of an hour apart
-_CONTEXTS = (4, 48)
-_TARGETS = 24
 _ENDS = (0.6, 0.7)  # of the days of training and validation
 _FORECAST_FROM = 58  # of the points: contexts lie before 14:30, targets behind
 
@@ -47,18 +45,25 @@ def days(data: Path) -> Days:
 
 
 def window_tasks(
-    windows: Tensor, count: int, generator: torch.Generator, *, ragged: bool = False, forecast: bool = False
+    windows: Tensor,
+    count: int,
+    generator: torch.Generator,
+    *,
+    contexts: tuple[int, int],
+    targets: int,
+    ragged: bool = False,
+    forecast: bool = False,
 ) -> Tasks:
-    """Random days with random contexts and targets; with ``forecast`` the targets are the end of the day."""
+    """Random days with random contexts and targets; with ``forecast`` the targets are of the end of the day."""
     rows = torch.randint(len(windows), (count, 1), generator=generator)
-    low, high = _CONTEXTS
+    low, high = contexts
     most = high if ragged else int(torch.randint(low, high + 1, (), generator=generator))
     order = torch.rand(count, _POINTS, generator=generator)
     if forecast:
         order[:, _FORECAST_FROM:] += 1.0
     places = order.argsort(-1)
-    end = _POINTS if forecast else most + _TARGETS
-    places = torch.cat([places[:, :most], places[:, end - _TARGETS : end]], -1)
+    end = _POINTS if forecast else most + targets
+    places = torch.cat([places[:, :most], places[:, end - targets : end]], -1)
     x, y = 4.0 * places / _POINTS - 2.0, windows[rows, places]
-    padding = random_contexts(_CONTEXTS, count, generator) if ragged else None
+    padding = random_contexts(contexts, count, generator) if ragged else None
     return Tasks(x[:, :most], y[:, :most], x[:, most:], y[:, most:], padding)
