@@ -39,6 +39,7 @@ monthly = [row for row in rows if row["IBM"]]  # the others are days of dividend
 prices = torch.tensor([[float(row[name]) if row[name] else np.nan for name in names] for row in monthly])
 years = torch.tensor([float(row["Date"][:4]) for row in monthly])
 LENGTH = 25
+torch.manual_seed(0)
 
 
 def windows(values):
@@ -128,7 +129,8 @@ for _ in range(STEPS):
 # Bands as contexts arrive
 # ------------------------
 # Two years that the model has not seen, with 2, 5 and 12 months known. The keys are encoded once per panel, and asked
-# at four targets a month. The band is narrow at what is known, wide where nothing is, and shrinks as contexts arrive.
+# at four targets a month. The band is narrow at what is known, wide where nothing is, and shrinks as contexts arrive:
+# all panels have the same axis.
 
 model.eval()
 window, fine = test[len(test) // 2], torch.linspace(-1.0, 1.0, 4 * LENGTH - 3)
@@ -140,22 +142,24 @@ for known in (2, 5, 12):
     with torch.no_grad():
         keys = model.encode(months[None], y, hidden)
         mean, sd = model(fine[None], keys)
-    panels[f"{known} months known"] = (level + 0.2 * mean)[0], 0.2 * sd[0], window.where(~hidden[0], torch.nan)
+    panels[f"{known} known"] = (level + 0.2 * mean)[0], 0.2 * sd[0], window.where(~hidden[0], torch.nan)
 
 means, deviations, observed = (torch.stack(parts, -1).numpy() for parts in zip(*panels.values(), strict=True))
 axes = posterior_bands(
     12 + 12 * fine.numpy(),
     means,
     deviations,
-    observed_x=12 + 12 * months.numpy(),
-    observed_y=observed,
     names=list(panels),
-    xlabel="Month",
+    xlabel="month",
 )
+place = 12 + 12 * months
 for ax, known in zip(axes, observed.T, strict=True):
     asked = np.isnan(known)
-    ax.plot(12 + 12 * months[asked], window[asked], ".", color="#D55E00", ms=3, label="hidden")
-axes[0].legend(loc="best")
+    ax.plot(place[~asked], window[~asked], "o", color="black", ms=4, label="known")
+    ax.plot(place[asked], window[asked], "o", color="black", ms=4, mfc="white", mew=0.7, label="hidden")
+    ax.sharey(axes[0])
+axes[0].legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, fontsize=7, frameon=False, borderaxespad=0)
+axes[0].figure.supylabel("logarithm of the price", fontsize=8)
 
 # %%
 # Are they honest?

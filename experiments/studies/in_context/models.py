@@ -14,7 +14,17 @@ from experiments.studies.in_context.convolutional import ConvCNP
 from experiments.studies.in_context.kernels import DeepKernel, FeatureKernels, FixedKernels, WrittenKernels
 from experiments.studies.in_context.tasks import Tasks
 
-__all__ = ["LABELS", "LEARNED", "MODELS", "PRIOR_TABLES", "TRUTH", "Entry", "both_densities", "marginal_density", "trained_for"]
+__all__ = [
+    "LABELS",
+    "LEARNED",
+    "MODELS",
+    "PRIOR_TABLES",
+    "TRUTH",
+    "Entry",
+    "both_densities",
+    "marginal_density",
+    "trained_for",
+]
 
 _SIZE: Mapping[str, Any] = {"width": 32, "depth": 2}
 
@@ -88,11 +98,11 @@ _SMALL_STEPS = {
     "tnp": 4000,
     "tnp-equivariant": 3300,
     "tnp-gp": 2700,
-    "convcnp": 1100,
-    "deep-kernel": 6000,
+    "convcnp": 2200,
+    "deep-kernel": 2400,
     "fixed-1": 4000,
-    "fixed-8": 2000,
-    "fixed-8-marginal": 2000,
+    "fixed-8": 1000,
+    "fixed-8-marginal": 1000,
     "fixed-32": 500,
     "written-1": 2400,
     "written-8": 1700,

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from experiments.atomic_files import read_json, write_text
 from experiments.evaluation.paired import mean_difference
-from experiments.studies.in_context.models import LABELS, LEARNED, MODELS, TRUTH
+from experiments.studies.in_context.curves import draw_curves
+from experiments.studies.in_context.models import LABELS, LEARNED, TRUTH
 from experiments.studies.in_context.tasks import KINDS
 
 __all__ = ["FLAT", "Result", "gain", "results", "table"]
@@ -124,7 +125,7 @@ def table(
         curves += _curve_rows(family, of_models)
     _write_csv(results_folder / "in-context.csv", levels)
     _write_csv(results_folder / "in-context-curves.csv", curves)
-    _draw(curves, picture)
+    draw_curves(curves, picture)
 
 
 def _shorter(ours: Array, theirs: Array) -> Array:
@@ -227,36 +228,6 @@ def _write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     writer.writeheader()
     writer.writerows(rows)
     write_text(path, text.getvalue())
-
-
-def _draw(rows: Sequence[Mapping[str, Any]], picture: Path) -> None:
-    """Validation loss over processor seconds, a panel for each family, the first seed."""
-    import matplotlib.pyplot as plt
-    from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
-
-    families = list(dict.fromkeys(row["family"] for row in rows))
-    figure, axes = plt.subplots(1, len(families), figsize=(4.6 * len(families) + 2.4, 3.8), squeeze=False)
-    for ax, family in zip(axes[0], families, strict=True):
-        for number, name in enumerate(MODELS):
-            points = [row for row in rows if (row["family"], row["model"]) == (family, name)]
-            points = [row for row in points if row["seed"] == points[0]["seed"]]
-            if not points:
-                continue
-            exact = name.startswith(("fixed", "written", "features"))
-            x, y = ([row[key] for row in points] for key in ("seconds", "loss"))
-            ax.plot(x, y, "-" if exact else "--", marker=".", color=plt.get_cmap("tab20")(number), label=LABELS[name])
-        ax.set_xscale("log")
-        ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        ax.xaxis.set_major_formatter(ScalarFormatter())
-        ax.xaxis.set_minor_formatter(NullFormatter())
-        ax.set(xlabel="CPU seconds of training", ylabel="validation NLL, nats a target", title=family)
-    lines = {line.get_label(): line for ax in axes[0] for line in ax.lines}
-    axes[0, -1].legend(
-        handles=list(lines.values()), fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5), frameon=False
-    )
-    picture.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(picture, dpi=110, bbox_inches="tight")
-    plt.close(figure)
 
 
 def _number(value: float | None) -> str:
