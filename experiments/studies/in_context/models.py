@@ -105,8 +105,8 @@ _SMALL_STEPS = {
     "fixed-8-marginal": 1000,
     "fixed-32": 500,
     "written-1": 2400,
-    "written-8": 1700,
-    "features-8": 1300,
+    "written-8": 850,
+    "features-8": 650,
 }
 
 
