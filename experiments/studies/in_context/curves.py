@@ -14,10 +14,10 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from cgp.plotting import PALETTE, WIDE, style
 from experiments.studies.in_context.models import LABELS
 
-__all__ = ["draw_curves"]
+__all__ = ["LOOKS", "draw_curves"]
 
 _NEURAL, _ATTENTION, _FIXED, _WRITTEN, *_ = PALETTE
-_LOOKS: Mapping[str, tuple[str, str, str]] = {
+LOOKS: Mapping[str, tuple[str, str, str]] = {
     "tnp": (_NEURAL, "-", "o"),
     "tnp-equivariant": (_NEURAL, "--", "s"),
     "convcnp": (_NEURAL, ":", "^"),
@@ -31,6 +31,7 @@ _LOOKS: Mapping[str, tuple[str, str, str]] = {
     "written-1": (_WRITTEN, ":", "^"),
     "deep-kernel": (PALETTE[-1], "-", "o"),
 }
+"""Colour, line and marker of each model."""
 _TITLES = {
     "small": "small: rbf draws, saw teeth",
     "small-windows": "small: days of air temperature",
@@ -52,7 +53,7 @@ def draw_curves(rows: Sequence[Mapping[str, Any]], picture: Path) -> None:
     """
     present = {row["family"] for row in rows}
     families = [*(name for name in _TITLES if name in present), *sorted(present - _TITLES.keys())]
-    models = [name for name in _LOOKS if any(row["model"] == name for row in rows)]
+    models = [name for name in LOOKS if any(row["model"] == name for row in rows)]
     columns = min(2, len(families))
     lines = -(-len(families) // columns)
     with style():
@@ -91,5 +92,5 @@ def _panel(ax: Axes, rows: Sequence[Mapping[str, Any]], models: Sequence[str]) -
 
 
 def _look(name: str) -> dict[str, Any]:
-    colour, line, marker = _LOOKS[name]
+    colour, line, marker = LOOKS[name]
     return {"color": colour, "ls": line, "marker": marker, "ms": 2.5}

@@ -8,10 +8,10 @@ import torch
 from scipy.stats import multivariate_normal, norm
 
 from cgp.regression import CorrelatedGPRegressor
-from experiments.studies.in_context import running, windows
+from experiments.studies.in_context import curves, families, running, windows
 from experiments.studies.in_context.families import family, truth
 from experiments.studies.in_context.kernels import DeepKernel, FixedKernels, WrittenKernels, covariance_of
-from experiments.studies.in_context.models import MODELS
+from experiments.studies.in_context.models import MODELS, trained_for
 from experiments.studies.in_context.predictive import condition
 from experiments.studies.in_context.prior import learned, scores_under
 from experiments.studies.in_context.running import train
@@ -158,6 +158,37 @@ def test_training_improves_and_its_curve_is_that_of_the_average():
     assert torch.equal(again.parameter_sets, model.parameter_sets)
 
 
+def test_small_functions_have_few_points_and_larger_batches():
+    chosen = family("small", functions=4)
+    assert list(chosen.test) == ["rbf", "sawtooth", "few", "many", "outside", "short", "noisy"]
+    assert list(chosen.validation) == ["rbf", "sawtooth"]
+    assert truth(chosen.test["noisy"]) is not None  # shifts are of draws of the process that was trained on
+    batch = chosen.stream(torch.Generator().manual_seed(0))
+    assert (len(batch.x), batch.x_targets.shape[-1]) == (64, 6)
+    assert batch.x.shape[-1] <= 10
+    assert len(family("gp", functions=4).stream(torch.Generator().manual_seed(0)).x) == 16
+
+
+def test_small_windows_have_few_points(monkeypatch, tmp_path):
+    days = windows.Days(*(torch.randn(5, 96) for _ in range(3)))
+    monkeypatch.setattr(families, "days", lambda data: days)
+    chosen = family("small-windows", functions=4, data=tmp_path)
+    forecast = chosen.test["forecast"].tasks
+    assert forecast.x.shape == (4, 10)
+    assert forecast.x_targets.shape == (4, 6)
+    assert len(chosen.stream(torch.Generator().manual_seed(0)).x) == 64
+
+
+def test_every_model_has_a_training_in_small_families_and_a_look():
+    for name, entry in MODELS.items():
+        small = trained_for("small", name)
+        assert trained_for("mixture", name) is entry
+        assert small.rate == max(entry.rate, 3e-3)
+        assert small.build is entry.build
+    looks = [curves.LOOKS[name] for name in MODELS]
+    assert len(set(looks)) == len(MODELS)
+
+
 def test_a_run_from_end_to_end(tmp_path, monkeypatch, capsys):
     names = ("tnp", "fixed-1", "fixed-8")
     options = {"out": tmp_path / "runs", "models": names, "seeds": (0, 1), "functions": 6, "chain": 3}
@@ -220,9 +251,10 @@ def test_windows_are_split_by_time(monkeypatch, tmp_path):
     assert days.validation.max() < days.test.min()
     assert abs(days.train.mean()) < 1e-5
     generator = torch.Generator().manual_seed(0)
-    forecast = windows.window_tasks(days.test, 7, generator, ragged=True, forecast=True)
+    sizes = {"contexts": (4, 48), "targets": 24}
+    forecast = windows.window_tasks(days.test, 7, generator, ragged=True, forecast=True, **sizes)
     assert forecast.x.max() < forecast.x_targets.min()
-    drawn = windows.window_tasks(days.train, 7, generator)
+    drawn = windows.window_tasks(days.train, 7, generator, **sizes)
     places = torch.cat([drawn.x, drawn.x_targets], -1)
     assert all(len(row.unique()) == len(row) for row in places)  # no target is a context
 
