@@ -77,7 +77,7 @@ def draw_curves(rows: Sequence[Mapping[str, Any]], picture: Path) -> None:
 
 def _panel(ax: Axes, rows: Sequence[Mapping[str, Any]], models: Sequence[str]) -> None:
     """All trainings of a family; the axis ends where the curves begin to be of interest, a third into them."""
-    ends = []
+    ends: list[float] = []
     for name in models:
         of_model = [row for row in rows if row["model"] == name]
         for seed in sorted({row["seed"] for row in of_model}):
