@@ -13,6 +13,8 @@ Array = NDArray[Any]
 
 _ROUNDING = 4.0 * float(np.finfo(np.float64).eps)  # of a column's largest magnitude: a smaller spread counts as zero
 _WIDER = 60.0
+_LEAST_SPREAD = 0.5  # standard deviation of the logarithms of scales, at least
+_MEDIAN_DEVIATION = 1.4826  # standard deviations of a normal density for each median absolute deviation
 
 
 class Scaling(NamedTuple):
@@ -47,15 +49,17 @@ class Scaling(NamedTuple):
 
     @classmethod
     def of_outputs(cls, values: Array) -> Scaling:
-        r"""The scaling of outputs ``(n, P)``, wider where few observations leave the spread of an output uncertain.
+        r"""The scaling of outputs ``(n, P)``, which takes the scales of others where few observations do not show it.
 
-        .. math:: u_p = s_p\,(1 + 60 / k_p^3) \quad (k_p > 2), \qquad
+        .. math:: \log u_p = \frac{\tau^2 \log w_p + v_p \operatorname{median} \log w}{\tau^2 + v_p}, \quad
+            w_p = s_p\,(1 + 60 / k_p^3), \quad v_p = (60 / k_p^3)^2 \quad (k_p > 2), \qquad
             u_p^2 = c^2 + s_p^2 + (\bar y_p - \tilde y_{-p})^2 \quad (k_p \le 2)
 
-        k are counts, s standard deviations (0 for a single observation), c is the median of s over outputs with three
-        observations or more, and the last term the distance from the level of the other outputs. If no output has
-        three, c is computed from these distances, too. A constant output gets the scale of the others; if all are
-        constant, the scale is the distance from zero.
+        k are counts, s standard deviations (0 for a single observation); τ is how much the scales w differ between
+        outputs, 1.48 median absolute deviations of their logarithms and at least 0.5; c is the median of s over outputs
+        with three observations or more, and the last term the distance from the level of the other outputs. If no
+        output has three, c is computed from these distances, too. A constant output gets the scale of the others; if
+        all are constant, the scale is the distance from zero.
 
         Returns:
             The scaling.
@@ -72,8 +76,9 @@ class Scaling(NamedTuple):
         )
         few = np.hypot(np.hypot(common, deviations), level)
         few = np.where(few > 0.0, few, np.where(middle == 0.0, 1.0, np.abs(middle)))
-        unit = np.where(several, scaling.unit * (1.0 + _WIDER / count**3.0), few)
-        return scaling._replace(spread=unit / scaling.largest)
+        if several.any():
+            few[several] = _pooled(scaling.unit[several], count[several])
+        return scaling._replace(spread=few / scaling.largest)
 
     def apply(self, values: Array) -> Array:
         """Values ``(n, d)`` at unit variance."""
@@ -102,6 +107,15 @@ def stacked_rows(x: Array, observed: Array) -> Array:
 def _power_of_two(magnitude: Array) -> Array:
     """The smallest power of two that is not below each magnitude, within the range of floats; 1 for 0."""
     return np.ldexp(1.0, np.clip(np.frexp(magnitude)[1], -1021, 1023) * (magnitude > 0))
+
+
+def _pooled(deviations: Array, count: Array) -> Array:
+    """Scales of outputs, between what their standard deviations suggest and the median of that over outputs."""
+    uncertainty = _WIDER / count**3.0  # of a logarithm
+    logs = np.log(deviations) + np.log1p(uncertainty)
+    away = logs - np.median(logs)
+    spread = max(_MEDIAN_DEVIATION * float(np.median(np.abs(away))), _LEAST_SPREAD)
+    return np.asarray(np.exp(logs - away * uncertainty**2 / (spread**2 + uncertainty**2)))
 
 
 def _from_others(values: Array) -> Array:

@@ -186,3 +186,21 @@ def test_outputs_with_few_observations_get_their_scale_from_the_others():
     assert Scaling.of_outputs(np.array([[-3.0]])).unit == 3.0
     assert Scaling.of_outputs(np.zeros((4, 1))).unit == 1.0
     assert Scaling.of_outputs(np.array([[1.0], [2.0], [3.0]])).unit > 3.0 * 0.8
+
+
+def test_three_values_that_agree_by_chance_do_not_shrink_the_scale_of_their_output():
+    values = np.full((30, 4), np.nan)
+    values[:3, 0], values[:3, 1], values[:3, 3] = (0.1, -0.1, 0.9), (0.8, 0.2, -0.8), (-1.2, -0.1, -0.2)
+    values[:3, 2] = -0.208, -0.207, -0.198  # 0.014 by itself
+    few = Scaling.of_outputs(values).unit
+    assert few[2] > 0.5 * few[0]
+    values[:, 2] = -0.2 + 0.005 * np.sin(np.arange(30.0))  # so many do show it
+    np.testing.assert_allclose(Scaling.of_outputs(values).unit[2], values[:, 2].std(), rtol=0.01)
+
+
+def test_outputs_in_other_units_keep_their_scales():
+    sizes = np.array([1e-3, 1.0, 20.0, 1e3])
+    values = np.sin(np.arange(24.0).reshape(6, 4)) * sizes
+    unit = Scaling.of_outputs(values).unit
+    np.testing.assert_allclose(unit / Scaling.of(values).unit, 1.0 + 60.0 / 6**3, rtol=0.1)
+    np.testing.assert_allclose(Scaling.of_outputs(1e5 * values).unit, 1e5 * unit)
