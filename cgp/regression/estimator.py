@@ -42,7 +42,7 @@ from .minibatches import fit_minibatches, start_from
 from .model import RegressionModel
 from .parts import Parts
 from .prediction import PredictionMixin
-from .pretrained import Pretrained, condition_on_prior, set_priors, start_of
+from .pretrained import Pretrained, condition_on_prior, cost_on_prior, set_priors, start_of
 from .prior import LearnedPrior, ParameterSet
 from .scaling import Scaling, stacked_rows
 from .slices import sample_slices
@@ -212,6 +212,8 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
             options, inputs = self._scales(), rows[:, 0].unique()
             task = Task(long_covariance(inputs, self.n_outputs_, options), len(rows), len(inputs))
             return windows_cost(task, num_windows(self.n_outputs_, options))
+        if self.inference == "pretrained" and self.prior is not None:
+            return cost_on_prior(rows, self.n_outputs_, self.prior.of_kernel(self.kernel))
         forms = self._forms(rows)
         evaluations = self._evaluations(list(forms))
         if self.inference == "stochastic":
@@ -226,10 +228,11 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
         return {name: self.num_starts * EVALUATIONS[name in raced] for name in structures}
 
     def _num_steps(self, rows: Tensor) -> int | None:
-        """Expected number of steps of a fit; unknown for minibatches and their initial fit."""
+        """Expected number of steps of a fit; unknown for minibatches and their initial fit, none by a prior alone."""
         if self._long:
             return num_windows(self.n_outputs_, self._scales())
-        return None if self.inference == "stochastic" else sum(self._evaluations(list(self._forms(rows))).values())
+        unknown = self.inference in ("stochastic", "pretrained")
+        return None if unknown else sum(self._evaluations(list(self._forms(rows))).values())
 
     def _prepared(self, X: Any, y: Any) -> tuple[Tensor, Tensor]:
         """Standardised rows and targets; their scalings are stored."""

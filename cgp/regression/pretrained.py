@@ -12,16 +12,25 @@ from gpytorch.priors import NormalPrior
 from torch import Tensor
 
 from cgp.functional.evidence import dense_log_evidence
-from cgp.functional.linalg import cholesky, solve_lower
+from cgp.functional.linalg import cholesky
 
 from .correlation import nearest_correlation
-from .covariance import Loadings, RowKernel, dense_covariance
-from .forms import Task, choose_form
+from .covariance import Loadings, RowKernel
+from .forms import Cost, Form, Task, choose_form, forms_of
 from .model import RegressionModel
 from .prior import LearnedPrior, ParameterSet, gram_of, period_of
 from .variances import Places, Variances, VariancesPrior, adapted, delay_step, total_covariance
 
-__all__ = ["Pretrained", "Table", "condition_on_prior", "model_of", "penalties", "set_priors", "start_of"]
+__all__ = [
+    "Pretrained",
+    "Table",
+    "condition_on_prior",
+    "cost_on_prior",
+    "model_of",
+    "penalties",
+    "set_priors",
+    "start_of",
+]
 
 _ESTIMATED = 900  # observations from which variances are estimated; more cost more than they improve
 _SCREENED = 96  # observations of each output by which sets are compared before that
@@ -34,6 +43,8 @@ _STEPS = 8  # of the estimate of variances
 _BUDGET = 2.5e8  # operations of a step of all members
 _LEAST_MEMBERS = 3
 _LEAST_SD = 0.5  # of a logarithm under a prior of a fit
+_SECONDS, _PER_STEP = 0.05, 3e-10  # of a set, and of a step of its estimates and the cube of their observations
+_EVALUATED, _KEPT = 3, 8  # evaluations of a model; matrices of a set
 _NEGLIGIBLE = 0.01  # total weight of the members that are dropped
 
 
@@ -84,6 +95,7 @@ def condition_on_prior(rows: Tensor, targets: Tensor, num_processes: int, prior:
     Returns:
         The mixture, without the members of the smallest weights, 1 % together.
     """
+    prior = _possible(rows, num_processes, prior)
     table = Table.of(rows, targets, num_processes, prior)
     if num_processes > 1 and rows.shape[-1] == 2:
         table = table.delayed()
@@ -103,6 +115,28 @@ def condition_on_prior(rows: Tensor, targets: Tensor, num_processes: int, prior:
     chosen = [models[i] if models else _model(rows, targets, sets[i], variances[i], table) for i in kept]
     weights = weights[: len(kept)]
     return Pretrained(chosen, weights / weights.sum(), [sets[i] for i in kept])
+
+
+def cost_on_prior(rows: Tensor, num_processes: int, prior: LearnedPrior) -> Cost:
+    """Expected cost of :func:`condition_on_prior`: of the estimates of variances, and of the forms of the sets."""
+    size = min(len(rows), _ESTIMATED)
+    estimates = len(prior.sets) * (_SECONDS + _STEPS * _PER_STEP * size**3)
+    costs = [form.cost(task) for form, task in _forms(rows, num_processes, prior).values()]
+    seconds = sum(cost.seconds for cost in costs) * _EVALUATED
+    return Cost(estimates + seconds, max(cost.bytes for cost in costs) + 8.0 * _KEPT * len(prior.sets) * size**2)
+
+
+def _possible(rows: Tensor, num_processes: int, prior: LearnedPrior) -> LearnedPrior:
+    """The prior with those sets that some form of regression can do with so many observations."""
+    possible = [prior.sets[int(number)] for number in _forms(rows, num_processes, prior)]
+    return prior if len(possible) == len(prior.sets) else prior.of_sets(possible)
+
+
+def _forms(rows: Tensor, num_processes: int, prior: LearnedPrior) -> dict[str, tuple[Form, Task]]:
+    """The form of every set, by its number, without those that no form can do."""
+    sizes = len(rows), len(rows[:, :-1].unique(dim=0))
+    covariances = [covariance_of(each, num_processes, rows.shape[-1] - 1) for each in prior.sets]
+    return forms_of({str(number): Task(covariance, *sizes) for number, covariance in enumerate(covariances)})
 
 
 class Table:
@@ -326,6 +360,8 @@ def covariance_of(
         with torch.no_grad():
             row_kernel.input_maps.log_scales.fill_(-math.log(length))
             row_kernel.loadings.log_scales.fill_(0.5 * math.log(component.share))
+        if row_kernel.input_maps.shifts is not None:
+            row_kernel.input_maps.shifts.requires_grad_(False)  # the same delays in all components, which are one order
         components.append(row_kernel)
     return AdditiveKernel(*components)
 
@@ -342,13 +378,10 @@ def _periodic(lengthscale: float) -> PeriodicKernel:
 def set_means(model: RegressionModel, level: float) -> None:
     """Set the means of the outputs to their expectations, given their prior variance."""
     Z = torch.nn.functional.one_hot(model.train_inputs[0][:, -1].long(), model.num_processes).double()
-    K = dense_covariance(model.covar_module, model.train_inputs[0]) + torch.diag_embed(model.noise())
-    L = cholesky(K, name="covariance of the observations", jitter=0.0)
-    white = solve_lower(L, torch.cat([Z, model.train_targets[:, None]], dim=-1))
-    information = white.mT @ white
-    M = information[:-1, :-1] + torch.eye(len(Z.mT), dtype=Z.dtype) / level
+    information = Z.mT @ model.solve(torch.cat([Z, model.train_targets[:, None]], dim=-1))
+    M = information[:, :-1] + torch.eye(len(Z.mT), dtype=Z.dtype) / level
     L = cholesky(M, name="information of the means")
-    model.mean_module.initialize(constants=torch.cholesky_solve(information[:-1, -1:], L)[:, 0])
+    model.mean_module.initialize(constants=torch.cholesky_solve(information[:, -1:], L)[:, 0])
 
 
 def set_outputs(component: RowKernel, outputs: Tensor) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -182,6 +182,10 @@ class LearnedPrior(NamedTuple):
         if not sets:
             known = sorted({c.kernel for each in self.sets for c in each.components})
             raise ValueError(f"kernel: expected None or one of the prior's, {known}, got {kernel!r}")
+        return self.of_sets(sets)
+
+    def of_sets(self, sets: Sequence[ParameterSet]) -> Self:
+        """The prior with some of its sets, their weights normalised."""
         total = sum(each.weight for each in sets)
         return self._replace(sets=tuple(each._replace(weight=each.weight / total) for each in sets))
 

@@ -14,6 +14,7 @@ from gpytorch.means import Mean
 from torch import Tensor
 
 from cgp.functional.gaussians import lazy
+from cgp.functional.state_space_posterior import StateSpacePosterior
 from cgp.functional.state_space_totals import Terms
 from cgp.kernels.canonical_kernel import CanonicalPoints
 from cgp.kernels.process_rows import noise_of_rows
@@ -40,9 +41,20 @@ def series_obstacle(covariance: AdditiveKernel) -> str | None:
             return f"expected a Markov kernel, but {obstacle}"
         if maps.log_ratios is not None and component.loadings.partials is not None:
             return "expected one lengthscale for outputs that are correlated, got one of each output ('affine')"
-        if maps.shifts is not None and len(covariance.kernels) > 1:
-            return f"expected one component where outputs are shifted, got {len(covariance.kernels)}"
+    if len(covariance.kernels) > 1 and not _has_one_order(covariance):
+        return f"expected one component where outputs are shifted, or fixed delays, got {len(covariance.kernels)}"
     return None
+
+
+def _has_one_order(covariance: AdditiveKernel) -> bool:
+    """Whether the observations have one order in all components: no delays, or the same, which are not learned."""
+    shifts = [component.input_maps.shifts for component in covariance.kernels]
+    if any(each is None for each in shifts):
+        return all(each is None for each in shifts)
+    if any(each.requires_grad for each in shifts):
+        return False
+    first, *others = [SeriesComponent.of(component).delays for component in covariance.kernels]
+    return all(torch.allclose(first, each, rtol=1e-9) for each in others)
 
 
 def num_states(covariance: AdditiveKernel) -> int:
@@ -110,12 +122,12 @@ class SeriesCorrelatedGPRegression(RegressionModel):
     .. math:: s_{i+1} = A_i s_i + w_i, \qquad y_{ip} = m_p + a_p^\top H s_i + \epsilon_{ip}
 
     Kernels are Matérn (1/2, 3/2, 5/2), periodic, cosine, linear and constant ones, scaled, their sums and products.
-    Structures are "independent", "coregionalised" and "shared" with any number of components, and "shifted" with one.
-    Time O(N D² P) for N distinct inputs and D states: copies of the canonical processes times states of a kernel;
-    memory O(N D P), with gradients O(N D²). Rows that are not before the latest observation are predicted, and
-    conditioned on (:meth:`extended`), from the last state of the filter, in time independent of the number of earlier
-    observations. All computations are in float64. The evidence has gradients with respect to all parameters;
-    predictions have none.
+    Structures are "independent", "coregionalised" and "shared" with any number of components, and "shifted" with one or
+    the same fixed delays in all. Time O(N D² P) for N distinct inputs and D states: copies of the canonical processes
+    times states of a kernel; memory O(N D P), with gradients O(N D²). Rows that are not before the latest observation
+    are predicted, and conditioned on (:meth:`extended`), from the last state of the filter, in time independent of the
+    number of earlier observations. All computations are in float64. The evidence has gradients with respect to all
+    parameters; predictions have none.
 
     Args:
         train_inputs: ``(n, 2)``, the last column 0 … P-1.
@@ -162,6 +174,12 @@ class SeriesCorrelatedGPRegression(RegressionModel):
         """The log marginal likelihood in nats, ``(*batch,)``."""
         values = torch.stack([member.log_evidence() for member in self.members()])
         return values.reshape(self.batch()).to(self.train_targets)
+
+    @torch.no_grad()
+    def solve(self, columns: Tensor) -> Tensor:
+        r""":math:`(K + \Sigma)^{-1}B` for columns B ``(n, S)``, in linear time; not for batches."""
+        (member,) = self.members()
+        return _solved(member, member.posterior(), columns.double()).to(columns)
 
     @property
     def train_inputs(self) -> tuple[Tensor]:
@@ -339,14 +357,17 @@ class SeriesCorrelatedGPRegression(RegressionModel):
         kernels = self.covar_module.kernels
         cross: Tensor = sum(kernel.gram(a, b).double() for kernel, a, b in zip(kernels, known, new, strict=True))
         covariance: Tensor = sum(kernel.gram(a).double() for kernel, a in zip(kernels, new, strict=True))
-        posterior, explained = member.posterior(), []
-        for columns in cross.split(max(_ENTRIES // member.residual.numel(), 1), dim=-1):
-            sides = columns.new_zeros(member.residual.numel(), columns.shape[-1])
-            sides[member.line.cells] = columns
-            solved = posterior.solve(sides.reshape(*member.residual.shape, -1)).flatten(0, 1)[member.line.cells]
-            explained.append(cross.mT @ solved)
+        posterior, parts = member.posterior(), cross.split(max(_ENTRIES // member.residual.numel(), 1), dim=-1)
+        explained = [cross.mT @ _solved(member, posterior, columns) for columns in parts]
         return covariance - torch.cat(explained, dim=-1)
 
     def _stacked(self, parts: list[Tensor], x: Tensor | None = None) -> Tensor:
         """The members' tensors, with the shape of the batch and the dtype of the data."""
         return torch.stack(parts).reshape(*self.batch(x), *parts[0].shape).to(self.train_targets)
+
+
+def _solved(member: Series, posterior: StateSpacePosterior, columns: Tensor) -> Tensor:
+    r""":math:`(K + \Sigma)^{-1}B` for columns B ``(n, S)`` of the observations of a member."""
+    sides = columns.new_zeros(member.residual.numel(), columns.shape[-1])
+    sides[member.line.cells] = columns
+    return posterior.solve(sides.reshape(*member.residual.shape, -1)).flatten(0, 1)[member.line.cells]

@@ -188,41 +188,69 @@ def _hidden_scores(regressor: CorrelatedGPRegressor, x: Array, y: Array, truth: 
 def _draws(_: Path, out: Path) -> None:
     """Priors learned from 48 functions of known processes in their units, beside the true process."""
     path = out / "draws.json"
-    functions = [_drawn(kind, seed) for seed in range(16) for kind in _TRUE]
+    functions = [_drawn(_TRUE[kind], _DRAWN_NOISE, seed) for seed in range(16) for kind in _TRUE]
     learn_prior(functions, standardised=False, periods=(1.0,), num_sets=8, num_steps=40).save(path)
     rows = []
-    for kind in _TRUE:
+    for name, (component, noise) in _processes().items():
         for seed in range(1000, 1024):
             for label in ("true process", "pretrained"):
-                key = {"set": kind, "window": seed, "method": label}
-                rows.append(cached_row(out / "draws", key, partial(_drawn_row, kind, seed, label, path)))
-    _write(out, "draws", rows, ("set", "method"), "true process")
+                key = {"set": name, "window": seed, "method": label}
+                given = _known(component, noise) if label == "true process" else LearnedPrior.load(path)
+                rows.append(cached_row(out / "draws", key, partial(_drawn_row, component, noise, seed, given)))
+    both = [
+        {**row, "density": density, "nll": row[name]}
+        for row in rows
+        for density, name in (("marginal", "nll"), ("joint", "joint_nll"))
+    ]
+    _write(out, "draws", both, ("set", "density", "method"), "true process")
 
 
-def _drawn(kind: str, seed: int, count: int = 64) -> tuple[Array, Array]:
+def _processes() -> dict[str, tuple[PriorComponent, float]]:
+    """The processes that functions are learned from, and others, each with its noise variance."""
+    processes = {}
+    for name, component in _TRUE.items():
+        processes[name] = component, _DRAWN_NOISE
+        processes[f"{name}, noise x 10"] = component, 100.0 * _DRAWN_NOISE  # of the standard deviation
+        shorter = component._replace(lengthscale=0.5 * component.lengthscale)
+        processes[f"{name}, half the lengthscale"] = shorter, _DRAWN_NOISE
+    return processes
+
+
+def _known(component: PriorComponent, noise: float) -> LearnedPrior:
+    """The prior that has one process only."""
+    return LearnedPrior((ParameterSet((component,), 1.0),), (noise,), (1.0,), 1e-9, 1e9, 1e9, standardised=False)
+
+
+def _drawn(component: PriorComponent, noise: float, seed: int, count: int = 64) -> tuple[Array, Array]:
     """A function on [-2, 2] at random inputs, with noise."""
-    generator = np.random.default_rng([seed, list(_TRUE).index(kind)])
+    generator = np.random.default_rng([seed, ("rbf", "matern52", "periodic").index(component.kernel)])
     x = np.sort(generator.uniform(-2.0, 2.0, count))[:, None]
-    K = gram_of(_TRUE[kind], torch.as_tensor(x)).numpy() + _DRAWN_NOISE * np.eye(count)
+    K = gram_of(component, torch.as_tensor(x)).numpy() + noise * np.eye(count)
     return x, (np.linalg.cholesky(K) @ generator.normal(size=count))[:, None]
 
 
-def _drawn_row(kind: str, seed: int, label: str, path: Path) -> dict[str, float]:
-    x, truth = _drawn(kind, seed)
+def _drawn_row(component: PriorComponent, noise: float, seed: int, given: LearnedPrior) -> dict[str, float]:
+    x, truth = _drawn(component, noise, seed)
     generator = np.random.default_rng(seed)
     known = generator.permutation(64)[: generator.integers(3, 48)]
     y = np.full_like(truth, np.nan)
     y[known] = truth[known]
-    true = LearnedPrior(
-        (ParameterSet((_TRUE[kind],), 1.0),), (_DRAWN_NOISE,), (1.0,), 1e-9, 1e9, 1e9, standardised=False
-    )
-    given = true if label == "true process" else LearnedPrior.load(path)
     regressor = CorrelatedGPRegressor(inference="pretrained", prior=given).fit(x, y)
     hidden = np.isnan(y[:, 0])
     mean, sd = (np.asarray(values)[hidden, 0] for values in regressor.predict(x, return_std=True))
     inside = np.abs(mean - truth[hidden, 0]) < 1.959964 * sd
     density = regressor.log_predictive_density(x, truth)[hidden]
-    return {"nll": float(-density.mean()), "coverage": float(inside.mean())}
+    joint = _joint_density(regressor, x[hidden], truth[hidden, 0]) / hidden.sum()
+    return {"nll": float(-density.mean()), "joint_nll": -joint, "coverage": float(inside.mean())}
+
+
+def _joint_density(regressor: CorrelatedGPRegressor, x: Array, y: Array) -> float:
+    """Joint log-density of values of a single output under the mixture of a regressor, in the units of its prior."""
+    rows = torch.as_tensor(np.column_stack([x, np.zeros(len(x))]))
+    with torch.no_grad():
+        parts = [model.likelihood(model(rows), rows).log_prob(torch.as_tensor(y)) for model in regressor.models_]
+    weights = torch.as_tensor(regressor.weights_)
+    return float((torch.stack(parts) + weights.log()).logsumexp(0))
 
 
 def _past(data: Path, out: Path) -> None:
@@ -247,7 +275,8 @@ def _past(data: Path, out: Path) -> None:
             for label, file in (("synthetic", out / _FILE), ("its past", path)):
                 key = {"set": "weather", "gap": gap, "window": number, "method": label}
                 method = partial(_by_prior, file, inference="pretrained")
-                rows.append(cached_row(out / "past", key, partial(_row, problem, method)))
+                row = cached_row(out / "past", key, partial(_row, problem, method))
+                rows.append({part: value for part, value in row.items() if part != SITES})  # errors are over windows
     _write(out, "past", rows, ("set", "gap", "method"), "synthetic")
 
 
@@ -258,8 +287,7 @@ def _windows(grid: Array, values: Array, length: int = 144) -> list[tuple[Array,
 
 
 def _write(out: Path, part: str, rows: Sequence[Mapping[str, Any]], groups: Sequence[str], peer: str) -> None:
-    kept = [{name: value for name, value in row.items() if name != SITES} for row in rows]
-    places = [name for name in ("set", "gap", "n", "window") if name in kept[0]]
-    paired = with_peers(kept, places, dict.fromkeys({row["method"] for row in kept}, peer))
+    places = [name for name in ("set", "density", "gap", "n", "window") if name in rows[0]]
+    paired = with_peers(rows, places, dict.fromkeys({row["method"] for row in rows}, peer))
     columns = ("nll", "ahead", "coverage", "processor_seconds")
     write_results(out, f"regression-prior-{part}", "Learned priors", paired, groups, columns)

@@ -7,11 +7,15 @@ import pytest
 import torch
 from gpytorch.kernels import PeriodicKernel
 from scipy.stats import multivariate_normal, norm
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from cgp.regression import CorrelatedGPRegressor, LearnedPrior, ParameterSet, PriorComponent, learn_prior
+from cgp.regression.forms import FORMS
+from cgp.regression.pretrained import covariance_of
 from cgp.regression.prior import gram_of
 from cgp.regression.prior_tables import tables_of
 from cgp.regression.saving import regressor_content, restored_regressor
+from cgp.regression.series import series_obstacle
 from cgp.regression.variances import Places, Variances, VariancesPrior, adapted, delay_step, total_covariance
 
 
@@ -254,6 +258,69 @@ def test_a_fit_that_a_prior_started_is_restored_with_its_kernel(inference):
     other = restored_regressor(CorrelatedGPRegressor(inference=inference, prior=prior, **options), plain, tensors, y)
     for mine, theirs in zip(regressor.predict(x, return_std=True), other.predict(x, return_std=True), strict=True):
         np.testing.assert_allclose(theirs, mine, rtol=1e-6)
+
+
+class LargestTensor(TorchDispatchMode):
+    """Records the number of entries of the largest tensor that an operation returns."""
+
+    entries = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        sizes = [each.untyped_storage().nbytes() // 8 for each in (result,) if isinstance(each, torch.Tensor)]
+        self.entries = max(self.entries, *sizes, 0)
+        return result
+
+
+def test_twenty_thousand_rows_are_answered_without_a_matrix_of_them():
+    count = 20_000
+    x = np.arange(float(count))[:, None]
+    y = np.sin(x / 300.0) + 0.1 * np.random.default_rng(0).normal(size=(count, 1))
+    y[5_000:5_050] = np.nan
+    sets = (PriorComponent("matern32", 0.05, 1.0), PriorComponent("rbf", 0.05, 1.0))  # the second has no linear form
+    prior = LearnedPrior(tuple(ParameterSet((component,), 0.5) for component in sets), (0.01,), (1.0,))
+    with LargestTensor() as largest:
+        regressor = pretrained(x, y, prior)
+        mean, sd = regressor.predict(x[5_000:5_050], return_std=True)
+    assert largest.entries < 100 * count < count**2 / 100
+    assert [each.components[0].kernel for each in regressor.sets_] == ["matern32"]
+    assert np.abs(mean - np.sin(x[5_000:5_050] / 300.0)).max() < 0.1
+    assert np.all((sd > 0.05) & (sd < 0.2))
+
+
+@pytest.mark.parametrize("lag", [0.0, 1.5])
+def test_in_linear_time_a_prior_gives_what_it_gives_by_matrices(lag, monkeypatch):
+    x = np.arange(60.0)[:, None]
+    y = np.column_stack([np.sin((x[:, 0] - each) / 5.0) + 0.5 * np.sin((x[:, 0] - each) / 2.3) for each in (0.0, lag)])
+    y = y + 0.02 * np.random.default_rng(0).normal(size=y.shape)
+    y[25:40, 1] = np.nan
+    components = PriorComponent("matern52", 0.5, 1.0), PriorComponent("matern32", 0.05, 0.05, None, False)
+    prior = LearnedPrior((ParameterSet(components, 1.0),), (3e-4, 0.03), (0.5, 0.5), strength=0.2, noise_strength=0.2)
+    answers, new = [], np.linspace(-5.0, 70.0, 40)[:, None]
+    for form in ("exact", "linear"):
+        (only,) = [each for each in FORMS if each.name == form]
+        monkeypatch.setattr("cgp.regression.pretrained.choose_form", lambda task, only=only: only)
+        regressor = pretrained(x, y, prior)
+        assert {type(model) for model in regressor.models_} == {only.model}
+        assert (regressor.delays_[0, 1, 0] != 0.0) == (lag > 0.0)
+        means = regressor.model_.mean_module.constants.detach().numpy()
+        answers.append((means, *regressor.predict(new, return_std=True), regressor.model_.log_evidence().item()))
+    for dense, linear in zip(*answers, strict=True):
+        np.testing.assert_allclose(linear, dense, rtol=1e-6, atol=1e-6)
+
+
+def test_delays_that_are_learned_or_differ_are_no_one_order():
+    components = PriorComponent("matern32", 0.5, 1.0), PriorComponent("matern32", 0.1, 0.1)
+    covariance = covariance_of(ParameterSet(components, 1.0), 2, 1, is_delayed=True)
+    maps = [component.input_maps for component in covariance.kernels]
+    for each in maps:
+        each.initialize(shifts=(0.3 * each.scales)[:, None])
+    assert series_obstacle(covariance) is None
+    maps[0].shifts.requires_grad_(True)
+    assert "fixed delays" in series_obstacle(covariance)
+    maps[0].shifts.requires_grad_(False)
+    maps[0].initialize(shifts=(0.4 * maps[0].scales)[:, None])
+    assert "fixed delays" in series_obstacle(covariance)
 
 
 def test_few_observations_far_apart_do_not_collapse():
