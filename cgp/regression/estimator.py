@@ -42,8 +42,9 @@ from .minibatches import fit_minibatches, start_from
 from .model import RegressionModel
 from .parts import Parts
 from .prediction import PredictionMixin
-from .pretrained import Pretrained, condition_on_prior, cost_on_prior, set_priors, start_of
+from .pretrained import Pretrained, condition_on_prior, cost_on_prior, start_of
 from .prior import LearnedPrior, ParameterSet
+from .prior_models import set_priors
 from .scaling import Scaling, stacked_rows
 from .slices import sample_slices
 from .sparse import SparseCorrelatedGPRegression

@@ -17,8 +17,8 @@ from .frames import Framing
 from .long_series import LongSeries, long_covariance
 from .model import RegressionModel
 from .parts import Parts
-from .pretrained import model_of
 from .prior import ParameterSet
+from .prior_models import model_of
 from .scaling import Scaling
 from .series import SeriesCorrelatedGPRegression
 from .structures import COMPARED

@@ -11,8 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from cgp.regression import CorrelatedGPRegressor, LearnedPrior, ParameterSet, PriorComponent, learn_prior
 from cgp.regression.forms import FORMS
-from cgp.regression.pretrained import covariance_of
 from cgp.regression.prior import gram_of
+from cgp.regression.prior_models import covariance_of
 from cgp.regression.prior_tables import tables_of
 from cgp.regression.saving import regressor_content, restored_regressor
 from cgp.regression.series import series_obstacle
@@ -299,7 +299,7 @@ def test_in_linear_time_a_prior_gives_what_it_gives_by_matrices(lag, monkeypatch
     answers, new = [], np.linspace(-5.0, 70.0, 40)[:, None]
     for form in ("exact", "linear"):
         (only,) = [each for each in FORMS if each.name == form]
-        monkeypatch.setattr("cgp.regression.pretrained.choose_form", lambda task, only=only: only)
+        monkeypatch.setattr("cgp.regression.prior_models.choose_form", lambda task, only=only: only)
         regressor = pretrained(x, y, prior)
         assert {type(model) for model in regressor.models_} == {only.model}
         assert (regressor.delays_[0, 1, 0] != 0.0) == (lag > 0.0)
