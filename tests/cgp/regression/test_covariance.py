@@ -188,7 +188,7 @@ def test_outputs_with_few_observations_get_their_scale_from_the_others():
     assert Scaling.of_outputs(np.array([[1.0], [2.0], [3.0]])).unit > 3.0 * 0.8
 
 
-def test_three_values_that_agree_by_chance_do_not_shrink_the_scale_of_their_output():
+def test_three_values_that_agree_by_chance_do_not_shrink_a_scale():
     values = np.full((30, 4), np.nan)
     values[:3, 0], values[:3, 1], values[:3, 3] = (0.1, -0.1, 0.9), (0.8, 0.2, -0.8), (-1.2, -0.1, -0.2)
     values[:3, 2] = -0.208, -0.207, -0.198  # 0.014 by itself

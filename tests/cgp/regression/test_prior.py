@@ -272,7 +272,7 @@ class LargestTensor(TorchDispatchMode):
         return result
 
 
-def test_twenty_thousand_rows_are_answered_without_a_matrix_of_them():
+def test_twenty_thousand_rows_are_answered_without_their_matrix():
     count = 20_000
     x = np.arange(float(count))[:, None]
     y = np.sin(x / 300.0) + 0.1 * np.random.default_rng(0).normal(size=(count, 1))
