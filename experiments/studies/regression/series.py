@@ -17,6 +17,7 @@ from sklearn.impute import IterativeImputer
 from sklearn.linear_model import BayesianRidge
 
 from cgp.regression import CorrelatedGPRegressor
+from cgp.regression.long_series import gross_errors
 from experiments.studies.regression.cached_rows import cached_row
 from experiments.studies.regression.multioutput import stations
 from experiments.studies.regression.report import with_peers, write_results
@@ -70,7 +71,8 @@ def series(
 ) -> None:
     """Hidden blocks of long series: squared error over variance, NLL, coverage, processor time and memory.
 
-    In every output one block of each length is hidden, at different places, and 2 % single values.
+    In every output one block of each length is hidden, at different places, and 2 % single values. Sets with values
+    that our regressor leaves out as codes of failed sensors are scored with these, and without.
 
     Args:
         data: folder with ``multioutput`` (weather), and ``series`` with ``bafu.txt`` (rivers),
@@ -120,7 +122,22 @@ def with_blocks(inputs: Array, complete: Array, lengths: Mapping[str, int], seed
 
 
 def block_scores(problem: Blocks, mean: Array, sd: Array | None) -> dict[str, dict[str, float]]:
-    """For each length of blocks: squared error over the output's variance, NLL in units of its sd, coverage of 95 %."""
+    """For each length of blocks: squared error over the output's variance, NLL in units of its sd, coverage of 95 %.
+
+    If some values are such as our regressor leaves out as codes of failed sensors, then also without these.
+    """
+    scores = _all_scores(problem, mean, sd)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of how many there are
+        codes = gross_errors(problem.complete)
+    if not codes.any():
+        return scores
+    hidden = {f"{name}, without codes": block & ~codes for name, block in problem.hidden.items()}
+    readings = problem._replace(complete=np.where(codes, np.nan, problem.complete), hidden=hidden)
+    return scores | _all_scores(readings, mean, sd)
+
+
+def _all_scores(problem: Blocks, mean: Array, sd: Array | None) -> dict[str, dict[str, float]]:
     unit = np.nanstd(problem.complete, axis=0)
     error, scores = (mean - problem.complete) / unit, {}
     for name, block in problem.hidden.items():

@@ -42,6 +42,22 @@ def test_scores_are_scipys_in_units_of_the_outputs():
     assert block_scores(problem, mean, None)["day"] == {"smse": pytest.approx(0.09)}
 
 
+def test_codes_of_failed_sensors_are_scored_with_the_readings_and_left_out():
+    inputs, complete = a_table()
+    problem = with_blocks(inputs, complete, {"day": 20}, seed=0)
+    rows = np.flatnonzero(problem.hidden["day"][:, 1])[:2]
+    coded = problem.complete.copy()
+    coded[rows, 1] = 1e5
+    problem = problem._replace(complete=coded)
+    scores = block_scores(problem, complete, np.full_like(complete, 0.1))
+    assert list(scores) == ["day", "single", "day, without codes", "single, without codes"]
+    assert scores["day"]["smse"] > 1.0 > scores["day"]["coverage"]
+    unit = np.nanstd(np.where(coded == 1e5, np.nan, coded), axis=0)  # codes would widen it
+    block = problem.hidden["day"] & (coded < 1e5)
+    expected = np.mean([-norm.logpdf(0.0, scale=0.1 / unit[p]) for p in np.nonzero(block)[1]])
+    assert scores["day, without codes"] == {"smse": 0.0, "nll": pytest.approx(expected), "coverage": 1.0}
+
+
 def test_peers_fill_from_neighbours_and_from_the_other_outputs():
     problem = with_blocks(*a_table(), {"day": 20}, seed=0)
     interpolated, _ = METHODS["interpolation"](problem.inputs, problem.targets)
