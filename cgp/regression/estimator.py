@@ -23,10 +23,11 @@ from .adequacy import warn_of_unexplained
 from .bayesian import MOST_ENTRIES, batch_models, held_entries, sample_laplace, sample_nuts
 from .checks import check_arguments, checked_inputs, checked_outputs
 from .correlation import start_at_correlation
+from .costs import chains_cost, check_memory, evaluations_of, fit_cost, minibatches_cost, windows_cost
 from .covariance import correlated_covariance
 from .factors import FACTORS, factor_counts, factor_covariance, fit_factors, output_correlation, start_at_components
 from .fitting import Fit, Progress, fit_model, progress_line, seeded
-from .forms import EVALUATIONS, Cost, Form, Task, check_memory, choose_form, fit_cost, forms_of, windows_cost
+from .forms import Cost, Form, Task, choose_form, forms_of
 from .frames import Framing
 from .learned import LearnedMixin
 from .long_series import (
@@ -60,7 +61,7 @@ _WARM_STEPS = 40
 _LONG_FIT = 10.0  # seconds
 _MANY = 8  # smallest number of outputs for which few processes are fitted if all structures take long
 _LEAST_SHARE = 0.5  # smallest observed share of the cells of a table, for that
-_LONG_STRUCTURE = 60.0  # seconds of a fit
+_LONG_EVALUATION = 0.55  # seconds of an evaluation; a fit of a structure takes a hundred and more
 
 
 class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseEstimator):
@@ -200,7 +201,7 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
             y: as in :meth:`fit`.
 
         Returns:
-            Seconds of one core, within a factor of about three, and bytes of memory.
+            Seconds of one core, within a factor of about two, and bytes of memory.
 
         Raises:
             ValueError: if the data or an argument are not usable.
@@ -215,25 +216,33 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
             return windows_cost(task, num_windows(self.n_outputs_, options))
         if self.inference == "pretrained" and self.prior is not None:
             return cost_on_prior(rows, self.n_outputs_, self.prior.of_kernel(self.kernel))
-        forms = self._forms(rows)
-        evaluations = self._evaluations(list(forms))
-        if self.inference == "stochastic":
-            evaluations = dict.fromkeys(forms, self.num_epochs)
-        steps = self.num_chains * (self.num_warmup + self.num_samples) if self.inference == "nuts" else 0
-        is_sampled = self.inference in ("laplace", "nuts")
-        return fit_cost(forms, evaluations, is_sampled=is_sampled, chain_steps=steps)
+        forms, inference = self._forms(rows), self._inference_for(rows)
+        if inference == "stochastic":
+            passes = minibatches_cost(forms, self.num_epochs, self.batch_size)
+            forms = {name: (form, _warm(task)) for name, (form, task) in forms.items()}
+            return passes._replace(seconds=passes.seconds + fit_cost(forms, self._evaluations(forms)).seconds)
+        cost = fit_cost(forms, self._evaluations(forms), is_sampled=inference in ("laplace", "slice", "nuts"))
+        chains = chains_cost(forms, inference, self.num_chains * (self.num_warmup + self.num_samples))
+        return cost._replace(seconds=cost.seconds + chains)
 
-    def _evaluations(self, structures: Sequence[str]) -> dict[str, int]:
-        """Expected number of evaluations of the objective."""
-        raced = {*RACED, f"{FACTORS} 1"} if len(structures) > 1 else structures
-        return {name: self.num_starts * EVALUATIONS[name in raced] for name in structures}
+    def _evaluations(self, forms: dict[str, tuple[Form, Task]]) -> dict[str, int]:
+        """Expected number of evaluations of the objective in each fit."""
+        raced = (*RACED, f"{FACTORS} 1") if len(forms) > 1 else None
+        max_steps = _WARM_STEPS if self.inference == "stochastic" else self.max_steps
+        return evaluations_of(forms, raced, num_starts=self.num_starts, max_steps=max_steps)
 
     def _num_steps(self, rows: Tensor) -> int | None:
         """Expected number of steps of a fit; unknown for minibatches and their initial fit, none by a prior alone."""
         if self._long:
             return num_windows(self.n_outputs_, self._scales())
         unknown = self.inference in ("stochastic", "pretrained")
-        return None if unknown else sum(self._evaluations(list(self._forms(rows))).values())
+        return None if unknown else sum(self._evaluations(self._forms(rows)).values())
+
+    def _inference_for(self, rows: Tensor) -> str:
+        """The inference for these rows: the choice, for "auto"."""
+        if self.inference != "auto":
+            return self.inference
+        return "slice" if self.num_inducing is None and not self._long and len(rows) <= _FEW_ROWS else "map"
 
     def _prepared(self, X: Any, y: Any) -> tuple[Tensor, Tensor]:
         """Standardised rows and targets; their scalings are stored."""
@@ -324,8 +333,7 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
         return torch.as_tensor(stacked_rows(inputs, observed)), torch.as_tensor(targets.T[observed.T])
 
     def _fit_rows(self, rows: Tensor, targets: Tensor, seed: int, duration: float | None) -> None:
-        few = self.num_inducing is None and not self._long and len(rows) <= _FEW_ROWS
-        self.inference_ = self.inference if self.inference != "auto" else "slice" if few else "map"
+        self.inference_ = self._inference_for(rows)
         shown = duration is not None
         label, total = (f"{self.inference_}, about {duration:.0f} s", self._num_steps(rows)) if shown else ("", None)
         if self.prior is not None:
@@ -460,7 +468,7 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
         if task.num_observations < _LEAST_SHARE * self.n_outputs_ * task.num_inputs:
             return False
         try:
-            return EVALUATIONS[True] * choose_form(task).cost(task).seconds > _LONG_STRUCTURE
+            return choose_form(task).cost(task).seconds > _LONG_EVALUATION
         except ValueError:  # no form can do it
             return True
 
@@ -486,3 +494,8 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
         X = checked_inputs(self, X)
         y, self._single = checked_outputs(y, X)
         return X, y
+
+
+def _warm(task: Task) -> Task:
+    """The task of the fit that initialises a fit by minibatches."""
+    return task._replace(num_observations=min(task.num_observations, _WARM_ROWS))

@@ -1,10 +1,8 @@
-"""The forms of regression: which tasks each can do, its cost, and the choice among them."""
+"""The forms of regression: which tasks each can do, the cost of an evaluation, and the choice among them."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 from gpytorch.kernels import AdditiveKernel
@@ -18,24 +16,15 @@ from .sparse import SparseCorrelatedGPRegression
 from .stochastic import StochasticCorrelatedGPRegression
 
 __all__ = [
-    "EVALUATIONS",
     "FORMS",
     "Cost",
     "Form",
     "Task",
-    "check_memory",
     "choose_form",
-    "fit_cost",
     "forms_of",
-    "machine_memory",
-    "windows_cost",
 ]
 
-EVALUATIONS = (30, 110)  # of a fit that starts at the result of another, and of one with several starts
-_EVALUATIONS_PER_STEP = 15  # of a chain
-_SECONDS_PER_WINDOW = 0.03  # measured with twenty and a hundred outputs and five components; a third of it with one
 _EXACT_LIMIT = 10_000
-_CGROUP = Path("/sys/fs/cgroup/memory.max")
 
 
 class Task(NamedTuple):
@@ -60,7 +49,7 @@ class Cost(NamedTuple):
     """Expected cost of a fit, or of an evaluation of the objective and its gradient.
 
     Attributes:
-        seconds: CPU seconds of one core, from measurements on another machine, within a factor of about three.
+        seconds: CPU seconds of one core, from measurements on another machine, within a factor of about two.
         bytes: bytes of memory.
     """
 
@@ -120,53 +109,6 @@ def forms_of(tasks: Mapping[str, Task]) -> dict[str, tuple[Form, Task]]:
     return forms
 
 
-def fit_cost(
-    forms: Mapping[str, tuple[Form, Task]], evaluations: Mapping[str, int], *, is_sampled: bool, chain_steps: int
-) -> Cost:
-    """Expected cost of fits, one after the other.
-
-    Args:
-        forms: form of each fit.
-        evaluations: number of evaluations of each fit.
-        is_sampled: whether there are samples of the parameters; their curvatures take two evaluations for each.
-        chain_steps: number of steps of all chains.
-
-    Returns:
-        The sum of their seconds and the maximum of their bytes.
-    """
-    costs = []
-    for name, (form, task) in forms.items():
-        curvature = 2 * is_sampled * sum(values.numel() for values in task.covariance.parameters())
-        count = evaluations[name] + curvature + _EVALUATIONS_PER_STEP * chain_steps
-        cost = form.cost(task)
-        costs.append(Cost(count * cost.seconds, cost.bytes))
-    return Cost(sum(cost.seconds for cost in costs), max(cost.bytes for cost in costs))
-
-
-def windows_cost(task: Task, num_windows: int) -> Cost:
-    """Expected cost of learning from windows and then predicting in linear time."""
-    states, outputs = float(num_states(task.covariance)), task.covariance.kernels[0].num_processes
-    seconds = num_windows * _SECONDS_PER_WINDOW + task.num_inputs * (5e-5 + 2e-6 * states + 1e-8 * states**2)
-    return Cost(seconds, task.num_inputs * (2000.0 + 16.0 * states * outputs))
-
-
-def check_memory(cost: Cost) -> None:
-    """Reject costs that exceed the memory of the machine."""
-    available = machine_memory()
-    if cost.bytes > available:
-        raise ValueError(
-            f"X, y: expected a fit within the machine's memory of {available / 1e9:.1f} GB, got an estimated "
-            f"{cost.bytes / 1e9:.1f} GB"
-        )
-
-
-def machine_memory() -> float:
-    """Bytes of memory of this machine, or of the control group (container) that the process is in."""
-    total = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    limit = _CGROUP.read_text().strip() if _CGROUP.exists() else "max"
-    return total if limit == "max" else min(total, float(limit))
-
-
 def _exact_obstacle(task: Task) -> str | None:
     if task.num_inducing is not None:
         return "without inducing inputs"
@@ -195,11 +137,11 @@ def _stochastic_obstacle(task: Task) -> str | None:
     return None if task.is_stochastic else "in minibatches"
 
 
-# The figures are measured (docs/notes/regression.md, "Linear time").
+# The figures are measured (docs/notes/regression.md, "Linear time" and "What is expected of a fit").
 def _exact_cost(task: Task) -> Cost:
     n, kernels = float(task.num_observations), task.covariance.kernels
     blocks = kernels[0].num_processes if all(is_independent(component) for component in kernels) else 1
-    seconds = 3e-3 * blocks**0.5 + 1.5e-8 * len(kernels) * n**2 / blocks + 3.5e-11 * n**3 / blocks**2
+    seconds = 2e-3 + 1e-3 * blocks + 1.5e-8 * len(kernels) * n**2 / blocks + 3.5e-11 * n**3 / blocks**2
     return Cost(seconds, 8.0 * n**2 * (4.6 + 2.8 * len(kernels)))
 
 
@@ -213,12 +155,12 @@ def _linear_cost(task: Task) -> Cost:
 
 def _compressed_cost(task: Task) -> Cost:
     size = float(task.num_inputs * num_latents(task.covariance))
-    return Cost(4e-3 + 1e-7 * size**2 + 1.5e-10 * size**3, 8.0 * (12.0 * size**2 + 4.0 * task.num_observations))
+    return Cost(3e-3 + 6.5e-8 * size**2 + 3e-11 * size**3, 8.0 * (12.0 * size**2 + 4.0 * task.num_observations))
 
 
 def _sparse_cost(task: Task) -> Cost:
     n, m = float(task.num_observations), float(task.num_inducing or 0)
-    return Cost(2e-3 + n * (1e-8 * m + 2e-10 * m**2) + 1e-10 * m**3, 8.0 * (min(n * m, 2**25) * 8.0 + 10.0 * m**2))
+    return Cost(3e-3 + n * (8.5e-8 * m + 1.8e-10 * m**2) + 1e-10 * m**3, 8.0 * (min(n * m, 2**25) * 8.0 + 10.0 * m**2))
 
 
 FORMS = (

@@ -17,9 +17,19 @@ from .covariance import grid_covariances
 from .fitting import Fit, Progress, learned_parameters
 from .model import RegressionModel
 
-__all__ = ["WINDOW_OUTPUTS", "Table", "Window", "Windows", "fit_windows", "pairwise_correlation", "table_of"]
+__all__ = [
+    "WINDOW_OBSERVATIONS",
+    "WINDOW_OUTPUTS",
+    "Table",
+    "Window",
+    "Windows",
+    "fit_windows",
+    "pairwise_correlation",
+    "table_of",
+    "window_shape",
+]
 
-_OBSERVATIONS = 600  # of a window: with fewer, overheads dominate; with more, the cubic cost
+WINDOW_OBSERVATIONS = 600  # of a window: with fewer, overheads dominate; with more, the cubic cost
 WINDOW_OUTPUTS = 50  # of a window: with fewer than shared processes, their shares and the noise cannot be told apart
 _ROWS = 150  # of a window; twice as many took twice the time for the same likelihood
 _LEARNING_RATE = 0.05
@@ -76,8 +86,7 @@ class Windows:
     def __init__(self, table: Table, seed: int) -> None:
         self.observed = table.numbers >= 0
         count, outputs = self.observed.shape
-        self.num_outputs = min(outputs, WINDOW_OUTPUTS)
-        self.length = min(_OBSERVATIONS // self.num_outputs, _ROWS, count)
+        self.length, self.num_outputs = window_shape(count, outputs)
         self.strides = [stride for stride in _STRIDES if stride == 1 or 4 * stride * self.length <= count]
         consecutive, others = max(_CONSECUTIVE, 1.0 / len(self.strides)), len(self.strides) - 1
         self._shares = np.array([consecutive] + [(1.0 - consecutive) / max(others, 1)] * others)
@@ -107,6 +116,12 @@ class Windows:
 
     def _outputs(self) -> NDArray[np.int64]:
         return np.sort(self._generator.permutation(self.observed.shape[1])[: self.num_outputs])
+
+
+def window_shape(num_rows: int, num_outputs: int) -> tuple[int, int]:
+    """Numbers of rows and of outputs of a window of a table."""
+    outputs = min(num_outputs, WINDOW_OUTPUTS)
+    return min(WINDOW_OBSERVATIONS // outputs, _ROWS, num_rows), outputs
 
 
 def fit_windows(

@@ -7,9 +7,10 @@ import pytest
 import torch
 from gpytorch.kernels import LinearKernel, MaternKernel
 
-import cgp.regression.forms as forms_module
+import cgp.regression.costs as costs_module
 from cgp.regression import CorrelatedGPRegressor, correlated_covariance
-from cgp.regression.forms import FORMS, Cost, Task, check_memory, choose_form, machine_memory
+from cgp.regression.costs import check_memory, evaluations_of, machine_memory
+from cgp.regression.forms import FORMS, Cost, Task, choose_form
 
 
 def task(n: int, *, outputs: int = 2, dim: int = 1, inputs: int | None = None, **options) -> Task:
@@ -134,7 +135,7 @@ def test_draws_of_a_linear_form_are_those_of_its_posterior():
 
 def test_fit_beyond_the_memory_is_refused_with_the_number(monkeypatch):
     x, y = series(300, 2)
-    monkeypatch.setattr(forms_module, "machine_memory", lambda: 1e5)
+    monkeypatch.setattr(costs_module, "machine_memory", lambda: 1e5)
     with pytest.raises(
         ValueError, match=r"X, y: expected a fit within the machine's memory of 0.0 GB, got an estimated"
     ):
@@ -145,7 +146,7 @@ def test_fit_beyond_the_memory_is_refused_with_the_number(monkeypatch):
 
 def test_memory_is_that_of_the_container(monkeypatch, tmp_path):
     limit = tmp_path / "memory.max"
-    monkeypatch.setattr(forms_module, "_CGROUP", limit)
+    monkeypatch.setattr(costs_module, "_CGROUP", limit)
     whole = machine_memory()
     assert whole > 1e8
     limit.write_text("max\n")
@@ -188,3 +189,36 @@ def test_cost_is_of_the_right_size(name):
         model.log_evidence().backward()
         seconds.append(time.process_time() - start)
     assert form.cost(problem).seconds / 30 < min(seconds) < form.cost(problem).seconds * 30
+
+
+def test_fits_of_many_parameters_are_expected_to_take_more_evaluations():
+    """The first fit of 33 outputs, 561 correlations among them, took 388 evaluations, that of four outputs 98."""
+    problems = {name: (FORMS[0], task(300, outputs=outputs, inputs=60)) for name, outputs in (("4", 4), ("33", 33))}
+    expected = evaluations_of(problems, None, num_starts=1, max_steps=1000)
+    assert 98 / 2 < expected["4"] < 98 * 2
+    assert 388 / 2 < expected["33"] < 388 * 2
+    following = evaluations_of(problems, ("4",), num_starts=1, max_steps=1000)
+    assert following["4"] == expected["4"]
+    assert following["33"] < expected["33"]
+    assert evaluations_of(problems, (), num_starts=3, max_steps=8) == {"4": 30, "33": 30}
+
+
+def test_chains_of_few_observations_and_minibatches_are_in_the_estimate():
+    x, y = series(20, 1)
+    assert (
+        CorrelatedGPRegressor().estimate(x, y).seconds
+        > 1.5 + CorrelatedGPRegressor(inference="map").estimate(x, y).seconds
+    )
+    options = {"num_inducing": 20, "inference": "stochastic", "structure": "coregionalised"}
+    x, y = series(5_000, 1)
+    short, long = (CorrelatedGPRegressor(num_epochs=count, **options).estimate(x, y).seconds for count in (10, 110))
+    form = next(form for form in FORMS if form.name == "stochastic")
+    batch = form.cost(task(1024, outputs=1, inputs=1024, num_inducing=20, is_stochastic=True)).seconds
+    assert long - short == pytest.approx(100 * 5 * batch)
+
+
+def test_windows_with_few_observations_are_expected_to_take_less():
+    x, y = series(1_500, 4)
+    full = CorrelatedGPRegressor(structure="multiscale").estimate(x, np.nan_to_num(y)).seconds
+    y[np.random.default_rng(1).random(y.shape) < 0.7] = np.nan
+    assert CorrelatedGPRegressor(structure="multiscale").estimate(x, y).seconds < 0.8 * full

@@ -1,0 +1,23 @@
+"""The table of what fits are expected to take, and take."""
+
+import json
+
+import numpy as np
+
+from cgp.regression import CorrelatedGPRegressor
+from experiments.studies.regression.fits import PROBLEMS, FitProblem, fits
+
+
+def test_a_fit_is_measured_beside_what_is_expected(monkeypatch, tmp_path, capsys):
+    x = np.linspace(0.0, 5.0, 30)[:, None]
+    options = {"inference": "map", "max_steps": 2}
+    monkeypatch.setitem(PROBLEMS, "sine", FitProblem(lambda _: (x, np.column_stack([np.sin(x), np.cos(x)])), options))
+    fits(tmp_path, tmp_path, problems=["sine"])
+    line, factor = capsys.readouterr().out.splitlines()[-3::2]
+    name, count, expected, measured, ratio = (cell.strip() for cell in line.strip("|").split("|"))
+    assert (name, count) == ("sine", "60")
+    stored = json.loads((tmp_path / "fits" / "rows" / "sine.json").read_text(encoding="utf-8"))
+    seconds = CorrelatedGPRegressor(**options).estimate(x, np.column_stack([x, x])).seconds
+    true = stored["processor_seconds"] / seconds
+    assert (expected, measured) == (f"{seconds:.1f}", f"{stored['processor_seconds']:.1f}")
+    assert (ratio, factor) == (f"{true:.2f}", f"largest factor: {max(true, 1 / true):.2f}")
