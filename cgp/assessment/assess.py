@@ -11,9 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from cgp.conversion.convert import convert
-from cgp.conversion.sites import attention_sites
-from cgp.model.blocks import attention_blocks
 from cgp.model.inputs import Batch, batches, logits_of, model_device, to_device
 from cgp.model.twin import uncompiled
 from cgp.prediction.amplitudes import AmplitudeSearch
@@ -26,6 +23,7 @@ from cgp.prediction.tasks import CLASSIFICATIONS, DIMENSIONS, task_output
 from .classification import compare_methods
 from .detection import Representation
 from .held_out import HeldOut
+from .recipe import drawing_model, layers_of
 from .regression import assess_regression
 
 __all__ = ["assess"]
@@ -128,7 +126,7 @@ def assess(
         options |= {"train": train, "posterior": posterior, "folds": folds, "seed": seed, "verbose": verbose}
         return assess_regression(model, validation, output=output, noise=noise, **options)
     model = as_assessed(uncompiled(model)).eval()
-    device, drawing = model_device(model), _drawing(model, posterior)
+    device, drawing = model_device(model), drawing_model(model, posterior)
     search = AmplitudeSearch(drawing or model, num_samples, sampling, seed, task_output(task, output))
     each = task == "classification"
     read = partial(labelled, device=device, name="validation", batch_size=batch_size, every=each, task=task)
@@ -137,24 +135,10 @@ def assess(
     input_of, num_classes = _check_labels(search, held, seen, folds, task)
     representation = Representation(model, features, seen, num_classes)
     others = _other_inputs(held, {**(corrupt or {}), **(ood or {})}, batch_size, model)
-    drawn = Posterior([0] if posterior == "first" else posterior, 0.0, 1.0, num_samples, sampling, seed)
+    drawn = Posterior(layers_of(posterior), 0.0, 1.0, num_samples, sampling, seed)
     data = held, input_of, folds
     fitted = drawn, (features, output)
     return compare_methods(model, search, data, representation, others, fitted, draws=drawing is not None, each=each)
-
-
-def _drawing(model: nn.Module, posterior: str | None) -> nn.Module | None:
-    """The model with stochastic layers, or None without."""
-    if any(block.stochastic for block in attention_blocks(model)):
-        return model
-    if posterior is None or not attention_sites(model):
-        return None
-    try:
-        return convert(model, layers=[0] if posterior == "first" else posterior)
-    except ValueError as error:
-        raise ValueError(
-            f"posterior: expected None, or attention that can be converted, got {posterior!r}: {error}"
-        ) from error
 
 
 def _check(folds: int, posterior: str | None, corrupt: Mapping[str, Any] | None, ood: Mapping[str, Any] | None) -> None:

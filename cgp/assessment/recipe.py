@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from cgp.conversion.convert import convert
+from cgp.conversion.sites import attention_sites
 from cgp.model.blocks import stochastic_layers, used_modules
 from cgp.model.temperature import set_logit_temperature
 from cgp.model.twin import twin, uncompiled
@@ -19,7 +20,16 @@ from cgp.prediction.detectors import Detector
 from cgp.prediction.readout import GPReadout
 from cgp.prediction.settings import Settings, as_assessed, with_settings
 
-__all__ = ["DROPOUT", "READ_OUT", "Recipe", "check_same", "fingerprint", "with_posterior"]
+__all__ = [
+    "DROPOUT",
+    "READ_OUT",
+    "Recipe",
+    "check_same",
+    "drawing_model",
+    "fingerprint",
+    "layers_of",
+    "with_posterior",
+]
 
 READ_OUT = "GP read-out + temperature"
 DROPOUT = "dropout + temperature"
@@ -62,6 +72,25 @@ class Recipe:
             return detector
         posterior = detector.posterior._replace(factor=detector.posterior.factor / factor)
         return replace(detector, posterior=posterior)
+
+
+def layers_of(posterior: str | None) -> Any:
+    """The layers that :func:`cgp.convert` converts for "last", "first", "all" or None."""
+    return [0] if posterior == "first" else posterior
+
+
+def drawing_model(model: nn.Module, posterior: str | None) -> nn.Module | None:
+    """The model if it has stochastic layers, else a copy with a posterior, or None where it has no attention."""
+    if stochastic_layers(model):
+        return model
+    if posterior is None or not attention_sites(model):
+        return None
+    try:
+        return convert(model, layers=layers_of(posterior))
+    except ValueError as error:
+        raise ValueError(
+            f"posterior: expected None, or attention that can be converted, got {posterior!r}: {error}"
+        ) from error
 
 
 def with_posterior(model: nn.Module, layers: Any, factor: float) -> nn.Module:

@@ -9,19 +9,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cgp.conversion.convert import convert
 from cgp.model.blocks import stochastic_layers
 from cgp.model.dropout import has_dropout, with_dropout
 from cgp.model.inputs import Batch
 from cgp.model.twin import uncompiled
 from cgp.prediction.amplitudes import COARSE, AmplitudeSearch, has_amplitude
+from cgp.prediction.labels import values_for
 from cgp.prediction.readout import GPReadout
-from cgp.prediction.regression import Normals, fit_value_readout, valued, values_for
+from cgp.prediction.regression import Normals, fit_value_readout, valued
 from cgp.prediction.representation import pooled_features
 from cgp.prediction.settings import as_assessed
 
 from .held_out import HeldOut
-from .recipe import fingerprint
+from .recipe import drawing_model, fingerprint, layers_of
 from .regression_recipe import AS_TRAINED, DROPOUT, POSTERIOR, READ_OUT, SCALE, RegressionRecipe
 from .regression_report import RegressionAssessment, report_of
 
@@ -76,9 +76,8 @@ def assess_regression(
     known = HeldOut(validation, partial(valued, model, name="validation", batch_size=batch_size), verbose)
     if not known.labels:
         raise ValueError("validation: expected at least one batch, got none")
-    layers = [0] if posterior == "first" else posterior
     options = num_samples, sampling, seed, _Outputs(output, noise)
-    candidates, readout = _candidates(model, known, layers, options), None
+    candidates, readout = _candidates(model, known, posterior, options), None
     plain = candidates[SCALE][0.0]
     values = values_for(plain.mean, known.labels, "validation").double()
     if len(values) < folds:
@@ -94,7 +93,7 @@ def assess_regression(
         scored[name] = _scored(by_factor, values, fold_of)
         factor, scale = _likeliest_factor(by_factor, values)
         choices[name] = (factor, scale.cpu())
-    recipe = RegressionRecipe(fingerprint(model), layers, choices, readout, noise is not None)
+    recipe = RegressionRecipe(fingerprint(model), layers_of(posterior), choices, readout, noise is not None)
     return report_of(scored, values, recipe)
 
 
@@ -118,18 +117,18 @@ class _Outputs:
 
 
 def _candidates(
-    model: nn.Module, known: Iterable[Batch], layers: Any, options: tuple[int, str, int, _Outputs]
+    model: nn.Module, known: Iterable[Batch], posterior: str | None, options: tuple[int, str, int, _Outputs]
 ) -> dict[str, dict[float, Normals]]:
     """Predictions by method and factor of the amplitudes (0 without draws)."""
-    drawn = bool(stochastic_layers(model))
-    drawing = model if drawn else convert(model, layers=layers) if layers is not None else None
+    drawing = drawing_model(model, posterior)
     scaled = drawing is not None and any(has_amplitude(module) for module in drawing.modules())
     factors = () if drawing is None else COARSE if scaled else (1.0,)
     by_factor = _normals(AmplitudeSearch(drawing or model, *options), known, (0.0, *factors))
     candidates = {SCALE: {0.0: by_factor.pop(0.0)}}
-    if has_dropout(model) and not drawn:
+    if has_dropout(model) and not stochastic_layers(model):
         candidates[DROPOUT] = _normals(AmplitudeSearch(with_dropout(model), *options), known, (1.0,))
-    return candidates | ({POSTERIOR: by_factor} if by_factor else {})
+    finite = {factor: normals for factor, normals in by_factor.items() if normals.is_finite}  # others overflow
+    return candidates | ({POSTERIOR: finite} if finite else {})
 
 
 def _normals(search: AmplitudeSearch, known: Iterable[Batch], factors: tuple[float, ...]) -> dict[float, Normals]:
@@ -168,8 +167,7 @@ def _likeliest_factor(by_factor: Mapping[float, Normals], values: Tensor) -> tup
 
     def loss(factor: float) -> float:
         total = by_factor[factor].total(scales[factor])
-        value = float((total.log() + (values - by_factor[factor].mean).square() / total).mean())
-        return value if value == value else float("inf")  # draws that overflow
+        return float((total.log() + (values - by_factor[factor].mean).square() / total).mean())
 
     best = min(scales, key=loss)
     return best, scales[best]

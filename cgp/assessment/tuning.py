@@ -176,7 +176,11 @@ class Tuned:
             return None
         order = torch.randperm(len(sizes), generator=torch.Generator().manual_seed(self.search.seed)).tolist()
         total = np.cumsum([sizes[index] for index in order])
-        return set(order[: max(int((total <= most).sum()), 1)])
+        folds = self.fold_of.split([int((labels != NO_LABEL).sum()) for labels in self.held.labels])
+        count = max(int((total <= most).sum()), 1)
+        while len(torch.cat([folds[index] for index in order[:count]]).unique()) < 2:  # each is tuned on another
+            count += 1
+        return set(order[:count])
 
     def _all_chunks(self, keys: Sequence[Key]) -> Iterator[Chunk]:
         if self.kept is not None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .conformal import conformal_quantile, conformal_sets, set_scores
-from .labels import NO_LABEL, class_indices
+from .labels import NO_LABEL, class_indices, values_for
 from .selective import labels_needed, risk_threshold
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Guarantees:
         .. math:: \mu(x) \pm q\,\sigma(x), \qquad q = \text{conformal quantile of } |y - \mu| / \sigma
 
         over the draw of the held-out values and of the input, which are exchangeable (see :meth:`sets`). σ is the
-        prediction's own standard deviation, or 1 where it has none.
+        prediction's own standard deviation, or 1 everywhere if one of either prediction is missing, or 0.
 
         Args:
             coverage: the probability, in (0, 1), for each output by itself.
@@ -102,9 +102,10 @@ class Guarantees:
             ValueError: if there are no held-out values, or an argument is out of range.
         """
         known, values = self._known(held_out, coverage, "regression")
-        scores = np.abs(values - _numbers(known.mean)) / _deviations(known)
+        deviations, of_known = _deviations(self, known)
+        scores = np.abs(values - _numbers(known.mean)) / of_known
         quantiles = np.array([conformal_quantile(column, 1.0 - coverage) for column in scores.T])
-        half = torch.from_numpy(quantiles * _deviations(self)).to(self.mean)
+        half = torch.from_numpy(quantiles * deviations).to(self.mean)
         return torch.stack([self.mean - half, self.mean + half], -1)
 
     def sureness(self, tolerance: float | None = None, *, ranks: bool = False) -> Tensor:
@@ -229,20 +230,17 @@ def withheld_answers(sureness: Tensor, risk: float | None, coverage: float | Non
 def _checked(known: Prediction, task: str) -> tuple[Prediction, Array]:
     assert known.labels is not None
     if task == "regression":
-        values = known.labels.to(known.mean).reshape(known.mean.shape)
-        if not values.isfinite().all():
-            raise ValueError("held_out: expected values that are finite, got NaN or infinity")
-        return known, _numbers(values)
+        return known, _numbers(values_for(known.mean, [known.labels], "held_out"))
     labels = class_indices(known.labels, tuple(known.mean.shape), name="held_out")
     if (labels == NO_LABEL).any():
         raise ValueError(f"held_out: expected a label for every input, got {NO_LABEL} (leave those inputs out)")
     return known, labels.cpu().numpy()
 
 
-def _deviations(prediction: Guarantees) -> Array:
-    total = prediction.total
-    usable = total is not None and bool((total > 0).all())
-    return _numbers(total.sqrt()) if usable and total is not None else np.ones(prediction.mean.shape)
+def _deviations(*predictions: Guarantees) -> list[Array]:
+    """Standard deviations in each of several predictions, 1 in all of them where one of them has none."""
+    usable = all(each.total is not None and bool((each.total > 0).all()) for each in predictions)
+    return [np.sqrt(_numbers(each.total)) if usable else np.ones(each.mean.shape) for each in predictions]
 
 
 def _numbers(values: Tensor | None) -> Array:

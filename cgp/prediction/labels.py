@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ __all__ = [
     "class_indices",
     "labelled",
     "labelled_batches",
+    "values_for",
     "whole_numbers",
 ]
 
@@ -142,6 +143,20 @@ def class_indices(
         advice = " (pass labels - 1)" if (least, most) == (1, shape[-1]) else ""
         raise ValueError(f"{name}: expected labels that are {wanted}, got {least} to {most}{advice}")
     return indices
+
+
+def values_for(mean: Tensor, labels: Sequence[Tensor | None], name: str = "data") -> Tensor:
+    """Values in the shape of a model's outputs ``(N, C)``, finite."""
+    values = torch.cat([part for part in labels if part is not None]).to(mean)
+    values = values[:, None] if mean.shape[1:] == (1,) and values.dim() == 1 else values
+    if values.shape != mean.shape or values.dim() != 2:
+        shapes = f"{tuple(values.shape)} and {tuple(mean.shape)}"
+        raise ValueError(f"{name}: expected values (N, C) of as many outputs as the model has, got {shapes}")
+    for source, numbers in ((name, values), ("model", mean)):
+        if not numbers.isfinite().all():
+            row = int((~numbers.isfinite()).nonzero()[0, 0])
+            raise ValueError(f"{source}: expected finite values, got NaN or infinity in row {row}")
+    return values
 
 
 def check_logits(logits: Tensor, *, classes_last: bool = False) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from cgp.model.inputs import Batch, logits_of, model_device, to_device
 from cgp.model.twin import uncompiled
 
+from .labels import values_for
 from .predict import input_batches, predict
 from .prediction import Prediction
 from .readout import GPReadout
@@ -29,10 +30,11 @@ __all__ = [
     "fit_value_readout",
     "valued",
     "valued_batches",
-    "values_for",
 ]
 
 REGRESSION_METHODS = ("scale", "dropout", "readout")
+
+_PLACES = 41  # between which the factor of a noise is looked for
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,11 @@ class Normals(NamedTuple):
         """Those of some rows."""
         return Normals(*(part[rows] for part in self))
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether every number is finite."""
+        return all(bool(part.isfinite().all()) for part in self)
+
     def total(self, scale: Tensor) -> Tensor:
         """The variances with factors ``(C,)``."""
         return self.variance + scale * self.noise
@@ -159,19 +166,24 @@ class Normals(NamedTuple):
             raise ValueError("data: expected values with errors, got an output that is right everywhere")
         if not bool((self.variance > 0).any()):
             return ratio
-        columns = zip(squares.T, self.variance.T, self.noise.T, ratio.tolist(), strict=True)
+        columns = zip(squares.T, self.variance.T, self.noise.T, strict=True)
         return torch.tensor([_likeliest(*column) for column in columns], dtype=torch.float64, device=squares.device)
 
 
-def _likeliest(squares: Tensor, spread: Tensor, noise: Tensor, ratio: float) -> float:
-    """The factor of the noise between a millionth and once the one without a spread."""
+def _likeliest(squares: Tensor, spread: Tensor, noise: Tensor) -> float:
+    """The factor of the noise: at least a millionth of the one without a spread, and at most the largest ratio."""
 
     def loss(logarithm: float) -> float:
         total = spread + math.exp(logarithm) * noise
         return float((total.log() + squares / total).mean())
 
-    minimum = minimize_scalar(loss, bounds=(math.log(1e-6 * ratio), math.log(ratio)), method="bounded")
-    return math.exp(minimum.x)
+    ratios = squares / noise
+    bounds = math.log(1e-6 * float(ratios.mean())), math.log(float(ratios.max()))  # beyond, every term rises
+    places = torch.linspace(*bounds, _PLACES, dtype=torch.float64).tolist()  # the loss may have several minima
+    best = min(range(_PLACES), key=lambda index: loss(places[index]))
+    around = places[max(best - 1, 0)], places[min(best + 1, _PLACES - 1)]
+    minimum = minimize_scalar(loss, bounds=around, method="bounded")
+    return math.exp(min(float(minimum.x), places[best], key=loss))
 
 
 def valued_batches(model: nn.Module, data: Any, name: str, batch_size: int | None) -> list[Batch]:
@@ -193,20 +205,6 @@ def valued(model: nn.Module, data: Any, name: str, batch_size: int | None) -> It
                 "(pass values.float())"
             )
         yield Batch(*to_device((batch.inputs, batch.labels), model_device(model)))
-
-
-def values_for(mean: Tensor, labels: Sequence[Tensor | None], name: str = "data") -> Tensor:
-    """Values in the shape of a model's outputs ``(N, C)``, finite."""
-    values = torch.cat([part for part in labels if part is not None]).to(mean)
-    values = values[:, None] if mean.shape[1:] == (1,) and values.dim() == 1 else values
-    if values.shape != mean.shape or values.dim() != 2:
-        shapes = f"{tuple(values.shape)} and {tuple(mean.shape)}"
-        raise ValueError(f"{name}: expected values (N, C) of as many outputs as the model has, got {shapes}")
-    for source, numbers in ((name, values), ("model", mean)):
-        if not numbers.isfinite().all():
-            row = int((~numbers.isfinite()).nonzero()[0, 0])
-            raise ValueError(f"{source}: expected finite values, got NaN or infinity in row {row}")
-    return values
 
 
 def fit_value_readout(model: nn.Module, train: Any, batch_size: int | None) -> GPReadout:

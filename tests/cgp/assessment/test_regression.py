@@ -12,6 +12,7 @@ from torch import nn
 import cgp
 from cgp.assessment.regression_report import report_of
 from cgp.prediction.readout import GPReadout
+from cgp.prediction.regression import Normals
 
 pytestmark = pytest.mark.filterwarnings("ignore:predict. one draw")
 
@@ -151,6 +152,51 @@ def test_a_variance_head_is_compared_as_it_is_and_with_a_factor(tmp_path):
     right = cgp.assess(model, [(x, mean + (y - mean) / 2)], task="regression", posterior=None, **heads)
     assert right.method == "as trained"
     assert "as it is" in right.sentence
+
+
+def test_a_network_without_attention_needs_no_posterior_argument():
+    torch.manual_seed(0)
+    x = torch.randn(40, 3)
+    report = cgp.assess(nn.Linear(3, 1), [(x, x[:, :1] + torch.randn(40, 1))], task="regression")
+    assert list(report.scores) == ["scale"]
+
+
+class Overflowing(nn.Module):
+    """Outputs that are no numbers where the draws are far from the mean."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.head = nn.MultiheadAttention(8, 2, batch_first=True), nn.Linear(8, 1)
+
+    def forward(self, x):
+        large = (300 * self.head(self.layer(x, x, x, need_weights=False)[0].mean(1))).exp()
+        return large / (1 + large)
+
+
+def test_amplitudes_whose_draws_overflow_are_left_out():
+    torch.manual_seed(0)
+    model, x = Overflowing().eval(), torch.randn(60, 4, 8)
+    with torch.no_grad():
+        y = model(x) + 0.1 * torch.randn(60, 1)
+    report = cgp.assess(model, [(x, y)], task="regression", num_samples=16)
+    assert np.isfinite(report.scores["posterior + scale"]["nll"])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_scale_is_the_likeliest_of_a_grid(seed):
+    """Variances of draws that are large where the errors are small: the factor is above the one without them."""
+    random = np.random.default_rng(seed)
+    spread = random.exponential(1.0, 12) * (random.random(12) < 0.7) * 10.0 ** random.uniform(-3, 3)
+    noise, errors = random.exponential(1.0, 12) + 0.01, random.standard_normal(12) / (1.0 + spread)
+    parts = [torch.tensor(part)[:, None] for part in (np.zeros(12), spread, noise)]
+
+    def loss(scale):
+        return -norm.logpdf(errors, scale=np.sqrt(spread + scale * noise)).mean()
+
+    scale = float(Normals(*parts).fit_scale(torch.tensor(errors)[:, None]))
+    ratios = errors**2 / noise
+    grid = np.geomspace(1e-6 * ratios.mean(), 2.0 * ratios.max(), 4000)
+    assert loss(scale) <= min(map(loss, grid)) + 1e-6
 
 
 def test_the_report_is_a_table_a_page_and_a_picture(report):

@@ -100,6 +100,17 @@ def test_what_can_be_read_once_is_kept(few_are_kept):
     assert report.num_labels == BATCHES * SIZE
 
 
+def test_inputs_with_more_labels_than_are_kept_are_tuned_on_another(monkeypatch):
+    """One image a batch: with the labels of the first alone its fold would have none to be tuned on."""
+    monkeypatch.setattr(tuning, "KEPT_LABELS", 30)
+    torch.manual_seed(0)
+    model, x = nn.Conv2d(1, 3, 1), torch.randn(6, 1, 6, 6)
+    data = [(x[i : i + 1], torch.randint(3, (1, 6, 6))) for i in range(6)]
+    report = cgp.assess(model, data, task="dense", folds=3)
+    assert report.num_labels == 6 * 36
+    assert report.scores["temperature"]["nll"] < report.scores["as trained"]["nll"]
+
+
 def test_predictions_come_one_after_the_other():
     model, source = cgp.convert(network(3), amplitude=0.5), Source()
     losses = [

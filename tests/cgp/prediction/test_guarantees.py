@@ -196,6 +196,25 @@ def gaussian(mean, deviation, values, held_out=None):
     return Prediction(task="regression", mean=mean, total=total, layout=layout, **parts, **absent)
 
 
+def test_intervals_of_both_predictions_are_in_the_same_units():
+    """A variance of 0 in one of them: residuals are not normalised in either."""
+    generator = torch.Generator().manual_seed(0)
+    values = 100.0 * torch.randn(300, 1, generator=generator, dtype=torch.float64)
+    known = gaussian(torch.zeros_like(values), 100.0, values)
+    new = gaussian(torch.zeros(2, 1, dtype=torch.float64), torch.tensor([[100.0], [0.0]]), None)
+    quantile = conformal_quantile(values.abs().numpy()[:, 0], 0.1)
+    for first, second in ((known, new), (new, known)):
+        ends = first.intervals(0.9, held_out=Prediction(**{**vars(second), "labels": values[: len(second.mean)]}))
+        wanted = quantile if second is known else np.inf
+        assert ends[..., 1].tolist() == [[pytest.approx(wanted)]] * len(first.mean)
+
+
+def test_values_of_a_transposed_table_are_refused():
+    known = gaussian(torch.zeros(6, 2), 1.0, torch.arange(12.0).reshape(2, 6))
+    with pytest.raises(ValueError, match=r"held_out: expected values .* got \(2, 6\) and \(6, 2\)"):
+        gaussian(torch.zeros(3, 2), 1.0, None).intervals(held_out=known)
+
+
 def test_a_regression_withholds_what_its_variance_says():
     deviation = torch.tensor([[1.0, 5.0], [2.0, 4.0], [3.0, 3.0], [4.0, 2.0]], dtype=torch.float64)
     prediction = gaussian(torch.zeros(4, 2, dtype=torch.float64), deviation, None)
