@@ -96,18 +96,21 @@ def usable_columns(
     columns: dict[str, Any] = {}
     marks: dict[str, str] = {}
     for name in frame.columns.difference(chosen.columns, sort=False):
-        numbers, mark = _numbers(frame[name])
+        numbers, mark = _numbers(frame[name], frame.attrs.get("decimal", "."))
         if numbers is not None:
             columns[name] = numbers.where(~numbers.isin(codes))
             marks |= {name: mark} if mark else {}
     kept = {name: column for name, column in columns.items() if column.notna().any()}
     gaps = sum(int(column.isna().sum()) for column in kept.values())
+    others = [name for name in frame.columns if name not in (*chosen.columns, *kept)]
+    if not kept:
+        texts = ", ".join(f"{name!r} with {value!r}" for name in others for value in frame[name].dropna()[:1])
+        raise ValueError(f"expected a column of numbers, got none: {texts or 'only what rows are known by'}")
     if not gaps:
         raise ValueError(
             f"expected gaps in columns of numbers, {[*kept]}, got none{_missing_rows(chosen)}; codes are named by "
             "--missing -200"
         )
-    others = [name for name in frame.columns if name not in (*chosen.columns, *kept)]
     where = (
         f"rows are known by {', '.join(map(repr, chosen.values))}" if chosen.values else "rows are taken in their order"
     )
@@ -191,7 +194,7 @@ def _places(frame: Any) -> _Inputs | None:
     return None
 
 
-def _numbers(column: Any) -> tuple[Any, str]:
+def _numbers(column: Any, decimal: str) -> tuple[Any, str]:
     """A column of numbers, or of text that is numbers but for one mark without letters or digits, and that mark."""
     import pandas as pd
 
@@ -199,7 +202,9 @@ def _numbers(column: Any) -> tuple[Any, str]:
         return column, ""
     if column.dtype.kind in "mM" or isinstance(column.dtype, pd.DatetimeTZDtype):
         return None, ""
-    numbers = pd.to_numeric(column, errors="coerce")
+    # A mark makes text of a column, and so keeps the file's reader from reading its decimal commas.
+    points = column.map(lambda value: value.replace(decimal, ".") if isinstance(value, str) else value)
+    numbers = pd.to_numeric(points, errors="coerce")
     marks = column[numbers.isna() & column.notna()].astype(str).str.strip().unique()
     if numbers.isna().all() or len(marks) > 1 or any(any(map(str.isalnum, mark)) for mark in marks):
         return None, ""

@@ -131,6 +131,15 @@ def test_marks_stand_for_what_is_missing_and_words_do_not():
     np.testing.assert_array_equal(columns.frame["warm"], readings()["warm"])
 
 
+@pytest.mark.parametrize("mark", ["-", "---"])
+def test_marks_stand_beside_decimal_commas(mark, tmp_path):
+    path = tmp_path / "in.csv"
+    readings().drop(columns="dead").to_csv(path, index=False, sep=";", decimal=",", na_rep=mark)
+    columns = usable_columns(read_file(path))
+    assert columns.gaps == 7
+    np.testing.assert_array_equal(columns.frame["warm"], readings()["warm"])
+
+
 def test_rows_that_are_not_there_are_added():
     """Every observed value stays in its row, times of other distances too; without the option they are counted."""
     table = readings().drop(columns="dead").ffill().drop(index=[7, 8, 20])
@@ -215,6 +224,7 @@ def test_an_index_inputs_and_codes_are_named(tmp_path, capsys):
         (b"\x89PNG\x00\xff", [], "expected a table, csv or parquet"),
         (b"a,b\n", [], "expected a table with rows below a header, got 0 rows"),
         (b"a,b\n1,2\n3,4\n", [], "expected gaps in columns of numbers, ['a', 'b'], got none"),
+        (b"a,b\nx,1 mm\ny,2 mm\n", [], "expected a column of numbers, got none: 'a' with 'x', 'b' with '1 mm'"),
         (b"a,b\n1,\n3,4\n", ["--index", "c"], "expected columns of the table, ['a', 'b'], got ['c']"),
         (b"a,b\n1,\n3,4\n", ["--out", "/nowhere/x.csv"], "no folder /nowhere"),
         (b"a,b\n1,\n3,4\n", ["--out", "x.xlsx"], "expected csv or parquet, got a spreadsheet: save it as csv"),
