@@ -110,6 +110,7 @@ def demo(
     configs = resolve_rows(list(_DEMO_ROWS), tuple(range(1 if quick else seeds)), names, over[1])
     perform = _performer(configs, out, trainer, workers)
     table = _filled_table(out / "table.png", quick)
+    sys.stdout.write(f"Then a small vision transformer learns handwritten digits, with {len(_DEMO_ROWS)} attentions:\n")
     perform()
     _report([out / row for row in _DEMO_ROWS], out, closing=table)
 
@@ -185,7 +186,7 @@ def _report(runs: list[Path], out: Path | None, protocol: Protocol = "pooled", c
         console.print(part, highlight=False)
     if closing:
         console.print(closing, highlight=False)
-    console.print(f"Report: {place / 'report.html'}", highlight=False, soft_wrap=True)
+    console.print(f"Report: {place / 'report.html'} (it says what each column is)", highlight=False, soft_wrap=True)
 
 
 def list_rows(*, rows: str = "*/*", out: Path = _OUT) -> None:

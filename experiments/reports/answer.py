@@ -111,7 +111,7 @@ def _take(chosen: Choice, reference: Choice, *, alone: bool) -> str:
         return f"Take {_named(chosen)} ({numbers}): over {against} it gains {by} on the test inputs."
     state = "none" if gain.mean < 0 else "within its error"
     what = f"{_named(chosen)} has the smallest validation NLL ({numbers})"
-    return f"{against} suffices: {what}, but its gain over it on the test inputs, {by}, is {state}."
+    return f"{against} suffices: {what}, but its gain over that on the test inputs, {by}, is {state}."
 
 
 def _leader(results: Mapping[str, Sequence[Result]], choice: Choice, reference: Choice) -> str:

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import shlex
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -15,7 +16,9 @@ from graphlib import TopologicalSorter
 from importlib import import_module
 from multiprocessing import forkserver
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+
+from tqdm import tqdm
 
 from experiments.atomic_files import write_text
 from experiments.configuration import RunConfig, TrainerConfig
@@ -50,10 +53,9 @@ class Sweep:
         order.prepare()
         ready: list[tuple[str, int]] = []
         running: dict[Future[str | None], tuple[str, int]] = {}
-        failed, count, start = {}, 0, time.perf_counter()
-        if self.trainer.progress and waiting:
-            print(f"{len(waiting)} runs, {min(self.workers, len(waiting))} at a time, into {self.out}", flush=True)
-        with _executor(min(self.workers, len(waiting))) as executor:
+        failed, progress = {}, _Progress(len(waiting), is_shown=self.trainer.progress)
+        progress.say(f"{len(waiting)} runs, {min(self.workers, len(waiting))} at a time, into {self.out}")
+        with progress, _executor(min(self.workers, len(waiting))) as executor:
             while order.is_active():
                 ready += order.get_ready()
                 while ready and len(running) < self.workers:
@@ -62,14 +64,50 @@ class Sweep:
                         future = executor.submit(_perform, self, waiting[key])
                     running[future] = key
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    key, error, count = running.pop(future), future.result(), count + 1
+                    key, error = running.pop(future), future.result()
                     order.done(key)
+                    folder = waiting[key].folder(self.out)
                     if error is not None:
-                        failed[str(waiting[key].folder(self.out))] = error
-                    if self.trainer.progress:
-                        message = f"{key[0]} seed {key[1]} {'FAILED' if error else 'done'}"
-                        print(f"{count} of {len(waiting)}: {message}, {time.perf_counter() - start:.0f} s", flush=True)
+                        failed[str(folder)] = error
+                    state = "FAILED" if error is not None else f"done{_first_result(Run(folder))}"
+                    progress.count(f"{key[0]} seed {key[1]} {state}")
         return failed
+
+
+class _Progress:
+    """A line for each run that ends, and on a terminal a bar below them with the time that is left."""
+
+    def __init__(self, total: int, *, is_shown: bool) -> None:
+        self._total, self._done, self._start = total, 0, time.perf_counter()
+        self._is_shown = is_shown and total > 0
+        self._bar = tqdm(total=total, desc="runs", leave=False, disable=None if self._is_shown else True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+
+    def say(self, line: str) -> None:
+        """Write a line."""
+        if self._is_shown:
+            tqdm.write(line)
+            sys.stdout.flush()
+
+    def count(self, what: str) -> None:
+        """A run has ended."""
+        self._bar.update()
+        self._done += 1
+        self.say(f"{self._done} of {self._total}: {what}, {time.perf_counter() - self._start:.0f} s")
+
+
+def _first_result(run: Run) -> str:
+    """What the validation examples say of the epoch that was kept; nothing of a run without training."""
+    record = run.record
+    kept = [epoch for epoch in record.get("history") or [] if epoch["epoch"] == record.get("best_epoch")]
+    if not kept or "validation_accuracy" not in kept[0]:
+        return ""
+    return f" (validation accuracy {kept[0]['validation_accuracy']:.1%}, NLL {kept[0]['validation_nll']:.3f})"
 
 
 def _unfinished(configs: Iterable[RunConfig], out: Path) -> Iterator[RunConfig]:

@@ -1,11 +1,13 @@
 """Rows x seeds: dependencies, completed runs, output."""
 
+import re
+import sys
 from pathlib import Path
 
 from experiments.configuration import TrainerConfig
 from experiments.runs import Run
 from experiments.runs.parsing import resolve_rows
-from experiments.runs.sweeping import Sweep, commands
+from experiments.runs.sweeping import Sweep, _Progress, commands
 from experiments.training.fit import QUIET
 
 
@@ -36,8 +38,23 @@ def test_needed_rows_come_first_and_a_failure_leaves_the_others(tmp_path, capsys
     output = capsys.readouterr().out
     assert "of 3: digits/temperature_kernel_asymmetric seed 0 done" in output
     assert "digits/softmax seed 0 FAILED" in output
+    assert re.search(
+        r"digits/kernel_asymmetric seed 0 done \(validation accuracy \d+\.\d%, NLL \d\.\d{3}\), \d+ s", output
+    )
     assert Sweep(tmp_path, QUIET).perform(configs[:2]) == {}
     assert capsys.readouterr().out == ""
+
+
+def test_a_terminal_has_a_bar_with_the_time_that_is_left(monkeypatch, capsys):
+    """Below the lines; in a file there are the lines only."""
+    for is_terminal in (True, False):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda is_terminal=is_terminal: is_terminal)
+        with _Progress(2, is_shown=True) as progress:
+            for name in ("first", "second"):
+                progress.count(f"{name} done")
+        out, err = capsys.readouterr()
+        assert [line.rpartition(",")[0] for line in out.splitlines()] == ["1 of 2: first done", "2 of 2: second done"]
+        assert ("2/2" in err) is is_terminal
 
 
 def test_commands_leave_out_complete_runs(tmp_path):
