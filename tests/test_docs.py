@@ -70,6 +70,26 @@ def test_sentences_of_an_output_wrap_and_its_columns_do_not():
     ]
 
 
+def plain_words(text):
+    """Words that a reader of the built page has before them: without code, what is folded, and long tables."""
+    text = re.sub(r"<details>.*?</details>|```.*?```", "", text, flags=re.DOTALL)
+    tables = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
+    return len(tables.sub(lambda table: table[0] if table[0].count("\n") <= 12 else "", text).split())
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("[a-zA-Z]*.md")), ids=lambda page: page.stem)
+def test_no_page_takes_longer_than_ten_minutes(page):
+    assert plain_words(page.read_text(encoding="utf-8")) <= 2000
+
+
+@pytest.mark.parametrize("page", sorted((DOCS / "results").glob("*.md")), ids=lambda page: page.stem)
+def test_pages_of_results_begin_with_what_they_say(page):
+    """A paragraph of two lines or so, before any command, table or heading."""
+    _, first, *_ = page.read_text(encoding="utf-8").split("\n\n")
+    assert re.match(r"[\w*`]", first) and not first.startswith("```")
+    assert len(first.split()) <= 90
+
+
 @pytest.mark.parametrize(
     ("page", "rows", "folded"), [("results/x", 16, True), ("results/x", 15, False), ("x", 16, False)]
 )
