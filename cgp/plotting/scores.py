@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import FigureBase
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
@@ -14,6 +15,7 @@ from cgp.plotting.style import GREY, PALE, PALETTE, WIDE, new_figure, styled
 __all__ = ["method_scores"]
 
 _ROW, _FRAME = 0.22, 0.75  # inches
+_BEST: dict[str, Any] = {"lw": 0.7, "ls": (0, (4, 2))}
 _LIMIT = 4.0  # of the axis beyond the best score, in distances from the best to the median
 
 
@@ -33,7 +35,7 @@ def method_scores(
         panels: For each setting, for each method, its score and the standard error; two of them to either side are
             drawn.
         xlabel: Name and unit of the scores.
-        chosen: Name of the method that is drawn in colour.
+        chosen: Name of the method that is drawn in the second colour, as the recommended one.
         figure: Figure or subfigure to draw in; without, a new one of two columns' width.
 
     Returns:
@@ -57,6 +59,11 @@ def method_scores(
     axes[0].set_yticks(range(len(methods)), methods)
     axes[0].set_ylim(len(methods) - 0.5, -0.5)
     figure.supxlabel(xlabel, fontsize=8)
+    looks = {"smallest": {"color": GREY, **_BEST}}
+    if chosen in methods:
+        looks["recommended"] = {"color": PALETTE[1], "marker": "o"}
+    handles = [Line2D([], [], label=label, **look) for label, look in looks.items()]
+    figure.legend(handles=handles, loc="outside lower right", ncols=2)
     return np.asarray(axes, dtype=np.object_)
 
 
@@ -72,7 +79,7 @@ def _panel(ax: Any, scores: Mapping[str, tuple[float, float]], chosen: str | Non
             continue
         width = 2 * error if np.isfinite(error) else 0.0
         ax.errorbar(score, row, xerr=width, fmt="o", color=colour)
-    ax.axvline(best, color=GREY, lw=0.7, ls=(0, (4, 2)))
+    ax.axvline(best, color=GREY, **_BEST)
     ax.grid(axis="y", color=PALE, lw=0.6)
     ax.tick_params(axis="y", length=0)
     ax.xaxis.set_major_locator(MaxNLocator(4))

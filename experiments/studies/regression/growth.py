@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from cgp.plotting.style import PALETTE, style
@@ -75,6 +76,7 @@ def growth(
 
 _TASKS = ("evidence and gradient", "evidence", "fill", "update and forecast", "default fit and fill")
 _COLUMNS = ("evaluation_seconds", "memory_mb")
+_MARKERS = {"cgp": "o", "tinygp": "^", "celerite2": "s"}
 
 
 def table(size: int, outputs: int) -> tuple[Array, Array]:
@@ -93,19 +95,37 @@ def growth_figure(rows: Sequence[Row]) -> Figure:
     for axis, column, label in zip(axes, _COLUMNS, ("CPU seconds", "peak memory (MB)"), strict=True):
         for row_set in _lines(rows):
             method, count = row_set[0]["method"], row_set[0]["outputs"]
-            look = {"color": PALETTE[_TASKS.index(_task(method))], "ls": "-" if count == 1 else "--"}
-            look["marker"] = {"tinygp": "^", "celerite2": "s"}.get(method.split()[0], "o")
+            look = {"color": PALETTE[_TASKS.index(_task(method))], "ls": _dashes(count)}
             points = [(row["n"], row[column]) for row in row_set]
-            axis.plot(*zip(*points, strict=True), ms=4, label=f"{method}, {count}", **look)
+            axis.plot(*zip(*points, strict=True), ms=4, marker=_MARKERS[_package(method)], **look)
         axis.set(xscale="log", yscale="log", xlabel="rows", ylabel=label)
         axis.grid(color="0.9", lw=0.6)
     low, high = axes[0].get_xlim()
     bottom, top = axes[0].get_ylim()
-    axes[0].plot([low, high], [1e-5 * low, 1e-5 * high], color="0.6", ls=":", lw=1.0, label="slope 1")
+    (slope,) = axes[0].plot([low, high], [1e-5 * low, 1e-5 * high], color="0.6", ls=":", lw=1.0, label="slope 1")
     axes[0].set(xlim=(low, high), ylim=(bottom, top))
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right center")
+    figure.legend(handles=[*_meanings(rows), slope], loc="outside right center", handlelength=3.2)
     return figure
+
+
+def _meanings(rows: Sequence[Row]) -> Iterator[Line2D]:
+    """What colours, markers and dashes stand for, an entry each."""
+    methods = dict.fromkeys(row["method"] for row in rows)
+    for task in dict.fromkeys(map(_task, methods)):
+        yield Line2D([], [], color=PALETTE[_TASKS.index(task)], label=task)
+    for package in dict.fromkeys(map(_package, methods)):
+        yield Line2D([], [], color="0.3", ls="", marker=_MARKERS[package], ms=4, label=package)
+    for count in dict.fromkeys(row["outputs"] for row in rows):
+        yield Line2D([], [], color="0.3", ls=_dashes(count), label=f"{count} output{'s' if count > 1 else ''}")
+
+
+def _dashes(outputs: int) -> str:
+    return "-" if outputs == 1 else "--"
+
+
+def _package(method: str) -> str:
+    first = method.split()[0]
+    return first if first in _MARKERS else "cgp"
 
 
 def _task(method: str) -> str:

@@ -152,3 +152,12 @@ def test_symmetric_matrix_has_no_asymmetry_and_negative_ones_are_centred():
     assert not np.asarray(asymmetry.images[0].get_array()).any()
     low, high = matrix.images[0].get_clim()
     assert low == -high == -np.abs(symmetric).max()
+
+
+def test_scores_say_which_method_is_recommended():
+    panels = {"gaps of 1": {"lines": (0.1, 0.02), "ridge": (0.3, 0.1)}}
+    for chosen, expected in ((None, ["smallest"]), ("ridge", ["smallest", "recommended"])):
+        figure = Figure(layout="constrained")
+        plotting.method_scores(panels, chosen=chosen, figure=figure)
+        (shown,) = figure.legends
+        assert [text.get_text() for text in shown.get_texts()] == expected

@@ -5,7 +5,7 @@ import importlib.util
 
 import pytest
 
-from experiments.studies.regression.growth import METHODS, growth
+from experiments.studies.regression.growth import METHODS, growth, growth_figure
 
 OURS = ["evidence and gradient", "evidence", "fill", "update and forecast"]
 
@@ -20,6 +20,18 @@ def test_rows_and_picture(tmp_path):
         assert with_gradient == pytest.approx(alone, rel=1e-12)
         assert 0.0 < float(rows["fill", count, 120]["variance"]) < 0.1
     assert (tmp_path / "regression-growth.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_legend_says_what_each_look_stands_for():
+    """A colour a task, a marker a package and dashes for several outputs: not an entry for each of their pairs."""
+    keys = [(name, count) for name in ("evidence", "fill", "tinygp fill") for count in (1, 10)][:5]
+    sizes = {"evaluation_seconds": 1.0, "memory_mb": 1.0}
+    rows = [{"method": name, "outputs": count, "n": n, **sizes} for name, count in keys for n in (10, 20)]
+    (legend,) = growth_figure(rows).legends
+    looks = {text.get_text(): line for text, line in zip(legend.get_texts(), legend.get_lines(), strict=True)}
+    assert [*looks] == ["evidence", "fill", "cgp", "tinygp", "1 output", "10 outputs", "slope 1"]
+    assert looks["10 outputs"].get_linestyle() == "--"
+    assert looks["tinygp"].get_marker() == "^"
 
 
 def test_what_needs_more_memory_is_left_out(tmp_path):
