@@ -26,7 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit status: 0, 1 where the input cannot be used, or 130 where the command was interrupted.
     """
-    parsed = _parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else [*arguments]
+    parsed = _parser().parse_args(given or ["--help"])
     if parsed.command == "version":
         sys.stdout.write(f"cgp {__version__}\n")
         return 0

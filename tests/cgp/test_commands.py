@@ -261,6 +261,13 @@ def test_nothing_is_half_written(tmp_path, monkeypatch):
     assert sorted(each.name for each in tmp_path.iterdir()) == ["in.csv", "out.csv"]
 
 
+def test_without_a_command_there_is_help(capsys):
+    with pytest.raises(SystemExit) as ended:
+        commands.main([])
+    assert ended.value.code == 0
+    assert "cgp fill readings.csv --out filled.csv" in capsys.readouterr().out
+
+
 def test_help_and_version_need_nothing_heavy():
     script = "import sys, runpy; sys.argv = ['cgp', {!r}]; runpy.run_module('cgp', run_name='__main__')"
     probe = "try:\n exec({0!r})\nexcept SystemExit:\n print(*{{'torch', 'pandas', 'numpy'}} & set(sys.modules))"
