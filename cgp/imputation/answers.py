@@ -126,14 +126,16 @@ class ProcessMixin(FilledMixin):
         Where the fit is good 95 % are within ± 1.96, and they have no pattern.
 
         Returns:
-            In the form of the table, NaN where nothing was observed.
+            In the form of the table, NaN where nothing was observed, and at gross errors that a long series leaves
+            out.
         """
         check_is_fitted(self)
         mean, sd = (np.asarray(part).reshape(-1, len(self._table.names)) for part in self.regressor_.leave_one_out())
-        known = ~np.isnan(mean)
-        values = np.full(self._table.values.shape, np.nan)
+        values, flawed = np.full(self._table.values.shape, np.nan), self.regressor_.gross_errors_
         # Rows without a value need not be known to the regressor: both sides are read in the same order.
-        values[~self._table.missing] = (self._table.values[~self._table.missing] - mean[known]) / sd[known]
+        known, observed = ~np.isnan(mean), ~self._table.missing
+        observed[: len(flawed)] &= ~flawed
+        values[observed] = (self._table.values[observed] - mean[known]) / sd[known]
         return self._table.framed(values)
 
     def plot_residuals(self, figure: Any = None) -> list[Any]:

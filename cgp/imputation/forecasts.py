@@ -46,7 +46,7 @@ def later_rows(table: Table, axis: Axis, steps: int) -> tuple[NDArray[np.float64
     frequency = getattr(getattr(table.given, "index", None), "freq", None)
     if frequency is not None and not axis.columns and len(axis.coordinates):
         last = table.given.index[np.argmax(inputs)]
-        labels = _after(last, frequency, steps)
+        labels = _after(last, -frequency if frequency.n < 0 else frequency, steps)  # of a table in reverse order
         return axis.coordinates[0].numbers(labels)[:, None], labels
     numbers = distinct[-1] + float(np.median(np.diff(distinct))) * np.arange(1.0, steps + 1.0)
     return numbers[:, None], axis.coordinates[0].labels(numbers) if axis.coordinates else None

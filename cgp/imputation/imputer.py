@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cgp.regression import CorrelatedGPRegressor, LearnedPrior
 from cgp.regression.forms import Cost
+from cgp.regression.unchanged import unchanged_on_error
 
 from .choosing import fitted_regressor
 from .codes import warn_of_codes, warn_of_constants
@@ -95,6 +96,7 @@ class CorrelatedGPImputer(StorageMixin, OneToOneFeatureMixin, TransformerMixin, 
         self.random_state = random_state
         self.verbose = verbose
 
+    @unchanged_on_error
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn from what a table has.
 
@@ -119,6 +121,8 @@ class CorrelatedGPImputer(StorageMixin, OneToOneFeatureMixin, TransformerMixin, 
         warn_of_constants(table.values, table.names)
         self.regressor_ = fitted_regressor(self._regressor, table, self._axis)
         self._parts, self._known = [table], Filling.of(self.regressor_, table)
+        if hasattr(self, "conformal_"):  # of another table
+            del self.conformal_
         return self
 
     def transform(self, X: Any) -> Any:
@@ -138,6 +142,8 @@ class CorrelatedGPImputer(StorageMixin, OneToOneFeatureMixin, TransformerMixin, 
         """
         check_is_fitted(self)
         table = self._read(X, reset=False)
+        if not len(table.inputs):
+            raise ValueError("X: expected at least one row, got none")
         if table.same_observations(self._table):
             return table.filled(self._filling.mean)
         return table.filled(self._conditioned(table).mean)
@@ -159,9 +165,10 @@ class CorrelatedGPImputer(StorageMixin, OneToOneFeatureMixin, TransformerMixin, 
         """
         check_is_fitted(self)
         table = self._read(rows, reset=False, first=sum(len(part.inputs) for part in self._parts))
+        parts, regressor = appended(self._parts, table), self.regressor_
         if not table.missing.all():
-            self.regressor_.partial_fit(table.inputs, table.values)
-        self._parts, self._known = appended(self._parts, table), None
+            regressor = regressor.conditioned(table.inputs, table.values)
+        self._parts, self._known, self.regressor_ = parts, None, regressor
         return self
 
     def estimate(self, X: Any) -> Cost:

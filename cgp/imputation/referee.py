@@ -126,7 +126,7 @@ def candidates(imputer: CorrelatedGPImputer, table: Table, *, is_time: bool) -> 
     is_long = is_long_series(table.inputs, table.values, imputer.get_params(deep=False))
     if several:
         kernel = _SERIES_KERNEL if is_long and imputer.kernel is None else imputer.kernel
-        chosen["one GP per column"] = clone(imputer).set_params(structure="independent", kernel=kernel)
+        chosen["one GP per column"] = clone(imputer).set_params(structure="independent", kernel=kernel, periods="auto")
     chosen[_CORRELATED if several else _ALONE] = clone(imputer)
     if several and not is_long and imputer.structure == "auto":
         for structure in _STRUCTURES:

@@ -60,7 +60,7 @@ def axis_content(axis: Axis) -> dict[str, Any]:
     coordinates = [
         coordinate._asdict()
         | {"origin": None if coordinate.origin is None else str(coordinate.origin)}
-        | {"zone": None if coordinate.zone is None else str(coordinate.zone)}
+        | {"zone": None if coordinate.zone is None else _zone_name(coordinate.zone)}
         for coordinate in axis.coordinates
     ]
     return {"columns": list(axis.columns), "coordinates": coordinates}
@@ -110,6 +110,18 @@ def restored_table(plain: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
         return parts[0].rename(plain["names"][0])
     frame = pd.concat(parts, axis=1) if parts else pd.DataFrame(index=index)
     return frame.set_axis(pd.Index(plain["names"]), axis=1)
+
+
+def _zone_name(zone: Any) -> str:
+    """The name of a time zone, by which pandas knows it."""
+    import pandas as pd
+
+    try:
+        pd.DatetimeTZDtype(tz=str(zone))
+    except (KeyError, TypeError, ValueError) as error:
+        advice = "convert it, frame.tz_convert('Europe/Berlin'), to one with a name"
+        raise ValueError(f"save: expected a time zone with a name, got {zone}: {advice}") from error
+    return str(zone)
 
 
 def _column_content(column: Any) -> tuple[str, Tensor]:

@@ -26,6 +26,7 @@ from .processes import every_process
 from .scaling import Scaling
 from .sparse import SparseCorrelatedGPRegression
 from .stochastic import StochasticCorrelatedGPRegression
+from .unchanged import unchanged_on_error
 
 __all__ = ["CorrelatedGPClassifier", "class_posterior", "softmax_bound"]
 
@@ -95,6 +96,7 @@ class CorrelatedGPClassifier(ClassifierMixin, BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
+    @unchanged_on_error
     def fit(self, X: Any, y: Any) -> Self:
         """Fit to labelled inputs.
 

@@ -51,6 +51,7 @@ from .slices import sample_slices
 from .sparse import SparseCorrelatedGPRegression
 from .stochastic import StochasticCorrelatedGPRegression
 from .structures import COMPARED, RACED, Fitted, continue_from, fit_structures
+from .unchanged import unchanged_on_error
 
 __all__ = ["CorrelatedGPRegressor"]
 
@@ -94,7 +95,8 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
             optimizer), or "auto": "slice" up to 50 observations, else "map".
         prior: a prior of :func:`learn_prior`, at whose likeliest set a fit starts, and whose densities replace the
             default ones.
-        periods: periods of the cycles of "multiscale", in units of the input; "auto" detects up to three.
+        periods: periods of the cycles of "multiscale", in units of the input, which "auto" then selects; "auto" detects
+            up to three.
         num_starts: number of starts of L-BFGS that are optimised to the end.
         max_steps: largest number of steps of L-BFGS.
         num_epochs: number of passes through the rows in minibatches.
@@ -119,6 +121,7 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
         structure_: the structure of ``model_``.
         criteria_: half the information criterion of every structure that was compared, in nats.
         periods_: periods of the cycles of "multiscale", in units of the input.
+        gross_errors_: the observations of the fit that "multiscale" left out as errors of measurement, ``(n, P)``.
         correlation_, lengthscales_, delays_, noise_: learned parameters, in the user's units (``summary()`` lists
         them).
         n_features_in_: number d of input columns.
@@ -171,6 +174,7 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
         self.random_state = random_state
         self.verbose = verbose
 
+    @unchanged_on_error
     def fit(self, X: Any, y: Any) -> Self:
         """Fit to observations.
 
@@ -258,8 +262,9 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
         self.criteria_: dict[str, float] = {}
         self._compared: dict[str, RegressionModel] = {}
         self._long = is_long_series(X, y, arguments)
+        self.gross_errors_ = gross_errors(y) if self._long else np.zeros(y.shape, dtype=bool)
         if self._long:
-            y = np.where(gross_errors(y), np.nan, y)
+            y = np.where(self.gross_errors_, np.nan, y)
             self.periods_ = periods_of(X, y, self.periods)
         self.x_scaling_, self.y_scaling_ = Scaling.of(X), Scaling.of_outputs(y)
         if self.prior is not None and not self.prior.standardised:
@@ -305,6 +310,7 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
         check_is_fitted(self)
         return copy.copy(self)._condition_on(X, y)
 
+    @unchanged_on_error
     def _condition_on(self, X: Any, y: Any) -> Self:
         X = self._new_inputs(X)
         y = self._new_outputs(y, len(X))

@@ -136,11 +136,12 @@ def is_long_series(x: Array, y: Array, arguments: Mapping[str, Any]) -> bool:
         arguments: arguments of the regressor.
 
     Returns:
-        True if it is requested, or if there are more than 2,000 observations over one input and no argument requests
-        otherwise.
+        True if it is requested, by its name or by periods, or if there are more than 2,000 observations over one input
+        and no argument requests otherwise.
 
     Raises:
         ValueError: if it is requested, but the data or another argument do not allow it.
+        TypeError: if periods are given to another structure, which has none.
     """
     obstacles = {
         "X": None if x.shape[1] == 1 else f"one column, got {x.shape[1]}",
@@ -150,10 +151,17 @@ def is_long_series(x: Array, y: Array, arguments: Mapping[str, Any]) -> bool:
         "prior": _not_one_of(arguments.get("prior"), (None,)),
     }
     present = {name: obstacle for name, obstacle in obstacles.items() if obstacle is not None}
-    if arguments["structure"] != "multiscale":
-        return arguments["structure"] == "auto" and not present and int((~np.isnan(y)).sum()) > _LONG
+    structure, periods = arguments["structure"], arguments["periods"]
+    has_periods = not isinstance(periods, str) and len(periods) > 0
+    if has_periods and structure not in ("auto", "multiscale"):
+        raise TypeError(
+            f"periods: expected with structure='multiscale' or 'auto', got {periods!r} with {structure!r}, which does "
+            "not use them"
+        )
+    if structure != "multiscale" and not has_periods:
+        return structure == "auto" and not present and int((~np.isnan(y)).sum()) > _LONG
     for name, obstacle in present.items():
-        raise ValueError(f"{name}: expected {obstacle}, for structure='multiscale'")
+        raise ValueError(f"{name}: expected {obstacle}, for structure='multiscale' or periods")
     return True
 
 

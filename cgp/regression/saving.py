@@ -61,6 +61,7 @@ def regressor_content(regressor: CorrelatedGPRegressor) -> tuple[dict[str, Any],
     rows, targets = model.train_inputs[0], model.train_targets
     tensors = {"rows": rows.reshape(-1, *rows.shape[-2:])[0], "targets": targets.reshape(-1, targets.shape[-1])[0]}
     tensors["observed"] = regressor._observed.whole.byte()
+    tensors["gross_errors"] = torch.as_tensor(regressor.gross_errors_).byte()
     for name in ("x_scaling_", "y_scaling_"):
         fields = getattr(regressor, name)._asdict().items()
         tensors |= {f"{name}.{field}": torch.as_tensor(np.asarray(value)) for field, value in fields}
@@ -95,6 +96,8 @@ def restored_regressor(
         setattr(regressor, name, plain[name])
     regressor.fit_, regressor.samples_, regressor.periods_ = Fit(**plain["fit_"]), None, plain["periods_"]
     regressor._framing, regressor._observed = Framing.of(y), Parts.of(tensors["observed"].bool(), dim=0)
+    none = torch.zeros(0, plain["n_outputs_"])  # folders of older versions do not say
+    regressor.gross_errors_ = tensors.get("gross_errors", none).bool().numpy()
     for name in ("x_scaling_", "y_scaling_"):
         setattr(regressor, name, Scaling(*(tensors[f"{name}.{field}"].numpy() for field in Scaling._fields)))
     regressor._base, regressor._start, weights = regressor.kernel, None, plain.get("weights")

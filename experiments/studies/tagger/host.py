@@ -63,9 +63,7 @@ def parameters(file: Path) -> dict[str, Tensor]:
             quantised, scale, zero = (arrays[name] for name in node.input)
             arrays[node.output[0]] = (quantised.astype(np.float32) - zero.astype(np.float32)) * scale
     state = {name.removesuffix("_DequantizeLinear_Output"): value for name, value in arrays.items()}
-    state = {
-        name: value for name, value in state.items() if re.fullmatch(r"(distilbert|classifier)\S*(weight|bias)", name)
-    }
+    state = {name: value for name, value in state.items() if _NAME.fullmatch(name)}
     for node in graph.node:
         layer = _NODE.fullmatch(node.name)
         matrices = [arrays[name] for name in node.input if name in arrays]

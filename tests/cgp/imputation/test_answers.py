@@ -108,3 +108,28 @@ def test_forecasts_follow_the_table(imputer):
     assert array.shape == (2, 3)
     with pytest.raises(ValueError, match="steps: expected a table of one input"):
         CorrelatedGPImputer(inputs=("a", "n"), **QUICK).fit(frame().fillna(0.0)).forecast(2)
+
+
+def test_a_table_in_reverse_order_is_forecast_forwards():
+    table = frame("Europe/Zurich")
+    index = CorrelatedGPImputer(**QUICK).fit(table.iloc[::-1]).forecast(2).mean.index
+    assert list(index) == list(frame("Europe/Zurich", count=42).index[40:])
+
+
+def test_residuals_leave_out_gross_errors(tmp_path):
+    """Those of a long series have none, and all other values keep theirs, through updates and folders."""
+    random = np.random.default_rng(0)
+    values = np.sin(np.arange(420.0) / 9)[:, None] + 0.1 * random.standard_normal((420, 2))
+    values[60:70, 1] = np.nan
+    values[5, 0] = 1e6
+    imputer = CorrelatedGPImputer(structure="multiscale", num_components=1, periods=(), random_state=0)
+    with pytest.warns(UserWarning, match="left out as errors of measurement"):
+        imputer.fit(values[:400])
+    imputer.update(values[400:])
+    imputer.save(tmp_path)
+    mean, sd = imputer.regressor_.leave_one_out()
+    expected = (values - mean) / sd
+    assert np.isnan(expected[5, 0])
+    assert np.isfinite(expected).sum() == values.size - 11
+    for each in (imputer, CorrelatedGPImputer.load(tmp_path)):
+        np.testing.assert_allclose(each.residuals(), expected, rtol=1e-9)

@@ -221,3 +221,23 @@ def test_seasons_are_offered_and_taken_where_they_are(few_windows):
 def test_seasons_that_are_none_are_not_taken(few_windows):
     table = seasons(year=False)[1].iloc[::3]
     assert CorrelatedGPImputer(random_state=0, max_steps=30).fit(table).regressor_.structure_ == "independent"
+
+
+def test_a_failed_fit_leaves_the_imputer_as_it_was():
+    """A table of later times without a value in one column: neither the axis nor the columns are taken from it."""
+    table = frame()
+    imputer = CorrelatedGPImputer(**QUICK).fit(table)
+    imputer.conformal_ = "of this table"
+    before = imputer.transform(table.iloc[5:20])
+    later = table.set_axis(table.index + pd.Timedelta("365D")).assign(a=np.nan)
+    with pytest.raises(ValueError, match="expected at least one value in each column"):
+        imputer.fit(later)
+    pd.testing.assert_frame_equal(imputer.transform(table.iloc[5:20]), before)
+    assert imputer.conformal_ == "of this table"
+    imputer.fit(table.iloc[:30])
+    assert not hasattr(imputer, "conformal_")
+
+
+def test_a_table_without_rows_is_refused():
+    with pytest.raises(ValueError, match="X: expected at least one row, got none"):
+        CorrelatedGPImputer(**QUICK).fit(frame()).transform(frame().iloc[:0])

@@ -157,3 +157,11 @@ def test_an_update_of_a_series_does_not_read_its_past(monkeypatch):
     for row in range(51, 55):
         imputer.update(table.iloc[row : row + 1]).forecast(1)
     assert max(rows) <= 2
+
+
+def test_a_time_zone_without_a_name_is_refused_when_it_is_saved(tmp_path):
+    tz = pytest.importorskip("dateutil.tz")
+    table = frame().tz_localize(tz.gettz("Europe/Zurich"))
+    with pytest.raises(ValueError, match="save: expected a time zone with a name"):
+        CorrelatedGPImputer(**QUICK).fit(table).save(tmp_path / "imputer")
+    assert not (tmp_path / "imputer").exists()

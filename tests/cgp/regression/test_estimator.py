@@ -530,3 +530,23 @@ def test_an_output_with_one_or_two_observations_is_not_certain_of_itself():
     # Far from what was observed; it was .0004, and is .2 to .9 over eight seeds of the sampler.
     assert (sd[[0, -1], 2:] > 0.05).all()
     assert (sd[:, 2:] < 100).all()
+
+
+@pytest.mark.parametrize("where", ["fit", "partial_fit"])
+def test_an_interrupted_call_changes_nothing(where, monkeypatch):
+    """Neither scalings nor the list of observations are half of a fit that ctrl-C ended, or that failed."""
+    x = np.linspace(0.0, 6.0, 30)[:, None]
+    y = np.column_stack([np.sin(x[:, 0]), np.cos(x[:, 0])])
+    regressor = CorrelatedGPRegressor(structure="coregionalised", inference="map", max_steps=5).fit(x, y)
+    before = [np.asarray(part) for part in (*regressor.predict(x, return_std=True), *regressor.leave_one_out())]
+
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(estimator, "fit_model", interrupted)
+    monkeypatch.setattr(type(regressor.model_), "extended", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        getattr(regressor, where)(10.0 * x, 1000.0 * y)
+    after = [np.asarray(part) for part in (*regressor.predict(x, return_std=True), *regressor.leave_one_out())]
+    for first, second in zip(before, after, strict=True):
+        np.testing.assert_array_equal(first, second)

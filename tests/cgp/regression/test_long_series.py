@@ -136,3 +136,15 @@ def test_summary_names_cycles_and_what_each_scale_is_worth(monkeypatch, capsys):
         expected = float(kernel.lengthscale) * regressor.x_scaling_.unit[0]
         np.testing.assert_allclose([drift, regressor.lengthscales_[2, output, 0]], expected, rtol=1e-3)
     assert min(shares[2], shares[5]) > 80.0
+
+
+def test_periods_are_used_or_refused():
+    """Cycles that are named are fitted to a short series, too; structures without cycles do not take them."""
+    x = np.arange(60.0)[:, None]
+    y = np.sin(2 * np.pi * x / 6)
+    regressor = CorrelatedGPRegressor(periods=[6.0], num_components=1, random_state=0).fit(x, y)
+    assert (regressor.structure_, regressor.periods_) == ("multiscale", [6.0])
+    with pytest.raises(TypeError, match=r"periods: expected with structure='multiscale' or 'auto', got \[6.0\] with"):
+        CorrelatedGPRegressor(periods=[6.0], structure="independent").fit(x, y)
+    with pytest.raises(ValueError, match="inference: expected .* for structure='multiscale' or periods"):
+        CorrelatedGPRegressor(periods=[6.0], inference="laplace").fit(x, y)
