@@ -28,6 +28,7 @@ _PER_PARAMETER = 0.7  # further evaluations for each parameter
 _PER_STEP = 1.25  # evaluations
 _RACE = 80  # evaluations before the best start continues
 _PER_CHAIN_STEP = 15  # evaluations
+_MINIBATCH = 1e-2  # seconds of a step of Adam, besides an evaluation
 _SLICES = 1.5  # seconds of the chains of a model
 _CGROUP = Path("/sys/fs/cgroup/memory.max")
 
@@ -91,7 +92,8 @@ def minibatches_cost(forms: Forms, num_epochs: int, batch_size: int) -> Cost:
     for form, task in forms.values():
         size = min(batch_size, task.num_observations)
         steps = num_epochs * -(-task.num_observations // size)
-        costs.append(Cost(steps * form.cost(task._replace(num_observations=size)).seconds, form.cost(task).bytes))
+        seconds = _MINIBATCH + form.cost(task._replace(num_observations=size)).seconds
+        costs.append(Cost(steps * seconds, form.cost(task).bytes))
     return max(costs)
 
 
