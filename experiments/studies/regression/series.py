@@ -25,6 +25,7 @@ from experiments.studies.regression.report import with_peers, write_results
 __all__ = ["METHODS", "SERIES", "Blocks", "block_scores", "series", "with_blocks"]
 
 Array = NDArray[np.float64]
+_Answer = tuple[Array, Array | None]  # means and, of most methods, standard deviations
 
 _APART = 100  # smallest number of rows between two blocks of an output
 _EDGE = 500  # rows without blocks at either end, or a tenth of a short series
@@ -127,14 +128,18 @@ def block_scores(problem: Blocks, mean: Array, sd: Array | None) -> dict[str, di
     If some values are such as our regressor leaves out as codes of failed sensors, then also without these.
     """
     scores = _all_scores(problem, mean, sd)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of how many there are
-        codes = gross_errors(problem.complete)
+    codes = _codes(problem.complete)
     if not codes.any():
         return scores
     hidden = {f"{name}, without codes": block & ~codes for name, block in problem.hidden.items()}
     readings = problem._replace(complete=np.where(codes, np.nan, problem.complete), hidden=hidden)
     return scores | _all_scores(readings, mean, sd)
+
+
+def _codes(values: Array) -> NDArray[np.bool_]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of how many there are
+        return gross_errors(values)
 
 
 def _all_scores(problem: Blocks, mean: Array, sd: Array | None) -> dict[str, dict[str, float]]:
@@ -177,10 +182,17 @@ def _interpolation(inputs: Array, targets: Array) -> tuple[Array, None]:
     return np.column_stack(columns), None
 
 
-METHODS: Mapping[str, Callable[[Array, Array], tuple[Array, Array | None]]] = {
+def _without_codes(inputs: Array, targets: Array, method: Callable[[Array, Array], _Answer]) -> _Answer:
+    """A method that is given what our regressor keeps: codes of failed sensors are left out before."""
+    return method(inputs, np.where(_codes(targets), np.nan, targets))
+
+
+METHODS: Mapping[str, Callable[[Array, Array], _Answer]] = {
     "cgp": _cgp,
     "ridge on the others": _ridge,
     "interpolation": _interpolation,
+    "ridge on the others, given no codes": partial(_without_codes, method=_ridge),
+    "interpolation, given no codes": partial(_without_codes, method=_interpolation),
 }
 
 

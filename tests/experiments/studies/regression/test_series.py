@@ -68,6 +68,17 @@ def test_peers_fill_from_neighbours_and_from_the_other_outputs():
     assert block_scores(problem, mean, sd)["day"]["smse"] < 0.02
 
 
+def test_methods_that_are_given_no_codes_answer_as_if_there_were_none():
+    problem = with_blocks(*a_table(), {"day": 20}, seed=0)
+    seen = ~np.isnan(problem.targets[:, 1])
+    coded = problem.targets.copy()
+    coded[np.flatnonzero(seen)[300], 1] = 1e5
+    cleared = np.where(coded == 1e5, np.nan, coded)
+    mean, _ = METHODS["interpolation, given no codes"](problem.inputs, coded)
+    np.testing.assert_array_equal(mean, METHODS["interpolation"](problem.inputs, cleared)[0])
+    assert not np.array_equal(mean, METHODS["interpolation"](problem.inputs, coded)[0])
+
+
 def test_a_table_is_written_with_a_row_per_length(tmp_path, monkeypatch):
     monkeypatch.setitem(SERIES, "year", SERIES["year"]._replace(read=lambda _: a_table(), lengths={"day": 20}))
     series(tmp_path, tmp_path, maskings=[0, 1], methods=["interpolation", "ridge on the others"])
