@@ -182,17 +182,16 @@ def _interpolation(inputs: Array, targets: Array) -> tuple[Array, None]:
     return np.column_stack(columns), None
 
 
-def _without_codes(inputs: Array, targets: Array, method: Callable[[Array, Array], _Answer]) -> _Answer:
-    """A method that is given what our regressor keeps: codes of failed sensors are left out before."""
-    return method(inputs, np.where(_codes(targets), np.nan, targets))
+def _ridge_without_codes(inputs: Array, targets: Array) -> _Answer:
+    """Ridge regression of what our regressor keeps: codes of failed sensors are left out before."""
+    return _ridge(inputs, np.where(_codes(targets), np.nan, targets))
 
 
 METHODS: Mapping[str, Callable[[Array, Array], _Answer]] = {
     "cgp": _cgp,
     "ridge on the others": _ridge,
     "interpolation": _interpolation,
-    "ridge on the others, given no codes": partial(_without_codes, method=_ridge),
-    "interpolation, given no codes": partial(_without_codes, method=_interpolation),
+    "ridge on the others, given no codes": _ridge_without_codes,
 }
 
 

@@ -68,15 +68,14 @@ def test_peers_fill_from_neighbours_and_from_the_other_outputs():
     assert block_scores(problem, mean, sd)["day"]["smse"] < 0.02
 
 
-def test_methods_that_are_given_no_codes_answer_as_if_there_were_none():
+def test_ridge_that_is_given_no_codes_answers_as_if_there_were_none():
     problem = with_blocks(*a_table(), {"day": 20}, seed=0)
-    seen = ~np.isnan(problem.targets[:, 1])
     coded = problem.targets.copy()
-    coded[np.flatnonzero(seen)[300], 1] = 1e5
-    cleared = np.where(coded == 1e5, np.nan, coded)
-    mean, _ = METHODS["interpolation, given no codes"](problem.inputs, coded)
-    np.testing.assert_array_equal(mean, METHODS["interpolation"](problem.inputs, cleared)[0])
-    assert not np.array_equal(mean, METHODS["interpolation"](problem.inputs, coded)[0])
+    coded[np.flatnonzero(~np.isnan(coded[:, 1]))[300], 1] = 1e5
+    mean, sd = METHODS["ridge on the others, given no codes"](problem.inputs, coded)
+    cleared = METHODS["ridge on the others"](problem.inputs, np.where(coded == 1e5, np.nan, coded))
+    np.testing.assert_array_equal((mean, sd), cleared)
+    assert not np.array_equal(mean, METHODS["ridge on the others"](problem.inputs, coded)[0])
 
 
 def test_a_table_is_written_with_a_row_per_length(tmp_path, monkeypatch):
