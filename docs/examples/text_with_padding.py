@@ -4,8 +4,10 @@ Text with padding
 
 A BERT from the transformers library reads passages of different lengths, padded to one. We convert it, check that
 padding counts for nothing, fine-tune it through the evidence lower bound with several draws a step, and colour its
-words by their variance.
+words by their variance. At its end stand the words of a trained tagger.
 """
+
+# sphinx_gallery_thumbnail_path = 'images/tagger-words.png'
 
 import collections
 import importlib
@@ -165,3 +167,13 @@ text_uncertainties(
 usual, unusual = (prediction.total.mean(), prediction.epistemic.mean()), (read.total[-1], read.epistemic[-1])
 print("held-out passages: total {:.3f}, epistemic {:.4f} nats on average".format(*usual))
 print("Caesar:            total {:.3f}, epistemic {:.4f} nats".format(*unusual))
+
+# %%
+# A trained model
+# ---------------
+# A DistilBERT that tags errors in sentences, in the same way: the variance of the last layer is highest at the words
+# that are wrong (:doc:`/results/tagger`, ``python -m experiments.studies.tagger words``).
+#
+# .. image:: /images/tagger-words.png
+#     :alt: Four sentences with the variance of each word as its background: highest at the wrong words Their, went
+#         and then.
