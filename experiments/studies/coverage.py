@@ -2,7 +2,9 @@
 
 All attention layers are converted (`layers="all"`). A family counts as converted if predictions in mean mode equal the
 host's to 1e-5 in float32, and `cgp.predict` with four draws gives outputs that vary and are finite where the host's
-are, and finite variances of the tokens.
+are, and finite variances of the tokens. It counts as assessed if `cgp.assess` compares the posterior of all layers with
+the model as it is, on two numbers of its mean token as logits of two classes, and the model of `report.apply`
+with the widest posterior predicts draws that vary and are those of a conversion by hand with that amplitude.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ __all__ = ["coverage"]
 
 _TOLERANCE = 1e-5
 _DRAWS = 4
+_AMPLITUDE = 0.1  # that cgp.convert starts from
 _NEXT_TO_ZERO = 2e-5
 _MOST = 2.5e7  # largest number of parameters of a model
 _MOST_OF_TIMM = 1.5e8  # larger models are built with two layers
@@ -93,7 +96,9 @@ def coverage(*, library: str = "torch", families: list[str] | None = None, out: 
 
 
 def _outcome(make: Callable[[], Host]) -> dict[str, Any]:
-    row: dict[str, Any] = dict.fromkeys(("model", "kind", "layers", "converted", "outcome", "error", "note"), "")
+    row: dict[str, Any] = dict.fromkeys(
+        ("model", "kind", "layers", "converted", "outcome", "error", "assessed", "note"), ""
+    )
     try:
         host = make()
         row |= {"model": host.name, "kind": host.kind}
@@ -113,7 +118,8 @@ def _outcome(make: Callable[[], Host]) -> dict[str, Any]:
         reached = sum(site.state == "softmax" for site in sites)
         return row | {"converted": reached, "outcome": "partly" if reached else "refused", "note": _reason(error)}
     try:
-        return row | {"converted": len(sites)} | _compared(converted, inputs, expected)
+        row |= {"converted": len(sites)} | _compared(converted, inputs, expected)
+        return row | ({"assessed": _assessed(model, host)} if row["outcome"] == "converted" else {})
     except Exception as error:  # noqa: BLE001
         outcome = "refused when it draws" if "expected softmax attention" in str(error) else "failed"
         return row | {"outcome": outcome, "note": _short(error)}
@@ -143,6 +149,33 @@ def _compared(model: nn.Module, inputs: Any, expected: list[Tensor]) -> dict[str
     is_good = error < _TOLERANCE and is_finite and is_usual and varies
     note = "" if is_good or error >= _TOLERANCE else "the draws are all the same" if not varies else "draws not finite"
     return {"outcome": "converted" if is_good else "failed", "error": f"{error:.1e}", "note": note}
+
+
+def _assessed(model: nn.Module, host: Host) -> str:
+    """What fails when a model is assessed, and its widest posterior applied and drawn from, or "yes"."""
+    torch.manual_seed(0)
+    batches = [host.inputs(model) for _ in range(4)]
+    data = [(inputs, torch.arange(len(_two_numbers(_call(model, inputs)))) % 2) for inputs in batches]
+    try:
+        report = cgp.assess(model, data, posterior="all", folds=2, num_samples=2, output=_two_numbers)
+        factor, temperature = report.recipe.choices["widest posterior"]
+        options: dict[str, Any] = {"num_samples": _DRAWS, "output": _two_numbers, "seed": 0, "keep_draws": True}
+        found = cgp.predict(report.apply(model, "widest posterior"), data[:1], **options)
+        by_hand = cgp.convert(model, layers="all", amplitude=_AMPLITUDE * factor)
+        expected = cgp.predict(by_hand, data[:1], task="regression", **options)
+    except Exception as error:  # noqa: BLE001
+        return _short(error)
+    assert found.draws is not None
+    assert expected.draws is not None
+    are_alike = torch.allclose(found.draws, (expected.draws / temperature).softmax(-1), atol=1e-4)
+    varies = bool((found.draws.std(0) > 0).any())
+    return "yes" if are_alike and varies else "other draws than by hand" if varies else "the draws are all the same"
+
+
+def _two_numbers(output: Any) -> Tensor:
+    """Two numbers for each input, of the mean of its tokens, as a head of two classes would return them."""
+    first = _tensors(output)[0].float()
+    return (first.flatten(1, -2).mean(1) if first.dim() > 2 else first)[:, :2]
 
 
 def _side_by_side(output: Any) -> Tensor:
@@ -391,56 +424,66 @@ def _read(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
     if not path.exists():
         return {}
     with path.open(newline="", encoding="utf-8") as file:
-        return {(row["library"], row["family"]): dict(row) for row in csv.DictReader(file)}
+        return {(row["library"], row["family"]): {"assessed": "", **row} for row in csv.DictReader(file)}
 
 
 def _markdown(rows: list[dict[str, Any]]) -> str:
     lines = ["# Which models can be converted", "", _verdict(rows), ""]
     lines += [*(sys.modules[__name__].__doc__ or "").split("\n")[2:-1], ""]
     lines += [f"`python -m experiments.studies.coverage --library {'|'.join(_LIBRARIES)}`", ""]
-    lines += ["| library | converted | of families with attention that ran | refused, partly | not run, no attention |"]
-    lines += ["| --- | ---: | ---: | ---: | ---: |", *_summary(rows), ""]
+    lines += ["| library | converted | of those that ran with attention | refused, partly | others | assessed, of |"]
+    lines += ["| --- | ---: | ---: | ---: | ---: | ---: |", *_summary(rows), ""]
     for library in dict.fromkeys(row["library"] for row in rows):
         families = [row for row in rows if row["library"] == library]
         lines += [f"## {library}", "", "<details>", f"<summary>{len(families)} families</summary>", ""]
-        lines += ["| family | model | layers | outcome | difference | note |"]
-        lines += ["| --- | --- | ---: | --- | ---: | --- |", *_body(families), "", "</details>", ""]
+        lines += ["| family | model | layers | outcome | difference | assessed | note |"]
+        lines += ["| --- | --- | ---: | --- | ---: | --- | --- |", *_body(families), "", "</details>", ""]
     return "\n".join(lines)
 
 
 def _verdict(rows: list[dict[str, Any]]) -> str:
     """How many of the families with attention that ran are converted; each counts once, however it is called."""
     ran = {
-        (row["library"].partition(",")[0], row["family"]): row["outcome"]
+        (row["library"].partition(",")[0], row["family"]): row
         for row in rows
         if row["outcome"] not in ("not run", "no attention")
     }
-    reached = list(ran.values()).count("converted")
+    reached = sum(row["outcome"] == "converted" for row in ran.values())
+    tried = [row["assessed"] for row in ran.values() if row["assessed"]]
     return (
         f"Of {len(ran)} families with attention that ran here, with random weights, {reached} are converted whole. "
-        "The others are refused layer by layer, with the reason."
+        "The others are refused layer by layer, with the reason. "
+        f"Of {len(tried)} converted families that were assessed, too, {tried.count('yes')} are so by every step."
     )
 
 
 def _summary(rows: list[dict[str, Any]]) -> Iterator[str]:
-    groups: dict[str, list[str]] = {}
+    groups: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         kind = row["kind"].partition(",")[0]
-        groups.setdefault(row["library"], []).append(row["outcome"])
+        groups.setdefault(row["library"], []).append(row)
         if kind and row["outcome"] not in ("not run", "no attention"):
             with_sdpa = ", without sdpa" if "," in row["kind"] else ", with sdpa"
-            groups.setdefault(f"{row['library']}, {kind}{with_sdpa}", []).append(row["outcome"])
-    for name, outcomes in groups.items():
-        ran = [outcome for outcome in outcomes if outcome not in ("not run", "no attention")]
-        reached = ran.count("converted")
-        yield f"| {name} | {reached} | {len(ran)} | {len(ran) - reached} | {len(outcomes) - len(ran)} |"
+            groups.setdefault(f"{row['library']}, {kind}{with_sdpa}", []).append(row)
+    for name, group in groups.items():
+        ran = [row["outcome"] for row in group if row["outcome"] not in ("not run", "no attention")]
+        reached, tried = ran.count("converted"), [row["assessed"] for row in group if row["assessed"]]
+        assessed = f"{tried.count('yes')} of {len(tried)}" if tried else ""
+        counts = reached, len(ran), len(ran) - reached, len(group) - len(ran), assessed
+        yield f"| {name} | {' | '.join(map(str, counts))} |"
 
 
 def _body(rows: list[dict[str, Any]]) -> Iterator[str]:
     for row in rows:
         if row["outcome"] not in ("not run", "no attention"):
             layers = f"{row['converted']} of {row['layers']}"
-            yield f"| {row['family']} | {row['model']} | {layers} | {row['outcome']} | {row['error']} | {row['note']} |"
+            cells = (
+                row["family"],
+                row["model"],
+                layers,
+                *(row[name] for name in ("outcome", "error", "assessed", "note")),
+            )
+            yield f"| {' | '.join(cells)} |"
     idle = [row["family"] for row in rows if row["outcome"] == "not run"]
     if idle:
         yield from ("", f"Not run (coverage.csv says why): {', '.join(idle)}.")

@@ -28,6 +28,8 @@ import cgp
 
 __all__ = ["assess", "clips", "degraded", "host", "in_length", "score", "states"]
 
+Batch = tuple[Tensor, Tensor]
+
 _RATE = 16_000  # Hz
 _LENGTH = 122_880  # samples that the network reads, 7.68 s
 _BATCH = 10
@@ -65,6 +67,14 @@ def assess(*, count: int = 100, num_samples: int = 4) -> None:
         if method != "scale":  # whose variance is the same everywhere
             scores["rmse of the surest 80 %"] = _surest(prediction)
         print(f"{method}: " + ", ".join(f"{name} {value:.3f}" for name, value in scores.items()), flush=True)
+    print(f"a straight line through the network's scores: rmse {_of_line(network, train, new):.3f}")
+
+
+def _of_line(network: Any, train: list[Batch], new: list[Batch]) -> float:
+    """Root mean square error of a line from scores to values: what is gained without any variance."""
+    known, unknown = (cgp.predict(network, iter(part), task="regression", output=score) for part in (train, new))
+    slope, offset = np.polyfit(known.mean[:, 0].double(), known.labels[:, 0].double(), 1)
+    return float((unknown.labels - slope * unknown.mean - offset).square().mean().sqrt())
 
 
 def _surest(prediction: Any, coverage: float = 0.8) -> float:
