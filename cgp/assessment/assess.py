@@ -96,7 +96,8 @@ def assess(
         sampling: "marginal" or "joint".
         batch_size: examples per batch; None is all at once for tensors, 32 for data sets.
         seed: seed of the folds and the draws.
-        features: representation ``(N, d)`` of inputs; by default the inputs of the last linear layer.
+        features: representation ``(N, d)`` of inputs; by default the inputs of the linear layer whose output the
+            model returns, or else of the last one that it calls.
         output: function that takes the logits from the model's output.
         noise: for a regression, function that takes the variance ``(N, C)`` from the model's output, such as
             ``lambda out: out[1]``.
@@ -120,11 +121,11 @@ def assess(
         ['as trained', 'temperature']
     """
     _check(folds, posterior, corrupt, ood)
-    _check_task(task, {"train": train, "corrupt": corrupt, "ood": ood, "noise": noise}, features)
+    _check_task(task, {"train": train, "corrupt": corrupt, "ood": ood, "noise": noise})
     if task == "regression":
         options: dict[str, Any] = {"num_samples": num_samples, "sampling": sampling, "batch_size": batch_size}
         options |= {"train": train, "posterior": posterior, "folds": folds, "seed": seed, "verbose": verbose}
-        return assess_regression(model, validation, output=output, noise=noise, **options)
+        return assess_regression(model, validation, features=features, output=output, noise=noise, **options)
     model = as_assessed(uncompiled(model)).eval()
     device, drawing = model_device(model), drawing_model(model, posterior)
     search = AmplitudeSearch(drawing or model, num_samples, sampling, seed, task_output(task, output))
@@ -138,7 +139,7 @@ def assess(
     drawn = Posterior(layers_of(posterior), 0.0, 1.0, num_samples, sampling, seed)
     data = held, input_of, folds
     fitted = drawn, (features, output)
-    return compare_methods(model, search, data, representation, others, fitted, draws=drawing is not None, each=each)
+    return compare_methods(model, search, data, representation, others, fitted, draws=drawing is not None, task=task)
 
 
 def _check(folds: int, posterior: str | None, corrupt: Mapping[str, Any] | None, ood: Mapping[str, Any] | None) -> None:
@@ -150,15 +151,13 @@ def _check(folds: int, posterior: str | None, corrupt: Mapping[str, Any] | None,
         raise ValueError(f"ood: expected names that corrupt does not have, got {', '.join(twice)} in both")
 
 
-def _check_task(task: str, given: Mapping[str, Any], features: Callable[[nn.Module, Any], Tensor]) -> None:
+def _check_task(task: str, given: Mapping[str, Any]) -> None:
     if task not in TASKS:
         raise ValueError(f"task: expected one of {TASKS}, got {task!r}")
     allowed = {"classification": ("train", "corrupt", "ood"), "regression": ("train", "noise")}.get(task, ())
     for name, value in given.items():
         if value is not None and name not in allowed:
             raise ValueError(f"{name}: expected None with task={task!r}, got {type(value).__name__}")
-    if task == "regression" and features is not pooled_features:
-        raise ValueError(f"features: expected the default with task={task!r}, got {features!r}")
 
 
 def _check_labels(

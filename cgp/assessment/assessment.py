@@ -35,7 +35,7 @@ _COLUMNS = ("nll", "brier", "ece", "ece_chance", "aurc", "risk80", "risk90", "ac
 
 ADVISED = {
     "posterior + temperature": "the posterior of the best likelihood with its temperature (calibrate with "
-    "criterion='likelihood')",
+    "method='posterior', criterion='likelihood')",
     READ_OUT: "a GP read-out of the representation with a temperature (calibrate with method='readout')",
     DROPOUT: "the model's own dropout, left on, with a temperature (calibrate with method='dropout')",
 }
@@ -96,7 +96,7 @@ class Assessment(Report):
     @property
     def calls(self) -> str:
         """The calls that apply the recommendation, as code."""
-        lines = ["model = report.apply(model)", "prediction = cgp.predict(model, inputs)"]
+        lines = ["model = report.apply(model)", f"prediction = cgp.predict(model, inputs{self.recipe.options})"]
         lines += [f'prediction.ood["{name}"]' for name in self._advised]
         return "\n".join(lines)
 

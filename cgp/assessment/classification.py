@@ -43,7 +43,7 @@ def compare_methods(
     fitted: tuple[Posterior, Functions],
     *,
     draws: bool,
-    each: bool,
+    task: str,
 ) -> Assessment:
     """Compare all methods and, where every input has its label, all detectors.
 
@@ -55,12 +55,12 @@ def compare_methods(
         others: other inputs by name.
         fitted: the kind of draws, and what takes representation and logits, for detectors.
         draws: whether there is a posterior.
-        each: whether every input has one label.
+        task: what a label belongs to; each input has its label in a "classification".
 
     Returns:
         The comparison.
     """
-    held, input_of, folds = data
+    (held, input_of, folds), each = data, task == "classification"
     generator = torch.Generator().manual_seed(search.seed)
     fold_of = (torch.randperm(int(input_of.max()) + 1, generator=generator) % folds)[torch.from_numpy(input_of)]
     sources = _sources(model, search, representation)
@@ -73,7 +73,7 @@ def compare_methods(
     drawn = posterior._replace(factor=outputs.factor, temperature=outputs.temperature)
     detectors = _detectors(*inside, representation, drawn, functions) if each else {}
     choices = {name: _numbers_of(*tuned.choice(name)) for name in tuned.names()}
-    recipe = Recipe(fingerprint(model), posterior.layers, choices, representation.readout, detectors)
+    recipe = Recipe(fingerprint(model), posterior.layers, choices, representation.readout, detectors, *functions, task)
     detection = compare_detectors(inside, outside) if outside else {}
     return _comparison(scored.methods, input_of, detection, recipe)
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from cgp.conversion.convert import convert
 from cgp.conversion.sites import attention_sites
-from cgp.model.blocks import stochastic_layers, used_modules
+from cgp.model.blocks import stochastic_layers
+from cgp.model.inputs import logits_of
 from cgp.model.temperature import set_logit_temperature
-from cgp.model.twin import twin, uncompiled
-from cgp.prediction.amplitudes import has_amplitude
+from cgp.model.twin import uncompiled
+from cgp.prediction.amplitudes import with_amplitudes
 from cgp.prediction.detectors import Detector
 from cgp.prediction.readout import GPReadout
+from cgp.prediction.representation import Features
 from cgp.prediction.settings import Settings, as_assessed, with_settings
 
 __all__ = [
@@ -45,6 +46,9 @@ class Recipe:
         choices: for each method, by its name, the factor of the amplitudes (0: no draws) and the temperature.
         readout: read-out fitted to the training data, or None.
         detectors: detectors by name.
+        features: what computes the representation that the read-out reads.
+        output: what takes the logits from what the model returns.
+        task: what a label belongs to.
     """
 
     model: str
@@ -52,6 +56,9 @@ class Recipe:
     choices: dict[str, tuple[float, float]]
     readout: GPReadout | None
     detectors: dict[str, Detector]
+    features: Features
+    output: Callable[[Any], Tensor]
+    task: str
 
     @torch.no_grad()
     def apply(self, model: nn.Module, method: str, detectors: Sequence[str]) -> nn.Module:
@@ -62,9 +69,15 @@ class Recipe:
         fitted = {name: self._relative(self.detectors[name], factor) for name in detectors}
         readout = self.readout if method == READ_OUT else None
         draws = "dropout" if method == DROPOUT else "layers" if factor else "none"
-        changed = with_settings(changed, Settings(draws, readout, fitted))
+        changed = with_settings(changed, Settings(draws, readout, self.features, self.output, fitted))
         set_logit_temperature(changed, temperature)
         return changed
+
+    @property
+    def options(self) -> str:
+        """The options that predictions need, as code."""
+        task = "" if self.task == "classification" else f', task="{self.task}"'
+        return task + ("" if self.output is logits_of else ", output=...")
 
     def _relative(self, detector: Detector, factor: float) -> Detector:
         """A detector for a model whose amplitudes have been multiplied by a factor."""
@@ -95,12 +108,7 @@ def drawing_model(model: nn.Module, posterior: str | None) -> nn.Module | None:
 
 def with_posterior(model: nn.Module, layers: Any, factor: float) -> nn.Module:
     """A copy of a model, converted unless it has stochastic layers, with amplitudes multiplied by a factor."""
-    changed = twin(model) if stochastic_layers(model) else convert(model, layers=layers)
-    for module in used_modules(changed).values():
-        if has_amplitude(module):
-            parameters: Any = module._parameters
-            parameters["log_amplitude"] = nn.Parameter(parameters["log_amplitude"] + math.log(factor))
-    return changed
+    return with_amplitudes(model if stochastic_layers(model) else convert(model, layers=layers), factor)
 
 
 def check_same(model: nn.Module, expected: str) -> None:

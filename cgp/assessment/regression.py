@@ -15,9 +15,10 @@ from cgp.model.inputs import Batch
 from cgp.model.twin import uncompiled
 from cgp.prediction.amplitudes import COARSE, AmplitudeSearch, has_amplitude
 from cgp.prediction.labels import values_for
+from cgp.prediction.normals import Normals, ValueOutputs, likeliest_factor, normals_by_factor
 from cgp.prediction.readout import GPReadout
-from cgp.prediction.regression import Normals, fit_value_readout, valued
-from cgp.prediction.representation import pooled_features
+from cgp.prediction.regression import fit_value_readout, valued
+from cgp.prediction.representation import Features
 from cgp.prediction.settings import as_assessed
 
 from .held_out import HeldOut
@@ -39,6 +40,7 @@ def assess_regression(
     sampling: str,
     batch_size: int | None,
     seed: int,
+    features: Features,
     output: Callable[[Any], Tensor],
     noise: Callable[[Any], Tensor] | None,
     verbose: bool | None = None,
@@ -62,6 +64,7 @@ def assess_regression(
         sampling: "marginal" or "joint".
         batch_size: examples per batch.
         seed: seed of the folds and the draws.
+        features: representation ``(N, d)`` of inputs, for the read-out.
         output: function that takes the outputs ``(N, C)`` from what the model returns.
         noise: function that takes their variances ``(N, C)``, or None.
         verbose: whether progress is shown.
@@ -76,74 +79,46 @@ def assess_regression(
     known = HeldOut(validation, partial(valued, model, name="validation", batch_size=batch_size), verbose)
     if not known.labels:
         raise ValueError("validation: expected at least one batch, got none")
-    options = num_samples, sampling, seed, _Outputs(output, noise)
+    options = num_samples, sampling, seed, ValueOutputs(output, noise)
     candidates, readout = _candidates(model, known, posterior, options), None
     plain = candidates[SCALE][0.0]
     values = values_for(plain.mean, known.labels, "validation").double()
     if len(values) < folds:
         raise ValueError(f"validation: expected at least {folds} rows of values, one a fold, got {len(values)}")
     if train is not None:
-        readout = fit_value_readout(model, train, batch_size)
-        candidates[READ_OUT] = {0.0: _read(model, readout, known, plain)}
+        readout = fit_value_readout(model, train, batch_size, features)
+        candidates[READ_OUT] = {0.0: _read(model, (readout, features), known, plain)}
     fold_of = torch.randperm(len(values), generator=torch.Generator().manual_seed(seed)) % folds
     fold_of, unit = fold_of.to(values.device), torch.ones(values.shape[1], dtype=torch.float64, device=values.device)
     scored = {AS_TRAINED: (plain.mean, plain.total(unit))} if noise is not None else {}
     choices = {AS_TRAINED: (0.0, unit.cpu())} if noise is not None else {}
     for name, by_factor in candidates.items():
         scored[name] = _scored(by_factor, values, fold_of)
-        factor, scale = _likeliest_factor(by_factor, values)
+        factor, scale = likeliest_factor(by_factor, values)
         choices[name] = (factor, scale.cpu())
-    recipe = RegressionRecipe(fingerprint(model), layers_of(posterior), choices, readout, noise is not None)
+    fitted = choices, readout, features, noise is not None, output
+    recipe = RegressionRecipe(fingerprint(model), layers_of(posterior), *fitted)
     return report_of(scored, values, recipe)
 
 
-class _Outputs:
-    """Takes outputs and their variances from what a network returns, ``(2, N, C)``."""
-
-    def __init__(self, output: Callable[[Any], Tensor], noise: Callable[[Any], Tensor] | None) -> None:
-        self.output, self.noise = output, noise
-
-    def __call__(self, returned: Any) -> Tensor:
-        mean = self.output(returned)
-        if mean.dim() != 2:
-            raise ValueError(f"model: expected outputs (N, C), got shape {tuple(mean.shape)}")
-        noise = torch.ones_like(mean) if self.noise is None else self.noise(returned)
-        if noise.shape != mean.shape or not bool((noise > 0).all()):
-            raise ValueError(
-                f"noise: expected positive variances of shape {tuple(mean.shape)}, got shape {tuple(noise.shape)}, "
-                f"at least {float(noise.min()):.3g}"
-            )
-        return torch.stack([mean, noise])
-
-
 def _candidates(
-    model: nn.Module, known: Iterable[Batch], posterior: str | None, options: tuple[int, str, int, _Outputs]
+    model: nn.Module, known: Iterable[Batch], posterior: str | None, options: tuple[int, str, int, ValueOutputs]
 ) -> dict[str, dict[float, Normals]]:
     """Predictions by method and factor of the amplitudes (0 without draws)."""
     drawing = drawing_model(model, posterior)
     scaled = drawing is not None and any(has_amplitude(module) for module in drawing.modules())
     factors = () if drawing is None else COARSE if scaled else (1.0,)
-    by_factor = _normals(AmplitudeSearch(drawing or model, *options), known, (0.0, *factors))
+    by_factor = normals_by_factor(AmplitudeSearch(drawing or model, *options), known, (0.0, *factors))
     candidates = {SCALE: {0.0: by_factor.pop(0.0)}}
     if has_dropout(model) and not stochastic_layers(model):
-        candidates[DROPOUT] = _normals(AmplitudeSearch(with_dropout(model), *options), known, (1.0,))
+        candidates[DROPOUT] = normals_by_factor(AmplitudeSearch(with_dropout(model), *options), known, (1.0,))
     finite = {factor: normals for factor, normals in by_factor.items() if normals.is_finite}  # others overflow
     return candidates | ({POSTERIOR: finite} if finite else {})
 
 
-def _normals(search: AmplitudeSearch, known: Iterable[Batch], factors: tuple[float, ...]) -> dict[float, Normals]:
-    """Moments of the draws by factor, of which only those of a batch are kept."""
-    parts: dict[float, list[Normals]] = {factor: [] for factor in factors}
-    for factor, _, drawn in search.draws(known, factors):
-        mean, noise = drawn.double().unbind(1)  # (S, B, C)
-        spread = mean.var(0) if len(mean) > 1 else torch.zeros_like(mean[0])
-        parts[factor].append(Normals(mean.mean(0), spread, noise.mean(0)))
-    return {f: Normals(*(torch.cat(column) for column in zip(*rows, strict=True))) for f, rows in parts.items()}
-
-
-def _read(model: nn.Module, readout: GPReadout, known: Iterable[Batch], plain: Normals) -> Normals:
-    features = torch.cat([pooled_features(model, batch.inputs).double().cpu() for batch in known])
-    read = readout(features)
+def _read(model: nn.Module, reading: tuple[GPReadout, Features], known: Iterable[Batch], plain: Normals) -> Normals:
+    readout, features = reading
+    read = readout(torch.cat([features(model, batch.inputs).double().cpu() for batch in known]))
     if read.mean.shape != plain.mean.shape:
         shapes = f"{tuple(read.mean.shape)} and {tuple(plain.mean.shape)}"
         raise ValueError(f"train: expected values of as many outputs as the model has, got {shapes}")
@@ -155,19 +130,7 @@ def _scored(by_factor: Mapping[float, Normals], values: Tensor, fold_of: Tensor)
     mean, variance = torch.zeros_like(values), torch.zeros_like(values)
     for fold in fold_of.unique():
         rows = fold_of == fold
-        factor, scale = _likeliest_factor({f: normals.at(~rows) for f, normals in by_factor.items()}, values[~rows])
+        factor, scale = likeliest_factor({f: normals.at(~rows) for f, normals in by_factor.items()}, values[~rows])
         inside = by_factor[factor].at(rows)
         mean[rows], variance[rows] = inside.mean, inside.total(scale)
     return mean, variance
-
-
-def _likeliest_factor(by_factor: Mapping[float, Normals], values: Tensor) -> tuple[float, Tensor]:
-    """The factor of the amplitudes under which values are likeliest, with its scale ``(C,)``."""
-    scales = {factor: normals.fit_scale(values) for factor, normals in by_factor.items()}
-
-    def loss(factor: float) -> float:
-        total = by_factor[factor].total(scales[factor])
-        return float((total.log() + (values - by_factor[factor].mean).square() / total).mean())
-
-    best = min(scales, key=loss)
-    return best, scales[best]

@@ -20,14 +20,15 @@ from .report import Report, in_nats, nothing_added
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["RegressionAssessment", "report_of"]
+__all__ = ["ADVISED", "RegressionAssessment", "report_of"]
 
 Array = NDArray[Any]
 
 _COLUMNS = ("nll", "crps", "rmse", "coverage90", "width90")
-_ADVISED = {
+ADVISED = {
     DROPOUT: "the network's own dropout, left on, with a scale (calibrate with method='dropout')",
-    POSTERIOR: "the posterior of the attention of the best likelihood, with a scale",
+    POSTERIOR: "the posterior of the attention of the best likelihood, with a scale (calibrate with "
+    "method='posterior', criterion='likelihood')",
     READ_OUT: "a GP read-out of the representation (calibrate with method='readout')",
 }
 
@@ -73,8 +74,8 @@ class RegressionAssessment(Report):
     @property
     def calls(self) -> str:
         """The calls that apply the recommendation, as code."""
-        options = ", output=..., noise=..." if self.recipe.has_variance_head and self.method != READ_OUT else ""
-        return f"model = report.apply(model)\nprediction = cgp.predict(model, inputs{options})"
+        call = f"cgp.predict(model, inputs{self.recipe.options(self.method)})"
+        return f"model = report.apply(model)\nprediction = {call}"
 
     @property
     def method(self) -> str:
@@ -101,8 +102,8 @@ class RegressionAssessment(Report):
         plain = "a factor of its variance" if has_head else "a constant variance"
         if self.num_inputs < FEWEST_LABELS:
             return f"{self.num_inputs} rows of values say nothing of variances: at least {FEWEST_LABELS} are needed."
-        if method in _ADVISED:
-            return f"Use {_ADVISED[method]}: its NLL differs from {plain}'s by {self.beyond_scale[method]} nats."
+        if method in ADVISED:
+            return f"Use {ADVISED[method]}: its NLL differs from {plain}'s by {self.beyond_scale[method]} nats."
         tried = {name.removesuffix(" + scale"): change for name, change in self.beyond_scale.items()}
         nothing = f", to which {nothing_added(tried)}" if tried else ""
         if not has_head:
@@ -150,7 +151,7 @@ def report_of(
     return RegressionAssessment(
         scores={name: _scores(pairs[name], errors[name], deviations[name]) for name in scored},
         differences={name: against(name, first) for name in scored},
-        beyond_scale={name: against(name, SCALE)["nll"] for name in scored if name in _ADVISED},
+        beyond_scale={name: against(name, SCALE)["nll"] for name in scored if name in ADVISED},
         num_inputs=len(values),
         cumulative={name: norm.cdf(errors[name] / deviations[name]).ravel() for name in scored},
         recipe=recipe,

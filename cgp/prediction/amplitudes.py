@@ -13,13 +13,23 @@ from torch import Tensor, nn
 from cgp.functional.noise import noise
 from cgp.model.blocks import used_modules
 from cgp.model.inputs import Batch, call_model, logits_of
-from cgp.model.twin import SharedPrefix
+from cgp.model.twin import SharedPrefix, twin
 
 from .draws import draw_noises
 from .labels import check_finite, check_logits, class_indices
 from .temperature_scaling import minimise_over_temperature, precision_slopes, with_labels
 
-__all__ = ["COARSE", "TEMPERATURES", "AmplitudeSearch", "LabelScores", "Trial", "chosen", "has_amplitude", "tune"]
+__all__ = [
+    "COARSE",
+    "TEMPERATURES",
+    "AmplitudeSearch",
+    "LabelScores",
+    "Trial",
+    "chosen",
+    "has_amplitude",
+    "tune",
+    "with_amplitudes",
+]
 
 COARSE = tuple(2.0**k for k in (-15, -10, *range(-5, 8)))
 """Factors of the amplitudes."""
@@ -262,3 +272,13 @@ class _Runs:
 def has_amplitude(module: nn.Module) -> bool:
     """Whether a module holds the amplitude of a posterior."""
     return isinstance(module._parameters.get("log_amplitude"), nn.Parameter)
+
+
+def with_amplitudes(model: nn.Module, factor: float) -> nn.Module:
+    """A copy of a model, which shares its other tensors, with amplitudes multiplied by a factor."""
+    changed = twin(model)
+    for module in used_modules(changed).values():
+        if has_amplitude(module):
+            parameters: Any = module._parameters
+            parameters["log_amplitude"] = nn.Parameter(parameters["log_amplitude"] + math.log(factor))
+    return changed

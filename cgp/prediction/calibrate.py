@@ -20,6 +20,7 @@ from .amplitudes import COARSE, TEMPERATURES, AmplitudeSearch, chosen, has_ampli
 from .calibration import Calibration
 from .labels import labelled_batches
 from .regression import calibrate_regression
+from .representation import Features, pooled_features
 from .scaling import Draws, calibrate_outputs, fit_readout
 from .settings import forget_held_out, settings_of, with_settings
 from .tasks import CLASSIFICATIONS, task_output
@@ -41,6 +42,7 @@ def calibrate(
     method: str = "posterior",
     task: str = "classification",
     train: Any = None,
+    features: Features = pooled_features,
     noise: Callable[[Any], Tensor] | None = None,
     criterion: str = "widest",
     temperature: bool = True,
@@ -60,8 +62,8 @@ def calibrate(
       (:class:`cgp.GPReadout`), replaces that layer, with a temperature.
 
     With ``task="regression"`` of a network with outputs ``(N, C)``: "scale" fits the variance of each output's errors,
-    or the factor of the variance that the network returns (``noise``); "dropout" and "readout" add one to the variance
-    of the draws or of the process (:func:`cgp.prediction.regression.calibrate_regression`).
+    or the factor of the variance that the network returns (``noise``); "dropout", "posterior" and "readout" add one to
+    the variance of the draws or of the process (:func:`cgp.prediction.regression.calibrate_regression`).
 
     **Temperature**: the one under which the labels are likeliest, :math:`p = \operatorname{softmax}(f / T)`.
 
@@ -80,18 +82,22 @@ def calibrate(
     that layer's posterior, is computed once. The mean does not depend on the amplitude: predictions without draws stay
     as they are.
 
-    A posterior's scales lie in the model: its amplitudes are multiplied in place when all is done, and until then it
-    may be used. The other methods leave the model as it is; ``calibration.model`` is a copy that shares its tensors.
+    The scales of a classifier's posterior lie in the model: its amplitudes are multiplied in place when all is done,
+    and until then it may be used. All else leaves the model as it is; ``calibration.model`` is a copy that shares its
+    tensors.
 
     Args:
         model: any classifier; for "posterior" converted by :func:`cgp.convert` with softmax's mean ("cgp" or
             "sparse_cgp").
         data: batches ``(inputs, labels)``, or dicts with "labels", or a data set of such examples; labels −100 are left
             out. A few hundred labels do. It is read once, and kept.
-        method: "posterior", "temperature", "dropout" or "readout"; for a regression "scale", "dropout" or "readout".
+        method: "posterior", "temperature", "dropout" or "readout"; for a regression "scale", "dropout", "posterior"
+            or "readout".
         task: "classification" (of inputs or "tokens"), "multilabel" (labels ``(N, C)`` in {0, 1}), "dense" (logits
             ``(N, C, H, W)``, labels ``(N, H, W)``), or "regression", whose labels are values ``(N, C)``.
         train: labelled data that the model was trained on, for "readout".
+        features: representation ``(N, d)`` of inputs, for "readout": a function of the model and inputs. By default the
+            inputs of the linear layer whose output the model returns, or else of the last one that it calls.
         noise: for a regression, function that takes the variance ``(N, C)`` from the model's output, such as
             ``lambda out: out[1]``.
         criterion: "widest" or "likelihood", for a posterior.
@@ -130,10 +136,14 @@ def calibrate(
     """
     _check_draws(task, method, num_samples, sampling, train)
     model = uncompiled(model)
+    _check_choices(method, criterion, features)
     if task == "regression":
+        if method == "posterior":
+            _amplitudes(model)
         options: dict[str, Any] = {"num_samples": num_samples, "sampling": sampling, "seed": seed, "output": output}
-        return calibrate_regression(model, data, method, train=train, noise=noise, batch_size=batch_size, **options)
-    _check(method, criterion, noise, temperature=temperature)
+        options |= {"train": train, "features": features, "noise": noise, "criterion": criterion}
+        return calibrate_regression(model, data, method, batch_size=batch_size, **options)
+    _check(method, noise, temperature=temperature)
     draws = (num_samples, sampling, seed, task_output(task, output))
     if method == "posterior":
         _amplitudes(model)
@@ -141,7 +151,7 @@ def calibrate(
         return _calibrate_posterior(model, kept, criterion, draws, progress, temperature=temperature)
     if method == "readout" and task != "classification":
         raise ValueError(f"method: expected one of {METHODS[:-1]} with task={task!r}, got 'readout'")
-    changed = _prepared(model, method, train, batch_size, output)
+    changed = _prepared(model, method, (train, batch_size, features), output)
     kept = labelled_batches(data, model_device(model), batch_size=batch_size, task=task)
     return calibrate_outputs(model, changed, method, kept, draws, temperature=temperature)
 
@@ -229,34 +239,37 @@ def _amplitudes(model: nn.Module) -> dict[str, Any]:
     if not amplitudes:
         raise ValueError(
             "model: expected layers with softmax's mean (convert by 'cgp' or 'sparse_cgp'), got none "
-            "(method='temperature' takes any classifier)"
+            "(method='temperature' takes any classifier, 'scale' any regression)"
         )
     return amplitudes
 
 
 def _prepared(
-    model: nn.Module, method: str, train: Any, batch_size: int | None, output: Callable[[Any], Tensor]
+    model: nn.Module, method: str, seen: tuple[Any, int | None, Features], output: Callable[[Any], Tensor]
 ) -> nn.Module:
     """The model prepared for a method, without a temperature yet."""
     settings = replace(
         settings_of(model), draws="dropout" if method == "dropout" else "none", readout=None, held_out=None
     )
     if method == "readout":
-        if output is not logits_of:
-            raise ValueError("output: expected the default with method='readout', whose logits replace the model's")
-        settings = replace(settings, readout=fit_readout(model, train, batch_size))
+        settings = replace(settings, readout=fit_readout(model, *seen), features=seen[-1], output=output)
     return with_settings(model, settings)
 
 
-def _check(method: str, criterion: str, noise: Any, *, temperature: bool) -> None:
+def _check(method: str, noise: Any, *, temperature: bool) -> None:
     if method not in METHODS:
         raise ValueError(f"method: expected one of {METHODS}, got {method!r}")
     if method == "temperature" and not temperature:
         raise ValueError("temperature: expected True with method='temperature', got False")
-    if criterion not in CRITERIA:
-        raise ValueError(f"criterion: expected one of {CRITERIA}, got {criterion!r}")
     if noise is not None:
         raise ValueError(f"noise: expected None with task='classification', got {type(noise).__name__}")
+
+
+def _check_choices(method: str, criterion: str, features: Features) -> None:
+    if criterion not in CRITERIA:
+        raise ValueError(f"criterion: expected one of {CRITERIA}, got {criterion!r}")
+    if features is not pooled_features and method != "readout":
+        raise ValueError(f"features: expected the default with method={method!r}, got {features!r}")
 
 
 def _check_draws(task: str, method: str, num_samples: int, mode: str, train: Any) -> None:

@@ -107,7 +107,8 @@ class Detector:
 
     Args:
         name: one of ``DETECTORS``.
-        features: representation ``(N, d)`` of inputs; by default the inputs of the last linear layer.
+        features: representation ``(N, d)`` of inputs; by default the inputs of the linear layer whose output the
+            model returns, or else of the last one that it calls.
         output: function that takes the logits ``(N, C)`` from the model's output.
         posterior: posterior whose draws are scored, if :func:`cgp.assess` fitted one.
         fitted: model of the training data's representation; :meth:`fit` sets it.

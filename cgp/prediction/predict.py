@@ -25,7 +25,6 @@ from .draws import draw_noises, seeds_from
 from .labels import check_inputs
 from .moments import Moments, checked_labels
 from .prediction import Prediction
-from .representation import pooled_features
 from .settings import as_assessed, has_settings, settings_of
 from .tasks import CLASSIFICATIONS, task_output
 
@@ -252,7 +251,7 @@ def _draw(model: nn.Module, inputs: Any, noises: list[tuple[int, float]], mode: 
     """Run the draws of one batch."""
     settings = settings_of(model)
     if settings.readout is not None and settings.readout.task == "regression":
-        read = settings.readout(pooled_features(as_assessed(model), inputs).cpu())
+        read = settings.readout(settings.features(as_assessed(model), inputs).cpu())
         moments.set_read(read, torch.ones(()) if settings.scale is None else settings.scale)
         return
     prefix = SharedPrefix(model)

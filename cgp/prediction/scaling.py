@@ -16,7 +16,7 @@ from .amplitudes import TEMPERATURES, AmplitudeSearch, LabelScores, Trial
 from .calibration import Calibration
 from .labels import NO_LABEL, labelled_batches
 from .readout import GPReadout
-from .representation import pooled_features
+from .representation import Features, pooled_features
 from .settings import as_assessed
 from .temperature_scaling import fit_temperature, with_labels
 
@@ -26,12 +26,14 @@ Draws = tuple[int, str, int, Callable[[Any], Tensor]]
 """Number of draws, "marginal" or "joint", seed, and what takes the logits from what the model returns."""
 
 
-def fit_readout(model: nn.Module, train: Any, batch_size: int | None) -> GPReadout:
+def fit_readout(
+    model: nn.Module, train: Any, batch_size: int | None, features: Features = pooled_features
+) -> GPReadout:
     """A Gaussian process on the representation of a model's training data."""
     plain = as_assessed(model)
     seen = labelled_batches(train, model_device(model), name="train", batch_size=batch_size, every=True)
-    features = torch.cat([pooled_features(plain, batch.inputs).double().cpu() for batch in seen])
-    return GPReadout(features, torch.cat([batch.labels.cpu() for batch in seen if batch.labels is not None]))
+    z = torch.cat([features(plain, batch.inputs).double().cpu() for batch in seen])
+    return GPReadout(z, torch.cat([batch.labels.cpu() for batch in seen if batch.labels is not None]))
 
 
 def calibrate_outputs(

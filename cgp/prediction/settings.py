@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from cgp.attention import SamplingMixin
 from cgp.model.blocks import stochastic_layers
@@ -17,7 +18,7 @@ from cgp.model.dropout import restore_dropout, with_dropout
 from cgp.model.inputs import logits_of
 from cgp.model.twin import twin, uncompiled
 
-from .representation import call_with_features
+from .representation import Features, call_with_features, pooled_features
 
 if TYPE_CHECKING:
     from .detectors import Detector
@@ -38,6 +39,8 @@ class Settings:
     Attributes:
         draws: source of draws: the model's stochastic "layers", these and its "dropout", or "none".
         readout: a Gaussian process on the representation that replaces the last layer, or None.
+        features: function that computes the representation ``(N, d)`` that the read-out reads.
+        output: function that takes the logits, in whose place the read-out's come, from what the model returns.
         detectors: scores of other inputs, by name.
         held_out: the prediction of labelled inputs, or None.
         scale: of a regression, the noise variance of each output, ``(C,)``, or the factor of the one that the model or
@@ -48,6 +51,8 @@ class Settings:
 
     draws: str = "layers"
     readout: GPReadout | None = None
+    features: Features = pooled_features
+    output: Callable[[Any], Tensor] = logits_of
     detectors: dict[str, Detector] = field(default_factory=dict)
     held_out: Prediction | None = None
     scale: Tensor | None = None
@@ -91,7 +96,8 @@ def with_settings(model: nn.Module, settings: Settings) -> nn.Module:
         for layer in stochastic_layers(changed):
             vars(layer)["stochastic"] = False
     if settings.readout is not None and settings.readout.task == "classification":
-        vars(changed)["forward"] = functools.partial(_read, changed.forward, changed, settings.readout)
+        reading = changed if settings.features is pooled_features else as_assessed(changed)
+        vars(changed)["forward"] = functools.partial(_read, changed.forward, reading, settings)
     vars(changed)[_SETTINGS] = settings
     return changed
 
@@ -110,22 +116,50 @@ def as_assessed(model: nn.Module) -> nn.Module:
     return changed
 
 
-def _read(forward: Callable[..., Any], model: nn.Module, readout: GPReadout, *args: Any, **options: Any) -> Any:
-    """The output of a model, with a read-out's log-probabilities in place of its logits."""
-    returned, features = call_with_features(model, lambda: forward(*args, **options))
-    logits = logits_of(returned)
+def _read(forward: Callable[..., Any], model: nn.Module, settings: Settings, *args: Any, **options: Any) -> Any:
+    """The output of a model, with a read-out's log-probabilities in place of its logits.
+
+    Args:
+        forward: the model's own.
+        model: the model, or for another representation a copy without the read-out, of which that is computed.
+        settings: with a read-out.
+        *args: arguments of the model.
+        **options: likewise.
+
+    Returns:
+        What the model returns, but for the logits.
+
+    Raises:
+        ValueError: if its logits are none of the tensors that it returns, or not ``(N, C)``.
+    """
+    readout = settings.readout
+    assert readout is not None
+    if settings.features is pooled_features:
+        given = next(iter((*args, *options.values()))) if isinstance(model, nn.Linear) else None
+        returned, features = call_with_features(model, lambda: forward(*args, **options), given)
+    else:
+        inputs = args[0] if len(args) == 1 and not options else args or options
+        returned, features = forward(*args, **options), settings.features(model, inputs)
+    logits = settings.output(returned)
     if logits.dim() != 2:
         raise ValueError(f"model: expected logits (N, C) for a read-out to replace, got shape {tuple(logits.shape)}")
     read = torch.full_like(logits, -torch.inf)  # of classes that the training set does not have
     read[..., readout.classes.to(read.device)] = readout(features.cpu()).probabilities.log().to(read)
-    return _with_logits(returned, read)
+    return _with_logits(returned, logits, read)
 
 
-def _with_logits(returned: Any, logits: Tensor) -> Any:
-    if isinstance(returned, Tensor):
-        return logits
-    if isinstance(returned, Mapping) and not hasattr(returned, "logits"):
-        return {**returned, "logits": logits}
+def _with_logits(returned: Any, logits: Tensor, read: Tensor) -> Any:
+    """What a model returned, with other logits."""
+    leaves, structure = pytree.tree_flatten(returned)
+    if any(leaf is logits for leaf in leaves):
+        return pytree.tree_unflatten([read if leaf is logits else leaf for leaf in leaves], structure)
+    if isinstance(returned, Mapping) and returned.get("logits") is logits:
+        return {**returned, "logits": read}
+    if getattr(returned, "logits", None) is not logits:
+        raise ValueError(
+            "output: expected a function that takes one of the tensors that the model returns, which a read-out "
+            "replaces, got one that computes another (let the model's forward compute it)"
+        )
     changed = copy.copy(returned)
-    changed.logits = logits
+    changed.logits = read
     return changed

@@ -44,7 +44,7 @@ def save_pretrained(model: nn.Module, folder: str | os.PathLike[str]) -> None:
 
     Raises:
         ValueError: if there is nothing of this package in the model, what would be written is only an adapter, or a
-            detector has functions of its own, which are not written.
+            read-out or detector has functions of its own, which are not written.
     """
     model = uncompiled(model)
     temperature = logit_temperature(model)
@@ -106,6 +106,11 @@ def _settings_state(settings: Settings) -> tuple[dict[str, Any], dict[str, Tenso
     config |= {"task": settings.task, "has_variance_head": settings.has_variance_head}
     tensors: dict[str, Tensor] = {}
     if settings.readout is not None:
+        if settings.features is not pooled_features or settings.output is not logits_of:
+            raise ValueError(
+                "model: expected a read-out with the default features and output, which can be written, got other "
+                "functions (calibrate again after loading)"
+            )
         config["readout"], of_readout = settings.readout.state()
         tensors |= _prefixed("readout", of_readout)
     if settings.held_out is not None:

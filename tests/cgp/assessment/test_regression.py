@@ -231,5 +231,17 @@ def test_what_does_not_fit_is_refused(report):
         report.apply(model, "temperature")
     with pytest.raises(ValueError, match="expected the one that was assessed"):
         report.apply(nn.Linear(2, 2))
-    with pytest.raises(ValueError, match="features: expected the default"):
-        cgp.assess(model, pairs, task="regression", features=lambda m, x: x)
+
+
+def test_a_representation_of_other_functions_is_read_throughout(tmp_path):
+    model, x, y = problem()
+    features = lambda m, x: m.layer(x).flatten(1)[:, :5]  # noqa: E731
+    train, known = [(x[120:], y[120:])], [(x[:120], y[:120])]
+    found = cgp.assess(model, known, task="regression", train=train, posterior=None, features=features)
+    by_hand = GPReadout(features(model, x[120:]), y[120:], task="regression")(features(model, x[:9]))
+    options = {"task": "regression", "method": "readout", "train": train, "features": features}
+    calibrated = cgp.calibrate(model, known, **options).model
+    for changed in (found.apply(model, "GP read-out + scale"), calibrated):
+        torch.testing.assert_close(cgp.predict(changed, x[:9]).mean.double(), by_hand.mean, rtol=1e-5, atol=1e-5)
+    with pytest.raises(ValueError, match="expected a read-out with the default features and output"):
+        cgp.save_pretrained(calibrated, tmp_path)

@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from cgp import Detector, calibrate, from_pretrained, pipeline, predict, save_pretrained
+from cgp import Detector, GPReadout, assess, calibrate, from_pretrained, pipeline, predict, save_pretrained
 from cgp.functional.noise import noise
 from cgp.model.dropout import SampledDropout, with_dropout
+from cgp.model.temperature import logit_temperature
 from cgp.prediction.detectors import DETECTORS
 from cgp.prediction.draws import draw_noises, seeds_from
 from tests.cgp.conversion import hosts
@@ -174,6 +175,84 @@ def test_a_pipeline_takes_what_was_calibrated(tmp_path):
         save_pretrained(model, tmp_path / method)
         again = from_pretrained(tmp_path / method)
         assert torch.equal(predict(again, dict(inputs), 4, seed=0).mean, predict(model, dict(inputs), 4, seed=0).mean)
+
+
+class TwoHeads(nn.Module):
+    """Returns the output of its first head, and calls another one after it."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head, self.other = nn.Linear(4, 8), nn.Linear(8, 3), nn.Linear(8, 5)
+
+    def forward(self, x):
+        z = self.body(x).tanh()
+        returned = self.head(input=z)
+        self.other(1.0 - z)
+        return returned
+
+
+@pytest.mark.parametrize(
+    ("build", "represent"),
+    [
+        (lambda: nn.Linear(4, 3), lambda model, x: x),
+        (lambda: nn.Sequential(nn.Linear(4, 3)), lambda model, x: x),
+        (lambda: nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)), lambda model, x: model[:2](x)),
+        (TwoHeads, lambda model, x: model.body(x).tanh()),
+    ],
+)
+def test_a_read_out_reads_what_the_output_layer_reads(build, represent):
+    torch.manual_seed(0)
+    model, x = build().eval(), torch.randn(90, 4)
+    y = (x[:, 0] > 0).long() + (x[:, 1] > 0.5).long()
+    train, known = [(x[:60], y[:60])], [(x[60:], y[60:])]
+    report = assess(model, known, train=train, posterior=None)
+    by_hand = GPReadout(represent(model, x[:60]), y[:60])(represent(model, x[60:])).probabilities.log()
+    for changed in (
+        calibrate(model, known, method="readout", train=train).model,
+        report.apply(model, "GP read-out + temperature"),
+    ):
+        expected = (by_hand / logit_temperature(changed)).softmax(-1).float()
+        torch.testing.assert_close(predict(changed, x[60:]).probabilities, expected, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(changed(x[60:]), by_hand.float(), rtol=1e-4, atol=1e-5)
+
+
+class Kernel(nn.Module):
+    """Squared distances to learned points instead of a linear layer, in a tuple."""
+
+    def __init__(self):
+        super().__init__()
+        self.points = nn.Parameter(torch.randn(3, 4))
+
+    def forward(self, x):
+        return x, -torch.cdist(x, self.points).square()
+
+
+def test_a_model_without_linear_layers_is_given_its_representation(tmp_path):
+    torch.manual_seed(0)
+    model, x = Kernel(), torch.randn(90, 4)
+    y = torch.arange(90) % 3
+    train, known = [(x[:60], y[:60])], [(x[60:], y[60:])]
+    options = {"output": lambda out: out[1], "features": lambda model, x: model(x)[1].detach()}
+    with pytest.raises(ValueError, match=r"expected a linear layer .* \(pass features=..., a function of the model"):
+        calibrate(model, known, method="readout", train=train, output=options["output"])
+    by_hand = GPReadout(model(x[:60])[1], y[:60])(model(x[60:])[1]).probabilities.log()
+    report = assess(model, known, train=train, posterior=None, **options)
+    assert "cgp.predict(model, inputs, output=...)" in report.calls
+    for changed in (
+        calibrate(model, known, method="readout", train=train, **options).model,
+        report.apply(model, "GP read-out + temperature"),
+    ):
+        found = predict(changed, x[60:], output=options["output"])
+        expected = (by_hand / logit_temperature(changed)).softmax(-1).float()
+        torch.testing.assert_close(found.probabilities, expected, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(changed(x[60:])[0], x[60:])
+        with pytest.raises(ValueError, match="expected a read-out with the default features and output"):
+            save_pretrained(changed, tmp_path / "folder")
+    doubled = options | {"output": lambda out: 2 * out[1]}
+    with pytest.raises(ValueError, match="output: expected a function that takes one of the tensors"):
+        calibrate(model, known, method="readout", train=train, **doubled)
+    with pytest.raises(ValueError, match="features: expected the default with method='temperature'"):
+        calibrate(model, known, method="temperature", features=options["features"], output=options["output"])
 
 
 def test_sampled_dropout_follows_the_noise():

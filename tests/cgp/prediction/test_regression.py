@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import minimize
+from scipy.optimize import minimize, minimize_scalar
 from scipy.stats import norm
 from torch import nn
 
-from cgp import calibrate, from_pretrained, predict, save_pretrained, with_held_out
+from cgp import calibrate, convert, from_pretrained, predict, save_pretrained, with_held_out
 from cgp.prediction.readout import GPReadout
 from tests.oracles import rbf
 
@@ -133,6 +133,73 @@ def test_the_read_out_of_a_network_predicts_values(tmp_path):
     save_pretrained(report.model, tmp_path)
     again = predict(from_pretrained(tmp_path, network()), x)
     assert torch.equal(again.total, predict(report.model, x).total)
+
+
+class Tower(nn.Module):
+    """Two outputs of a sequence, through attention."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, x):
+        return self.head(self.layer(x)[:, 0])
+
+
+def attending():
+    """A network whose errors are those of its last layer's attention, drawn at nine times its amplitude."""
+    torch.manual_seed(0)
+    network, x = Tower().eval(), torch.randn(300, 4, 8)
+    with torch.no_grad():
+        network.head.weight *= 5
+    drawn = predict(convert(network, amplitude=0.9), x, 2, task="regression", seed=7, keep_draws=True)
+    return convert(network), network, x, drawn.draws[0] + 0.05 * torch.randn(300, 2)
+
+
+def test_a_posterior_gets_its_amplitude_and_a_scale(tmp_path):
+    model, host, x, y = attending()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    options = {"task": "regression", "num_samples": 32, "seed": 0}
+    report, plain = (calibrate(model, [(x, y)], method=m, **o) for m, o in (
+        ("posterior", options | {"criterion": "likelihood"}), ("scale", {"task": "regression"})))  # fmt: skip
+    assert 4 <= report.factor <= 16
+    assert report.scores["nll"] < plain.scores["nll"] - 0.1
+    by_hand = predict(convert(host, amplitude=0.1 * report.factor), x, 32, task="regression", seed=0)
+    prediction = predict(report.model, [(x, y)], 32, seed=0)
+    torch.testing.assert_close(prediction.epistemic, by_hand.epistemic, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(prediction.total, by_hand.epistemic + report.scale.float(), rtol=1e-3, atol=1e-5)
+    assert prediction.score()["nll"] == pytest.approx(report.scores["nll"], rel=1e-4)
+    assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in before.items())
+    save_pretrained(report.model, tmp_path)
+    again = predict(from_pretrained(tmp_path, host), x, 32, seed=0)
+    assert torch.equal(again.total, prediction.total)
+    widest = calibrate(model, [(x, y)], method="posterior", **options)
+    assert widest.factor >= report.factor
+    assert "variance" in str(widest)
+
+
+def test_no_other_amplitude_of_a_posterior_is_likelier():
+    model, host, x, y = attending()
+    options = {"task": "regression", "method": "posterior", "criterion": "likelihood", "num_samples": 32, "seed": 0}
+    chosen = calibrate(model, [(x, y)], **options).factor
+    losses = {}
+    for factor in (chosen / 4, chosen, 4 * chosen):
+        drawn = predict(convert(host, amplitude=0.1 * factor), x, 32, task="regression", seed=0)
+        spread, squares = drawn.epistemic.double().T.numpy(), (y - drawn.mean).square().double().T.numpy()
+
+        def loss(logarithm, c, spread=spread, squares=squares):
+            total = spread[c] + np.exp(logarithm)
+            return (np.log(total) + squares[c] / total).mean()
+
+        losses[factor] = sum(minimize_scalar(loss, (-6, 1), args=(c,)).fun for c in range(2))
+    assert min(losses, key=losses.get) == chosen
+
+
+def test_a_posterior_needs_layers_that_have_one():
+    model = network()
+    with pytest.raises(ValueError, match="expected layers with softmax's mean .*'scale' any regression"):
+        calibrate(model, [data(model)], task="regression")
 
 
 def test_single_outputs_take_values_without_a_dimension():
