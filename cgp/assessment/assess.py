@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 import torch
@@ -20,11 +20,13 @@ from cgp.prediction.representation import pooled_features
 from cgp.prediction.settings import as_assessed
 from cgp.prediction.tasks import CLASSIFICATIONS, DIMENSIONS, task_output
 
+from .assessment import Assessment
 from .classification import compare_methods
 from .detection import Representation
 from .held_out import HeldOut
 from .recipe import drawing_model, layers_of
 from .regression import assess_regression
+from .regression_report import RegressionAssessment
 
 __all__ = ["assess"]
 
@@ -32,6 +34,69 @@ Array = NDArray[Any]
 
 TASKS = (*CLASSIFICATIONS, "regression")
 POSTERIORS = ("last", "first", "all", None)
+
+
+@overload
+def assess(
+    model: nn.Module,
+    validation: Any,
+    *,
+    task: Literal["classification", "tokens", "multilabel", "dense"] = ...,
+    train: Any = ...,
+    corrupt: Mapping[str, Any] | None = ...,
+    ood: Mapping[str, Any] | None = ...,
+    posterior: str | None = ...,
+    folds: int = ...,
+    num_samples: int = ...,
+    sampling: str = ...,
+    batch_size: int | None = ...,
+    seed: int = ...,
+    features: Callable[[nn.Module, Any], Tensor] = ...,
+    output: Callable[[Any], Tensor] = ...,
+    verbose: bool | None = ...,
+) -> Assessment: ...
+
+
+@overload
+def assess(
+    model: nn.Module,
+    validation: Any,
+    *,
+    task: Literal["regression"],
+    train: Any = ...,
+    posterior: str | None = ...,
+    folds: int = ...,
+    num_samples: int = ...,
+    sampling: str = ...,
+    batch_size: int | None = ...,
+    seed: int = ...,
+    features: Callable[[nn.Module, Any], Tensor] = ...,
+    output: Callable[[Any], Tensor] = ...,
+    noise: Callable[[Any], Tensor] | None = ...,
+    verbose: bool | None = ...,
+) -> RegressionAssessment: ...
+
+
+@overload
+def assess(
+    model: nn.Module,
+    validation: Any,
+    *,
+    task: str,
+    train: Any = ...,
+    corrupt: Mapping[str, Any] | None = ...,
+    ood: Mapping[str, Any] | None = ...,
+    posterior: str | None = ...,
+    folds: int = ...,
+    num_samples: int = ...,
+    sampling: str = ...,
+    batch_size: int | None = ...,
+    seed: int = ...,
+    features: Callable[[nn.Module, Any], Tensor] = ...,
+    output: Callable[[Any], Tensor] = ...,
+    noise: Callable[[Any], Tensor] | None = ...,
+    verbose: bool | None = ...,
+) -> Assessment | RegressionAssessment: ...
 
 
 @torch.inference_mode(False)
@@ -54,7 +119,7 @@ def assess(
     output: Callable[[Any], Tensor] = logits_of,
     noise: Callable[[Any], Tensor] | None = None,
     verbose: bool | None = None,
-) -> Any:
+) -> Assessment | RegressionAssessment:
     r"""Score the uncertainty of a classifier, or of a regression, and the alternatives to it.
 
     The methods are compared on the same held-out labels: the model as trained; with a temperature; with the likeliest

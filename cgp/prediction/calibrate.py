@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor, nn
 
-from cgp.model.blocks import used_modules
-from cgp.model.inputs import Batch, logits_of, model_device
-from cgp.model.temperature import logit_temperature, set_logit_temperature
+from cgp.model.inputs import logits_of, model_device
 from cgp.model.twin import uncompiled
 
-from .amplitudes import COARSE, TEMPERATURES, AmplitudeSearch, chosen, has_amplitude, tune
 from .calibration import Calibration
 from .labels import labelled_batches
-from .regression import calibrate_regression
+from .posterior_width import amplitudes_of, calibrate_posterior
+from .regression import RegressionCalibration, calibrate_regression
 from .representation import Features, pooled_features
-from .scaling import Draws, calibrate_outputs, fit_readout
-from .settings import forget_held_out, settings_of, with_settings
+from .scaling import calibrate_outputs, fit_readout
+from .settings import settings_of, with_settings
 from .tasks import CLASSIFICATIONS, task_output
 
 __all__ = ["Calibration", "calibrate"]
@@ -31,7 +27,65 @@ TASKS = (*CLASSIFICATIONS, "regression")
 METHODS = ("posterior", "temperature", "dropout", "readout")
 CRITERIA = ("widest", "likelihood")
 
-_FINE = tuple(2.0 ** (k / 4) for k in range(1, 4))
+
+@overload
+def calibrate(
+    model: nn.Module,
+    data: Iterable[Any],
+    *,
+    method: str = ...,
+    task: Literal["classification", "tokens", "multilabel", "dense"] = ...,
+    train: Any = ...,
+    features: Features = ...,
+    criterion: str = ...,
+    temperature: bool = ...,
+    num_samples: int = ...,
+    sampling: str = ...,
+    batch_size: int | None = ...,
+    seed: int = ...,
+    progress: Callable[[int, int], None] | None = ...,
+    output: Callable[[Any], Tensor] = ...,
+) -> Calibration: ...
+
+
+@overload
+def calibrate(
+    model: nn.Module,
+    data: Iterable[Any],
+    *,
+    method: str = ...,
+    task: Literal["regression"],
+    train: Any = ...,
+    features: Features = ...,
+    noise: Callable[[Any], Tensor] | None = ...,
+    criterion: str = ...,
+    num_samples: int = ...,
+    sampling: str = ...,
+    batch_size: int | None = ...,
+    seed: int = ...,
+    output: Callable[[Any], Tensor] = ...,
+) -> RegressionCalibration: ...
+
+
+@overload
+def calibrate(
+    model: nn.Module,
+    data: Iterable[Any],
+    *,
+    method: str = ...,
+    task: str,
+    train: Any = ...,
+    features: Features = ...,
+    noise: Callable[[Any], Tensor] | None = ...,
+    criterion: str = ...,
+    temperature: bool = ...,
+    num_samples: int = ...,
+    sampling: str = ...,
+    batch_size: int | None = ...,
+    seed: int = ...,
+    progress: Callable[[int, int], None] | None = ...,
+    output: Callable[[Any], Tensor] = ...,
+) -> Calibration | RegressionCalibration: ...
 
 
 @torch.no_grad()
@@ -52,7 +106,7 @@ def calibrate(
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
     output: Callable[[Any], Tensor] = logits_of,
-) -> Any:
+) -> Calibration | RegressionCalibration:
     r"""Calibrate a classifier, or a regression, on held-out labels.
 
     - "posterior": the width of a converted model's posterior, and a temperature.
@@ -139,109 +193,21 @@ def calibrate(
     _check_choices(method, criterion, features)
     if task == "regression":
         if method == "posterior":
-            _amplitudes(model)
+            amplitudes_of(model)
         options: dict[str, Any] = {"num_samples": num_samples, "sampling": sampling, "seed": seed, "output": output}
         options |= {"train": train, "features": features, "noise": noise, "criterion": criterion}
         return calibrate_regression(model, data, method, batch_size=batch_size, **options)
     _check(method, noise, temperature=temperature)
     draws = (num_samples, sampling, seed, task_output(task, output))
     if method == "posterior":
-        _amplitudes(model)
+        amplitudes_of(model)
         kept = labelled_batches(data, model_device(model), batch_size=batch_size, task=task)
-        return _calibrate_posterior(model, kept, criterion, draws, progress, temperature=temperature)
+        return calibrate_posterior(model, kept, criterion, draws, progress, temperature=temperature)
     if method == "readout" and task != "classification":
         raise ValueError(f"method: expected one of {METHODS[:-1]} with task={task!r}, got 'readout'")
     changed = _prepared(model, method, (train, batch_size, features), output)
     kept = labelled_batches(data, model_device(model), batch_size=batch_size, task=task)
     return calibrate_outputs(model, changed, method, kept, draws, temperature=temperature)
-
-
-def _calibrate_posterior(
-    model: nn.Module,
-    kept: list[Batch],
-    criterion: str,
-    draws: Draws,
-    progress: Callable[[int, int], None] | None,
-    *,
-    temperature: bool,
-) -> Calibration:
-    start = time.perf_counter()
-    num_samples, sampling, seed, output = draws
-    amplitudes = _amplitudes(model)
-    given = logit_temperature(model)
-    ticks = _Ticks(progress, len(kept) * num_samples * (len(COARSE) + len(_FINE) + 3 * temperature))
-    search = AmplitudeSearch(model, num_samples, sampling, seed, output, ticks)
-    search.check(kept)
-
-    temperatures = TEMPERATURES if temperature else (given,)
-    scores = search.scores(kept, (0.0, *COARSE), temperatures)
-    edge = chosen(tune(scores), criterion).factor
-    near = [edge * step for step in _FINE]
-    near = near if criterion == "widest" else [*(f / 2 for f in near[1:]), *near[:2]]
-    tried = tune(scores | search.scores(kept, near, temperatures))
-    best, taken, plain = min(tried.values(), key=lambda trial: trial.nll), chosen(tried, criterion), tried[0.0]
-    if temperature:
-        taken = search.fit_temperature(kept, taken, least=min(plain.temperature, 1.0))
-        plain = search.fit_temperature(kept, plain)
-    as_it_was = search.scores(kept, (0.0,), (given,))[0.0].best(0.0)
-    if not math.isfinite(taken.nll):
-        raise ValueError("data: expected labels of classes that the model allows, got some whose logit is -inf")
-    scaled = {name: owner + math.log(taken.factor) for name, owner in amplitudes.items()}
-    report = Calibration(
-        model,
-        "posterior",
-        criterion,
-        taken.factor,
-        {name: logarithm.exp() for name, logarithm in scaled.items()},
-        taken.temperature,
-        as_it_was.nll,
-        plain.nll,
-        best.nll,
-        taken.nll,
-        best.standard_error,
-        as_it_was.accuracy,
-        taken.accuracy,
-        taken.disagreement,
-        len(taken.losses),
-        time.perf_counter() - start,
-    )
-    ticks.finish()
-    for name, parameter in amplitudes.items():  # only now, after everything that can fail
-        parameter.copy_(scaled[name])
-    set_logit_temperature(model, taken.temperature)
-    forget_held_out(model)
-    return report
-
-
-class _Ticks:
-    def __init__(self, progress: Callable[[int, int], None] | None, total: int) -> None:
-        self.progress, self.total, self.done = progress, total, 0
-
-    def __call__(self, count: int) -> None:
-        self.done += count
-        if self.progress is not None:
-            self.progress(min(self.done, self.total), self.total)
-
-    def finish(self) -> None:
-        """Report the steps that Newton's method did not need."""
-        self(max(self.total - self.done, 0))
-
-
-def _amplitudes(model: nn.Module) -> dict[str, Any]:
-    owners: dict[str, Any] = {name: module for name, module in used_modules(model).items() if has_amplitude(module)}
-    amplitudes = {name: owner.log_amplitude for name, owner in owners.items()}
-    is_adapted = any(hasattr(module, "peft_config") for module in model.modules())
-    if is_adapted and any(f".{name}".endswith(".gp") for name in amplitudes):
-        raise ValueError(
-            "model: expected an adapter that saves the posterior's scales with its weights, got one that leaves them "
-            "out: convert the model first, and give peft's configuration modules_to_save=['gp']"
-        )
-    if not amplitudes:
-        raise ValueError(
-            "model: expected layers with softmax's mean (convert by 'cgp' or 'sparse_cgp'), got none "
-            "(method='temperature' takes any classifier, 'scale' any regression)"
-        )
-    return amplitudes
 
 
 def _prepared(

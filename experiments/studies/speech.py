@@ -73,8 +73,8 @@ def assess(*, count: int = 100, num_samples: int = 4) -> None:
 def _of_line(network: Any, train: list[Batch], new: list[Batch]) -> float:
     """Root mean square error of a line from scores to values: what is gained without any variance."""
     known, unknown = (cgp.predict(network, iter(part), task="regression", output=score) for part in (train, new))
-    slope, offset = np.polyfit(known.mean[:, 0].double(), known.labels[:, 0].double(), 1)
-    return float((unknown.labels - slope * unknown.mean - offset).square().mean().sqrt())
+    slope, offset = np.polyfit(known.mean[:, 0].double(), torch.cat([y for _, y in train])[:, 0].double(), 1)
+    return float((torch.cat([y for _, y in new]) - slope * unknown.mean - offset).square().mean().sqrt())
 
 
 def _surest(prediction: Any, coverage: float = 0.8) -> float:
