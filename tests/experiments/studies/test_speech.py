@@ -76,9 +76,12 @@ def test_every_method_is_scored_on_clips_of_which_nothing_was_fitted(monkeypatch
     monkeypatch.setattr(speech, "states", lambda part: part.view(-1, 6, 8))
     speech.assess(count=25, num_samples=2)
     rows = dict(line.split(": ", 1) for line in capsys.readouterr().out.splitlines() if ": rmse " in line)
+    line = rows.pop("a straight line through the network's scores")
     assert list(rows) == ["scale", "posterior + scale", "GP read-out + scale"]
     with torch.no_grad():
         clean, heard = (speech.score(network(x.view(-1, 6, 8))) for x in (waves, speech.degraded(waves)))
     rmse = float((clean - heard)[50:].square().mean().sqrt())
     assert f"rmse {rmse:.3f}" in rows["scale"]
+    (slope, offset), *_ = np.linalg.lstsq(np.c_[heard[:25], np.ones(25)], clean[:25, 0], rcond=None)
+    assert line == f"rmse {float((clean - slope * heard - offset)[50:].square().mean().sqrt()):.3f}"
     assert ["surest" in row for row in rows.values()] == [False, True, True]
