@@ -35,7 +35,10 @@ def test_families_are_converted_refused_and_kept(tmp_path, capsys, monkeypatch):
     assert float(rows["nn.TransformerEncoder"]["error"]) < 1e-5
     assert (rows["linear"]["outcome"], rows["linear"]["layers"]) == ("refused", "1")
     assert "0 (LinearAttention): not softmax attention" in rows["linear"]["note"]
-    assert "| torch | 1 | 2 | 1 | 0 |" in (tmp_path / "coverage.md").read_text()
+    assert (rows["nn.TransformerEncoder"]["assessed"], rows["linear"]["assessed"]) == ("yes", "")
+    page = (tmp_path / "coverage.md").read_text()
+    assert "| torch | 1 | 2 | 1 | 0 | 1 of 1 |" in page
+    assert "Of 1 converted families that were assessed, too, 1 are so by every step" in page
     capsys.readouterr()
     for family in set(known) - {*rows, "nn.Transformer"}:
         del known[family]
@@ -74,3 +77,18 @@ def test_a_family_counts_by_its_four_draws():
 
     assert outcome(OnlyOnce) == ("failed", "RuntimeError: called again")
     assert outcome(Deaf) == ("failed", "the draws are all the same")
+
+
+def test_a_family_is_assessed_by_what_the_report_applies(monkeypatch):
+    host = coverage._torch()["nn.MultiheadAttention"]
+    assert coverage._outcome(host)["assessed"] == "yes"
+    predict = coverage.cgp.predict
+
+    def other(model, *args, task="classification", **options):  # one conversion is drawn from with another seed
+        return predict(model, *args, task=task, **options | ({"seed": 1} if task == "regression" else {}))
+
+    monkeypatch.setattr(coverage.cgp, "predict", other)
+    assert coverage._outcome(host)["assessed"] == "other draws than by hand"
+    monkeypatch.setattr(coverage.cgp, "predict", predict)
+    monkeypatch.setattr(coverage.cgp, "assess", lambda *args, **options: {}["report"])
+    assert coverage._outcome(host)["assessed"] == "KeyError: 'report'"
