@@ -178,7 +178,7 @@ class CorrelatedGPImputer(StorageMixin, OneToOneFeatureMixin, TransformerMixin, 
             X: as in :meth:`fit`.
 
         Returns:
-            Seconds of one core, within a factor of about three, and bytes of memory.
+            Seconds of one core, within a factor of about two, and bytes of memory.
 
         Raises:
             ValueError: if the table or an argument cannot be used.
