@@ -68,7 +68,8 @@ html_show_sourcelink = False
 html_static_path = ["_static"]
 html_css_files = ["cgp.css"]
 # Pages without sections beneath them: an empty sidebar would leave a third of the width unused.
-_SINGLE = ("install", "tutorial", "concepts", "api", "uncertainty", "glossary", "ARCHITECTURE", "errata", "changelog")
+_SINGLE = ("install", "tutorial", "choosing", "concepts", "api", "uncertainty", "glossary", "ARCHITECTURE", "errata")
+_SINGLE += ("compared", "contributing", "releasing", "changelog")
 _TABLES = ("benchmarks", *(f"results/papers/{paper}-*" for paper in ("cgpt", "kep", "sgpa")))
 html_sidebars = {page: [] for page in (*_SINGLE, *_TABLES)}
 html_theme_options = {"show_nav_level": 2, "navigation_with_keys": False, "secondary_sidebar_items": ["page-toc"]}
