@@ -179,6 +179,20 @@ def test_forms_of_files_are_read(form, tmp_path):
     pd.testing.assert_frame_equal(read_file(path), table)
 
 
+def test_filled_values_are_as_precise_as_observed_ones(tmp_path):
+    """One decimal more, small and large numbers alike; what was observed is as it was."""
+    path, table = tmp_path / "in.csv", readings().drop(columns="dead")
+    table["warm"], table["wet"] = table["warm"].round(2), (1e-6 * table["wet"]).round(9)
+    table.to_csv(path, index=False)
+    assert run(path) == 0
+    filled = pd.read_csv(tmp_path / "out.csv")
+    pd.testing.assert_frame_equal(filled.where(table.notna()), table)
+    for name, decimals in (("warm", 3), ("wet", 10)):
+        new = filled[name][table[name].isna()]
+        np.testing.assert_allclose(new, new.round(decimals), rtol=1e-12)
+        assert (new != new.round(decimals - 2)).any()
+
+
 def test_what_is_written_is_compressed_as_it_says(tmp_path):
     path = tmp_path / "in.csv.gz"
     readings().to_csv(path, index=False)
