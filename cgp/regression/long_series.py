@@ -144,7 +144,7 @@ def is_long_series(x: Array, y: Array, arguments: Mapping[str, Any]) -> bool:
         TypeError: if periods are given to another structure, which has none.
     """
     obstacles = {
-        "X": None if x.shape[1] == 1 else f"one column, got {x.shape[1]}",
+        "X": _no_series(x),
         "kernel": _not_one_of(arguments["kernel"], (None, *_KERNELS)),
         "inference": _not_one_of(arguments["inference"], ("auto", "map")),
         "num_inducing": _not_one_of(arguments["num_inducing"], (None,)),
@@ -163,6 +163,12 @@ def is_long_series(x: Array, y: Array, arguments: Mapping[str, Any]) -> bool:
     for name, obstacle in present.items():
         raise ValueError(f"{name}: expected {obstacle}, for structure='multiscale' or periods")
     return True
+
+
+def _no_series(x: Array) -> str | None:
+    if x.shape[1] != 1:
+        return f"one column, got {x.shape[1]}"
+    return None if len(np.unique(x)) > 1 else "two distinct inputs or more, got one"
 
 
 def _not_one_of(value: Any, allowed: tuple[Any, ...]) -> str | None:

@@ -148,3 +148,8 @@ def test_periods_are_used_or_refused():
         CorrelatedGPRegressor(periods=[6.0], structure="independent").fit(x, y)
     with pytest.raises(ValueError, match="inference: expected .* for structure='multiscale' or periods"):
         CorrelatedGPRegressor(periods=[6.0], inference="laplace").fit(x, y)
+
+
+def test_one_time_is_no_series():
+    with pytest.raises(ValueError, match="X: expected two distinct inputs or more, got one, for structure="):
+        CorrelatedGPRegressor(structure="multiscale").fit(np.ones((5, 1)), np.arange(5.0))
