@@ -218,15 +218,16 @@ class Assessment(Report):
         if kind == "few":
             return f"Too few of {which} to compare scores: at least {FEWEST_INPUTS} on either side are needed."
         aurocs, against = self._aurocs(score, names), self._aurocs(plain, names)
+        written = score.replace("Mahalanobis", "Mahalanobis distance")
         if kind == "none":
-            return f"No score tells {which} from in-distribution inputs: the best, the {score}, has AUROC {aurocs}."
+            return f"No score tells {which} from in-distribution inputs: the best, the {written}, has AUROC {aurocs}."
         if score == plain:
             return f"Nothing tells {which} from in-distribution inputs better than {plain}: AUROC {against}."
         gains = ", ".join(str(self.detection[name][score].gain) for name in names)
         numbers = f"AUROC {aurocs}, against {against} for {plain} ({gains})."
         if kind == "use":
-            return f"To tell {which} from in-distribution inputs, use the {score}: {numbers}"
-        return f"At telling {which} from in-distribution inputs, the {score} is level with {plain}: {numbers}"
+            return f"To tell {which} from in-distribution inputs, use the {written}: {numbers}"
+        return f"At telling {which} from in-distribution inputs, the {written} is level with {plain}: {numbers}"
 
     def _aurocs(self, score: str, names: list[str]) -> str:
         return ", ".join(f"{self.detection[name][score].auroc:.3f}" for name in names)

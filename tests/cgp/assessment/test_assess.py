@@ -160,8 +160,8 @@ def test_nothing_is_recommended_for_few_labels_or_few_errors(report, labels, wro
     )
 
 
-def detectors(*gains, plain=0.8, error=0.01, inputs=100):
-    scores = {"1 - confidence": (0.0, 0.0)} | dict(zip(("energy", "entropy"), gains, strict=False))
+def detectors(*gains, plain=0.8, error=0.01, inputs=100, names=("energy", "entropy")):
+    scores = {"1 - confidence": (0.0, 0.0)} | dict(zip(names, gains, strict=False))
     return {name: Detection(plain + gain[0], 0.4, Difference(*gain), error, inputs) for name, gain in scores.items()}
 
 
@@ -195,6 +195,7 @@ def test_detection_is_one_table_of_scores_by_sets(report):
         (detectors((0.3, 0.01), plain=0.2, error=0.02), None, "the best, the energy, has AUROC 0.500."),
         (detectors((0.1, 0.01), inputs=19), None, "Too few of noise to compare scores: at least 20"),
         (detectors((0.85, np.inf), plain=0.1, inputs=1), None, "Too few of noise to compare scores"),
+        (detectors((0.1, 0.01), names=["Mahalanobis"]), "Mahalanobis", "use the Mahalanobis distance: AUROC 0.900"),
     ],
 )  # fmt: skip
 def test_a_score_is_recommended_if_it_is_clearly_better(report, scores, detector, words):
