@@ -25,7 +25,7 @@ __all__ = ["learn_prior"]
 Array = NDArray[np.float64]
 
 _NOISES = (3e-5, 3e-4, 3e-3, 0.03, 0.1, 0.3, 0.8)
-_LENGTHSCALES = tuple(np.geomspace(0.03, 3.0, 7).round(3).tolist())
+_LENGTHSCALES = (0.03, 3.0)  # the shortest and the longest, in standard deviations of the inputs
 _SHORT = (0.012, 0.05)  # lengthscales of a component of each output's own
 _OWN_SHARE = 0.1
 _STRENGTHS = {"strength": (1.0, 4.0, 16.0), "noise_strength": (0.2, 1.0, 5.0)}
@@ -61,6 +61,7 @@ def learn_prior(
     window: Any = None,
     num_sets: int = 12,
     kernels: Sequence[str] = ("rbf", "matern12", "matern32", "matern52"),
+    num_lengthscales: int = 7,
     periods: Sequence[float] = (),
     standardised: bool = True,
     num_steps: int = 100,
@@ -84,6 +85,8 @@ def learn_prior(
             unit becomes a day, or a number in units of the index.
         num_sets: largest number of sets.
         kernels: kernels of the components, of "rbf", "matern12", "matern32", "matern52".
+        num_lengthscales: number of lengthscales to choose from, from 0.03 to 3 standard deviations of the inputs; for
+            smooth functions with little noise want 13, as no "rbf" is near enough otherwise.
         periods: periods of periodic components, in units of the inputs (``standardised=False``).
         standardised: whether every table is standardised, as a fit does; otherwise inputs and outputs of all tables are
             taken to be in the same units.
@@ -106,6 +109,7 @@ def learn_prior(
     """
     check_count("num_sets", num_sets, 1)
     check_count("num_steps", num_steps, 0)
+    check_count("num_lengthscales", num_lengthscales, 1)
     wrong = [kernel for kernel in kernels if kernel not in PRIOR_KERNELS[:-1]]
     if wrong or not kernels:
         raise ValueError(f"kernels: expected some of {PRIOR_KERNELS[:-1]}, got {tuple(kernels)}")
@@ -115,7 +119,8 @@ def learn_prior(
         raise ValueError(f"periods: expected positive numbers, got {tuple(periods)}")
     generator = np.random.default_rng(seed)
     problems = _problems(tables_of(tables, window), standardised, generator)
-    prior = _candidates(kernels, periods, problems, standardised)
+    lengthscales = np.geomspace(*_LENGTHSCALES, num_lengthscales).round(3).tolist()
+    prior = _candidates(kernels, lengthscales, periods, problems, standardised)
     prior = _selected(prior, problems, num_sets)
     prior = _strengthened(prior, problems)
     return _refined(prior, problems, num_steps, generator)
@@ -186,7 +191,11 @@ def _hidden(y: Array, lengths: Sequence[int], generator: Any) -> NDArray[np.bool
 
 
 def _candidates(
-    kernels: Sequence[str], periods: Sequence[float], problems: Sequence[Problem], standardised: bool
+    kernels: Sequence[str],
+    lengthscales: Sequence[float],
+    periods: Sequence[float],
+    problems: Sequence[Problem],
+    standardised: bool,
 ) -> LearnedPrior:
     """All sets to choose from, equally probable."""
     span, spread, level = 1.0, 1.0, 1.0
@@ -198,7 +207,7 @@ def _candidates(
     several = any(problem.num_processes > 1 for problem in problems)
     sets: list[tuple[PriorComponent, ...]] = []
     for kernel in kernels:
-        for length in _LENGTHSCALES:
+        for length in lengthscales:
             main = PriorComponent(kernel, length * span, spread)
             sets.append((main,))
             for short in _SHORT if several or standardised else ():

@@ -34,12 +34,14 @@ _TRUE = {
     "periodic": PriorComponent("periodic", 0.7, 1.0, 1.0),
 }
 _DRAWN_NOISE = 0.02**2
+_FUNCTIONS = 24  # of each kind
+_ROWS = (300, 1000, 3000, 10_000, 30_000)
 
 
 def prior(
     data: Path,
     out: Path,
-    parts: Sequence[str] = ("learn", "gaps", "few", "draws", "past"),
+    parts: Sequence[str] = ("learn", "gaps", "few", "draws", "past", "rows"),
     num_tables: int = 24,
     num_sets: int = 12,
     num_steps: int = 40,
@@ -54,7 +56,7 @@ def prior(
         out: folder of the prior, of tables and rows.
         parts: "learn" (synthetic tables), "gaps" (the gaps of the study of several outputs), "few" (8, 12 and 20
             observations), "draws" (priors learned from draws of known processes), "past" (a prior learned from the
-            first 70 % of a series, on the last 30 %).
+            first 70 % of a series, on the last 30 %), "rows" (seconds over the length of a series).
         num_tables: synthetic tables to learn from.
         num_sets: largest number of parameter sets.
         num_steps: gradient steps.
@@ -68,7 +70,13 @@ def prior(
         tables = [synthetic_table(seed)[:2] for seed in range(num_tables)]
         learn_prior(tables, num_sets=num_sets, kernels=_KERNELS[:2], num_steps=num_steps).save(out / _FILE)
     gaps = partial(_gaps, sets=sets, labels=methods)
-    studies: Mapping[str, Callable[[Path, Path], None]] = {"gaps": gaps, "few": _few, "draws": _draws, "past": _past}
+    studies: Mapping[str, Callable[[Path, Path], None]] = {
+        "gaps": gaps,
+        "few": _few,
+        "draws": _draws,
+        "past": _past,
+        "rows": _rows,
+    }
     for part in parts:
         if part != "learn":
             studies[part](data, out)
@@ -189,10 +197,11 @@ def _draws(_: Path, out: Path) -> None:
     """Priors learned from 48 functions of known processes in their units, beside the true process."""
     path = out / "draws.json"
     functions = [_drawn(_TRUE[kind], _DRAWN_NOISE, seed) for seed in range(16) for kind in _TRUE]
-    learn_prior(functions, standardised=False, periods=(1.0,), num_sets=8, num_steps=40).save(path)
+    options = {"num_sets": 8, "num_lengthscales": 13, "periods": (1.0,), "num_steps": 40}
+    learn_prior(functions, standardised=False, **options).save(path)
     rows = []
     for name, (component, noise) in _processes().items():
-        for seed in range(1000, 1024):
+        for seed in range(1000, 1000 + (_FUNCTIONS if name in _TRUE else _FUNCTIONS // 2)):
             for label in ("true process", "pretrained"):
                 key = {"set": name, "window": seed, "method": label}
                 given = _known(component, noise) if label == "true process" else LearnedPrior.load(path)
@@ -284,6 +293,24 @@ def _windows(grid: Array, values: Array, length: int = 144) -> list[tuple[Array,
     """Consecutive tables in which every output is observed at more than nine tenths of the inputs."""
     parts = [slice(start, start + length) for start in range(0, len(grid) - length, length)]
     return [(grid[part, None], values[part]) for part in parts if (~np.isnan(values[part])).mean(0).min() > 0.9]
+
+
+def _rows(_: Path, out: Path) -> None:
+    """Seconds of an answer, by the number of rows of a series with a tenth of its values missing."""
+    rows = []
+    for count in _ROWS:
+        key = {"set": "series", "n": count, "method": "pretrained"}
+        rows.append(cached_row(out / "rows", key, partial(_series_row, count, LearnedPrior.load(out / _FILE))))
+    write_results(out, "regression-prior-rows", "Learned priors", rows, ("n", "method"), ("nll", "processor_seconds"))
+
+
+def _series_row(count: int, given: LearnedPrior) -> dict[str, float]:
+    generator = np.random.default_rng(count)
+    x = np.arange(float(count))[:, None]
+    truth = np.sin(x / 7.0) + 0.5 * np.sin(x / 41.0) + 0.1 * generator.normal(size=x.shape)
+    y = np.where(generator.random(x.shape) < 0.1, np.nan, truth)
+    regressor = CorrelatedGPRegressor(inference="pretrained", prior=given).fit(x, y)
+    return _hidden_scores(regressor, x, y, truth)
 
 
 def _write(out: Path, part: str, rows: Sequence[Mapping[str, Any]], groups: Sequence[str], peer: str) -> None:

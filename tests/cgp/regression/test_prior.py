@@ -397,6 +397,20 @@ def test_a_learned_prior_predicts_nearly_as_the_true_process(lengthscale):
     assert min(abs(np.log(length / lengthscale)) for length in lengths) < 1.5
 
 
+def test_a_finer_choice_of_lengthscales_is_nearer_to_the_truth():
+    generator, tables = np.random.default_rng(0), []
+    for _ in range(3):
+        x = np.sort(generator.uniform(-2.0, 2.0, 30))[:, None]
+        K = np.exp(-0.5 * ((x - x.T) / 0.25) ** 2) + 4e-4 * np.eye(30)
+        tables.append((x, np.linalg.cholesky(K) @ generator.normal(size=30)))
+    options = {"kernels": ["rbf"], "standardised": False, "num_steps": 0, "num_sets": 1}
+    coarse, fine = (learn_prior(tables, num_lengthscales=count, **options).sets[0].components[0] for count in (7, 13))
+    assert fine.lengthscale == pytest.approx(0.25, rel=0.15)
+    assert abs(coarse.lengthscale - 0.25) > 0.05
+    with pytest.raises(ValueError, match="num_lengthscales: expected an integer"):
+        learn_prior(tables, num_lengthscales=0)
+
+
 def test_windows_of_a_frame_are_tables():
     pandas = pytest.importorskip("pandas")
     index = pandas.date_range("2024-01-01", periods=120, freq="h")

@@ -8,18 +8,7 @@ import pytest
 
 from experiments.studies.regression.imputers import IMPUTERS, imputers
 from experiments.studies.regression.multioutput import with_gaps
-from experiments.studies.regression.totals import sum_scores
-
-
-class Known:
-    """Answers with given sums and errors."""
-
-    def __init__(self, sums, errors):
-        self.parts = sums, errors
-
-    def aggregate(self, by, how):
-        assert (by, how) == ("D", "sum")
-        return self.parts
+from experiments.studies.regression.totals import by_logarithms, sum_scores
 
 
 def test_sums_are_counted_by_how_much_of_the_day_is_missing():
@@ -32,8 +21,20 @@ def test_sums_are_counted_by_how_much_of_the_day_is_missing():
     days = times[::24]
     sums = pd.DataFrame({"a": [24.0, 30.0, 30.0, 24.0, 0.0]}, index=days)
     errors = pd.DataFrame({"a": [1.0, 1.0, 4.0, 0.0, 1.0]}, index=days)
-    scores = sum_scores(Known(sums, errors), complete, table)
+    scores = sum_scores(sums - 1.96 * errors, sums + 1.96 * errors, complete, table)
     assert scores == {"half the day or more": {"coverage": 1.0, "sums": 2}, "less": {"coverage": 0.0, "sums": 1}}
+
+
+def test_sums_by_logarithms_are_positive_and_exact_without_a_gap():
+    times = pd.date_range("2024-01-01", periods=72, freq="h")
+    values = np.exp(2.0 * np.sin(np.arange(72.0) / 4.0) + 0.2 * np.random.default_rng(0).normal(size=72))
+    table = pd.DataFrame({"a": values}, index=times)
+    table.iloc[30:40] = np.nan
+    lower, upper = (ends["a"].to_numpy() for ends in by_logarithms(table))
+    np.testing.assert_allclose([lower[0], upper[2]], [values[:24].sum(), values[48:].sum()])
+    seen = np.nansum(table["a"].to_numpy()[24:48])
+    assert seen < lower[1] < values[24:48].sum() < upper[1]
+    assert upper[1] - seen > 1.5 * (values[30:40].sum())  # skewed: far more than is likely is possible
 
 
 @pytest.mark.parametrize("name", [name for name in IMPUTERS if name not in ("cgp", "SAITS", "BRITS")])
