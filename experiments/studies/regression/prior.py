@@ -197,8 +197,8 @@ def _draws(_: Path, out: Path) -> None:
     """Priors learned from 48 functions of known processes in their units, beside the true process."""
     path = out / "draws.json"
     functions = [_drawn(_TRUE[kind], _DRAWN_NOISE, seed) for seed in range(16) for kind in _TRUE]
-    options = {"num_sets": 8, "num_lengthscales": 13, "periods": (1.0,), "num_steps": 40}
-    learn_prior(functions, standardised=False, **options).save(path)
+    learned = learn_prior(functions, standardised=False, num_sets=8, num_lengthscales=13, periods=(1.0,), num_steps=40)
+    learned.save(path)
     rows = []
     for name, (component, noise) in _processes().items():
         for seed in range(1000, 1000 + (_FUNCTIONS if name in _TRUE else _FUNCTIONS // 2)):
