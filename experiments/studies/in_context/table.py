@@ -33,6 +33,7 @@ _STEPS = (
     ("exact conditioning under one kernel that the same transformer writes", "written-1", "tnp-equivariant"),
     ("exact conditioning under eight of them, weighted by evidence", "written-8", "tnp-equivariant"),
     ("eight fixed kernels against ConvCNP", "fixed-8", "convcnp"),
+    ("eight fixed kernels against TNP-D", "fixed-8", "tnp"),
     ("eight kernels weighted by evidence", "fixed-8", "fixed-1"),
     ("32 instead of eight", "fixed-32", "fixed-8"),
     ("training on joint densities too", "fixed-8", "fixed-8-marginal"),
