@@ -76,14 +76,14 @@ def draw_curves(rows: Sequence[Mapping[str, Any]], picture: Path) -> None:
 
 
 def _panel(ax: Axes, rows: Sequence[Mapping[str, Any]], models: Sequence[str]) -> None:
-    """All trainings of a family; the axis ends where the curves begin to be of interest, a third into them."""
+    """All trainings of a family; the axis shows the later half of each curve whole."""
     ends: list[float] = []
     for name in models:
         of_model = [row for row in rows if row["model"] == name]
         for seed in sorted({row["seed"] for row in of_model}):
             x, y = zip(*((row["seconds"], row["loss"]) for row in of_model if row["seed"] == seed), strict=True)
             ax.plot(x, y, **_look(name), lw=1.0)
-            ends += y[len(y) // 3 :]
+            ends += y[len(y) // 2 :]
     ax.set_ylim(min(ends) - _MARGIN, max(ends) + _MARGIN)
     ax.set_xscale("log")
     ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
