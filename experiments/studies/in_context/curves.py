@@ -71,7 +71,7 @@ def draw_curves(rows: Sequence[Mapping[str, Any]], picture: Path) -> None:
         handles = [Line2D([], [], **_look(name), label=LABELS[name]) for name in models]
         figure.legend(handles=handles, loc="outside lower center", ncols=3, handlelength=3.2)
         picture.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(picture)
+        figure.savefig(picture, dpi=120)
         plt.close(figure)
 
 

@@ -1,4 +1,4 @@
-"""The tables and the learning curves of docs/results/in-context.md."""
+"""The tables and the learning curves of docs/results/in-context.md and in-context-larger.md."""
 
 from __future__ import annotations
 
