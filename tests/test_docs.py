@@ -3,6 +3,7 @@
 import ast
 import importlib
 import inspect
+import pydoc
 import re
 import sys
 from pathlib import Path
@@ -169,6 +170,34 @@ def test_the_table_of_options_has_every_default(name):
             assert default == f"`{parameter.default!r}`"
             short, listed = name.removesuffix("Attention"), set(blocks.strip(" |").split(", "))
             assert {short, "all"} & listed, f"docs/api.md: expected {short} in the row of {option}, got {blocks!r}"
+
+
+def prose_calls():
+    """The code `cgp. ...` in the prose of README and pages, parsed, with the page."""
+    pages_of_prose = [DOCS.parent / "README.md", *(page for page in DOCS.rglob("*.md") if "_build" not in page.parts)]
+    for page in pages_of_prose:
+        text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        for code in re.findall(r"`(cgp\.[^`\n]+)`", text) if page.name != "changelog.md" else ():
+            filled = re.sub(r"=(?=[,)])", "=...", code.replace("…", "..."))  # "train=" names an argument
+            try:
+                yield page.name, ast.parse(filled, mode="eval").body
+            except SyntaxError:
+                continue  # `cgp.functional.{kernels,linalg}`
+
+
+def test_what_the_prose_names_exists():
+    named, called = 0, 0
+    for page, code in prose_calls():
+        names = [ast.unparse(node) for node in ast.walk(code) if isinstance(node, ast.Attribute)]
+        names = [name for name in names if re.fullmatch(r"cgp(\.\w+)+", name)]
+        calls = [node for node in ast.walk(code) if isinstance(node, ast.Call)]
+        assert [name for name in names if pydoc.locate(name) is None] == [], page
+        for call in (node for node in calls if ast.unparse(node.func) in names):
+            inspect.signature(pydoc.locate(ast.unparse(call.func))).bind_partial(**{k.arg: 0 for k in call.keywords})
+            called += 1
+        named += len(names)
+    assert named > 60
+    assert called > 10
 
 
 def test_every_picture_is_drawn_in_the_gallery():
