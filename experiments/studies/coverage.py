@@ -457,7 +457,8 @@ def _verdict(rows: list[dict[str, Any]]) -> str:
     return (
         f"Of {len(ran)} families with attention that ran here, with random weights, {reached} are converted whole. "
         "The others are refused layer by layer, with the reason. "
-        f"{len(tried)} of the converted were assessed, too, and the report applied: {tried.count('yes')} without an error."
+        f"{len(tried)} of the converted were assessed, too, and the report applied: "
+        f"{tried.count('yes')} without an error."
     )
 
 
