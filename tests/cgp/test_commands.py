@@ -218,6 +218,9 @@ def test_parquet_says_what_it_needs(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("cgp.commands.files.find_spec", lambda name: None)
     assert run(tmp_path / "in.csv", "--std", tmp_path / "std.parquet") == 1
     assert "parquet needs pyarrow: pip install pyarrow" in capsys.readouterr().err
+    (tmp_path / "in.parquet").write_bytes(b"PAR1")
+    assert run(tmp_path / "in.parquet", "--out", tmp_path / "out.csv") == 1
+    assert "in.parquet: parquet needs pyarrow: pip install pyarrow" in capsys.readouterr().err
 
 
 def test_an_index_inputs_and_codes_are_named(tmp_path, capsys):
