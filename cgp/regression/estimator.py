@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -23,49 +23,40 @@ from .adequacy import warn_of_unexplained
 from .bayesian import MOST_ENTRIES, batch_models, held_entries, sample_laplace, sample_nuts
 from .checks import check_arguments, checked_inputs, checked_outputs
 from .correlation import start_at_correlation
-from .costs import chains_cost, check_memory, evaluations_of, fit_cost, minibatches_cost, windows_cost
-from .covariance import correlated_covariance
-from .factors import FACTORS, factor_counts, factor_covariance, fit_factors, output_correlation, start_at_components
+from .costs import check_memory
+from .factors import FACTORS, fit_factors, output_correlation, start_at_components
 from .fitting import Fit, Progress, fit_model, progress_line, seeded
-from .forms import Cost, Form, Task, choose_form, forms_of
+from .forms import Form, Task, choose_form
 from .frames import Framing
 from .learned import LearnedMixin
 from .long_series import (
-    LongSeries,
     fit_long_series,
     gross_errors,
     is_long_series,
-    long_covariance,
-    num_windows,
     periods_of,
 )
 from .minibatches import fit_minibatches, start_from
 from .model import RegressionModel
 from .parts import Parts
+from .plan import WARM_ROWS, WARM_STEPS, PlanMixin
 from .prediction import PredictionMixin
-from .pretrained import Pretrained, condition_on_prior, cost_on_prior, start_of
+from .pretrained import Pretrained, condition_on_prior, start_of
 from .prior import LearnedPrior, ParameterSet
 from .prior_models import set_priors
 from .scaling import Scaling, stacked_rows
 from .slices import sample_slices
 from .sparse import SparseCorrelatedGPRegression
 from .stochastic import StochasticCorrelatedGPRegression
-from .structures import COMPARED, RACED, Fitted, continue_from, fit_structures
+from .structures import COMPARED, Fitted, continue_from, fit_structures
 from .unchanged import unchanged_on_error
 
 __all__ = ["CorrelatedGPRegressor"]
 
-_FEW_ROWS = 50  # for which a point estimate of the parameters is not enough
 _SAMPLERS = {"laplace": sample_laplace, "slice": sample_slices}
-_WARM_ROWS = 2048  # rows of the closed-form fit that initialises a fit by minibatches
-_WARM_STEPS = 40
 _LONG_FIT = 10.0  # seconds
-_MANY = 8  # smallest number of outputs for which few processes are fitted if all structures take long
-_LEAST_SHARE = 0.5  # smallest observed share of the cells of a table, for that
-_LONG_EVALUATION = 0.55  # seconds of an evaluation; a fit of a structure takes a hundred and more
 
 
-class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseEstimator):
+class CorrelatedGPRegressor(PlanMixin, LearnedMixin, PredictionMixin, RegressorMixin, BaseEstimator):
     """Gaussian-process regression of one or several correlated outputs, with intervals.
 
     A column of y is a process; NaN marks unobserved entries, so that each process may have its own inputs. All
@@ -196,57 +187,6 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
         with seeded(self.random_state) as seed:
             self._fit_rows(rows, targets, seed, cost.seconds if shown else None)
         return self
-
-    def estimate(self, X: Any, y: Any) -> Cost:
-        """Expected time and memory of a fit to these observations, without fitting.
-
-        Args:
-            X: inputs, ``(n, d)``.
-            y: as in :meth:`fit`.
-
-        Returns:
-            Seconds of one core, within a factor of about two, and bytes of memory.
-
-        Raises:
-            ValueError: if the data or an argument are not usable.
-        """
-        other = clone(self)
-        return other._cost(other._prepared(X, y)[0])
-
-    def _cost(self, rows: Tensor) -> Cost:
-        if self._long:
-            options, inputs = self._scales(), rows[:, 0].unique()
-            task = Task(long_covariance(inputs, self.n_outputs_, options), len(rows), len(inputs))
-            return windows_cost(task, num_windows(self.n_outputs_, options))
-        if self.inference == "pretrained" and self.prior is not None:
-            return cost_on_prior(rows, self.n_outputs_, self.prior.of_kernel(self.kernel))
-        forms, inference = self._forms(rows), self._inference_for(rows)
-        if inference == "stochastic":
-            passes = minibatches_cost(forms, self.num_epochs, self.batch_size)
-            forms = {name: (form, _warm(task)) for name, (form, task) in forms.items()}
-            return passes._replace(seconds=passes.seconds + fit_cost(forms, self._evaluations(forms)).seconds)
-        cost = fit_cost(forms, self._evaluations(forms), is_sampled=inference in ("laplace", "slice", "nuts"))
-        chains = chains_cost(forms, inference, self.num_chains * (self.num_warmup + self.num_samples))
-        return cost._replace(seconds=cost.seconds + chains)
-
-    def _evaluations(self, forms: dict[str, tuple[Form, Task]]) -> dict[str, int]:
-        """Expected number of evaluations of the objective in each fit."""
-        raced = (*RACED, f"{FACTORS} 1") if len(forms) > 1 else None
-        max_steps = _WARM_STEPS if self.inference == "stochastic" else self.max_steps
-        return evaluations_of(forms, raced, num_starts=self.num_starts, max_steps=max_steps)
-
-    def _num_steps(self, rows: Tensor) -> int | None:
-        """Expected number of steps of a fit; unknown for minibatches and their initial fit, none by a prior alone."""
-        if self._long:
-            return num_windows(self.n_outputs_, self._scales())
-        unknown = self.inference in ("stochastic", "pretrained")
-        return None if unknown else sum(self._evaluations(self._forms(rows)).values())
-
-    def _inference_for(self, rows: Tensor) -> str:
-        """The inference for these rows: the choice, for "auto"."""
-        if self.inference != "auto":
-            return self.inference
-        return "slice" if self.num_inducing is None and not self._long and len(rows) <= _FEW_ROWS else "map"
 
     def _prepared(self, X: Any, y: Any) -> tuple[Tensor, Tensor]:
         """Standardised rows and targets; their scalings are stored."""
@@ -391,10 +331,10 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
         options["race"] = self._start is None
         if self.inference != "stochastic":
             return self._closed_form(rows, targets, **options)
-        order = torch.randperm(len(rows))[:_WARM_ROWS]
+        order = torch.randperm(len(rows))[:WARM_ROWS]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # the initial fit is stopped early on purpose
-            closed = self._closed_form(rows[order], targets[order], **(options | {"max_steps": _WARM_STEPS}))[0][0]
+            closed = self._closed_form(rows[order], targets[order], **(options | {"max_steps": WARM_STEPS}))[0][0]
         model = self._model(rows, targets, seed, self.structure_, is_stochastic=True)
         assert isinstance(model, StochasticCorrelatedGPRegression)
         assert isinstance(closed, SparseCorrelatedGPRegression)
@@ -436,13 +376,6 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
 
         return fit_factors(build, [int(name.split()[1]) for name in forms], **options)
 
-    def _scales(self) -> LongSeries:
-        periods = [period / self.x_scaling_.unit[0] for period in self.periods_]
-        default = LongSeries(periods=periods)
-        return default._replace(
-            kernel=self.kernel or default.kernel, num_components=self.num_components or default.num_components
-        )
-
     def _model(
         self, rows: Tensor, targets: Tensor, seed: int, structure: str, *, is_stochastic: bool = False
     ) -> RegressionModel:
@@ -457,51 +390,9 @@ class CorrelatedGPRegressor(LearnedMixin, PredictionMixin, RegressorMixin, BaseE
             set_priors(model, self.prior.of_kernel(self._base))
         return model
 
-    def _forms(self, rows: Tensor) -> dict[str, tuple[Form, Task]]:
-        """The form of every structure to be fitted; structures without a form are omitted if others have one."""
-        if self.structure == FACTORS:
-            return forms_of(self._factor_tasks(rows))
-        several = self.structure == "auto" and self.n_outputs_ > 1
-        names = COMPARED if several else ["independent" if self.structure == "auto" else self.structure]
-        tasks = {name: self._task(rows, name) for name in names}
-        if not several or self.num_inducing is not None or self.n_outputs_ < _MANY or not self._takes_long(tasks):
-            return forms_of(tasks)
-        return forms_of(self._factor_tasks(rows))
-
-    def _takes_long(self, tasks: dict[str, Task]) -> bool:
-        """Whether the first of the structures takes minutes, for a table whose cells are mostly observed."""
-        task = tasks[RACED[0]]
-        if task.num_observations < _LEAST_SHARE * self.n_outputs_ * task.num_inputs:
-            return False
-        try:
-            return choose_form(task).cost(task).seconds > _LONG_EVALUATION
-        except ValueError:  # no form can do it
-            return True
-
-    def _factor_tasks(self, rows: Tensor) -> dict[str, Task]:
-        """Tasks of few processes for many outputs, by the number of processes."""
-        counts = factor_counts(self.n_outputs_, len(rows[:, :-1].unique(dim=0)))
-        names = [f"{FACTORS} {count}" for count in ([self.num_components] if self.num_components else counts)]
-        return {name: self._task(rows, name) for name in names}
-
-    def _task(self, rows: Tensor, structure: str) -> Task:
-        """The task (standardised rows and the structure of their outputs) that a form is chosen for."""
-        kernel, sizes = self._base or "rbf", (self.n_outputs_, rows.shape[-1] - 1)
-        if structure.startswith(FACTORS):
-            covariance = factor_covariance(*sizes, int(structure.split()[1]), kernel=kernel)
-        else:
-            options: dict[str, Any] = {"kernel": kernel, "num_components": self.num_components or 1}
-            covariance = correlated_covariance(*sizes, structure=structure, **options).double()
-        return Task(covariance, len(rows), len(rows[:, :-1].unique(dim=0)), self.num_inducing)
-
     def _checked(self, X: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         if y is None:
             raise ValueError("This CorrelatedGPRegressor estimator requires y to be passed, but the target y is None.")
         X = checked_inputs(self, X)
         y, self._single = checked_outputs(y, X)
         return X, y
-
-
-def _warm(task: Task) -> Task:
-    """The task of the fit that initialises a fit by minibatches."""
-    return task._replace(num_observations=min(task.num_observations, _WARM_ROWS))

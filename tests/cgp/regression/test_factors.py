@@ -143,7 +143,7 @@ def test_criterion_takes_as_many_processes_as_there_are():
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_many_outputs_over_two_columns_are_fitted_by_default(monkeypatch):
-    monkeypatch.setattr("cgp.regression.estimator._LONG_EVALUATION", 0.0)
+    monkeypatch.setattr("cgp.regression.plan._LONG_EVALUATION", 0.0)
     x, seen, *_ = table(12, 2)
     regressor = CorrelatedGPRegressor(random_state=0, max_steps=30)
     assert regressor.estimate(x, seen).seconds > 0.0
