@@ -203,7 +203,7 @@ def seasons(count=900, year=True):
 @pytest.fixture
 def few_windows(monkeypatch):
     """A third of the steps by which many time scales are learned: the errors below are the same to 2 %."""
-    for module in ("estimator", "long_series"):
+    for module in ("plan", "long_series"):
         monkeypatch.setattr(f"cgp.regression.{module}.num_windows", lambda *_: 80)
 
 

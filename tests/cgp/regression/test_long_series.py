@@ -116,7 +116,7 @@ def test_many_scales_need_one_input():
 
 def test_summary_names_cycles_and_what_each_scale_is_worth(monkeypatch, capsys):
     monkeypatch.setattr("cgp.regression.long_series.num_windows", lambda *_: 40)
-    monkeypatch.setattr("cgp.regression.estimator.num_windows", lambda *_: 40)
+    monkeypatch.setattr("cgp.regression.plan.num_windows", lambda *_: 40)
     x = 0.5 * np.arange(600.0)[:, None]
     y = 5.0 * np.sin(2 * np.pi * x / 24.0) * [1.0, -2.0] + 0.1 * np.random.default_rng(0).normal(size=(600, 2))
     regressor = CorrelatedGPRegressor(

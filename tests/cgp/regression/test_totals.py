@@ -37,7 +37,7 @@ def regressor(request, monkeypatch):
         cubic = ("exact", "compressed")
         monkeypatch.setattr("cgp.regression.forms.FORMS", [form for form in FORMS if form.name not in cubic])
     if request.param == "multiscale":
-        monkeypatch.setattr("cgp.regression.estimator.num_windows", lambda *_: 3)
+        monkeypatch.setattr("cgp.regression.plan.num_windows", lambda *_: 3)
         monkeypatch.setattr("cgp.regression.long_series.num_windows", lambda *_: 3)
     options = {"max_steps": 15} if request.param != "multiscale" else {}
     inference = {"inference": "map"} | KINDS[request.param]
