@@ -29,7 +29,14 @@ _COUNTED = (
     "day",
     "year",
 )
-_PLACES = (("latitude", "longitude"), ("lat", "lon"), ("lat", "lng"), ("lat", "long"), ("easting", "northing"))
+_PLACES = (
+    ("latitude", "longitude"),
+    ("lat", "lon"),
+    ("lat", "lng"),
+    ("lat", "long"),
+    ("easting", "northing"),
+    ("x", "y"),
+)
 _CALENDAR = ("year", "month", "day", "hour", "minute", "second")
 _CLOCK = r"^\s*(\d{1,2})[:.h](\d{2})(?:[:.](\d{2}))?\s*$"
 _HOURS = ("hour", "hr", "time")  # names of whole hours beside a date
@@ -111,9 +118,8 @@ def usable_columns(
             f"expected gaps in columns of numbers, {[*kept]}, got none{_missing_rows(chosen)}; codes are named by "
             "--missing -200"
         )
-    where = (
-        f"rows are known by {', '.join(map(repr, chosen.values))}" if chosen.values else "rows are taken in their order"
-    )
+    known = ", ".join(map(repr, chosen.values))
+    where = f"rows are known by {known}" if known else "rows are taken in their order (--index, --inputs: by columns)"
     notes = [f"{len(frame)} rows, {len(kept)} columns, {gaps} values missing; {where}"]
     notes += [f"left as they are: {others} (no numbers)"] if others else []
     notes += [f"taken for missing: {mark!r} in {name!r}" for name, mark in marks.items()]

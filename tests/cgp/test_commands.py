@@ -118,6 +118,7 @@ def test_places_are_inputs_where_there_are_no_times():
     assert usable_columns(table).inputs == ["Lat", "Lon"]
     assert usable_columns(table.assign(when=["2024-01-01", "2024-01-02", "2024-01-03"])).inputs == ["when"]
     assert usable_columns(table.assign(Lon=[7.4, np.nan, 6.1])).inputs == []
+    assert usable_columns(table.rename(columns={"Lat": "Y", "Lon": "X"})).inputs == ["X", "Y"]
 
 
 def test_marks_stand_for_what_is_missing_and_words_do_not():

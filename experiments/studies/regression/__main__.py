@@ -3,6 +3,7 @@
 from jsonargparse import auto_cli
 
 from experiments.studies.regression.ends import ends
+from experiments.studies.regression.files import files
 from experiments.studies.regression.fits import fits
 from experiments.studies.regression.forms import forms
 from experiments.studies.regression.growth import growth
@@ -18,7 +19,7 @@ from experiments.studies.regression.uci import uci
 
 if __name__ == "__main__":
     auto_cli(
-        [ends, fits, forms, growth, imputers, jura, multioutput, prior, referee, series, totals, uci, scaling],
+        [ends, files, fits, forms, growth, imputers, jura, multioutput, prior, referee, series, totals, uci, scaling],
         as_positional=False,
         prog="python -m experiments.studies.regression",
     )

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from experiments.studies.regression.files import TableFile, by_command, hide
 from experiments.studies.regression.imputers import IMPUTERS, imputers
 from experiments.studies.regression.multioutput import with_gaps
 from experiments.studies.regression.totals import by_logarithms, sum_scores
@@ -65,3 +66,19 @@ def test_scores_of_values_only_have_no_density(tmp_path, monkeypatch):
     assert [row[2] for row in rows] == ["interpolation", "KNNImputer"]
     assert all(row[5:8] == ["–", "–", "–"] for row in rows)
     assert all(float(row[4].strip("*")) < 1.0 for row in rows)
+
+
+def test_files_have_gaps_in_all_but_the_first_columns_and_keep_the_order_of_what_is_filled(monkeypatch):
+    hours = np.arange(40.0)
+    times = pd.date_range("2024-01-01", periods=40, freq="h").strftime("%Y-%m-%d %H:%M")
+    complete = pd.DataFrame({"time": times, "a": np.sin(hours / 6), "b": 100.0 + 3.0 * np.cos(hours / 6)})
+    table = hide(complete, TableFile(lambda _: complete, length=3, share=0.2))
+    assert table["time"].equals(complete["time"])
+    assert (table[["a", "b"]].isna().sum() >= 5).all()
+    mean, sd = by_command(table, 1)
+    missing = table[["a", "b"]].isna().to_numpy()
+    np.testing.assert_array_equal(sd > 0, missing)
+    np.testing.assert_allclose(mean, complete[["a", "b"]], atol=0.3)
+    monkeypatch.setattr("cgp.commands.main", lambda _: 1)
+    with pytest.raises(RuntimeError, match="cgp fill failed"):
+        by_command(table, 1)
