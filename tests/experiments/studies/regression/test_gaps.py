@@ -68,7 +68,7 @@ def test_scores_of_values_only_have_no_density(tmp_path, monkeypatch):
     assert all(float(row[4].strip("*")) < 1.0 for row in rows)
 
 
-def test_files_have_gaps_in_all_but_the_first_columns_and_keep_the_order_of_what_is_filled(monkeypatch):
+def test_files_have_gaps_and_what_is_written_is_in_their_order(monkeypatch):
     hours = np.arange(40.0)
     times = pd.date_range("2024-01-01", periods=40, freq="h").strftime("%Y-%m-%d %H:%M")
     complete = pd.DataFrame({"time": times, "a": np.sin(hours / 6), "b": 100.0 + 3.0 * np.cos(hours / 6)})
