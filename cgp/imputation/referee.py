@@ -20,8 +20,9 @@ from .scores import Strata
 from .tables import Table, read_table
 from .trials import HiddenBlocks, Trial, run_trials
 
-__all__ = ["assess_gaps"]
+__all__ = ["assess_gaps", "comparison_seconds"]
 
+_MASKINGS = 3
 _LONG = 10.0  # seconds from which progress is shown on a terminal
 _STRUCTURES = ("coregionalised", "shared", "shifted")  # compared by one fit
 _CORRELATED, _ALONE = "the correlated GP", "the GP"
@@ -33,7 +34,7 @@ def assess_gaps(
     imputer: CorrelatedGPImputer | None = None,
     *,
     methods: Mapping[str, Any] | None = None,
-    maskings: int = 3,
+    maskings: int = _MASKINGS,
     share: float = 0.1,
     random_state: int = 0,
     verbose: bool | None = None,
@@ -87,7 +88,7 @@ def assess_gaps(
     compared = candidates(imputer, numbers, is_time=axis.is_time) if methods is None else dict(methods)
     if not compared:
         raise ValueError("methods: expected at least one imputer, got none")
-    with _progress(verbose, lambda: maskings * sum(_seconds(method, numbers) for method in compared.values())) as say:
+    with _progress(verbose, lambda: _seconds(compared, numbers, maskings)) as say:
         trials, failures = run_trials(numbers, hidden, compared, reported=say)
     if not trials:
         raise ValueError(f"methods: none could fill the table: {failures}")
@@ -103,6 +104,23 @@ def assess_gaps(
         table=table,
         options={"inputs": imputer.inputs, "missing_values": imputer.missing_values},
     )
+
+
+def comparison_seconds(table: Any, imputer: CorrelatedGPImputer) -> float:
+    """Seconds of one core that :func:`assess_gaps` is expected to take with its defaults, within a factor of about two.
+
+    Args:
+        table: a frame, a series, or an array ``(n, k)``; NaN is missing.
+        imputer: not fitted.
+
+    Returns:
+        The seconds.
+
+    Raises:
+        ValueError: if the table cannot be used.
+    """
+    numbers, axis = read_table(table, imputer.inputs, imputer.missing_values)
+    return _seconds(candidates(imputer, numbers, is_time=axis.is_time), numbers, _MASKINGS)
 
 
 def candidates(imputer: CorrelatedGPImputer, table: Table, *, is_time: bool) -> dict[str, Any]:
@@ -161,9 +179,10 @@ def _strata(hidden: HiddenBlocks, *, has_gaps: bool) -> Strata:
     return Strata.of(hidden.labels.tolist(), order, sizes)
 
 
-def _seconds(method: Any, table: Table) -> float:
-    """Expected seconds of a fit; those of the simple imputers are neglected."""
-    return float(method.estimate(table.given).seconds) if hasattr(method, "estimate") else 0.0
+def _seconds(methods: Mapping[str, Any], table: Table, maskings: int) -> float:
+    """Expected seconds of all fits; those of the simple imputers are neglected."""
+    fits = (float(each.estimate(table.given).seconds) for each in methods.values() if hasattr(each, "estimate"))
+    return maskings * sum(fits)
 
 
 @contextmanager

@@ -88,8 +88,9 @@ class CorrelatedGPRegressor(PlanMixin, LearnedMixin, PredictionMixin, RegressorM
             default ones.
         periods: periods of the cycles of "multiscale", in units of the input, which "auto" then selects; "auto" detects
             up to three.
-        num_starts: number of starts of L-BFGS that are optimised to the end.
-        max_steps: largest number of steps of L-BFGS.
+        num_starts: number of starts of L-BFGS that are optimised to the end ("multiscale" has none: it learns from
+            windows).
+        max_steps: largest number of steps of L-BFGS (of "multiscale", none).
         num_epochs: number of passes through the rows in minibatches.
         batch_size: rows of a minibatch.
         num_chains: number of chains of "nuts".
