@@ -76,7 +76,11 @@ class ProcessMixin(FilledMixin):
         shares = checked_weights(weights, table.values.shape)
         bins = bins_of(by, table, self._axis.times(table.given))
         if how == "mean":
-            shares = shares / sums_over(bins, shares)[bins.numbers]
+            sums = sums_over(bins, shares)
+            if not sums.all():
+                empty = bins.labels[np.flatnonzero(~sums.all(axis=1))[0]]
+                raise ValueError(f"weights: expected sums other than 0 for how='mean', got 0 in the bin {str(empty)!r}")
+            shares = shares / sums[bins.numbers]
         totals = totals_of(self.regressor_, table, bins, shares, include_noise=include_noise)
         return Totals(*(table.framed(part, bins.labels) for part in totals))
 

@@ -81,6 +81,10 @@ def test_totals_are_those_of_the_joint_covariance(imputer):
         ({"by": "no"}, "by: expected a frequency of pandas, such as 'D', got 'no'"),
         ({"by": [1, 2]}, r"by: expected a label for each of 40 rows, or a frequency, got shape \(2,\)"),
         ({"weights": [1, 2]}, r"weights: expected finite numbers of shape \(40,\) or \(40, 3\), got \(2,\)"),
+        (
+            {"by": np.arange(40) // 20, "how": "mean", "weights": np.arange(40) // 20},
+            "weights: expected sums other than 0 for how='mean', got 0 in the bin '0'",
+        ),
     ],
 )
 def test_totals_of_nothing_are_refused(imputer, arguments, message):
