@@ -120,7 +120,7 @@ def _detectors(
     far: dict[str, Array],
     representation: Representation,
     posterior: Posterior,
-    functions: tuple[Callable[[nn.Module, Any], Tensor], Callable[[Any], Tensor]],
+    functions: Functions,
 ) -> dict[str, Detector]:
     """Every score of the tables as a detector with its values on the validation data."""
     parts = {**outputs, **far}

@@ -52,10 +52,8 @@ class Representation:
     def logits(self, batch: Batch) -> Tensor:
         """Logits ``(1, N, C)`` of the read-out, −∞ of classes that the training set does not have."""
         assert self.readout is not None
-        probabilities = self.readout(self._of_batch(batch)).probabilities
-        logits = torch.full((1, len(probabilities), self.num_classes), -torch.inf, device=model_device(self.model))
-        logits[0][:, self.readout.classes] = probabilities.log().to(logits)
-        return logits
+        logits = self.readout.log_probabilities(self._of_batch(batch), self.num_classes)
+        return logits[None].to(model_device(self.model), torch.get_default_dtype())
 
     def far(self, batch: Batch) -> dict[str, Array]:
         """Scores ``(N,)`` that are large for unfamiliar inputs, by name."""

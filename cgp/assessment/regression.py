@@ -15,7 +15,7 @@ from cgp.model.inputs import Batch
 from cgp.model.twin import uncompiled
 from cgp.prediction.amplitudes import COARSE, AmplitudeSearch, has_amplitude
 from cgp.prediction.labels import values_for
-from cgp.prediction.normals import Normals, ValueOutputs, likeliest_factor, normals_by_factor
+from cgp.prediction.normals import Normals, ValueOutputs, finite, likeliest_factor, normals_by_factor
 from cgp.prediction.readout import GPReadout
 from cgp.prediction.regression import fit_value_readout, valued
 from cgp.prediction.representation import Features
@@ -112,8 +112,8 @@ def _candidates(
     candidates = {SCALE: {0.0: by_factor.pop(0.0)}}
     if has_dropout(model) and not stochastic_layers(model):
         candidates[DROPOUT] = normals_by_factor(AmplitudeSearch(with_dropout(model), *options), known, (1.0,))
-    finite = {factor: normals for factor, normals in by_factor.items() if normals.is_finite}  # others overflow
-    return candidates | ({POSTERIOR: finite} if finite else {})
+    usable = finite(by_factor)
+    return candidates | ({POSTERIOR: usable} if usable else {})
 
 
 def _read(model: nn.Module, reading: tuple[GPReadout, Features], known: Iterable[Batch], plain: Normals) -> Normals:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ __all__ = ["Report", "in_nats", "nothing_added"]
 _PER_MILLE = ("aurc",)
 
 
-class Report:
+class Report(ABC):
     """A comparison of methods by their scores, which ends in a recommendation."""
 
     scores: dict[str, dict[str, float]]
@@ -28,18 +29,18 @@ class Report:
         return f"{self.table()}\n\n{self.sentence}\n\n{self.calls}"
 
     @property
+    @abstractmethod
     def sentence(self) -> str:
         """The recommendation, with its benefit."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def calls(self) -> str:
         """The calls that apply the recommendation, as code."""
-        raise NotImplementedError
 
+    @abstractmethod
     def table(self) -> str:
         """The scores as text."""
-        raise NotImplementedError
 
     def to_frame(self) -> pd.DataFrame:
         """The scores, one row per method, with "nll_change" and its "nll_change_error"; needs pandas."""

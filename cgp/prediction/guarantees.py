@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +26,7 @@ Array = NDArray[Any]
 _CALLER = 4  # frames from _threshold to the caller of abstain
 
 
-class Guarantees:
+class Guarantees(ABC):
     """Methods of a prediction that use held-out labels."""
 
     task: str | None
@@ -36,9 +37,9 @@ class Guarantees:
     held_out: Prediction | None
 
     @property
+    @abstractmethod
     def confidence(self) -> Tensor:
         """The largest probability, ``(N, ...)``."""
-        raise NotImplementedError
 
     def sets(
         self,

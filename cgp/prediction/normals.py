@@ -15,7 +15,7 @@ from cgp.model.inputs import Batch
 from .amplitudes import AmplitudeSearch, Trial
 from .prediction import Prediction
 
-__all__ = ["Normals", "ValueOutputs", "likeliest_factor", "normals_by_factor", "trials"]
+__all__ = ["Normals", "ValueOutputs", "finite", "likeliest_factor", "normals_by_factor", "trials"]
 
 _PLACES = 41  # between which the factor of a noise is looked for
 
@@ -44,11 +44,6 @@ class Normals(NamedTuple):
     def at(self, rows: Tensor) -> Normals:
         """Those of some rows."""
         return Normals(*(part[rows] for part in self))
-
-    @property
-    def is_finite(self) -> bool:
-        """Whether every number is finite."""
-        return all(bool(part.isfinite().all()) for part in self)
 
     def total(self, scale: Tensor) -> Tensor:
         """The variances with factors ``(C,)``."""
@@ -117,6 +112,11 @@ def normals_by_factor(
         spread = mean.var(0) if len(mean) > 1 else torch.zeros_like(mean[0])
         parts[factor].append(Normals(mean.mean(0), spread, noise.mean(0)))
     return {f: Normals(*(torch.cat(column) for column in zip(*rows, strict=True))) for f, rows in parts.items()}
+
+
+def finite(by_factor: Mapping[float, Normals]) -> dict[float, Normals]:
+    """The factors of the amplitudes under which every number is finite: the draws of others overflow."""
+    return {f: normals for f, normals in by_factor.items() if all(bool(part.isfinite().all()) for part in normals)}
 
 
 def trials(by_factor: Mapping[float, Normals], values: Tensor) -> dict[float, tuple[Trial, Tensor]]:

@@ -152,6 +152,13 @@ class GPReadout:
         probabilities = self._log_odds(posterior.mean, variance, self.slope).softmax(-1)
         return ReadoutPrediction(probabilities, variance, variance.new_zeros(()))
 
+    def log_probabilities(self, features: Any, num_classes: int) -> Tensor:
+        """Logarithms ``(N, C)`` of the probabilities of classes 0 … C-1, −∞ of those that the training set lacks."""
+        known = self(features).probabilities.log()
+        every = known.new_full((len(known), num_classes), -math.inf)
+        every[:, self.classes] = known
+        return every
+
     def state(self) -> tuple[dict[str, float], dict[str, Tensor]]:
         """The numbers and tensors that :meth:`of_state` makes the same read-out of."""
         tensors = {name: getattr(self, name) for name in _TENSORS}

@@ -15,7 +15,7 @@ from cgp.model.twin import uncompiled
 
 from .amplitudes import COARSE, AmplitudeSearch, chosen, with_amplitudes
 from .labels import values_for
-from .normals import Normals, ValueOutputs, normals_by_factor, trials
+from .normals import Normals, ValueOutputs, finite, normals_by_factor, trials
 from .predict import input_batches, predict
 from .readout import GPReadout
 from .representation import Features, pooled_features
@@ -137,8 +137,7 @@ def _fit_factor(search: AmplitudeSearch, kept: list[Batch], criterion: str) -> f
     """The factor of the amplitudes that is chosen by held-out values."""
     by_factor = normals_by_factor(search, kept, (0.0, *COARSE))
     values = values_for(by_factor[0.0].mean, [batch.labels for batch in kept]).double()
-    finite = {factor: normals for factor, normals in by_factor.items() if normals.is_finite}  # others overflow
-    return chosen({f: trial for f, (trial, _) in trials(finite, values).items()}, criterion).factor
+    return chosen({f: trial for f, (trial, _) in trials(finite(by_factor), values).items()}, criterion).factor
 
 
 def valued_batches(model: nn.Module, data: Any, name: str, batch_size: int | None) -> list[Batch]:

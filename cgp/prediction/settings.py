@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
@@ -143,9 +142,7 @@ def _read(forward: Callable[..., Any], model: nn.Module, settings: Settings, *ar
     logits = settings.output(returned)
     if logits.dim() != 2:
         raise ValueError(f"model: expected logits (N, C) for a read-out to replace, got shape {tuple(logits.shape)}")
-    read = torch.full_like(logits, -torch.inf)  # of classes that the training set does not have
-    read[..., readout.classes.to(read.device)] = readout(features.cpu()).probabilities.log().to(read)
-    return _with_logits(returned, logits, read)
+    return _with_logits(returned, logits, readout.log_probabilities(features.cpu(), logits.shape[-1]).to(logits))
 
 
 def _with_logits(returned: Any, logits: Tensor, read: Tensor) -> Any:

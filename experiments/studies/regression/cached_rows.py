@@ -33,7 +33,8 @@ def cached_row(
         return stored
     row = {**key, **settings, **_measured(compute)}
     write_json(_path(folder, key), row)
-    print({name: round(value, 4) if isinstance(value, float) else value for name, value in row.items()}, flush=True)
+    shown = {name: value for name, value in row.items() if not isinstance(value, list)}  # losses of every value
+    print({name: round(value, 4) if isinstance(value, float) else value for name, value in shown.items()}, flush=True)
     return row
 
 

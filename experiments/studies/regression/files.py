@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from cgp import commands
 from experiments.studies.regression.cached_rows import cached_row
-from experiments.studies.regression.imputers import IMPUTERS
-from experiments.studies.regression.multioutput import Gaps, gap_scores
-from experiments.studies.regression.report import SITES, with_peers, write_results
+from experiments.studies.regression.imputers import IMPUTERS, imputer_scores
+from experiments.studies.regression.multioutput import Gaps
+from experiments.studies.regression.report import with_peers, write_results
 
 __all__ = ["FILES", "TableFile", "by_command", "files", "hide"]
 
@@ -59,7 +59,6 @@ def files(data: Path, out: Path, tables: Sequence[str] | None = None, threads: i
             key = {"set": name, "method": method}
             rows.append(cached_row(out / "files", key, partial(_row, data, FILES[name], method)))
     rows = with_peers(rows, ("set",), dict.fromkeys(("cgp", *_PEERS), "cgp"))
-    rows = [{name: value for name, value in row.items() if name != SITES} for row in rows]
     columns = ("smse", "nll", "ahead", "coverage", "processor_seconds")
     write_results(out, "gaps-files", "Files of other kinds", rows, ("set", "method"), columns)
 
@@ -95,10 +94,8 @@ def _row(data: Path, kind: TableFile, method: str) -> Mapping[str, Any]:
     values, truth = (each.iloc[:, kind.places :].to_numpy(dtype=np.float64) for each in (table, complete))
     problem = Gaps(np.arange(float(len(table)))[:, None], values, np.where(np.isnan(values), truth, np.nan))
     if method == "cgp":
-        return gap_scores(problem, *by_command(table, kind.places))
-    mean, sd = IMPUTERS[method](problem.inputs, problem.targets)
-    scores = gap_scores(problem, mean, np.ones_like(mean) if sd is None else sd)
-    return scores if sd is not None else {"smse": scores["smse"]}
+        return imputer_scores(problem, lambda *_: by_command(table, kind.places))
+    return imputer_scores(problem, IMPUTERS[method])
 
 
 def _irregular(data: Path) -> pd.DataFrame:

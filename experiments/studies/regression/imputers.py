@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.ensemble import ExtraTreesRegressor
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer, KNNImputer
 
@@ -21,10 +22,10 @@ from cgp import CorrelatedGPImputer
 from experiments.studies.regression.cached_rows import cached_row
 from experiments.studies.regression.multioutput import SETS, Gaps, gap_scores, with_gaps
 from experiments.studies.regression.referee import WINDOWS
-from experiments.studies.regression.report import SITES, with_peers, write_results
+from experiments.studies.regression.report import with_peers, write_results
 from experiments.studies.regression.series import METHODS
 
-__all__ = ["IMPUTERS", "imputers"]
+__all__ = ["IMPUTERS", "imputer_scores", "imputers"]
 
 Array = NDArray[np.float64]
 Imputer = Callable[[Array, Array], tuple[Array, Array | None]]
@@ -61,15 +62,14 @@ def imputers(
             problem = with_gaps(*SETS[name](data / "multioutput", WINDOWS[name]), gap, seed=WINDOWS[name])
             for method in chosen:
                 key = {"set": name, "gap": gap, "method": method}
-                rows.append(cached_row(out / "imputers", key, partial(_row, problem, IMPUTERS[method])))
+                rows.append(cached_row(out / "imputers", key, partial(imputer_scores, problem, IMPUTERS[method])))
     rows = with_peers(rows, ("set", "gap"), dict.fromkeys(IMPUTERS, "cgp"))
-    rows = [{name: value for name, value in row.items() if name != SITES} for row in rows]
     columns = ("smse", "nll", "ahead", "coverage", "processor_seconds")
     write_results(out, "gaps-imputers", "Imputers side by side", rows, ("set", "gap", "method"), columns)
 
 
-def _row(problem: Gaps, method: Imputer) -> dict[str, Any]:
-    """Scores; of a method without an uncertainty the squared error."""
+def imputer_scores(problem: Gaps, method: Imputer) -> dict[str, Any]:
+    """Scores of an imputer; of one without an uncertainty the squared error."""
     mean, sd = method(problem.inputs, problem.targets)
     scores = gap_scores(problem, mean, np.ones_like(mean) if sd is None else sd)
     return scores if sd is not None else {"smse": scores["smse"]}
@@ -89,7 +89,7 @@ def _cgp(inputs: Array, targets: Array) -> tuple[Array, Array]:
 def _trees(inputs: Array, targets: Array) -> tuple[Array, None]:
     imputer = IterativeImputer(ExtraTreesRegressor(50, random_state=0), max_iter=5, random_state=0)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of rounds that do not converge
+        warnings.simplefilter("ignore", ConvergenceWarning)  # of rounds
         return imputer.fit_transform(np.column_stack([targets, inputs]))[:, : targets.shape[1]], None
 
 
@@ -108,7 +108,7 @@ def _dynamic_factor(inputs: Array, targets: Array) -> tuple[Array, Array]:
         (targets - centre) / unit, k_factors=1, factor_order=2, error_order=1
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+        warnings.simplefilter("ignore")  # of steps, and of starting values that are not stationary
         fit = model.fit(maxiter=200, disp=False)
     design = fit.smoother_results.design[:, :, 0]
     states, covariance = fit.smoother_results.smoothed_state, fit.smoother_results.smoothed_state_cov

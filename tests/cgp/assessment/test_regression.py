@@ -98,7 +98,10 @@ def test_methods_are_fitted_to_all_values_and_survive_the_disk(report, method, t
             else (prediction.aleatoric[:, column], torch.zeros(()))
         )
         error = (y[:120] - prediction.mean)[:, column]
-        losses = lambda s, n=noise, e=spread, d=error: -norm.logpdf(d, scale=(e + np.exp(s) * n).sqrt()).mean()  # noqa: E731
+
+        def losses(s, n=noise, e=spread, d=error):
+            return -norm.logpdf(d, scale=(e + np.exp(s) * n).sqrt()).mean()
+
         best = minimize_scalar(losses, bounds=(-1.0, 1.0), method="bounded")
         assert losses(0.0) <= best.fun + 1e-4
     cgp.save_pretrained(changed, tmp_path)
@@ -234,8 +237,10 @@ def test_what_does_not_fit_is_refused(report):
 
 
 def test_a_representation_of_other_functions_is_read_throughout(tmp_path):
+    def features(m, x):
+        return m.layer(x).flatten(1)[:, :5]
+
     model, x, y = problem()
-    features = lambda m, x: m.layer(x).flatten(1)[:, :5]  # noqa: E731
     train, known = [(x[120:], y[120:])], [(x[:120], y[:120])]
     found = cgp.assess(model, known, task="regression", train=train, posterior=None, features=features)
     by_hand = GPReadout(features(model, x[120:]), y[120:], task="regression")(features(model, x[:9]))

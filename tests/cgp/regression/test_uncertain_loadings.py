@@ -48,7 +48,8 @@ def dense_uncertainty(model, x):
     for p in range(P):
         own = sum(kernel.loadings().diagonal(offset=kernel.loadings().shape[-1] - P)[p] ** 2 for kernel in kernels)
         each = known[outputs == p]
-        V = torch.linalg.inv(torch.eye(known.shape[-1]) + each.mT @ each / (noise[outputs == p][0] + own))
+        precision = torch.eye(known.shape[-1]) + each.mT @ each / (noise[outputs == p][0] + own)
+        V = torch.cholesky_inverse(torch.linalg.cholesky(precision))
         chosen = x[:, 1] == p
         added += (new @ V @ new.mT) * chosen * chosen[:, None]
     return added
