@@ -1,19 +1,15 @@
 from . import (
-    assessment,
     attention,
-    conversion,
     functional,
-    imputation,
     kernels,
-    model,
+    networks,
     operators,
     plotting,
-    prediction,
     regression,
+    statespace,
+    tables,
     variational,
 )
-from .assessment.assess import assess
-from .assessment.assessment import Assessment
 from .attention import (
     CGPAttention,
     KEPSVGPAttention,
@@ -25,21 +21,23 @@ from .attention import (
     SparseCGPAttention,
     StandardSGPAttention,
 )
-from .conversion import convert, describe
-from .imputation import CorrelatedGPImputer, GapReport, assess_gaps
-from .model.blocks import freeze
-from .model.likelihoods import CategoricalLikelihood, HomoscedasticLikelihood
-from .model.objective import Objective
-from .prediction.calibrate import calibrate
-from .prediction.calibration import Calibration
-from .prediction.detectors import Detector
-from .prediction.generate import Generation, generate
-from .prediction.holding import with_held_out
-from .prediction.pipelines import pipeline
-from .prediction.predict import predict, predict_batches
-from .prediction.prediction import Prediction
-from .prediction.readout import GPReadout
-from .prediction.storage import from_pretrained, save_pretrained
+from .networks.assess.assess import assess
+from .networks.assess.assessment import Assessment
+from .networks.convert import convert, describe
+from .networks.model.blocks import freeze
+from .networks.model.likelihoods import CategoricalLikelihood, HomoscedasticLikelihood
+from .networks.model.objective import Objective
+from .networks.predict.calibrate import calibrate
+from .networks.predict.calibration import Calibration
+from .networks.predict.detectors import Detector
+from .networks.predict.generate import Generation, generate
+from .networks.predict.held_out import with_held_out
+from .networks.predict.pipelines import pipeline
+from .networks.predict.predict import predict, predict_batches
+from .networks.predict.prediction import Prediction
+from .networks.predict.readout import GPReadout
+from .networks.predict.storage import from_pretrained, save_pretrained
+from .tables import CorrelatedGPImputer, GapReport, assess_gaps
 
 __version__: str
 
@@ -67,27 +65,25 @@ __all__ = [
     "__version__",
     "assess",
     "assess_gaps",
-    "assessment",
     "attention",
     "calibrate",
-    "conversion",
     "convert",
     "describe",
     "freeze",
     "from_pretrained",
     "functional",
     "generate",
-    "imputation",
     "kernels",
-    "model",
+    "networks",
     "operators",
     "pipeline",
     "plotting",
     "predict",
     "predict_batches",
-    "prediction",
     "regression",
     "save_pretrained",
+    "statespace",
+    "tables",
     "variational",
     "with_held_out",
 ]

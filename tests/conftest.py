@@ -20,9 +20,9 @@ torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
 
 # Tests that train models, or compare numbers of trained ones. Their results must not rest on how a processor rounds.
 TRAIN = (
-    "cgp/assessment",
-    "cgp/conversion/test_works_with.py",
-    "cgp/model",
+    "cgp/networks/assess",
+    "cgp/networks/convert/test_works_with.py",
+    "cgp/networks/model",
     "cgp/regression",
     "cgp/variational",
     "experiments/methods",

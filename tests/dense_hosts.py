@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from cgp import convert
-from cgp.conversion import ConvertedHeads
+from cgp.networks.convert import ConvertedHeads
 from experiments.studies import coverage
-from tests.cgp.conversion import oracle
+from tests.cgp.networks.convert import oracle
 
 SCALES: dict[str, Any] = oracle.SCALES
 _MOST = 1e5  # queries times keys of a call, over its heads: the oracle takes one query after another

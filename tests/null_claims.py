@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from cgp import assess
-from tests.cgp.model.digits import digits, trained
+from tests.cgp.networks.model.digits import digits, trained
 
 DETECTOR = re.compile(r"use the \S")
 METHOD = re.compile(r"^Use (?!the model as it is)")

@@ -19,16 +19,16 @@ EXAMPLES = sorted((DOCS / "examples").glob("*.py"))
 API = (DOCS / "api.md").read_text(encoding="utf-8")
 _ROWS = [line.split(" | ") for line in API.splitlines() if line.startswith("| `")]
 OPTIONS = {option: row for row in _ROWS for option in re.findall(r"`(\w+)`", row[0])}  # of the blocks
-PUBLIC = ["cgp", "cgp.attention", "cgp.imputation", "cgp.kernels", "cgp.operators", "cgp.plotting", "cgp.regression"]
+PUBLIC = ["cgp", "cgp.attention", "cgp.tables", "cgp.kernels", "cgp.operators", "cgp.plotting", "cgp.regression"]
 PUBLIC += [
     "cgp.variational",
-    "cgp.model.blocks",
-    "cgp.model.diagnostics",
-    "cgp.prediction.metrics",
-    "cgp.model.pyro",
+    "cgp.networks.model.blocks",
+    "cgp.networks.model.diagnostics",
+    "cgp.networks.predict.metrics",
+    "cgp.networks.model.pyro",
     "models",
 ]
-PUBLIC += ["cgp.assessment", "cgp.prediction.readout"]
+PUBLIC += ["cgp.networks.assess", "cgp.networks.predict.readout"]
 
 sys.path.append(str(DOCS / "_extensions"))
 pages = importlib.import_module("pages")
@@ -142,8 +142,8 @@ def test_the_api_page_has_every_public_name(module):
     assert names - documented(API) <= {"__version__"}
 
 
-# GPyTorch's own arguments pass through cgp.kernels; modules of cgp.model and the metrics explain theirs at the top.
-EXPLAINED_ELSEWHERE = ("cgp.kernels", "cgp.model", "cgp.prediction.metrics")
+# GPyTorch's own arguments pass through cgp.kernels; those of cgp.networks.model and the metrics theirs at the top.
+EXPLAINED_ELSEWHERE = ("cgp.kernels", "cgp.networks.model", "cgp.networks.predict.metrics")
 
 
 @pytest.mark.parametrize("module", [name for name in PUBLIC if not name.startswith(EXPLAINED_ELSEWHERE)])

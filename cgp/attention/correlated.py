@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from cgp.functional.causal import prefix_posterior
+from cgp.attention.formulas.causal import prefix_posterior
 from cgp.functional.correlated import ExactPosterior, ObservedKeys, check_objective, latent_coupling
 from cgp.functional.gaussians import Gaussian
 from cgp.functional.padding import count_tokens, mask_tokens

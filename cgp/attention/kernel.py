@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from cgp.functional.kernel_attention import kernel_attention
+from cgp.attention.formulas.kernel_attention import kernel_attention
 from cgp.functional.kernels import Canonical, canonical
 from cgp.functional.linalg import product
 from cgp.functional.padding import mask_tokens

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from cgp.attention.formulas.kernel_attention import kernel_attention
 from cgp.functional import sgpa
 from cgp.functional.column_gaussians import ColumnGaussian
-from cgp.functional.kernel_attention import kernel_attention
 from cgp.functional.kernels import Canonical
 from cgp.functional.linalg import product, solve_lower
 from cgp.functional.padding import mask_tokens

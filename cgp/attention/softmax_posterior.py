@@ -7,10 +7,10 @@ import math
 import torch
 from torch import Tensor, nn
 
+from cgp.attention.formulas.masked_softmax import Visibility, exact_posterior, sparse_posterior
+from cgp.attention.formulas.softmax import AroundMean
 from cgp.functional.kernels import canonical
-from cgp.functional.softmax import AroundMean
 from cgp.functional.sparse_correlated import features
-from cgp.functional.visible import Visibility, exact_posterior, sparse_posterior
 
 from .gaussian_process import MIN_NOISE
 from .inputs import AttentionInputs
@@ -26,8 +26,9 @@ class SoftmaxScales(nn.Module):
     .. math:: \tau^2\,[R_q - R_{qk}(R_k + \sigma^2I)^{-1}R_{kq}], \qquad R \text{ of } Q\,c\,s^{1/4}/\ell
         \text{ and } K s^{-1/4}/\ell
 
-    where c is the scale of the scores, :math:`s^{-1/2}` unless a host has another; see :mod:`cgp.functional.softmax`,
-    and :mod:`cgp.functional.visible` for queries that see different keys.
+    where c is the scale of the scores, :math:`s^{-1/2}` unless a host has another; see
+    :mod:`cgp.attention.formulas.softmax`, and :mod:`cgp.attention.formulas.masked_softmax` for queries that see
+    different keys.
     """
 
     raw_noise: nn.Parameter

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from cgp.functional.causal import causal_product, sparse_prefix_posterior
+from cgp.attention.formulas.causal import causal_product, sparse_prefix_posterior
 from cgp.functional.gaussians import Gaussian
 from cgp.functional.linalg import whiten
 from cgp.functional.padding import mask_gram, mask_tokens

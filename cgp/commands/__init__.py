@@ -8,8 +8,8 @@ import warnings
 from collections.abc import Sequence
 
 from cgp import __version__
+from cgp.commands import assess, fill
 
-from . import assess, fill
 from .terminal import say, shown_by
 
 __all__ = ["main"]

@@ -69,8 +69,8 @@ def run(parsed: argparse.Namespace) -> None:
     for text in names.notes:
         say(text)
     started = time.monotonic()
-    from cgp.imputation.imputer import CorrelatedGPImputer
-    from cgp.imputation.referee import comparison_seconds
+    from cgp.tables.imputer import CorrelatedGPImputer
+    from cgp.tables.referee import comparison_seconds
 
     options: dict[str, Any] = {"inputs": names.inputs or None, "missing_values": [*parsed.missing, float("nan")]}
     imputer = CorrelatedGPImputer(**options, random_state=parsed.seed)
@@ -112,7 +112,7 @@ def _check(parsed: argparse.Namespace) -> None:
 
 def _best(imputer: Any, frame: Any, picture: Path) -> Any:
     """The imputer that the referee recommends, its report on the standard output stream."""
-    from cgp.imputation.referee import assess_gaps
+    from cgp.tables.referee import assess_gaps
 
     report = assess_gaps(frame, imputer)
     sys.stdout.write(f"{report}\n")

@@ -6,9 +6,9 @@ from .covariance import correlated_covariance
 from .estimator import CorrelatedGPRegressor
 from .exact import CorrelatedGPRegression
 from .factors import factor_covariance
+from .likelihood import ProcessGaussianLikelihood
 from .prior import LearnedPrior, ParameterSet, PriorComponent
 from .prior_learning import learn_prior
-from .processes import ProcessGaussianLikelihood
 from .series import SeriesCorrelatedGPRegression
 from .sparse import SparseCorrelatedGPRegression
 from .stochastic import StochasticCorrelatedGPRegression

@@ -18,8 +18,8 @@ from cgp.functional.linalg import NotPositiveDefiniteError
 
 from .checks import check_count
 from .exact import CorrelatedGPRegression
+from .likelihood import PriorModule
 from .model import RegressionModel
-from .processes import PriorModule
 
 __all__ = [
     "MOST_ENTRIES",

@@ -21,12 +21,12 @@ from torch.quasirandom import SobolEngine
 from .checks import STRUCTURES, check_count, checked_inputs
 from .covariance import correlated_covariance, dense_covariance
 from .fitting import fit_model, progress_line, seeded
+from .likelihood import every_process
 from .minibatches import fit_minibatches, start_from
-from .processes import every_process
+from .rollback import unchanged_on_error
 from .scaling import Scaling
 from .sparse import SparseCorrelatedGPRegression
 from .stochastic import StochasticCorrelatedGPRegression
-from .unchanged import unchanged_on_error
 
 __all__ = ["CorrelatedGPClassifier", "class_posterior", "softmax_bound"]
 

@@ -12,13 +12,13 @@ from gpytorch.means import Mean
 from linear_operator import to_dense
 from torch import Tensor
 
-from cgp.functional.compressed import CompressedPosterior, CompressedRows, compress_rows, compressed_log_evidence
 from cgp.kernels.base_kernels import base_gram
 from cgp.kernels.process_rows import process_numbers, rows_of
+from cgp.regression.row_compression import CompressedPosterior, CompressedRows, compress_rows, compressed_log_evidence
 
 from .covariance import has_common_inputs
+from .likelihood import ProcessGaussianLikelihood
 from .model import Moments, RegressionModel
-from .processes import ProcessGaussianLikelihood
 
 __all__ = ["CompressedCorrelatedGPRegression", "compressed_obstacle", "num_latents"]
 

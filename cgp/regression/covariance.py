@@ -14,7 +14,7 @@ from cgp.kernels.canonical_kernel import CanonicalKernel, CanonicalPoints
 from cgp.kernels.process_rows import process_numbers, rows_of
 
 from .checks import STRUCTURES, check_count
-from .processes import PriorModule, make_priors_picklable
+from .likelihood import PriorModule, make_priors_picklable
 
 __all__ = [
     "COMPONENT_STEP",

@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from .adequacy import warn_of_unexplained
+from .appendable import Parts
 from .bayesian import MOST_ENTRIES, batch_models, held_entries, sample_laplace, sample_nuts
 from .checks import check_arguments, checked_inputs, checked_outputs
 from .correlation import start_at_correlation
@@ -28,7 +29,6 @@ from .factors import FACTORS, fit_factors, output_correlation, start_at_componen
 from .fitting import Fit, Progress, fit_model, progress_line, seeded
 from .forms import Form, Task, choose_form
 from .frames import Framing
-from .learned import LearnedMixin
 from .long_series import (
     fit_long_series,
     gross_errors,
@@ -37,18 +37,18 @@ from .long_series import (
 )
 from .minibatches import fit_minibatches, start_from
 from .model import RegressionModel
-from .parts import Parts
+from .parameters import LearnedMixin
 from .plan import WARM_ROWS, WARM_STEPS, PlanMixin
 from .prediction import PredictionMixin
 from .pretrained import Pretrained, condition_on_prior, start_of
 from .prior import LearnedPrior, ParameterSet
 from .prior_models import set_priors
+from .rollback import unchanged_on_error
 from .scaling import Scaling, stacked_rows
 from .slices import sample_slices
 from .sparse import SparseCorrelatedGPRegression
 from .stochastic import StochasticCorrelatedGPRegression
 from .structures import COMPARED, Fitted, continue_from, fit_structures
-from .unchanged import unchanged_on_error
 
 __all__ = ["CorrelatedGPRegressor"]
 

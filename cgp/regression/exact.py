@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cgp.functional.correlated import ExactPosterior, ObservedKeys
-from cgp.functional.evidence import dense_log_evidence, mixed_log_evidence, mixed_places
+from cgp.regression.evidence import dense_log_evidence, mixed_log_evidence, mixed_places
 
 from .covariance import dense_covariance, grid_covariances, has_common_inputs, is_independent, prior_variance
 from .model import Moments, RegressionModel

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from .checks import check_count
 from .covariance import RowKernel
+from .likelihood import PriorModule
 from .model import RegressionModel
-from .processes import PriorModule
 from .structures import Fitted, fitted
 from .windows import Table, pairwise_correlation
 

@@ -20,7 +20,7 @@ from gpytorch.kernels import (
 )
 from torch import Tensor
 
-from cgp.functional.markov import (
+from cgp.statespace.kernels import (
     MarkovProcess,
     constant_process,
     harmonic_process,

@@ -21,7 +21,7 @@ from cgp.kernels.process_rows import noise_of_rows
 from .checks import check_training_data
 from .correlation import start_at_correlation
 from .covariance import check_covariance, correlated_covariance, dense_covariance
-from .processes import ProcessGaussianLikelihood, ProcessMean
+from .likelihood import ProcessGaussianLikelihood, ProcessMean
 
 __all__ = ["Moments", "RegressionModel", "flat_members"]
 

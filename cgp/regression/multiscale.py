@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .checks import check_count
 from .covariance import RowKernel
-from .processes import PriorModule
+from .likelihood import PriorModule
 
 __all__ = ["FactorLoadings", "cycle_of", "multiscale_covariance", "start_at_factors"]
 

@@ -15,11 +15,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from cgp.kernels.process_rows import noise_of_rows
 
+from .appendable import Parts
 from .checks import checked_inputs, with_nan
 from .frames import Framing
+from .likelihood import every_process
 from .model import RegressionModel, flat_members
-from .parts import Parts
-from .processes import every_process
 from .scaling import Scaling
 
 __all__ = ["PredictionMixin"]

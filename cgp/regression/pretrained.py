@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cgp.functional.evidence import dense_log_evidence
+from cgp.regression.evidence import dense_log_evidence
 
 from .correlation import nearest_correlation
 from .forms import Cost, Form, Task, forms_of

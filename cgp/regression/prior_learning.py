@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cgp.functional.evidence import dense_log_evidence
+from cgp.regression.evidence import dense_log_evidence
 
 from .checks import check_count
 from .pretrained import Table, penalties

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .appendable import Parts
 from .bayesian import batch_model
 from .estimator import CorrelatedGPRegressor
 from .factors import FACTORS, MixingLoadings
@@ -16,7 +17,6 @@ from .forms import choose_form
 from .frames import Framing
 from .long_series import LongSeries, long_covariance
 from .model import RegressionModel
-from .parts import Parts
 from .prior import ParameterSet
 from .prior_models import model_of
 from .scaling import Scaling

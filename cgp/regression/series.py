@@ -14,16 +14,16 @@ from gpytorch.means import Mean
 from torch import Tensor
 
 from cgp.functional.gaussians import lazy
-from cgp.functional.state_space_posterior import StateSpacePosterior
-from cgp.functional.state_space_totals import Terms
 from cgp.kernels.canonical_kernel import CanonicalPoints
 from cgp.kernels.process_rows import noise_of_rows
+from cgp.statespace.posterior import StateSpacePosterior
+from cgp.statespace.totals import Terms
 
+from .appendable import Parts
 from .checks import check_training_data
+from .likelihood import ProcessGaussianLikelihood
 from .markov_kernels import Steps, markov_obstacle, markov_processes
 from .model import Moments, RegressionModel, flat_members
-from .parts import Parts
-from .processes import ProcessGaussianLikelihood
 from .series_space import Frontier, Observations, Series, SeriesComponent, advanced, member_of, series_of
 
 __all__ = ["SeriesCondition", "SeriesCorrelatedGPRegression", "num_states", "series_obstacle"]

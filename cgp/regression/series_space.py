@@ -9,11 +9,11 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from cgp.functional.markov import MarkovProcess
-from cgp.functional.state_space import StateSpace, state_space
-from cgp.functional.state_space_evidence import log_evidence
-from cgp.functional.state_space_posterior import FilterState, StateSpacePosterior
 from cgp.kernels.process_rows import process_numbers
+from cgp.statespace.evidence import log_evidence
+from cgp.statespace.kernels import MarkovProcess
+from cgp.statespace.posterior import FilterState, StateSpacePosterior
+from cgp.statespace.space import StateSpace, state_space
 
 from .covariance import RowKernel
 from .markov_kernels import Steps, markov_processes

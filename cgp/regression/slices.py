@@ -13,8 +13,8 @@ from cgp.functional.linalg import NotPositiveDefiniteError
 
 from .bayesian import batch_model, sample_laplace
 from .checks import check_count
+from .likelihood import PriorModule
 from .model import RegressionModel
-from .processes import PriorModule
 
 __all__ = ["sample_slices"]
 

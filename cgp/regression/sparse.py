@@ -18,8 +18,8 @@ from cgp.kernels.canonical_kernel import CanonicalPoints
 
 from .covariance import dense_covariance, prior_variance
 from .inducing import InducingFeatures
+from .likelihood import ProcessGaussianLikelihood
 from .model import Moments, RegressionModel
-from .processes import ProcessGaussianLikelihood
 
 __all__ = ["SparseCorrelatedGPRegression", "Sums"]
 

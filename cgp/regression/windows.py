@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
-from cgp.functional.evidence import mixed_log_evidence, mixed_places
 from cgp.kernels.process_rows import noise_of_rows
+from cgp.regression.evidence import mixed_log_evidence, mixed_places
 
 from .covariance import grid_covariances
 from .fitting import Fit, Progress, learned_parameters

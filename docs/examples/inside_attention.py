@@ -10,7 +10,7 @@ import torch
 from sklearn.datasets import load_digits
 
 import cgp
-from cgp.model.diagnostics import attention_matrix, layer_outputs, token_similarity
+from cgp.networks.model.diagnostics import attention_matrix, layer_outputs, token_similarity
 from cgp.plotting import attention_matrix as draw_attention_matrix
 from cgp.plotting import curves
 from models import DIGITS, VisionTransformer

@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from cgp.model.blocks import sampling
-from cgp.model.diagnostics import layer_outputs, token_similarity, variance_by_layer
-from cgp.model.inputs import model_device, to_device
+from cgp.networks.model.blocks import sampling
+from cgp.networks.model.diagnostics import layer_outputs, token_similarity, variance_by_layer
+from cgp.networks.model.inputs import model_device, to_device
 from experiments.atomic_files import read_arrays, write_atomically
 from experiments.data.examples import Examples, batch, image_batch
 from models.transformer_layer import TransformerLayer

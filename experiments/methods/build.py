@@ -11,8 +11,8 @@ from torch import nn
 from torchvision.transforms.v2 import Normalize
 
 from cgp.attention import SharedInducingPoints, SoftmaxAttention
-from cgp.model.likelihoods import CategoricalLikelihood
-from cgp.model.objective import Objective
+from cgp.networks.model.likelihoods import CategoricalLikelihood
+from cgp.networks.model.objective import Objective
 from experiments.configuration import MethodConfig, RunConfig
 from experiments.data.examples import DataDescription
 from experiments.methods import mean_field, sngp

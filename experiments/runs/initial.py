@@ -4,8 +4,8 @@ import torch
 from torch import nn
 
 from cgp.attention import Attention
-from cgp.model.blocks import attention_blocks
-from cgp.model.inducing import initialize_inducing
+from cgp.networks.model.blocks import attention_blocks
+from cgp.networks.model.inducing import initialize_inducing
 from experiments.data.examples import Examples, batch
 
 __all__ = ["start_from"]

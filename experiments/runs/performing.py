@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from cgp.model.weights import save_weights
+from cgp.weights import save_weights
 from experiments.atomic_files import write_atomically
 from experiments.configuration import RunConfig, TrainerConfig
 from experiments.data import check_inputs, load, requested_ood

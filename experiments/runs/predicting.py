@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cgp.model.blocks import stochastic_layers
-from cgp.model.inputs import call_model, to_device
+from cgp.networks.model.blocks import stochastic_layers
+from cgp.networks.model.inputs import call_model, to_device
 from experiments.configuration import RunConfig
 from experiments.data import corruption_source, input_sets, requested_ood
 from experiments.data.examples import Batches, DataSplits, InputSet

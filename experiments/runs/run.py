@@ -129,7 +129,7 @@ class Run:
         """Build the model with its weights, in eval mode, on a GPU if there is one."""
         import torch
 
-        from cgp.model.weights import load_weights
+        from cgp.weights import load_weights
         from experiments.methods.build import network
 
         if not self.weights.exists():

@@ -26,7 +26,7 @@ from jsonargparse import auto_cli
 from torch import Tensor, nn
 
 import cgp
-from cgp.conversion import attention_sites
+from cgp.networks.convert import attention_sites
 from experiments.atomic_files import write_text
 from experiments.grids import write_csv
 

@@ -28,7 +28,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 import cgp
-from cgp.model.blocks import attention_blocks
+from cgp.networks.model.blocks import attention_blocks
 from experiments.atomic_files import write_text
 from experiments.benchmarks import interleaved
 

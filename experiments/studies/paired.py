@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cgp.prediction.metrics import auroc
-from cgp.prediction.temperature_scaling import fit_temperature
+from cgp.networks.predict.metrics import auroc
+from cgp.networks.predict.temperature_scaling import fit_temperature
 from experiments.evaluation import mean_probabilities, uncertainty
 from experiments.evaluation.paired import MEASURES, Scored, auroc_difference, difference
 from experiments.reports.scores import BASELINE, Statistic

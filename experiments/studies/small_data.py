@@ -23,7 +23,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from cgp.regression import CorrelatedGPRegression, CorrelatedGPRegressor, correlated_covariance
 from cgp.regression.covariance import dense_covariance
-from cgp.regression.processes import every_process
+from cgp.regression.likelihood import every_process
 
 __all__ = ["Drawn", "draw", "scores", "small_data"]
 

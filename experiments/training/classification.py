@@ -10,8 +10,8 @@ from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 from typing_extensions import override
 
-from cgp.model.inputs import call_model
-from cgp.model.objective import Objective
+from cgp.networks.model.inputs import call_model
+from cgp.networks.model.objective import Objective
 from experiments.configuration import MethodConfig, TrainingConfig
 from experiments.evaluation import matthews_correlation, mean_log_probabilities, negative_log_likelihood
 from experiments.training.batches import Batch

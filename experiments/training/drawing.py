@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cgp.model.blocks import draws, sampling
-from cgp.model.inputs import call_model, logits_of, model_device, to_device
+from cgp.networks.model.blocks import draws, sampling
+from cgp.networks.model.inputs import call_model, logits_of, model_device, to_device
 
 __all__ = ["called", "drawing", "eval_mode", "means"]
 

@@ -105,9 +105,14 @@ def answers() -> dict[str, str]:
 
 def test_every_public_name_is_there_or_names_its_extra(answers: dict[str, str]) -> None:
     names = {name: answer for name, answer in answers.items() if name.startswith("cgp.")}
-    assert {"cgp.regression", "cgp.regression.bayesian", "cgp.prediction.prediction", "cgp.assessment"} <= names.keys()
+    assert {
+        "cgp.regression",
+        "cgp.regression.bayesian",
+        "cgp.networks.predict.prediction",
+        "cgp.networks.assess",
+    } <= names.keys()
     of_extras = {name: answer for name, answer in names.items() if answer}
-    extras = {"cgp.plotting": "plot", "cgp.model.pyro": "bayesian"}
+    extras = {"cgp.plotting": "plot", "cgp.networks.model.pyro": "bayesian"}
     assert of_extras.keys() == extras.keys()
     for name, extra in extras.items():
         assert of_extras[name].startswith(f"ImportError: {name}: needs ")

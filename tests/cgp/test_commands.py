@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    from cgp.imputation import imputer
+    from cgp.tables import imputer
 
     original = imputer.CorrelatedGPImputer._regressor
     quickly = {"max_steps": 5, "structure": "coregionalised", "inference": "map"}

@@ -6,7 +6,7 @@ from typing import get_args, get_overloads, get_type_hints
 import pytest
 
 import cgp
-from cgp.assessment.assess import TASKS
+from cgp.networks.assess.assess import TASKS
 
 
 @pytest.mark.parametrize("function", [cgp.assess, cgp.calibrate])

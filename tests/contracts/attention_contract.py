@@ -10,7 +10,7 @@ from torch import nn
 
 from cgp import CategoricalLikelihood, Objective
 from cgp.attention import Attention, LossTerm
-from cgp.model.blocks import added_losses, clear_added_losses, sampling
+from cgp.networks.model.blocks import added_losses, clear_added_losses, sampling
 
 EMBED_DIM, NUM_HEADS, NUM_TOKENS = 12, 3, 7
 TOKENS = torch.zeros(2, 3, EMBED_DIM).double()

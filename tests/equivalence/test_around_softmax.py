@@ -6,7 +6,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from cgp import CGPAttention, SparseCGPAttention
 from cgp.attention import AttentionInputs
-from cgp.conversion import ConvertedHeads, HostAttention
+from cgp.networks.convert import ConvertedHeads, HostAttention
 from tests.cgp.helpers import moved
 
 B, H, N, S = 2, 2, 70, 4

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from cgp import CategoricalLikelihood, Objective
-from cgp.model.blocks import draws, sampling
+from cgp.networks.model.blocks import draws, sampling
 from models.causal_transformer import CausalTransformer
 from tests.blocks import BLOCKS
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from cgp import HomoscedasticLikelihood, Objective, SoftmaxAttention
-from cgp.model.blocks import draws, sampling
+from cgp.networks.model.blocks import draws, sampling
 from models.text_transformer import TextTransformer
 from tests.blocks import BLOCKS
 

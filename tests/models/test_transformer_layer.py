@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from cgp.model.blocks import sampling
+from cgp.networks.model.blocks import sampling
 from models.transformer_layer import TransformerLayer
 from tests.blocks import BLOCKS
 

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from cgp import CGPAttention, SoftmaxAttention
-from cgp.model.blocks import draws, sampling
+from cgp.networks.model.blocks import draws, sampling
 from models import CGPT_CIFAR, DIGITS, KEP_SVGP_CIFAR, VisionTransformer
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import torch
 
-from cgp.model.likelihoods import CategoricalLikelihood
-from cgp.model.objective import Objective
-from cgp.model.weights import load_weights, save_weights
+from cgp.networks.model.likelihoods import CategoricalLikelihood
+from cgp.networks.model.objective import Objective
+from cgp.weights import load_weights, save_weights
 from experiments.atomic_files import write_atomically, write_json
 from experiments.configuration import MethodConfig, TrainingConfig
 from experiments.data import DataSplits

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 import cgp
-from cgp.model.likelihoods import CategoricalLikelihood
-from cgp.model.objective import Objective
-from cgp.model.weights import load_weights, save_weights
-from cgp.prediction.representation import pooled_features
+from cgp.networks.model.likelihoods import CategoricalLikelihood
+from cgp.networks.model.objective import Objective
+from cgp.networks.predict.representation import pooled_features
+from cgp.weights import load_weights, save_weights
 from experiments.atomic_files import read_json, write_atomically, write_json
 from experiments.configuration import MethodConfig, TrainerConfig, TrainingConfig
 from experiments.data import Batches, DataSplits, Examples, batch

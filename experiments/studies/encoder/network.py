@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from cgp.attention import Attention, KEPSVGPAttention, SoftmaxAttention
-from cgp.model.blocks import sampling
+from cgp.networks.model.blocks import sampling
 from experiments.registry import block_class
 from experiments.training.drawing import eval_mode
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from cgp.attention import Attention, SoftmaxAttention
 from cgp.functional.noise import noise
-from cgp.model.blocks import draws as drawing
-from cgp.model.blocks import sampling
+from cgp.networks.model.blocks import draws as drawing
+from cgp.networks.model.blocks import sampling
 from experiments.studies.in_context.predictive import Predictive
 from experiments.studies.in_context.tasks import Tasks
 from models.transformer_layer import TransformerLayer

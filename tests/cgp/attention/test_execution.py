@@ -12,10 +12,10 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from cgp import CategoricalLikelihood, CGPAttention, Objective, SparseCGPAttention, convert
-from cgp.model.blocks import attention_blocks
+from cgp.networks.model.blocks import attention_blocks
 from models import DIGITS, VisionTransformer
 from tests.blocks import BLOCKS, CORRELATED
-from tests.cgp.conversion import hosts
+from tests.cgp.networks.convert import hosts
 
 NAMES = ("softmax", "kernel", *CORRELATED)
 

@@ -10,8 +10,8 @@ from torch import nn
 from cgp.attention.kep_svgp import KEPSVGPAttention
 from cgp.attention.primal import PrimalAttention
 from cgp.functional.kep_svgp import ksvd_loss
-from cgp.model.blocks import added_losses
-from cgp.model.diagnostics import attention_matrix
+from cgp.networks.model.blocks import added_losses
+from cgp.networks.model.diagnostics import attention_matrix
 from tests.contracts.attention_contract import NUM_TOKENS, AttentionContract, GaussianProcessContract
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cgp import CGPAttention, SparseCGPAttention
 from cgp.functional.linalg import NotPositiveDefiniteError
-from cgp.model.blocks import added_losses
+from cgp.networks.model.blocks import added_losses
 
 
 class Case(NamedTuple):

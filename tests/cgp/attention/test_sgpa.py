@@ -13,7 +13,7 @@ from cgp.attention import KernelAttention
 from cgp.attention.sgpa import SGPAttention
 from cgp.attention.sgpa_standard import StandardSGPAttention
 from cgp.attention.shared_inducing import SharedInducingPoints
-from cgp.model.blocks import added_losses, clear_added_losses, freeze, global_kl, sampling
+from cgp.networks.model.blocks import added_losses, clear_added_losses, freeze, global_kl, sampling
 from tests.contracts.attention_contract import GaussianProcessContract
 
 

@@ -1,4 +1,4 @@
-"""Noise from a source per thread; concurrent threads are in tests/cgp/prediction/test_predict.py."""
+"""Noise from a source per thread; concurrent threads are in tests/cgp/networks/predict/test_predict.py."""
 
 import torch
 

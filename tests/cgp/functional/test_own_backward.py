@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
+from cgp.attention.formulas.kernel_attention import kernel_attention
 from cgp.functional.column_gaussians import column_quadratic_forms
 from cgp.functional.distances import log_squared_exponential, squared_distance
 from cgp.functional.gaussians import MarginalGaussian
-from cgp.functional.kernel_attention import kernel_attention
 from cgp.functional.kernels import (
     _matern_value,
     canonical,

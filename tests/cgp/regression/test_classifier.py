@@ -19,7 +19,7 @@ from sklearn.metrics import log_loss
 
 from cgp.regression import CorrelatedGPClassifier
 from cgp.regression.classifier import class_posterior, softmax_bound
-from cgp.regression.processes import every_process
+from cgp.regression.likelihood import every_process
 from tests.cgp.regression.data import model_of, rows, shuffled
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

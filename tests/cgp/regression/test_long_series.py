@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from cgp.regression import CorrelatedGPRegressor
+from cgp.regression.likelihood import every_process
 from cgp.regression.long_series import LongSeries, fit_long_series, gross_errors, long_covariance
-from cgp.regression.processes import every_process
 from cgp.regression.scaling import Scaling, stacked_rows
 
 

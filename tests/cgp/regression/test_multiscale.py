@@ -8,8 +8,8 @@ import torch
 
 from cgp.regression.covariance import dense_covariance, grid_covariances
 from cgp.regression.exact import CorrelatedGPRegression
+from cgp.regression.likelihood import every_process
 from cgp.regression.multiscale import FactorLoadings, multiscale_covariance, start_at_factors
-from cgp.regression.processes import every_process
 from cgp.regression.series import SeriesCorrelatedGPRegression
 
 

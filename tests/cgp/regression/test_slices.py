@@ -5,7 +5,7 @@ from cgp.functional.linalg import NotPositiveDefiniteError
 from cgp.regression import CorrelatedGPRegression
 from cgp.regression.bayesian import batch_model
 from cgp.regression.fitting import fit_model
-from cgp.regression.processes import PriorModule
+from cgp.regression.likelihood import PriorModule
 from cgp.regression.slices import sample_slices
 from tests.cgp.regression.data import waves
 

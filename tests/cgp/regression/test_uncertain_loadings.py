@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from cgp.regression import SeriesCorrelatedGPRegression
+from cgp.regression.likelihood import every_process
 from cgp.regression.long_series import LongSeries, fit_long_series, long_covariance
-from cgp.regression.processes import every_process
 from cgp.regression.scaling import Scaling, stacked_rows
 from cgp.regression.uncertain_loadings import UncertainLoadingsRegression
 from tests.cgp.regression.data import shuffled

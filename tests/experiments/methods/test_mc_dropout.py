@@ -10,7 +10,7 @@ from torch import nn
 from transformers import ViTConfig, ViTForImageClassification
 
 from cgp import SparseCGPAttention
-from cgp.model.inputs import logits_of
+from cgp.networks.model.inputs import logits_of
 from experiments.data.partition import generator_for
 from experiments.methods import mc_dropout_logits
 from experiments.methods.mc_dropout import active_dropout

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import spectral_norm
 
-from cgp.model.blocks import draws, sampling
+from cgp.networks.model.blocks import draws, sampling
 from experiments.methods import fit_covariance, sngp
 from experiments.methods.sngp import RandomFeatureHead, SpectralBound
 from experiments.training.drawing import drawing

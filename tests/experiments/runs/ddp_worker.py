@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from cgp.model.blocks import attention_blocks, sampling
+from cgp.networks.model.blocks import attention_blocks, sampling
 from experiments.configuration import TrainerConfig
 from experiments.data import load
 from experiments.methods.build import build

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from cgp.model.blocks import attention_blocks
+from cgp.networks.model.blocks import attention_blocks
 from experiments.configuration import DataConfig
 from experiments.data import InputSet, load
 from experiments.methods.build import build

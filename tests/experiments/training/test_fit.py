@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from cgp.model.blocks import attention_blocks
+from cgp.networks.model.blocks import attention_blocks
 from experiments.configuration import DataConfig
 from experiments.data import batch, load
 from experiments.methods.build import build

@@ -1,0 +1,1 @@
+"""Formulas of posteriors that only attention uses: pure functions of tensors."""

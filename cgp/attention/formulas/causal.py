@@ -1,0 +1,186 @@
+r"""Causal forms of the direct posterior: row t is conditioned only on the keys up to t.
+
+Rows are conditioned on different keys, so there are means and marginal variances but no joint covariance over rows.
+The factor of a leading block is the leading block of the factor, so one Cholesky factorisation serves every prefix.
+
+Shapes: Grams :math:`K` ``(*batch, n, n)``, features :math:`A` ``(*batch, m, n)``, values V ``(*batch, n, s)``, prior
+variances (the diagonal of K_q) and padding ``(*batch, n)``; the noise is a number or broadcastable to ``(*batch, n)``.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from cgp.functional.gaussians import MarginalGaussian
+from cgp.functional.linalg import cholesky, in_double, may_read, solve_lower
+from cgp.functional.padding import add_noise, mask_gram, mask_tokens, mask_variances
+
+__all__ = [
+    "causal_product",
+    "explained_by_prefixes",
+    "in_enough_digits",
+    "prefix_posterior",
+    "remaining_of_prefixes",
+    "sparse_prefix_posterior",
+    "up_to",
+]
+
+CHUNK = 32
+_MOST_ROUNDING = 0.005  # of a variance: of 1,200 measured, those below it were within 0.0018
+
+
+def up_to(rows: int, columns: int, offset: int = 0, device: torch.device | None = None) -> Tensor:
+    """True where column j is at most row t + offset, ``(rows, columns)``."""
+    return torch.ones(rows, columns, dtype=torch.bool, device=device).tril(offset)
+
+
+def explained_by_prefixes(K_qk: Tensor, L_k: Tensor, offset: int = 0) -> Tensor:
+    r"""Prior variance of query t explained by the keys up to t + offset, for every t by one Cholesky factor.
+
+    .. math:: \sum_{j \le t} \big([L_k^{-1}K_{kq}]_{jt}\big)^2, \qquad L_k = \operatorname{chol}(K_k + \sigma^2I)
+
+    Args:
+        K_qk: covariance of queries and keys, ``(*batch, Nq, Nk)``, zero in the columns of padded keys.
+        L_k: Cholesky factor of the noisy keys, ``(*batch, Nk, Nk)``.
+        offset: index of the last key that query t sees, minus t.
+
+    Returns:
+        ``(*batch, Nq)``.
+    """
+    whitened = solve_lower(L_k, K_qk.mT)  # (*batch, key, query)
+    return (whitened.square() * up_to(K_qk.shape[-2], K_qk.shape[-1], offset, K_qk.device).mT).sum(-2)
+
+
+def prefix_posterior(
+    K_qk: Tensor,
+    K_k: Tensor,
+    values: Tensor,
+    prior_variance: Tensor,
+    *,
+    noise: Tensor | float,
+    padding: Tensor | None = None,
+) -> MarginalGaussian:
+    r"""Marginals of exact causal correlated attention.
+
+    .. math:: \mu_t = \sum_{j \le t} [K_{qk}]_{tj} V_j, \qquad
+        v_t = [K_q]_{tt} - K_{t,\le t}(K_{\le t} + \sigma^2I)^{-1}K_{\le t,t}
+
+    Returns:
+        Mean ``(*batch, n, s)`` and variances ``(*batch, n)``.
+    """
+    K_qk, K_k = mask_gram(K_qk, padding, padding), mask_gram(K_k, padding, padding)
+    mean = (K_qk * up_to(K_qk.shape[-2], K_qk.shape[-1], device=K_qk.device)) @ mask_tokens(values, padding)
+    L_k = cholesky(add_noise(K_k, noise, padding), name="K_k + noise", jitter=0.0)
+    variance = (prior_variance - explained_by_prefixes(K_qk, L_k)).clamp(min=0.0)
+    return MarginalGaussian(mean, mask_variances(variance, padding))
+
+
+def causal_product(features_q: Tensor, features_k: Tensor, values: Tensor) -> Tensor:
+    r"""Causal attention of rank m without an n × n matrix, :math:`\mu_t = A_{q,t}^\top \sum_{j\le t} A_{k,j}V_j^\top`.
+
+    A running sum is carried from chunk to chunk; within a chunk, later pairs are masked.
+
+    Returns:
+        ``(*batch, n, s)``.
+    """
+    n = values.shape[-2]
+    q, k = _chunks(features_q.mT), _chunks(features_k.mT)  # (*batch, c, CHUNK, m)
+    v = _chunks(values)
+    before = _running_sum(k.mT @ v)  # (*batch, c, m, s)
+    within = (q @ k.mT) * up_to(CHUNK, CHUNK, device=q.device)
+    return (q @ before + within @ v).flatten(-3, -2)[..., :n, :]
+
+
+def sparse_prefix_posterior(
+    features_q: Tensor,
+    features_k: Tensor,
+    values: Tensor,
+    prior_variance: Tensor,
+    *,
+    noise: Tensor | float,
+    padding: Tensor | None = None,
+    approximation: str = "dtc",
+) -> MarginalGaussian:
+    r"""Marginals of sparse causal correlated attention.
+
+    The capacitance is a running sum, :math:`\Lambda_t = I + \sum_{j\le t} b_jb_j^\top` with :math:`b = A_k/\sigma`:
+
+    .. math:: \mu_t = a_t^\top\sum_{j\le t}A_{k,j}V_j^\top, \qquad v_t = \delta_t + a_t^\top \Lambda_t^{-1}a_t
+
+    with :math:`\delta_t` the unexplained prior variance ("dtc") or the noise ("sor"). Within a chunk the prefixes
+    share one Cholesky factorisation.
+
+    Returns:
+        Mean ``(*batch, n, s)`` and variances ``(*batch, n)``.
+    """
+    features_q, features_k = mask_gram(features_q, None, padding), mask_gram(features_k, None, padding)
+    mean = causal_product(features_q, features_k, mask_tokens(values, padding))
+    deviation = (noise[..., None] if isinstance(noise, Tensor) else noise) ** 0.5
+    remaining = remaining_of_prefixes(features_q.mT, features_k.mT / deviation)
+    unexplained = (prior_variance - features_q.square().sum(-2)).clamp(min=0.0) if approximation == "dtc" else noise
+    variance = unexplained + remaining
+    return MarginalGaussian(mean, mask_variances(variance, padding))
+
+
+def remaining_of_prefixes(a: Tensor, b: Tensor, offset: int = 0) -> Tensor:
+    r"""Variance of queries through inducing variables given the keys up to t + offset, in O(n m (m + CHUNK)).
+
+    .. math:: a_t^\top\big(I + \textstyle\sum_{j \le t + \text{offset}} b_jb_j^\top\big)^{-1}a_t
+
+    Queries are processed in chunks: whitened by the sum up to the start of their chunk, then conditioned on the keys
+    within it.
+
+    Args:
+        a: whitened features of the queries, ``(*batch, Nq, m)``.
+        b: whitened features of the keys, divided by their noise's standard deviation, ``(*batch, Nk, m)``, zero where
+            padded.
+        offset: index of the last key that query t sees, minus t.
+
+    Returns:
+        ``(*batch, Nq)``.
+    """
+    dtype, n, seen = a.dtype, a.shape[-2], max(min(offset, b.shape[-2]), 0)
+    a, b = in_enough_digits(a, b)
+    before, b = b[..., :seen, :], b[..., seen : max(n + offset, 0), :]
+    b = torch.nn.functional.pad(b, (0, 0, max(-offset, 0), 0))  # the key at t + offset beside query t
+    b = torch.nn.functional.pad(b, (0, 0, 0, n - b.shape[-2]))
+    a, b = _chunks(a), _chunks(b)  # (*batch, c, CHUNK, m)
+    sums = _running_sum(b.mT @ b) + (before.mT @ before)[..., None, :, :]
+    start = cholesky(add_noise(sums, 1.0), name="running I + bb'", jitter=0.0)
+    whitened_a, whitened_b = solve_lower(start, torch.cat([a, b], -2).mT).mT.split(a.shape[-2], -2)
+    factor = cholesky(add_noise(whitened_b @ whitened_b.mT, 1.0), name="I + bb' of a chunk", jitter=0.0)
+    explained = explained_by_prefixes(whitened_a @ whitened_b.mT, factor)
+    return (whitened_a.square().sum(-1) - explained).flatten(-2)[..., :n].clamp(min=0.0).to(dtype)
+
+
+def in_enough_digits(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Features in float64 where variances through them are lost in float32.
+
+    With :math:`\Lambda = I + \sum_j b_jb_j^\top`, whose eigenvalues are at least one, rounding changes
+    :math:`a^\top\Lambda^{-1}a` by at most about :math:`\epsilon\operatorname{tr}\Lambda` of itself, as measured a
+    fifth of that; the difference within a chunk loses a few :math:`\epsilon` times the trace of the chunk's part.
+
+    Args:
+        a: of queries, ``(*batch, Nq, m)``.
+        b: of keys, divided by their noise's deviation, ``(*batch, Nk, m)``.
+
+    Returns:
+        Both, in the same precision.
+    """
+    traces = _chunks(b.detach()).square().sum((-2, -1))  # (*batch, c)
+    rounding = torch.finfo(b.dtype).eps * (5.0 * traces.amax(-1) + 0.2 * traces.sum(-1))
+    if may_read(rounding) and bool((rounding <= _MOST_ROUNDING).all()):
+        return a, b
+    return in_double(a), in_double(b)
+
+
+def _chunks(x: Tensor) -> Tensor:
+    """(*batch, n, d) → (*batch, c, CHUNK, d), padded with zeros at the end."""
+    missing = -x.shape[-2] % CHUNK
+    return torch.nn.functional.pad(x, (0, 0, 0, missing)).unflatten(-2, (-1, CHUNK))
+
+
+def _running_sum(x: Tensor) -> Tensor:
+    """Sum of all previous chunks, for each chunk, ``(*batch, c, ...)`` over dimension −3."""
+    return x.cumsum(-3) - x

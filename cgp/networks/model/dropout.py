@@ -1,0 +1,111 @@
+"""Dropout that goes on in prediction: its masks are draws, from the noise of the other stochastic layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cgp.attention import SamplingMixin
+from cgp.functional.noise import standard_normal
+
+from .structural_copy import twin
+
+__all__ = ["SampledDropout", "has_dropout", "restore_dropout", "with_dropout"]
+
+
+class SampledDropout(SamplingMixin, nn.Module):
+    r"""Dropout whose mask is a draw, :math:`x \odot m / (1 - p)` with :math:`m_i = [\Phi(z_i) > p]`, z standard normal.
+
+    In mode "mean" it returns x. Reflected noise gives the antithetic mask, in which what was dropped is kept.
+
+    Args:
+        p: probability of dropping, in (0, 1).
+        dims: trailing dimensions that are dropped together: 0 for ``nn.Dropout``, 1 to 3 for ``nn.Dropout1d`` to 3d.
+        replaced: the layer that it stands for.
+
+    Note:
+        Gal & Ghahramani, Dropout as a Bayesian Approximation (ICML 2016), equation (6).
+
+    Example:
+        >>> dropout = SampledDropout(0.5).eval()
+        >>> dropout(torch.ones(3))
+        tensor([1., 1., 1.])
+        >>> dropout.sampling = "marginal"
+        >>> sorted({0.0, 2.0} | set(dropout(torch.ones(100)).tolist()))
+        [0.0, 2.0]
+    """
+
+    def __init__(self, p: float, dims: int = 0, replaced: nn.Module | None = None) -> None:
+        super().__init__()
+        self.p, self.dims = p, dims
+        self.replaced = (replaced,)  # in a tuple, so that it is no submodule
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Drop elements (or channels) of x."""
+        if self.sampling == "mean":
+            return x
+        mask = standard_normal(x.flatten(x.dim() - self.dims)[..., 0] if self.dims else x) > _quantile(self.p)
+        return x * mask[(..., *(None,) * self.dims)] / (1.0 - self.p)
+
+
+def with_dropout(model: nn.Module) -> nn.Module:
+    """A copy of a model that shares its tensors, whose dropout layers draw when :func:`cgp.predict` does.
+
+    Args:
+        model: any module with ``nn.Dropout`` (or 1d, 2d, 3d) of a probability above 0. Dropout that is a function call
+            (of attention weights inside ``scaled_dot_product_attention``) and stochastic depth stay off.
+
+    Returns:
+        The copy.
+
+    Raises:
+        ValueError: if the model has no such layer.
+
+    Example:
+        >>> with_dropout(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.1)))[1].p
+        0.1
+    """
+    copy = twin(model)
+    owners = list(_dropout_layers(copy))
+    if not owners:
+        raise ValueError(
+            "model: expected dropout layers (nn.Dropout) with a probability above 0, got a model without any"
+        )
+    layers = {module: SampledDropout(module.p, _DIMS[type(module)], module).eval() for _, _, module in owners}
+    for parent, name, module in owners:
+        parent._modules[name] = layers[module]
+    for module in copy.modules():  # the fused path in eval mode passes the layers inside by
+        if isinstance(module, nn.TransformerEncoder | nn.TransformerEncoderLayer):
+            vars(module).update(use_nested_tensor=False, activation_relu_or_gelu=0)
+    return copy
+
+
+def has_dropout(model: nn.Module) -> bool:
+    """Whether a model has layers for :func:`with_dropout`."""
+    return next(_dropout_layers(model), None) is not None
+
+
+def restore_dropout(model: nn.Module) -> None:
+    """Put the layers that :func:`with_dropout` replaced back into its copy."""
+    for parent in list(model.modules()):
+        for name, module in parent._modules.items():
+            if isinstance(module, SampledDropout) and module.replaced[0] is not None:
+                parent._modules[name] = module.replaced[0]
+
+
+_DIMS: dict[type, int] = {nn.Dropout: 0, nn.Dropout1d: 1, nn.Dropout2d: 2, nn.Dropout3d: 3}
+
+
+def _dropout_layers(model: nn.Module) -> Iterator[tuple[nn.Module, str, Any]]:
+    """Each layer that drops, with its parent and its name there."""
+    for parent in model.modules():
+        for name, module in parent._modules.items():
+            if type(module) in _DIMS and 0.0 < float(getattr(module, "p", 0.0)) < 1.0:
+                yield parent, name, module
+
+
+def _quantile(p: float) -> float:
+    return float(torch.special.ndtri(torch.tensor(p, dtype=torch.float64)))

@@ -1,0 +1,284 @@
+"""Draws of a model at several amplitudes of its posterior, scored on labels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from cgp.functional.noise import noise
+from cgp.networks.model.blocks import used_modules
+from cgp.networks.model.inputs import Batch, call_model, logits_of
+from cgp.networks.model.structural_copy import SharedPrefix, twin
+
+from .draws import draw_noises
+from .labels import check_finite, check_logits, class_indices
+from .temperature_scaling import minimise_over_temperature, precision_slopes, with_labels
+
+__all__ = [
+    "COARSE",
+    "TEMPERATURES",
+    "AmplitudeSearch",
+    "LabelScores",
+    "Trial",
+    "chosen",
+    "has_amplitude",
+    "tune",
+    "with_amplitudes",
+]
+
+COARSE = tuple(2.0**k for k in (-15, -10, *range(-5, 8)))
+"""Factors of the amplitudes."""
+
+_STEP = 2.0**0.125
+
+TEMPERATURES = tuple(_STEP**k for k in range(-16, 41))
+"""Temperatures at which amplitudes are compared, from 0.25 to 32; only scores at these are kept of all draws."""
+
+
+class Trial(NamedTuple):
+    """An amplitude at its best temperature.
+
+    Attributes:
+        factor: factor of the amplitudes.
+        temperature: T.
+        losses: negative log-probability of each label, ``(N,)``.
+        accuracy: share of correct predictions.
+        disagreement: total variation distance of draws and their average, mean over labels.
+    """
+
+    factor: float
+    temperature: float
+    losses: Tensor
+    accuracy: float
+    disagreement: float
+
+    @property
+    def nll(self) -> float:
+        """Mean of the losses, in nats."""
+        return float(self.losses.mean())
+
+    @property
+    def standard_error(self) -> float:
+        """Standard error of :attr:`nll`."""
+        return float(self.losses.std() / len(self.losses) ** 0.5) if len(self.losses) > 1 else 0.0
+
+
+class LabelScores(NamedTuple):
+    """Scores of draws on labels, at several temperatures.
+
+    Attributes:
+        temperatures: T temperatures.
+        log_probabilities: log-probability of each label under the averaged draws, ``(T, N)``.
+        right: whether the average predicts the label, ``(T, N)``.
+        disagreement: total variation distance of draws and their average, ``(T, N)``.
+    """
+
+    temperatures: Sequence[float]
+    log_probabilities: Tensor
+    right: Tensor
+    disagreement: Tensor
+
+    @classmethod
+    def of(cls, logits: Tensor, labels: Tensor, temperatures: Sequence[float]) -> LabelScores:
+        """Score the draws ``(S, ..., C)`` on labels ``(...)``; labels −100 are ignored."""
+        logits, labels = with_labels(logits, labels)
+        rows = []
+        for temperature in temperatures:
+            draws = (logits / temperature).log_softmax(-1)
+            of_labels = draws.gather(-1, labels.expand(draws.shape[:-1])[..., None])[..., 0]
+            average = draws.exp().mean(0)
+            apart = 0.5 * (draws.exp() - average).abs().sum(-1).mean(0)
+            # Draws that overflow count against their amplitude.
+            of_average = (of_labels.logsumexp(0) - math.log(len(draws))).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
+            rows.append((of_average, average.argmax(-1) == labels, apart))
+        return cls(temperatures, *(torch.stack(column) for column in zip(*rows, strict=True)))
+
+    def at(self, temperature: float) -> LabelScores:
+        """The scores at one of the temperatures."""
+        index = self.temperatures.index(temperature)
+        return LabelScores((temperature,), *(part[[index]] for part in self[1:]))
+
+    def together(self, others: Sequence[LabelScores]) -> LabelScores:
+        """These scores followed by those of other labels."""
+        columns = zip(*(part[1:] for part in (self, *others)), strict=True)
+        return LabelScores(self.temperatures, *(torch.cat(column, 1) for column in columns))
+
+    def best(self, factor: float, *, least: float = 0.0, rows: Tensor | None = None) -> Trial:
+        """The best temperature of at least ``least`` for all labels, or those of some rows."""
+        kept = [index for index, temperature in enumerate(self.temperatures) if temperature >= least]
+        losses, right, apart = (
+            part[kept] if rows is None else part[kept][:, rows]
+            for part in (-self.log_probabilities, self.right, self.disagreement)
+        )
+        if not losses.shape[1]:
+            raise ValueError("data: expected labels, got none")
+        index = int(losses.mean(1).argmin())
+        scores = losses[index], float(right[index].float().mean()), float(apart[index].mean())
+        return Trial(factor, self.temperatures[kept[index]], *scores)
+
+
+def chosen(tried: dict[float, Trial], criterion: str) -> Trial:
+    """The trial selected by the "widest" or the "likelihood" criterion, with a non-zero factor."""
+    best = min(tried.values(), key=lambda trial: trial.nll)
+    positive = sorted((trial for trial in tried.values() if trial.factor), key=lambda trial: trial.factor)
+    if criterion == "likelihood":
+        return min(positive, key=lambda trial: trial.nll)
+    allowed = best.nll + best.standard_error
+    chosen = best if best.factor else positive[0]
+    for trial in positive[positive.index(chosen) :]:
+        if trial.nll > allowed:
+            break
+        chosen = trial
+    return chosen
+
+
+def tune(scores: dict[float, LabelScores], rows: Tensor | None = None) -> dict[float, Trial]:
+    """Every factor at its best temperature, for the labels of some rows ``(N,)`` or of all."""
+    # Draws may not be sharpened below the temperature without them, or 1, which would compensate any amplitude.
+    plain = scores[0.0].best(0.0, rows=rows)
+    least = min(plain.temperature, 1.0)
+    return {0.0: plain} | {f: of_factor.best(f, least=least, rows=rows) for f, of_factor in scores.items() if f}
+
+
+@dataclass(frozen=True)
+class AmplitudeSearch:
+    """Draws of a model at several amplitudes, with the same noise.
+
+    Args:
+        model: model with stochastic layers; it is not changed.
+        num_samples: number S of draws.
+        mode: "marginal" or "joint".
+        seed: seed of the draws.
+        output: function that takes the logits from the model's output.
+        tick: called with the number of completed draws.
+    """
+
+    model: nn.Module
+    num_samples: int
+    mode: str
+    seed: int
+    output: Callable[[Any], Tensor]
+    tick: Callable[[int], None] = lambda count: None
+
+    def check(self, data: Iterable[Batch], name: str = "data") -> tuple[int, ...]:
+        """The shape of a batch's logits; raises for labels and logits that do not fit, before any draw."""
+        first = 0
+        for batch in data:
+            logits = _Runs(self.model, batch.inputs, self.mode, self.output).mean
+            check_logits(logits, classes_last=self.output is not logits_of)
+            labels = class_indices(batch.labels, tuple(logits.shape), name=name)
+            check_finite(logits, labels, first=first)
+            first += len(labels)
+        return tuple(logits.shape)
+
+    def draws(
+        self, data: Iterable[Batch], factors: Sequence[float], *, first: int = 0
+    ) -> Iterator[tuple[float, Batch, Tensor]]:
+        """Each factor, batch and its logits ``(S, B, ..., C)``; at factor 0 without draws.
+
+        Args:
+            data: batches.
+            factors: factors of the amplitudes.
+            first: number of the first batch, each of which has its own noise.
+
+        Yields:
+            A factor, a batch and the logits.
+        """
+        for index, batch in enumerate(data, first):
+            runs = _Runs(self.model, batch.inputs, self.mode, self.output)
+            for factor in factors:
+                logits = runs.draws(factor, self._noises(index)) if factor else runs.mean[None]
+                self.tick(len(logits) if factor else 0)
+                yield factor, batch, logits.float() if logits.dtype.itemsize < 4 else logits
+
+    def scores(
+        self, data: list[Batch], factors: Sequence[float], temperatures: Sequence[float] = TEMPERATURES
+    ) -> dict[float, LabelScores]:
+        """Scores of the draws at every factor on the labels."""
+        by_factor: dict[float, list[LabelScores]] = {factor: [] for factor in factors}
+        for factor, batch, logits in self.draws(data, factors):
+            assert batch.labels is not None
+            by_factor[factor].append(LabelScores.of(logits, batch.labels, temperatures))
+        return {factor: parts[0].together(parts[1:]) for factor, parts in by_factor.items()}
+
+    def fit_temperature(self, data: list[Batch], trial: Trial, *, least: float = 0.0) -> Trial:
+        """A trial of one of ``TEMPERATURES`` at the best temperature nearby.
+
+        The draws are repeated for each step of Newton's method, so that only those of one batch are kept.
+
+        Args:
+            data: batches with labels.
+            trial: the best of one factor.
+            least: the smallest temperature allowed.
+
+        Returns:
+            The trial of the same factor, within 0.1 % of the best temperature.
+        """
+
+        def slopes(precision: float) -> Tensor:
+            parts = (
+                precision_slopes(*with_labels(logits, batch.labels), precision)
+                for _, batch, logits in self.draws(data, (trial.factor,))
+                if batch.labels is not None
+            )
+            return torch.stack(list(parts)).sum(0) / len(trial.losses)
+
+        near = max(trial.temperature / _STEP, least), trial.temperature * _STEP
+        at = minimise_over_temperature(slopes, trial.temperature, *near, tolerance=1e-3)
+        return self.scores(data, (trial.factor,), (at,))[trial.factor].best(trial.factor)
+
+    def _noises(self, index: int) -> list[tuple[int, float]]:
+        generator = torch.Generator().manual_seed(self.seed + 7919 * index)
+        return list(draw_noises(self.num_samples, lambda: int(torch.randint(2**62, (), generator=generator))))
+
+
+class _Runs:
+    """Runs of one batch that share the layers below the first stochastic one."""
+
+    def __init__(self, model: nn.Module, inputs: Any, mode: str, output: Callable[[Any], Tensor]) -> None:
+        self.inputs, self.output = inputs, output
+        self.prefix = SharedPrefix(model)
+        self.prefix.set_sampling("mean")
+        self.mean = self.prefix.run(self._logits)
+        self.prefix.set_sampling(mode)
+        self.posterior = self.prefix.posterior
+        # New parameters of the twin: those of the model are shared.
+        first = set() if self.posterior is None else {id(m) for m in self.prefix.first.modules()}
+        modules = used_modules(self.prefix.model).values()
+        owners = [module for module in modules if has_amplitude(module) and id(module) not in first]
+        self.given: dict[nn.Module, Any] = {owner: owner.log_amplitude for owner in owners}
+
+    def draws(self, factor: float, noises: list[tuple[int, float]]) -> Tensor:
+        """Logits ``(S, ..., C)`` at amplitudes multiplied by a factor."""
+        if self.posterior is not None:
+            self.posterior.factor = factor
+        for owner, given in self.given.items():
+            owner._parameters["log_amplitude"] = nn.Parameter(given + torch.tensor(factor).log().to(given))
+        logits = []
+        for seed, sign in noises:
+            with noise(seed, sign):
+                logits.append(self.prefix.run(self._logits))
+        return torch.stack(logits)
+
+    def _logits(self, model: nn.Module) -> Tensor:
+        return self.output(call_model(model, self.inputs))
+
+
+def has_amplitude(module: nn.Module) -> bool:
+    """Whether a module holds the amplitude of a posterior."""
+    return isinstance(module._parameters.get("log_amplitude"), nn.Parameter)
+
+
+def with_amplitudes(model: nn.Module, factor: float) -> nn.Module:
+    """A copy of a model, which shares its other tensors, with amplitudes multiplied by a factor."""
+    changed = twin(model)
+    for module in used_modules(changed).values():
+        if has_amplitude(module):
+            parameters: Any = module._parameters
+            parameters["log_amplitude"] = nn.Parameter(parameters["log_amplitude"] + math.log(factor))
+    return changed

@@ -1,0 +1,249 @@
+"""Guarantees of a prediction by held-out labels: sets, intervals, and a threshold for abstaining."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .conformal import conformal_quantile, conformal_sets, set_scores
+from .labels import NO_LABEL, class_indices, values_for
+from .selective import labels_needed, risk_threshold
+
+if TYPE_CHECKING:
+    from .prediction import Prediction
+
+__all__ = ["Guarantees", "withheld_answers"]
+
+Array = NDArray[Any]
+
+_CALLER = 4  # frames from _threshold to the caller of abstain
+
+
+class Guarantees(ABC):
+    """Methods of a prediction that use held-out labels."""
+
+    task: str | None
+    mean: Tensor
+    probabilities: Tensor | None
+    total: Tensor | None
+    num_samples: int
+    held_out: Prediction | None
+
+    @property
+    @abstractmethod
+    def confidence(self) -> Tensor:
+        """The largest probability, ``(N, ...)``."""
+
+    def sets(
+        self,
+        coverage: float = 0.9,
+        *,
+        method: str = "aps",
+        per_class: bool = False,
+        penalty: float = 0.01,
+        free: int = 5,
+        held_out: Prediction | None = None,
+    ) -> Tensor:
+        r"""Sets of classes that contain the true one with at least the probability ``coverage``.
+
+        .. math:: P(y \in \{c : s_c(x) \le q\}) \ge \text{coverage}
+
+        over the draw of the held-out labels and of the input, which are exchangeable: no order or shift between them,
+        and the labels have chosen nothing of the model, its temperature included
+        (:func:`cgp.networks.predict.conformal.conformal_sets`, :func:`cgp.networks.predict.conformal.set_scores`).
+
+        Args:
+            coverage: the probability, in (0, 1).
+            method: "aps" (adaptive), "raps" (adaptive, regularised: smaller sets of many classes), "lac" (one threshold
+                for the probability: the smallest on average).
+            per_class: whether the probability holds given the true class, too.
+            penalty: of every rank beyond the first ``free``, of "raps".
+            free: ranks without a penalty.
+            held_out: a prediction, by the same model in the same way, of inputs with labels ``(n,)``; None takes those
+                that the model keeps (:func:`cgp.with_held_out`).
+
+        Returns:
+            ``(N, C)`` bool; no set is empty.
+
+        Raises:
+            ValueError: if there are no held-out labels, or an argument is out of range.
+        """
+        known, labels = self._known(held_out, coverage, "classification")
+        assert self.probabilities is not None
+        assert known.probabilities is not None
+        options: dict[str, Any] = {"method": method, "penalty": penalty, "free": free}
+        scores, of_known = (set_scores(_numbers(p), **options) for p in (self.probabilities, known.probabilities))
+        sets = conformal_sets(scores, of_known, labels, 1.0 - coverage, per_class=per_class)
+        return torch.from_numpy(sets).to(self.mean.device)
+
+    def intervals(self, coverage: float = 0.9, *, held_out: Prediction | None = None) -> Tensor:
+        r"""Intervals of each output of a regression that contain the true value with at least that probability.
+
+        .. math:: \mu(x) \pm q\,\sigma(x), \qquad q = \text{conformal quantile of } |y - \mu| / \sigma
+
+        over the draw of the held-out values and of the input, which are exchangeable (see :meth:`sets`). σ is the
+        prediction's own standard deviation, or 1 everywhere if one of either prediction is missing, or 0.
+
+        Args:
+            coverage: the probability, in (0, 1), for each output by itself.
+            held_out: a prediction, by the same model in the same way, of inputs with values ``(n, C)``; None takes
+                those that the model keeps (:func:`cgp.with_held_out`).
+
+        Returns:
+            Lower and upper ends, ``(N, C, 2)``; infinite if there are too few held-out values.
+
+        Raises:
+            ValueError: if there are no held-out values, or an argument is out of range.
+        """
+        known, values = self._known(held_out, coverage, "regression")
+        deviations, of_known = _deviations(self, known)
+        scores = np.abs(values - _numbers(known.mean)) / of_known
+        quantiles = np.array([conformal_quantile(column, 1.0 - coverage) for column in scores.T])
+        half = torch.from_numpy(quantiles * deviations).to(self.mean)
+        return torch.stack([self.mean - half, self.mean + half], -1)
+
+    def sureness(self, tolerance: float | None = None, *, ranks: bool = False) -> Tensor:
+        """The probability that an answer is right, as :meth:`cgp.Prediction.abstain` has it.
+
+        Args:
+            tolerance: of a regression, the largest error that is no mistake.
+            ranks: whether only the order matters, so that a regression needs no tolerance.
+
+        Returns:
+            ``(N, ...)``, or ``(N, C)`` of a regression; without a probability 0, so that it is withheld first.
+
+        Raises:
+            ValueError: if the tolerance or the variance that it needs is missing.
+        """
+        if self.task != "regression":
+            if tolerance is not None:
+                raise ValueError(f"tolerance: expected None with task={self.task!r}, got {tolerance!r}")
+            return self.confidence.nan_to_num(nan=0.0)
+        if self.mean.dim() != 2 or self.total is None or not bool((self.total > 0).all()):
+            raise ValueError(
+                "abstain: expected outputs (N, C) with a variance above 0, got none "
+                "(cgp.calibrate(model, data, task='regression') fits one)"
+            )
+        if ranks and bool((self.total == self.total[:1]).all()):
+            raise ValueError(
+                "coverage: expected variances that order the answers, got the same one everywhere (those of "
+                "method='scale'; cgp.assess compares others)"
+            )
+        if not ranks and (tolerance is None or not tolerance > 0.0):
+            raise ValueError(f"tolerance: expected a positive error that is no mistake, got {tolerance!r}")
+        if tolerance is None:
+            return -self.total
+        return torch.special.erf(tolerance / (2.0 * self.total).sqrt())
+
+    def thresholds(
+        self, risk: float | None, confidence: float, tolerance: float | None = None, held_out: Prediction | None = None
+    ) -> Tensor:
+        """The confidence above which at most a share ``risk`` is wrong, as :meth:`cgp.Prediction.abstain` has it.
+
+        Args:
+            risk: error rate, in (0, 1).
+            confidence: probability with which it is kept to, in (0, 1).
+            tolerance: of a regression, the largest error that is no mistake.
+            held_out: as for :meth:`cgp.Prediction.abstain`.
+
+        Returns:
+            A scalar, for a regression ``(C,)``; infinite where no share of the answers keeps to the risk.
+
+        Raises:
+            ValueError: if an argument is out of range, or there are too few held-out labels.
+        """
+        if risk is None or not 0.0 < risk < 1.0 or not 0.0 < confidence < 1.0:
+            raise ValueError(f"risk, confidence: expected both in (0, 1), got {risk!r} and {confidence!r}")
+        is_regression = self.task == "regression"
+        known, labels = self._known(held_out, confidence, "regression" if is_regression else "classification")
+        if len(labels) < (needed := labels_needed(risk, confidence)):
+            raise ValueError(
+                f"held_out: expected at least {needed} labels to keep to a risk of {risk:g} with a confidence of "
+                f"{confidence:g}, got {len(labels)}"
+            )
+        sureness = _numbers(known.sureness(tolerance))
+        if is_regression:
+            right = np.abs(labels - _numbers(known.mean)) <= float(tolerance or 0.0)
+            found = [_threshold(*column, risk, confidence) for column in zip(sureness.T, right.T, strict=True)]
+            return torch.tensor(found, dtype=torch.float64)
+        right = _numbers(known.probabilities).argmax(-1) == labels
+        return torch.tensor(_threshold(sureness, right, risk, confidence), dtype=torch.float64)
+
+    def _known(self, held_out: Prediction | None, share: float, task: str) -> tuple[Prediction, Array]:
+        """The held-out prediction and its labels, none of them missing."""
+        if not 0.0 < share < 1.0:
+            raise ValueError(f"coverage: expected a probability in (0, 1), got {share!r}")
+        known = self.held_out if held_out is None else held_out
+        if known is None or known.labels is None:
+            raise ValueError(
+                "held_out: expected a prediction of inputs with labels that have chosen nothing, got none (pass "
+                "held_out=cgp.predict(model, labelled data), or predict with cgp.with_held_out(model, labelled data))"
+            )
+        for name in ("task", "num_samples"):
+            if getattr(known, name) != getattr(self, name):
+                raise ValueError(
+                    f"held_out: expected {name} {getattr(self, name)!r} as of the prediction, "
+                    f"got {getattr(known, name)!r}"
+                )
+        if self.task != task:
+            raise ValueError(f"task: expected {task!r}, got {self.task!r}")
+        if known.mean.dim() != 2 or known.mean.shape[1:] != self.mean.shape[1:]:
+            raise ValueError(
+                "held_out: expected one answer for every input, (n, C) of as many outputs (parts of one input, such as "
+                f"tokens, are not exchangeable), got {tuple(known.mean.shape)} and {tuple(self.mean.shape)}"
+            )
+        return _checked(known, task)
+
+
+def _threshold(sureness: Array, right: Array, risk: float, confidence: float) -> float:
+    """The threshold by held-out answers; infinite, with a warning, where all have to be withheld."""
+    threshold = risk_threshold(sureness, right, risk, confidence)
+    if threshold is None:
+        warnings.warn(
+            f"abstain: every answer is withheld: of {len(right)} held-out answers {1.0 - right.mean():.1%} are wrong, "
+            f"and no share of the surest keeps to a risk of {risk:g} with a confidence of {confidence:g}",
+            stacklevel=_CALLER,
+        )
+    return math.inf if threshold is None else threshold
+
+
+def withheld_answers(sureness: Tensor, risk: float | None, coverage: float | None) -> Tensor:
+    """The answers to withhold of ``(N,)``, by the share to keep or by the error rate that the sureness expects."""
+    order = sureness.argsort(descending=True, stable=True)
+    kept = len(order)
+    if coverage is not None:
+        kept = round(coverage * len(order))
+    elif risk is not None:
+        expected = (1.0 - sureness[order]).cumsum(0) / torch.arange(1, len(order) + 1).to(order.device)
+        kept = int((expected <= risk).sum())  # the average rises with every answer
+    withheld = torch.ones(len(order), dtype=torch.bool, device=order.device)
+    withheld[order[:kept]] = False
+    return withheld
+
+
+def _checked(known: Prediction, task: str) -> tuple[Prediction, Array]:
+    assert known.labels is not None
+    if task == "regression":
+        return known, _numbers(values_for(known.mean, [known.labels], "held_out"))
+    labels = class_indices(known.labels, tuple(known.mean.shape), name="held_out")
+    if (labels == NO_LABEL).any():
+        raise ValueError(f"held_out: expected a label for every input, got {NO_LABEL} (leave those inputs out)")
+    return known, labels.cpu().numpy()
+
+
+def _deviations(*predictions: Guarantees) -> list[Array]:
+    """Standard deviations in each of several predictions, 1 in all of them where one of them has none."""
+    usable = all(each.total is not None and bool((each.total > 0).all()) for each in predictions)
+    return [np.sqrt(_numbers(each.total)) if usable else np.ones(each.mean.shape) for each in predictions]
+
+
+def _numbers(values: Tensor | None) -> Array:
+    assert values is not None
+    return values.detach().cpu().double().numpy()

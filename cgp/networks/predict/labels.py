@@ -1,0 +1,241 @@
+"""Checks of labelled data and of the logits of a classifier."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cgp.networks.model.inputs import Batch, batches, to_device
+
+__all__ = [
+    "NO_LABEL",
+    "check_finite",
+    "check_inputs",
+    "check_logits",
+    "class_indices",
+    "labelled",
+    "labelled_batches",
+    "values_for",
+    "whole_numbers",
+]
+
+NO_LABEL = -100
+"""The label of examples that all scores ignore, as in torch's losses."""
+
+
+def labelled_batches(
+    data: Any,
+    device: torch.device,
+    *,
+    name: str = "data",
+    batch_size: int | None = None,
+    every: bool = False,
+    task: str = "classification",
+) -> list[Batch]:
+    """Read all batches of a labelled set, and check that labels are class indices, as far as possible without a model.
+
+    Args:
+        data: batches ``(inputs, labels)`` or dicts with "labels", or a data set of such examples, or a list of dicts
+            with one label each.
+        device: device of the batches.
+        name: name of the argument, for error messages.
+        batch_size: examples per batch; None is all at once for tensors, 32 for data sets.
+        every: whether every example has to have a label; otherwise −100 stands where there is none.
+        task: of "multilabel", labels are often the floats of a binary loss.
+
+    Returns:
+        The batches, with labels int64.
+
+    Raises:
+        ValueError: if there is no batch, or one without labels, or labels are no class indices.
+
+    Example:
+        >>> batch = labelled_batches([([[0.5], [1.0]], [0, 1])], torch.device("cpu"))
+        Traceback (most recent call last):
+        ...
+        ValueError: data: expected inputs that are tensors or arrays, got a list of lists (pass torch.tensor(inputs))
+    """
+    read = list(labelled(data, device, name=name, batch_size=batch_size, every=every, task=task))
+    if not read:
+        raise ValueError(f"{name}: expected at least one batch, got none")
+    return read
+
+
+def labelled(
+    data: Any, device: torch.device, *, name: str, batch_size: int | None, every: bool, task: str = "classification"
+) -> Iterator[Batch]:
+    """The batches of :func:`labelled_batches`, one after the other."""
+    if isinstance(data, tuple | Tensor | np.ndarray | Mapping):
+        raise ValueError(
+            f"{name}: expected batches (inputs, labels) or dicts with 'labels', got a {type(data).__name__} "
+            "(pass [(inputs, labels)], a list of one batch)"
+        )
+    data = iter(data) if isinstance(data, list) and not _are_examples(data) else data
+    for batch in batches(data, batch_size):
+        check_inputs(batch.inputs, name)
+        labels = batch.labels
+        labels = whole_numbers(labels) if task == "multilabel" and labels is not None else labels
+        yield Batch(*to_device((batch.inputs, class_indices(labels, name=name, every=every)), device))
+
+
+def whole_numbers(labels: Tensor) -> Tensor:
+    """Labels of several classes as integers, where none is lost: they are often the floats of a binary loss."""
+    return labels.long() if bool((labels == labels.round()).all()) else labels
+
+
+def check_inputs(inputs: Any, name: str = "inputs") -> None:
+    """Raise for lists of numbers, which a model would take as positional arguments."""
+    if isinstance(inputs, list) and inputs and isinstance(inputs[0], list | int | float):
+        items = "lists" if isinstance(inputs[0], list) else "numbers"
+        raise ValueError(
+            f"{name}: expected inputs that are tensors or arrays, got a list of {items} (pass torch.tensor(inputs))"
+        )
+
+
+def class_indices(
+    labels: Tensor | None, shape: tuple[int, ...] | None = None, *, name: str = "labels", every: bool = False
+) -> Tensor:
+    """The labels as int64 class indices.
+
+    Args:
+        labels: whole numbers or booleans; None is an error.
+        shape: shape of the logits, ``(N, ..., C)``; if None, only the labels are checked.
+        name: name of the argument, for error messages.
+        every: whether there has to be a label for every example; otherwise −100 stands where there is none.
+
+    Returns:
+        The labels, int64.
+
+    Raises:
+        ValueError: if they are none; the message says what to pass.
+
+    Example:
+        >>> class_indices(torch.tensor([1, 2, 3]), (3, 3))
+        Traceback (most recent call last):
+        ...
+        ValueError: labels: expected labels that are class indices from 0 to 2, got 1 to 3 (pass labels - 1)
+    """
+    if labels is None:
+        raise ValueError(f"{name}: expected batches (inputs, labels) or dicts with 'labels', got some without labels")
+    if shape is not None and labels.shape != shape[:-1]:
+        got, advice = tuple(labels.shape), _advice_on_shape(tuple(labels.shape), shape)
+        raise ValueError(f"{name}: expected labels of shape {tuple(shape[:-1])}, got {got}{advice}")
+    if labels.is_floating_point() or labels.is_complex():
+        advice = "labels.argmax(-1) if they are one-hot, " if labels.dim() > 1 else ""
+        raise ValueError(
+            f"{name}: expected labels that are class indices, which are whole numbers, got {labels.dtype} "
+            f"(pass {advice}labels.long() if they are indices; values to be regressed have no classes)"
+        )
+    indices = labels.long()
+    real = indices.flatten() if every else indices[indices != NO_LABEL]
+    if not len(real):
+        return indices
+    wanted = "class indices at least 0" if shape is None else f"class indices from 0 to {shape[-1] - 1}"
+    least, most = int(real.min()), int(real.max())
+    if least < 0:
+        advice = "leave out what has no label" if every else f"pass {NO_LABEL} where there is no label"
+        raise ValueError(f"{name}: expected labels that are {wanted}, got {least} ({advice})")
+    if shape is not None and most >= shape[-1]:
+        advice = " (pass labels - 1)" if (least, most) == (1, shape[-1]) else ""
+        raise ValueError(f"{name}: expected labels that are {wanted}, got {least} to {most}{advice}")
+    return indices
+
+
+def values_for(mean: Tensor, labels: Sequence[Tensor | None], name: str = "data") -> Tensor:
+    """Values in the shape of a model's outputs ``(N, C)``, finite."""
+    values = torch.cat([part for part in labels if part is not None]).to(mean)
+    values = values[:, None] if mean.shape[1:] == (1,) and values.dim() == 1 else values
+    if values.shape != mean.shape or values.dim() != 2:
+        shapes = f"{tuple(values.shape)} and {tuple(mean.shape)}"
+        raise ValueError(f"{name}: expected values (N, C) of as many outputs as the model has, got {shapes}")
+    for source, numbers in ((name, values), ("model", mean)):
+        if not numbers.isfinite().all():
+            row = int((~numbers.isfinite()).nonzero()[0, 0])
+            raise ValueError(f"{source}: expected finite values, got NaN or infinity in row {row}")
+    return values
+
+
+def check_logits(logits: Tensor, *, classes_last: bool = False) -> None:
+    """Raise unless values are logits ``(N, ..., C)`` of at least two classes.
+
+    Args:
+        logits: logits of one batch.
+        classes_last: whether the user has said that the classes are the last dimension. Otherwise images of logits
+            are refused: the classes of segmenters come first.
+
+    Raises:
+        ValueError: if they are a single logit, images or probabilities; the message says what to pass.
+
+    Example:
+        >>> check_logits(torch.tensor([[0.5, 0.5], [0.1, 0.9]]))
+        Traceback (most recent call last):
+        ...
+        ValueError: model: expected logits, got rows that sum to one, as behind a softmax ...
+    """
+    shape = tuple(logits.shape)
+    if len(shape) < 2 or shape[-1] < 2:
+        advice = " (for a single logit z pass output=lambda z: torch.cat([0 * z, z], -1))" if shape[-1:] == (1,) else ""
+        raise ValueError(f"model: expected logits (N, ..., C >= 2), got shape {shape}{advice}")
+    if len(shape) > 3 and not classes_last:
+        raise ValueError(
+            f"model: expected logits (N, C) or (N, n, C), got shape {shape} (pass output=lambda out: "
+            "out.movedim(1, -1) where the classes come first, as in segmentation, or output=lambda out: out where they "
+            "are last)"
+        )
+    if _are_probabilities(logits):
+        raise ValueError(
+            "model: expected logits, got rows that sum to one, as behind a softmax (take the logits before it, or "
+            "pass output=lambda p: p.clamp(min=1e-12).log())"
+        )
+
+
+def check_finite(values: Tensor, labels: Tensor | None = None, *, first: int = 0, name: str = "model") -> None:
+    """Raise for logits ``(N, ..., C)`` without a finite softmax, naming their row.
+
+    Args:
+        values: logits of one batch.
+        labels: labels ``(N, ...)``; rows without a label (−100) are ignored.
+        first: number of rows before this batch.
+        name: name of their source, for error messages.
+
+    Raises:
+        ValueError: if a row has NaN, +∞, or −∞ for every class; −∞ for some of them is a class that is masked.
+
+    Example:
+        >>> check_finite(torch.tensor([[0.5, 1.0], [0.5, torch.nan]]), first=10)
+        Traceback (most recent call last):
+        ...
+        ValueError: model: expected finite values, got nan in row 11
+    """
+    bad = ~values.float().logsumexp(-1).isfinite()
+    bad = bad if labels is None else bad & (labels != NO_LABEL)
+    if bad.any():
+        row = tuple(bad.nonzero()[0].tolist())
+        place = ", position ".join(map(str, (first + row[0], *row[1:])))
+        wrong = values[row][~values[row].isfinite()][0].item()
+        raise ValueError(f"{name}: expected finite values, got {wrong} in row {place}")
+
+
+def _are_probabilities(logits: Tensor) -> bool:
+    error = max(1e-5, 4.0 * torch.finfo(logits.dtype).eps) if logits.is_floating_point() else 0.0
+    sums = logits.float().sum(-1)
+    return bool(logits.numel() and (logits >= 0).all() and ((sums - 1.0).abs() <= error).all())
+
+
+def _advice_on_shape(got: tuple[int, ...], logits: tuple[int, ...]) -> str:
+    if got == (*logits[:-1], 1):
+        return " (pass labels.squeeze(-1))"
+    if got == logits:
+        return " (pass labels.argmax(-1) if they are one-hot)"
+    if got == (*logits[:1], *logits[2:]):
+        return " (pass output=lambda out: out.movedim(1, -1): the classes come first here)"
+    return ""
+
+
+def _are_examples(data: list[Any]) -> bool:
+    first = data[0] if data and isinstance(data[0], Mapping) else {}
+    return any(torch.as_tensor(first[name]).dim() == 0 for name in ("labels", "label") if name in first)

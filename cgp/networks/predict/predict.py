@@ -1,0 +1,377 @@
+"""Predictions with their uncertainty: Monte Carlo over the stochastic layers of any model."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cgp.attention.inputs import full_precision
+from cgp.functional.noise import noise as noise_source
+from cgp.networks.model.inputs import Batch, batches, call_model, logits_of, model_device, to_device
+from cgp.networks.model.layout import token_layout
+from cgp.networks.model.progress import progress
+from cgp.networks.model.structural_copy import SharedPrefix, uncompiled
+from cgp.networks.model.temperature import logit_temperature, modules_with_temperature
+
+from .draws import draw_noises, seeds_from
+from .labels import check_inputs
+from .moments import Moments, checked_labels
+from .prediction import Prediction
+from .settings import as_assessed, has_settings, settings_of
+from .tasks import CLASSIFICATIONS, task_output
+
+__all__ = ["TASKS", "input_batches", "joined", "predict", "predict_batches"]
+
+TASKS = (*CLASSIFICATIONS, "regression", None)
+
+_START_AMPLITUDE = 0.1  # of cgp.convert
+_CALLER = 6  # frames from a warning to predict's caller: two of torch's decorators lie between them
+
+
+@torch.inference_mode(False)
+@torch.no_grad()
+def predict(
+    model: nn.Module,
+    inputs: Any,
+    num_samples: int = 16,
+    *,
+    task: str | None = "classification",
+    noise: Tensor | float | Callable[[Any], Tensor] | None = None,
+    sampling: str = "marginal",
+    antithetic: bool = True,
+    batch_size: int | None = None,
+    seed: int | None = None,
+    autocast: torch.dtype | None = None,
+    keep_draws: bool = False,
+    keep_variance: bool = True,
+    output: Callable[[Any], Tensor] | None = None,
+    verbose: bool | None = None,
+) -> Prediction:
+    r"""Predict by S draws of the stochastic layers.
+
+    .. math:: p(y \mid x) = \tfrac1S\textstyle\sum_s \operatorname{softmax}(f_s(x) / T)
+
+    T is 1 unless :func:`cgp.calibrate` fitted a temperature. The layers below the first stochastic one, and its
+    posterior, are computed once for all draws.
+    Models that :func:`cgp.calibrate` or :meth:`cgp.Assessment.apply` returned also bring a read-out, dropout or
+    detectors. The model runs in eval mode, as a copy that shares its
+    tensors: the model itself is never changed, and any number of threads may predict at once.
+
+    Args:
+        model: any module.
+        inputs: a tensor, a NumPy array, a tuple of arguments, a dict of them (masks included), a list of dicts (one
+            per example), a list of batches ``(inputs, labels)``, a data set or a loader (see
+            :func:`cgp.networks.model.inputs.batches`).
+        num_samples: number S of draws.
+        task: "classification" of inputs or "tokens" (softmax over the last dimension), "dense" (of pixels: logits
+            ``(N, C, H, W)``, classes last in the prediction), "multilabel" (a sigmoid for each), "regression", or None
+            for embeddings. A model calibrated for a regression predicts one.
+        noise: variance of the observations around the function, for "regression": a number, ``(C,)``, or a
+            function that takes it, ``(N, C)``, from the model's output, such as ``lambda out: out[1]``. None is the
+            variance fitted by :func:`cgp.calibrate` (which can also fit a factor of the model's variance), or 0.
+        sampling: "marginal" (tokens independently) or "joint" (tokens of a sequence together).
+        antithetic: whether the draws come in pairs of opposite noise, 0 with 1, 2 with 3; the last of an odd number
+            stands alone. The same distribution, an average with less noise, at the same cost.
+        batch_size: examples per batch; None is all at once for tensors, 32 for lists and data sets.
+        seed: of the draws; None takes one from torch's global generator. The same seed and batches give the same
+            draws.
+        autocast: autocast dtype of the computation, such as ``torch.bfloat16``; None for no autocast.
+        keep_draws: whether to keep the probabilities (or outputs) of each draw.
+        keep_variance: whether to keep the variance of each token in each stochastic layer.
+        output: takes the tensor ``(N, ..., C)`` from what the model returns; None finds a tensor or ``.logits``, for
+            embeddings also ``.pooler_output`` or ``.last_hidden_state``.
+        verbose: whether progress is shown; None shows it on a terminal, from ten seconds on.
+
+    Returns:
+        The prediction, on the model's device.
+
+    Raises:
+        ValueError: if an argument is off, the model's outputs do not fit the task (one logit, images of logits,
+            probabilities instead of logits), or labels that come with the inputs are no class indices.
+
+    Warns:
+        UserWarning: if there is a single draw of a model that was not calibrated, or the posterior is as wide as
+            :func:`cgp.convert` made it, so that its uncertainty means nothing yet.
+
+    Note:
+        Antithetic pairs: Hammersley & Morton, A new Monte Carlo technique: antithetic variates (1956).
+
+    Example:
+        >>> from cgp import SparseCGPAttention
+        >>> model = nn.Sequential(SparseCGPAttention(8, 2), nn.Flatten(), nn.Linear(32, 3))
+        >>> prediction = predict(model, torch.randn(5, 4, 8), 8, seed=0)
+        >>> prediction.probabilities.shape, prediction.patch_variance().shape
+        (torch.Size([5, 3]), torch.Size([5, 2, 2, 2]))
+    """
+    options: dict[str, Any] = {"num_samples": num_samples, "task": task, "noise": noise, "sampling": sampling}
+    options |= {"antithetic": antithetic}
+    options |= {"batch_size": batch_size, "seed": seed, "autocast": autocast, "keep_draws": keep_draws}
+    options |= {"keep_variance": keep_variance, "output": output, "verbose": verbose}
+    return joined(list(_predictions(model, inputs, **options)))
+
+
+@torch.inference_mode(False)
+@torch.no_grad()
+def predict_batches(model: nn.Module, inputs: Any, num_samples: int = 16, **options: Any) -> Iterator[Prediction]:
+    """Predict batch by batch, of any number of inputs: what :func:`predict` returns, in parts.
+
+    No more than a batch is in memory, if the inputs are a loader or iterator.
+
+    Args:
+        model: any module.
+        inputs: inputs as for :func:`predict`.
+        num_samples: number S of draws.
+        **options: options of :func:`predict`.
+
+    Yields:
+        The prediction of each batch. With the same seed, they are the parts of :func:`predict`'s.
+
+    Raises:
+        ValueError: as :func:`predict` does.
+
+    Example:
+        >>> from cgp import SparseCGPAttention
+        >>> model = nn.Sequential(SparseCGPAttention(8, 2), nn.Flatten(), nn.Linear(32, 3))
+        >>> x = torch.randn(10, 4, 8)
+        >>> [part.classes.shape for part in predict_batches(model, iter([x[:6], x[6:]]), 4)]
+        [torch.Size([6]), torch.Size([4])]
+    """
+    yield from _predictions(model, inputs, num_samples, **options)
+
+
+def _predictions(
+    model: nn.Module,
+    inputs: Any,
+    num_samples: int,
+    *,
+    task: str | None = "classification",
+    noise: Tensor | float | Callable[[Any], Tensor] | None = None,
+    sampling: str = "marginal",
+    antithetic: bool = True,
+    batch_size: int | None = None,
+    seed: int | None = None,
+    autocast: torch.dtype | None = None,
+    keep_draws: bool = False,
+    keep_variance: bool = True,
+    output: Callable[[Any], Tensor] | None = None,
+    verbose: bool | None = None,
+) -> Iterator[Prediction]:
+    """The predictions of the batches."""
+    _check(num_samples, sampling, task)
+    model, device = uncompiled(model), model_device(model)
+    task = settings_of(model).task or task
+    temperature = logit_temperature(model) if task in CLASSIFICATIONS else 1.0
+    take = output or (_embedding_of if task is None else logits_of)
+    if task in ("tokens", "dense"):
+        task, take = "classification", task_output(task, take)
+    seeds, part = seeds_from(seed), None
+    _warn_of_amplitudes(model)
+    for batch in progress(input_batches(model, inputs, batch_size), "predict", verbose):
+        labels = checked_labels(batch.labels) if task == "classification" else batch.labels
+        noises = list(draw_noises(num_samples, seeds, antithetic=antithetic))
+        is_first, part = (
+            part is None,
+            Moments(task, temperature, take, keep_draws, keep_variance, labels, *noises_of(model, noise)),
+        )
+        inside = to_device(batch.inputs, device)
+        with torch.autocast(device.type, dtype=autocast) if autocast is not None else nullcontext():
+            _draw(model, inside, noises, sampling, part)
+            detectors = settings_of(model).detectors.items()
+            part.ood = {name: detector.score(model, inside) for name, detector in detectors}
+        if is_first:
+            _warn_of_one_draw(model, part)
+        yield _prediction(part, model)
+    if part is None:
+        raise ValueError("inputs: expected at least one batch, got none")
+
+
+def input_batches(model: nn.Module, inputs: Any, batch_size: int | None) -> Iterator[Batch]:
+    """The batches of any inputs that :func:`predict` accepts."""
+    if isinstance(inputs, tuple):
+        _check_arguments(model, inputs)
+    pairs = isinstance(inputs, list) and inputs and all(isinstance(i, tuple) and len(i) == 2 for i in inputs)
+    for batch in batches(iter(inputs) if pairs else inputs, batch_size, dtype=_dtype(model)):
+        check_inputs(batch.inputs)
+        yield batch
+
+
+def _check_arguments(model: nn.Module, arguments: tuple[Any, ...]) -> None:
+    """Raise for a tuple that does not match the model's arguments, such as inputs and labels."""
+    try:
+        expected = inspect.signature(model.forward)
+    except (TypeError, ValueError):  # TorchScript
+        return
+    try:
+        expected.bind(*arguments)
+    except TypeError as error:
+        raise ValueError(
+            f"inputs: expected the arguments of {type(model).__name__}.forward, got a tuple of "
+            f"{len(arguments)} (pass [(inputs, labels)] for a batch with labels)"
+        ) from error
+
+
+def _warn_of_amplitudes(model: nn.Module) -> None:
+    converted = [module._parameters for module in modules_with_temperature(model)]
+    amplitudes = [parameters["log_amplitude"] for parameters in converted if "log_amplitude" in parameters]
+    start = math.log(_START_AMPLITUDE)
+    if amplitudes and all(a is not None and torch.equal(a, torch.full_like(a, start)) for a in amplitudes):
+        warnings.warn(
+            f"predict: the posterior has the amplitude that cgp.convert starts from ({_START_AMPLITUDE}), so its "
+            "uncertainty means nothing yet: cgp.calibrate(model, held-out data) or training sets it",
+            stacklevel=_CALLER,
+        )
+
+
+def noises_of(
+    model: nn.Module, noise: Tensor | float | Callable[[Any], Tensor] | None
+) -> tuple[Tensor, Callable[[Any], Tensor] | None]:
+    """The factor of a regression's noise variance, and what takes that variance from what the model returns."""
+    fitted, needs_head = settings_of(model).scale, settings_of(model).has_variance_head
+    if needs_head and not callable(noise):
+        raise ValueError(
+            "noise: expected what takes the variance from what the model returns, as calibrate was given it, "
+            f"got {noise!r}"
+        )
+    if callable(noise):
+        return torch.ones(()) if fitted is None else fitted, noise
+    if noise is not None:
+        return torch.as_tensor(noise), None
+    return torch.zeros(()) if fitted is None else fitted, None
+
+
+def _draw(model: nn.Module, inputs: Any, noises: list[tuple[int, float]], mode: str, moments: Moments) -> None:
+    """Run the draws of one batch."""
+    settings = settings_of(model)
+    if settings.readout is not None and settings.readout.task == "regression":
+        read = settings.readout(settings.features(as_assessed(model), inputs).cpu())
+        moments.set_read(read, torch.ones(()) if settings.scale is None else settings.scale)
+        return
+    prefix = SharedPrefix(model)
+
+    def call(model: nn.Module) -> Any:
+        return call_model(model, inputs)
+
+    moments.is_stochastic = bool(prefix.blocks)
+    if not prefix.blocks:
+        moments.add(prefix.run(call))
+        return
+    if moments.keep_variance and len(prefix.blocks) > 1:
+        moments.variances = _variances(prefix, call)
+    prefix.set_sampling(mode)
+    for seed, sign in noises:
+        with noise_source(seed, sign):
+            moments.add(prefix.run(call))
+    if moments.keep_variance and not moments.variances:
+        moments.variances = _variances(prefix, call)
+
+
+def _variances(prefix: SharedPrefix, call: Callable[[nn.Module], Any]) -> dict[str, Tensor]:
+    """Variance of each token in each stochastic block, given the mean of the layers below."""
+    kept = prefix.posterior
+    if kept is not None and kept.posterior is not None and len(prefix.blocks) == 1:  # no random layer below
+        with full_precision(model_device(prefix.model)):
+            return dict.fromkeys(prefix.blocks, kept.posterior.variance)
+    prefix.set_sampling("mean")
+    measured = {name: _Measured(block) for name, block in prefix.blocks.items()}
+    for attend in measured.values():
+        vars(attend.block)["attend"] = attend
+    prefix.run(call)
+    for attend in measured.values():
+        vars(attend.block).pop("attend")
+    return {name: entry.variance for name, entry in measured.items() if entry.variance is not None}
+
+
+class _Measured:
+    """A block's ``attend`` that returns the mean and records the variance."""
+
+    def __init__(self, block: Any) -> None:
+        self.block = block
+        self.variance: Tensor | None = None  # of the last call
+
+    def __call__(self, tokens: Any) -> Tensor:
+        with full_precision(next(self.block.parameters()).device):
+            posterior = self.block.gaussian(tokens)
+            self.variance = posterior.variance
+            return posterior.mean.to(tokens.q.dtype)
+
+
+def _warn_of_one_draw(model: nn.Module, part: Moments) -> None:
+    if part.count == 1 and not has_settings(model):
+        warnings.warn(
+            "predict: one draw tells no epistemic uncertainty from the rest (epistemic is None); "
+            + ("the model has no stochastic layer" if not part.is_stochastic else "raise num_samples"),
+            stacklevel=_CALLER,
+        )
+
+
+def _prediction(part: Moments, model: nn.Module) -> Prediction:
+    """The prediction of a batch."""
+    results: dict[str, Any] = dict.fromkeys(("probabilities", "total", "aleatoric", "epistemic"))
+    return Prediction(
+        task=part.task,
+        **results | part.results(),
+        token_variance=part.variances,
+        layout=token_layout(model),
+        num_samples=part.count,
+        held_out=settings_of(model).held_out,
+        ood=part.ood,
+        labels=part.labels,
+    )
+
+
+def joined(parts: Sequence[Prediction]) -> Prediction:
+    """The prediction of several batches together.
+
+    Args:
+        parts: their predictions, by the same model in the same way, such as those of :func:`predict_batches`.
+
+    Returns:
+        All of them; labels only if all have some.
+
+    Raises:
+        ValueError: if there are none, or outputs have several shapes.
+    """
+    if len({part.mean.shape[1:] for part in parts}) != 1:
+        shapes = [tuple(part.mean.shape) for part in parts]
+        raise ValueError(f"inputs: expected batches with outputs of one shape, got {shapes} (pad to one length)")
+
+    def whole(name: str) -> Tensor | None:
+        kept = [value for value in (getattr(part, name) for part in parts) if value is not None]
+        return torch.cat(kept, 1 if name == "draws" else 0) if len(kept) == len(parts) else None
+
+    names = ("mean", "probabilities", "total", "aleatoric", "epistemic", "draws", "labels")
+    tensors: dict[str, Any] = {name: whole(name) for name in names}
+    tensors |= {name: _whole_by_name([getattr(part, name) for part in parts]) for name in ("token_variance", "ood")}
+    return replace(parts[0], **tensors)
+
+
+def _whole_by_name(parts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
+def _embedding_of(output: Any) -> Tensor:
+    for name in ("pooler_output", "last_hidden_state"):
+        if isinstance(embedding := getattr(output, name, None), Tensor):
+            return embedding
+    return logits_of(output)
+
+
+def _dtype(model: nn.Module) -> torch.dtype | None:
+    return next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
+
+
+def _check(num_samples: int, mode: str, task: str | None) -> None:
+    if num_samples < 1:
+        raise ValueError(f"num_samples: expected at least 1, got {num_samples}")
+    if mode not in ("marginal", "joint"):
+        raise ValueError(f"sampling: expected 'marginal' or 'joint', got {mode!r}")
+    if task not in TASKS:
+        raise ValueError(f"task: expected one of {TASKS}, got {task!r}")

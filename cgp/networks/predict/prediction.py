@@ -1,0 +1,291 @@
+"""The result of :func:`cgp.predict`: a prediction with its uncertainty, and methods to use it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from cgp.comparisons import gaussian_scores
+from cgp.extras import needs_extra
+from cgp.networks.model.layout import TokenLayout
+
+from .guarantees import Guarantees, withheld_answers
+from .labels import NO_LABEL, check_finite, class_indices, whole_numbers
+from .metrics import classification_scores
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+__all__ = ["Prediction", "data_frame"]
+
+_CENTRAL_90 = 1.6448536269514722  # standard deviations
+
+
+@dataclass(frozen=True, repr=False)
+class Prediction(Guarantees):
+    r"""The prediction of a model, with its uncertainty.
+
+    Attributes:
+        task: as given to :func:`cgp.predict`.
+        mean: outputs averaged over the draws, ``(N, ..., C)``: logits (divided by the temperature), values or
+            embeddings.
+        probabilities: averaged over the draws, ``(N, ..., C)``; None without classes.
+        total: uncertainty of the prediction. With classes, the entropy of ``probabilities`` in nats, ``(N, ...)``
+            (multi-label: of each label, ``(N, ..., C)``); for regression, the variance ``(N, ..., C)``; None for
+            embeddings.
+        aleatoric: uncertainty within a draw: the average entropy of the draws, or the noise variance. None if the draws
+            do not determine it.
+        epistemic: disagreement of the draws: the mutual information of label and draw in nats, or the variance of the
+            draws. None for a single draw and for models without stochastic layers.
+        draws: probabilities or outputs of each draw, ``(S, N, ..., C)``; None by default.
+        token_variance: for each stochastic layer, by its name in the model, the predictive variance of each head and
+            token given the mean of the layers below, ``(N, h, n)``, in units of the head outputs squared; empty if it
+            was not kept.
+        layout: the tokens that are patches, and their places.
+        num_samples: number S of draws.
+        labels: labels given with the inputs, or None.
+        ood: for each detector that the model has (:meth:`cgp.Detector.attach`, :meth:`cgp.Assessment.apply`), by its
+            name, a score that is large where an input is of another kind, ``(N,)``.
+        held_out: the prediction of labelled inputs that the model keeps (:func:`cgp.with_held_out`), or None.
+
+    Example:
+        >>> from torch import nn
+        >>> from cgp import SparseCGPAttention, predict
+        >>> model = nn.Sequential(SparseCGPAttention(8, 2), nn.Flatten(), nn.Linear(32, 3))
+        >>> with torch.random.fork_rng():
+        ...     prediction = predict(model, torch.zeros(5, 4, 8), 8, seed=0)
+        >>> prediction.abstain(coverage=0.8).sum()
+        tensor(1)
+    """
+
+    task: str | None
+    mean: Tensor
+    probabilities: Tensor | None
+    total: Tensor | None
+    aleatoric: Tensor | None
+    epistemic: Tensor | None
+    draws: Tensor | None
+    token_variance: dict[str, Tensor]
+    layout: TokenLayout
+    num_samples: int
+    labels: Tensor | None = field(default=None)
+    ood: dict[str, Tensor] = field(default_factory=dict)
+    held_out: Prediction | None = field(default=None)
+
+    def __repr__(self) -> str:
+        """One line."""
+        shape = " × ".join(map(str, self.mean.shape))
+        parts = [f"{self.task or 'embedding'}", f"{shape} outputs", f"{self.num_samples} draws"]
+        named = ("total", self.total), ("epistemic", self.epistemic)
+        parts += [f"{name} {float(values.float().mean()):.3g}" for name, values in named if values is not None]
+        return f"Prediction({', '.join(parts)})"
+
+    @property
+    def logits(self) -> Tensor:
+        """Logits averaged over the draws, ``(N, ..., C)``."""
+        self._classes("logits")
+        return self.mean
+
+    @property
+    def classes(self) -> Tensor:
+        """The most probable class, ``(N, ...)``."""
+        return self._classes("classes").argmax(-1)
+
+    @property
+    def confidence(self) -> Tensor:
+        """The largest probability, ``(N, ...)``."""
+        return self._classes("confidence").amax(-1)
+
+    def patch_variance(self, layer: int | str = -1, grid: tuple[int, int] | None = None) -> Tensor:
+        """The variance of the patches of an image, one map per head.
+
+        Args:
+            layer: name of a stochastic layer, or its position among them.
+            grid: rows and columns of the patches; None is the model's, or a square.
+
+        Returns:
+            ``(N, h, rows, columns)``; class and register tokens are left out.
+
+        Raises:
+            ValueError: if there is no such layer, or the patches do not fill the grid.
+        """
+        names = list(self.token_variance)
+        if isinstance(layer, int) and -len(names) <= layer < len(names):
+            layer = names[layer]
+        if layer not in self.token_variance:
+            raise ValueError(f"layer: expected one of {names} or its position, got {layer!r}")
+        return self.layout.patches(self.token_variance[layer], grid)
+
+    def abstain(
+        self,
+        *,
+        risk: float | None = None,
+        coverage: float | None = None,
+        confidence: float | None = None,
+        tolerance: float | None = None,
+        held_out: Prediction | None = None,
+    ) -> Tensor:
+        r"""Withhold the answers with the lowest confidence (largest class probability).
+
+        By ``coverage``, as many are kept as that share of all. By ``risk``, as many as the model itself expects to be
+        wrong at that rate: the largest set whose average of :math:`1 - \max_c p_c` is at most the risk. That holds as
+        far as the model is calibrated (:func:`cgp.calibrate`).
+
+        By ``risk`` and ``confidence``, a threshold is tested on held-out labels: of the answers that are kept, now and
+        later, at most that share is wrong, with at least that probability over the draw of those labels
+        (:func:`cgp.networks.predict.selective.risk_threshold`). It holds for inputs that are independent draws from
+        where the held-out ones came from, and for labels that have chosen nothing of the model, its temperature
+        included.
+
+        An answer of a regression is wrong if it is off by more than ``tolerance``, which has the confidence
+
+        .. math:: P(|y - \mu| \le \tau) = 2\Phi(\tau / \sigma) - 1
+
+        and each output is withheld by itself. By ``coverage`` it needs no tolerance: the smallest variances are kept.
+
+        Args:
+            risk: error rate to keep to, in [0, 1].
+            coverage: share of the answers to keep, in [0, 1].
+            confidence: probability with which the risk is kept to, in (0, 1).
+            tolerance: of a regression, the largest error that is no mistake, in units of the values.
+            held_out: a prediction, by the same model in the same way, of inputs with labels ``(n,)`` or values
+                ``(n, C)``; None takes those that the model keeps (:func:`cgp.with_held_out`).
+
+        Returns:
+            ``(N, ...)`` bool, True = withhold; for a regression ``(N, C)``.
+
+        Raises:
+            ValueError: unless exactly one of risk and coverage is given, in [0, 1]; for a regression with ``risk``,
+                unless there is a tolerance, or if it has no variance, or by ``coverage`` the same one everywhere; with
+                ``confidence``, if there are no held-out labels, or too few for any answer: the message says how many
+                are needed.
+
+        Warns:
+            UserWarning: if no answer can be given at that risk, so that all are withheld.
+        """
+        given = [value for value in (risk, coverage) if value is not None]
+        if len(given) != 1 or not 0.0 <= given[0] <= 1.0:
+            raise ValueError(f"risk, coverage: expected one of them in [0, 1], got {risk!r} and {coverage!r}")
+        sureness = self.sureness(tolerance, ranks=coverage is not None)
+        if confidence is not None:
+            return ~(sureness > self.thresholds(risk, confidence, tolerance, held_out).to(sureness.device))
+        columns = sureness.T if self.task == "regression" else sureness.flatten()[None]
+        withheld = torch.stack([withheld_answers(column, risk, coverage) for column in columns])
+        return withheld.T if self.task == "regression" else withheld.view(sureness.shape)
+
+    def score(self, labels: Any = None) -> dict[str, float]:
+        """Score the prediction against the truth.
+
+        Args:
+            labels: ``(N, ...)`` int, where −100 is left out; for several labels ``(N, ..., C)`` in {0, 1}; values
+                ``(N, ..., C)`` for regression. None takes those that came with the inputs.
+
+        Returns:
+            With classes, :func:`cgp.networks.predict.metrics.classification_scores` (multi-label: of every label by
+            itself); for regression "rmse" and, where there is a variance, "nll" and "crps" per value (Gaussian,
+            :func:`cgp.comparisons.gaussian_scores`) and "coverage90", the share of the values inside the central 90 %
+            interval.
+
+        Raises:
+            ValueError: if there are no labels, their shape does not fit, they are no class indices (0 or 1 where there
+                are several), or the prediction of a labelled input is not finite.
+        """
+        labels = self.labels if labels is None else torch.as_tensor(labels)
+        if labels is None:
+            raise ValueError("labels: expected the true labels, got None (the inputs came without)")
+        labels = labels.to(self.mean.device)
+        if self.task == "regression":
+            return self._regression_scores(labels)
+        p = self._classes("score")
+        if self.task == "multilabel":
+            p = torch.stack([1.0 - p, p], -1)
+        labels = class_indices(whole_numbers(labels) if self.task == "multilabel" else labels, tuple(p.shape))
+        check_finite(p.log(), labels, name="prediction")
+        real = labels.flatten() != NO_LABEL
+        if not real.any():
+            raise ValueError("labels: expected at least one label, got none")
+        return classification_scores(p.flatten(0, -2)[real].cpu(), labels.flatten()[real].cpu())
+
+    def to_frame(self) -> pd.DataFrame:
+        """A table with one row per prediction; needs pandas.
+
+        Returns:
+            The index counts inputs (and tokens). Columns "class", "confidence", "total", "aleatoric", "epistemic";
+            for several labels, regression and embeddings one column for each output instead.
+
+        Raises:
+            ImportError: if pandas is not installed.
+        """
+        columns = self._columns()
+        shape = next(iter(columns.values())).shape
+        names = ["input", *(f"position {i}" for i in range(1, len(shape)))] if len(shape) != 2 else ["input", "token"]
+        index: Any = range(shape[0]) if len(shape) == 1 else [range(size) for size in shape]
+        return data_frame({n: values.flatten().cpu().numpy() for n, values in columns.items()}, index, names)
+
+    def plot(self, labels: Any = None, *, ax: Axes | None = None) -> Axes:
+        """Draw a reliability diagram where there are labels, or else a histogram of the uncertainty.
+
+        Args:
+            labels: as for :meth:`score`.
+            ax: axes to draw in; None makes a figure.
+
+        Returns:
+            The axes.
+
+        Raises:
+            ValueError: if there is no uncertainty to draw.
+        """
+        from cgp import plotting
+
+        labels = self.labels if labels is None else torch.as_tensor(labels)
+        if labels is not None and self.task == "classification":
+            real = (labels != -100).to(self.mean.device)
+            right = self.classes == labels.to(self.mean.device)
+            return plotting.reliability_diagram(self.confidence[real].cpu(), right[real].cpu(), ax=ax)
+        named = {"total": self.total, "epistemic": self.epistemic}
+        groups = {name: values.flatten().cpu() for name, values in named.items() if values is not None}
+        if not groups:
+            raise ValueError("plot: expected a prediction with an uncertainty, got one without")
+        unit = "nats" if self.probabilities is not None else "variance"
+        return plotting.uncertainty_histograms(groups, xlabel=f"Uncertainty ({unit})", ax=ax)
+
+    def _columns(self) -> dict[str, Tensor]:
+        named = {"total": self.total, "aleatoric": self.aleatoric, "epistemic": self.epistemic}
+        kept = {name: values for name, values in named.items() if values is not None}
+        if self.task == "classification":
+            return {"class": self.classes, "confidence": self.confidence, **kept}
+        what = {"multilabel": "probability", "regression": "mean"}.get(str(self.task), "output")
+        values = self.mean if self.probabilities is None else self.probabilities
+        columns = {f"{what} {i}": values[..., i] for i in range(values.shape[-1])}
+        return columns | {f"{name} {i}": v[..., i] for name, v in kept.items() for i in range(v.shape[-1])}
+
+    def _classes(self, name: str) -> Tensor:
+        if self.probabilities is None:
+            raise ValueError(f"{name}: expected a prediction of classes, got task={self.task!r}")
+        return self.probabilities
+
+    def _regression_scores(self, values: Tensor) -> dict[str, float]:
+        values = values[:, None] if values.shape == self.mean.shape[:1] and self.mean.shape[1:] == (1,) else values
+        if values.shape != self.mean.shape:
+            raise ValueError(f"labels: expected shape {tuple(self.mean.shape)}, got {tuple(values.shape)}")
+        errors = values - self.mean
+        scores = {"rmse": float(errors.square().mean().sqrt())}
+        if self.total is None or not bool((self.total > 0).all()):
+            return scores
+        e, sd = (values.detach().cpu().double().numpy() for values in (errors, self.total.sqrt()))
+        nll, crps = gaussian_scores(e, sd)
+        inside = abs(e) <= _CENTRAL_90 * sd
+        return scores | {"nll": float(nll.mean()), "crps": float(crps.mean()), "coverage90": float(inside.mean())}
+
+
+def data_frame(columns: dict[str, Any], index: Any, names: list[str] | None = None) -> pd.DataFrame:
+    """A table of pandas, which is imported only here; with several ``names``, the index has a level for each."""
+    with needs_extra("frames", "to_frame"):
+        import pandas as pd
+    if names is not None and len(names) > 1:
+        return pd.DataFrame(columns, index=pd.MultiIndex.from_product(index, names=names))
+    return pd.DataFrame(columns, index=pd.Index(list(index), name=names[0] if names else None))

@@ -1,0 +1,178 @@
+"""Models on disk with all that :func:`cgp.predict` needs: posteriors, temperature, read-out, detectors."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cgp.atomic_files import write_aside
+from cgp.networks.convert.storage import check_adapters, is_converted, load_converted, save_converted
+from cgp.networks.model.inputs import logits_of
+from cgp.networks.model.layout import TokenLayout
+from cgp.networks.model.structural_copy import uncompiled
+from cgp.networks.model.temperature import logit_temperature, set_logit_temperature
+from cgp.weights import load_tensors, save_tensors
+
+from .detectors import Detector, Posterior
+from .prediction import Prediction
+from .readout import GPReadout
+from .representation import Mahalanobis, pooled_features
+from .settings import Settings, as_assessed, has_settings, settings_of, with_settings
+
+__all__ = ["from_pretrained", "save_pretrained"]
+
+_FILE, _VERSION = "cgp_calibration.safetensors", 1
+_KEPT = ("mean", "probabilities", "total", "aleatoric", "epistemic", "labels")  # of held-out inputs
+
+
+def save_pretrained(model: nn.Module, folder: str | os.PathLike[str]) -> None:
+    """Write a model to a folder, with its calibration and attached detectors.
+
+    A model of transformers writes itself (``model.save_pretrained`` does, too, and so does its Trainer): the folder is
+    its own, with some more tensors if it is converted. Any other model is written to ``model.safetensors``;
+    ``cgp_config.json`` has what a host of timm is built from. The temperature of a converted model is among its
+    tensors; what else was calibrated is in ``cgp_calibration.safetensors``, which only this function writes.
+
+    Args:
+        model: a model of :func:`cgp.convert`, :func:`cgp.calibrate` or :meth:`cgp.Assessment.apply`, trained or not.
+        folder: folder to write; created if it does not exist.
+
+    Raises:
+        ValueError: if there is nothing of this package in the model, what would be written is only an adapter, or a
+            read-out or detector has functions of its own, which are not written.
+    """
+    model = uncompiled(model)
+    temperature = logit_temperature(model)
+    if not (is_converted(model) or has_settings(model) or temperature != 1.0):
+        kind = type(model).__name__
+        raise ValueError(f"model: expected one that cgp.convert, cgp.calibrate or report.apply returned, got {kind}")
+    settings, path = settings_of(model), Path(folder)
+    config, tensors = _settings_state(settings)
+    places = _first_places(tensors)
+    text = json.dumps({"format_version": _VERSION, "temperature": temperature, "places": places, **config})
+    stored = {name: tensors[name] for name in set(places.values())}
+    check_adapters(model)
+    (path / _FILE).unlink(missing_ok=True)  # of a model that was there before
+    save_converted(as_assessed(model), path)
+    if has_settings(model) or not is_converted(model):
+        write_aside(path / _FILE, lambda file: save_tensors(stored, file, {"cgp": text}))
+
+
+def from_pretrained(folder: str | os.PathLike[str], model: nn.Module | None = None) -> nn.Module:
+    """Read a model written by :func:`cgp.save_pretrained`.
+
+    Args:
+        folder: what :func:`save_pretrained` wrote, or a converted model of transformers itself, or a checkpoint of its
+            Trainer.
+        model: the host, with any weights; it is copied. None where the folder says what the host is: models of
+            transformers, and those of ``timm.create_model`` that were built with no other option than their number of
+            classes.
+
+    Returns:
+        The model, bitwise equal to the saved one, in eval mode.
+
+    Raises:
+        FileNotFoundError: if a file is missing.
+        ValueError: if the weights are damaged, the configuration is of another version, the folder does not say what
+            the host is, or it has neither a converted layer nor a calibration.
+    """
+    path = Path(folder)
+    if not (path / _FILE).exists():
+        return load_converted(path, model)
+    tensors, metadata = load_tensors(path / _FILE)
+    config = json.loads(metadata["cgp"])
+    if config["format_version"] != _VERSION:
+        raise ValueError(f"{_FILE}: expected format_version {_VERSION}, got {config['format_version']!r}")
+    tensors = {name: tensors[place] for name, place in config["places"].items()}
+    loaded = load_converted(path, model, needs_heads=False)
+    loaded = with_settings(loaded, _settings_of_state(config, tensors))
+    set_logit_temperature(loaded, config["temperature"])
+    return loaded
+
+
+def _first_places(tensors: dict[str, Tensor]) -> dict[str, str]:
+    """For each tensor the name of the first that shares its memory: detectors share what they were fitted by."""
+    first: dict[tuple[int, torch.Size], str] = {}
+    return {name: first.setdefault((tensor.data_ptr(), tensor.shape), name) for name, tensor in tensors.items()}
+
+
+def _settings_state(settings: Settings) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    config: dict[str, Any] = {"draws": settings.draws, "readout": None, "held_out": None, "detectors": []}
+    config |= {"task": settings.task, "has_variance_head": settings.has_variance_head}
+    tensors: dict[str, Tensor] = {}
+    if settings.readout is not None:
+        if settings.features is not pooled_features or settings.output is not logits_of:
+            raise ValueError(
+                "model: expected a read-out with the default features and output, which can be written, got other "
+                "functions (calibrate again after loading)"
+            )
+        config["readout"], of_readout = settings.readout.state()
+        tensors |= _prefixed("readout", of_readout)
+    if settings.held_out is not None:
+        kept = settings.held_out
+        config["held_out"] = {"task": kept.task, "num_samples": kept.num_samples}
+        fields = {name: getattr(kept, name) for name in _KEPT}
+        tensors |= _prefixed("held_out", {name: value for name, value in fields.items() if value is not None})
+    if settings.scale is not None:
+        tensors["scale"] = settings.scale
+    for number, detector in enumerate(settings.detectors.values()):
+        if detector.features is not pooled_features or detector.output is not logits_of:
+            raise ValueError(
+                "model: expected detectors with the default features and output, which can be written, got "
+                f"{detector.name!r} with other functions (fit and attach it again after loading)"
+            )
+        numbers, of_detector = _detector_state(detector)
+        config["detectors"].append({"name": detector.name, "posterior": detector.posterior._asdict(), **numbers})
+        tensors |= _prefixed(f"detectors.{number}", of_detector)
+    return config, tensors
+
+
+def _detector_state(detector: Detector) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    arrays = {"known": detector.known, **{f"parts.{name}": values for name, values in detector.parts.items()}}
+    tensors = {name: torch.from_numpy(values) for name, values in arrays.items() if values is not None}
+    if isinstance(detector.fitted, Mahalanobis):
+        fitted = {"means": detector.fitted.means, "factor": detector.fitted.factor}
+        return {}, tensors | {n: torch.from_numpy(v) for n, v in fitted.items() if v is not None}
+    if detector.fitted is None:
+        return {}, tensors
+    numbers, of_readout = detector.fitted.state()
+    return {"readout": numbers}, tensors | of_readout
+
+
+def _settings_of_state(config: dict[str, Any], tensors: dict[str, Tensor]) -> Settings:
+    readout = config["readout"] and GPReadout.of_state(config["readout"], _below("readout", tensors))
+    detectors = [_detector(c, _below(f"detectors.{number}", tensors)) for number, c in enumerate(config["detectors"])]
+    kept = config["held_out"] and _prediction(config["held_out"], _below("held_out", tensors))
+    named = {detector.name: detector for detector in detectors}
+    options = {name: config[name] for name in ("draws", "task", "has_variance_head")}
+    return Settings(**options, readout=readout, detectors=named, held_out=kept, scale=tensors.get("scale"))
+
+
+def _prediction(config: dict[str, Any], tensors: dict[str, Tensor]) -> Prediction:
+    parts: dict[str, Any] = {name: tensors.get(name) for name in _KEPT if name != "mean"}
+    absent: dict[str, Any] = {"draws": None, "token_variance": {}, "layout": TokenLayout(0, None)}
+    return Prediction(mean=tensors["mean"], **config, **parts, **absent)
+
+
+def _detector(config: dict[str, Any], tensors: dict[str, Tensor]) -> Detector:
+    fitted: Mahalanobis | GPReadout | None = None
+    if "means" in tensors:
+        fitted = Mahalanobis(tensors["means"].numpy(), tensors["factor"].numpy())
+    elif "readout" in config:
+        fitted = GPReadout.of_state(config["readout"], tensors)
+    parts = {name: values.numpy() for name, values in _below("parts", tensors).items()}
+    posterior, known = Posterior(**config["posterior"]), tensors["known"].numpy()
+    return Detector(config["name"], posterior=posterior, fitted=fitted, known=known, parts=parts)
+
+
+def _prefixed(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
+
+
+def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(f"{prefix}."): t for name, t in tensors.items() if name.startswith(f"{prefix}.")}

@@ -1,0 +1,1 @@
+"""Gaussian processes along one ordered input as linear stochastic differential equations, in linear time."""

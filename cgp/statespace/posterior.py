@@ -1,0 +1,154 @@
+"""The outputs of a state space given observations: means, variances, draws, and leave-one-out quantities."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cgp.functional.gaussians import lazy
+from cgp.functional.linalg import cholesky
+
+from .filter import Array, Chain, log_normal_of
+from .space import StateSpace
+from .totals import Terms, total_variances
+
+__all__ = ["FilterState", "StateSpacePosterior"]
+
+
+class FilterState(NamedTuple):
+    """Distribution of the states after the last row.
+
+    Attributes:
+        mean: means of the states, ``(D, S)``.
+        covariance: covariance of the states, ``(D, D)``.
+    """
+
+    mean: Array
+    covariance: Array
+
+
+class StateSpacePosterior:
+    """The outputs at all rows given the observations; results are computed lazily and kept.
+
+    Args:
+        space: state space of N rows and P outputs.
+        residual: observations minus their mean, ``(N, P)``; missing ones are ignored.
+        noise: noise variances, ``(N, P)``.
+        observed: whether observed, ``(N, P)`` booleans.
+        start: distribution of the states before the first row; None is the stationary distribution.
+
+    Raises:
+        NotPositiveDefiniteError: if the observations' covariance is not.
+
+    Example:
+        >>> from cgp.statespace.kernels import matern_process
+        >>> from cgp.statespace.space import state_space
+        >>> process = matern_process(torch.tensor([1.0], dtype=torch.float64), 1)
+        >>> space = state_space([process], [torch.ones(1, 1)], torch.zeros(3, dtype=torch.long))
+        >>> y = torch.tensor([[1.0], [0.0], [1.0]], dtype=torch.float64)
+        >>> posterior = StateSpacePosterior(space, y, torch.full_like(y, 0.1), torch.tensor([[True], [False], [True]]))
+        >>> posterior.mean[1], posterior.variance[1]
+        (tensor([0.7798], dtype=torch.float64), tensor([0.6231], dtype=torch.float64))
+    """
+
+    def __init__(
+        self, space: StateSpace, residual: Tensor, noise: Tensor, observed: Tensor, *, start: FilterState | None = None
+    ) -> None:
+        self._residual = np.where(observed.numpy(), residual.detach().double().numpy(), 0.0)
+        self._chain = Chain(space, noise.detach().double().numpy(), observed.numpy())
+        self._start = start
+        self._factors = [*self._chain.filtered(None if start is None else start.covariance)]
+
+    @lazy
+    def mean(self) -> Tensor:
+        """Mean of every output at every row, ``(N, P)``."""
+        return torch.as_tensor(self._smoothed[0][..., 0])
+
+    @lazy
+    def variance(self) -> Tensor:
+        """Variance of every output at every row, without noise, ``(N, P)``."""
+        return torch.as_tensor(self._spread[0])
+
+    @lazy
+    def weights(self) -> Tensor:
+        r""":math:`(K + \Sigma)^{-1}(y - m)` at the observations, zero elsewhere, ``(N, P)``."""
+        return torch.as_tensor(self._smoothed[1][..., 0])
+
+    @lazy
+    def precision(self) -> Tensor:
+        r"""The diagonal of :math:`(K + \Sigma)^{-1}` at the observations, zero elsewhere, ``(N, P)``."""
+        return torch.as_tensor(self._spread[1])
+
+    @lazy
+    def log_evidence(self) -> Tensor:
+        """Log-density of the observations, in nats."""
+        return torch.tensor(log_normal_of(self._whitened[1], self._factors), dtype=torch.float64)
+
+    @lazy
+    def last(self) -> FilterState:
+        """Distribution of the states after the last row, from which a posterior of later rows starts."""
+        return FilterState(self._whitened[2], self._factors[-1].filtered)
+
+    @lazy
+    def covariance(self) -> Tensor:
+        r"""Covariance of all outputs at all rows, without noise, for few rows.
+
+        .. math:: K - K_{\cdot O}(K_{OO} + \Sigma_O)^{-1}K_{O\cdot}
+
+        Returns:
+            ``(N P, N P)``, in time O((N P)³).
+        """
+        prior = torch.as_tensor(self._chain.prior_covariance(None if self._start is None else self._start.covariance))
+        seen = torch.as_tensor(self._chain.observed).flatten()
+        noisy = prior[seen][:, seen] + torch.as_tensor(self._chain.variances).flatten()[seen].diag()
+        white = torch.linalg.solve_triangular(
+            cholesky(noisy, name="covariance of the observations", jitter=0.0), prior[seen], upper=False
+        )
+        return prior - white.mT @ white
+
+    def solve(self, columns: Tensor) -> Tensor:
+        r""":math:`(K + \Sigma)^{-1}B` for columns B, ``(N, P, S)``; unobserved entries are ignored."""
+        values = np.where(self._chain.observed[..., None], columns.detach().double().numpy(), 0.0)
+        whitened = self._chain.whitened(self._factors, values, None)
+        return torch.as_tensor(self._chain.smoothed(self._factors, *whitened[:2])[1])
+
+    def total_variances(self, terms: Terms) -> Tensor:
+        """Variances of weighted sums of the outputs, without noise, ``(A,)``, in linear time."""
+        return torch.as_tensor(total_variances(self._chain, self._factors, terms))
+
+    def draw(self, count: int, generator: torch.Generator | None = None) -> Tensor:
+        """Joint draws of all outputs at all rows, without noise: draws of the prior, corrected by the observations.
+
+        Args:
+            count: number of draws.
+            generator: source of randomness; None is torch's global generator.
+
+        Returns:
+            ``(count, N, P)``.
+
+        Source:
+            Durbin & Koopman (2002), A simple and efficient simulation smoother for state space time series analysis.
+        """
+        prior = self._chain.prior_draws(count, generator, None if self._start is None else self._start.covariance)
+        noise = torch.randn(prior.shape, generator=generator, dtype=torch.float64).numpy()
+        noisy = prior + np.sqrt(self._chain.variances)[..., None] * noise
+        start = None if self._start is None else np.zeros((self._chain.size, count))  # in the prior's draw
+        whitened = self._chain.whitened(self._factors, np.where(self._chain.observed[..., None], noisy, 0.0), start)
+        known = self._chain.smoothed(self._factors, *whitened[:2])[0]
+        return self.mean + torch.as_tensor(np.moveaxis(prior - known, -1, 0))
+
+    @lazy
+    def _whitened(self) -> tuple[list[Array], list[Array], Array]:
+        start = None if self._start is None else self._start.mean
+        return self._chain.whitened(self._factors, self._residual[..., None], start)
+
+    @lazy
+    def _smoothed(self) -> tuple[Array, Array]:
+        return self._chain.smoothed(self._factors, *self._whitened[:2])
+
+    @lazy
+    def _spread(self) -> tuple[Array, Array]:
+        return self._chain.spread(self._factors)

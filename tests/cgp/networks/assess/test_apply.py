@@ -1,0 +1,136 @@
+"""What an assessment advises, put into a model: the table's own numbers come out of its predictions."""
+
+import copy
+
+import pytest
+import torch
+from scipy.optimize import minimize_scalar
+from torch import nn
+
+from cgp import Detector, assess, calibrate, convert, from_pretrained, predict, save_pretrained
+from cgp.networks.predict.metrics import auroc
+from cgp.networks.predict.readout import GPReadout
+from cgp.networks.predict.settings import settings_of
+from tests.cgp.networks.model.digits import DigitsTransformer, digits, trained
+
+X, Y = digits()
+KNOWN, TRAIN, FOREIGN = [(X[800:1000], Y[800:1000])], [(X[:300], Y[:300])], 1 - X[1200:1300]
+METHODS = ["as trained", "temperature", "posterior", "posterior + temperature", "widest posterior"]
+METHODS += ["GP read-out + temperature"]
+SCORES = ["1 - confidence", "entropy", "energy", "widest posterior's entropy", "epistemic", "Mahalanobis"]
+SCORES += ["GP variance", "Mahalanobis + energy", "GP variance + energy"]
+
+
+@pytest.fixture(scope="module")
+def report():
+    return assess(trained(), KNOWN, train=TRAIN, ood={"inverted": FOREIGN}, num_samples=4)
+
+
+@torch.no_grad()
+def logits(x):
+    return trained()(x)
+
+
+def test_the_temperature_is_the_likeliest_of_all_labels(report):
+    f, y = logits(X[800:1000]).double(), Y[800:1000]
+    losses = lambda t: float(nn.functional.cross_entropy(f / t, y))  # noqa: E731
+    best = minimize_scalar(losses, bounds=(0.25, 8), method="bounded", options={"xatol": 1e-6}).x
+    model = report.apply(trained(), "temperature", [])
+    torch.testing.assert_close(
+        predict(model, X[1300:]).probabilities, (logits(X[1300:]) / best).softmax(-1), rtol=1e-3, atol=1e-5
+    )
+    by_hand = calibrate(trained(), KNOWN, method="temperature")
+    assert by_hand.temperature == pytest.approx(best, rel=1e-3)
+    torch.testing.assert_close(predict(by_hand.model, FOREIGN).mean, predict(model, FOREIGN).mean)
+
+
+def test_the_posterior_is_that_of_conversion_by_hand(report):
+    factor, temperature = report.recipe.choices["posterior + temperature"]
+    by_hand = convert(trained(), amplitude=0.1 * factor)
+    expected = predict(by_hand, FOREIGN, 4, seed=0, keep_draws=True, task="regression").draws / temperature
+    found = predict(report.apply(trained(), "posterior + temperature"), FOREIGN, 4, seed=0, keep_draws=True)
+    torch.testing.assert_close(found.draws, expected.softmax(-1), rtol=1e-3, atol=1e-5)
+
+
+def test_the_read_out_is_that_by_hand(report):
+    with torch.no_grad():
+        readout = GPReadout(trained().features(X[:300]), Y[:300])
+        expected = readout(trained().features(FOREIGN)).probabilities.log()
+    temperature = report.recipe.choices["GP read-out + temperature"][1]
+    model = report.apply(trained(), "GP read-out + temperature")
+    expected = (expected / temperature).softmax(-1).float()
+    torch.testing.assert_close(predict(model, FOREIGN).probabilities, expected, rtol=1e-4, atol=1e-5)
+    by_hand = calibrate(trained(), KNOWN, method="readout", train=TRAIN).model
+    torch.testing.assert_close(predict(by_hand, FOREIGN).probabilities, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_scores_are_those_of_the_table_and_survive_the_disk(report, method, tmp_path):
+    given = trained()
+    before, attributes = copy.deepcopy(given.state_dict()), set(vars(given))
+    model = report.apply(given, method, SCORES)
+    known, foreign = (predict(model, x, 4, seed=0) for x in (KNOWN[0][0], FOREIGN))
+    for name in SCORES:
+        expected = report.detection["inverted"][name].auroc
+        assert auroc(known.ood[name], foreign.ood[name]) == pytest.approx(expected, abs=2e-3)
+    save_pretrained(model, tmp_path)
+    again = from_pretrained(tmp_path, DigitsTransformer())
+    loaded = predict(again, FOREIGN, 4, seed=0)
+    assert torch.equal(loaded.probabilities, foreign.probabilities)
+    for name in SCORES:
+        assert torch.equal(loaded.ood[name], foreign.ood[name])
+    assert set(vars(given)) == attributes
+    assert all(torch.equal(value, before[name]) for name, value in given.state_dict().items())
+
+
+def test_what_is_advised_is_applied(report):
+    advised = {name for name in report.detectors.values() if name is not None}
+    assert advised
+    model = report.apply(trained())
+    assert set(predict(model, FOREIGN, 2).ood) == advised
+    assert all(f'prediction.ood["{name}"]' in str(report) for name in advised)
+    assert settings_of(model).readout is None
+
+
+def test_a_converted_model_keeps_its_posterior_only_where_it_is_advised():
+    model = convert(trained(), amplitude=0.5)
+    report = assess(model, KNOWN, num_samples=2)
+    plain = report.apply(model, "temperature")
+    prediction = predict(plain, FOREIGN, 4)
+    assert prediction.num_samples == 1
+    scaled = report.apply(model, "posterior + temperature")
+    assert predict(scaled, FOREIGN, 4).num_samples == 4
+    factor, _ = report.recipe.choices["posterior + temperature"]
+    amplitudes = [m.log_amplitude.exp() for m in scaled.modules() if hasattr(m, "log_amplitude")]
+    torch.testing.assert_close(amplitudes[0], torch.full_like(amplitudes[0], 0.5 * factor))
+    assert report.apply(plain, "posterior").training == model.training  # settings do not pile up
+
+
+def test_what_does_not_fit_is_refused(report):
+    with pytest.raises(ValueError, match="model: expected the one that was assessed, got another Linear"):
+        report.apply(nn.Linear(2, 2))
+    with pytest.raises(ValueError, match="method: expected one of .* got 'dropout'"):
+        report.apply(trained(), "dropout")
+    with pytest.raises(ValueError, match="detectors: expected some of .* got 'typicality'"):
+        report.apply(trained(), detectors=["typicality"])
+
+
+def test_detectors_fitted_by_hand_are_those_of_the_report(report):
+    for name in ("Mahalanobis + energy", "GP variance"):
+        detector = Detector(name).fit(trained(), KNOWN, train=TRAIN)
+        expected = report.recipe.detectors[name].score(trained(), FOREIGN)
+        torch.testing.assert_close(detector.score(trained(), FOREIGN), expected)
+        model = detector.attach(calibrate(trained(), KNOWN, method="temperature").model)
+        torch.testing.assert_close(predict(model, FOREIGN).ood[name], expected)
+
+
+def test_a_model_in_double_precision_is_assessed_in_it():
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(3, 2)).double(), torch.randn(120, 3, dtype=torch.float64)
+    y = (x[:, 0] + 0.5 * torch.randn(120) > 0).long()
+    report = assess(model, [(x[:80], y[:80])], train=[(x[80:], y[80:])], posterior=None)
+    with torch.no_grad():
+        expected = float(nn.functional.cross_entropy(model(x[:80]), y[:80]))
+    assert report.scores["as trained"]["nll"] == pytest.approx(expected, rel=1e-12)
+    read = predict(report.apply(model, "GP read-out + temperature"), [(x[80:], y[80:])])
+    assert read.probabilities.dtype == torch.float64

@@ -1,0 +1,295 @@
+"""The assessment against the same comparison by hand."""
+
+import copy
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize_scalar
+from scipy.stats import ttest_rel
+from sklearn.covariance import LedoitWolf
+from sklearn.metrics import log_loss, roc_auc_score
+from torch import nn
+
+from cgp import assess, convert
+from cgp.comparisons import Difference
+from cgp.networks.assess.claims import Detection
+from cgp.networks.predict.readout import GPReadout
+from cgp.networks.predict.representation import Mahalanobis, pooled_features
+from tests.cgp.networks.model.digits import digits, trained
+
+X, Y = digits()
+
+
+@pytest.fixture(scope="module")
+def report():
+    validation = [(X[800:1000], Y[800:1000]), (X[1000:1200], Y[1000:1200])]
+    others = {"inverted": 1 - X[1200:1400]}
+    corrupt = {"bright": lambda x: x + 0.4, "dark": 0.3 * X[800:1000]}
+    return assess(trained(), validation, train=[(X[:300], Y[:300])], corrupt=corrupt, ood=others)
+
+
+@torch.no_grad()
+def logits(x):
+    return trained()(x).double()
+
+
+def test_the_temperature_is_fitted_on_the_other_folds(report):
+    f, y = logits(X[800:1200]), Y[800:1200]
+    fold_of = torch.randperm(400, generator=torch.Generator().manual_seed(0)) % 5
+    p = torch.zeros_like(f)
+    for fold in range(5):
+        rest = fold_of != fold
+
+        def nll(log_t, rows=rest):
+            return float(nn.functional.cross_entropy(f[rows] / math.exp(log_t), y[rows]))
+
+        p[~rest] = (f[~rest] / math.exp(minimize_scalar(nll, (-1.0, 1.0)).x)).softmax(-1)
+    assert report.scores["temperature"]["nll"] == pytest.approx(log_loss(y, p), abs=1e-6)
+    plain = f.softmax(-1)
+    assert report.scores["as trained"]["nll"] == pytest.approx(log_loss(y, plain), abs=1e-5)
+    losses = [-q.log()[torch.arange(400), y].numpy() for q in (p, plain)]
+    change = report.differences["temperature"]["nll"]
+    test = ttest_rel(*losses)
+    assert change.mean == pytest.approx((losses[0] - losses[1]).mean(), abs=1e-5)
+    assert change.mean / change.error == pytest.approx(test.statistic, rel=1e-3)
+
+
+def test_the_methods_keep_their_promises(report):
+    names = ["posterior", "posterior + temperature", "widest posterior", "GP read-out + temperature"]
+    assert list(report.scores)[-4:] == names
+    assert report.num_labels == 400
+    assert report.scores["posterior + temperature"]["nll"] < report.scores["as trained"]["nll"] + 0.01
+    assert abs(report.differences["widest posterior"]["accuracy"].mean) < 0.02
+    both = np.array([report.scores[m]["nll"] for m in ("posterior + temperature", "temperature")])
+    assert report.beyond_temperature["posterior + temperature"].mean == pytest.approx(both[0] - both[1])
+
+
+def test_scores_of_other_inputs_are_those_by_hand(report):
+    inside, outside = (-logits(x).logsumexp(-1) for x in (X[800:1200], 1 - X[1200:1400]))
+    labels, values = [0] * 400 + [1] * 200, torch.cat([inside, outside])
+    assert report.detection["inverted"]["energy"].auroc == pytest.approx(roc_auc_score(labels, values), abs=1e-6)
+    with torch.no_grad():
+        seen, known, foreign = (
+            trained().features(x).double().numpy() for x in (X[:300], X[800:1200], 1 - X[1200:1400])
+        )
+    means = np.stack([seen[Y[:300] == c].mean(0) for c in range(10)])
+    fit = LedoitWolf(assume_centered=True).fit(seen - means[Y[:300]])
+    distances = [np.min([fit.mahalanobis(z - m) for m in means], 0) for z in (known, foreign)]
+    expected = roc_auc_score(labels, np.concatenate(distances))
+    assert report.detection["inverted"]["Mahalanobis"].auroc == pytest.approx(expected, abs=1e-4)
+    torch.testing.assert_close(
+        torch.tensor(Mahalanobis().fit(seen, Y[:300].numpy()).score(known)),
+        torch.tensor(distances[0]),
+        rtol=1e-4,
+        atol=1e-4,
+    )
+    summed = [
+        (e - inside.mean().item()) / inside.std(correction=0).item() + (d - distances[0].mean()) / distances[0].std()
+        for e, d in ((inside.numpy(), distances[0]), (outside.numpy(), distances[1]))
+    ]
+    expected = roc_auc_score(labels, np.concatenate(summed))
+    assert report.detection["inverted"]["Mahalanobis + energy"].auroc == pytest.approx(expected, abs=1e-4)
+    plain, energy = (report.detection["inverted"][score] for score in ("1 - confidence", "energy"))
+    assert energy.gain.mean == pytest.approx(energy.auroc - plain.auroc)
+    assert 0 < energy.gain.error < 0.05
+    assert list(report.detection) == ["bright", "dark", "inverted"]
+    readout = GPReadout(seen, Y[:300])
+    variances = torch.cat([readout(z).variance for z in (known, foreign)])
+    assert report.detection["inverted"]["GP variance"].auroc == pytest.approx(roc_auc_score(labels, variances))
+    p = readout(known).probabilities
+    scores = report.scores["GP read-out + temperature"]
+    assert scores["accuracy"] == pytest.approx(float((p.argmax(-1) == Y[800:1200]).float().mean()))
+    assert scores["nll"] < log_loss(Y[800:1200], p)
+
+
+def test_the_report_can_be_read(report):
+    assert str(report).endswith(f"{report.sentence}\n\n{report.calls}")
+    assert report.table().splitlines()[0].split()[:2] == ["method", "nll"]
+    frame = report.to_frame()
+    assert frame.loc["temperature", "nll"] == report.scores["temperature"]["nll"]
+    assert frame.loc["temperature", "nll_change_error"] == report.differences["temperature"]["nll"].error
+    assert report.to_html().startswith("<section><p>")
+
+
+BETTER, LEVEL, WORSE, SMALL = (-0.03, 0.01), (-0.01, 0.005), (0.01, 0.005), (-0.001, 0.0001)
+
+
+@pytest.mark.parametrize(
+    ("beyond", "scaled", "method", "words"),
+    [
+        ([BETTER], BETTER, "posterior + temperature", "Use the posterior of the best likelihood with its temperature"),
+        ([(-0.02, 0.005), BETTER], BETTER, "GP read-out + temperature", "Use a GP read-out of the representation"),
+        ([LEVEL], BETTER, "temperature", "Use a temperature, to which the posterior (NLL -0.0100 ± 0.0050 nats) adds"),
+        ([SMALL], BETTER, "temperature", "Use a temperature, to which the posterior (NLL -0.0010 ± 0.0001 nats) adds"),
+        ([(0.0, 1e-6)], BETTER, "temperature", "Use a temperature, to which the posterior (NLL less than 0.0001 nats)"),
+        ([WORSE, LEVEL], LEVEL, "as trained", "Use the model as it is"),
+        ([], BETTER, "temperature", "Use a temperature; it changes the NLL by -0.0300 ± 0.0100 nats"),
+        ([], SMALL, "as trained", "Use the model as it is: a temperature changes its NLL by -0.0010 ± 0.0001 nats."),
+        ([], (-1e-6, 0.0), "as trained", "Use the model as it is: a temperature changes its NLL by less than 0.0001"),
+    ],
+)
+def test_a_method_is_recommended_if_its_gain_is_clear_and_worth_having(report, beyond, scaled, method, words):
+    methods = ("posterior + temperature", "GP read-out + temperature")
+    changed = dataclasses.replace(
+        report,
+        beyond_temperature={method: Difference(*change) for method, change in zip(methods, beyond, strict=False)},
+        differences=report.differences | {"temperature": {"nll": Difference(*scaled)}},
+        detection={},
+    )
+    assert changed.method == method
+    assert changed.sentence.startswith(words)
+
+
+@pytest.mark.parametrize(("labels", "wrong"), [(19, 10), (400, 4)])
+def test_nothing_is_recommended_for_few_labels_or_few_errors(report, labels, wrong):
+    correct = np.arange(labels) >= wrong
+    few = dataclasses.replace(
+        report,
+        num_labels=labels,
+        correct=report.correct | {"as trained": correct},
+        beyond_temperature={"posterior + temperature": Difference(*BETTER)},
+        detection={},
+    )
+    assert few.method == "as trained"
+    assert few.sentence == (
+        f"{labels} labels with {wrong} wrong answers say nothing of temperatures and posteriors: "
+        "at least 20 with 5 are needed."
+    )
+
+
+def detectors(*gains, plain=0.8, error=0.01, inputs=100, names=("energy", "entropy")):
+    scores = {"1 - confidence": (0.0, 0.0)} | dict(zip(names, gains, strict=False))
+    return {name: Detection(plain + gain[0], 0.4, Difference(*gain), error, inputs) for name, gain in scores.items()}
+
+
+def test_detection_is_one_table_of_scores_by_sets(report):
+    several = {"noise": detectors((0.1, 0.01), (0.05, 0.01)), "far": detectors((0.15, 0.01), plain=0.7)}
+    changed = dataclasses.replace(report, detection=several)
+    methods, auroc, fpr95 = changed.table().split("\n\n")
+    assert [line.split("  ")[0] for line in auroc.splitlines()] == ["AUROC", "1 - confidence", "energy", "entropy"]
+    assert [line.split()[-2:] for line in auroc.splitlines()[:3]] == [
+        ["noise", "far"],
+        ["0.800", "0.700"],
+        ["0.900", "0.850"],
+    ]
+    assert auroc.splitlines()[3].split() == ["entropy", "0.850"]  # of one set only
+    assert fpr95.splitlines()[0].split() == ["FPR95", "noise", "far"]
+    header, trained = (line.split("  ") for line in methods.splitlines()[:2])
+    values = dict(zip(filter(None, map(str.strip, header)), filter(None, map(str.strip, trained)), strict=False))
+    assert values["aurc ‰"] == f"{1000 * report.scores['as trained']['aurc']:.1f}"
+
+
+@pytest.mark.parametrize(
+    ("scores", "detector", "words"),
+    [
+        (detectors((0.1, 0.04)), "energy", "use the energy: AUROC 0.900, against 0.800 for 1 - confidence (+0.1000 ± "),
+        (detectors((0.1, 0.06)), None, "the energy is level with 1 - confidence: AUROC 0.900, against 0.800 for"),
+        (detectors((0.1, 0.055), (0.0, 1.0)), None, "the energy is level with"),  # 1.8 errors
+        (detectors((0.009, 0.001)), None, "the energy is level with 1 - confidence: AUROC 0.809, against 0.800 for"),
+        (detectors((-0.1, 0.01)), None, "better than 1 - confidence: AUROC 0.800."),
+        (detectors((0.05, 0.01), (0.1, 0.06)), "energy", "use the energy: AUROC 0.850, against 0.800 for"),
+        (detectors((0.031, 0.002), plain=0.015), None, "No score tells noise from in-distribution inputs: the best, "),
+        (detectors((0.3, 0.01), plain=0.2, error=0.02), None, "the best, the energy, has AUROC 0.500."),
+        (detectors((0.1, 0.01), inputs=19), None, "Too few of noise to compare scores: at least 20"),
+        (detectors((0.85, np.inf), plain=0.1, inputs=1), None, "Too few of noise to compare scores"),
+        (detectors((0.1, 0.01), names=["Mahalanobis"]), "Mahalanobis", "use the Mahalanobis distance: AUROC 0.900"),
+    ],
+)  # fmt: skip
+def test_a_score_is_recommended_if_it_is_clearly_better(report, scores, detector, words):
+    changed = dataclasses.replace(report, detection={"noise": scores})
+    assert changed.detectors == {"noise": detector}
+    assert words in changed.sentence
+    assert "inf" not in changed.sentence
+    assert "noise, blur" in dataclasses.replace(report, detection={"noise": scores, "blur": scores}).sentence
+
+
+def test_the_best_of_many_comparisons_has_to_stand_out_further(report):
+    """2.2 standard errors are enough for one score on one set, not for the best of eight or on eight sets."""
+    changed = dataclasses.replace(report, detection={"noise": detectors((0.022, 0.01))})
+    assert changed.detectors == {"noise": "energy"}
+    sets = {f"noise {index}": detectors((0.022, 0.01)) for index in range(8)}
+    assert set(dataclasses.replace(report, detection=sets).detectors.values()) == {None}
+    many = detectors((0.022, 0.01)) | {f"score {i}": Detection(0.8, 0.4, Difference(0.0, 1.0), 1, 99) for i in range(7)}
+    assert dataclasses.replace(report, detection={"noise": many}).detectors == {"noise": None}
+
+
+def test_the_picture_shows_the_recommended_methods(report):
+    def titles(shown):
+        return [ax.get_title() for ax in shown.plot().axes if ax.get_title()]
+
+    assert titles(report) == list(dict.fromkeys(("as trained", "temperature", report.method)))
+    likely = {"posterior + temperature": Difference(-1.0, 0.01)}
+    changed = dataclasses.replace(report, beyond_temperature=likely, detection={"noise": detectors((0.1, 0.01))})
+    assert titles(changed) == ["as trained", "temperature", "posterior + temperature"]
+    panel = changed.plot().axes[-1]
+    assert panel.get_xlabel() == "AUROC"
+    assert [text.get_text() for text in panel.get_legend().get_texts()] == ["1 - confidence", "energy"]
+    assert [text.get_text() for text in panel.get_yticklabels()] == ["noise"]
+    assert [float(bar.lines[0].get_xdata()[0]) for bar in panel.containers] == pytest.approx([0.8, 0.9])
+    (ends,) = panel.containers[0].lines[2][0].get_segments()
+    assert ends[:, 0] == pytest.approx([0.78, 0.82])  # twice the error
+
+
+def test_a_model_is_not_changed_and_converted_ones_keep_their_layers():
+    model = convert(copy.deepcopy(trained()), layers="all").train()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    result = assess(model, torch.utils.data.TensorDataset(X[800:900], Y[800:900]), num_samples=2, folds=2)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert model.training
+    assert "posterior" in result.scores
+    assert result.detection == {}
+
+
+def test_a_model_without_attention_is_assessed_without_a_posterior():
+    x = torch.linspace(-2, 2, 60)[:, None]
+    model, data = nn.Sequential(nn.Linear(1, 8), nn.ReLU(), nn.Linear(8, 2)), [(x, (x[:, 0] > 0).long())]
+    assert assess(model, data).scores == assess(model, data, posterior=None).scores
+
+
+def test_attention_that_cannot_be_converted_is_named_with_a_way_out():
+    class LinearAttention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.num_heads, self.qkv, self.head = 1, nn.Linear(4, 12), nn.Linear(4, 2)
+
+        def forward(self, x):
+            q, k, v = self.qkv(x).relu().chunk(3, -1)
+            return self.head((q @ (k.mT @ v)).mean(-2))
+
+    data = [(torch.randn(40, 3, 4), torch.arange(40) % 2)]
+    with pytest.raises(ValueError, match="posterior: expected None, or attention that can be converted, got 'last'"):
+        assess(nn.Sequential(LinearAttention()), data)
+    assert "temperature" in assess(nn.Sequential(LinearAttention()), data, posterior=None).scores
+
+
+def test_features_are_the_inputs_of_the_last_linear_layer():
+    with torch.no_grad():
+        torch.testing.assert_close(pooled_features(trained(), X[:3]), trained().features(X[:3]))
+    assert pooled_features(nn.Linear(4, 2), torch.zeros(3, 5, 4)).shape == (3, 4)
+    with pytest.raises(ValueError, match="model: expected a linear layer"):
+        pooled_features(nn.Identity(), torch.zeros(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"folds": 1}, "folds: expected at least 2"),
+        ({"posterior": "middle"}, "posterior: expected one of"),
+        ({"validation": X[:20]}, "validation: expected batches"),
+        ({"validation": [(X[:4], Y[:4])]}, "validation: expected at least 5 labels, one a fold, got 4"),
+        ({"train": [(X[:20], Y[:20] + 1)]}, r"train: expected labels that are class indices from 0 to 9, got 1 to 10"),
+        ({"train": [(X[:20], Y[:20].float())]}, "train: expected labels that are class indices"),
+        (
+            {"output": lambda out: out[:, None].expand(-1, 2, -1), "validation": [(X[:9], Y[:9, None].expand(-1, 2))]},
+            r"model: expected logits \(N, C\), one label for every input",
+        ),
+        ({"validation": []}, "expected at least one batch, got none"),
+        ({"corrupt": {"a": X}, "ood": {"a": X}, "posterior": None}, "ood: expected names that corrupt does not have"),
+    ],
+)
+def test_bad_arguments_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        assess(trained(), **{"validation": [(X[:20], Y[:20])], **options})

@@ -1,0 +1,123 @@
+"""Converted models on disk."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from cgp import from_pretrained, save_pretrained
+from cgp.networks.convert import convert
+from cgp.networks.model.temperature import logit_temperature, set_logit_temperature
+from tests.cgp.helpers import moved
+from tests.cgp.networks.convert import hosts
+from tests.cgp.networks.convert.hosts import HOSTS, Host
+
+
+def converted(host: Host, layers="all") -> nn.Module:
+    """With every parameter moved, so that nothing is found again by chance."""
+    return moved(convert(host.model, "sparse_cgp", layers, num_inducing=3, inputs=host.inputs), 0.01)
+
+
+def assert_equal(host: Host, again: nn.Module, model: nn.Module) -> None:
+    state, other = model.state_dict(), again.state_dict()
+    assert state.keys() == other.keys()
+    assert all(torch.equal(state[name], other[name]) for name in state)
+    assert torch.equal(host.run(again), host.run(model.eval()))
+    assert not again.training
+
+
+@pytest.mark.parametrize("make", HOSTS)
+def test_reloading_is_equal_to_the_bit(make, tmp_path):
+    host, other = make(), make().model
+    model, before = converted(host), {name: value.clone() for name, value in other.state_dict().items()}
+    save_pretrained(model, tmp_path / "model")
+    assert_equal(host, from_pretrained(tmp_path / "model", other), model)
+    assert all(torch.equal(value, before[name]) for name, value in other.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    "make", [hosts.transformers_bert, hosts.transformers_vit, hosts.llama, hosts.bart, hosts.t5, hosts.gpt2]
+)
+@pytest.mark.parametrize("by_transformers", [True, False])
+def test_models_of_transformers_come_back_without_the_host(make, by_transformers, tmp_path):
+    """Saved by this package, or by a method of their own in pieces, as `push_to_hub` does."""
+    host = make()
+    model = converted(host, [0, -1])
+    set_logit_temperature(model, 1.37)
+    model.save_pretrained(tmp_path, max_shard_size="8KB") if by_transformers else save_pretrained(model, tmp_path)
+    assert (len(list(tmp_path.glob("*.safetensors"))) > 1) == by_transformers
+    assert_equal(host, again := from_pretrained(tmp_path), model)
+    assert logit_temperature(again) == pytest.approx(1.37)
+    plain = type(host.model).from_pretrained(tmp_path).eval()
+    torch.testing.assert_close(host.run(plain), host.run(model.eval()), atol=1e-5, rtol=0)
+
+
+def test_checkpoints_of_the_trainer(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    host = hosts.transformers_bert()
+    model = convert(host.model)
+    amplitude = model.bert.encoder.layer[-1].attention.self.gp.log_amplitude
+    before = amplitude.detach().clone()
+    rows = [{"input_ids": row, "labels": torch.tensor(1)} for row in host.inputs["input_ids"]]
+    options = transformers.TrainingArguments(
+        str(tmp_path), max_steps=2, save_steps=2, report_to=[], use_cpu=True, disable_tqdm=True
+    )
+    transformers.Trainer(model, options, train_dataset=rows).train()
+    assert_equal(host, from_pretrained(tmp_path / "checkpoint-2"), model)
+    assert not torch.equal(amplitude, before)
+
+
+def test_models_of_timm_come_back_without_the_host(tmp_path):
+    timm = pytest.importorskip("timm")
+    model = convert(timm.create_model("vit_tiny_patch16_224", num_classes=3).eval())
+    save_pretrained(model, tmp_path)
+    again, x = from_pretrained(tmp_path), torch.randn(1, 3, 224, 224)
+    assert torch.equal(again(x), model(x))
+
+
+def test_saving_over_an_older_model_leaves_one_of_them(tmp_path, monkeypatch):
+    """The new one, or after a write that failed the older one."""
+    host = hosts.timm_vit()
+    save_pretrained(convert(host.model), tmp_path)
+    save_pretrained(converted(host), tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert sorted(before) == ["cgp_config.json", "model.safetensors"]
+    assert from_pretrained(tmp_path, host.model).blocks[0].attn.gp.inducing.shape == (2, 3, 8)
+
+    def fail(model, name):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("cgp.networks.convert.storage.save_weights", fail)
+    with pytest.raises(OSError, match="disk full"):
+        save_pretrained(convert(host.model), tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_one_flipped_bit_is_refused(tmp_path):
+    host, weights = hosts.timm_vit(), tmp_path / "model.safetensors"
+    save_pretrained(convert(host.model), tmp_path)
+    content = bytearray(weights.read_bytes())
+    content[-1000] ^= 1
+    weights.write_bytes(content)
+    with pytest.raises(ValueError, match=r"model\.safetensors: expected weights, got a damaged file"):
+        from_pretrained(tmp_path, host.model)
+
+
+def test_what_cannot_be_saved_or_loaded(tmp_path):
+    host = hosts.timm_vit()
+    with pytest.raises(ValueError, match="model: expected one that cgp.convert, cgp.calibrate or"):
+        save_pretrained(host.model, tmp_path)
+    with pytest.raises(ValueError, match="folder: expected safetensors of a converted model"):
+        from_pretrained(tmp_path, host.model)
+    save_pretrained(convert(host.model), tmp_path)
+    with pytest.raises(ValueError, match="model: expected the host that was converted, whose attention layer 2"):
+        from_pretrained(tmp_path, hosts.torch_attention().model)
+    with pytest.raises(ValueError, match="model: expected the host"):
+        from_pretrained(tmp_path)
+    config = tmp_path / "cgp_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"format_version": 1}))
+    with pytest.raises(ValueError, match="expected format_version 3, got 1"):
+        from_pretrained(tmp_path, host.model)

@@ -1,0 +1,84 @@
+"""Inputs of models."""
+
+from typing import NamedTuple
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from cgp.networks.model.inputs import batches, call_model, logits_of, model_device, split_inputs, to_device
+
+
+class Pair(NamedTuple):
+    a: torch.Tensor
+    b: torch.Tensor
+
+
+@given(st.integers(1, 9), st.integers(1, 10))
+def test_parts_put_together_are_the_whole(count, batch_size):
+    x, y = torch.arange(2.0 * count).reshape(count, 2), torch.arange(count)
+    for inputs in (x, (x, y), [x, y], Pair(x, y), {"x": x, "y": y, "flag": True, "nested": (y,)}):
+        parts = list(split_inputs(inputs, batch_size))
+        assert len(parts) == -(-count // batch_size)
+        first = [
+            part if isinstance(part, torch.Tensor) else (part["x"] if isinstance(part, dict) else part[0])
+            for part in parts
+        ]
+        assert torch.equal(torch.cat(first), x)
+        if isinstance(inputs, dict):
+            assert all(part["flag"] is True and torch.equal(part["nested"][0], part["y"]) for part in parts)
+
+
+def test_without_a_size_nothing_is_split():
+    inputs = {"x": torch.zeros(3), "mask": torch.zeros(5, 5)}
+    (whole,) = split_inputs(inputs, None)
+    assert whole is inputs
+
+
+@pytest.mark.parametrize(
+    "inputs", [{"x": torch.zeros(3), "y": torch.zeros(2)}, {}, (torch.tensor(1.0), torch.zeros(2))]
+)
+def test_what_cannot_be_split_is_refused(inputs):
+    with pytest.raises(ValueError, match="inputs: expected tensors with one first dimension"):
+        list(split_inputs(inputs, 2))
+
+
+def test_calls():
+    class Sum(nn.Module):
+        def forward(self, x, y=0):
+            return x + y
+
+    assert [call_model(Sum(), inputs) for inputs in (1, (1, 2), [1, 2], {"x": 1, "y": 3})] == [1, 3, 3, 4]
+
+
+def test_logits_of_outputs():
+    class Output:
+        logits = torch.zeros(2)
+
+    for output in (Output.logits, Output(), {"logits": Output.logits}):
+        assert logits_of(output) is Output.logits
+    for output in ((torch.zeros(2),), {"other": torch.zeros(2)}, None):
+        with pytest.raises(ValueError, match="model: expected a tensor of logits"):
+            logits_of(output)
+
+
+def test_devices():
+    assert model_device(nn.Linear(1, 1, device="meta")).type == "meta"
+    assert model_device(nn.Identity()).type == "cpu"
+    moved = to_device({"x": (torch.zeros(2), None), "y": 3}, torch.device("meta"))
+    assert moved["x"][0].device.type == "meta"
+    assert moved["x"][1] is None
+    assert moved["y"] == 3
+
+
+def test_examples_of_several_lengths_are_padded():
+    examples = [
+        {"input_ids": [5, 6, 7], "attention_mask": [1, 1, 1], "labels": [1, 0, 1]},
+        {"input_ids": [8], "attention_mask": [1], "labels": [2]},
+    ]
+    (batch,) = batches(examples, 2)
+    assert batch.inputs["input_ids"].tolist() == [[5, 6, 7], [8, 0, 0]]
+    assert batch.inputs["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
+    assert batch.labels.tolist() == [[1, 0, 1], [2, -100, -100]]  # -100: what PyTorch's losses leave out

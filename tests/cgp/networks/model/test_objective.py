@@ -1,0 +1,132 @@
+"""The training loss: its parts, its two kinds of divergence, and the effect of each regulariser alone."""
+
+import copy
+import math
+
+import pytest
+import torch
+from gpytorch import Module
+from torch import nn
+
+from cgp import CategoricalLikelihood, CGPAttention, Objective, SoftmaxAttention, SparseCGPAttention
+from cgp.attention import LossTerm
+from cgp.networks.model.blocks import added_losses, attention_blocks, draws, sampling
+
+
+class Term(Module):
+    """A block-like module with a term of every kind and a global divergence."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(()))
+        for kind in ("log_density", "kl", "ksvd"):
+            self.register_added_loss_term(kind)
+        self.variational_strategy = self
+
+    def kl_divergence(self):
+        return 7.0 * self.weight
+
+    def forward(self, x):
+        for value, kind in ((2.0, "log_density"), (3.0, "kl"), (5.0, "ksvd")):
+            self.update_added_loss_term(kind, LossTerm(value * self.weight, kind))
+        return x * self.weight
+
+
+def test_parts_add_up_and_only_the_global_divergence_is_divided():
+    x, y = torch.randn(4, 3), torch.arange(4) % 3
+    objective = Objective(Term(), CategoricalLikelihood(3), num_data=10, alpha=0.5, beta=0.25)
+    parts = objective.parts(x, y)
+    nll = nn.functional.cross_entropy(x, y)
+    torch.testing.assert_close(parts["nll"], nll)
+    torch.testing.assert_close(parts["loss"], nll + 0.5 * 2 + 0.25 * (7 / 10 + 3) + 5)
+    twice = Objective(Term(), CategoricalLikelihood(3), num_data=20, alpha=0.5, beta=0.25).parts(x, y)
+    torch.testing.assert_close(parts["loss"] - twice["loss"], torch.tensor(0.25 * 7 / 20))
+
+
+def test_weights_can_be_annealed():
+    x, y = torch.randn(4, 3), torch.arange(4) % 3
+    objective = Objective(Term(), CategoricalLikelihood(3), num_data=10)
+    before = objective(x, y)
+    objective.set_weights(alpha=1.0)
+    torch.testing.assert_close(objective(x, y) - before, torch.tensor(2.0))
+    objective.set_weights(beta=0.0)
+    torch.testing.assert_close(objective(x, y) - before, torch.tensor(2.0 - 0.7 - 3.0))
+
+
+def test_terms_of_an_earlier_pass_are_not_counted_again():
+    model = nn.Sequential(CGPAttention(8, 2, objective="marginal"), nn.Flatten(), nn.Linear(40, 3))
+    objective = Objective(model, CategoricalLikelihood(3), num_data=10, alpha=1.0)
+    batch = torch.randn(4, 5, 8), torch.arange(4) % 3
+    assert "log_density" in objective.parts(*batch)
+    assert added_losses(model) == {}
+    assert "log_density" not in objective.eval().parts(*batch)
+
+
+def test_draws_expand_after_the_first_stochastic_block_only():
+    model, shapes = nn.Sequential(SoftmaxAttention(8, 2), CGPAttention(8, 2), SparseCGPAttention(8, 2)), []
+    for block in model:
+        block.register_forward_pre_hook(lambda block, inputs: shapes.append(inputs[0].shape))
+    with draws(model, 6):
+        assert model(torch.randn(4, 5, 8)).shape == (6, 4, 5, 8)
+    assert shapes == [(4, 5, 8), (4, 5, 8), (6, 4, 5, 8)]
+    assert all(block.num_samples is None for block in attention_blocks(model))
+    with pytest.raises(ValueError, match="num_samples: expected at least 1"), draws(model, 0):
+        pass
+
+
+def test_sampling_is_set_for_the_time_of_a_with():
+    model = nn.Sequential(SoftmaxAttention(8, 2), CGPAttention(8, 2))
+    model[1].sampling = "joint"
+    with sampling(model, "mean"):
+        assert model[1].sampling == "mean"
+    assert model[1].sampling == "joint"
+
+
+@pytest.mark.parametrize(
+    ("make", "coupling", "objective"),
+    [
+        (CGPAttention, "direct", "marginal"),
+        (CGPAttention, "latent", "joint"),
+        (SparseCGPAttention, "direct", "joint"),
+        (SparseCGPAttention, "latent", "marginal"),
+    ],
+)
+def test_each_regulariser_alone_stays_bounded(make, coupling, objective):
+    """Outputs and targets are observed with the noise, so no density exceeds h log 1/2πσ² nats per token and column.
+
+    The variance does not collapse, but for the exact "joint" form, the only one that pays for certainty: it draws all
+    tokens together until the variance is the noise over their number. That is why it is not the default.
+    """
+    block, x = make(16, 2, coupling=coupling, objective=objective), torch.randn(2, 10, 16)
+    start = block.token_variance(x).mean().detach()
+    optimizer = torch.optim.Adam(block.parameters(), lr=3e-2)
+    with sampling(block, "mean"):
+        for _ in range(150):
+            optimizer.zero_grad()
+            block(x)
+            loss = added_losses(block)["log_density"]
+            loss.backward()
+            optimizer.step()
+    assert torch.isfinite(loss)
+    assert loss > 2 * math.log(2 * math.pi * block.noise)
+    variance = block.token_variance(x)
+    assert torch.isfinite(variance).all()
+    if make is CGPAttention and objective == "joint":
+        assert block.noise / 20 < variance.mean() < block.noise
+    else:
+        assert variance.mean() > 0.5 * start
+
+
+@pytest.mark.parametrize(("num_data", "num_samples"), [(0, 1), (10, 0)])
+def test_bad_sizes_are_refused(num_data, num_samples):
+    with pytest.raises(ValueError, match="num_data, num_samples: expected at least 1"):
+        Objective(nn.Linear(2, 2), CategoricalLikelihood(2), num_data, num_samples=num_samples)
+
+
+def test_loss_terms_copy_without_their_graph_and_refuse_unknown_kinds():
+    value = torch.ones((), requires_grad=True) * 2
+    term = copy.deepcopy(LossTerm(value, "kl"))
+    assert term.loss() == 2
+    assert not term.loss().requires_grad
+    with pytest.raises(ValueError, match="kind: expected one of"):
+        LossTerm(value, "prior")

@@ -1,0 +1,250 @@
+"""What held-out labels guarantee: by simulation, by hand, and as MAPIE has it."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import beta, norm
+from torch import nn
+
+from cgp import calibrate, from_pretrained, predict, save_pretrained, with_held_out
+from cgp.networks.model.layout import TokenLayout
+from cgp.networks.predict.conformal import SETS, conformal_quantile, conformal_sets, set_scores
+from cgp.networks.predict.prediction import Prediction
+from cgp.networks.predict.selective import LEVELS, labels_needed, risk_threshold
+from tests import guarantees
+
+pytestmark = pytest.mark.filterwarnings("ignore:predict. one draw")
+
+
+def test_guarantees_hold_over_draws_of_the_held_out_labels():
+    for outcome in guarantees.outcomes(1000):
+        assert outcome.low <= outcome.value <= outcome.high, outcome
+
+
+def test_a_tenth_too_small_would_be_seen(monkeypatch):
+    monkeypatch.setattr(guarantees, "conformal_quantile", lambda scores, error: conformal_quantile(scores, 1.1 * error))
+    outcome = guarantees.coverage_of_sets("lac", 100)
+    assert not outcome.low <= outcome.value <= outcome.high
+
+
+def test_a_threshold_without_a_correction_would_be_seen(monkeypatch):
+    """The best of twenty shares, each tested by itself at 50 %."""
+    monkeypatch.setattr(guarantees, "risk_threshold", lambda c, right, risk, _: risk_threshold(c, right, risk, -9.0))
+    assert guarantees.broken_promises("too sure", 100).value > 0.2
+
+
+def test_quantiles_are_order_statistics():
+    scores = np.random.default_rng(0).permutation(np.arange(1.0, 100.0))
+    for error in (0.01, 0.05, 0.1, 0.29, 0.5):
+        rank = int(np.ceil(round(100 * (1 - error), 6)))
+        assert conformal_quantile(scores, error) == rank
+        assert beta(rank, 100 - rank).mean() >= 1 - error - 1e-12
+    assert conformal_quantile(scores, 0.009) == np.inf
+
+
+def test_scores_are_sums_down_the_ranking():
+    p = np.random.default_rng(0).dirichlet(np.ones(7), 30)
+    for row, aps, raps in zip(p, set_scores(p), set_scores(p, "raps", penalty=0.2, free=3), strict=True):
+        for c in range(7):
+            above = row[row >= row[c]]
+            assert aps[c] == pytest.approx(above.sum())
+            assert raps[c] == pytest.approx(above.sum() + 0.2 * max(len(above) - 3, 0))
+    np.testing.assert_allclose(set_scores(p, "lac"), 1 - p)
+
+
+# MAPIE 1.6.0: SplitConformalClassifier(estimator of p, confidence_level=0.8, prefit=True,
+# conformity_score=LACConformityScore()).conformalize(p[:40], y[:40]).predict_set(p[40:]). Its APS draws random numbers.
+MAPIE = "0 3 03 02 0 23 0 02 1 0 2 12"
+
+
+def known_problem():
+    rng = np.random.default_rng(7)
+    p = rng.dirichlet(0.6 * np.ones(4), 52)
+    labels = np.array([rng.choice(4, p=row) for row in p])
+    return p, labels
+
+
+def test_sets_are_those_of_mapie():
+    p, labels = known_problem()
+    scores = set_scores(p, "lac")
+    sets = conformal_sets(scores[40:], scores[:40], labels[:40], 0.2)
+    assert ["".join(map(str, np.flatnonzero(row))) for row in sets] == MAPIE.split()
+
+
+def test_sets_hold_what_scores_at_most_the_quantile():
+    p, labels = known_problem()
+    for method in SETS:
+        scores = set_scores(p, method)
+        quantile = np.sort(scores[np.arange(40), labels[:40]])[32]  # the 33rd of 40: 41 · 0.8 = 32.8
+        sets = conformal_sets(scores[40:], scores[:40], labels[:40], 0.2)
+        expected = scores[40:] <= quantile + 1e-9
+        expected[np.arange(12), p[40:].argmax(-1)] = True
+        assert (sets == expected).all()
+
+
+def test_per_class_is_each_class_by_itself():
+    p, labels = known_problem()
+    scores = set_scores(p, "lac")
+    sets = conformal_sets(scores[40:], scores[:40], labels[:40], 0.2, per_class=True)
+    for c in range(4):
+        own = scores[:40][labels[:40] == c, c]
+        expected = scores[40:, c] <= conformal_quantile(own, 0.2) + 1e-9
+        top = scores[40:].argmin(-1) == c
+        assert (sets[:, c] == (expected | top)).all()
+    few = conformal_sets(scores[40:], scores[:3], np.zeros(3, int), 0.2, per_class=True)
+    assert few.all()  # too few labels of a class: it is in every set
+
+
+def model_and_data(count=900, scale=6.0):
+    torch.manual_seed(0)
+    model = nn.Linear(3, 4)
+    with torch.no_grad():
+        model.weight *= scale
+    x = torch.randn(count, 3)
+    return model, x, torch.distributions.Categorical(logits=0.6 * model(x).detach()).sample()
+
+
+def test_a_model_keeps_its_held_out_labels(tmp_path):
+    model, x, y = model_and_data(scale=30.0)
+    scaled = calibrate(model, [(x[:200], y[:200])], method="temperature").model
+    kept = with_held_out(scaled, [(x[200:600], y[200:600])])
+    prediction = predict(kept, x[600:])
+    by_hand = predict(scaled, x[600:]).sets(0.9, held_out=predict(scaled, [(x[200:600], y[200:600])]))
+    assert torch.equal(prediction.sets(0.9), by_hand)
+    inside = by_hand[torch.arange(300), y[600:]].double().mean()
+    assert inside > 0.84
+    save_pretrained(kept, tmp_path)
+    again = predict(from_pretrained(tmp_path, nn.Linear(3, 4)), x[600:])
+    for options in ({}, {"method": "raps"}, {"per_class": True}):
+        assert torch.equal(again.sets(0.8, **options), prediction.sets(0.8, **options))
+    assert torch.equal(again.abstain(risk=0.2, confidence=0.9), prediction.abstain(risk=0.2, confidence=0.9))
+    assert predict(calibrate(kept, [(x[:200], y[:200])], method="temperature").model, x[:2]).held_out is None
+
+
+def test_abstaining_is_the_tested_threshold():
+    model, x, y = model_and_data(scale=30.0)
+    known = predict(model, [(x[:600], y[:600])])
+    withheld = predict(model, x[600:]).abstain(risk=0.1, confidence=0.95, held_out=known)
+    confidence, right = known.confidence.double().numpy(), (known.classes == y[:600]).numpy()
+    threshold = risk_threshold(confidence, right, 0.1, 0.95)
+    assert torch.equal(withheld, predict(model, x[600:]).confidence <= threshold)
+    assert 0 < withheld.double().mean() < 1
+    above = np.sort(confidence)[::-1]
+    assert -np.inf < threshold in above[[600 * k // LEVELS - 1 for k in range(1, LEVELS)]]
+
+
+def test_too_few_labels_are_counted_and_an_empty_answer_is_said():
+    model, x, y = model_and_data()
+    prediction, known = predict(model, x[600:]), predict(model, [(x[:200], y[:200])])
+    with pytest.raises(ValueError, match=r"expected at least 297 labels to keep to a risk of 0\.02 .* got 200"):
+        prediction.abstain(risk=0.02, confidence=0.95, held_out=known)
+    assert risk_threshold(np.ones(297), np.ones(297, bool), 0.02, 0.95) == -np.inf
+    assert risk_threshold(np.ones(296), np.ones(296, bool), 0.02, 0.95) is None
+    assert labels_needed(0.02, 0.95) == 297
+    wrong = predict(model, [(x[:600], (y[:600] + 1) % 4)])
+    with pytest.warns(UserWarning, match="abstain: every answer is withheld: of 600 held-out answers"):
+        assert prediction.abstain(risk=0.05, confidence=0.95, held_out=wrong).all()
+
+
+def test_intervals_are_normalised_residuals():
+    torch.manual_seed(0)
+    model, x = nn.Linear(3, 2), torch.randn(500, 3)
+    values = model(x).detach() + torch.randn(500, 2) * torch.tensor([1.0, 3.0])
+    noise = torch.tensor([1.0, 4.0])
+    known = predict(model, [(x[:300], values[:300])], task="regression", noise=noise, num_samples=2)
+    new = predict(model, x[300:], task="regression", noise=noise, num_samples=2)
+    ends = new.intervals(0.9, held_out=known)
+    scores = ((values[:300] - known.mean).abs() / noise.sqrt()).numpy()
+    for c in range(2):
+        quantile = np.sort(scores[:, c])[int(np.ceil(301 * 0.9)) - 1]
+        torch.testing.assert_close(ends[:, c, 1] - new.mean[:, c], (quantile * noise[c].sqrt()).expand(200))
+    inside = ((values[300:] >= ends[..., 0]) & (values[300:] <= ends[..., 1])).double().mean(0)
+    assert ((inside > 0.83) & (inside < 0.97)).all()
+
+
+def test_what_guarantees_nothing_is_refused():
+    model, x, y = model_and_data(100)
+    known, plain = predict(model, [(x, y)]), predict(model, x)
+    with pytest.raises(ValueError, match="held_out: expected a prediction of inputs with labels"):
+        plain.sets()
+    with pytest.raises(ValueError, match="held_out: expected a prediction of inputs with labels"):
+        plain.abstain(risk=0.1, confidence=0.9)
+    with pytest.raises(ValueError, match="held_out: expected task 'classification' as of the prediction"):
+        plain.sets(held_out=predict(model, [(x, y)], task="regression"))
+    with pytest.raises(ValueError, match="coverage: expected a probability"):
+        plain.sets(1.0, held_out=known)
+    with pytest.raises(ValueError, match="method: expected one of"):
+        plain.sets(method="naive", held_out=known)
+    with pytest.raises(ValueError, match="risk, confidence: expected both in"):
+        plain.abstain(coverage=0.1, confidence=0.9, held_out=known)
+    with pytest.raises(ValueError, match="expected a label for every input, got -100"):
+        plain.sets(held_out=predict(model, [(x, torch.where(y == 0, -100, y))]))
+    tokens = torch.randn(4, 5, 3)
+    with pytest.raises(ValueError, match="tokens, are not exchangeable"):
+        predict(model, tokens).sets(held_out=predict(model, [(tokens, torch.zeros(4, 5).long())]))
+    with pytest.raises(ValueError, match="data: expected batches"):
+        with_held_out(model, x)
+    with pytest.raises(ValueError, match="task: expected 'regression'"):
+        plain.intervals(held_out=known)
+
+
+def gaussian(mean, deviation, values, held_out=None):
+    """A prediction of values ``(N, C)`` by normal distributions."""
+    total = torch.as_tensor(deviation, dtype=torch.float64).square().expand_as(mean)
+    parts = {"probabilities": None, "draws": None, "aleatoric": total, "epistemic": None, "token_variance": {}}
+    layout, absent = TokenLayout(0, None), {"num_samples": 1, "labels": values, "held_out": held_out}
+    return Prediction(task="regression", mean=mean, total=total, layout=layout, **parts, **absent)
+
+
+def test_intervals_of_both_predictions_are_in_the_same_units():
+    """A variance of 0 in one of them: residuals are not normalised in either."""
+    generator = torch.Generator().manual_seed(0)
+    values = 100.0 * torch.randn(300, 1, generator=generator, dtype=torch.float64)
+    known = gaussian(torch.zeros_like(values), 100.0, values)
+    new = gaussian(torch.zeros(2, 1, dtype=torch.float64), torch.tensor([[100.0], [0.0]]), None)
+    quantile = conformal_quantile(values.abs().numpy()[:, 0], 0.1)
+    for first, second in ((known, new), (new, known)):
+        ends = first.intervals(0.9, held_out=Prediction(**{**vars(second), "labels": values[: len(second.mean)]}))
+        wanted = quantile if second is known else np.inf
+        assert ends[..., 1].tolist() == [[pytest.approx(wanted)]] * len(first.mean)
+
+
+def test_values_of_a_transposed_table_are_refused():
+    known = gaussian(torch.zeros(6, 2), 1.0, torch.arange(12.0).reshape(2, 6))
+    with pytest.raises(ValueError, match=r"held_out: expected values .* got \(2, 6\) and \(6, 2\)"):
+        gaussian(torch.zeros(3, 2), 1.0, None).intervals(held_out=known)
+
+
+def test_a_regression_withholds_what_its_variance_says():
+    deviation = torch.tensor([[1.0, 5.0], [2.0, 4.0], [3.0, 3.0], [4.0, 2.0]], dtype=torch.float64)
+    prediction = gaussian(torch.zeros(4, 2, dtype=torch.float64), deviation, None)
+    assert prediction.abstain(coverage=0.5).tolist() == [[False, True], [False, True], [True, False], [True, False]]
+    wrong = 2 * norm.sf(3.0 / np.arange(1.0, 6.0))
+    kept = int((np.cumsum(wrong[:4]) / np.arange(1, 5) <= 0.2).sum())
+    assert (~prediction.abstain(risk=0.2, tolerance=3.0)[:, 0]).sum() == kept == 3
+    with pytest.raises(ValueError, match="tolerance: expected a positive error"):
+        prediction.abstain(risk=0.2)
+    same = gaussian(torch.zeros(4, 1, dtype=torch.float64), 1.0, None)
+    with pytest.raises(ValueError, match="coverage: expected variances that order the answers"):
+        same.abstain(coverage=0.5)
+
+
+def test_the_risk_of_a_regression_is_kept_to():
+    rng = np.random.default_rng(0)
+    tolerance, risk, confidence = 2.0, 0.1, 0.9
+
+    def drawn(count):
+        deviation = torch.from_numpy(np.exp(rng.standard_normal((count, 1))))
+        errors = 1.5 * deviation * torch.from_numpy(rng.standard_normal((count, 1)))  # surer than it should be
+        return torch.zeros(count, 1, dtype=torch.float64), deviation, errors
+
+    mean, deviation, errors = drawn(200_000)
+    right = errors.abs() <= tolerance
+    broken = kept = 0
+    for _ in range(200):
+        known = gaussian(*drawn(300))
+        withheld = gaussian(mean, deviation, None, known).abstain(risk=risk, confidence=confidence, tolerance=tolerance)
+        kept += int((~withheld).sum()) / len(mean)
+        broken += bool((~right[~withheld]).double().mean() > risk)
+    assert broken / 200 <= 1 - confidence + 3 * (0.1 * 0.9 / 200) ** 0.5
+    assert 0.2 < kept / 200 < 0.7

@@ -1,0 +1,230 @@
+"""Labels and logits that do not fit are refused by name, before anything is computed or written."""
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+from cgp import assess, calibrate, convert, predict
+from cgp.networks.predict.labels import check_logits, class_indices
+from tests.cgp.networks.model.digits import digits
+
+
+class Host(nn.Module):
+    """One encoder layer on images of digits; what it returns is made of ``classes`` outputs by ``last``."""
+
+    def __init__(self, classes=10, last=None):
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        self.head, self.last, self.calls = nn.Linear(8, classes), last or nn.Identity(), 0
+
+    def forward(self, x):
+        self.calls += 1
+        return self.last(self.head(self.layer(x)[:, 0]))
+
+
+def model(classes=10, last=None):
+    torch.manual_seed(0)
+    return convert(Host(classes, last).eval(), amplitude=0.5)
+
+
+X, Y = (part[:40] for part in digits())
+CALLS = {
+    "calibrate": lambda m, data, **options: calibrate(m, data, num_samples=2, **options),
+    "assess": lambda m, data, **options: assess(m, data, num_samples=2, **options),
+    "predict": lambda m, data, **options: predict(m, data, 2, **options).score(),
+}
+everywhere = pytest.mark.parametrize("call", list(CALLS.values()), ids=list(CALLS))
+
+
+def refused(call, m, data, message, **options):
+    """Check that a call is refused, whose model stays as it was."""
+    before = {name: tensor.clone() for name, tensor in m.state_dict().items()}
+    with pytest.raises(ValueError, match=message):
+        call(m, data, **options)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in m.state_dict().items())
+
+
+@everywhere
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (torch.rand(40), r"class indices, which are whole numbers, got torch.float32 \(pass labels.long\(\) if they"),
+        (nn.functional.one_hot(Y).double(), r"labels.argmax\(-1\) if they are one-hot"),
+        (torch.where(Y == 0, -1, Y), r"class indices at least 0, got -1 \("),
+        (["cat"] * 40, "labels: expected a tensor, an array or a list of numbers, got list"),
+        ([[0]] * 39 + [[0, 1]], "labels: expected a tensor, an array or a list of numbers, got list"),
+    ],
+)
+def test_labels_of_no_class_are_refused_before_the_model_runs(call, labels, message):
+    m = model()
+    refused(call, m, [(X, labels)], message)
+    assert m.calls == 0
+
+
+@everywhere
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (Y % 10 + 1, r"class indices from 0 to 9, got 1 to 10 \(pass labels - 1\)"),
+        (2 * Y, "class indices from 0 to 9, got 0 to 18"),
+        (Y[:, None], r"labels of shape \(40,\), got \(40, 1\) \(pass labels.squeeze\(-1\)\)"),
+        (Y[:, None].tolist(), r"got \(40, 1\) \(pass labels.squeeze\(-1\)\)"),
+        (nn.functional.one_hot(Y), r"got \(40, 10\) \(pass labels.argmax\(-1\) if they are one-hot\)"),
+        (Y[:20], r"labels of shape \(40,\), got \(20,\)"),
+        (3, r"labels of shape \(40,\), got \(\)"),
+    ],
+)
+def test_labels_that_do_not_fit_the_logits_are_refused(call, labels, message):
+    refused(call, model(), [(X, labels)], message)
+
+
+@everywhere
+def test_regression_with_one_output_is_no_classification(call):
+    refused(call, model(1), [(X, torch.rand(40))], "class indices, which are whole numbers")
+    advice = r"expected logits \(N, ..., C >= 2\), got shape \(40, 1\) \(for a single logit z pass output="
+    refused(call, model(1), [(X, (Y > 4).long())], advice)
+    both = CALLS["predict"](model(1), [(X, (Y > 4).long())], output=lambda z: torch.cat([0 * z, z], -1))
+    assert both["accuracy"] <= 1
+
+
+@everywhere
+def test_a_pair_and_lists_of_numbers_are_refused_with_advice(call):
+    refused(call, model(), (X, Y), r"\(pass \[\(inputs, labels\)\]")
+    refused(call, model(), [(X.tolist(), Y)], r"got a list of lists \(pass torch.tensor\(inputs\)\)")
+
+
+@everywhere
+def test_probabilities_are_no_logits(call):
+    refused(call, model(last=nn.Softmax(-1)), [(X, Y)], "expected logits, got rows that sum to one")
+    refused(call, model(last=nn.Softmax(-1)).double(), [(X.double(), Y)], "rows that sum to one")
+
+
+def test_logarithms_of_probabilities_are_logits():
+    plain, behind = (predict(m, X, 4, seed=0) for m in (model(), model(last=nn.LogSoftmax(-1))))
+    torch.testing.assert_close(behind.probabilities, plain.probabilities)
+    given = predict(model(last=nn.Softmax(-1)), X, 4, seed=0, output=lambda p: p.clamp(min=1e-12).log())
+    torch.testing.assert_close(given.probabilities, plain.probabilities)
+    half = torch.rand(5, 1000, generator=torch.Generator().manual_seed(0)).mul(5).softmax(-1).bfloat16()
+    with pytest.raises(ValueError, match="rows that sum to one"):
+        check_logits(half)
+
+
+def test_inputs_of_other_classes_are_predicted_without_their_labels():
+    other = [(X, Y + 50)]
+    with pytest.raises(ValueError, match=r"got 50 to 59; or leave out the labels: pass the inputs by themselves"):
+        predict(model(), other, 2)
+    assert predict(model(), (x for x, _ in other), 2).labels is None
+
+
+def test_labels_of_any_integer_type_are_class_indices():
+    for kind in (torch.uint8, torch.int16, torch.int32, torch.int64):
+        indices = class_indices(Y.to(kind), (40, 10))
+        assert indices.dtype == torch.int64
+        assert torch.equal(indices, Y)
+    assert class_indices(Y > 4, (40, 2)).tolist() == (Y > 4).long().tolist()
+
+
+class NotFinite(nn.Module):
+    """Logits of which one is not finite."""
+
+    def __init__(self, row, value=torch.nan):
+        super().__init__()
+        self.row, self.value = row, value
+
+    def forward(self, logits):
+        logits = logits.clone()
+        if len(logits) > self.row:
+            logits[self.row, 3] = self.value
+        return logits
+
+
+@pytest.mark.parametrize("call", [CALLS["calibrate"], CALLS["assess"]], ids=["calibrate", "assess"])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_one_logit_that_is_not_finite_is_refused_with_its_row(call, value):
+    parts = [(X[:10], Y[:10]), (X[10:], Y[10:])]
+    refused(call, model(last=NotFinite(17, value)), parts, f"model: expected finite values, got {value} in row 27")
+
+
+def test_a_masked_class_is_a_logit():
+    m = model(11, NotFinite(17, -torch.inf))
+    labels = torch.where(Y == 3, 2, Y)
+    assert calibrate(m, [(X, labels)], num_samples=2).nll < 10
+    labels[17] = 3
+    refused(CALLS["calibrate"], m, [(X, labels)], "data: expected labels of classes that the model allows")
+
+
+def test_inputs_of_other_kinds_that_are_not_finite_are_named():
+    parts = [digits()[0][40:100], digits()[0][100:160]]
+    with pytest.raises(ValueError, match="fog: model: expected finite values, got nan in row 50"):
+        assess(model(last=NotFinite(50)), [(X, Y)], num_samples=2, ood={"fog": parts})
+
+
+class Overflow(nn.Module):
+    """Logits up to a limit, and NaN beyond, as in half precision."""
+
+    def __init__(self, limit):
+        super().__init__()
+        self.limit = limit
+
+    def forward(self, logits):
+        return torch.where(logits.abs() > self.limit, torch.nan, logits)
+
+
+@pytest.mark.parametrize("criterion", ["widest", "likelihood"])
+def test_an_amplitude_whose_draws_overflow_is_not_chosen(criterion):
+    limit = 1.2 * float(model()(X).detach().abs().max())
+    m = model(last=Overflow(limit))
+    free, report = (calibrate(each, [(X, Y)], num_samples=4, criterion=criterion) for each in (model(), m))
+    assert report.nll < 10
+    assert report.factor <= free.factor
+    assert (criterion == "likelihood") or report.factor < free.factor
+    assert predict(m, X, 4, seed=0).probabilities.isfinite().all()
+
+
+def test_a_prediction_that_is_not_finite_is_withheld_first():
+    prediction = predict(model(last=NotFinite(17)), [(X, Y)], 2)
+    withheld = prediction.abstain(coverage=39 / 40)
+    assert withheld.nonzero().tolist() == [[17]]
+    with pytest.raises(ValueError, match="prediction: expected finite values, got nan in row 17"):
+        prediction.score()
+
+
+class Segmenter(nn.Module):
+    """Logits ``(N, C, H, W)`` of four classes."""
+
+    def forward(self, x):
+        return torch.stack([x, 2 * x, 1 - x, x * x], 1)
+
+
+def test_the_classes_of_a_segmenter_come_first():
+    labels = (X > 0.5).long()
+    for data in (X, [(X, labels)]):
+        with pytest.raises(ValueError, match=r"out.movedim\(1, -1\)"):
+            predict(Segmenter(), data)
+    with pytest.warns(UserWarning, match="one draw"):
+        prediction = predict(Segmenter(), [(X, labels)], output=lambda out: out.movedim(1, -1))
+    torch.testing.assert_close(prediction.probabilities, Segmenter()(X).movedim(1, -1).softmax(-1))
+    assert prediction.score()["accuracy"] == float((Segmenter()(X).argmax(1) == labels).double().mean())
+    with pytest.raises(ValueError, match=r"got \(40, 8, 8\) \(pass output=lambda out: out.movedim\(1, -1\)"):
+        class_indices(labels, (40, 4, 8, 8))
+
+
+def test_a_converted_model_that_was_never_calibrated_warns():
+    with pytest.warns(UserWarning, match=r"the amplitude that cgp.convert starts from \(0.1\)"):
+        predict(convert(Host().eval()), X, 2)
+    calibrated = convert(Host().eval())
+    calibrate(calibrated, [(X, Y)], num_samples=2, temperature=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        predict(calibrated, X, 2)
+        predict(model(), X, 2)  # its amplitude was chosen
+
+
+@pytest.mark.parametrize(
+    ("every", "advice"), [(True, "leave out what has no label"), (False, "pass -100 where there is no label")]
+)
+def test_what_to_do_about_a_label_below_zero(every, advice):
+    with pytest.raises(ValueError, match=rf"class indices at least 0, got -3 \({advice}\)"):
+        class_indices(torch.tensor([0, -3, 1]), every=every)

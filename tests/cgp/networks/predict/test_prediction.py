@@ -1,0 +1,125 @@
+"""Methods of a prediction."""
+
+import dataclasses
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from cgp import SparseCGPAttention, predict
+from cgp.networks.predict.metrics import classification_scores
+
+
+def prediction(task="classification", tokens=False, **options):
+    head = nn.Linear(8, 3) if tokens else nn.Sequential(nn.Flatten(), nn.Linear(32, 3))
+    with torch.no_grad():
+        (head if tokens else head[1]).weight.mul_(4)
+    return predict(
+        nn.Sequential(SparseCGPAttention(8, 2), head), torch.randn(10, 4, 8), 6, seed=0, task=task, **options
+    )
+
+
+def test_coverage_keeps_the_most_confident():
+    p = prediction()
+    for coverage, kept in ((0.0, 0), (0.5, 5), (1.0, 10)):
+        withheld = p.abstain(coverage=coverage)
+        assert int((~withheld).sum()) == kept
+        if 0 < kept < 10:
+            assert p.confidence[~withheld].min() >= p.confidence[withheld].max()
+
+
+def test_risk_keeps_as_many_as_the_model_expects_to_answer_at_that_rate():
+    p = prediction()
+    ranked = (1 - p.confidence).sort().values
+    for risk in (0.0, 0.1, float((1 - p.confidence).mean()) + 1e-6, 1.0):
+        withheld = p.abstain(risk=risk)
+        kept = int((~withheld).sum())
+        assert kept == max((k for k in range(1, 11) if float(ranked[:k].mean()) <= risk), default=0)
+    assert prediction(tokens=True).abstain(risk=0.2).shape == (10, 4)
+
+
+def test_scores():
+    p, labels = prediction(), torch.arange(10) % 3
+    assert p.score(labels) == classification_scores(p.probabilities, labels)
+    tokens, marked = prediction(tokens=True), torch.randint(0, 3, (10, 4))
+    marked[:, 2:] = -100
+    expected = classification_scores(tokens.probabilities[:, :2].flatten(0, 1), marked[:, :2].flatten())
+    assert tokens.score(marked) == expected
+    several = prediction("multilabel")
+    truth = torch.randint(0, 2, (10, 3))
+    right = ((several.probabilities > 0.5) == truth.bool()).float().mean()
+    assert several.score(truth)["accuracy"] == pytest.approx(float(right))
+    assert several.score(truth.float()) == several.score(truth)
+    with pytest.raises(ValueError, match="class indices from 0 to 1, got 0 to 2"):
+        several.score(2 * truth)
+    assert dataclasses.replace(p, labels=labels).score() == p.score(labels)
+    with pytest.raises(ValueError, match="labels: expected the true labels"):
+        p.score()
+    with pytest.raises(ValueError, match=r"labels: expected labels of shape \(10,\)"):
+        p.score(labels[:3])
+
+
+def test_scores_of_a_regression():
+    p, values = prediction("regression", noise=0.5), torch.randn(10, 3)
+    scores = p.score(values)
+    assert scores["rmse"] == pytest.approx(float((values - p.mean).square().mean().sqrt()))
+    normal = torch.distributions.Normal(p.mean, p.total.sqrt())
+    assert scores["nll"] == pytest.approx(float(-normal.log_prob(values).mean()), rel=1e-5)
+    bounds = normal.icdf(torch.tensor(0.05)), normal.icdf(torch.tensor(0.95))
+    inside = (values >= bounds[0]) & (values <= bounds[1])
+    assert scores["coverage90"] == pytest.approx(float(inside.float().mean()))
+    assert p.abstain(coverage=0.5).float().mean(0).tolist() == [0.5, 0.5, 0.5]
+    with pytest.raises(ValueError, match="confidence: expected a prediction of classes"):
+        prediction(None).abstain(coverage=0.5)
+
+
+def test_a_regression_without_a_variance_has_only_an_error():
+    draws = prediction("regression", noise=0.5)
+    certain = torch.ones(10, 3)
+    certain[4, 1] = 0.0
+    for total in (None, torch.zeros(10, 3), certain):
+        assert list(dataclasses.replace(draws, total=total).score(torch.randn(10, 3))) == ["rmse"]
+
+
+@pytest.mark.parametrize(
+    ("task", "columns"),
+    [
+        ("classification", ["class", "confidence", "total", "aleatoric", "epistemic"]),
+        ("regression", ["mean 0", "mean 1", "mean 2", "total 0"]),
+        ("multilabel", ["probability 0"]),
+        (None, ["output 0", "output 1", "output 2", "epistemic 0"]),
+    ],
+)
+def test_tables(task, columns):
+    p = prediction(task)
+    frame = p.to_frame()
+    assert len(frame) == 10
+    assert list(frame.columns)[: len(columns)] == columns
+    np.testing.assert_array_equal(
+        frame["epistemic" if task == "classification" else "epistemic 0"].to_numpy(),
+        (p.epistemic if task == "classification" else p.epistemic[:, 0]).numpy(),
+    )
+    frame = prediction(tokens=True).to_frame()
+    assert frame.index.names == ["input", "token"]
+    assert len(frame) == 40
+
+
+def test_without_pandas_the_error_names_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match="to_frame: needs pandas"):
+        prediction().to_frame()
+
+
+def test_pictures():
+    p, labels = prediction(), torch.arange(10) % 3
+    assert p.plot(labels).get_ylabel() == "Accuracy"
+    assert p.plot().get_xlabel() == "Uncertainty (nats)"
+    assert prediction("regression").plot().get_xlabel() == "Uncertainty (variance)"
+
+
+@pytest.mark.parametrize("options", [{}, {"risk": 0.1, "coverage": 0.5}, {"risk": 1.5}, {"coverage": -0.1}])
+def test_abstaining_takes_one_number(options):
+    with pytest.raises(ValueError, match="risk, coverage: expected one of them"):
+        prediction().abstain(**options)

@@ -1,0 +1,71 @@
+"""The limit of BLAS threads holds while a function computes under it, and ends with the last one."""
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+from threadpoolctl import ThreadpoolController
+
+from cgp.statespace.kernels import matern_process
+from cgp.statespace.posterior import StateSpacePosterior
+from cgp.statespace.space import state_space
+from cgp.statespace.threads import one_blas_thread
+
+
+def counts() -> set[int]:
+    return {library["num_threads"] for library in ThreadpoolController().info() if library["user_api"] == "blas"}
+
+
+@pytest.fixture
+def three_threads():
+    """More than one thread, whatever the environment says."""
+    with ThreadpoolController().limit(limits=3, user_api="blas"):
+        if counts() != {3}:
+            pytest.skip("BLAS cannot use three threads here")
+        yield
+
+
+def test_limit_holds_and_ends(three_threads):
+    inner = one_blas_thread(counts)
+    outer = one_blas_thread(lambda: (inner(), counts()))
+    assert outer() == ({1}, {1})
+    assert counts() == {3}
+
+
+def test_limit_ends_after_an_error(three_threads):
+    with pytest.raises(ZeroDivisionError):
+        one_blas_thread(lambda: 1 / 0)()
+    assert counts() == {3}
+
+
+def test_limit_ends_with_the_last_of_several_threads(three_threads):
+    entered, release = threading.Event(), threading.Event()
+
+    @one_blas_thread
+    def wait():
+        entered.set()
+        release.wait()
+
+    other = threading.Thread(target=wait)
+    other.start()
+    entered.wait()
+    try:
+        assert one_blas_thread(counts)() == {1}
+    finally:
+        release.set()
+        other.join()
+    assert counts() == {3}
+
+
+def test_recursions_of_a_state_space_use_one_thread(three_threads, monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        "cgp.statespace.filter.dpotrf", lambda a, **_: seen.append(counts()) or (np.linalg.cholesky(a), 0)
+    )
+    process = matern_process(torch.zeros(1, dtype=torch.float64), 1)
+    space = state_space([process], [torch.ones(1, 1)], torch.zeros(2, dtype=torch.long))
+    y = torch.ones(2, 1, dtype=torch.float64)
+    _ = StateSpacePosterior(space, y, y, y.bool()).variance
+    assert len(seen) == 4
+    assert all(threads == {1} for threads in seen)

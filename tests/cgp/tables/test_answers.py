@@ -1,0 +1,139 @@
+"""Intervals, draws, totals and forecasts of a filled table."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import norm
+
+from cgp import CorrelatedGPImputer
+from tests.cgp.tables.test_imputer import QUICK, frame
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+@pytest.fixture(scope="module")
+def imputer():
+    return CorrelatedGPImputer(kernel="matern32", **QUICK).fit(frame("Europe/Zurich"))
+
+
+def test_intervals_are_about_the_mean(imputer):
+    table = frame("Europe/Zurich")
+    lower, upper = imputer.interval(0.8)
+    middle, std = imputer.transform(table), imputer.std_
+    np.testing.assert_allclose(upper - middle, norm.ppf(0.9) * std, atol=1e-6)
+    np.testing.assert_allclose(0.5 * (lower + upper), middle, rtol=1e-6)
+    pd.testing.assert_frame_equal(lower.where(table.notna()), table, check_dtype=False)
+    with pytest.raises(ValueError, match="level: expected a number between 0 and 1, got 95"):
+        imputer.interval(95)
+
+
+def test_draws_keep_what_was_observed_and_vary_as_the_readings(imputer):
+    table = frame("Europe/Zurich")
+    draws = imputer.draws(400, random_state=1)
+    for draw in draws[:3]:
+        pd.testing.assert_frame_equal(draw.where(table.notna()), table)
+    gap = np.stack([draw["a"].to_numpy()[10:15] for draw in draws])
+    error = imputer.std_["a"].to_numpy()[10:15]
+    np.testing.assert_allclose(gap.std(axis=0), error, rtol=0.15)
+    mean = imputer.transform(table)["a"].to_numpy()[10:15]
+    assert (np.abs(gap.mean(axis=0) - mean) < 4.0 * error / 20.0).all()
+    assert np.corrcoef(gap.T)[0, 1] > 0.2  # together, not each by itself
+    pd.testing.assert_frame_equal(imputer.draws(1, random_state=1)[0], imputer.draws(1, random_state=1)[0])
+
+
+@pytest.mark.parametrize("how", ["sum", "mean"])
+def test_daily_totals_have_the_error_of_draws(imputer, how):
+    total, std = imputer.aggregate("D", how)
+    draws = imputer.draws(2000, random_state=0)
+    days = np.stack([getattr(draw.resample("D"), how)() for draw in draws])
+    assert list(total.index) == list(getattr(frame("Europe/Zurich").resample("D"), how)().index)
+    np.testing.assert_allclose(days.std(axis=0), std, rtol=0.1, atol=1e-6)
+    assert (np.abs(days.mean(axis=0) - total) <= 4.0 * std / np.sqrt(2000.0) + 1e-5).all().all()
+    exact = ~frame("Europe/Zurich").isna().resample("D").sum().astype(bool)
+    assert (std.to_numpy() == 0.0)[exact.to_numpy()].all()
+
+
+def test_totals_are_those_of_the_joint_covariance(imputer):
+    """With weights, over bins that are not stretches of time, of readings and of the functions beneath."""
+    table, generator = frame("Europe/Zurich"), np.random.default_rng(0)
+    labels, weights = np.arange(40) % 3, generator.normal(size=(40, 3))
+    gaps, inputs = table.isna().to_numpy(), np.arange(40)[:, None] / 8.0
+    values = imputer.transform(table).to_numpy()
+    for noisy in (True, False):
+        mean, covariance = imputer.regressor_.predict(inputs, return_cov=True, include_noise=noisy)
+        total, std = imputer.aggregate(labels, weights=weights, include_noise=noisy)
+        for row, label in enumerate(total.index):
+            for column in range(3):
+                w = np.where(labels == label, weights[:, column], 0.0)
+                uncertain = w * gaps[:, column] if noisy else w
+                variance = uncertain @ covariance[:, column, :, column] @ uncertain
+                expected = w @ (values if noisy else mean)[:, column]
+                assert std.iloc[row, column] == pytest.approx(np.sqrt(variance), rel=1e-5, abs=1e-9)
+                assert total.iloc[row, column] == pytest.approx(expected, rel=1e-5, abs=1e-6)
+    mean, _ = imputer.aggregate(how="mean", weights=np.arange(40))
+    assert mean["n"].item() == pytest.approx(np.average(np.arange(40), weights=np.arange(40)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"by": "D", "how": "max"}, "how: expected 'sum' or 'mean', got 'max'"),
+        ({"by": "no"}, "by: expected a frequency of pandas, such as 'D', got 'no'"),
+        ({"by": [1, 2]}, r"by: expected a label for each of 40 rows, or a frequency, got shape \(2,\)"),
+        ({"weights": [1, 2]}, r"weights: expected finite numbers of shape \(40,\) or \(40, 3\), got \(2,\)"),
+        (
+            {"by": np.arange(40) // 20, "how": "mean", "weights": np.arange(40) // 20},
+            "weights: expected sums other than 0 for how='mean', got 0 in the bin '0'",
+        ),
+    ],
+)
+def test_totals_of_nothing_are_refused(imputer, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        imputer.aggregate(**arguments)
+    with pytest.raises(ValueError, match="rows of this table have no times"):
+        CorrelatedGPImputer(**QUICK).fit(frame().reset_index(drop=True)).aggregate("D")
+
+
+def test_forecasts_follow_the_table(imputer):
+    mean, std = imputer.forecast(4)
+    index = frame("Europe/Zurich", count=44).index[40:]
+    pd.testing.assert_index_equal(mean.index, index)
+    expected = imputer.regressor_.predict(np.arange(40, 44)[:, None] / 8.0, return_std=True)
+    np.testing.assert_allclose(mean, expected[0], rtol=1e-9)
+    np.testing.assert_allclose(std, expected[1], rtol=1e-9)
+    months = frame().set_axis(pd.date_range("2020-01-31", periods=40, freq="ME"))
+    ahead, _ = CorrelatedGPImputer(**QUICK).fit(months).forecast(2)
+    assert list(ahead.index) == [pd.Timestamp("2023-05-31"), pd.Timestamp("2023-06-30")]
+    shuffled = frame("Europe/Zurich").iloc[np.random.default_rng(0).permutation(40)]
+    again = CorrelatedGPImputer(**QUICK).fit(shuffled).forecast(4).mean.index
+    assert (again == index).all()
+    assert str(again.tz) == "Europe/Zurich"
+    array, _ = CorrelatedGPImputer(**QUICK).fit(frame().to_numpy()).forecast(2)
+    assert array.shape == (2, 3)
+    with pytest.raises(ValueError, match="steps: expected a table of one input"):
+        CorrelatedGPImputer(inputs=("a", "n"), **QUICK).fit(frame().fillna(0.0)).forecast(2)
+
+
+def test_a_table_in_reverse_order_is_forecast_forwards():
+    table = frame("Europe/Zurich")
+    index = CorrelatedGPImputer(**QUICK).fit(table.iloc[::-1]).forecast(2).mean.index
+    assert list(index) == list(frame("Europe/Zurich", count=42).index[40:])
+
+
+def test_residuals_leave_out_gross_errors(tmp_path):
+    """Those of a long series have none, and all other values keep theirs, through updates and folders."""
+    random = np.random.default_rng(0)
+    values = np.sin(np.arange(420.0) / 9)[:, None] + 0.1 * random.standard_normal((420, 2))
+    values[60:70, 1] = np.nan
+    values[5, 0] = 1e6
+    imputer = CorrelatedGPImputer(structure="multiscale", num_components=1, periods=(), random_state=0)
+    with pytest.warns(UserWarning, match="left out as errors of measurement"):
+        imputer.fit(values[:400])
+    imputer.update(values[400:])
+    imputer.save(tmp_path)
+    mean, sd = imputer.regressor_.leave_one_out()
+    expected = (values - mean) / sd
+    assert np.isnan(expected[5, 0])
+    assert np.isfinite(expected).sum() == values.size - 11
+    for each in (imputer, CorrelatedGPImputer.load(tmp_path)):
+        np.testing.assert_allclose(each.residuals(), expected, rtol=1e-9)

@@ -1,0 +1,75 @@
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.dates import num2date
+from matplotlib.figure import Figure
+
+from cgp import CorrelatedGPImputer
+from tests.cgp.tables.test_imputer import QUICK, frame
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+def test_an_imputer_draws_its_table():
+    table = frame("Europe/Zurich")
+    imputer = CorrelatedGPImputer(**QUICK).fit(table)
+    overview, *columns = imputer.plot(figure=Figure())
+    assert [label.get_text() for label in overview.get_yticklabels()] == ["a", "b", "n"]
+    filled = columns[0].lines[1].get_ydata()
+    np.testing.assert_allclose(filled[10:15], imputer.transform(table)["a"].iloc[10:15])
+    # Local times, as the index shows them.
+    assert num2date(columns[0].lines[0].get_xdata()[0]).hour == table.index[0].hour
+    ax = imputer.plot_pairs(ax=Figure().subplots())
+    assert len(ax.texts) == 9
+
+
+def test_lags_are_named_in_the_units_of_time():
+    table = frame().drop(columns="n")
+    imputer = CorrelatedGPImputer(**QUICK | {"structure": "shifted"}).fit(table)
+    lag = imputer.regressor_.delays_[0, 1, 0] * 24.0
+    ax = imputer.plot_pairs(ax=Figure().subplots())
+    first, second = (label.get_text() for label in ax.get_yticklabels())
+    assert first == "a"
+    assert second == (f"b ({lag:+.2g} h)" if abs(lag) >= 1.0 else f"b ({60.0 * lag:+.2g} min)")
+
+
+def test_places_are_drawn_as_maps():
+    """Longitude to the east, whatever the order of the columns."""
+    table = frame().reset_index(drop=True).assign(lat=np.linspace(46, 48, 40), lon=np.linspace(6, 10, 40) ** 1.1)
+    axes = CorrelatedGPImputer(inputs=("lat", "lon"), **QUICK).fit(table).plot(figure=Figure())
+    assert len(axes) == 3
+    filled = axes[0].collections[1].get_offsets()
+    np.testing.assert_allclose(filled, table.loc[10:14, ["lon", "lat"]])
+    assert axes[0].get_aspect() == pytest.approx(1 / np.cos(np.radians(47)))
+    assert axes[0].figure.get_supxlabel() == "lon"
+
+
+def test_residuals_are_those_of_every_observation():
+    """In its row: also where rows are in another order, have no value, or came later."""
+    table = frame()
+    table.iloc[33] = np.nan
+    imputer = CorrelatedGPImputer(**QUICK).fit(table)
+    residuals = imputer.residuals()
+    pd.testing.assert_frame_equal(residuals.isna(), table.isna())
+    mean, sd = imputer.regressor_.leave_one_out()
+    expected = (table.iloc[5, 1] - mean[5, 1]) / sd[5, 1]
+    assert residuals.iloc[5, 1] == pytest.approx(expected, rel=1e-6)
+    later = frame(count=44).iloc[40:]
+    later.iloc[0] = np.nan
+    imputer.update(later.iloc[:1]).update(later.iloc[1:])
+    grown = imputer.residuals()
+    pd.testing.assert_frame_equal(grown.isna(), pd.concat([table, later]).isna())
+    np.testing.assert_allclose(grown.iloc[:20], residuals.iloc[:20], atol=0.5)
+    axes = imputer.plot_residuals(figure=Figure())
+    assert len(axes) == 3
+    drawn = sum(len(line.get_ydata()) for line in axes[0].lines[1:])
+    assert drawn == grown["a"].notna().sum()
+
+
+@pytest.mark.parametrize("inputs", [None, "n", ("when", "n")])
+def test_other_inputs_are_drawn_too(inputs):
+    table = frame().reset_index(drop=True)
+    table = table.assign(when=frame().index) if isinstance(inputs, tuple) else table
+    overview, *columns = CorrelatedGPImputer(inputs=inputs, **QUICK).fit(table).plot(figure=Figure())
+    assert columns[-1].get_xlabel() == {None: "", "n": "n"}.get(inputs, "row")
+    assert len(overview.get_yticklabels()) == len(columns)

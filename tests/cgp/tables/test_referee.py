@@ -1,0 +1,498 @@
+"""What ``cgp.assess_gaps`` compares, claims, recommends and gives back."""
+
+import dataclasses
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import binom
+from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.impute import KNNImputer
+
+from cgp import CorrelatedGPImputer, assess_gaps
+from cgp.regression import CorrelatedGPRegressor
+from cgp.tables.baselines import LaggedRidge, LinearInterpolation
+from cgp.tables.referee import candidates
+from cgp.tables.report import LEAST_GAIN, GapReport
+from cgp.tables.scores import BlockScores, Strata
+from cgp.tables.tables import read_table
+from cgp.tables.trials import HiddenBlocks, Trial
+from tests.cgp.regression.test_prior import a_prior
+
+
+class Guessing(TransformerMixin, BaseEstimator):
+    """Fills in a truth with errors of a given standard deviation, which it says."""
+
+    def __init__(self, truth, seed, sd=1.0):
+        self.truth, self.seed, self.sd = truth, seed, sd
+
+    def fit(self, X, y=None):
+        return self
+
+    def transform(self, X):
+        noise = self.sd * np.random.default_rng([self.seed, int(np.isnan(X).sum())]).normal(size=X.shape)
+        return np.where(np.isnan(X), self.truth + noise, X)
+
+    @property
+    def std_(self):
+        return np.full(self.truth.shape, self.sd)
+
+
+class Silent(Guessing):
+    """Says values only."""
+
+    std_ = None
+
+
+class Failing(Guessing):
+    def transform(self, X):
+        raise ValueError("no such thing")
+
+
+def waves(size=240, columns=3, seed=0, noise=0.05):
+    """Columns that follow each other, with their times."""
+    rng = np.random.default_rng(seed)
+    t = np.arange(size) / 12.0
+    common = np.cumsum(rng.normal(size=(size, 2)), axis=0) / 4
+    return t, common @ rng.normal(size=(2, columns)) + noise * rng.normal(size=(size, columns))
+
+
+def with_gaps(values, seed=0, length=8, share=0.1):
+    rng, result = np.random.default_rng(seed), values.copy()
+    for column in range(values.shape[1]):
+        for _ in range(round(share * len(values) / length)):
+            start = int(rng.integers(5, len(values) - length - 5))
+            result[start : start + length, column] = np.nan
+    return result
+
+
+def report_of(nll, labels=None, weights=None):
+    """A report of methods with these NLLs ``(M, B)`` of blocks, the last of them the default."""
+    labels = np.array(["1"] * nll.shape[1] if labels is None else labels)
+    strata = Strata(
+        labels, {name: 1 / len(set(labels)) for name in sorted(set(labels))} if weights is None else weights
+    )
+    empty = np.zeros(0)
+    trials = {
+        f"method {number}": Trial(empty, empty, BlockScores(*[values] * 4), 0.0, None)
+        for number, values in enumerate(nll)
+    }
+    hidden = HiddenBlocks(*[empty.astype(int)] * 4, np.zeros(len(labels), int), labels, None)
+    return GapReport({}, trials, {}, hidden, strata, True, f"method {len(nll) - 1}", None)
+
+
+def null_losses(rng, methods, blocks):
+    """NLLs of equally good methods: means over blocks of different lengths of what has something in common."""
+    sizes = rng.integers(1, 30, blocks)
+    common = rng.standard_t(5, size=blocks)
+    return np.stack(
+        [
+            0.5 * (common + rng.normal(size=blocks)) ** 2 + rng.normal(size=blocks) / np.sqrt(sizes)
+            for _ in range(methods)
+        ]
+    )
+
+
+@pytest.mark.parametrize(("blocks", "methods"), [(10, 4), (30, 5), (120, 5)])
+def test_at_most_a_twentieth_of_reports_claims_something_of_equal_methods(blocks, methods):
+    """In two classes of gaps and over all; uncorrected, the best of all pairs passes two errors more often."""
+    rng, trials, claims, uncorrected = np.random.default_rng(0), 150, 0, 0
+    labels = ["1", "2–4"] * (blocks // 2)
+    for _ in range(trials):
+        report = report_of(null_losses(rng, methods, blocks), labels)
+        names = list(report.trials)
+        pairs = [(a, b) for a in names for b in names[: names.index(a)]]
+        claims += any(report.is_ahead(a, b, label) for a, b in pairs for label in (None, *report.strata.weights))
+        differences = [report.difference(a, b) for a, b in pairs]
+        uncorrected += any(-d.mean > max(LEAST_GAIN, 2 * d.error) for d in differences)
+    assert claims <= binom.ppf(0.999, trials, 0.05)
+    assert uncorrected > binom.ppf(0.999, trials, 0.05)
+
+
+def test_full_reports_of_equal_methods_claim_nothing():
+    """Three imputers with errors of the same size, on fresh blocks of fresh tables."""
+    claims = 0
+    for seed in range(30):
+        _, values = waves(120, seed=seed)
+        methods = {f"method {number}": Guessing(values, 10 * seed + number) for number in range(3)}
+        report = assess_gaps(with_gaps(values, seed), methods=methods, maskings=2, random_state=seed)
+        names = list(methods)
+        claims += any(report.is_ahead(a, b) for a in names for b in names if a != b)
+    assert claims <= binom.ppf(0.99, 30, 0.05)
+
+
+def test_what_is_better_is_claimed_by_how_much():
+    """The scores are the truth's: errors of .5 and 2 standard deviations differ by log 4 nats."""
+    _, values = waves()
+    given = with_gaps(values)
+    unit = np.nanstd(given, axis=0)
+    scaled, table = values / unit, given / unit
+    report = assess_gaps(table, methods={"poor": Guessing(scaled, 0, 2.0), "good": Guessing(scaled, 1, 0.5)})
+    assert report.method == "good"
+    assert report.is_ahead("good", "poor")
+    assert report.difference("poor", "good").mean == pytest.approx(np.log(4.0), abs=0.1)
+    assert report.sentence.startswith("Use good: its NLL is below that of poor by 1.")
+    assert report.strata.mean(report.trials["good"].scores.coverage) == pytest.approx(0.95, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("gains", "chosen"),
+    [
+        ([0.0, 0.0], 0),
+        ([0.01, 0.0], 0),
+        ([0.2, 0.0], 1),
+        ([0.2, 0.01, 0.0], 1),
+        ([-0.3, 0.2, 0.0], 0),
+        ([-0.1, -0.3, 0.0], 1),
+    ],
+)
+def test_the_simplest_method_that_is_hardly_worse_is_enough(gains, chosen):
+    rng = np.random.default_rng(0)
+    common = rng.normal(size=200)
+    nll = common + np.array(gains)[:, None] + 0.05 * rng.normal(size=(len(gains), 200))
+    report = report_of(nll)
+    assert report.method == f"method {chosen}"
+    assert report.sentence.startswith("Use method 1: its NLL" if chosen else "Method 0 is enough: its NLL less that of")
+    assert ("is below that of method 0 by" in report.sentence) == bool(chosen)
+
+
+def test_few_blocks_leave_the_default_and_say_so():
+    rng = np.random.default_rng(1)
+    report = report_of(rng.normal(size=(3, 4)) + np.array([[0.3], [0.0], [0.1]]))
+    assert report.method == "method 2"
+    assert "may be chance" in report.sentence
+    assert "4 hidden blocks show little: at least 10 are needed." in report.sentence
+    assert not any(report.is_ahead(a, b) for a in report.trials for b in report.trials if a != b)
+
+
+def test_a_later_method_replaces_the_default_only_with_a_claim():
+    rng = np.random.default_rng(0)
+    for gain, chosen in ((0.0, "method 1"), (0.5, "method 2")):
+        nll = rng.normal(size=(3, 60)) * 0.2 + np.array([[1.0], [0.5], [0.5 - gain]])
+        report = dataclasses.replace(report_of(nll), default="method 1")
+        assert report.method == chosen
+
+
+def test_lines_are_enough_for_a_line_and_ridge_for_a_linear_relation():
+    t = np.arange(300.0)
+    rng = np.random.default_rng(0)
+    smooth = np.column_stack([np.sin(t / 40), np.cos(t / 30), rng.normal(size=300)])
+    methods = {"lines": LinearInterpolation(), "ridge": LaggedRidge()}
+    assert assess_gaps(with_gaps(smooth[:, :2], length=3), methods=methods).method == "lines"
+    source = rng.normal(size=300)
+    noise = source[:, None] @ np.array([[1.0, -2.0, 0.5]]) + 0.1 * rng.normal(size=(300, 3))
+    report = assess_gaps(with_gaps(noise), methods=methods)
+    assert report.method == "ridge"
+    assert report.is_ahead("ridge", "lines")
+
+
+@pytest.fixture(scope="module")
+def frame():
+    _, values = waves(60, 2)
+    index = pd.date_range("2024-03-01", periods=60, freq="2h", tz="Europe/Zurich")
+    result = pd.DataFrame(with_gaps(values, share=0.1, length=4), index=index, columns=["a", "b"])
+    return result.sample(frac=1.0, random_state=0)  # rows in any order
+
+
+@pytest.fixture(scope="module")
+def report(frame):
+    return assess_gaps(frame, CorrelatedGPImputer(kernel="matern32", max_steps=5, random_state=0), maskings=2)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_frame_is_assessed_by_every_method(frame, report):
+    before = frame.copy()
+    assert list(report.trials) == [
+        "linear interpolation",
+        "the seasonal mean",
+        "ridge on the other columns",
+        "one GP per column",
+        "the correlated GP",
+        "the GP 'coregionalised'",
+        "the GP 'shared'",
+        "the GP 'shifted'",
+    ]
+    assert not report.failures
+    text = str(report)
+    assert text.endswith(report.sentence)
+    assert all(name in text for name in report.trials)
+    assert report.sentence in report.to_html().replace("&#x27;", "'")
+    pd.testing.assert_frame_equal(frame, before)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_structures_are_taken_from_the_fit_that_compared_them(report):
+    """Each says something else, in the seconds of one fit: that of its own model, given what was not hidden."""
+    structures = ("independent", "coregionalised", "shared", "shifted")
+    names = ["one GP per column", *(f"the GP {name!r}" for name in structures[1:])]
+    assert {report.trials[name].seconds for name in names} == {report.trials["the correlated GP"].seconds}
+    assert len({report.trials[name].errors.tobytes() for name in names}) == 4
+    table, _ = read_table(report.table, None)
+    for masking in range(2):
+        masked = table.hiding(report.hidden.cells(masking, table.values.shape))
+        imputer = clone(report.methods["the correlated GP"]).fit(masked)
+        values = report.hidden.maskings[report.hidden.blocks] == masking
+        rows, columns = report.hidden.rows[values], report.hidden.columns[values]
+        for name, structure in zip(names, structures, strict=True):
+            mean, sd = imputer.regressor_.with_structure(structure).predict(table.inputs[rows], return_std=True)
+            unit = np.nanstd(table.values, axis=0)[columns]
+            error = (np.asarray(mean)[np.arange(len(rows)), columns] - table.values[rows, columns]) / unit
+            np.testing.assert_allclose(report.trials[name].errors[values], error, rtol=1e-6, atol=1e-9)
+            spread = np.asarray(sd)[np.arange(len(rows)), columns] / unit
+            np.testing.assert_allclose(report.trials[name].sd[values], spread, rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_structure_by_itself_is_what_was_compared():
+    t, values = waves(40, 2)
+    both = CorrelatedGPRegressor("matern32", max_steps=5, random_state=0).fit(t[:, None], values)
+    near = [both.with_structure(name) for name in both.criteria_]
+    averaged = {structure.structure_: structure.predict(t[:, None]) for structure in near}
+    best = averaged[both.structure_]
+    np.testing.assert_array_equal(best, both.with_structure(both.structure_).predict(t[:, None]))
+    kept = [
+        mean
+        for name, mean in averaged.items()
+        if name != "independent" and both.criteria_[name] < min(both.criteria_.values()) + 30
+    ]
+    np.testing.assert_allclose(both.predict(t[:, None]), np.mean(kept, axis=0))
+    with pytest.raises(ValueError, match="structure: expected one of .*'shifted'.* got 'affine'"):
+        both.with_structure("affine")
+    both.partial_fit(t[:1, None] + 9, values[:1])
+    with pytest.raises(ValueError, match="structure: expected one of"):
+        both.with_structure("shared")
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_the_imputer_of_a_method_says_its_uncertainty(frame, report):
+    for name in ("linear interpolation", "ridge on the other columns", "the GP 'coregionalised'"):
+        imputer = report.fitted(name)
+        filled, sd = imputer.transform(frame), imputer.std_
+        assert not filled.isna().any(axis=None)
+        np.testing.assert_array_equal(filled.index, frame.index)
+        assert (np.asarray(sd) > 0).tolist() == frame.isna().to_numpy().tolist()
+        low, high = imputer.interval(0.9)
+        assert (np.asarray(high - low) >= 0).all()
+        np.testing.assert_allclose((np.asarray(low) + np.asarray(high)) / 2, filled)
+        again = pickle.loads(pickle.dumps(imputer))
+        pd.testing.assert_frame_equal(again.transform(frame), filled)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_conformal_intervals_are_saved(frame, report, tmp_path):
+    imputer = report.fitted("the GP 'coregionalised'")
+    imputer.save(tmp_path / "imputer")
+    again = CorrelatedGPImputer.load(tmp_path / "imputer")
+    with pytest.warns(UserWarning, match="19 are needed"):
+        first = imputer.interval(0.95, method="conformal")
+    with pytest.warns(UserWarning, match="19 are needed"):
+        second = again.interval(0.95, method="conformal")
+    pd.testing.assert_frame_equal(first.lower, second.lower)
+
+
+def test_conformal_intervals_widen_what_says_too_little():
+    """An imputer whose errors are three times what it says: conformal intervals cover, its own do not."""
+    _, values = waves(2000, 2)
+    given = with_gaps(values, length=2, share=0.05)
+    unit = np.nanstd(given, axis=0)
+
+    class Bold(Guessing):
+        @property
+        def std_(self):
+            return np.full(self.truth.shape, self.sd / 3)
+
+    report = assess_gaps(given, methods={"bold": Bold(values, 0, 0.5 * unit)}, maskings=3)
+    scores = report.intervals(0.95)
+    assert all(each["coverage"] < 0.6 for each in scores.values())
+    for each in scores.values():
+        assert each["conformal_coverage"] == pytest.approx(0.95, abs=0.04)
+        assert each["conformal_width"] == pytest.approx(2 * 1.96 * 0.5, rel=0.25)
+
+
+def test_hidden_blocks_are_filled_without_their_values():
+    """What a method sees of a masked table: everything but the gaps and what is hidden, once each over the maskings."""
+    _, values = waves(150, 2)
+    given, seen = with_gaps(values), []
+
+    class Watching(Guessing):
+        def transform(self, X):
+            seen.append(np.isnan(X))
+            return super().transform(X)
+
+    report = assess_gaps(given, methods={"watching": Watching(values, 0)})
+    assert len(seen) == 3
+    for masking, missing in enumerate(seen):
+        np.testing.assert_array_equal(missing, np.isnan(given) | report.hidden.cells(masking, given.shape))
+
+
+def test_errors_of_values_only_are_learned_in_the_other_maskings():
+    """Errors of one size: the spread is that size, and intervals cover; the fitted imputer has it in its gaps."""
+    _, values = waves(900, 2)
+    given = with_gaps(values)
+    unit = np.nanstd(given, axis=0)
+    report = assess_gaps(given / unit, methods={"silent": Silent(values / unit, 0, 0.4)})
+    trial = report.trials["silent"]
+    assert np.median(trial.sd) == pytest.approx(0.4, rel=0.15)
+    assert report.strata.mean(trial.scores.coverage) == pytest.approx(0.95, abs=0.03)
+    sd = report.best().std_
+    assert np.median(sd[np.isnan(given)]) == pytest.approx(0.4, rel=0.15)
+    assert not sd[~np.isnan(given)].any()
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_intervals_of_few_blocks_are_infinite_and_say_what_is_needed(report):
+    imputer = report.fitted("linear interpolation")
+    with pytest.warns(UserWarning, match="hidden blocks, and 19 are needed for a finite interval at level 0.95"):
+        lower, upper = imputer.interval(0.95, method="conformal")
+    assert np.isinf(np.asarray(upper - lower)).any()
+    plain = CorrelatedGPImputer(max_steps=3, random_state=0).fit(np.array([[0.0], [np.nan], [1.0], [2.0]]))
+    with pytest.raises(ValueError, match="method: expected 'gaussian', since no blocks were hidden"):
+        plain.interval(0.9, method="conformal")
+    with pytest.raises(ValueError, match="method: expected 'gaussian' or 'conformal', got 'exact'"):
+        plain.interval(0.9, method="exact")
+
+
+def test_conformal_intervals_of_an_imputer_are_its_own_times_the_factor():
+    _, values = waves(2000, 2)
+    given = with_gaps(values, length=2, share=0.05)
+    report = assess_gaps(given, methods={"lines": LinearInterpolation()})
+    imputer = report.best()
+    lower, upper = imputer.interval(0.9, method="conformal")
+    gaps = np.isnan(given)
+    factor = ((upper - lower) / 2)[gaps] / imputer.std_[gaps]
+    expected = {report.conformal("lines").factor(label, 0.9) for label in ("1", "2–4")}
+    assert set(factor.round(9)) <= {round(each, 9) for each in expected}
+    inside = (values >= lower) & (values <= upper)
+    assert 0.8 < inside[gaps].mean() < 0.98
+    np.testing.assert_array_equal(lower[~gaps], given[~gaps])
+
+
+def test_a_table_without_gaps_is_assessed_at_a_few_lengths():
+    _, values = waves(120, 2)
+    report = assess_gaps(values, methods={"lines": LinearInterpolation(), "ridge": LaggedRidge()})
+    assert not report.has_gaps
+    assert set(report.strata.weights) == {"1", "2–4"}
+    assert set(report.strata.weights.values()) == {0.5}
+    assert "The table has no gaps" in report.sentence
+
+
+def test_places_have_no_runs():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.random((80, 4)), columns=["x", "y", "a", "b"])
+    table["b"] = table["a"] + 0.01 * rng.random(80)
+    table.iloc[5:15, 2] = np.nan
+    imputer = CorrelatedGPImputer(inputs=["x", "y"])
+    methods = {"nearest": LinearInterpolation(inputs=["x", "y"]), "ridge": LaggedRidge(inputs=["x", "y"])}
+    report = assess_gaps(table, imputer, methods=methods)
+    assert set(report.strata.weights) == {"1"}
+    assert report.method == "ridge"
+    pd.testing.assert_frame_equal(report.best().fit_transform(table)[["x", "y"]], table[["x", "y"]])
+
+
+def test_imputers_of_scikit_learn_can_be_compared():
+    _, values = waves(100, 3)
+    report = assess_gaps(with_gaps(values), methods={"lines": LinearInterpolation(), "neighbours": KNNImputer()})
+    assert set(report.trials) == {"lines", "neighbours"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "step", "offered"),
+    [
+        (100, "1h", "the GP with cycles of a day"),
+        (600, "1h", "the GP with cycles of a day and a week"),
+        (100, "12h", "the GP with cycles of a week"),
+        (300, "3D", "the GP with cycles of a year"),
+        (60, "1h", None),
+        (300, None, None),
+    ],
+)
+def test_cycles_of_the_calendar_are_offered(rows, step, offered):
+    """Those that the times span often enough, with rows enough; never to rows that are no times."""
+    index = pd.RangeIndex(rows) if step is None else pd.date_range("2024-01-01", periods=rows, freq=step)
+    numbers, axis = read_table(pd.DataFrame(waves(rows)[1], index=index), None)
+    methods = candidates(CorrelatedGPImputer(), numbers, is_time=axis.is_time)
+    assert [name for name in methods if "cycles" in name] == ([] if offered is None else [offered])
+    if offered is not None:
+        assert list(methods)[-1] == offered
+        assert methods[offered].structure == "multiscale"
+    chosen = candidates(CorrelatedGPImputer(periods=("1D",)), numbers, is_time=axis.is_time)
+    assert not [name for name in chosen if "cycles" in name]
+
+
+def test_a_learned_prior_is_compared():
+    """By itself, beside the fit that starts from it; an imputer that is the prior's is compared once."""
+    numbers, _ = read_table(with_gaps(waves(60)[1]), None)
+    methods = candidates(CorrelatedGPImputer(prior=a_prior()), numbers, is_time=False)
+    assert methods["the GP with the learned prior"].inference == "pretrained"
+    assert methods["the GP with the learned prior"].prior == a_prior()
+    filled = methods["the GP with the learned prior"].fit_transform(numbers.given)
+    assert not np.isnan(filled).any()
+    for imputer in (CorrelatedGPImputer(), CorrelatedGPImputer(prior=a_prior(), inference="pretrained")):
+        assert "the GP with the learned prior" not in candidates(imputer, numbers, is_time=False)
+
+
+def test_codes_are_missing():
+    _, values = waves(120, 2)
+    given = with_gaps(values)
+    coded = np.where(np.isnan(given), -200.0, given)
+    options = {"missing_values": -200.0}
+    methods = {"lines": LinearInterpolation(**options), "ridge": LaggedRidge(**options)}
+    first = assess_gaps(coded, CorrelatedGPImputer(**options), methods=methods)
+    second = assess_gaps(given, methods={"lines": LinearInterpolation(), "ridge": LaggedRidge()})
+    assert first.nll("ridge") == pytest.approx(second.nll("ridge"))
+
+
+def test_methods_that_fail_are_named():
+    _, values = waves(60, 2)
+    methods = {"failing": Failing(values, 0), "lines": LinearInterpolation()}
+    report = assess_gaps(with_gaps(values), methods=methods)
+    assert report.method == "lines"
+    assert "Failed: failing (ValueError: no such thing)." in report.sentence
+    with pytest.raises(ValueError, match="methods: none could fill the table: .*no such thing"):
+        assess_gaps(with_gaps(values), methods={"failing": Failing(values, 0)})
+
+
+def test_bad_arguments_are_named():
+    _, values = waves(60, 2)
+    dead = np.column_stack([values, np.full(60, np.nan)])
+    methods = {"lines": LinearInterpolation()}
+    for given, options, message in (
+        (values, {"maskings": 1}, "maskings: expected at least 2, got 1"),
+        (values, {"share": 0.0}, "share: expected a number above 0"),
+        (values, {"methods": {}}, "methods: expected at least one imputer, got none"),
+        (dead, {}, r"X: expected at least one value in each column, got none in \['column 2'\]"),
+        (np.array([[1.0, 2.0]]), {}, "X: expected values that can be hidden"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            assess_gaps(given, **({"methods": methods} | options))
+    report = assess_gaps(values, methods=methods)
+    for call in (report.fitted, report.conformal, lambda name: report.difference(name, "lines")):
+        with pytest.raises(ValueError, match="method: expected one of \\['lines'\\], got 'splines'"):
+            call("splines")
+    with pytest.raises(ValueError, match="label: expected one of"):
+        report.nll("lines", "7")
+
+
+def test_progress_is_one_line(capfd):
+    _, values = waves(60, 2)
+    assess_gaps(with_gaps(values), methods={"lines": LinearInterpolation()}, maskings=2, verbose=True)
+    error = capfd.readouterr().err
+    assert error.startswith("assess_gaps: about 0 s\n")
+    assert "lines, masking 2 of 2" in error
+    assess_gaps(with_gaps(values), methods={"lines": LinearInterpolation()}, maskings=2)
+    assert capfd.readouterr().err == ""
+
+
+def test_the_picture_has_a_panel_for_each_class_and_a_row_for_each_method():
+    _, values = waves(120, 2)
+    given = with_gaps(values)
+    given[::20, 0] = np.nan
+    report = assess_gaps(given, methods={"lines": LinearInterpolation(), "ridge": LaggedRidge()})
+    figure = report.plot()
+    titles = [ax.get_title() for ax in figure.axes]
+    assert titles[0].startswith("gaps of 1 row\n")
+    assert [title.split("\n")[1] for title in titles] == [
+        f"{int((report.hidden.labels == label).sum())} blocks" for label in report.strata.weights
+    ]
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["lines", "ridge"]
