@@ -7,8 +7,6 @@ from .estimator import CorrelatedGPRegressor
 from .exact import CorrelatedGPRegression
 from .factors import factor_covariance
 from .likelihood import ProcessGaussianLikelihood
-from .prior import LearnedPrior, ParameterSet, PriorComponent
-from .prior_learning import learn_prior
 from .series import SeriesCorrelatedGPRegression
 from .sparse import SparseCorrelatedGPRegression
 from .stochastic import StochasticCorrelatedGPRegression
@@ -18,14 +16,10 @@ __all__ = [
     "CorrelatedGPClassifier",
     "CorrelatedGPRegression",
     "CorrelatedGPRegressor",
-    "LearnedPrior",
-    "ParameterSet",
-    "PriorComponent",
     "ProcessGaussianLikelihood",
     "SeriesCorrelatedGPRegression",
     "SparseCorrelatedGPRegression",
     "StochasticCorrelatedGPRegression",
     "correlated_covariance",
     "factor_covariance",
-    "learn_prior",
 ]

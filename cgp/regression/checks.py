@@ -16,8 +16,6 @@ from torch import Tensor
 from cgp.extras import needs_extra
 from cgp.kernels.process_rows import process_numbers
 
-from .prior import LearnedPrior, check_prior
-
 __all__ = [
     "INFERENCES",
     "STRUCTURES",
@@ -30,16 +28,14 @@ __all__ = [
 ]
 
 STRUCTURES = ("independent", "coregionalised", "shared", "shifted", "affine")
-INFERENCES = ("auto", "map", "laplace", "slice", "nuts", "stochastic", "pretrained")
+INFERENCES = ("auto", "map", "laplace", "slice", "nuts", "stochastic")
 _COUNTS = ("num_starts", "max_steps", "num_epochs", "batch_size", "num_mixture")
 _SAMPLING = {"num_chains": 1, "num_warmup": 1, "num_samples": 4}
 _IGNORED_BY = {
     **dict.fromkeys(("num_epochs", "batch_size"), lambda inference: inference != "stochastic"),
     **dict.fromkeys(_SAMPLING, lambda inference: inference != "nuts"),
-    "num_mixture": lambda inference: inference in ("map", "stochastic", "pretrained"),
-    "max_steps": lambda inference: inference in ("stochastic", "pretrained"),
-    **dict.fromkeys(("num_starts", "num_components"), lambda inference: inference == "pretrained"),
-    "prior": lambda inference: inference == "stochastic",
+    "num_mixture": lambda inference: inference in ("map", "stochastic"),
+    "max_steps": lambda inference: inference == "stochastic",
 }
 
 
@@ -51,7 +47,6 @@ def check_arguments(arguments: Mapping[str, Any], defaults: Mapping[str, Any]) -
         with needs_extra("bayesian", "inference='nuts'"):
             import pyro  # noqa: F401
     _check_structure(arguments["structure"], arguments["num_inducing"])
-    _check_prior(arguments)
     if arguments["inference"] == "stochastic" and arguments["num_inducing"] is None:
         raise ValueError("num_inducing: expected a number for inference='stochastic', got None")
     for name, least in (dict.fromkeys(_COUNTS, 1) | _SAMPLING).items():
@@ -72,31 +67,6 @@ def _check_structure(structure: Any, num_inducing: Any) -> None:
         raise ValueError(f"structure: expected 'auto' or one of {structures}, got {structure!r}")
     if structure == "factors" and num_inducing is not None:
         raise ValueError(f"num_inducing: expected None for structure='factors', got {num_inducing!r}")
-
-
-def _check_prior(arguments: Mapping[str, Any]) -> None:
-    prior, pretrained = arguments["prior"], arguments["inference"] == "pretrained"
-    if prior is None:
-        if pretrained:
-            raise ValueError("prior: expected one of learn_prior for inference='pretrained', got None")
-        return
-    if not isinstance(prior, LearnedPrior):
-        raise ValueError(f"prior: expected a LearnedPrior or None, got {type(prior).__name__}")
-    if not isinstance(arguments["kernel"], str | None):
-        raise ValueError(f"kernel: expected a name or None with a prior, got {type(arguments['kernel']).__name__}")
-    allowed = ("auto",) if pretrained else ("auto", *STRUCTURES)
-    if arguments["structure"] not in allowed:
-        raise ValueError(f"structure: expected one of {allowed} with a prior, got {arguments['structure']!r}")
-    if arguments["num_inducing"] is not None:
-        raise ValueError(f"num_inducing: expected None with a prior, got {arguments['num_inducing']!r}")
-    check_prior(prior)
-    kernels = {frozenset(c.kernel for c in each.components) for each in prior.of_kernel(arguments["kernel"]).sets}
-    beyond = sorted({" + ".join(sorted(each)) for each in kernels if len(each) > 1 or "periodic" in each})
-    if beyond and not pretrained:
-        raise ValueError(
-            f"prior: expected sets of a single kernel that is not periodic for inference={arguments['inference']!r}, "
-            f"got {beyond} (inference='pretrained' takes them; kernel=... leaves them out)"
-        )
 
 
 def check_count(name: str, value: Any, least: int) -> None:

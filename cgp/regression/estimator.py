@@ -40,15 +40,12 @@ from .model import RegressionModel
 from .parameters import LearnedMixin
 from .plan import WARM_ROWS, WARM_STEPS, PlanMixin
 from .prediction import PredictionMixin
-from .pretrained import Pretrained, condition_on_prior, start_of
-from .prior import LearnedPrior, ParameterSet
-from .prior_models import set_priors
 from .rollback import unchanged_on_error
 from .scaling import Scaling, stacked_rows
 from .slices import sample_slices
 from .sparse import SparseCorrelatedGPRegression
 from .stochastic import StochasticCorrelatedGPRegression
-from .structures import COMPARED, Fitted, continue_from, fit_structures
+from .structures import COMPARED, Fitted, fit_structures
 
 __all__ = ["CorrelatedGPRegressor"]
 
@@ -82,10 +79,7 @@ class CorrelatedGPRegressor(PlanMixin, LearnedMixin, PredictionMixin, RegressorM
         num_inducing: inducing inputs of the sparse forms; None means exact regression, for up to 10,000 observations.
         inference: "map" (the most probable parameters), "laplace" (a Gaussian around them), "slice" or "nuts" (samples
             of them, the former for few observations), "stochastic" (the most probable ones by minibatches, needs
-            ``num_inducing``), "pretrained" (the parameter sets of ``prior``, weighted by their evidence, without an
-            optimizer), or "auto": "slice" up to 50 observations, else "map".
-        prior: a prior of :func:`learn_prior`, at whose likeliest set a fit starts, and whose densities replace the
-            default ones.
+            ``num_inducing``), or "auto": "slice" up to 50 observations, else "map".
         periods: periods of the cycles of "multiscale", in units of the input, which "auto" then selects; "auto" detects
             up to three.
         num_starts: number of starts of L-BFGS that are optimised to the end ("multiscale" has none: it learns from
@@ -105,8 +99,6 @@ class CorrelatedGPRegressor(PlanMixin, LearnedMixin, PredictionMixin, RegressorM
         model_: the fitted GPyTorch model of the best structure, in standardised units; with samples, one batch member
             per sample.
         models_: models whose predictions are averaged, the first of them ``model_``.
-        weights_: their weights in the average, for "pretrained"; None where they are equal.
-        sets_: the parameter sets of the models, for "pretrained".
         fit_: result of the optimizer: loss, steps, converged, message.
         inference_: the inference that was used (the choice, for "auto").
         samples_: samples of the parameters with their diagnostics, or None.
@@ -135,7 +127,6 @@ class CorrelatedGPRegressor(PlanMixin, LearnedMixin, PredictionMixin, RegressorM
         structure: str = "auto",
         num_inducing: int | None = None,
         inference: str = "auto",
-        prior: LearnedPrior | None = None,
         periods: str | Sequence[float] = "auto",
         num_starts: int = 1,
         max_steps: int = 1000,
@@ -153,7 +144,6 @@ class CorrelatedGPRegressor(PlanMixin, LearnedMixin, PredictionMixin, RegressorM
         self.structure = structure
         self.num_inducing = num_inducing
         self.inference = inference
-        self.prior = prior
         self.periods = periods
         self.num_starts = num_starts
         self.max_steps = max_steps
@@ -197,9 +187,6 @@ class CorrelatedGPRegressor(PlanMixin, LearnedMixin, PredictionMixin, RegressorM
         self._framing = Framing.of(y)
         X, y = self._checked(X, y)
         self._base = self.kernel
-        self._start: RegressionModel | None = None
-        self.weights_: NDArray[Any] | None = None
-        self.sets_: list[ParameterSet] = []
         self.criteria_: dict[str, float] = {}
         self._compared: dict[str, RegressionModel] = {}
         self._long = is_long_series(X, y, arguments)
@@ -208,8 +195,6 @@ class CorrelatedGPRegressor(PlanMixin, LearnedMixin, PredictionMixin, RegressorM
             y = np.where(self.gross_errors_, np.nan, y)
             self.periods_ = periods_of(X, y, self.periods)
         self.x_scaling_, self.y_scaling_ = Scaling.of(X), Scaling.of_outputs(y)
-        if self.prior is not None and not self.prior.standardised:
-            self.x_scaling_, self.y_scaling_ = (Scaling.identity(values.shape[1]) for values in (X, y))
         self.n_outputs_ = y.shape[1]
         self._observed = Parts.of(torch.as_tensor(~np.isnan(y)), dim=0)
         return self._standardised(X, y)
@@ -283,16 +268,8 @@ class CorrelatedGPRegressor(PlanMixin, LearnedMixin, PredictionMixin, RegressorM
         self.inference_ = self._inference_for(rows)
         shown = duration is not None
         label, total = (f"{self.inference_}, about {duration:.0f} s", self._num_steps(rows)) if shown else ("", None)
-        if self.prior is not None:
-            pretrained = condition_on_prior(rows, targets, self.n_outputs_, self.prior.of_kernel(self.kernel))
-            if self.inference_ == "pretrained":
-                self._keep_pretrained(pretrained)
-                return
-            self._start = start_of(pretrained)
-            self._base = pretrained.sets[0].components[0].kernel
         with progress_line(label, shown, total) as line:
             models, self.fit_ = self._fitted(rows, targets, seed, line)
-        self._start = None
         self.samples_ = None
         warn_of_unexplained(models)
         if self.inference_ == "nuts":
@@ -304,14 +281,6 @@ class CorrelatedGPRegressor(PlanMixin, LearnedMixin, PredictionMixin, RegressorM
             samples = [_SAMPLERS[self.inference_](model, num_samples=count, seed=seed) for model in models]
             models = [part for pair in zip(models, samples, strict=True) for part in batch_models(*pair)]
         self._keep(models)
-
-    def _keep_pretrained(self, pretrained: Pretrained) -> None:
-        evidence = float(pretrained.models[0].log_evidence().detach())
-        self.fit_ = Fit(-evidence / len(pretrained.models[0].train_targets), 0, True, "no optimizer was used")
-        self.structure_ = "coregionalised" if self.n_outputs_ > 1 else "independent"
-        self.samples_, self.weights_, self.sets_ = None, pretrained.weights.numpy(), pretrained.sets
-        warn_of_unexplained(pretrained.models)
-        self._keep(pretrained.models)
 
     def _keep(self, models: list[RegressionModel]) -> None:
         self.models_ = [model.requires_grad_(False) for model in models]
@@ -329,7 +298,6 @@ class CorrelatedGPRegressor(PlanMixin, LearnedMixin, PredictionMixin, RegressorM
             self.structure_ = "multiscale"
             return [model], fit
         options = {"num_starts": self.num_starts, "max_steps": self.max_steps, "seed": seed, "progress": line}
-        options["race"] = self._start is None
         if self.inference != "stochastic":
             return self._closed_form(rows, targets, **options)
         order = torch.randperm(len(rows))[:WARM_ROWS]
@@ -385,11 +353,7 @@ class CorrelatedGPRegressor(PlanMixin, LearnedMixin, PredictionMixin, RegressorM
         form = choose_form(task)
         start_at_correlation(task.covariance, rows, targets)
         inducing = {} if self.num_inducing is None else {"num_inducing": self.num_inducing, "seed": seed % 2**32}
-        model = form.model(rows, targets, self.n_outputs_, covar_module=task.covariance, **inducing)
-        if self._start is not None and self.prior is not None:
-            continue_from(model, self._start)  # with its default priors
-            set_priors(model, self.prior.of_kernel(self._base))
-        return model
+        return form.model(rows, targets, self.n_outputs_, covar_module=task.covariance, **inducing)
 
     def _checked(self, X: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         if y is None:

@@ -109,9 +109,7 @@ def factor_counts(num_processes: int, num_inputs: int) -> list[int]:
     return [2**power for power in range(max(most, 1).bit_length())]
 
 
-def fit_factors(
-    build: Callable[[int], RegressionModel], counts: Sequence[int], *, race: bool = True, **options: Any
-) -> Fitted:
+def fit_factors(build: Callable[[int], RegressionModel], counts: Sequence[int], **options: Any) -> Fitted:
     """Fit models of more and more processes until the criterion no longer falls.
 
     The first races; later ones start at its lengthscales and noise.
@@ -119,7 +117,6 @@ def fit_factors(
     Args:
         build: makes a model, not yet fitted, of so many processes.
         counts: the numbers of processes to try.
-        race: False starts the first at its current parameters only.
         **options: of :func:`.fit_model`.
 
     Returns:
@@ -130,7 +127,7 @@ def fit_factors(
         model = build(count)
         if fits:
             _start_from(model, fits[-1].model)
-        fits.append(fitted(model, **options, race=race and not fits))
+        fits.append(fitted(model, **options, race=not fits))
         if fits[-1].criterion > min(fit.criterion for fit in fits):
             break
     return min(fits, key=lambda fit: fit.criterion)

@@ -14,8 +14,6 @@ from .covariance import correlated_covariance
 from .factors import FACTORS, factor_counts, factor_covariance
 from .forms import Cost, Form, Task, choose_form, forms_of
 from .long_series import LongSeries, long_covariance, num_windows
-from .pretrained import cost_on_prior
-from .prior import LearnedPrior
 from .scaling import Scaling
 from .structures import COMPARED, RACED
 
@@ -43,7 +41,6 @@ class PlanMixin:
     structure: str
     num_inducing: int | None
     inference: str
-    prior: LearnedPrior | None
     num_starts: int
     max_steps: int
     num_epochs: int
@@ -79,8 +76,6 @@ class PlanMixin:
             options, inputs = self._scales(), rows[:, 0].unique()
             task = Task(long_covariance(inputs, self.n_outputs_, options), len(rows), len(inputs))
             return windows_cost(task, num_windows(self.n_outputs_, options))
-        if self.inference == "pretrained" and self.prior is not None:
-            return cost_on_prior(rows, self.n_outputs_, self.prior.of_kernel(self.kernel))
         forms, inference = self._forms(rows), self._inference_for(rows)
         if inference == "stochastic":
             passes = minibatches_cost(forms, self.num_epochs, self.batch_size)
@@ -97,11 +92,10 @@ class PlanMixin:
         return evaluations_of(forms, raced, num_starts=self.num_starts, max_steps=max_steps)
 
     def _num_steps(self, rows: Tensor) -> int | None:
-        """Expected number of steps of a fit; unknown for minibatches and their initial fit, none by a prior alone."""
+        """Expected number of steps of a fit; unknown for minibatches and their initial fit."""
         if self._long:
             return num_windows(self.n_outputs_, self._scales())
-        unknown = self.inference in ("stochastic", "pretrained")
-        return None if unknown else sum(self._evaluations(self._forms(rows)).values())
+        return None if self.inference == "stochastic" else sum(self._evaluations(self._forms(rows)).values())
 
     def _inference_for(self, rows: Tensor) -> str:
         """The inference for these rows: the choice, for "auto"."""

@@ -32,14 +32,12 @@ class PredictionMixin:
 
     Attributes:
         models_: models in standardised units; with samples, one batch member per sample.
-        weights_: probability of each of the models, ``(S,)``; None where all members of the mixture weigh the same.
         x_scaling_: map from the user's inputs to standardised ones.
         y_scaling_: the same for outputs.
         n_outputs_: number P of outputs.
     """
 
     models_: list[RegressionModel]
-    weights_: Array | None = None
     x_scaling_: Scaling
     y_scaling_: Scaling
     n_outputs_: int
@@ -76,7 +74,7 @@ class PredictionMixin:
             mean, covariance = self._mean_and_covariance(X, include_noise)
             return self._framing.applied(mean, given), covariance
         means, variances = self._marginals(X, include_noise)
-        centre, variance = self._mixed(means, variances)
+        centre, variance = _mixed(means, variances)
         mean = self._framing.applied(self._shaped(self.y_scaling_.undo(centre)), given)
         if not return_std:
             return mean
@@ -91,7 +89,7 @@ class PredictionMixin:
         """
         check_is_fitted(self)
         means, variances = self._members(lambda model, _: model.leave_one_out())
-        centre, variance = self._mixed(means, variances)
+        centre, variance = _mixed(means, variances)
         numbers = self.models_[0].train_inputs[0][..., -1].reshape(-1, means.shape[-1])[0].numpy()
         observed = self._observed.whole.numpy()
         mean, sd = np.full((2, *observed.shape), np.nan)
@@ -180,7 +178,7 @@ class PredictionMixin:
 
         means, variances = self._members(totals)
         origin = np.bincount(sums, weights * scaling.undo(np.zeros(len(sums))), minlength=count)
-        mean, variance = self._mixed(means, variances)
+        mean, variance = _mixed(means, variances)
         return origin + mean, variance
 
     def _places(self, X: Any, outputs: Any) -> tuple[torch.Tensor, Array]:
@@ -200,11 +198,7 @@ class PredictionMixin:
         generator = check_random_state(random_state)
         sizes = [model.batch().numel() for model in self.models_]
         total = sum(sizes)
-        members = (
-            generator.randint(total, size=n_samples)
-            if self.weights_ is None
-            else generator.choice(total, size=n_samples, p=self.weights_)
-        )
+        members = generator.randint(total, size=n_samples)
         source = torch.Generator().manual_seed(int(generator.randint(2**31 - 1)))
         counts = np.split(np.bincount(members, minlength=sum(sizes)), np.cumsum(sizes)[:-1])
         draws = np.empty((n_samples, len(rows)))
@@ -234,7 +228,7 @@ class PredictionMixin:
         values = self.y_scaling_.apply(self._new_outputs(y, len(X)))
         mean, variance = self._marginals(X, True)
         each = -0.5 * ((values - mean) ** 2 / variance + np.log(2.0 * np.pi * variance))
-        density = logsumexp(each + self._log_weights(len(each))[:, None, None], axis=0)
+        density = logsumexp(each - np.log(len(each)), axis=0)
         return self._shaped(density - np.log(self.y_scaling_.unit))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -307,24 +301,10 @@ class PredictionMixin:
         )
         return first, second
 
-    def _averaged(self, values: Array) -> Array:
-        """The mean of ``(S, ...)`` over the members of the mixture."""
-        return values.mean(0) if self.weights_ is None else np.tensordot(self.weights_, values, axes=1)
-
-    def _mixed(self, means: Array, variances: Array) -> tuple[Array, Array]:
-        """Mean and variance of the mixture of members ``(S, ...)``."""
-        mean = self._averaged(means)
-        return mean, self._averaged(variances) + self._averaged((means - mean) ** 2)
-
-    def _log_weights(self, count: int) -> Array:
-        """Logarithms of the weights of so many members, ``(S,)``."""
-        return np.full(count, -np.log(count)) if self.weights_ is None else np.log(self.weights_)
-
     def _mean_and_covariance(self, X: Array, noisy: bool) -> tuple[Array, Array]:
         means, covariances = self._joint(X, noisy)
-        centre, covariance = self._averaged(means), self._averaged(covariances)
-        weighted = (means - centre) * np.exp(0.5 * self._log_weights(len(means)))[:, None]
-        covariance = covariance + weighted.T @ weighted
+        centre = means.mean(0)
+        covariance = covariances.mean(0) + (means - centre).T @ (means - centre) / len(means)
         outputs = self.n_outputs_
         mean = self.y_scaling_.undo(centre.reshape(-1, outputs))
         unit = self.y_scaling_.unit
@@ -334,6 +314,12 @@ class PredictionMixin:
     def _shaped(self, values: Array) -> Array:
         """Values without the axis of processes if y had none."""
         return values[:, 0] if self._single else values
+
+
+def _mixed(means: Array, variances: Array) -> tuple[Array, Array]:
+    """Mean and variance of the mixture of members ``(S, ...)``."""
+    mean = means.mean(0)
+    return mean, variances.mean(0) + ((means - mean) ** 2).mean(0)
 
 
 def _summed(values: torch.Tensor, sums: Array, count: int) -> torch.Tensor:

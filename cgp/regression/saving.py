@@ -17,8 +17,6 @@ from .forms import choose_form
 from .frames import Framing
 from .long_series import LongSeries, long_covariance
 from .model import RegressionModel
-from .prior import ParameterSet
-from .prior_models import model_of
 from .scaling import Scaling
 from .series import SeriesCorrelatedGPRegression
 from .structures import COMPARED
@@ -53,9 +51,6 @@ def regressor_content(regressor: CorrelatedGPRegressor) -> tuple[dict[str, Any],
     plain["kernel"] = regressor._base or scales.kernel
     plain["num_components"] = regressor.num_components or scales.num_components
     plain["periods_"] = [float(period) for period in getattr(regressor, "periods_", ())]
-    plain["sets"] = [each.content() for each in regressor.sets_]
-    plain["is_delayed"] = regressor.model_.covar_module.kernels[0].input_maps.shifts is not None
-    plain["weights"] = None if regressor.weights_ is None else regressor.weights_.tolist()
     plain["models"] = [_structure_of(regressor, model) for model in regressor.models_]
     model = regressor.model_
     rows, targets = model.train_inputs[0], model.train_targets
@@ -100,16 +95,9 @@ def restored_regressor(
     regressor.gross_errors_ = tensors.get("gross_errors", none).bool().numpy()
     for name in ("x_scaling_", "y_scaling_"):
         setattr(regressor, name, Scaling(*(tensors[f"{name}.{field}"].numpy() for field in Scaling._fields)))
-    regressor._base, regressor._start, weights = regressor.kernel, None, plain.get("weights")
-    regressor.weights_ = None if weights is None else np.array(weights)
-    regressor.sets_ = [ParameterSet.of_content(each) for each in plain.get("sets", ())]
-    models = []
+    regressor._base, models = regressor.kernel, []
     for number, structure in enumerate(plain["models"]):
         parameters = _part(tensors, f"model{number}.")
-        if regressor.sets_:
-            given = tensors["rows"], tensors["targets"], regressor.sets_[number], regressor.n_outputs_
-            models.append(_loaded(model_of(*given, is_delayed=plain["is_delayed"]), parameters, {}))
-            continue
         roots = parameters.pop(_ROOTS, None)
         model = _built(regressor, structure, tensors["rows"], tensors["targets"], roots)
         models.append(_loaded(model, parameters, _part(tensors, f"samples{number}.")))
@@ -122,11 +110,7 @@ def _structure_of(regressor: CorrelatedGPRegressor, model: RegressionModel) -> s
     """The structure of a model, by the names of its parameters if several structures are averaged."""
     if isinstance(model.covar_module.kernels[0].loadings, MixingLoadings):
         return f"{FACTORS} {len(model.covar_module.kernels)}"
-    if (
-        regressor._long
-        or regressor.sets_
-        or len({type(each) for each in regressor.models_}) == len(regressor.models_) == 1
-    ):
+    if regressor._long or len(regressor.models_) == 1:
         return regressor.structure_
     names = model.covar_module.state_dict().keys()
     rows = model.train_inputs[0].reshape(-1, *model.train_inputs[0].shape[-2:])[0]

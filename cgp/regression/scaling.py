@@ -43,11 +43,6 @@ class Scaling(NamedTuple):
         return cls(largest, centre, np.where(spread > _ROUNDING, spread, 1.0))
 
     @classmethod
-    def identity(cls, size: int) -> Scaling:
-        """The scaling that leaves so many columns as they are."""
-        return cls(np.ones(size), np.zeros(size), np.ones(size))
-
-    @classmethod
     def of_outputs(cls, values: Array) -> Scaling:
         r"""The scaling of outputs ``(n, P)``, which takes the scales of others where few observations do not show it.
 

@@ -61,8 +61,6 @@ class Structures(NamedTuple):
 def fit_structures(
     build: Callable[[str], RegressionModel | None],
     further: Mapping[str, Fitted] | None = None,
-    *,
-    race: bool = True,
     **options: Any,
 ) -> Structures:
     r"""Fit every structure but "affine", and choose those to be averaged by half the information criterion.
@@ -76,7 +74,6 @@ def fit_structures(
     Args:
         build: returns a model before its fit, of the named structure, or None if there is none.
         further: structures fitted already.
-        race: False starts the first at its current parameters only.
         **options: options of :func:`fit_model`.
 
     Returns:
@@ -93,7 +90,7 @@ def fit_structures(
             source = None if before is None or before not in fits else fits[before].model
             if source is not None:
                 continue_from(model, source)
-            fits[name] = fitted(model, **options, race=race and source is None)
+            fits[name] = fitted(model, **options, race=source is None)
     criteria = {name: one.criterion for name, one in fits.items()}
     best = min(criteria, key=lambda name: criteria[name])
     near = [name for name, value in criteria.items() if value < criteria[best] + _WINDOW]

@@ -18,7 +18,7 @@ __all__ = ["fitted_regressor"]
 
 _CLEAR = 30.0  # nats; the criterion was wrong by up to 15
 _DEFAULTS: dict[str, Any] = {"structure": "auto", "periods": "auto"}
-_DEFAULTS |= dict.fromkeys(("kernel", "num_inducing", "num_components", "prior"))
+_DEFAULTS |= dict.fromkeys(("kernel", "num_inducing", "num_components"))
 
 
 def fitted_regressor(build: Callable[[], CorrelatedGPRegressor], table: Table, axis: Axis) -> CorrelatedGPRegressor:

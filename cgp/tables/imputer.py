@@ -11,7 +11,7 @@ from gpytorch.kernels import Kernel
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from cgp.regression import CorrelatedGPRegressor, LearnedPrior
+from cgp.regression import CorrelatedGPRegressor
 from cgp.regression.forms import Cost
 from cgp.regression.rollback import unchanged_on_error
 
@@ -43,7 +43,6 @@ class CorrelatedGPImputer(StorageMixin, OneToOneFeatureMixin, TransformerMixin, 
         structure: as the regressor's; "auto" compares several, and averages.
         num_inducing: as the regressor's, for many observations over several inputs.
         inference: as the regressor's.
-        prior: as the regressor's: a prior of :func:`.learn_prior`, which inference="pretrained" takes as it is.
         periods: of cycles: durations such as "1D" or numbers in units of the input (days, if it is a time); "auto"
             looks for them in long series, and offers a year to two years and more: it is taken, with many time scales,
             where it gains more than 30 nats.
@@ -76,7 +75,6 @@ class CorrelatedGPImputer(StorageMixin, OneToOneFeatureMixin, TransformerMixin, 
         structure: str = "auto",
         num_inducing: int | None = None,
         inference: str = "auto",
-        prior: LearnedPrior | None = None,
         periods: str | Sequence[Any] = "auto",
         max_steps: int = 1000,
         missing_values: Any = np.nan,
@@ -89,7 +87,6 @@ class CorrelatedGPImputer(StorageMixin, OneToOneFeatureMixin, TransformerMixin, 
         self.structure = structure
         self.num_inducing = num_inducing
         self.inference = inference
-        self.prior = prior
         self.periods = periods
         self.max_steps = max_steps
         self.missing_values = missing_values

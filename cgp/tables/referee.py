@@ -50,9 +50,8 @@ def assess_gaps(
     Compared are, the simplest first: linear interpolation (over several inputs the nearest row); the mean of the hour
     and the month, where the index is times; Bayesian ridge regression on the other columns at this and the two rows
     before and after; one Gaussian process per column; ``imputer``; and, up to 2,000 observations of an imputer that
-    would average, each of the structures "coregionalised", "shared" and "shifted" by itself, the learned
-    prior if the imputer has one, and the cycles of a day, a week and a year of which the times span three, three and
-    two.
+    would average, each of the structures "coregionalised", "shared" and "shifted" by itself, and the
+    cycles of a day, a week and a year of which the times span three, three and two.
 
     Args:
         table: a frame, a series, or an array ``(n, k)``; NaN is missing.
@@ -149,8 +148,6 @@ def candidates(imputer: CorrelatedGPImputer, table: Table, *, is_time: bool) -> 
     if several and not is_long and imputer.structure == "auto":
         for structure in _STRUCTURES:
             chosen[f"the GP {structure!r}"] = clone(imputer).set_params(structure=structure)
-    if imputer.prior is not None and imputer.inference != "pretrained":
-        chosen["the GP with the learned prior"] = clone(imputer).set_params(inference="pretrained")
     if is_time and not is_long and imputer.structure == imputer.periods == "auto":
         chosen |= _with_cycles(imputer, table)
     return chosen

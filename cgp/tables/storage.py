@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from cgp.regression import CorrelatedGPRegressor, LearnedPrior
+from cgp.regression import CorrelatedGPRegressor
 from cgp.regression.saving import regressor_content, restored_regressor
 
 from .answers import ProcessMixin
@@ -64,8 +64,7 @@ class StorageMixin(ProcessMixin):
         """
         plain, tensors = read_content(folder)
         settings = plain["settings"]
-        prior = settings.get("prior")
-        imputer = cls(**settings | {"prior": None if prior is None else LearnedPrior.from_json(prior)})
+        imputer = cls(**settings)
         given = restored_table(plain["table"], tensors)
         imputer._axis = restored_axis(plain["axis"])
         validate_data(imputer, given if not hasattr(given, "to_frame") else given.to_frame(), skip_check_array=True)
@@ -83,8 +82,7 @@ class StorageMixin(ProcessMixin):
         settings: dict[str, Any] = self.get_params(deep=False)  # type: ignore[attr-defined]
         codes = np.atleast_1d(np.asarray(settings["missing_values"], dtype=np.float64)).tolist()
         inputs = input_columns(settings["inputs"]) or None
-        prior = None if settings["prior"] is None else settings["prior"].to_json()
-        return settings | {"missing_values": codes, "inputs": inputs, "prior": prior, "random_state": None}
+        return settings | {"missing_values": codes, "inputs": inputs, "random_state": None}
 
     def _regressor(self) -> CorrelatedGPRegressor:
         """A regressor with the imputer's arguments, not fitted."""

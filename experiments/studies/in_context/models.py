@@ -16,9 +16,7 @@ from experiments.studies.in_context.tasks import Tasks
 
 __all__ = [
     "LABELS",
-    "LEARNED",
     "MODELS",
-    "PRIOR_TABLES",
     "TRUTH",
     "Entry",
     "both_densities",
@@ -118,13 +116,10 @@ def trained_for(family: str, name: str) -> Entry:
     return entry._replace(steps=_SMALL_STEPS[name], rate=max(entry.rate, _SMALL_RATE))
 
 
-TRUTH, LEARNED = "truth", "learned-prior"
-PRIOR_TABLES = 128
-"""Functions that the learned prior sees, for the processor time of the others."""
+TRUTH = "truth"
 
 LABELS: Mapping[str, str] = {
     TRUTH: "the process itself",
     **{name: entry.label for name, entry in MODELS.items()},
-    LEARNED: '`learn_prior`, inference="pretrained"',
 }
 """Names in tables, in their order."""

@@ -12,8 +12,7 @@ import torch
 
 from experiments.atomic_files import write_atomically, write_json
 from experiments.studies.in_context.families import Family, family, truth
-from experiments.studies.in_context.models import LEARNED, MODELS, PRIOR_TABLES, TRUTH, Entry, trained_for
-from experiments.studies.in_context.prior import learned, scores_under
+from experiments.studies.in_context.models import MODELS, TRUTH, Entry, trained_for
 from experiments.studies.in_context.scoring import function_scores, scores
 from experiments.studies.in_context.training import fit
 
@@ -24,7 +23,7 @@ def train(
     *,
     out: Path = Path("runs/in-context"),
     families: Sequence[str] = ("mixture",),
-    models: Sequence[str] = (*MODELS, LEARNED),
+    models: Sequence[str] = tuple(MODELS),
     seeds: Sequence[int] = (0,),
     data: Path | None = None,
     share: float = 1.0,
@@ -41,11 +40,10 @@ def train(
         data: folder with multioutput/weather_south_coast, for the family "windows".
         share: of each model's steps.
         functions: number of functions of each test set.
-        chain: number of them on which neural processes are asked for a joint density, by the chain rule, and which the
-            learned prior answers.
+        chain: number of them on which neural processes are asked for a joint density, by the chain rule.
     """
-    if unknown := set(models) - {*MODELS, LEARNED}:
-        raise ValueError(f"models: expected some of {', '.join((*MODELS, LEARNED))}, got {', '.join(sorted(unknown))}")
+    if unknown := set(models) - set(MODELS):
+        raise ValueError(f"models: expected some of {', '.join(MODELS)}, got {', '.join(sorted(unknown))}")
     torch.set_num_threads(1)
     for name in families:
         chosen = family(name, functions=functions, data=data)
@@ -56,19 +54,7 @@ def train(
                 if (folder / "run.json").exists():
                     continue
                 print(folder, file=sys.stderr, flush=True)
-                if model == LEARNED:
-                    _run_prior(chosen, seed, share, chain, folder)
-                else:
-                    _run(chosen, trained_for(name, model), seed, share, chain, folder)
-
-
-def _run_prior(chosen: Family, seed: int, share: float, answers: int, folder: Path) -> None:
-    """Learn a prior, answer as many functions of each set as others are asked by the chain rule, and write."""
-    tables = max(1, round(share * PRIOR_TABLES))
-    prior, seconds = learned(chosen.stream, seed=seed, tables=tables)
-    _write(folder, scores_under(prior, chosen.test, functions=answers))
-    prior.save(folder / "prior.json")
-    write_json(folder / "run.json", {"steps": tables, "curve": [], "seconds": seconds, "sets": len(prior.sets)})
+                _run(chosen, trained_for(name, model), seed, share, chain, folder)
 
 
 def _run(chosen: Family, entry: Entry, seed: int, share: float, chain: int, folder: Path) -> None:

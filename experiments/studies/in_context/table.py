@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from experiments.atomic_files import read_json, write_text
 from experiments.evaluation.paired import mean_difference
 from experiments.studies.in_context.curves import draw_curves
-from experiments.studies.in_context.models import LABELS, LEARNED, TRUTH
+from experiments.studies.in_context.models import LABELS, TRUTH
 from experiments.studies.in_context.tasks import KINDS
 
 __all__ = ["FLAT", "Result", "gain", "results", "table"]
@@ -41,7 +41,6 @@ _STEPS = (
     ("eight written by a transformer", "written-8", "fixed-8"),
     ("token features in the kernel", "features-8", "written-8"),
     ("a transformer and token features", "features-8", "fixed-8"),
-    ("`learn_prior` instead of eight fixed kernels", LEARNED, "fixed-8"),
 )
 
 

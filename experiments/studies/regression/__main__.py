@@ -10,7 +10,6 @@ from experiments.studies.regression.growth import growth
 from experiments.studies.regression.imputers import imputers
 from experiments.studies.regression.jura import jura
 from experiments.studies.regression.multioutput import multioutput
-from experiments.studies.regression.prior import prior
 from experiments.studies.regression.referee import referee
 from experiments.studies.regression.scaling import scaling
 from experiments.studies.regression.series import series
@@ -19,7 +18,7 @@ from experiments.studies.regression.uci import uci
 
 if __name__ == "__main__":
     auto_cli(
-        [ends, files, fits, forms, growth, imputers, jura, multioutput, prior, referee, series, totals, uci, scaling],
+        [ends, files, fits, forms, growth, imputers, jura, multioutput, referee, series, totals, uci, scaling],
         as_positional=False,
         prog="python -m experiments.studies.regression",
     )

@@ -10,7 +10,6 @@ from safetensors import safe_open
 from cgp import CorrelatedGPImputer
 from cgp.functional import kalman
 from cgp.tables import saving
-from tests.cgp.regression.test_prior import a_prior
 from tests.cgp.tables.test_imputer import QUICK, frame
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -69,15 +68,6 @@ def test_every_kind_of_model_is_kept(kind, tmp_path, monkeypatch):
     later = frame(count=44).iloc[40:]
     forecasts = [each.update(later).forecast(2).mean for each in (again, imputer)]
     pd.testing.assert_frame_equal(*forecasts, rtol=1e-9)
-
-
-def test_a_learned_prior_is_kept(tmp_path):
-    imputer = CorrelatedGPImputer(prior=a_prior(), inference="pretrained", random_state=0).fit(frame())
-    imputer.save(tmp_path)
-    again = CorrelatedGPImputer.load(tmp_path)
-    assert again.prior == imputer.prior
-    pd.testing.assert_frame_equal(again.transform(frame()), imputer.transform(frame()))
-    pd.testing.assert_frame_equal(again.std_, imputer.std_)
 
 
 def test_arrays_and_places_are_kept(tmp_path):

@@ -18,7 +18,6 @@ from cgp.tables.report import LEAST_GAIN, GapReport
 from cgp.tables.scores import BlockScores, Strata
 from cgp.tables.tables import read_table
 from cgp.tables.trials import HiddenBlocks, Trial
-from tests.cgp.regression.test_prior import a_prior
 
 
 class Guessing(TransformerMixin, BaseEstimator):
@@ -418,18 +417,6 @@ def test_cycles_of_the_calendar_are_offered(rows, step, offered):
         assert methods[offered].structure == "multiscale"
     chosen = candidates(CorrelatedGPImputer(periods=("1D",)), numbers, is_time=axis.is_time)
     assert not [name for name in chosen if "cycles" in name]
-
-
-def test_a_learned_prior_is_compared():
-    """By itself, beside the fit that starts from it; an imputer that is the prior's is compared once."""
-    numbers, _ = read_table(with_gaps(waves(60)[1]), None)
-    methods = candidates(CorrelatedGPImputer(prior=a_prior()), numbers, is_time=False)
-    assert methods["the GP with the learned prior"].inference == "pretrained"
-    assert methods["the GP with the learned prior"].prior == a_prior()
-    filled = methods["the GP with the learned prior"].fit_transform(numbers.given)
-    assert not np.isnan(filled).any()
-    for imputer in (CorrelatedGPImputer(), CorrelatedGPImputer(prior=a_prior(), inference="pretrained")):
-        assert "the GP with the learned prior" not in candidates(imputer, numbers, is_time=False)
 
 
 def test_codes_are_missing():

@@ -7,13 +7,11 @@ import pytest
 import torch
 from scipy.stats import multivariate_normal, norm
 
-from cgp.regression import CorrelatedGPRegressor
 from experiments.studies.in_context import curves, families, running, windows
 from experiments.studies.in_context.families import family, truth
 from experiments.studies.in_context.kernels import DeepKernel, FixedKernels, WrittenKernels, covariance_of
 from experiments.studies.in_context.models import MODELS, trained_for
 from experiments.studies.in_context.predictive import condition
-from experiments.studies.in_context.prior import learned, scores_under
 from experiments.studies.in_context.running import train
 from experiments.studies.in_context.scoring import chained, scores
 from experiments.studies.in_context.table import Result, gain, results, table
@@ -213,20 +211,6 @@ def test_a_run_from_end_to_end(tmp_path, monkeypatch, capsys):
     assert float(row["minus fixed-8"]) == pytest.approx(pair[0], abs=1e-4)
     assert (tmp_path / "in-context-curves.csv").exists()
     assert (tmp_path / "curves.png").exists()
-
-
-def test_the_learned_prior_answers_as_its_regressor(tmp_path):
-    chosen = family("gp", functions=2)
-    prior, seconds = learned(chosen.stream, seed=0, tables=3)
-    assert seconds > 0
-    drawn = chosen.test["many"]
-    table_of = scores_under(prior, {"many": drawn}, functions=2)
-    task = drawn.tasks.part(1, 2)
-    regressor = CorrelatedGPRegressor(prior=prior, inference="pretrained")
-    regressor.fit(task.x[0].numpy()[:, None], task.y[0].numpy())
-    density = regressor.log_predictive_density(task.x_targets[0].numpy()[:, None], task.y_targets[0].numpy())
-    assert table_of["many.marginal"][1] == pytest.approx(density.mean(), abs=1e-5)
-    assert table_of["many.inside"].shape == (2,)
 
 
 @pytest.mark.parametrize(
