@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 from torch.autograd import gradcheck, gradgradcheck
 
+from cgp.attention.formulas import kernel_attention as kernel_attention_module
 from cgp.attention.formulas.kernel_attention import kernel_attention
 from cgp.functional import distances
-from cgp.functional import kernel_attention as kernel_attention_module
 from cgp.functional.distances import squared_distance
 from cgp.functional.kernels import CANONICAL, canonical, gram_of_sets, squared_exponential
 

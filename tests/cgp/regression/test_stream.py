@@ -10,12 +10,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cgp.functional import state_space_posterior
 from cgp.regression import CorrelatedGPRegression, CorrelatedGPRegressor, SeriesCorrelatedGPRegression
 from cgp.regression.appendable import Parts
 from cgp.regression.bayesian import batch_model, sample_laplace
 from cgp.regression.forms import FORMS
 from cgp.regression.multiscale import multiscale_covariance
+from cgp.statespace import posterior as state_space_posterior
 from tests.cgp.regression.data import shuffled
 from tests.cgp.regression.test_series import KERNELS, STRUCTURES, observations, pair, places
 

@@ -8,7 +8,7 @@ import pytest
 from safetensors import safe_open
 
 from cgp import CorrelatedGPImputer
-from cgp.functional import kalman
+from cgp.statespace import filter as kalman
 from cgp.tables import saving
 from tests.cgp.tables.test_imputer import QUICK, frame
 

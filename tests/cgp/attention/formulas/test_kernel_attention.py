@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 from torch.autograd import gradcheck, gradgradcheck
 
+from cgp.attention.formulas import kernel_attention as kernel_attention_module
 from cgp.attention.formulas.kernel_attention import kernel_attention
-from cgp.functional import kernel_attention as kernel_attention_module
 from cgp.functional.kernels import CANONICAL, canonical
 from tests import oracles
 
