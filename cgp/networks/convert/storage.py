@@ -24,8 +24,11 @@ from .sites import attention_sites
 
 __all__ = ["check_adapters", "is_converted", "load_converted", "save_converted"]
 
-_CONFIG, _WEIGHTS = "cgp_config.json", "model.safetensors"
+_CONFIG, _WEIGHTS, _ADAPTER = "cgp_config.json", "model.safetensors", "adapter_config.json"
 _VERSION = 3
+
+_TIMM = ("model_name", "num_classes")  # all that a folder may say of timm's model
+_CHOICES = ("attn_implementation", "experts_implementation")  # of transformers, which downloads "owner/name"
 
 
 def is_converted(model: nn.Module) -> bool:
@@ -102,17 +105,41 @@ def _put_saved(model: nn.Module, saved: dict[int, dict[str, Tensor]]) -> None:
 def _from_transformers(path: Path, model: nn.Module | None) -> nn.Module:
     with needs_extra("text", "from_pretrained"):
         library = importlib.import_module("transformers")
-    names = json.loads((path / "config.json").read_text(encoding="utf-8")).get("architectures") or ["?"]
-    kind: Any = getattr(library, names[0], None) if model is None else type(model)
-    if kind is None:
-        raise ValueError(f"model: expected the host, whose class {names[0]} is not in transformers, got None")
+    config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    _check_config(config)
+    if (path / _ADAPTER).exists():
+        raise ValueError(f"folder: expected a whole model, got {_ADAPTER} (peft.PeftModel.from_pretrained reads it)")
+    kind = _named_class(library, config) if model is None else type(model)
     level = library.logging.get_verbosity()
     library.logging.set_verbosity_error()  # it would warn that it does not know the heads' tensors
     try:
-        host: nn.Module = kind.from_pretrained(str(path))
+        host: nn.Module = cast(Any, kind).from_pretrained(str(path), use_safetensors=True, local_files_only=True)
     finally:
         library.logging.set_verbosity(level)
     return host
+
+
+def _named_class(library: Any, config: dict[str, Any]) -> type[nn.Module]:
+    """The class of transformers' models that a configuration names."""
+    name = str((config.get("architectures") or ["?"])[0])
+    kind: Any = getattr(library, name, None)
+    if not (isinstance(kind, type) and issubclass(kind, library.PreTrainedModel)):
+        raise ValueError(f"model: expected the host, whose class {name} is no model of transformers, got None")
+    return kind
+
+
+def _check_config(value: Any) -> None:
+    """Refuse a configuration by which a library would read other files, or run code that it downloads."""
+    if isinstance(value, list):
+        for item in value:
+            _check_config(item)
+    if not isinstance(value, dict):
+        return
+    for name, item in value.items():
+        is_path = name == "checkpoint_path" or (name in ("architecture", "backbone") and ":" in str(item))
+        if is_path or (any(choice in name for choice in _CHOICES) and "/" in str(item)):
+            raise ValueError(f"config.json: expected {name} to name no file and nothing to download, got {item!r}")
+        _check_config(item)
 
 
 def _host(path: Path, model: nn.Module | None) -> nn.Module:
@@ -122,8 +149,17 @@ def _host(path: Path, model: nn.Module | None) -> nn.Module:
         raise ValueError(f"{_CONFIG}: expected format_version {_VERSION}, got {config.get('format_version')!r}")
     if model is None and not config["timm"]:
         raise ValueError(f"model: expected the host ({config['host']}), which the folder does not hold, got None")
-    if model is not None:
-        return copy.deepcopy(model)
+    return _of_timm(config["timm"]) if model is None else copy.deepcopy(model)
+
+
+def _of_timm(named: dict[str, Any]) -> nn.Module:
+    """A model of timm by its name: a file may say nothing else, such as a checkpoint that would be read."""
     with needs_extra("vision", "from_pretrained"):
-        created: nn.Module = importlib.import_module("timm").create_model(**config["timm"])
+        library = importlib.import_module("timm")
+    if sorted(named) != sorted(_TIMM):
+        raise ValueError(f"{_CONFIG}: expected timm's {' and '.join(_TIMM)}, got {', '.join(map(repr, named))}")
+    name, classes = named["model_name"], named["num_classes"]
+    if not isinstance(name, str) or not library.is_model(name) or type(classes) is not int:
+        raise ValueError(f"{_CONFIG}: expected the name of a model of timm and a number of classes, got {named}")
+    created: nn.Module = library.create_model(name, num_classes=classes, pretrained=False)
     return created

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 import torch
@@ -121,3 +122,70 @@ def test_what_cannot_be_saved_or_loaded(tmp_path):
     config.write_text(json.dumps(json.loads(config.read_text()) | {"format_version": 1}))
     with pytest.raises(ValueError, match="expected format_version 3, got 1"):
         from_pretrained(tmp_path, host.model)
+
+
+class Harmful:
+    """What a pickle runs when it is read."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.folder),)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"checkpoint_path": "weights.pth"},
+        {"pretrained": True},
+        {"pretrained_cfg": {"file": "weights.pth"}, "pretrained": True},
+        {"model_name": "local-dir:/tmp"},
+        {"model_name": "hf-hub:sender/vit_tiny_patch16_224"},
+        {"num_classes": "3"},
+    ],
+)
+def test_a_folder_names_a_model_of_timm_and_nothing_else(forged, tmp_path):
+    timm = pytest.importorskip("timm")
+    save_pretrained(convert(timm.create_model("vit_tiny_patch16_224", num_classes=3).eval()), tmp_path)
+    torch.save(Harmful(tmp_path / "harm"), tmp_path / "weights.pth")
+    file = tmp_path / "cgp_config.json"
+    config = json.loads(file.read_text())
+    forged = {name: str(tmp_path / value) if value == "weights.pth" else value for name, value in forged.items()}
+    file.write_text(json.dumps(config | {"timm": config["timm"] | forged}))
+    with pytest.raises(ValueError, match=r"cgp_config\.json: expected"):
+        from_pretrained(tmp_path)
+    assert not (tmp_path / "harm").exists()
+
+
+@pytest.mark.parametrize(
+    ("forged", "message"),
+    [
+        ({"architectures": ["AutoModel"]}, "whose class AutoModel is no model of transformers"),
+        ({"architectures": ["set_seed"]}, "whose class set_seed is no model"),
+        ({"attn_implementation": "sender/kernel"}, "expected attn_implementation to name no file"),
+        ({"text_config": {"_attn_implementation": "sender/kernel:run"}}, "to name no file and nothing to download"),
+        ({"experts_implementation": "sender/kernel"}, "expected experts_implementation to name no file"),
+        ({"architectures": ["TimmWrapperModel"], "model_args": {"checkpoint_path": "weights.pth"}}, "checkpoint_path"),
+        ({"architectures": ["TimmWrapperModel"], "architecture": "local-dir:/tmp"}, "expected architecture to name no"),
+    ],
+)
+def test_a_configuration_of_transformers_names_a_model_and_nothing_else(forged, message, tmp_path):
+    save_pretrained(convert(hosts.transformers_bert().model), tmp_path)
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | forged))
+    with pytest.raises(ValueError, match=message):
+        from_pretrained(tmp_path)
+
+
+def test_adapters_and_pickles_in_a_folder_are_not_followed(tmp_path):
+    save_pretrained(convert(hosts.transformers_bert().model), tmp_path)
+    (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "sender/model"}')
+    with pytest.raises(ValueError, match=r"expected a whole model, got adapter_config\.json"):
+        from_pretrained(tmp_path)
+    (tmp_path / "adapter_config.json").unlink()
+    (tmp_path / "model.safetensors").rename(tmp_path / "other.safetensors")
+    torch.save(Harmful(tmp_path / "harm"), tmp_path / "pytorch_model.bin")
+    with pytest.raises(OSError, match=r"no file named model\.safetensors"):
+        from_pretrained(tmp_path)
+    assert not (tmp_path / "harm").exists()
