@@ -70,7 +70,7 @@ def run(parsed: argparse.Namespace) -> None:
         say(text)
     started = time.monotonic()
     from cgp.tables.imputer import CorrelatedGPImputer
-    from cgp.tables.referee import comparison_seconds
+    from cgp.tables.referee.comparison import comparison_seconds
 
     options: dict[str, Any] = {"inputs": names.inputs or None, "missing_values": [*parsed.missing, float("nan")]}
     imputer = CorrelatedGPImputer(**options, random_state=parsed.seed)
@@ -112,7 +112,7 @@ def _check(parsed: argparse.Namespace) -> None:
 
 def _best(imputer: Any, frame: Any, picture: Path) -> Any:
     """The imputer that the referee recommends, its report on the standard output stream."""
-    from cgp.tables.referee import assess_gaps
+    from cgp.tables.referee.comparison import assess_gaps
 
     report = assess_gaps(frame, imputer)
     sys.stdout.write(f"{report}\n")

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from cgp.regression import CorrelatedGPRegressor
 
-from .forecasts import Forecast, later_rows
-from .intervals import FilledMixin
+from .filled import FilledMixin
+from .frames.coordinates import Axis
+from .frames.table import Table
 from .totals import Totals, bins_of, checked_weights, sums_over, totals_of
 
-__all__ = ["ProcessMixin"]
+__all__ = ["Forecast", "ProcessMixin"]
+
+
+class Forecast(NamedTuple):
+    """Predicted readings after the end of a table.
+
+    Attributes:
+        mean: in the form of the table, with the rows that follow it.
+        std: their standard deviations.
+    """
+
+    mean: Any
+    std: Any
 
 
 class ProcessMixin(FilledMixin):
@@ -99,7 +113,7 @@ class ProcessMixin(FilledMixin):
         check_is_fitted(self)
         if steps < 1:
             raise ValueError(f"steps: expected at least 1, got {steps}")
-        inputs, labels = later_rows(self._table, self._axis, steps)
+        inputs, labels = _later_rows(self._table, self._axis, steps)
         parts = self.regressor_.predict(inputs, return_std=True)
         return Forecast(*(self._table.framed(np.asarray(part).reshape(steps, -1), labels) for part in parts))
 
@@ -161,3 +175,40 @@ class ProcessMixin(FilledMixin):
         values = np.asarray(self.residuals()).reshape(self._table.values.shape)
         names = [str(name) for name in self._table.names]
         return residual_panels(x, values, names=names, xlabel=label, figure=figure)
+
+
+def _later_rows(table: Table, axis: Axis, steps: int) -> tuple[NDArray[np.float64], Any]:
+    """The rows that follow a table of one input.
+
+    Args:
+        table: n rows.
+        axis: axis of the table.
+        steps: how many; a step is the frequency of the index, or the median distance of its rows.
+
+    Returns:
+        Their inputs ``(steps, 1)`` and labels; None if rows have no labels.
+
+    Raises:
+        ValueError: if there are several inputs, or too few rows to define a distance.
+    """
+    inputs = table.inputs[:, 0]
+    distinct = np.unique(inputs)
+    if table.inputs.shape[1] != 1 or len(distinct) < 2:
+        raise ValueError(f"steps: expected a table of one input with two rows or more, got {table.inputs.shape}")
+    frequency = getattr(getattr(table.given, "index", None), "freq", None)
+    if frequency is not None and not axis.columns and len(axis.coordinates):
+        last = table.given.index[np.argmax(inputs)]
+        labels = _after(last, -frequency if frequency.n < 0 else frequency, steps)  # of a table in reverse order
+        return axis.coordinates[0].numbers(labels)[:, None], labels
+    numbers = distinct[-1] + float(np.median(np.diff(distinct))) * np.arange(1.0, steps + 1.0)
+    return numbers[:, None], axis.coordinates[0].labels(numbers) if axis.coordinates else None
+
+
+def _after(last: Any, frequency: Any, steps: int) -> Any:
+    import pandas as pd
+
+    if isinstance(last, pd.Period):
+        return pd.period_range(last + 1, periods=steps, freq=frequency)
+    if isinstance(last, pd.Timedelta):
+        return pd.timedelta_range(last, periods=steps + 1, freq=frequency)[1:]
+    return pd.date_range(last, periods=steps + 1, freq=frequency)[1:]

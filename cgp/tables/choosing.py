@@ -10,9 +10,9 @@ import numpy as np
 from cgp.regression import CorrelatedGPRegressor
 from cgp.regression.structures import criterion
 
-from .coordinates import Axis
-from .periods import YEAR, offered_periods
-from .tables import Table
+from .frames.coordinates import Axis
+from .frames.periods import YEAR, offered_periods
+from .frames.table import Table
 
 __all__ = ["fitted_regressor"]
 

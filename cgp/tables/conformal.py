@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from .gaps import ordered_rows, runs_of
+from .frames.gaps import ordered_rows, runs_of
 
 __all__ = ["Conformal", "blocks_needed", "conformal_factor", "gap_labels", "interval_scores"]
 

@@ -16,12 +16,12 @@ from cgp.regression.forms import Cost
 from cgp.regression.rollback import unchanged_on_error
 
 from .choosing import fitted_regressor
-from .codes import warn_of_codes, warn_of_constants
-from .coordinates import Axis
-from .filling import Filling
-from .periods import periods_in_units
+from .filled import Filling
+from .frames.codes import warn_of_codes, warn_of_constants
+from .frames.coordinates import Axis
+from .frames.periods import periods_in_units
+from .frames.table import Table, appended, merged, read_table
 from .storage import StorageMixin
-from .tables import Table, appended, merged, read_table
 
 __all__ = ["CorrelatedGPImputer"]
 

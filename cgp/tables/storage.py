@@ -14,9 +14,9 @@ from cgp.regression.saving import regressor_content, restored_regressor
 
 from .answers import ProcessMixin
 from .conformal import Conformal
-from .filling import Filling
-from .saving import axis_content, read_content, restored_axis, restored_table, table_content, write_content
-from .tables import Table, input_columns, read_table
+from .filled import Filling
+from .frames.storage import axis_content, read_content, restored_axis, restored_table, table_content, write_content
+from .frames.table import Table, input_columns, read_table
 
 __all__ = ["StorageMixin"]
 

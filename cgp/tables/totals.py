@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cgp.regression import CorrelatedGPRegressor
 
-from .tables import Table
+from .frames.table import Table
 
 __all__ = ["Bins", "Totals", "bins_of", "checked_weights", "sums_over", "totals_of"]
 

@@ -11,8 +11,8 @@ import numpy as np
 from matplotlib import cbook
 from matplotlib.figure import Figure
 
-from cgp.tables.baselines import LaggedRidge, LinearInterpolation
 from cgp.tables.imputer import CorrelatedGPImputer
+from cgp.tables.referee.baselines import LaggedRidge, LinearInterpolation
 from experiments.atomic_files import write_atomically
 
 __all__ = ["fill_prices"]

@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 
 from cgp import CorrelatedGPImputer, GapReport, assess_gaps
-from cgp.tables.gaps import runs_of
-from cgp.tables.tables import read_table
-from cgp.tables.trials import HiddenBlocks
+from cgp.tables.frames.gaps import runs_of
+from cgp.tables.frames.table import read_table
+from cgp.tables.referee.trials import HiddenBlocks
 from experiments.studies.regression.cached_rows import cached_row
 from experiments.studies.regression.multioutput import GAPS, SETS, with_gaps
 from experiments.studies.regression.report import write_results

@@ -10,14 +10,14 @@ from typing import Any
 from sklearn.base import clone
 
 from cgp.regression.long_series import is_long_series
+from cgp.tables.frames.periods import PERIOD_NAMES, offered_periods
+from cgp.tables.frames.table import Table, read_table
+from cgp.tables.imputer import CorrelatedGPImputer
 
 from .baselines import LaggedRidge, LinearInterpolation, SeasonalMean
-from .imputer import CorrelatedGPImputer
 from .masking import class_order
-from .periods import PERIOD_NAMES, offered_periods
 from .report import GapReport
 from .scores import Strata
-from .tables import Table, read_table
 from .trials import HiddenBlocks, Trial, run_trials
 
 __all__ = ["assess_gaps", "comparison_seconds"]

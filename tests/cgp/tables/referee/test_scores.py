@@ -8,8 +8,8 @@ from scipy.integrate import quad
 from scipy.stats import binom, norm, ttest_rel
 
 from cgp.tables.conformal import Conformal, blocks_needed, conformal_factor
-from cgp.tables.scores import BlockScores, Strata
-from cgp.tables.spread import Residuals, Spread
+from cgp.tables.referee.scores import BlockScores, Strata
+from cgp.tables.referee.spread import Residuals, Spread
 
 
 def test_scores_of_a_block_are_means_over_its_values():

@@ -9,7 +9,7 @@ from safetensors import safe_open
 
 from cgp import CorrelatedGPImputer
 from cgp.statespace import filter as kalman
-from cgp.tables import saving
+from cgp.tables.frames import storage
 from tests.cgp.tables.test_imputer import QUICK, frame
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -88,7 +88,7 @@ def test_files_are_whole_checked_and_have_a_version(tmp_path, monkeypatch):
     with safe_open(file, "pt") as content:
         assert json.loads(content.metadata()["cgp"])["format_version"] == 1
     whole = file.read_bytes()
-    monkeypatch.setattr(saving, "save_tensors", lambda *_: 1 / 0)
+    monkeypatch.setattr(storage, "save_tensors", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         imputer.save(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["imputer.safetensors"]
@@ -97,7 +97,7 @@ def test_files_are_whole_checked_and_have_a_version(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="damaged"):
         CorrelatedGPImputer.load(tmp_path)
     monkeypatch.undo()
-    monkeypatch.setattr(saving, "_VERSION", 2)
+    monkeypatch.setattr(storage, "_VERSION", 2)
     imputer.save(tmp_path)
     monkeypatch.undo()
     with pytest.raises(ValueError, match="expected an imputer of format_version 1 or before, got 2"):

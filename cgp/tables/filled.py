@@ -9,12 +9,35 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 from sklearn.utils.validation import check_is_fitted
 
-from .conformal import Conformal, gap_labels
-from .coordinates import Axis
-from .filling import Filling
-from .tables import Table
+from cgp.regression import CorrelatedGPRegressor
 
-__all__ = ["FilledMixin", "Interval"]
+from .conformal import Conformal, gap_labels
+from .frames.coordinates import Axis
+from .frames.table import Table
+
+__all__ = ["FilledMixin", "Filling", "Interval"]
+
+
+class Filling(NamedTuple):
+    """Mean and standard deviation of readings.
+
+    Attributes:
+        mean: predictive means of missing values, and observed values, ``(n, P)``.
+        sd: standard deviations of missing values, 0 for observed ones, ``(n, P)``.
+    """
+
+    mean: NDArray[np.float64]
+    sd: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, regressor: CorrelatedGPRegressor, table: Table) -> Filling:
+        """The filling of a table, by predictions at its rows with gaps."""
+        mean, sd, gaps = table.values.copy(), np.zeros_like(table.values), table.missing
+        rows = gaps.any(axis=1)
+        if rows.any():
+            predicted = [np.asarray(part) for part in regressor.predict(table.inputs[rows], return_std=True)]
+            mean[gaps], sd[gaps] = (part.reshape(-1, gaps.shape[1])[gaps[rows]] for part in predicted)
+        return cls(mean, sd)
 
 
 class Interval(NamedTuple):

@@ -12,15 +12,16 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from .filling import Filling
-from .gaps import Runs, made_runs, ordered_rows, row_distances, runs_of
-from .imputer import CorrelatedGPImputer
+from cgp.tables.filled import Filling
+from cgp.tables.frames.gaps import Runs, made_runs, ordered_rows, row_distances, runs_of
+from cgp.tables.frames.table import Table
+from cgp.tables.imputer import CorrelatedGPImputer
+
 from .masking import hidden_cells, masked_blocks
 from .scores import BlockScores
 from .spread import Residuals, Spread
-from .tables import Table
 
-__all__ = ["HiddenBlocks", "Trial", "column_units", "filled_values", "run_trials"]
+__all__ = ["HiddenBlocks", "Trial", "run_trials"]
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -119,7 +120,7 @@ def run_trials(
 
 
 def _trial(fits: _Fits, name: str, method: Any) -> Trial:
-    table, hidden, unit = fits.table, fits.hidden, column_units(fits.table)
+    table, hidden, unit = fits.table, fits.hidden, fits.table.units
     masking_of = hidden.maskings[hidden.blocks]
     errors, sd = np.full((2, len(hidden.rows)), np.nan)
     seconds = []
@@ -181,12 +182,6 @@ def _cross_fitted(residuals: Residuals, maskings: Integers, num_columns: int) ->
     return sd
 
 
-def column_units(table: Table) -> Array:
-    """Standard deviations of the columns ``(P,)``, 1 of constant ones."""
-    unit = np.nanstd(table.values, axis=0)
-    return np.where(unit > 0, unit, 1.0)
-
-
 def _fitted(given: Any, table: Table, method: Any) -> tuple[Any, Array, Array | None]:
     """An imputer fitted to a table with hidden values, what it fills in ``(n, P)``, and its standard deviations."""
     imputer = clone(method)
@@ -196,10 +191,4 @@ def _fitted(given: Any, table: Table, method: Any) -> tuple[Any, Array, Array | 
         filled = imputer.fit_transform(given)
     sd = getattr(imputer, "std_", None)
     sd = None if sd is None else np.asarray(sd, dtype=np.float64).reshape(table.values.shape)
-    return imputer, filled_values(filled, table), sd
-
-
-def filled_values(filled: Any, table: Table) -> Array:
-    """The columns of a filled table that had gaps to fill, ``(n, P)``."""
-    values = np.asarray(filled.to_frame() if hasattr(filled, "to_frame") else filled)[:, table.positions]
-    return values.astype(np.float64)
+    return imputer, table.values_of(filled), sd

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.linear_model import BayesianRidge
 
-from .tables import Table, read_table
+from cgp.tables.frames.table import Table, read_table
 
 __all__ = ["LaggedRidge", "LinearInterpolation", "PointImputer", "SeasonalMean"]
 

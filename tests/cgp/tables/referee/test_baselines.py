@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cgp.tables.baselines import LaggedRidge, LinearInterpolation, SeasonalMean
+from cgp.tables.referee.baselines import LaggedRidge, LinearInterpolation, SeasonalMean
 
 
 def test_lines_run_over_the_units_of_the_index():

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .gaps import EDGE, Runs, Shape, length_bin, length_label
+from cgp.tables.frames.gaps import EDGE, Runs, Shape, length_bin, length_label
 
 __all__ = ["Block", "class_order", "hidden_cells", "masked_blocks"]
 

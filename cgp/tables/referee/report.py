@@ -14,11 +14,11 @@ from sklearn.base import clone
 
 from cgp.comparisons import Difference, aligned, critical_value
 from cgp.extras import needs_extra
+from cgp.tables.conformal import Conformal, interval_scores
 
-from .conformal import Conformal, interval_scores
 from .scores import Strata
+from .spread import UncertainImputer
 from .trials import HiddenBlocks, Trial
-from .uncertain import UncertainImputer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

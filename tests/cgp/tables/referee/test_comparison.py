@@ -12,12 +12,12 @@ from sklearn.impute import KNNImputer
 
 from cgp import CorrelatedGPImputer, assess_gaps
 from cgp.regression import CorrelatedGPRegressor
-from cgp.tables.baselines import LaggedRidge, LinearInterpolation
-from cgp.tables.referee import candidates
-from cgp.tables.report import LEAST_GAIN, GapReport
-from cgp.tables.scores import BlockScores, Strata
-from cgp.tables.tables import read_table
-from cgp.tables.trials import HiddenBlocks, Trial
+from cgp.tables.frames.table import read_table
+from cgp.tables.referee.baselines import LaggedRidge, LinearInterpolation
+from cgp.tables.referee.comparison import candidates
+from cgp.tables.referee.report import LEAST_GAIN, GapReport
+from cgp.tables.referee.scores import BlockScores, Strata
+from cgp.tables.referee.trials import HiddenBlocks, Trial
 
 
 class Guessing(TransformerMixin, BaseEstimator):

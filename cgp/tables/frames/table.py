@@ -37,6 +37,17 @@ class Table(NamedTuple):
         """Whether each value is missing, ``(n, P)``."""
         return np.isnan(self.values)
 
+    @property
+    def units(self) -> NDArray[np.float64]:
+        """Standard deviations of the columns ``(P,)``, 1 of constant ones."""
+        unit = np.nanstd(self.values, axis=0)
+        return np.where(unit > 0, unit, 1.0)
+
+    def values_of(self, filled: Any) -> NDArray[np.float64]:
+        """The columns of the table once it was filled, ``(n, P)``."""
+        values = np.asarray(filled.to_frame() if hasattr(filled, "to_frame") else filled)[:, self.positions]
+        return values.astype(np.float64)
+
     def same_observations(self, other: Table) -> bool:
         """Whether another table has the same inputs and values."""
         return np.array_equal(self.inputs, other.inputs) and np.array_equal(self.values, other.values, equal_nan=True)
