@@ -1,15 +1,15 @@
 """Regression with correlated Gaussian processes: exact, sparse, fully Bayesian, and in scikit-learn's convention."""
 
 from .classifier import CorrelatedGPClassifier
-from .compressed import CompressedCorrelatedGPRegression
-from .covariance import correlated_covariance
+from .covariances.factors import factor_covariance
+from .covariances.rows import correlated_covariance
 from .estimator import CorrelatedGPRegressor
-from .exact import CorrelatedGPRegression
-from .factors import factor_covariance
 from .likelihood import ProcessGaussianLikelihood
-from .series import SeriesCorrelatedGPRegression
-from .sparse import SparseCorrelatedGPRegression
-from .stochastic import StochasticCorrelatedGPRegression
+from .solvers.compressed import CompressedCorrelatedGPRegression
+from .solvers.exact import CorrelatedGPRegression
+from .solvers.series import SeriesCorrelatedGPRegression
+from .solvers.sparse import SparseCorrelatedGPRegression
+from .solvers.stochastic import StochasticCorrelatedGPRegression
 
 __all__ = [
     "CompressedCorrelatedGPRegression",

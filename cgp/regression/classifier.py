@@ -19,14 +19,14 @@ from torch import Tensor, nn
 from torch.quasirandom import SobolEngine
 
 from .checks import STRUCTURES, check_count, checked_inputs
-from .covariance import correlated_covariance, dense_covariance
-from .fitting import fit_model, progress_line, seeded
+from .covariances.rows import correlated_covariance, dense_covariance
+from .inference.fitting import fit_model, progress_line, seeded
+from .inference.minibatches import fit_minibatches, start_from
 from .likelihood import every_process
-from .minibatches import fit_minibatches, start_from
 from .rollback import unchanged_on_error
 from .scaling import Scaling
-from .sparse import SparseCorrelatedGPRegression
-from .stochastic import StochasticCorrelatedGPRegression
+from .solvers.sparse import SparseCorrelatedGPRegression
+from .solvers.stochastic import StochasticCorrelatedGPRegression
 
 __all__ = ["CorrelatedGPClassifier", "class_posterior", "softmax_bound"]
 

@@ -19,33 +19,33 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from .adequacy import warn_of_unexplained
 from .appendable import Parts
-from .bayesian import MOST_ENTRIES, batch_models, held_entries, sample_laplace, sample_nuts
 from .checks import check_arguments, checked_inputs, checked_outputs
-from .correlation import start_at_correlation
-from .costs import check_memory
-from .factors import FACTORS, fit_factors, output_correlation, start_at_components
-from .fitting import Fit, Progress, fit_model, progress_line, seeded
-from .forms import Form, Task, choose_form
+from .covariances.correlation import start_at_correlation
+from .covariances.factors import FACTORS, fit_factors, output_correlation, start_at_components
 from .frames import Framing
-from .long_series import (
+from .inference.adequacy import warn_of_unexplained
+from .inference.bayesian import MOST_ENTRIES, batch_models, held_entries, sample_laplace, sample_nuts
+from .inference.comparison import COMPARED, Fitted, fit_structures
+from .inference.costs import check_memory
+from .inference.fitting import Fit, Progress, fit_model, progress_line, seeded
+from .inference.long_series import (
     fit_long_series,
     gross_errors,
     is_long_series,
     periods_of,
 )
-from .minibatches import fit_minibatches, start_from
-from .model import RegressionModel
+from .inference.minibatches import fit_minibatches, start_from
+from .inference.slices import sample_slices
 from .parameters import LearnedMixin
 from .plan import WARM_ROWS, WARM_STEPS, PlanMixin
-from .prediction import PredictionMixin
+from .posterior import PredictionMixin
 from .rollback import unchanged_on_error
 from .scaling import Scaling, stacked_rows
-from .slices import sample_slices
-from .sparse import SparseCorrelatedGPRegression
-from .stochastic import StochasticCorrelatedGPRegression
-from .structures import COMPARED, Fitted, fit_structures
+from .solvers.choice import Form, Task, choose_form
+from .solvers.model import RegressionModel
+from .solvers.sparse import SparseCorrelatedGPRegression
+from .solvers.stochastic import StochasticCorrelatedGPRegression
 
 __all__ = ["CorrelatedGPRegressor"]
 

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from cgp.kernels.canonical_kernel import CanonicalPoints
 
-from .covariance import RowKernel
-from .fitting import Fit
+from .covariances.multiscale import cycle_of
+from .covariances.rows import RowKernel
 from .frames import Framing
-from .model import RegressionModel
-from .multiscale import cycle_of
+from .inference.fitting import Fit
 from .scaling import Scaling
+from .solvers.model import RegressionModel
 
 __all__ = ["LearnedMixin"]
 

@@ -9,13 +9,13 @@ from gpytorch.kernels import Kernel
 from sklearn.base import clone
 from torch import Tensor
 
-from .costs import chains_cost, evaluations_of, fit_cost, minibatches_cost, windows_cost
-from .covariance import correlated_covariance
-from .factors import FACTORS, factor_counts, factor_covariance
-from .forms import Cost, Form, Task, choose_form, forms_of
-from .long_series import LongSeries, long_covariance, num_windows
+from .covariances.factors import FACTORS, factor_counts, factor_covariance
+from .covariances.rows import correlated_covariance
+from .inference.comparison import COMPARED, RACED
+from .inference.costs import chains_cost, evaluations_of, fit_cost, minibatches_cost, windows_cost
+from .inference.long_series import LongSeries, long_covariance, num_windows
 from .scaling import Scaling
-from .structures import COMPARED, RACED
+from .solvers.choice import Cost, Form, Task, choose_form, forms_of
 
 __all__ = ["WARM_ROWS", "WARM_STEPS", "PlanMixin"]
 

@@ -15,7 +15,7 @@ from cgp.statespace.kernels import MarkovProcess
 from cgp.statespace.posterior import FilterState, StateSpacePosterior
 from cgp.statespace.space import StateSpace, state_space
 
-from .covariance import RowKernel
+from .covariances.rows import RowKernel
 from .markov_kernels import Steps, markov_processes
 from .timeline import TimeLine, time_line
 

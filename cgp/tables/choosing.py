@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cgp.regression import CorrelatedGPRegressor
-from cgp.regression.structures import criterion
+from cgp.regression.inference.comparison import criterion
 
 from .frames.coordinates import Axis
 from .frames.periods import YEAR, offered_periods

@@ -12,8 +12,8 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, 
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cgp.regression import CorrelatedGPRegressor
-from cgp.regression.forms import Cost
 from cgp.regression.rollback import unchanged_on_error
+from cgp.regression.solvers.choice import Cost
 
 from .choosing import fitted_regressor
 from .filled import Filling

@@ -10,7 +10,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cgp.regression import CorrelatedGPRegressor
-from cgp.regression.saving import regressor_content, restored_regressor
+from cgp.regression.storage import regressor_content, restored_regressor
 
 from .answers import ProcessMixin
 from .conformal import Conformal

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from cgp.regression import CorrelatedGPRegression, CorrelatedGPRegressor, correlated_covariance
-from cgp.regression.covariance import dense_covariance
+from cgp.regression.covariances.rows import dense_covariance
 from cgp.regression.likelihood import every_process
 
 __all__ = ["Drawn", "draw", "scores", "small_data"]

@@ -107,7 +107,7 @@ def test_every_public_name_is_there_or_names_its_extra(answers: dict[str, str]) 
     names = {name: answer for name, answer in answers.items() if name.startswith("cgp.")}
     assert {
         "cgp.regression",
-        "cgp.regression.bayesian",
+        "cgp.regression.inference.bayesian",
         "cgp.networks.predict.prediction",
         "cgp.networks.assess",
     } <= names.keys()

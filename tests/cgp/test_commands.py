@@ -11,7 +11,7 @@ import pytest
 from cgp import __version__, commands
 from cgp.commands.columns import usable_columns
 from cgp.commands.files import read_file
-from cgp.regression.forms import Cost
+from cgp.regression.solvers.choice import Cost
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -123,7 +123,7 @@ class GPReadout:
 
     def _fit(self, z: Tensor, targets: Tensor, num_inducing: int, seed: int) -> Tensor:
         """Condition on targets ``(N, C)``; the whitened features ``(m, N)``."""
-        from cgp.regression.inducing import cluster_centres  # scikit-learn is slow to import
+        from cgp.regression.solvers.inducing import cluster_centres  # scikit-learn is slow to import
 
         deviation = z.std(0)
         self.centre, self.scale = z.mean(0), torch.where(deviation > 0, deviation, 1.0)

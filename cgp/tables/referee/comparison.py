@@ -9,7 +9,7 @@ from typing import Any
 
 from sklearn.base import clone
 
-from cgp.regression.long_series import is_long_series
+from cgp.regression.inference.long_series import is_long_series
 from cgp.tables.frames.periods import PERIOD_NAMES, offered_periods
 from cgp.tables.frames.table import Table, read_table
 from cgp.tables.imputer import CorrelatedGPImputer

@@ -7,7 +7,7 @@ import time
 import torch
 
 from cgp.regression import correlated_covariance
-from cgp.regression.forms import FORMS, Task
+from cgp.regression.solvers.choice import FORMS, Task
 
 __all__ = ["forms"]
 

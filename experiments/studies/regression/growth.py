@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from cgp.plotting.style import PALETTE, style
 from cgp.regression import CorrelatedGPRegressor, SeriesCorrelatedGPRegression, correlated_covariance
-from cgp.regression.forms import FORMS, Task
 from cgp.regression.scaling import stacked_rows
+from cgp.regression.solvers.choice import FORMS, Task
 from experiments.atomic_files import write_atomically
 from experiments.studies.regression.cached_rows import cached_row
 from experiments.studies.regression.report import write_results

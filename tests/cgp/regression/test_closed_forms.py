@@ -10,11 +10,11 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from scipy.stats import multivariate_normal
 
-import cgp.regression.exact as exact_module
-import cgp.regression.sparse as sparse_module
+import cgp.regression.solvers.exact as exact_module
+import cgp.regression.solvers.sparse as sparse_module
 from cgp.regression import CorrelatedGPRegression, SparseCorrelatedGPRegression, correlated_covariance
 from cgp.regression.checks import STRUCTURES
-from cgp.regression.inducing import cluster_centres
+from cgp.regression.solvers.inducing import cluster_centres
 from tests.cgp.regression.data import (
     TWO_SHIFTED,
     Evidence,

@@ -20,8 +20,8 @@ from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from cgp.regression import CorrelatedGPClassifier, CorrelatedGPRegressor, bayesian, estimator, structures
-from cgp.regression.adequacy import warn_of_unexplained
-from cgp.regression.forms import Cost
+from cgp.regression.inference.adequacy import warn_of_unexplained
+from cgp.regression.solvers.choice import Cost
 from tests.cgp.regression.data import model_of, rows
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from cgp.regression import CorrelatedGPRegressor
-from cgp.regression.forms import FORMS
-from cgp.regression.series import SeriesCorrelatedGPRegression
+from cgp.regression.solvers.choice import FORMS
+from cgp.regression.solvers.series import SeriesCorrelatedGPRegression
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -35,10 +35,10 @@ def regressor(request, monkeypatch):
     """In linear time wherever that is possible."""
     if request.param != "exact":
         cubic = ("exact", "compressed")
-        monkeypatch.setattr("cgp.regression.forms.FORMS", [form for form in FORMS if form.name not in cubic])
+        monkeypatch.setattr("cgp.regression.solvers.choice.FORMS", [form for form in FORMS if form.name not in cubic])
     if request.param == "multiscale":
         monkeypatch.setattr("cgp.regression.plan.num_windows", lambda *_: 3)
-        monkeypatch.setattr("cgp.regression.long_series.num_windows", lambda *_: 3)
+        monkeypatch.setattr("cgp.regression.inference.long_series.num_windows", lambda *_: 3)
     options = {"max_steps": 15} if request.param != "multiscale" else {}
     inference = {"inference": "map"} | KINDS[request.param]
     fitted = CorrelatedGPRegressor(random_state=0, **inference, **options).fit(X, Y)
@@ -82,7 +82,7 @@ def test_sums_of_draws_have_their_variance(regressor):
 
 
 def test_sums_after_the_last_observation_go_on_from_it(monkeypatch):
-    monkeypatch.setattr("cgp.regression.forms.FORMS", FORMS[1:])
+    monkeypatch.setattr("cgp.regression.solvers.choice.FORMS", FORMS[1:])
     options = {"max_steps": 15, "inference": "map", "random_state": 0}
     fitted = CorrelatedGPRegressor("matern32", structure="coregionalised", **options).fit(X, Y)
     later = X.max() + 0.1 + 0.2 * np.arange(6.0)[:, None]

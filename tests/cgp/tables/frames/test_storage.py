@@ -56,7 +56,7 @@ def test_what_was_saved_fills_alike(tmp_path):
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_model_is_kept(kind, tmp_path, monkeypatch):
     monkeypatch.setattr("cgp.regression.plan.num_windows", lambda *_: 3)
-    monkeypatch.setattr("cgp.regression.long_series.num_windows", lambda *_: 3)
+    monkeypatch.setattr("cgp.regression.inference.long_series.num_windows", lambda *_: 3)
     table = frame()
     imputer = CorrelatedGPImputer(**QUICK | KINDS[kind]).fit(table)
     imputer.save(tmp_path)
@@ -132,7 +132,7 @@ def test_an_update_of_a_series_does_not_read_its_past(monkeypatch):
     """One row after many: no more observations enter the filter than there are in the row."""
     table = frame(count=60)
     monkeypatch.setattr("cgp.regression.plan.num_windows", lambda *_: 3)
-    monkeypatch.setattr("cgp.regression.long_series.num_windows", lambda *_: 3)
+    monkeypatch.setattr("cgp.regression.inference.long_series.num_windows", lambda *_: 3)
     options = QUICK | {"structure": "multiscale", "num_components": 2, "periods": ()}
     imputer = CorrelatedGPImputer(**options).fit(table.iloc[:50])
     imputer.update(table.iloc[50:51])

@@ -1,0 +1,1 @@
+"""Structures: how outputs are related, as covariances of rows (input, output)."""

@@ -1,0 +1,150 @@
+"""Series on many time scales: components with a few shared processes and a separate one for each output."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from gpytorch.kernels import AdditiveKernel, CosineKernel, Kernel, MaternKernel, ProductKernel
+from torch import Tensor
+
+from cgp.regression.checks import check_count
+from cgp.regression.likelihood import PriorModule
+
+from .rows import RowKernel
+
+__all__ = ["FactorLoadings", "cycle_of", "multiscale_covariance", "start_at_factors"]
+
+_FACTOR_SPREAD = 0.05  # between components, which would otherwise start with equal loadings
+_LEAST_SHARE = 0.05  # smallest initial share of an output's separate process in its variance
+_PERIODS = 10.0  # initial lengthscale of the drift of a cycle, in periods
+
+
+class FactorLoadings(PriorModule):
+    r"""Loadings of R processes shared by all outputs, and of a separate process for each output.
+
+    .. math:: a_p = (\lambda_{p1}, \dots, \lambda_{pR},\; \omega_p e_p)
+
+    Priors, for outputs of unit variance: :math:`\lambda \sim N(0, 1)`, :math:`\log\omega \sim N(-2, 4)`.
+
+    Args:
+        num_processes: number P of processes.
+        num_factors: number R of factors; 0 for independent processes.
+
+    Source:
+        Teh, Seeger & Jordan (2005), Semiparametric latent factor models.
+    """
+
+    partials: Tensor | None = None  # partial correlations, as in :class:`Loadings`: none here
+
+    def __init__(self, num_processes: int, num_factors: int) -> None:
+        super().__init__()
+        self.num_processes = num_processes
+        self.register_normal("factors", torch.zeros(num_processes, num_factors), 0.0, 1.0)
+        self.register_normal("log_scales", torch.full((num_processes,), -2.0), -2.0, 2.0)
+
+    @property
+    def scales(self) -> Tensor:
+        """Standard deviation of each output's separate process, ``(*batch, P)``."""
+        return self.log_scales.exp()
+
+    def forward(self) -> Tensor:
+        """The loadings of all processes, ``(*batch, P, R + P)``."""
+        specific = torch.diag_embed(self.scales)
+        return specific if self.factors is None else torch.cat([self.factors, specific], dim=-1)
+
+
+def multiscale_covariance(
+    num_processes: int,
+    shortest: float,
+    longest: float,
+    *,
+    kernel: str = "matern32",
+    num_components: int = 5,
+    num_factors: int = 3,
+    periods: Sequence[float] = (),
+) -> AdditiveKernel:
+    r"""The covariance of outputs over one input that vary on many time scales, with separate factors for each.
+
+    .. math:: k\big((t, p), (t', r)\big) =
+        \sum_c \Big(\lambda_p^{(c)\top}\lambda_r^{(c)} + \delta_{pr}\omega_p^{(c)2}\Big) \kappa_c(t - t')
+
+    Components start with lengthscales that are evenly spaced in their logarithm. A cycle is a component with
+    :math:`\kappa_c = e^{-|\tau|/\ell}\cos(2\pi\tau/T)`, which may drift; the
+    loadings of a cycle that is absent from the data tend to zero.
+
+    Args:
+        num_processes: number P of processes.
+        shortest: initial lengthscale of the first component.
+        longest: initial lengthscale of the last component.
+        kernel: the canonical covariance, a Matérn one for linear time.
+        num_components: number C of components, without the cycles.
+        num_factors: R, at most P; 0 for a single output, whose process is its own.
+        periods: T of each cycle, in units of the input.
+
+    Returns:
+        A sum of kernels, one per component, of rows whose last column is the output.
+
+    Raises:
+        ValueError: if a count or a length is out of range.
+
+    Example:
+        >>> kernel = multiscale_covariance(2, 0.1, 10.0, num_components=3, periods=[1.0])
+        >>> len(kernel.kernels), kernel.kernels[0].loadings().shape
+        (4, torch.Size([2, 4]))
+    """
+    for name, value, least in (("num_components", num_components, 1), ("num_factors", num_factors, 0)):
+        check_count(name, value, least)
+    if not 0.0 < shortest <= longest < math.inf:
+        raise ValueError(f"shortest, longest: expected 0 < shortest <= longest, got {shortest:g} and {longest:g}")
+    lengthscales = torch.logspace(math.log10(shortest), math.log10(longest), num_components, dtype=torch.float64)
+    kernels = [_component(num_processes, num_factors, kernel, float(value)) for value in lengthscales]
+    kernels += [_cycle(num_processes, num_factors, float(period)) for period in periods]
+    return AdditiveKernel(*kernels)
+
+
+def start_at_factors(covariance: AdditiveKernel, correlation: Tensor) -> None:
+    """Initialise all components with the principal components of a correlation matrix ``(P, P)``."""
+    generator = torch.Generator().manual_seed(0)
+    values, vectors = torch.linalg.eigh(correlation.double())
+    share = 1.0 / len(covariance.kernels)
+    for component in covariance.kernels:
+        loadings = component.loadings
+        count = 0 if loadings.factors is None else loadings.factors.shape[-1]
+        common = (vectors * values.clamp(min=0.0).sqrt()).flip(-1)[:, :count]
+        specific = (1.0 - common.square().sum(-1)).clamp(min=_LEAST_SHARE)
+        loadings.initialize(log_scales=0.5 * (share * specific).log())
+        if count:
+            spread = _FACTOR_SPREAD * torch.randn(common.shape, generator=generator, dtype=torch.float64)
+            loadings.initialize(factors=math.sqrt(share) * common + spread)
+
+
+def _component(num_processes: int, num_factors: int, kernel: str | Kernel, lengthscale: float) -> RowKernel:
+    loadings = FactorLoadings(num_processes, min(num_factors, num_processes))
+    component = RowKernel(kernel, num_processes, 1, structure="coregionalised", loadings=loadings).double()
+    with torch.no_grad():
+        component.input_maps.log_scales.fill_(-math.log(lengthscale))
+    return component
+
+
+def cycle_of(component: RowKernel) -> tuple[float, float] | None:
+    """The period of a cycle and the lengthscale of its drift, in units of the input; None for other components."""
+    if not isinstance(component.covar_module, ProductKernel):
+        return None
+    drift, cosine = component.covar_module.kernels
+    return 2.0 * float(cosine.period_length), float(drift.lengthscale)
+
+
+def _cycle(num_processes: int, num_factors: int, period: float) -> RowKernel:
+    """A cycle that drifts. Its period and the scale of its input are fixed."""
+    if not 0.0 < period < math.inf:
+        raise ValueError(f"periods: expected positive numbers, got {period:g}")
+    drift, cosine = MaternKernel(nu=0.5).double(), CosineKernel().double()
+    length = torch.tensor(period, dtype=torch.float64)  # GPyTorch rounds numbers to float32
+    drift.lengthscale = _PERIODS * length
+    cosine.period_length = 0.5 * length  # its covariance is cos(pi tau / period_length)
+    cosine.requires_grad_(False)
+    component = _component(num_processes, num_factors, drift * cosine, 1.0)
+    component.input_maps.requires_grad_(False)
+    return component

@@ -1,0 +1,323 @@
+"""The covariance of a regression: sums of correlated views of independent canonical processes."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import torch
+from gpytorch.kernels import AdditiveKernel, Kernel
+from torch import Tensor, nn
+
+from cgp.kernels.base_kernels import base_gram, base_kernel_from
+from cgp.kernels.canonical_kernel import CanonicalKernel, CanonicalPoints
+from cgp.kernels.process_rows import process_numbers, rows_of
+from cgp.regression.checks import STRUCTURES, check_count
+from cgp.regression.likelihood import PriorModule, make_priors_picklable
+
+__all__ = [
+    "COMPONENT_STEP",
+    "InputMaps",
+    "Loadings",
+    "RowKernel",
+    "check_covariance",
+    "correlated_covariance",
+    "correlation_of",
+    "dense_covariance",
+    "grid_covariances",
+    "has_common_inputs",
+    "is_independent",
+    "prior_variance",
+]
+
+COMPONENT_STEP = 3.0  # between the lengthscales at which components start
+_OWN_SCALES, _OWN_SHIFTS = ("independent", "affine"), ("shifted", "affine")
+
+
+class InputMaps(PriorModule):
+    r"""Diagonal affine maps of P processes into the inputs of one canonical process.
+
+    .. math:: (x, p) \mapsto x \odot w_0 \odot r_p + b_p, \qquad r_0 = 1,\; b_0 = 0
+
+    The first process has the inverse lengthscales w_0; a later one has them times its ratios r and is shifted by b.
+    Priors, for inputs of unit variance: :math:`\log w_0 \sim N(-\tfrac12\log d, 3)`, :math:`\log r \sim N(0, 1/4)`,
+    :math:`b \sim N(0, 0.3^2)`, in units of the lengthscale. Processes are thus expected to vary about as fast and at
+    about the same place, and one with few observations takes its lengthscales from the first.
+
+    Args:
+        num_processes: number P of processes.
+        input_dim: dimension d of the inputs.
+        ratios: whether later processes have r.
+        shifts: whether later processes have b.
+
+    Source:
+        CGPT equations (13)-(16).
+    """
+
+    def __init__(self, num_processes: int, input_dim: int, *, ratios: bool = True, shifts: bool = True) -> None:
+        super().__init__()
+        later = num_processes - 1
+        centre = -0.5 * math.log(input_dim)
+        self.register_normal("log_scales", torch.full((input_dim,), centre), centre, math.sqrt(3.0))
+        self.register_normal("log_ratios", torch.zeros(later * ratios, input_dim), 0.0, 0.5)
+        self.register_normal("shifts", torch.zeros(later * shifts, input_dim), 0.0, 0.3)
+        self.num_processes = num_processes
+
+    @property
+    def scales(self) -> Tensor:
+        """Inverse lengthscales of the first process, ``(*batch, d)``."""
+        return self.log_scales.exp()
+
+    @property
+    def all_scales(self) -> Tensor:
+        """Inverse lengthscales of every process, ``(*batch, P, d)``."""
+        scales = self.scales.unsqueeze(-2)
+        if self.log_ratios is None:
+            return scales.expand(*scales.shape[:-2], self.num_processes, -1)
+        return scales * _after_zeros(self.log_ratios).exp()
+
+    @property
+    def all_shifts(self) -> Tensor | None:
+        """Shifts of every process, ``(*batch, P, d)``, or None where there are none."""
+        return None if self.shifts is None else _after_zeros(self.shifts)
+
+    def forward(self, x: Tensor, numbers: Tensor) -> Tensor:
+        """Inputs ``(*batch, n, d)`` of the processes of these numbers ``(*batch, n)``, in the canonical space."""
+        mapped = x * self.scales.unsqueeze(-2)
+        if self.log_ratios is not None:
+            mapped = mapped * rows_of(_after_zeros(self.log_ratios), numbers).exp()
+        return mapped if self.shifts is None else mapped + rows_of(_after_zeros(self.shifts), numbers)
+
+
+def _after_zeros(later: Tensor) -> Tensor:
+    """Values of all processes from those of the later ones."""
+    return nn.functional.pad(later, (0, 0, 1, 0))
+
+
+class Loadings(PriorModule):
+    r"""How strongly each process varies, and how correlated they are: a factor of their covariance matrix.
+
+    .. math:: a_p = \sigma_p L_p, \qquad L_{pr} = \tanh(c_{pr}) \prod_{s<r} \operatorname{sech}(c_{ps}), \quad
+        L_{pp} = \prod_{s<p} \operatorname{sech}(c_{ps})
+
+    L is the Cholesky factor of a correlation matrix: any of them, by its partial correlations. For "shared" it is that
+    of processes whose only correlations are those with one more process, which no output observes:
+    :math:`L_p = (\tanh c_p,\; \operatorname{sech}(c_p)\, e_p)`. Priors, for outputs of unit variance:
+    :math:`\log\sigma \sim N(0, 4)`, :math:`c \sim N(0, 1)`.
+
+    Args:
+        num_processes: number P of processes.
+        structure: "independent" has no c, and L is the identity; "shared" has P of them, others P (P - 1) / 2.
+
+    Source:
+        Lewandowski, Kurowicka & Joe (2009), Generating random correlation matrices based on vines and extended onion
+        method.
+    """
+
+    def __init__(self, num_processes: int, *, structure: str = "coregionalised") -> None:
+        super().__init__()
+        self.num_processes, self.shared = num_processes, structure == "shared"
+        later = (structure != "independent") * (num_processes - 1)
+        count = num_processes * min(later, 1) if self.shared else num_processes * later // 2
+        self.register_normal("log_scales", torch.zeros(num_processes), 0.0, 2.0)
+        self.register_normal("partials", torch.zeros(count), 0.0, 1.0)
+
+    @property
+    def scales(self) -> Tensor:
+        """Standard deviation of each process, ``(*batch, P)``."""
+        return self.log_scales.exp()
+
+    def set_correlation(self, correlation: Tensor) -> None:
+        """Take the partial correlations from a positive definite correlation matrix ``(P, P)``."""
+        if self.shared:  # which can represent only the first principal component
+            values, vectors = torch.linalg.eigh(correlation)
+            common = vectors[:, -1] * values[-1].sqrt()
+            self.initialize(partials=common.clamp(-0.95, 0.95).atanh().to(self.partials))
+            return
+        remaining = torch.linalg.cholesky(correlation)
+        partials = torch.zeros_like(remaining)
+        remaining_scale = torch.ones_like(remaining[:, 0])
+        for column in range(self.num_processes):
+            partials[:, column] = (remaining[:, column] / remaining_scale).clamp(-0.999, 0.999).atanh()
+            remaining_scale = remaining_scale / partials[:, column].cosh()
+        below = torch.ones_like(partials).tril(-1).bool()
+        self.initialize(partials=partials[below].to(self.partials))
+
+    def forward(self) -> Tensor:
+        """The loadings of all processes, ``(*batch, P, P)``, lower triangular, or ``(*batch, P, P + 1)`` if shared."""
+        size = self.num_processes
+        scales = self.scales.unsqueeze(-1)
+        if self.partials is None:
+            return torch.diag_embed(self.scales)
+        if self.shared:
+            specific = torch.diag_embed(self.partials.cosh().reciprocal())
+            return scales * torch.cat([self.partials.tanh().unsqueeze(-1), specific], dim=-1)
+        below = torch.ones(size, size, dtype=torch.bool, device=scales.device).tril(-1)
+        batch = self.partials.shape[:-1]
+        c = scales.new_zeros(*batch, size, size).masked_scatter(below.expand(*batch, -1, -1), self.partials)
+        remaining = nn.functional.pad(c.cosh().reciprocal().cumprod(-1)[..., :-1], (1, 0), value=1.0)
+        diagonal = torch.eye(size, dtype=c.dtype, device=c.device)
+        return scales * (c.tanh() + diagonal) * remaining.tril()
+
+
+class RowKernel(CanonicalKernel):
+    r"""The covariance of rows (input, process) that see independent copies of one canonical process.
+
+    .. math:: k\big((x, p), (x', r)\big) = a_p^\top a_r\; \kappa(x \odot w_p + b_p,\; x' \odot w_r + b_r)
+
+    With equal w and without b it is the intrinsic model of
+    coregionalisation; with a diagonal a the processes are independent, each with lengthscales of its own; with parallel
+    a they are views of one canonical process. The arguments are those of :func:`correlated_covariance`.
+
+    Source:
+        CGPT equations (13)-(16); Álvarez, Rosasco & Lawrence (2012), Kernels for vector-valued functions, section 4.
+    """
+
+    def __init__(
+        self,
+        kernel: str | Kernel,
+        num_processes: int,
+        input_dim: int,
+        *,
+        structure: str = "affine",
+        loadings: PriorModule | None = None,
+    ) -> None:
+        super().__init__()
+        self.num_processes = num_processes
+        if isinstance(kernel, Kernel):
+            make_priors_picklable(kernel)  # of the given kernel, which an estimator keeps, and thus of its copies
+        try:
+            self.covar_module = base_kernel_from(copy.deepcopy(kernel), input_dim)
+        except ValueError as error:  # with the name of the argument here
+            raise ValueError(str(error).removeprefix("base_")) from error
+        if isinstance(kernel, str):
+            self.covar_module.double().lengthscale = 1.0  # exact in float64, too
+        self.input_maps = InputMaps(
+            num_processes, input_dim, ratios=structure in _OWN_SCALES, shifts=structure in _OWN_SHIFTS
+        )
+        self.loadings = Loadings(num_processes, structure=structure) if loadings is None else loadings
+
+    def inducing(self, points: Tensor) -> CanonicalPoints:
+        """Inducing inputs that are rows ``(m, d + 1)``: one place has P independent copies of the canonical process."""
+        return self.points(points)
+
+    def points(self, x: Tensor) -> CanonicalPoints:
+        """The canonical points of rows ``(*batch, n, d + 1)``, the last column 0 … P-1."""
+        numbers = process_numbers(x, self.num_processes)
+        return CanonicalPoints(self.input_maps(x[..., :-1], numbers), rows_of(self.loadings(), numbers))
+
+
+def correlated_covariance(
+    num_processes: int,
+    input_dim: int,
+    *,
+    kernel: str | Kernel = "rbf",
+    num_components: int = 1,
+    structure: str = "affine",
+) -> AdditiveKernel:
+    r"""The covariance of P processes that share Q independent sets of canonical processes.
+
+    .. math:: z_p(x) = \sum_{q=1}^{Q} a_{pq}^\top z_o^{(q)}\big(x \odot w_{pq} + b_{pq}\big)
+
+    Components start with lengthscales that are a factor of three apart. The structures: "independent" processes, each
+    with lengthscales w of its own; "coregionalised" ones, correlated (a) and with one w; "shared" ones, coregionalised
+    by a process that all share, each with a process of its own besides, in Q + 1 components; "shifted" ones,
+    coregionalised and with b of their own; "affine" ones, correlated and with both w and b of their own.
+
+    Args:
+        num_processes: number P of processes.
+        input_dim: dimension d of the inputs.
+        kernel: the canonical covariance: "rbf", "matern12", "matern32", "matern52", "rq", or a GPyTorch kernel.
+        num_components: number Q of components.
+        structure: "independent", "coregionalised", "shared", "shifted" or "affine".
+
+    Returns:
+        A sum of kernels, one per component, of rows whose last column is the process.
+
+    Raises:
+        ValueError: if an argument is out of range.
+
+    Example:
+        >>> kernel = correlated_covariance(2, 1)
+        >>> kernel(torch.tensor([[0.3, 0.0], [0.5, 1.0]])).shape
+        torch.Size([2, 2])
+    """
+    for name, value in (("num_processes", num_processes), ("input_dim", input_dim), ("num_components", num_components)):
+        check_count(name, value, 1)
+    if structure not in STRUCTURES:
+        raise ValueError(f"structure: expected one of {STRUCTURES}, got {structure!r}")
+    count = num_components + (structure == "shared")  # with one component it is a special case of "coregionalised"
+    components = [RowKernel(kernel, num_processes, input_dim, structure=structure) for _ in range(count)]
+    with torch.no_grad():
+        for number, component in enumerate(components):
+            component.input_maps.log_scales += number * torch.tensor(COMPONENT_STEP).log()
+            component.loadings.log_scales -= 0.5 * torch.tensor(float(count)).log()
+    return AdditiveKernel(*components)
+
+
+def correlation_of(loadings: Tensor) -> Tensor:
+    """The correlations ``(*batch, P, P)`` of loadings ``(*batch, P, R)``."""
+    rows = loadings / loadings.norm(dim=-1, keepdim=True)
+    return rows @ rows.mT
+
+
+def check_covariance(covariance: AdditiveKernel, num_processes: int, input_dim: int) -> None:
+    """Reject covariances that :func:`correlated_covariance` does not return for these sizes."""
+    for component in getattr(covariance, "kernels", [covariance]):
+        if not isinstance(component, RowKernel):
+            raise ValueError(f"covar_module: expected what correlated_covariance gives, got {type(component).__name__}")
+        sizes = (component.num_processes, component.input_maps.log_scales.shape[-1])
+        if sizes != (num_processes, input_dim):
+            raise ValueError(f"covar_module: expected {(num_processes, input_dim)} processes and inputs, got {sizes}")
+
+
+def dense_covariance(covariance: AdditiveKernel, x1: Tensor, x2: Tensor | None = None) -> Tensor:
+    """The covariance ``(*batch, n, m)`` of rows and others, or each other, as a tensor, with gradients."""
+    total = torch.zeros((), dtype=x1.dtype, device=x1.device)
+    for component in covariance.kernels:
+        total = total + component.gram(component.points(x1), None if x2 is None else component.points(x2))
+    return total
+
+
+def grid_covariances(covariance: AdditiveKernel, x: Tensor) -> tuple[Tensor, Tensor]:
+    r"""The covariances between inputs and those between processes, whose products are the covariances of rows.
+
+    .. math:: k\big((x, p), (x', r)\big) = \sum_c \big(A_cA_c^\top\big)_{pr}\, \kappa_c(x, x')
+
+    The processes must have the same lengthscales and no shifts. A canonical covariance is computed once for all pairs
+    of processes, so that the cost of the exponentials is negligible.
+
+    Args:
+        covariance: of C components whose processes differ in their loadings only.
+        x: ``(T, d)``.
+
+    Returns:
+        ``(*batch, C, T, T)`` and ``(*batch, C, P, P)``.
+
+    Raises:
+        ValueError: if processes have lengthscales or shifts of their own.
+    """
+    if not all(has_common_inputs(component) for component in covariance.kernels):
+        raise ValueError("covariance: expected processes with the same lengthscales and no shifts")
+    grams, mixing = [], []
+    for component in covariance.kernels:
+        points, loadings = x * component.input_maps.scales.unsqueeze(-2), component.loadings()
+        grams.append(base_gram(component.base_kernel, points, points))
+        mixing.append(loadings @ loadings.mT)
+    return torch.stack(grams, dim=-3), torch.stack(mixing, dim=-3)
+
+
+def has_common_inputs(component: RowKernel) -> bool:
+    """Whether all processes see the same canonical inputs: they have one set of lengthscales and no shifts."""
+    return component.input_maps.log_ratios is None and component.input_maps.shifts is None
+
+
+def is_independent(component: RowKernel) -> bool:
+    """Whether the loadings of a component are diagonal by its structure."""
+    return isinstance(component.loadings, Loadings) and component.loadings.partials is None
+
+
+def prior_variance(covariance: AdditiveKernel, x: Tensor) -> Tensor:
+    """The diagonal ``(*batch, n)`` of the covariance of rows."""
+    total: Tensor = sum(component.variances(component.points(x)) for component in covariance.kernels)
+    return total

@@ -1,0 +1,1 @@
+"""Inference: how parameters are found, or sampled."""

@@ -1,0 +1,1 @@
+"""Solvers: models that condition on observations, and the choice of the cheapest one that can."""

@@ -1,0 +1,174 @@
+"""Exact regression with correlated processes."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+from cgp.functional.correlated import ExactPosterior, ObservedKeys
+from cgp.regression.covariances.rows import (
+    dense_covariance,
+    grid_covariances,
+    has_common_inputs,
+    is_independent,
+    prior_variance,
+)
+from cgp.regression.solvers.evidence import dense_log_evidence, mixed_log_evidence, mixed_places
+
+from .model import Moments, RegressionModel
+
+__all__ = ["CorrelatedGPRegression"]
+
+_ENTRIES = 2**26  # of the covariance of rows and observations at a time
+_SPARSE = 2.0  # cells of a table for each observation, beyond which it is none
+
+
+class _Table(NamedTuple):
+    """Observations as cells of a table.
+
+    Attributes:
+        inputs: of its T rows, ``(T, d)``; an input at which an output was observed twice has two.
+        places: of :func:`.mixed_places`.
+    """
+
+    inputs: Tensor
+    places: Tensor
+
+    @classmethod
+    def of(cls, rows: Tensor, num_processes: int) -> Self | None:
+        """The table of rows ``(n, d + 1)``, or None if most of its cells would be empty."""
+        _, cell = rows.unique(dim=0, return_inverse=True)
+        order = cell.argsort(stable=True)
+        ordered = cell[order]
+        first = torch.searchsorted(ordered, ordered)
+        repetition = torch.empty_like(cell).index_copy(0, order, torch.arange(len(cell), device=cell.device) - first)
+        keys = torch.cat([rows[:, :-1], repetition.unsqueeze(-1).to(rows)], dim=-1)
+        inputs, numbers = keys.unique(dim=0, return_inverse=True)
+        if num_processes * len(inputs) > _SPARSE * len(rows):
+            return None
+        return cls(inputs[:, :-1], mixed_places(numbers, rows[:, -1].long(), (num_processes, len(inputs))))
+
+
+class CorrelatedGPRegression(RegressionModel):
+    r"""Exact regression: P processes, each a weighted sum of mapped copies of one canonical process.
+
+    .. math::
+        y_i = m_{p_i} + z_{p_i}(x_i) + \epsilon_i, \qquad
+        \operatorname{Cov}[z_p(x), z_r(x')] = a_p^\top a_r\,\kappa(x \odot w_p + b_p,\; x' \odot w_r + b_r)
+
+    Time O(n³), memory O(n²), always by Cholesky. Rows, arguments and the result of a call are as in
+    :class:`~cgp.regression.solvers.model.RegressionModel`.
+
+    Args:
+        train_inputs: ``(n, d + 1)``, the last column 0 … P-1.
+        train_targets: ``(n,)``.
+        num_processes: number P of processes; None counts them in ``train_inputs``.
+        covar_module: a covariance of :func:`correlated_covariance` for P and d; None is its default, initialised by the
+            correlations of neighbouring observations.
+        likelihood: likelihood with the noise; None is a :class:`ProcessGaussianLikelihood`.
+        mean_module: mean function of rows; None is a constant for each process.
+
+    Raises:
+        ValueError: if the data are not finite, shapes do not fit, or an argument is out of range.
+
+    Source:
+        CGPT equations (13)-(16); Rasmussen & Williams (2006), equations (2.25), (2.26), (2.30).
+
+    Example:
+        >>> import torch
+        >>> x = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.5, 1.0]], dtype=torch.float64)
+        >>> model = CorrelatedGPRegression(x, torch.tensor([1.0, 2.0, 0.3], dtype=torch.float64)).eval()
+        >>> model(torch.tensor([[0.7, 1.0]], dtype=torch.float64)).mean.shape
+        torch.Size([1])
+    """
+
+    def condition(self) -> ObservedKeys:
+        """The Cholesky factor of the observations, shared by all predictions and passed to them."""
+        K = dense_covariance(self.covar_module, self.train_inputs[0])
+        keys = ObservedKeys(K, noise=self.noise(), targets=self.residual().unsqueeze(-1))
+        _ = keys.factor, keys.whitened_targets  # computed now, and kept
+        return keys
+
+    def log_evidence(self) -> Tensor:
+        """The log marginal likelihood in nats, ``(*batch,)``."""
+        # Outputs that are independent are factored each by itself; where they are observed at the same inputs, with
+        # the same lengthscales, a canonical covariance is computed once for all pairs of them.
+        kernels = self.covar_module.kernels
+        if self.train_inputs[0].dim() == 2 and self.num_processes > 1:
+            if all(is_independent(component) for component in kernels):
+                return self._sum_of_evidences()
+            if self._table is not None and all(has_common_inputs(component) for component in kernels):
+                grams, mixing = grid_covariances(self.covar_module, self._table.inputs)
+                return mixed_log_evidence(grams, mixing, self.noise(), self.residual(), self._table.places)
+        K = dense_covariance(self.covar_module, self.train_inputs[0])
+        return dense_log_evidence(K + torch.diag_embed(self.noise()), self.residual())
+
+    def _sum_of_evidences(self) -> Tensor:
+        noise, residual, terms = self.noise(), self.residual(), []
+        for rows in self._rows_of_outputs:
+            K = dense_covariance(self.covar_module, self.train_inputs[0][rows])
+            terms.append(dense_log_evidence(K + torch.diag_embed(noise[..., rows]), residual[..., rows]))
+        return torch.stack(terms).sum(0)
+
+    @cached_property
+    def _rows_of_outputs(self) -> list[Tensor]:
+        numbers = self.train_inputs[0][:, -1]
+        return [(numbers == p).nonzero()[:, 0] for p in range(self.num_processes) if (numbers == p).any()]
+
+    @cached_property
+    def _table(self) -> _Table | None:
+        return _Table.of(self.train_inputs[0], self.num_processes)
+
+    def set_train_data(self, inputs: Any = None, targets: Any = None, strict: bool = True) -> None:
+        """Set the data as in GPyTorch; results computed from the previous inputs are discarded."""
+        super().set_train_data(inputs, targets, strict)
+        self._forget(self.__dict__)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The state without large tensors that can be recomputed."""
+        return self._forget(dict(self.__dict__))
+
+    @staticmethod
+    def _forget(state: dict[str, Any]) -> dict[str, Any]:
+        for name in ("_table", "_rows_of_outputs"):
+            state.pop(name, None)
+        return state
+
+    def leave_one_out(self) -> Moments:
+        r"""Mean and variance of every observation given all others, with fixed parameters.
+
+        .. math:: \mu_{-i} = y_i - \frac{[(K+\Sigma)^{-1}r]_i}{[(K+\Sigma)^{-1}]_{ii}}, \qquad
+            v_{-i} = \frac1{[(K+\Sigma)^{-1}]_{ii}}
+
+        Returns:
+            ``(*batch, n)`` each, noise included.
+
+        Source:
+            Rasmussen & Williams (2006), equation (5.12).
+        """
+        keys = self.condition()
+        weights = torch.linalg.solve_triangular(keys.factor.mT, keys.whitened_targets, upper=True)
+        variance = torch.cholesky_inverse(keys.factor).diagonal(dim1=-2, dim2=-1).reciprocal()
+        return Moments(self.train_targets - weights.squeeze(-1) * variance, variance)
+
+    def _marginals(self, x: Tensor, condition: ObservedKeys) -> Moments:
+        size = max(_ENTRIES // condition.factor[..., 0].numel(), 1)
+        parts = [self._posterior(rows, condition) for rows in x.split(size, dim=-2)]
+        mean = torch.cat([part.mean.squeeze(-1) for part in parts], dim=-1)
+        return Moments(mean, torch.cat([part.variance for part in parts], dim=-1))
+
+    def _joint(self, x: Tensor, condition: ObservedKeys) -> tuple[Tensor, Tensor]:
+        posterior = self._posterior(x, condition)
+        return posterior.mean.squeeze(-1), posterior.covariance
+
+    def _posterior(self, x: Tensor, condition: ObservedKeys) -> ExactPosterior:
+        """The posterior at rows minus its mean function, of one column."""
+        return ExactPosterior(
+            dense_covariance(self.covar_module, x, self.train_inputs[0]),
+            condition,
+            prior_variance(self.covar_module, x),
+            K_q=lambda: dense_covariance(self.covar_module, x),
+        )

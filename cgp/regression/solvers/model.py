@@ -1,0 +1,283 @@
+"""Base class of the forms of regression with correlated processes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self
+
+import torch
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import AdditiveKernel
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.means import Mean
+from gpytorch.models import ExactGP
+from linear_operator import to_linear_operator
+from torch import Tensor
+
+from cgp.functional.linalg import cholesky
+from cgp.kernels.process_rows import noise_of_rows
+from cgp.regression.checks import check_training_data
+from cgp.regression.covariances.correlation import start_at_correlation
+from cgp.regression.covariances.rows import check_covariance, correlated_covariance, dense_covariance
+from cgp.regression.likelihood import ProcessGaussianLikelihood, ProcessMean
+
+__all__ = ["Moments", "RegressionModel", "flat_members"]
+
+
+class Moments(NamedTuple):
+    """Mean and variance of marginals.
+
+    Attributes:
+        mean: ``(*batch, n)``.
+        variance: ``(*batch, n)``.
+    """
+
+    mean: Tensor
+    variance: Tensor
+
+
+class RegressionModel(ExactGP):
+    r"""P processes, each a weighted sum of mapped copies of one canonical process, observed in rows.
+
+    .. math:: y_i = m_{p_i} + z_{p_i}(x_i) + \epsilon_i
+
+    Every row is an input and the number of the process observed there, so that processes may be observed at different
+    inputs, or not at all; every process can be predicted at any input from all rows. In train mode a call returns the
+    prior at the rows, as GPyTorch's ``ExactMarginalLogLikelihood`` expects; in eval mode the posterior.
+
+    A form (exact, sparse, stochastic, series) implements the conditioning on observations: :meth:`condition`,
+    :meth:`log_evidence`, :meth:`leave_one_out`, ``_marginals`` and ``_joint``.
+
+    Args:
+        train_inputs: ``(n, d + 1)``, the last column 0 … P-1.
+        train_targets: ``(n,)``.
+        num_processes: number P of processes; None counts them in ``train_inputs``.
+        covar_module: a covariance of :func:`correlated_covariance` for P and d; None is its default, initialised by the
+            correlations of neighbouring observations.
+        likelihood: likelihood with the noise; None is a :class:`ProcessGaussianLikelihood`.
+        mean_module: mean function of rows; None is a constant for each process.
+
+    Raises:
+        ValueError: if the data are not finite, shapes do not fit, or an argument is out of range.
+
+    Note:
+        Initial values and priors of means, scales and lengthscales assume inputs and outputs of unit variance.
+    """
+
+    def __init__(
+        self,
+        train_inputs: Tensor,
+        train_targets: Tensor,
+        num_processes: int | None = None,
+        *,
+        covar_module: AdditiveKernel | None = None,
+        likelihood: ProcessGaussianLikelihood | GaussianLikelihood | None = None,
+        mean_module: Mean | None = None,
+    ) -> None:
+        num_processes = check_training_data(train_inputs, train_targets, num_processes)
+        if covar_module is None:
+            covar_module = correlated_covariance(num_processes, train_inputs.shape[-1] - 1).to(train_inputs.dtype)
+            start_at_correlation(covar_module, train_inputs, train_targets)
+        check_covariance(covar_module, num_processes, train_inputs.shape[-1] - 1)
+        likelihood = ProcessGaussianLikelihood(num_processes) if likelihood is None else likelihood
+        super().__init__(train_inputs, train_targets, likelihood)
+        self.num_processes = num_processes
+        self.mean_module = ProcessMean(num_processes) if mean_module is None else mean_module
+        self.covar_module = covar_module
+        self.to(train_inputs.dtype)
+
+    def forward(self, x: Tensor) -> MultivariateNormal:
+        """The prior at rows ``(*batch, n, d + 1)``."""
+        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> MultivariateNormal:
+        """The prior in train mode, the posterior in eval mode."""
+        if self.training:
+            return super().__call__(*args, **kwargs)
+        (x,) = args
+        # BoTorch's models define their own ``posterior``, which calls this.
+        return RegressionModel.posterior(self, x)
+
+    def condition(self) -> Any:
+        """The computations on the observations that all predictions share, to be passed to them."""
+        raise NotImplementedError
+
+    def extended(self, inputs: Tensor, targets: Tensor, condition: Any) -> tuple[Self, Any]:
+        """The model given further observations, with the same, shared parameters.
+
+        Args:
+            inputs: ``(k, d + 1)``.
+            targets: ``(k,)``.
+            condition: result of :meth:`condition`, or None.
+
+        Returns:
+            Another model in eval mode, and its condition, or None.
+
+        Raises:
+            ValueError: if the observations are not usable.
+        """
+        other = self.get_fantasy_model(inputs, targets)
+        return other, None if condition is None else other.condition()
+
+    def log_evidence(self) -> Tensor:
+        """The log marginal likelihood in nats, or its lower bound, ``(*batch,)``."""
+        raise NotImplementedError
+
+    def leave_one_out(self) -> Moments:
+        """Mean and variance of every observation given all others, ``(*batch, n)`` each, noise included."""
+        raise NotImplementedError
+
+    def _marginals(self, x: Tensor, condition: Any) -> Moments:
+        """Marginals of the posterior at rows, minus its mean function."""
+        raise NotImplementedError
+
+    def _joint(self, x: Tensor, condition: Any) -> tuple[Tensor, Tensor]:
+        """Mean ``(*batch, t)``, minus its mean function, and covariance ``(*batch, t, t)`` of the posterior at rows."""
+        raise NotImplementedError
+
+    def moments(self, x: Tensor, condition: Any = None, *, noisy: bool = False) -> Moments:
+        """Marginal means and variances of the posterior.
+
+        Args:
+            x: ``(t, d + 1)``.
+            condition: result of :meth:`condition`; None computes it.
+            noisy: whether the variance includes the noise of an observation.
+
+        Returns:
+            ``(*batch, t)`` each.
+        """
+        condition = self.condition() if condition is None else condition
+        x = self._expanded(x)
+        mean, variance = self._marginals(x, condition)
+        noisy_variance = variance + noise_of_rows(self.likelihood, x) if noisy else variance
+        return Moments(mean + self.mean_module(x), noisy_variance)
+
+    def posterior(self, x: Tensor, condition: Any = None) -> MultivariateNormal:
+        """The joint posterior of the processes at rows.
+
+        Args:
+            x: ``(*batch, t, d + 1)``: any process at any input.
+            condition: result of :meth:`condition`; None computes it.
+
+        Returns:
+            Event shape ``(t,)``, without noise: ``likelihood(posterior, x)`` adds it.
+        """
+        condition = self.condition() if condition is None else condition
+        x = self._expanded(x)
+        mean, covariance = self._joint(x, condition)
+        # A tensor would be factored at once, and it is singular where the data determine the processes.
+        return MultivariateNormal(mean + self.mean_module(x), to_linear_operator(covariance))
+
+    @torch.no_grad()
+    def draw(
+        self, x: Tensor, counts: Sequence[int], condition: Any = None, *, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Joint draws of the processes at rows.
+
+        Args:
+            x: ``(t, d + 1)``.
+            counts: number of draws of each batch member.
+            condition: result of :meth:`condition`; None computes it.
+            generator: source of randomness; None is torch's global generator.
+
+        Returns:
+            ``(sum of counts, t)``, without noise.
+        """
+        posterior, parts = self.posterior(x, condition), []
+        batch = posterior.batch_shape
+        means = flat_members(posterior.mean, batch)
+        covariances = posterior.covariance_matrix.expand(*batch, -1, -1).reshape(len(means), *x.shape[-2:-1] * 2)
+        for mean, covariance, count in zip(means, covariances, counts, strict=True):
+            if count:
+                # By eigenvalues: a posterior covariance is singular where the data determine the processes.
+                values, vectors = torch.linalg.eigh(covariance)
+                normal = torch.randn(count, len(mean), generator=generator, dtype=torch.float64).to(mean)
+                parts.append(mean + (normal * values.clamp(min=0.0).sqrt()) @ vectors.mT)
+        return torch.cat(parts)
+
+    @torch.no_grad()
+    def total_variances(self, x: Tensor, weights: Tensor, sums: Tensor, condition: Any = None) -> Tensor:
+        r"""Variances of weighted sums of the processes at rows, :math:`w_a^\top C_a w_a`, without noise.
+
+        Args:
+            x: ``(t, d + 1)``.
+            weights: ``(t,)``.
+            sums: index of the sum that each row belongs to, ``(t,)``; each of 0 … A-1 has a row.
+            condition: result of :meth:`condition`; None computes it.
+
+        Returns:
+            ``(*batch, A)``.
+        """
+        condition = self.condition() if condition is None else condition
+        variances = []
+        for rows in sums.argsort(stable=True).split(sums.bincount().tolist()):
+            covariance = self.posterior(x[rows], condition).covariance_matrix
+            variances.append(covariance @ weights[rows].to(covariance) @ weights[rows].to(covariance))
+        return torch.stack(variances, dim=-1)
+
+    def batch(self, x: Tensor | None = None) -> torch.Size:
+        """The shape of the batch of parameters and observations, and of rows x."""
+        rows, targets = self._first()
+        shapes = [rows.shape[:-2], targets.shape[:-1], self.mean_module(rows).shape[:-1]]
+        shapes += [noise_of_rows(self.likelihood, rows).shape[:-1], *([] if x is None else [x.shape[:-2]])]
+        for component in self.covar_module.kernels:
+            shapes += [component.loadings().shape[:-2], component.input_maps.all_scales.shape[:-2]]
+        return torch.broadcast_shapes(*shapes)
+
+    def get_fantasy_model(self, inputs: Tensor, targets: Tensor, **kwargs: Any) -> Self:
+        """The model given further observations, with the same parameters.
+
+        Args:
+            inputs: ``(*batch, k, d + 1)``.
+            targets: ``(*batch, k)``; the model has the batch shape of both together.
+            **kwargs: options of GPyTorch, not used.
+
+        Returns:
+            Another model, in eval mode.
+
+        Raises:
+            ValueError: if the observations are not usable.
+        """
+        x, y = self.train_inputs[0], self.train_targets
+        batch = torch.broadcast_shapes(x.shape[:-2], inputs.shape[:-2], targets.shape[:-1])
+        inputs, targets = inputs.expand(*batch, *inputs.shape[-2:]), targets.expand(*batch, -1)
+        # Fantasies may carry gradients, through which their inputs are optimised.
+        check_training_data(inputs.detach().flatten(0, -2), targets.detach().flatten(), self.num_processes)
+        other = copy.deepcopy(self)
+        rows = torch.cat([x.expand(*batch, *x.shape[-2:]), inputs], dim=-2)
+        other.set_train_data(rows, torch.cat([y.expand(*batch, -1), targets], dim=-1), strict=False)
+        return other.eval()
+
+    def log_prior(self) -> Tensor:
+        """Log-density of the unconstrained parameters under their priors, in nats, a scalar."""
+        terms = [prior.log_prob(closure(module)).sum() for _, module, prior, closure, _ in self.named_priors()]
+        return torch.stack(terms).sum()
+
+    @torch.no_grad()
+    def solve(self, columns: Tensor) -> Tensor:
+        r""":math:`(K + \Sigma)^{-1}B` for columns B ``(n, S)``, in time O(n³) here; not for batches."""
+        K = dense_covariance(self.covar_module, self.train_inputs[0]) + torch.diag_embed(self.noise())
+        return torch.cholesky_solve(columns, cholesky(K, name="covariance of the observations", jitter=0.0))
+
+    def residual(self) -> Tensor:
+        """The observations minus their mean, ``(*batch, n)``."""
+        return self.train_targets - self.mean_module(self.train_inputs[0])
+
+    def noise(self) -> Tensor:
+        """The noise variance of each observation, ``(*batch, n)``."""
+        return noise_of_rows(self.likelihood, self.train_inputs[0])
+
+    def _first(self) -> tuple[Tensor, Tensor]:
+        """The first observation: its row ``(*batch, 1, d + 1)`` and its value ``(*batch, 1)``."""
+        return self.train_inputs[0][..., :1, :], self.train_targets[..., :1]
+
+    def _expanded(self, x: Tensor) -> Tensor:
+        """Rows with the batch shape of loaded samples."""
+        batch = torch.broadcast_shapes(self._first()[0].shape[:-2], x.shape[:-2])
+        return x.expand(*batch, *x.shape[-2:])
+
+
+def flat_members(values: Tensor, batch: torch.Size) -> Tensor:
+    """Values ``(*batch, t)``, possibly with fewer batch dimensions, for each batch member: ``(S, t)``."""
+    return values.expand(*batch, values.shape[-1]).reshape(-1, values.shape[-1])

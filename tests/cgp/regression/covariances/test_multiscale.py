@@ -1,0 +1,112 @@
+"""Components of factors and own processes, and cycles, against covariances written out."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from cgp.regression.covariances.multiscale import FactorLoadings, multiscale_covariance, start_at_factors
+from cgp.regression.covariances.rows import dense_covariance, grid_covariances
+from cgp.regression.likelihood import every_process
+from cgp.regression.solvers.exact import CorrelatedGPRegression
+from cgp.regression.solvers.series import SeriesCorrelatedGPRegression
+
+
+def a_covariance(processes: int = 3, periods: tuple[float, ...] = (0.7,)):
+    covariance = multiscale_covariance(processes, 0.2, 2.0, num_components=2, num_factors=2, periods=periods)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for component in covariance.kernels:
+            component.loadings.factors += torch.randn(processes, 2, generator=generator, dtype=torch.float64)
+            component.loadings.log_scales += torch.randn(processes, generator=generator, dtype=torch.float64)
+    return covariance
+
+
+def some_rows(count: int = 12, processes: int = 3) -> torch.Tensor:
+    inputs = torch.rand(count, 1, generator=torch.Generator().manual_seed(1), dtype=torch.float64) * 3
+    return every_process(inputs, processes).flatten(0, 1)
+
+
+def test_components_are_factors_and_own_processes_at_each_scale():
+    covariance, rows = a_covariance(), some_rows()
+    lag = (rows[:, :1] - rows[:, 0]).abs().numpy()
+    numbers = rows[:, 1].long().numpy()
+    expected = np.zeros_like(lag)
+    for component, lengthscale in zip(covariance.kernels, (0.2, 2.0), strict=False):
+        r = math.sqrt(3.0) * lag / lengthscale
+        expected += (1.0 + r) * np.exp(-r) * mixed(component.loadings, numbers)
+    expected += np.exp(-lag / 7.0) * np.cos(2 * np.pi * lag / 0.7) * mixed(covariance.kernels[2].loadings, numbers)
+    np.testing.assert_allclose(dense_covariance(covariance, rows).detach(), expected, rtol=1e-10, atol=1e-12)
+
+
+def mixed(loadings: FactorLoadings, numbers: np.ndarray) -> np.ndarray:
+    factors, scales = loadings.factors.detach().numpy(), loadings.scales.detach().numpy()
+    return (factors @ factors.T + np.diag(scales**2))[np.ix_(numbers, numbers)]
+
+
+def test_only_the_period_and_the_scale_of_a_cycle_s_input_stay_as_they_are():
+    fixed = {name for name, value in a_covariance().kernels[2].named_parameters() if not value.requires_grad}
+    assert fixed == {"input_maps.log_scales", "covar_module.kernels.1.raw_period_length"}
+
+
+def test_covariances_of_rows_are_products_of_those_of_a_grid():
+    covariance = a_covariance()
+    inputs = torch.rand(5, 1, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    rows = every_process(inputs, 3).transpose(0, 1).flatten(0, 1)
+    grams, mixing = grid_covariances(covariance, inputs)
+    products = sum(torch.kron(b, a) for a, b in zip(grams, mixing, strict=True))
+    torch.testing.assert_close(products, dense_covariance(covariance, rows), rtol=1e-12, atol=1e-13)
+
+
+def test_the_linear_form_is_the_dense_one_in_evidence_and_posterior():
+    rows = some_rows()
+    generator = torch.Generator().manual_seed(3)
+    keep = torch.rand(len(rows), generator=generator) > 0.3
+    rows, targets = rows[keep], torch.randn(int(keep.sum()), generator=generator, dtype=torch.float64)
+    dense, series = (
+        kind(rows, targets, 3, covar_module=a_covariance())
+        for kind in (CorrelatedGPRegression, SeriesCorrelatedGPRegression)
+    )
+    torch.testing.assert_close(series.log_evidence(), dense.log_evidence(), rtol=1e-9, atol=1e-9)
+    slopes = [
+        torch.autograd.grad(model.log_evidence(), [p for p in model.parameters() if p.requires_grad])
+        for model in (series, dense)
+    ]
+    for linear, exact in zip(*slopes, strict=True):
+        torch.testing.assert_close(linear, exact, rtol=1e-7, atol=1e-8)
+    places = some_rows(4)
+    with torch.no_grad():
+        for linear, exact in zip(series.eval().moments(places), dense.eval().moments(places), strict=True):
+            torch.testing.assert_close(linear, exact, rtol=1e-8, atol=1e-9)
+
+
+def test_without_factors_processes_are_independent():
+    covariance = multiscale_covariance(2, 0.1, 1.0, num_factors=0)
+    start_at_factors(covariance, torch.eye(2, dtype=torch.float64))
+    total = sum((kernel.loadings() @ kernel.loadings().mT).detach() for kernel in covariance.kernels)
+    torch.testing.assert_close(total, torch.eye(2, dtype=torch.float64))
+
+
+def test_start_has_the_correlations_principal_components():
+    common = torch.tensor([0.9, 0.8, -0.7], dtype=torch.float64)
+    correlation = torch.outer(common, common).fill_diagonal_(1.0)
+    covariance = multiscale_covariance(3, 0.1, 1.0, num_components=4, num_factors=1)
+    start_at_factors(covariance, correlation)
+    total = sum((kernel.loadings() @ kernel.loadings().mT).detach() for kernel in covariance.kernels)
+    assert (total - correlation).abs().max() < 0.25  # components start apart by a spread of 0.05
+    assert torch.equal(total.sign(), correlation.sign())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_components": 0}, "num_components: expected an integer of at least 1, got 0"),
+        ({"num_factors": -1}, "num_factors: expected an integer of at least 0, got -1"),
+        ({"shortest": 2.0}, "shortest, longest: expected 0 < shortest <= longest, got 2 and 1"),
+        ({"periods": [-1.0]}, "periods: expected positive numbers, got -1"),
+    ],
+)
+def test_lengths_and_counts_that_make_no_covariance_are_refused(options: dict, message: str):
+    with pytest.raises(ValueError, match=message):
+        multiscale_covariance(2, **({"shortest": 0.1, "longest": 1.0} | options))

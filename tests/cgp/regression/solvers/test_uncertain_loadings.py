@@ -1,0 +1,104 @@
+"""Series of few rows whose loadings are uncertain: against a dense Gaussian process, and in extreme rows."""
+
+import numpy as np
+import pytest
+import torch
+
+from cgp.regression import SeriesCorrelatedGPRegression
+from cgp.regression.inference.long_series import LongSeries, fit_long_series, long_covariance
+from cgp.regression.likelihood import every_process
+from cgp.regression.scaling import Scaling, stacked_rows
+from cgp.regression.solvers.uncertain_loadings import UncertainLoadingsRegression
+from tests.cgp.regression.data import shuffled
+
+P, N = 3, 14
+
+
+def the_pair():
+    """The model and the same without uncertain loadings, of a table with gaps."""
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.linspace(-1.7, 1.7, N, dtype=torch.float64)
+    rows = every_process(inputs[:, None], P).flatten(0, 1)
+    rows = rows[torch.rand(len(rows), generator=generator) < 0.8]
+    targets = torch.randn(len(rows), generator=generator, dtype=torch.float64)
+    covariance = long_covariance(inputs, P, LongSeries(num_components=2, num_factors=2, periods=[0.9]))
+    model = shuffled(UncertainLoadingsRegression(rows, targets, P, covar_module=covariance), 1)
+    model.learn_uncertainty()
+    plain = SeriesCorrelatedGPRegression(rows, targets, P, covar_module=covariance).eval()
+    plain.load_state_dict(model.state_dict(), strict=False)
+    return model, plain
+
+
+def dense_uncertainty(model, x):
+    """The covariance that uncertain loadings add at rows, from the equations, with dense matrices."""
+    rows, outputs = model.train_inputs[0], model.train_inputs[0][:, 1].long()
+    kernels, noise = model.covar_module.kernels, model.noise()
+    K = sum(kernel(rows).to_dense() for kernel in kernels) + torch.diag(noise)
+    weights = torch.linalg.solve(K, model.residual()[:, None])[:, 0]
+
+    def factors(places):
+        parts = []
+        for kernel in kernels:
+            scale, loadings = kernel.input_maps.all_scales.flatten()[0], kernel.loadings()
+            gram = kernel.covar_module(places[:, :1] * scale, rows[:, :1] * scale).to_dense()
+            parts += [(gram * loadings[outputs, r]) @ weights for r in range(loadings.shape[-1] - P)]
+        return torch.stack(parts, dim=-1)
+
+    known, new, added = factors(rows), factors(x), torch.zeros(len(x), len(x), dtype=torch.float64)
+    for p in range(P):
+        own = sum(kernel.loadings().diagonal(offset=kernel.loadings().shape[-1] - P)[p] ** 2 for kernel in kernels)
+        each = known[outputs == p]
+        precision = torch.eye(known.shape[-1]) + each.mT @ each / (noise[outputs == p][0] + own)
+        V = torch.cholesky_inverse(torch.linalg.cholesky(precision))
+        chosen = x[:, 1] == p
+        added += (new @ V @ new.mT) * chosen * chosen[:, None]
+    return added
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("start", [-1.5, 1.8], ids=["between the rows", "after them"])
+def test_variances_and_covariances_are_those_of_the_equations(start: float):
+    model, plain = the_pair()
+    x = every_process(torch.linspace(start, start + 0.6, 4, dtype=torch.float64)[:, None], P).flatten(0, 1)
+    added = dense_uncertainty(model, x)
+    assert added.diagonal().max() > 0.01
+    torch.testing.assert_close(model.posterior(x).mean, plain.posterior(x).mean)
+    torch.testing.assert_close(model.posterior(x).covariance_matrix, plain.posterior(x).covariance_matrix + added)
+    torch.testing.assert_close(model.moments(x).variance, plain.moments(x).variance + added.diagonal())
+    weights, sums = torch.linspace(-1.0, 2.0, len(x), dtype=torch.float64), torch.arange(len(x)) % 2
+    of_sums = torch.stack([(weights * (sums == a)) @ added @ (weights * (sums == a)) for a in range(2)])
+    totals = model.total_variances(x, weights, sums) - plain.total_variances(x, weights, sums)
+    torch.testing.assert_close(totals, of_sums)
+
+
+@torch.no_grad()
+def test_draws_and_leave_one_out_have_the_variance_of_the_equations():
+    model, plain = the_pair()
+    x = model.train_inputs[0]
+    added = dense_uncertainty(model, x)
+    torch.testing.assert_close(model.leave_one_out().variance, plain.leave_one_out().variance + added.diagonal())
+    draws = model.draw(x, [40_000], generator=torch.Generator().manual_seed(0))
+    expected = model.posterior(x).covariance_matrix
+    spread = (expected.diagonal()[:, None] * expected.diagonal() + expected.square()).sqrt() / 200.0
+    assert ((draws.T.cov() - expected).abs() < 5.0 * spread).all()
+
+
+@torch.no_grad()
+def test_extreme_rows_are_within_their_intervals():
+    """Shared processes with heavy tails, whose largest values are where outputs are hidden."""
+    generator = np.random.default_rng(0)
+    f = generator.normal(size=(40, 2))
+    f[30:34] *= 15.0
+    truth = f @ generator.normal(size=(2, 8)) + 0.1 * generator.normal(size=(40, 8))
+    y = truth.copy()
+    y[28:36, :3] = np.nan
+    scaling, observed = Scaling.of(y), ~np.isnan(y)
+    x = np.linspace(-1.7, 1.7, 40)[:, None]
+    rows, targets = torch.as_tensor(stacked_rows(x, observed)), torch.as_tensor(scaling.apply(y).T[observed.T])
+    options = LongSeries(num_components=2, num_factors=2, num_steps=150)
+    with torch.enable_grad():
+        model, _ = fit_long_series(rows, targets, 8, options)
+    places = every_process(torch.as_tensor(x[30:34]), 8)[:, :3].flatten(0, 1)
+    mean, variance = (values.numpy().reshape(4, 3) for values in model.moments(places, noisy=True))
+    z = (scaling.apply(truth)[30:34, :3] - mean) / np.sqrt(variance)
+    assert np.square(z).mean() < 15.0  # 59 if loadings count as known
