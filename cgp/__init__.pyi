@@ -24,19 +24,19 @@ from .attention import (
 from .networks.assess.assess import assess
 from .networks.assess.assessment import Assessment
 from .networks.convert import convert, describe
+from .networks.detect.detectors import Detector
+from .networks.methods.calibrate import calibrate
+from .networks.methods.calibration import Calibration
 from .networks.model.blocks import freeze
 from .networks.model.likelihoods import CategoricalLikelihood, HomoscedasticLikelihood
 from .networks.model.objective import Objective
-from .networks.predict.calibrate import calibrate
-from .networks.predict.calibration import Calibration
-from .networks.predict.detectors import Detector
 from .networks.predict.generate import Generation, generate
 from .networks.predict.held_out import with_held_out
 from .networks.predict.pipelines import pipeline
 from .networks.predict.predict import predict, predict_batches
 from .networks.predict.prediction import Prediction
 from .networks.predict.readout import GPReadout
-from .networks.predict.storage import from_pretrained, save_pretrained
+from .networks.pretrained import from_pretrained, save_pretrained
 from .tables import CorrelatedGPImputer, GapReport, assess_gaps
 
 __version__: str

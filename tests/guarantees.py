@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from scipy.stats import beta, binom
 
-from cgp.networks.predict.conformal import conformal_quantile, set_scores
-from cgp.networks.predict.selective import risk_threshold
+from cgp.networks.guarantees.conformal import conformal_quantile, set_scores
+from cgp.networks.guarantees.selective import risk_threshold
 
 Array = NDArray[np.float64]
 POOL, HELD_OUT = 200_000, 500

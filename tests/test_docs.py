@@ -24,7 +24,7 @@ PUBLIC += [
     "cgp.variational",
     "cgp.networks.model.blocks",
     "cgp.networks.model.diagnostics",
-    "cgp.networks.predict.metrics",
+    "cgp.networks.tasks.metrics",
     "cgp.networks.model.pyro",
     "models",
 ]
@@ -143,7 +143,7 @@ def test_the_api_page_has_every_public_name(module):
 
 
 # GPyTorch's own arguments pass through cgp.kernels; those of cgp.networks.model and the metrics theirs at the top.
-EXPLAINED_ELSEWHERE = ("cgp.kernels", "cgp.networks.model", "cgp.networks.predict.metrics")
+EXPLAINED_ELSEWHERE = ("cgp.kernels", "cgp.networks.model", "cgp.networks.tasks.metrics")
 
 
 @pytest.mark.parametrize("module", [name for name in PUBLIC if not name.startswith(EXPLAINED_ELSEWHERE)])

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import logsumexp
 from sklearn.metrics import auc, precision_recall_curve
 
-from cgp.networks.predict.metrics import auroc, fpr95
+from cgp.networks.tasks.metrics import auroc, fpr95
 from experiments.evaluation.metrics import (
     Array,
     as_array,

@@ -2,7 +2,7 @@ r"""Predictions, uncertainties and their scores from logits of several draws.
 
 Logits have shape (S, N, C): S draws, N samples, C classes; (N, C) counts as one draw. Everything is computed in
 float64 from log-probabilities, so nothing is clipped: a probability that underflows to 0 contributes 0 to an entropy.
-Scores that need only probabilities are those of `cgp.networks.predict.metrics`.
+Scores that need only probabilities are those of `cgp.networks.tasks.metrics`.
 """
 
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import log_softmax, logsumexp
 
-from cgp.networks.predict.uncertainties import uncertainties
+from cgp.networks.tasks.entropies import uncertainties
 
 __all__ = [
     "Array",
@@ -118,7 +118,7 @@ def label_log_probabilities(
     """Logarithm of the mean probability of each label; log-probabilities are logits, too.
 
     Computed from log-probabilities, so that confident errors are not clipped: scikit-learn's ``log_loss`` and
-    `cgp.networks.predict.metrics.log_losses` clip probabilities.
+    `cgp.networks.tasks.metrics.log_losses` clip probabilities.
     """
     log_p = mean_log_probabilities(logits)
     return log_p[np.arange(len(log_p)), as_labels(labels, *log_p.shape)]

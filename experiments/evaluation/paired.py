@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cgp.networks.predict import metrics
+from cgp.networks.tasks import metrics
 from experiments.evaluation.metrics import matthews_correlation
 
 __all__ = ["MEASURES", "Measure", "Scored", "auroc_difference", "difference", "mean_difference"]

@@ -24,7 +24,7 @@ import numpy as np
 from scipy.special import log_softmax
 from sklearn.metrics import roc_curve
 
-from cgp.networks.predict.metrics import aurc, auroc, brier_scores, fpr95
+from cgp.networks.tasks.metrics import aurc, auroc, brier_scores, fpr95
 from experiments.configuration import Protocol
 from experiments.evaluation import metrics
 from experiments.evaluation.calibration import ReliabilityBins, reliability_bins

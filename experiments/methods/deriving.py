@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cgp.networks.predict.temperature_scaling import fit_temperature
+from cgp.networks.methods.temperature_scaling import fit_temperature
 from experiments.data import OWN_IMAGES, Batches, DataSplits, InputSet, generator_for, input_sets, load
 from experiments.evaluation import mean_probabilities
 from experiments.methods.last_layer import last_layer_laplace

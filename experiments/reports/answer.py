@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from cgp.networks.predict.temperature_scaling import LARGEST_TEMPERATURE
+from cgp.networks.methods.temperature_scaling import LARGEST_TEMPERATURE
 from experiments.evaluation import label_log_probabilities
 from experiments.evaluation.diagnostics import collapse_of_runs
 from experiments.evaluation.paired import mean_difference

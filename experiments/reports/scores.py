@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cgp.networks.predict.metrics import auroc, delong_error, placements
-from cgp.networks.predict.temperature_scaling import fit_temperature
+from cgp.networks.methods.temperature_scaling import fit_temperature
+from cgp.networks.tasks.metrics import auroc, delong_error, placements
 from experiments.evaluation import (
     DETECTORS,
     classification_report,

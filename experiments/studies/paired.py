@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cgp.networks.predict.metrics import auroc
-from cgp.networks.predict.temperature_scaling import fit_temperature
+from cgp.networks.methods.temperature_scaling import fit_temperature
+from cgp.networks.tasks.metrics import auroc
 from experiments.evaluation import mean_probabilities, uncertainty
 from experiments.evaluation.paired import MEASURES, Scored, auroc_difference, difference
 from experiments.reports.scores import BASELINE, Statistic

@@ -68,7 +68,7 @@ def test_withheld_answers_keep_to_the_risk(risk, saved, capsys):
     held_out = np.load(path)
     confidence = softmax(held_out["logits"], -1).max(-1)
     right = held_out["logits"].argmax(-1) == held_out["labels"]
-    threshold = cgp.networks.predict.selective.risk_threshold(confidence, right, risk, 0.95)
+    threshold = cgp.networks.guarantees.selective.risk_threshold(confidence, right, risk, 0.95)
     if threshold is None:
         assert last.startswith("No share of the answers keeps to a risk of 0.001")
     else:

@@ -11,22 +11,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from cgp.networks.detect.detectors import Posterior
+from cgp.networks.methods.amplitudes import AmplitudeSearch
 from cgp.networks.model.inputs import Batch, batches, logits_of, model_device, to_device
+from cgp.networks.model.representation import pooled_features
 from cgp.networks.model.structural_copy import uncompiled
-from cgp.networks.predict.amplitudes import AmplitudeSearch
-from cgp.networks.predict.detectors import Posterior
-from cgp.networks.predict.labels import NO_LABEL, class_indices, labelled, labelled_batches
-from cgp.networks.predict.representation import pooled_features
 from cgp.networks.predict.settings import as_assessed
-from cgp.networks.predict.tasks import CLASSIFICATIONS, DIMENSIONS, task_output
+from cgp.networks.tasks.classification import CLASSIFICATIONS, DIMENSIONS, task_output
+from cgp.networks.tasks.labels import NO_LABEL, class_indices, labelled, labelled_batches
 
 from .assessment import Assessment
 from .classification import compare_methods
+from .comparing_variances import assess_regression
 from .detection import Representation
-from .held_out import HeldOut
 from .recipe import drawing_model, layers_of
-from .regression import assess_regression
 from .regression_report import RegressionAssessment
+from .validation_data import ValidationData
 
 __all__ = ["assess"]
 
@@ -131,7 +131,7 @@ def assess(
     temperature is one of them; of a model with dropout, and without stochastic layers, its dropout left on.
 
     With ``task="regression"`` the variances of a network's errors are compared
-    (:func:`cgp.networks.assess.regression.assess_regression`).
+    (:func:`cgp.networks.assess.comparing_variances.assess_regression`).
 
     On out-of-distribution inputs, detection scores are compared: one minus the largest probability, the entropy,
     the energy :math:`-\log\sum_c e^{f_c}`, the widest posterior's entropy and its epistemic part, and with ``train``
@@ -177,7 +177,7 @@ def assess(
 
     Note:
         Liu et al., Energy-based Out-of-distribution Detection (NeurIPS 2020); Lee et al., as in
-        :class:`cgp.networks.predict.representation.Mahalanobis`.
+        :class:`cgp.networks.model.representation.Mahalanobis`.
 
     Example:
         >>> x = torch.linspace(-2, 2, 60)[:, None]
@@ -196,7 +196,7 @@ def assess(
     search = AmplitudeSearch(drawing or model, num_samples, sampling, seed, task_output(task, output))
     each = task == "classification"
     read = partial(labelled, device=device, name="validation", batch_size=batch_size, every=each, task=task)
-    held = HeldOut(validation, read, verbose)
+    held = ValidationData(validation, read, verbose)
     seen = None if train is None else labelled_batches(train, device, name="train", batch_size=batch_size, every=True)
     input_of, num_classes = _check_labels(search, held, seen, folds, task)
     representation = Representation(model, features, seen, num_classes)
@@ -226,7 +226,7 @@ def _check_task(task: str, given: Mapping[str, Any]) -> None:
 
 
 def _check_labels(
-    search: AmplitudeSearch, held: HeldOut, seen: list[Batch] | None, folds: int, task: str
+    search: AmplitudeSearch, held: ValidationData, seen: list[Batch] | None, folds: int, task: str
 ) -> tuple[NDArray[np.int64], int]:
     """The input that each label belongs to, checked against the model's logits, and the number of classes."""
     if not held.labels:

@@ -46,7 +46,7 @@ class Assessment(Report):
     """The scores of a classifier's uncertainties, side by side.
 
     Attributes:
-        scores: for each method, by its name, :func:`cgp.networks.predict.metrics.classification_scores` on
+        scores: for each method, by its name, :func:`cgp.networks.tasks.metrics.classification_scores` on
             held-out folds of the validation data.
         differences: for each method and each of "nll", "brier" and "accuracy", the paired difference to the model as
             trained.

@@ -13,20 +13,20 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cgp.comparisons import Difference
+from cgp.networks.detect.detectors import Detector, OutputScores, Posterior, with_energy
+from cgp.networks.methods.amplitudes import AmplitudeSearch
 from cgp.networks.model.blocks import stochastic_layers
 from cgp.networks.model.dropout import has_dropout, with_dropout
 from cgp.networks.model.inputs import Batch
-from cgp.networks.predict.amplitudes import AmplitudeSearch
-from cgp.networks.predict.detectors import Detector, OutputScores, Posterior, with_energy
-from cgp.networks.predict.metrics import LabelledScores
-from cgp.networks.predict.representation import standardised
+from cgp.networks.model.representation import standardised
+from cgp.networks.tasks.metrics import LabelledScores
 
 from .assessment import ADVISED, Assessment
 from .claims import Detection
 from .detection import Representation, compare_detectors
-from .held_out import HeldOut
 from .recipe import DROPOUT, READ_OUT, Recipe, fingerprint
 from .tuning import Tuned
+from .validation_data import ValidationData
 
 __all__ = ["compare_methods"]
 
@@ -37,7 +37,7 @@ Functions = tuple[Callable[[nn.Module, Any], Tensor], Callable[[Any], Tensor]]
 def compare_methods(
     model: nn.Module,
     search: AmplitudeSearch,
-    data: tuple[HeldOut, NDArray[np.int64], int],
+    data: tuple[ValidationData, NDArray[np.int64], int],
     representation: Representation,
     others: Iterable[tuple[str, Iterable[Batch]]],
     fitted: tuple[Posterior, Functions],

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cgp.comparisons import Difference
+from cgp.networks.detect.detectors import representation_scores, with_energy
 from cgp.networks.model.inputs import Batch, model_device
-from cgp.networks.predict import metrics
-from cgp.networks.predict.detectors import representation_scores, with_energy
+from cgp.networks.model.representation import Mahalanobis, standardised
 from cgp.networks.predict.readout import GPReadout
-from cgp.networks.predict.representation import Mahalanobis, standardised
+from cgp.networks.tasks import metrics
 
 from .claims import Detection
 

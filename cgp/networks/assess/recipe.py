@@ -11,14 +11,14 @@ from torch import Tensor, nn
 
 from cgp.networks.convert.convert import convert
 from cgp.networks.convert.sites import attention_sites
+from cgp.networks.detect.detectors import Detector
+from cgp.networks.methods.amplitudes import with_amplitudes
 from cgp.networks.model.blocks import stochastic_layers
 from cgp.networks.model.inputs import logits_of
+from cgp.networks.model.representation import Features
 from cgp.networks.model.structural_copy import uncompiled
 from cgp.networks.model.temperature import set_logit_temperature
-from cgp.networks.predict.amplitudes import with_amplitudes
-from cgp.networks.predict.detectors import Detector
 from cgp.networks.predict.readout import GPReadout
-from cgp.networks.predict.representation import Features
 from cgp.networks.predict.settings import Settings, as_assessed, with_settings
 
 __all__ = [

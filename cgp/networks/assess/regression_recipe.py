@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from cgp.networks.model.inputs import logits_of
+from cgp.networks.model.representation import Features
 from cgp.networks.predict.readout import GPReadout
-from cgp.networks.predict.representation import Features
 from cgp.networks.predict.settings import Settings, as_assessed, with_settings
 
 from .recipe import check_same, with_posterior

@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cgp.networks.model.inputs import Batch
-from cgp.networks.predict.amplitudes import (
+from cgp.networks.detect.detectors import OutputScores
+from cgp.networks.methods.amplitudes import (
     COARSE,
     TEMPERATURES,
     AmplitudeSearch,
@@ -20,12 +20,12 @@ from cgp.networks.predict.amplitudes import (
     has_amplitude,
     tune,
 )
-from cgp.networks.predict.detectors import OutputScores
-from cgp.networks.predict.labels import NO_LABEL
-from cgp.networks.predict.metrics import LabelledScores
-from cgp.networks.predict.temperature_scaling import fit_temperature, with_labels
+from cgp.networks.methods.temperature_scaling import fit_temperature, with_labels
+from cgp.networks.model.inputs import Batch
+from cgp.networks.tasks.labels import NO_LABEL
+from cgp.networks.tasks.metrics import LabelledScores
 
-from .held_out import HeldOut
+from .validation_data import ValidationData
 
 __all__ = ["KEPT_LABELS", "KEPT_LOGITS", "Scored", "Tuned"]
 
@@ -87,7 +87,7 @@ class Tuned:
     def __init__(
         self,
         search: AmplitudeSearch,
-        held: HeldOut,
+        held: ValidationData,
         fold_of: Tensor,
         *,
         draws: bool,

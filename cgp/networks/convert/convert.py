@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from cgp.networks.model.inducing import initialize_inducing
-from cgp.networks.model.structural_copy import twin
+from cgp.networks.model.structural_copy import structural_copy
 from cgp.networks.model.temperature import logit_temperature, set_logit_temperature
 
 from .heads import ConvertedHeads
@@ -69,7 +69,7 @@ def convert(
         True
     """
     _check(method, num_inducing, inputs)
-    copy = twin(model)
+    copy = structural_copy(model)
     scales: dict[str, Any] = {"amplitude": amplitude, "noise": noise, "lengthscale": lengthscale}
     size = (num_inducing or 16) if method == "sparse_cgp" else None
     sites = _chosen(attention_sites(copy), layers, strict=strict, model=type(model).__name__)

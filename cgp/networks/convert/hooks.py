@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 from cgp.networks.model.blocks import unwrapped
 
 from .heads import ConvertedHeads, HostAttention
-from .manual_attention import SOFTMAX_ATTENTION, HandAttention, tensors_of
+from .manual_attention import SOFTMAX_ATTENTION, ManualAttention, tensors_of
 from .origins import Origins
 
 __all__ = ["attach"]
@@ -68,7 +68,7 @@ class _Intercept(TorchFunctionMode):
         super().__init__()
         self.heads, self.is_multihead, self.calls = heads, False, 0
         self.origins = origins
-        self.by_hand = None if origins is None else HandAttention(self._attend, origins)
+        self.by_hand = None if origins is None else ManualAttention(self._attend, origins)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

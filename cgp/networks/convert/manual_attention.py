@@ -28,7 +28,7 @@ from torch import Tensor
 from .heads import HostAttention
 from .origins import Origins
 
-__all__ = ["PRODUCTS", "SOFTMAX_ATTENTION", "HandAttention", "tensors_of"]
+__all__ = ["PRODUCTS", "SOFTMAX_ATTENTION", "ManualAttention", "tensors_of"]
 
 SOFTMAX_ATTENTION = "a product of queries and keys, a softmax over the keys, a product with values"
 PRODUCTS = ("matmul", "bmm", "baddbmm", "einsum")
@@ -48,7 +48,7 @@ class _Scores(NamedTuple):
     is_self: bool = False  # see HostAttention
 
 
-class HandAttention:
+class ManualAttention:
     """Follows the functions that one forward pass of a host's attention module calls.
 
     Args:

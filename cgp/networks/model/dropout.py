@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from cgp.attention import SamplingMixin
 from cgp.functional.noise import standard_normal
 
-from .structural_copy import twin
+from .structural_copy import structural_copy
 
 __all__ = ["SampledDropout", "has_dropout", "restore_dropout", "with_dropout"]
 
@@ -68,7 +68,7 @@ def with_dropout(model: nn.Module) -> nn.Module:
         >>> with_dropout(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.1)))[1].p
         0.1
     """
-    copy = twin(model)
+    copy = structural_copy(model)
     owners = list(_dropout_layers(copy))
     if not owners:
         raise ValueError(

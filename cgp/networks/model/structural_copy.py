@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 
 from .blocks import stochastic_layers, unwrapped, used_modules
 
-__all__ = ["KeptPosterior", "SharedPrefix", "twin", "uncompiled"]
+__all__ = ["KeptPosterior", "SharedPrefix", "structural_copy", "uncompiled"]
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ def uncompiled(model: nn.Module) -> nn.Module:
         model = inner
 
 
-def twin(model: nn.Module) -> nn.Module:
+def structural_copy(model: nn.Module) -> nn.Module:
     """Copy the modules of a model, and share its parameters, buffers and everything else.
 
     Changes of the copy's modules (attributes, modes, hooks, replaced methods) do not affect the model; changes of its
@@ -45,40 +45,40 @@ def twin(model: nn.Module) -> nn.Module:
 
     Example:
         >>> model = nn.Sequential(nn.Linear(2, 2), nn.Dropout())
-        >>> copy = twin(model).eval()
+        >>> copy = structural_copy(model).eval()
         >>> copy[0].weight is model[0].weight, model.training
         (True, True)
     """
     model = uncompiled(model)
     originals = {id(module): uncompiled(module) for module in model.modules()}
-    twins: dict[int, nn.Module] = {}
+    copies: dict[int, nn.Module] = {}
     for original in originals.values():
-        if id(original) not in twins:
+        if id(original) not in copies:
             scripted = isinstance(original, torch.jit.ScriptModule)
-            twins[id(original)] = original if scripted else object.__new__(type(original))
-    twins.update({key: twins[id(original)] for key, original in originals.items()})
+            copies[id(original)] = original if scripted else object.__new__(type(original))
+    copies.update({key: copies[id(original)] for key, original in originals.items()})
     for original in originals.values():
-        copy = twins[id(original)]
+        copy = copies[id(original)]
         if copy is not original:
-            attributes = {name: _mapped(value, twins) for name, value in vars(original).items()}
+            attributes = {name: _mapped(value, copies) for name, value in vars(original).items()}
             attributes.pop("_compiled_call_impl", None)
             vars(copy).update(attributes)
-    return twins[id(model)]
+    return copies[id(model)]
 
 
-def _mapped(value: Any, twins: dict[int, nn.Module]) -> Any:
-    """A value with modules replaced by their twins; containers are copied, other values shared."""
+def _mapped(value: Any, copies: dict[int, nn.Module]) -> Any:
+    """A value with modules replaced by their copies; containers are copied, other values shared."""
     kind = type(value)
     if kind in (dict, OrderedDict):
-        return kind((key, _mapped(item, twins)) for key, item in value.items()) if value else kind()
+        return kind((key, _mapped(item, copies)) for key, item in value.items()) if value else kind()
     if kind in (list, tuple, set):
-        return kind(_mapped(item, twins) for item in value)
-    if kind is MethodType and id(value.__self__) in twins:
-        return MethodType(value.__func__, twins[id(value.__self__)])
+        return kind(_mapped(item, copies) for item in value)
+    if kind is MethodType and id(value.__self__) in copies:
+        return MethodType(value.__func__, copies[id(value.__self__)])
     if kind is functools.partial:
-        function, arguments, options = (_mapped(part, twins) for part in (value.func, value.args, value.keywords))
+        function, arguments, options = (_mapped(part, copies) for part in (value.func, value.args, value.keywords))
         return functools.partial(function, *arguments, **options)
-    return twins.get(id(value), value)
+    return copies.get(id(value), value)
 
 
 class SharedPrefix:
@@ -88,9 +88,9 @@ class SharedPrefix:
     recorded during the first run, for any model; later runs reuse their outputs. The posterior of the first block is
     reused, too, unless the block attends more than once in a run.
 
-    It acts on a twin of the model. The inputs, and the scales of the first block, must be the same in every run;
-    gradients of several runs have to be computed in one backward pass. If a kept output is changed in place later in
-    the run, nothing is shared (``shares`` is False).
+    It acts on a copy of the model's modules. The inputs, and the scales of the first block, must be the same in every
+    run; gradients of several runs have to be computed in one backward pass. If a kept output is changed in place later
+    in the run, nothing is shared (``shares`` is False).
 
     Args:
         model: any module.
@@ -106,13 +106,13 @@ class SharedPrefix:
     """
 
     def __init__(self, model: nn.Module, *, training: bool = False) -> None:
-        self.model = twin(model)
+        self.model = structural_copy(model)
         self.shares = False
         self.posterior: KeptPosterior | None = None  # of the first stochastic block
         self.first: Any = None  # the first stochastic block
         self._queues: list[_Replay] | None = None  # kept outputs; None before the first run
         for module in self.model.modules():
-            # Not .eval(): some libraries override it to rewrite weights, which the twin shares with the model.
+            # Not .eval(): some libraries override it to rewrite weights, which the copy shares with the model.
             if not training and not isinstance(module, torch.jit.ScriptModule):
                 module.training = False
         stochastic = set(stochastic_layers(self.model))
@@ -178,7 +178,7 @@ class _Call:
 
 
 class _Recorder:
-    """Records the calls of a twin until its first stochastic block is called, or attends without being called."""
+    """Records the calls of a copy until its first stochastic block is called, or attends without being called."""
 
     def __init__(self, model: nn.Module, blocks: list[Any]) -> None:
         self.modules = [m for m in model.modules() if not isinstance(m, torch.jit.ScriptModule)]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from cgp.networks.model.blocks import attention_blocks
 from cgp.networks.model.inputs import model_device, to_device
-from cgp.networks.model.structural_copy import twin, uncompiled
+from cgp.networks.model.structural_copy import structural_copy, uncompiled
 
 from .predict import predict
 
@@ -103,7 +103,7 @@ def generate(
         raise ValueError(f"num_beams: expected 1, got {options['num_beams']}")
     given = dict(inputs) if isinstance(inputs, Mapping) else {"input_ids": inputs}
     given = to_device(given, model_device(original))
-    copy: Any = twin(original).eval()
+    copy: Any = structural_copy(original).eval()
     for block in attention_blocks(copy):
         block.sampling = "mean"
     output = copy.generate(**given, **{**options, "return_dict_in_generate": True})

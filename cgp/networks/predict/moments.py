@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from cgp.networks.model.inputs import logits_of
+from cgp.networks.tasks.entropies import decomposed, entropy
+from cgp.networks.tasks.labels import check_logits, class_indices
 
-from .labels import check_logits, class_indices
 from .readout import ReadoutPrediction
-from .uncertainties import decomposed, entropy
 
 __all__ = ["Moments", "checked_labels"]
 

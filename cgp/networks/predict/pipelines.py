@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from cgp.extras import needs_extra
-from cgp.networks.model.structural_copy import twin
+from cgp.networks.model.structural_copy import structural_copy
 
 from .generate import generate
 from .predict import predict
@@ -55,7 +55,7 @@ def pipeline(
     """
     with needs_extra("text", "pipeline"):
         library = importlib.import_module("transformers")
-    copy = twin(model)
+    copy = structural_copy(model)
     draws = {"num_samples": num_samples, "sampling": sampling, "seed": seed}
     if task == "text-generation":
         if "additional_outputs" in inspect.getsource(library.TextGenerationPipeline):  # it would drop them silently

@@ -20,13 +20,13 @@ from cgp.networks.model.layout import token_layout
 from cgp.networks.model.progress import progress
 from cgp.networks.model.structural_copy import SharedPrefix, uncompiled
 from cgp.networks.model.temperature import logit_temperature, modules_with_temperature
+from cgp.networks.tasks.classification import CLASSIFICATIONS, task_output
+from cgp.networks.tasks.labels import check_inputs
 
 from .draws import draw_noises, seeds_from
-from .labels import check_inputs
 from .moments import Moments, checked_labels
 from .prediction import Prediction
 from .settings import as_assessed, has_settings, settings_of
-from .tasks import CLASSIFICATIONS, task_output
 
 __all__ = ["TASKS", "input_batches", "joined", "predict", "predict_batches"]
 

@@ -10,11 +10,10 @@ from torch import Tensor
 
 from cgp.comparisons import gaussian_scores
 from cgp.extras import needs_extra
+from cgp.networks.guarantees.guarantees import Guarantees, withheld_answers
 from cgp.networks.model.layout import TokenLayout
-
-from .guarantees import Guarantees, withheld_answers
-from .labels import NO_LABEL, check_finite, class_indices, whole_numbers
-from .metrics import classification_scores
+from cgp.networks.tasks.labels import NO_LABEL, check_finite, class_indices, whole_numbers
+from cgp.networks.tasks.metrics import classification_scores
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -137,7 +136,7 @@ class Prediction(Guarantees):
 
         By ``risk`` and ``confidence``, a threshold is tested on held-out labels: of the answers that are kept, now and
         later, at most that share is wrong, with at least that probability over the draw of those labels
-        (:func:`cgp.networks.predict.selective.risk_threshold`). It holds for inputs that are independent draws from
+        (:func:`cgp.networks.guarantees.selective.risk_threshold`). It holds for inputs that are independent draws from
         where the held-out ones came from, and for labels that have chosen nothing of the model, its temperature
         included.
 
@@ -185,7 +184,7 @@ class Prediction(Guarantees):
                 ``(N, ..., C)`` for regression. None takes those that came with the inputs.
 
         Returns:
-            With classes, :func:`cgp.networks.predict.metrics.classification_scores` (multi-label: of every label by
+            With classes, :func:`cgp.networks.tasks.metrics.classification_scores` (multi-label: of every label by
             itself); for regression "rmse" and, where there is a variance, "nll" and "crps" per value (Gaussian,
             :func:`cgp.comparisons.gaussian_scores`) and "coverage90", the share of the values inside the central 90 %
             interval.

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from cgp.functional.clusters import cluster_centres
 from cgp.functional.kernels import squared_exponential
 from cgp.functional.linalg import quadratic_forms, whiten
 from cgp.functional.sparse_correlated import InducingPosterior, SparsePosterior
@@ -123,8 +124,6 @@ class GPReadout:
 
     def _fit(self, z: Tensor, targets: Tensor, num_inducing: int, seed: int) -> Tensor:
         """Condition on targets ``(N, C)``; the whitened features ``(m, N)``."""
-        from cgp.regression.solvers.inducing import cluster_centres  # scikit-learn is slow to import
-
         deviation = z.std(0)
         self.centre, self.scale = z.mean(0), torch.where(deviation > 0, deviation, 1.0)
         z = self._standardised(z)

@@ -15,12 +15,10 @@ from cgp.attention import SamplingMixin
 from cgp.networks.model.blocks import stochastic_layers
 from cgp.networks.model.dropout import restore_dropout, with_dropout
 from cgp.networks.model.inputs import logits_of
-from cgp.networks.model.structural_copy import twin, uncompiled
-
-from .representation import Features, call_with_features, pooled_features
+from cgp.networks.model.representation import Features, call_with_features, pooled_features
+from cgp.networks.model.structural_copy import structural_copy, uncompiled
 
 if TYPE_CHECKING:
-    from .detectors import Detector
     from .prediction import Prediction
     from .readout import GPReadout
 
@@ -40,7 +38,7 @@ class Settings:
         readout: a Gaussian process on the representation that replaces the last layer, or None.
         features: function that computes the representation ``(N, d)`` that the read-out reads.
         output: function that takes the logits, in whose place the read-out's come, from what the model returns.
-        detectors: scores of other inputs, by name.
+        detectors: :class:`cgp.Detector` by name.
         held_out: the prediction of labelled inputs, or None.
         scale: of a regression, the noise variance of each output, ``(C,)``, or the factor of the one that the model or
             read-out gives.
@@ -52,7 +50,7 @@ class Settings:
     readout: GPReadout | None = None
     features: Features = pooled_features
     output: Callable[[Any], Tensor] = logits_of
-    detectors: dict[str, Detector] = field(default_factory=dict)
+    detectors: Mapping[str, Any] = field(default_factory=dict)
     held_out: Prediction | None = None
     scale: Tensor | None = None
     task: str | None = None
@@ -103,7 +101,7 @@ def with_settings(model: nn.Module, settings: Settings) -> nn.Module:
 
 def as_assessed(model: nn.Module) -> nn.Module:
     """A copy of a model, which shares its tensors, without its settings."""
-    changed, settings = twin(model), settings_of(model)
+    changed, settings = structural_copy(model), settings_of(model)
     restore_dropout(changed)
     if settings.readout is not None and settings.readout.task == "classification":
         vars(changed)["forward"] = vars(changed)["forward"].args[0]

@@ -5,17 +5,16 @@ from __future__ import annotations
 import torch
 from gpytorch import Module
 from gpytorch.kernels import AdditiveKernel
-from sklearn.cluster import KMeans
 from torch import Tensor, nn
 
+from cgp.functional.clusters import cluster_centres
 from cgp.functional.linalg import cholesky, solve_lower
 from cgp.kernels.canonical_kernel import CanonicalPoints
 from cgp.regression.checks import check_count
 from cgp.regression.covariances.rows import RowKernel
 
-__all__ = ["InducingFeatures", "cluster_centres"]
+__all__ = ["InducingFeatures"]
 
-_CLUSTERED = 8192
 _ENTRIES = 2**21  # distances at a time
 
 
@@ -84,20 +83,6 @@ class InducingFeatures(Module):
             solve_lower(factor, component.gram(points, component.points(x))) for component, points, factor in parts
         ]
         return torch.cat(crosses, dim=-2)
-
-
-def cluster_centres(points: Tensor, number: int, *, seed: int = 0) -> Tensor:
-    """Centres ``(number, s)`` of clusters, or the distinct points if there are no more than ``number``."""
-    distinct = points.unique(dim=0)
-    if number > len(distinct):
-        raise ValueError(f"num_inducing: expected at most {len(distinct)}, the number of distinct rows, got {number}")
-    if number == len(distinct):
-        return distinct
-    if len(distinct) > _CLUSTERED:
-        order = torch.randperm(len(distinct), generator=torch.Generator().manual_seed(seed))
-        distinct = distinct[order[:_CLUSTERED].to(distinct.device)]
-    clusters = KMeans(number, n_init=1, max_iter=20, random_state=seed).fit(distinct.cpu().numpy())
-    return torch.as_tensor(clusters.cluster_centers_).to(points)
 
 
 def _first_inducing(component: RowKernel, rows: Tensor, number: int, seed: int) -> tuple[Tensor, Tensor]:

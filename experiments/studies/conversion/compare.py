@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import cgp
-from cgp.networks.predict.metrics import auroc
-from cgp.networks.predict.temperature_scaling import fit_temperature
+from cgp.networks.methods.temperature_scaling import fit_temperature
+from cgp.networks.tasks.metrics import auroc
 from experiments.atomic_files import write_atomically, write_text
 from experiments.configuration import CorruptionConfig, DataConfig
 from experiments.data import (

@@ -12,7 +12,7 @@ from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
 import cgp
-from cgp.networks.predict.representation import pooled_features
+from cgp.networks.model.representation import pooled_features
 from experiments.data import Batches, Examples
 from experiments.evaluation.paired import auroc_difference
 from experiments.studies.dinov2.fitting import fit, fitted
@@ -53,7 +53,7 @@ def assess(*, data: Path, out: Path = Path("runs/dinov2"), seed: int = 0, images
         far, doubt = _neighbours(model, splits.train, part)
         pair = {0: (known, far)}
         gain = auroc_difference(pair, {0: (confidence, doubt)})
-        print(f"| {name} | {cgp.networks.predict.metrics.auroc(known, far):.3f} | {gain} |")
+        print(f"| {name} | {cgp.networks.tasks.metrics.auroc(known, far):.3f} | {gain} |")
 
 
 def _labelled(part: Examples) -> list[tuple[Any, Tensor]]:

@@ -13,8 +13,8 @@ from sklearn.isotonic import IsotonicRegression
 from torch import Tensor, nn
 
 from cgp.comparisons import Difference, aligned
-from cgp.networks.predict.metrics import LabelledScores
-from cgp.networks.predict.temperature_scaling import fit_temperature
+from cgp.networks.methods.temperature_scaling import fit_temperature
+from cgp.networks.tasks.metrics import LabelledScores
 from experiments.data import Batches, Examples
 from experiments.studies.dinov2.fitting import fit, fitted
 from experiments.studies.dinov2.states import splits_of_states

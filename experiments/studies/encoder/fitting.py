@@ -11,7 +11,7 @@ from torch import Tensor
 import cgp
 from cgp.networks.model.likelihoods import CategoricalLikelihood
 from cgp.networks.model.objective import Objective
-from cgp.networks.predict.representation import pooled_features
+from cgp.networks.model.representation import pooled_features
 from cgp.weights import load_weights, save_weights
 from experiments.atomic_files import read_json, write_atomically, write_json
 from experiments.configuration import MethodConfig, TrainerConfig, TrainingConfig

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 
-from cgp.networks.predict import metrics
-from cgp.networks.predict.detectors import with_energy
-from cgp.networks.predict.representation import Mahalanobis, standardised
-from cgp.networks.predict.temperature_scaling import fit_temperature
+from cgp.networks.detect.detectors import with_energy
+from cgp.networks.methods.temperature_scaling import fit_temperature
+from cgp.networks.model.representation import Mahalanobis, standardised
+from cgp.networks.tasks import metrics
 from experiments.atomic_files import read_json
 from experiments.evaluation import mean_probabilities, uncertainty
 from experiments.evaluation.detection import detector_scores

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector
 
+from cgp.functional.clusters import cluster_centres
 from cgp.regression.inference.fitting import learned_parameters, minimise
 from cgp.regression.scaling import Scaling, stacked_rows
-from cgp.regression.solvers.inducing import cluster_centres
 from experiments.studies.regression.problems import Answer, Problem
 
 __all__ = ["coregionalised", "exact", "independent", "sgpr", "svgp"]

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from cgp.networks.predict.metrics import aurc
+from cgp.networks.tasks.metrics import aurc
 from cgp.plotting import interval_coverage, reliability_diagram, risk_coverage, style
 from experiments.evaluation.calibration import reliability_bins
 from tests.cgp.plotting.conftest import legend

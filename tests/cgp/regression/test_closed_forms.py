@@ -12,9 +12,9 @@ from scipy.stats import multivariate_normal
 
 import cgp.regression.solvers.exact as exact_module
 import cgp.regression.solvers.sparse as sparse_module
+from cgp.functional.clusters import cluster_centres
 from cgp.regression import CorrelatedGPRegression, SparseCorrelatedGPRegression, correlated_covariance
 from cgp.regression.checks import STRUCTURES
-from cgp.regression.solvers.inducing import cluster_centres
 from tests.cgp.regression.data import (
     TWO_SHIFTED,
     Evidence,

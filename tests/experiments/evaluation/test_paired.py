@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import bootstrap, sem, ttest_rel
 from sklearn.metrics import matthews_corrcoef
 
-from cgp.networks.predict.metrics import delong_error, placements
+from cgp.networks.tasks.metrics import delong_error, placements
 from experiments.evaluation.paired import MEASURES, Scored, auroc_difference, difference, mean_difference
 
 

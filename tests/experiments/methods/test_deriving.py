@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.special import softmax
 
-from cgp.networks.predict.temperature_scaling import fit_temperature
+from cgp.networks.methods.temperature_scaling import fit_temperature
 from experiments.configuration import CorruptionConfig, DataConfig
 from experiments.data import input_sets, load
 from experiments.data.examples import Batches, Examples

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from cgp.networks.predict.metrics import auroc
-from cgp.networks.predict.temperature_scaling import fit_temperature
+from cgp.networks.methods.temperature_scaling import fit_temperature
+from cgp.networks.tasks.metrics import auroc
 from experiments.evaluation import classification_report, uncertainty
 from experiments.evaluation.paired import mean_difference
 from experiments.reports.answer import answer

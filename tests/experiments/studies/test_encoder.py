@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from transformers import BertConfig, BertModel, BertTokenizer
 
 from cgp.networks.model.blocks import draws, sampling
-from cgp.networks.predict.representation import Mahalanobis
+from cgp.networks.model.representation import Mahalanobis
 from experiments.configuration import TrainingConfig
 from experiments.data import DataSplits, Examples
 from experiments.data.contextual import contextual_states

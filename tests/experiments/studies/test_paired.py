@@ -2,7 +2,7 @@
 
 import pytest
 
-from cgp.networks.predict.temperature_scaling import fit_temperature
+from cgp.networks.methods.temperature_scaling import fit_temperature
 from experiments.evaluation import negative_log_likelihood
 from experiments.studies import paired
 from tests.experiments.reports.saved import find_runs, random_logits, write_run

@@ -8,9 +8,9 @@ from scipy.optimize import minimize_scalar
 from torch import nn
 
 from cgp import Detector, assess, calibrate, convert, from_pretrained, predict, save_pretrained
-from cgp.networks.predict.metrics import auroc
 from cgp.networks.predict.readout import GPReadout
 from cgp.networks.predict.settings import settings_of
+from cgp.networks.tasks.metrics import auroc
 from tests.cgp.networks.model.digits import DigitsTransformer, digits, trained
 
 X, Y = digits()

@@ -16,8 +16,8 @@ from torch import nn
 from cgp import assess, convert
 from cgp.comparisons import Difference
 from cgp.networks.assess.claims import Detection
+from cgp.networks.model.representation import Mahalanobis, pooled_features
 from cgp.networks.predict.readout import GPReadout
-from cgp.networks.predict.representation import Mahalanobis, pooled_features
 from tests.cgp.networks.model.digits import digits, trained
 
 X, Y = digits()

@@ -7,7 +7,7 @@ from torch import nn
 
 from cgp import assess, calibrate, convert, from_pretrained, predict, save_pretrained
 from cgp.comparisons import Difference
-from cgp.networks.predict.temperature_scaling import fit_temperature
+from cgp.networks.methods.temperature_scaling import fit_temperature
 
 pytestmark = pytest.mark.filterwarnings("ignore:predict. one draw")
 WORDS, TAGS = 11, 4

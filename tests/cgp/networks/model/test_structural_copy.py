@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from cgp import KEPSVGPAttention, SGPAttention, SharedInducingPoints, SoftmaxAttention, SparseCGPAttention
-from cgp.networks.model.structural_copy import SharedPrefix, twin, uncompiled
+from cgp.networks.model.structural_copy import SharedPrefix, structural_copy, uncompiled
 
 
 class Counted(nn.Module):
@@ -75,7 +75,7 @@ class Entangled(nn.Module):
 def test_references_stay_within_the_copy():
     model, x = Entangled().train(), torch.randn(2, 3)
     before = [dict(vars(module)) for module in model.modules()]
-    copy = twin(model)
+    copy = structural_copy(model)
     assert torch.equal(copy(x), model(x))
     assert len(copy.seen) == len(model.seen) == 2  # hooks that are methods write to their own copy
     assert copy.training
@@ -94,19 +94,19 @@ def test_wrappers_come_off():
     inner = nn.Sequential(nn.Linear(2, 2))
     whole = nn.Sequential(torch.compile(inner, backend="eager"), nn.ReLU())
     whole.compile(backend="eager")
-    copy = twin(whole)
+    copy = structural_copy(whole)
     assert type(copy[0]) is nn.Sequential
     assert copy._compiled_call_impl is None
     assert uncompiled(nn.DataParallel(torch.compile(inner, backend="eager"))) is inner
     scripted = nn.Sequential(torch.jit.script(nn.Linear(2, 2)))
-    assert twin(scripted)[0] is scripted[0]
+    assert structural_copy(scripted)[0] is scripted[0]
 
 
 def test_travelling_points_travel_in_the_copy():
     layers = nn.Sequential(*(SGPAttention(8, 2, num_inducing=4, inducing="travel") for _ in range(2)))
     model, x = SharedInducingPoints(layers, layers).eval(), torch.randn(2, 3, 8)
     with torch.no_grad():
-        assert torch.equal(twin(model)(x), model(x))
+        assert torch.equal(structural_copy(model)(x), model(x))
     prefix, expected = record(model, x)
     assert torch.equal(run(prefix, x), expected)
 

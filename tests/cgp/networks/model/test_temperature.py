@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from cgp.networks.convert import convert
-from cgp.networks.model.structural_copy import twin
+from cgp.networks.model.structural_copy import structural_copy
 from cgp.networks.model.temperature import logit_temperature, modules_with_temperature, set_logit_temperature
 
 
@@ -23,13 +23,15 @@ def test_models_without_a_temperature_have_one():
 def test_copies_and_compiled_models_keep_it(make):
     model = make()
     set_logit_temperature(model, 1.5)
-    assert [logit_temperature(m) for m in (model, copy.deepcopy(model), twin(model), torch.compile(model))] == [1.5] * 4
+    assert [
+        logit_temperature(m) for m in (model, copy.deepcopy(model), structural_copy(model), torch.compile(model))
+    ] == [1.5] * 4
 
 
 def test_a_copy_may_have_another():
     model = convert(host())
     set_logit_temperature(model, 1.5)
-    other = twin(model)
+    other = structural_copy(model)
     set_logit_temperature(other, 3.0)
     assert (logit_temperature(model), logit_temperature(other)) == (1.5, 3.0)
 

@@ -16,10 +16,10 @@ from cgp.functional.noise import noise
 from cgp.networks.convert import convert
 from cgp.networks.model.blocks import attention_blocks, sampling
 from cgp.networks.model.inputs import call_model
-from cgp.networks.model.structural_copy import twin
+from cgp.networks.model.structural_copy import structural_copy
 from cgp.networks.model.temperature import set_logit_temperature
 from cgp.networks.predict.draws import draw_noises
-from cgp.networks.predict.uncertainties import uncertainties
+from cgp.networks.tasks.entropies import uncertainties
 from tests.blocks import BLOCKS
 from tests.cgp.helpers import Sizes
 from tests.cgp.networks.convert import hosts
@@ -92,7 +92,7 @@ def test_token_variance_is_the_blocks_on_the_mean_path():
     prediction = predict(model, host.inputs, 2)
     names = ["blocks.1.attn.gp", "blocks.2.attn.gp"]
     assert list(prediction.token_variance) == names
-    seen, copy = {}, twin(model)
+    seen, copy = {}, structural_copy(model)
     for name, heads in copy.named_modules():
         if name in names:
             vars(heads)["attend"] = lambda inputs, name=name, heads=heads: (

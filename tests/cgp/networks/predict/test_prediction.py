@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from cgp import SparseCGPAttention, predict
-from cgp.networks.predict.metrics import classification_scores
+from cgp.networks.tasks.metrics import classification_scores
 
 
 def prediction(task="classification", tokens=False, **options):

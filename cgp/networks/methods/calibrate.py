@@ -10,16 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from cgp.networks.model.inputs import logits_of, model_device
+from cgp.networks.model.representation import Features, pooled_features
 from cgp.networks.model.structural_copy import uncompiled
+from cgp.networks.predict.settings import settings_of, with_settings
+from cgp.networks.tasks.classification import CLASSIFICATIONS, task_output
+from cgp.networks.tasks.labels import labelled_batches
 
 from .calibration import Calibration
-from .labels import labelled_batches
 from .posterior_width import amplitudes_of, calibrate_posterior
 from .regression import RegressionCalibration, calibrate_regression
-from .representation import Features, pooled_features
 from .scaling import calibrate_outputs, fit_readout
-from .settings import settings_of, with_settings
-from .tasks import CLASSIFICATIONS, task_output
 
 __all__ = ["Calibration", "calibrate"]
 
@@ -117,7 +117,7 @@ def calibrate(
 
     With ``task="regression"`` of a network with outputs ``(N, C)``: "scale" fits the variance of each output's errors,
     or the factor of the variance that the network returns (``noise``); "dropout", "posterior" and "readout" add one to
-    the variance of the draws or of the process (:func:`cgp.networks.predict.regression.calibrate_regression`).
+    the variance of the draws or of the process (:func:`cgp.networks.methods.regression.calibrate_regression`).
 
     **Temperature**: the one under which the labels are likeliest, :math:`p = \operatorname{softmax}(f / T)`.
 
@@ -166,7 +166,7 @@ def calibrate(
 
     Returns:
         The result, with the calibrated model: a :class:`cgp.Calibration`, or for a regression a
-        :class:`cgp.networks.predict.regression.RegressionCalibration`.
+        :class:`cgp.networks.methods.regression.RegressionCalibration`.
 
     Raises:
         ValueError: if the model has nothing that the method needs, labels are missing or no class indices, logits are

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, logsumexp
 
-from cgp.networks.predict.temperature_scaling import (
+from cgp.networks.methods.temperature_scaling import (
     LARGEST_TEMPERATURE,
     SMALLEST_TEMPERATURE,
     fit_temperature,

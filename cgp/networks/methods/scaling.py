@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from cgp.networks.model.inputs import Batch, model_device
+from cgp.networks.model.representation import Features, pooled_features
 from cgp.networks.model.temperature import logit_temperature, set_logit_temperature
+from cgp.networks.predict.readout import GPReadout
+from cgp.networks.predict.settings import as_assessed
+from cgp.networks.tasks.labels import NO_LABEL, labelled_batches
 
 from .amplitudes import TEMPERATURES, AmplitudeSearch, LabelScores, Trial
 from .calibration import Calibration
-from .labels import NO_LABEL, labelled_batches
-from .readout import GPReadout
-from .representation import Features, pooled_features
-from .settings import as_assessed
 from .temperature_scaling import fit_temperature, with_labels
 
 __all__ = ["Draws", "calibrate_outputs", "fit_readout"]

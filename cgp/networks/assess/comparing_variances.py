@@ -9,22 +9,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from cgp.networks.methods.amplitudes import COARSE, AmplitudeSearch, has_amplitude
+from cgp.networks.methods.normals import Normals, ValueOutputs, finite, likeliest_factor, normals_by_factor
+from cgp.networks.methods.regression import fit_value_readout, valued
 from cgp.networks.model.blocks import stochastic_layers
 from cgp.networks.model.dropout import has_dropout, with_dropout
 from cgp.networks.model.inputs import Batch
+from cgp.networks.model.representation import Features
 from cgp.networks.model.structural_copy import uncompiled
-from cgp.networks.predict.amplitudes import COARSE, AmplitudeSearch, has_amplitude
-from cgp.networks.predict.labels import values_for
-from cgp.networks.predict.normals import Normals, ValueOutputs, finite, likeliest_factor, normals_by_factor
 from cgp.networks.predict.readout import GPReadout
-from cgp.networks.predict.regression import fit_value_readout, valued
-from cgp.networks.predict.representation import Features
 from cgp.networks.predict.settings import as_assessed
+from cgp.networks.tasks.labels import values_for
 
-from .held_out import HeldOut
 from .recipe import drawing_model, fingerprint, layers_of
 from .regression_recipe import AS_TRAINED, DROPOUT, POSTERIOR, READ_OUT, SCALE, RegressionRecipe
 from .regression_report import RegressionAssessment, report_of
+from .validation_data import ValidationData
 
 __all__ = ["assess_regression"]
 
@@ -76,7 +76,7 @@ def assess_regression(
         ValueError: if values do not fit the outputs, are not finite, or are fewer than the folds.
     """
     model = as_assessed(uncompiled(model)).eval()
-    known = HeldOut(validation, partial(valued, model, name="validation", batch_size=batch_size), verbose)
+    known = ValidationData(validation, partial(valued, model, name="validation", batch_size=batch_size), verbose)
     if not known.labels:
         raise ValueError("validation: expected at least one batch, got none")
     options = num_samples, sampling, seed, ValueOutputs(output, noise)

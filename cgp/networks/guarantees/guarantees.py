@@ -5,19 +5,17 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .conformal import conformal_quantile, conformal_sets, set_scores
-from .labels import NO_LABEL, class_indices, values_for
-from .selective import labels_needed, risk_threshold
+from cgp.networks.tasks.labels import NO_LABEL, class_indices, values_for
 
-if TYPE_CHECKING:
-    from .prediction import Prediction
+from .conformal import conformal_quantile, conformal_sets, set_scores
+from .selective import labels_needed, risk_threshold
 
 __all__ = ["Guarantees", "withheld_answers"]
 
@@ -34,7 +32,8 @@ class Guarantees(ABC):
     probabilities: Tensor | None
     total: Tensor | None
     num_samples: int
-    held_out: Prediction | None
+    labels: Tensor | None
+    held_out: Guarantees | None
 
     @property
     @abstractmethod
@@ -49,7 +48,7 @@ class Guarantees(ABC):
         per_class: bool = False,
         penalty: float = 0.01,
         free: int = 5,
-        held_out: Prediction | None = None,
+        held_out: Guarantees | None = None,
     ) -> Tensor:
         r"""Sets of classes that contain the true one with at least the probability ``coverage``.
 
@@ -57,7 +56,8 @@ class Guarantees(ABC):
 
         over the draw of the held-out labels and of the input, which are exchangeable: no order or shift between them,
         and the labels have chosen nothing of the model, its temperature included
-        (:func:`cgp.networks.predict.conformal.conformal_sets`, :func:`cgp.networks.predict.conformal.set_scores`).
+        (:func:`~cgp.networks.guarantees.conformal.conformal_sets`,
+        :func:`~cgp.networks.guarantees.conformal.set_scores`).
 
         Args:
             coverage: the probability, in (0, 1).
@@ -83,7 +83,7 @@ class Guarantees(ABC):
         sets = conformal_sets(scores, of_known, labels, 1.0 - coverage, per_class=per_class)
         return torch.from_numpy(sets).to(self.mean.device)
 
-    def intervals(self, coverage: float = 0.9, *, held_out: Prediction | None = None) -> Tensor:
+    def intervals(self, coverage: float = 0.9, *, held_out: Guarantees | None = None) -> Tensor:
         r"""Intervals of each output of a regression that contain the true value with at least that probability.
 
         .. math:: \mu(x) \pm q\,\sigma(x), \qquad q = \text{conformal quantile of } |y - \mu| / \sigma
@@ -143,7 +143,7 @@ class Guarantees(ABC):
         return torch.special.erf(tolerance / (2.0 * self.total).sqrt())
 
     def thresholds(
-        self, risk: float | None, confidence: float, tolerance: float | None = None, held_out: Prediction | None = None
+        self, risk: float | None, confidence: float, tolerance: float | None = None, held_out: Guarantees | None = None
     ) -> Tensor:
         """The confidence above which at most a share ``risk`` is wrong, as :meth:`cgp.Prediction.abstain` has it.
 
@@ -176,7 +176,7 @@ class Guarantees(ABC):
         right = _numbers(known.probabilities).argmax(-1) == labels
         return torch.tensor(_threshold(sureness, right, risk, confidence), dtype=torch.float64)
 
-    def _known(self, held_out: Prediction | None, share: float, task: str) -> tuple[Prediction, Array]:
+    def _known(self, held_out: Guarantees | None, share: float, task: str) -> tuple[Guarantees, Array]:
         """The held-out prediction and its labels, none of them missing."""
         if not 0.0 < share < 1.0:
             raise ValueError(f"coverage: expected a probability in (0, 1), got {share!r}")
@@ -228,7 +228,7 @@ def withheld_answers(sureness: Tensor, risk: float | None, coverage: float | Non
     return withheld
 
 
-def _checked(known: Prediction, task: str) -> tuple[Prediction, Array]:
+def _checked(known: Guarantees, task: str) -> tuple[Guarantees, Array]:
     assert known.labels is not None
     if task == "regression":
         return known, _numbers(values_for(known.mean, [known.labels], "held_out"))

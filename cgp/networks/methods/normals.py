@@ -11,9 +11,9 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from cgp.networks.model.inputs import Batch
+from cgp.networks.predict.prediction import Prediction
 
 from .amplitudes import AmplitudeSearch, Trial
-from .prediction import Prediction
 
 __all__ = ["Normals", "ValueOutputs", "finite", "likeliest_factor", "normals_by_factor", "trials"]
 

@@ -11,18 +11,17 @@ import torch
 from torch import Tensor, nn
 
 from cgp.atomic_files import write_aside
-from cgp.networks.convert.storage import check_adapters, is_converted, load_converted, save_converted
+from cgp.networks.convert.host_files import check_adapters, is_converted, load_converted, save_converted
+from cgp.networks.detect.detectors import Detector, Posterior
 from cgp.networks.model.inputs import logits_of
 from cgp.networks.model.layout import TokenLayout
+from cgp.networks.model.representation import Mahalanobis, pooled_features
 from cgp.networks.model.structural_copy import uncompiled
 from cgp.networks.model.temperature import logit_temperature, set_logit_temperature
+from cgp.networks.predict.prediction import Prediction
+from cgp.networks.predict.readout import GPReadout
+from cgp.networks.predict.settings import Settings, as_assessed, has_settings, settings_of, with_settings
 from cgp.weights import load_tensors, save_tensors
-
-from .detectors import Detector, Posterior
-from .prediction import Prediction
-from .readout import GPReadout
-from .representation import Mahalanobis, pooled_features
-from .settings import Settings, as_assessed, has_settings, settings_of, with_settings
 
 __all__ = ["from_pretrained", "save_pretrained"]
 

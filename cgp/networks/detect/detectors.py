@@ -12,18 +12,17 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cgp.networks.convert.convert import convert
+from cgp.networks.guarantees.conformal import conformal_quantile
+from cgp.networks.methods.amplitudes import AmplitudeSearch
 from cgp.networks.model.blocks import stochastic_layers
 from cgp.networks.model.inputs import Batch, logits_of, model_device, to_device
+from cgp.networks.model.representation import Mahalanobis, pooled_features, standardised
 from cgp.networks.model.structural_copy import uncompiled
-
-from .amplitudes import AmplitudeSearch
-from .conformal import conformal_quantile
-from .labels import check_finite, labelled_batches
-from .predict import input_batches
-from .readout import GPReadout
-from .representation import Mahalanobis, pooled_features, standardised
-from .settings import as_assessed, settings_of, with_settings
-from .uncertainties import uncertainties
+from cgp.networks.predict.predict import input_batches
+from cgp.networks.predict.readout import GPReadout
+from cgp.networks.predict.settings import as_assessed, settings_of, with_settings
+from cgp.networks.tasks.entropies import uncertainties
+from cgp.networks.tasks.labels import check_finite, labelled_batches
 
 __all__ = ["DETECTORS", "Detector", "OutputScores", "Posterior", "with_energy"]
 
@@ -120,7 +119,7 @@ class Detector:
 
     Note:
         Liu et al., Energy-based Out-of-distribution Detection (NeurIPS 2020); the others as in
-        :class:`cgp.networks.predict.representation.Mahalanobis` and :class:`cgp.GPReadout`.
+        :class:`cgp.networks.model.representation.Mahalanobis` and :class:`cgp.GPReadout`.
 
     Example:
         >>> x, model = torch.linspace(-2, 2, 60)[:, None], nn.Linear(1, 2)

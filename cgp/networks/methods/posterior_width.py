@@ -12,11 +12,11 @@ from torch import nn
 from cgp.networks.model.blocks import used_modules
 from cgp.networks.model.inputs import Batch
 from cgp.networks.model.temperature import logit_temperature, set_logit_temperature
+from cgp.networks.predict.settings import forget_held_out
 
 from .amplitudes import COARSE, TEMPERATURES, AmplitudeSearch, chosen, has_amplitude, tune
 from .calibration import Calibration
 from .scaling import Draws
-from .settings import forget_held_out
 
 __all__ = ["amplitudes_of", "calibrate_posterior"]
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from cgp.atomic_files import write_aside
 from cgp.extras import needs_extra
-from cgp.networks.model.structural_copy import twin
+from cgp.networks.model.structural_copy import structural_copy
 from cgp.weights import check_weights, save_weights
 
 from .convert import put_heads
@@ -73,7 +73,7 @@ def load_converted(path: Path, model: nn.Module | None, *, needs_heads: bool = T
     saved = _saved_heads(path)
     if needs_heads and not saved:
         raise ValueError(f"folder: expected safetensors of a converted model, got none in {path}")
-    converted = twin(_from_transformers(path, model) if is_of_transformers else _host(path, model))
+    converted = structural_copy(_from_transformers(path, model) if is_of_transformers else _host(path, model))
     _put_saved(converted, saved)
     if not is_of_transformers:
         load_model(converted, str(path / _WEIGHTS))

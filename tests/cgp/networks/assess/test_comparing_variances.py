@@ -11,8 +11,8 @@ from torch import nn
 
 import cgp
 from cgp.networks.assess.regression_report import report_of
+from cgp.networks.methods.regression import Normals
 from cgp.networks.predict.readout import GPReadout
-from cgp.networks.predict.regression import Normals
 
 pytestmark = pytest.mark.filterwarnings("ignore:predict. one draw")
 

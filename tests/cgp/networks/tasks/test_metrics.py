@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import log_loss
 from torchmetrics.functional.classification import multiclass_auroc, multiclass_calibration_error
 
-from cgp.networks.predict import metrics
+from cgp.networks.tasks import metrics
 
 
 def predictions(seed: int, count: int = 200, classes: int = 4) -> tuple[np.ndarray, np.ndarray]:

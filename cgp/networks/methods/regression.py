@@ -11,15 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from cgp.networks.model.inputs import Batch, logits_of, model_device, to_device
+from cgp.networks.model.representation import Features, pooled_features
 from cgp.networks.model.structural_copy import uncompiled
+from cgp.networks.predict.predict import input_batches, predict
+from cgp.networks.predict.readout import GPReadout
+from cgp.networks.predict.settings import Settings, as_assessed, settings_of, with_settings
+from cgp.networks.tasks.labels import values_for
 
 from .amplitudes import COARSE, AmplitudeSearch, chosen, with_amplitudes
-from .labels import values_for
 from .normals import Normals, ValueOutputs, finite, normals_by_factor, trials
-from .predict import input_batches, predict
-from .readout import GPReadout
-from .representation import Features, pooled_features
-from .settings import Settings, as_assessed, settings_of, with_settings
 
 __all__ = [
     "REGRESSION_METHODS",

@@ -9,9 +9,9 @@ from torch import nn
 
 from cgp import Detector, GPReadout, assess, calibrate, from_pretrained, pipeline, predict, save_pretrained
 from cgp.functional.noise import noise
+from cgp.networks.detect.detectors import DETECTORS
 from cgp.networks.model.dropout import SampledDropout, with_dropout
 from cgp.networks.model.temperature import logit_temperature
-from cgp.networks.predict.detectors import DETECTORS
 from cgp.networks.predict.draws import draw_noises, seeds_from
 from tests.cgp.networks.convert import hosts
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from cgp import assess, calibrate, convert, predict
-from cgp.networks.predict.labels import check_logits, class_indices
+from cgp.networks.tasks.labels import check_logits, class_indices
 from tests.cgp.networks.model.digits import digits
 
 

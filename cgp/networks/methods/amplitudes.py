@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from cgp.functional.noise import noise
 from cgp.networks.model.blocks import used_modules
 from cgp.networks.model.inputs import Batch, call_model, logits_of
-from cgp.networks.model.structural_copy import SharedPrefix, twin
+from cgp.networks.model.structural_copy import SharedPrefix, structural_copy
+from cgp.networks.predict.draws import draw_noises
+from cgp.networks.tasks.labels import check_finite, check_logits, class_indices
 
-from .draws import draw_noises
-from .labels import check_finite, check_logits, class_indices
 from .temperature_scaling import minimise_over_temperature, precision_slopes, with_labels
 
 __all__ = [
@@ -247,7 +247,7 @@ class _Runs:
         self.mean = self.prefix.run(self._logits)
         self.prefix.set_sampling(mode)
         self.posterior = self.prefix.posterior
-        # New parameters of the twin: those of the model are shared.
+        # New parameters of the copy: those of the model are shared.
         first = set() if self.posterior is None else {id(m) for m in self.prefix.first.modules()}
         modules = used_modules(self.prefix.model).values()
         owners = [module for module in modules if has_amplitude(module) and id(module) not in first]
@@ -276,7 +276,7 @@ def has_amplitude(module: nn.Module) -> bool:
 
 def with_amplitudes(model: nn.Module, factor: float) -> nn.Module:
     """A copy of a model, which shares its other tensors, with amplitudes multiplied by a factor."""
-    changed = twin(model)
+    changed = structural_copy(model)
     for module in used_modules(changed).values():
         if has_amplitude(module):
             parameters: Any = module._parameters

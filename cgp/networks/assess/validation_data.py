@@ -12,13 +12,13 @@ from torch.utils import _pytree as pytree
 from cgp.networks.model.inputs import Batch
 from cgp.networks.model.progress import progress
 
-__all__ = ["KEPT_BYTES", "HeldOut"]
+__all__ = ["KEPT_BYTES", "ValidationData"]
 
 KEPT_BYTES = 2**28
 """Inputs of more bytes are not kept."""
 
 
-class HeldOut:
+class ValidationData:
     """Labelled batches that can be read several times.
 
     Args:

@@ -7,10 +7,10 @@ from scipy.stats import beta, norm
 from torch import nn
 
 from cgp import calibrate, from_pretrained, predict, save_pretrained, with_held_out
+from cgp.networks.guarantees.conformal import SETS, conformal_quantile, conformal_sets, set_scores
+from cgp.networks.guarantees.selective import LEVELS, labels_needed, risk_threshold
 from cgp.networks.model.layout import TokenLayout
-from cgp.networks.predict.conformal import SETS, conformal_quantile, conformal_sets, set_scores
 from cgp.networks.predict.prediction import Prediction
-from cgp.networks.predict.selective import LEVELS, labels_needed, risk_threshold
 from tests import guarantees
 
 pytestmark = pytest.mark.filterwarnings("ignore:predict. one draw")

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from cgp import CGPAttention, SparseCGPAttention, calibrate, convert, predict
+from cgp.networks.methods.amplitudes import AmplitudeSearch, LabelScores, chosen, tune
 from cgp.networks.model.inputs import Batch, logits_of
-from cgp.networks.model.structural_copy import twin
+from cgp.networks.model.structural_copy import structural_copy
 from cgp.networks.model.temperature import logit_temperature, set_logit_temperature
-from cgp.networks.predict.amplitudes import AmplitudeSearch, LabelScores, chosen, tune
 from tests.cgp.networks.convert import hosts
 from tests.cgp.networks.model.digits import digits, trained
 
@@ -90,8 +90,8 @@ def test_nothing_but_amplitudes_and_temperature_moves(wide):
     assert logit_temperature(model) == pytest.approx(report.temperature, rel=1e-6)  # a float32 buffer
     assert report.temperature > 1.2
     with torch.no_grad():
-        mean = twin(before).eval()(x)
-        assert torch.equal(twin(model).eval()(x), mean)
+        mean = structural_copy(before).eval()(x)
+        assert torch.equal(structural_copy(model).eval()(x), mean)
     torch.testing.assert_close(report.nll_mean, nn.functional.cross_entropy(mean, y).item(), rtol=1e-5, atol=1e-5)
     grid = torch.linspace(0.5, 20.0, 4000, dtype=torch.float64)  # temperature scaling
     losses = torch.stack([nn.functional.cross_entropy(mean.double() / t, y) for t in grid])

@@ -1,0 +1,1 @@
+"""Scores that are large for inputs of another kind."""

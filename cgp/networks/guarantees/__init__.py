@@ -1,0 +1,1 @@
+"""Sets, intervals and abstaining that hold with a given probability, by held-out labels."""
