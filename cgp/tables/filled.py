@@ -15,7 +15,9 @@ from .conformal import Conformal, gap_labels
 from .frames.coordinates import Axis
 from .frames.table import Table
 
-__all__ = ["FilledMixin", "Filling", "Interval"]
+__all__ = ["FilledMixin", "Filling", "Interval", "filling_of_rows"]
+
+_FAR = 1e6  # ranges of the inputs
 
 
 class Filling(NamedTuple):
@@ -38,6 +40,35 @@ class Filling(NamedTuple):
             predicted = [np.asarray(part) for part in regressor.predict(table.inputs[rows], return_std=True)]
             mean[gaps], sd[gaps] = (part.reshape(-1, gaps.shape[1])[gaps[rows]] for part in predicted)
         return cls(mean, sd)
+
+
+def filling_of_rows(regressor: CorrelatedGPRegressor, table: Table, fitted: Table) -> Filling:
+    r"""The filling of rows that are at no known input, each given its own observed values only.
+
+    .. math:: \mu_M + C_{MO} C_{OO}^{-1} (y_O - \mu_O), \qquad C_{MM} - C_{MO} C_{OO}^{-1} C_{OM}
+
+    with the mean and the covariance of a row of readings so far from all others that they say nothing about it.
+
+    Args:
+        regressor: regressor fitted to another table of the same columns.
+        table: rows to fill.
+        fitted: that table.
+
+    Returns:
+        The filling.
+    """
+    far = fitted.inputs.max(axis=0) + _FAR * np.maximum(np.ptp(fitted.inputs, axis=0), 1.0)
+    centre, covariance = (np.asarray(part) for part in regressor.predict(far[None], return_cov=True))
+    centre = centre.reshape(-1)
+    covariance = covariance.reshape(len(centre), -1)
+    mean, sd, gaps = table.values.copy(), np.zeros_like(table.values), table.missing
+    for pattern in np.unique(gaps[gaps.any(axis=1)], axis=0):
+        rows, seen = (gaps == pattern).all(axis=1), ~pattern
+        weights = np.linalg.solve(covariance[np.ix_(seen, seen)], covariance[np.ix_(seen, pattern)])
+        left = covariance[np.ix_(pattern, pattern)] - covariance[np.ix_(pattern, seen)] @ weights
+        mean[np.ix_(rows, pattern)] = centre[pattern] + (table.values[np.ix_(rows, seen)] - centre[seen]) @ weights
+        sd[np.ix_(rows, pattern)] = np.sqrt(left.diagonal())
+    return Filling(mean, sd)
 
 
 class Interval(NamedTuple):

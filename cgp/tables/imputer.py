@@ -16,7 +16,7 @@ from cgp.regression.rollback import unchanged_on_error
 from cgp.regression.solvers.choice import Cost
 
 from .choosing import fitted_regressor
-from .filled import Filling
+from .filled import Filling, filling_of_rows
 from .frames.codes import warn_of_codes, warn_of_constants
 from .frames.coordinates import Axis
 from .frames.periods import periods_in_units
@@ -126,10 +126,12 @@ class CorrelatedGPImputer(StorageMixin, OneToOneFeatureMixin, TransformerMixin, 
         """Fill the gaps of a table, given what was fitted to and what the table itself has besides.
 
         A value that was fitted to, at its input and in its column, counts once. Parameters stay as they are, and so
-        does the imputer: :meth:`update` keeps new rows.
+        does the imputer: :meth:`update` keeps new rows. Rows that have a number only (of an array, or of an index that
+        counts from 0) are those of fit if no value differs. Otherwise they are others, at no known place, as in
+        cross-validation: each is filled from its own observed values.
 
         Args:
-            X: table with the same columns as in ``fit``. The rows of an array are those of fit, by their number.
+            X: table with the same columns as in ``fit``.
 
         Returns:
             The table with its gaps filled.
@@ -141,9 +143,12 @@ class CorrelatedGPImputer(StorageMixin, OneToOneFeatureMixin, TransformerMixin, 
         table = self._read(X, reset=False)
         if not len(table.inputs):
             raise ValueError("X: expected at least one row, got none")
-        if table.same_observations(self._table):
+        placed = table.placed_in(self._table) if table.is_counted else table
+        if placed is None:
+            return table.filled(filling_of_rows(self.regressor_, table, self._table).mean)
+        if placed.same_observations(self._table):
             return table.filled(self._filling.mean)
-        return table.filled(self._conditioned(table).mean)
+        return table.filled(self._conditioned(placed).mean)
 
     def update(self, rows: Any) -> Self:
         """Take in further rows of the table; parameters stay as they are.
@@ -162,6 +167,11 @@ class CorrelatedGPImputer(StorageMixin, OneToOneFeatureMixin, TransformerMixin, 
         """
         check_is_fitted(self)
         table = self._read(rows, reset=False, first=sum(len(part.inputs) for part in self._parts))
+        if table.is_counted and hasattr(rows, "iloc"):
+            raise ValueError(
+                "rows: expected an index that says where they are, got one that counts from 0 again: "
+                "rows.set_axis(range(first, last + 1)), or times"
+            )
         parts, regressor = appended(self._parts, table), self.regressor_
         if not table.missing.all():
             regressor = regressor.conditioned(table.inputs, table.values)

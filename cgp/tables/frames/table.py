@@ -52,6 +52,35 @@ class Table(NamedTuple):
         """Whether another table has the same inputs and values."""
         return np.array_equal(self.inputs, other.inputs) and np.array_equal(self.values, other.values, equal_nan=True)
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether its rows are known by their number only: those of an array, or of an index that counts from 0."""
+        index = getattr(self.given, "index", None)
+        counts = index is None or (hasattr(index, "step") and (index.start, index.step) == (0, 1))
+        width = self.given.shape[1] if len(self.given.shape) > 1 else 1
+        return counts and len(self.positions) == width
+
+    def placed_in(self, other: Table) -> Table | None:
+        """The rows of this table, known by their number, at the inputs of another one, if they can be its rows.
+
+        No value differs there, and some are the same, or there are as many rows.
+
+        Args:
+            other: with the same columns.
+
+        Returns:
+            The table; None if it is another one.
+        """
+        count = min(len(self.inputs), len(other.inputs))
+        first, second = self.values[:count], other.values[:count]
+        both = ~np.isnan(first) & ~np.isnan(second)
+        same = np.isclose(first[both], second[both], rtol=1e-6, atol=0.0)
+        if not same.all() or not (same.any() or len(self.inputs) == len(other.inputs)):
+            return None
+        if other.is_counted:
+            return self
+        return self._replace(inputs=other.inputs[:count]) if len(self.inputs) == count else None
+
     def without(self, other: Table) -> Table:
         """The same rows without the values that another table has at the same input in the same column."""
         low, high = self.inputs.min(axis=0), self.inputs.max(axis=0)

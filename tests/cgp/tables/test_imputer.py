@@ -6,6 +6,10 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.experimental import enable_iterative_imputer  # noqa: F401
+from sklearn.impute import IterativeImputer
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -203,7 +207,7 @@ def seasons(count=900, year=True):
 @pytest.fixture
 def few_windows(monkeypatch):
     """A third of the steps by which many time scales are learned: the errors below are the same to 2 %."""
-    for module in ("plan", "long_series"):
+    for module in ("plan", "inference.long_series"):
         monkeypatch.setattr(f"cgp.regression.{module}.num_windows", lambda *_: 80)
 
 
@@ -241,3 +245,61 @@ def test_a_failed_fit_leaves_the_imputer_as_it_was():
 def test_a_table_without_rows_is_refused():
     with pytest.raises(ValueError, match="X: expected at least one row, got none"):
         CorrelatedGPImputer(**QUICK).fit(frame()).transform(frame().iloc[:0])
+
+
+def rows_of_factors(count=120):
+    """Rows in no order, of four columns that two factors move, and a fifth of the values missing."""
+    generator = np.random.default_rng(1)
+    loadings = generator.normal(size=(4, 2))
+    values = generator.normal(size=(count, 2)) @ loadings.T + 0.3 * generator.normal(size=(count, 4))
+    return values, np.where(generator.uniform(size=values.shape) < 0.2, np.nan, values)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, pd.DataFrame])
+def test_other_rows_without_times_are_filled_from_their_own_values(kind):
+    """In a pipeline a row of the test set is no row of fit of the same number: as good as regressions on the others."""
+    values, table = rows_of_factors()
+    train, test, truth = kind(table[:80]), kind(table[80:]), values[80:]
+    gaps = np.isnan(np.asarray(test))
+    imputer = CorrelatedGPImputer(**QUICK | {"max_steps": 30}).fit(train)
+    filled = np.asarray(imputer.transform(test))
+    ridge = IterativeImputer(random_state=0).fit(np.asarray(train)).transform(np.asarray(test))
+    errors = [np.sqrt(np.mean((each - truth)[gaps] ** 2)) for each in (filled, ridge)]
+    assert errors[0] < 1.05 * errors[1]
+    one_by_one = [np.asarray(imputer.transform(test[row : row + 1])) for row in range(0, 40, 7)]
+    if kind is np.asarray:  # rows of a frame's slice keep their label
+        np.testing.assert_allclose(np.concatenate(one_by_one), filled[::7])
+    np.testing.assert_array_equal(
+        imputer.transform(train), CorrelatedGPImputer(**imputer.get_params()).fit_transform(train)
+    )
+
+
+def test_cross_validation_and_a_search_of_structures():
+    """Fills of the folds' test rows carry what a regression needs; both run through scikit-learn's own tools."""
+    values, table = rows_of_factors()
+    target = values @ np.array([1.0, -1.0, 0.5, 2.0])
+    scores = {}
+    for name, imputer in (("gp", CorrelatedGPImputer(**QUICK | {"max_steps": 30})), ("ridge", IterativeImputer())):
+        scores[name] = cross_val_score(make_pipeline(imputer, LinearRegression()), table, target, cv=2).mean()
+    assert scores["gp"] > scores["ridge"] - 0.02
+    grid = {"correlatedgpimputer__structure": ["independent", "coregionalised"]}
+    pipeline = make_pipeline(CorrelatedGPImputer(**QUICK | {"max_steps": 30}), LinearRegression())
+    search = GridSearchCV(pipeline, grid, cv=2).fit(table, target)
+    assert search.best_params_ == {"correlatedgpimputer__structure": "coregionalised"}
+
+
+def test_rows_of_the_fit_are_known_whatever_they_come_as():
+    """An array of a frame's own values is the frame; times are not taken for the numbers of rows."""
+    table = frame()
+    imputer = CorrelatedGPImputer(**QUICK).fit(table)
+    with pytest.warns(UserWarning, match="feature names"):
+        filled = imputer.transform(table.to_numpy())
+    np.testing.assert_allclose(filled, imputer.transform(table).to_numpy())
+
+
+def test_an_update_that_counts_from_nought_again_is_refused():
+    table = frame().reset_index(drop=True)
+    imputer = CorrelatedGPImputer(**QUICK).fit(table.iloc[:30])
+    assert np.isfinite(imputer.update(table.iloc[30:]).forecast(1).mean.to_numpy()).all()
+    with pytest.raises(ValueError, match="counts from 0 again"):
+        imputer.update(table.iloc[30:].reset_index(drop=True))
