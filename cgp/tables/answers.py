@@ -71,10 +71,10 @@ class ProcessMixin(FilledMixin):
         included. Rows that the table does not have are not in a sum: ``frame.asfreq("h")`` adds them.
 
         Args:
-            by: what is summed together: a frequency of pandas for times ("D", "MS"), or a label for each row; None is
-                the whole table.
+            by: what is summed together: a frequency of pandas for times ("D", "MS"), or a label for each row (a series
+                by its index); None is the whole table.
             how: "sum", or "mean": the sum divided by that of the weights.
-            weights: of each row, ``(n,)``, or of each value, ``(n, P)``; None is 1.
+            weights: of each row, ``(n,)``, or of each value, ``(n, P)``, those of pandas by their labels; None is 1.
             include_noise: False for sums of the functions beneath the readings, in which every row is uncertain.
 
         Returns:
@@ -87,7 +87,7 @@ class ProcessMixin(FilledMixin):
         if how not in ("sum", "mean"):
             raise ValueError(f"how: expected 'sum' or 'mean', got {how!r}")
         table = self._table
-        shares = checked_weights(weights, table.values.shape)
+        shares = checked_weights(weights, table)
         bins = bins_of(by, table, self._axis.times(table.given))
         if how == "mean":
             sums = sums_over(bins, shares)

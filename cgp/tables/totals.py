@@ -44,7 +44,8 @@ def bins_of(by: Any, table: Table, labels: Any) -> Bins:
     """The bins of the rows of a table.
 
     Args:
-        by: a frequency of pandas for rows with times, such as "D"; a label for each row; or None for one bin.
+        by: a frequency of pandas for rows with times, such as "D"; a label for each row, a series of pandas by its
+            index; or None for one bin.
         table: n rows.
         labels: the times of its rows, or None.
 
@@ -61,7 +62,7 @@ def bins_of(by: Any, table: Table, labels: Any) -> Bins:
         if labels is None:
             raise ValueError(f"by: expected a label for each row, as the rows of this table have no times, got {by!r}")
         return _calendar(by, labels)
-    keys = np.asarray(by)
+    keys = np.asarray(_by_label(by, table, "by"))
     if keys.shape != (count,):
         raise ValueError(f"by: expected a label for each of {count} rows, or a frequency, got shape {keys.shape}")
     names, numbers = np.unique(keys, return_inverse=True)
@@ -108,14 +109,52 @@ def totals_of(
     return totals.reshape(count, columns), np.sqrt(variances.clip(min=0.0)).reshape(count, columns)
 
 
-def checked_weights(weights: Any, shape: tuple[int, ...]) -> Array:
-    """Weights of rows ``(n,)`` or of values ``(n, P)``, or None for 1, as ``(n, P)``."""
+def checked_weights(weights: Any, table: Table) -> Array:
+    """Weights as ``(n, P)``.
+
+    Args:
+        weights: of rows ``(n,)`` or of values ``(n, P)``; frames and series of pandas by their index and columns; None
+            is 1.
+        table: n rows, P columns.
+
+    Returns:
+        A weight for each value.
+
+    Raises:
+        ValueError: if they do not fit.
+    """
+    shape = table.values.shape
     if weights is None:
         return np.ones(shape)
-    values = np.asarray(weights, dtype=np.float64)
+    values = np.asarray(_by_label(weights, table, "weights"), dtype=np.float64)
     if values.shape not in (shape, shape[:1]) or not np.isfinite(values).all():
         raise ValueError(f"weights: expected finite numbers of shape {shape[:1]} or {shape}, got {values.shape}")
     return np.array(np.broadcast_to(values.reshape(shape[0], -1), shape))
+
+
+def _by_label(values: Any, table: Table, name: str) -> Any:
+    """Values of rows in the order of a table's rows, and of its columns: frames and series by their labels."""
+    if not hasattr(values, "iloc"):
+        return values
+    if hasattr(values, "columns"):
+        columns = table.names if hasattr(table.given, "iloc") else table.positions
+        absent = [column for column in columns if column not in values.columns]
+        if absent:
+            raise ValueError(f"{name}: expected the columns of the table, {columns}, got none for {absent}")
+        values = values[columns]
+    index = getattr(table.given, "index", None)
+    if index is None:
+        import pandas as pd
+
+        index = pd.RangeIndex(len(table.inputs))
+    if values.index.equals(index):
+        return values
+    if not index.is_unique or not values.index.is_unique or not index.isin(values.index).all():
+        raise ValueError(
+            f"{name}: expected the index of the table, each of its labels once; an array, {name}.to_numpy(), "
+            "goes by position"
+        )
+    return values.loc[index]
 
 
 def sums_over(bins: Bins, values: Array) -> Array:

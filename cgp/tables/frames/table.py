@@ -14,6 +14,9 @@ __all__ = ["Table", "appended", "input_columns", "merged", "read_table"]
 
 Array = NDArray[Any]
 
+_FAR = 20.0  # ranges of the other inputs: a row farther away is a mistake
+_LEAST_ROWS = 10  # that show a range
+
 
 class Table(NamedTuple):
     """A table as numbers.
@@ -37,6 +40,11 @@ class Table(NamedTuple):
         """Whether each value is missing, ``(n, P)``."""
         return np.isnan(self.values)
 
+    def labels(self, number: int) -> Any:
+        """What the rows have as their input of that number: times of the index, or the numbers."""
+        index = getattr(self.given, "index", None)
+        return self.inputs[:, number] if index is None or not self.has_index else index
+
     @property
     def units(self) -> NDArray[np.float64]:
         """Standard deviations of the columns ``(P,)``, 1 of constant ones."""
@@ -57,8 +65,12 @@ class Table(NamedTuple):
         """Whether its rows are known by their number only: those of an array, or of an index that counts from 0."""
         index = getattr(self.given, "index", None)
         counts = index is None or (hasattr(index, "step") and (index.start, index.step) == (0, 1))
-        width = self.given.shape[1] if len(self.given.shape) > 1 else 1
-        return counts and len(self.positions) == width
+        return counts and self.has_index
+
+    @property
+    def has_index(self) -> bool:
+        """Whether rows are known by their index, or number, and not by columns that are inputs."""
+        return len(self.positions) == (self.given.shape[1] if len(self.given.shape) > 1 else 1)
 
     def placed_in(self, other: Table) -> Table | None:
         """The rows of this table, known by their number, at the inputs of another one, if they can be its rows.
@@ -160,14 +172,15 @@ def read_table(
         Table and axis.
 
     Raises:
-        ValueError: if a column holds anything but numbers, or an input is not there.
+        ValueError: if a column holds anything but numbers, an input is not there, or a few rows of a new table are far
+            from all others.
 
     Example:
         >>> table, axis = read_table(np.array([[1.0, np.nan], [2.0, 5.0]]), None)
         >>> table.inputs.T, int(table.missing.sum())
         (array([[0., 1.]]), 1)
     """
-    columns = input_columns(inputs)
+    columns, is_new = input_columns(inputs), axis is None
     if hasattr(given, "iloc"):
         frame = given if hasattr(given, "columns") else given.to_frame()
         _check_columns(frame, columns)
@@ -186,9 +199,13 @@ def read_table(
         numbers = array[:, chosen].astype(np.float64) if chosen else axis.numbers(array, first)
     if not positions:
         raise ValueError("X: expected a column to fill besides the inputs, got none")
-    values = np.where(np.isin(values, np.atleast_1d(codes)), np.nan, values)
+    codes = np.atleast_1d(np.asarray(codes, dtype=np.float64))
+    values = np.where(np.isin(values, [*codes, *codes.astype(np.float32)]), np.nan, values)
     _check_values(numbers, values, names)
-    return Table(given, numbers, values, positions, names), axis
+    table = Table(given, numbers, values, positions, names)
+    if is_new:
+        _check_strays(table)
+    return table, axis
 
 
 def merged(parts: Sequence[Table]) -> Table:
@@ -239,6 +256,24 @@ def _check_values(numbers: Array, values: Array, names: list[Any]) -> None:
     infinite = [name for name, column in zip(names, values.T, strict=True) if np.isinf(column).any()]
     if infinite:
         raise ValueError(f"X: expected finite values or NaN, got infinity in {infinite}")
+
+
+def _check_strays(table: Table) -> None:
+    """Refuse a few rows that are so far from all others that nothing can be learned on the scale of these."""
+    for number, inputs in enumerate(table.inputs.T):
+        ordered, few = np.sort(inputs), max(1, len(inputs) // 100)
+        if len(ordered) < _LEAST_ROWS:
+            continue
+        low, high = ordered[few], ordered[-1 - few]
+        reach = _FAR * (high - low)
+        is_far = (inputs < low - reach) | (inputs > high + reach)
+        if reach > 0 and is_far.any():
+            labels, far, others = table.labels(number), np.flatnonzero(is_far), np.flatnonzero(~is_far)
+            first, last = (labels[others[end(inputs[others])]] for end in (np.argmin, np.argmax))
+            raise ValueError(
+                f"inputs: expected no row as far from all others as {labels[far[0]]} (row {far[0]}) is from {first} to "
+                f"{last}: more than {_FAR:g} times their range; leave it out if it is a mistake"
+            )
 
 
 def _column(column: Any, name: Any) -> NDArray[np.float64]:

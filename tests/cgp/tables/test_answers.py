@@ -137,3 +137,27 @@ def test_residuals_leave_out_gross_errors(tmp_path):
     assert np.isfinite(expected).sum() == values.size - 11
     for each in (imputer, CorrelatedGPImputer.load(tmp_path)):
         np.testing.assert_allclose(each.residuals(), expected, rtol=1e-9)
+
+
+def test_weights_and_bins_of_pandas_go_by_label(imputer):
+    """Not by position: rows and columns in another order give the same totals; other labels are refused."""
+    table, generator = frame("Europe/Zurich"), np.random.default_rng(0)
+    weights = pd.DataFrame(generator.uniform(size=(40, 3)), index=table.index, columns=list(table))
+    by, order = pd.Series(np.arange(40) % 3, index=table.index), generator.permutation(40)
+    expected = imputer.aggregate(by.to_numpy(), weights=weights.to_numpy())
+    mixed = imputer.aggregate(by.iloc[order], weights=weights.iloc[order][["n", "b", "a"]])
+    for part, other in zip(expected, mixed, strict=True):
+        pd.testing.assert_frame_equal(part, other)
+    rows = imputer.aggregate(weights=weights["a"].iloc[order]).total
+    np.testing.assert_allclose(rows, imputer.aggregate(weights=weights["a"].to_numpy()).total)
+    for wrong in ({"by": by.reset_index(drop=True)}, {"weights": weights.iloc[1:]}, {"weights": weights[["a", "b"]]}):
+        with pytest.raises(ValueError, match="expected the (index|columns) of the table"):
+            imputer.aggregate(**wrong)
+
+
+def test_weights_in_frames_for_an_array():
+    array = frame().to_numpy()
+    imputer = CorrelatedGPImputer(**QUICK).fit(array)
+    weights = np.random.default_rng(0).uniform(size=array.shape)
+    mixed = pd.DataFrame(weights).iloc[::-1, [2, 0, 1]]
+    np.testing.assert_allclose(imputer.aggregate(weights=mixed).total, imputer.aggregate(weights=weights).total)
