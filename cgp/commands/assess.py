@@ -114,8 +114,23 @@ def _advice(report: Any) -> list[str]:
         lines.append("The read-out is made in Python: cgp.assess(model, held_out, train=train).apply(model).")
     for name in dict.fromkeys(filter(None, report.detectors.values())):
         limit = report.recipe.detectors[name].threshold(0.05)
-        lines.append(f"Flag inputs whose {name} is above {limit:.4g}: 5 % of the labelled ones are.")
+        above = _rounded_up(limit, report.recipe.detectors[name].known)
+        lines.append(f"Flag inputs whose {name} is above {above}: 5 % of the labelled ones are.")
     return lines
+
+
+def _rounded_up(limit: float, values: Any) -> str:
+    """A limit with as few digits, at least four, as leave the same values above it."""
+    from decimal import ROUND_CEILING, Decimal
+
+    exact, least = Decimal(limit), min((float(value) for value in values if value > limit), default=float("inf"))
+    if not exact.is_finite():
+        return str(limit)
+    for digits in range(4, 18):
+        rounded = exact.quantize(Decimal(1).scaleb(exact.adjusted() + 1 - digits), rounding=ROUND_CEILING)
+        if float(rounded) < least:
+            return f"{rounded:f}"
+    return repr(limit)
 
 
 def _withheld(report: Any, risk: float) -> str:
@@ -133,5 +148,5 @@ def _withheld(report: Any, risk: float) -> str:
     if threshold < 0:
         return f"Answer always: {among}"
     kept = 100 * (confidence > threshold).mean()
-    where = f"the largest probability, as trained, is above {threshold:.4f}"
+    where = f"the largest probability, as trained, is above {_rounded_up(threshold, confidence)}"
     return f"Answer where {where}, {kept:.0f} % of the inputs: {among}"

@@ -67,7 +67,7 @@ def variance_maps(
         images: One image, shown in the first row, or R images, one per row; each as in `variance_map`.
         variance: Variances of the patches, (K, h, w) for one row or (R, K, h, w).
         rows: Names of the rows.
-        columns: Names of the K columns after the first; by default layers.
+        columns: Names of the K columns after the first; by default heads, as `Prediction.patch_variance` has them.
         scale: Scale of the colours, "linear" or "log": variances around softmax's mean differ by orders of magnitude.
         label: Name of the colour bar.
         figure: Figure or subfigure to draw in; by default a new one of two columns' width.
@@ -82,13 +82,13 @@ def variance_maps(
         >>> from matplotlib.figure import Figure
         >>> axes = variance_maps(np.eye(8), np.ones((3, 2, 2)), figure=Figure())
         >>> axes.shape, axes[0, 1].get_title()
-        ((1, 4), 'layer 1')
+        ((1, 4), 'head 1')
     """
     grids = _as_variance(variance, (3, 4))
     grids = grids[None] if grids.ndim == 3 else grids
     num_rows, num_columns = grids.shape[:2]
     pictures = _as_images(images, num_rows)
-    columns = _names(columns, num_columns, "columns") or [f"layer {index + 1}" for index in range(num_columns)]
+    columns = _names(columns, num_columns, "columns") or [f"head {index + 1}" for index in range(num_columns)]
     rows = _names(rows, num_rows, "rows")
     cell = min(WIDE / (num_columns + 1.6), 1.6)
     figure = new_figure(figure, width=cell * (num_columns + 1.6), height=(cell + 0.06) * num_rows + 0.3)

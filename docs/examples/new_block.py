@@ -96,7 +96,8 @@ for name, chosen in (("right", right), ("wrong", ~right)):
 
 shown = prediction.epistemic.argsort()[[0, -2, -1]]
 maps = torch.stack([prediction.patch_variance(layer)[shown].mean(1) for layer in (0, 1)], 1)
-variance_maps(images[test][shown] / 2 + 0.5, maps, rows=["most certain", "least certain but one", "least certain"])
+certainty = ["most certain", "least certain but one", "least certain"]
+variance_maps(images[test][shown] / 2 + 0.5, maps, rows=certainty, columns=["layer 1", "layer 2"])
 
 # %%
 # Add it to the library

@@ -82,6 +82,7 @@ variance_maps(
     shown,
     torch.stack([relative(layer) for layer in range(3)], 1),
     rows=["unchanged", "half covered", "inverted", "noise"],
+    columns=["layer 1", "layer 2", "layer 3"],
     label="Variance / its median on familiar images",
 )
 
@@ -93,7 +94,7 @@ variance_maps(
 # Heads look at different things, and are unsure of different things.
 
 heads = changed.patch_variance(0)[1]
-variance_maps(covered, heads, columns=[f"head {h + 1}" for h in range(4)])
+variance_maps(covered, heads)
 
 # %%
 # One map by itself

@@ -72,7 +72,44 @@ def test_withheld_answers_keep_to_the_risk(risk, saved, capsys):
     if threshold is None:
         assert last.startswith("No share of the answers keeps to a risk of 0.001")
     else:
-        assert f"above {threshold:.4f}, {100 * (confidence > threshold).mean():.0f} % of the inputs" in last
+        printed = float(last.partition("above ")[2].partition(",")[0])
+        assert 0.0 <= printed - threshold < 1e-4
+        np.testing.assert_array_equal(confidence > printed, confidence > threshold)
+        assert f", {100 * (confidence > threshold).mean():.0f} % of the inputs" in last
+
+
+def test_a_threshold_close_to_one_is_printed_with_the_digits_that_it_needs(saved, capsys):
+    """Of an overconfident network four decimals are 1.0000, above which there is no answer."""
+    rng = np.random.default_rng(3)
+    labels, wrong = rng.integers(0, 4, 2000), rng.random(2000)
+    logits = 40.0 * np.eye(4)[np.where(wrong < 0.2, (labels + 1) % 4, labels)]
+    logits[:, 0] += np.where(wrong < 0.2, rng.normal(-22.0, 1.0, 2000), rng.normal(-20.0, 1.0, 2000)) * 0.5
+    logits -= np.where(wrong < 0.2, 18.0, 0.0)[:, None] * np.eye(4)[logits.argmax(1)]
+    path = saved("held_out.npz", 2000, logits=logits, labels=labels, features=None)
+    assert commands.main(["assess", str(path), "--risk", "0.05"]) == 0
+    last = capsys.readouterr().out.split("\n\n")[-1]
+    printed = float(last.replace("\n", " ").partition("above ")[2].partition(",")[0])
+    confidence = softmax(logits, -1).max(-1)
+    answered = confidence > printed
+    assert 0.9999 < printed < 1.0
+    right = logits.argmax(-1) == labels
+    threshold = cgp.networks.predict.selective.risk_threshold(confidence, right, 0.05, 0.95)
+    np.testing.assert_array_equal(answered, confidence > threshold)
+    assert answered.mean() > 0.05
+
+
+@pytest.mark.parametrize(
+    ("limit", "values", "printed"),
+    [
+        (0.98765, [0.5, 0.99], "0.9877"),
+        (0.98765, [0.5, 0.98766], "0.987651"),
+        (-12.3456, [-20.0, 3.0], "-12.34"),
+        (123456.0, [1e6], "123500"),
+        (float("inf"), [1.0], "inf"),
+    ],
+)
+def test_limits_are_rounded_up_and_leave_the_same_values_above(limit, values, printed):
+    assert commands.assess._rounded_up(limit, values) == printed
 
 
 def test_probabilities_and_draws_are_read(saved, capsys):

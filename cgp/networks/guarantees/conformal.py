@@ -72,6 +72,7 @@ def set_scores(probabilities: Array, method: str = "aps", *, penalty: float = 0.
     if method not in SETS:
         raise ValueError(f"method: expected one of {SETS}, got {method!r}")
     p = np.asarray(probabilities, np.float64)
+    p = np.where(np.isfinite(p).all(-1, keepdims=True), p, np.nan)
     if method == "lac":
         return 1.0 - p
     order = np.argsort(-p, -1, kind="stable")
@@ -95,13 +96,14 @@ def conformal_sets(
 
     Args:
         scores: scores of the inputs and every class, ``(N, C)``.
-        known: scores of the held-out inputs, ``(n, C)``, exchangeable with the inputs.
+        known: scores of the held-out inputs, ``(n, C)``, exchangeable with the inputs; rows of NaN are left out.
         labels: labels of the held-out inputs, ``(n,)`` int.
         error: :math:`\alpha`.
         per_class: whether the probability holds given the class.
 
     Returns:
-        ``(N, C)``; the class with the lowest score is always included, so that no set is empty.
+        ``(N, C)``; the class with the lowest score is always included, so that no set is empty. Where scores are NaN
+        every class is.
 
     Example:
         >>> known = np.linspace(0.1, 0.9, 9)[:, None] * [1.0, 2.0]
@@ -109,9 +111,10 @@ def conformal_sets(
         [[True, False]]
     """
     of_labels = known[np.arange(len(known)), labels]
+    labels, of_labels = labels[~np.isnan(of_labels)], of_labels[~np.isnan(of_labels)]
     if per_class:
         quantiles = [conformal_quantile(of_labels[labels == c], error) for c in range(scores.shape[1])]
     else:
         quantiles = [conformal_quantile(of_labels, error)] * scores.shape[1]
     sets: NDArray[np.bool_] = scores <= np.asarray(quantiles) + _ROUNDING
-    return sets | (scores == scores.min(-1, keepdims=True))
+    return sets | (scores == scores.min(-1, keepdims=True)) | np.isnan(scores)

@@ -70,7 +70,7 @@ class Guarantees(ABC):
                 that the model keeps (:func:`cgp.with_held_out`).
 
         Returns:
-            ``(N, C)`` bool; no set is empty.
+            ``(N, C)`` bool; no set is empty, and that of an input whose probabilities are NaN has every class.
 
         Raises:
             ValueError: if there are no held-out labels, or an argument is out of range.
@@ -97,7 +97,8 @@ class Guarantees(ABC):
                 those that the model keeps (:func:`cgp.with_held_out`).
 
         Returns:
-            Lower and upper ends, ``(N, C, 2)``; infinite if there are too few held-out values.
+            Lower and upper ends, ``(N, C, 2)``; infinite if there are too few held-out values, or where the prediction
+            is not finite.
 
         Raises:
             ValueError: if there are no held-out values, or an argument is out of range.
@@ -107,7 +108,9 @@ class Guarantees(ABC):
         scores = np.abs(values - _numbers(known.mean)) / of_known
         quantiles = np.array([conformal_quantile(column, 1.0 - coverage) for column in scores.T])
         half = torch.from_numpy(quantiles * deviations).to(self.mean)
-        return torch.stack([self.mean - half, self.mean + half], -1)
+        half = half.masked_fill(~(self.mean + half).isfinite(), torch.inf)
+        mean = self.mean.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+        return torch.stack([mean - half, mean + half], -1)
 
     def sureness(self, tolerance: float | None = None, *, ranks: bool = False) -> Tensor:
         """The probability that an answer is right, as :meth:`cgp.Prediction.abstain` has it.
@@ -117,7 +120,7 @@ class Guarantees(ABC):
             ranks: whether only the order matters, so that a regression needs no tolerance.
 
         Returns:
-            ``(N, ...)``, or ``(N, C)`` of a regression; without a probability 0, so that it is withheld first.
+            ``(N, ...)``, or ``(N, C)`` of a regression; −∞ where a number is missing, so that it is always withheld.
 
         Raises:
             ValueError: if the tolerance or the variance that it needs is missing.
@@ -125,8 +128,9 @@ class Guarantees(ABC):
         if self.task != "regression":
             if tolerance is not None:
                 raise ValueError(f"tolerance: expected None with task={self.task!r}, got {tolerance!r}")
-            return self.confidence.nan_to_num(nan=0.0)
-        if self.mean.dim() != 2 or self.total is None or not bool((self.total > 0).all()):
+            return self.confidence.nan_to_num(nan=-torch.inf)
+        known = self.mean.isfinite() if self.total is None else self.mean.isfinite() & self.total.isfinite()
+        if self.mean.dim() != 2 or self.total is None or not bool((self.total[known] > 0).all()):
             raise ValueError(
                 "abstain: expected outputs (N, C) with a variance above 0, got none "
                 "(cgp.calibrate(model, data, task='regression') fits one)"
@@ -138,9 +142,8 @@ class Guarantees(ABC):
             )
         if not ranks and (tolerance is None or not tolerance > 0.0):
             raise ValueError(f"tolerance: expected a positive error that is no mistake, got {tolerance!r}")
-        if tolerance is None:
-            return -self.total
-        return torch.special.erf(tolerance / (2.0 * self.total).sqrt())
+        sure = -self.total if tolerance is None else torch.special.erf(tolerance / (2.0 * self.total).sqrt())
+        return sure.masked_fill(~known, -torch.inf)
 
     def thresholds(
         self, risk: float | None, confidence: float, tolerance: float | None = None, held_out: Guarantees | None = None
@@ -223,6 +226,7 @@ def withheld_answers(sureness: Tensor, risk: float | None, coverage: float | Non
     elif risk is not None:
         expected = (1.0 - sureness[order]).cumsum(0) / torch.arange(1, len(order) + 1).to(order.device)
         kept = int((expected <= risk).sum())  # the average rises with every answer
+    kept = min(kept, int((sureness > -torch.inf).sum()))
     withheld = torch.ones(len(order), dtype=torch.bool, device=order.device)
     withheld[order[:kept]] = False
     return withheld
@@ -240,7 +244,7 @@ def _checked(known: Guarantees, task: str) -> tuple[Guarantees, Array]:
 
 def _deviations(*predictions: Guarantees) -> list[Array]:
     """Standard deviations in each of several predictions, 1 in all of them where one of them has none."""
-    usable = all(each.total is not None and bool((each.total > 0).all()) for each in predictions)
+    usable = all(each.total is not None and not bool((each.total <= 0).any()) for each in predictions)
     return [np.sqrt(_numbers(each.total)) if usable else np.ones(each.mean.shape) for each in predictions]
 
 

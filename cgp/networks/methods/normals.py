@@ -11,6 +11,7 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from cgp.networks.model.inputs import Batch
+from cgp.networks.predict.draws import DrawVariance
 from cgp.networks.predict.prediction import Prediction
 
 from .amplitudes import AmplitudeSearch, Trial
@@ -109,7 +110,11 @@ def normals_by_factor(
     parts: dict[float, list[Normals]] = {factor: [] for factor in factors}
     for factor, _, drawn in search.draws(known, factors):
         mean, noise = drawn.double().unbind(1)  # (S, B, C)
-        spread = mean.var(0) if len(mean) > 1 else torch.zeros_like(mean[0])
+        variance = DrawVariance()
+        for draw in mean:
+            variance.add(draw)
+        spread = variance.value()
+        spread = torch.zeros_like(mean[0]) if spread is None else spread
         parts[factor].append(Normals(mean.mean(0), spread, noise.mean(0)))
     return {f: Normals(*(torch.cat(column) for column in zip(*rows, strict=True))) for f, rows in parts.items()}
 

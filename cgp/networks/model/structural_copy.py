@@ -60,7 +60,8 @@ def structural_copy(model: nn.Module) -> nn.Module:
     for original in originals.values():
         copy = copies[id(original)]
         if copy is not original:
-            attributes = {name: _mapped(value, copies) for name, value in vars(original).items()}
+            # A copy first, in one step: other threads may train the model.
+            attributes = {name: _mapped(value, copies) for name, value in vars(original).copy().items()}
             attributes.pop("_compiled_call_impl", None)
             vars(copy).update(attributes)
     return copies[id(model)]
@@ -70,9 +71,9 @@ def _mapped(value: Any, copies: dict[int, nn.Module]) -> Any:
     """A value with modules replaced by their copies; containers are copied, other values shared."""
     kind = type(value)
     if kind in (dict, OrderedDict):
-        return kind((key, _mapped(item, copies)) for key, item in value.items()) if value else kind()
+        return kind((key, _mapped(item, copies)) for key, item in value.copy().items()) if value else kind()
     if kind in (list, tuple, set):
-        return kind(_mapped(item, copies) for item in value)
+        return kind(_mapped(item, copies) for item in list(value))
     if kind is MethodType and id(value.__self__) in copies:
         return MethodType(value.__func__, copies[id(value.__self__)])
     if kind is functools.partial:

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from cgp.networks.model.inputs import logits_of
 from cgp.networks.tasks.entropies import decomposed, entropy
-from cgp.networks.tasks.labels import check_logits, class_indices
+from cgp.networks.tasks.labels import check_logits, check_not_sigmoid, class_indices
 
+from .draws import DrawVariance
 from .readout import ReadoutPrediction
 
 __all__ = ["Moments", "checked_labels"]
@@ -37,7 +38,7 @@ class Moments:
     is_stochastic: bool = False
     count: int = 0
     mean: Tensor = field(default_factory=lambda: torch.zeros(()))
-    squares: Tensor = field(default_factory=lambda: torch.zeros(()))  # of deviations from the running mean
+    variance: DrawVariance = field(default_factory=DrawVariance)  # of the outputs
     probabilities: Tensor = field(default_factory=lambda: torch.zeros(()))
     entropy: Tensor = field(default_factory=lambda: torch.zeros(()))
     kept: list[Tensor] = field(default_factory=list)
@@ -50,14 +51,14 @@ class Moments:
         outputs = outputs.float() if outputs.dtype in (torch.float16, torch.bfloat16) else outputs
         outputs = outputs if self.temperature == 1.0 else outputs / self.temperature
         self.count += 1
-        step = outputs - self.mean
-        self.mean = self.mean + step / self.count
+        self.mean = self.mean + (outputs - self.mean) / self.count
         if self.task in ("classification", "multilabel"):
             p = outputs.softmax(-1) if self.task == "classification" else outputs.sigmoid()
             self.probabilities = self.probabilities + p
             self.entropy = self.entropy + entropy(p, binary=self.task == "multilabel")
         else:
-            p, self.squares = outputs, self.squares + step * (outputs - self.mean)
+            p = outputs
+            self.variance.add(outputs)
             self._add_noise(returned, outputs)
         if self.keep_draws:
             self.kept.append(p)
@@ -77,7 +78,7 @@ class Moments:
             total, aleatoric, epistemic = decomposed(p, self.entropy / self.count, binary=self.task == "multilabel")
             parts |= {"probabilities": p, "total": total}
             return parts | {"aleatoric": aleatoric if several else None, "epistemic": epistemic if several else None}
-        spread = self.squares / (self.count - 1) if several else self.function_variance
+        spread = self.variance.value() if several else self.function_variance
         if self.task is None:
             return parts | {"epistemic": spread}
         aleatoric = self.noise / self.count if several and self.noise_of is not None else self.noise
@@ -106,6 +107,8 @@ class Moments:
             what = "logits" if self.task == "multilabel" else "outputs"
             advice = " (pass output=lambda out: out[:, None])" if outputs.dim() == 1 else ""
             raise ValueError(f"model: expected {what} (N, ..., C >= 1), got shape {tuple(outputs.shape)}{advice}")
+        elif self.task == "multilabel" and self.take is logits_of:
+            check_not_sigmoid(outputs)
 
 
 def checked_labels(labels: Tensor | None, shape: tuple[int, ...] | None = None) -> Tensor | None:

@@ -23,7 +23,7 @@ from cgp.networks.model.temperature import logit_temperature, modules_with_tempe
 from cgp.networks.tasks.classification import CLASSIFICATIONS, task_output
 from cgp.networks.tasks.labels import check_inputs
 
-from .draws import draw_noises, seeds_from
+from .draws import DrawVariance, draw_noises, seeds_from
 from .moments import Moments, checked_labels
 from .prediction import Prediction
 from .settings import as_assessed, has_settings, settings_of
@@ -181,6 +181,7 @@ def _predictions(
             part is None,
             Moments(task, temperature, take, keep_draws, keep_variance, labels, *noises_of(model, noise)),
         )
+        part.variance = DrawVariance(antithetic=antithetic)
         inside = to_device(batch.inputs, device)
         with torch.autocast(device.type, dtype=autocast) if autocast is not None else nullcontext():
             _draw(model, inside, noises, sampling, part)

@@ -138,7 +138,7 @@ class Prediction(Guarantees):
         later, at most that share is wrong, with at least that probability over the draw of those labels
         (:func:`cgp.networks.guarantees.selective.risk_threshold`). It holds for inputs that are independent draws from
         where the held-out ones came from, and for labels that have chosen nothing of the model, its temperature
-        included.
+        included. An answer that is NaN is always withheld.
 
         An answer of a regression is wrong if it is off by more than ``tolerance``, which has the confidence
 

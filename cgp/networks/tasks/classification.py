@@ -8,6 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cgp.networks.model.inputs import logits_of
+
+from .labels import check_not_sigmoid
+
 __all__ = ["CLASSIFICATIONS", "DIMENSIONS", "task_output"]
 
 CLASSIFICATIONS = ("classification", "tokens", "multilabel", "dense")
@@ -42,7 +46,7 @@ def task_output(task: str, output: Callable[[Any], Tensor]) -> Callable[[Any], T
     if task == "dense":
         return lambda returned: _maps(output(returned))
     if task == "multilabel":
-        return lambda returned: _two_classes(output(returned))
+        return lambda returned: _two_classes(output(returned), checks=output is logits_of)
     return output
 
 
@@ -52,7 +56,9 @@ def _maps(logits: Tensor) -> Tensor:
     return logits.movedim(1, -1)
 
 
-def _two_classes(logits: Tensor) -> Tensor:
+def _two_classes(logits: Tensor, *, checks: bool) -> Tensor:
     if logits.dim() != 2:
         raise ValueError(f"model: expected logits (N, C) with task='multilabel', got shape {tuple(logits.shape)}")
+    if checks:
+        check_not_sigmoid(logits)
     return torch.stack([torch.zeros_like(logits), logits], -1)

@@ -16,6 +16,7 @@ __all__ = [
     "check_finite",
     "check_inputs",
     "check_logits",
+    "check_not_sigmoid",
     "class_indices",
     "labelled",
     "labelled_batches",
@@ -25,6 +26,10 @@ __all__ = [
 
 NO_LABEL = -100
 """The label of examples that all scores ignore, as in torch's losses."""
+
+_FEWEST_VALUES = 8
+_STEPS = (100, 255, 256, 1_000, 10_000, 100_000)  # that probabilities may be rounded to
+_MOST_ROUNDING = 0.1  # of their sum, of any number of classes
 
 
 def labelled_batches(
@@ -220,10 +225,44 @@ def check_finite(values: Tensor, labels: Tensor | None = None, *, first: int = 0
         raise ValueError(f"{name}: expected finite values, got {wrong} in row {place}")
 
 
+def check_not_sigmoid(logits: Tensor) -> None:
+    """Raise for values that are all in [0, 1], as behind a sigmoid; a few logits may be there by chance.
+
+    Args:
+        logits: of labels that are there or not, ``(N, ..., C)``.
+
+    Raises:
+        ValueError: if there are eight or more of them, and all are probabilities.
+
+    Example:
+        >>> check_not_sigmoid(torch.linspace(0.1, 0.9, 8)[:, None])
+        Traceback (most recent call last):
+        ...
+        ValueError: model: expected logits, got values in [0, 1] only, as behind a sigmoid ...
+    """
+    inside = logits.numel() >= _FEWEST_VALUES and bool(((logits >= 0) & (logits <= 1)).all())
+    if inside and bool(logits.any()):
+        raise ValueError(
+            "model: expected logits, got values in [0, 1] only, as behind a sigmoid (take the logits before it, or "
+            "pass output=lambda p: p.logit(1e-6); output=lambda z: z if they are logits)"
+        )
+
+
 def _are_probabilities(logits: Tensor) -> bool:
-    error = max(1e-5, 4.0 * torch.finfo(logits.dtype).eps) if logits.is_floating_point() else 0.0
-    sums = logits.float().sum(-1)
-    return bool(logits.numel() and (logits >= 0).all() and ((sums - 1.0).abs() <= error).all())
+    if not logits.numel() or bool((logits < 0).any()):
+        return False
+    apart = float((logits.double().sum(-1) - 1.0).abs().max())
+    return apart <= (_rounding(logits) if logits.is_floating_point() else 0.0)
+
+
+def _rounding(p: Tensor) -> float:
+    """How far the sum of probabilities may be from one: those of half precision, or rounded to decimals or bytes."""
+    exact = [kind for kind in (p.dtype, torch.float16, torch.bfloat16) if torch.equal(p, p.to(kind).to(p.dtype))]
+    errors = [1e-5, *(4.0 * torch.finfo(kind).eps for kind in exact)]
+    scaled = (p.double() * steps for steps in _STEPS)
+    coarse = (n for n, x in zip(_STEPS, scaled, strict=True) if bool(((x - x.round()).abs() <= 1.2e-7 * n).all()))
+    errors += [min(0.5 * p.shape[-1] / steps, _MOST_ROUNDING) for steps in coarse]
+    return max(errors)
 
 
 def _advice_on_shape(got: tuple[int, ...], logits: tuple[int, ...]) -> str:

@@ -48,7 +48,7 @@ def test_colours_of_the_bar_are_those_of_the_map():
     assert np.abs(colour(ax, 0.25, 0.5) - colour(ax, 0.75, 0.5)).max() > 80
 
 
-def test_table_of_layers_shares_one_scale():
+def test_table_of_heads_shares_one_scale():
     variance = np.random.default_rng(0).random((3, 2, 2))
     axes = variance_maps(GREY, variance)
     assert axes.shape == (1, 4)
@@ -56,7 +56,7 @@ def test_table_of_layers_shares_one_scale():
     for ax, grid in zip(axes[0, 1:], variance, strict=True):
         np.testing.assert_array_equal(ax.images[1].get_array(), grid)
         assert ax.images[1].get_clim() == (variance.min(), variance.max())
-    assert [ax.get_title() for ax in axes[0]] == ["input", "layer 1", "layer 2", "layer 3"]
+    assert [ax.get_title() for ax in axes[0]] == ["input", "head 1", "head 2", "head 3"]
 
 
 def test_table_of_heads_of_one_image():

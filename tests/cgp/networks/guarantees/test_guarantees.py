@@ -248,3 +248,37 @@ def test_the_risk_of_a_regression_is_kept_to():
         broken += bool((~right[~withheld]).double().mean() > risk)
     assert broken / 200 <= 1 - confidence + 3 * (0.1 * 0.9 / 200) ** 0.5
     assert 0.2 < kept / 200 < 0.7
+
+
+def test_what_is_not_a_number_is_withheld_and_its_set_has_every_class():
+    """Whatever the threshold: also where everything else is answered."""
+    model, x, y = model_and_data(scale=30.0)
+    broken = x[600:].clone()
+    broken[3] = torch.nan
+    known, prediction = predict(model, [(x[:600], model(x[:600]).argmax(-1))]), predict(model, broken)
+    for options in ({"risk": 0.1, "confidence": 0.95, "held_out": known}, {"coverage": 1.0}, {"risk": 0.9}):
+        assert prediction.abstain(**options).nonzero().flatten().tolist() == [3], options
+    for method in SETS:
+        for per_class in (False, True):
+            sets = prediction.sets(0.9, method=method, per_class=per_class, held_out=known)
+            assert sets[3].all()
+            assert sets.any(-1).all()
+    real = broken.isfinite().all(-1)
+    holes, without = predict(model, [(broken, y[600:])]), predict(model, [(broken[real], y[600:][real])])
+    assert torch.equal(prediction.sets(0.9, held_out=holes), prediction.sets(0.9, held_out=without))
+
+
+def test_intervals_and_answers_of_a_regression_that_are_not_numbers():
+    values = torch.randn(300, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    known = gaussian(torch.zeros_like(values), 1.0, values)
+    mean = torch.zeros(4, 2, dtype=torch.float64)
+    mean[1, 0] = torch.nan
+    deviation = torch.arange(1.0, 9.0, dtype=torch.float64).reshape(4, 2)
+    deviation[2, 1] = torch.nan
+    new = gaussian(mean, deviation, None, known)
+    ends, absent = new.intervals(0.9), torch.tensor([[False, False], [True, False], [False, True], [False, False]])
+    assert torch.equal(ends.isinf().all(-1), absent)
+    assert (ends[..., 0] < ends[..., 1]).all()
+    assert torch.equal(new.abstain(coverage=1.0), absent)
+    assert torch.equal(new.abstain(risk=0.99, tolerance=1.0), absent)
+    assert torch.equal(new.abstain(risk=0.9, confidence=0.9, tolerance=5.0), absent)

@@ -1,6 +1,8 @@
 """Copies that share tensors, and runs that share the layers below the first stochastic block."""
 
 import functools
+import sys
+import threading
 
 import pytest
 import torch
@@ -199,3 +201,25 @@ def test_gradients_flow_through_shared_layers():
         gradients.append(torch.autograd.grad(loss, list(model.parameters())))
     torch.testing.assert_close(*gradients)
     assert calls(model.nested[0]) == [3 + 1]
+
+
+def test_a_model_is_copied_while_another_thread_changes_its_attributes():
+    """As a training step does; before, an iteration over them failed now and then."""
+    model, stop = nn.Sequential(*(nn.Linear(2, 2) for _ in range(20))), threading.Event()
+
+    def change():
+        while not stop.is_set():
+            for module in model:
+                module.passing = module._buffers["passing"] = None
+                del module.passing
+
+    interval, thread = sys.getswitchinterval(), threading.Thread(target=change)
+    sys.setswitchinterval(1e-6)
+    thread.start()
+    try:
+        for _ in range(200):
+            assert structural_copy(model)[0].weight is model[0].weight
+    finally:
+        stop.set()
+        thread.join()
+        sys.setswitchinterval(interval)

@@ -340,7 +340,8 @@ def test_sums_over_draws_are_those_of_the_draws():
         elif task == "multilabel":
             expected = uncertainties(torch.stack([p.draws, 1 - p.draws], -1))
         else:
-            spread = p.draws.var(0)
+            pairs = p.draws.unflatten(0, (3, 2))  # of opposite noise
+            spread = (pairs[:, 0] - pairs[:, 1]).div(2).square().mean(0) + pairs.mean(1).var(0)
             of_noise = torch.tensor([0.1, 0.2, 0.3]).expand_as(spread)
             expected = (spread + of_noise, of_noise, spread) if task else (None, None, spread)
             torch.testing.assert_close(p.mean, p.draws.mean(0))

@@ -2,6 +2,7 @@
 
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -228,3 +229,30 @@ def test_a_converted_model_that_was_never_calibrated_warns():
 def test_what_to_do_about_a_label_below_zero(every, advice):
     with pytest.raises(ValueError, match=rf"class indices at least 0, got -3 \({advice}\)"):
         class_indices(torch.tensor([0, -3, 1]), every=every)
+
+
+@pytest.mark.parametrize("rounded", ["2 decimals", "3 decimals", "float16", "bfloat16", "bytes"])
+def test_rounded_probabilities_are_no_logits(rounded):
+    p = torch.from_numpy(np.random.default_rng(0).dirichlet(np.ones(20), 50)).float()
+    forms = {"float16": lambda: p.half().float(), "bfloat16": lambda: p.bfloat16().float()}
+    forms |= {f"{digits} decimals": lambda digits=digits: p.round(decimals=digits) for digits in (2, 3)}
+    forms |= {"bytes": lambda: (255 * p).round() / 255}
+    with pytest.raises(ValueError, match="got rows that sum to one"):
+        check_logits(forms[rounded]())
+    check_logits(p * 1.1)
+    check_logits(torch.randn(50, 20, generator=torch.Generator().manual_seed(0)).abs())
+
+
+@pytest.mark.filterwarnings("ignore:predict. one draw")
+@pytest.mark.parametrize("call", [calibrate, assess, predict])
+def test_behind_a_sigmoid_are_no_logits(call):
+    """p = .88 would be read as a logit, whose sigmoid is .71."""
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(3, 4), nn.Sigmoid()), torch.randn(60, 3)
+    options = {calibrate: {"method": "temperature"}, assess: {"posterior": None}, predict: {"num_samples": 1}}[call]
+    with pytest.raises(ValueError, match=r"values in \[0, 1\] only, as behind a sigmoid"):
+        call(model, [(x, (x[:, :1] > torch.zeros(4)).long())], task="multilabel", **options)
+    few = predict(model, x[:1], 1, task="multilabel")  # four numbers may be in [0, 1] by chance
+    assert few.probabilities.shape == (1, 4)
+    told = predict(model, x, 1, task="multilabel", output=lambda p: p.logit(1e-6))
+    torch.testing.assert_close(told.probabilities, model(x).detach(), atol=1e-5, rtol=0)
