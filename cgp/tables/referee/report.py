@@ -113,8 +113,8 @@ class GapReport:
         """Whether a method is claimed to be better than another one.
 
         Its NLL is lower by more than .02 nats, and by more standard errors than the best of as many comparisons is by
-        chance (:func:`cgp.comparisons.critical_value`): of all pairs of methods, over all gaps and in each class of
-        them. There are at least ten blocks.
+        chance (:func:`cgp.comparisons.critical_value`): of all pairs of methods in either direction, over all gaps and
+        in each class of them. There are at least ten blocks.
 
         Args:
             method: name of the method.
@@ -125,7 +125,7 @@ class GapReport:
             True for a claim.
         """
         places = 1 + len(self.strata.weights) if len(self.strata.weights) > 1 else 1
-        comparisons = places * math.comb(len(self.trials), 2)
+        comparisons = places * math.perm(len(self.trials), 2)
         difference, degrees = self._difference(method, other, label)
         enough = self._strata(label).num_blocks >= FEWEST_BLOCKS
         return enough and (-difference).exceeds(LEAST_GAIN, critical_value(comparisons, degrees))

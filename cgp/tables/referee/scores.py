@@ -17,6 +17,8 @@ __all__ = ["SCORES", "BlockScores", "Strata"]
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
+_FEW = 5  # blocks whose own variance is not trusted if it is the smaller one
+
 SCORES = ("nll", "crps", "squared_error", "coverage")
 
 
@@ -110,7 +112,7 @@ class Strata(NamedTuple):
 
         .. math:: \sum_k w_k \bar d_k \pm \Big(\sum_k w_k^2 s_k^2 / n_k\Big)^{1/2}
 
-        A class with one block has the variance of all classes about their means.
+        A class with one block has the variance of all classes about their means, one with few at least that.
 
         Args:
             values: ``(B,)``.
@@ -123,7 +125,7 @@ class Strata(NamedTuple):
         if spare == 0:
             return Difference(self.mean(values), math.inf), 1.0
         pooled = sum(float(np.sum((part - part.mean()) ** 2)) for part in parts) / spare
-        pairs = [(float(part.var(ddof=1)), len(part) - 1) if len(part) > 1 else (pooled, spare) for part in parts]
+        pairs = [_variance(part, pooled, spare) for part in parts]
         terms = [
             (weight**2 * variance / len(part), degrees)
             for weight, part, (variance, degrees) in zip(self.weights.values(), parts, pairs, strict=True)
@@ -132,3 +134,11 @@ class Strata(NamedTuple):
         below = sum(term**2 / degrees for term, degrees in terms)
         degrees = min(total**2 / below, float(spare)) if below > 0 else float(spare)
         return Difference(self.mean(values), math.sqrt(total)), degrees
+
+
+def _variance(values: Array, pooled: float, spare: int) -> tuple[float, int]:
+    """The variance of a class of blocks, and its degrees of freedom: that of few may be next to nothing by chance."""
+    if len(values) == 1:
+        return pooled, spare
+    own = float(values.var(ddof=1))
+    return (own if len(values) >= _FEW else max(own, pooled)), len(values) - 1
