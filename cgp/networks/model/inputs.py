@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -10,7 +11,17 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-__all__ = ["Batch", "batches", "call_model", "logits_of", "model_device", "split_inputs", "to_device"]
+__all__ = [
+    "Batch",
+    "batches",
+    "call_model",
+    "is_cache",
+    "logits_of",
+    "model_device",
+    "split_inputs",
+    "to_device",
+    "with_own_caches",
+]
 
 _LABELS = ("labels", "label")
 _DEFAULT_BATCH = 32
@@ -30,9 +41,55 @@ class Batch(NamedTuple):
 
 def call_model(model: nn.Module, inputs: Any, **options: Any) -> Any:
     """Call a model: a dict gives keyword arguments, a tuple or list positional ones, anything else is one argument."""
+    inputs = with_own_caches(inputs)  # so that every call finds a cache as it was given
     if isinstance(inputs, Mapping):
         return model(**inputs, **options)
     return model(*inputs, **options) if isinstance(inputs, tuple | list) else model(inputs, **options)
+
+
+def is_cache(value: Any) -> bool:
+    """Whether a value is a cache of keys and values, which a decoder appends to in every call."""
+    return any("cache" in kind.__name__.lower() for kind in type(value).__mro__)
+
+
+def with_own_caches(inputs: Any) -> Any:
+    """Inputs of a model in which every cache is a copy, with its own tensors; all else is shared.
+
+    Args:
+        inputs: a value, or a tuple, list or dict of them.
+
+    Returns:
+        The same structure; ``inputs`` itself where there is no cache.
+
+    Example:
+        >>> x = torch.zeros(2)
+        >>> with_own_caches({"x": x})["x"] is x
+        True
+    """
+    values = (
+        inputs.values() if isinstance(inputs, Mapping) else inputs if isinstance(inputs, tuple | list) else [inputs]
+    )
+    if not any(is_cache(value) for value in values):
+        return inputs
+    if isinstance(inputs, Mapping):
+        return {name: with_own_caches(value) for name, value in inputs.items()}
+    return [with_own_caches(value) for value in inputs] if isinstance(inputs, tuple | list) else _copied(inputs)
+
+
+def _copied(value: Any) -> Any:
+    """A copy of an object, of what it holds, and of their tensors, which need not be leaves of a graph."""
+    kind = type(value)
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if kind in (list, tuple, set):
+        return kind(_copied(item) for item in value)
+    if kind is dict:
+        return {name: _copied(item) for name, item in value.items()}
+    if not isinstance(getattr(value, "__dict__", None), dict) or isinstance(value, nn.Module) or callable(value):
+        return value
+    changed = copy.copy(value)
+    vars(changed).update({name: _copied(item) for name, item in vars(value).items()})
+    return changed
 
 
 def logits_of(output: Any) -> Tensor:
@@ -105,6 +162,8 @@ def split_inputs(inputs: Any, batch_size: int | None) -> Iterator[Any]:
         yield inputs
         return
     sizes: set[int] = set()
+    if isinstance(inputs, Mapping | tuple | list) and with_own_caches(inputs) is not inputs:
+        raise ValueError(f"batch_size: expected None with a cache, which cannot be split, got {batch_size}")
     _each(inputs, lambda tensor: sizes.add(tensor.shape[0] if tensor.dim() else 0))
     if len(sizes) != 1:
         raise ValueError(

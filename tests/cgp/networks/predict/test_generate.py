@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 
@@ -89,3 +91,107 @@ def test_bad_arguments_are_refused():
         generate(torch.nn.Linear(1, 1), torch.zeros(1, 1))
     with pytest.raises(ValueError, match="num_beams: expected 1, got 3"):
         generate(hosts.llama().model, torch.zeros(1, 1, dtype=torch.int64), num_beams=3)
+
+
+def bloom() -> hosts.Host:
+    return hosts.decoder("Bloom", "eager", n_layer=2, n_head=4)
+
+
+def opt() -> hosts.Host:
+    return hosts.decoder("OPT", ffn_dim=32, word_embed_proj_dim=16, do_layer_norm_before=True)
+
+
+def of_host(host: hosts.Host, result, **inputs) -> torch.Tensor:
+    """The log-probabilities of the generated tokens by the steps of the host's own generate."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # transformers speaks of padding
+        output = host.model.generate(**inputs, **OPTIONS, return_dict_in_generate=True, output_logits=True)
+    assert torch.equal(output.sequences, result.sequences)
+    logits = torch.stack(output.logits, 1)
+    return logits.log_softmax(-1).gather(-1, result.tokens[..., None])[..., 0]
+
+
+@pytest.mark.parametrize("make", [hosts.llama, hosts.gpt2, hosts.gemma, bloom, opt])
+@pytest.mark.parametrize("masked", [True, False])
+def test_padding_is_seen_with_and_without_a_mask(make, masked):
+    """Prompts that are padded on the left; without a mask, transformers infers it from the padding token."""
+    host, inputs = make(), prompts(padded=True)
+    model = convert(host.model, amplitude=1e-3)
+    given = inputs if masked else {"input_ids": inputs["input_ids"]}
+    result = generate(model, given if masked else given["input_ids"], num_samples=2, seed=0, **OPTIONS)
+    torch.testing.assert_close(result.log_probability, of_host(host, result, **given), atol=5e-3, rtol=0)
+
+
+def test_padding_on_the_right_is_refused():
+    inputs = {name: values.flip(1) for name, values in prompts(padded=True).items()}
+    model = convert(hosts.llama().model)
+    for given in (inputs, inputs["input_ids"]):
+        with pytest.raises(ValueError, match="attention_mask: expected padding on the left"):
+            generate(model, given, **OPTIONS)
+
+
+@pytest.mark.parametrize("make", [hosts.llama, hosts.gpt2])
+@pytest.mark.parametrize("as_options", [True, False])
+def test_embeddings_and_a_cache_of_the_prompt(make, as_options):
+    host, inputs = make(), prompts(padded=False)
+    model, ids = convert(host.model, amplitude=1e-3), inputs["input_ids"]
+    plain = generate(model, inputs, num_samples=2, seed=0, **OPTIONS)
+    with torch.no_grad():
+        embeds = {"inputs_embeds": host.model.get_input_embeddings()(ids)}
+        cache = host.model(ids[:, :-2]).past_key_values
+    for given in (embeds, {"input_ids": ids, "past_key_values": cache}):
+        where = ({}, given) if as_options else (given, {})
+        result = generate(model, where[0], num_samples=2, seed=0, **where[1], **OPTIONS)
+        assert torch.equal(result.tokens, plain.tokens)
+        torch.testing.assert_close(result.log_probability, plain.log_probability, atol=5e-3, rtol=0)
+        torch.testing.assert_close(result.total, plain.total, atol=5e-3, rtol=0)
+    assert cache.get_seq_length() == ids.shape[1] - 2
+
+
+def test_a_cache_of_other_tokens_is_refused():
+    host, inputs = hosts.llama(), prompts(padded=False)
+    model, ids = convert(host.model), inputs["input_ids"]
+    with torch.no_grad():
+        cache = host.model(40 - ids[:, :-1] + 2).past_key_values
+    with pytest.raises(ValueError, match="inputs: expected a pass over the finished sequences to give the prob"):
+        generate(model, {"input_ids": ids, "past_key_values": cache}, **OPTIONS)
+    with pytest.raises(ValueError, match="past_key_values: expected a cache of the first of the input_ids"):
+        generate(model, {"input_ids": ids[:, -1:], "past_key_values": cache}, **OPTIONS)
+
+
+def t5() -> hosts.Host:
+    return hosts.encoder_decoder("T5", d_ff=32, d_kv=8, num_layers=2, num_heads=2)
+
+
+@pytest.mark.parametrize("make", [hosts.bart, t5])
+def test_a_prefix_of_the_decoder_goes_before_what_is_generated(make):
+    host, inputs = make(), prompts(padded=False)
+    host.model.generation_config.update(eos_token_id=None, forced_eos_token_id=None, forced_bos_token_id=None)
+    prefix = torch.tensor([[0, 5, 7], [0, 9, 4]])
+    model = convert(host.model, amplitude=1e-3)
+    result = generate(model, {**inputs, "decoder_input_ids": prefix}, num_samples=2, seed=0, **OPTIONS)
+    assert result.tokens.shape == (2, 5)
+    assert torch.equal(result.sequences[:, :3], prefix)
+    expected = of_host(host, result, **inputs, decoder_input_ids=prefix)
+    torch.testing.assert_close(result.log_probability, expected, atol=5e-3, rtol=0)
+
+
+def test_beams_of_the_models_own_configuration_are_refused():
+    host = hosts.llama()
+    host.model.generation_config.num_beams = 4
+    with pytest.raises(ValueError, match="num_beams: expected 1, got 4"):
+        generate(convert(host.model), prompts(padded=False), **OPTIONS)
+    assert (
+        generate(convert(host.model), prompts(padded=False), num_samples=2, num_beams=1, **OPTIONS).output.logits
+        is None
+    )
+
+
+def test_several_sequences_of_a_prompt():
+    host, inputs = hosts.llama(), prompts(padded=True)
+    torch.manual_seed(0)
+    result = generate(
+        convert(host.model), inputs, num_samples=2, seed=0, max_new_tokens=4, do_sample=True, num_return_sequences=3
+    )
+    assert result.tokens.shape == (6, 4)
+    assert result.total.isfinite().all()

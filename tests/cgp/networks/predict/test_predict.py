@@ -378,3 +378,23 @@ def test_embeddings_are_found_in_outputs():
     result = out.last_hidden_state if out.pooler_output is None else out.pooler_output
     assert prediction.mean.shape == prediction.epistemic.shape == result.shape
     assert (prediction.mean - result).abs().max() < 0.5
+
+
+@pytest.mark.parametrize("layers", ["last", "all", [0]])
+@pytest.mark.parametrize("make", [hosts.llama, hosts.gpt2, hosts.mistral])
+def test_every_draw_finds_a_cache_as_it_was_given(make, layers):
+    """And leaves it as it was; each draw is that of the whole sequence, at the places of the new tokens."""
+    host = make()
+    model, ids = convert(host.model, layers=layers, amplitude=1e-4), host.inputs["input_ids"]
+    with torch.enable_grad():  # keys and values may belong to a graph
+        cache = host.model(ids[:, :5]).past_key_values
+    before = [layer.keys.clone() for layer in cache.layers]
+    inputs = {"input_ids": ids[:, 5:], "past_key_values": cache}
+    prediction = predict(model, inputs, 6, seed=0, keep_draws=True)
+    assert cache.get_seq_length() == 5
+    assert all(torch.equal(layer.keys, keys) for layer, keys in zip(cache.layers, before, strict=True))
+    with torch.no_grad():
+        expected = host.model(ids).logits[:, 5:].softmax(-1)
+    torch.testing.assert_close(prediction.draws, expected.expand(6, *expected.shape), atol=2e-3, rtol=0)
+    with pytest.raises(ValueError, match="batch_size: expected None with a cache"):
+        predict(model, inputs, 2, batch_size=1)
