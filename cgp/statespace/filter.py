@@ -14,8 +14,8 @@ Source: Durbin & Koopman (2012), Time series analysis by state space methods, se
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,8 +32,9 @@ __all__ = [
     "Array",
     "Chain",
     "Factor",
+    "Product",
+    "diagonal_blocks",
     "inverse_diagonal",
-    "log_normal_of",
     "process_blocks",
     "solve_backward",
     "solve_forward",
@@ -58,6 +59,22 @@ class Factor(NamedTuple):
     filtered: Array
 
 
+class Product(NamedTuple):
+    r"""Columns b of all cells, what they sum up to back in time, and the states whose readings are :math:`Kb`.
+
+    .. math:: r_i = A_{i+1}^\top r_{i+1} + H^\top b_i, \qquad s_i = A_i s_{i-1} + Q_i r_i
+
+    Attributes:
+        columns: b, ``(N, P, S)``.
+        adjoint: r, ``(N, D, S)``.
+        states: s, ``(N, D, S)``.
+    """
+
+    columns: Array
+    adjoint: Array
+    states: Array
+
+
 class _Pattern(NamedTuple):
     """Which outputs a row has: their numbers and their rows of the loadings."""
 
@@ -76,12 +93,24 @@ class Chain:
         self.steps, self.variances, self.observed = space.steps.numpy(), variances, observed
         self.count = self.loadings.shape[1]
         self.size = self.count * space.stationary.shape[0]
-        masks, patterns = np.unique(observed, axis=0, return_inverse=True)
-        outputs = [np.flatnonzero(mask) for mask in masks]
-        self.patterns = [_Pattern(numbers, np.ascontiguousarray(self.loadings[numbers])) for numbers in outputs]
-        self.pattern = patterns.reshape(-1)
         self._transition: Any = None
         self._lag = -1
+
+    @cached_property
+    def pattern(self) -> NDArray[np.int64]:
+        """The pattern of each row, ``(N,)``."""
+        return self._patterns[1].reshape(-1)
+
+    @cached_property
+    def patterns(self) -> list[_Pattern]:
+        """The distinct patterns."""
+        outputs = [np.flatnonzero(mask) for mask in self._patterns[0]]
+        return [_Pattern(numbers, np.ascontiguousarray(self.loadings[numbers])) for numbers in outputs]
+
+    @cached_property
+    def _patterns(self) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        masks, patterns = np.unique(self.observed, axis=0, return_inverse=True)
+        return masks, patterns
 
     def transition(self, row: int) -> Any:
         """The step to a row."""
@@ -97,7 +126,7 @@ class Chain:
         return list(self._filtered(start, keep))
 
     def _filtered(self, start: Array | None, keep: bool) -> Iterator[Factor]:
-        C, K = _diagonal_blocks(self.stationary) if start is None else start, self.count
+        C, K = diagonal_blocks(self.stationary) if start is None else start, self.count
         for row, number in enumerate(self.pattern):
             if row or start is not None:
                 C = self.transition(row).spread(C)
@@ -183,9 +212,25 @@ class Chain:
         return N, inner
 
     @one_blas_thread
+    def product(self, columns: Array) -> tuple[Array, Product]:
+        """The covariance of all cells, without noise, times columns: ``(N, P, S)`` each, without its start."""
+        r = np.zeros((self.size, columns.shape[-1]))
+        adjoint, states = (np.empty((len(columns), *r.shape)) for _ in range(2))
+        for row in range(len(columns) - 1, -1, -1):
+            r[: self.count] += self.loadings.T @ columns[row]
+            adjoint[row] = r
+            r = self.transition(row).adjoint(r) if row else r
+        shape = self.size // self.count, self.count, -1
+        for row, each in enumerate(adjoint):
+            noise = self.tables[1][self.steps[row]] if row else self.stationary
+            noisy = np.einsum("abk,bks->aks", noise, each.reshape(shape)).reshape(each.shape)
+            states[row] = self.transition(row).forward(states[row - 1]) + noisy if row else noisy
+        return np.einsum("pk,nks->nps", self.loadings, states[:, : self.count]), Product(columns, adjoint, states)
+
+    @one_blas_thread
     def prior_covariance(self, start: Array | None = None) -> Array:
         """The covariance of all outputs at all rows, from states N(0, start) before them, ``(N P, N P)``."""
-        C, K, P = _diagonal_blocks(self.stationary) if start is None else start, self.count, len(self.loadings)
+        C, K, P = diagonal_blocks(self.stationary) if start is None else start, self.count, len(self.loadings)
         gains, blocks = np.zeros((self.size, 0)), np.zeros((len(self.steps), P, len(self.steps) * P))
         for row, block in enumerate(blocks):
             if row or start is not None:
@@ -225,7 +270,7 @@ class _DenseStep:
     """A step as one matrix product."""
 
     def __init__(self, transition: Array, noise: Array) -> None:
-        self.A, self.Q = _diagonal_blocks(transition), _diagonal_blocks(noise)
+        self.A, self.Q = diagonal_blocks(transition), diagonal_blocks(noise)
 
     def forward(self, x: Array) -> Array:
         return self.A @ x
@@ -279,7 +324,7 @@ def process_blocks(matrix: Array, size: int) -> Array:
     return np.einsum("jkmk->jmk", matrix.reshape(size, count, size, count))
 
 
-def _diagonal_blocks(blocks: Array) -> Array:
+def diagonal_blocks(blocks: Array) -> Array:
     """The matrix ``(D, D)`` of blocks ``(d, d, K)`` of single processes."""
     size, _, count = blocks.shape
     matrix = np.zeros((size, count, size, count))
@@ -308,11 +353,3 @@ def solve_backward(root: Array, columns: Array) -> Array:
 def inverse_diagonal(root: Array, inner: Array) -> Array:
     r"""The diagonal of :math:`L^{-\top} M L^{-1}` for a positive definite M."""
     return np.square(dpotrf(inner, lower=0)[0] @ solve_forward(root, np.eye(len(root)))).sum(0)
-
-
-def log_normal_of(white: Sequence[Array], factors: Sequence[Factor]) -> float:
-    """Log-density of the observations, from the whitened innovations ``(m, 1)`` and the factors of their rows."""
-    quadratic = sum(float(values[:, 0] @ values[:, 0]) for values in white)
-    count = sum(len(factor.root) for factor in factors)
-    determinant = 2.0 * sum(float(np.log(factor.root.diagonal()).sum()) for factor in factors)
-    return -0.5 * (quadratic + determinant + count * math.log(2.0 * math.pi))

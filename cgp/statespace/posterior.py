@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,23 +12,12 @@ from torch import Tensor
 from cgp.functional.gaussians import lazy
 from cgp.functional.linalg import cholesky
 
-from .filter import Array, Chain, log_normal_of
+from .factors import FilterState, factor_of
+from .filter import Array, Chain
 from .space import StateSpace
 from .totals import Terms, total_variances
 
 __all__ = ["FilterState", "StateSpacePosterior"]
-
-
-class FilterState(NamedTuple):
-    """Distribution of the states after the last row.
-
-    Attributes:
-        mean: means of the states, ``(D, S)``.
-        covariance: covariance of the states, ``(D, D)``.
-    """
-
-    mean: Array
-    covariance: Array
 
 
 class StateSpacePosterior:
@@ -60,7 +50,7 @@ class StateSpacePosterior:
         self._residual = np.where(observed.numpy(), residual.detach().double().numpy(), 0.0)
         self._chain = Chain(space, noise.detach().double().numpy(), observed.numpy())
         self._start = start
-        self._factors = [*self._chain.filtered(None if start is None else start.covariance)]
+        self._factor = factor_of(self._chain, None if start is None else start.covariance, complete=True)
 
     @lazy
     def mean(self) -> Tensor:
@@ -85,12 +75,14 @@ class StateSpacePosterior:
     @lazy
     def log_evidence(self) -> Tensor:
         """Log-density of the observations, in nats."""
-        return torch.tensor(log_normal_of(self._whitened[1], self._factors), dtype=torch.float64)
+        count, quadratic = int(self._chain.observed.sum()), self._factor.quadratic(self._whitened)[0]
+        value = -0.5 * (quadratic + self._factor.log_determinant + count * math.log(2.0 * math.pi))
+        return torch.tensor(value, dtype=torch.float64)
 
     @lazy
     def last(self) -> FilterState:
         """Distribution of the states after the last row, from which a posterior of later rows starts."""
-        return FilterState(self._whitened[2], self._factors[-1].filtered)
+        return self._factor.last(self._whitened)
 
     @lazy
     def covariance(self) -> Tensor:
@@ -112,12 +104,12 @@ class StateSpacePosterior:
     def solve(self, columns: Tensor) -> Tensor:
         r""":math:`(K + \Sigma)^{-1}B` for columns B, ``(N, P, S)``; unobserved entries are ignored."""
         values = np.where(self._chain.observed[..., None], columns.detach().double().numpy(), 0.0)
-        whitened = self._chain.whitened(self._factors, values, None)
-        return torch.as_tensor(self._chain.smoothed(self._factors, *whitened[:2])[1])
+        return torch.as_tensor(self._factor.smoothed(self._factor.whitened(values, None))[1])
 
     def total_variances(self, terms: Terms) -> Tensor:
         """Variances of weighted sums of the outputs, without noise, ``(A,)``, in linear time."""
-        return torch.as_tensor(total_variances(self._chain, self._factors, terms))
+        factors = self._chain.filtered(None if self._start is None else self._start.covariance)
+        return torch.as_tensor(total_variances(self._chain, factors, terms))
 
     def draw(self, count: int, generator: torch.Generator | None = None) -> Tensor:
         """Joint draws of all outputs at all rows, without noise: draws of the prior, corrected by the observations.
@@ -136,19 +128,18 @@ class StateSpacePosterior:
         noise = torch.randn(prior.shape, generator=generator, dtype=torch.float64).numpy()
         noisy = prior + np.sqrt(self._chain.variances)[..., None] * noise
         start = None if self._start is None else np.zeros((self._chain.size, count))  # in the prior's draw
-        whitened = self._chain.whitened(self._factors, np.where(self._chain.observed[..., None], noisy, 0.0), start)
-        known = self._chain.smoothed(self._factors, *whitened[:2])[0]
+        white = self._factor.whitened(np.where(self._chain.observed[..., None], noisy, 0.0), start)
+        known = self._factor.smoothed(white)[0]
         return self.mean + torch.as_tensor(np.moveaxis(prior - known, -1, 0))
 
     @lazy
-    def _whitened(self) -> tuple[list[Array], list[Array], Array]:
-        start = None if self._start is None else self._start.mean
-        return self._chain.whitened(self._factors, self._residual[..., None], start)
+    def _whitened(self) -> Any:
+        return self._factor.whitened(self._residual[..., None], None if self._start is None else self._start.mean)
 
     @lazy
     def _smoothed(self) -> tuple[Array, Array]:
-        return self._chain.smoothed(self._factors, *self._whitened[:2])
+        return self._factor.smoothed(self._whitened)
 
     @lazy
     def _spread(self) -> tuple[Array, Array]:
-        return self._chain.spread(self._factors)
+        return self._factor.spread()
