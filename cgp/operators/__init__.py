@@ -3,12 +3,16 @@
 from .dense_covariance import DenseCovarianceLinearOperator
 from .lazy_multivariate_normal import LazyMultivariateNormal
 from .low_rank_plus_diagonal import LowRankPlusDiagonalLinearOperator
+from .markov import MarkovLinearOperator
+from .missing import leave_out_missing
 from .shared_covariance import SharedCovarianceLinearOperator, shared_covariance
 
 __all__ = [
     "DenseCovarianceLinearOperator",
     "LazyMultivariateNormal",
     "LowRankPlusDiagonalLinearOperator",
+    "MarkovLinearOperator",
     "SharedCovarianceLinearOperator",
+    "leave_out_missing",
     "shared_covariance",
 ]

@@ -9,15 +9,17 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from cgp.kernels.markov_forms import markov_processes
 from cgp.kernels.process_rows import process_numbers
 from cgp.statespace.evidence import log_evidence
-from cgp.statespace.kernels import MarkovProcess
-from cgp.statespace.posterior import FilterState, StateSpacePosterior
+from cgp.statespace.factors import FilterState
+from cgp.statespace.kernels import Steps
+from cgp.statespace.posterior import StateSpacePosterior
+from cgp.statespace.processes import MarkovProcess
 from cgp.statespace.space import StateSpace, state_space
+from cgp.statespace.timeline import TimeLine, time_line
 
 from .covariances.rows import RowKernel
-from .markov_kernels import Steps, markov_processes
-from .timeline import TimeLine, time_line
 
 __all__ = ["Frontier", "Observations", "Series", "SeriesComponent", "advanced", "member_of", "series_of"]
 

@@ -49,7 +49,7 @@ def log_evidence(space: StateSpace, residual: Tensor, noise: Tensor, observed: T
 
 
 def quadratic_form(space: StateSpace, residual: Tensor, noise: Tensor, observed: Tensor) -> QuadraticForm:
-    r""":math:`y^\top\Sigma^{-1}y` and :math:`\log|\Sigma|` of the observations; arguments as of :func:`log_evidence`."""
+    r""":math:`y^\top\Sigma^{-1}y` and :math:`\log|\Sigma|` of the observations, as :func:`log_evidence`."""
     return QuadraticForm(*_QuadraticForm.apply(*space[:4], residual, noise, space.kinds, space.steps, observed))
 
 

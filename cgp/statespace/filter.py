@@ -38,6 +38,7 @@ __all__ = [
     "process_blocks",
     "solve_backward",
     "solve_forward",
+    "symmetric_roots",
 ]
 
 Array = NDArray[np.float64]
@@ -244,24 +245,26 @@ class Chain:
     @one_blas_thread
     def prior_draws(self, count: int, generator: torch.Generator | None, start: Array | None = None) -> Array:
         """Draws of all outputs at all rows from the prior, or from states N(0, start) before it, ``(N, P, count)``."""
-        roots = _root(self.tables[1])
-        state = self._first_draws(self._normal(count, generator), start)
+        roots = symmetric_roots(self.tables[1])
+        state = self.first_draws(self.normal(count, generator), start)
         outputs = []
         for row in range(len(self.steps)):
             if row or start is not None:
                 state = self.transition(row).forward(state.reshape(self.size, count)).reshape(-1, self.count, count)
-                state = state + np.einsum("jmk,mks->jks", roots[self.steps[row]], self._normal(count, generator))
+                state = state + np.einsum("jmk,mks->jks", roots[self.steps[row]], self.normal(count, generator))
             outputs.append(self.loadings @ state[0])
         return np.stack(outputs)
 
-    def _first_draws(self, normal: Array, start: Array | None) -> Array:
+    def first_draws(self, normal: Array, start: Array | None) -> Array:
+        """Draws of the states before the first row from standard normal ones, ``(d, K, count)``."""
         if start is None:
-            return np.asarray(np.einsum("jmk,mks->jks", _root(self.stationary), normal))
+            return np.asarray(np.einsum("jmk,mks->jks", symmetric_roots(self.stationary), normal))
         values, vectors = np.linalg.eigh(start)
         root = vectors * np.sqrt(values.clip(min=0.0))
         return (root @ normal.reshape(self.size, -1)).reshape(normal.shape)
 
-    def _normal(self, count: int, generator: torch.Generator | None) -> Array:
+    def normal(self, count: int, generator: torch.Generator | None) -> Array:
+        """Standard normal states, ``(d, K, count)``."""
         shape = (self.size // self.count, self.count, count)
         return torch.randn(shape, generator=generator, dtype=torch.float64).numpy()
 
@@ -333,7 +336,7 @@ def diagonal_blocks(blocks: Array) -> Array:
     return matrix.reshape(size * count, size * count)
 
 
-def _root(blocks: Array) -> Array:
+def symmetric_roots(blocks: Array) -> Array:
     """Symmetric roots of positive semi-definite blocks ``(..., d, d, K)``."""
     values, vectors = np.linalg.eigh(np.moveaxis(blocks, -1, -3))
     roots = vectors * np.sqrt(values.clip(min=0.0))[..., None, :]

@@ -1,226 +1,315 @@
-r"""Stationary Gaussian processes over one ordered input that are linear functions of a Markov chain of small states.
+r"""Kernels of one ordered input as objects: sums and products of Markov processes.
 
-.. math:: s_{i+1} = A_i s_i + w_i, \qquad w_i \sim N(0, Q_i), \qquad s_0 \sim N(0, P), \qquad f_i = [s_i]_0
-
-A and Q depend on the lag between the two inputs; :math:`P = APA^\top + Q` at every lag. Lags come in units of the
-lengthscale (Matérn) or of the period (harmonics). Everything is differentiable with respect to the lags.
+A kernel of one's own is a class with one method, :meth:`MarkovKernel.process`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import reduce
 from typing import NamedTuple
 
-import numpy as np
 import torch
-from numpy.polynomial import Polynomial
 from torch import Tensor
 
+from .processes import (
+    MarkovProcess,
+    constant_process,
+    harmonic_process,
+    integrated_wiener_process,
+    matern_process,
+    oscillator_process,
+    periodic_weights,
+    product_process,
+    trend_process,
+)
+
 __all__ = [
-    "MarkovProcess",
-    "constant_process",
-    "harmonic_process",
-    "matern_process",
-    "periodic_weights",
-    "product_process",
-    "trend_process",
+    "Constant",
+    "Cosine",
+    "DampedOscillator",
+    "IntegratedWiener",
+    "Linear",
+    "MarkovKernel",
+    "Matern",
+    "Periodic",
+    "StateSpaceForm",
+    "Steps",
 ]
 
+_MISSING = 1e-10  # share of the variance of a periodic kernel in the omitted harmonics
+_MOST_HARMONICS = 250  # enough for lengthscales from 0.0006
 
-class MarkovProcess(NamedTuple):
-    """A process at some lags, of unit variance unless stated otherwise.
+
+class Steps(NamedTuple):
+    """Inputs in order.
 
     Attributes:
-        transition: A, ``(U, d, d)`` for U lags.
-        noise: Q, ``(U, d, d)``.
-        stationary: P, ``(d, d)``; of a process that is not stationary, the covariance of its first states.
+        lags: steps between inputs, at least 0, ``(*batch, U)``.
+        start: the first input, ``(*batch,)``.
+    """
+
+    lags: Tensor
+    start: Tensor
+
+
+class StateSpaceForm(NamedTuple):
+    r"""A kernel as a linear stochastic differential equation over some lags, :math:`f = h^\top s`.
+
+    Attributes:
+        transition: A, ``(*batch, U, d, d)``.
+        noise: Q, ``(*batch, U, d, d)``.
+        stationary: P, ``(*batch, d, d)``; of a kernel that is not stationary, the covariance at the first input.
+        readout: h, ``(d,)``.
     """
 
     transition: Tensor
     noise: Tensor
     stationary: Tensor
+    readout: Tensor
 
 
-def matern_process(lags: Tensor, degree: int) -> MarkovProcess:
-    r"""Matérn process of smoothness degree + 1/2, its state the process and its derivatives.
+class MarkovKernel(ABC):
+    """A covariance of one ordered input whose process is a linear function of a small Markov chain.
 
-    .. math::
-        A = e^{-x}\sum_{k \le p} \frac{(x M)^k}{k!}, \qquad
-        Q = q\int_0^x b(u)b(u)^\top du, \qquad b_0 = \frac{u^p e^{-u}}{p!},\; b_{j+1} = b_j', \qquad
-        x = \tau\sqrt{2p + 1}
-
-    Derivatives are in units of :math:`\sqrt{2p+1}` over the lengthscale, and M is the nilpotent part of the generator.
-    Q is a sum of incomplete gamma functions: nothing cancels at small lags, where :math:`P - APA^\top` does.
-
-    Args:
-        lags: lags in lengthscales, at least 0, ``(U,)``.
-        degree: p: 0, 1 or 2 (or more).
-
-    Returns:
-        A process of p + 1 states.
-
-    Source:
-        Hartikainen & Särkkä (2010), Kalman filtering and smoothing solutions to temporal Gaussian process regression.
+    Kernels are added, and multiplied with each other and with numbers or tensors ``(*batch,)``. A class of one's own
+    says its :meth:`process`; if it is not stationary, it says so.
 
     Example:
-        >>> process = matern_process(torch.tensor([0.0, 2.0], dtype=torch.float64), 1)
-        >>> process.transition[:, 0, 0]  # the covariance at these lags, as states are uncorrelated
-        tensor([1.0000, 0.1397], dtype=torch.float64)
+        >>> class Exponential(MarkovKernel):
+        ...     def process(self, steps):
+        ...         A = torch.exp(-steps.lags)[..., None, None]
+        ...         return MarkovProcess(A, 1.0 - A**2, torch.ones(1, 1).to(A))
+        >>> kernel = 0.5 * Exponential() + Matern(torch.tensor(2.0), 1) * Cosine(torch.tensor(1.0))
+        >>> kernel.state_space(torch.tensor([0.0, 0.3])).readout
+        tensor([1., 1., 0., 0., 0.])
     """
-    size, x = degree + 1, math.sqrt(2 * degree + 1) * lags
-    nilpotent = torch.as_tensor(_generator(size) + np.eye(size)).to(lags)
-    power, transition = torch.eye(size).to(lags), torch.zeros(len(lags), size, size).to(lags)
-    for order in range(size):
-        transition = transition + x[:, None, None] ** order / math.factorial(order) * power
-        power = power @ nilpotent
-    integrals, limits = _integrals(x, 2 * degree)
-    weights = torch.as_tensor(_noise_weights(degree)).to(lags)  # (size, size, 2p + 1)
-    return MarkovProcess(
-        torch.exp(-x)[:, None, None] * transition,
-        torch.einsum("ijm,um->uij", weights, integrals),
-        torch.einsum("ijm,m->ij", weights, limits),
+
+    stationary = True
+
+    @abstractmethod
+    def process(self, steps: Steps) -> MarkovProcess:
+        """The process at some lags: f is the first of its states."""
+
+    def processes(self, steps: Steps) -> list[MarkovProcess]:
+        """Independent processes whose covariances add up to that of the kernel."""
+        return [self.process(steps)]
+
+    def state_space(self, lags: Tensor, start: Tensor | float = 0.0) -> StateSpaceForm:
+        """The kernel's (A, Q, P, h): its processes side by side.
+
+        Args:
+            lags: at least 0, ``(*batch, U)``.
+            start: the first input, which matters if the kernel is not stationary.
+
+        Returns:
+            Of d states.
+        """
+        parts = self.processes(Steps(lags, torch.as_tensor(start).to(lags)))
+        transition, noise, stationary = (_side_by_side(field) for field in zip(*parts, strict=True))
+        first = [torch.eye(part.stationary.shape[-1])[0] for part in parts]
+        return StateSpaceForm(transition, noise, stationary, torch.cat(first).to(lags))
+
+    def covariance(self, x: Tensor, other: Tensor) -> Tensor:
+        """Covariances of pairs of inputs, entry by entry, for those of few entries; only of a stationary kernel.
+
+        Args:
+            x: any shape.
+            other: of the same shape.
+
+        Returns:
+            Of this shape.
+
+        Raises:
+            ValueError: if the kernel is not stationary.
+        """
+        if not self.stationary:
+            raise ValueError(f"kernel: {type(self).__name__} is not stationary, its covariance is not one of lags")
+        lags = (x - other).abs()
+        parts = self.processes(Steps(lags.flatten(), lags.new_zeros(())))
+        values = [(part.transition @ part.stationary[..., None, :, :])[..., 0, 0] for part in parts]
+        return torch.stack(values).sum(0).reshape(lags.shape)
+
+    def __add__(self, other: MarkovKernel) -> MarkovKernel:
+        """The sum."""
+        return Sum((self, other))
+
+    def __mul__(self, other: MarkovKernel | Tensor | float) -> MarkovKernel:
+        """The product with another kernel, or with a variance."""
+        return Product((self, other)) if isinstance(other, MarkovKernel) else Scaled(self, other)
+
+    __rmul__ = __mul__
+
+
+@dataclass(frozen=True, eq=False)
+class Sum(MarkovKernel):
+    """The sum of kernels."""
+
+    terms: tuple[MarkovKernel, ...]
+
+    @property
+    def stationary(self) -> bool:  # type: ignore[override]
+        """Whether all terms are."""
+        return all(term.stationary for term in self.terms)
+
+    def process(self, steps: Steps) -> MarkovProcess:
+        """The processes of all terms side by side, with their sum in place of the first state."""
+        raise ValueError("kernel: a sum has several processes")
+
+    def processes(self, steps: Steps) -> list[MarkovProcess]:
+        """Those of all terms."""
+        return [process for term in self.terms for process in term.processes(steps)]
+
+
+@dataclass(frozen=True, eq=False)
+class Product(MarkovKernel):
+    """The product of stationary kernels."""
+
+    factors: tuple[MarkovKernel, ...]
+
+    def __post_init__(self) -> None:
+        wrong = [type(factor).__name__ for factor in self.factors if not factor.stationary]
+        if wrong:
+            raise ValueError(f"kernel: expected stationary factors, got {wrong[0]}")
+
+    def process(self, steps: Steps) -> MarkovProcess:
+        """The product of the factors' processes, where each has one."""
+        return reduce(product_process, [factor.process(steps) for factor in self.factors])
+
+    def processes(self, steps: Steps) -> list[MarkovProcess]:
+        """The products of the factors' processes."""
+        choices = itertools.product(*(factor.processes(steps) for factor in self.factors))
+        return [reduce(product_process, choice) for choice in choices]
+
+
+@dataclass(frozen=True, eq=False)
+class Scaled(MarkovKernel):
+    """A kernel times a variance ``(*batch,)``."""
+
+    kernel: MarkovKernel
+    variance: Tensor | float
+
+    @property
+    def stationary(self) -> bool:  # type: ignore[override]
+        """Whether the kernel is."""
+        return self.kernel.stationary
+
+    def process(self, steps: Steps) -> MarkovProcess:
+        """The kernel's process, scaled."""
+        return _scaled(self.kernel.process(steps), self.variance)
+
+    def processes(self, steps: Steps) -> list[MarkovProcess]:
+        """The kernel's processes, scaled."""
+        return [_scaled(process, self.variance) for process in self.kernel.processes(steps)]
+
+
+@dataclass(frozen=True, eq=False)
+class Matern(MarkovKernel):
+    """Matérn kernel of smoothness degree + 1/2, of unit variance; see :func:`.matern_process`."""
+
+    lengthscale: Tensor
+    degree: int
+
+    def process(self, steps: Steps) -> MarkovProcess:
+        """Of degree + 1 states."""
+        return matern_process(steps.lags / self.lengthscale[..., None], self.degree)
+
+
+@dataclass(frozen=True, eq=False)
+class Cosine(MarkovKernel):
+    r"""The kernel :math:`\cos(2\pi\tau/p)`, of unit variance."""
+
+    period: Tensor
+
+    def process(self, steps: Steps) -> MarkovProcess:
+        """Of two states, without noise."""
+        return harmonic_process(steps.lags / self.period[..., None], 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Periodic(MarkovKernel):
+    r"""The kernel :math:`\exp(-2\sin^2(\pi\tau/p)/\ell^2)` as a constant and harmonics.
+
+    Times a Matérn kernel it is quasi-periodic: a cycle that drifts.
+    """
+
+    period: Tensor
+    lengthscale: Tensor
+
+    def process(self, steps: Steps) -> MarkovProcess:
+        """It has several."""
+        raise ValueError("kernel: a periodic kernel has several processes")
+
+    def processes(self, steps: Steps) -> list[MarkovProcess]:
+        """As many harmonics as leave a share of 1e-10 of the variance out."""
+        lags = steps.lags / self.period[..., None]
+        weights = periodic_weights(self.lengthscale.to(lags), _MOST_HARMONICS)
+        missing = (1.0 - weights.detach().cumsum(-1)).reshape(-1, _MOST_HARMONICS).amax(0)
+        count = min(int((missing > _MISSING).sum()) + 1, _MOST_HARMONICS)
+        harmonics = [harmonic_process(lags, number, weights[..., number]) for number in range(1, count)]
+        return [constant_process(lags, weights[..., 0]), *harmonics]
+
+
+@dataclass(frozen=True, eq=False)
+class DampedOscillator(MarkovKernel):
+    """The kernel of a damped oscillator, of unit variance; see :func:`.oscillator_process`."""
+
+    frequency: Tensor
+    quality: Tensor
+
+    def process(self, steps: Steps) -> MarkovProcess:
+        """Of two states."""
+        return oscillator_process(steps.lags, self.frequency, self.quality)
+
+
+@dataclass(frozen=True, eq=False)
+class Constant(MarkovKernel):
+    """A random constant of unit variance."""
+
+    def process(self, steps: Steps) -> MarkovProcess:
+        """Of one state, without noise."""
+        return constant_process(steps.lags)
+
+
+@dataclass(frozen=True, eq=False)
+class Linear(MarkovKernel):
+    """Lines through the origin whose slope has unit variance; not stationary."""
+
+    stationary = False
+
+    def process(self, steps: Steps) -> MarkovProcess:
+        """Of two states, without noise."""
+        return trend_process(*steps)
+
+
+@dataclass(frozen=True, eq=False)
+class IntegratedWiener(MarkovKernel):
+    """The prior of a cubic spline that starts at input 0, with unit diffusion; not stationary."""
+
+    stationary = False
+
+    def process(self, steps: Steps) -> MarkovProcess:
+        """Of two states."""
+        if bool((steps.start < 0).any()):
+            raise ValueError(f"x: expected inputs from 0, where the kernel starts, got {float(steps.start.min()):g}")
+        return integrated_wiener_process(*steps)
+
+
+def _side_by_side(matrices: Iterable[Tensor]) -> Tensor:
+    """Matrices ``(*batch, d, d)`` as the blocks of one."""
+    every = list(matrices)
+    batch = torch.broadcast_shapes(*(matrix.shape[:-2] for matrix in every))
+    flat = [matrix.expand(*batch, *matrix.shape[-2:]).reshape(-1, *matrix.shape[-2:]) for matrix in every]
+    joined = torch.stack([torch.block_diag(*blocks) for blocks in zip(*flat, strict=True)])
+    return joined.reshape(*batch, *joined.shape[-2:])
+
+
+def _scaled(process: MarkovProcess, variance: Tensor | float) -> MarkovProcess:
+    weight = variance if isinstance(variance, Tensor) else torch.tensor(variance)
+    return process._replace(
+        noise=weight.to(process.noise)[..., None, None, None] * process.noise,
+        stationary=weight.to(process.noise)[..., None, None] * process.stationary,
     )
-
-
-def harmonic_process(lags: Tensor, number: int, weight: Tensor | float = 1.0) -> MarkovProcess:
-    r"""A cosine of random amplitude and phase, :math:`q\cos(2\pi j\tau)`: a rotation without noise.
-
-    Args:
-        lags: lags in periods, ``(U,)``.
-        number: j, the number of the harmonic.
-        weight: q, its variance.
-
-    Returns:
-        A process of two states.
-
-    Source:
-        Solin & Särkkä (2014), Explicit link between periodic covariance functions and state space models.
-    """
-    angle = 2.0 * math.pi * number * lags
-    rotation = torch.stack([angle.cos(), -angle.sin(), angle.sin(), angle.cos()], dim=-1).reshape(-1, 2, 2)
-    return MarkovProcess(rotation, torch.zeros_like(rotation), weight * torch.eye(2).to(lags))
-
-
-def constant_process(lags: Tensor, weight: Tensor | float = 1.0) -> MarkovProcess:
-    """A random constant of this variance, of one state."""
-    ones = torch.ones(len(lags), 1, 1).to(lags)
-    return MarkovProcess(ones, torch.zeros_like(ones), weight * torch.ones(1, 1).to(lags))
-
-
-def trend_process(lags: Tensor, start: Tensor, weight: Tensor | float = 1.0) -> MarkovProcess:
-    r"""A straight line through the origin of random slope, of covariance :math:`q\,t\,t'`; it is not stationary.
-
-    Its states are value and slope, its :attr:`~MarkovProcess.stationary` their covariance at the first input. A random
-    constant beside it (:func:`constant_process`) moves the line off the origin.
-
-    .. math:: A = \begin{pmatrix}1 & \tau\\ 0 & 1\end{pmatrix}, \qquad Q = 0, \qquad
-        P_1 = q\begin{pmatrix}t_1^2 & t_1\\ t_1 & 1\end{pmatrix}
-
-    Args:
-        lags: lags in units of the inputs, ``(U,)``.
-        start: the first input :math:`t_1`, a scalar.
-        weight: q, the variance of the slope.
-
-    Returns:
-        A process of two states.
-    """
-    ones, zeros = torch.ones_like(lags), torch.zeros_like(lags)
-    transition = torch.stack([ones, lags, zeros, ones], dim=-1).reshape(-1, 2, 2)
-    direction = torch.stack([start.to(lags), start.new_ones(()).to(lags)])
-    return MarkovProcess(transition, torch.zeros_like(transition), weight * torch.outer(direction, direction))
-
-
-def product_process(process: MarkovProcess, other: MarkovProcess) -> MarkovProcess:
-    r"""The process whose covariance is the product of those of two stationary ones, such as a cycle that drifts.
-
-    .. math:: A \otimes A', \qquad Q \otimes P' + APA^\top \otimes Q', \qquad P \otimes P'
-
-    Args:
-        process: process of d states.
-        other: process of d' states.
-
-    Returns:
-        A process of d d' states.
-
-    Source:
-        Solin & Särkkä (2014), section 3.3.
-    """
-    A, Q, P = process
-    moved = A @ P @ A.mT
-    return MarkovProcess(
-        _kron(A, other.transition),
-        _kron(Q, other.stationary[None]) + _kron(moved, other.noise),
-        _kron(P[None], other.stationary[None])[0],
-    )
-
-
-def periodic_weights(lengthscale: Tensor, count: int) -> Tensor:
-    r"""Variances of the constant and of the harmonics of a periodic covariance.
-
-    .. math:: e^{-2\sin^2(\pi\tau)/\ell^2} = \sum_j q_j\cos(2\pi j\tau), \qquad
-        q_0 = e^{-z}I_0(z),\; q_j = 2e^{-z}I_j(z),\; z = \ell^{-2}
-
-    With seven harmonics 2e-6 of the variance are missing at a lengthscale of 0.8, and 5e-4 at 0.5.
-
-    Args:
-        lengthscale: :math:`\ell`, a scalar.
-        count: number of weights, including the constant's.
-
-    Returns:
-        ``(count,)``; their sum is at most 1.
-
-    Source:
-        Solin & Särkkä (2014), equation (16).
-    """
-    # Cosine coefficients of a smooth periodic function by a discrete transform: exact to rounding, with all gradients.
-    points = max(128, 4 * count)
-    phase = torch.arange(points).to(lengthscale) / points
-    values = torch.exp(-2.0 * torch.sin(math.pi * phase).square() / lengthscale.square())
-    cosines = torch.cos(2.0 * math.pi * torch.arange(count).to(lengthscale)[:, None] * phase)
-    scale = torch.full((count,), 2.0).to(lengthscale)
-    scale[0] = 1.0
-    return scale * (cosines @ values) / points
-
-
-def _kron(a: Tensor, b: Tensor) -> Tensor:
-    """Kronecker products of matrices, batch by batch."""
-    size = a.shape[-1] * b.shape[-1]
-    return (a[:, :, None, :, None] * b[:, None, :, None, :]).reshape(-1, size, size)
-
-
-def _generator(size: int) -> np.ndarray:
-    """The companion matrix of (1 + s)^size: derivatives in units of the rate."""
-    generator = np.eye(size, k=1)
-    generator[-1] = [-math.comb(size, k) for k in range(size)]
-    return generator
-
-
-def _responses(degree: int) -> Sequence[Polynomial]:
-    """The polynomials of the impulse responses b, each times exp(-u)."""
-    response = Polynomial([0.0] * degree + [1.0 / math.factorial(degree)])
-    responses = [response]
-    for _ in range(degree):
-        responses.append(responses[-1].deriv() - responses[-1])
-    return responses
-
-
-def _noise_weights(degree: int) -> np.ndarray:
-    """Coefficients of u^m exp(-2u) in q b b', ``(p + 1, p + 1, 2p + 1)``, for a process of unit variance."""
-    responses = _responses(degree)
-    weights = np.zeros((degree + 1, degree + 1, 2 * degree + 1))
-    for i, left in enumerate(responses):
-        for j, right in enumerate(responses):
-            coefficients = (left * right).coef
-            weights[i, j, : len(coefficients)] = coefficients
-    # The variance of the process is its weights times the integrals from zero to infinity, m!/2^(m + 1).
-    limits = [math.factorial(m) / 2.0 ** (m + 1) for m in range(2 * degree + 1)]
-    return weights / (weights[0, 0] @ limits)
-
-
-def _integrals(x: Tensor, highest: int) -> tuple[Tensor, Tensor]:
-    """Integrals of u^m exp(-2u) up to x, ``(U, highest + 1)``, and up to infinity, ``(highest + 1,)``."""
-    limits = torch.tensor([math.factorial(m) / 2.0 ** (m + 1) for m in range(highest + 1)]).to(x)
-    shares = [-torch.expm1(-2.0 * x)]  # of m = 0, where the gradient of the incomplete gamma function is NaN at 0
-    shares += [torch.special.gammainc(torch.tensor(m + 1.0).to(x), 2.0 * x) for m in range(1, highest + 1)]
-    return torch.stack(shares, dim=-1) * limits, limits

@@ -34,7 +34,7 @@ class StateSpacePosterior:
         NotPositiveDefiniteError: if the observations' covariance is not.
 
     Example:
-        >>> from cgp.statespace.kernels import matern_process
+        >>> from cgp.statespace.processes import matern_process
         >>> from cgp.statespace.space import state_space
         >>> process = matern_process(torch.tensor([1.0], dtype=torch.float64), 1)
         >>> space = state_space([process], [torch.ones(1, 1)], torch.zeros(3, dtype=torch.long))
@@ -124,7 +124,7 @@ class StateSpacePosterior:
         Source:
             Durbin & Koopman (2002), A simple and efficient simulation smoother for state space time series analysis.
         """
-        prior = self._chain.prior_draws(count, generator, None if self._start is None else self._start.covariance)
+        prior = self._factor.prior_draws(count, generator)
         noise = torch.randn(prior.shape, generator=generator, dtype=torch.float64).numpy()
         noisy = prior + np.sqrt(self._chain.variances)[..., None] * noise
         start = None if self._start is None else np.zeros((self._chain.size, count))  # in the prior's draw

@@ -60,6 +60,9 @@ def evidence_slopes(
         white: whitened innovations of y, ``(m, 1)`` for every row.
         quadratic: a.
         determinant: b.
+
+    Returns:
+        Of all arguments.
     """
     K, size, (a, b) = chain.count, chain.size // chain.count, (-2.0 * quadratic, -2.0 * determinant)
     slopes = Slopes.zeros(chain)
@@ -111,7 +114,7 @@ def summed_by_lag(values: Array, steps: NDArray[np.int64], count: int) -> Array:
     """Sums ``(U, ...)`` over the rows ``(n, ...)`` of each lag; rows whose step is U have none."""
     flat = values.reshape(len(values), -1)
     sums = [np.bincount(steps, column, count + 1)[:count] for column in flat.T]
-    return np.stack(sums, axis=-1).reshape(count, *values.shape[1:])
+    return np.asarray(np.stack(sums, axis=-1), dtype=np.float64).reshape(count, *values.shape[1:])
 
 
 def _filtered_means(chain: Chain, factors: Sequence[Factor], white: Sequence[Array]) -> list[Array]:

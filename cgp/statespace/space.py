@@ -4,7 +4,7 @@ r"""Several outputs as mixtures of independent Markov processes along one ordere
     s_{i+1}^{(k)} = A_i^{(k)} s_i^{(k)} + w_i^{(k)}
 
 It is the dense Gaussian process of covariance :math:`\sum_k \Lambda_{pk}\Lambda_{rk}\,\kappa_k(t - t')`, for K
-processes of d states each (:mod:`cgp.statespace.kernels`); any entry of y may be missing. What follows from
+processes of d states each (:mod:`cgp.statespace.processes`); any entry of y may be missing. What follows from
 observations is in time O(N D² P), D = K d: the evidence in :mod:`cgp.statespace.evidence`, everything else in
 :mod:`cgp.statespace.posterior`, both on the recursions of :mod:`cgp.statespace.filter`.
 """
@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .kernels import MarkovProcess
+from .processes import MarkovProcess
 
 __all__ = ["StateSpace", "state_space"]
 
@@ -54,7 +54,7 @@ def state_space(processes: Sequence[MarkovProcess], loadings: Sequence[Tensor], 
         The state space of K = ΣR_c processes.
 
     Example:
-        >>> from cgp.statespace.kernels import matern_process
+        >>> from cgp.statespace.processes import matern_process
         >>> process = matern_process(torch.tensor([1.0], dtype=torch.float64), 1)
         >>> state_space([process], [torch.ones(2, 3)], torch.zeros(5, dtype=torch.long)).loadings.shape
         torch.Size([2, 3])

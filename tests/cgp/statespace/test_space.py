@@ -10,12 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+import cgp.statespace.factors as factors_module
 import cgp.statespace.filter as kalman_module
+import cgp.statespace.products as products_module
 from cgp.functional.kernels import matern
 from cgp.functional.linalg import NotPositiveDefiniteError
 from cgp.statespace.evidence import log_evidence
-from cgp.statespace.kernels import constant_process, harmonic_process, matern_process, periodic_weights
 from cgp.statespace.posterior import StateSpacePosterior
+from cgp.statespace.processes import constant_process, harmonic_process, matern_process, periodic_weights
+from cgp.statespace.products import bilinear_gradients, covariance_product, covariance_solve
 from cgp.statespace.space import StateSpace, state_space
 
 HARMONICS = 12
@@ -115,10 +118,12 @@ def dense(p: Problem) -> Dense:
     return Dense(cross @ inverse @ y[kept], K - cross @ inverse @ cross.T, inverse, kept)
 
 
-@pytest.fixture(params=[0, 64], ids=["block steps", "dense steps"])
+@pytest.fixture(params=["block steps", "dense steps", "lanes"])
 def step(request, monkeypatch):
-    """Both ways to take a step."""
-    monkeypatch.setattr(kalman_module, "_DENSE", request.param)
+    """All ways to take a step."""
+    monkeypatch.setattr(kalman_module, "_DENSE", 64 * (request.param == "dense steps"))
+    monkeypatch.setattr(factors_module, "_lanes_are_faster", lambda *_: request.param == "lanes")
+    monkeypatch.setattr(products_module, "_WORK", 10_000 * (request.param == "lanes"))
 
 
 def test_evidence_and_its_gradients_are_dense(step):
@@ -132,7 +137,7 @@ def test_evidence_and_its_gradients_are_dense(step):
         torch.testing.assert_close(slope, dense_slope, rtol=1e-7, atol=1e-7)
 
 
-def test_gradients_are_those_of_finite_differences():
+def test_gradients_are_those_of_finite_differences(step):
     """By every input of the function, one by one: also where two processes are of one kind."""
     p = problem(rows=4, outputs=2, seed=1)
     lags = torch.cat([p.times.new_zeros(1), p.times.diff()])
@@ -163,7 +168,7 @@ def test_posterior_is_dense(step):
     assert not posterior.precision.flatten()[~expected.kept].any()
 
 
-def test_draws_are_of_the_posterior():
+def test_draws_are_of_the_posterior(step):
     """Within six standard errors of every mean and covariance, those of a normal distribution (Isserlis)."""
     p, count = problem(rows=6, outputs=2), 20_000
     posterior, expected = posterior_of(p), dense(p)
@@ -214,7 +219,7 @@ def test_row_may_be_split_into_two_without_a_lag():
     torch.testing.assert_close(posterior_of(split).log_evidence, posterior_of(p).log_evidence)
 
 
-def test_later_rows_go_on_from_the_last_state():
+def test_later_rows_go_on_from_the_last_state(step):
     p, space, cut = problem(), space_of(problem()), 5
     first, second = slice(None, cut), slice(cut, None)
     past = StateSpacePosterior(
@@ -239,3 +244,55 @@ def test_covariance_that_cannot_be_factored_is_refused():
     p = problem()
     with pytest.raises(NotPositiveDefiniteError, match=r"row \d+: the covariance of its observations cannot"):
         StateSpacePosterior(space_of(p), p.y, -100.0 * noise_of(p), p.observed)
+
+
+def test_products_and_solutions_are_dense(step):
+    p = problem()
+    kept, K, noise = p.observed.flatten(), prior(p), noise_of(p)
+    columns = torch.randn(*p.y.shape, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    product = covariance_product(space_of(p), columns).reshape(-1, 2)
+    torch.testing.assert_close(product, K @ columns.reshape(-1, 2), rtol=1e-9, atol=1e-9)
+    noisy = K[kept][:, kept] + noise.flatten()[kept].diag()
+    solved = covariance_solve(space_of(p), columns, noise, p.observed).reshape(-1, 2)
+    torch.testing.assert_close(solved[kept], torch.linalg.solve(noisy, columns.reshape(-1, 2)[kept]))
+    assert not solved[~kept].any()
+
+
+def test_products_and_solutions_have_their_gradients(step):
+    p = problem(rows=4, outputs=2, seed=1)
+    lags = torch.cat([p.times.new_zeros(1), p.times.diff()])
+    space = state_space([matern_process(lags, 1)], [p.fast], torch.tensor([0, 1, 1, 3]))
+    columns = torch.randn(4, 2, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    inputs = [value.clone().requires_grad_() for value in (*space[:4], columns, noise_of(p))]
+
+    def both(transition, noise, stationary, loadings, columns, variances):
+        sym = [0.5 * (value + value.transpose(-3, -2)) for value in (noise, stationary)]
+        other = StateSpace(transition, *sym, loadings, *space[4:])
+        return covariance_product(other, columns), covariance_solve(other, columns, variances, p.observed)
+
+    assert torch.autograd.gradcheck(both, inputs)
+    left = torch.randn(4, 2, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    value = (left * covariance_product(space._replace(transition=inputs[0]), columns)).sum()
+    expected = torch.autograd.grad(value, inputs[0])[0]
+    torch.testing.assert_close(bilinear_gradients(space, left, columns)[0], expected)
+
+
+def test_lanes_draw_what_rows_draw(monkeypatch):
+    p, draws = problem(), []
+    for lanes in (False, True):
+        monkeypatch.setattr(factors_module, "_lanes_are_faster", lambda *_, lanes=lanes: lanes)
+        draws.append(posterior_of(p).draw(3, torch.Generator().manual_seed(0)))
+    torch.testing.assert_close(draws[0], draws[1])
+
+
+def test_one_state_and_few_rows_in_lanes(monkeypatch):
+    """Where arrays of lanes and of states look alike, nothing is written into what is still read."""
+    lags = torch.tensor([0.0, 0.4, 1.0, 0.2], dtype=torch.float64)
+    space = state_space([matern_process(lags, 0)], [torch.ones(1, 1, dtype=torch.float64)], torch.arange(4))
+    y, noise = torch.tensor([[0.0], [1.0], [0.0], [0.0]], dtype=torch.float64), torch.full((4, 1), 0.1).double()
+    parts = []
+    for lanes in (False, True):
+        monkeypatch.setattr(factors_module, "_lanes_are_faster", lambda *_, lanes=lanes: lanes)
+        posterior = StateSpacePosterior(space, y, noise, y > 0)
+        parts.append([posterior.mean, posterior.variance, posterior.weights, posterior.precision])
+    torch.testing.assert_close(*parts)

@@ -7,8 +7,8 @@ import pytest
 import torch
 from threadpoolctl import ThreadpoolController
 
-from cgp.statespace.kernels import matern_process
 from cgp.statespace.posterior import StateSpacePosterior
+from cgp.statespace.processes import matern_process
 from cgp.statespace.space import state_space
 from cgp.statespace.threads import one_blas_thread
 
@@ -60,6 +60,7 @@ def test_limit_ends_with_the_last_of_several_threads(three_threads):
 
 def test_recursions_of_a_state_space_use_one_thread(three_threads, monkeypatch):
     seen = []
+    monkeypatch.setattr("cgp.statespace.factors._lanes_are_faster", lambda *_: False)
     monkeypatch.setattr(
         "cgp.statespace.filter.dpotrf", lambda a, **_: seen.append(counts()) or (np.linalg.cholesky(a), 0)
     )

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cgp.functional.kernels import matern
-from cgp.statespace.kernels import (
+from cgp.statespace.processes import (
     MarkovProcess,
     constant_process,
     harmonic_process,

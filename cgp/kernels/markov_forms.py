@@ -1,0 +1,181 @@
+"""GPyTorch kernels of one input as Markov processes: the one place that knows which kernel is which process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import reduce, singledispatch
+from operator import add, mul
+from typing import Protocol, runtime_checkable
+
+from gpytorch.kernels import (
+    AdditiveKernel,
+    ConstantKernel,
+    CosineKernel,
+    Kernel,
+    LinearKernel,
+    MaternKernel,
+    PeriodicKernel,
+    ProductKernel,
+    ScaleKernel,
+)
+from torch import Tensor
+
+from cgp.statespace import kernels as forms
+from cgp.statespace.kernels import MarkovKernel, Steps
+from cgp.statespace.processes import MarkovProcess
+
+__all__ = ["HasMarkovForm", "markov_form", "markov_obstacle", "markov_processes"]
+
+
+@runtime_checkable
+class HasMarkovForm(Protocol):
+    """A GPyTorch kernel that says itself which Markov process it is."""
+
+    def markov_form(self) -> MarkovKernel:
+        """The kernel as a state space, with its present parameters."""
+
+
+def markov_processes(kernel: Kernel, steps: Steps) -> list[MarkovProcess]:
+    r"""Independent processes whose covariances add up to that of a kernel.
+
+    Args:
+        kernel: Matérn, periodic, cosine, linear or constant, scaled, or sums or products of these, or of kernels that
+            have a ``markov_form``.
+        steps: the inputs, in order, in the kernel's units.
+
+    Returns:
+        A process for each term of the sum, at these lags, with gradients by the kernel's parameters.
+
+    Raises:
+        ValueError: if the kernel is of another kind.
+
+    Example:
+        >>> import torch
+        >>> steps = Steps(torch.tensor([0.0, 1.0]), torch.tensor(0.0))
+        >>> [process.stationary.shape[-1] for process in markov_processes(MaternKernel(nu=1.5), steps)]
+        [2]
+    """
+    return markov_form(kernel).processes(steps)
+
+
+def markov_form(kernel: Kernel) -> MarkovKernel:
+    """A kernel as a state space, with its present parameters.
+
+    Kernels of one's own have a method ``markov_form``; subclasses of GPyTorch's count as their base unless they
+    define ``forward``.
+
+    Returns:
+        A kernel of the room of state spaces.
+
+    Raises:
+        ValueError: if a part is of another kind.
+    """
+    obstacle = markov_obstacle(kernel, batch=True)
+    if obstacle is not None:
+        raise ValueError(f"kernel: {obstacle}")
+    return _form(kernel)
+
+
+def markov_obstacle(kernel: Kernel, column: int | None = None, *, batch: bool = False) -> str | None:
+    """Why a kernel of one input is no sum of Markov processes, or None if it is.
+
+    Args:
+        kernel: any kernel.
+        column: the feature that its parts may choose with ``active_dims``; None means that they choose none.
+        batch: whether it may have batch dimensions.
+
+    Returns:
+        A sentence without its end.
+    """
+    for part in _parts(kernel):
+        name, own = type(part).__name__, isinstance(part, HasMarkovForm)
+        if not own and _form.dispatch(type(part)) is _form.dispatch(object):
+            known = ", ".join(sorted(kind.__name__ for kind in _form.registry if kind is not object))
+            return f"{name} is not one of {known}, and has no markov_form"
+        if not own and not _is_as_its_base(part):
+            return f"{name} has a forward of its own, and no markov_form"
+        chosen = part.active_dims is not None and part.active_dims.tolist() != [column]
+        if chosen or (part.ard_num_dims or 1) > 1 or (part.batch_shape.numel() > 1 and not batch):
+            return f"{name} has batch dimensions, or several or chosen inputs"
+        if isinstance(part, ProductKernel):
+            trends = [type(factor).__name__ for factor in part.kernels if not _is_stationary(factor)]
+            if trends:
+                return f"{trends[0]} is a factor of a product"
+    return None
+
+
+def _parts(kernel: Kernel) -> Iterator[Kernel]:
+    """A kernel and all of its parts."""
+    yield kernel
+    if isinstance(kernel, HasMarkovForm):
+        return
+    children = [kernel.base_kernel] if isinstance(kernel, ScaleKernel) else getattr(kernel, "kernels", [])
+    for child in children:
+        yield from _parts(child)
+
+
+def _is_as_its_base(kernel: Kernel) -> bool:
+    """Whether a kernel computes what the kernel of GPyTorch computes that it derives from."""
+    known = next(kind for kind in type(kernel).__mro__ if kind in _form.registry)
+    return bool(type(kernel).forward is getattr(known, "forward", None))
+
+
+def _is_stationary(kernel: Kernel) -> bool:
+    """Whether a kernel with a form is stationary."""
+    if isinstance(kernel, HasMarkovForm):
+        return kernel.markov_form().stationary
+    return not any(isinstance(part, LinearKernel) for part in _parts(kernel))
+
+
+def _of_batch(parameter: Tensor) -> Tensor:
+    """A parameter ``(*batch, 1, 1)`` of a kernel of one input, ``(*batch,)``."""
+    return parameter[..., 0, 0]
+
+
+@singledispatch
+def _form(kernel: Kernel) -> MarkovKernel:
+    if isinstance(kernel, HasMarkovForm):
+        return kernel.markov_form()
+    raise ValueError(f"kernel: {type(kernel).__name__} has no markov_form")
+
+
+@_form.register
+def _(kernel: MaternKernel) -> MarkovKernel:
+    return forms.Matern(_of_batch(kernel.lengthscale), round(kernel.nu - 0.5))
+
+
+@_form.register
+def _(kernel: ConstantKernel) -> MarkovKernel:
+    return forms.Constant() * kernel.constant[..., 0]
+
+
+@_form.register
+def _(kernel: LinearKernel) -> MarkovKernel:
+    return forms.Linear() * _of_batch(kernel.variance)
+
+
+@_form.register
+def _(kernel: CosineKernel) -> MarkovKernel:
+    return forms.Cosine(2.0 * _of_batch(kernel.period_length))
+
+
+@_form.register
+def _(kernel: PeriodicKernel) -> MarkovKernel:
+    return forms.Periodic(
+        _of_batch(kernel.period_length), _of_batch(kernel.lengthscale).sqrt()
+    )  # GPyTorch's is a square
+
+
+@_form.register
+def _(kernel: ScaleKernel) -> MarkovKernel:
+    return _form(kernel.base_kernel) * kernel.outputscale
+
+
+@_form.register
+def _(kernel: AdditiveKernel) -> MarkovKernel:
+    return reduce(add, map(_form, kernel.kernels))
+
+
+@_form.register
+def _(kernel: ProductKernel) -> MarkovKernel:
+    return reduce(mul, map(_form, kernel.kernels))

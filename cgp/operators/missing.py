@@ -1,0 +1,58 @@
+"""Missing observations as rows left out, of the mean and of the covariance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from torch import Tensor
+
+__all__ = ["known_rows", "leave_out_missing"]
+
+_leaves_out: ContextVar[bool] = ContextVar("leave_out_missing", default=False)
+
+
+@contextmanager
+def leave_out_missing() -> Iterator[None]:
+    """Within this context NaN targets of models with Markov kernels are rows that were not observed.
+
+    Evidence, mean and variance are those of the model without these rows, in place of GPyTorch's
+    ``observation_nan_policy``, whose variances are those of a model that has observed them.
+
+    Yields:
+        Nothing.
+
+    Example:
+        >>> import torch
+        >>> with leave_out_missing():
+        ...     known_rows(torch.tensor([0.3, torch.nan]))
+        tensor([ True, False])
+    """
+    token = _leaves_out.set(True)
+    try:
+        yield
+    finally:
+        _leaves_out.reset(token)
+
+
+def known_rows(values: Tensor, name: str = "targets") -> Tensor:
+    """Which values are observed: all, unless missing ones are left out.
+
+    Args:
+        values: any shape.
+        name: what they are called if they are refused.
+
+    Returns:
+        Booleans of the same shape.
+
+    Raises:
+        ValueError: if some are NaN outside of :func:`leave_out_missing`.
+    """
+    missing = values.isnan()
+    if not _leaves_out.get() and bool(missing.any()):
+        raise ValueError(
+            f"{name}: expected numbers, got {int(missing.sum())} NaN of {values.numel()}: if these are missing "
+            "observations, compute within cgp.kernels.leave_out_missing()"
+        )
+    return ~missing

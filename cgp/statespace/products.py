@@ -1,0 +1,141 @@
+"""Products and solutions with the covariance of a state space, in linear time and with gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from .factors import factor_of
+from .filter import Array, Chain
+from .lane_factor import LaneTables
+from .slopes import Slopes, bilinear_slopes
+from .space import StateSpace
+
+__all__ = ["bilinear_gradients", "covariance_product", "covariance_solve"]
+
+_WORK = 500  # states and outputs that lanes take in the time of a row
+
+
+def covariance_product(space: StateSpace, columns: Tensor) -> Tensor:
+    r"""The covariance of all cells, without noise, times columns, :math:`KB`.
+
+    Args:
+        space: state space of N rows and P outputs.
+        columns: B, ``(N, P, S)``.
+
+    Returns:
+        ``(N, P, S)``, with gradients in closed form.
+    """
+    return _CovarianceProduct.apply(*space[:4], columns, space.kinds, space.steps)
+
+
+def covariance_solve(space: StateSpace, columns: Tensor, noise: Tensor, observed: Tensor) -> Tensor:
+    r""":math:`(K + \Sigma)^{-1}B` of the observed cells.
+
+    Args:
+        space: state space of N rows and P outputs.
+        columns: B, ``(N, P, S)``; other cells are ignored.
+        noise: noise variances, ``(N, P)``.
+        observed: ``(N, P)`` booleans.
+
+    Returns:
+        ``(N, P, S)``, zero at other cells, with gradients in closed form.
+    """
+    return _CovarianceSolve.apply(*space[:4], columns, noise, space.kinds, space.steps, observed)
+
+
+def bilinear_gradients(space: StateSpace, left: Tensor, right: Tensor) -> tuple[Tensor, ...]:
+    r"""Gradients of :math:`\operatorname{tr} B^\top(K + \Sigma)C` for columns B and C, ``(N, P, S)``.
+
+    Returns:
+        By transition, noise, stationary covariance, loadings and the cells' variances.
+    """
+    products = _Products(_chain_of(space))
+    slopes = products.slopes(*(products.parts(_array(columns))[1] for columns in (left, right)))
+    by_kind = slopes.by_kind(space.kinds.numpy(), space[0].shape[-1])
+    return tuple(torch.as_tensor(each).to(left) for each in (*by_kind[:4], by_kind[5]))
+
+
+class _Products:
+    """Products with the covariance, row by row or in lanes."""
+
+    def __init__(self, chain: Chain) -> None:
+        self._chain = chain
+        outputs = len(chain.loadings)
+        self._lanes = LaneTables(chain, complete=True) if chain.size * outputs < _WORK else None
+
+    def parts(self, columns: Array) -> tuple[Array, Any]:
+        """The product with columns ``(N, P, S)``, and what gradients need of it."""
+        if self._lanes is None:
+            return self._chain.product(columns)
+        product = self._lanes.lanes.product(self._lanes.columns(columns), self._lanes.first)
+        return self._lanes.table(self._lanes.lanes.readings(product.after)), product
+
+    def slopes(self, left: Any, right: Any) -> Slopes:
+        if self._lanes is None:
+            return bilinear_slopes(self._chain, left, right)
+        return self._lanes.slopes(self._lanes.lanes.bilinear_slopes(left, right))
+
+
+class _CovarianceProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *arguments: Tensor) -> Tensor:
+        columns, kinds, steps = arguments[4:]
+        chain = _chain_of(_space_of(arguments[:4], kinds, steps))
+        ctx.products, ctx.kinds, ctx.like = _Products(chain), kinds, arguments[:5]
+        values, ctx.parts = ctx.products.parts(_array(columns))
+        return torch.as_tensor(values).to(columns)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        values, parts = ctx.products.parts(_array(gradient))
+        slopes = ctx.products.slopes(parts, ctx.parts).by_kind(ctx.kinds.numpy(), ctx.like[0].shape[-1])
+        return *_like((*slopes[:4], values), ctx.like), None, None
+
+
+class _CovarianceSolve(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *arguments: Tensor) -> Tensor:
+        columns, noise, kinds, steps, observed = arguments[4:]
+        ctx.chain = _chain_of(_space_of(arguments[:4], kinds, steps), noise, observed)
+        ctx.factor, ctx.kinds, ctx.like = factor_of(ctx.chain), kinds, arguments[:6]
+        ctx.solution = _solved(ctx.factor, ctx.chain, columns)
+        return torch.as_tensor(ctx.solution).to(columns)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        products, solved = _Products(ctx.chain), _solved(ctx.factor, ctx.chain, gradient)
+        slopes = products.slopes(products.parts(-solved)[1], products.parts(ctx.solution)[1])
+        by_kind = slopes.by_kind(ctx.kinds.numpy(), ctx.like[0].shape[-1])
+        return *_like((*by_kind[:4], solved, by_kind[5]), ctx.like), None, None, None
+
+
+def _solved(factor: Any, chain: Chain, columns: Tensor) -> Array:
+    values = np.where(chain.observed[..., None], _array(columns), 0.0)
+    return factor.smoothed(factor.whitened(values, None))[1]
+
+
+def _chain_of(space: StateSpace, noise: Tensor | None = None, observed: Tensor | None = None) -> Chain:
+    shape = len(space.steps), len(space.loadings)
+    variances = np.zeros(shape) if noise is None else _array(noise)
+    return Chain(space, variances, np.ones(shape, dtype=bool) if observed is None else observed.numpy())
+
+
+def _space_of(fields: Sequence[Tensor], kinds: Tensor, steps: Tensor) -> StateSpace:
+    transition, noise, stationary, loadings = fields
+    return StateSpace(transition, noise, stationary, loadings, kinds, steps)
+
+
+def _array(values: Tensor) -> Array:
+    return values.detach().double().numpy()
+
+
+def _like(slopes: tuple[Array, ...], like: tuple[Tensor, ...]) -> list[Tensor]:
+    return [torch.as_tensor(slope).to(each) for slope, each in zip(slopes, like, strict=True)]
