@@ -7,7 +7,7 @@ VENV ?= .venv
 JOBS ?= 2
 TORCH_INDEX ?=
 # What the tests need, and what the other targets need besides
-TESTED := plot,bayesian,frames,vision,text,experiments,test
+TESTED := plot,bayesian,frames,files,vision,text,experiments,test
 EXTRAS := $(TESTED),docs
 
 BIN := $(VENV)/bin

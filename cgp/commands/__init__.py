@@ -24,7 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: those of the command line; None takes them from there.
 
     Returns:
-        The exit status: 0, 1 where the input cannot be used, or 130 where the command was interrupted.
+        The exit status: 0, 2 where the input cannot be used, 1 where it could not be done, or 130 where the command was
+        interrupted.
     """
     given = sys.argv[1:] if arguments is None else [*arguments]
     parsed = _parser().parse_args(given or ["--help"])
@@ -37,7 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for category in (FutureWarning, DeprecationWarning, PendingDeprecationWarning):
                 warnings.filterwarnings("ignore", category=category)
             _RUN[parsed.command](parsed)
-    except (ValueError, OSError, ImportError, MemoryError) as error:
+    except (ValueError, ImportError, FileNotFoundError) as error:
+        say(f"cgp {parsed.command}: {' '.join(getattr(error, 'flags', str(error)).split())}")
+        return 2
+    except (OSError, MemoryError) as error:
         say(f"cgp {parsed.command}: {' '.join(str(error).split())}")
         return 1
     except KeyboardInterrupt:

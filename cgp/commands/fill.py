@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,12 @@ from .terminal import check_extras, check_files, check_pictures, check_places, s
 
 __all__ = ["EXAMPLES", "add_to", "run"]
 
-_LONG = 10.0  # seconds from which a user is told beforehand
+_LONG = 5.0  # seconds from which a user is told beforehand
+_PERIODS = {"hour": "h", "day": "D", "week": "W", "month": "MS", "quarter": "QS", "year": "YS", "all": None}
 EXAMPLES = """  cgp fill readings.csv --out filled.csv --picture gaps.png
   cgp fill soil.csv --inputs x y --out filled.csv --std errors.csv
-  cgp fill logger.csv.gz --index Date Time --every 10min --out filled.csv
+  cgp fill logger.csv.gz --index Date Time --dayfirst --every 10min --missing ND -999 --out filled.csv
+  cgp fill gauges.csv --long station,date,flow --out filled.csv --sums month totals.csv
   cgp fill readings.csv --out filled.csv --assess scores.png
 """
 
@@ -24,8 +25,8 @@ EXAMPLES = """  cgp fill readings.csv --out filled.csv --picture gaps.png
 def add_to(commands: Any) -> None:
     """Add the command's parser to the others."""
     fill = commands.add_parser("fill", help="fill the gaps of a table", description="Fill the gaps of a table.")
-    fill.add_argument("table", type=Path, help="csv (also .gz, .bz2, .xz) or parquet, with a header")
-    fill.add_argument("--out", type=Path, required=True, help="where the filled table is written, csv or parquet")
+    fill.add_argument("table", type=Path, help="csv (also .gz, .bz2, .xz), xlsx or parquet")
+    fill.add_argument("--out", type=Path, required=True, help="where the filled table is written: only gaps change")
     fill.add_argument("--std", type=Path, help="where standard deviations are written: 0 for what was observed")
     fill.add_argument("--picture", type=Path, help="where a picture of gaps and fillings is written")
     fill.add_argument(
@@ -36,78 +37,130 @@ def add_to(commands: Any) -> None:
         metavar="PICTURE",
         help="compare it with lines, ridge and others on hidden values, print the scores, and fill with the best",
     )
-    where = fill.add_mutually_exclusive_group()
+    for name, what in (("sums", "sums"), ("means", "means")):
+        fill.add_argument(
+            f"--{name}",
+            nargs=2,
+            metavar=("PERIOD", "FILE"),
+            help=f"write {what} of each {', '.join(_PERIODS)} (or frequency of pandas) with their standard errors",
+        )
+    fill.add_argument("--forecast", nargs=2, metavar=("ROWS", "FILE"), help="write the rows that follow the table")
+    fill.add_argument("--seed", type=int, default=0, help="of everything random (0)")
+    _add_rows(fill.add_argument_group("what rows are known by, where it is not found or found wrongly"))
+    _add_file(fill.add_argument_group("how the file is written, where that can be read in two ways"))
+
+
+def _add_rows(group: Any) -> None:
+    """Options of what rows are known by."""
+    where = group.add_mutually_exclusive_group()
     where.add_argument(
-        "--index",
-        nargs="+",
-        metavar="COLUMN",
-        help="column with the times (or numbers) of the rows, or two, of dates and times of day; "
-        "otherwise they are looked for",
+        "--index", nargs="+", metavar="COLUMN", help="times or numbers of the rows, or dates and times of day"
     )
+    where.add_argument("--no-index", dest="index", action="store_false", help="rows are taken in their order")
     where.add_argument("--inputs", nargs="+", metavar="COLUMN", help="columns that say where a row is, such as lat lon")
-    fill.add_argument(
+    where.add_argument(
+        "--long", metavar="SERIES,TIME,VALUE", type=_listed, help="each row is one value of one of several series"
+    )
+    group.add_argument("--repeats", action="store_true", help="rows of the same time are readings of the same thing")
+    group.add_argument("--every", metavar="STEP", help="distance of the rows, such as 1h: absent rows are added")
+    days = group.add_mutually_exclusive_group()
+    days.add_argument("--dayfirst", action="store_true", default=None, help="03/04 is in April")
+    days.add_argument("--monthfirst", dest="dayfirst", action="store_false", help="03/04 is in March")
+    group.add_argument("--time-format", metavar="FORMAT", help="of the times, such as %%d.%%m.%%Y %%H:%%M")
+    group.set_defaults(index=None)
+
+
+def _add_file(group: Any) -> None:
+    """Options of how a file is written."""
+    group.add_argument(
         "--missing",
         nargs="+",
-        type=float,
         default=[],
         metavar="CODE",
-        help="numbers such as -200 that stand for a missing value",
+        help="what stands for a missing value: -999, ND; < for all that begins so; none for no further one",
     )
-    fill.add_argument(
-        "--every", metavar="STEP", help="distance of the rows, such as 1h: rows that are not there are added"
-    )
-    fill.add_argument("--seed", type=int, default=0, help="of everything random (0)")
+    group.add_argument("--leave", nargs="+", default=[], metavar="COLUMN", help="columns that are left alone")
+    group.add_argument("--decimal", help="sign of decimals")
+    group.add_argument("--thousands", help="sign between groups of thousands; '' for none")
+    group.add_argument("--delimiter", help="between fields: , ; tab | or space")
+    group.add_argument("--encoding", help="of the text, such as cp1252")
+    group.add_argument("--header", action=argparse.BooleanOptionalAction, help="the first line holds names")
+    group.add_argument("--units-row", action=argparse.BooleanOptionalAction, help="the line below it holds units")
+    group.add_argument("--skip-rows", type=int, metavar="N", help="lines before the header")
+    group.add_argument("--skip-footer", type=int, metavar="N", help="lines below the table")
+    group.add_argument("--comment", metavar="SIGN", help="what remarks begin with (#); '' for nothing")
+    group.add_argument("--sheet", help="of a workbook")
+
+
+def _listed(text: str) -> list[str]:
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) != 3:
+        raise argparse.ArgumentTypeError(f"expected SERIES,TIME,VALUE, three columns, got {text!r}")
+    return parts
 
 
 def run(parsed: argparse.Namespace) -> None:
     """Fill the table of a parsed command line."""
     _check(parsed)
-    from .columns import usable_columns
-    from .files import read_file, write_file
-
-    names = usable_columns(read_file(parsed.table), parsed.index, parsed.inputs, parsed.missing, parsed.every)
-    for text in names.notes:
-        say(text)
+    table = _read(parsed)
     started = time.monotonic()
     from cgp.tables.imputer import CorrelatedGPImputer
     from cgp.tables.referee.comparison import comparison_seconds
 
-    options: dict[str, Any] = {"inputs": names.inputs or None, "missing_values": [*parsed.missing, float("nan")]}
-    imputer = CorrelatedGPImputer(**options, random_state=parsed.seed)
-    seconds = imputer.estimate(names.frame).seconds
+    imputer = CorrelatedGPImputer(inputs=table.inputs or None, random_state=parsed.seed)
+    seconds = imputer.estimate(table.frame).seconds
     if parsed.assess is not None:
-        seconds += comparison_seconds(names.frame, imputer)
+        seconds += comparison_seconds(table.frame, imputer)
     if seconds > _LONG:
         say(f"about {seconds:.0f} s on one core")
-    imputer = imputer.fit(names.frame) if parsed.assess is None else _best(imputer, names.frame, parsed.assess)
-    filled, std = imputer.transform(names.frame), imputer.std_
-    filled = filled.assign(**{name: _as_precise(filled[name], names.frame[name]) for name in std.columns})
-    for path, values in ((parsed.out, filled), (parsed.std, std)):
-        if path is not None:
-            write_file(names.source.assign(**{name: values[name].to_numpy() for name in std.columns}), path)
+    imputer = imputer.fit(table.frame) if parsed.assess is None else _best(imputer, table.frame, parsed.assess)
+    table.write(imputer.transform(table.frame), parsed.out)
+    if parsed.std is not None:
+        table.write_errors(imputer.std_, parsed.std)
     write_picture(lambda: imputer.plot()[0].figure, parsed.picture)
-    seconds = time.monotonic() - started
-    say(f"filled {names.gaps} values of {len(std.columns)} columns in {seconds:.0f} s: {parsed.out}")
+    _write_answers(parsed, imputer, table)
+    say(f"filled {table.gaps} values in {time.monotonic() - started:.0f} s: {parsed.out}")
 
 
-def _as_precise(filled: Any, observed: Any) -> Any:
-    """A column whose filled values have one decimal more than the observed ones: readings of 8.344 get no 15 digits."""
-    exponents = (Decimal(repr(float(value))).normalize().as_tuple().exponent for value in observed.dropna().unique())
-    decimals = max(1 - int(exponent) for exponent in exponents)
-    return observed.where(observed.notna(), filled.round(max(decimals, 1)))
+def _read(parsed: argparse.Namespace) -> Any:
+    """The table, with what was understood said."""
+    from dataclasses import fields
+
+    from cgp.tables.frames.files.hints import as_flags
+    from cgp.tables.frames.files.options import Options
+    from cgp.tables.frames.files.reading import read_table
+
+    given = {each.name: value for each in fields(Options) if (value := getattr(parsed, each.name)) is not None}
+    table = read_table(parsed.table, **given)
+    say(f"{parsed.table.name}\n{as_flags(table.understood.text)}")
+    for path in filter(None, (parsed.out, parsed.std)):
+        table.check_place(path)
+    if not table.gaps:
+        raise ValueError(
+            f"{parsed.table.name}: expected gaps in columns of numbers, {[*table.frame]}, got none; "
+            "--missing -200 names a code, and --every 1h adds rows that are not there"
+        )
+    return table
 
 
 def _check(parsed: argparse.Namespace) -> None:
     """Refuse what cannot come to anything, before anything heavy is imported."""
     check_files([parsed.table])
     pictures = [path for path in (parsed.picture, parsed.assess) if path is not None and path.name]
-    check_places([parsed.out, parsed.std, *pictures])
+    answers = [Path(given[1]) for given in (parsed.sums, parsed.means, parsed.forecast) if given is not None]
+    tables = [path for path in (parsed.out, parsed.std) if path is not None]
+    check_places([*tables, *answers, *pictures], [parsed.table])
     check_pictures(pictures)
     check_extras({"pandas": "frames"} | ({"matplotlib": "plot"} if pictures else {}))
-    from .files import check_kind
+    from cgp.tables.frames.files.sources import check_kind, kind_of_file
 
-    for path in filter(None, (parsed.table, parsed.out, parsed.std)):
+    for path in (parsed.table, *tables):
         check_kind(path)
+    for path in answers:
+        if kind_of_file(path) != "text":
+            raise ValueError(f"{path}: expected .csv for sums, means and forecasts, got {path.suffix!r}")
+    if parsed.forecast is not None and not parsed.forecast[0].isdigit():
+        raise ValueError(f"--forecast: expected a number of rows, got {parsed.forecast[0]!r}")
 
 
 def _best(imputer: Any, frame: Any, picture: Path) -> Any:
@@ -118,3 +171,33 @@ def _best(imputer: Any, frame: Any, picture: Path) -> Any:
     sys.stdout.write(f"{report}\n")
     write_picture(report.plot, picture if picture.name else None)
     return report.best()
+
+
+def _write_answers(parsed: argparse.Namespace, imputer: Any, table: Any) -> None:
+    """Write sums, means and a forecast, each with its standard errors beside it."""
+    for how, given in (("sum", parsed.sums), ("mean", parsed.means)):
+        if given is not None:
+            period = _PERIODS.get(given[0].lower(), given[0])
+            _write_pairs(imputer, "aggregate", (period, how), table, Path(given[1]))
+    if parsed.forecast is not None:
+        _write_pairs(imputer, "forecast", (int(parsed.forecast[0]),), table, Path(parsed.forecast[1]))
+
+
+def _write_pairs(imputer: Any, what: str, arguments: tuple[Any, ...], table: Any, path: Path) -> None:
+    """Write values and standard errors of an answer of the imputer, a pair of columns for each column."""
+    import pandas as pd
+
+    from cgp.atomic_files import write_aside
+
+    if not hasattr(imputer, what):
+        raise ValueError(f"{path}: the method that --assess recommends has no such answer: leave --assess out")
+    values, errors = getattr(imputer, what)(*arguments)
+    pairs = {}
+    for name in values:
+        digits = table.precision(name)
+        pairs[name] = [digits.write(value) for value in values[name]]
+        pairs[f"{name} std"] = [digits.write_error(value) for value in errors[name]]
+    frame = pd.DataFrame(pairs, index=values.index)
+    write_aside(
+        path, lambda aside: frame.to_csv(aside, sep=table.delimiter, index_label=table.frame.index.name or "row")
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable
 from importlib.util import find_spec
@@ -11,6 +12,7 @@ from typing import Any, TextIO
 __all__ = ["check_extras", "check_files", "check_pictures", "check_places", "say", "shown_by", "write_picture"]
 
 
+_FLAGS = {"missing_values": "--missing", "inputs": "--inputs", "random_state": "--seed"}
 _PICTURES = (".png", ".pdf", ".svg", ".jpg")
 
 
@@ -30,9 +32,14 @@ def shown_by(command: str) -> Callable[..., None]:
         file: TextIO | None = None,  # noqa: ARG001
         line: str | None = None,  # noqa: ARG001
     ) -> None:
-        say(f"cgp {command}: warning: {message}")
+        say(f"cgp {command}: warning: {_as_flags(str(message))}")
 
     return show
+
+
+def _as_flags(text: str) -> str:
+    """A text of the library whose arguments are spelled as the command line does."""
+    return re.sub(r"\b(missing_values|inputs|random_state)=(\S)", lambda m: f"{_FLAGS[m[1]]} {m[2]}", text)
 
 
 def check_files(paths: Iterable[Path]) -> None:
@@ -42,11 +49,23 @@ def check_files(paths: Iterable[Path]) -> None:
             raise FileNotFoundError(f"{path}: no such file")
 
 
-def check_places(paths: Iterable[Path | None]) -> None:
-    """Refuse to write where there is no folder."""
+def check_places(paths: Iterable[Path | None], read: Iterable[Path] = ()) -> None:
+    """Refuse to write where there is no folder, twice to one place, or into what is read."""
+    taken = {_place(path): "which is read" for path in read}
     for path in paths:
-        if path is not None and not path.absolute().parent.is_dir():
+        if path is None:
+            continue
+        if not path.absolute().parent.is_dir():
             raise FileNotFoundError(f"{path}: no folder {path.absolute().parent}")
+        place = _place(path)
+        if place in taken and not path.is_char_device():
+            raise ValueError(f"{path}: expected a place of its own for each file, got one {taken[place]}")
+        taken[place] = "for two of them"
+
+
+def _place(path: Path) -> tuple[int, int] | Path:
+    """What tells a file from others, by whatever path: where it is on the disk, or where it will be."""
+    return (path.stat().st_dev, path.stat().st_ino) if path.exists() else path.resolve()
 
 
 def check_pictures(paths: Iterable[Path]) -> None:

@@ -1,10 +1,6 @@
 """Tables with gaps: filled, with intervals, by correlated Gaussian processes, and a referee of what fills them best."""
 
-from .answers import Forecast
-from .filled import Interval
-from .imputer import CorrelatedGPImputer
-from .referee.comparison import assess_gaps
-from .referee.report import GapReport
-from .totals import Totals
+import lazy_loader
 
-__all__ = ["CorrelatedGPImputer", "Forecast", "GapReport", "Interval", "Totals", "assess_gaps"]
+# The names stand in __init__.pyi and are imported when they are first used: a file is read before torch is there.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -12,7 +12,7 @@ from scipy.special import log_softmax, softmax
 import cgp
 from cgp import commands
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_what_cannot_be_assessed_is_said_in_a_line(arrays, arguments, message, t
     command = [sys.executable, "-c", script, "assess", str(path), *arguments]
     quiet = {"env": {"PYTHONPATH": str(ROOT)}, "capture_output": True, "text": True}
     done = subprocess.run(command, cwd=tmp_path, check=False, **quiet)
-    assert done.stdout == "1 False\n"
+    assert done.stdout == "2 False\n"
     assert done.stderr.startswith("cgp assess: ")
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
@@ -171,7 +171,7 @@ def test_other_files_must_fit_the_labelled_one(saved, capsys):
         (saved("bare.npz", 50, features=None), "bare.npz: expected features (N, 4), got none"),
         (saved("more.npz", 50, logits=np.zeros((50, 5))), "more.npz: expected logits of 4 classes, got 5"),
     ):
-        assert commands.main(["assess", str(path), "--ood", str(other)]) == 1
+        assert commands.main(["assess", str(path), "--ood", str(other)]) == 2
         assert message in capsys.readouterr().err
 
 

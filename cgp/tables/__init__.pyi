@@ -1,0 +1,19 @@
+from .answers import Forecast
+from .filled import Interval
+from .frames.files.reading import read_table
+from .frames.files.table_file import TableFile
+from .imputer import CorrelatedGPImputer
+from .referee.comparison import assess_gaps
+from .referee.report import GapReport
+from .totals import Totals
+
+__all__ = [
+    "CorrelatedGPImputer",
+    "Forecast",
+    "GapReport",
+    "Interval",
+    "TableFile",
+    "Totals",
+    "assess_gaps",
+    "read_table",
+]

@@ -1,0 +1,1 @@
+"""Tables in files: read with what was understood said, and written with nothing changed but gaps."""

@@ -1,0 +1,198 @@
+"""The columns of a table: numbers to fill, and what is left as it is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .cells import ABSENT, looks_like_number
+from .hints import UnclearError, option
+from .notation import NumberForm, form_of_numbers, is_beyond, is_label
+from .options import Options
+
+__all__ = ["Column", "Columns", "columns_of"]
+
+_LIMITS = "<>≤≥"
+_MOST = 6  # words that are shown
+_FEW, _SOME = 5, 0.1  # words, or a share of numbers, of a column of numbers with words among them
+_CODES = tuple(sign * code for code in (99.0, 99.9, 999.0, 999.9, 9999.0, 9999.9, 99999.0, 32768.0) for sign in (-1, 1))
+
+
+class Column(NamedTuple):
+    """A column of numbers.
+
+    Attributes:
+        values: a series of pandas, NaN where missing.
+        missing: how often each text stands for what is missing; nothing by itself is not counted.
+    """
+
+    values: Any
+    missing: dict[str, int]
+
+
+class Columns(NamedTuple):
+    """The columns of a table.
+
+    Attributes:
+        numbers: those to fill, by name.
+        left: why each of the others is left as it is.
+        form: of the numbers.
+    """
+
+    numbers: dict[str, Column]
+    left: dict[str, str]
+    form: NumberForm
+
+
+class _Texts(NamedTuple):
+    """The distinct texts of a column.
+
+    Attributes:
+        numbers: that look like numbers and stand for no missing value.
+        missing: how often each text stands for what is missing.
+        words: how often each of the others comes.
+    """
+
+    numbers: list[str]
+    missing: dict[str, int]
+    words: dict[str, int]
+
+
+def columns_of(cells: Any, options: Options, delimiter: str) -> Columns:
+    """The columns of a frame of text.
+
+    Args:
+        cells: a frame without the columns that rows are known by.
+        options: codes, signs, and columns that are left alone.
+        delimiter: between the file's fields.
+
+    Returns:
+        Those of numbers, and why others are none.
+
+    Raises:
+        UnclearError: if words are among numbers, a number is perhaps a code, or numbers can be read in two ways.
+    """
+    texts = {name: _texts(cells[name], options.missing) for name in cells}
+    left = {name: reason for name, each in texts.items() if (reason := _left(name, each, options))}
+    chosen = {name: each for name, each in texts.items() if name not in left}
+    _refuse_words({name: each.words for name, each in chosen.items() if each.words})
+    form = form_of_numbers(
+        {n: each.numbers for n, each in chosen.items()}, options.decimal, options.thousands, delimiter
+    )
+    codes = _numeric_codes(options.missing, form)
+    numbers = {name: _column(cells[name], chosen[name], form, codes) for name in chosen}
+    left |= {name: "nothing but missing values" for name, each in numbers.items() if each.values.isna().all()}
+    numbers = {name: each for name, each in numbers.items() if name not in left}
+    if "none" not in options.missing:
+        _refuse_codes(numbers)
+    return Columns(numbers, {name: left[name] for name in cells if name in left}, form)
+
+
+def _texts(column: Any, codes: Sequence[str]) -> _Texts:
+    counts = Counter(column)
+    numbers, missing, words = [], {}, {}
+    for text, count in counts.items():
+        if text == "":
+            continue
+        if _is_missing(text, codes):
+            missing[text] = count
+        elif looks_like_number(text):
+            numbers.append(text)
+        else:
+            words[text] = count
+    return _Texts(numbers, missing, words)
+
+
+def _is_missing(text: str, codes: Sequence[str]) -> bool:
+    """Whether a text is a code, a word for nothing, or a mark without letters and digits."""
+    named = text in codes or (text[:1] in _LIMITS and text[:1] in codes)
+    return named or text in ABSENT or not any(map(str.isalnum, text))
+
+
+def _left(name: str, texts: _Texts, options: Options) -> str:
+    """Why a column is left as it is, or nothing."""
+    if name in options.leave:
+        return "as asked"
+    if not texts.numbers:
+        return _wordy(texts) if texts.words else "nothing but missing values"
+    if is_label(texts.numbers):
+        return "numbers with leading zeros are names"
+    if is_beyond(texts.numbers):
+        return "whole numbers beyond 2^53 are names"
+    if not texts.words:
+        return ""
+    if len(texts.words) > _FEW and len(texts.numbers) < _SOME * (len(texts.numbers) + len(texts.words)):
+        return _wordy(texts)
+    return ""
+
+
+def _wordy(texts: _Texts) -> str:
+    return f"words, such as {next(iter(texts.words))!r}"
+
+
+def _refuse_words(words: dict[str, dict[str, int]]) -> None:
+    """Refuse words among numbers, all at once."""
+    if not words:
+        return
+    where: dict[str, list[str]] = {}
+    for name, texts in words.items():
+        for text in texts:
+            where.setdefault(text, []).append(name)
+    limits = [text for text in where if text[0] in _LIMITS and looks_like_number(text[1:].strip())]
+    codes = [*dict.fromkeys(text[0] if text in limits else text for text in [*where][:_MOST])]
+    shown = ", ".join(f"{text!r} in {', '.join(map(repr, names[:3]))}" for text, names in [*where.items()][:_MOST])
+    more = f" and {len(where) - _MOST} more" if len(where) > _MOST else ""
+    below = (
+        ". Of a value below a limit nothing is known then, which fills it too high: half the limit, written into the "
+        "file, is usual where that matters"
+    )
+    raise UnclearError(
+        f"words among numbers: {shown}{more}. Say {option('missing', codes)} if they stand for what is missing, or "
+        f"{option('leave', [*words])} to leave the columns alone{below if limits else ''}"
+    )
+
+
+def _numeric_codes(codes: Sequence[str], form: NumberForm) -> list[float]:
+    """Codes as numbers, written as the file writes them or with a point."""
+    plain = [form.plain(code) or NumberForm().plain(code) for code in codes]
+    return [float(each) for each in plain if each is not None]
+
+
+def _column(cells: Any, texts: _Texts, form: NumberForm, codes: Sequence[float]) -> Column:
+    read = dict(zip(texts.numbers, form.numbers(texts.numbers), strict=True))
+    coded = {text for text, value in read.items() if value in codes}
+    values = cells.map({text: np.nan if text in coded else value for text, value in read.items()}).astype(np.float64)
+    counts = {text: int((cells == text).sum()) for text in coded}
+    return Column(values, texts.missing | counts)
+
+
+def _refuse_codes(columns: dict[str, Column]) -> None:
+    """Refuse numbers that look like codes: they repeat far from all others, or are codes elsewhere and far away."""
+    from cgp.tables.frames.codes import suspected_codes
+
+    if not columns:
+        return
+    names = [*columns]
+    values = np.column_stack([columns[name].values for name in names])
+    found = {code: [names[p] for p in places] for code, places in suspected_codes(values).items()}
+    for name in names:
+        readings = columns[name].values.dropna().unique()
+        found |= {code: [name] for code in _CODES if code not in found and _is_far(code, readings)}
+    if found:
+        shown = ", ".join(f"{code:g} in {', '.join(map(repr, where))}" for code, where in found.items())
+        plain = [f"{code:g}" for code in found]
+        raise UnclearError(
+            f"far from all other values: {shown}. Say {option('missing', plain)} if this stands for what is missing, "
+            f"{option('missing', ['none'])} if it was measured"
+        )
+
+
+def _is_far(code: float, readings: Any) -> bool:
+    others = readings[readings != code]
+    if len(others) == len(readings) or len(others) < 3:
+        return False
+    nearest = float(np.abs(others - code).min())
+    return (code < others.min() or code > others.max()) and nearest > float(np.ptp(others))

@@ -1,0 +1,86 @@
+"""What decides where a file can be read in two ways."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = ["Options"]
+
+_WORDS = {"tab": "\t", "space": " ", "comma": ",", "semicolon": ";", "point": ".", "\\t": "\t"}
+_SIGNS = {"delimiter": ";,\t| :", "decimal": ".,", "thousands": ".,' \u2019\u00a0\u202f\u2009_"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of :func:`.read_table`; what is None is looked for in the file.
+
+    Args:
+        delimiter: between fields: ``","``, ``";"``, "tab", ``"|"`` or "space" for any number of blanks.
+        encoding: of text, such as "utf-8" or "cp1252".
+        comment: what lines that are left alone begin with; "" for none.
+        header: whether the first line that is read holds names.
+        skip_rows: lines before the header.
+        units_row: whether the line below the header holds units.
+        skip_footer: lines below the last row.
+        sheet: of a workbook, by its name.
+        decimal: the decimal sign.
+        thousands: what thousands are grouped by; "" for nothing.
+        dayfirst: whether 03/04 is in April; False for March.
+        time_format: of the times, as ``strptime`` has it.
+        index: columns with the times or numbers of the rows, or with dates and times of day; False for their order.
+        inputs: columns that say where a row is, such as latitude and longitude.
+        long: columns of the series' name, of the time and of the value, where each row is one value.
+        repeats: whether rows of the same time are readings of the same thing.
+        every: distance of the rows, such as "1h": rows that are not there are added.
+        missing: values that stand for what is missing, as they are written: "-999", "ND"; "<" is everything that begins
+            so, and "none" says that no further value does.
+        leave: columns that are left alone.
+    """
+
+    delimiter: str | None = None
+    encoding: str | None = None
+    comment: str | None = None
+    header: bool | None = None
+    skip_rows: int | None = None
+    units_row: bool | None = None
+    skip_footer: int | None = None
+    sheet: str | None = None
+    decimal: str | None = None
+    thousands: str | None = None
+    dayfirst: bool | None = None
+    time_format: str | None = None
+    index: Sequence[str] | bool | None = None
+    inputs: Sequence[str] = ()
+    long: Sequence[str] = ()
+    repeats: bool = False
+    every: str | None = None
+    missing: Sequence[str] = ()
+    leave: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        for name, allowed in _SIGNS.items():
+            sign = getattr(self, name)
+            if sign is None:
+                continue
+            sign = _WORDS.get(sign.lower(), sign)
+            if (len(sign) != 1 or sign not in allowed) and not (name == "thousands" and sign == ""):
+                raise ValueError(f"{name}: expected one of {' '.join(map(repr, allowed))}, got {sign!r}")
+            object.__setattr__(self, name, sign)
+        for name in ("index", "inputs", "long", "missing", "leave"):
+            given = getattr(self, name)
+            if given is not None and not isinstance(given, bool):
+                listed = [given] if isinstance(given, str | int | float) else given
+                object.__setattr__(self, name, tuple(map(str, listed)))
+        self._check()
+
+    def _check(self) -> None:
+        if self.decimal is not None and self.decimal == self.thousands:
+            raise ValueError(f"decimal and thousands: expected different signs, got {self.decimal!r} for both")
+        if self.index is True:
+            raise ValueError("index: expected names of columns, or False, got True")
+        if len(self.long) not in (0, 3):
+            raise ValueError(f"long: expected three columns, of series, time and value, got {[*self.long]}")
+        for name in ("skip_rows", "skip_footer"):
+            if (getattr(self, name) or 0) < 0:
+                raise ValueError(f"{name}: expected a number of lines, got {getattr(self, name)}")

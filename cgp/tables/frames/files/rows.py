@@ -1,0 +1,296 @@
+"""What the rows of a table are known by: times in one column or several, numbers, places, or their order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from .cells import kind_of, looks_like_number
+from .hints import UnclearError, option
+from .notation import form_of_numbers
+from .options import Options
+from .times import TimeForm, Times, read_compact, read_times, time_of_day
+
+__all__ = ["Rows", "rows_of"]
+
+# Names of numbers that rows are known by
+_COUNTED = frozenset(
+    """index id row nr no time t timestamp epoch date seconds second minutes minute hours hour days day year""".split()  # noqa: SIM905
+)
+_DATED = frozenset("date datum time timestamp datetime day tag fecha data zeit jour dato".split())  # noqa: SIM905
+_PLACES = (
+    ("latitude", "longitude"),
+    ("lat", "lon"),
+    ("lat", "lng"),
+    ("lat", "long"),
+    ("easting", "northing"),
+    ("x", "y"),
+)
+_CALENDAR = ("year", "month", "day", "hour", "minute", "second")
+_DAY_OF_YEAR = ("doy", "yday", "dayofyear", "day_of_year", "julian")
+_HOURS = frozenset(("hour", "hr", "time", "stunde"))  # names of whole hours beside a date
+
+Writer = Callable[[Any], dict[str, list[str]]]
+
+
+class Rows(NamedTuple):
+    """What rows are known by.
+
+    Attributes:
+        labels: a series of pandas for each input: times or numbers; none for the order of the rows.
+        columns: of the table, that these are made of.
+        said: how, in words.
+        write: the text of these columns for further times, None where there are no times.
+    """
+
+    labels: dict[str, Any]
+    columns: list[str]
+    said: str
+    write: Writer | None = None
+
+    @property
+    def times(self) -> Any:
+        """The times of the rows, or None."""
+        labels = [*self.labels.values()]
+        return labels[0] if len(labels) == 1 and labels[0].dtype.kind == "M" else None
+
+
+def rows_of(cells: Any, options: Options) -> Rows:
+    """What the rows of a frame of text are known by.
+
+    Args:
+        cells: the frame.
+        options: with an index or inputs, or without.
+
+    Returns:
+        Labels of the rows.
+
+    Raises:
+        UnclearError: if there are two columns of times, or one that can be read in two ways.
+        ValueError: if a column is not there.
+    """
+    named = [] if isinstance(options.index, bool) or options.index is None else [*options.index]
+    absent = [name for name in [*named, *options.inputs] if name not in cells]
+    if absent:
+        raise ValueError(f"expected columns of the table, {[*cells]}, got {absent}")
+    if named and options.inputs:
+        raise ValueError("index and inputs: expected one of them, got both")
+    if options.index is False:
+        return Rows({}, [], "in their order")
+    if options.inputs:
+        labels = {name: _label(cells[name], options) for name in options.inputs}
+        return Rows({name: label for name, (label, _) in labels.items()}, [*options.inputs], "")
+    if named:
+        return _named(cells, named, options)
+    return _looked_for(cells, options)
+
+
+def _named(cells: Any, names: list[str], options: Options) -> Rows:
+    if len(names) == 1:
+        label, times = _label(cells[names[0]], options)
+        return Rows({names[0]: label}, names, "") if times is None else _timed(names[0], times)
+    joined = _calendar(cells[names]) or (_dated(cells, names[0], names[1], options) if len(names) == 2 else None)
+    if joined is None:
+        raise ValueError(f"index: expected one column, or one of dates and one of times of day, got {names}")
+    return joined
+
+
+def _looked_for(cells: Any, options: Options) -> Rows:
+    others = cells.drop(columns=[name for name in options.leave if name in cells])
+    for look in (_in_columns, _calendar_of, _counted, _places):
+        result: Rows | None = look(others, options)
+        if result is not None:
+            return result
+    return Rows({}, [], "in their order")
+
+
+def _label(column: Any, options: Options) -> tuple[Any, Times | None]:
+    """A column as times or numbers, for every row."""
+    empty = column.eq("")
+    if empty.any():
+        raise UnclearError(f"{column.name!r}: expected a time or a number in every row, got none in {int(empty.sum())}")
+    times = _as_times(column, options, is_asked=True)
+    if times is not None:
+        return times.values, times
+    numbers = _as_numbers(column, options)
+    if numbers is None:
+        _refuse_odd_ones(column)
+        raise UnclearError(
+            f"{column.name!r}: expected times or numbers, got {column.iloc[0]!r}: "
+            f"{option('time_format', '%d.%m.%Y %H:%M')} says how times are written"
+        )
+    return numbers, None
+
+
+def _timed(name: str, times: Times) -> Rows:
+    said = ", ".join(filter(None, [times.form.said, f"as {times.form.format}"]))
+    return Rows({name: times.values}, [name], said, lambda further: {name: times.form.write(further)})
+
+
+def _as_times(column: Any, options: Options, *, is_asked: bool = False) -> Times | None:
+    """A column as times, or None; whole numbers are dates where they are named so or asked for."""
+    if column.str.fullmatch(r"\d+").all() and options.time_format is None:
+        is_dated = is_asked or _plain_name(column.name) in _DATED or _is_first_and_grows(column)
+        return read_compact(column) if is_dated else None
+    return read_times(column, str(column.name), options.dayfirst, options.time_format)
+
+
+def _is_first_and_grows(column: Any) -> bool:
+    return bool(column.str.len().isin([8, 10, 12, 14]).all() and column.is_monotonic_increasing and column.is_unique)
+
+
+def _as_numbers(column: Any, options: Options) -> Any:
+    """A column as numbers, whole ones as integers, or None if it is none."""
+    if not column.map(looks_like_number).all():
+        return None
+    if column.str.fullmatch(r"[-+]?\d{1,15}").all():
+        return column.astype("int64")
+    texts = [*column.unique()]
+    form = form_of_numbers({str(column.name): texts}, options.decimal, options.thousands, options.delimiter or ",")
+    return column.map(dict(zip(texts, form.numbers(texts), strict=True))).astype("float64")
+
+
+def _in_columns(cells: Any, options: Options) -> Rows | None:
+    """The only column of times that hardly repeats; or one of dates, with one of times of day."""
+    read, problems = _all_times(cells, options)
+    whole = [name for name, times in read.items() if 2 * times.values.nunique() > len(cells)]
+    if len(whole) > 1 and not _apart_by_a_constant([read[name].values for name in whole]):
+        ways = " or ".join(option("index", [name]) for name in whole)
+        raise UnclearError(f"there are {len(whole)} columns of times, {whole}: say {ways}")
+    for date in read if not whole else ():
+        found = [joined for name in cells.columns.drop(date) if (joined := _dated(cells, date, name, options))]
+        if found and 2 * found[0].times.nunique() > len(cells):
+            return found[0]
+    chosen = whole or [*read]
+    if not chosen and problems and (options.time_format is None or len(problems) == len(cells.columns)):
+        raise problems[0]
+    return _timed(chosen[0], read[chosen[0]]) if chosen else None
+
+
+def _all_times(cells: Any, options: Options) -> tuple[dict[str, Times], list[ValueError]]:
+    """The columns of times, and what is wrong with those that nearly are."""
+    read: dict[str, Times] = {}
+    problems: list[ValueError] = []
+    for name in cells.columns.drop([name for name in cells if _plain_name(name) in ("year", "month")]):
+        try:
+            times = None if (cells[name] == "").any() else _as_times(cells[name], options)
+            if times is None and options.time_format is None:
+                _refuse_odd_ones(cells[name])
+        except ValueError as error:
+            problems.append(error)
+        else:
+            read |= {} if times is None else {str(name): times}
+    return read, problems
+
+
+def _apart_by_a_constant(columns: list[Any]) -> bool:
+    naive = [each.dt.tz_localize(None) for each in columns]
+    return all((each - naive[0]).nunique() == 1 for each in naive)
+
+
+def _refuse_odd_ones(column: Any) -> None:
+    """Refuse a column of times of which a few are none, such as a Total below them."""
+    kinds = column.map(kind_of)
+    odd = column[kinds != "time"]
+    if not 0 < len(odd) <= 0.1 * len(column) + 1 or len(odd) > len(column) // 2:
+        return
+    last = column.index.isin(odd.index)[::-1].cumprod().sum()
+    end = f": say {option('skip_footer', int(last))} if the table ends above" if last == len(odd) else ": mend them"
+    raise UnclearError(
+        f"{column.name!r}: expected a time in every row, got {odd.iloc[0]!r} in row {odd.index[0] + 1} "
+        f"({len(odd)} rows){end}, or say {option('leave', [str(column.name)])}"
+    )
+
+
+def _dated(cells: Any, date: str, clock: str, options: Options) -> Rows | None:
+    """Dates in one column and times of day in another, together."""
+    days, hours = cells[date], cells[clock]
+    if (days == "").any() or (hours == "").any():
+        return None
+    times, hour = _as_times(days, options, is_asked=True), time_of_day(hours)
+    if hour is None and _plain_name(clock) in _HOURS and hours.str.fullmatch(r"\d{1,2}").all():
+        hour = _whole_hours(hours)
+    if times is None or hour is None or not (times.values == times.values.dt.normalize()).all():
+        return None
+    said = ", ".join(filter(None, [times.form.said, f"as {times.form.format} {hour.form.format}"]))
+
+    def write(further: Any) -> dict[str, list[str]]:
+        return {date: times.form.write(further), clock: hour.form.write(further)}
+
+    return Rows({f"{date} {clock}": times.values + hour.values}, [date, clock], said, write)
+
+
+def _whole_hours(hours: Any) -> Times | None:
+    import pandas as pd
+
+    numbers = hours.astype(int)
+    if numbers.max() > 24:
+        return None
+    form = TimeForm("%H" if hours.str.len().min() == 2 else "%k", (hours.iloc[0],), "")
+    return Times(pd.to_timedelta(numbers, unit="h"), form)
+
+
+def _calendar_of(cells: Any, _: Options) -> Rows | None:
+    return _calendar(cells)
+
+
+def _calendar(cells: Any) -> Rows | None:
+    """Columns of a year and a month or a day of the year, and further parts of a time if there are such."""
+    import pandas as pd
+
+    names = {_plain_name(name): name for name in cells}
+    day = next((name for name in _DAY_OF_YEAR if name in names), None)
+    parts = [unit for unit in _CALENDAR if unit in names]
+    if "year" not in parts or not (day or "month" in parts):
+        return None
+    chosen = [names[unit] for unit in (*parts, *([day] if day else []))]
+    frame = cells[chosen]
+    if not frame.apply(lambda column: column.str.fullmatch(r"\d+").all()).all():
+        return None
+    numbers = {unit: frame[names[unit]].astype(int) for unit in parts}
+    if day:
+        numbers |= {"month": 1, "day": 1}
+    try:
+        start = pd.to_datetime(pd.DataFrame({"day": 1} | numbers))
+    except ValueError:
+        return None
+    times = start + pd.to_timedelta(frame[names[day]].astype(int) - 1, unit="D") if day else start
+    widths = {name: frame[name].str.len() for name in chosen}
+
+    def write(further: Any) -> dict[str, list[str]]:
+        values = {names[unit]: [getattr(time, unit) for time in further] for unit in parts}
+        values |= {names[day]: [time.dayofyear for time in further]} if day else {}
+        padded = {name: int(widths[name].max()) if widths[name].nunique() == 1 else 1 for name in chosen}
+        return {name: [f"{number:0{padded[name]}d}" for number in values[name]] for name in chosen}
+
+    return Rows({" ".join(chosen): times}, chosen, "", write)
+
+
+def _counted(cells: Any, options: Options) -> Rows | None:
+    name = cells.columns[0]
+    is_named = _plain_name(name) in _COUNTED
+    named = is_named or name == "column 1"
+    numbers = _as_numbers(cells[name], options) if named and not (cells[name] == "").any() else None
+    if numbers is None or not numbers.is_monotonic_increasing:
+        return None
+    if not numbers.is_unique and is_named and not options.repeats:
+        raise UnclearError(
+            f"{name!r} grows, but repeats itself: say {option('long', ['SERIES', str(name), 'VALUE'])} for one value "
+            f"in each row, {option('index', [str(name)])} {option('repeats')} for several readings at a time, "
+            f"or {option('index', False)}"
+        )
+    return Rows({name: numbers}, [name], "") if numbers.is_unique or options.repeats else None
+
+
+def _places(cells: Any, options: Options) -> Rows | None:
+    names = {_plain_name(name): name for name in cells}
+    for pair in _PLACES:
+        chosen = [names[each] for each in names if each in pair]
+        numbers = {name: _as_numbers(cells[name], options) for name in chosen}
+        if len(chosen) == 2 and all(each is not None and each.notna().all() for each in numbers.values()):
+            return Rows(numbers, chosen, "")
+    return None
+
+
+def _plain_name(name: Any) -> str:
+    return str(name).strip().lower()

@@ -1,0 +1,298 @@
+"""``cgp fill``: what it fills, says and writes, and what it refuses before anything heavy is imported."""
+
+import io
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cgp import __version__, commands
+from cgp.regression.solvers.choice import Cost
+from cgp.tables import read_table
+
+ROOT = Path(__file__).parents[3]
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    from cgp.tables import imputer
+
+    original = imputer.CorrelatedGPImputer._regressor
+    quickly = {"max_steps": 5, "structure": "coregionalised", "inference": "map"}
+    monkeypatch.setattr(imputer.CorrelatedGPImputer, "_regressor", lambda self: original(self).set_params(**quickly))
+
+
+def readings(rows=30):
+    t = np.arange(rows) / 5.0
+    table = pd.DataFrame({"when": pd.date_range("2024-01-01", periods=rows, freq="h").astype(str)})
+    table = table.assign(site="A", warm=np.sin(t).round(2), wet=np.cos(t).round(3), count=np.arange(rows), dead=np.nan)
+    table.loc[5:8, "warm"] = table.loc[12:14, "wet"] = np.nan
+    return table
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "in.csv"
+    readings().to_csv(path, index=False)
+    return path
+
+
+def run(path, *arguments):
+    return commands.main(["fill", str(path), "--out", str(path.with_name("out.csv")), *map(str, arguments)])
+
+
+def test_only_gaps_change(file, capsys):
+    """Standard deviations and a picture beside it; what was understood is said."""
+    folder = file.parent
+    assert run(file, "--std", folder / "std.csv", "--picture", folder / "gaps.png") == 0
+    table, lines = readings(), file.read_text().splitlines()
+    filled, std = pd.read_csv(folder / "out.csv"), pd.read_csv(folder / "std.csv")
+    changed = [
+        n
+        for n, pair in enumerate(zip(lines, (folder / "out.csv").read_text().splitlines(), strict=True))
+        if len({*pair}) > 1
+    ]
+    assert changed == [6, 7, 8, 9, 13, 14, 15]
+    assert not filled.drop(columns="dead").isna().any().any()
+    assert ((std[["warm", "wet"]] > 0) == table[["warm", "wet"]].isna()).all().all()
+    assert (folder / "gaps.png").read_bytes().startswith(b"\x89PNG")
+    said = " ".join(capsys.readouterr().err.split())
+    assert "rows 30, known by 'when' (as %Y-%m-%d %H:%M:%S): 2024-01-01 00:00:00 to 2024-01-02 05:00:00" in said
+    assert "warm: 26 values, 4 missing" in said
+    assert "left alone site (words, such as 'A') dead (nothing but missing values)" in said
+    assert "filled 7 values in" in said
+    assert sorted(each.name for each in folder.iterdir()) == ["gaps.png", "in.csv", "out.csv", "std.csv"]
+
+
+def test_filled_values_have_the_digits_of_their_column(file):
+    """Standard deviations have them as well, or two digits that count."""
+    assert run(file, "--std", file.with_name("std.csv")) == 0
+    texts, errors = (pd.read_csv(file.with_name(f"{name}.csv"), dtype=str) for name in ("out", "std"))
+    assert texts["warm"][5:9].str.fullmatch(r"-?\d\.\d\d").all()
+    assert texts["wet"][12:15].str.fullmatch(r"-?\d\.\d{3}").all()
+    assert errors["warm"][:5].eq("0.00").all()
+    assert (errors["warm"][5:9].str.replace(".", "").str.strip("0").str.len() >= 2).all()
+
+
+def test_options_reach_the_reader(tmp_path, capsys):
+    """Codes, dates day first, a footer: refused without, each with the flag that decides."""
+    path = tmp_path / "in.csv"
+    days = pd.date_range("2024-01-01", periods=60, freq="3MS").strftime("01/%m/%Y")
+    values = [f"{1.5 + np.sin(k):.1f}" if k % 6 else "ND" for k in range(60)]
+    path.write_text("day,a\n" + "".join(f"{d},{v}\n" for d, v in zip(days, values, strict=True)) + "Total,3\n")
+    given = []
+    for flag, more in (("--skip-footer 1", []), ("--dayfirst", []), ("--missing ND", [])):
+        assert run(path, *given, *more) == 2
+        error = capsys.readouterr().err
+        assert error.startswith("cgp fill: in.csv: ")
+        assert flag in error
+        assert error.count("\n") == 1
+        given += flag.split()
+    assert run(path, *given) == 0
+    filled = (tmp_path / "out.csv").read_text()
+    assert filled.endswith("Total,3\n")
+    assert "ND" not in filled
+
+
+@pytest.mark.filterwarnings("default")
+def test_warnings_name_flags(file, capsys, monkeypatch):
+    import warnings
+
+    from cgp.tables.imputer import CorrelatedGPImputer
+
+    original = CorrelatedGPImputer.fit
+
+    def warned(self, X, y=None):
+        warnings.warn("-5 repeats; say so: missing_values=-5", UserWarning, stacklevel=1)
+        return original(self, X)
+
+    monkeypatch.setattr(CorrelatedGPImputer, "fit", warned)
+    assert run(file) == 0
+    assert "cgp fill: warning: -5 repeats; say so: --missing -5" in capsys.readouterr().err
+
+
+def test_sums_means_and_a_forecast(file):
+    folder = file.parent
+    answers = ["--sums", "day", folder / "sums.csv", "--means", "all", folder / "means.csv"]
+    assert run(file, *answers, "--forecast", 3, folder / "next.csv") == 0
+    filled = pd.read_csv(folder / "out.csv")
+    sums, means, ahead = (pd.read_csv(folder / f"{name}.csv") for name in ("sums", "means", "next"))
+    assert list(sums) == ["when", "warm", "warm std", "wet", "wet std", "count", "count std"]
+    np.testing.assert_allclose(sums["warm"], [filled["warm"][:24].sum(), filled["warm"][24:].sum()], atol=0.03)
+    assert (sums["warm std"] > 0).tolist() == [True, False]
+    np.testing.assert_allclose(means["wet"], filled["wet"].mean(), atol=2e-3)
+    assert ahead["when"].tolist() == ["2024-01-02 06:00:00", "2024-01-02 07:00:00", "2024-01-02 08:00:00"]
+
+
+def test_expected_seconds_of_long_fits_are_said(file, capsys, monkeypatch):
+    monkeypatch.setattr("cgp.regression.CorrelatedGPRegressor.estimate", lambda *_: Cost(7.0, 1.0))
+    assert run(file) == 0
+    assert "about 7 s on one core" in capsys.readouterr().err
+
+
+def test_what_is_written_is_of_the_kind_of_its_ending(file):
+    for name in ("out.csv.gz", "out.txt", "out.csv"):
+        assert run(file, "--out", file.with_name(name)) == 0
+        assert not read_table(file.with_name(name)).frame.isna().any().any()
+    assert (file.parent / "out.csv.gz").read_bytes().startswith(b"\x1f\x8b")
+
+
+@pytest.mark.parametrize("ending", [".xlsx", ".parquet"])
+def test_workbooks_and_parquet_in_and_out(ending, file):
+    pytest.importorskip({".xlsx": "openpyxl", ".parquet": "pyarrow"}[ending])
+    table = readings().assign(when=lambda frame: pd.to_datetime(frame["when"]))
+    read = {".xlsx": pd.read_excel, ".parquet": pd.read_parquet}[ending]
+    path, out = file.with_suffix(ending), file.with_name(f"out{ending}")
+    assert run(file, "--out", path) == 0
+    assert not read(path)[["warm", "wet"]].isna().any().any()
+    getattr(table, "to_excel" if ending == ".xlsx" else "to_parquet")(path, index=False)
+    assert run(path, "--out", out) == 0
+    pd.testing.assert_frame_equal(read(out).where(table.notna()), table, check_dtype=False)
+    assert not read(out)[["warm", "wet"]].isna().any().any()
+
+
+def test_kinds_say_what_they_need(file, monkeypatch, capsys):
+    """Before anything is read or fitted."""
+    monkeypatch.setattr("cgp.tables.frames.files.sources.find_spec", lambda name: None)
+    for name in ("std.parquet", "std.xlsx"):
+        assert run(file, "--std", file.with_name(name)) == 2
+        assert "which the extra 'files' installs: pip install \"cgp[files]\"" in capsys.readouterr().err
+
+
+def test_without_pandas_the_extra_is_named(file, monkeypatch, capsys):
+    monkeypatch.setattr("cgp.commands.terminal.find_spec", lambda name: None)
+    assert run(file) == 2
+    assert "needs pandas, which the extra 'frames' installs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "message"),
+    [
+        (None, [], "no such file"),
+        (b"", [], "expected a table, got an empty file"),
+        (b"\x89PNG\x00\xff", [], "got bytes that are no text"),
+        (b"a,b\n", [], "expected a table with rows below a header, got none"),
+        (b"a,b\n1,2\n3,4\n", [], "expected gaps in columns of numbers, ['a', 'b'], got none"),
+        (b"a,b\nx,1 mm\ny,2 mm\n", [], "expected a column of numbers, got none"),
+        (b"a,b\n1,\n3,4\n", ["--index", "c"], "expected columns of the table, ['a', 'b'], got ['c']"),
+        (b"a,b\n1,\n3,4\n", ["--out", "/nowhere/x.csv"], "no folder /nowhere"),
+        (b"a,b\n1,\n3,4\n", ["--out", "x.json"], "got '.json'"),
+        (b"a,b\n1,\n3,4\n", ["--out", "x.zip"], "got '.zip'"),
+        (b"a,b\n1,\n3,4\n", ["--out", "x.tsv"], "x.tsv: expected .csv or .txt, as there is ',' between the fields"),
+        (b"a,b\n1,\n3,4\n", ["--picture", "gaps.doc"], "expected a picture, .png, .pdf, .svg, .jpg, got '.doc'"),
+        (b"a,b\n1,\n3,4\n", ["--out", "same.csv", "--std", "./same.csv"], "a place of its own for each file"),
+        (b"a,b\n1,\n3,4\n", ["--out", "in.csv"], "expected a place of its own for each file, got one which is read"),
+        (b"a,b\n1,\n3,4\n", ["--sums", "day", "x.xlsx"], "expected .csv for sums, means and forecasts"),
+        (b"a,b\n1,\n3,4\n", ["--forecast", "few", "y.csv"], "--forecast: expected a number of rows, got 'few'"),
+        (b"a,b\n1,\n3,4\n", ["--decimal", "x"], "decimal: expected one of"),
+    ],
+)
+def test_what_cannot_be_filled_is_said_in_a_line(content, arguments, message, tmp_path):
+    """With exit status 2, and torch is not imported for it."""
+    path = tmp_path / "in.csv"
+    if content is not None:
+        path.write_bytes(content)
+    script = "import sys; from cgp.commands import main; code = main(sys.argv[1:]); print(code, 'torch' in sys.modules)"
+    command = [sys.executable, "-c", script, "fill", "in.csv", "--out", "x.csv", *arguments]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout == "2 False\n"
+    *_, said = done.stderr.splitlines()
+    assert said.startswith("cgp fill: ")
+    assert message in said
+    assert [each.name for each in tmp_path.iterdir()] == ([] if content is None else ["in.csv"])
+
+
+def test_nothing_is_half_written(file, monkeypatch):
+    """A full disk is status 1."""
+    (file.parent / "out.csv").write_text("before")
+
+    def broken(self, content):
+        self.write_text("half")
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(Path, "write_bytes", broken)
+    assert run(file) == 1
+    assert (file.parent / "out.csv").read_text() == "before"
+    assert sorted(each.name for each in file.parent.iterdir()) == ["in.csv", "out.csv"]
+
+
+def test_links_modes_and_streams_are_kept(file, capfd):
+    """A link stays one, a mode stays as it is, and a stream is written to."""
+    folder = file.parent
+    (folder / "real.csv").write_text("before")
+    (folder / "real.csv").chmod(0o600)
+    (folder / "out.csv").symlink_to("real.csv")
+    assert run(file, "--std", "/dev/null") == 0
+    assert (folder / "out.csv").is_symlink()
+    assert stat.S_IMODE((folder / "real.csv").stat().st_mode) == 0o600
+    assert Path("/dev/null").is_char_device()
+    capfd.readouterr()
+    assert run(file, "--out", "/dev/stdout") == 0
+    assert capfd.readouterr().out == (folder / "real.csv").read_text()
+
+
+def test_without_a_command_there_is_help(capsys):
+    with pytest.raises(SystemExit) as ended:
+        commands.main([])
+    assert ended.value.code == 0
+    assert "cgp fill readings.csv --out filled.csv" in capsys.readouterr().out
+
+
+def test_help_and_version_need_nothing_heavy():
+    script = "import sys, runpy; sys.argv = ['cgp', {!r}]; runpy.run_module('cgp', run_name='__main__')"
+    probe = "try:\n exec({0!r})\nexcept SystemExit:\n print(*{{'torch', 'pandas', 'numpy'}} & set(sys.modules))"
+    for argument, first in (("--help", "usage: cgp"), ("version", f"cgp {__version__}")):
+        code = "import sys\n" + probe.format(script.format(argument))
+        done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.stdout.startswith(first), done.stderr
+        assert done.stdout.splitlines()[-1] == ""
+
+
+def test_every_option_of_the_reader_has_a_flag():
+    """And help names them all."""
+    from cgp.tables.frames.files.options import Options
+
+    command = [sys.executable, "-m", "cgp", "fill", "--help"]
+    text = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in Options.__dataclass_fields__:
+        assert f"--{name.replace('_', '-')}" in text
+
+
+def test_the_referee_fills_with_what_it_recommends(tmp_path, capsys, monkeypatch):
+    """Two columns that are alike, each with gaps of its own: the other column says what is missing, lines do not.
+
+    The seconds of five processes in three maskings, and of the fit at the end, are said beforehand.
+    """
+    monkeypatch.setattr("cgp.regression.CorrelatedGPRegressor.estimate", lambda *_: Cost(7.0, 1.0))
+    path, rng = tmp_path / "in.csv", np.random.default_rng(0)
+    values = rng.normal(size=80)
+    table = pd.DataFrame({"when": pd.date_range("2024-01-01", periods=80, freq="h"), "a": values})
+    table["b"] = values + 0.1 * rng.normal(size=80)
+    table.loc[::7, "a"] = table.loc[3::7, "b"] = np.nan
+    table.to_csv(path, index=False)
+    pictures = [tmp_path / "gaps.png", tmp_path / "scores.png"]
+    assert run(path, "--std", tmp_path / "std.csv", "--picture", pictures[0], "--assess", pictures[1]) == 0
+    printed = capsys.readouterr()
+    assert "about 112 s on one core" in printed.err
+    *report, sentence = printed.out.splitlines()
+    assert any(line.startswith("ridge on the other columns") for line in report)
+    assert sentence.startswith("Use ")
+    assert "linear interpolation by" in sentence
+    np.testing.assert_allclose(pd.read_csv(tmp_path / "out.csv")["a"], values, atol=0.5)
+    assert (pd.read_csv(tmp_path / "std.csv")["a"][::7].between(0.02, 0.4)).all()
+    assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures)
+
+
+def test_a_stream_gets_the_whole_table(file):
+    """From a pipe, as ``cgp fill in.csv --out /dev/stdout | head``."""
+    command = [sys.executable, "-m", "cgp", "fill", str(file), "--out", "/dev/stdout"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    assert list(pd.read_csv(io.StringIO(done.stdout))) == list(readings())
