@@ -1,10 +1,15 @@
 """GPyTorch kernels of correlated processes: scaled, mapped views of one canonical process."""
 
+from cgp.operators.missing import leave_out_missing
+
 from .affine_map import AffineMap
 from .base_kernels import BASE_KERNELS, check_positive_semidefinite
 from .canonical_kernel import CanonicalKernel, CanonicalPoints
 from .correlated_kernel import CorrelatedKernel, CrossKernel, ProcessKernel
 from .hadamard_correlated_kernel import HadamardCorrelatedKernel
+from .markov import Markov
+from .markov_forms import HasMarkovForm, markov_form
+from .markov_kernels import DampedOscillatorKernel, IntegratedWienerKernel
 
 __all__ = [
     "BASE_KERNELS",
@@ -13,7 +18,13 @@ __all__ = [
     "CanonicalPoints",
     "CorrelatedKernel",
     "CrossKernel",
+    "DampedOscillatorKernel",
     "HadamardCorrelatedKernel",
+    "HasMarkovForm",
+    "IntegratedWienerKernel",
+    "Markov",
     "ProcessKernel",
     "check_positive_semidefinite",
+    "leave_out_missing",
+    "markov_form",
 ]

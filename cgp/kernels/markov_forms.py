@@ -24,7 +24,7 @@ from cgp.statespace import kernels as forms
 from cgp.statespace.kernels import MarkovKernel, Steps
 from cgp.statespace.processes import MarkovProcess
 
-__all__ = ["HasMarkovForm", "markov_form", "markov_obstacle", "markov_processes"]
+__all__ = ["HasMarkovForm", "form_of", "markov_form", "markov_obstacle", "markov_processes"]
 
 
 @runtime_checkable
@@ -73,7 +73,7 @@ def markov_form(kernel: Kernel) -> MarkovKernel:
     obstacle = markov_obstacle(kernel, batch=True)
     if obstacle is not None:
         raise ValueError(f"kernel: {obstacle}")
-    return _form(kernel)
+    return form_of(kernel)
 
 
 def markov_obstacle(kernel: Kernel, column: int | None = None, *, batch: bool = False) -> str | None:
@@ -89,8 +89,8 @@ def markov_obstacle(kernel: Kernel, column: int | None = None, *, batch: bool = 
     """
     for part in _parts(kernel):
         name, own = type(part).__name__, isinstance(part, HasMarkovForm)
-        if not own and _form.dispatch(type(part)) is _form.dispatch(object):
-            known = ", ".join(sorted(kind.__name__ for kind in _form.registry if kind is not object))
+        if not own and form_of.dispatch(type(part)) is form_of.dispatch(object):
+            known = ", ".join(sorted(kind.__name__ for kind in form_of.registry if kind is not object))
             return f"{name} is not one of {known}, and has no markov_form"
         if not own and not _is_as_its_base(part):
             return f"{name} has a forward of its own, and no markov_form"
@@ -116,7 +116,7 @@ def _parts(kernel: Kernel) -> Iterator[Kernel]:
 
 def _is_as_its_base(kernel: Kernel) -> bool:
     """Whether a kernel computes what the kernel of GPyTorch computes that it derives from."""
-    known = next(kind for kind in type(kernel).__mro__ if kind in _form.registry)
+    known = next(kind for kind in type(kernel).__mro__ if kind in form_of.registry)
     return bool(type(kernel).forward is getattr(known, "forward", None))
 
 
@@ -133,49 +133,50 @@ def _of_batch(parameter: Tensor) -> Tensor:
 
 
 @singledispatch
-def _form(kernel: Kernel) -> MarkovKernel:
+def form_of(kernel: Kernel) -> MarkovKernel:
+    """A kernel as a state space, without looking whether all of its parts can be one; see :func:`markov_form`."""
     if isinstance(kernel, HasMarkovForm):
         return kernel.markov_form()
     raise ValueError(f"kernel: {type(kernel).__name__} has no markov_form")
 
 
-@_form.register
+@form_of.register
 def _(kernel: MaternKernel) -> MarkovKernel:
     return forms.Matern(_of_batch(kernel.lengthscale), round(kernel.nu - 0.5))
 
 
-@_form.register
+@form_of.register
 def _(kernel: ConstantKernel) -> MarkovKernel:
     return forms.Constant() * kernel.constant[..., 0]
 
 
-@_form.register
+@form_of.register
 def _(kernel: LinearKernel) -> MarkovKernel:
     return forms.Linear() * _of_batch(kernel.variance)
 
 
-@_form.register
+@form_of.register
 def _(kernel: CosineKernel) -> MarkovKernel:
     return forms.Cosine(2.0 * _of_batch(kernel.period_length))
 
 
-@_form.register
+@form_of.register
 def _(kernel: PeriodicKernel) -> MarkovKernel:
     return forms.Periodic(
         _of_batch(kernel.period_length), _of_batch(kernel.lengthscale).sqrt()
     )  # GPyTorch's is a square
 
 
-@_form.register
+@form_of.register
 def _(kernel: ScaleKernel) -> MarkovKernel:
-    return _form(kernel.base_kernel) * kernel.outputscale
+    return form_of(kernel.base_kernel) * kernel.outputscale
 
 
-@_form.register
+@form_of.register
 def _(kernel: AdditiveKernel) -> MarkovKernel:
-    return reduce(add, map(_form, kernel.kernels))
+    return reduce(add, map(form_of, kernel.kernels))
 
 
-@_form.register
+@form_of.register
 def _(kernel: ProductKernel) -> MarkovKernel:
-    return reduce(mul, map(_form, kernel.kernels))
+    return reduce(mul, map(form_of, kernel.kernels))

@@ -113,25 +113,23 @@ class MarkovKernel(ABC):
         first = [torch.eye(part.stationary.shape[-1])[0] for part in parts]
         return StateSpaceForm(transition, noise, stationary, torch.cat(first).to(lags))
 
-    def covariance(self, x: Tensor, other: Tensor) -> Tensor:
-        """Covariances of pairs of inputs, entry by entry, for those of few entries; only of a stationary kernel.
+    def covariance(self, lags: Tensor) -> Tensor:
+        """Covariances at some lags, of a stationary kernel.
 
         Args:
-            x: any shape.
-            other: of the same shape.
+            lags: at least 0, ``(*batch, U)``.
 
         Returns:
-            Of this shape.
+            ``(*batch, U)``.
 
         Raises:
             ValueError: if the kernel is not stationary.
         """
         if not self.stationary:
             raise ValueError(f"kernel: {type(self).__name__} is not stationary, its covariance is not one of lags")
-        lags = (x - other).abs()
-        parts = self.processes(Steps(lags.flatten(), lags.new_zeros(())))
+        parts = self.processes(Steps(lags, lags.new_zeros(())))
         values = [(part.transition @ part.stationary[..., None, :, :])[..., 0, 0] for part in parts]
-        return torch.stack(values).sum(0).reshape(lags.shape)
+        return torch.stack(torch.broadcast_tensors(*values)).sum(0)
 
     def __add__(self, other: MarkovKernel) -> MarkovKernel:
         """The sum."""

@@ -61,10 +61,22 @@ def state_space(processes: Sequence[MarkovProcess], loadings: Sequence[Tensor], 
     """
     size = max(process.stationary.shape[-1] for process in processes)
     parts = [_padded(process, size) for process in processes]
-    transition, noise, stationary = (torch.stack(field, dim=-1) for field in zip(*parts, strict=True))
+    transitions, noises, starts = zip(*parts, strict=True)
+    transition, noise, stationary = _stacked(transitions, 3), _stacked(noises, 3), _stacked(starts, 2)
     copies = torch.tensor([columns.shape[-1] for columns in loadings])
     kinds = torch.arange(len(processes)).repeat_interleave(copies)
-    return StateSpace(transition, noise, stationary, torch.cat(list(loadings), dim=-1), kinds, steps)
+    return StateSpace(transition, noise, stationary, _joined(loadings), kinds, steps)
+
+
+def _stacked(fields: Sequence[Tensor], dims: int) -> Tensor:
+    """Fields of processes, which may have batch dimensions before these, side by side in a last dimension."""
+    batch = torch.broadcast_shapes(*(field.shape[: field.dim() - dims] for field in fields))
+    return torch.stack([field.expand(*batch, *field.shape[field.dim() - dims :]) for field in fields], dim=-1)
+
+
+def _joined(loadings: Sequence[Tensor]) -> Tensor:
+    batch = torch.broadcast_shapes(*(columns.shape[:-2] for columns in loadings))
+    return torch.cat([columns.expand(*batch, *columns.shape[-2:]) for columns in loadings], dim=-1)
 
 
 def _padded(process: MarkovProcess, size: int) -> MarkovProcess:

@@ -1,0 +1,108 @@
+"""GPyTorch kernels of one ordered input in time linear in the number of rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import Likelihood
+from gpytorch.models.exact_prediction_strategies import DefaultPredictionStrategy
+from linear_operator import LinearOperator
+from torch import Tensor
+
+from cgp.operators.markov import MarkovLinearOperator
+from cgp.operators.markov_cross import MarkovCrossLinearOperator
+
+from .markov_prediction import MarkovPredictionStrategy
+from .markov_rows import layout_of, line_of, markov_terms
+
+__all__ = ["Markov"]
+
+
+class Markov(Kernel):
+    r"""A GPyTorch kernel of one ordered input as a state space: the same covariance, in time and memory O(n).
+
+    In an ``ExactGP``, evidence and its gradients, predictions with their variances at new inputs, draws and fantasies
+    take linear time; rows may be in any order and repeat, and within :func:`~cgp.kernels.leave_out_missing` NaN targets
+    are rows left out. Recognised are ``MaternKernel`` (1/2, 3/2, 5/2), ``PeriodicKernel``, ``CosineKernel``,
+    ``LinearKernel``, ``ConstantKernel``, :class:`~cgp.kernels.DampedOscillatorKernel`,
+    :class:`~cgp.kernels.IntegratedWienerKernel`, subclasses of these, kernels of one's own with a method
+    ``markov_form``, and sums, products and scales of all of them. Several outputs are ``MultitaskKernel`` and
+    ``LCMKernel``, or products with an ``IndexKernel`` over rows (input, output), each of one feature (``active_dims``).
+
+    Predictions have gradients by new inputs if these require them, in time O(n m) for m of them; they have none by the
+    parameters, which the evidence has.
+
+    Args:
+        base_kernel: the kernel.
+
+    Raises:
+        ValueError: if a part of the kernel is no Markov process.
+
+    Example:
+        >>> from gpytorch.kernels import MaternKernel, ScaleKernel
+        >>> kernel = Markov(ScaleKernel(MaternKernel(nu=1.5)))
+        >>> x = torch.linspace(0, 1, 10_000)
+        >>> (kernel(x) @ torch.ones(10_000)).shape
+        torch.Size([10000])
+    """
+
+    def __init__(self, base_kernel: Kernel) -> None:
+        layout = layout_of(_base(base_kernel))
+        super().__init__()
+        self.base_kernel: Kernel = _base(base_kernel)
+        self._layout = layout
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """That of the kernel."""
+        return self.base_kernel.batch_shape
+
+    @property
+    def is_stationary(self) -> bool:
+        """Whether the kernel is."""
+        return bool(self.base_kernel.is_stationary)
+
+    def num_outputs_per_input(self, x1: Tensor, x2: Tensor) -> int:
+        """The number of outputs that every input has."""
+        return self._layout.outputs if self._layout.every else 1
+
+    def forward(
+        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
+    ) -> Tensor | LinearOperator:
+        """The covariance of ``x1`` with ``x2``; see :class:`gpytorch.kernels.Kernel`."""
+        if last_dim_is_batch or params:
+            raise ValueError(f"Markov: unknown arguments last_dim_is_batch={last_dim_is_batch}, {params}")
+        if diag:
+            return self.base_kernel(x1, x2, diag=True)
+        if x1 is x2 or (x1.shape == x2.shape and torch.equal(x1, x2)):
+            return self._operator(x1, x1.shape[-2])
+        batch = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
+        both = torch.cat([each.expand(*batch, *each.shape[-2:]) for each in (x2, x1)], dim=-2)
+        joint, size = self._operator(both, x2.shape[-2]), self.num_outputs_per_input(x1, x2)
+        order = torch.arange(joint.shape[-1]).roll(x1.shape[-2] * size)
+        return MarkovCrossLinearOperator(joint.select(order), x1.shape[-2] * size, both.requires_grad)
+
+    def _operator(self, x: Tensor, known: int) -> MarkovLinearOperator:
+        space, cells = line_of(markov_terms(self.base_kernel), self._layout, x, known)
+        return MarkovLinearOperator.of(space, cells, x.new_zeros(*x.shape[:-2], cells.shape[-1]))
+
+    def prediction_strategy(
+        self, train_inputs: Any, train_prior_dist: MultivariateNormal, train_labels: Tensor, likelihood: Likelihood
+    ) -> DefaultPredictionStrategy:
+        """That of linear time."""
+        return MarkovPredictionStrategy(train_inputs, train_prior_dist, train_labels, likelihood)
+
+    def __add__(self, other: Kernel) -> Kernel:
+        """The sum, of linear time if the other kernel is a Markov process, too."""
+        return Markov(self.base_kernel + _base(other))
+
+    def __mul__(self, other: Kernel) -> Kernel:
+        """The product, of linear time."""
+        return Markov(self.base_kernel * _base(other))
+
+
+def _base(kernel: Kernel) -> Kernel:
+    return kernel.base_kernel if isinstance(kernel, Markov) else kernel

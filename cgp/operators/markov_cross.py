@@ -1,0 +1,68 @@
+"""The covariance between two sets of entries of one state space."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from linear_operator import LinearOperator
+from torch import Tensor
+
+from .markov import MarkovLinearOperator
+
+__all__ = ["MarkovCrossLinearOperator"]
+
+
+class MarkovCrossLinearOperator(LinearOperator):
+    """The covariance of the first entries of a Markov operator with the others, in linear time.
+
+    Args:
+        joint: of all m + n entries, without noise.
+        rows: m.
+        differentiable: whether the inputs of the entries have gradients.
+    """
+
+    def __init__(self, joint: MarkovLinearOperator, rows: int, differentiable: bool = False) -> None:
+        super().__init__(joint, rows=rows, differentiable=differentiable)
+        self.joint, self.rows, self.differentiable = joint, rows, differentiable
+
+    def _size(self) -> torch.Size:
+        return torch.Size([*self.joint.batch_shape, self.rows, self.joint.shape[-1] - self.rows])
+
+    def _matmul(self, rhs: Tensor) -> Tensor:
+        columns = rhs.unsqueeze(-1) if rhs.dim() == 1 else rhs
+        product = self.joint._matmul(_padded(columns, self.rows, 0))[..., : self.rows, :]
+        return product.squeeze(-1) if rhs.dim() == 1 else product
+
+    def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Tensor | None, ...]:
+        count = self.shape[-1]
+        return self.joint._bilinear_derivative(_padded(left_vecs, 0, count), _padded(right_vecs, self.rows, 0))
+
+    def _transpose_nonbatch(self) -> MarkovCrossLinearOperator:
+        count = self.joint.shape[-1]
+        order = torch.arange(count).roll(-self.rows)
+        return self.__class__(self.joint.select(order), count - self.rows, self.differentiable)
+
+    def _mul_constant(self, other: Tensor) -> MarkovCrossLinearOperator:
+        return self.__class__(self.joint._mul_constant(other), self.rows, self.differentiable)
+
+    def __add__(self, other: Any) -> Any:
+        """The sum; of covariances of the same entries it is again one."""
+        if isinstance(other, MarkovCrossLinearOperator) and self.shape == other.shape:
+            joint = self.joint + other.joint
+            if isinstance(joint, MarkovLinearOperator):
+                return self.__class__(joint, self.rows, self.differentiable or other.differentiable)
+        return super().__add__(other)
+
+    def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> LinearOperator:
+        joint = self.joint._getitem(slice(None), slice(None), *batch_indices) if batch_indices else self.joint
+        picked = self.__class__(joint, self.rows, self.differentiable)
+        if all(isinstance(index, slice) and index == slice(None) for index in (row_index, col_index)):
+            return picked
+        every = [slice(None)] * len(picked.batch_shape)
+        return super(MarkovCrossLinearOperator, picked)._getitem(row_index, col_index, *every)
+
+
+def _padded(columns: Tensor, before: int, after: int) -> Tensor:
+    """Columns ``(*batch, n, S)`` with rows of zeros around them."""
+    return torch.nn.functional.pad(columns, (0, 0, before, after))

@@ -1,0 +1,106 @@
+"""The covariance of entries of a state space given others, which is dense only where that is asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from linear_operator import LinearOperator
+from linear_operator.operators import DiagLinearOperator
+from torch import Tensor
+
+from cgp.statespace.posterior import StateSpacePosterior
+from cgp.statespace.products import covariance_solve
+
+from ._exact import ExactLinearOperator
+from .markov import MarkovLinearOperator
+
+__all__ = ["MarkovPosteriorLinearOperator"]
+
+
+class MarkovPosteriorLinearOperator(ExactLinearOperator):
+    r"""The covariance of m entries given n observed ones, :math:`K_{**} - K_{*x}(K_{xx} + \Sigma)^{-1}K_{x*} + D`.
+
+    The diagonal is given, products and draws take linear time; what needs all of the matrix, such as a density, makes
+    it, in time O(n m).
+
+    Args:
+        joint: covariance of all m + n entries, without noise.
+        noise: D, a diagonal that is added, ``(*batch, m)``.
+        variance: the diagonal without D, ``(*batch, m)``.
+        observed_noise: variances of the noise of the observed entries, ``(*batch, n)``.
+        observed: which of them are observed, ``(*batch, n)`` booleans.
+    """
+
+    def __init__(
+        self, joint: MarkovLinearOperator, noise: Tensor, variance: Tensor, observed_noise: Tensor, observed: Tensor
+    ) -> None:
+        super().__init__(joint, noise, variance, observed_noise, observed)
+        self.joint, self._noise, self._variance = joint, noise, variance
+        self._observed_noise, self._observed = observed_noise, observed
+
+    def _size(self) -> torch.Size:
+        return torch.Size([*self._variance.shape, self._variance.shape[-1]])
+
+    def _transpose_nonbatch(self) -> MarkovPosteriorLinearOperator:
+        return self
+
+    def _diagonal(self) -> Tensor:
+        return self._variance + self._noise
+
+    def _matmul(self, rhs: Tensor) -> Tensor:
+        columns, count = rhs.unsqueeze(-1) if rhs.dim() == 1 else rhs, self.shape[-1]
+        batch = torch.broadcast_shapes(self.batch_shape, columns.shape[:-2])
+        columns = columns.expand(*batch, *columns.shape[-2:])
+        known = self.joint.shape[-1] - count
+        prior = self.joint._matmul(torch.nn.functional.pad(columns, (0, 0, 0, known)))
+        explained = self._solved(prior[..., count:, :])
+        product = prior - self.joint._matmul(torch.nn.functional.pad(explained, (0, 0, count, 0)))
+        product = product[..., :count, :] + self._noise.unsqueeze(-1) * columns
+        return product.squeeze(-1) if rhs.dim() == 1 else product
+
+    def _solved(self, columns: Tensor) -> Tensor:
+        parts, count = [], self.shape[-1]
+        batch = columns.shape[:-2]
+        noises, seen = (each.expand(*batch, -1) for each in (self._observed_noise, self._observed))
+        for index, member in self.joint._members(batch):
+            known = member._replace(cells=member.cells[count:], noise=noises[index])
+            solved = covariance_solve(
+                member.space,
+                known.table(columns[index]),
+                known.table(known.noise[:, None])[..., 0],
+                known.observed(seen[index]),
+            )
+            parts.append(known.entries(solved))
+        return torch.stack(parts).reshape(columns.shape).to(columns)
+
+    def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
+        """Joint draws, ``(S, *batch, m)``, in linear time and without gradients."""
+        draws, count = [], self.shape[-1]
+        batch = self.batch_shape
+        noises, seen = (each.expand(*batch, -1) for each in (self._observed_noise, self._observed))
+        for index, member in self.joint._members(batch):
+            known = member._replace(cells=member.cells[count:], noise=noises[index].detach())
+            noise = known.table(known.noise[:, None])[..., 0]
+            observed = known.observed(seen[index])
+            posterior = StateSpacePosterior(member.space, torch.zeros_like(noise), noise, observed)
+            drawn = posterior.draw(num_samples).flatten(1)[:, member.cells[:count]]
+            draws.append(drawn + self._noise.expand(*batch, -1)[index].sqrt() * torch.randn_like(drawn))
+        return torch.stack(draws, dim=1).reshape(num_samples, *batch, count).to(self._variance).detach()
+
+    def add_diagonal(self, diag: Tensor) -> MarkovPosteriorLinearOperator:
+        """The sum with a diagonal; ``diag`` is ``(*batch, m)``, ``(*batch, 1)`` or a number."""
+        args = self._variance, self._observed_noise, self._observed
+        return self.__class__(self.joint, self._noise + diag, *args)
+
+    def __add__(self, other: Tensor | LinearOperator | float) -> LinearOperator | Tensor:
+        """The sum; with a diagonal it stays lazy."""
+        return self.add_diagonal(other._diagonal()) if isinstance(other, DiagLinearOperator) else super().__add__(other)
+
+    def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> LinearOperator:
+        if not batch_indices and isinstance(row_index, slice) and row_index == col_index:
+            count = self.shape[-1]
+            rows = torch.cat([torch.arange(count)[row_index], torch.arange(count, self.joint.shape[-1])])
+            noise, variance = (each[..., row_index] for each in (self._noise, self._variance))
+            return self.__class__(self.joint.select(rows), noise, variance, self._observed_noise, self._observed)
+        return LinearOperator._getitem(self, row_index, col_index, *batch_indices)

@@ -1,0 +1,373 @@
+"""Markov kernels in GPyTorch's ExactGP against the same kernels, dense, in float64."""
+
+import copy
+from functools import partial
+
+import gpytorch
+import pytest
+import torch
+from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
+from gpytorch.kernels import (
+    ConstantKernel,
+    CosineKernel,
+    IndexKernel,
+    LCMKernel,
+    LinearKernel,
+    MaternKernel,
+    MultitaskKernel,
+    PeriodicKernel,
+    RBFKernel,
+    ScaleKernel,
+)
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood, MultitaskGaussianLikelihood
+from gpytorch.models import ExactGP
+
+from cgp.kernels import DampedOscillatorKernel, IntegratedWienerKernel, Markov, leave_out_missing
+from cgp.statespace.kernels import MarkovKernel
+from cgp.statespace.processes import MarkovProcess
+
+CLOSE = partial(torch.testing.assert_close, rtol=1e-8, atol=1e-8)
+
+
+@pytest.fixture(autouse=True)
+def exact():
+    """Float64, one seed, and GPyTorch's own exact algebra."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    torch.manual_seed(0)
+    yield
+    torch.set_default_dtype(before)
+
+
+class Model(ExactGP):
+    def __init__(self, x, y, kernel, likelihood):
+        super().__init__(x, y, likelihood)
+        self.mean_module, self.covar_module = gpytorch.means.ConstantMean(), kernel
+
+    def forward(self, x):
+        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+class MultitaskModel(ExactGP):
+    def __init__(self, x, y, kernel, likelihood):
+        super().__init__(x, y, likelihood)
+        self.mean_module = gpytorch.means.MultitaskMean(gpytorch.means.ConstantMean(), y.shape[-1])
+        self.covar_module = kernel
+
+    def forward(self, x):
+        return MultitaskMultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+class OwnMatern(MaternKernel):
+    """A subclass that changes nothing of the covariance."""
+
+
+class Squared(MaternKernel):
+    """A subclass that changes the covariance."""
+
+    def forward(self, x1, x2, diag=False, **params):
+        return super().forward(x1, x2, diag=diag, **params) ** 2
+
+
+class Exponential(gpytorch.kernels.Kernel):
+    """A stranger's kernel: its covariance for GPyTorch, and which process it is."""
+
+    class Form(MarkovKernel):
+        def process(self, steps):
+            A = torch.exp(-steps.lags)[..., None, None]
+            return MarkovProcess(A, 1.0 - A**2, torch.ones(1, 1).to(A))
+
+    def markov_form(self):
+        return self.Form()
+
+    def forward(self, x1, x2, diag=False, **params):
+        return torch.exp(-self.covar_dist(x1, x2, diag=diag))
+
+
+def index(**options):
+    return IndexKernel(num_tasks=3, rank=2, active_dims=[1], **options)
+
+
+KERNELS = {
+    "matern12": lambda: ScaleKernel(MaternKernel(nu=0.5)),
+    "matern32": lambda: ScaleKernel(MaternKernel(nu=1.5)),
+    "matern52": lambda: ScaleKernel(MaternKernel(nu=2.5)),
+    "oscillator": lambda: ScaleKernel(DampedOscillatorKernel()) + MaternKernel(nu=0.5),
+    "cosine that decays": lambda: MaternKernel(nu=0.5) * CosineKernel(),
+    "quasi-periodic": lambda: MaternKernel(nu=1.5) * PeriodicKernel(),
+    "sum": lambda: ScaleKernel(MaternKernel(nu=2.5)) + ScaleKernel(MaternKernel(nu=0.5)) + ConstantKernel(),
+    "line": lambda: ScaleKernel(MaternKernel(nu=1.5)) + LinearKernel() + ConstantKernel(),
+    "spline": lambda: ScaleKernel(IntegratedWienerKernel()) + LinearKernel() + ConstantKernel(),
+    "subclass": OwnMatern,
+    "stranger": lambda: ScaleKernel(Exponential()) + MaternKernel(nu=1.5),
+}
+ROWS = {
+    "icm": lambda: MaternKernel(nu=1.5, active_dims=[0]) * index(),
+    "lmc": lambda: (
+        MaternKernel(nu=1.5, active_dims=[0]) * index() + ScaleKernel(MaternKernel(nu=0.5, active_dims=[0]) * index())
+    ),
+    "shared": lambda: MaternKernel(nu=0.5, active_dims=[0]) + MaternKernel(nu=1.5, active_dims=[0]) * index(),
+}
+
+
+def times(n, seed=1):
+    """Unsorted and repeated inputs."""
+    x = 5.0 * torch.rand(n, 1, generator=torch.Generator().manual_seed(seed))
+    x[n // 2 :: 3] = x[: len(x[n // 2 :: 3])]
+    return x
+
+
+def data(kind):
+    if kind in ROWS:
+        x, new = (torch.cat([times(n, n), torch.arange(n)[:, None] % 3.0], dim=-1) for n in (24, 9))
+    else:
+        x, new = times(20), torch.cat([times(6, 2), times(20)[:2]])
+    return x, x[:, 0].sin() + 0.3 * torch.randn(len(x)), new
+
+
+def pair(kind, likelihood=GaussianLikelihood, model=Model):
+    """The dense and the linear model with the same parameters, which are not those they start from."""
+    kernel = (KERNELS | ROWS)[kind]()
+    for parameter in kernel.parameters():
+        parameter.data += 0.3 * torch.randn_like(parameter)
+    x, y, new = data(kind)
+    models = []
+    for each in (kernel, Markov(copy.deepcopy(kernel))):
+        models.append(model(x, y, each, likelihood()))
+        models[-1].mean_module.initialize(constant=0.4)
+        models[-1].likelihood.initialize(noise=0.1)
+    return *models, x, y, new
+
+
+def evidence(model, x, y):
+    model.train()
+    return gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)(model(x), y)
+
+
+def slopes(model, value):
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return torch.autograd.grad(value, parameters, allow_unused=True)
+
+
+@pytest.mark.parametrize("kind", [*KERNELS, *ROWS])
+def test_models_are_the_dense_ones(kind):
+    dense, linear, x, y, new = pair(kind)
+    expected, value = evidence(dense, x, y), evidence(linear, x, y)
+    CLOSE(value, expected)
+    CLOSE(slopes(linear, value), slopes(dense, expected), rtol=1e-6, atol=1e-8)
+    dense.eval(), linear.eval()
+    with torch.no_grad():
+        expected, predicted = dense(new), linear(new)
+        CLOSE(predicted.mean, expected.mean)
+        CLOSE(predicted.variance, expected.variance, rtol=1e-7, atol=1e-8)
+        CLOSE(predicted.covariance_matrix, expected.covariance_matrix)
+        CLOSE(linear.likelihood(linear(new)).variance, dense.likelihood(dense(new)).variance)
+        CLOSE(linear(x).mean, dense(x).mean)
+
+
+@pytest.mark.parametrize("kind", [*KERNELS, *ROWS])
+def test_kernels_are_the_dense_ones(kind):
+    dense, linear, x, _, new = pair(kind)
+    with torch.no_grad():
+        CLOSE(linear.covar_module(x).to_dense(), dense.covar_module(x).to_dense())
+        CLOSE(linear.covar_module(new, x).to_dense(), dense.covar_module(new, x).to_dense())
+        CLOSE(linear.covar_module(x, diag=True), dense.covar_module(x, diag=True))
+        CLOSE(linear.covar_module(x).evaluate_kernel().diagonal(), dense.covar_module(x, diag=True))
+        CLOSE(linear.covar_module(new, x).mT.to_dense(), dense.covar_module(x, new).to_dense())
+
+
+@pytest.mark.parametrize("kind", ["matern32", "line", "icm"])
+def test_predictions_have_gradients_by_new_inputs(kind):
+    dense, linear, _, _, new = pair(kind)
+    results = []
+    for model in (dense.eval(), linear.eval()):
+        inputs = (new + 0.01).requires_grad_() if kind != "icm" else new.clone().requires_grad_()
+        predicted = model(inputs)
+        objective = (predicted.mean + predicted.variance.sqrt()).sum()
+        (slope,) = torch.autograd.grad(objective, inputs)
+        results.append((predicted.mean.detach(), predicted.variance.detach(), slope[:, 0]))
+    CLOSE(*results, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("kind", ["matern32", "icm"])
+def test_rows_left_out(kind):
+    """In evidence, its gradients, mean and variance."""
+    dense, linear, x, y, new = pair(kind)
+    seen = torch.rand(len(y)) < 0.6
+    holes = torch.where(seen, y, torch.nan)
+    dense.set_train_data(x[seen], y[seen], strict=False)
+    linear.set_train_data(x, holes, strict=False)
+    with leave_out_missing():
+        expected, value = evidence(dense, x[seen], y[seen]) * seen.sum(), evidence(linear, x, holes) * len(y)
+        CLOSE(value, expected)
+        CLOSE(slopes(linear, value), slopes(dense, expected), rtol=1e-6, atol=1e-8)
+        dense.eval(), linear.eval()
+        with torch.no_grad():
+            CLOSE(linear(new).mean, dense(new).mean)
+            CLOSE(linear(new).variance, dense(new).variance)
+            CLOSE(linear(new).covariance_matrix, dense(new).covariance_matrix)
+    linear.train(), linear.eval()
+    with pytest.raises(ValueError, match=r"train_targets: expected numbers, got \d+ NaN of"):
+        linear(new)
+    with pytest.raises(ValueError, match="NaN"):
+        evidence(linear, x, holes)
+
+
+def test_several_outputs_at_each_input():
+    x, new = times(12), times(5, 3)
+    y = torch.cat([x.sin(), x.cos()], dim=-1) + 0.1 * torch.randn(12, 2)
+    lcm = LCMKernel([MaternKernel(nu=1.5), MaternKernel(nu=0.5)], num_tasks=2, rank=1)
+    for kernel in (MultitaskKernel(MaternKernel(nu=2.5), num_tasks=2, rank=1), lcm):
+        models = [
+            MultitaskModel(x, y, each, MultitaskGaussianLikelihood(num_tasks=2))
+            for each in (kernel, Markov(copy.deepcopy(kernel)))
+        ]
+        expected, value = (evidence(model, x, y) for model in models)
+        CLOSE(value, expected)
+        CLOSE(slopes(models[1], value), slopes(models[0], expected), rtol=1e-6, atol=1e-8)
+        with torch.no_grad():
+            dense, linear = (model.eval()(new) for model in models)
+            CLOSE(linear.mean, dense.mean)
+            CLOSE(linear.variance, dense.variance)
+            CLOSE(linear.covariance_matrix, dense.covariance_matrix)
+            noisy = [model.likelihood(model(new)).variance for model in models]
+            CLOSE(*noisy)
+
+
+def test_several_outputs_with_gaps():
+    x, new = times(12), times(5, 3)
+    y = torch.cat([x.sin(), x.cos()], dim=-1) + 0.1 * torch.randn(12, 2)
+    kernel, likelihood = MultitaskKernel(MaternKernel(nu=1.5), num_tasks=2), MultitaskGaussianLikelihood(num_tasks=2)
+    seen = torch.rand(12, 2) < 0.7
+    linear = MultitaskModel(x, torch.where(seen, y, torch.nan), Markov(kernel), likelihood)
+    with leave_out_missing(), torch.no_grad():
+        value = evidence(linear, x, torch.where(seen, y, torch.nan)) * 24
+        predicted = linear.eval()(new)
+    with torch.no_grad():
+        K = kernel(torch.cat([x, new])).to_dense()
+        cells, count = seen.flatten().nonzero()[:, 0], 24
+        noise = likelihood._shaped_noise_covar(torch.Size([12, 2])).diagonal()[cells]
+        noisy = K[cells][:, cells] + noise.diag()
+        expected = MultivariateNormal(torch.zeros(len(cells)), noisy).log_prob(y.flatten()[cells])
+        cross = K[count:][:, cells]
+        CLOSE(value, expected)
+        CLOSE(predicted.mean.flatten(), cross @ torch.linalg.solve(noisy, y.flatten()[cells]))
+        CLOSE(predicted.covariance_matrix, K[count:, count:] - cross @ torch.linalg.solve(noisy, cross.mT))
+
+
+@pytest.mark.parametrize("kind", ["matern32", "icm"])
+def test_fantasies(kind):
+    dense, linear, _, _, new = pair(kind)
+    targets = torch.randn(4, 3)
+    with torch.no_grad():
+        models = [model.eval() for model in (dense, linear)]
+        for model in models:
+            model(new)
+        one = [model.get_fantasy_model(new[:3], targets[0]) for model in models]
+        CLOSE(one[1](new).mean, one[0](new).mean)
+        CLOSE(one[1](new).variance, one[0](new).variance, rtol=1e-6, atol=1e-7)
+        several = [model.get_fantasy_model(new[:3], targets) for model in models]
+        CLOSE(several[1](new).mean, several[0](new).mean, rtol=1e-6, atol=1e-7)
+        CLOSE(several[1](new).variance, several[0](new).variance, rtol=1e-6, atol=1e-7)
+
+
+def test_fantasies_with_noise_of_their_own():
+    x, y, new = data("matern32")
+    noise = 0.05 + 0.1 * torch.rand(len(y))
+    models = []
+    for kernel in (ScaleKernel(MaternKernel(nu=1.5)), Markov(ScaleKernel(MaternKernel(nu=1.5)))):
+        models.append(Model(x, y, kernel, FixedNoiseGaussianLikelihood(noise)).eval())
+    with torch.no_grad():
+        for model in models:
+            model(new)
+        CLOSE(models[1](new).variance, models[0](new).variance)
+        more = [model.get_fantasy_model(new[:3], torch.ones(3), noise=torch.full((3,), 0.01)) for model in models]
+        CLOSE(more[1](new).mean, more[0](new).mean)
+        CLOSE(more[1](new).variance, more[0](new).variance, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_batches(same):
+    """Of kernels on one time line, and of inputs of their own."""
+    batch = torch.Size([3])
+    x = times(10).expand(3, 10, 1) if same else torch.stack([times(10, seed) for seed in range(3)])
+    y, new = torch.randn(3, 10), times(4, 5).expand(3, 4, 1)
+    kernel = ScaleKernel(MaternKernel(nu=1.5, batch_shape=batch), batch_shape=batch)
+    kernel.base_kernel.lengthscale = torch.tensor([0.3, 1.0, 2.0])[:, None, None]
+    models = []
+    for each in (kernel, Markov(copy.deepcopy(kernel))):
+        models.append(Model(x, y, each, GaussianLikelihood(batch_shape=batch)))
+        models[-1].mean_module = gpytorch.means.ConstantMean(batch_shape=batch)
+    expected, value = (evidence(model, x, y).sum() for model in models)
+    CLOSE(value, expected)
+    CLOSE(slopes(models[1], value), slopes(models[0], expected), rtol=1e-6, atol=1e-8)
+    with torch.no_grad():
+        dense, linear = (model.eval()(new) for model in models)
+        CLOSE(linear.mean, dense.mean)
+        CLOSE(linear.variance, dense.variance)
+
+
+def test_draws_are_of_the_posterior():
+    """Within six standard errors of every mean and covariance."""
+    _, linear, _, _, new = pair("matern32")
+    count = 20_000
+    with torch.no_grad():
+        predicted = linear.eval()(new[:6])
+        draws, covariance = predicted.sample(torch.Size([count])), predicted.covariance_matrix
+        variance = covariance.diagonal()
+        assert ((draws.mean(0) - predicted.mean).abs() <= 6 * (variance / count).sqrt()).all()
+        spread = ((variance[:, None] * variance + covariance**2) / count).sqrt()
+        assert ((draws.T.cov() - covariance).abs() <= 6 * spread).all()
+        prior = linear.covar_module(new[:6]).evaluate_kernel()
+        draws, covariance = prior.zero_mean_mvn_samples(count), prior.to_dense()
+        variance = covariance.diagonal()
+        spread = ((variance[:, None] * variance + covariance**2) / count).sqrt()
+        assert ((draws.T.cov() - covariance).abs() <= 6 * spread).all()
+
+
+def test_sums_and_scales_of_markov_kernels():
+    x, y, new = data("matern32")
+    parts = [ScaleKernel(MaternKernel(nu=nu)) for nu in (0.5, 1.5)]
+    both = Markov(parts[0]) + Markov(parts[1])
+    assert isinstance(both, Markov)
+    dense, linear = (Model(x, y, kernel, GaussianLikelihood()).eval() for kernel in (parts[0] + parts[1], both))
+    scaled = Model(x, y, ScaleKernel(Markov(MaternKernel(nu=0.5))), GaussianLikelihood()).eval()
+    plain = Model(x, y, ScaleKernel(MaternKernel(nu=0.5)), GaussianLikelihood()).eval()
+    with torch.no_grad():
+        CLOSE(linear(new).variance, dense(new).variance)
+        CLOSE(scaled(new).variance, plain(new).variance)
+    assert isinstance(Markov(MaternKernel(nu=0.5)) * CosineKernel(), Markov)
+
+
+def test_float32_models_compute_in_float64():
+    torch.set_default_dtype(torch.float32)
+    x = torch.linspace(0, 10, 50)
+    model = Model(x, x.sin(), Markov(ScaleKernel(MaternKernel(nu=2.5))), GaussianLikelihood())
+    value = evidence(model, x, x.sin())
+    value.backward()
+    assert value.dtype == torch.float32
+    assert model.eval()(x).variance.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("kernel", "message"),
+    [
+        (RBFKernel, "RBFKernel is not one of .* and has no markov_form"),
+        (Squared, "Squared has a forward of its own, and no markov_form"),
+        (lambda: MaternKernel(nu=1.5) * LinearKernel(), "LinearKernel is a factor of a product"),
+        (lambda: MaternKernel(nu=1.5, ard_num_dims=2), "several or chosen inputs"),
+        (lambda: MaternKernel(active_dims=[0]) + MaternKernel(active_dims=[1]), r"one ordered input, .* \[0, 1\]"),
+        (lambda: MaternKernel(nu=1.5) * IndexKernel(num_tasks=2), "active_dims that say which feature"),
+    ],
+)
+def test_other_kernels_are_refused(kernel, message):
+    with pytest.raises(ValueError, match=message):
+        Markov(kernel())
+
+
+def test_rows_of_other_outputs_are_refused():
+    kernel = Markov(MaternKernel(active_dims=[0]) * index())
+    with pytest.raises(ValueError, match="expected outputs 0 to 2 in feature 1, got 3"):
+        kernel(torch.tensor([[0.0, 3.0]])).to_dense()
+    with pytest.raises(ValueError, match="x: expected 1 features, got 2"):
+        Markov(MaternKernel())(torch.zeros(3, 2)).to_dense()
