@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
 
 from cgp.networks.model.blocks import unwrapped
 
@@ -58,7 +59,22 @@ def _run(module: Any, replaced: Callable[..., Any] | None, *args: Any, **options
     if not mode.calls:
         what = f"expected softmax attention ({SOFTMAX_ATTENTION}), got none"
         raise ValueError(f"{heads.path}: {what}: leave this layer out of layers=")
+    tokens = _tokens(output, *args, *options.values())
+    if mode.queries < tokens:
+        what = f"expected softmax attention of every token, got it of {mode.queries} of {tokens}"
+        raise ValueError(f"{heads.path}: {what} (the others have no posterior): leave this layer out of layers=")
     return output
+
+
+def _tokens(output: Any, *arguments: Any) -> int:
+    """The number of tokens that a layer takes and returns, as ``(B, N, D)``; 0 where it does anything else."""
+    returned, given = (
+        next((x for x in pytree.tree_leaves(values) if isinstance(x, Tensor) and x.is_floating_point()), None)
+        for values in (output, arguments)
+    )
+    if returned is None or given is None or returned.dim() != 3 or given.shape[:2] != returned.shape[:2]:
+        return 0
+    return returned.shape[:2].numel()
 
 
 class _Intercept(TorchFunctionMode):
@@ -66,7 +82,7 @@ class _Intercept(TorchFunctionMode):
 
     def __init__(self, heads: ConvertedHeads, origins: Origins | None) -> None:
         super().__init__()
-        self.heads, self.is_multihead, self.calls = heads, False, 0
+        self.heads, self.is_multihead, self.calls, self.queries = heads, False, 0, 0
         self.origins = origins
         self.by_hand = None if origins is None else ManualAttention(self._attend, origins)
 
@@ -99,6 +115,7 @@ class _Intercept(TorchFunctionMode):
         """One call of attention through the heads, which expect queries ``(*batch, h, Nq, s)``."""
         self.calls += 1
         q, k, mask, h = inputs.q, inputs.k, inputs.mask, self.heads.num_heads
+        self.queries += q.shape[:-1].numel() // h
         if h == 1 or (q.dim() > 3 and q.shape[-3] == h):
             return self.heads.attend(inputs)
         if q.dim() == 4 and q.shape[1] * q.shape[2] == h:  # grouped queries of one new token, (B, groups, h/groups, s)

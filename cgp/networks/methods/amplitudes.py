@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from cgp.functional.noise import noise
 from cgp.networks.model.blocks import used_modules
 from cgp.networks.model.inputs import Batch, call_model, logits_of
-from cgp.networks.model.structural_copy import SharedPrefix, structural_copy
+from cgp.networks.model.runs import warn_of_randomness, warn_of_silence
+from cgp.networks.model.shared_prefix import SharedPrefix
+from cgp.networks.model.structural_copy import structural_copy
 from cgp.networks.predict.draws import draw_noises
 from cgp.networks.tasks.labels import check_finite, check_logits, class_indices
 
@@ -33,6 +35,8 @@ __all__ = [
 
 COARSE = tuple(2.0**k for k in (-15, -10, *range(-5, 8)))
 """Factors of the amplitudes."""
+
+_CALLER = 6  # frames from a warning to the caller of calibrate
 
 _STEP = 2.0**0.125
 
@@ -169,12 +173,21 @@ class AmplitudeSearch:
         """The shape of a batch's logits; raises for labels and logits that do not fit, before any draw."""
         first = 0
         for batch in data:
-            logits = _Runs(self.model, batch.inputs, self.mode, self.output).mean
+            runs = _Runs(self.model, batch.inputs, self.mode, self.output)
+            logits = runs.mean
+            if not first:
+                self._warn(batch, runs)
             check_logits(logits, classes_last=self.output is not logits_of)
             labels = class_indices(batch.labels, tuple(logits.shape), name=name)
             check_finite(logits, labels, first=first)
             first += len(labels)
         return tuple(logits.shape)
+
+    def _warn(self, batch: Batch, runs: _Runs) -> None:
+        """Warn of what a first run shows of the model."""
+        warn_of_silence(runs.prefix, _CALLER)
+        if runs.prefix.is_random:
+            warn_of_randomness(runs.mean, lambda: _Runs(self.model, batch.inputs, self.mode, self.output).mean, _CALLER)
 
     def draws(
         self, data: Iterable[Batch], factors: Sequence[float], *, first: int = 0

@@ -12,7 +12,7 @@ from cgp.attention.inputs import full_precision
 from cgp.functional.kernels import Canonical
 
 from .inputs import call_model, model_device, to_device
-from .structural_copy import structural_copy
+from .structural_copy import structural_copy, with_own_buffers
 
 __all__ = ["initialize_inducing", "most_informative"]
 
@@ -50,7 +50,7 @@ def initialize_inducing(model: nn.Module, inputs: Any, only: Collection[nn.Modul
         torch.Size([2, 3, 4])
     """
     seen: dict[str, Any] = {}
-    copy = structural_copy(model)
+    copy = with_own_buffers(structural_copy(model))
     for module in copy.modules():
         module.training = False  # so that stochastic blocks return their mean
     blocks: dict[str, Any] = {name: module for name, module in model.named_modules() if _is_sparse(module)}

@@ -13,7 +13,7 @@ from cgp.attention import StochasticHeads
 
 from .blocks import added_losses, clear_added_losses, draws, global_kl, stochastic_layers
 from .inputs import call_model, logits_of
-from .structural_copy import SharedPrefix
+from .shared_prefix import SharedPrefix
 
 __all__ = ["Objective"]
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from cgp.networks.model.inputs import call_model
-from cgp.networks.model.structural_copy import structural_copy
+from cgp.networks.model.structural_copy import structural_copy, with_own_buffers
 
 __all__ = ["Features", "Mahalanobis", "call_with_features", "pooled_features", "standardised"]
 
@@ -34,7 +34,7 @@ def pooled_features(model: nn.Module, inputs: Any) -> Tensor:
     Returns:
         The representation.
     """
-    copy = structural_copy(model)
+    copy = with_own_buffers(structural_copy(model))
     return call_with_features(copy, lambda: call_model(copy, inputs))[1]
 
 

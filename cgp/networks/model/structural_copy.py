@@ -1,23 +1,16 @@
-"""A structural copy of a model that shares its tensors, and runs that share the layers below the first draw."""
+"""A structural copy of a model: modules of its own, and shared tensors."""
 
 from __future__ import annotations
 
 import functools
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections import OrderedDict
 from types import MethodType
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
-from .blocks import stochastic_layers, unwrapped, used_modules
-
-__all__ = ["KeptPosterior", "SharedPrefix", "structural_copy", "uncompiled"]
-
-T = TypeVar("T")
+__all__ = ["structural_copy", "uncompiled", "with_own_buffers"]
 
 
 def uncompiled(model: nn.Module) -> nn.Module:
@@ -67,6 +60,18 @@ def structural_copy(model: nn.Module) -> nn.Module:
     return copies[id(model)]
 
 
+def with_own_buffers(model: nn.Module) -> nn.Module:
+    """The model, with buffers of its own: some change in a forward pass, and a structural copy shares them."""
+    owned: dict[int, Tensor] = {}
+    for module in model.modules():
+        if not isinstance(module, torch.jit.ScriptModule):
+            buffers: dict[str, Any] = module._buffers
+            for name, buffer in buffers.items():
+                if buffer is not None:
+                    buffers[name] = owned.setdefault(id(buffer), buffer.detach().clone())
+    return model
+
+
 def _mapped(value: Any, copies: dict[int, nn.Module]) -> Any:
     """A value with modules replaced by their copies; containers are copied, other values shared."""
     kind = type(value)
@@ -80,236 +85,3 @@ def _mapped(value: Any, copies: dict[int, nn.Module]) -> Any:
         function, arguments, options = (_mapped(part, copies) for part in (value.func, value.args, value.keywords))
         return functools.partial(function, *arguments, **options)
     return copies.get(id(value), value)
-
-
-class SharedPrefix:
-    """Runs of a model that share all computations before its first stochastic block.
-
-    Modules that return before the first stochastic block attends have the same output in every draw. They are
-    recorded during the first run, for any model; later runs reuse their outputs. The posterior of the first block is
-    reused, too, unless the block attends more than once in a run.
-
-    It acts on a copy of the model's modules. The inputs, and the scales of the first block, must be the same in every
-    run; gradients of several runs have to be computed in one backward pass. If a kept output is changed in place later
-    in the run, nothing is shared (``shares`` is False).
-
-    Args:
-        model: any module.
-        training: whether modules keep their modes, for training. Otherwise all modules are in eval mode.
-
-    Example:
-        >>> from cgp import SparseCGPAttention
-        >>> prefix = SharedPrefix(nn.Sequential(nn.Linear(8, 8), SparseCGPAttention(8, 2)))
-        >>> x = torch.zeros(1, 3, 8)
-        >>> first, second = (prefix.run(lambda model: model(x)) for _ in range(2))
-        >>> torch.equal(first, second)
-        True
-    """
-
-    def __init__(self, model: nn.Module, *, training: bool = False) -> None:
-        self.model = structural_copy(model)
-        self.shares = False
-        self.posterior: KeptPosterior | None = None  # of the first stochastic block
-        self.first: Any = None  # the first stochastic block
-        self._queues: list[_Replay] | None = None  # kept outputs; None before the first run
-        for module in self.model.modules():
-            # Not .eval(): some libraries override it to rewrite weights, which the copy shares with the model.
-            if not training and not isinstance(module, torch.jit.ScriptModule):
-                module.training = False
-        stochastic = set(stochastic_layers(self.model))
-        self.blocks: dict[str, Any] = {n: m for n, m in used_modules(self.model).items() if m in stochastic}
-        for block in self.blocks.values():
-            block.num_samples = None
-
-    def set_sampling(self, mode: str | None) -> None:
-        """Set how every stochastic block draws: "mean", "marginal", "joint", or None for its default."""
-        for block in self.blocks.values():
-            block.sampling = mode
-
-    def run(self, call: Callable[[nn.Module], T]) -> T:
-        """Return ``call(model)``; from the second run on, only the first stochastic block and later modules compute."""
-        if self._queues is None:
-            return self._record(call)
-        for replay in self._queues:
-            replay.restart()
-        return call(self.model)
-
-    def _record(self, call: Callable[[nn.Module], T]) -> T:
-        recorder = _Recorder(self.model, list(self.blocks.values()))
-        with recorder.watching():
-            result = call(self.model)
-        self._queues = []
-        self.shares = recorder.first is not None and all(done.untouched() for done in recorder.finished)
-        if self.shares:
-            self._replay(recorder)
-        return result
-
-    def _replay(self, recorder: _Recorder) -> None:
-        outputs: dict[tuple[Any, str], list[Any]] = {}
-        for call in recorder.replayed():
-            outputs.setdefault((call.module, "forward"), []).append(call.output)
-        if recorder.attended == 1:  # a block used several times attends to different tokens each time
-            self.first = recorder.first
-            outputs[self.first, "project"] = recorder.projected
-            if hasattr(self.first, "gaussian"):
-                compute = functools.partial(_posterior_of, self.first.gaussian, recorder.inputs)
-                self.posterior = KeptPosterior(compute, recorder.posterior)
-                _override(self.first, "gaussian", self.posterior)
-        self._queues = []
-        for (module, name), kept in outputs.items():
-            if kept:
-                self._queues.append(_Replay(getattr(module, name), kept))
-                _override(module, name, self._queues[-1])
-
-
-class _Call:
-    """A finished module call and its output."""
-
-    def __init__(self, module: nn.Module, output: Any) -> None:
-        self.module, self.output = module, output
-        self.versions = [(leaf, _version(leaf)) for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor)]
-
-    def untouched(self) -> bool:
-        return all(_version(tensor) == version for tensor, version in self.versions)
-
-    def returned(self, tensors: Iterable[Tensor]) -> bool:
-        """Whether the output contains one of the tensors."""
-        ids = {id(tensor) for tensor in tensors}
-        return any(id(tensor) in ids for tensor, _ in self.versions)
-
-
-class _Recorder:
-    """Records the calls of a copy until its first stochastic block is called, or attends without being called."""
-
-    def __init__(self, model: nn.Module, blocks: list[Any]) -> None:
-        self.modules = [m for m in model.modules() if not isinstance(m, torch.jit.ScriptModule)]
-        self.blocks = blocks
-        self.open: list[tuple[Any, list[_Call]]] = [(None, [])]  # unfinished calls, with the finished calls inside
-        self.finished: list[_Call] = []
-        self.inside: list[_Call] = []  # finished calls within the host module of the first block's attention
-        self.first: nn.Module | None = None
-        self.attended = 0  # number of attend calls of the first block
-        self.inputs: Any = None  # arguments of the first block's attend
-        self.projected: list[Any] = []  # results of the first block's project
-        self.posterior: Any = None  # posterior of the first block, if the run computed it
-
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        wrapped: list[tuple[Any, str, Callable[..., Any]]] = [(m, "forward", self._call) for m in self.modules]
-        wrapped += [(b, name, self._attend) for b in self.blocks for name in ("attend", "project") if hasattr(b, name)]
-        wrapped += [(b, "gaussian", self._condition) for b in self.blocks if hasattr(b, "gaussian")]
-        before = [(module, name, vars(module).get(name)) for module, name, _ in wrapped]
-        for module, name, wrapper in wrapped:
-            _override(module, name, functools.partial(wrapper, module, name, getattr(module, name)))
-        try:
-            yield
-        finally:
-            for module, name, override in before:
-                vars(module).pop(name)
-                if override is not None:
-                    _override(module, name, override)
-
-    def _call(self, module: nn.Module, _: str, forward: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        if module in self.blocks:
-            self._start(module)
-        if self.first is not None:
-            return forward(*args, **options)
-        self.open.append((module, []))
-        output = forward(*args, **options)
-        if self.first is None:
-            self.open.pop()
-            self.open[-1][1].append(_Call(module, output))
-        return output
-
-    def _attend(self, block: Any, name: str, method: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        self._start(block)
-        result = method(*args, **options)
-        if block is self.first and name == "project":
-            self.projected.append(result)
-        elif block is self.first:
-            self.attended += 1
-            self.inputs = args[0]
-        return result
-
-    def _condition(self, block: Any, _: str, gaussian: Callable[..., Any], tokens: Any) -> Any:
-        posterior = gaussian(tokens)
-        if block is self.first:
-            self.posterior = posterior
-        return posterior
-
-    def _start(self, block: nn.Module) -> None:
-        if self.first is None:
-            self.first = block
-            for module, calls in self.open:
-                self.finished += calls
-                if module is not None and any(unwrapped(child) is block for child in module.children()):
-                    self.inside = calls
-
-    def replayed(self) -> list[_Call]:
-        """The finished calls whose outputs can be reused.
-
-        A host module that computes attention by hand is followed from the scores to the output: modules that it calls
-        in between run again, and so do all modules that it calls if it attends more than once.
-
-        Returns:
-            These calls, in their order.
-        """
-        trail = getattr(self.inputs, "trail", ())
-        again = {call.module for call in self.finished if call.returned(trail)}
-        again |= {call.module for call in self.inside} if self.attended > 1 else set()
-        return [call for call in self.finished if call.module not in again]
-
-
-class _Replay:
-    """A module's method that returns the kept results one after the other, and computes once they are used up."""
-
-    def __init__(self, method: Callable[..., Any], kept: list[Any]) -> None:
-        self.method, self.kept = method, kept
-        self.remaining: deque[Any] = deque()
-
-    def restart(self) -> None:
-        self.remaining = deque(self.kept)
-
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        return self.remaining.popleft() if self.remaining else self.method(*args, **options)
-
-
-def _posterior_of(gaussian: Callable[[Any], Any], inputs: Any, _: Any) -> Any:
-    """The posterior given the inputs of the first run, not those of the present call."""
-    return gaussian(inputs)
-
-
-class KeptPosterior:
-    """A block's ``gaussian`` that is computed once; its standard deviations may be scaled afterwards.
-
-    Attributes:
-        factor: factor of the standard deviations; the draws are those of a model with amplitudes larger by it.
-    """
-
-    def __init__(self, compute: Callable[..., Any], posterior: Any = None) -> None:
-        self.compute, self.posterior, self.factor = compute, posterior, 1.0
-
-    def __call__(self, tokens: Any) -> Any:
-        """The posterior given at construction, or computed in the first call, whatever the tokens are now."""
-        if self.posterior is None:
-            self.posterior = self.compute(tokens)
-        return self.posterior if self.factor == 1.0 else _Scaled(self.posterior, self.factor)
-
-
-class _Scaled:
-    """A posterior whose deviations from the mean are multiplied."""
-
-    def __init__(self, posterior: Any, factor: float) -> None:
-        self.posterior, self.factor, self.mean = posterior, factor, posterior.mean
-
-    def rsample(self, *args: Any, **options: Any) -> Tensor:
-        draw: Tensor = self.posterior.rsample(*args, **options)
-        return torch.lerp(self.mean, draw, self.factor)
-
-
-def _override(module: Any, name: str, value: Callable[..., Any]) -> None:
-    vars(module)[name] = value  # not setattr, which nn.Module and gpytorch.Module override
-
-
-def _version(tensor: Tensor) -> int:
-    return -1 if tensor.is_inference() else tensor._version

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cgp.networks.model.blocks import attention_blocks
 from cgp.networks.model.inputs import with_own_caches
-from cgp.networks.model.structural_copy import structural_copy, uncompiled
+from cgp.networks.model.structural_copy import structural_copy, uncompiled, with_own_buffers
 
 from .generation_inputs import check_reproduced, ended_positions, model_inputs, whole_sequences
 from .predict import predict
@@ -102,7 +102,7 @@ def generate(
     original = uncompiled(model)
     if not hasattr(original, "generate"):
         raise ValueError(f"model: expected one with generate (transformers), got {type(original).__name__}")
-    copy: Any = structural_copy(original).eval()
+    copy: Any = with_own_buffers(structural_copy(original)).eval()
     given, options = model_inputs(copy, inputs, options)
     for block in attention_blocks(copy):
         block.sampling = "mean"

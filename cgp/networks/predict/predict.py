@@ -13,20 +13,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cgp.attention.inputs import full_precision
-from cgp.functional.noise import noise as noise_source
-from cgp.networks.model.inputs import Batch, batches, call_model, logits_of, model_device, to_device
+from cgp.networks.model.inputs import Batch, batches, logits_of, model_device, to_device
 from cgp.networks.model.layout import token_layout
 from cgp.networks.model.progress import progress
-from cgp.networks.model.structural_copy import SharedPrefix, uncompiled
+from cgp.networks.model.structural_copy import uncompiled
 from cgp.networks.model.temperature import logit_temperature, modules_with_temperature
 from cgp.networks.tasks.classification import CLASSIFICATIONS, task_output
 from cgp.networks.tasks.labels import check_inputs
 
+from .drawing import draw_batch
 from .draws import DrawVariance, draw_noises, seeds_from
 from .moments import Moments, checked_labels
 from .prediction import Prediction
-from .settings import as_assessed, has_settings, settings_of
+from .settings import has_settings, settings_of
 
 __all__ = ["TASKS", "input_batches", "joined", "predict", "predict_batches"]
 
@@ -184,7 +183,7 @@ def _predictions(
         part.variance = DrawVariance(antithetic=antithetic)
         inside = to_device(batch.inputs, device)
         with torch.autocast(device.type, dtype=autocast) if autocast is not None else nullcontext():
-            _draw(model, inside, noises, sampling, part)
+            draw_batch(model, inside, noises, sampling, part, warns=_CALLER if is_first else None)
             detectors = settings_of(model).detectors.items()
             part.ood = {name: detector.score(model, inside) for name, detector in detectors}
         if is_first:
@@ -246,62 +245,6 @@ def noises_of(
     if noise is not None:
         return torch.as_tensor(noise), None
     return torch.zeros(()) if fitted is None else fitted, None
-
-
-def _draw(model: nn.Module, inputs: Any, noises: list[tuple[int, float]], mode: str, moments: Moments) -> None:
-    """Run the draws of one batch."""
-    settings = settings_of(model)
-    if settings.readout is not None and settings.readout.task == "regression":
-        read = settings.readout(settings.features(as_assessed(model), inputs).cpu())
-        moments.set_read(read, torch.ones(()) if settings.scale is None else settings.scale)
-        return
-    prefix = SharedPrefix(model)
-
-    def call(model: nn.Module) -> Any:
-        return call_model(model, inputs)
-
-    moments.is_stochastic = bool(prefix.blocks)
-    if not prefix.blocks:
-        moments.add(prefix.run(call))
-        return
-    if moments.keep_variance and len(prefix.blocks) > 1:
-        moments.variances = _variances(prefix, call)
-    prefix.set_sampling(mode)
-    for seed, sign in noises:
-        with noise_source(seed, sign):
-            moments.add(prefix.run(call))
-    if moments.keep_variance and not moments.variances:
-        moments.variances = _variances(prefix, call)
-
-
-def _variances(prefix: SharedPrefix, call: Callable[[nn.Module], Any]) -> dict[str, Tensor]:
-    """Variance of each token in each stochastic block, given the mean of the layers below."""
-    kept = prefix.posterior
-    if kept is not None and kept.posterior is not None and len(prefix.blocks) == 1:  # no random layer below
-        with full_precision(model_device(prefix.model)):
-            return dict.fromkeys(prefix.blocks, kept.posterior.variance)
-    prefix.set_sampling("mean")
-    measured = {name: _Measured(block) for name, block in prefix.blocks.items()}
-    for attend in measured.values():
-        vars(attend.block)["attend"] = attend
-    prefix.run(call)
-    for attend in measured.values():
-        vars(attend.block).pop("attend")
-    return {name: entry.variance for name, entry in measured.items() if entry.variance is not None}
-
-
-class _Measured:
-    """A block's ``attend`` that returns the mean and records the variance."""
-
-    def __init__(self, block: Any) -> None:
-        self.block = block
-        self.variance: Tensor | None = None  # of the last call
-
-    def __call__(self, tokens: Any) -> Tensor:
-        with full_precision(next(self.block.parameters()).device):
-            posterior = self.block.gaussian(tokens)
-            self.variance = posterior.variance
-            return posterior.mean.to(tokens.q.dtype)
 
 
 def _warn_of_one_draw(model: nn.Module, part: Moments) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from cgp import CGPAttention, SoftmaxAttention
+from cgp import CGPAttention, SoftmaxAttention, predict
 from cgp.networks.convert import ConvertedHeads, HostAttention, attention_sites, convert, describe
 from cgp.networks.convert.hooks import _Intercept
 from tests.cgp.networks.convert import hosts
@@ -455,3 +455,15 @@ def test_wrong_numbers_of_heads_are_named():
 def test_bad_arguments_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         convert(hosts.timm_vit().model, **options)
+
+
+def test_attention_of_some_tokens_is_refused():
+    """Longformer's global queries attend by softmax, its windows do not: they were without a posterior, in silence."""
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    config = transformers.LongformerConfig(vocab_size=40, attention_window=4, max_position_embeddings=64, **sizes)
+    model = convert(transformers.LongformerForSequenceClassification(config).eval(), amplitude=0.5)
+    inputs = {"input_ids": torch.randint(3, 40, (2, 8)), "attention_mask": torch.ones(2, 8, dtype=torch.int64)}
+    marked = {**inputs, "global_attention_mask": torch.eye(8, dtype=torch.int64)[[0, 0]]}
+    with pytest.raises(ValueError, match="expected softmax attention of every token, got it of 2 of 16"):
+        predict(model, marked, 2)
