@@ -33,7 +33,14 @@ class Form(NamedTuple):
     make: Callable[..., Attention]
 
 
-_CORRELATED = MappingProxyType({"latent": {"coupling": "latent"}, "softmax's mean": {"mean": "softmax"}})
+_CORRELATED = MappingProxyType(
+    {
+        "latent": {"coupling": "latent"},
+        "weights": {"mean": "kernel"},  # the paper's: values as weights
+        "latent weights": {"mean": "kernel", "coupling": "latent"},
+        "softmax's mean": {"mean": "softmax"},
+    }
+)
 
 BLOCKS: Mapping[str, Block] = MappingProxyType(
     {
@@ -67,7 +74,7 @@ def forms() -> dict[str, Form]:
 
     Example:
         >>> list(forms())[:5]
-        ['softmax', 'kernel', 'sparse_cgp', 'sparse_cgp latent', "sparse_cgp softmax's mean"]
+        ['softmax', 'kernel', 'sparse_cgp', 'sparse_cgp latent', 'sparse_cgp weights']
     """
     result = {}
     for name, block in BLOCKS.items():

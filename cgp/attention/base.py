@@ -117,6 +117,7 @@ class Attention(SamplingMixin, FreezableModule):
         takes_any_mask: whether the block accepts any ``attn_mask``, not only padding or a causal one.
         takes_causal: whether the block accepts a causal mask.
         stochastic: whether the block can draw.
+        queries_of_keys: whether cross-attention maps the keys' tokens as queries, too.
 
     Raises:
         ValueError: if the sizes are not positive or the heads do not divide the width.
@@ -125,6 +126,7 @@ class Attention(SamplingMixin, FreezableModule):
     takes_any_mask = False
     takes_causal = False
     stochastic = False
+    queries_of_keys = False
 
     def __init__(
         self, embed_dim: int, num_heads: int, *, processes: tuple[str, ...] = ("query", "key", "value")
@@ -288,6 +290,7 @@ class Attention(SamplingMixin, FreezableModule):
             masks.attn_mask,
             masks.is_causal,
             _of_heads(key_noise),
+            own=heads.get("own"),
         )
 
     def _read_key_noise(self, noise: Tensor | None, memory: Tensor, masks: MaskReading) -> Tensor | None:
@@ -326,12 +329,15 @@ class Attention(SamplingMixin, FreezableModule):
         if is_self:
             projected = self.in_proj(query).chunk(parts, -1)
             heads = {name: self._split(x) for name, x in zip(self.processes, projected, strict=True)}
-            return heads if "query" in heads else {**heads, "query": heads["key"]}
+            queries = heads.get("query", heads["key"])
+            return {**heads, "query": queries, "own": queries}
         maps = self._maps()
         sources = {"query": query, "key": memory, "value": memory if value is None else value, "latent": memory}
         heads = {}
         for name in dict.fromkeys(("query", *self.processes)):
             heads[name] = self._split(nn.functional.linear(sources[name], *maps.get(name, maps["key"])))
+        if self.queries_of_keys:
+            heads["own"] = self._split(nn.functional.linear(memory, *maps.get("query", maps["key"])))
         return heads
 
     def _maps(self) -> dict[str, tuple[Tensor, Tensor]]:
@@ -340,13 +346,18 @@ class Attention(SamplingMixin, FreezableModule):
         parameters = self.in_proj.weight.chunk(parts), self.in_proj.bias.chunk(parts)
         return dict(zip(self.processes, zip(*parameters, strict=True), strict=True))
 
-    def _reset_process_maps(self, *, stationary: bool) -> None:
-        """Draw maps such that unit-variance tokens give E‖z − z'‖² = 2 (unit variance if not stationary)."""
+    def _reset_process_maps(self, *, stationary: bool, equal: bool = False) -> None:
+        """Draw maps such that unit-variance tokens give E‖z − z'‖² = 2 (unit variance if not stationary).
+
+        If ``equal``, all processes start with one map: they are perfectly correlated.
+        """
         std = (self.embed_dim * self.head_dim) ** -0.5 if stationary else self.embed_dim**-0.5
+        weights = [weight for name, (weight, _) in self._maps().items() if name != "value"]
         with torch.no_grad():
-            for name, weight in zip(self.processes, self.in_proj.weight.chunk(len(self.processes)), strict=True):
-                if name != "value":
-                    weight.normal_(0.0, std)
+            for weight in weights[:1] if equal else weights:
+                weight.normal_(0.0, std)
+            for weight in weights[1:] if equal else ():
+                weight.copy_(weights[0])
 
     def _split(self, x: Tensor) -> Tensor:
         """(*batch, n, d) → (*batch, h, n, s), in float32 at least."""

@@ -50,8 +50,13 @@ class GaussianProcessAttention(Attention):
         if not noise >= MIN_NOISE:
             raise ValueError(f"noise: expected a variance of at least {MIN_NOISE:g}, got {noise!r}")
         self.canonical = canonical(kernel)
-        self.noise = float(noise)
+        self._noise = float(noise)
         self._reset_process_maps(stationary=self.canonical.stationary)
+
+    @property
+    def noise(self) -> Tensor | float:
+        """Observation variance."""
+        return self._noise
 
     def attend(self, tokens: AttentionInputs) -> Tensor:
         """The mean of the heads, or a draw; registers the loss terms in training."""

@@ -27,6 +27,7 @@ class AttentionInputs(NamedTuple):
         attn_mask: a mask over pairs that is neither padding nor causal, True = not attended, or a float bias; or None.
         is_causal: whether a query sees no later key.
         key_noise: variance of the noise of each key, ``(*batch, 1, Nk)``, or None for the block's.
+        own: the keys' tokens as queries, ``(*batch, h, Nk, s)``: q itself in self-attention; None if unused.
         observed: the keys as data of a posterior, factorised, or None where they are not encoded.
     """
 
@@ -39,6 +40,7 @@ class AttentionInputs(NamedTuple):
     attn_mask: Tensor | None
     is_causal: bool
     key_noise: Tensor | None = None
+    own: Tensor | None = None
     observed: ObservedKeys | None = None
 
 

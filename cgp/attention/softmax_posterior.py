@@ -15,9 +15,19 @@ from cgp.functional.sparse_correlated import features
 from .gaussian_process import MIN_NOISE
 from .inputs import AttentionInputs
 
-__all__ = ["SoftmaxPosterior", "SoftmaxScales"]
+__all__ = ["SoftmaxPosterior", "SoftmaxScales", "noise_of", "raw_noise"]
 
 _INITIAL_LENGTHSCALE = 3.0
+
+
+def raw_noise(noise: float, num_heads: int) -> Tensor:
+    """A variance of at least 1e-6 as unconstrained numbers, ``(h,)``."""
+    return torch.full((num_heads,), math.log(math.expm1(noise - 0.5 * MIN_NOISE)))
+
+
+def noise_of(raw: Tensor) -> Tensor:
+    """Variances, given as unconstrained numbers."""
+    return nn.functional.softplus(raw) + 0.5 * MIN_NOISE
 
 
 class SoftmaxScales(nn.Module):
@@ -37,14 +47,14 @@ class SoftmaxScales(nn.Module):
 
     def register_scales(self, num_heads: int, *, amplitude: float, noise: float, lengthscale: float) -> None:
         """Register the parameters, ``(h,)`` each, with their initial values."""
-        self.raw_noise = nn.Parameter(torch.full((num_heads,), math.log(math.expm1(noise - 0.5 * MIN_NOISE))))
+        self.raw_noise = nn.Parameter(raw_noise(noise, num_heads))
         self.log_amplitude = nn.Parameter(torch.full((num_heads,), math.log(amplitude)))
         self.log_lengthscale = nn.Parameter(torch.full((num_heads,), math.log(lengthscale)))
 
     @property
     def noise(self) -> Tensor:
         r"""Variance of the keys' noise, :math:`\sigma^2`, ``(h,)``."""
-        return nn.functional.softplus(self.raw_noise) + 0.5 * MIN_NOISE
+        return noise_of(self.raw_noise)
 
     def shrunk(self, points: Tensor) -> Tensor:
         """Convert inducing inputs ``(h, m, s)`` from units of :math:`Ks^{-1/4}` to units of the lengthscale."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -22,15 +24,17 @@ class SparseCGPAttention(CorrelatedAttention):
     r"""Attention as the posterior of a correlated Gaussian process seen through m inducing inputs per head.
 
     With :math:`A_p = L^{-1}K_{mp}`, :math:`L = \operatorname{chol}(K_{mm})` and
-    :math:`\Lambda_p = I + A_pA_p^\top/\sigma^2`:
+    :math:`\Lambda_p = I + A_pA_p^\top/\sigma^2` the mean and the variance over :math:`\tau^2` are
 
-    .. math:: \text{direct:}\quad A_q^\top(A_kV), \;\; \delta + A_q^\top \Lambda_k^{-1}A_q; \qquad
+    .. math:: \text{direct:}\quad \sigma^{-2}A_q^\top\Lambda_k^{-1}A_kV, \;\;
+        \delta + A_q^\top \Lambda_k^{-1}A_q; \qquad
         \text{latent:}\quad \sigma^{-2}A_q^\top J\Lambda_k^{-1}A_kV, \;\; \delta + A_q^\top SA_q
 
     where :math:`J = I - \Lambda_o^{-1}`, :math:`S = \Lambda_o^{-1} + J(\Lambda_o^{-1} + \Lambda_k^{-1}J)` is the
     covariance of the whitened inducing variables after both hops, and :math:`\delta` the part of the prior variance
     that the inducing inputs do not explain, :math:`\operatorname{diag}(K_q - A_q^\top A_q)` ("dtc"), or
-    :math:`\sigma^2` ("sor").
+    :math:`\sigma^2` ("sor"). With ``mean="kernel"`` the direct mean is :math:`\tau^2A_q^\top(A_kV)`; the paper's latent
+    form is the one above, and ``mean="kernel"`` has its fixed noise and unit variance.
 
     Cost: O(n m (m + s)), and no n × n matrix apart from softmax's if ``mean`` is "softmax". The other arguments are
     those of :class:`~cgp.attention.correlated.CorrelatedAttention`.
@@ -57,7 +61,7 @@ class SparseCGPAttention(CorrelatedAttention):
         num_inducing: int = 16,
         approximation: str = "dtc",
         coupling: str = "direct",
-        mean: str = "kernel",
+        mean: str = "regression",
         kernel: str = "rbf",
         noise: float = 0.01,
         objective: str | None = None,
@@ -80,50 +84,65 @@ class SparseCGPAttention(CorrelatedAttention):
         if self.softmax is not None and approximation != "dtc":
             raise ValueError(f"approximation: mean='softmax' needs 'dtc', got {approximation!r}")
         self.num_inducing, self.approximation = num_inducing, approximation
+        if coupling == "latent" and mean == "kernel":
+            if amplitude is not None:
+                raise TypeError(f"amplitude: mean='kernel' with coupling='latent' has none, got {amplitude!r}")
+            self.log_amplitude = None
         scale = self.head_dim**-0.5 if self.canonical.stationary else 1.0  # initial scale of the projected tokens
         scale = scale if self.softmax is None else self.head_dim**-0.25
         start = scale * torch.randn(num_heads, num_inducing, self.head_dim)
         self.inducing_points = nn.Parameter(start)
 
+    @property
+    def takes_key_noise(self) -> bool:
+        """Whether each key may have a noise of its own: where it observes its value, without a regulariser."""
+        return self.regresses and self.objective is None
+
     def mean_heads(self, tokens: AttentionInputs) -> Tensor:
         """Posterior mean."""
         if self.softmax is not None:
             return softmax_heads(tokens)
-        if tokens.is_causal:
+        if tokens.is_causal and not self.regresses:
             A_q, A_k = self._features(tokens.q, tokens.k)
             mean = causal_product(A_q, mask_gram(A_k, None, tokens.key_padding), tokens.v)
-            return mask_tokens(mean, tokens.query_padding)
+            scales = self._scales(tokens, lambda: self._total(tokens, A_q, A_k))
+            return mask_tokens(scales.of_mean(mean), tokens.query_padding)
         return self.gaussian(tokens).mean
 
     def gaussian(self, tokens: AttentionInputs) -> Gaussian:
         """The posterior; under a causal mask only its marginals."""
         if self.softmax is not None:
             return self.softmax.around_heads(softmax_heads(tokens), tokens, self._inducing(tokens.q.dtype))
-        prior_variance = self.canonical.diagonal(tokens.q)
-        if tokens.is_causal:
-            of_queries, of_keys = self._features(tokens.q, tokens.k)
-            return sparse_prefix_posterior(
-                of_queries,
-                of_keys,
-                tokens.v,
-                prior_variance,
-                noise=self.noise,
-                padding=tokens.key_padding,
-                approximation=self.approximation,
-            )
         sets = (tokens.q, tokens.k) if tokens.o is None else (tokens.q, tokens.k, tokens.o)
-        of_queries, of_keys, *of_latent = self._features(*sets)
-        return SparseCorrelatedPosterior(
-            of_queries,
-            of_keys,
-            tokens.v,
-            prior_variance,
-            features_o=of_latent[0] if of_latent else None,
-            noise=self.noise,
-            approximation=self.approximation,
+        A_q, A_k, *A_o = self._features(*sets)
+        scales = self._scales(tokens, lambda: self._total(tokens, A_q, A_k))
+        shared: dict[str, Any] = {
+            "noise": self._noise_of_heads(tokens.k.dtype),
+            "approximation": self.approximation,
+            "observed": self.regresses,
+        }
+        data = A_q, A_k, scales.values, self.canonical.diagonal(tokens.q)
+        if tokens.is_causal:
+            return scales.of(sparse_prefix_posterior(*data, padding=tokens.key_padding, **shared))
+        unit = SparseCorrelatedPosterior(
+            *data,
+            features_o=A_o[0] if A_o else None,
+            key_noise=tokens.key_noise,
             query_padding=tokens.query_padding,
             key_padding=tokens.key_padding,
+            **shared,
         )
+        return scales.of(unit)
+
+    def _total(self, tokens: AttentionInputs, A_q: Tensor, A_k: Tensor) -> Tensor:
+        """Sum of the covariances of the keys' tokens, as queries and keys."""
+        if tokens.own is not tokens.q:
+            assert tokens.own is not None
+            (A_q,) = self._features(tokens.own)
+        A_q, A_k = (mask_gram(A, None, tokens.key_padding) for A in (A_q, A_k))
+        if tokens.is_causal:
+            return (A_q.cumsum(-1) * A_k.cumsum(-1)).sum(-2)
+        return (A_q.sum(-1) * A_k.sum(-1)).sum(-1, keepdim=True)
 
     def candidates(self, tokens: AttentionInputs) -> list[tuple[Tensor, Tensor | None]]:
         """Tokens of each process, ``(*batch, h, n, s)``, as inputs of the kernel, and their padding masks."""

@@ -37,7 +37,7 @@ def check_objective(objective: str) -> None:
 class ObservedKeys:
     r"""Keys observed with noise: the data of a posterior, factorised once for all queries.
 
-    Keys are given with values V (attention: the mean needs no factorisation) or with targets Z (regression).
+    Keys are given with weights V (``values``: the mean needs no factorisation) or with targets Z (regression).
 
     Args:
         K_k: covariance of the keys, ``(*batch, Nk, Nk)``.
@@ -83,6 +83,11 @@ class ObservedKeys:
         assert self.values is not None, "neither values nor targets were given"
         noise = self.noise[..., None] if isinstance(self.noise, Tensor) else self.noise
         return self.K_k @ self.values + noise * self.values
+
+    @lazy
+    def weights(self) -> Tensor:
+        r"""V, which :math:`(K_k + \Sigma)V = Z` defines, ``(*batch, Nk, s)``: the mean is :math:`CV`."""
+        return solve(self.noisy, self.targets, self.factor) if self.values is None else self.values
 
     @lazy
     def whitened_targets(self) -> Tensor:
@@ -142,9 +147,7 @@ class ExactPosterior(Gaussian):
     @lazy
     def mean(self) -> Tensor:
         """Mean of each query, ``(*batch, Nq, s)``."""
-        if self.keys.values is not None:
-            return product(self.C, self.keys.values)
-        return self.whitened.mT @ self.keys.whitened_targets
+        return product(self.C, self.keys.weights)
 
     @lazy
     def variance(self) -> Tensor:
@@ -197,7 +200,9 @@ class ExactPosterior(Gaussian):
         return prior.log_prob(self.mean) + self.keys.log_evidence
 
 
-def latent_coupling(K_qo: Tensor, K_o: Tensor, K_ok: Tensor, *, noise: float, padding: Tensor | None = None) -> Tensor:
+def latent_coupling(
+    K_qo: Tensor, K_o: Tensor, K_ok: Tensor, *, noise: Tensor | float, padding: Tensor | None = None
+) -> Tensor:
     r"""Cross-covariance of the two-hop coupling, :math:`C = K_{qo}(K_o + \sigma^2 I)^{-1}K_{ok}` (CGPT (21)-(25)).
 
     Given :math:`K_{ok}V` for :math:`K_{ok}`, the result is the mean :math:`CV`, and C is not formed. The padding mask

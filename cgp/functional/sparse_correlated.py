@@ -308,10 +308,11 @@ class SparsePosterior(Gaussian):
 class SparseCorrelatedPosterior(SparsePosterior):
     r"""Posterior of attention through inducing inputs, with the regulariser of its keys and outputs.
 
-    Direct: queries and keys share the inducing variables, :math:`m_u = A_kV` and :math:`S_u = \Lambda_k^{-1}`. Latent:
-    the first hop, from the keys, ends in the latent process, which the second hop observes with noise,
+    Direct: queries and keys share the inducing variables, :math:`S_u = \Lambda_k^{-1}`, and the values are weights,
+    :math:`m_u = A_kV`, or observations at the keys, :math:`m_u = \Lambda_k^{-1}A_k\Sigma^{-1}V`. Latent: the first hop,
+    from the keys, which observe the values, ends in the latent process, which the second hop observes with noise,
 
-    .. math:: m_u = \sigma^{-2}J\Lambda_k^{-1}A_kV, \quad S_u = \Lambda_o^{-1} + J(\Lambda_o^{-1} + \Lambda_k^{-1}J),
+    .. math:: m_u = J\Lambda_k^{-1}A_k\Sigma^{-1}V, \quad S_u = \Lambda_o^{-1} + J(\Lambda_o^{-1} + \Lambda_k^{-1}J),
         \quad J = I - \Lambda_o^{-1}
 
     (CGPT (33)-(35), appendix D, in which the outer products of means cancel).
@@ -323,6 +324,8 @@ class SparseCorrelatedPosterior(SparsePosterior):
         prior_variance: the diagonal of K_q, ``(*batch, Nq)``.
         features_o: :math:`A_o` of the latent process, ``(*batch, m, No)``; None for the direct coupling.
         noise: observation variance of every hop, a number or broadcastable to ``(*batch, 1)``.
+        key_noise: Σ, a variance for each key that observes its value, ``(*batch, Nk)``; None is ``noise``.
+        observed: whether the values are observations at the keys; of the latent coupling they always are.
         approximation: "dtc" or "sor".
         query_padding: padding mask of the queries, ``(*batch, Nq)``, or None.
         key_padding: padding mask of keys and latent inputs, ``(*batch, Nk)``, or None.
@@ -340,6 +343,8 @@ class SparseCorrelatedPosterior(SparsePosterior):
         *,
         features_o: Tensor | None = None,
         noise: Tensor | float,
+        key_noise: Tensor | None = None,
+        observed: bool = False,
         approximation: str = "dtc",
         query_padding: Tensor | None = None,
         key_padding: Tensor | None = None,
@@ -347,15 +352,16 @@ class SparseCorrelatedPosterior(SparsePosterior):
         self.features_k = mask_gram(features_k, None, key_padding)
         self.values = None if values is None else mask_tokens(values, key_padding)
         self.key_padding = key_padding
-        self.is_latent = features_o is not None
-        self.keys: InducingPosterior
-        inducing: InducingGaussian
-        if features_o is None:
-            self.keys = inducing = InducingPosterior.of_values(self.features_k, self.values, noise)
+        self.observed = observed or features_o is not None
+        if self.observed:
+            assert self.values is not None, "observations need values"
+            of_keys = noise if key_noise is None else key_noise
+            self.keys = InducingPosterior.of_targets(self.features_k, self.values, of_keys)
         else:
-            assert self.values is not None, "the latent coupling needs values"
-            hop = _LatentHop(self.features_k, self.values, mask_gram(features_o, None, key_padding), noise)
-            inducing, self.keys = hop, hop.keys
+            self.keys = InducingPosterior.of_values(self.features_k, self.values, noise)
+        inducing: InducingGaussian = self.keys
+        if features_o is not None:
+            inducing = _LatentHop(self.keys, mask_gram(features_o, None, key_padding), noise)
         super().__init__(
             features_q,
             inducing,
@@ -367,9 +373,9 @@ class SparseCorrelatedPosterior(SparsePosterior):
 
     @lazy
     def targets(self) -> Tensor:
-        r"""Z, ``(*batch, Nk, s)``: :math:`(Q_k + \sigma^2I)V` (direct), or V itself (latent, as in CGPT)."""
+        r"""Z, ``(*batch, Nk, s)``: :math:`(Q_k + \sigma^2I)V`, or V itself if it is observed."""
         assert self.values is not None, "values were not given"
-        if self.is_latent:
+        if self.observed:
             return self.values
         return self.features_k.mT @ self.keys.location + _columns(self.noise) * self.values
 
@@ -380,7 +386,7 @@ class SparseCorrelatedPosterior(SparsePosterior):
         count = count_tokens(self.features_k[..., 0, :], self.key_padding)
         log_noise = self.noise.log() if isinstance(self.noise, Tensor) else math.log(self.noise)
         log_noise = log_noise[..., 0] if isinstance(log_noise, Tensor) and log_noise.dim() else log_noise
-        if self.is_latent:
+        if self.observed:
             squares = (self.values.square() / _columns(self.noise)).sum((-2, -1))
             return self.keys.log_evidence(squares, count * log_noise, count)
         quadratic = (self.values * self.targets).sum((-2, -1))  # VᵀZ: no solve
@@ -420,9 +426,8 @@ def _in_float64(
 class _LatentHop(InducingGaussian):
     """The inducing variables after the second hop, over the latent process."""
 
-    def __init__(self, features_k: Tensor, values: Tensor, features_o: Tensor, noise: Tensor | float) -> None:
-        self._root, self.dtype = None, values.dtype
-        self.keys = InducingPosterior.of_targets(features_k, values, noise)
+    def __init__(self, keys: InducingPosterior, features_o: Tensor, noise: Tensor | float) -> None:
+        self._root, self.dtype, self.keys = None, features_o.dtype, keys
         self.latent = InducingPosterior.of_values(features_o, None, noise)
 
     @lazy

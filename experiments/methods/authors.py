@@ -89,7 +89,8 @@ class AuthorsCGPAttention(CGPAttention):
     """
 
     def __init__(self, embed_dim: int, num_heads: int, *, noise: float = 0.01) -> None:
-        super().__init__(embed_dim, num_heads, coupling="latent", noise=noise)
+        super().__init__(embed_dim, num_heads, mean="kernel", coupling="latent", noise=noise)
+        self.log_amplitude = None
 
     def _wants_loss(self) -> bool:
         return self.training
@@ -114,9 +115,8 @@ class AuthorsSparseCGPAttention(SparseCGPAttention):
     """Sparse latent attention, the subset-of-regressors form, with the regulariser of the authors' code."""
 
     def __init__(self, embed_dim: int, num_heads: int, *, num_inducing: int = 16, noise: float = 0.01) -> None:
-        super().__init__(
-            embed_dim, num_heads, num_inducing=num_inducing, approximation="sor", coupling="latent", noise=noise
-        )
+        options: dict[str, Any] = {"mean": "kernel", "coupling": "latent", "approximation": "sor", "noise": noise}
+        super().__init__(embed_dim, num_heads, num_inducing=num_inducing, **options)
 
     def _wants_loss(self) -> bool:
         return self.training

@@ -43,6 +43,9 @@ class Head(NamedTuple):
     o: Array | None
     kernel: Callable[[Array, Array], Array]
     noise: float
+    tau: float | None
+    observed: bool
+    own: Array | None
     inducing: Array | None
     jitter: float
 
@@ -60,15 +63,31 @@ def scaled_gram(scale: float, name: str, a: Array, b: Array) -> Array:
 
 
 def conditional(head: Head) -> Moments:
-    """Kernel attention, and the variance given noisy keys: exactly, or through inducing inputs."""
+    """Regression or kernel attention, and the variance given noisy keys: exactly, or through inducing inputs."""
     h, eye = head, np.eye(len(head.k))
     prior = np.array([h.kernel(x[None], x[None])[0, 0] for x in h.q])
     if h.inducing is not None:
         return through_inducing(h, prior)
-    C, K_k = h.kernel(h.q, h.k), h.kernel(h.k, h.k) + h.noise * eye
-    if h.o is not None:
-        C = h.kernel(h.q, h.o) @ np.linalg.solve(h.kernel(h.o, h.o) + h.noise * eye, h.kernel(h.o, h.k))
-    return C @ h.v, prior - np.sum(C * np.linalg.solve(K_k, C.T).T, -1)
+    C, C_own = exact_coupling(h, h.q), exact_coupling(h, h.own)
+    K_k = h.kernel(h.k, h.k) + h.noise * eye
+    mean = C @ np.linalg.solve(K_k, h.v) if h.observed else C @ h.v
+    return scaled(h, mean, prior - np.sum(C * np.linalg.solve(K_k, C.T).T, -1), C_own)
+
+
+def exact_coupling(h: Head, q: Array) -> Array:
+    """Cross-covariance of queries and keys."""
+    if h.o is None:
+        return h.kernel(q, h.k)
+    noisy = h.kernel(h.o, h.o) + h.noise * np.eye(len(h.o))
+    return h.kernel(q, h.o) @ np.linalg.solve(noisy, h.kernel(h.o, h.k))
+
+
+def scaled(h: Head, mean: Array, variance: Array, C_own: Array) -> Moments:
+    """With the amplitude of the process; of weights it is such that they sum to at most its square, on average."""
+    if h.tau is None:
+        return mean, variance
+    square = h.tau**2 if h.observed else h.tau**2 / max(1.0, C_own.sum() / max(len(C_own), 1))
+    return mean if h.observed else square * mean, square * variance
 
 
 def through_inducing(h: Head, prior: Array) -> Moments:
@@ -77,17 +96,18 @@ def through_inducing(h: Head, prior: Array) -> Moments:
     K_mm = h.kernel(h.inducing, h.inducing)
     K_mm = K_mm + h.jitter * np.diag(K_mm).mean() * np.eye(len(K_mm))
     root = np.linalg.cholesky(K_mm)
-    A_q, A_k = (np.linalg.solve(root, h.kernel(h.inducing, x)) for x in (h.q, h.k))
+    A_q, A_k, A_own = (np.linalg.solve(root, h.kernel(h.inducing, x)) for x in (h.q, h.k, h.own))
     eye, unexplained = np.eye(len(K_mm)), prior - np.sum(A_q**2, 0)
     of_keys = np.linalg.inv(eye + A_k @ A_k.T / h.noise)
-    mean, covariance = A_k @ h.v, of_keys
+    mean, covariance = of_keys @ A_k @ h.v / h.noise if h.observed else A_k @ h.v, of_keys
     if h.o is not None:
         A_o = np.linalg.solve(root, h.kernel(h.inducing, h.o))
         of_latent = np.linalg.inv(eye + A_o @ A_o.T / h.noise)
         hop = of_latent @ A_o @ A_o.T / h.noise
         mean = hop @ of_keys @ A_k @ h.v / h.noise
         covariance = of_latent + hop @ (of_latent + of_keys @ hop)
-    return A_q.T @ mean, np.sum(A_q * (covariance @ A_q), 0) + np.maximum(unexplained, 0.0)
+    variance = np.sum(A_q * (covariance @ A_q), 0) + np.maximum(unexplained, 0.0)
+    return scaled(h, A_q.T @ mean, variance, A_own.T @ A_k)
 
 
 def around_softmax(block: Any, index: int, head: Head) -> Moments:
@@ -97,9 +117,10 @@ def around_softmax(block: Any, index: int, head: Head) -> Moments:
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     length = float(part.log_lengthscale[index].exp())
     shift = part.key_shift[index].detach().double().numpy()
-    points = {"q": head.q * size**-0.25 / length, "k": (head.k * size**-0.25 + shift) / length}
+    points: dict[str, Any] = {"q": head.q * size**-0.25 / length, "k": (head.k * size**-0.25 + shift) / length}
     inducing = None if head.inducing is None else head.inducing / length
-    _, variance = conditional(head._replace(**points, inducing=inducing, noise=float(part.noise[index])))
+    points["own"] = points["k"]
+    _, variance = conditional(head._replace(**points, inducing=inducing, noise=float(part.noise[index]), tau=None))
     return weights / weights.sum(-1, keepdims=True) @ head.v, float(part.log_amplitude[index].exp()) ** 2 * variance
 
 
@@ -134,6 +155,8 @@ def expected(block: Any, tokens: Any) -> tuple[Array, Array]:
     q, k, v, o = arrays
     mean, variance = np.full((*q.shape[:-1], v.shape[-1]), np.nan), np.full(q.shape[:-1], np.nan)
     inducing, scale = getattr(block, "inducing_points", None), getattr(block, "log_outputscale", None)
+    tau, noise = getattr(block, "log_amplitude", None), getattr(block, "noise", 1.0)
+    noises = np.broadcast_to(noise.detach().double() if isinstance(noise, Tensor) else noise, q.shape[1])
     if isinstance(block, cgp.SGPAttention):
         inducing = None
     for b, h in np.ndindex(q.shape[:2]):
@@ -145,13 +168,20 @@ def expected(block: Any, tokens: Any) -> tuple[Array, Array]:
             v[b, h][real],
             None if o is None else o[b, h][real],
             partial(scaled_gram, amplitude, block.canonical.name),
-            getattr(block, "noise", 1.0),
+            noises[h],
+            None if tau is None else float(tau[h].exp()),
+            getattr(block, "regresses", False),
+            k[b, h][real] if tokens.own is None else tokens.own[b, h].detach().double().numpy()[real],
             None if inducing is None else inducing[h].detach().double().numpy(),
             JITTER[tokens.q.dtype],
         )
         for rows, keys in visible(tokens, b, real):
             part = head._replace(
-                q=head.q[rows], k=head.k[keys], v=head.v[keys], o=None if head.o is None else head.o[keys]
+                q=head.q[rows],
+                k=head.k[keys],
+                v=head.v[keys],
+                own=head.own[keys],
+                o=None if head.o is None else head.o[keys],
             )
             mean[b, h, rows], variance[b, h, rows] = moments(block, h, part)
     return mean, variance
@@ -265,7 +295,7 @@ def compare(seed: int, dtype: torch.dtype = torch.float32) -> Outcome:
     mean, variance = expected(trial.block, tokens)
     eps, real = torch.finfo(dtype).eps, ~np.isnan(variance)
     of_keys = trial.block.canonical.diagonal(tokens.k).sum(-1).max().item()  # their number, if the kernel is stationary
-    condition = of_keys / min(getattr(trial.block, "noise", 1.0), 1.0)
+    condition = of_keys / min(float(torch.as_tensor(getattr(trial.block, "noise", 1.0)).min()), 1.0)
     if hasattr(trial.block, "num_inducing"):
         condition += 0.1 / JITTER[dtype]  # of the inducing covariance
     allowed = min(2.0 * eps * condition + (1e-4 if dtype == torch.float32 else 1e-8), 1e-2)

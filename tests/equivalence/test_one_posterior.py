@@ -52,13 +52,26 @@ def tokens():
     return torch.randn(6, 8, dtype=torch.float64)
 
 
-def test_exact_block_correlated_kernel_and_regressor_agree(tokens):
-    block = CGPAttention(8, 2, noise=NOISE).double().eval()
+def unit(posterior):
+    return getattr(posterior, "bracket", posterior)
+
+
+def block_of(make, mean, **options):
+    """A block of a process of unit variance."""
+    block = make(8, 2, mean=mean, noise=NOISE, **options).double().eval()
+    if mean == "kernel":
+        block.log_amplitude = None
+    return block
+
+
+@pytest.mark.parametrize("mean", ["regression", "kernel"])
+def test_exact_block_correlated_kernel_and_regressor_agree(tokens, mean):
+    block = block_of(CGPAttention, mean)
     torch.nn.init.normal_(block.in_proj.bias, std=0.3)
     projected, posterior = block.project(tokens), block.posterior(tokens)
     q, k, v = (x[HEAD].detach() for x in (projected.q, projected.k, projected.v))
-    targets = block.gaussian(projected).keys.targets[HEAD].detach()
-    torch.testing.assert_close(targets, gram(k, k) @ v + NOISE * v)
+    targets = unit(block.gaussian(projected)).keys.targets[HEAD].detach()
+    torch.testing.assert_close(targets, v if mean == "regression" else gram(k, k) @ v + NOISE * v)
 
     for column in range(4):
         y = targets[:, column].clone()
@@ -76,10 +89,11 @@ def test_exact_block_correlated_kernel_and_regressor_agree(tokens):
             torch.testing.assert_close(covariance, other.covariance_matrix, rtol=1e-6, atol=1e-6)
 
 
-def test_sparse_block_and_strategy_agree(tokens):
-    block = SparseCGPAttention(8, 2, num_inducing=4, noise=NOISE).double().eval()
+@pytest.mark.parametrize("mean", ["regression", "kernel"])
+def test_sparse_block_and_strategy_agree(tokens, mean):
+    block = block_of(SparseCGPAttention, mean, num_inducing=4)
     projected, posterior = block.project(tokens), block.posterior(tokens)
-    targets = block.gaussian(projected).targets[HEAD].detach()
+    targets = unit(block.gaussian(projected)).targets[HEAD].detach()
     points = block.inducing_points[HEAD].detach()
     for column in range(4):
         options = rows(tokens, 1), targets[:, column].clone(), make_likelihood()
@@ -94,12 +108,13 @@ def gram(a, b):
     return torch.exp(-0.5 * torch.cdist(a, b).square())
 
 
-@pytest.mark.parametrize("coupling", ["direct", "latent"])
-def test_sparse_marginal_objective_is_the_density_of_its_generative_model(tokens, coupling):
-    """Evidence of DTC, by GPyTorch's low-rank operator, on the keys' targets and the outputs."""
-    block = SparseCGPAttention(
-        8, 1, num_inducing=4, coupling=coupling, approximation="sor", noise=NOISE, objective="marginal"
-    ).double()
+@pytest.mark.parametrize(
+    ("coupling", "mean"), [("direct", "kernel"), ("direct", "regression"), ("latent", "regression")]
+)
+def test_sparse_marginal_objective_is_the_density_of_its_generative_model(tokens, coupling, mean):
+    """Evidence of DTC, by GPyTorch's low-rank operator, on the keys' targets and the outputs, over the amplitude."""
+    options = {"coupling": coupling, "mean": mean, "approximation": "sor", "noise": NOISE, "objective": "marginal"}
+    block = SparseCGPAttention(8, 1, num_inducing=4, amplitude=1.7, **options).double()
     projected = block.project(tokens)
     block.sampling = "mean"
     block(tokens)
@@ -114,6 +129,9 @@ def test_sparse_marginal_objective_is_the_density_of_its_generative_model(tokens
 
     q, k, v = projected.q[0], projected.k[0], projected.v[0]
     A_k = torch.linalg.solve_triangular(L, gram(S, k), upper=False)
-    targets = A_k.T @ (A_k @ v) + NOISE * v if coupling == "direct" else v
-    expected = evidence(q, block.mean_heads(projected)[0]) + evidence(k, targets)
+    A_q = torch.linalg.solve_triangular(L, gram(S, q), upper=False)
+    amplitude = 1.7 if mean == "regression" else 1.7 / (A_q.T @ A_k).sum(-1).mean().clamp(min=1.0).sqrt()
+    targets = v if mean == "regression" else amplitude**2 * (A_k.T @ (A_k @ v) + NOISE * v)
+    outputs = block.mean_heads(projected)[0]
+    expected = evidence(q, outputs / amplitude) + evidence(k, targets / amplitude)
     torch.testing.assert_close(value, expected, rtol=1e-5, atol=1e-5)

@@ -60,19 +60,22 @@ def prefix_posterior(
     *,
     noise: Tensor | float,
     padding: Tensor | None = None,
+    observed: bool = False,
 ) -> MarginalGaussian:
-    r"""Marginals of exact causal correlated attention.
+    r"""Marginals of exact causal correlated attention, with values as weights, or ``observed`` at the keys.
 
-    .. math:: \mu_t = \sum_{j \le t} [K_{qk}]_{tj} V_j, \qquad
+    .. math:: \mu_t = K_{t,\le t}V_{\le t} \;\text{ or }\; K_{t,\le t}(K_{\le t} + \sigma^2I)^{-1}V_{\le t}, \qquad
         v_t = [K_q]_{tt} - K_{t,\le t}(K_{\le t} + \sigma^2I)^{-1}K_{\le t,t}
 
     Returns:
         Mean ``(*batch, n, s)`` and variances ``(*batch, n)``.
     """
     K_qk, K_k = mask_gram(K_qk, padding, padding), mask_gram(K_k, padding, padding)
-    mean = (K_qk * up_to(K_qk.shape[-2], K_qk.shape[-1], device=K_qk.device)) @ mask_tokens(values, padding)
+    values, visible = mask_tokens(values, padding), up_to(K_qk.shape[-2], K_qk.shape[-1], device=K_qk.device)
     L_k = cholesky(add_noise(K_k, noise, padding), name="K_k + noise", jitter=0.0)
-    variance = (prior_variance - explained_by_prefixes(K_qk, L_k)).clamp(min=0.0)
+    whitened = solve_lower(L_k, K_qk.mT) * visible.mT  # (*batch, key, query): of each query what its prefix whitens
+    mean = whitened.mT @ solve_lower(L_k, values) if observed else (K_qk * visible) @ values
+    variance = (prior_variance - whitened.square().sum(-2)).clamp(min=0.0)
     return MarginalGaussian(mean, mask_variances(variance, padding))
 
 
@@ -101,12 +104,14 @@ def sparse_prefix_posterior(
     noise: Tensor | float,
     padding: Tensor | None = None,
     approximation: str = "dtc",
+    observed: bool = False,
 ) -> MarginalGaussian:
-    r"""Marginals of sparse causal correlated attention.
+    r"""Marginals of sparse causal correlated attention, with values as weights, or ``observed`` at the keys.
 
     The capacitance is a running sum, :math:`\Lambda_t = I + \sum_{j\le t} b_jb_j^\top` with :math:`b = A_k/\sigma`:
 
-    .. math:: \mu_t = a_t^\top\sum_{j\le t}A_{k,j}V_j^\top, \qquad v_t = \delta_t + a_t^\top \Lambda_t^{-1}a_t
+    .. math:: \mu_t = a_t^\top\sum_{j\le t}A_{k,j}V_j^\top \;\text{ or }\;
+        \sigma^{-1}a_t^\top\Lambda_t^{-1}\sum_{j\le t}b_jV_j^\top, \qquad v_t = \delta_t + a_t^\top \Lambda_t^{-1}a_t
 
     with :math:`\delta_t` the unexplained prior variance ("dtc") or the noise ("sor"). Within a chunk the prefixes
     share one Cholesky factorisation.
@@ -115,9 +120,13 @@ def sparse_prefix_posterior(
         Mean ``(*batch, n, s)`` and variances ``(*batch, n)``.
     """
     features_q, features_k = mask_gram(features_q, None, padding), mask_gram(features_k, None, padding)
-    mean = causal_product(features_q, features_k, mask_tokens(values, padding))
+    values = mask_tokens(values, padding)
     deviation = (noise[..., None] if isinstance(noise, Tensor) else noise) ** 0.5
-    remaining = remaining_of_prefixes(features_q.mT, features_k.mT / deviation)
+    a, b = features_q.mT, features_k.mT / deviation
+    if observed:
+        mean, remaining = regression_of_prefixes(a, b, values / deviation)
+    else:
+        mean, remaining = causal_product(features_q, features_k, values), remaining_of_prefixes(a, b)
     unexplained = (prior_variance - features_q.square().sum(-2)).clamp(min=0.0) if approximation == "dtc" else noise
     variance = unexplained + remaining
     return MarginalGaussian(mean, mask_variances(variance, padding))
@@ -145,13 +154,56 @@ def remaining_of_prefixes(a: Tensor, b: Tensor, offset: int = 0) -> Tensor:
     before, b = b[..., :seen, :], b[..., seen : max(n + offset, 0), :]
     b = torch.nn.functional.pad(b, (0, 0, max(-offset, 0), 0))  # the key at t + offset beside query t
     b = torch.nn.functional.pad(b, (0, 0, 0, n - b.shape[-2]))
-    a, b = _chunks(a), _chunks(b)  # (*batch, c, CHUNK, m)
-    sums = _running_sum(b.mT @ b) + (before.mT @ before)[..., None, :, :]
-    start = cholesky(add_noise(sums, 1.0), name="running I + bb'", jitter=0.0)
-    whitened_a, whitened_b = solve_lower(start, torch.cat([a, b], -2).mT).mT.split(a.shape[-2], -2)
-    factor = cholesky(add_noise(whitened_b @ whitened_b.mT, 1.0), name="I + bb' of a chunk", jitter=0.0)
-    explained = explained_by_prefixes(whitened_a @ whitened_b.mT, factor)
-    return (whitened_a.square().sum(-1) - explained).flatten(-2)[..., :n].clamp(min=0.0).to(dtype)
+    return _Prefixes(a, b, before).remaining.to(dtype)
+
+
+def regression_of_prefixes(a: Tensor, b: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Mean and variance through inducing variables of query t given the observations up to t.
+
+    .. math:: a_t^\top\Lambda_t^{-1}\textstyle\sum_{j \le t} b_jy_j^\top, \qquad a_t^\top\Lambda_t^{-1}a_t, \qquad
+        \Lambda_t = I + \textstyle\sum_{j \le t} b_jb_j^\top
+
+    Args:
+        a: whitened features of the queries, ``(*batch, n, m)``.
+        b: whitened features of the keys, divided by their noise's standard deviation, ``(*batch, n, m)``, zero where
+            padded.
+        targets: observations y, likewise divided, ``(*batch, n, s)``.
+
+    Returns:
+        ``(*batch, n, s)`` and ``(*batch, n)``.
+    """
+    dtype = targets.dtype
+    a, b = in_enough_digits(a, b)
+    prefixes = _Prefixes(a, b, b[..., :0, :])
+    return prefixes.mean(targets.to(a.dtype)).to(dtype), prefixes.remaining.to(dtype)
+
+
+class _Prefixes:
+    """Inducing variables given growing prefixes: up to the start of the chunk of a query, then within it."""
+
+    def __init__(self, a: Tensor, b: Tensor, before: Tensor) -> None:
+        self.n, a, self.b = a.shape[-2], _chunks(a), _chunks(b)  # (*batch, c, CHUNK, m)
+        sums = _running_sum(self.b.mT @ self.b) + (before.mT @ before)[..., None, :, :]
+        self.start = cholesky(add_noise(sums, 1.0), name="running I + bb'", jitter=0.0)
+        self.white_a, self.white_b = solve_lower(self.start, torch.cat([a, self.b], -2).mT).mT.split(CHUNK, -2)
+        within = add_noise(self.white_b @ self.white_b.mT, 1.0)
+        self.factor = cholesky(within, name="I + bb' of a chunk", jitter=0.0)
+        cross = solve_lower(self.factor, self.white_b @ self.white_a.mT)  # (*batch, c, key, query)
+        self.cross = cross * up_to(CHUNK, CHUNK, device=a.device).mT
+
+    @property
+    def remaining(self) -> Tensor:
+        """Variance of each query, ``(*batch, n)``."""
+        variance = self.white_a.square().sum(-1) - self.cross.square().sum(-2)
+        return variance.flatten(-2)[..., : self.n].clamp(min=0.0)
+
+    def mean(self, targets: Tensor) -> Tensor:
+        """Mean of each query, ``(*batch, n, s)``."""
+        y = _chunks(targets)
+        location = solve_lower(self.start, _running_sum(self.b.mT @ y))  # given what lies before the chunk
+        surprise = solve_lower(self.factor, y - self.white_b @ location)
+        mean = self.white_a @ location + self.cross.mT @ surprise
+        return mean.flatten(-3, -2)[..., : self.n, :]
 
 
 def in_enough_digits(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:

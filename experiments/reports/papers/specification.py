@@ -42,7 +42,8 @@ METRICS: Mapping[str, Metric] = {
 
 ORDER = (
     *("softmax", "temperature", "mc_dropout", "kfllla", "mfvi", "sngp", "kernel_symmetric", "kernel_asymmetric"),
-    *("kernel_start", "sgpa", "kep_svgp", "kep_svgp_add", "cgpt", "scgpt", "cgp_direct", "scgp_direct", "cgp_softmax"),
+    *("kernel_start", "sgpa", "kep_svgp", "kep_svgp_add", "cgpt", "scgpt", "cgp_direct", "scgp_direct"),
+    *("cgp_observed", "scgp_observed", "cgp_softmax"),
 )
 """Methods in the order of the tables, by the names of their folders."""
 

@@ -53,7 +53,8 @@ def test_kernel_attention_equals_its_formula(kernel, symmetric):
     block, x = KernelAttention(12, 3, kernel=kernel, symmetric=symmetric).double(), torch.randn(2, 7, 12).double()
     parts = block.in_proj(x).chunk(2 if symmetric else 3, -1)
     q, k, v = (p.unflatten(-1, (3, 4)).transpose(1, 2) for p in ((parts[0], *parts) if symmetric else parts))
-    expected = canonical(kernel).gram(q, k) @ v
+    gram = canonical(kernel).gram(q, k)
+    expected = gram @ v / gram.sum(-1).mean(-1).clamp(min=1.0)[..., None, None]
     torch.testing.assert_close(block(x), block.out_proj(expected.transpose(1, 2).flatten(-2)))
 
 
@@ -66,35 +67,43 @@ class TestSymmetricExponentialKernelContract(AttentionContract):
     is_variant = True
 
 
-class TestDirectCGP(GaussianProcessContract):
-    attention, takes_causal = partial(CGPAttention, objective="marginal"), True
+class TestCGP(GaussianProcessContract):
+    attention, takes_causal = partial(CGPAttention, kernel="matern32", noise=0.1), True
 
 
-class TestJointLatentCGP(GaussianProcessContract):
-    attention = partial(CGPAttention, coupling="latent", kernel="rq", objective="joint")
+class TestLatentCGP(GaussianProcessContract):
+    attention, is_variant = partial(CGPAttention, coupling="latent", objective="marginal", amplitude=0.7), True
 
 
-class TestRegressionCGP(GaussianProcessContract):
-    attention = partial(CGPAttention, mean="regression", kernel="matern32", noise=0.1)
+class TestWeightsCGP(GaussianProcessContract):
+    attention, takes_causal = partial(CGPAttention, mean="kernel", objective="marginal"), True
 
 
-class TestLatentRegressionCGP(GaussianProcessContract):
-    attention = partial(CGPAttention, mean="regression", coupling="latent", objective="marginal")
-    is_variant = True
+class TestJointLatentWeightsCGP(GaussianProcessContract):
+    attention = partial(CGPAttention, mean="kernel", coupling="latent", kernel="rq", objective="joint")
+
+
+class TestSparseCGP(GaussianProcessContract):
+    attention, takes_causal = partial(SparseCGPAttention, num_inducing=5), True
 
 
 class TestJointSparseCGP(GaussianProcessContract):
-    attention = partial(SparseCGPAttention, num_inducing=5, kernel="matern52", objective="joint")
-    takes_causal = True
+    attention = partial(SparseCGPAttention, num_inducing=5, kernel="matern52", objective="joint", amplitude=1.3)
+    takes_causal = is_variant = True
 
 
 class TestLatentSparseCGP(GaussianProcessContract):
     attention = partial(SparseCGPAttention, num_inducing=9, coupling="latent", objective="marginal")
 
 
+class TestWeightsSparseCGP(GaussianProcessContract):
+    attention = partial(SparseCGPAttention, mean="kernel", num_inducing=5, kernel="matern52", objective="joint")
+    takes_causal = True
+
+
 class TestPaperSparseCGP(GaussianProcessContract):
     is_variant = True
-    attention = partial(SparseCGPAttention, coupling="latent", approximation="sor", objective="marginal")
+    attention = partial(SparseCGPAttention, mean="kernel", coupling="latent", approximation="sor", objective="marginal")
 
 
 class TestSorSparseCGP(GaussianProcessContract):
@@ -103,7 +112,7 @@ class TestSorSparseCGP(GaussianProcessContract):
 
 
 class TestExponentialSparseCGP(GaussianProcessContract):
-    attention = partial(SparseCGPAttention, num_inducing=5, kernel="exponential")
+    attention = partial(SparseCGPAttention, mean="kernel", num_inducing=5, kernel="exponential")
     takes_causal = is_variant = True
 
 
@@ -155,7 +164,7 @@ def test_inducing_inputs_start_at_the_scale_of_tokens(options, scale):
     assert abs(float(block.inducing_points.detach().std()) / scale - 1.0) < 0.05  # of 16,384 draws
 
 
-@pytest.mark.parametrize(("coupling", "mean"), [("direct", "kernel"), ("latent", "kernel"), ("direct", "softmax")])
+@pytest.mark.parametrize(("coupling", "mean"), [("direct", "regression"), ("latent", "kernel"), ("direct", "softmax")])
 def test_frozen_factors_change_nothing_and_are_dropped(coupling, mean):
     block = SparseCGPAttention(12, 3, coupling=coupling, mean=mean, num_inducing=5).eval()
     x = torch.randn(2, 7, 12)
@@ -181,6 +190,61 @@ def test_joint_draws_are_refused_under_a_causal_mask(make):
         block(x, is_causal=True)
     with pytest.raises(ValueError, match="is not defined under a causal mask"):
         block.posterior(x, is_causal=True)
+
+
+@pytest.mark.parametrize("make", [CGPAttention, SparseCGPAttention, KernelAttention])
+def test_query_and_key_maps_start_equal(make):
+    query, key, _ = make(12, 3).in_proj.weight.chunk(3)
+    assert torch.equal(query, key)
+
+
+@pytest.mark.parametrize("make", [CGPAttention, SparseCGPAttention])
+def test_noise_and_amplitude_are_learned_unless_a_regulariser_would_shrink_them(make):
+    learned, fixed = make(12, 3, noise=0.2), make(12, 3, noise=0.2, objective="marginal")
+    for name in ("raw_noise", "log_amplitude"):
+        assert getattr(learned, name).requires_grad
+        assert not getattr(fixed, name).requires_grad
+    torch.testing.assert_close(learned.noise, torch.full((3,), 0.2))
+    assert make(12, 3, mean="kernel", noise=0.2).noise == 0.2
+
+
+@pytest.mark.parametrize("n", [4, 256])
+@pytest.mark.parametrize(
+    "block", [KernelAttention(32, 2), *(m(32, 2, mean="kernel") for m in (CGPAttention, SparseCGPAttention))]
+)
+def test_values_as_weights_start_at_the_size_of_softmax_whatever_the_length(block, n):
+    torch.manual_seed(0)
+    x = torch.randn(8, 1, 32) + 0.3 * torch.randn(8, n, 32)
+    values = block.project(x).v
+    heads = block.eval().attend(block.project(x))
+    assert 0.5 < heads.square().mean() / values.mean(-2).square().mean() < 1.5
+
+
+@pytest.mark.parametrize(
+    "make", [KernelAttention, *(partial(m, mean="kernel") for m in (CGPAttention, SparseCGPAttention))]
+)
+def test_weights_without_an_amplitude_are_those_of_a_process_of_unit_variance(make):
+    """As older versions stored them; and so they are stored again."""
+    block, older, x = make(12, 3).double().eval(), make(12, 3).double().eval(), torch.randn(2, 7, 12).double()
+    older.load_state_dict({k: v for k, v in block.state_dict().items() if k != "log_amplitude"})
+    assert older.state_dict().keys() == block.state_dict().keys() - {"log_amplitude"}
+    tokens = older.project(x)
+    heads = older.attend(tokens)
+    if isinstance(older, SparseCGPAttention):
+        points = older.inducing_points
+        gram = canonical("rbf").gram
+        K_mm = gram(points) + 1e-8 * torch.eye(16).double()
+        expected = gram(tokens.q, points) @ torch.linalg.solve(K_mm, gram(points, tokens.k) @ tokens.v)
+    else:
+        expected = canonical("rbf").gram(tokens.q, tokens.k) @ tokens.v
+    torch.testing.assert_close(heads, expected)
+
+
+def test_weights_without_a_noise_are_refused_by_a_regression():
+    """They may be those of values as weights, the former default."""
+    state = {k: v for k, v in CGPAttention(12, 3).state_dict().items() if k not in ("log_amplitude", "raw_noise")}
+    with pytest.raises(RuntimeError, match="Missing key.*raw_noise"):
+        CGPAttention(12, 3).load_state_dict(state)
 
 
 @pytest.mark.parametrize("make", [CGPAttention, SparseCGPAttention])

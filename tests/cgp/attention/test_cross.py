@@ -22,17 +22,20 @@ def block_of(**options) -> CGPAttention:
 def dense(block: CGPAttention, x, memory, noise, *, regression: bool) -> tuple[np.ndarray, np.ndarray]:
     """Mean and covariance of every head, with explicit inverses."""
     projected = block.project(x, memory)
-    q, k, v = (part.detach().numpy() for part in (projected.q, projected.k, projected.v))
+    q, k, v, own = (part.detach().numpy() for part in (projected.q, projected.k, projected.v, block.project(memory).q))
     o = None if projected.o is None else projected.o.detach().numpy()
     means, covariances = np.zeros(q.shape), np.zeros((*q.shape[:-1], q.shape[-2]))
     for place in np.ndindex(q.shape[:2]):
         C = rbf(q[place], k[place])
         if o is not None:
-            hop = np.linalg.inv(rbf(o[place], o[place]) + block.noise * np.eye(CONTEXTS))
-            C = rbf(q[place], o[place]) @ hop @ rbf(o[place], k[place])
+            hop = np.linalg.inv(rbf(o[place], o[place]) + 0.3 * np.eye(CONTEXTS)) @ rbf(o[place], k[place])
+            C = rbf(q[place], o[place]) @ hop
         inverse = np.linalg.inv(rbf(k[place], k[place]) + np.diag(noise[place[0]].numpy()))
-        means[place] = C @ (inverse @ v[place] if regression else v[place])
-        covariances[place] = rbf(q[place], q[place]) - C @ inverse @ C.T
+        covariance = rbf(q[place], q[place]) - C @ inverse @ C.T
+        of_keys = rbf(own[place], k[place]) if o is None else rbf(own[place], o[place]) @ hop
+        variance = 1.0 if regression else 1.0 / max(1.0, of_keys.sum() / CONTEXTS)
+        means[place] = C @ inverse @ v[place] if regression else variance * C @ v[place]
+        covariances[place] = variance * covariance
     return means, covariances
 
 

@@ -71,7 +71,7 @@ def test_huge_tokens_whose_own_digits_decide_are_refused(name):
 def test_the_latent_hop_bears_tokens_that_are_all_equal(kernel, noise, scale):
     """Their Gram matrix is of rank one and large: float32 loses what the second hop takes from other directions."""
     torch.manual_seed(1)
-    options = {"coupling": "latent", "kernel": kernel, "noise": noise, "num_inducing": 32}
+    options = {"coupling": "latent", "mean": "kernel", "kernel": kernel, "noise": noise, "num_inducing": 32}
     block = SparseCGPAttention(32, 2, **options).eval()
     x = scale * torch.randn(1, 1, 32).expand(1, 33, 32)
     double = copy.deepcopy(block).double()
