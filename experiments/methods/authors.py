@@ -125,5 +125,5 @@ class AuthorsSparseCGPAttention(SparseCGPAttention):
         padding, gram, points = tokens.key_padding, self.canonical.gram, self.inducing_points
         K_q, K_k, K_o = (mask_gram(gram(x, points), padding, None) for x in (tokens.q, tokens.k, tokens.o))
         rest = K_o, mask_gram(gram(tokens.o), padding, padding), gram(points)
-        of_queries, of_keys = (sparse_penalty(K_zm, *rest, noise=self.noise) for K_zm in (K_q, K_k))
+        of_queries, of_keys = (sparse_penalty(K_zm, *rest, noise=self._noise) for K_zm in (K_q, K_k))
         self._add_loss("log_density", of_queries + of_keys, "log_density")

@@ -101,7 +101,8 @@ def _block(method: MethodConfig) -> tuple[Callable[..., nn.Module], dict[str, An
     options = dict(method.options)
     if options.get("objective") != "authors":
         return block_class(method.attention), options
-    del options["objective"], options["mean"]
+    del options["objective"]
+    options.pop("mean", None)
     if method.attention not in _AUTHORS or options.pop("coupling", None) != "latent":
         raise ValueError(f"options of {method.label}: objective 'authors' needs latent attention of cgp or sparse_cgp")
     return _AUTHORS[method.attention], options

@@ -67,7 +67,7 @@ MODELS: Mapping[str, Entry] = {
         partial(NeuralProcess, **_SIZE, equivariant=True), 3600, 1e-3, marginal_density, "TNP-D, equivariant"
     ),
     "tnp-gp": Entry(
-        partial(NeuralProcess, **_SIZE, attention=CGPAttention),
+        partial(NeuralProcess, **_SIZE, attention=partial(CGPAttention, mean="kernel")),
         2600,
         1e-3,
         marginal_density,
