@@ -92,7 +92,7 @@ def columns_of(cells: Any, options: Options, delimiter: str) -> Columns:
 
 
 def _texts(column: Any, codes: Sequence[str]) -> _Texts:
-    counts = Counter(column)
+    counts = Counter(column.tolist())
     numbers, missing, words = [], {}, {}
     for text, count in counts.items():
         if text == "":

@@ -59,7 +59,8 @@ def delimited(text: str, options: Options) -> Grid:
     """
     if options.delimiter is not None:
         return split(text, options.delimiter)
-    signs = [sign for sign in _DELIMITERS if sign in text and sign not in (options.decimal, options.thousands)]
+    others = (options.decimal, options.thousands) if '"' not in text else ()
+    signs = [sign for sign in _DELIMITERS if sign in text and sign not in others]
     grids = [split(text, sign) for sign in signs]
     scores = [_score(grid, options) for grid in grids]
     best = max(scores, default=0.0)
@@ -220,7 +221,7 @@ def _once(names: list[str]) -> tuple[list[str], list[str]]:
     result: list[str] = []
     repeated = []
     for place, name in enumerate(names):
-        chosen = name or f"column {place + 1}"
+        chosen = name or f"unnamed {place + 1}"
         number = 1
         while chosen in result:
             number += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -44,9 +45,11 @@ class NumberForm(NamedTuple):
         """
         if not _pattern(self).fullmatch(text):
             return None
-        for sign in _GROUPS.get(self.thousands, self.thousands):
-            text = text.replace(sign, "")
-        return text.replace(self.decimal, ".").replace("−", "-")
+        if self.thousands:
+            for sign in _GROUPS.get(self.thousands, self.thousands):
+                text = text.replace(sign, "")
+        text = text if self.decimal == "." else text.replace(self.decimal, ".")
+        return text.replace("−", "-")
 
     def numbers(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """Texts as numbers, NaN for those that are none: ``(n,)``."""
@@ -91,12 +94,13 @@ class Precision(NamedTuple):
             '3,14'
         """
         plain = [each for each in map(form.plain, texts) if each is not None]
-        floats = [each for each in plain if "e" in each.lower()]
+        floats = [Decimal(each).as_tuple() for each in plain if "e" in each or "E" in each]
         scientific = 2 * len(floats) > len(plain)
-        decimals = max((-int(Decimal(each).as_tuple().exponent) for each in plain), default=0)
-        digits = max((len(Decimal(each).as_tuple().digits) for each in floats), default=0)
+        fixed = max((len(each.partition(".")[2]) for each in plain if "e" not in each and "E" not in each), default=0)
+        decimals = max([fixed, *(-int(each.exponent) for each in floats)])
+        digits = max((len(each.digits) for each in floats), default=0)
         grouped = form.thousands != "" and any(sign in each for each in texts for sign in form.thousands)
-        return cls(form, max(decimals, 0), digits if scientific else 0, grouped)
+        return cls(form, decimals, digits if scientific else 0, grouped)
 
     def write(self, value: float) -> str:
         """A number as the column writes it."""
@@ -136,7 +140,9 @@ def form_of_numbers(
     Raises:
         UnclearError: if there are two that read something else, or none.
     """
-    forms = [form for form in _forms(delimiter, columns) if _is_meant(form, decimal, thousands)]
+    signs = {sign for texts in columns.values() for text in texts for sign in text if not sign.isdigit()}
+    meant = [form for form in _forms(delimiter, signs) if _is_meant(form, decimal, thousands)]
+    forms = [form for form in meant if _is_seen(form, signs)] or meant[:1]
     fitting = [form for form in forms if all(_fits(form, texts) for texts in columns.values())]
     if not fitting:
         _refuse_all(columns, forms or [NumberForm(decimal or ".", thousands or "")])
@@ -163,6 +169,7 @@ def is_beyond(texts: Sequence[str]) -> bool:
     return any(re.fullmatch(r"[-+]?\d{16,}", text) and abs(int(text)) > _LARGEST for text in texts)
 
 
+@lru_cache(maxsize=64)
 def _pattern(form: NumberForm) -> re.Pattern[str]:
     point = re.escape(form.decimal)
     groups = ""
@@ -172,13 +179,17 @@ def _pattern(form: NumberForm) -> re.Pattern[str]:
     return re.compile(rf"[-+−]?(?:(?:{groups}\d+)(?:{point}\d*)?|{point}\d+)(?:[eE][-+]?\d+)?")
 
 
-def _forms(delimiter: str, columns: Mapping[str, Sequence[str]]) -> list[NumberForm]:
+def _forms(delimiter: str, signs: set[str]) -> list[NumberForm]:
     """All forms, the plainest first; points for thousands are not written between commas."""
-    forms = [
-        NumberForm(decimal, group) for group in ("", ",", ".", " ", "'", "_") for decimal in ".," if group != decimal
-    ]
-    has_commas = any("," in text for texts in columns.values() for text in texts)
-    return [form for form in forms if form.thousands != "." or delimiter != "," or has_commas]
+    pairs = [(decimal, group) for group in ("", ",", ".", " ", "'", "_") for decimal in ".," if group != decimal]
+    return [NumberForm(*pair) for pair in pairs if pair[1] != "." or delimiter != "," or "," in signs]
+
+
+def _is_seen(form: NumberForm, signs: set[str]) -> bool:
+    """Whether a form reads anything otherwise than a plainer one, for the signs that there are."""
+    if form.thousands:
+        return not signs.isdisjoint(_GROUPS.get(form.thousands, form.thousands))
+    return form.decimal == "." or form.decimal in signs
 
 
 def _is_meant(form: NumberForm, decimal: str | None, thousands: str | None) -> bool:

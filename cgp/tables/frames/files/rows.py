@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from .cells import kind_of, looks_like_number
+from .cells import kind_of, looks_like_number, main_kind
 from .hints import UnclearError, option
 from .notation import form_of_numbers
 from .options import Options
@@ -18,6 +18,8 @@ _COUNTED = frozenset(
     """index id row nr no time t timestamp epoch date seconds second minutes minute hours hour days day year""".split()  # noqa: SIM905
 )
 _DATED = frozenset("date datum time timestamp datetime day tag fecha data zeit jour dato".split())  # noqa: SIM905
+_SEEN = 400  # cells that the kind of a column is known from
+_CALLED_TIME = frozenset("date datum time timestamp datetime zeit fecha".split())  # noqa: SIM905
 _PLACES = (
     ("latitude", "longitude"),
     ("lat", "lon"),
@@ -101,7 +103,22 @@ def _looked_for(cells: Any, options: Options) -> Rows:
         result: Rows | None = look(others, options)
         if result is not None:
             return result
+    _refuse_unread(others)
     return Rows({}, [], "in their order")
+
+
+def _refuse_unread(cells: Any) -> None:
+    """Refuse to take rows in their order where a column is called a time, and could not be read as one."""
+    name = next((name for name in cells if _plain_name(name) in _CALLED_TIME), None)
+    if name is None or (cells[name] == "").all():
+        return
+    if cells[name].map(looks_like_number).all() and name != cells.columns[0]:
+        return
+    raise UnclearError(
+        f"{name!r} is not read as times, nor as numbers that grow: {cells[name].iloc[0]!r}. Say "
+        f"{option('index', [str(name)])} if rows are known by it, {option('time_format', '%d.%m.%Y %H:%M')} if it is "
+        f"written otherwise, or {option('index', False)} for rows in their order"
+    )
 
 
 def _label(column: Any, options: Options) -> tuple[Any, Times | None]:
@@ -190,6 +207,8 @@ def _apart_by_a_constant(columns: list[Any]) -> bool:
 
 def _refuse_odd_ones(column: Any) -> None:
     """Refuse a column of times of which a few are none, such as a Total below them."""
+    if main_kind(column.iloc[:_SEEN]) != "time":
+        return
     kinds = column.map(kind_of)
     odd = column[kinds != "time"]
     if not 0 < len(odd) <= 0.1 * len(column) + 1 or len(odd) > len(column) // 2:
@@ -269,9 +288,9 @@ def _calendar(cells: Any) -> Rows | None:
 def _counted(cells: Any, options: Options) -> Rows | None:
     name = cells.columns[0]
     is_named = _plain_name(name) in _COUNTED
-    named = is_named or name == "column 1"
+    named = is_named or name in ("unnamed 1", "column 1")
     numbers = _as_numbers(cells[name], options) if named and not (cells[name] == "").any() else None
-    if numbers is None or not numbers.is_monotonic_increasing:
+    if numbers is None or not numbers.is_monotonic_increasing or (name == "column 1" and numbers.diff().nunique() != 1):
         return None
     if not numbers.is_unique and is_named and not options.repeats:
         raise UnclearError(

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from .encoded import COMPRESSED, Encoded, packed, read_text
-from .grid import Grid
+from .grid import BLANK, ONE_COLUMN, Grid
 from .hints import UnclearError, option
 from .layout import delimited
 from .options import Options
@@ -34,6 +34,7 @@ _KINDS = {
     "parquet": (".parquet", ".pq"),
 }
 _TABS = (".tsv", ".tab")
+_SEEN = 400  # records that quoting is known from
 
 
 class Cell(NamedTuple):
@@ -79,45 +80,47 @@ class TextSource(NamedTuple):
     @property
     def said(self) -> str:
         """Encoding and delimiter."""
-        between = {"\t": "tabs", " ": "blanks", "\x1f": "nothing"}.get(self.grid.delimiter, repr(self.grid.delimiter))
-        mark = " with a mark" if self.encoded.mark else ""
-        one = "one column" if between == "nothing" else f"{between} between fields"
-        return f"{self.encoded.encoding}{mark}, {one}"
+        sign, mark = self.grid.delimiter, " with a mark" if self.encoded.mark else ""
+        between = {"\t": "tabs", BLANK: "blanks"}.get(sign, repr(sign))
+        return f"{self.encoded.encoding}{mark}, {'one column' if sign == ONE_COLUMN else f'{between} between fields'}"
 
     def content(self, path: Path, cells: Mapping[tuple[int, int], Cell], added: Sequence[Added]) -> bytes:
         """The bytes, compressed as the path says."""
+        fields = {field for _, field in cells} | {field for row in added for field in row.cells}
+        quoted = {field for field in fields if self._is_mostly_quoted(field)}
         lines: dict[int, list[str]] = {}
         for row in added:
-            lines.setdefault(row.after, []).append(self._line(row))
-        text = self.grid.joined({place: self._raw(place, cell.text) for place, cell in cells.items()}, lines)
+            lines.setdefault(row.after, []).append(self._line(row, quoted))
+        text = self.grid.joined({place: self._raw(place, cell.text, quoted) for place, cell in cells.items()}, lines)
         return packed(self.encoded.encoded(text), path)
 
-    def _raw(self, place: tuple[int, int], text: str) -> str:
+    def _raw(self, place: tuple[int, int], text: str, quoted: set[int]) -> str:
         """A field with the quotes and the width of the one in its place."""
         record, field = place
         old = self.grid.records[record][field]
-        if self.grid.delimiter == " ":
+        if self.grid.delimiter == BLANK:
             blanks = old[: len(old) - len(old.lstrip())]
             return text.rjust(len(old)) if len(text) < len(old) and blanks else blanks + text
-        new = self._quoted(text, field, is_quoted=old.strip().startswith('"'))
-        return new.rjust(len(old)) if old[:1] == " " or (old.isspace() and len(new) < len(old)) else new
+        new = self._in_quotes(text, is_quoted=field in quoted or old.strip().startswith('"'))
+        return new.rjust(len(old)) if old[:1] == " " else new
 
-    def _quoted(self, text: str, field: int, *, is_quoted: bool) -> str:
-        rest = [fields[field] for fields in self.grid.records[:400] if field < len(fields)]
-        often = 2 * sum(raw.startswith('"') for raw in rest) > sum(bool(raw) for raw in rest)
-        return f'"{text}"' if is_quoted or often or self.grid.delimiter in text else text
+    def _in_quotes(self, text: str, *, is_quoted: bool) -> str:
+        return f'"{text}"' if is_quoted or self.grid.delimiter in text else text
 
-    def _line(self, row: Added) -> str:
-        fields = self.grid.records[row.after]
-        cells = [row.cells[j].text if j in row.cells else "" for j in range(len(fields))]
-        if self.grid.delimiter == " ":
-            return "".join(
-                cell.rjust(max(len(old), len(cell) + (j > 0)))
-                for j, (cell, old) in enumerate(zip(cells, fields, strict=True))
-            )
-        return self.grid.delimiter.join(
-            self._quoted(cell, j, is_quoted=False) if cell else "" for j, cell in enumerate(cells)
-        )
+    def _is_mostly_quoted(self, field: int) -> bool:
+        seen = [fields[field] for fields in self.grid.records[:_SEEN] if field < len(fields)]
+        return 2 * sum(raw.startswith('"') for raw in seen) > sum(map(bool, seen))
+
+    def _line(self, row: Added, quoted: set[int]) -> str:
+        olds = self.grid.records[row.after]
+        texts = [row.cells[j].text if j in row.cells else "" for j in range(len(olds))]
+        if self.grid.delimiter == BLANK:
+            if not all(texts):
+                raise ValueError("every: expected a value in each field of a further row, as blanks are between them")
+            pairs = enumerate(zip(texts, olds, strict=True))
+            return "".join(text.rjust(max(len(old), len(text) + (j > 0))) for j, (text, old) in pairs)
+        cells = [self._in_quotes(text, is_quoted=j in quoted) if text else "" for j, text in enumerate(texts)]
+        return self.grid.delimiter.join(cells)
 
 
 class WorkbookSource(NamedTuple):
@@ -140,7 +143,7 @@ class WorkbookSource(NamedTuple):
         sheet = book[self.sheet]
         for (record, field), cell in cells.items():
             sheet.cell(record + 1, field + 1).value = cell.value
-        for row in sorted(added, key=lambda each: -each.after):
+        for row in sorted(added, key=lambda each: each.after)[::-1]:  # from the last one, which moves no other
             sheet.insert_rows(row.after + 2)
             for field, cell in row.cells.items():
                 new, old = sheet.cell(row.after + 2, field + 1), sheet.cell(row.after + 1, field + 1)
@@ -276,8 +279,8 @@ def _with_names(frame: Any) -> Any:
 
 
 def _texts(column: Any) -> list[str]:
-    missing = column.isna()
-    return ["" if is_missing else str(value) for value, is_missing in zip(column, missing, strict=True)]
+    shown = np.float32 if str(column.dtype).lower() == "float32" else lambda value: value  # -999.9, not all its digits
+    return ["" if is_missing else str(shown(value)) for value, is_missing in zip(column, column.isna(), strict=True)]
 
 
 def _workbook(path: Path, options: Options) -> WorkbookSource:

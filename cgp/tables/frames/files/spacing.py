@@ -41,7 +41,7 @@ def absent_times(times: Any, every: str) -> Any:
     local = pd.DatetimeIndex(times.dt.tz_localize(None)).sort_values()
     slots = _slots(local, every)
     if len(slots) < 2:
-        return slots.tz_localize(zone)
+        return slots[:0].tz_localize(zone)
     edges = slots[:-1] + (slots[1:] - slots[:-1]) / 2
     taken = np.bincount(edges.searchsorted(local, side="right"), minlength=len(slots))
     return slots[taken == 0].tz_localize(zone)

@@ -194,14 +194,13 @@ def _seconds(match: re.Match[str]) -> float:
 
 def _orders(texts: Any) -> dict[str, dict[str, str]]:
     """The orders of day, month and year that texts may have, with the format of each shape of text."""
-    shapes: dict[str, str] = {}
+    formats: dict[str, dict[str, str]] = {}
     for text in texts:
-        shapes.setdefault(_shape(text), text)
-        if len(shapes) > _MOST_SHAPES:
-            return {}
-    formats = {shape: _formats(text) for shape, text in shapes.items()}
-    if not all(formats.values()):
-        return {}
+        shape = _shape(text)
+        if shape not in formats:
+            formats[shape] = _formats(text)
+            if not formats[shape] or len(formats) > _MOST_SHAPES:
+                return {}
     named = dict.fromkeys(order for orders in formats.values() for order in orders if order) or {"": None}
     result = {order: {shape: orders.get(order, orders.get("")) for shape, orders in formats.items()} for order in named}
     return {order: forms for order, forms in result.items() if all(forms.values())}  # type: ignore[misc]

@@ -1,0 +1,94 @@
+"""Columns: numbers to fill, what stands for nothing, and why others are left as they are."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cgp.tables.frames.files.columns import columns_of
+from cgp.tables.frames.files.hints import UnclearError
+from cgp.tables.frames.files.options import Options
+
+MANY = [f"{10 + np.sin(k):.2f}" for k in range(30)]
+
+
+def columns(options=None, delimiter=",", **cells):
+    frame = pd.DataFrame({name: pd.Series(texts, dtype="str") for name, texts in cells.items()})
+    return columns_of(frame, Options(**(options or {})), delimiter)
+
+
+def test_marks_and_words_for_nothing_are_counted():
+    found = columns(a=["1", "NA", "--", "", "--", "<NA>", "3"]).numbers["a"]
+    np.testing.assert_array_equal(found.values, [1, *[np.nan] * 5, 3])
+    assert found.missing == {"NA": 1, "--": 2, "<NA>": 1}
+
+
+def test_codes_are_texts_or_numbers():
+    texts = ["1,5", "-999", "-999,0", "ND", "<0,5", "< 1"]
+    found = columns({"missing": ["-999", "ND", "<"]}, ";", a=texts).numbers["a"]
+    np.testing.assert_array_equal(found.values, [1.5, *[np.nan] * 5])
+    assert found.missing == {"ND": 1, "<0,5": 1, "< 1": 1, "-999": 1, "-999,0": 1}
+    assert columns({"missing": ["-99,9"]}, ";", a=["1,5", "-99,9"]).numbers["a"].values.isna().sum() == 1
+    assert columns({"missing": ["-99.9"]}, ";", a=["1,5", "-99,9"]).numbers["a"].values.isna().sum() == 1
+
+
+def test_others_are_left_with_a_reason():
+    found = columns(
+        {"leave": ["e"]},
+        a=MANY,
+        b=["x"] * 30,
+        c=["007"] * 30,
+        d=[""] * 30,
+        e=MANY,
+        f=["NA"] * 30,
+        g=["9007199254740993"] * 30,
+    )
+    assert [*found.numbers] == ["a"]
+    assert found.left == {
+        "b": "words, such as 'x'",
+        "c": "numbers with leading zeros are names",
+        "d": "nothing but missing values",
+        "e": "as asked",
+        "f": "nothing but missing values",
+        "g": "whole numbers beyond 2^53 are names",
+    }
+    notes = [*(f"note {k}" for k in range(28)), "5", "6"]
+    assert columns(a=MANY, b=notes).left == {"b": "words, such as 'note 0'"}
+
+
+def test_words_among_numbers_are_refused_all_at_once():
+    with pytest.raises(UnclearError) as refused:
+        columns(a=["1", "ND", "off"], b=["<0.5", "<0.7", "2"], c=["1", "2", "3"])
+    flags = refused.value.flags
+    assert "'ND' in 'a', 'off' in 'a', '<0.5' in 'b', '<0.7' in 'b'" in flags
+    assert "--missing ND off '<'" in flags
+    assert "--leave a b" in flags
+    assert "half the limit" in flags
+    with pytest.raises(UnclearError) as refused:
+        columns(a=["1", *(f"w{k}" for k in range(8))])
+    assert "and 2 more" in str(refused.value)
+    assert "half the limit" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("texts", "code"),
+    [
+        ([*MANY, "-77", "-77", "-77"], "-77"),
+        ([*MANY, "-999"], "-999"),
+        ([*MANY, "9999.9"], "9999.9"),
+        ([*MANY, "-999.9", "-999.9"], "-999.9"),
+    ],
+)
+def test_numbers_far_away_may_be_codes(texts, code):
+    with pytest.raises(UnclearError) as refused:
+        columns(a=texts)
+    assert (
+        f"{code} in 'a'. Say --missing {code} if this stands for what is missing, --missing none" in refused.value.flags
+    )
+    assert columns({"missing": ["none"]}, a=texts).numbers["a"].values.notna().all()
+    assert columns({"missing": [code]}, a=texts).numbers["a"].values.notna().sum() == 30
+
+
+def test_codes_in_the_range_of_readings_are_readings():
+    near = [str(900 + 10 * k) for k in range(12)] + ["999"]
+    assert columns(a=near).numbers["a"].values.notna().all()
+    assert columns(a=["-999", "1", "2"]).numbers["a"].values.notna().all()

@@ -1,0 +1,102 @@
+"""Numbers in many forms: one form for a file, or a refusal; and written with the digits of their column."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cgp.tables.frames.files.hints import UnclearError
+from cgp.tables.frames.files.notation import NumberForm, Precision, form_of_numbers, is_beyond, is_label
+
+
+def form(columns, decimal=None, thousands=None, delimiter=";"):
+    return form_of_numbers(columns, decimal, thousands, delimiter)
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ({"a": ["1", "-2"]}, (".", "")),
+        ({"a": ["12,5", "8"]}, (",", "")),
+        ({"a": ["1,036", "884"], "b": ["10.00"]}, (".", ",")),
+        ({"a": ["1.036", "0.884"]}, (".", "")),
+        ({"a": ["1.036", "12.50"]}, (".", "")),
+        ({"a": ["1.036,5"]}, (",", ".")),
+        ({"a": ["1.036", "884"], "b": ["10,00"]}, (",", ".")),
+        ({"a": ["1 036,5", "2"]}, (",", " ")),
+        ({"a": ["1\u202f036", "2"]}, (".", " ")),
+        ({"a": ["1'036.5", "2"]}, (".", "'")),
+        ({"a": ["1.036.123"]}, (",", ".")),
+        ({"a": ["1,036", "1036", "2036"]}, (",", "")),
+        ({"a": [".5", "-,5"[:1] + ".25", "1e-3", "2E5"]}, (".", "")),
+        ({"a": ["−1,5"]}, (",", "")),
+        ({}, (".", "")),
+    ],
+)
+def test_the_only_form_is_found(columns, expected):
+    assert form(columns) == expected
+
+
+@pytest.mark.parametrize(
+    ("columns", "flags"),
+    [
+        ({"a": ["1,036", "884"], "b": ["1000", "1433"]}, "'1,036' is 1.036 (--decimal ,) or 1036 (--thousands ,)"),
+        ({"a": ["1,036", "-9999"]}, "(--decimal ,) or 1036 (--thousands ,)"),
+        ({"a": ["10.000", "2.500"]}, "'10.000' is 10 (--decimal .) or 10000 (--thousands .)"),
+        ({"a": ["1.5"], "b": ["1,5"]}, "'1,5' is no number with a decimal point, as the others are"),
+        ({"a": ["1.2.3"]}, "--leave a"),
+    ],
+)
+def test_two_forms_or_none_are_refused(columns, flags):
+    with pytest.raises(UnclearError) as refused:
+        form(columns)
+    assert flags in refused.value.flags
+
+
+def test_a_sign_that_is_named_decides():
+    columns = {"a": ["1,036", "884"]}
+    assert form(columns, decimal=",") == (",", "")
+    assert form(columns, thousands=",") == (".", ",")
+    assert form(columns, decimal=".") == (".", ",")
+    assert form(columns, thousands="") == (",", "")
+    assert form({"a": ["10.000"]}, delimiter=",") == (".", "")
+    assert form({"a": ["10"]}, decimal=",") == (",", "")
+    with pytest.raises(UnclearError):
+        form({"a": ["1,5"]}, decimal=".")
+
+
+@given(st.floats(-1e6, 1e6), st.integers(0, 4), st.sampled_from([".", ","]), st.sampled_from(["", " ", "'", ".", ","]))
+def test_numbers_are_read_as_they_were_written(value, digits, decimal, thousands):
+    if decimal == thousands:
+        return
+    text = (f"{value:,.{digits}f}" if thousands else f"{value:.{digits}f}").translate({44: thousands, 46: decimal})
+    own = NumberForm(decimal, thousands)
+    assert own.numbers([text])[0] == round(value, digits)
+    assert Precision.of([text], own).write(value) == text.replace("-0" if not round(value, digits) else "\0", "0")
+
+
+def test_digits_of_a_column():
+    plain = Precision.of(["1.5", "2.25", "3"], NumberForm())
+    assert [plain.write(value) for value in (np.pi, -0.001, 1234.5678)] == ["3.14", "0.00", "1234.57"]
+    assert [plain.write_error(value) for value in (0.0, 0.5, 0.0123, 0.12, 1e-5)] == [
+        "0.00",
+        "0.50",
+        "0.012",
+        "0.12",
+        "0.000010",
+    ]
+    assert Precision.of(["1,036", "2,500"], NumberForm(".", ",")).write(1234567.8) == "1,234,568"
+    assert Precision.of(["136", "250"], NumberForm(".", ",")).write(1234.8) == "1235"
+    assert Precision.of(["1.5e-3", "2.25E-4"], NumberForm()).write(-0.00123456) == "-1.23e-03"
+    assert Precision.of(["1.5e-3", "2", "3"], NumberForm()).write(2.0) == "2.0000"
+    assert Precision.of(["1", "2"], NumberForm()).write(0.6) == "1"
+    assert Precision.of([], NumberForm()).write(0.6) == "1"
+
+
+def test_names_are_told_from_numbers():
+    assert is_label(["1", "007"])
+    assert not is_label(["0", "10", "0.5"])
+    assert is_beyond(["9007199254740993"])
+    assert not is_beyond(["9007199254740992", "9007199254740993.5"])
+    assert NumberForm(",", ".").said == "decimal comma, thousands grouped by '.'"
+    assert NumberForm().said == "decimal point"

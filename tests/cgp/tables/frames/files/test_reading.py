@@ -1,0 +1,191 @@
+"""The door: a file in, a frame and what was understood out, and the way back into the file."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cgp.tables import TableFile, read_table
+from cgp.tables.frames.files.hints import UnclearError
+
+ROOT = Path(__file__).parents[5]
+HOURLY = "time;a;note\n2024-01-30 00:00;1,5;x\n2024-01-30 01:00;;\n2024-01-30 04:00;2,5;y\n"
+
+
+@pytest.fixture
+def read(tmp_path):
+    def reader(text, **options):
+        path = tmp_path / "in.csv"
+        path.write_text(text, newline="")
+        return read_table(path, **options)
+
+    return reader
+
+
+def written(table, values=None, name="out.csv"):
+    path = table.path.with_name(name)
+    table.write(table.frame.fillna(2.0) if values is None else values, path)
+    return path.read_bytes().decode()
+
+
+def test_a_frame_and_what_was_understood(read):
+    table = read(HOURLY)
+    assert isinstance(table, TableFile)
+    assert (table.gaps, table.inputs, list(table.frame)) == (1, [], ["a"])
+    assert table.frame.index.name == "time"
+    span = "2024-01-30 00:00:00 to 2024-01-30 04:00:00, mostly 2 h apart"
+    assert str(table.understood).splitlines() == [
+        "  file        utf-8, ';' between fields; decimal comma",
+        "  header      line 1",
+        f"  rows        3, known by 'time' (as %Y-%m-%d %H:%M): {span}",
+        "  columns     a: 2 values, 1 missing",
+        "  left alone  note (words, such as 'x')",
+        "  note        1 rows are not there, which every='120min' adds",
+    ]
+    assert written(table) == HOURLY.replace("01:00;;", "01:00;2,0;")
+
+
+def test_many_columns_are_said_in_few_lines(read):
+    names = [f"c{k}" for k in range(20)]
+    table = read(
+        ",".join(["time", *names]) + "\n" + "\n".join(f"{k}," + ",".join(["1.5"] * 20) for k in range(3)) + "\n"
+    )
+    assert "and 8 more: 24 values, 0 missing" in str(table.understood)
+    assert len(str(table.understood).splitlines()) == 16
+
+
+def test_further_rows_stand_after_the_one_before(read):
+    """In a file that goes backwards as well; words have none."""
+    table = read(HOURLY, every="1h")
+    assert table.gaps == 3
+    lines = written(table).splitlines()
+    assert lines[2:5] == ["2024-01-30 01:00;2,0;", "2024-01-30 02:00;2,0;", "2024-01-30 03:00;2,0;"]
+    head, *rows = HOURLY.splitlines()
+    back = read("\n".join([head, *rows[::-1]]) + "\n", every="1h")
+    assert [line[11:16] for line in written(back).splitlines()[1:]] == ["04:00", "03:00", "02:00", "01:00", "00:00"]
+    two = read("Date,Time,a\n30.01.2024,00:00,1\n30.01.2024,02:00,\n", every="1h")
+    assert "30.01.2024,01:00,2\n" in written(two)
+    assert "\r\n" in written(read(HOURLY.replace("\n", "\r\n"), every="1h"))
+
+
+def test_further_rows_need_times(read):
+    with pytest.raises(UnclearError, match="every='1h': expected rows that are known by times, got their order"):
+        read("a,b\n1,2\n3,\n", every="1h")
+    with pytest.raises(UnclearError, match="expected rows that are known by times, got 't'"):
+        read("t,b\n1,2\n3,\n", every="1h")
+
+
+LONG = "site,day,level\nN,2020-01-30,1.5\nS,2020-01-30,\nN,2020-01-31,2.5\nN,2020-02-01,3.5\nS,2020-02-01,4.5\n"
+
+
+def test_series_below_each_other(read):
+    table = read(LONG, long=["site", "day", "level"])
+    assert list(table.frame) == ["N", "S"]
+    np.testing.assert_array_equal(table.frame, [[1.5, np.nan], [2.5, np.nan], [3.5, 4.5]])
+    assert table.gaps == 1
+    assert "1 values have no row of their own" in str(table.understood)
+    assert written(table) == LONG.replace("30,\n", "30,2.0\n")
+    with_rows = read(LONG, long=["site", "day", "level"], every="1D")
+    assert with_rows.gaps == 2
+    assert written(with_rows).splitlines()[2:4] == ["S,2020-01-30,2.0", "S,2020-01-31,2.0"]
+
+
+def test_series_have_one_value_at_a_time(read):
+    for text, message in (
+        (
+            LONG + "N,2020-01-30,9.5\n",
+            r"expected one row for each 'site' and 'day', got several: \['2020-01-30 00:00:00', 'N'\]",
+        ),
+        (LONG + ",2020-02-02,9.5\n", "got several: no name"),
+        (LONG.replace("level", "height"), "expected columns of the table"),
+        (
+            LONG.replace("1.5", "x").replace("2.5", "y").replace("3.5", "z").replace("4.5", "w"),
+            "expected a column of numbers, got none",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            read(text, long=["site", "day", "level"])
+
+
+def test_repeated_times_are_refused_or_said(read):
+    with pytest.raises(UnclearError) as refused:
+        read(LONG)
+    assert "2 of 5 rows repeat a time, and 'site' tells them apart: say --long site,day,level" in refused.value.flags
+    assert "--repeats" in refused.value.flags
+    assert len(read(LONG, repeats=True).frame) == 5
+    rows = [f"2020-{1 + k // 28:02d}-{1 + k % 28:02d},{k % 5}.5" for k in range(60)]
+    once = read("day,a\n" + "\n".join([*rows[:30], rows[29], *rows[30:]]) + "\n")
+    assert "1 row repeats a time, the first 2020-02-02 00:00:00" in str(once.understood)
+    with pytest.raises(UnclearError, match="30 of 90 rows repeat 'day': say repeats=True"):
+        read("day,a\n" + "\n".join([*rows[:30], *rows]) + "\n")
+
+
+def test_places_are_inputs(read):
+    text = "lat,lon,a\n46.9,7.4,1.5\n47.4,8.5,\n46.2,6.1,2.5\n"
+    table = read(text)
+    assert (table.inputs, list(table.frame), table.gaps) == (["lat", "lon"], ["lat", "lon", "a"], 1)
+    assert written(table) == text.replace("8.5,\n", "8.5,2.0\n")
+
+
+def test_errors_stand_in_the_places_of_values(read):
+    table = read(HOURLY)
+    table.write_errors(pd.DataFrame({"a": [0.0, 0.034, 0.0]}), table.path.with_name("std.csv"))
+    assert table.path.with_name("std.csv").read_text() == HOURLY.replace("1,5", "0,0").replace(
+        ":00;;", ":00;0,034;"
+    ).replace("2,5", "0,0")
+
+
+def test_values_must_fit(read):
+    table = read(HOURLY)
+    for values in (table.frame[:2], table.frame.rename(columns={"a": "b"}), np.ones((3, 1))):
+        with pytest.raises(ValueError, match=r"filled: expected a frame of 3 rows with the columns \['a'\]"):
+            table.write(values, table.path.with_name("out.csv"))
+    for name, message in (
+        ("out.tsv", "expected .csv or .txt"),
+        ("out.json", "got '.json'"),
+        ("out.csv.zip", "got '.zip'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            table.write(table.frame, table.path.with_name(name))
+
+
+def test_quotes_and_widths_are_those_of_the_column(read):
+    table = read('"t","a"\n"1","1,5"\n"2",""\n"3","2,5"\n', decimal=",", delimiter=",")
+    assert written(table).splitlines()[2] == '"2","2,0"'
+    bare = read('t,a\n1,"1,5"\n2,\n3,"2,5"\n', decimal=",", delimiter=",")
+    assert written(bare).splitlines()[2] == '2,"2,0"'
+    wide = read("t,    a\n1,  1.5\n2,     \n3, 12.5\n")
+    assert written(wide).splitlines()[2] == "2,  2.0"
+    blanks = read("t     a\n1   1.5\n2    NA\n3  12.5\n")
+    assert written(blanks).splitlines()[2] == "2   2.0"
+
+
+def test_empty_rows_are_no_rows_where_rows_have_labels(read):
+    text = "day,a\n2020-01-30,1.5\n,\n2020-01-31,\n2020-02-01,2\n,\n,\n"
+    table = read(text)
+    assert "3 rows without a value" in str(table.understood)
+    assert written(table) == text.replace("31,\n", "31,2.0\n")
+    with pytest.raises(
+        UnclearError, match="the last 2 rows are empty: say skip_footer=2 if they are none, skip_footer=0"
+    ):
+        read("a,b\n1,2\n,\n3,4\n,\n,\n")
+    assert read("a,b\n1,2\n,\n3,4\n,\n,\n", skip_footer=0).gaps == 6
+    assert read("a,b\n1,2\n,\n3,4\n,\n,\n", skip_footer=2).gaps == 2
+
+
+def test_a_refusal_names_the_file_and_options_are_checked(read, tmp_path):
+    with pytest.raises(UnclearError, match=r"^in.csv: expected a column of numbers, got none"):
+        read("a,b\nx,y\n")
+    with pytest.raises(TypeError, match="day_first"):
+        read(HOURLY, day_first=True)
+    with pytest.raises(FileNotFoundError):
+        read_table(tmp_path / "nothing.csv")
+
+
+def test_pandas_is_an_extra():
+    code = "import sys; sys.modules['pandas'] = None\nfrom cgp.tables import read_table\nread_table('x.csv')"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "read_table: needs pandas, which the extra 'frames' installs" in done.stderr

@@ -1,0 +1,54 @@
+"""Rows that are not there, beside clocks that are some seconds late."""
+
+import pandas as pd
+import pytest
+
+from cgp.tables.frames.files.hints import UnclearError
+from cgp.tables.frames.files.spacing import absent_times, median_step, said_step
+
+
+def absent(texts, every):
+    return [str(time) for time in absent_times(pd.Series(pd.to_datetime(texts)), every)]
+
+
+@pytest.mark.parametrize(
+    ("texts", "every", "expected"),
+    [
+        (["2024-01-01 00:00", "2024-01-01 02:00"], "1h", ["2024-01-01 01:00:00"]),
+        (["2024-01-01 02:00", "2024-01-01 00:00"], "h", ["2024-01-01 01:00:00"]),
+        (["2024-01-01 00:00:04", "2024-01-01 00:10:01", "2024-01-01 00:30:00"], "10min", ["2024-01-01 00:20:00"]),
+        (["2024-01-01 00:03", "2024-01-01 00:33", "2024-01-01 01:33"], "30min", ["2024-01-01 01:03:00"]),
+        (["2024-01-01 09:00", "2024-01-04 09:00"], "1D", ["2024-01-02 09:00:00", "2024-01-03 09:00:00"]),
+        (["2024-01-01", "2024-03-01"], "MS", ["2024-02-01 00:00:00"]),
+        (["2024-01-31", "2024-03-31"], "ME", ["2024-02-29 00:00:00"]),
+        (["2024-01-01 00:00", "2024-01-01 00:20", "2024-01-01 00:40", "2024-01-01 01:00"], "1h", []),
+        (
+            ["2024-01-01 00:00", "2024-01-01 00:20", "2024-01-01 03:00"],
+            "1h",
+            ["2024-01-01 01:00:00", "2024-01-01 02:00:00"],
+        ),
+        (["2024-01-01", "2024-01-01"], "1h", []),
+    ],
+)
+def test_absent_times(texts, every, expected):
+    assert absent(texts, every) == expected
+
+
+def test_zones_are_kept():
+    times = pd.Series(pd.to_datetime(["2024-01-01T00:00+01:00", "2024-01-01T02:00+01:00"]))
+    assert [time.isoformat() for time in absent_times(times, "1h")] == ["2024-01-01T01:00:00+01:00"]
+
+
+@pytest.mark.parametrize("every", ["soon", "-1h", "0h", "1M"])
+def test_other_distances_are_refused(every):
+    with pytest.raises(UnclearError, match="expected a duration such as every='1h', 15min or 1D, got"):
+        absent(["2024-01-01", "2024-01-03"], every)
+
+
+def test_distances_are_said():
+    assert [said_step(seconds) for seconds in (30.0, 1800.0, 5400.0, 2 * 86_400.0, 30 * 86_400.0, 0.5)] == [
+        "30 s", "30 min", "1.5 h", "2 d", "1 month", "0.5 s"
+    ]  # fmt: skip
+    times = pd.Series(pd.to_datetime(["2024-01-01", "2024-01-01", "2024-01-02", "2024-01-05", "2024-01-06"]))
+    assert median_step(times) == 86_400.0
+    assert median_step(times[:2]) != median_step(times[:2])
