@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_model, save_file, save_model
 from torch import Tensor, nn
 
-__all__ = ["check_weights", "load_tensors", "load_weights", "save_tensors", "save_weights"]
+from .atomic_files import write_aside
+
+__all__ = [
+    "check_weights",
+    "load_content",
+    "load_tensors",
+    "load_weights",
+    "save_content",
+    "save_tensors",
+    "save_weights",
+]
 
 _KEY = "sha256"
+_PLAIN, _VERSION = "cgp", 2
 
 
 def save_weights(model: nn.Module, file: str | os.PathLike[str]) -> None:
@@ -56,6 +70,37 @@ def load_tensors(file: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[
     """Read the tensors and the text that :func:`save_tensors` wrote; raises as :func:`check_weights` does."""
     check_weights(file)
     return _content(file)
+
+
+def save_content(file: Path, plain: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """Write plain values and tensors to a file, atomically; its folder is made if it is not there.
+
+    Raises:
+        ValueError: if a value cannot be written as JSON.
+    """
+    try:
+        text = json.dumps({"format_version": _VERSION, **plain})
+    except TypeError as error:
+        raise ValueError(f"save: expected settings and names that are text or numbers: {error}") from error
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_aside(file, lambda aside: save_tensors(tensors, aside, {_PLAIN: text}))
+
+
+def load_content(file: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Read what :func:`save_content` wrote.
+
+    Returns:
+        Values and tensors.
+
+    Raises:
+        ValueError: if the file is damaged, or of another version.
+    """
+    tensors, metadata = load_tensors(file)
+    plain = json.loads(metadata.get(_PLAIN, "{}"))
+    version = plain.get("format_version")
+    if version != _VERSION:
+        raise ValueError(f"{file}: expected a file of format_version {_VERSION}, got {version!r}")
+    return plain, tensors
 
 
 def load_weights(model: nn.Module, file: str | os.PathLike[str]) -> None:

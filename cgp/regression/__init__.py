@@ -1,8 +1,8 @@
 """Regression with correlated Gaussian processes: exact, sparse, fully Bayesian, and in scikit-learn's convention."""
 
 from .classifier import CorrelatedGPClassifier
+from .covariances.correlated import correlated_covariance
 from .covariances.factors import factor_covariance
-from .covariances.rows import correlated_covariance
 from .estimator import CorrelatedGPRegressor
 from .likelihood import ProcessGaussianLikelihood
 from .solvers.compressed import CompressedCorrelatedGPRegression

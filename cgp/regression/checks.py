@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from numbers import Integral
 from typing import Any
 
@@ -13,60 +12,15 @@ from sklearn.utils import check_array, check_consistent_length
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from cgp.extras import needs_extra
 from cgp.kernels.process_rows import process_numbers
 
 __all__ = [
-    "INFERENCES",
-    "STRUCTURES",
-    "check_arguments",
     "check_count",
     "check_training_data",
     "checked_inputs",
     "checked_outputs",
     "with_nan",
 ]
-
-STRUCTURES = ("independent", "coregionalised", "shared", "shifted", "affine")
-INFERENCES = ("auto", "map", "laplace", "slice", "nuts", "stochastic")
-_COUNTS = ("num_starts", "max_steps", "num_epochs", "batch_size", "num_mixture")
-_SAMPLING = {"num_chains": 1, "num_warmup": 1, "num_samples": 4}
-_IGNORED_BY = {
-    **dict.fromkeys(("num_epochs", "batch_size"), lambda inference: inference != "stochastic"),
-    **dict.fromkeys(_SAMPLING, lambda inference: inference != "nuts"),
-    "num_mixture": lambda inference: inference in ("map", "stochastic"),
-    "max_steps": lambda inference: inference == "stochastic",
-}
-
-
-def check_arguments(arguments: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
-    """Reject arguments of the estimator that no fit can use, or that its inference ignores."""
-    if arguments["inference"] not in INFERENCES:
-        raise ValueError(f"inference: expected one of {INFERENCES}, got {arguments['inference']!r}")
-    if arguments["inference"] == "nuts":
-        with needs_extra("bayesian", "inference='nuts'"):
-            import pyro  # noqa: F401
-    _check_structure(arguments["structure"], arguments["num_inducing"])
-    if arguments["inference"] == "stochastic" and arguments["num_inducing"] is None:
-        raise ValueError("num_inducing: expected a number for inference='stochastic', got None")
-    for name, least in (dict.fromkeys(_COUNTS, 1) | _SAMPLING).items():
-        check_count(name, arguments[name], least)
-    check_count("num_components", 1 if arguments["num_components"] is None else arguments["num_components"], 1)
-    for name, ignored_by in _IGNORED_BY.items():
-        if arguments[name] != defaults[name] and ignored_by(arguments["inference"]):
-            users = " or ".join(repr(inference) for inference in INFERENCES if not ignored_by(inference))
-            raise TypeError(
-                f"{name}: expected with inference={users}, got {arguments[name]!r} with {arguments['inference']!r}, "
-                "which does not use it"
-            )
-
-
-def _check_structure(structure: Any, num_inducing: Any) -> None:
-    structures = (*STRUCTURES, "factors", "multiscale")
-    if structure not in ("auto", *structures):
-        raise ValueError(f"structure: expected 'auto' or one of {structures}, got {structure!r}")
-    if structure == "factors" and num_inducing is not None:
-        raise ValueError(f"num_inducing: expected None for structure='factors', got {num_inducing!r}")
 
 
 def check_count(name: str, value: Any, least: int) -> None:

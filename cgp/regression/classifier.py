@@ -18,8 +18,9 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 from torch.quasirandom import SobolEngine
 
-from .checks import STRUCTURES, check_count, checked_inputs
-from .covariances.rows import correlated_covariance, dense_covariance
+from .checks import check_count, checked_inputs
+from .covariances.correlated import STRUCTURES, Correlated
+from .covariances.rows import dense_covariance
 from .inference.fitting import fit_model, progress_line, seeded
 from .inference.minibatches import fit_minibatches, start_from
 from .likelihood import every_process
@@ -38,7 +39,7 @@ _WARM_STEPS = 20
 _DRAWS = 16
 _DRAWS_OF_PREDICTIONS = 256
 _TOLERANCE = 1e-2
-_COUNTS = ("num_components", "num_inducing", "num_epochs", "batch_size")
+_COUNTS = ("num_inducing", "num_epochs", "batch_size")
 
 
 class CorrelatedGPClassifier(ClassifierMixin, BaseEstimator):
@@ -51,8 +52,8 @@ class CorrelatedGPClassifier(ClassifierMixin, BaseEstimator):
 
     Args:
         kernel: canonical covariance: "rbf", "matern12", "matern32", "matern52", "rq", or a GPyTorch kernel.
-        num_components: independent sets of canonical processes that are summed.
-        structure: of the classes' processes, "independent", "coregionalised", "shared", "shifted" or "affine".
+        structure: of the classes' processes: "independent", "coregionalised", "shared", "shifted" or "affine", or an
+            object of :mod:`cgp.regression.covariances` with its options.
         num_inducing: inducing inputs, at most as many as there are distinct rows.
         num_epochs: passes through the data.
         batch_size: inputs of a minibatch.
@@ -79,8 +80,7 @@ class CorrelatedGPClassifier(ClassifierMixin, BaseEstimator):
         self,
         kernel: str | Kernel = "rbf",
         *,
-        num_components: int = 1,
-        structure: str = "independent",
+        structure: str | Correlated = "independent",
         num_inducing: int = 100,
         num_epochs: int = 100,
         batch_size: int = 256,
@@ -88,7 +88,6 @@ class CorrelatedGPClassifier(ClassifierMixin, BaseEstimator):
         verbose: bool = False,
     ) -> None:
         self.kernel = kernel
-        self.num_components = num_components
         self.structure = structure
         self.num_inducing = num_inducing
         self.num_epochs = num_epochs
@@ -112,8 +111,8 @@ class CorrelatedGPClassifier(ClassifierMixin, BaseEstimator):
         """
         for name in _COUNTS:
             check_count(name, getattr(self, name), 1)
-        if self.structure not in STRUCTURES:
-            raise ValueError(f"structure: expected one of {STRUCTURES}, got {self.structure!r}")
+        if self.structure not in STRUCTURES and not isinstance(self.structure, Correlated):
+            raise ValueError(f"structure: expected one of {STRUCTURES} or its object, got {self.structure!r}")
         X, y = checked_inputs(self, X, y)
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
@@ -206,13 +205,7 @@ class CorrelatedGPClassifier(ClassifierMixin, BaseEstimator):
     def _model(self, kind: type[Model], rows: Tensor, targets: Tensor, seed: int, **options: Any) -> Model:
         """A model before its fit."""
         processes = len(self.classes_) if len(self.classes_) > 2 else 1
-        covariance = correlated_covariance(
-            processes,
-            rows.shape[-1] - 1,
-            kernel=self.kernel,
-            num_components=self.num_components,
-            structure=self.structure,
-        )
+        covariance = Correlated.of(self.structure).between(processes, rows.shape[-1] - 1, self.kernel)
         number = min(self.num_inducing, len(rows.unique(dim=0)))
         given = {"num_inducing": number, "seed": seed % 2**32, "covar_module": covariance.double()}
         return kind(rows, targets, processes, **given, **options)

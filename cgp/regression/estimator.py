@@ -4,110 +4,92 @@ from __future__ import annotations
 
 import copy
 import sys
-import warnings
-from collections.abc import Sequence
-from functools import partial
-from inspect import signature
-from typing import Any, Self
+from pathlib import Path
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
 
 from .appendable import Parts
-from .checks import check_arguments, checked_inputs, checked_outputs
-from .covariances.correlation import start_at_correlation
-from .covariances.factors import FACTORS, fit_factors, output_correlation, start_at_components
-from .frames import Framing
-from .inference.adequacy import warn_of_unexplained
-from .inference.bayesian import MOST_ENTRIES, batch_models, held_entries, sample_laplace, sample_nuts
-from .inference.comparison import COMPARED, Fitted, fit_structures
+from .checks import checked_inputs, checked_outputs, with_nan
+from .covariances.structure import Structure
 from .inference.costs import check_memory
-from .inference.fitting import Fit, Progress, fit_model, progress_line, seeded
-from .inference.long_series import (
-    fit_long_series,
-    gross_errors,
-    is_long_series,
-    periods_of,
-)
-from .inference.minibatches import fit_minibatches, start_from
-from .inference.slices import sample_slices
-from .parameters import LearnedMixin
-from .plan import WARM_ROWS, WARM_STEPS, PlanMixin
-from .posterior import PredictionMixin
+from .inference.fitting import progress_line, seeded
+from .inference.setting import Fits, Inference, Setting, chosen
+from .observations import Framing, Observations, gross_errors
+from .parameters import Parameters
+from .posterior import Posterior
 from .rollback import unchanged_on_error
-from .scaling import Scaling, stacked_rows
-from .solvers.choice import Form, Task, choose_form
+from .solvers.choice import Cost
 from .solvers.model import RegressionModel
-from .solvers.sparse import SparseCorrelatedGPRegression
-from .solvers.stochastic import StochasticCorrelatedGPRegression
+from .storage import read_regressor, regressor_content, restored_regressor, write_regressor
 
 __all__ = ["CorrelatedGPRegressor"]
 
-_SAMPLERS = {"laplace": sample_laplace, "slice": sample_slices}
+Array = NDArray[Any]
+
 _LONG_FIT = 10.0  # seconds
 
 
-class CorrelatedGPRegressor(PlanMixin, LearnedMixin, PredictionMixin, RegressorMixin, BaseEstimator):
+class _Plan(NamedTuple):
+    """A fit that is not made yet: the observations that were left out, what is asked, and how."""
+
+    gross_errors: NDArray[np.bool_]
+    setting: Setting
+    inference: Inference
+
+
+class CorrelatedGPRegressor(RegressorMixin, BaseEstimator):
     """Gaussian-process regression of one or several correlated outputs, with intervals.
 
-    A column of y is a process; NaN marks unobserved entries, so that each process may have its own inputs. All
-    processes are predicted at every input, each from the observations of all. Inputs and outputs are standardised
-    internally; results are in the user's units.
+    A column of y is an output; NaN marks unobserved entries, so that each output may have its own inputs. All outputs
+    are predicted at every input, each from the observations of all. Inputs and outputs are standardised internally;
+    results are in the user's units.
 
     Args:
         kernel: canonical covariance: "rbf", "matern12", "matern32", "matern52", "rq", or a GPyTorch kernel; None is
             "matern32" for long series and "rbf" otherwise.
-        num_components: independent sets of canonical processes that are summed; None is 5 for "multiscale", else 1.
-        structure: how processes are related: "independent", "coregionalised" (one set of lengthscales), "shared" (one
-            more component, with a common process and a separate one for each output), "shifted" (coregionalised,
-            against each other), "affine" (lengthscales and shifts of their own), "factors" (weighted sums of few
-            processes with different lengthscales, for tables of many outputs; ``num_components`` of them, or the
-            number selected by the criterion from 1, 2, 4, ...), or "auto": the first four are fitted, and the
-            predictions of the correlated ones within 30 nats of the best Bayesian information criterion are averaged;
-            "independent" is used alone if it is the best. Tables of eight or more outputs for which a fit would take
-            minutes are fitted by "factors". "nuts" and "stochastic" inference continues with the best structure.
+        structure: how outputs are related, by a name or an object of :mod:`cgp.regression.covariances`, with options:
+            "independent", "coregionalised" (one set of lengthscales), "shared" (one more component, with a common
+            process and a separate one for each output), "shifted" (coregionalised, against each other), "affine"
+            (lengthscales and shifts of their own), "factors" (weighted sums of few processes with different
+            lengthscales, for tables of many outputs; as many as ``Factors(num_factors)`` says, or the number selected
+            by the criterion from 1, 2, 4, ...), or "auto": the first four are fitted, and the predictions of the
+            correlated ones within 30 nats of the best Bayesian information criterion are averaged; "independent" is
+            used alone if it is the best. Tables of eight or more outputs for which a fit would take minutes are fitted
+            by "factors". "nuts" and "stochastic" inference continues with the best structure.
             "multiscale" is for series (one input): components on many time scales, each with a few processes shared by
-            all outputs and a separate one for each output, and cycles, learned from windows in time linear in the
-            rows; "auto" selects it for more than 2,000 observations of a series if the kernel is None or a Matérn
-            kernel and no other argument rules it out.
-        num_inducing: inducing inputs of the sparse forms; None means exact regression, for up to 10,000 observations.
-        inference: "map" (the most probable parameters), "laplace" (a Gaussian around them), "slice" or "nuts" (samples
-            of them, the former for few observations), "stochastic" (the most probable ones by minibatches, needs
-            ``num_inducing``), or "auto": "slice" up to 50 observations, else "map".
-        periods: periods of the cycles of "multiscale", in units of the input, which "auto" then selects; "auto" detects
-            up to three.
-        num_starts: number of starts of L-BFGS that are optimised to the end ("multiscale" has none: it learns from
-            windows).
-        max_steps: largest number of steps of L-BFGS (of "multiscale", none).
-        num_epochs: number of passes through the rows in minibatches.
-        batch_size: rows of a minibatch.
-        num_chains: number of chains of "nuts".
-        num_warmup: number of steps of each chain before its samples.
-        num_samples: number of samples of each chain.
-        num_mixture: largest number of samples over which predictions are averaged.
+            all outputs and a separate one for each output, and cycles (``MultiScale(periods=[24.0])``), learned from
+            windows in time linear in the rows; "auto" selects it for more than 2,000 observations of a series if the
+            kernel is None or a Matérn kernel and no other argument rules it out.
+        num_inducing: inducing inputs of the sparse solvers; None means exact regression, for up to 10,000 observations.
+        inference: by a name or an object of :mod:`cgp.regression.inference` with its options: "map" (the most probable
+            parameters), "laplace" (a Gaussian around them), "slice" or "nuts" (samples of them, the former for few
+            observations), "stochastic" (the most probable ones by minibatches, needs ``num_inducing``), "windows" (of
+            "multiscale"), or "auto": "slice" up to 50 observations, else "map".
         random_state: seed of all random numbers.
         verbose: whether progress is shown, with the expected time of the fit; None shows it on a terminal, for fits
             expected to take more than ten seconds.
 
     Attributes:
+        posterior_: the :class:`.Posterior`, which answers everything that is asked of the fit.
         model_: the fitted GPyTorch model of the best structure, in standardised units; with samples, one batch member
             per sample.
         models_: models whose predictions are averaged, the first of them ``model_``.
         fit_: result of the optimizer: loss, steps, converged, message.
-        inference_: the inference that was used (the choice, for "auto").
+        inference_: name of the inference that was used (the choice, for "auto").
         samples_: samples of the parameters with their diagnostics, or None.
-        structure_: the structure of ``model_``.
+        structure_: name of the structure of ``model_``.
         criteria_: half the information criterion of every structure that was compared, in nats.
         periods_: periods of the cycles of "multiscale", in units of the input.
         gross_errors_: the observations of the fit that "multiscale" left out as errors of measurement, ``(n, P)``.
         correlation_, lengthscales_, delays_, noise_: learned parameters, in the user's units (``summary()`` lists
-        them).
+            them).
         n_features_in_: number d of input columns.
 
     Example:
@@ -123,36 +105,16 @@ class CorrelatedGPRegressor(PlanMixin, LearnedMixin, PredictionMixin, RegressorM
         self,
         kernel: str | Kernel | None = None,
         *,
-        num_components: int | None = None,
-        structure: str = "auto",
+        structure: str | Structure = "auto",
         num_inducing: int | None = None,
-        inference: str = "auto",
-        periods: str | Sequence[float] = "auto",
-        num_starts: int = 1,
-        max_steps: int = 1000,
-        num_epochs: int = 40,
-        batch_size: int = 1024,
-        num_chains: int = 2,
-        num_warmup: int = 150,
-        num_samples: int = 200,
-        num_mixture: int = 50,
+        inference: str | Inference = "auto",
         random_state: Any = None,
         verbose: bool | None = None,
     ) -> None:
         self.kernel = kernel
-        self.num_components = num_components
         self.structure = structure
         self.num_inducing = num_inducing
         self.inference = inference
-        self.periods = periods
-        self.num_starts = num_starts
-        self.max_steps = max_steps
-        self.num_epochs = num_epochs
-        self.batch_size = batch_size
-        self.num_chains = num_chains
-        self.num_warmup = num_warmup
-        self.num_samples = num_samples
-        self.num_mixture = num_mixture
         self.random_state = random_state
         self.verbose = verbose
 
@@ -169,46 +131,90 @@ class CorrelatedGPRegressor(PlanMixin, LearnedMixin, PredictionMixin, RegressorM
 
         Raises:
             ValueError: if the data or an argument are not usable.
-            TypeError: if an option is set that this inference does not use.
         """
-        rows, targets = self._prepared(X, y)
-        cost = self._cost(rows)
+        framing = Framing.of(y)
+        plan = self._planned(X, y)
+        cost = plan.inference.cost(plan.setting)
         check_memory(cost)
-        shown = cost.seconds > _LONG_FIT and sys.stderr.isatty() if self.verbose is None else self.verbose
-        with seeded(self.random_state) as seed:
-            self._fit_rows(rows, targets, seed, cost.seconds if shown else None)
+        shown = cost.seconds > _LONG_FIT and sys.stderr.isatty() if self.verbose is None else bool(self.verbose)
+        steps = plan.inference.expected_steps(plan.setting) if shown else None
+        with (
+            seeded(self.random_state) as seed,
+            progress_line(f"{plan.inference.name}, about {cost.seconds:.0f} s", shown, steps) as line,
+        ):
+            fits = plan.inference.fit(plan.setting, seed, line)
+        self._framing, self.gross_errors_ = framing, plan.gross_errors
+        self._keep(fits, plan.setting.observations)
+        self.inference_ = plan.inference.name
         return self
 
-    def _prepared(self, X: Any, y: Any) -> tuple[Tensor, Tensor]:
-        """Standardised rows and targets; their scalings are stored."""
-        defaults = {name: parameter.default for name, parameter in signature(type(self)).parameters.items()}
-        arguments = self.get_params(deep=False)
-        check_arguments(arguments, defaults)
-        self._framing = Framing.of(y)
-        X, y = self._checked(X, y)
-        self._base = self.kernel
-        self.criteria_: dict[str, float] = {}
-        self._compared: dict[str, RegressionModel] = {}
-        self._long = is_long_series(X, y, arguments)
-        self.gross_errors_ = gross_errors(y) if self._long else np.zeros(y.shape, dtype=bool)
-        if self._long:
-            y = np.where(self.gross_errors_, np.nan, y)
-            self.periods_ = periods_of(X, y, self.periods)
-        self.x_scaling_, self.y_scaling_ = Scaling.of(X), Scaling.of_outputs(y)
-        self.n_outputs_ = y.shape[1]
-        self._observed = Parts.of(torch.as_tensor(~np.isnan(y)), dim=0)
-        return self._standardised(X, y)
+    def estimate(self, X: Any, y: Any) -> Cost:
+        """Expected time and memory of a fit to these observations, without fitting.
+
+        Args:
+            X: inputs, ``(n, d)``.
+            y: as in :meth:`fit`.
+
+        Returns:
+            Seconds of one core, within a factor of about two, and bytes of memory.
+
+        Raises:
+            ValueError: if the data or an argument are not usable.
+        """
+        plan = clone(self)._planned(X, y)
+        return plan.inference.cost(plan.setting)
+
+    def structure_for(self, X: Any, y: Any) -> Structure:
+        """The structure of a fit to these observations, without fitting: an object, "auto" unless that of long series.
+
+        Args:
+            X: inputs, ``(n, d)``.
+            y: as in :meth:`fit`.
+
+        Returns:
+            The structure.
+
+        Raises:
+            ValueError: if the data or an argument are not usable.
+        """
+        return clone(self)._planned(X, y).setting.structure
+
+    def _planned(self, X: Any, y: Any) -> _Plan:
+        """The fit of these observations."""
+        if y is None:
+            raise ValueError("This CorrelatedGPRegressor estimator requires y to be passed, but the target y is None.")
+        X = checked_inputs(self, X)
+        y, self._single = checked_outputs(y, X)
+        given = Observations(X, y)
+        structure, inference = chosen(given, self.structure, self.inference, self.kernel, self.num_inducing)
+        wrong = np.zeros(y.shape, dtype=bool) if structure.inference is None else gross_errors(y)
+        given = Observations(X, np.where(wrong, np.nan, y))
+        structure = structure.resolved(given)
+        setting = Setting(given.standardised(), structure, self.kernel, self.num_inducing)
+        inference = inference.resolved(setting)
+        obstacle = inference.obstacle(setting)
+        if obstacle is not None:
+            raise ValueError(obstacle)
+        return _Plan(wrong, setting, inference)
+
+    def _keep(self, fits: Fits, observations: Observations) -> None:
+        assert observations.units is not None
+        observed = Parts.of(torch.as_tensor(observations.observed), dim=0)
+        self.posterior_ = Posterior(fits.models, observations.units, observed)
+        self.fit_, self.criteria_, self.samples_ = fits.fit, dict(fits.criteria), fits.samples
+        self.structure_, self._structures, self._compared = fits.structures[0].name, fits.structures, fits.compared
+        self.periods_ = list(getattr(fits.structures[0], "periods", ()))
 
     def partial_fit(self, X: Any, y: Any) -> Self:
         """Condition on further observations with fixed parameters and standardisation. The first call fits.
 
         For a series, rows that are not before the latest one are filtered from the last state: an update, and
         predictions at later inputs, take a time that does not grow with the number of observations. With a row before
-        the latest one, and for other forms of regression, all observations are processed again.
+        the latest one, and for other solvers, all observations are processed again.
 
         Args:
             X: inputs, ``(k, d)``.
-            y: ``(k,)`` or ``(k, P)``, as in ``fit``; a process may be unobserved.
+            y: ``(k,)`` or ``(k, P)``, as in ``fit``; an output may be unobserved.
 
         Returns:
             The estimator.
@@ -216,7 +222,7 @@ class CorrelatedGPRegressor(PlanMixin, LearnedMixin, PredictionMixin, RegressorM
         Raises:
             ValueError: if the data are not usable.
         """
-        if not hasattr(self, "model_"):
+        if not hasattr(self, "posterior_"):
             return self.fit(X, y)
         return self._condition_on(X, y)
 
@@ -225,7 +231,7 @@ class CorrelatedGPRegressor(PlanMixin, LearnedMixin, PredictionMixin, RegressorM
 
         Args:
             X: inputs, ``(k, d)``.
-            y: ``(k,)`` or ``(k, P)``, as in ``fit``; a process may be unobserved.
+            y: ``(k,)`` or ``(k, P)``, as in ``fit``; an output may be unobserved.
 
         Returns:
             A fitted estimator.
@@ -244,13 +250,249 @@ class CorrelatedGPRegressor(PlanMixin, LearnedMixin, PredictionMixin, RegressorM
             raise ValueError("y: expected finite values, or NaN for what was not observed")
         if np.isnan(y).all():
             raise ValueError("y: expected at least one observation, got none")
-        self._observed = self._observed.appended(torch.as_tensor(~np.isnan(y)))
-        further = self._standardised(X, y)
+        self.posterior_ = self.posterior_.conditioned(X, y)
         self._compared = {}  # their fits lack these observations
-        pairs = [fitted.extended(*further, known) for fitted, known in zip(self.models_, self._conditions, strict=True)]
-        self.models_, self._conditions = [model for model, _ in pairs], [known for _, known in pairs]
-        self.model_ = self.models_[0]
         return self
+
+    def with_structure(self, structure: str) -> Self:
+        """The same fit with one of the structures that "auto" compared, instead of their average.
+
+        Args:
+            structure: its name, of those that ``criteria_`` has.
+
+        Returns:
+            Another fitted regressor, at the structure's most probable parameters.
+
+        Raises:
+            ValueError: if it was not compared, or there were further observations since.
+        """
+        check_is_fitted(self)
+        if structure not in self._compared:
+            raise ValueError(
+                f"structure: expected one of {list(self._compared)}, which were compared, got {structure!r}"
+            )
+        other, (model, kind) = copy.copy(self), self._compared[structure]
+        other.posterior_ = Posterior([model], self.posterior_.units, self.posterior_.observed)
+        other.structure_, other._structures = kind.name, [kind]
+        return other
+
+    def predict(
+        self, X: Any, return_std: bool = False, return_cov: bool = False, include_noise: bool = True
+    ) -> Array | tuple[Array, Array]:
+        """Mean of every output, with its uncertainty if requested.
+
+        Args:
+            X: inputs, ``(t, d)``.
+            return_std: whether to return standard deviations, too.
+            return_cov: whether to return covariances, too.
+            include_noise: whether the uncertainty is that of a new observation or of the latent function.
+
+        Returns:
+            The mean, ``(t,)`` or ``(t, P)`` as in the fit; with it the standard deviation in the same shape, or the
+            covariance, ``(t, t)`` or ``(t, P, t, P)``. Mean and standard deviation are frames (series) of pandas with
+            the index of X, if both X and the outputs of the fit are.
+
+        Raises:
+            ValueError: if both uncertainties are requested, or X does not match the fit.
+        """
+        if return_std and return_cov:
+            raise ValueError("return_std, return_cov: expected at most one of them")
+        given, X = X, self._new_inputs(X)
+        if return_cov:
+            mean, blocks = self.posterior_.covariance(X, include_noise=include_noise)
+            return self._framed(mean, given), blocks[:, 0, :, 0] if self._single else blocks
+        mean, sd = self.posterior_.marginals(X, include_noise=include_noise)
+        return (self._framed(mean, given), self._framed(sd, given)) if return_std else self._framed(mean, given)
+
+    def leave_one_out(self) -> tuple[Array, Array]:
+        """Every observation predicted from all others, in closed form, with fixed parameters.
+
+        Returns:
+            Mean and standard deviation of an observation, each in the shape of y; NaN where it was not observed.
+        """
+        check_is_fitted(self)
+        mean, sd = self.posterior_.leave_one_out()
+        return self._shaped(mean), self._shaped(sd)
+
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, include_noise: bool = False) -> Array:
+        """Joint draws of all outputs.
+
+        Args:
+            X: inputs, ``(t, d)``.
+            n_samples: number S of draws.
+            random_state: seed of the draws.
+            include_noise: whether to draw observations instead of latent functions.
+
+        Returns:
+            ``(t, S)``, or ``(t, P, S)`` if y had columns.
+
+        Raises:
+            ValueError: if ``n_samples`` is below one.
+        """
+        draws = self.posterior_.draw(self._new_inputs(X), n_samples, random_state, include_noise=include_noise)
+        return self._shaped(np.moveaxis(draws, 0, -1))
+
+    def sample_at(
+        self, X: Any, outputs: Any, n_samples: int = 1, random_state: Any = 0, include_noise: bool = False
+    ) -> Array:
+        """Joint draws at inputs, each of one output.
+
+        Args:
+            X: inputs, ``(t, d)``.
+            outputs: index of the output at each input, ``(t,)``.
+            n_samples: number S of draws.
+            random_state: seed of the draws.
+            include_noise: whether to draw observations instead of latent functions.
+
+        Returns:
+            ``(t, S)``.
+
+        Raises:
+            ValueError: if X or outputs have invalid shapes or values.
+        """
+        places = self._places(X, outputs)
+        return self.posterior_.draw_at(*places, n_samples, random_state, include_noise=include_noise).T
+
+    def totals_at(
+        self, X: Any, outputs: Any, weights: Any, sums: Any, include_noise: bool = True
+    ) -> tuple[Array, Array]:
+        """Weighted sums over inputs, each of one output, with their variances, as :meth:`.Posterior.totals`.
+
+        Args:
+            X: inputs, ``(t, d)``.
+            outputs: index of the output at each input, ``(t,)``.
+            weights: ``(t,)``.
+            sums: index of the sum that each belongs to, ``(t,)``; each of 0 … A-1 occurs.
+            include_noise: whether observations are summed, or latent functions.
+
+        Returns:
+            Means and variances, ``(A,)`` each, in the units of the outputs.
+
+        Raises:
+            ValueError: if the arguments have invalid shapes or values.
+        """
+        return self.posterior_.totals(*self._places(X, outputs), weights, sums, include_noise=include_noise)
+
+    def log_predictive_density(self, X: Any, y: Any) -> Array:
+        """Log-density of each new observation separately.
+
+        Args:
+            X: inputs, ``(t, d)``.
+            y: ``(t,)`` or ``(t, P)``, as in ``fit``.
+
+        Returns:
+            In nats, in the units and shape of y; NaN where y is NaN.
+
+        Raises:
+            ValueError: if X or y do not fit.
+        """
+        X = self._new_inputs(X)
+        return self._shaped(self.posterior_.log_density(X, self._new_outputs(y, len(X))))
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R² of the mean, averaged over outputs; NaN in y is ignored.
+
+        Args:
+            X: inputs, ``(t, d)``.
+            y: ``(t,)`` or ``(t, P)``, as in ``fit``.
+            sample_weight: ``(t,)``.
+
+        Returns:
+            At most 1.
+
+        Raises:
+            ValueError: if X or y do not fit.
+        """
+        mean = np.asarray(self.predict(X)).reshape(-1, self.posterior_.num_outputs)
+        truth = self._new_outputs(y, len(mean))
+        weights = np.ones(len(mean)) if sample_weight is None else np.asarray(sample_weight)
+        scores = [
+            r2_score(truth[column, p], mean[column, p], sample_weight=weights[column])
+            for p, column in enumerate(~np.isnan(truth).T)
+            if column.any()
+        ]
+        return float(np.mean(scores))
+
+    def summary(self) -> str:
+        """A readable summary of the learned parameters.
+
+        Returns:
+            Several lines.
+        """
+        parameters = self._parameters
+        criteria = ", ".join(f"{name} {value:.1f}" for name, value in self.criteria_.items())
+        lines = [f"structure: {self.structure_}" + (f" (criteria in nats: {criteria})" if criteria else "")]
+        lines.append(f"fit: {self.fit_.message}, {self.fit_.loss:.4g} nats per observation")
+        return "\n".join(lines + parameters.lines(self._framing.names(self.posterior_.num_outputs)))
+
+    def save(self, folder: str | Path) -> None:
+        """Write the regressor to a folder, with its observations, as safetensors and JSON.
+
+        Args:
+            folder: is made if it is not there.
+
+        Raises:
+            ValueError: if the kernel is an object.
+            OSError: if it cannot be written.
+        """
+        check_is_fitted(self)
+        write_regressor(folder, self, *regressor_content(self))
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Read what :meth:`save` wrote.
+
+        Args:
+            folder: that it was written to.
+
+        Returns:
+            A regressor that predicts as the one that was saved; results are arrays.
+
+        Raises:
+            ValueError: if the file is damaged, or of another version.
+            OSError: if it cannot be read.
+        """
+        settings, *content = read_regressor(folder)
+        return restored_regressor(cls(**settings), *content)
+
+    @property
+    def models_(self) -> list[RegressionModel]:
+        """The models whose predictions are averaged."""
+        return self.posterior_.models
+
+    @property
+    def model_(self) -> RegressionModel:
+        """The model of the best structure."""
+        return self.posterior_.models[0]
+
+    @property
+    def noise_(self) -> Array:
+        """The variance of each output's noise, ``(P,)``, in squared units of the output."""
+        return self._parameters.noise
+
+    @property
+    def lengthscales_(self) -> Array:
+        """The lengthscales of each component, output and input column, ``(Q, P, d)``, in units of the inputs.
+
+        A kernel object has additional lengthscales: its inputs are divided by these. For the cycles of "multiscale"
+        they are the lengthscales of their drift.
+        """
+        return self._parameters.lengthscales
+
+    @property
+    def delays_(self) -> Array:
+        """Delay of each output with respect to the first, ``(Q, P, d)``, in units of the inputs; 0 without shifts."""
+        return self._parameters.delays
+
+    @property
+    def correlation_(self) -> Array:
+        """The correlations of the outputs' functions, ``(P, P)``, after correction for the delays."""
+        return self._parameters.correlation
+
+    @property
+    def _parameters(self) -> Parameters:
+        check_is_fitted(self)
+        return Parameters(self.models_, self.posterior_.units, bool(self.periods_))
 
     def __sklearn_tags__(self) -> Any:
         """scikit-learn's tags: several outputs are supported."""
@@ -259,105 +501,30 @@ class CorrelatedGPRegressor(PlanMixin, LearnedMixin, PredictionMixin, RegressorM
         tags.target_tags.single_output = True
         return tags
 
-    def _standardised(self, X: NDArray[Any], y: NDArray[Any]) -> tuple[Tensor, Tensor]:
-        """Rows and targets of the observations, at unit variance, process by process."""
-        inputs, targets, observed = self.x_scaling_.apply(X), self.y_scaling_.apply(y), ~np.isnan(y)
-        return torch.as_tensor(stacked_rows(inputs, observed)), torch.as_tensor(targets.T[observed.T])
+    def _new_inputs(self, X: Any) -> Array:
+        check_is_fitted(self)
+        checked: Array = checked_inputs(self, X, reset=False)
+        return checked
 
-    def _fit_rows(self, rows: Tensor, targets: Tensor, seed: int, duration: float | None) -> None:
-        self.inference_ = self._inference_for(rows)
-        shown = duration is not None
-        label, total = (f"{self.inference_}, about {duration:.0f} s", self._num_steps(rows)) if shown else ("", None)
-        with progress_line(label, shown, total) as line:
-            models, self.fit_ = self._fitted(rows, targets, seed, line)
-        self.samples_ = None
-        warn_of_unexplained(models)
-        if self.inference_ == "nuts":
-            counts = {name: getattr(self, name) for name in ("num_samples", "num_warmup", "num_chains")}
-            self.samples_ = sample_nuts(models[0], seed=seed, progress=shown, **counts)
-            models = batch_models(models[0], self.samples_.thinned(self.num_mixture))
-        if self.inference_ in _SAMPLERS:
-            count = -(-self.num_mixture // len(models))
-            samples = [_SAMPLERS[self.inference_](model, num_samples=count, seed=seed) for model in models]
-            models = [part for pair in zip(models, samples, strict=True) for part in batch_models(*pair)]
-        self._keep(models)
+    def _new_outputs(self, y: Any, count: int) -> Array:
+        values, outputs = np.asarray(with_nan(y), dtype=np.float64), self.posterior_.num_outputs
+        allowed = {(count, outputs)} | ({(count,)} if outputs == 1 else set())
+        if values.shape not in allowed:
+            raise ValueError(f"y: expected shape {(count, outputs)} as in fit, got {values.shape}")
+        return values.reshape(count, outputs)
 
-    def _keep(self, models: list[RegressionModel]) -> None:
-        self.models_ = [model.requires_grad_(False) for model in models]
-        self.model_ = self.models_[0]
-        # With many samples it is computed on demand, batch by batch: all together may not fit into memory.
-        kept = not any(map(RegressionModel.batch, models)) or sum(map(held_entries, models)) <= MOST_ENTRIES
-        self._conditions = [model.condition() if kept else None for model in models]
+    def _places(self, X: Any, outputs: Any) -> tuple[Array, Array]:
+        """Inputs and the output at each."""
+        X, outputs, count = self._new_inputs(X), np.asarray(outputs), self.posterior_.num_outputs
+        if outputs.shape != (len(X),) or outputs.dtype.kind not in "iu":
+            raise ValueError(f"outputs: expected {len(X)} integers, got {outputs.dtype} of shape {outputs.shape}")
+        if len(X) and not 0 <= outputs.min() <= outputs.max() < count:
+            raise ValueError(f"outputs: expected 0 to {count - 1}, got {outputs.min()} to {outputs.max()}")
+        return X, outputs
 
-    def _fitted(
-        self, rows: Tensor, targets: Tensor, seed: int, line: Progress | None
-    ) -> tuple[list[RegressionModel], Fit]:
-        """Fitted models of standardised rows, the best first."""
-        if self._long:
-            model, fit = fit_long_series(rows, targets, self.n_outputs_, self._scales(), seed=seed, progress=line)
-            self.structure_ = "multiscale"
-            return [model], fit
-        options = {"num_starts": self.num_starts, "max_steps": self.max_steps, "seed": seed, "progress": line}
-        if self.inference != "stochastic":
-            return self._closed_form(rows, targets, **options)
-        order = torch.randperm(len(rows))[:WARM_ROWS]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # the initial fit is stopped early on purpose
-            closed = self._closed_form(rows[order], targets[order], **(options | {"max_steps": WARM_STEPS}))[0][0]
-        model = self._model(rows, targets, seed, self.structure_, is_stochastic=True)
-        assert isinstance(model, StochasticCorrelatedGPRegression)
-        assert isinstance(closed, SparseCorrelatedGPRegression)
-        start_from(model, closed, len(rows))
-        epochs: dict[str, Any] = {"batch_size": self.batch_size, "num_epochs": self.num_epochs}
-        return [model], fit_minibatches(model, rows, targets, seed=seed, progress=line, **epochs)
+    def _framed(self, values: Array, X: Any) -> Any:
+        return self._framing.applied(self._shaped(values), X)
 
-    def _closed_form(self, rows: Tensor, targets: Tensor, **options: Any) -> tuple[list[RegressionModel], Fit]:
-        """Models at their most probable parameters, the best structure first where there is a choice."""
-        if self.structure == "factors" or (self.structure == "auto" and self.n_outputs_ > 1):
-            possible = self._forms(rows)
-            factors = {name: forms for name, forms in possible.items() if name.startswith(FACTORS)}
-            further = {FACTORS: self._factors(rows, targets, factors, **options)} if factors else {}
-            absent = [name for name in COMPARED if name not in possible]
-            if absent and not factors:
-                warnings.warn(
-                    f"structure: {absent} are not compared with {list(possible)}: no form of regression can compute "
-                    f"them for {len(rows)} observations and these options",
-                    UserWarning,
-                    stacklevel=2,
-                )
-            build = partial(self._model, rows, targets, options["seed"])
-            self.structure_, models, fit, self.criteria_, self._compared = fit_structures(
-                lambda name: build(name) if name in possible else None, further, **options
-            )
-            return models, fit
-        self.structure_ = "independent" if self.structure == "auto" else self.structure
-        model = self._model(rows, targets, options["seed"], self.structure_)
-        return [model], fit_model(model, **options)
-
-    def _factors(self, rows: Tensor, targets: Tensor, forms: dict[str, tuple[Form, Task]], **options: Any) -> Fitted:
-        """The best of the models of few processes."""
-        correlation = output_correlation(rows, targets, self.n_outputs_)
-
-        def build(count: int) -> RegressionModel:
-            form, task = forms[f"{FACTORS} {count}"]
-            start_at_components(task.covariance, correlation)
-            return form.model(rows, targets, self.n_outputs_, covar_module=task.covariance)
-
-        return fit_factors(build, [int(name.split()[1]) for name in forms], **options)
-
-    def _model(
-        self, rows: Tensor, targets: Tensor, seed: int, structure: str, *, is_stochastic: bool = False
-    ) -> RegressionModel:
-        """A model before its fit, in the form chosen for the task."""
-        task = self._task(rows, structure)._replace(is_stochastic=is_stochastic)
-        form = choose_form(task)
-        start_at_correlation(task.covariance, rows, targets)
-        inducing = {} if self.num_inducing is None else {"num_inducing": self.num_inducing, "seed": seed % 2**32}
-        return form.model(rows, targets, self.n_outputs_, covar_module=task.covariance, **inducing)
-
-    def _checked(self, X: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-        if y is None:
-            raise ValueError("This CorrelatedGPRegressor estimator requires y to be passed, but the target y is None.")
-        X = checked_inputs(self, X)
-        y, self._single = checked_outputs(y, X)
-        return X, y
+    def _shaped(self, values: Array) -> Array:
+        """Values without the axis of outputs if y had none."""
+        return values[:, 0] if self._single else values

@@ -1,149 +1,112 @@
-"""Predictions of a fitted regressor: means, intervals, draws and densities in the user's units."""
+"""What observations say of outputs: a mixture of Gaussian posteriors, in the user's units."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.special import logsumexp
-from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 
 from cgp.kernels.process_rows import noise_of_rows
 
 from .appendable import Parts
-from .checks import checked_inputs, with_nan
-from .frames import Framing
 from .likelihood import every_process
-from .scaling import Scaling
-from .solvers.model import RegressionModel, flat_members
+from .observations import Observations, Units
+from .solvers.model import MOST_ENTRIES, RegressionModel, flat_members
 
-__all__ = ["PredictionMixin"]
+__all__ = ["Marginals", "Posterior"]
 
 Array = NDArray[Any]
 
 
-class PredictionMixin:
-    """Predictions of an estimator: mixtures of Gaussians if there are several models, or samples.
+class Marginals(NamedTuple):
+    """Means and standard deviations, of one shape."""
 
-    Attributes:
-        models_: models in standardised units; with samples, one batch member per sample.
-        x_scaling_: map from the user's inputs to standardised ones.
-        y_scaling_: the same for outputs.
-        n_outputs_: number P of outputs.
+    mean: Array
+    sd: Array
+
+
+class Posterior:
+    r"""The posterior of P outputs at any inputs: the mixture of S models or samples of parameters, all of equal weight.
+
+    .. math:: \bar\mu = \tfrac1S\sum_s\mu_s, \qquad \tfrac1S\sum_s C_s + (\mu_s-\bar\mu)(\mu_s-\bar\mu)^\top
+
+    Arrays of inputs ``(t, d)`` in, arrays with an axis of P outputs out. It does not change: :meth:`conditioned` gives
+    another one.
+
+    Args:
+        models: in standardised units, conditioned on the same observations; with samples, one batch member per sample.
+        units: of inputs and outputs.
+        observed: whether each output was observed, ``(N, P)``, in the order of the models' observations.
+        conditions: the models' :meth:`.RegressionModel.condition`, if they are there already.
     """
 
-    models_: list[RegressionModel]
-    x_scaling_: Scaling
-    y_scaling_: Scaling
-    n_outputs_: int
-    _conditions: list[Any]
-    _framing: Framing
-    _single: bool
-    _observed: Parts
+    def __init__(
+        self, models: Sequence[RegressionModel], units: Units, observed: Parts, conditions: list[Any] | None = None
+    ) -> None:
+        self.models = [model.requires_grad_(False) for model in models]
+        self.units, self.observed = units, observed
+        # With many samples it is computed on demand, batch by batch: all together may not fit into memory.
+        if conditions is None:
+            held = sum(model.held_entries() for model in self.models if model.batch())
+            conditions = [model.condition() if held <= MOST_ENTRIES else None for model in self.models]
+        self._conditions = conditions
 
-    def predict(
-        self, X: Any, return_std: bool = False, return_cov: bool = False, include_noise: bool = True
-    ) -> Array | tuple[Array, Array]:
-        r"""Mean of every process, with its uncertainty if requested.
+    @property
+    def num_outputs(self) -> int:
+        """P."""
+        return self.models[0].num_processes
 
-        .. math:: \bar\mu = \tfrac1S\sum_s\mu_s, \qquad \tfrac1S\sum_s C_s + (\mu_s-\bar\mu)(\mu_s-\bar\mu)^\top
+    def marginals(self, X: Array, *, include_noise: bool = True) -> Marginals:
+        """Mean and standard deviation of every output at inputs ``(t, d)``, ``(t, P)`` each."""
+        mean, variance = _mixed(*self.members(X, include_noise=include_noise))
+        return Marginals(self.units.outputs.undo(mean), np.sqrt(variance) * self.units.outputs.unit)
 
-        Args:
-            X: inputs, ``(t, d)``.
-            return_std: whether to return standard deviations, too.
-            return_cov: whether to return covariances, too.
-            include_noise: whether the uncertainty is that of a new observation or of the latent function.
+    def covariance(self, X: Array, *, include_noise: bool = True) -> tuple[Array, Array]:
+        """The mean ``(t, P)`` and the covariance ``(t, P, t, P)`` of all outputs at inputs ``(t, d)``."""
+        means, covariances = self.joint_members(X, include_noise=include_noise)
+        centre, unit, shape = means.mean(0), self.units.outputs.unit, (len(X), self.num_outputs)
+        covariance = covariances.mean(0) + (means - centre).T @ (means - centre) / len(means)
+        blocks = covariance.reshape(*shape, *shape) * unit[:, None, None] * unit
+        return self.units.outputs.undo(centre.reshape(shape)), blocks
 
-        Returns:
-            The mean, ``(t,)`` or ``(t, P)`` as in the fit; with it the standard deviation in the same shape, or the
-            covariance, ``(t, t)`` or ``(t, P, t, P)``. Mean and standard deviation are frames (series) of pandas with
-            the index of X, if both X and the outputs of the fit are.
-
-        Raises:
-            ValueError: if both uncertainties are requested, or X does not match the fit.
-        """
-        if return_std and return_cov:
-            raise ValueError("return_std, return_cov: expected at most one of them")
-        given, X = X, self._new_inputs(X)
-        if return_cov:
-            mean, covariance = self._mean_and_covariance(X, include_noise)
-            return self._framing.applied(mean, given), covariance
-        means, variances = self._marginals(X, include_noise)
-        centre, variance = _mixed(means, variances)
-        mean = self._framing.applied(self._shaped(self.y_scaling_.undo(centre)), given)
-        if not return_std:
-            return mean
-        sd = np.sqrt(variance) * self.y_scaling_.unit
-        return mean, self._framing.applied(self._shaped(sd), given)
-
-    def leave_one_out(self) -> tuple[Array, Array]:
-        """Every observation predicted from all others, in closed form, with fixed parameters.
-
-        Returns:
-            Mean and standard deviation of an observation, each in the shape of y; NaN where it was not observed.
-        """
-        check_is_fitted(self)
-        means, variances = self._members(lambda model, _: model.leave_one_out())
-        centre, variance = _mixed(means, variances)
-        numbers = self.models_[0].train_inputs[0][..., -1].reshape(-1, means.shape[-1])[0].numpy()
-        observed = self._observed.whole.numpy()
-        mean, sd = np.full((2, *observed.shape), np.nan)
-        for p, column in enumerate(observed.T):  # rows of a process are in the order of its observations
-            mean[column, p] = centre[numbers == p]
-            sd[column, p] = np.sqrt(variance)[numbers == p]
-        return self._shaped(self.y_scaling_.undo(mean)), self._shaped(sd * self.y_scaling_.unit)
-
-    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, include_noise: bool = False) -> Array:
-        """Joint draws of all processes.
+    def log_density(self, X: Array, y: Array) -> Array:
+        r"""Log-density of each of some new observations ``(t, P)``, :math:`\log\tfrac1S\sum_s N(y; \mu_s, v_s)`.
 
         Args:
             X: inputs, ``(t, d)``.
-            n_samples: number S of draws.
-            random_state: seed of the draws.
-            include_noise: whether to draw observations instead of latent functions.
+            y: ``(t, P)``.
 
         Returns:
-            ``(t, S)``, or ``(t, P, S)`` if y had columns.
-
-        Raises:
-            ValueError: if ``n_samples`` is below one.
+            In nats, in the units of y; NaN where y is NaN.
         """
-        X = self._new_inputs(X)
-        draws = self._sampled(self._rows(X), n_samples, random_state, include_noise)
-        stacked = self.y_scaling_.undo(draws.reshape(n_samples, len(X), -1))
-        return self._shaped(np.moveaxis(stacked, 0, -1))
+        values = self.units.outputs.apply(y)
+        mean, variance = self.members(X, include_noise=True)
+        each = -0.5 * ((values - mean) ** 2 / variance + np.log(2.0 * np.pi * variance))
+        density: Array = logsumexp(each - np.log(len(each)), axis=0)
+        return density - np.log(self.units.outputs.unit)
 
-    def sample_at(
-        self, X: Any, outputs: Any, n_samples: int = 1, random_state: Any = 0, include_noise: bool = False
+    def draw(self, X: Array, count: int, random_state: Any = 0, *, include_noise: bool = False) -> Array:
+        """Joint draws of all outputs at inputs ``(t, d)``, ``(count, t, P)``."""
+        draws = self._drawn(self._rows(X), count, random_state, include_noise)
+        return self.units.outputs.undo(draws.reshape(count, len(X), self.num_outputs))
+
+    def draw_at(
+        self, X: Array, outputs: Array, count: int, random_state: Any = 0, *, include_noise: bool = False
     ) -> Array:
-        """Joint draws at inputs, each of one process.
+        """Joint draws at inputs ``(t, d)``, each of one output ``(t,)``, ``(count, t)``."""
+        draws = self._drawn(self._places(X, outputs), count, random_state, include_noise)
+        return self.units.outputs.chosen(outputs).undo(draws)
 
-        Args:
-            X: inputs, ``(t, d)``.
-            outputs: index of the process at each input, ``(t,)``.
-            n_samples: number S of draws.
-            random_state: seed of the draws.
-            include_noise: whether to draw observations instead of latent functions.
-
-        Returns:
-            ``(t, S)``.
-
-        Raises:
-            ValueError: if X or outputs have invalid shapes or values.
-        """
-        rows, outputs = self._places(X, outputs)
-        draws = self._sampled(rows, n_samples, random_state, include_noise)
-        return self.y_scaling_.chosen(outputs).undo(draws).T
-
-    def totals_at(
-        self, X: Any, outputs: Any, weights: Any, sums: Any, include_noise: bool = True
+    def totals(
+        self, X: Array, outputs: Array, weights: Array, sums: Array, *, include_noise: bool = True
     ) -> tuple[Array, Array]:
-        r"""Weighted sums over inputs, each of one process, with their variances.
+        r"""Weighted sums over inputs, each of one output, with their variances.
 
         .. math:: w_a^\top\mu, \qquad w_a^\top C w_a \; (+ \sum_i w_{ai}^2\sigma_{p_i}^2)
 
@@ -151,24 +114,19 @@ class PredictionMixin:
 
         Args:
             X: inputs, ``(t, d)``.
-            outputs: index of the process at each input, ``(t,)``.
+            outputs: index of the output at each input, ``(t,)``.
             weights: ``(t,)``.
             sums: index of the sum that each belongs to, ``(t,)``; each of 0 … A-1 occurs.
             include_noise: whether observations are summed, or latent functions.
 
         Returns:
-            Means and variances, ``(A,)`` each, in the units of the outputs. For a series, in time linear in its rows.
-
-        Raises:
-            ValueError: if the arguments have invalid shapes or values.
+            Means and variances, ``(A,)`` each. For a series, in time linear in its rows.
         """
-        rows, outputs = self._places(X, outputs)
-        scaling = self.y_scaling_.chosen(outputs)
+        rows, scaling = self._places(X, outputs), self.units.outputs.chosen(outputs)
         weights, sums = np.asarray(weights, dtype=np.float64), np.asarray(sums, dtype=np.int64)
-        inner = torch.as_tensor(weights * scaling.unit)
-        count = int(sums.max()) + 1
+        inner, count = torch.as_tensor(weights * scaling.unit), int(sums.max()) + 1
 
-        def totals(model: RegressionModel, known: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        def totals(model: RegressionModel, known: Any) -> tuple[Tensor, Tensor]:
             means = model.moments(rows, known).mean.double()
             variances = model.total_variances(rows, inner, torch.as_tensor(sums), known).double()
             if include_noise:
@@ -176,144 +134,96 @@ class PredictionMixin:
                 variances = variances + _summed(noise, sums, count)
             return _summed(inner * means, sums, count), variances
 
-        means, variances = self._members(totals)
         origin = np.bincount(sums, weights * scaling.undo(np.zeros(len(sums))), minlength=count)
-        mean, variance = _mixed(means, variances)
+        mean, variance = _mixed(*self._asked(totals))
         return origin + mean, variance
 
-    def _places(self, X: Any, outputs: Any) -> tuple[torch.Tensor, Array]:
-        """Standardised rows of inputs, and the indices of their processes."""
-        X, outputs = self._new_inputs(X), np.asarray(outputs)
-        if outputs.shape != (len(X),) or outputs.dtype.kind not in "iu":
-            raise ValueError(f"outputs: expected {len(X)} integers, got {outputs.dtype} of shape {outputs.shape}")
-        if len(X) and not 0 <= outputs.min() <= outputs.max() < self.n_outputs_:
-            raise ValueError(f"outputs: expected 0 to {self.n_outputs_ - 1}, got {outputs.min()} to {outputs.max()}")
-        rows = np.column_stack([self.x_scaling_.apply(X), outputs.astype(np.float64)])
-        return torch.as_tensor(rows), outputs
+    def leave_one_out(self) -> Marginals:
+        """Every observation predicted from all others, with fixed parameters, ``(N, P)``; NaN where there is none."""
+        means, variances = self._asked(lambda model, _: model.leave_one_out())
+        centre, variance = _mixed(means, variances)
+        numbers = self.models[0].train_inputs[0][..., -1].reshape(-1, means.shape[-1])[0].numpy()
+        observed = self.observed.whole.numpy()
+        both = np.full((2, *observed.shape), np.nan)
+        for p, column in enumerate(observed.T):  # rows of an output are in the order of its observations
+            both[:, column, p] = centre[numbers == p], np.sqrt(variance)[numbers == p]
+        return Marginals(self.units.outputs.undo(both[0]), both[1] * self.units.outputs.unit)
 
-    def _sampled(self, rows: torch.Tensor, n_samples: int, random_state: Any, noisy: bool) -> Array:
-        """Draws at standardised rows in standardised units, ``(S, t)``."""
-        if n_samples < 1:
-            raise ValueError(f"n_samples: expected at least 1, got {n_samples}")
-        generator = check_random_state(random_state)
-        sizes = [model.batch().numel() for model in self.models_]
-        total = sum(sizes)
-        members = generator.randint(total, size=n_samples)
-        source = torch.Generator().manual_seed(int(generator.randint(2**31 - 1)))
-        counts = np.split(np.bincount(members, minlength=sum(sizes)), np.cumsum(sizes)[:-1])
-        draws = np.empty((n_samples, len(rows)))
-        draws[np.argsort(members)] = np.concatenate(
-            [
-                _drawn(model, rows, each.tolist(), known, source, noisy=noisy)
-                for model, each, known in zip(self.models_, counts, self._conditions, strict=True)
-                if each.any()
-            ]
-        )
-        return draws
+    def conditioned(self, X: Array, y: Array) -> Posterior:
+        """The posterior given further observations, with the same parameters and units.
 
-    def log_predictive_density(self, X: Any, y: Any) -> Array:
-        r"""Log-density of each new observation separately, :math:`\log\tfrac1S\sum_s N(y; \mu_s, v_s)`.
+        For a series, rows that are not before the latest one are filtered from the last state: this, and predictions at
+        later inputs, take a time that does not grow with the number of observations before.
 
         Args:
-            X: inputs, ``(t, d)``.
-            y: ``(t,)`` or ``(t, P)``, as in ``fit``.
+            X: inputs, ``(k, d)``.
+            y: ``(k, P)``, NaN where not observed.
 
         Returns:
-            In nats, in the units and shape of y; NaN where y is NaN.
-
-        Raises:
-            ValueError: if X or y do not fit.
+            Another posterior.
         """
-        X = self._new_inputs(X)
-        values = self.y_scaling_.apply(self._new_outputs(y, len(X)))
-        mean, variance = self._marginals(X, True)
-        each = -0.5 * ((values - mean) ** 2 / variance + np.log(2.0 * np.pi * variance))
-        density = logsumexp(each - np.log(len(each)), axis=0)
-        return self._shaped(density - np.log(self.y_scaling_.unit))
+        further = Observations(self.units.inputs.apply(X), self.units.outputs.apply(y))
+        pairs = zip(self.models, self._conditions, strict=True)
+        extended = [model.extended(further.rows, further.targets, known) for model, known in pairs]
+        models, conditions = [model for model, _ in extended], [known for _, known in extended]
+        return Posterior(models, self.units, self.observed.appended(torch.as_tensor(further.observed)), conditions)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """R² of the mean, averaged over processes; NaN in y is ignored.
-
-        Args:
-            X: inputs, ``(t, d)``.
-            y: ``(t,)`` or ``(t, P)``, as in ``fit``.
-            sample_weight: ``(t,)``.
-
-        Returns:
-            At most 1.
-
-        Raises:
-            ValueError: if X or y do not fit.
-        """
-        mean = np.asarray(self.predict(X)).reshape(-1, self.n_outputs_)
-        truth = self._new_outputs(y, len(mean))
-        weights = np.ones(len(mean)) if sample_weight is None else np.asarray(sample_weight)
-        seen = ~np.isnan(truth)
-        scores = [
-            r2_score(truth[column, p], mean[column, p], sample_weight=weights[column])
-            for p, column in enumerate(seen.T)
-            if column.any()
-        ]
-        return float(np.mean(scores))
-
-    def _new_inputs(self, X: Any) -> Array:
-        check_is_fitted(self)
-        return checked_inputs(self, X, reset=False)
-
-    def _new_outputs(self, y: Any, count: int) -> Array:
-        values = np.asarray(with_nan(y), dtype=np.float64)
-        allowed = {(count, self.n_outputs_)} | ({(count,)} if self.n_outputs_ == 1 else set())
-        if values.shape not in allowed:
-            raise ValueError(f"y: expected shape {(count, self.n_outputs_)} as in fit, got {values.shape}")
-        return values.reshape(count, self.n_outputs_)
-
-    def _rows(self, X: Array) -> torch.Tensor:
-        """Every process at every input, process fastest."""
-        return every_process(torch.as_tensor(self.x_scaling_.apply(X)), self.n_outputs_).flatten(0, 1)
-
-    def _marginals(self, X: Array, noisy: bool) -> tuple[Array, Array]:
-        """Means and variances in standardised units, ``(S, t, P)``."""
-        rows, shape = self._rows(X), (-1, len(X), self.n_outputs_)
-        means, variances = self._members(lambda model, known: model.moments(rows, known, noisy=noisy))
+    def members(self, X: Array, *, include_noise: bool) -> tuple[Array, Array]:
+        """Means and variances of all members of the mixture, in standardised units, ``(S, t, P)`` each."""
+        rows, shape = self._rows(X), (-1, len(X), self.num_outputs)
+        means, variances = self._asked(lambda model, known: model.moments(rows, known, noisy=include_noise))
         return means.reshape(shape), variances.reshape(shape)
 
-    def _joint(self, X: Array, noisy: bool) -> tuple[Array, Array]:
-        """Means ``(S, t·P)`` and covariances ``(S, t·P, t·P)`` in standardised units."""
+    def joint_members(self, X: Array, *, include_noise: bool) -> tuple[Array, Array]:
+        """Means ``(S, t·P)`` and covariances ``(S, t·P, t·P)`` of all members, in standardised units."""
         rows = self._rows(X)
 
-        def joint(model: RegressionModel, known: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        def joint(model: RegressionModel, known: Any) -> tuple[Tensor, Tensor]:
             posterior = model.posterior(rows, known)
             covariance = posterior.covariance_matrix
-            if noisy:
+            if include_noise:
                 covariance = covariance + torch.diag_embed(noise_of_rows(model.likelihood, rows))
             return posterior.mean, covariance.flatten(-2)
 
-        means, covariances = self._members(joint)
+        means, covariances = self._asked(joint)
         return means, covariances.reshape(-1, len(rows), len(rows))
 
-    def _members(self, ask: Callable[[Any, Any], tuple[torch.Tensor, torch.Tensor]]) -> tuple[Array, Array]:
+    def _asked(self, ask: Callable[[Any, Any], tuple[Tensor, Tensor]]) -> tuple[Array, Array]:
         """Two results ``(..., n)`` of every model, one row for each member of the mixture, ``(S, n)``."""
         with torch.no_grad():
-            parts = [ask(model, known) for model, known in zip(self.models_, self._conditions, strict=True)]
+            parts = [ask(model, known) for model, known in zip(self.models, self._conditions, strict=True)]
         first, second = (
             np.concatenate([value.numpy().reshape(-1, value.shape[-1]) for value in values])
             for values in zip(*parts, strict=True)
         )
         return first, second
 
-    def _mean_and_covariance(self, X: Array, noisy: bool) -> tuple[Array, Array]:
-        means, covariances = self._joint(X, noisy)
-        centre = means.mean(0)
-        covariance = covariances.mean(0) + (means - centre).T @ (means - centre) / len(means)
-        outputs = self.n_outputs_
-        mean = self.y_scaling_.undo(centre.reshape(-1, outputs))
-        unit = self.y_scaling_.unit
-        blocks = covariance.reshape(len(X), outputs, len(X), outputs) * unit[:, None, None] * unit
-        return self._shaped(mean), blocks[:, 0, :, 0] if self._single else blocks
+    def _rows(self, X: Array) -> Tensor:
+        """Every output at every input, output fastest."""
+        return every_process(torch.as_tensor(self.units.inputs.apply(X)), self.num_outputs).flatten(0, 1)
 
-    def _shaped(self, values: Array) -> Array:
-        """Values without the axis of processes if y had none."""
-        return values[:, 0] if self._single else values
+    def _places(self, X: Array, outputs: Array) -> Tensor:
+        """Rows of inputs, each of one output."""
+        return torch.as_tensor(np.column_stack([self.units.inputs.apply(X), outputs.astype(np.float64)]))
+
+    def _drawn(self, rows: Tensor, count: int, random_state: Any, noisy: bool) -> Array:
+        """Draws at standardised rows in standardised units, ``(count, t)``."""
+        if count < 1:
+            raise ValueError(f"n_samples: expected at least 1, got {count}")
+        generator = check_random_state(random_state)
+        sizes = [model.batch().numel() for model in self.models]
+        members = generator.randint(sum(sizes), size=count)
+        source = torch.Generator().manual_seed(int(generator.randint(2**31 - 1)))
+        counts = np.split(np.bincount(members, minlength=sum(sizes)), np.cumsum(sizes)[:-1])
+        draws = np.empty((count, len(rows)))
+        draws[np.argsort(members)] = np.concatenate(
+            [
+                _drawn(model, rows, each.tolist(), known, source, noisy=noisy)
+                for model, each, known in zip(self.models, counts, self._conditions, strict=True)
+                if each.any()
+            ]
+        )
+        return draws
 
 
 def _mixed(means: Array, variances: Array) -> tuple[Array, Array]:
@@ -322,14 +232,14 @@ def _mixed(means: Array, variances: Array) -> tuple[Array, Array]:
     return mean, variances.mean(0) + ((means - mean) ** 2).mean(0)
 
 
-def _summed(values: torch.Tensor, sums: Array, count: int) -> torch.Tensor:
+def _summed(values: Tensor, sums: Array, count: int) -> Tensor:
     """Values ``(..., t)`` added up by the index of their sum, ``(..., A)``."""
     zero = torch.zeros(*values.shape[:-1], count, dtype=values.dtype)
     return zero.index_add(-1, torch.as_tensor(sums), values)
 
 
 def _drawn(
-    model: RegressionModel, rows: torch.Tensor, counts: list[int], known: Any, source: torch.Generator, *, noisy: bool
+    model: RegressionModel, rows: Tensor, counts: list[int], known: Any, source: torch.Generator, *, noisy: bool
 ) -> Array:
     """Draws of some members of a model, concatenated, with the requested number of each."""
     draws = model.draw(rows, counts, known, generator=source)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Scaling", "stacked_rows"]
+__all__ = ["Scaling"]
 
 Array = NDArray[Any]
 
@@ -91,12 +91,6 @@ class Scaling(NamedTuple):
     def unit(self) -> Array:
         """A standard deviation of 1 in the user's units, ``(d,)``."""
         return self.spread * self.largest
-
-
-def stacked_rows(x: Array, observed: Array) -> Array:
-    """One row ``(d + 1)`` for each observation of ``(n, P)``, its process in the last column, process by process."""
-    parts = [np.column_stack([x[seen], np.full(seen.sum(), float(p))]) for p, seen in enumerate(observed.T)]
-    return np.concatenate(parts)
 
 
 def _power_of_two(magnitude: Array) -> Array:

@@ -1,32 +1,67 @@
-"""A fitted regressor as tensors and plain values, without pickle."""
+"""A fitted regressor as tensors and plain values, in one file of a folder, without pickle."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from cgp.weights import load_content, save_content
+
 from .appendable import Parts
-from .covariances.factors import FACTORS, MixingLoadings
-from .estimator import CorrelatedGPRegressor
-from .frames import Framing
-from .inference.bayesian import batch_model
-from .inference.comparison import COMPARED
+from .covariances.structure import Structure
 from .inference.fitting import Fit
-from .inference.long_series import LongSeries, long_covariance
-from .inference.windows import table_of
+from .inference.laplace import batch_model
+from .inference.setting import Inference, Setting
+from .observations import Framing, Observations, Units
+from .posterior import Posterior
 from .scaling import Scaling
-from .solvers.choice import choose_form
+from .solvers.choice import SOLVERS
 from .solvers.model import RegressionModel
-from .solvers.series import SeriesCorrelatedGPRegression
 from .solvers.uncertain_loadings import UncertainLoadingsRegression
 
-__all__ = ["regressor_content", "restored_regressor"]
+if TYPE_CHECKING:
+    from .estimator import CorrelatedGPRegressor
 
+    Regressor = TypeVar("Regressor", bound=CorrelatedGPRegressor)
+
+__all__ = ["read_regressor", "regressor_content", "restored_regressor", "settings_content", "write_regressor"]
+
+_FILE = "regressor.safetensors"
 _ROOTS = "loading_roots"
-_PLAIN = ("structure_", "inference_", "criteria_", "n_outputs_", "n_features_in_", "_single", "_long")
+_PLAIN = ("inference_", "criteria_", "n_features_in_", "_single")
+
+
+def settings_content(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of an estimator as values for JSON; the random state is not kept."""
+    objects = {name: settings[name] for name in ("structure", "inference")}
+    plain = {name: value if isinstance(value, str) else value.content() for name, value in objects.items()}
+    return {**settings, **plain, "random_state": None}
+
+
+def restored_settings(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of :func:`settings_content`."""
+    families = {"structure": Structure, "inference": Inference}
+    given = {name: content[name] for name in families if not isinstance(content[name], str)}
+    return {**content, **{name: families[name].of_content(value) for name, value in given.items()}}
+
+
+def write_regressor(
+    folder: str | Path, regressor: CorrelatedGPRegressor, plain: dict[str, Any], tensors: dict[str, Tensor]
+) -> None:
+    """Write a regressor's arguments and its content to a folder."""
+    content = {"settings": settings_content(regressor.get_params(deep=False)), "regressor": plain}
+    save_content(Path(folder) / _FILE, content, tensors)
+
+
+def read_regressor(folder: str | Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Tensor]]:
+    """The arguments and the content that :func:`write_regressor` wrote."""
+    plain, tensors = load_content(Path(folder) / _FILE)
+    return restored_settings(plain["settings"]), plain["regressor"], tensors
 
 
 def regressor_content(regressor: CorrelatedGPRegressor) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -45,100 +80,76 @@ def regressor_content(regressor: CorrelatedGPRegressor) -> tuple[dict[str, Any],
         raise ValueError(
             f"kernel: expected a name, got {type(regressor.kernel).__name__}: joblib.dump keeps kernels of GPyTorch"
         )
+    posterior, kinds = regressor.posterior_, regressor._structures
     plain = {name: getattr(regressor, name) for name in _PLAIN} | {"fit_": regressor.fit_._asdict()}
-    # Defaults may differ in the version that reads it.
-    scales = regressor._scales() if regressor._long else LongSeries("rbf", 1)
-    plain["kernel"] = regressor._base or scales.kernel
-    plain["num_components"] = regressor.num_components or scales.num_components
-    plain["periods_"] = [float(period) for period in getattr(regressor, "periods_", ())]
-    plain["models"] = [_structure_of(regressor, model) for model in regressor.models_]
-    model = regressor.model_
-    rows, targets = model.train_inputs[0], model.train_targets
+    plain["kernel"] = regressor.kernel or kinds[0].kernel  # the default of the version that reads it may be another
+    models = zip(posterior.models, kinds, strict=True)
+    plain["models"] = [{"structure": kind.content(), "solver": model.name} for model, kind in models]
+    rows, targets = posterior.models[0].train_inputs[0], posterior.models[0].train_targets
     tensors = {"rows": rows.reshape(-1, *rows.shape[-2:])[0], "targets": targets.reshape(-1, targets.shape[-1])[0]}
-    tensors["observed"] = regressor._observed.whole.byte()
+    tensors["observed"] = posterior.observed.whole.byte()
     tensors["gross_errors"] = torch.as_tensor(regressor.gross_errors_).byte()
-    for name in ("x_scaling_", "y_scaling_"):
-        fields = getattr(regressor, name)._asdict().items()
-        tensors |= {f"{name}.{field}": torch.as_tensor(np.asarray(value)) for field, value in fields}
-    for number, each in enumerate(regressor.models_):
-        tensors |= {f"model{number}.{name}": value.detach() for name, value in each.named_parameters()}
-        if isinstance(each, UncertainLoadingsRegression):
-            tensors[f"model{number}.{_ROOTS}"] = each.loading_roots
-        if each.batch():
-            priors = {name: closure(module) for name, module, _, closure, _ in each.named_priors()}
-            tensors |= {f"samples{number}.{name}": value.detach() for name, value in priors.items()}
-    return plain, {name: value.clone() for name, value in tensors.items()}
+    for name, scaling in posterior.units._asdict().items():
+        tensors |= {f"{name}.{field}": torch.as_tensor(np.asarray(value)) for field, value in scaling._asdict().items()}
+    for number, model in enumerate(posterior.models):
+        tensors |= {f"model{number}.{name}": value for name, value in _tensors_of(model).items()}
+    return plain, {name: value.detach().clone() for name, value in tensors.items()}
 
 
 def restored_regressor(
-    regressor: CorrelatedGPRegressor, plain: dict[str, Any], tensors: dict[str, Tensor], y: Any
-) -> CorrelatedGPRegressor:
+    regressor: Regressor, plain: dict[str, Any], tensors: dict[str, Tensor], y: Any = None
+) -> Regressor:
     """The regressor that :func:`regressor_content` was taken from.
 
     Args:
         regressor: with the same arguments, not fitted.
         plain: plain values.
         tensors: tensors.
-        y: outputs, in the format of those of the fit.
+        y: outputs, in the format of those of the fit; None is an array.
 
     Returns:
         The same regressor, fitted.
 
     Raises:
-        ValueError: if the parameters are not those of its models.
+        ValueError: if the parameters are not those of its models, or a structure or a solver is not known.
     """
-    for name in (*_PLAIN, "kernel", "num_components"):
+    for name in (*_PLAIN, "kernel"):
         setattr(regressor, name, plain[name])
-    regressor.fit_, regressor.samples_, regressor.periods_ = Fit(**plain["fit_"]), None, plain["periods_"]
-    regressor._framing, regressor._observed = Framing.of(y), Parts.of(tensors["observed"].bool(), dim=0)
-    none = torch.zeros(0, plain["n_outputs_"])  # folders of older versions do not say
-    regressor.gross_errors_ = tensors.get("gross_errors", none).bool().numpy()
-    for name in ("x_scaling_", "y_scaling_"):
-        setattr(regressor, name, Scaling(*(tensors[f"{name}.{field}"].numpy() for field in Scaling._fields)))
-    regressor._base, models = regressor.kernel, []
-    for number, structure in enumerate(plain["models"]):
-        parameters = _part(tensors, f"model{number}.")
-        roots = parameters.pop(_ROOTS, None)
-        model = _built(regressor, structure, tensors["rows"], tensors["targets"], roots)
-        models.append(_loaded(model, parameters, _part(tensors, f"samples{number}.")))
-    regressor._keep(models)
-    regressor._compared = {}
+    regressor.fit_, regressor.samples_, regressor._compared = Fit(**plain["fit_"]), None, {}
+    regressor._framing, regressor.gross_errors_ = Framing.of(y), tensors["gross_errors"].bool().numpy()
+    units = Units(
+        *(Scaling(*(tensors[f"{name}.{each}"].numpy() for each in Scaling._fields)) for name in Units._fields)
+    )
+    observed = tensors["observed"].bool()
+    observations = Observations.of_rows(tensors["rows"], tensors["targets"], observed.shape[-1], units)
+    regressor._structures = [Structure.of_content(each["structure"]) for each in plain["models"]]
+    models = []
+    for number, (each, structure) in enumerate(zip(plain["models"], regressor._structures, strict=True)):
+        setting = Setting(observations, structure, regressor.kernel, regressor.num_inducing)
+        model = setting.built(SOLVERS[each["solver"]], setting.problem(structure).covariance)
+        models.append(_loaded(model, _part(tensors, f"model{number}.")))
+    regressor.posterior_ = Posterior(models, units, Parts.of(observed, dim=0))
+    regressor.structure_ = regressor._structures[0].name
+    regressor.periods_ = list(getattr(regressor._structures[0], "periods", ()))
     return regressor
 
 
-def _structure_of(regressor: CorrelatedGPRegressor, model: RegressionModel) -> str:
-    """The structure of a model, by the names of its parameters if several structures are averaged."""
-    if isinstance(model.covar_module.kernels[0].loadings, MixingLoadings):
-        return f"{FACTORS} {len(model.covar_module.kernels)}"
-    if regressor._long or len(regressor.models_) == 1:
-        return regressor.structure_
-    names = model.covar_module.state_dict().keys()
-    rows = model.train_inputs[0].reshape(-1, *model.train_inputs[0].shape[-2:])[0]
-    of = {
-        name: regressor._task(rows, name).covariance.state_dict().keys()
-        for name in {regressor.structure_, *COMPARED} - {FACTORS}
-    }
-    return next(name for name, keys in of.items() if keys == names)
+def _tensors_of(model: RegressionModel) -> dict[str, Tensor]:
+    """The parameters of a model, samples of them, and what it learned besides."""
+    tensors = dict(model.named_parameters())
+    if isinstance(model, UncertainLoadingsRegression) and model.loading_roots is not None:
+        tensors[_ROOTS] = model.loading_roots
+    if model.batch():
+        tensors |= {f"samples.{name}": closure(module) for name, module, _, closure, _ in model.named_priors()}
+    return tensors
 
 
-def _built(
-    regressor: CorrelatedGPRegressor, structure: str, rows: Tensor, targets: Tensor, roots: Tensor | None
-) -> RegressionModel:
-    """A model whose parameters are not loaded yet."""
-    if regressor._long:
-        inputs = table_of(rows, regressor.n_outputs_).inputs
-        covariance = long_covariance(inputs, regressor.n_outputs_, regressor._scales())
-        if roots is None:
-            return SeriesCorrelatedGPRegression(rows, targets, regressor.n_outputs_, covar_module=covariance)
-        model = UncertainLoadingsRegression(rows, targets, regressor.n_outputs_, covar_module=covariance)
+def _loaded(model: RegressionModel, tensors: dict[str, Tensor]) -> RegressionModel:
+    """The model with the tensors of :func:`_tensors_of`."""
+    samples, roots = _part(tensors, "samples."), tensors.get(_ROOTS)
+    parameters = {name: value for name, value in tensors.items() if name != _ROOTS and not name.startswith("samples.")}
+    if isinstance(model, UncertainLoadingsRegression):
         model.loading_roots = roots
-        return model
-    task = regressor._task(rows, structure)._replace(is_stochastic=regressor.inference_ == "stochastic")
-    inducing = {} if regressor.num_inducing is None else {"num_inducing": regressor.num_inducing, "seed": 0}
-    return choose_form(task).model(rows, targets, regressor.n_outputs_, covar_module=task.covariance, **inducing)
-
-
-def _loaded(model: RegressionModel, parameters: dict[str, Tensor], samples: dict[str, Tensor]) -> RegressionModel:
     expected = dict(model.named_parameters())
     if expected.keys() != parameters.keys():
         raise ValueError(f"parameters: expected {sorted(expected)}, got {sorted(parameters)}")
@@ -151,5 +162,5 @@ def _loaded(model: RegressionModel, parameters: dict[str, Tensor], samples: dict
     return batch_model(model, samples) if samples else model.eval()
 
 
-def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

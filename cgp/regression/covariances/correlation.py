@@ -16,7 +16,7 @@ _AMONG = 8192  # number of observations of the other process that are searched f
 def start_at_correlation(covariance: AdditiveKernel, rows: Tensor, targets: Tensor) -> None:
     """Initialise all components with the correlations of neighbouring observations."""
     size = covariance.kernels[0].num_processes
-    if covariance.kernels[0].loadings.partials is None:
+    if not covariance.kernels[0].loadings.correlated:
         return
     correlation = nearest_correlation(rows.detach(), targets.detach(), size)
     for component in covariance.kernels:

@@ -1,38 +1,57 @@
-"""Many outputs by few processes that they share: loadings, where they start, and how many the criterion takes."""
+"""Factors: many outputs as weighted sums of few processes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-import numpy as np
 import torch
 from gpytorch.kernels import AdditiveKernel, Kernel
 from torch import Tensor
 
 from cgp.regression.checks import check_count
-from cgp.regression.inference.comparison import Fitted, fitted
-from cgp.regression.inference.windows import Table, pairwise_correlation
-from cgp.regression.likelihood import PriorModule
-from cgp.regression.solvers.model import RegressionModel
+from cgp.regression.named import count
+from cgp.regression.observations import Observations
 
-from .rows import RowKernel
+from .rows import ProcessLoadings, RowKernel
+from .structure import Structure
 
-__all__ = [
-    "FACTORS",
-    "MixingLoadings",
-    "factor_counts",
-    "factor_covariance",
-    "fit_factors",
-    "output_correlation",
-    "start_at_components",
-]
+__all__ = ["Factors", "MixingLoadings", "factor_counts", "factor_covariance", "start_at_components"]
 
-FACTORS = "factors"
 _MOST_LATENTS = 2500  # processes times inputs
 
 
-class MixingLoadings(PriorModule):
+@dataclass(frozen=True)
+class Factors(Structure):
+    """The outputs are weighted sums of R processes with different lengthscales, none of which is an output's own.
+
+    Args:
+        num_factors: R; None is selected by the criterion from 1, 2, 4, ...
+    """
+
+    name = "factors"
+    num_factors: int | None = count(None)
+
+    def covariance(self, observations: Observations, kernel: str | Kernel) -> AdditiveKernel:
+        """The covariance of rows, of one process if their number is not selected yet."""
+        sizes = observations.num_outputs, observations.input_dim
+        return factor_covariance(*sizes, self.num_factors or 1, kernel=kernel)
+
+    def start(self, covariance: AdditiveKernel, observations: Observations) -> None:
+        """Let the processes start as the principal components of the outputs' correlation."""
+        start_at_components(covariance, observations.correlation())
+
+    def variants(self, observations: Observations) -> Mapping[str, Structure]:
+        """The numbers of processes that are tried."""
+        counts = factor_counts(observations.num_outputs, len(observations.grid.inputs))
+        return {f"{self.name} {each}": Factors(each) for each in ([self.num_factors] if self.num_factors else counts)}
+
+    def obstacle(self, observations: Observations, kernel: str | Kernel | None, num_inducing: int | None) -> str | None:
+        """Inducing inputs."""
+        return None if num_inducing is None else f"num_inducing: expected None, got {num_inducing!r}"
+
+
+class MixingLoadings(ProcessLoadings):
     r"""Weights of processes that all outputs share, none of which is an output's own, with a standard normal prior.
 
     Args:
@@ -42,9 +61,6 @@ class MixingLoadings(PriorModule):
     Source:
         Teh, Seeger & Jordan (2005), Semiparametric latent factor models.
     """
-
-    partials: Tensor | None = None  # of a correlation matrix, as in :class:`.Loadings`: there are none
-    shared = False
 
     def __init__(self, num_processes: int, num_factors: int) -> None:
         super().__init__()
@@ -86,13 +102,8 @@ def factor_covariance(
     """
     for name, value in (("num_processes", num_processes), ("input_dim", input_dim), ("num_factors", num_factors)):
         check_count(name, value, 1)
-    options: dict[str, Any] = {"structure": "coregionalised"}
-    return AdditiveKernel(
-        *(
-            RowKernel(kernel, num_processes, input_dim, loadings=MixingLoadings(num_processes, 1), **options).double()
-            for _ in range(num_factors)
-        )
-    )
+    loadings = [MixingLoadings(num_processes, 1) for _ in range(num_factors)]
+    return AdditiveKernel(*(RowKernel(kernel, num_processes, input_dim, loadings=each).double() for each in loadings))
 
 
 @torch.no_grad()
@@ -108,45 +119,3 @@ def factor_counts(num_processes: int, num_inputs: int) -> list[int]:
     """The numbers of processes that are tried: 1, 2, 4, … below P, as many as are factored in seconds."""
     most = min(num_processes - 1, max(_MOST_LATENTS // num_inputs, 1))
     return [2**power for power in range(max(most, 1).bit_length())]
-
-
-def fit_factors(build: Callable[[int], RegressionModel], counts: Sequence[int], **options: Any) -> Fitted:
-    """Fit models of more and more processes until the criterion no longer falls.
-
-    The first races; later ones start at its lengthscales and noise.
-
-    Args:
-        build: makes a model, not yet fitted, of so many processes.
-        counts: the numbers of processes to try.
-        **options: of :func:`.fit_model`.
-
-    Returns:
-        The best.
-    """
-    fits: list[Fitted] = []
-    for count in counts:
-        model = build(count)
-        if fits:
-            _start_from(model, fits[-1].model)
-        fits.append(fitted(model, **options, race=not fits))
-        if fits[-1].criterion > min(fit.criterion for fit in fits):
-            break
-    return min(fits, key=lambda fit: fit.criterion)
-
-
-def output_correlation(rows: Tensor, targets: Tensor, num_processes: int) -> Tensor:
-    """Correlations ``(P, P)`` of outputs over the inputs that they were observed at together."""
-    inputs, place = rows[:, :-1].unique(dim=0, return_inverse=True)
-    numbers = np.full((len(inputs), num_processes), -1)
-    numbers[place.numpy(), rows[:, -1].long().numpy()] = np.arange(len(rows))
-    return pairwise_correlation(Table(inputs, numbers), targets)
-
-
-@torch.no_grad()
-def _start_from(model: RegressionModel, before: RegressionModel) -> None:
-    """Take the processes, the means and the noise of another model of fewer processes."""
-    known, count = before.state_dict(), len(before.covar_module.kernels)
-    model.load_state_dict(known, strict=False)
-    last = before.covar_module.kernels[count - 1].input_maps.log_scales
-    for component in model.covar_module.kernels[count:]:
-        component.input_maps.log_scales.copy_(last)

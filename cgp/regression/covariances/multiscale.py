@@ -1,27 +1,101 @@
-"""Series on many time scales: components with a few shared processes and a separate one for each output."""
+"""Many time scales: series as components with a few processes that outputs share, and a separate one for each."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from gpytorch.kernels import AdditiveKernel, CosineKernel, Kernel, MaternKernel, ProductKernel
 from torch import Tensor
 
 from cgp.regression.checks import check_count
-from cgp.regression.likelihood import PriorModule
+from cgp.regression.named import count
+from cgp.regression.observations import Observations
 
-from .rows import RowKernel
+from .cycles import strongest_periods
+from .rows import ProcessLoadings, RowKernel
+from .structure import Structure
 
-__all__ = ["FactorLoadings", "cycle_of", "multiscale_covariance", "start_at_factors"]
+__all__ = ["FactorLoadings", "MultiScale", "cycle_of", "multiscale_covariance", "start_at_factors"]
+
+_KERNELS = ("matern12", "matern32", "matern52")
+_SHORTEST = 2.0  # lengthscale of the first component, in median lags
+_LONGEST = 0.05  # lengthscale of the last component, in units of the whole span
 
 _FACTOR_SPREAD = 0.05  # between components, which would otherwise start with equal loadings
 _LEAST_SHARE = 0.05  # smallest initial share of an output's separate process in its variance
 _PERIODS = 10.0  # initial lengthscale of the drift of a cycle, in periods
 
 
-class FactorLoadings(PriorModule):
+@dataclass(frozen=True)
+class MultiScale(Structure):
+    """A series as a sum of components on many time scales, each with R processes that all outputs share, and cycles.
+
+    The initial lengthscales of the components range from two median lags to a twentieth of the whole span; the initial
+    factors are the principal components of the outputs' correlation.
+
+    Args:
+        num_scales: number of components, without the cycles.
+        num_factors: R, none for a single output.
+        periods: periods of the cycles, in units of the input; "auto" detects up to three.
+    """
+
+    name = "multiscale"
+    kernel = "matern32"
+    inference = "windows"
+    num_scales: int = count(5)
+    num_factors: int = count(3, least=0)
+    periods: str | Sequence[float | str] = "auto"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.periods, str) and self.periods != "auto":
+            raise ValueError(f"periods: expected 'auto' or numbers, got {self.periods!r}")
+        if not isinstance(self.periods, str):
+            object.__setattr__(self, "periods", tuple(self.periods))
+
+    def resolved(self, observations: Observations) -> MultiScale:
+        """The same with the periods that were found in the observations."""
+        if isinstance(self.periods, str):
+            order = np.argsort(observations.inputs[:, 0], kind="stable")
+            found = strongest_periods(observations.inputs[order, 0], observations.values[order])
+            return replace(self, periods=tuple(found))
+        return replace(self, periods=tuple(float(period) for period in self.periods))
+
+    def covariance(self, observations: Observations, kernel: str | Kernel) -> AdditiveKernel:
+        """The covariance of rows, its time scales between the lags and the span of the observations."""
+        inputs, units = observations.grid.inputs[:, 0], observations.units
+        lag, span = float(inputs.diff().median()), float(inputs[-1] - inputs[0])
+        unit = 1.0 if units is None else units.inputs.unit[0]
+        return multiscale_covariance(
+            observations.num_outputs,
+            _SHORTEST * lag,
+            max(_LONGEST * span, _SHORTEST * lag),
+            kernel=kernel,
+            num_components=self.num_scales,
+            num_factors=self.num_factors if observations.num_outputs > 1 else 0,
+            periods=[float(period) / unit for period in self.periods],
+        )
+
+    def start(self, covariance: AdditiveKernel, observations: Observations) -> None:
+        """Let the processes start as the principal components of the outputs' correlation."""
+        start_at_factors(covariance, observations.correlation())
+
+    def obstacle(self, observations: Observations, kernel: str | Kernel | None, num_inducing: int | None) -> str | None:
+        """Several inputs or a single one, another kernel, or inducing inputs."""
+        if observations.input_dim != 1:
+            return f"X: expected one column, got {observations.input_dim}"
+        if len(np.unique(observations.inputs)) < 2:
+            return "X: expected two distinct inputs or more, got one"
+        if kernel is not None and not (isinstance(kernel, str) and kernel in _KERNELS):
+            return f"kernel: expected one of {(None, *_KERNELS)}, got {kernel!r}"
+        return None if num_inducing is None else f"num_inducing: expected None, got {num_inducing!r}"
+
+
+class FactorLoadings(ProcessLoadings):
     r"""Loadings of R processes shared by all outputs, and of a separate process for each output.
 
     .. math:: a_p = (\lambda_{p1}, \dots, \lambda_{pR},\; \omega_p e_p)
@@ -35,8 +109,6 @@ class FactorLoadings(PriorModule):
     Source:
         Teh, Seeger & Jordan (2005), Semiparametric latent factor models.
     """
-
-    partials: Tensor | None = None  # partial correlations, as in :class:`Loadings`: none here
 
     def __init__(self, num_processes: int, num_factors: int) -> None:
         super().__init__()
@@ -60,7 +132,7 @@ def multiscale_covariance(
     shortest: float,
     longest: float,
     *,
-    kernel: str = "matern32",
+    kernel: str | Kernel = "matern32",
     num_components: int = 5,
     num_factors: int = 3,
     periods: Sequence[float] = (),
@@ -122,7 +194,7 @@ def start_at_factors(covariance: AdditiveKernel, correlation: Tensor) -> None:
 
 def _component(num_processes: int, num_factors: int, kernel: str | Kernel, lengthscale: float) -> RowKernel:
     loadings = FactorLoadings(num_processes, min(num_factors, num_processes))
-    component = RowKernel(kernel, num_processes, 1, structure="coregionalised", loadings=loadings).double()
+    component = RowKernel(kernel, num_processes, 1, loadings=loadings).double()
     with torch.no_grad():
         component.input_maps.log_scales.fill_(-math.log(lengthscale))
     return component

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Sequence
 
 import torch
 from gpytorch.kernels import AdditiveKernel, Kernel
@@ -12,26 +13,25 @@ from torch import Tensor, nn
 from cgp.kernels.base_kernels import base_gram, base_kernel_from
 from cgp.kernels.canonical_kernel import CanonicalKernel, CanonicalPoints
 from cgp.kernels.process_rows import process_numbers, rows_of
-from cgp.regression.checks import STRUCTURES, check_count
 from cgp.regression.likelihood import PriorModule, make_priors_picklable
 
 __all__ = [
     "COMPONENT_STEP",
     "InputMaps",
     "Loadings",
+    "ProcessLoadings",
     "RowKernel",
     "check_covariance",
-    "correlated_covariance",
     "correlation_of",
     "dense_covariance",
     "grid_covariances",
     "has_common_inputs",
     "is_independent",
     "prior_variance",
+    "row_covariance",
 ]
 
 COMPONENT_STEP = 3.0  # between the lengthscales at which components start
-_OWN_SCALES, _OWN_SHIFTS = ("independent", "affine"), ("shifted", "affine")
 
 
 class InputMaps(PriorModule):
@@ -94,7 +94,18 @@ def _after_zeros(later: Tensor) -> Tensor:
     return nn.functional.pad(later, (0, 0, 1, 0))
 
 
-class Loadings(PriorModule):
+class ProcessLoadings(PriorModule):
+    """Base class of loadings: a call returns those of all processes, ``(*batch, P, R)``.
+
+    Attributes:
+        correlated: whether they have partial correlations, which can be set to start with.
+        shared: whether all processes load a further one, which none of them owns.
+    """
+
+    correlated, shared = False, False
+
+
+class Loadings(ProcessLoadings):
     r"""How strongly each process varies, and how correlated they are: a factor of their covariance matrix.
 
     .. math:: a_p = \sigma_p L_p, \qquad L_{pr} = \tanh(c_{pr}) \prod_{s<r} \operatorname{sech}(c_{ps}), \quad
@@ -107,20 +118,22 @@ class Loadings(PriorModule):
 
     Args:
         num_processes: number P of processes.
-        structure: "independent" has no c, and L is the identity; "shared" has P of them, others P (P - 1) / 2.
+        correlated: whether there are c, P (P - 1) / 2 of them; without, L is the identity.
+        shared: whether the only correlations are those with one more process; there are P of c then.
 
     Source:
         Lewandowski, Kurowicka & Joe (2009), Generating random correlation matrices based on vines and extended onion
         method.
     """
 
-    def __init__(self, num_processes: int, *, structure: str = "coregionalised") -> None:
+    def __init__(self, num_processes: int, *, correlated: bool = True, shared: bool = False) -> None:
         super().__init__()
-        self.num_processes, self.shared = num_processes, structure == "shared"
-        later = (structure != "independent") * (num_processes - 1)
+        self.num_processes, self.shared = num_processes, shared
+        later = correlated * (num_processes - 1)
         count = num_processes * min(later, 1) if self.shared else num_processes * later // 2
         self.register_normal("log_scales", torch.zeros(num_processes), 0.0, 2.0)
         self.register_normal("partials", torch.zeros(count), 0.0, 1.0)
+        self.correlated = self.partials is not None
 
     @property
     def scales(self) -> Tensor:
@@ -167,7 +180,15 @@ class RowKernel(CanonicalKernel):
 
     With equal w and without b it is the intrinsic model of
     coregionalisation; with a diagonal a the processes are independent, each with lengthscales of its own; with parallel
-    a they are views of one canonical process. The arguments are those of :func:`correlated_covariance`.
+    a they are views of one canonical process.
+
+    Args:
+        kernel: name of the canonical covariance, or a GPyTorch kernel.
+        num_processes: number P of processes.
+        input_dim: dimension d of the inputs.
+        ratios: whether processes have lengthscales of their own.
+        shifts: whether processes are shifted against the first.
+        loadings: of the processes; None is :class:`Loadings`.
 
     Source:
         CGPT equations (13)-(16); Álvarez, Rosasco & Lawrence (2012), Kernels for vector-valued functions, section 4.
@@ -179,8 +200,9 @@ class RowKernel(CanonicalKernel):
         num_processes: int,
         input_dim: int,
         *,
-        structure: str = "affine",
-        loadings: PriorModule | None = None,
+        ratios: bool = False,
+        shifts: bool = False,
+        loadings: ProcessLoadings | None = None,
     ) -> None:
         super().__init__()
         self.num_processes = num_processes
@@ -192,10 +214,8 @@ class RowKernel(CanonicalKernel):
             raise ValueError(str(error).removeprefix("base_")) from error
         if isinstance(kernel, str):
             self.covar_module.double().lengthscale = 1.0  # exact in float64, too
-        self.input_maps = InputMaps(
-            num_processes, input_dim, ratios=structure in _OWN_SCALES, shifts=structure in _OWN_SHIFTS
-        )
-        self.loadings = Loadings(num_processes, structure=structure) if loadings is None else loadings
+        self.input_maps = InputMaps(num_processes, input_dim, ratios=ratios, shifts=shifts)
+        self.loadings = Loadings(num_processes) if loadings is None else loadings
 
     def inducing(self, points: Tensor) -> CanonicalPoints:
         """Inducing inputs that are rows ``(m, d + 1)``: one place has P independent copies of the canonical process."""
@@ -207,51 +227,22 @@ class RowKernel(CanonicalKernel):
         return CanonicalPoints(self.input_maps(x[..., :-1], numbers), rows_of(self.loadings(), numbers))
 
 
-def correlated_covariance(
+def row_covariance(
+    kernel: str | Kernel,
     num_processes: int,
     input_dim: int,
+    loadings: Sequence[ProcessLoadings],
     *,
-    kernel: str | Kernel = "rbf",
-    num_components: int = 1,
-    structure: str = "affine",
+    ratios: bool = False,
+    shifts: bool = False,
 ) -> AdditiveKernel:
-    r"""The covariance of P processes that share Q independent sets of canonical processes.
-
-    .. math:: z_p(x) = \sum_{q=1}^{Q} a_{pq}^\top z_o^{(q)}\big(x \odot w_{pq} + b_{pq}\big)
-
-    Components start with lengthscales that are a factor of three apart. The structures: "independent" processes, each
-    with lengthscales w of its own; "coregionalised" ones, correlated (a) and with one w; "shared" ones, coregionalised
-    by a process that all share, each with a process of its own besides, in Q + 1 components; "shifted" ones,
-    coregionalised and with b of their own; "affine" ones, correlated and with both w and b of their own.
-
-    Args:
-        num_processes: number P of processes.
-        input_dim: dimension d of the inputs.
-        kernel: the canonical covariance: "rbf", "matern12", "matern32", "matern52", "rq", or a GPyTorch kernel.
-        num_components: number Q of components.
-        structure: "independent", "coregionalised", "shared", "shifted" or "affine".
-
-    Returns:
-        A sum of kernels, one per component, of rows whose last column is the process.
-
-    Raises:
-        ValueError: if an argument is out of range.
-
-    Example:
-        >>> kernel = correlated_covariance(2, 1)
-        >>> kernel(torch.tensor([[0.3, 0.0], [0.5, 1.0]])).shape
-        torch.Size([2, 2])
-    """
-    for name, value in (("num_processes", num_processes), ("input_dim", input_dim), ("num_components", num_components)):
-        check_count(name, value, 1)
-    if structure not in STRUCTURES:
-        raise ValueError(f"structure: expected one of {STRUCTURES}, got {structure!r}")
-    count = num_components + (structure == "shared")  # with one component it is a special case of "coregionalised"
-    components = [RowKernel(kernel, num_processes, input_dim, structure=structure) for _ in range(count)]
+    """A component for each of some loadings, of equal variances, with lengthscales that are a factor of three apart."""
+    maps = {"ratios": ratios, "shifts": shifts}
+    components = [RowKernel(kernel, num_processes, input_dim, loadings=each, **maps) for each in loadings]
     with torch.no_grad():
         for number, component in enumerate(components):
             component.input_maps.log_scales += number * torch.tensor(COMPONENT_STEP).log()
-            component.loadings.log_scales -= 0.5 * torch.tensor(float(count)).log()
+            component.loadings.log_scales -= 0.5 * torch.tensor(float(len(components))).log()
     return AdditiveKernel(*components)
 
 
@@ -314,7 +305,7 @@ def has_common_inputs(component: RowKernel) -> bool:
 
 def is_independent(component: RowKernel) -> bool:
     """Whether the loadings of a component are diagonal by its structure."""
-    return isinstance(component.loadings, Loadings) and component.loadings.partials is None
+    return isinstance(component.loadings, Loadings) and not component.loadings.correlated
 
 
 def prior_variance(covariance: AdditiveKernel, x: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,7 +20,9 @@ from tqdm import tqdm
 
 from cgp.functional.linalg import NotPositiveDefiniteError
 from cgp.regression.checks import check_count
-from cgp.regression.solvers.model import RegressionModel
+
+if TYPE_CHECKING:
+    from cgp.regression.solvers.model import RegressionModel
 
 __all__ = [
     "Fit",

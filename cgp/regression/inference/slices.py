@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -12,16 +13,42 @@ from torch.func import functional_call
 from cgp.functional.linalg import NotPositiveDefiniteError
 from cgp.regression.checks import check_count
 from cgp.regression.likelihood import PriorModule
+from cgp.regression.solvers.choice import Cost
 from cgp.regression.solvers.model import RegressionModel
 
-from .bayesian import batch_model, sample_laplace
+from .laplace import Laplace, batch_model, sample_laplace
+from .setting import Setting
 
-__all__ = ["sample_slices"]
+__all__ = ["Slices", "sample_slices"]
 
 _FARTHEST = 4.0  # largest distance of an initial state from its prior's mean, in standard deviations
 _NARROWEST = 1e-6  # smallest bracket, in radians; it always contains the current state
 
+_SECONDS = 1.5  # of the chains of a model
+
 Samples = dict[str, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slices(Laplace):
+    """Predictions are averaged over samples of the parameters by elliptical slices: for some tens of observations.
+
+    Args:
+        num_starts: number of starts of the fit before, which are optimised to the end.
+        max_steps: largest number of steps of each.
+        num_mixture: largest number of samples, of all structures together.
+    """
+
+    name = "slice"
+
+    def cost(self, setting: Setting) -> Cost:
+        """That of Laplace's approximation and the chains."""
+        cost = super().cost(setting)
+        return cost._replace(seconds=cost.seconds + len(setting.solvers) * _SECONDS)
+
+    def samples(self, model: RegressionModel, count: int, seed: int) -> Samples:
+        """So many samples of the parameters of a fitted model."""
+        return sample_slices(model, num_samples=count, seed=seed)
 
 
 def sample_slices(

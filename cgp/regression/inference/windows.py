@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -12,24 +13,20 @@ from torch.nn.utils import clip_grad_norm_
 
 from cgp.kernels.process_rows import noise_of_rows
 from cgp.regression.covariances.rows import grid_covariances
+from cgp.regression.named import count
+from cgp.regression.observations import Grid
+from cgp.regression.solvers.choice import Cost
 from cgp.regression.solvers.evidence import mixed_log_evidence, mixed_places
 from cgp.regression.solvers.model import RegressionModel
+from cgp.regression.solvers.series import SeriesCorrelatedGPRegression, num_states
+from cgp.regression.solvers.uncertain_loadings import UncertainLoadingsRegression
 
 from .fitting import Fit, Progress, learned_parameters
+from .setting import Fits, Inference, Setting
 
-__all__ = [
-    "WINDOW_OBSERVATIONS",
-    "WINDOW_OUTPUTS",
-    "Table",
-    "Window",
-    "Windows",
-    "fit_windows",
-    "pairwise_correlation",
-    "table_of",
-    "window_shape",
-]
+__all__ = ["WINDOW_OUTPUTS", "Window", "WindowSampler", "Windows", "fit_windows", "window_evidence", "window_shape"]
 
-WINDOW_OBSERVATIONS = 600  # of a window: with fewer, overheads dominate; with more, the cubic cost
+_OBSERVATIONS = 600  # of a window: with fewer, overheads dominate; with more, the cubic cost
 WINDOW_OUTPUTS = 50  # of a window: with fewer than shared processes, their shares and the noise cannot be told apart
 _ROWS = 150  # of a window; twice as many took twice the time for the same likelihood
 _LEARNING_RATE = 0.05
@@ -38,18 +35,52 @@ _STRIDES = (1, 3, 6, 12, 24, 48, 96, 192)
 _CONSECUTIVE = 0.35  # smallest share of windows with stride 1: no others show the shortest time scales
 _LEAST_SHARE = 0.3  # smallest observed share of a window's entries
 _TRIES = 50
+_ROWS_PER_FACTOR = 100  # with more, the uncertainty of loadings adds less than a hundredth to a variance
 
 
-class Table(NamedTuple):
-    """Observations of several outputs as rows with missing entries.
+@dataclass(frozen=True, kw_only=True)
+class Windows(Inference):
+    """Parameters of a series of many time scales from windows of it, and predictions in linear time.
 
-    Attributes:
-        inputs: inputs in increasing order, ``(N,)``.
-        numbers: index of the observation in each entry, -1 if there is none, ``(N, P)``.
+    For series of few rows, what the observations do not say of the loadings is added to the variances.
+
+    Args:
+        num_steps: number of windows for learning, for every fifty outputs.
     """
 
-    inputs: Tensor
-    numbers: NDArray[np.int64]
+    name = "windows"
+    num_steps: int = count(500)
+
+    def num_windows(self, setting: Setting) -> int:
+        """The number of windows for learning."""
+        return round(self.num_steps * max(setting.observations.num_outputs / WINDOW_OUTPUTS, 1.0))
+
+    def expected_steps(self, setting: Setting) -> int:
+        """As many as there are windows."""
+        return self.num_windows(setting)
+
+    def cost(self, setting: Setting) -> Cost:
+        """Windows of some size, and a filter over everything."""
+        problem, outputs = setting.problem(setting.structure), setting.observations.num_outputs
+        states, inputs = float(num_states(problem.covariance)), problem.num_inputs
+        rows, some = window_shape(inputs, outputs)
+        observed = rows * some * problem.num_observations / (outputs * inputs)
+        # The figures are measured (docs/notes/regression.md, "What is expected of a fit").
+        window = 9e-3 + 1.5e-2 * (observed / _OBSERVATIONS) ** 2 + 1.5e-4 * some
+        seconds = self.num_windows(setting) * window + inputs * (5e-5 + 2e-6 * states + 1e-8 * states**2)
+        return Cost(seconds, inputs * (2000.0 + 16.0 * states * outputs))
+
+    def fit(self, setting: Setting, seed: int, progress: Progress | None = None) -> Fits:
+        """A model in linear time."""
+        problem = setting.problem(setting.structure)
+        factors = sum(each.loadings().shape[-1] - each.num_processes for each in problem.covariance.kernels)
+        is_short = problem.num_inputs < _ROWS_PER_FACTOR * factors
+        solver = UncertainLoadingsRegression if is_short else SeriesCorrelatedGPRegression
+        model = setting.model(setting.structure, solver=solver)
+        fit = fit_windows(model, num_steps=self.num_windows(setting), seed=seed, progress=progress)
+        if isinstance(model, UncertainLoadingsRegression):
+            model.learn_uncertainty()
+        return Fits([model], [setting.structure], fit, {}, {})
 
 
 class Window(NamedTuple):
@@ -64,27 +95,19 @@ class Window(NamedTuple):
     outputs: NDArray[np.int64]
 
 
-def table_of(rows: Tensor, num_processes: int) -> Table:
-    """The table of rows ``(n, 2)``; of repeated observations only the last is included."""
-    inputs, place = rows[:, 0].unique(return_inverse=True)
-    numbers = np.full((len(inputs), num_processes), -1)
-    numbers[place.numpy(), rows[:, 1].long().numpy()] = np.arange(len(rows))
-    return Table(inputs, numbers)
-
-
-class Windows:
+class WindowSampler:
     """Random windows of a table: consecutive rows, or every third, sixth, ... of a longer stretch, of some outputs.
 
     A window is a part of the observations, so that its evidence is that of the same model; short strides cover the
     short time scales, long strides the long ones. A third has consecutive rows, the others have all strides equally.
 
     Args:
-        table: the observations.
+        observed: whether each output was observed at each of T inputs in order, ``(T, P)``.
         seed: seed of the choice.
     """
 
-    def __init__(self, table: Table, seed: int) -> None:
-        self.observed = table.numbers >= 0
+    def __init__(self, observed: NDArray[np.bool_], seed: int) -> None:
+        self.observed = observed
         count, outputs = self.observed.shape
         self.length, self.num_outputs = window_shape(count, outputs)
         self.strides = [stride for stride in _STRIDES if stride == 1 or 4 * stride * self.length <= count]
@@ -121,7 +144,7 @@ class Windows:
 def window_shape(num_rows: int, num_outputs: int) -> tuple[int, int]:
     """Numbers of rows and of outputs of a window of a table."""
     outputs = min(num_outputs, WINDOW_OUTPUTS)
-    return min(WINDOW_OBSERVATIONS // outputs, _ROWS, num_rows), outputs
+    return min(_OBSERVATIONS // outputs, _ROWS, num_rows), outputs
 
 
 def fit_windows(
@@ -147,13 +170,14 @@ def fit_windows(
         Stein, Chi & Welty (2004), Approximating likelihoods for large spatial data sets, on evidences of parts.
     """
     model.eval()
-    table = table_of(model.train_inputs[0], model.num_processes)
-    windows, parameters = Windows(table, seed), learned_parameters(model)
+    grid = Grid.of(model.train_inputs[0])
+    numbers = grid.numbers(model.num_processes)
+    windows, parameters = WindowSampler(numbers >= 0, seed), learned_parameters(model)
     optimizer = torch.optim.Adam(parameters, lr=_LEARNING_RATE)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, num_steps)
     losses = []
     for step in range(num_steps):
-        evidence, count = window_evidence(model, table, windows.draw())
+        evidence, count = window_evidence(model, grid.inputs, numbers, windows.draw())
         loss = -evidence / count - model.log_prior() / len(model.train_targets)
         optimizer.zero_grad()
         loss.backward()
@@ -167,29 +191,26 @@ def fit_windows(
     return Fit(last, num_steps, True, f"{num_steps} windows of the series")
 
 
-def window_evidence(model: RegressionModel, table: Table, window: Window) -> tuple[Tensor, int]:
-    """Log-density in nats of the observations of a window, and their number."""
-    numbers, chosen = torch.as_tensor(table.numbers[np.ix_(*window)]), torch.as_tensor(window.outputs)
-    inputs, outputs = (numbers >= 0).nonzero(as_tuple=True)
-    numbers = numbers[inputs, outputs]
-    grams, mixing = grid_covariances(model.covar_module, table.inputs[window.rows, None])
+def window_evidence(
+    model: RegressionModel, inputs: Tensor, numbers: NDArray[np.int64], window: Window
+) -> tuple[Tensor, int]:
+    """Log-density in nats of the observations of a window, and their number.
+
+    Args:
+        model: of the observations.
+        inputs: in order, ``(T, 1)``.
+        numbers: of the observation in each cell, ``(T, P)``.
+        window: some of the cells.
+
+    Returns:
+        Both.
+    """
+    cells, chosen = torch.as_tensor(numbers[np.ix_(*window)]), torch.as_tensor(window.outputs)
+    places, outputs = (cells >= 0).nonzero(as_tuple=True)
+    grams, mixing = grid_covariances(model.covar_module, inputs[window.rows])
     mixing = mixing[:, chosen][:, :, chosen]
-    places = mixed_places(inputs, outputs, (len(chosen), len(window.rows)))
-    rows = model.train_inputs[0][numbers]
-    residual = model.train_targets[numbers] - model.mean_module(rows)
+    rows = model.train_inputs[0][cells[places, outputs]]
+    residual = model.train_targets[cells[places, outputs]] - model.mean_module(rows)
     noise = noise_of_rows(model.likelihood, rows)
-    return mixed_log_evidence(grams, mixing, noise, residual, places), len(numbers)
-
-
-def pairwise_correlation(table: Table, targets: Tensor) -> Tensor:
-    """Correlations ``(P, P)`` over the inputs where both outputs were observed, 0 where these are fewer than three."""
-    observed = torch.as_tensor(table.numbers >= 0)
-    values = torch.where(observed, targets[table.numbers.clip(min=0)], 0.0).double()
-    seen = observed.double()
-    count = seen.mT @ seen
-    mean = (values.mT @ seen) / count.clamp(min=1.0)  # of each output where the other is observed, too
-    product = values.mT @ values / count.clamp(min=1.0) - mean * mean.mT
-    square = values.square().mT @ seen / count.clamp(min=1.0) - mean.square()
-    scale = (square * square.mT).clamp(min=1e-12).sqrt()
-    correlation = torch.where(count >= 3, (product / scale).clamp(-1.0, 1.0), 0.0)
-    return correlation.fill_diagonal_(1.0)
+    among = mixed_places(places, outputs, (len(chosen), len(window.rows)))
+    return mixed_log_evidence(grams, mixing, noise, residual, among), len(places)

@@ -1,1 +1,3 @@
-"""Solvers: models that condition on observations, and the choice of the cheapest one that can."""
+"""Solvers: models that condition on observations, each in a way of its own."""
+
+from . import exact, compressed, series, sparse, stochastic, uncertain_loadings  # noqa: F401, I001 - by cost: see SOLVERS

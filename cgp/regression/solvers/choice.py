@@ -1,41 +1,33 @@
-"""The forms of regression: which tasks each can do, the cost of an evaluation, and the choice among them."""
+"""The solvers by their names, and the choice of the cheapest one that can solve a problem."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from gpytorch.kernels import AdditiveKernel
 
-from cgp.regression.covariances.rows import is_independent
+if TYPE_CHECKING:
+    from .model import RegressionModel
 
-from .compressed import CompressedCorrelatedGPRegression, compressed_obstacle, num_latents
-from .exact import CorrelatedGPRegression
-from .model import RegressionModel
-from .series import SeriesCorrelatedGPRegression, num_states, series_obstacle
-from .sparse import SparseCorrelatedGPRegression
-from .stochastic import StochasticCorrelatedGPRegression
+__all__ = ["SOLVERS", "Cost", "Problem", "Solver", "beyond_exact", "choose_solver", "solvers_of"]
 
-__all__ = [
-    "FORMS",
-    "Cost",
-    "Form",
-    "Task",
-    "choose_form",
-    "forms_of",
-]
+Solver: TypeAlias = "type[RegressionModel]"
 
-_EXACT_LIMIT = 10_000
+SOLVERS: dict[str, Solver] = {}
+"""By name; each is entered where it is defined."""
+
+_EXACT_LIMIT = 10_000  # rows of a matrix that is factored
 
 
-class Task(NamedTuple):
-    """A task that a form is chosen for.
+class Problem(NamedTuple):
+    """What a solver is asked for.
 
     Attributes:
-        covariance: a covariance of :func:`.correlated_covariance`.
+        covariance: of rows.
         num_observations: number n of observations.
         num_inputs: number N of distinct inputs.
-        num_inducing: argument of the estimator.
+        num_inducing: number of inducing inputs, or None.
         is_stochastic: whether minibatches are requested.
     """
 
@@ -58,116 +50,44 @@ class Cost(NamedTuple):
     bytes: float
 
 
-class Form(NamedTuple):
-    """A form of regression.
-
-    Attributes:
-        name: name of the form.
-        model: class of the models.
-        obstacle: function that returns why the form cannot do a task, or None.
-        cost: function that returns the cost of a task that it can do.
-    """
-
-    name: str
-    model: type[RegressionModel]
-    obstacle: Callable[[Task], str | None]
-    cost: Callable[[Task], Cost]
-
-
-def choose_form(task: Task) -> Form:
-    """The cheapest of the forms that can do a task.
+def choose_solver(problem: Problem) -> Solver:
+    """The cheapest of the solvers that can solve a problem.
 
     Args:
-        task: data and options.
+        problem: covariance, sizes and options.
 
     Returns:
-        One of :data:`FORMS`.
+        One of :data:`SOLVERS`.
 
     Raises:
-        ValueError: if there is none, with the obstacle of each form.
+        ValueError: if there is none, with the obstacle of each.
     """
-    obstacles = {form.name: form.obstacle(task) for form in FORMS}
-    possible = [form for form in FORMS if obstacles[form.name] is None]
+    obstacles = {name: solver.obstacle(problem) for name, solver in SOLVERS.items()}
+    possible = [SOLVERS[name] for name, obstacle in obstacles.items() if obstacle is None]
     if not possible:
         reasons = "; ".join(f"{name}: {obstacle}" for name, obstacle in obstacles.items())
         raise ValueError(
-            f"num_inducing: expected a number for {task.num_observations} observations, got None: no form of "
-            f"regression fits ({reasons})"
+            f"num_inducing: expected a number for {problem.num_observations} observations, got None: no solver "
+            f"can do it ({reasons})"
         )
-    return min(possible, key=lambda form: form.cost(task).seconds)
+    return min(possible, key=lambda solver: solver.cost(problem).seconds)
 
 
-def forms_of(tasks: Mapping[str, Task]) -> dict[str, tuple[Form, Task]]:
-    """The form of each of several tasks; tasks that no form can do are omitted, unless that is all of them."""
-    forms, errors = {}, []
-    for name, task in tasks.items():
+def solvers_of(problems: Mapping[str, Problem]) -> dict[str, tuple[Solver, Problem]]:
+    """The solver of each of several problems; those that none can solve are omitted, unless that is all of them."""
+    solvers, errors = {}, []
+    for name, problem in problems.items():
         try:
-            forms[name] = choose_form(task), task
+            solvers[name] = choose_solver(problem), problem
         except ValueError as error:
             errors.append(error)
-    if not forms:
+    if not solvers:
         raise errors[0]
-    return forms
+    return solvers
 
 
-def _exact_obstacle(task: Task) -> str | None:
-    if task.num_inducing is not None:
+def beyond_exact(problem: Problem, size: int, what: str = "") -> str | None:
+    """Why a matrix of so many rows is not factored, or None if it is."""
+    if problem.num_inducing is not None:
         return "without inducing inputs"
-    return None if task.num_observations <= _EXACT_LIMIT else f"for at most {_EXACT_LIMIT}"
-
-
-def _linear_obstacle(task: Task) -> str | None:
-    return "without inducing inputs" if task.num_inducing is not None else series_obstacle(task.covariance)
-
-
-def _compressed_obstacle(task: Task) -> str | None:
-    if task.num_inducing is not None:
-        return "without inducing inputs"
-    if task.num_inputs * num_latents(task.covariance) > _EXACT_LIMIT:
-        return f"for at most {_EXACT_LIMIT} inputs times processes"
-    return compressed_obstacle(task.covariance)
-
-
-def _sparse_obstacle(task: Task) -> str | None:
-    if task.num_inducing is None:
-        return "with inducing inputs"
-    return "without minibatches" if task.is_stochastic else None
-
-
-def _stochastic_obstacle(task: Task) -> str | None:
-    return None if task.is_stochastic else "in minibatches"
-
-
-# The figures are measured (docs/notes/regression.md, "Linear time" and "What is expected of a fit").
-def _exact_cost(task: Task) -> Cost:
-    n, kernels = float(task.num_observations), task.covariance.kernels
-    blocks = kernels[0].num_processes if all(is_independent(component) for component in kernels) else 1
-    seconds = 2e-3 + 1e-3 * blocks + 1.5e-8 * len(kernels) * n**2 / blocks + 3.5e-11 * n**3 / blocks**2
-    return Cost(seconds, 8.0 * n**2 * (4.6 + 2.8 * len(kernels)))
-
-
-def _linear_cost(task: Task) -> Cost:
-    first = task.covariance.kernels[0]
-    states, outputs = float(num_states(task.covariance)), first.num_processes
-    rows = task.num_inputs if first.input_maps.shifts is None else task.num_observations
-    seconds = 4e-3 + rows * (1e-4 + 3.5e-6 * states + 1.1e-8 * states**2)
-    return Cost(seconds, rows * (2000.0 + 16.0 * states * outputs + 24.0 * states**2))
-
-
-def _compressed_cost(task: Task) -> Cost:
-    size = float(task.num_inputs * num_latents(task.covariance))
-    return Cost(3e-3 + 6.5e-8 * size**2 + 3e-11 * size**3, 8.0 * (12.0 * size**2 + 4.0 * task.num_observations))
-
-
-def _sparse_cost(task: Task) -> Cost:
-    n, m = float(task.num_observations), float(task.num_inducing or 0)
-    return Cost(3e-3 + n * (8.5e-8 * m + 1.8e-10 * m**2) + 1e-10 * m**3, 8.0 * (min(n * m, 2**25) * 8.0 + 10.0 * m**2))
-
-
-FORMS = (
-    Form("exact", CorrelatedGPRegression, _exact_obstacle, _exact_cost),
-    Form("compressed", CompressedCorrelatedGPRegression, _compressed_obstacle, _compressed_cost),
-    Form("linear", SeriesCorrelatedGPRegression, _linear_obstacle, _linear_cost),
-    Form("sparse", SparseCorrelatedGPRegression, _sparse_obstacle, _sparse_cost),
-    Form("stochastic", StochasticCorrelatedGPRegression, _stochastic_obstacle, _sparse_cost),
-)
+    return None if size <= _EXACT_LIMIT else f"for at most {_EXACT_LIMIT}{what}"

@@ -23,23 +23,13 @@ from cgp.regression.solvers.row_compression import (
     compressed_log_evidence,
 )
 
+from .choice import Cost, Problem, beyond_exact
 from .model import Moments, RegressionModel
 
-__all__ = ["CompressedCorrelatedGPRegression", "compressed_obstacle", "num_latents"]
+__all__ = ["CompressedCorrelatedGPRegression"]
 
 _ENTRIES = 2**25  # of right-hand sides that are solved for at a time
-
-
-def compressed_obstacle(covariance: AdditiveKernel) -> str | None:
-    """Why the observations at an input cannot be compressed, or None if they can."""
-    if all(has_common_inputs(component) for component in covariance.kernels):
-        return None
-    return "expected one set of lengthscales and no shifts for all outputs"
-
-
-def num_latents(covariance: AdditiveKernel) -> int:
-    """R, the processes of all components together."""
-    return sum(component.loadings().shape[-1] for component in covariance.kernels)
+_NOT_COMMON = "expected one set of lengthscales and no shifts for all outputs"
 
 
 class CompressedCorrelatedGPRegression(RegressionModel):
@@ -70,6 +60,8 @@ class CompressedCorrelatedGPRegression(RegressionModel):
         torch.Size([3])
     """
 
+    name = "compressed"
+
     def __init__(
         self,
         train_inputs: Tensor,
@@ -82,9 +74,22 @@ class CompressedCorrelatedGPRegression(RegressionModel):
     ) -> None:
         given: dict[str, Any] = {"covar_module": covar_module, "likelihood": likelihood, "mean_module": mean_module}
         super().__init__(train_inputs, train_targets, num_processes, **given)
-        obstacle = compressed_obstacle(self.covar_module)
-        if obstacle is not None:
-            raise ValueError(f"covar_module: {obstacle}")
+        if not all(has_common_inputs(component) for component in self.covar_module.kernels):
+            raise ValueError(f"covar_module: {_NOT_COMMON}")
+
+    @classmethod
+    def obstacle(cls, problem: Problem) -> str | None:
+        """Too many inputs times processes, or outputs with lengthscales or shifts of their own."""
+        size = problem.num_inputs * _num_latents(problem.covariance)
+        common = all(has_common_inputs(component) for component in problem.covariance.kernels)
+        return beyond_exact(problem, size, " inputs times processes") or (None if common else _NOT_COMMON)
+
+    @classmethod
+    def cost(cls, problem: Problem) -> Cost:
+        """Cubic in inputs times processes."""
+        size = float(problem.num_inputs * _num_latents(problem.covariance))
+        entries = 12.0 * size**2 + 4.0 * problem.num_observations
+        return Cost(3e-3 + 6.5e-8 * size**2 + 3e-11 * size**3, 8.0 * entries)
 
     def condition(self) -> CompressedPosterior:
         """Factor what the observations say: what all predictions share, to be handed to them."""
@@ -164,6 +169,11 @@ class CompressedCorrelatedGPRegression(RegressionModel):
         """GPyTorch's; what was computed from the former inputs is forgotten."""
         super().set_train_data(inputs, targets, strict)
         self.__dict__.pop("_rows", None)
+
+
+def _num_latents(covariance: AdditiveKernel) -> int:
+    """R, the processes of all components together."""
+    return sum(component.loadings().shape[-1] for component in covariance.kernels)
 
 
 def _distinct(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,40 +16,16 @@ from cgp.regression.covariances.rows import (
     is_independent,
     prior_variance,
 )
+from cgp.regression.observations import Grid
 from cgp.regression.solvers.evidence import dense_log_evidence, mixed_log_evidence, mixed_places
 
+from .choice import Cost, Problem, beyond_exact
 from .model import Moments, RegressionModel
 
 __all__ = ["CorrelatedGPRegression"]
 
 _ENTRIES = 2**26  # of the covariance of rows and observations at a time
 _SPARSE = 2.0  # cells of a table for each observation, beyond which it is none
-
-
-class _Table(NamedTuple):
-    """Observations as cells of a table.
-
-    Attributes:
-        inputs: of its T rows, ``(T, d)``; an input at which an output was observed twice has two.
-        places: of :func:`.mixed_places`.
-    """
-
-    inputs: Tensor
-    places: Tensor
-
-    @classmethod
-    def of(cls, rows: Tensor, num_processes: int) -> Self | None:
-        """The table of rows ``(n, d + 1)``, or None if most of its cells would be empty."""
-        _, cell = rows.unique(dim=0, return_inverse=True)
-        order = cell.argsort(stable=True)
-        ordered = cell[order]
-        first = torch.searchsorted(ordered, ordered)
-        repetition = torch.empty_like(cell).index_copy(0, order, torch.arange(len(cell), device=cell.device) - first)
-        keys = torch.cat([rows[:, :-1], repetition.unsqueeze(-1).to(rows)], dim=-1)
-        inputs, numbers = keys.unique(dim=0, return_inverse=True)
-        if num_processes * len(inputs) > _SPARSE * len(rows):
-            return None
-        return cls(inputs[:, :-1], mixed_places(numbers, rows[:, -1].long(), (num_processes, len(inputs))))
 
 
 class CorrelatedGPRegression(RegressionModel):
@@ -85,12 +61,32 @@ class CorrelatedGPRegression(RegressionModel):
         torch.Size([1])
     """
 
+    name = "exact"
+
+    @classmethod
+    def obstacle(cls, problem: Problem) -> str | None:
+        """Inducing inputs, or too many observations."""
+        return beyond_exact(problem, problem.num_observations)
+
+    @classmethod
+    def cost(cls, problem: Problem) -> Cost:
+        """Cubic in the observations; outputs that are independent are factored one by one."""
+        # The figures of all solvers are measured: docs/notes/regression.md, "Linear time", "What is expected of a fit".
+        n, kernels = float(problem.num_observations), problem.covariance.kernels
+        blocks = kernels[0].num_processes if all(is_independent(component) for component in kernels) else 1
+        seconds = 2e-3 + 1e-3 * blocks + 1.5e-8 * len(kernels) * n**2 / blocks + 3.5e-11 * n**3 / blocks**2
+        return Cost(seconds, 8.0 * n**2 * (4.6 + 2.8 * len(kernels)))
+
     def condition(self) -> ObservedKeys:
         """The Cholesky factor of the observations, shared by all predictions and passed to them."""
         K = dense_covariance(self.covar_module, self.train_inputs[0])
         keys = ObservedKeys(K, noise=self.noise(), targets=self.residual().unsqueeze(-1))
         _ = keys.factor, keys.whitened_targets  # computed now, and kept
         return keys
+
+    def held_entries(self) -> int:
+        """Entries of the factors."""
+        return self.train_targets.numel() * self.train_targets.shape[-1]
 
     def log_evidence(self) -> Tensor:
         """The log marginal likelihood in nats, ``(*batch,)``."""
@@ -100,9 +96,10 @@ class CorrelatedGPRegression(RegressionModel):
         if self.train_inputs[0].dim() == 2 and self.num_processes > 1:
             if all(is_independent(component) for component in kernels):
                 return self._sum_of_evidences()
-            if self._table is not None and all(has_common_inputs(component) for component in kernels):
-                grams, mixing = grid_covariances(self.covar_module, self._table.inputs)
-                return mixed_log_evidence(grams, mixing, self.noise(), self.residual(), self._table.places)
+            if self._cells is not None and all(has_common_inputs(component) for component in kernels):
+                inputs, places = self._cells
+                grams, mixing = grid_covariances(self.covar_module, inputs)
+                return mixed_log_evidence(grams, mixing, self.noise(), self.residual(), places)
         K = dense_covariance(self.covar_module, self.train_inputs[0])
         return dense_log_evidence(K + torch.diag_embed(self.noise()), self.residual())
 
@@ -119,8 +116,12 @@ class CorrelatedGPRegression(RegressionModel):
         return [(numbers == p).nonzero()[:, 0] for p in range(self.num_processes) if (numbers == p).any()]
 
     @cached_property
-    def _table(self) -> _Table | None:
-        return _Table.of(self.train_inputs[0], self.num_processes)
+    def _cells(self) -> tuple[Tensor, Tensor] | None:
+        """The inputs of a grid of all outputs, and the observations' places there; None if it were mostly empty."""
+        grid, outputs = Grid.of_repeated(self.train_inputs[0]), self.num_processes
+        if outputs * len(grid.inputs) > _SPARSE * len(grid.places):
+            return None
+        return grid.inputs, mixed_places(grid.places, grid.outputs, (outputs, len(grid.inputs)))
 
     def set_train_data(self, inputs: Any = None, targets: Any = None, strict: bool = True) -> None:
         """Set the data as in GPyTorch; results computed from the previous inputs are discarded."""
@@ -133,7 +134,7 @@ class CorrelatedGPRegression(RegressionModel):
 
     @staticmethod
     def _forget(state: dict[str, Any]) -> dict[str, Any]:
-        for name in ("_table", "_rows_of_outputs"):
+        for name in ("_cells", "_rows_of_outputs"):
             state.pop(name, None)
         return state
 

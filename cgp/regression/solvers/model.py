@@ -1,10 +1,10 @@
-"""Base class of the forms of regression with correlated processes."""
+"""Base class of the solvers: regression models that condition on observations, each in a way of its own."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from gpytorch.distributions import MultivariateNormal
@@ -19,10 +19,14 @@ from cgp.functional.linalg import cholesky
 from cgp.kernels.process_rows import noise_of_rows
 from cgp.regression.checks import check_training_data
 from cgp.regression.covariances.correlation import start_at_correlation
-from cgp.regression.covariances.rows import check_covariance, correlated_covariance, dense_covariance
+from cgp.regression.covariances.rows import Loadings, check_covariance, dense_covariance, row_covariance
 from cgp.regression.likelihood import ProcessGaussianLikelihood, ProcessMean
 
-__all__ = ["Moments", "RegressionModel", "flat_members"]
+from .choice import SOLVERS, Cost, Problem
+
+__all__ = ["MOST_ENTRIES", "Moments", "RegressionModel", "flat_members"]
+
+MOST_ENTRIES = 2**23  # of the matrices of all samples that are computed or kept together
 
 
 class Moments(NamedTuple):
@@ -46,15 +50,16 @@ class RegressionModel(ExactGP):
     inputs, or not at all; every process can be predicted at any input from all rows. In train mode a call returns the
     prior at the rows, as GPyTorch's ``ExactMarginalLogLikelihood`` expects; in eval mode the posterior.
 
-    A form (exact, sparse, stochastic, series) implements the conditioning on observations: :meth:`condition`,
-    :meth:`log_evidence`, :meth:`leave_one_out`, ``_marginals`` and ``_joint``.
+    A solver is a subclass. It has a name, says what is in its way (:meth:`obstacle`) and what it takes (:meth:`cost`),
+    and implements the conditioning on observations: :meth:`condition`, :meth:`log_evidence`, :meth:`leave_one_out`,
+    ``_marginals`` and ``_joint``.
 
     Args:
         train_inputs: ``(n, d + 1)``, the last column 0 … P-1.
         train_targets: ``(n,)``.
         num_processes: number P of processes; None counts them in ``train_inputs``.
-        covar_module: a covariance of :func:`correlated_covariance` for P and d; None is its default, initialised by the
-            correlations of neighbouring observations.
+        covar_module: a sum of :class:`.RowKernel` for P and d; None is that of :class:`.Affine` processes, initialised
+            by the correlations of neighbouring observations.
         likelihood: likelihood with the noise; None is a :class:`ProcessGaussianLikelihood`.
         mean_module: mean function of rows; None is a constant for each process.
 
@@ -64,6 +69,23 @@ class RegressionModel(ExactGP):
     Note:
         Initial values and priors of means, scales and lengthscales assume inputs and outputs of unit variance.
     """
+
+    name: ClassVar[str] = ""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "name" in vars(cls):
+            SOLVERS[cls.name] = cls
+
+    @classmethod
+    def obstacle(cls, problem: Problem) -> str | None:
+        """What is in the way of solving a problem like this, or None if it can be solved."""
+        raise NotImplementedError
+
+    @classmethod
+    def cost(cls, problem: Problem) -> Cost:
+        """The expected cost of an evaluation of the objective and its gradient, for a problem that can be solved."""
+        raise NotImplementedError
 
     def __init__(
         self,
@@ -77,7 +99,8 @@ class RegressionModel(ExactGP):
     ) -> None:
         num_processes = check_training_data(train_inputs, train_targets, num_processes)
         if covar_module is None:
-            covar_module = correlated_covariance(num_processes, train_inputs.shape[-1] - 1).to(train_inputs.dtype)
+            sizes, loadings = (num_processes, train_inputs.shape[-1] - 1), [Loadings(num_processes)]
+            covar_module = row_covariance("rbf", *sizes, loadings, ratios=True, shifts=True).to(train_inputs.dtype)
             start_at_correlation(covar_module, train_inputs, train_targets)
         check_covariance(covar_module, num_processes, train_inputs.shape[-1] - 1)
         likelihood = ProcessGaussianLikelihood(num_processes) if likelihood is None else likelihood
@@ -119,6 +142,10 @@ class RegressionModel(ExactGP):
         """
         other = self.get_fantasy_model(inputs, targets)
         return other, None if condition is None else other.condition()
+
+    def held_entries(self) -> int:
+        """Entries of the matrices that :meth:`condition` holds, where these grow faster than the observations."""
+        return 0
 
     def log_evidence(self) -> Tensor:
         """The log marginal likelihood in nats, or its lower bound, ``(*batch,)``."""

@@ -25,14 +25,15 @@ from cgp.statespace.kernels import Steps
 from cgp.statespace.posterior import StateSpacePosterior
 from cgp.statespace.totals import Terms
 
+from .choice import Cost, Problem
 from .model import Moments, RegressionModel, flat_members
 
-__all__ = ["SeriesCondition", "SeriesCorrelatedGPRegression", "num_states", "series_obstacle"]
+__all__ = ["SeriesCondition", "SeriesCorrelatedGPRegression", "num_states"]
 
 _ENTRIES = 2**25  # of right-hand sides that are solved for at a time
 
 
-def series_obstacle(covariance: AdditiveKernel) -> str | None:
+def _series_obstacle(covariance: AdditiveKernel) -> str | None:
     """Reason why a covariance of rows is no state space, or None if it is one."""
     for component in covariance.kernels:
         maps, obstacle = component.input_maps, markov_obstacle(component.covar_module)
@@ -40,7 +41,7 @@ def series_obstacle(covariance: AdditiveKernel) -> str | None:
             return f"expected one input, got {maps.log_scales.shape[-1]}"
         if obstacle is not None:
             return f"expected a Markov kernel, but {obstacle}"
-        if maps.log_ratios is not None and component.loadings.partials is not None:
+        if maps.log_ratios is not None and component.loadings.correlated:
             return "expected one lengthscale for outputs that are correlated, got one of each output ('affine')"
     if len(covariance.kernels) > 1 and not _has_one_order(covariance):
         return f"expected one component where outputs are shifted, or fixed delays, got {len(covariance.kernels)}"
@@ -152,6 +153,7 @@ class SeriesCorrelatedGPRegression(RegressionModel):
         torch.Size([3])
     """
 
+    name = "linear"
     _inputs: Parts
     _targets: Parts
 
@@ -167,9 +169,23 @@ class SeriesCorrelatedGPRegression(RegressionModel):
     ) -> None:
         given: dict[str, Any] = {"covar_module": covar_module, "likelihood": likelihood, "mean_module": mean_module}
         super().__init__(train_inputs, train_targets, num_processes, **given)
-        obstacle = series_obstacle(self.covar_module)
+        obstacle = _series_obstacle(self.covar_module)
         if obstacle is not None:
             raise ValueError(f"covar_module: {obstacle}")
+
+    @classmethod
+    def obstacle(cls, problem: Problem) -> str | None:
+        """Inducing inputs, or a covariance that is no state space."""
+        return _series_obstacle(problem.covariance) if problem.num_inducing is None else "without inducing inputs"
+
+    @classmethod
+    def cost(cls, problem: Problem) -> Cost:
+        """Linear in the inputs, or in the observations where outputs are shifted."""
+        first = problem.covariance.kernels[0]
+        states, outputs = float(num_states(problem.covariance)), first.num_processes
+        rows = problem.num_inputs if first.input_maps.shifts is None else problem.num_observations
+        seconds = 4e-3 + rows * (1e-4 + 3.5e-6 * states + 1.1e-8 * states**2)
+        return Cost(seconds, rows * (2000.0 + 16.0 * states * outputs + 24.0 * states**2))
 
     def log_evidence(self) -> Tensor:
         """The log marginal likelihood in nats, ``(*batch,)``."""

@@ -18,6 +18,7 @@ from cgp.kernels.canonical_kernel import CanonicalPoints
 from cgp.regression.covariances.rows import dense_covariance, prior_variance
 from cgp.regression.likelihood import ProcessGaussianLikelihood
 
+from .choice import Cost, Problem
 from .inducing import InducingFeatures
 from .model import Moments, RegressionModel
 
@@ -74,6 +75,22 @@ class SparseCorrelatedGPRegression(RegressionModel):
         >>> model(x[:3]).mean.shape
         torch.Size([3])
     """
+
+    name = "sparse"
+
+    @classmethod
+    def obstacle(cls, problem: Problem) -> str | None:
+        """No inducing inputs, or minibatches."""
+        if problem.num_inducing is None:
+            return "with inducing inputs"
+        return "without minibatches" if problem.is_stochastic else None
+
+    @classmethod
+    def cost(cls, problem: Problem) -> Cost:
+        """Linear in the observations, quadratic in the inducing inputs."""
+        n, m = float(problem.num_observations), float(problem.num_inducing or 0)
+        seconds = 3e-3 + n * (8.5e-8 * m + 1.8e-10 * m**2) + 1e-10 * m**3
+        return Cost(seconds, 8.0 * (min(n * m, 2**25) * 8.0 + 10.0 * m**2))
 
     def __init__(
         self,

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from cgp.functional.sparse_correlated import InducingGaussian, InducingPosterior
 from cgp.kernels.process_rows import noise_of_rows
 
+from .choice import Problem
 from .sparse import SparseCorrelatedGPRegression
 
 __all__ = ["StochasticCorrelatedGPRegression", "WhitenedInducingValues"]
@@ -71,6 +72,13 @@ class StochasticCorrelatedGPRegression(SparseCorrelatedGPRegression):
         >>> VariationalELBO(model.likelihood, model, num_data=20)(model(x[:8]), x[:8, 0].sin(), rows=x[:8]).shape
         torch.Size([])
     """
+
+    name = "stochastic"
+
+    @classmethod
+    def obstacle(cls, problem: Problem) -> str | None:
+        """No minibatches."""
+        return None if problem.is_stochastic else "in minibatches"
 
     def __init__(
         self,

@@ -11,6 +11,7 @@ from torch import Tensor
 from cgp.functional.linalg import cholesky
 from cgp.regression.series_space import SeriesComponent
 
+from .choice import Problem
 from .model import Moments
 from .series import SeriesCorrelatedGPRegression
 
@@ -38,11 +39,17 @@ class UncertainLoadingsRegression(SeriesCorrelatedGPRegression):
         Attias (2000), A variational Bayesian framework for graphical models, on the posterior of loadings.
     """
 
+    name = "linear, uncertain loadings"
     loading_roots: Tensor | None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.register_buffer("loading_roots", None)
+
+    @classmethod
+    def obstacle(cls, problem: Problem) -> str:  # noqa: ARG003 - it is never the cheapest
+        """It is asked for by its name only, where components have :class:`.FactorLoadings`."""
+        return "for many time scales"
 
     @property
     def num_factors(self) -> int:

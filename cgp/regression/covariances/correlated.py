@@ -1,0 +1,159 @@
+"""Structures by loadings, lengthscales and shifts: independent, coregionalised, shared, shifted and affine outputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from gpytorch.kernels import AdditiveKernel, Kernel
+
+from cgp.regression.checks import check_count
+from cgp.regression.named import count
+from cgp.regression.observations import Observations
+
+from .correlation import start_at_correlation
+from .rows import Loadings, row_covariance
+from .structure import Structure
+
+__all__ = [
+    "STRUCTURES",
+    "Affine",
+    "Coregionalised",
+    "Correlated",
+    "Independent",
+    "Shared",
+    "Shifted",
+    "correlated_covariance",
+]
+
+
+@dataclass(frozen=True)
+class Correlated(Structure):
+    r"""The outputs share Q independent sets of canonical processes, of lengthscales that start a factor of three apart.
+
+    .. math:: z_p(x) = \sum_{q=1}^{Q} a_{pq}^\top z_o^{(q)}\big(x \odot w_{pq} + b_{pq}\big)
+
+    Args:
+        num_components: number Q of components.
+
+    Attributes:
+        ratios: whether outputs have lengthscales w of their own.
+        shifts: whether outputs have shifts b of their own.
+        correlated: whether the loadings a of an output have entries for other outputs' processes.
+    """
+
+    ratios: ClassVar[bool] = False
+    shifts: ClassVar[bool] = False
+    correlated: ClassVar[bool] = True
+    num_components: int = count(1)
+
+    def covariance(self, observations: Observations, kernel: str | Kernel) -> AdditiveKernel:
+        """The covariance of rows."""
+        return self.between(observations.num_outputs, observations.input_dim, kernel).double()
+
+    def start(self, covariance: AdditiveKernel, observations: Observations) -> None:
+        """Let the outputs start as correlated as neighbouring observations are."""
+        start_at_correlation(covariance, observations.rows, observations.targets)
+
+    def between(self, num_processes: int, input_dim: int, kernel: str | Kernel) -> AdditiveKernel:
+        """The covariance of so many outputs over so many inputs."""
+        loadings = [self.loadings(num_processes) for _ in range(self._count)]
+        maps = {"ratios": self.ratios, "shifts": self.shifts}
+        return row_covariance(kernel, num_processes, input_dim, loadings, **maps)
+
+    def loadings(self, num_processes: int) -> Loadings:
+        """The loadings of a component."""
+        return Loadings(num_processes, correlated=self.correlated)
+
+    @property
+    def _count(self) -> int:
+        return self.num_components
+
+
+@dataclass(frozen=True)
+class Independent(Correlated):
+    """No correlations; lengthscales of each output's own."""
+
+    name = "independent"
+    ratios, correlated = True, False
+
+
+@dataclass(frozen=True)
+class Coregionalised(Correlated):
+    """Correlated outputs with one set of lengthscales."""
+
+    name = "coregionalised"
+
+
+@dataclass(frozen=True)
+class Shared(Correlated):
+    """A process that all outputs share, and one of each output's own besides, in one component more than asked for.
+
+    With one component it would be a special case of coregionalised outputs.
+    """
+
+    name = "shared"
+
+    def loadings(self, num_processes: int) -> Loadings:
+        """The loadings of a component."""
+        return Loadings(num_processes, shared=True)
+
+    @property
+    def _count(self) -> int:
+        return self.num_components + 1
+
+
+@dataclass(frozen=True)
+class Shifted(Correlated):
+    """Correlated outputs with one set of lengthscales, shifted against each other."""
+
+    name = "shifted"
+    shifts = True
+
+
+@dataclass(frozen=True)
+class Affine(Correlated):
+    """Correlated outputs with lengthscales and shifts of each one's own."""
+
+    name = "affine"
+    ratios = shifts = True
+
+
+STRUCTURES = tuple(kind.name for kind in (Independent, Coregionalised, Shared, Shifted, Affine))
+
+
+def correlated_covariance(
+    num_processes: int,
+    input_dim: int,
+    *,
+    kernel: str | Kernel = "rbf",
+    num_components: int = 1,
+    structure: str = "affine",
+) -> AdditiveKernel:
+    r"""The covariance of P processes that share Q independent sets of canonical processes.
+
+    Args:
+        num_processes: number P of processes.
+        input_dim: dimension d of the inputs.
+        kernel: the canonical covariance: "rbf", "matern12", "matern32", "matern52", "rq", or a GPyTorch kernel.
+        num_components: number Q of components.
+        structure: "independent", "coregionalised", "shared", "shifted" or "affine" (:class:`Correlated` says what they
+            are).
+
+    Returns:
+        A sum of kernels, one per component, of rows whose last column is the process.
+
+    Raises:
+        ValueError: if an argument is out of range.
+
+    Example:
+        >>> kernel = correlated_covariance(2, 1)
+        >>> kernel(torch.tensor([[0.3, 0.0], [0.5, 1.0]])).shape
+        torch.Size([2, 2])
+    """
+    for name, value in (("num_processes", num_processes), ("input_dim", input_dim), ("num_components", num_components)):
+        check_count(name, value, 1)
+    if structure not in STRUCTURES:
+        raise ValueError(f"structure: expected one of {STRUCTURES}, got {structure!r}")
+    kind = type(Correlated.of(structure))
+    return kind(num_components).between(num_processes, input_dim, kernel)
